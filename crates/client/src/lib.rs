@@ -1,0 +1,3 @@
+//! Holdfast client.
+#![no_std]
+extern crate alloc;

@@ -1,0 +1,3 @@
+//! Holdfast pmem.
+#![no_std]
+extern crate alloc;

@@ -1,0 +1,3 @@
+//! Holdfast pool.
+#![no_std]
+extern crate alloc;

@@ -1,0 +1,1 @@
+//! Holdfast preload.
