@@ -1,0 +1,38 @@
+# Everything a user or a machine asks of this repository. The verbs do what CONTRIBUTING.md says;
+# each works in a fresh clone with cargo, gcc and make present.
+
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: all test demo bench install tidy clean
+
+all:
+	cargo build --release --workspace
+
+test:
+	@tests/prepare
+	@tests/all
+
+demo:
+	@tests/prepare demo
+	@cargo build --release --quiet -p holdfast-cli -p holdfast-preload
+	@demo/demo.sh $(RELEASE)/holdfast
+
+bench:
+	@cargo build --release --quiet -p holdfast-cli -p holdfast-preload
+	@$(RELEASE)/holdfast bench files
+
+# The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
+install:
+	cargo build --release -p holdfast-cli -p holdfast-preload
+	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
+	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
+	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so
+
+tidy:
+	cargo xtask tidy
+
+clean:
+	cargo clean
