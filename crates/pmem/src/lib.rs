@@ -1,3 +1,5 @@
 //! Holdfast pmem.
 #![no_std]
 extern crate alloc;
+
+pub mod crc;

@@ -1,3 +1,11 @@
-//! Holdfast pool.
+//! Holdfast pool: the format on media and in session memory.
+//!
+//! Invariants:
+//!  * Bytes from the pool or the session are never trusted: checked views, no panic, no reference.
+//!  * Only the holder of a write token changes trees; clients append journal records.
 #![no_std]
+#![forbid(unsafe_code)]
 extern crate alloc;
+
+pub mod checksum;
+pub mod journal;

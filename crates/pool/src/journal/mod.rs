@@ -1,0 +1,12 @@
+//! The journal: what a session changed since the trees were last committed.
+//!
+//! Invariants:
+//!  * A record is durable and complete or it does not exist: its CRC covers every byte of it.
+//!  * Sequence numbers are unique in a session and strictly increase inside one lane.
+//!  * Records about one object are ordered by sequence number; a record is written only after
+//!    everything that it depends on is durable.
+//!  * A record carries absolute values, so applying it twice changes nothing more.
+
+mod record;
+
+pub use record::*;

@@ -1,0 +1,455 @@
+//! The structures of session memory and where they lie.
+//!
+//! Invariants: offsets are constants; an index that refers to "none" is stored as 0 and real
+//! indexes are stored plus one (`Link`); lock words hold `owner slot + 1`, bit 31 says that
+//! somebody waits.
+
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use holdfast_pmem::shared;
+
+/// Identifies the layout; a client refuses memory with another value.
+pub const MAGIC: u64 = 0x3130_5345_5346_4448;
+/// Processes of one session.
+pub const SLOTS: usize = 512;
+/// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
+pub const FDS: usize = 16 * 1024;
+/// Open-file descriptions of one session.
+pub const OFDS: usize = 64 * 1024;
+/// Cached inodes.
+pub const INODES: usize = 64 * 1024;
+/// Hash buckets of the inode table and of the dentry table.
+pub const BUCKETS: usize = 64 * 1024;
+/// Cached names of at most `DENTRY_NAME` bytes.
+pub const DENTRIES: usize = 96 * 1024;
+/// Cached names of up to 255 bytes.
+pub const LONG_DENTRIES: usize = 8 * 1024;
+/// Bytes of a name in an ordinary dentry.
+pub const DENTRY_NAME: usize = 80;
+/// Bytes of a name in a long dentry.
+pub const LONG_DENTRY_NAME: usize = 264;
+/// Pages of 512 entries for the block maps of files too large for the inode entry.
+pub const MAP_PAGES: usize = 16 * 1024;
+/// Entries of a block map page.
+pub const MAP_FANOUT: usize = 512;
+/// Blocks mapped in the inode entry itself.
+pub const DIRECT: usize = 6;
+/// Byte-range and whole-file locks.
+pub const LOCKS: usize = 16 * 1024;
+/// Runs of free blocks that the session may use.
+pub const GRANTS: usize = 4096;
+/// Journal lanes.
+pub const LANES: usize = 16;
+/// `holdfast run` commands of one session at a time.
+pub const RUNS: usize = 64;
+/// Kinds of refusals that one run's report can tell apart.
+pub const REFUSALS: usize = 64;
+/// Executables that one run's report can name as not instrumented.
+pub const UNINSTRUMENTED: usize = 16;
+
+shared! {
+    /// The head of session memory, at offset 0.
+    pub struct Header {
+        pub magic: AtomicU64,
+        /// Bytes of the whole mapping.
+        pub len: AtomicU64,
+        /// Next journal sequence number; starts above everything applied.
+        pub next_seq: AtomicU64,
+        /// Everything up to here is in the trees (written by the service).
+        pub applied_seq: AtomicU64,
+        /// Counts commits of the service; a futex word for those who wait for `applied_seq`.
+        pub applied_tick: AtomicU32,
+        /// Rung by clients that want the service to drain now; a futex word.
+        pub doorbell: AtomicU32,
+        /// 1 while the service sleeps on the doorbell, so that ringers know to wake it.
+        pub service_sleeps: AtomicU32,
+        pub service_pid: AtomicU32,
+        pub service_start: AtomicU64,
+        /// Rises with each service that adopted this session.
+        pub service_generation: AtomicU32,
+        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
+        pub poisoned: AtomicU32,
+        /// 0 posix, 1 sync, 2 strict.
+        pub consistency: AtomicU32,
+        /// 0 memory, 1 file, 2 dax.
+        pub medium: AtomicU32,
+        /// Next inode number; never reused.
+        pub next_ino: AtomicU64,
+        /// Bytes of the data segment.
+        pub data_len: AtomicU64,
+        /// Bytes of one journal lane.
+        pub lane_len: AtomicU64,
+        /// Data blocks free in the pool apart from grants (published by the service).
+        pub free_blocks: AtomicU64,
+        pub total_blocks: AtomicU64,
+        /// Objects in the pool as of `applied_seq`.
+        pub objects: AtomicU64,
+        /// Set to 1 by the service when it cannot hand out more grants: the pool is full.
+        pub out_of_space: AtomicU32,
+        /// Blocks that clients wish to be granted; the service clears it.
+        pub grant_wanted: AtomicU32,
+        /// Serialises stealing the locks of dead owners.
+        pub recovery_lock: AtomicU32,
+        /// Serialises directory renames (the tree must stay a tree).
+        pub rename_lock: AtomicU32,
+        /// Guards slot and run allocation.
+        pub slots_lock: AtomicU32,
+        pub ofd_lock: AtomicU32,
+        pub inode_lock: AtomicU32,
+        pub dentry_lock: AtomicU32,
+        pub map_lock: AtomicU32,
+        pub locks_lock: AtomicU32,
+        pub grants_lock: AtomicU32,
+        /// Heads of free lists (`Link`s) and high-water marks of never-used entries.
+        pub ofd_free: AtomicU32,
+        pub ofd_used: AtomicU32,
+        pub inode_free: AtomicU32,
+        pub inode_used: AtomicU32,
+        pub dentry_free: AtomicU32,
+        pub dentry_used: AtomicU32,
+        pub long_dentry_free: AtomicU32,
+        pub long_dentry_used: AtomicU32,
+        pub map_free: AtomicU32,
+        pub map_used: AtomicU32,
+        pub locks_free: AtomicU32,
+        pub locks_used: AtomicU32,
+        /// CLOCK hands for eviction.
+        pub inode_hand: AtomicU32,
+        pub dentry_hand: AtomicU32,
+        /// Grants in use (entries 0..grants_used of the grant table may be non-empty).
+        pub grants_used: AtomicU32,
+        /// Processes alive, as clients count them.
+        pub live_slots: AtomicU32,
+        /// Lock table generation: woken when any byte-range lock is released.
+        pub locks_tick: AtomicU32,
+        /// Fields to come; zero.
+        pub spare: [AtomicU32; 64],
+    }
+}
+
+shared! {
+    /// One journal lane. `head` and `tail` are byte positions that only grow; the position in the
+    /// ring is the value modulo `Header::lane_len`.
+    pub struct Lane {
+        pub lock: AtomicU32,
+        pub pad: AtomicU32,
+        /// Sequence number of the record being appended or published; 0 when idle.
+        pub busy_seq: AtomicU64,
+        /// End of the last complete record.
+        pub head: AtomicU64,
+        /// Everything before was applied (published by the service, which keeps its own copy).
+        pub tail: AtomicU64,
+        pub spare: [AtomicU64; 12],
+    }
+}
+
+shared! {
+    /// One process. The descriptor table of slot `i` is `FdTable` number `i`.
+    pub struct Slot {
+        /// 0 free, 1 being set up, 2 live, 3 dead and being reaped.
+        pub state: AtomicU32,
+        pub pid: AtomicU32,
+        /// Start time of the process (field 22 of /proc/PID/stat), so a reused pid is told apart.
+        pub start_time: AtomicU64,
+        /// Rises each time the slot is taken.
+        pub generation: AtomicU32,
+        /// `Run` index + 1.
+        pub run: AtomicU32,
+        /// Slot + 1 of the parent while this is a vfork child that shares its memory.
+        pub shadow_of: AtomicU32,
+        /// Lowest number above every descriptor that was ever a pool file here.
+        pub fd_limit: AtomicU32,
+        /// Inode of the working directory when it lies in the pool, else 0; counted in `opens`.
+        pub cwd: AtomicU64,
+        pub umask: AtomicU32,
+        pub lane: AtomicU32,
+        /// The cached chunk of free blocks of this process: [block, block + len).
+        pub chunk_lock: AtomicU32,
+        pub chunk_len: AtomicU32,
+        pub chunk_block: AtomicU64,
+        pub served: AtomicU64,
+        pub passed: AtomicU64,
+        pub refused: AtomicU64,
+        pub spare: [AtomicU64; 21],
+    }
+}
+
+shared! {
+    /// fd -> open-file description (`Link`).
+    pub struct FdTable {
+        pub entries: [AtomicU32; FDS],
+    }
+}
+
+shared! {
+    /// One open-file description: what POSIX says dup, fork and exec share.
+    pub struct Ofd {
+        /// `Link` to the inode entry, which is pinned by `Inode::opens`.
+        pub inode: AtomicU32,
+        /// Access mode and status flags as of open(2) and F_SETFL, plus `OFD_PATH`.
+        pub flags: AtomicU32,
+        /// Descriptors of all processes that refer here.
+        pub refs: AtomicU32,
+        pub lock: AtomicU32,
+        /// File offset; for directories the readdir cookie.
+        pub offset: AtomicU64,
+        pub generation: AtomicU32,
+        /// Free list.
+        pub next: AtomicU32,
+        pub ino: AtomicU64,
+        /// Where it was opened, for readlink(/proc/self/fd/N): directory and name, best effort.
+        pub parent: AtomicU64,
+        pub name_len: AtomicU32,
+        pub spare: AtomicU32,
+        pub name: [AtomicU8; 72],
+    }
+}
+
+shared! {
+    /// One cached inode. `lock` orders writers; readers copy and re-check `version`.
+    pub struct Inode {
+        pub lock: AtomicU32,
+        /// Odd while attributes or blocks change; readers retry.
+        pub version: AtomicU32,
+        /// 0 when the entry is free.
+        pub ino: AtomicU64,
+        /// Hash chain (`Link`); free list when free.
+        pub next: AtomicU32,
+        /// `INODE_*` bits.
+        pub state: AtomicU32,
+        pub mode: AtomicU32,
+        pub uid: AtomicU32,
+        pub gid: AtomicU32,
+        pub nlink: AtomicU32,
+        pub size: AtomicU64,
+        /// Nanoseconds since 1970, as i64 bits.
+        pub atime: AtomicU64,
+        pub mtime: AtomicU64,
+        pub ctime: AtomicU64,
+        pub btime: AtomicU64,
+        pub rdev: AtomicU64,
+        /// Directories: the parent.
+        pub parent: AtomicU64,
+        /// Directories: number of entries.
+        pub entries: AtomicU64,
+        /// Allocated blocks of 4 KiB.
+        pub blocks: AtomicU64,
+        /// Newest journal record about this object.
+        pub seq: AtomicU64,
+        /// Directories: newest record that changed the entries.
+        pub dir_seq: AtomicU64,
+        /// Open-file descriptions, working directories and mappings that pin the entry.
+        pub opens: AtomicU32,
+        /// Mappings, in any process.
+        pub maps: AtomicU32,
+        /// Rises whenever blocks leave the file; optimistic readers re-check it.
+        pub truncations: AtomicU32,
+        /// Height of the block map: 0 = `direct` only.
+        pub map_height: AtomicU32,
+        /// `Link` to the top block map page.
+        pub map_root: AtomicU32,
+        /// First `Link` of the byte-range locks.
+        pub locks: AtomicU32,
+        /// Lazy: blocks written but not yet journaled, one contiguous run.
+        pub pending_file_block: AtomicU64,
+        pub pending_block: AtomicU64,
+        pub pending_len: AtomicU32,
+        /// Blocks set aside behind the pending run for appends.
+        pub reserve_len: AtomicU32,
+        pub reserve_block: AtomicU64,
+        /// Block map entries of the first `DIRECT` file blocks while `map_height` is 0.
+        pub direct: [AtomicU64; DIRECT],
+        pub spare: [AtomicU64; 3],
+    }
+}
+
+/// The entry describes the inode completely.
+pub const INODE_VALID: u32 = 1;
+/// Lazy size or times await journaling.
+pub const INODE_DIRTY: u32 = 2;
+/// Used since the clock hand passed.
+pub const INODE_USED: u32 = 4;
+/// No name refers to it any more; freed at the last close.
+pub const INODE_ORPHAN: u32 = 8;
+/// On media the data is inline in the inode record; blocks in memory are shadows of it.
+pub const INODE_INLINE: u32 = 16;
+/// Extended attributes may exist.
+pub const INODE_XATTRS: u32 = 32;
+/// Block 0 is a shadow of inline data, loaded and owned by the session, not journaled.
+pub const INODE_SHADOW: u32 = 64;
+
+/// Block map entry: not looked up in the trees yet.
+pub const MAP_UNKNOWN: u64 = 0;
+/// Block map entry: known to be a hole.
+pub const MAP_HOLE: u64 = 1;
+/// Block map entry of a block: `block << MAP_SHIFT | MAP_BLOCK`. In a page above the lowest level
+/// the entry covers all that is below, physically contiguous.
+pub const MAP_BLOCK: u64 = 2;
+/// Block map entry that refers to the next lower page: `Link << MAP_SHIFT | MAP_PAGE`.
+pub const MAP_PAGE: u64 = 4;
+/// With `MAP_BLOCK`: not journaled yet (inside the pending run, or a shadow).
+pub const MAP_PENDING: u64 = 8;
+/// Bits below the number in a block map entry.
+pub const MAP_SHIFT: u32 = 8;
+
+shared! {
+    /// A page of a block map, or a free page linked through `entries[0]`.
+    pub struct MapPage {
+        pub entries: [AtomicU64; MAP_FANOUT],
+    }
+}
+
+shared! {
+    /// Head of a hash chain. Readers re-check `version`; writers hold `lock` and make it odd.
+    pub struct Bucket {
+        pub lock: AtomicU32,
+        pub version: AtomicU32,
+        pub head: AtomicU32,
+        pub spare: AtomicU32,
+    }
+}
+
+shared! {
+    /// A cached name; `ino` 0 says that the name does not exist.
+    pub struct Dentry {
+        pub next: AtomicU32,
+        /// Entry kind as in dirent(5) d_type.
+        pub kind: AtomicU8,
+        pub name_len: AtomicU8,
+        /// `DENTRY_*` bits.
+        pub state: AtomicU16,
+        pub parent: AtomicU64,
+        pub ino: AtomicU64,
+        pub hash: AtomicU64,
+        /// Newest journal record about this name; pinned while above `applied_seq`.
+        pub seq: AtomicU64,
+        /// Where the inode entry was last seen (`Link`); check `Inode::ino`.
+        pub inode: AtomicU32,
+        pub spare: AtomicU32,
+        pub name: [AtomicU8; DENTRY_NAME],
+    }
+}
+
+shared! {
+    /// A cached name that does not fit into a `Dentry`. Indexes continue after `DENTRIES`.
+    pub struct LongDentry {
+        pub head: Dentry,
+        pub name: [AtomicU8; LONG_DENTRY_NAME],
+    }
+}
+
+/// The dentry is in use.
+pub const DENTRY_VALID: u16 = 1;
+/// Used since the clock hand passed.
+pub const DENTRY_USED: u16 = 2;
+
+shared! {
+    /// A byte-range lock (POSIX: owner is a slot; OFD and flock: owner is an OFD).
+    pub struct RangeLock {
+        pub next: AtomicU32,
+        /// 0 free, 1 POSIX, 2 OFD, 3 flock.
+        pub kind: AtomicU32,
+        /// 1 shared, 2 exclusive.
+        pub mode: AtomicU32,
+        /// Slot + 1 that took it (for liveness), also for OFD and flock locks.
+        pub slot: AtomicU32,
+        /// OFD `Link` for OFD and flock locks.
+        pub ofd: AtomicU32,
+        pub slot_generation: AtomicU32,
+        /// First and last byte, inclusive.
+        pub first: AtomicU64,
+        pub last: AtomicU64,
+        pub ino: AtomicU64,
+        pub spare: AtomicU64,
+    }
+}
+
+shared! {
+    /// A run of free blocks handed to the session. `len` 0 = empty entry.
+    pub struct Grant {
+        pub block: AtomicU64,
+        pub len: AtomicU64,
+    }
+}
+
+shared! {
+    /// One refusal of a run's report.
+    pub struct Refusal {
+        /// System call number + 1.
+        pub call: AtomicU32,
+        /// Reason, an index into the client's list of sentences.
+        pub why: AtomicU32,
+        pub count: AtomicU64,
+    }
+}
+
+shared! {
+    /// The path of an executable that could not be instrumented.
+    pub struct ExeName {
+        pub len: AtomicU32,
+        pub count: AtomicU32,
+        pub path: [AtomicU8; 248],
+    }
+}
+
+shared! {
+    /// One `holdfast run`.
+    pub struct Run {
+        /// 0 free, 1 in use.
+        pub state: AtomicU32,
+        /// Process id of the `holdfast run` command.
+        pub pid: AtomicU32,
+        pub lock: AtomicU32,
+        pub at_len: AtomicU32,
+        /// Absolute, normalised path under which the pool appears.
+        pub at: [AtomicU8; 1024],
+        /// Sums of slots that are gone.
+        pub served: AtomicU64,
+        pub passed: AtomicU64,
+        pub refused: AtomicU64,
+        pub refusals: [Refusal; REFUSALS],
+        pub uninstrumented: [ExeName; UNINSTRUMENTED],
+    }
+}
+
+const fn page_up(offset: usize) -> usize {
+    (offset + 4095) & !4095
+}
+
+/// Offset of the `Header`.
+pub const HEADER_AT: usize = 0;
+/// Offset of the `Lane` array.
+pub const LANES_AT: usize = page_up(size_of::<Header>());
+/// Offset of the `Run` array.
+pub const RUNS_AT: usize = page_up(LANES_AT + LANES * size_of::<Lane>());
+/// Offset of the `Slot` array.
+pub const SLOTS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
+/// Offset of the `Grant` array.
+pub const GRANTS_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
+/// Offset of the `RangeLock` array.
+pub const LOCKS_AT: usize = page_up(GRANTS_AT + GRANTS * size_of::<Grant>());
+/// Offset of the inode `Bucket` array.
+pub const INODE_BUCKETS_AT: usize = page_up(LOCKS_AT + LOCKS * size_of::<RangeLock>());
+/// Offset of the dentry `Bucket` array.
+pub const DENTRY_BUCKETS_AT: usize = page_up(INODE_BUCKETS_AT + BUCKETS * size_of::<Bucket>());
+/// Offset of the `Ofd` array.
+pub const OFDS_AT: usize = page_up(DENTRY_BUCKETS_AT + BUCKETS * size_of::<Bucket>());
+/// Offset of the `Inode` array.
+pub const INODES_AT: usize = page_up(OFDS_AT + OFDS * size_of::<Ofd>());
+/// Offset of the `Dentry` array.
+pub const DENTRIES_AT: usize = page_up(INODES_AT + INODES * size_of::<Inode>());
+/// Offset of the `LongDentry` array.
+pub const LONG_DENTRIES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<Dentry>());
+/// Offset of the `FdTable` array.
+pub const FD_TABLES_AT: usize =
+    page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
+/// Offset of the `MapPage` array.
+pub const MAP_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdTable>());
+/// Bytes of session memory; almost all of it is never touched and costs nothing.
+pub const SESSION_LEN: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
+
+// The entries that hot paths touch keep to whole cache lines.
+const _: () = assert!(size_of::<Lane>() == 128);
+const _: () = assert!(size_of::<Slot>() == 256);
+const _: () = assert!(size_of::<Ofd>() == 128);
+const _: () = assert!(size_of::<Inode>() == 256);
+const _: () = assert!(size_of::<Dentry>() == 128);
