@@ -1,5 +1,46 @@
-//! Holdfast pmem.
+//! The only door to pool memory, and it knows no format.
+//!
+//! What always holds here:
+//! - No reference to memory that another process can write ever leaves this crate, except to
+//!   atomics: bytes are copied in and out by machine code that the compiler cannot see into.
+//! - Every offset is checked against the mapping before it is used; a bad one is an error.
+//! - The way to make bytes durable is chosen once, when a range is mapped ([`Region::map`]);
+//!   the hot path calls it and never asks what the medium is.
+//! - A copy that meets memory it may not touch ends with a short count, never with a signal,
+//!   once the process routes SIGSEGV and SIGBUS through [`fault::landing_for`].
+//! - Nothing here calls libc, so all of it may run inside an intercepted system call.
 #![no_std]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+mod buf;
+mod copy;
 pub mod crc;
+mod error;
+pub mod fault;
+pub mod futex;
+mod map;
+mod medium;
+mod persist;
+pub mod record;
+mod region;
+mod shared;
+mod spin;
+mod sys;
+
+pub use buf::{ConstBuf, CstrFault, Fault, MutBuf, copy_cstr};
+pub use error::Error;
+pub use map::{Access, MapOptions, Reservation};
+pub use medium::{Medium, caches_persistent};
+pub use persist::{Persistence, Registers};
+pub use record::{NoRecord, Record, Recorder};
+pub use region::Region;
+#[doc(hidden)]
+pub use shared::__check_shared;
+pub use shared::{Shared, SharedMem};
+
+/// Bytes in a cache line, the unit in which cached stores reach the medium.
+pub const LINE: usize = 64;
+/// Bytes in a page, the unit in which an ordinary file reaches its medium.
+pub const PAGE: usize = 4096;

@@ -1,0 +1,260 @@
+//! Mappings and where they are placed.
+//!
+//! What always holds here:
+//! - A mapping owns its range until it is dropped; no other mapping made here can overlap it.
+//! - A range inside a reservation goes back to the reservation when its mapping is dropped, so
+//!   no stranger is ever mapped there.
+
+use crate::medium::Medium;
+use crate::persist::{Persistence, Registers};
+use crate::spin::Spin;
+use crate::{Error, PAGE};
+use alloc::alloc::{alloc_zeroed, dealloc};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::alloc::Layout;
+use core::ptr;
+use rustix::fd::BorrowedFd;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Bytes in a huge page.
+pub(crate) const HUGE: usize = 2 << 20;
+
+/// What a mapping may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// How to map a range of a segment.
+#[derive(Clone, Debug)]
+pub struct MapOptions {
+    pub access: Access,
+    pub medium: Medium,
+    /// Xmm unless the process is our own.
+    pub registers: Registers,
+    /// What makes stores durable; `None` asks the platform.
+    pub persistence: Option<Persistence>,
+    /// Place the mapping at this offset of a reservation.
+    pub place: Option<(Arc<Reservation>, usize)>,
+}
+
+impl MapOptions {
+    pub fn new(access: Access, medium: Medium) -> MapOptions {
+        MapOptions {
+            access,
+            medium,
+            registers: Registers::Xmm,
+            persistence: None,
+            place: None,
+        }
+    }
+
+    pub fn registers(mut self, registers: Registers) -> MapOptions {
+        self.registers = registers;
+        self
+    }
+
+    pub fn persistence(mut self, persistence: Persistence) -> MapOptions {
+        self.persistence = Some(persistence);
+        self
+    }
+
+    pub fn place(mut self, reservation: &Arc<Reservation>, off: usize) -> MapOptions {
+        self.place = Some((reservation.clone(), off));
+        self
+    }
+}
+
+/// A range of addresses in which this process places its mappings.
+#[derive(Debug)]
+pub struct Reservation {
+    base: usize,
+    len: usize,
+    taken: Spin<Vec<(usize, usize)>>,
+}
+
+impl core::fmt::Debug for Spin<Vec<(usize, usize)>> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.lock().fmt(f)
+    }
+}
+
+impl Reservation {
+    /// Reserves `len` bytes of address space, aligned for huge pages, backed by nothing.
+    pub fn new(len: usize) -> Result<Arc<Reservation>, Error> {
+        let len = round_up(len, HUGE)?;
+        let room = len.checked_add(HUGE).ok_or(Error::NoRoom { len })?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new inaccessible mapping at an address of the kernel's choice.
+        let got =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), flags) };
+        let start = got.map_err(Error::os("mmap"))? as usize;
+        let base = start.next_multiple_of(HUGE);
+        let (head, tail) = (base - start, room - len - (base - start));
+        for (addr, n) in [(start, head), (base + len, tail)] {
+            if n > 0 {
+                // SAFETY: the parts of the range just mapped that are outside what we keep.
+                let _ = unsafe { rustix::mm::munmap(addr as *mut _, n) };
+            }
+        }
+        Ok(Arc::new(Reservation {
+            base,
+            len,
+            taken: Spin::new(Vec::new()),
+        }))
+    }
+
+    pub fn addr(&self) -> usize {
+        self.base
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn take(&self, off: usize, len: usize) -> Result<usize, Error> {
+        let end = off.checked_add(len).ok_or(Error::NoRoom { len })?;
+        let mut taken = self.taken.lock();
+        let free = taken.iter().all(|&(o, l)| end <= o || o + l <= off);
+        if end > self.len || off % PAGE != 0 || !free {
+            return Err(Error::NoRoom { len });
+        }
+        taken.push((off, len));
+        Ok(self.base + off)
+    }
+
+    fn give_back(&self, addr: usize, len: usize) {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the range was taken from this reservation and its mapping is being dropped,
+        // so nothing refers to it; it becomes inaccessible again.
+        let done =
+            unsafe { rustix::mm::mmap_anonymous(addr as *mut _, len, ProtFlags::empty(), flags) };
+        // When the kernel cannot, the range stays taken: it is still mapped.
+        if done.is_ok() {
+            self.taken.lock().retain(|&(o, _)| self.base + o != addr);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: every mapping placed here holds a reference to the reservation, so none is
+        // left, and the range is ours.
+        let _ = unsafe { rustix::mm::munmap(self.base as *mut _, self.len) };
+    }
+}
+
+pub(crate) fn round_up(len: usize, align: usize) -> Result<usize, Error> {
+    match len.checked_next_multiple_of(align) {
+        Some(n) if n > 0 => Ok(n),
+        _ => Err(Error::OutOfRange { off: 0, len }),
+    }
+}
+
+enum Source {
+    Mapped(Option<Arc<Reservation>>),
+    Heap(Layout),
+}
+
+/// Owned memory: a mapping of a file, or heap for tests.
+pub(crate) struct Mapping {
+    ptr: *mut u8,
+    len: usize,
+    source: Source,
+}
+
+// SAFETY: the mapping is plain memory that is reached only through atomics and through copy
+// routines that the compiler does not see into; which thread does it does not matter.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the fields never change while the mapping is shared.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    pub(crate) fn is_heap(&self) -> bool {
+        matches!(self.source, Source::Heap(_))
+    }
+
+    pub(crate) fn shared(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        options: &MapOptions,
+    ) -> Result<Mapping, Error> {
+        let len = round_up(len, PAGE)?;
+        let prot = match options.access {
+            Access::ReadOnly => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let mut flags = match options.medium {
+            Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            Medium::Memory | Medium::File => MapFlags::SHARED,
+        };
+        let place = options.place.as_ref();
+        let want = match place {
+            Some((r, off)) => {
+                flags |= MapFlags::FIXED;
+                r.take(*off, len)?
+            }
+            None => 0,
+        };
+        // SAFETY: either at an address of the kernel's choice, or over a range that `take` just
+        // made ours alone; nothing refers to it.
+        let got = unsafe { rustix::mm::mmap(want as *mut _, len, prot, flags, fd, offset) };
+        match got {
+            Ok(p) => {
+                let source = Source::Mapped(place.map(|(r, _)| r.clone()));
+                Ok(Mapping {
+                    ptr: p.cast(),
+                    len,
+                    source,
+                })
+            }
+            Err(e) => {
+                if let Some((r, _)) = place {
+                    r.give_back(want, len);
+                }
+                Err(Error::os("mmap")(e))
+            }
+        }
+    }
+
+    pub(crate) fn heap(len: usize) -> Result<Mapping, Error> {
+        let len = round_up(len, PAGE)?;
+        let bad = Error::NoRoom { len };
+        let layout = Layout::from_size_align(len, PAGE).map_err(|_| bad)?;
+        // SAFETY: round_up refuses zero, so the layout has a size.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        if ptr.is_null() {
+            return Err(bad);
+        }
+        Ok(Mapping {
+            ptr,
+            len,
+            source: Source::Heap(layout),
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match &self.source {
+            Source::Mapped(Some(r)) => r.give_back(self.ptr as usize, self.len),
+            Source::Mapped(None) => {
+                // SAFETY: the range was mapped by `shared` and nothing outlives its owner.
+                let _ = unsafe { rustix::mm::munmap(self.ptr.cast(), self.len) };
+            }
+            // SAFETY: allocated by `heap` with this layout, freed once.
+            Source::Heap(layout) => unsafe { dealloc(self.ptr, *layout) },
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! A mapped range of one segment, and every way to touch it.
+//!
+//! What always holds here:
+//! - Offsets are checked before use; what is out of range is an error and changes nothing.
+//! - Every store goes through a method that tells the recorder what it did; [`NoRecord`] makes
+//!   that free. The exception is [`Region::word`], for words that mean nothing after a restart.
+//! - A partial line is stored cached and flushed, whole lines go around the cache; both are
+//!   durable only after this thread's [`Region::fence`].
+
+use crate::buf::{ConstBuf, Fault, MutBuf};
+use crate::copy::{self, Outcome, SIDE_SOURCE};
+use crate::map::{Access, HUGE, MapOptions, Mapping};
+use crate::medium::{Medium, caches_persistent};
+use crate::persist::{self, Persistence, Registers, Routines};
+use crate::record::{NoRecord, Record};
+use crate::{Error, LINE, PAGE, sys};
+use alloc::vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rustix::fd::BorrowedFd;
+use rustix::mm::{Advice, MsyncFlags};
+
+/// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
+/// to read or overwrite the lines soon, and going around the cache would cost a miss then.
+const AROUND_CACHE_MIN: usize = 256;
+/// Cached copies longer than this use the string unit where it is fast.
+const LONG_COPY_MIN: usize = 1024;
+
+/// A mapped range of one segment.
+pub struct Region<R: Record = NoRecord> {
+    base: *mut u8,
+    len: usize,
+    /// `len` when writable, else 0, so that one comparison checks both.
+    writable: usize,
+    routines: Routines,
+    medium: Medium,
+    persistence: Persistence,
+    record: R,
+    mapping: Mapping,
+}
+
+// SAFETY: `base` points into `mapping`, which is Send and Sync, lives as long as the region and
+// is only reached through atomics and opaque copy routines.
+unsafe impl<R: Record> Send for Region<R> {}
+// SAFETY: as above; no method changes a field.
+unsafe impl<R: Record> Sync for Region<R> {}
+
+impl Region<NoRecord> {
+    /// Maps `len` bytes of `fd` from `offset`, with the registers that a hook may use.
+    pub fn map(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        access: Access,
+        medium: Medium,
+    ) -> Result<Region, Error> {
+        Region::map_with(fd, offset, len, &MapOptions::new(access, medium))
+    }
+
+    /// Maps `len` bytes of `fd` from `offset` as `options` say.
+    pub fn map_with(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        options: &MapOptions,
+    ) -> Result<Region, Error> {
+        let persistence = options.persistence.unwrap_or_else(|| {
+            let ask = options.medium == Medium::Dax;
+            Persistence::of(options.medium, ask && caches_persistent(fd))
+        });
+        let mapping = Mapping::shared(fd, offset, len, options)?;
+        Ok(Region {
+            base: mapping.ptr(),
+            len,
+            writable: if options.access == Access::ReadWrite {
+                len
+            } else {
+                0
+            },
+            routines: Routines::choose(persistence, options.registers),
+            medium: options.medium,
+            persistence,
+            record: NoRecord,
+            mapping,
+        })
+    }
+}
+
+impl<R: Record> Region<R> {
+    /// Zeroed heap memory that behaves as [`Medium::Memory`], for tests.
+    pub fn in_memory(len: usize, record: R) -> Result<Region<R>, Error> {
+        Region::in_memory_as(len, Medium::Memory, record)
+    }
+
+    /// Zeroed heap memory that behaves as `medium`, for tests.
+    pub fn in_memory_as(len: usize, medium: Medium, record: R) -> Result<Region<R>, Error> {
+        let mapping = Mapping::heap(len)?;
+        let persistence = Persistence::of(medium, false);
+        Ok(Region {
+            base: mapping.ptr(),
+            len,
+            writable: len,
+            routines: Routines::choose(persistence, Registers::Xmm),
+            medium,
+            persistence,
+            record,
+            mapping,
+        })
+    }
+
+    /// Heap memory that starts as `image`, which the recorder does not see; for tests.
+    pub fn from_image(image: &[u8], medium: Medium, record: R) -> Result<Region<R>, Error> {
+        let region = Region::in_memory_as(image.len(), medium, record)?;
+        // SAFETY: the region was just made with image.len() bytes, so it cannot overlap image.
+        unsafe { copy::holdfast_copy(region.base, image.as_ptr(), image.len()) };
+        Ok(region)
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    #[inline]
+    pub fn persistence(&self) -> Persistence {
+        self.persistence
+    }
+
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        self.writable == self.len
+    }
+
+    /// Where the region is mapped: an address to place things by, not to be followed.
+    #[inline]
+    pub fn addr(&self) -> usize {
+        self.base as usize
+    }
+
+    /// The recorder, for marking operations in tests.
+    pub fn recorder(&self) -> &R {
+        &self.record
+    }
+
+    #[inline]
+    fn readable(&self, off: u64, len: usize) -> Result<*mut u8, Error> {
+        inside(off, len, self.len)?;
+        // SAFETY: off + len <= self.len, so the pointer stays inside the mapping.
+        Ok(unsafe { self.base.add(off as usize) })
+    }
+
+    #[inline]
+    fn writable(&self, off: u64, len: usize) -> Result<*mut u8, Error> {
+        if let Err(e) = inside(off, len, self.writable) {
+            return Err(if self.writable == 0 {
+                Error::ReadOnly
+            } else {
+                e
+            });
+        }
+        // SAFETY: off + len <= self.writable <= self.len, so the pointer stays inside.
+        Ok(unsafe { self.base.add(off as usize) })
+    }
+
+    /// Copies out of the region. Another process may be writing: validate the copy.
+    #[inline]
+    pub fn read(&self, off: u64, dst: &mut [u8]) -> Result<(), Error> {
+        let src = self.readable(off, dst.len())?;
+        // SAFETY: both ranges were checked; a fault in the source is reported by the routine.
+        let out = unsafe { (self.cached_copy(dst.len()))(dst.as_mut_ptr(), src, dst.len()) };
+        media(out, off, dst.len())
+    }
+
+    /// Loads an aligned word; later loads of this thread are not done before it.
+    #[inline]
+    pub fn load_u64(&self, off: u64) -> Result<u64, Error> {
+        aligned(off, 8)?;
+        let p = self.readable(off, 8)?;
+        // SAFETY: in range and aligned (the base is page-aligned); all access is atomic or
+        // hidden from the compiler. Loading is allowed on a read-only mapping.
+        Ok(unsafe { AtomicU64::from_ptr(p.cast()) }.load(Ordering::Acquire))
+    }
+
+    /// Loads an aligned 32-bit word; later loads of this thread are not done before it.
+    #[inline]
+    pub fn load_u32(&self, off: u64) -> Result<u32, Error> {
+        aligned(off, 4)?;
+        let p = self.readable(off, 4)?;
+        // SAFETY: as in load_u64.
+        Ok(unsafe { AtomicU32::from_ptr(p.cast()) }.load(Ordering::Acquire))
+    }
+
+    /// A shared word that means nothing after a restart: stores to it are not recorded.
+    #[inline]
+    pub fn word(&self, off: u64) -> Option<&AtomicU64> {
+        aligned(off, 8).ok()?;
+        let p = self.writable(off, 8).ok()?;
+        // SAFETY: in range, aligned and writable for as long as the region is borrowed; all
+        // access is atomic or hidden from the compiler.
+        Some(unsafe { AtomicU64::from_ptr(p.cast()) })
+    }
+
+    /// Stores one aligned word: it is never seen or left half-written. Not yet durable.
+    #[inline]
+    pub fn store_u64(&self, off: u64, value: u64) -> Result<(), Error> {
+        aligned(off, 8)?;
+        let p = self.writable(off, 8)?;
+        self.record.store(off, &value.to_le_bytes(), false);
+        // SAFETY: as in word.
+        unsafe { AtomicU64::from_ptr(p.cast()) }.store(value.to_le(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Stores through the cache. Durable after [`Region::persist`] of the range.
+    #[inline]
+    pub fn store(&self, off: u64, src: &[u8]) -> Result<(), Error> {
+        let dst = self.writable(off, src.len())?;
+        self.record.store(off, src, false);
+        // SAFETY: both ranges were checked and cannot overlap: src is not pool memory.
+        let out = unsafe { (self.cached_copy(src.len()))(dst, src.as_ptr(), src.len()) };
+        media(out, off, src.len())
+    }
+
+    /// Copies around the cache where the medium gains by it. Durable after [`Region::fence`].
+    #[inline]
+    pub fn write_nt(&self, off: u64, src: &[u8]) -> Result<(), Error> {
+        self.writable(off, src.len())?;
+        // Whole lines, the case of every journal record, take the short way.
+        if off as usize % LINE == 0 && src.len() % LINE == 0 {
+            return self
+                .copy_lines(off, src.as_ptr(), src.len())
+                .map_err(|f| self.lost(off, f));
+        }
+        self.copy_durable(off, src.into())
+            .map_err(|f| self.lost(off, f))
+    }
+
+    /// Zeroes around the cache. Durable after [`Region::fence`].
+    pub fn zero_nt(&self, off: u64, len: usize) -> Result<(), Error> {
+        self.writable(off, len)?;
+        let (head, body, tail) = split_lines(off, len);
+        let zero = [0u8; LINE];
+        if head > 0 {
+            self.store(off, zero.get(..head).unwrap_or(&zero))?;
+            self.flush(off, head)?;
+        }
+        let mid = off + head as u64;
+        if R::ACTIVE && body > 0 {
+            self.record
+                .store(mid, &vec![0; body], self.routines.around_cache);
+        }
+        let dst = self.writable(mid, body)?;
+        // SAFETY: in range, on a line, and body is whole lines; there is no source.
+        let out = unsafe { (self.routines.zero_lines)(dst, core::ptr::null(), body) };
+        media(out, mid, body)?;
+        if tail > 0 {
+            let end = mid + body as u64;
+            self.store(end, zero.get(..tail).unwrap_or(&zero))?;
+            self.flush(end, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Starts writing back every line that the range touches. Durable after [`Region::fence`].
+    #[inline]
+    pub fn flush(&self, off: u64, len: usize) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.readable(off, len)?;
+        let first = off as usize / LINE;
+        let last = (off as usize + len - 1) / LINE;
+        if R::ACTIVE && self.routines.flushes {
+            (first..=last).for_each(|line| self.record.flush(line as u64));
+        }
+        // SAFETY: both lines hold bytes of the checked range, and mappings are whole pages.
+        unsafe { (self.routines.flush_lines)(self.base.add(first * LINE), last - first + 1) };
+        Ok(())
+    }
+
+    /// Makes what this thread flushed or wrote around the cache durable, in every region.
+    #[inline]
+    pub fn fence(&self) {
+        persist::fence();
+        self.record.fence();
+    }
+
+    /// Flush and fence.
+    #[inline]
+    pub fn persist(&self, off: u64, len: usize) -> Result<(), Error> {
+        self.flush(off, len)?;
+        self.fence();
+        Ok(())
+    }
+
+    /// The medium's point of durability for bytes already written: msync for an ordinary file,
+    /// a fence where flushing is enough.
+    pub fn sync(&self, off: u64, len: usize) -> Result<(), Error> {
+        self.readable(off, len)?;
+        if self.persistence != Persistence::Synced {
+            self.fence();
+            return Ok(());
+        }
+        let start = off as usize / PAGE * PAGE;
+        let end = off as usize + len;
+        if !self.mapping.is_heap() && len > 0 {
+            // SAFETY: start <= off, so the pages are inside the mapping; msync changes nothing
+            // in memory.
+            unsafe {
+                let p = self.base.add(start).cast();
+                rustix::mm::msync(p, end - start, MsyncFlags::SYNC)
+            }
+            .map_err(Error::os("msync"))?;
+        }
+        self.record.sync(off, len);
+        Ok(())
+    }
+
+    /// Copies a caller's memory into the region: around the cache when long, else cached and
+    /// flushed. Durable after [`Region::fence`]. Returns the bytes copied, always `src.len()`.
+    #[inline]
+    pub fn copy_in(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
+        self.writable(off, src.len())
+            .map_err(|_| Fault::OutOfRange)?;
+        if src.len() >= AROUND_CACHE_MIN {
+            self.copy_durable(off, src)?;
+        } else {
+            self.copy_flushed(off, src.as_ptr(), src.len())?;
+        }
+        Ok(src.len())
+    }
+
+    /// Copies out of the region into a caller's memory. Returns the bytes copied, always
+    /// `dst.len()`.
+    #[inline]
+    pub fn copy_out(&self, off: u64, dst: MutBuf<'_>) -> Result<usize, Fault> {
+        let n = dst.len();
+        let src = self.readable(off, n).map_err(|_| Fault::OutOfRange)?;
+        // SAFETY: the source was checked, the destination is the caller's by the contract of
+        // MutBuf; a fault on either side is reported by the routine.
+        let out = unsafe { (self.cached_copy(n))(dst.as_ptr(), src, n) };
+        match (out.left, out.side) {
+            (0, _) => Ok(n),
+            (left, SIDE_SOURCE) => Err(Fault::Media { copied: n - left }),
+            (left, _) => Err(Fault::BadAddress { copied: n - left }),
+        }
+    }
+
+    /// Faults the pages of the range in now, rather than one by one on first use.
+    pub fn prefault(&self, off: u64, len: usize) -> Result<(), Error> {
+        self.readable(off, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let advice = match self.is_writable() {
+            true => Advice::LinuxPopulateWrite,
+            false => Advice::LinuxPopulateRead,
+        };
+        let start = off as usize / PAGE * PAGE;
+        let end = (off as usize + len).next_multiple_of(PAGE);
+        // SAFETY: whole pages of the mapping; populating changes no contents.
+        unsafe { rustix::mm::madvise(self.base.add(start).cast(), end - start, advice) }
+            .map_err(Error::os("madvise"))
+    }
+
+    /// Asks for huge pages under the whole huge pages of the range; true when the kernel agreed.
+    pub fn make_huge(&self, off: u64, len: usize) -> Result<bool, Error> {
+        let first = self.readable(off, len)? as usize;
+        let start = first.next_multiple_of(HUGE);
+        let end = (first + len) / HUGE * HUGE;
+        if start >= end {
+            return Ok(false);
+        }
+        // SAFETY: start and end lie inside the checked range of the mapping.
+        Ok(unsafe { sys::madvise_collapse(start, end - start) }.is_ok())
+    }
+
+    #[inline]
+    fn cached_copy(&self, len: usize) -> copy::CopyFn {
+        if len >= LONG_COPY_MIN {
+            self.routines.copy_long
+        } else {
+            copy::holdfast_copy
+        }
+    }
+
+    /// Cached store and flush of a range that `writable` has checked.
+    #[inline]
+    fn copy_flushed(&self, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
+        let dst = self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        // SAFETY: the destination was checked; the source is readable or may fault, which the
+        // routine reports.
+        let out = unsafe { copy::holdfast_copy(dst, src, len) };
+        let copied = len - out.left;
+        self.record_copied(off, copied, false);
+        self.flush(off, copied).map_err(|_| Fault::OutOfRange)?;
+        stopped(out, copied)
+    }
+
+    /// Whole lines to a line boundary, around the cache where that is the routine.
+    #[inline]
+    fn copy_lines(&self, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
+        let dst = self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        // SAFETY: as in copy_flushed; off and len are whole lines.
+        let out = unsafe { (self.routines.copy_lines)(dst, src, len) };
+        let copied = len - out.left;
+        self.record_copied(off, copied, self.routines.around_cache && out.left == 0);
+        if out.left > 0 {
+            // The fault routine went on with cached stores.
+            self.flush(off, copied).map_err(|_| Fault::OutOfRange)?;
+        }
+        stopped(out, copied)
+    }
+
+    /// Any alignment: partial lines cached and flushed, whole lines around the cache.
+    fn copy_durable(&self, off: u64, src: ConstBuf<'_>) -> Result<(), Fault> {
+        let (head, body, tail) = split_lines(off, src.len());
+        let src = src.as_ptr();
+        if head > 0 {
+            self.copy_flushed(off, src, head)?;
+        }
+        let mid = off + head as u64;
+        self.copy_lines(mid, src.wrapping_add(head), body)
+            .map_err(|f| after(f, head))?;
+        if tail > 0 {
+            let done = head + body;
+            self.copy_flushed(mid + body as u64, src.wrapping_add(done), tail)
+                .map_err(|f| after(f, done))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the recorder what a copy from foreign memory left in the region.
+    #[inline]
+    fn record_copied(&self, off: u64, len: usize, nt: bool) {
+        if R::ACTIVE && len > 0 {
+            let mut data = vec![0u8; len];
+            // The range was just written; a recorder is only used on heap memory.
+            if self.read(off, &mut data).is_ok() {
+                self.record.store(off, &data, nt);
+            }
+        }
+    }
+
+    fn lost(&self, off: u64, fault: Fault) -> Error {
+        Error::Media {
+            off: off + fault.copied() as u64,
+        }
+    }
+}
+
+#[inline]
+fn inside(off: u64, len: usize, limit: usize) -> Result<(), Error> {
+    match (off as usize).checked_add(len) {
+        Some(end) if end <= limit => Ok(()),
+        _ => Err(Error::OutOfRange { off, len }),
+    }
+}
+
+#[inline]
+fn aligned(off: u64, align: usize) -> Result<(), Error> {
+    match off as usize % align {
+        0 => Ok(()),
+        _ => Err(Error::Misaligned { off, align }),
+    }
+}
+
+#[inline]
+fn media(out: Outcome, off: u64, len: usize) -> Result<(), Error> {
+    match out.left {
+        0 => Ok(()),
+        left => Err(Error::Media {
+            off: off + (len - left) as u64,
+        }),
+    }
+}
+
+/// How a copy into the region from foreign memory ended.
+#[inline]
+fn stopped(out: Outcome, copied: usize) -> Result<(), Fault> {
+    match (out.left, out.side) {
+        (0, _) => Ok(()),
+        (_, SIDE_SOURCE) => Err(Fault::BadAddress { copied }),
+        _ => Err(Fault::Media { copied }),
+    }
+}
+
+fn after(fault: Fault, before: usize) -> Fault {
+    match fault {
+        Fault::BadAddress { copied } => Fault::BadAddress {
+            copied: copied + before,
+        },
+        Fault::Media { copied } => Fault::Media {
+            copied: copied + before,
+        },
+        Fault::OutOfRange => fault,
+    }
+}
+
+/// Bytes before the first line boundary, bytes in whole lines, bytes after the last.
+#[inline]
+fn split_lines(off: u64, len: usize) -> (usize, usize, usize) {
+    let head = ((LINE - off as usize % LINE) % LINE).min(len);
+    let tail = (len - head) % LINE;
+    (head, len - head - tail, tail)
+}

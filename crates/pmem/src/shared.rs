@@ -1,0 +1,201 @@
+//! Memory that all processes of a session map and write.
+//!
+//! What always holds here:
+//! - It is only ever seen as structs whose every field is an atomic, so that any bytes another
+//!   process puts there are a valid value of each field, and no access is a data race.
+//! - It cannot shrink under us: [`SharedMem::create_memfd`] seals its size.
+
+use crate::map::{Access, MapOptions, Mapping};
+use crate::medium::Medium;
+use crate::{Error, PAGE};
+use alloc::alloc::alloc_zeroed;
+use alloc::boxed::Box;
+use core::alloc::Layout;
+use core::mem::{align_of, size_of};
+use core::sync::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+/// A type that may live in memory which hostile processes write.
+///
+/// # Safety
+/// Every field is an atomic or itself `Shared`, the layout is `repr(C)` or primitive, the type
+/// has no drop glue, and every bit pattern is a valid value. Use [`crate::shared!`], which
+/// checks all of it.
+pub unsafe trait Shared: Sized + Sync {
+    /// All bits zero.
+    fn zeroed() -> Self {
+        // SAFETY: every bit pattern is valid, by the contract of the trait.
+        unsafe { core::mem::zeroed() }
+    }
+
+    /// All bits zero, on the heap without passing through the stack. Aborts without memory.
+    fn boxed_zeroed() -> Box<Self> {
+        let layout = Layout::new::<Self>();
+        if layout.size() == 0 {
+            return Box::new(Self::zeroed());
+        }
+        // SAFETY: the layout has a size; zero bytes are a valid Self by the contract.
+        unsafe {
+            let p = alloc_zeroed(layout).cast::<Self>();
+            if p.is_null() {
+                alloc::alloc::handle_alloc_error(layout);
+            }
+            Box::from_raw(p)
+        }
+    }
+}
+
+macro_rules! shared_atomics {
+    ($($t:ty),*) => { $(
+        // SAFETY: an atomic integer: any bits are valid, no drop glue.
+        unsafe impl Shared for $t {}
+    )* };
+}
+shared_atomics!(
+    AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicI8, AtomicI16, AtomicI32, AtomicI64
+);
+
+// SAFETY: an array of values that may hold any bits may hold any bits.
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+
+#[doc(hidden)]
+pub const fn __check_shared<T: Shared>() {}
+
+/// Defines `repr(C)` structs of atomics that may live in memory which other processes write.
+///
+/// Every field's type must be [`Shared`]; the crate that uses this needs no `unsafe`:
+/// ```
+/// #![forbid(unsafe_code)]
+/// use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+/// holdfast_pmem::shared! {
+///     /// A slot.
+///     pub struct Slot { pub owner: AtomicU32, pub state: AtomicU32, name: [AtomicU8; 32] }
+///     /// Slots.
+///     #[repr(align(64))]
+///     pub struct Table { pub count: AtomicU64, pub slots: [Slot; 8] }
+/// }
+/// use holdfast_pmem::Shared;
+/// assert_eq!(Table::zeroed().slots.len(), 8);
+/// ```
+/// A field that is not shared does not compile:
+/// ```compile_fail
+/// holdfast_pmem::shared! { pub struct Bad { flag: bool } }
+/// ```
+#[macro_export]
+macro_rules! shared {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident : $ty:ty),* $(,)? }
+    )+) => { $(
+        $(#[$meta])*
+        #[repr(C)]
+        $vis struct $name { $($(#[$fmeta])* $fvis $field: $ty),* }
+        const _: () = {
+            $( $crate::__check_shared::<$ty>(); )*
+            assert!(!::core::mem::needs_drop::<$name>());
+        };
+        // SAFETY: repr(C); every field was checked to be Shared above.
+        unsafe impl $crate::Shared for $name {}
+    )+ };
+}
+
+/// A read-write mapping of memory that other processes write too.
+pub struct SharedMem {
+    mapping: Mapping,
+    len: usize,
+}
+
+impl SharedMem {
+    /// Maps the first `len` bytes of `fd`. The file must be sealed against shrinking, or owned
+    /// by a process that we trust not to shrink it.
+    pub fn map(fd: BorrowedFd<'_>, len: usize) -> Result<SharedMem, Error> {
+        SharedMem::map_with(fd, len, &MapOptions::new(Access::ReadWrite, Medium::Memory))
+    }
+
+    /// As [`SharedMem::map`], placed as `options` say.
+    pub fn map_with(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        options: &MapOptions,
+    ) -> Result<SharedMem, Error> {
+        let options = MapOptions {
+            access: Access::ReadWrite,
+            ..options.clone()
+        };
+        let size = rustix::fs::fstat(fd).map_err(Error::os("fstat"))?.st_size as u64;
+        if size < len as u64 {
+            return Err(Error::OutOfRange { off: 0, len });
+        }
+        Ok(SharedMem {
+            mapping: Mapping::shared(fd, 0, len, &options)?,
+            len,
+        })
+    }
+
+    /// Zeroed heap memory, for tests within one process.
+    pub fn in_memory(len: usize) -> Result<SharedMem, Error> {
+        Ok(SharedMem {
+            mapping: Mapping::heap(len)?,
+            len,
+        })
+    }
+
+    /// Makes zeroed shared memory whose size nobody can change, and maps it.
+    pub fn create_memfd(name: &str, len: usize) -> Result<(OwnedFd, SharedMem), Error> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(Error::os("memfd_create"))?;
+        let size = crate::map::round_up(len, PAGE)? as u64;
+        rustix::fs::ftruncate(&fd, size).map_err(Error::os("ftruncate"))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(Error::os("fcntl"))?;
+        let mem = SharedMem::map(fd.as_fd(), len)?;
+        Ok((fd, mem))
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn addr(&self) -> usize {
+        self.mapping.ptr() as usize
+    }
+
+    /// The `T` at `off`, or `None` when it is not inside or not aligned.
+    #[inline]
+    pub fn at<T: Shared>(&self, off: u64) -> Option<&T> {
+        let p = self.check::<T>(off, size_of::<T>())?;
+        // SAFETY: in range and aligned; any bytes are a valid T, and all its fields are atomic.
+        Some(unsafe { &*p })
+    }
+
+    /// `n` of `T` from `off`, or `None` when they are not inside or not aligned.
+    #[inline]
+    pub fn slice<T: Shared>(&self, off: u64, n: usize) -> Option<&[T]> {
+        let p = self.check::<T>(off, n.checked_mul(size_of::<T>())?)?;
+        // SAFETY: as in `at`, for n values in a row.
+        Some(unsafe { core::slice::from_raw_parts(p, n) })
+    }
+
+    #[inline]
+    fn check<T>(&self, off: u64, len: usize) -> Option<*const T> {
+        let off = usize::try_from(off).ok()?;
+        let end = off.checked_add(len)?;
+        // Mappings start on a page, so alignment of the offset is alignment of the address.
+        if end > self.len || off % align_of::<T>() != 0 || align_of::<T>() > PAGE {
+            return None;
+        }
+        // SAFETY: off <= self.len.
+        Some(
+            unsafe { self.mapping.ptr().add(off) }
+                .cast::<T>()
+                .cast_const(),
+        )
+    }
+}
