@@ -34,12 +34,16 @@ need_tool() { # program
 }
 
 # The directory in which the program under test works: on the pool, or on the scratch tmpfs.
-if [[ $baseline == yes ]]; then at=$scratch/tree; mkdir -p "$at"; else at=/hf; fi
+at=/hf
+if [[ $baseline == yes ]]; then at=$scratch/tree && mkdir -p "$at"; fi
 
 make_pool() { # name
     [[ $baseline == yes ]] && return
-    "$HOLDFAST" pool create "$scratch/$1" --size "${HF_POOL_SIZE:-1G}" >"$scratch/create.log" 2>&1 ||
-        { cat "$scratch/create.log"; fail "pool create $1"; finish; }
+    local log=$scratch/create.log
+    "$HOLDFAST" pool create "$scratch/$1" --size "${HF_POOL_SIZE:-1G}" >"$log" 2>&1 && return
+    cat "$log"
+    fail "pool create $1"
+    finish
 }
 
 # Runs a command on pool $1 with further options for `holdfast run` in the array run_options.

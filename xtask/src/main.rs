@@ -1,2 +1,19 @@
-//! Project chores: `cargo xtask tidy`.
-fn main() {}
+//! Project chores. A chore prints what it found and exits 0 only if all is well.
+#![forbid(unsafe_code)]
+
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    match (args.next().as_deref(), args.next()) {
+        (Some("tidy"), None) => tidy::main(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
