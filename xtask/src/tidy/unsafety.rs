@@ -14,8 +14,10 @@ const ALLOWED: &[&str] = &["crates/pmem/", "crates/preload/", "crates/bindings/"
 enum Use {
     Block,
     Impl,
+    /// A public function or a trait.
     Item,
-    /// The type of a function pointer, or an attribute such as `#[unsafe(no_mangle)]`.
+    /// A foreign block, a private function, the type of a function pointer, or an attribute such
+    /// as `#[unsafe(no_mangle)]`.
     Mention,
 }
 
@@ -75,18 +77,16 @@ fn use_at(file: &Source, at: usize) -> Use {
                 .copied()
                 .is_some_and(is_ident)
     };
-    let before = file.code[..at].trim_end().bytes().last().unwrap_or(b'\n');
+    // A private function's callers are all in sight, each with its own argument; a foreign block
+    // only declares.
+    let is_public = file.code[..at]
+        .lines()
+        .next_back()
+        .is_some_and(|l| l.contains("pub"));
     match () {
         () if rest.starts_with('{') => Use::Block,
         () if starts("impl") => Use::Impl,
-        () if starts("fn") || starts("extern") => {
-            // After these a type stands, not an item.
-            if matches!(before, b':' | b'=' | b'<' | b'(' | b',' | b'>' | b'&') {
-                Use::Mention
-            } else {
-                Use::Item
-            }
-        }
+        () if is_public && (starts("fn") || starts("extern")) => Use::Item,
         () if starts("trait") => Use::Item,
         () => Use::Mention,
     }
@@ -173,7 +173,9 @@ mod tests {
             "let x = unsafe { g() }; // SAFETY: g\n",
             "// SAFETY: A is plain\n#[cfg(x)]\nunsafe impl Send for A {}\n",
             "/// Does.\n///\n/// # Safety\n/// None.\n#[inline]\npub unsafe fn f() {}\n",
-            "type F = unsafe extern \"C\" fn(u8);\nfn f(g: unsafe fn()) {}\n",
+            "type F = unsafe extern \"C\" fn(u8);\nfn f(g: unsafe fn()) {}\n\
+             pub(crate) type G = unsafe extern \"C\" fn(u8);\n",
+            "unsafe fn private() {}\nunsafe extern \"C\" {\n    fn f();\n}\n",
             "#[unsafe(no_mangle)]\npub extern \"C\" fn f() {}\n",
         ] {
             assert_lines(safety_comment, "a.rs", text, &[]);
