@@ -9,3 +9,4 @@ extern crate alloc;
 
 pub mod checksum;
 pub mod journal;
+pub mod session;

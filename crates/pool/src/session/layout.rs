@@ -440,8 +440,7 @@ pub const DENTRIES_AT: usize = page_up(INODES_AT + INODES * size_of::<Inode>());
 /// Offset of the `LongDentry` array.
 pub const LONG_DENTRIES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<Dentry>());
 /// Offset of the `FdTable` array.
-pub const FD_TABLES_AT: usize =
-    page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
+pub const FD_TABLES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
 /// Offset of the `MapPage` array.
 pub const MAP_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdTable>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
