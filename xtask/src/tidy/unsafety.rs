@@ -79,10 +79,9 @@ fn use_at(file: &Source, at: usize) -> Use {
     };
     // A private function's callers are all in sight, each with its own argument; a foreign block
     // only declares.
-    let is_public = file.code[..at]
-        .lines()
-        .next_back()
-        .is_some_and(|l| l.contains("pub"));
+    let start = file.code[..at].trim_end();
+    let start = start.trim_end_matches("const").trim_end();
+    let is_public = start.ends_with("pub") || start.ends_with("pub(crate)");
     match () {
         () if rest.starts_with('{') => Use::Block,
         () if starts("impl") => Use::Impl,
