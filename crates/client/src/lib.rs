@@ -1,3 +1,18 @@
-//! Holdfast client.
+//! Holdfast client: session, open files, path walk and operations; untrusted.
+//!
+//! Invariants:
+//!  * Runs inside other people's programs: no libc, no threads, no locks of std, no panic.
+//!  * Cannot write a tree node: changes are journal records.
+//!  * Nothing in shared memory is trusted or borrowed: copied, checked, used.
 #![no_std]
+#![forbid(unsafe_code)]
 extern crate alloc;
+
+pub mod abi;
+mod api;
+mod error;
+mod types;
+
+pub use api::Client;
+pub use error::{Errno, Error, Result};
+pub use types::*;
