@@ -9,4 +9,5 @@ extern crate alloc;
 
 pub mod checksum;
 pub mod journal;
+pub mod layout;
 pub mod session;
