@@ -10,6 +10,8 @@ extern crate alloc;
 
 pub mod abi;
 mod api;
+pub mod attach;
+pub mod env;
 mod error;
 mod types;
 

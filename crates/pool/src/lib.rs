@@ -8,6 +8,8 @@
 extern crate alloc;
 
 pub mod checksum;
+pub mod directory;
 pub mod journal;
 pub mod layout;
+pub mod protocol;
 pub mod session;

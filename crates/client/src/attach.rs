@@ -1,0 +1,217 @@
+//! Joining the session of a pool: the client's half of the protocol on the pool's socket.
+//!
+//! Invariants: nothing the service says is used before it was decoded and its descriptors were
+//! counted; every descriptor is close-on-exec; the connection stays open for as long as the
+//! attachment is to count as a user of the session.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::MaybeUninit;
+use holdfast_pool::protocol::{ANSWER_LEN, Answer, FDS, Request};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+const SOCKET: &str = "sock";
+const EPROTO: i32 = 71;
+
+/// Why a client could not join.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// Nobody listens on the pool's socket.
+    NoService,
+    /// The service said no.
+    Refused {
+        /// As a positive errno.
+        errno: i32,
+        /// As a sentence.
+        why: String,
+    },
+    /// The service speaks another protocol, or is no Holdfast service.
+    Protocol,
+    /// A system call failed.
+    Os {
+        /// Which.
+        call: &'static str,
+        /// As a positive errno.
+        errno: i32,
+    },
+}
+
+impl AttachError {
+    /// The positive errno of this error.
+    pub fn errno(&self) -> i32 {
+        match self {
+            AttachError::NoService => Errno::CONNREFUSED.raw_os_error(),
+            AttachError::Refused { errno, .. } | AttachError::Os { errno, .. } => *errno,
+            AttachError::Protocol => EPROTO,
+        }
+    }
+
+    fn os(call: &'static str) -> impl Fn(Errno) -> AttachError {
+        move |e| AttachError::Os {
+            call,
+            errno: e.raw_os_error(),
+        }
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::NoService => f.write_str("no service runs for the pool"),
+            AttachError::Refused { why, .. } => f.write_str(why),
+            AttachError::Protocol => {
+                f.write_str("the pool's service speaks another version of the protocol")
+            }
+            AttachError::Os { call, errno } => write!(f, "{call} failed with error {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// A place in the session.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Session memory: map `answer.session_len` bytes of it.
+    pub session: OwnedFd,
+    /// The trees, for reading.
+    pub meta: OwnedFd,
+    /// The journal, for reading and writing.
+    pub journal: OwnedFd,
+    /// File data, for reading and writing.
+    pub data: OwnedFd,
+    /// Lengths and properties.
+    pub answer: Answer,
+    /// Counts as a user of the session until it is closed; hangs up when the service dies.
+    pub connection: OwnedFd,
+}
+
+/// Joins the session of the pool in directory `pool`. With `adopt`, offers the session memory
+/// that outlived an earlier service.
+pub fn attach(pool: &[u8], adopt: Option<BorrowedFd<'_>>) -> Result<Attachment, AttachError> {
+    let connection = connect(pool)?;
+    let (answer, fds) = ask(
+        &connection,
+        Request::Attach {
+            adopt: adopt.is_some(),
+        },
+        adopt,
+    )?;
+    let fds: [OwnedFd; FDS] = fds.try_into().map_err(|_| AttachError::Protocol)?;
+    let [session, meta, journal, data] = fds;
+    Ok(Attachment {
+        session,
+        meta,
+        journal,
+        data,
+        answer,
+        connection,
+    })
+}
+
+/// Asks the service of the pool how it is doing.
+pub fn status(pool: &[u8]) -> Result<Answer, AttachError> {
+    let connection = connect(pool)?;
+    Ok(ask(&connection, Request::Status, None)?.0)
+}
+
+fn connect(pool: &[u8]) -> Result<OwnedFd, AttachError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory =
+        rustix::fs::open(pool, flags, Mode::empty()).map_err(AttachError::os("open"))?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(AttachError::os("socket"))?;
+    let address = address(pool, directory.as_fd())?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Err(AttachError::NoService),
+        Err(e) => Err(AttachError::os("connect")(e)),
+    }
+}
+
+/// The socket by its path, or through /proc where the path is too long for an address.
+fn address(pool: &[u8], directory: BorrowedFd<'_>) -> Result<SocketAddrUnix, AttachError> {
+    let direct = [pool, b"/", SOCKET.as_bytes()].concat();
+    if let Ok(address) = SocketAddrUnix::new(direct.as_slice()) {
+        return Ok(address);
+    }
+    let number = directory.as_raw_fd().to_string();
+    let short = ["/proc/self/fd/", &number, "/", SOCKET].concat();
+    SocketAddrUnix::new(short.as_str()).map_err(AttachError::os("connect"))
+}
+
+fn ask(
+    connection: &OwnedFd,
+    request: Request,
+    fd: Option<BorrowedFd<'_>>,
+) -> Result<(Answer, Vec<OwnedFd>), AttachError> {
+    send(connection, &request.encode(), fd).map_err(AttachError::os("sendmsg"))?;
+    let (bytes, len, fds) = receive(connection)?;
+    let answer = bytes
+        .get(..len)
+        .and_then(Answer::decode)
+        .ok_or(AttachError::Protocol)?;
+    match answer.errno {
+        0 => Ok((answer, fds)),
+        errno => {
+            let why = answer.text().to_string();
+            Err(AttachError::Refused {
+                errno: errno as i32 & 4095,
+                why,
+            })
+        }
+    }
+}
+
+fn send(to: &OwnedFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(Errno::INVAL);
+    }
+    loop {
+        let parts = [IoSlice::new(bytes)];
+        match rustix::net::sendmsg(to, &parts, &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            done => return done.map(|_| ()),
+        }
+    }
+}
+
+type Received = ([u8; ANSWER_LEN], usize, Vec<OwnedFd>);
+
+fn receive(from: &OwnedFd) -> Result<Received, AttachError> {
+    let mut bytes = [0; ANSWER_LEN];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let len = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        match rustix::net::recvmsg(from, &mut parts, &mut control, flags) {
+            Ok(message) => break message.bytes,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(AttachError::os("recvmsg")(e)),
+        }
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok((bytes, len, fds))
+}

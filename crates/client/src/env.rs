@@ -1,0 +1,223 @@
+//! How `holdfast run` tells a program's first instructions where its session is: one environment
+//! variable, which exec hands on.
+//!
+//! Invariants: `parse` accepts exactly what `format` makes and never panics; the value has no NUL;
+//! paths are raw bytes with their length before them, so no byte needs escaping.
+
+/// Name of the variable.
+pub const VARIABLE: &str = "HOLDFAST_SESSION";
+/// No value is longer: two paths of 4 KiB and the numbers.
+pub const VALUE_MAX: usize = 8192 + 256;
+
+const VERSION: u64 = 1;
+
+/// An inherited descriptor of a segment and the bytes to map of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// The descriptor.
+    pub fd: i32,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Everything that a process needs to join its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionEnv<'a> {
+    /// Session memory.
+    pub session: Segment,
+    /// Superblocks and trees, read-only.
+    pub meta: Segment,
+    /// The session's journal.
+    pub journal: Segment,
+    /// File data.
+    pub data: Segment,
+    /// What every descriptor of a pool file is a duplicate of.
+    pub base: i32,
+    /// 0 memory, 1 file, 2 dax.
+    pub medium: u32,
+    /// Index of the `Run`.
+    pub run: u32,
+    /// Index of the process slot that was made for the first process of the run.
+    pub slot: u32,
+    /// Absolute path of the pool's directory.
+    pub pool: &'a [u8],
+    /// Absolute path under which the pool appears.
+    pub at: &'a [u8],
+}
+
+impl<'a> SessionEnv<'a> {
+    /// Writes the value to the start of `out`; `None` when it does not fit or holds a NUL.
+    pub fn format(&self, out: &mut [u8]) -> Option<usize> {
+        let mut at = 0;
+        for number in self.numbers() {
+            put_number(out, &mut at, number)?;
+        }
+        for path in [self.pool, self.at] {
+            if path.contains(&0) {
+                return None;
+            }
+            put_number(out, &mut at, path.len() as u64)?;
+            put(out, &mut at, path)?;
+        }
+        Some(at)
+    }
+
+    fn numbers(&self) -> [u64; 13] {
+        let fd = |fd: i32| u64::from(fd.unsigned_abs());
+        [
+            VERSION,
+            fd(self.session.fd),
+            self.session.len,
+            fd(self.meta.fd),
+            self.meta.len,
+            fd(self.journal.fd),
+            self.journal.len,
+            fd(self.data.fd),
+            self.data.len,
+            fd(self.base),
+            self.medium.into(),
+            self.run.into(),
+            self.slot.into(),
+        ]
+    }
+
+    /// The value of the variable, read back.
+    pub fn parse(value: &'a [u8]) -> Option<SessionEnv<'a>> {
+        let mut rest = value;
+        if take_number(&mut rest)? != VERSION {
+            return None;
+        }
+        let segment = |rest: &mut &[u8]| {
+            Some(Segment {
+                fd: take_number(rest)?.try_into().ok()?,
+                len: take_number(rest)?,
+            })
+        };
+        let env = SessionEnv {
+            session: segment(&mut rest)?,
+            meta: segment(&mut rest)?,
+            journal: segment(&mut rest)?,
+            data: segment(&mut rest)?,
+            base: take_number(&mut rest)?.try_into().ok()?,
+            medium: take_number(&mut rest)?.try_into().ok()?,
+            run: take_number(&mut rest)?.try_into().ok()?,
+            slot: take_number(&mut rest)?.try_into().ok()?,
+            pool: take_path(&mut rest)?,
+            at: take_path(&mut rest)?,
+        };
+        rest.is_empty().then_some(env)
+    }
+}
+
+fn put(out: &mut [u8], at: &mut usize, bytes: &[u8]) -> Option<()> {
+    out.get_mut(*at..at.checked_add(bytes.len())?)?
+        .copy_from_slice(bytes);
+    *at += bytes.len();
+    Some(())
+}
+
+/// Decimal digits and a colon.
+fn put_number(out: &mut [u8], at: &mut usize, number: u64) -> Option<()> {
+    let mut text = [b':'; 21];
+    let mut first = text.len() - 1;
+    let mut left = number;
+    loop {
+        first -= 1;
+        text[first] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    put(out, at, &text[first..])
+}
+
+fn take_number(rest: &mut &[u8]) -> Option<u64> {
+    let end = rest.iter().position(|&b| b == b':')?;
+    let (digits, tail) = (&rest[..end], &rest[end + 1..]);
+    if digits.is_empty() || (digits.len() > 1 && digits[0] == b'0') {
+        return None;
+    }
+    let mut number = 0u64;
+    for digit in digits {
+        let digit = digit.checked_sub(b'0').filter(|d| *d < 10)?;
+        number = number.checked_mul(10)?.checked_add(digit.into())?;
+    }
+    *rest = tail;
+    Some(number)
+}
+
+fn take_path<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = take_number(rest)?.try_into().ok()?;
+    let (path, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    (!path.contains(&0)).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec;
+
+    const SAMPLE: SessionEnv<'static> = SessionEnv {
+        session: Segment {
+            fd: 1020,
+            len: u64::MAX,
+        },
+        meta: Segment { fd: 1021, len: 2 },
+        journal: Segment { fd: 1022, len: 0 },
+        data: Segment { fd: 0, len: 4 },
+        base: 1019,
+        medium: 1,
+        run: 63,
+        slot: 511,
+        pool: b"/dev/shm/a:b c\xff",
+        at: b"/hf",
+    };
+
+    #[test]
+    fn comes_back() {
+        let mut out = [0; VALUE_MAX];
+        let n = SAMPLE.format(&mut out).unwrap();
+        assert_eq!(SessionEnv::parse(&out[..n]), Some(SAMPLE));
+        assert_eq!(SAMPLE.format(&mut out[..n - 1]), None);
+        let longest = vec![b'x'; 4096];
+        let long = SessionEnv {
+            pool: &longest,
+            at: &longest,
+            ..SAMPLE
+        };
+        assert!(long.format(&mut out).is_some());
+        assert_eq!(
+            SessionEnv {
+                at: b"a\0b",
+                ..SAMPLE
+            }
+            .format(&mut out),
+            None
+        );
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let mut out = [0; VALUE_MAX];
+        let n = SAMPLE.format(&mut out).unwrap();
+        for cut in 0..n {
+            assert_eq!(SessionEnv::parse(&out[..cut]), None);
+        }
+        for bad in [
+            "",
+            "2:1:",
+            "1:01:",
+            "1::",
+            "1:-1:",
+            "1:99999999999999999999:",
+            "x",
+        ] {
+            assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");
+        }
+        out[n] = b'x';
+        assert_eq!(SessionEnv::parse(&out[..n + 1]), None);
+    }
+}

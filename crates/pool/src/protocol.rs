@@ -1,0 +1,267 @@
+//! The messages between a client and the service on the pool's socket.
+//!
+//! Invariants: one request, one answer, each one packet of fixed length, little-endian; a message
+//! with another magic, version or length is refused; unknown bits are zero. File descriptors
+//! travel beside the message. `docs/spec/session.md` states every field.
+
+/// Bytes of a request.
+pub const REQUEST_LEN: usize = 32;
+/// Bytes of an answer.
+pub const ANSWER_LEN: usize = 512;
+/// Bytes of the sentence in an answer.
+pub const TEXT_LEN: usize = ANSWER_LEN - ANSWER_HEAD;
+/// Descriptors beside a successful answer to `Request::Attach`: session memory, meta (read-only),
+/// journal and data, in this order.
+pub const FDS: usize = 4;
+
+const ANSWER_HEAD: usize = 128;
+const REQUEST_MAGIC: u32 = 0x5152_4648;
+const ANSWER_MAGIC: u32 = 0x4e41_4648;
+const VERSION: u16 = 1;
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Join the session of this user. With `adopt`, the session memory that outlived an earlier
+    /// service comes beside the message.
+    Attach {
+        /// A session memory descriptor comes with the message.
+        adopt: bool,
+    },
+    /// How the pool is doing.
+    Status,
+}
+
+/// What the service says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// 0, or why not, as a positive errno; then `text` says it in a sentence.
+    pub errno: u32,
+    /// Process id of the service.
+    pub service_pid: u32,
+    /// Counts the services that this session has had.
+    pub generation: u32,
+    /// 0 posix, 1 sync, 2 strict.
+    pub consistency: u32,
+    /// 0 memory, 1 file, 2 dax.
+    pub medium: u32,
+    /// Sessions that are open.
+    pub sessions: u32,
+    /// Live processes of them.
+    pub processes: u32,
+    /// Bytes of session memory.
+    pub session_len: u64,
+    /// Bytes of the meta segment.
+    pub meta_len: u64,
+    /// Bytes of the journal segment.
+    pub journal_len: u64,
+    /// Bytes of the data segment.
+    pub data_len: u64,
+    /// Everything up to here is in the trees.
+    pub applied_seq: u64,
+    text: Text,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Text {
+    len: usize,
+    bytes: [u8; TEXT_LEN],
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Text {
+            len: 0,
+            bytes: [0; TEXT_LEN],
+        }
+    }
+}
+
+impl Request {
+    /// The message.
+    pub fn encode(&self) -> [u8; REQUEST_LEN] {
+        let (kind, flags): (u16, u32) = match self {
+            Request::Attach { adopt } => (1, u32::from(*adopt)),
+            Request::Status => (2, 0),
+        };
+        let mut out = [0; REQUEST_LEN];
+        put(&mut out, 0, &REQUEST_MAGIC.to_le_bytes());
+        put(&mut out, 4, &VERSION.to_le_bytes());
+        put(&mut out, 6, &kind.to_le_bytes());
+        put(&mut out, 8, &flags.to_le_bytes());
+        out
+    }
+
+    /// The request in `bytes`, or `None` for anything that `encode` does not make.
+    pub fn decode(bytes: &[u8]) -> Option<Request> {
+        let bytes: &[u8; REQUEST_LEN] = bytes.try_into().ok()?;
+        let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
+        let request = match kind {
+            1 => Request::Attach {
+                adopt: u32_at(bytes, 8)? & 1 == 1,
+            },
+            2 => Request::Status,
+            _ => return None,
+        };
+        (request.encode() == *bytes).then_some(request)
+    }
+}
+
+impl Answer {
+    /// A refusal: why, as errno and as a sentence, which is cut when too long.
+    pub fn refusal(errno: i32, sentence: &str) -> Answer {
+        let mut answer = Answer {
+            errno: errno.unsigned_abs().max(1),
+            ..Answer::default()
+        };
+        let mut len = sentence.len().min(TEXT_LEN);
+        while !sentence.is_char_boundary(len) {
+            len -= 1;
+        }
+        answer.text.bytes[..len].copy_from_slice(&sentence.as_bytes()[..len]);
+        answer.text.len = len;
+        answer
+    }
+
+    /// Why the service refused; empty when it did not.
+    pub fn text(&self) -> &str {
+        core::str::from_utf8(&self.text.bytes[..self.text.len]).unwrap_or("the service refused")
+    }
+
+    /// The message.
+    pub fn encode(&self) -> [u8; ANSWER_LEN] {
+        let mut out = [0; ANSWER_LEN];
+        put(&mut out, 0, &ANSWER_MAGIC.to_le_bytes());
+        put(&mut out, 4, &VERSION.to_le_bytes());
+        let words = [
+            self.errno,
+            self.service_pid,
+            self.generation,
+            self.consistency,
+            self.medium,
+            self.sessions,
+            self.processes,
+            self.text.len as u32,
+        ];
+        for (i, word) in words.iter().enumerate() {
+            put(&mut out, 8 + 4 * i, &word.to_le_bytes());
+        }
+        let longs = [
+            self.session_len,
+            self.meta_len,
+            self.journal_len,
+            self.data_len,
+            self.applied_seq,
+        ];
+        for (i, long) in longs.iter().enumerate() {
+            put(&mut out, 40 + 8 * i, &long.to_le_bytes());
+        }
+        put(&mut out, ANSWER_HEAD, &self.text.bytes);
+        out
+    }
+
+    /// The answer in `bytes`, or `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<Answer> {
+        let bytes: &[u8; ANSWER_LEN] = bytes.try_into().ok()?;
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if u32_at(bytes, 0)? != ANSWER_MAGIC || version != VERSION {
+            return None;
+        }
+        let mut text = Text {
+            len: u32_at(bytes, 36)? as usize,
+            ..Text::default()
+        };
+        if text.len > TEXT_LEN {
+            return None;
+        }
+        text.bytes.copy_from_slice(&bytes[ANSWER_HEAD..]);
+        Some(Answer {
+            errno: u32_at(bytes, 8)?,
+            service_pid: u32_at(bytes, 12)?,
+            generation: u32_at(bytes, 16)?,
+            consistency: u32_at(bytes, 20)?,
+            medium: u32_at(bytes, 24)?,
+            sessions: u32_at(bytes, 28)?,
+            processes: u32_at(bytes, 32)?,
+            session_len: u64_at(bytes, 40)?,
+            meta_len: u64_at(bytes, 48)?,
+            journal_len: u64_at(bytes, 56)?,
+            data_len: u64_at(bytes, 64)?,
+            applied_seq: u64_at(bytes, 72)?,
+            text,
+        })
+    }
+}
+
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn requests_come_back_and_nothing_else_is_accepted() {
+        for request in [
+            Request::Attach { adopt: false },
+            Request::Attach { adopt: true },
+            Request::Status,
+        ] {
+            let bytes = request.encode();
+            assert_eq!(Request::decode(&bytes), Some(request));
+            assert_eq!(Request::decode(&bytes[1..]), None);
+            for at in 0..bytes.len() {
+                let mut bad = bytes;
+                bad[at] ^= 0x80;
+                assert_eq!(Request::decode(&bad), None, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn answers_come_back() {
+        let answer = Answer {
+            service_pid: 1,
+            generation: 2,
+            consistency: 1,
+            medium: 2,
+            sessions: 3,
+            processes: 4,
+            session_len: 5,
+            meta_len: 6,
+            journal_len: 7,
+            data_len: 8,
+            applied_seq: 9,
+            ..Answer::default()
+        };
+        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        let refusal = Answer::refusal(13, "no");
+        assert_eq!(Answer::decode(&refusal.encode()).unwrap().text(), "no");
+    }
+
+    #[test]
+    fn hostile_answers_never_panic() {
+        let mut bytes = Answer::refusal(5, &"x".repeat(1000)).encode();
+        assert_eq!(Answer::decode(&bytes).unwrap().text().len(), TEXT_LEN);
+        bytes[36] = 0xff;
+        bytes[37] = 0xff;
+        assert_eq!(Answer::decode(&bytes), None);
+        let mut bytes = Answer::refusal(5, "abc").encode();
+        bytes[ANSWER_HEAD] = 0xff;
+        assert_eq!(
+            Answer::decode(&bytes).unwrap().text(),
+            "the service refused"
+        );
+        assert_eq!(Answer::decode(&bytes[..40]), None);
+    }
+}
