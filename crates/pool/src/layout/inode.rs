@@ -2,8 +2,9 @@
 //!
 //! Invariants of a decoded record:
 //!  * `mode` has exactly one of the seven file types and no bits beyond them.
-//!  * `tail` is what its type says: a symlink's whole target unless `TARGET_IN_XATTRS`; a regular
-//!    file's whole content if `INLINE`; a directory's own name (empty for the root); else empty.
+//!  * `tail` is what its type says: a symlink's whole target unless `TARGET_IN_XATTRS`; with
+//!    `INLINE` the start of a regular file's block 0, the rest of which is zeroes; a directory's
+//!    own name (empty for the root); else empty.
 //!  * `parent` and `entries` are zero unless it is a directory, `rdev` unless it is a device.
 
 use super::fields::{Reading, Writing};
@@ -28,10 +29,12 @@ pub const TYPE_SYMLINK: u32 = 0o120_000;
 /// Socket.
 pub const TYPE_SOCKET: u32 = 0o140_000;
 
-/// The tail is the whole content of a regular file, which has no extents.
+/// The tail stands for file block 0 of a regular file, which no extent covers then.
 pub const INLINE: u32 = 1;
 /// The target of a symlink is longer than a tail: it lies in `XATTRS` under the empty name.
 pub const TARGET_IN_XATTRS: u32 = 2;
+/// The object has at least one extended attribute.
+pub const HAS_XATTRS: u32 = 4;
 
 /// Bytes before the tail.
 pub const FIXED: usize = 96;
@@ -182,18 +185,18 @@ impl<'a> InodeRecord<'a> {
 
     fn check_tail(&self) -> Result<(), BadValue> {
         let len = self.tail.len();
-        let fits = match (self.file_type(), self.flags) {
+        let fits = match (self.file_type(), self.flags & !HAS_XATTRS) {
             (TYPE_FILE, 0) => len == 0,
-            (TYPE_FILE, INLINE) => len as u64 == self.size && len <= INLINE_MAX && self.blocks == 0,
-            (TYPE_DIR, 0) => len <= NAME_MAX && self.parent != 0 && self.blocks == 0,
+            (TYPE_FILE, INLINE) => (1..=INLINE_MAX).contains(&len) && len as u64 <= self.size,
+            (TYPE_DIR, 0) => len <= NAME_MAX && self.parent != 0 && self.size == 0,
             (TYPE_SYMLINK, 0) => len as u64 == self.size && (1..=TAIL_MAX).contains(&len),
             (TYPE_SYMLINK, TARGET_IN_XATTRS) => {
                 len == 0 && self.size > TAIL_MAX as u64 && self.size <= TARGET_MAX as u64
             }
-            (_, 0) => len == 0 && self.size == 0 && self.blocks == 0,
+            (_, 0) => len == 0 && self.size == 0,
             _ => false,
         };
-        if fits {
+        if fits && (self.is_file() || self.blocks == 0) {
             Ok(())
         } else {
             bad("an inode's flags, size, blocks and tail contradict its type")

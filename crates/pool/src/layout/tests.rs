@@ -104,12 +104,14 @@ fn contradicting_inodes_are_refused() {
         },
         InodeRecord { parent: 1, ..file },
         InodeRecord { rdev: 1, ..file },
-        InodeRecord { flags: 4, ..file },
-        InodeRecord { size: 5, ..inline },
+        InodeRecord { flags: 8, ..file },
+        InodeRecord { size: 3, ..inline },
         InodeRecord {
-            blocks: 1,
+            tail: b"",
             ..inline
         },
+        InodeRecord { blocks: 1, ..dir },
+        InodeRecord { size: 1, ..dir },
         InodeRecord { parent: 0, ..dir },
         InodeRecord {
             tail: &[b'x'; 256],
