@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::types::*;
 use alloc::boxed::Box;
-use holdfast_pmem::{ConstBuf, MutBuf};
+use pmem::{ConstBuf, MutBuf};
 
 /// One process's view of a pool.
 pub struct Client {
@@ -413,5 +413,5 @@ impl Client {
 }
 
 fn unsupported<A, T>(_: A) -> Result<T> {
-    Err(crate::error::Errno::EOPNOTSUPP.into())
+    Err(crate::Error::NotSupported)
 }

@@ -1,150 +1,199 @@
-//! Every way in which an operation fails. Each error has exactly one errno.
+//! Why an operation failed.
+//!
+//! Invariant: every variant has one sentence and one errno; the errno is what Linux gives for the
+//! same mistake, so unmodified programs understand it.
 
 use alloc::boxed::Box;
 use core::fmt;
 
-/// Result of a client operation.
-pub type Result<T> = core::result::Result<T, Error>;
-
-/// Why an operation failed.
-#[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// The path left the pool: continue in the kernel with this host path.
-    Outside(Box<[u8]>),
-    /// As `Outside`, for the second path of link(2) and rename(2).
-    OutsideSecond(Box<[u8]>),
-    /// A rule of POSIX or Linux says no, with this errno.
-    Refused(Errno),
-    /// Pool memory refused.
-    Memory(holdfast_pmem::Error),
-    /// The trees hold something impossible.
-    Damaged { what: &'static str },
-    /// The service is gone and nobody took over.
-    ServiceGone,
-    /// The session can no longer be applied; the errno is the service's.
-    Poisoned(i32),
-}
-
-macro_rules! errnos {
-    ($($name:ident = $number:literal, $sentence:literal;)*) => {
-        /// The errnos that operations give, by the kernel's names.
+macro_rules! errors {
+    ($($(#[$doc:meta])* $name:ident $errno:literal $text:literal,)*) => {
+        /// Why an operation failed.
+        #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Errno { $(#[doc = $sentence] $name = $number),* }
+        pub enum Error {
+            $($(#[$doc])* $name,)*
+            /// The path leaves the pool: go on with this path of the host.
+            Outside(Box<[u8]>),
+            /// The second path of link or rename leaves the pool: go on with this one.
+            OutsideSecond(Box<[u8]>),
+            /// Session memory or the pool holds something impossible.
+            Damaged {
+                /// What kind of thing.
+                what: &'static str,
+                /// Which one.
+                index: u64,
+            },
+            /// The session can no longer be applied; the errno that the service gave.
+            Poisoned(i32),
+            /// A mapped range could not be used.
+            Memory(pmem::Error),
+            /// The caller's memory or the medium could not be copied from or to.
+            Fault(pmem::Fault),
+            /// The pool's trees could not be read.
+            Pool(i32),
+            /// The kernel refused a call that the client needs.
+            Kernel {
+                /// The call.
+                call: &'static str,
+                /// What it said.
+                errno: i32,
+            },
+        }
 
-        impl Errno {
-            #[cfg(test)]
-            const ALL: &[Errno] = &[$(Errno::$name),*];
-
-            fn sentence(self) -> &'static str {
-                match self { $(Errno::$name => $sentence),* }
+        impl Error {
+            /// The positive errno that a program sees.
+            pub fn errno(&self) -> i32 {
+                match self {
+                    $(Error::$name => $errno,)*
+                    Error::Outside(_) | Error::OutsideSecond(_) => 18,
+                    Error::Damaged { .. } => 117,
+                    Error::Poisoned(errno) | Error::Pool(errno) => positive(*errno),
+                    Error::Memory(e) => e.errno(),
+                    Error::Fault(f) => f.errno(),
+                    Error::Kernel { errno, .. } => positive(*errno),
+                }
             }
         }
+
+        impl fmt::Display for Error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Error::$name => f.write_str($text),)*
+                    Error::Outside(_) | Error::OutsideSecond(_) => {
+                        f.write_str("the path leads out of the pool")
+                    }
+                    Error::Damaged { what, index } => write!(f, "{what} {index} is damaged"),
+                    Error::Poisoned(errno) => {
+                        write!(f, "the service gave up on this session with error {errno}")
+                    }
+                    Error::Memory(e) => e.fmt(f),
+                    Error::Fault(fault) => {
+                        write!(f, "copying stopped after {} bytes", fault.copied())
+                    }
+                    Error::Pool(errno) => write!(f, "reading the pool failed with error {errno}"),
+                    Error::Kernel { call, errno } => write!(f, "{call} failed with error {errno}"),
+                }
+            }
+        }
+
+        #[cfg(test)]
+        const PLAIN: &[Error] = &[$(Error::$name,)*];
     };
 }
 
-errnos! {
-    EPERM = 1, "the caller may not do this to the object";
-    ENOENT = 2, "no object has this name";
-    EINTR = 4, "a signal interrupted the wait";
-    EIO = 5, "the medium or the service failed";
-    ENXIO = 6, "there is no data at or after this offset, or no reader of the pipe";
-    E2BIG = 7, "the value is longer than allowed";
-    EBADF = 9, "the descriptor does not allow this";
-    EAGAIN = 11, "the call would have to wait";
-    ENOMEM = 12, "session memory has no free entry";
-    EACCES = 13, "the permissions deny it";
-    EFAULT = 14, "the caller's memory cannot be accessed";
-    EBUSY = 16, "the object is in use";
-    EEXIST = 17, "the name exists";
-    EXDEV = 18, "the names are on different file systems";
-    ENODEV = 19, "the object does not support this";
-    ENOTDIR = 20, "a component of the path is not a directory";
-    EISDIR = 21, "the object is a directory";
-    EINVAL = 22, "an argument is not valid";
-    ENFILE = 23, "the session has no free entry for another open file";
-    EMFILE = 24, "the descriptor number is too high for a pool file";
-    ENOTTY = 25, "the object is not a terminal";
-    ETXTBSY = 26, "the program file is being executed";
-    EFBIG = 27, "the file would become too large";
-    ENOSPC = 28, "the pool is full";
-    ESPIPE = 29, "the object has no file offset";
-    EROFS = 30, "the pool is attached for reading only";
-    EMLINK = 31, "the object has too many names";
-    ERANGE = 34, "the buffer is too small for the value";
-    EDEADLK = 35, "waiting for the lock would be a deadlock";
-    ENAMETOOLONG = 36, "a name or the path is too long";
-    ENOLCK = 37, "the session has no free lock";
-    ENOTEMPTY = 39, "the directory is not empty";
-    ELOOP = 40, "too many symbolic links";
-    ENODATA = 61, "the object has no such attribute";
-    EOVERFLOW = 75, "a value does not fit";
-    EOPNOTSUPP = 95, "the pool does not support this";
+errors! {
+    /// EPERM
+    NotPermitted 1 "only the owner or a privileged process may do this",
+    /// ENOENT
+    NotFound 2 "no such file or directory",
+    /// EINTR
+    Interrupted 4 "a signal interrupted the wait",
+    /// EIO
+    ServiceGone 5 "the service does not apply changes any more",
+    /// ENXIO
+    NoData 6 "no data or hole beyond this offset",
+    /// E2BIG
+    TooBig 7 "the list is too long",
+    /// EBADF
+    BadDescriptor 9 "the descriptor is not open for this",
+    /// EAGAIN
+    WouldBlock 11 "the lock is held by somebody else",
+    /// ENOMEM
+    NoMemory 12 "a table of the session is full of things in use",
+    /// EACCES
+    Denied 13 "permission denied",
+    /// EBUSY
+    Busy 16 "the directory is in use",
+    /// EEXIST
+    Exists 17 "the file exists",
+    /// EXDEV
+    CrossDevice 18 "both names must be in the pool",
+    /// ENOTDIR
+    NotDirectory 20 "a component of the path is not a directory",
+    /// EISDIR
+    IsDirectory 21 "it is a directory",
+    /// EINVAL
+    Invalid 22 "an argument is not valid",
+    /// ENFILE
+    TableFull 23 "too many files are open in the session",
+    /// EMFILE
+    TooManyFiles 24 "the descriptor number is too high for a pool file",
+    /// ENOTTY
+    NotTerminal 25 "pool files have no such control",
+    /// ETXTBSY
+    TextBusy 26 "the file is being executed",
+    /// EFBIG
+    FileTooLarge 27 "the file would be too large",
+    /// ENOSPC
+    NoSpace 28 "the pool is full",
+    /// ESPIPE
+    IllegalSeek 29 "the file cannot be positioned",
+    /// EROFS
+    ReadOnly 30 "the pool is read-only",
+    /// EMLINK
+    TooManyLinks 31 "the file has too many names",
+    /// ERANGE
+    Range 34 "the buffer is too small",
+    /// EDEADLK
+    Deadlock 35 "waiting for this lock would never end",
+    /// ENAMETOOLONG
+    NameTooLong 36 "a name or the path is too long",
+    /// ENOLCK
+    NoLocks 37 "the lock table is full",
+    /// ENOSYS
+    NotImplemented 38 "the call does not exist for pool files",
+    /// ENOTEMPTY
+    NotEmpty 39 "the directory is not empty",
+    /// ELOOP
+    Loop 40 "too many symbolic links",
+    /// ENODATA
+    NoAttribute 61 "there is no such attribute",
+    /// EOVERFLOW
+    Overflow 75 "the value does not fit",
+    /// EOPNOTSUPP
+    NotSupported 95 "pool files do not support this",
+    /// ESTALE
+    Stale 116 "the object is gone",
 }
 
-impl Error {
-    /// The positive errno that a program sees.
-    pub fn errno(&self) -> i32 {
-        match self {
-            Error::Outside(_) | Error::OutsideSecond(_) => Errno::EXDEV as i32,
-            Error::Refused(errno) => *errno as i32,
-            Error::Memory(e) => e.errno(),
-            Error::Damaged { .. } | Error::ServiceGone => Errno::EIO as i32,
-            Error::Poisoned(errno) => *errno,
-        }
-    }
-}
-
-impl From<Errno> for Error {
-    fn from(errno: Errno) -> Self {
-        Error::Refused(errno)
-    }
-}
-
-impl From<holdfast_pmem::Error> for Error {
-    fn from(e: holdfast_pmem::Error) -> Self {
-        Error::Memory(e)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Outside(_) => f.write_str("the path leads out of the pool"),
-            Error::OutsideSecond(_) => f.write_str("the second path leads out of the pool"),
-            Error::Refused(errno) => f.write_str(errno.sentence()),
-            Error::Memory(e) => e.fmt(f),
-            Error::Damaged { what } => write!(f, "the pool is damaged: {what}"),
-            Error::ServiceGone => f.write_str("the service of the pool does not answer"),
-            Error::Poisoned(errno) => {
-                write!(
-                    f,
-                    "the service refuses this session's changes with error {errno}"
-                )
-            }
-        }
+fn positive(errno: i32) -> i32 {
+    match errno {
+        1..=4095 => errno,
+        _ => 5,
     }
 }
 
 impl core::error::Error for Error {}
 
+impl From<pmem::Error> for Error {
+    fn from(e: pmem::Error) -> Self {
+        Error::Memory(e)
+    }
+}
+
+impl From<pmem::Fault> for Error {
+    fn from(f: pmem::Fault) -> Self {
+        Error::Fault(f)
+    }
+}
+
+/// What operations return.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
-    use std::format;
+    use std::string::ToString;
 
     #[test]
-    fn every_errno_has_a_sentence_of_its_own() {
-        for (i, a) in Errno::ALL.iter().enumerate() {
-            assert!(*a as i32 > 0 && a.sentence().len() > 10);
-            for b in &Errno::ALL[..i] {
-                assert_ne!(a.sentence(), b.sentence());
-                assert_ne!(*a as i32, *b as i32);
-            }
+    fn every_error_has_a_sentence_and_an_errno() {
+        for e in PLAIN {
+            assert!((1..4096).contains(&e.errno()), "{e:?}");
+            assert!(e.to_string().len() > 10, "{e:?}");
         }
-        assert_eq!(Error::from(Errno::ENOSPC).errno(), 28);
-        assert_eq!(format!("{}", Error::ServiceGone).is_empty(), false);
+        assert_eq!(Error::Poisoned(0).errno(), 5);
+        assert_eq!(Error::Damaged { what: "inode entry", index: 3 }.errno(), 117);
     }
 }

@@ -7,14 +7,18 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+extern crate holdfast_pmem as pmem;
 
 pub mod abi;
 mod api;
 pub mod attach;
 pub mod env;
-mod error;
+pub mod error;
 mod types;
 
 pub use api::Client;
-pub use error::{Errno, Error, Result};
+pub use error::{Error, Result};
 pub use types::*;
