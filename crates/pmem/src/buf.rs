@@ -269,3 +269,68 @@ pub unsafe fn copy_cstr(addr: usize, dst: &mut [u8]) -> Result<usize, CstrFault>
         _ => Err(CstrFault::TooLong),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_buffer() {
+        let data = [1u8, 2, 3, 4, 5];
+        let mut b = ConstBuf::from(&data[..]);
+        let (head, tail) = b.split_at(2);
+        let mut got = [0; 5];
+        assert_eq!((head.read(&mut got), tail.len()), (Ok(2), 3));
+        assert_eq!(got, [1, 2, 0, 0, 0]);
+        assert_eq!(b.split_at(9).1.len(), 0);
+        b.advance(4);
+        assert_eq!(b.read(&mut got), Ok(1));
+        assert_eq!(got[0], 5);
+        b.advance(4);
+        assert!(b.is_empty());
+    }
+
+    #[test]
+    fn writing_into_a_buffer() {
+        let mut room = [9u8; 6];
+        let mut b = MutBuf::from(&mut room[..]);
+        assert_eq!(b.write(&[1, 2]), Ok(2));
+        b.advance(2);
+        assert_eq!(b.take(2).fill_zero(9), Ok(2));
+        let (first, mut last) = b.split_at(3);
+        assert_eq!((first.len(), last.len()), (3, 1));
+        assert_eq!(last.write(&[7, 8, 9]), Ok(1));
+        assert_eq!(room, [1, 2, 0, 0, 9, 7]);
+    }
+
+    #[test]
+    fn strings() {
+        let text = b"path\0more\0";
+        let mut dst = [1u8; 10];
+        // SAFETY: the string is ours and ends with a NUL.
+        unsafe {
+            let addr = text.as_ptr() as usize;
+            assert_eq!(copy_cstr(addr, &mut dst), Ok(4));
+            assert_eq!(copy_cstr(addr, &mut dst[..5]), Ok(4));
+            assert_eq!(copy_cstr(addr, &mut dst[..4]), Err(CstrFault::TooLong));
+            assert_eq!(copy_cstr(addr, &mut []), Err(CstrFault::TooLong));
+        }
+        assert_eq!(&dst[..5], b"path\0");
+    }
+
+    #[test]
+    fn every_fault_has_an_errno_and_a_count() {
+        let all = [
+            (Fault::BadAddress { copied: 3 }, 14, 3),
+            (Fault::Media { copied: 4 }, 5, 4),
+            (Fault::OutOfRange, 22, 0),
+        ];
+        for (f, errno, copied) in all {
+            assert_eq!((f.errno(), f.copied()), (errno, copied));
+        }
+        assert_eq!(
+            (CstrFault::BadAddress.errno(), CstrFault::TooLong.errno()),
+            (14, 36)
+        );
+    }
+}

@@ -31,3 +31,6 @@ pub fn landing_for(ip: usize) -> Option<usize> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,3 +112,113 @@ pub fn interrupt(ip: usize) -> Option<usize> {
     let landing = (&raw const holdfast_futex_interrupted) as usize;
     (start..=syscall).contains(&ip).then_some(landing)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::SeqCst;
+    use core::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    #[test]
+    fn waits_end_by_value_time_and_wake() {
+        let word = AtomicU32::new(1);
+        assert_eq!(wait(&word, 0, None), WaitResult::Changed);
+        let start = Instant::now();
+        let time = Some(Duration::from_millis(20));
+        assert_eq!(wait(&word, 1, time), WaitResult::TimedOut);
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        assert_eq!(wake(&word, 1), 0);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                while word.load(SeqCst) == 1 {
+                    wait(&word, 1, Some(Duration::from_secs(5)));
+                }
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            word.store(2, SeqCst);
+            wake(&word, u32::MAX);
+            waiter.join().unwrap();
+        });
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_wake_crosses_mappings() {
+        use crate::SharedMem;
+        use rustix::fd::AsFd;
+        let (fd, a) = SharedMem::create_memfd("futex", 4096).unwrap();
+        let b = SharedMem::map(fd.as_fd(), 4096).unwrap();
+        let (a, b) = (
+            a.at::<AtomicU32>(64).unwrap(),
+            b.at::<AtomicU32>(64).unwrap(),
+        );
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| wait(a, 0, Some(Duration::from_secs(5))));
+            let start = Instant::now();
+            while wake(b, 1) == 0 && start.elapsed() < Duration::from_secs(5) {
+                std::thread::yield_now();
+            }
+            assert_eq!(waiter.join().unwrap(), WaitResult::Woken);
+        });
+    }
+
+    static SEEN_INSIDE: AtomicUsize = AtomicUsize::new(0);
+    static HANDLED: AtomicBool = AtomicBool::new(false);
+    static SERIAL: Mutex<()> = Mutex::new(());
+
+    /// What a runtime does on a signal that should end the wait.
+    extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, ctx: *mut libc::c_void) {
+        // SAFETY: the kernel passes a ucontext to a handler set with SA_SIGINFO.
+        let regs = unsafe { &mut (*ctx.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let rip = &mut regs[libc::REG_RIP as usize];
+        if interruptible_range().contains(&(*rip as usize)) {
+            SEEN_INSIDE.fetch_add(1, SeqCst);
+        }
+        if let Some(ip) = interrupt(*rip as usize) {
+            *rip = ip as i64;
+        }
+        HANDLED.store(true, SeqCst);
+    }
+
+    fn interrupted_with(flags: i32, timeout: Option<Duration>) {
+        let _serial = SERIAL.lock();
+        // SAFETY: a zeroed sigaction with a handler of the SA_SIGINFO kind is valid.
+        unsafe {
+            let mut sa: libc::sigaction = std::mem::zeroed();
+            sa.sa_sigaction = on_signal as *const () as usize;
+            sa.sa_flags = libc::SA_SIGINFO | flags;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &sa, std::ptr::null_mut()), 0);
+        }
+        let before = SEEN_INSIDE.load(SeqCst);
+        HANDLED.store(false, SeqCst);
+        let word = AtomicU32::new(0);
+        let tid = AtomicUsize::new(0);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                // SAFETY: gettid and pthread_self have no preconditions.
+                tid.store(unsafe { libc::pthread_self() } as usize, SeqCst);
+                wait(&word, 0, timeout)
+            });
+            while tid.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            // SAFETY: the thread waits and is joined below, so its handle is alive.
+            unsafe { libc::pthread_kill(tid.load(SeqCst) as libc::pthread_t, libc::SIGUSR1) };
+            assert_eq!(waiter.join().unwrap(), WaitResult::Interrupted);
+        });
+        assert!(HANDLED.load(SeqCst));
+        assert_eq!(SEEN_INSIDE.load(SeqCst), before + 1);
+    }
+
+    #[test]
+    fn a_signal_ends_the_wait_whatever_its_flags() {
+        interrupted_with(0, None);
+        interrupted_with(0, Some(Duration::from_secs(5)));
+        // The kernel would restart this one without the landing.
+        interrupted_with(libc::SA_RESTART, None);
+        interrupted_with(libc::SA_RESTART, Some(Duration::from_secs(5)));
+    }
+}

@@ -20,6 +20,7 @@ pub mod crc;
 mod error;
 pub mod fault;
 pub mod futex;
+pub mod images;
 mod map;
 mod medium;
 mod persist;

@@ -513,3 +513,6 @@ fn split_lines(off: u64, len: usize) -> (usize, usize, usize) {
     let tail = (len - head) % LINE;
     (head, len - head - tail, tail)
 }
+
+#[cfg(test)]
+mod tests;

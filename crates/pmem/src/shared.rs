@@ -199,3 +199,56 @@ impl SharedMem {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    shared! {
+        /// Two words and bytes.
+        #[repr(align(64))]
+        struct Slot { owner: AtomicU32, seen: AtomicU64, name: [AtomicU8; 5] }
+    }
+
+    #[test]
+    fn two_mappings_see_one_memory() {
+        let (fd, a) = SharedMem::create_memfd("shared", 10_000).unwrap();
+        let b = SharedMem::map(fd.as_fd(), 10_000).unwrap();
+        a.at::<Slot>(128).unwrap().seen.store(9, Relaxed);
+        assert_eq!(b.at::<Slot>(128).unwrap().seen.load(Relaxed), 9);
+        b.slice::<AtomicU8>(0, 10_000).unwrap()[9_999].store(3, Relaxed);
+        assert_eq!(a.at::<AtomicU8>(9_999).unwrap().load(Relaxed), 3);
+        assert_eq!(a.at::<Slot>(0).unwrap().name.len(), 5);
+        assert_eq!(a.at::<Slot>(0).unwrap().owner.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_outside_or_misaligned_is_not_there() {
+        let m = SharedMem::in_memory(4096).unwrap();
+        assert!(m.at::<AtomicU64>(4088).is_some());
+        assert!(m.at::<AtomicU64>(4092).is_none());
+        assert!(m.at::<AtomicU64>(4096).is_none());
+        assert!(m.at::<AtomicU64>(u64::MAX - 7).is_none());
+        assert!(m.at::<Slot>(32).is_none(), "the struct asks for 64 bytes");
+        assert!(m.slice::<AtomicU64>(0, 512).is_some());
+        assert!(m.slice::<AtomicU64>(0, 513).is_none());
+        assert!(m.slice::<AtomicU64>(8, usize::MAX).is_none());
+        assert_eq!(m.slice::<AtomicU64>(4096, 0).map(<[_]>::len), Some(0));
+    }
+
+    #[test]
+    fn nobody_can_change_the_size() {
+        let (fd, _mem) = SharedMem::create_memfd("sealed", 8192).unwrap();
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+        assert!(rustix::fs::ftruncate(&fd, 1 << 20).is_err());
+        assert!(rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE).is_err());
+        assert!(SharedMem::map(fd.as_fd(), 8193).is_err());
+    }
+
+    #[test]
+    fn the_zero_state_is_all_zero() {
+        assert_eq!(Slot::zeroed().seen.load(Relaxed), 0);
+        assert_eq!(Slot::boxed_zeroed().owner.load(Relaxed), 0);
+    }
+}
