@@ -194,6 +194,13 @@ mod tests {
             assert!(e.to_string().len() > 10, "{e:?}");
         }
         assert_eq!(Error::Poisoned(0).errno(), 5);
-        assert_eq!(Error::Damaged { what: "inode entry", index: 3 }.errno(), 117);
+        assert_eq!(
+            Error::Damaged {
+                what: "inode entry",
+                index: 3
+            }
+            .errno(),
+            117
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! Holdfast client: session, open files, path walk and operations; untrusted.
+//! Holdfast client: what programs do with a pool, inside their own process; untrusted.
 //!
 //! Invariants:
 //!  * Runs inside other people's programs: no libc, no threads, no locks of std, no panic.
-//!  * Cannot write a tree node: changes are journal records.
+//!  * Cannot write a tree node: changes are journal records, which the service validates.
 //!  * Nothing in shared memory is trusted or borrowed: copied, checked, used.
+//!  * A change is visible to others only after its record is durable, and whoever dies anywhere
+//!    leaves state that the next one completes or undoes (`recover`).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -11,7 +13,9 @@ extern crate alloc;
 extern crate std;
 
 extern crate holdfast_pmem as pmem;
+extern crate holdfast_pool as pool;
 
+// What callers see.
 pub mod abi;
 mod api;
 pub mod attach;
@@ -19,6 +23,27 @@ pub mod env;
 pub mod error;
 mod types;
 
+// The substrate: session memory and the tables in it.
+pub mod block_map;
+pub mod clock;
+pub mod dentry_table;
+pub mod drain;
+mod free_list;
+pub mod inode_table;
+pub mod journal;
+pub mod live;
+pub mod lock;
+pub mod ofd;
+pub mod publish;
+pub mod range_locks;
+pub mod recover;
+pub mod run;
+pub mod session;
+pub mod slots;
+pub mod space;
+pub mod trees;
+
 pub use api::Client;
 pub use error::{Error, Result};
+pub use session::Session;
 pub use types::*;

@@ -1,0 +1,1 @@
+//! Free entries of a table.

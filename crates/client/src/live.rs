@@ -1,0 +1,128 @@
+//! Whether a process still lives.
+//!
+//! Invariant: a process that runs is never taken for dead; one whose death cannot be proved (no
+//! /proc) counts as alive.
+
+use core::sync::atomic::Ordering::*;
+use pool::session::Slot;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::{Pid, test_kill_process};
+
+/// Slot states.
+pub const SLOT_FREE: u32 = 0;
+/// Being set up.
+pub const SLOT_SETUP: u32 = 1;
+/// A process.
+pub const SLOT_LIVE: u32 = 2;
+/// Dead and being reaped.
+pub const SLOT_DEAD: u32 = 3;
+
+/// Whether the process in `slot` lives. A zombie does not: it will never touch memory again.
+pub fn is_alive(slot: &Slot) -> bool {
+    let pid = slot.pid.load(Acquire);
+    match slot.state.load(Acquire) {
+        SLOT_FREE | SLOT_DEAD => false,
+        _ if pid == 0 => true,
+        _ => process_lives(pid, slot.start_time.load(Acquire)),
+    }
+}
+
+/// Whether process `pid` that started at `start` (0: unknown) lives.
+pub fn process_lives(pid: u32, start: u64) -> bool {
+    let Some(id) = Pid::from_raw(pid as i32) else {
+        return false;
+    };
+    if test_kill_process(id) == Err(rustix::io::Errno::SRCH) {
+        return false;
+    }
+    match read_stat(pid) {
+        Some((state, _)) if matches!(state, b'Z' | b'X' | b'x') => false,
+        Some((_, found)) => start == 0 || found == start,
+        None => test_kill_process(id) != Err(rustix::io::Errno::SRCH),
+    }
+}
+
+/// Start time of a process: field 22 of its stat file.
+pub fn start_time(pid: u32) -> Option<u64> {
+    read_stat(pid).map(|(_, start)| start)
+}
+
+/// State letter and start time.
+fn read_stat(pid: u32) -> Option<(u8, u64)> {
+    let mut path = [0; 32];
+    let path = stat_path(pid, &mut path);
+    let fd = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut buf = [0; 1024];
+    let mut len = 0;
+    while len < buf.len() {
+        match rustix::io::read(&fd, &mut buf[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    parse_stat(&buf[..len])
+}
+
+fn stat_path(pid: u32, out: &mut [u8; 32]) -> &[u8] {
+    let mut digits = [0; 10];
+    let (mut n, mut count) = (pid, 0);
+    loop {
+        digits[count] = b'0' + (n % 10) as u8;
+        n /= 10;
+        count += 1;
+        if n == 0 {
+            break;
+        }
+    }
+    let mut len = 0;
+    let digits = digits[..count].iter().rev();
+    for byte in b"/proc/".iter().chain(digits).chain(b"/stat") {
+        out[len] = *byte;
+        len += 1;
+    }
+    &out[..len]
+}
+
+/// The command name in parentheses may contain anything, so fields count from its last one.
+fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
+    let name_end = stat.iter().rposition(|b| *b == b')')?;
+    let mut fields = stat.get(name_end + 2..)?.split(|b| *b == b' ');
+    let state = *fields.next()?.first()?;
+    let start = fields.nth(18)?;
+    let mut value = 0u64;
+    for digit in start {
+        value = value
+            .wrapping_mul(10)
+            .wrapping_add(u64::from(digit.wrapping_sub(b'0')));
+    }
+    Some((state, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, id};
+
+    #[test]
+    fn we_live_and_a_zombie_does_not() {
+        let start = start_time(id()).unwrap();
+        assert!(start > 0 && process_lives(id(), start));
+        assert!(!process_lives(id(), start + 1));
+        let mut child = Command::new("true").spawn().unwrap();
+        let started = start_time(child.id()).unwrap();
+        while process_lives(child.id(), started) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!process_lives(child.id(), 0));
+    }
+
+    #[test]
+    fn command_names_do_not_confuse() {
+        let stat = b"7 (a) R 1 (b)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
+        assert_eq!(parse_stat(stat), Some((b'S', 4711)));
+        assert_eq!(parse_stat(b"7 (a"), None);
+    }
+}

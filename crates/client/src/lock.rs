@@ -1,0 +1,219 @@
+//! Locks in session memory.
+//!
+//! Invariants:
+//!  * The word is 0 (free) or the owner's slot + 1; bit 31 says that somebody may be asleep on
+//!    it. It becomes ours in one compare-and-swap and free in one swap.
+//!  * A waiter sleeps at most 2 ms before it looks again, so a wake-up lost with a dead process
+//!    costs no more than that. A dead owner's lock is taken over after `recover::lanes` finished
+//!    what the owner had committed.
+//!  * Order: rename lock, inodes (by number), OFD, bucket, table locks (one at a time), lane.
+//!    Nobody waits for an earlier kind while holding a later one.
+//!  * All threads of a process own as one; no lock is recursive.
+
+use crate::error::Result;
+use crate::session::Session;
+use crate::{live, recover};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::time::Duration;
+use pmem::futex;
+
+/// Somebody may wait.
+pub const WAITERS: u32 = 1 << 31;
+const SPINS: u32 = 200;
+const NAP: Duration = Duration::from_millis(2);
+
+/// Who takes a lock: everyone passes `Rank::Normal`; recovery holds the place of dead owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// An ordinary operation.
+    Normal,
+    /// Recovery: a dead owner's lock is taken at once, without recovering it first.
+    Recovery,
+}
+
+/// A held lock; dropping it releases.
+pub struct Guard<'a> {
+    word: &'a AtomicU32,
+    stolen: bool,
+}
+
+impl Guard<'_> {
+    /// The last owner died while it held the lock: what it protects may be half-changed.
+    #[inline]
+    pub fn was_stolen(&self) -> bool {
+        self.stolen
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Dying before this swap leaves a dead owner, dying after it a waiter that wakes by
+        // itself in at most 2 ms.
+        if self.word.swap(0, Release) & WAITERS != 0 {
+            futex::wake(self.word, 1);
+        }
+    }
+}
+
+/// Takes the lock, however long it takes; a dead owner does not stop us. Fails only when the
+/// session was given up.
+#[inline]
+pub fn acquire<'a>(session: &Session, word: &'a AtomicU32) -> Result<Guard<'a>> {
+    acquire_as(session, word, Rank::Normal)
+}
+
+#[inline]
+pub(crate) fn acquire_as<'a>(
+    session: &Session,
+    word: &'a AtomicU32,
+    rank: Rank,
+) -> Result<Guard<'a>> {
+    let me = session.owner();
+    match word.compare_exchange(0, me, Acquire, Relaxed) {
+        Ok(_) => Ok(Guard {
+            word,
+            stolen: false,
+        }),
+        Err(_) => acquire_slow(session, word, me, rank),
+    }
+}
+
+/// Takes the lock if it is free now.
+#[inline]
+pub fn try_acquire<'a>(session: &Session, word: &'a AtomicU32) -> Option<Guard<'a>> {
+    let me = session.owner();
+    word.compare_exchange(0, me, Acquire, Relaxed).ok()?;
+    Some(Guard {
+        word,
+        stolen: false,
+    })
+}
+
+/// Whether the caller's process holds the lock.
+#[inline]
+pub fn is_mine(session: &Session, word: &AtomicU32) -> bool {
+    word.load(Relaxed) & !WAITERS == session.owner()
+}
+
+#[cold]
+fn acquire_slow<'a>(
+    session: &Session,
+    word: &'a AtomicU32,
+    me: u32,
+    rank: Rank,
+) -> Result<Guard<'a>> {
+    for _ in 0..SPINS {
+        core::hint::spin_loop();
+        if word.load(Relaxed) == 0 && word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+            return Ok(Guard {
+                word,
+                stolen: false,
+            });
+        }
+    }
+    loop {
+        let seen = word.load(Relaxed);
+        if seen == 0 {
+            // Others may sleep here too; we cannot know, so keep the bit.
+            if word
+                .compare_exchange(0, me | WAITERS, Acquire, Relaxed)
+                .is_ok()
+            {
+                return Ok(Guard {
+                    word,
+                    stolen: false,
+                });
+            }
+            continue;
+        }
+        let waiting = seen | WAITERS;
+        if seen != waiting
+            && word
+                .compare_exchange(seen, waiting, Relaxed, Relaxed)
+                .is_err()
+        {
+            continue;
+        }
+        let dead = rank == Rank::Recovery && !owner_lives(session, waiting);
+        if !dead && futex::wait(word, waiting, Some(NAP)) != futex::WaitResult::TimedOut {
+            continue;
+        }
+        session.check()?;
+        if (dead || word.load(Relaxed) == waiting && !owner_lives(session, waiting))
+            && steal(session, word, waiting, me, rank)
+        {
+            return Ok(Guard { word, stolen: true });
+        }
+    }
+}
+
+/// Whether the owner that `word` names lives. A number that is no slot never lived.
+pub(crate) fn owner_lives(session: &Session, word: u32) -> bool {
+    let owner = (word & !WAITERS).wrapping_sub(1);
+    match session.slot_at(owner) {
+        Ok(slot) => live::is_alive(slot),
+        Err(_) => false,
+    }
+}
+
+fn steal(session: &Session, word: &AtomicU32, seen: u32, me: u32, rank: Rank) -> bool {
+    if rank == Rank::Normal && !core::ptr::eq(word, &session.header().recovery_lock) {
+        recover::lanes(session);
+    }
+    // One thief wins: the others find the word changed.
+    word.compare_exchange(seen, me | WAITERS, Acquire, Relaxed)
+        .is_ok()
+}
+
+/// Makes a sequence word odd for the time of a change, for readers that take no lock.
+pub struct Changing<'a> {
+    version: &'a AtomicU32,
+}
+
+impl<'a> Changing<'a> {
+    /// The caller holds the lock that orders the changes. Dying inside leaves the word odd; the
+    /// next holder of the lock makes it even (`settle`).
+    #[inline]
+    pub fn begin(version: &'a AtomicU32) -> Changing<'a> {
+        let v = version.load(Relaxed) | 1;
+        version.store(v, Relaxed);
+        core::sync::atomic::fence(Release);
+        Changing { version }
+    }
+}
+
+impl Drop for Changing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.version
+            .store(self.version.load(Relaxed).wrapping_add(1), Release);
+    }
+}
+
+/// Ends a change that a dead process left open. The caller holds the lock.
+#[inline]
+pub fn settle(version: &AtomicU32) {
+    if version.load(Relaxed) & 1 == 1 {
+        drop(Changing { version });
+    }
+}
+
+/// Runs `read` until nothing changed under it; `None` after too many tries (then take the lock).
+#[inline]
+pub fn read_stable<T>(version: &AtomicU32, mut read: impl FnMut() -> T) -> Option<T> {
+    for _ in 0..READ_TRIES {
+        let before = version.load(Acquire);
+        if before & 1 == 0 {
+            let value = read();
+            core::sync::atomic::fence(Acquire);
+            if version.load(Relaxed) == before {
+                return Some(value);
+            }
+        }
+        core::hint::spin_loop();
+    }
+    None
+}
+
+const READ_TRIES: u32 = 64;

@@ -1,0 +1,1 @@
+//! Bringing a durable record into the tables.

@@ -1,0 +1,280 @@
+//! The mapped session: session memory, the segments beside it, and checked ways into both.
+//!
+//! Invariants:
+//!  * A `Link` from session memory is an index plus one and is checked on every use; a bad one is
+//!    `Error::Damaged`, never a fault.
+//!  * References point to atomics only; whatever is read is a copy.
+//!  * `slot()` is the process that runs now: a vfork child that shares this memory is told apart.
+
+use crate::error::{Error, Result};
+use crate::trees::Trees;
+pub use crate::types::OfdLink;
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use pmem::{Region, Shared, SharedMem};
+use pool::session::*;
+
+/// The slot that no process gets.
+pub(crate) const NOBODY: u32 = SLOTS as u32 - 1;
+
+/// What the service gave us, mapped.
+pub struct Session {
+    mem: SharedMem,
+    /// Lanes; lane `n` starts at `n * lane_len`.
+    journal: Region,
+    data: Region,
+    trees: Box<dyn Trees + Send + Sync>,
+    /// Copies of header fields that never change.
+    lane_len: u64,
+    data_blocks: u64,
+    consistency: u32,
+    medium: u32,
+    /// Our slot + 1.
+    me: AtomicU32,
+    /// vfork children that run in this memory now.
+    vforks: AtomicU32,
+}
+
+impl Session {
+    /// Wraps mapped memory; `Error::Invalid` when it is not a session of this layout.
+    pub fn new(
+        mem: SharedMem,
+        journal: Region,
+        data: Region,
+        trees: Box<dyn Trees + Send + Sync>,
+    ) -> Result<Session> {
+        let header: &Header = mem.at(HEADER_AT as u64).ok_or(Error::Invalid)?;
+        if header.magic.load(Acquire) != MAGIC || mem.len() < SESSION_LEN {
+            return Err(Error::Invalid);
+        }
+        let lane_len = header.lane_len.load(Relaxed);
+        let lanes_fit = lane_len.checked_mul(LANES as u64);
+        if lane_len % 64 != 0 || lanes_fit.is_none_or(|n| n > journal.len() as u64 || n == 0) {
+            return Err(Error::Damaged {
+                what: "journal lane length",
+                index: lane_len,
+            });
+        }
+        let data_blocks = header.data_len.load(Relaxed).min(data.len() as u64) / BLOCK;
+        let (consistency, medium) = (
+            header.consistency.load(Relaxed),
+            header.medium.load(Relaxed),
+        );
+        let (me, vforks) = (AtomicU32::new(NOBODY + 1), AtomicU32::new(0));
+        Ok(Session {
+            mem,
+            journal,
+            data,
+            trees,
+            lane_len,
+            data_blocks,
+            consistency,
+            medium,
+            me,
+            vforks,
+        })
+    }
+
+    #[inline]
+    fn entry<T: Shared>(
+        &self,
+        base: usize,
+        count: usize,
+        index: u32,
+        what: &'static str,
+    ) -> Result<&T> {
+        let off = base + index as usize * size_of::<T>();
+        match self.mem.at(off as u64) {
+            Some(entry) if (index as usize) < count => Ok(entry),
+            _ => Err(Error::Damaged {
+                what,
+                index: index.into(),
+            }),
+        }
+    }
+
+    /// The header.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        match self.mem.at(HEADER_AT as u64) {
+            Some(header) => header,
+            // `new` found it there, and mappings do not shrink.
+            None => unreachable!(),
+        }
+    }
+
+    /// Lane `index`.
+    #[inline]
+    pub fn lane(&self, index: u32) -> Result<&Lane> {
+        self.entry(LANES_AT, LANES, index, "journal lane")
+    }
+
+    /// Slot by index.
+    #[inline]
+    pub fn slot_at(&self, index: u32) -> Result<&Slot> {
+        self.entry(SLOTS_AT, SLOTS, index, "process slot")
+    }
+
+    /// Descriptor table of a slot.
+    #[inline]
+    pub fn fd_table(&self, index: u32) -> Result<&FdTable> {
+        self.entry(FD_TABLES_AT, SLOTS, index, "descriptor table")
+    }
+
+    /// The inode entry that `link` refers to.
+    #[inline]
+    pub fn inode(&self, link: u32) -> Result<&Inode> {
+        self.entry(INODES_AT, INODES, link.wrapping_sub(1), "inode entry")
+    }
+
+    /// The open-file description that `link` refers to.
+    #[inline]
+    pub fn ofd(&self, link: u32) -> Result<&Ofd> {
+        self.entry(OFDS_AT, OFDS, link.wrapping_sub(1), "open file")
+    }
+
+    /// Run by index.
+    pub fn run_at(&self, index: u32) -> Result<&Run> {
+        self.entry(RUNS_AT, RUNS, index, "run")
+    }
+
+    /// Grant `index`.
+    pub fn grant(&self, index: u32) -> Result<&Grant> {
+        self.entry(GRANTS_AT, GRANTS, index, "grant")
+    }
+
+    /// The byte-range lock that `link` refers to.
+    #[inline]
+    pub fn range_lock(&self, link: u32) -> Result<&RangeLock> {
+        self.entry(LOCKS_AT, LOCKS, link.wrapping_sub(1), "byte-range lock")
+    }
+
+    #[inline]
+    pub(crate) fn inode_bucket(&self, hash: u64) -> Result<&Bucket> {
+        let index = hash as u32 % BUCKETS as u32;
+        self.entry(INODE_BUCKETS_AT, BUCKETS, index, "inode bucket")
+    }
+
+    #[inline]
+    pub(crate) fn dentry_bucket(&self, hash: u64) -> Result<&Bucket> {
+        let index = hash as u32 % BUCKETS as u32;
+        self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
+    }
+
+    #[inline]
+    pub(crate) fn dentry(&self, index: u32) -> Result<&Dentry> {
+        match (index as usize).checked_sub(DENTRIES) {
+            None => self.entry(DENTRIES_AT, DENTRIES, index, "dentry"),
+            Some(long) => Ok(&self.long_dentry(long as u32)?.head),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn long_dentry(&self, index: u32) -> Result<&LongDentry> {
+        self.entry(LONG_DENTRIES_AT, LONG_DENTRIES, index, "long dentry")
+    }
+
+    #[inline]
+    pub(crate) fn map_page(&self, index: u32) -> Result<&MapPage> {
+        self.entry(MAP_PAGES_AT, MAP_PAGES, index, "block map page")
+    }
+
+    /// Bytes of one journal lane.
+    #[inline]
+    pub fn lane_len(&self) -> u64 {
+        self.lane_len
+    }
+
+    /// Blocks that we have mapped of the data segment.
+    #[inline]
+    pub fn data_blocks(&self) -> u64 {
+        self.data_blocks
+    }
+
+    /// 0 posix, 1 sync, 2 strict.
+    #[inline]
+    pub fn consistency(&self) -> u32 {
+        self.consistency
+    }
+
+    /// 0 memory, 1 file, 2 dax.
+    #[inline]
+    pub fn medium(&self) -> u32 {
+        self.medium
+    }
+
+    /// Everything up to here is in the trees.
+    #[inline]
+    pub fn applied_seq(&self) -> u64 {
+        self.header().applied_seq.load(Acquire)
+    }
+
+    /// `Err` once the service gave up on the session.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        match self.header().poisoned.load(Relaxed) {
+            0 => Ok(()),
+            errno => Err(Error::Poisoned(errno as i32)),
+        }
+    }
+
+    /// File data.
+    #[inline]
+    pub fn data(&self) -> &Region {
+        &self.data
+    }
+
+    /// The journal segment.
+    #[inline]
+    pub fn journal(&self) -> &Region {
+        &self.journal
+    }
+
+    /// The committed trees.
+    #[inline]
+    pub fn tree(&self) -> &dyn Trees {
+        &*self.trees
+    }
+
+    /// Index of the caller's process slot.
+    #[inline]
+    pub fn slot_index(&self) -> u32 {
+        self.owner() - 1
+    }
+
+    /// The caller's process slot; before registration one that belongs to nobody.
+    #[inline]
+    pub fn slot(&self) -> &Slot {
+        match self.slot_at(self.slot_index()) {
+            Ok(slot) => slot,
+            // `set_me` and `shadow_of_caller` only give numbers of slots.
+            Err(_) => unreachable!(),
+        }
+    }
+
+    /// The run that the caller belongs to.
+    pub fn run(&self) -> Option<&Run> {
+        self.run_at(self.slot().run.load(Relaxed).checked_sub(1)?)
+            .ok()
+    }
+
+    /// The caller's slot + 1, as lock words store it.
+    #[inline]
+    pub fn owner(&self) -> u32 {
+        match self.vforks.load(Relaxed) {
+            0 => self.me.load(Relaxed),
+            _ => crate::slots::shadow_of_caller(self).unwrap_or_else(|| self.me.load(Relaxed)),
+        }
+    }
+
+    pub(crate) fn set_me(&self, slot: u32) {
+        self.me.store(slot.min(NOBODY) + 1, Release);
+    }
+
+    pub(crate) fn vforks(&self) -> &AtomicU32 {
+        &self.vforks
+    }
+}
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
