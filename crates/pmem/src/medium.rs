@@ -1,6 +1,7 @@
 //! What backs a segment, and so what its instructions promise.
 
 use crate::PAGE;
+use crate::map::HUGE;
 use core::ffi::c_void;
 use core::ptr;
 use rustix::fd::BorrowedFd;
@@ -48,16 +49,16 @@ impl Medium {
 /// True when the kernel agrees to keep the file's metadata durable for stores through a map.
 fn maps_sync(fd: BorrowedFd<'_>) -> bool {
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-    // SAFETY: a new mapping at an address of the kernel's choice; it is not touched.
-    let map = unsafe { rustix::mm::mmap(ptr::null_mut(), PAGE, ProtFlags::READ, flags, fd, 0) };
-    match map {
-        Ok(p) => {
-            // SAFETY: p is the page mapped above and nothing refers to it.
-            let _ = unsafe { rustix::mm::munmap(p.cast::<c_void>(), PAGE) };
-            true
+    // Device DAX maps whole huge pages only.
+    [PAGE, HUGE].into_iter().any(|len| {
+        // SAFETY: a new mapping at an address of the kernel's choice; it is not touched.
+        let map = unsafe { rustix::mm::mmap(ptr::null_mut(), len, ProtFlags::READ, flags, fd, 0) };
+        if let Ok(p) = map {
+            // SAFETY: p is what was mapped above and nothing refers to it.
+            let _ = unsafe { rustix::mm::munmap(p.cast::<c_void>(), len) };
         }
-        Err(_) => false,
-    }
+        map.is_ok()
+    })
 }
 
 /// True when the platform says that CPU caches survive a power cut for the device under `fd`.

@@ -88,7 +88,9 @@ pub const fn __check_shared<T: Shared>() {}
 macro_rules! shared {
     ($(
         $(#[$meta:meta])*
-        $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident : $ty:ty),* $(,)? }
+        $vis:vis struct $name:ident {
+            $($(#[$fmeta:meta])* $fvis:vis $field:ident : $ty:ty),* $(,)?
+        }
     )+) => { $(
         $(#[$meta])*
         #[repr(C)]
