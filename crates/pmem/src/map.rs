@@ -122,7 +122,7 @@ impl Reservation {
         let end = off.checked_add(len).ok_or(Error::NoRoom { len })?;
         let mut taken = self.taken.lock();
         let free = taken.iter().all(|&(o, l)| end <= o || o + l <= off);
-        if end > self.len || off % PAGE != 0 || !free {
+        if end > self.len || !off.is_multiple_of(PAGE) || !free {
             return Err(Error::NoRoom { len });
         }
         taken.push((off, len));

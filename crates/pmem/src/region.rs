@@ -235,7 +235,7 @@ impl<R: Record> Region<R> {
     pub fn write_nt(&self, off: u64, src: &[u8]) -> Result<(), Error> {
         self.writable(off, src.len())?;
         // Whole lines, the case of every journal record, take the short way.
-        if off as usize % LINE == 0 && src.len() % LINE == 0 {
+        if (off as usize).is_multiple_of(LINE) && src.len().is_multiple_of(LINE) {
             return self
                 .copy_lines(off, src.as_ptr(), src.len())
                 .map_err(|f| self.lost(off, f));

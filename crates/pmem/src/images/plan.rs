@@ -154,10 +154,10 @@ impl Plan {
     fn present(&mut self, n: u64) -> Vec<usize> {
         let i = self.pick(n, self.steps.len(), self.counts[2]);
         let mut versions = self.lows();
-        if let Some(&(choice, kept)) = self.steps.get(i) {
-            if let Some(v) = versions.get_mut(choice) {
-                *v += kept;
-            }
+        if let Some(&(choice, kept)) = self.steps.get(i)
+            && let Some(v) = versions.get_mut(choice)
+        {
+            *v += kept;
         }
         versions
     }
@@ -165,10 +165,10 @@ impl Plan {
     fn absent(&mut self, n: u64) -> Vec<usize> {
         let i = self.pick(n, self.steps.len(), self.counts[3]);
         let mut versions = self.highs();
-        if let Some(&(choice, lost)) = self.steps.get(i) {
-            if let Some(v) = versions.get_mut(choice) {
-                *v -= lost;
-            }
+        if let Some(&(choice, lost)) = self.steps.get(i)
+            && let Some(v) = versions.get_mut(choice)
+        {
+            *v -= lost;
         }
         versions
     }
