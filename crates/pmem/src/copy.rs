@@ -107,6 +107,12 @@ hf_func holdfast_copy_nt
     ret
 hf_global holdfast_bulk_end
 
+// holdfast_copy_auto(dst, src, len): holdfast_copy when short, holdfast_copy_rep when long.
+hf_func holdfast_copy_auto
+    cmp rdx, 1024
+    jb holdfast_copy
+    jmp holdfast_copy_rep
+
 // holdfast_copy_rep(dst, src, len): cached copy of a long run by the string unit.
 hf_func holdfast_copy_rep
     mov rcx, rdx
@@ -247,6 +253,8 @@ pub(crate) type CopyFn = unsafe extern "sysv64" fn(*mut u8, *const u8, usize) ->
 
 unsafe extern "sysv64" {
     pub(crate) fn holdfast_copy(dst: *mut u8, src: *const u8, len: usize) -> Outcome;
+    pub(crate) fn holdfast_copy_auto(dst: *mut u8, src: *const u8, len: usize) -> Outcome;
+    #[cfg(test)]
     pub(crate) fn holdfast_copy_rep(dst: *mut u8, src: *const u8, len: usize) -> Outcome;
     pub(crate) fn holdfast_copy_nt(dst: *mut u8, src: *const u8, len: usize) -> Outcome;
     pub(crate) fn holdfast_copy_nt_ymm(dst: *mut u8, src: *const u8, len: usize) -> Outcome;

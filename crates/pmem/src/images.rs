@@ -12,7 +12,8 @@
 mod plan;
 mod state;
 
-use crate::record::{Event, Mark};
+use crate::record::{Event, Mark, Record};
+use crate::{Error, Medium, Region};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -142,6 +143,16 @@ impl<'a> Image<'a> {
         image
     }
 
+    /// One region as a fresh mapping that starts as this image, to run recovery on.
+    pub fn open<R: Record>(
+        &self,
+        region: u32,
+        medium: Medium,
+        record: R,
+    ) -> Result<Region<R>, Error> {
+        Region::from_image(&self.full(region), medium, record)
+    }
+
     /// The whole of one region, in a buffer that can be used again.
     pub fn full_into(&self, region: u32, image: &mut Vec<u8>) {
         image.clear();
@@ -205,7 +216,6 @@ pub struct Images<'a> {
     fresh: bool,
     finished: bool,
     plan: Option<Plan>,
-    durable: Arc<Overlay>,
     seen: BTreeSet<u128>,
 }
 
@@ -224,7 +234,6 @@ impl<'a> Images<'a> {
             fresh: true,
             finished: false,
             plan: None,
-            durable: Arc::default(),
             seen: BTreeSet::new(),
         }
     }
@@ -276,7 +285,6 @@ impl<'a> Images<'a> {
 
     fn open_point(&mut self) {
         self.fresh = false;
-        self.durable = Arc::new(self.state.overlay().clone());
         self.plan = Some(Plan::new(
             self.state.choices(),
             self.options,
@@ -298,7 +306,7 @@ impl<'a> Images<'a> {
             .collect();
         Some(Image {
             bases: self.bases,
-            durable: self.durable.clone(),
+            durable: self.state.overlay(),
             pending,
             before: self.events.get(..self.at).unwrap_or(self.events),
             unit: self.options.model.unit(),

@@ -40,8 +40,8 @@ pub(crate) struct Routines {
     /// Whole lines to an aligned destination; durable after a fence where `flush` is real.
     pub copy_lines: CopyFn,
     pub zero_lines: CopyFn,
-    /// Cached copy of a long run.
-    pub copy_long: CopyFn,
+    /// Cached copy of any range.
+    pub copy: CopyFn,
     /// Whole lines from an aligned address; the count is in lines.
     pub flush_lines: FlushFn,
     /// True when `copy_lines` goes around the cache.
@@ -72,8 +72,8 @@ impl Persistence {
 impl Routines {
     pub(crate) fn choose(persistence: Persistence, registers: Registers) -> Routines {
         let cpu = Cpu::detect();
-        let copy_long = if cpu.fast_strings {
-            copy::holdfast_copy_rep
+        let copy = if cpu.fast_strings {
+            copy::holdfast_copy_auto
         } else {
             copy::holdfast_copy
         };
@@ -84,7 +84,7 @@ impl Routines {
                     _ => copy::holdfast_copy_nt,
                 },
                 zero_lines: copy::holdfast_zero_nt,
-                copy_long,
+                copy,
                 flush_lines: match cpu.flush {
                     FlushKind::Clwb => flush_clwb,
                     FlushKind::ClflushOpt => flush_clflushopt,
@@ -94,9 +94,9 @@ impl Routines {
                 flushes: true,
             },
             Persistence::Cached | Persistence::Synced => Routines {
-                copy_lines: copy_long,
+                copy_lines: copy,
                 zero_lines: copy::holdfast_zero,
-                copy_long,
+                copy,
                 flush_lines: flush_none,
                 around_cache: false,
                 flushes: false,

@@ -22,8 +22,6 @@ use rustix::mm::{Advice, MsyncFlags};
 /// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
 /// to read or overwrite the lines soon, and going around the cache would cost a miss then.
 const AROUND_CACHE_MIN: usize = 256;
-/// Cached copies longer than this use the string unit where it is fast.
-const LONG_COPY_MIN: usize = 1024;
 
 /// A mapped range of one segment.
 pub struct Region<R: Record = NoRecord> {
@@ -176,7 +174,7 @@ impl<R: Record> Region<R> {
     pub fn read(&self, off: u64, dst: &mut [u8]) -> Result<(), Error> {
         let src = self.readable(off, dst.len())?;
         // SAFETY: both ranges were checked; a fault in the source is reported by the routine.
-        let out = unsafe { (self.cached_copy(dst.len()))(dst.as_mut_ptr(), src, dst.len()) };
+        let out = unsafe { (self.routines.copy)(dst.as_mut_ptr(), src, dst.len()) };
         media(out, off, dst.len())
     }
 
@@ -226,7 +224,7 @@ impl<R: Record> Region<R> {
         let dst = self.writable(off, src.len())?;
         self.record.store(off, src, false);
         // SAFETY: both ranges were checked and cannot overlap: src is not pool memory.
-        let out = unsafe { (self.cached_copy(src.len()))(dst, src.as_ptr(), src.len()) };
+        let out = unsafe { (self.routines.copy)(dst, src.as_ptr(), src.len()) };
         media(out, off, src.len())
     }
 
@@ -347,7 +345,7 @@ impl<R: Record> Region<R> {
         let src = self.readable(off, n).map_err(|_| Fault::OutOfRange)?;
         // SAFETY: the source was checked, the destination is the caller's by the contract of
         // MutBuf; a fault on either side is reported by the routine.
-        let out = unsafe { (self.cached_copy(n))(dst.as_ptr(), src, n) };
+        let out = unsafe { (self.routines.copy)(dst.as_ptr(), src, n) };
         match (out.left, out.side) {
             (0, _) => Ok(n),
             (left, SIDE_SOURCE) => Err(Fault::Media { copied: n - left }),
@@ -382,15 +380,6 @@ impl<R: Record> Region<R> {
         }
         // SAFETY: start and end lie inside the checked range of the mapping.
         Ok(unsafe { sys::madvise_collapse(start, end - start) }.is_ok())
-    }
-
-    #[inline]
-    fn cached_copy(&self, len: usize) -> copy::CopyFn {
-        if len >= LONG_COPY_MIN {
-            self.routines.copy_long
-        } else {
-            copy::holdfast_copy
-        }
     }
 
     /// Cached store and flush of a range that `writable` has checked.

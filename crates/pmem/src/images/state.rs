@@ -12,6 +12,7 @@ use super::Model;
 use crate::LINE;
 use crate::record::Event;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -65,7 +66,7 @@ impl Choice {
 pub(crate) struct State<'a> {
     bases: &'a [&'a [u8]],
     model: Model,
-    overlay: Overlay,
+    overlay: Arc<Overlay>,
     units: BTreeMap<Key, Unit>,
     /// Sum of the hashes of what the overlay changed.
     hash: u128,
@@ -74,7 +75,7 @@ pub(crate) struct State<'a> {
 
 impl<'a> State<'a> {
     pub fn new(bases: &'a [&'a [u8]], model: Model) -> State<'a> {
-        let (overlay, units) = (Overlay::new(), BTreeMap::new());
+        let (overlay, units) = (Arc::default(), BTreeMap::new());
         State {
             bases,
             model,
@@ -85,8 +86,9 @@ impl<'a> State<'a> {
         }
     }
 
-    pub fn overlay(&self) -> &Overlay {
-        &self.overlay
+    /// What is durable now. It is copied when it changes while somebody still holds it.
+    pub fn overlay(&self) -> Arc<Overlay> {
+        self.overlay.clone()
     }
 
     pub fn apply(&mut self, event: &Event) {
@@ -248,7 +250,7 @@ impl<'a> State<'a> {
             .hash
             .wrapping_add(hash_unit(key, &content))
             .wrapping_sub(before);
-        self.overlay.insert(key, content);
+        Arc::make_mut(&mut self.overlay).insert(key, content);
         if empty {
             self.units.remove(&key);
         }

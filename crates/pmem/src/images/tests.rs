@@ -424,3 +424,45 @@ fn agrees_with_a_second_model_of_the_hardware() {
         assert_eq!(got, expected, "round {round}: {events:?}");
     }
 }
+
+#[test]
+fn an_image_opens_as_a_region() {
+    let log = Recorder::new();
+    let r = region(&log);
+    r.write_nt(64, &[4; 64]).unwrap();
+    r.fence();
+    let base = vec![0; LEN];
+    let bases: [&[u8]; 1] = [&base];
+    let events = log.events();
+    let last = Images::new(&bases, &events, Options::default())
+        .last()
+        .unwrap();
+    let again = Recorder::new();
+    let r = last.open(0, Medium::Memory, again.clone()).unwrap();
+    assert_eq!(r.load_u64(64), Ok(u64::from_le_bytes([4; 8])));
+    r.store_u64(0, 1).unwrap();
+    assert_eq!(
+        again.events().len(),
+        1,
+        "what the image holds is not recorded, recovery is"
+    );
+}
+
+#[test]
+fn a_long_log_is_enumerated_in_time() {
+    let log = Recorder::new();
+    let r = region(&log);
+    for i in 0..2000u64 {
+        log.begin(i);
+        r.store_u64(i % 1024 * 8, i).unwrap();
+        r.persist(i % 1024 * 8, 8).unwrap();
+        log.ack(i);
+    }
+    let base = vec![0; LEN];
+    let bases: [&[u8]; 1] = [&base];
+    let events = log.events();
+    let start = std::time::Instant::now();
+    let count = Images::new(&bases, &events, Options::default()).count();
+    assert!(count >= 4000, "{count}");
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+}
