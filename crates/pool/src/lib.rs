@@ -6,7 +6,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+pub mod apply;
 pub mod checksum;
 pub mod directory;
 pub mod journal;

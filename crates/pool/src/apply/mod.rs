@@ -1,0 +1,266 @@
+//! Validates journal records against the trees and applies them.
+//!
+//! Invariants:
+//!  * A rejected record changed nothing: everything is validated before the first change.
+//!  * After each applied record the trees satisfy every rule of `docs/spec/objects.md`, whatever
+//!    the record says: `nlink`, `entries`, `blocks` and flags are computed here, never taken over.
+//!  * A record is applied at most once: its sequence number must be above the last one of its
+//!    lane, so a record whose effect is in the trees already is skipped.
+//!  * The work for one record is bounded by the number of extents and attributes that it removes.
+//!
+//! `docs/spec/journal.md` states what each record does.
+
+mod attributes;
+mod blocks;
+mod names;
+mod orphans;
+mod reject;
+mod store;
+
+pub use blocks::Redo;
+pub use reject::{Failure, Reject, Why};
+pub use store::{Grants, Store, count};
+
+use crate::journal::{Header, Record};
+use crate::layout::inode::{self, InodeRecord};
+use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
+
+/// What `Applier` functions return.
+pub type Result<T, S> = core::result::Result<T, Failure<<S as crate::layout::ReadTrees>::Error>>;
+
+/// Journal lanes of one session.
+pub const LANES: usize = 16;
+/// A new inode number is at most this far above the highest that the trees know, so that a
+/// hostile record cannot use all numbers up.
+pub const INO_WINDOW: u64 = 1 << 32;
+/// No inode number is higher.
+pub const INO_MAX: u64 = 1 << 56;
+/// Directories deeper than this are not moved between directories.
+pub const DEPTH_MAX: usize = 1 << 20;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The trees say what the record says.
+    Applied,
+    /// An earlier batch did.
+    Skipped,
+}
+
+/// Applies records of one session to a store.
+pub struct Applier<'a, S: Store, G: Grants> {
+    store: &'a mut S,
+    grants: &'a mut G,
+    applied: [u64; LANES],
+}
+
+impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
+    /// `applied` says for each lane the last sequence number that the trees know.
+    pub fn new(store: &'a mut S, grants: &'a mut G, applied: [u64; LANES]) -> Self {
+        Applier {
+            store,
+            grants,
+            applied,
+        }
+    }
+
+    /// For each lane the last sequence number that the trees know now.
+    pub fn applied(&self) -> [u64; LANES] {
+        self.applied
+    }
+
+    /// Applies one record. After `Failure::Rejected` the store is as before; after
+    /// `Failure::Store` it must be dropped.
+    pub fn apply(&mut self, header: &Header, record: &Record<'_>) -> Result<Outcome, S> {
+        let lane = usize::from(header.lane);
+        let Some(&last) = self.applied.get(lane) else {
+            return Err(Reject::new(0, Why::Lane).into());
+        };
+        if header.seq <= last {
+            return Ok(Outcome::Skipped);
+        }
+        self.dispatch(record)?;
+        self.applied[lane] = header.seq;
+        Ok(Outcome::Applied)
+    }
+
+    /// Passes over a record that was rejected.
+    pub fn skip(&mut self, header: &Header) {
+        if let Some(last) = self.applied.get_mut(usize::from(header.lane)) {
+            *last = header.seq.max(*last);
+        }
+    }
+
+    fn dispatch(&mut self, record: &Record<'_>) -> Result<(), S> {
+        match *record {
+            Record::Create { .. } => self.create(record),
+            Record::Link {
+                parent,
+                ino,
+                time,
+                name,
+            } => self.link(parent, ino, time, name),
+            Record::Unlink {
+                parent,
+                ino,
+                flags,
+                time,
+                name,
+            } => self.unlink(parent, ino, flags, time, name),
+            Record::Rename { .. } => self.rename(record),
+            Record::SetAttr { .. } => self.set_attr(record),
+            Record::Extent { .. } => self.extent(record),
+            Record::Size {
+                ino,
+                size,
+                atime,
+                mtime,
+                ctime,
+            } => self.size(ino, size, [atime, mtime, ctime]),
+            Record::Truncate { ino, size, time } => self.truncate(ino, size, time),
+            Record::Punch {
+                ino,
+                file_block,
+                len,
+                size,
+                time,
+            } => self.punch(ino, file_block, len, size, time),
+            Record::Inline {
+                ino,
+                mtime,
+                ctime,
+                data,
+            } => self.inline(ino, mtime, ctime, data),
+            Record::SetXattr {
+                ino,
+                time,
+                name,
+                value,
+            } => self.set_xattr(ino, time, name, value),
+            Record::RemoveXattr { ino, time, name } => self.remove_xattr(ino, time, name),
+            Record::Release { ino } => self.release(ino),
+            Record::Write {
+                ino,
+                offset,
+                size,
+                mtime,
+                data,
+            } => self.write(ino, offset, size, mtime, data),
+            Record::SyncMark { .. } => Ok(()),
+        }
+    }
+
+    /// The object, which must exist.
+    fn live<'b>(&self, ino: u64, buf: &'b mut InodeBuf) -> Result<Inode<'b>, S> {
+        let found = inode::find(&*self.store, ino, buf).map_err(Failure::Store)?;
+        found.ok_or_else(|| Reject::new(ino, Why::NoObject).into())
+    }
+
+    /// The directory, which must have a name (or be the root).
+    fn directory<'b>(&self, ino: u64, buf: &'b mut InodeBuf) -> Result<Inode<'b>, S> {
+        let found = self.live(ino, buf)?;
+        ensure(found.is_dir() && found.nlink > 0, ino, Why::NotADirectory)?;
+        Ok(found)
+    }
+
+    /// The regular file.
+    fn file<'b>(&self, ino: u64, buf: &'b mut InodeBuf) -> Result<Inode<'b>, S> {
+        let found = self.live(ino, buf)?;
+        ensure(found.is_file(), ino, Why::NotAFile)?;
+        Ok(found)
+    }
+
+    fn put_inode(&mut self, ino: u64, record: &Inode<'_>) -> Result<(), S> {
+        let mut out = InodeBuf::default();
+        let len = record.encode(&mut out.0).ok_or(BadValue {
+            what: "an inode is too long",
+        })?;
+        self.store
+            .put(INODES, &ino_key(ino), &out.0[..len])
+            .map_err(Failure::Store)
+    }
+
+    /// Reads, changes and writes an inode that was validated before.
+    fn update(&mut self, ino: u64, change: impl FnOnce(&mut InodeRecord<'_>)) -> Result<(), S> {
+        let mut buf = InodeBuf::default();
+        let mut record = self.live(ino, &mut buf)?;
+        change(&mut record);
+        self.put_inode(ino, &record)
+    }
+}
+
+/// Puts the root directory into a new pool.
+pub fn make_root<S: Store>(
+    store: &mut S,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    time: i64,
+) -> Result<(), S> {
+    let (atime, mtime, ctime, btime) = (time, time, time, time);
+    let root = InodeRecord {
+        mode,
+        uid,
+        gid,
+        nlink: 2,
+        atime,
+        mtime,
+        ctime,
+        btime,
+        parent: ROOT_INO,
+        ..InodeRecord::default()
+    };
+    ensure(
+        root.is_dir() && inode::is_legal_mode(mode),
+        ROOT_INO,
+        Why::Mode,
+    )?;
+    let mut out = InodeBuf::default();
+    let len = root.encode(&mut out.0).ok_or(BadValue {
+        what: "an inode is too long",
+    })?;
+    store
+        .put(INODES, &ino_key(ROOT_INO), &out.0[..len])
+        .map_err(Failure::Store)?;
+    store.add_count(count::DIRS, 1);
+    store.set_next_ino(ROOT_INO + 1);
+    Ok(())
+}
+
+/// Room for an encoded inode.
+pub(crate) struct InodeBuf(pub [u8; inode::ENCODED_MAX]);
+
+impl Default for InodeBuf {
+    fn default() -> Self {
+        InodeBuf([0; inode::ENCODED_MAX])
+    }
+}
+
+impl core::ops::Deref for InodeBuf {
+    type Target = [u8; inode::ENCODED_MAX];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl core::ops::DerefMut for InodeBuf {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+fn ensure<E>(holds: bool, ino: u64, why: Why) -> core::result::Result<(), Failure<E>> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Reject::new(ino, why).into())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod generate;
+#[cfg(test)]
+pub(crate) mod model;
+#[cfg(test)]
+mod tests;

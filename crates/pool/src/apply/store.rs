@@ -1,0 +1,58 @@
+//! What records are applied to.
+//!
+//! Invariant: nothing that a store changes is visible to readers or survives a crash before its
+//! owner commits it; dropping it instead leaves the pool as it was.
+
+use crate::layout::{ReadTrees, TreeId};
+
+/// Indexes of the superblock's object counters.
+pub mod count {
+    /// Regular files.
+    pub const FILES: usize = 0;
+    /// Directories, the root among them.
+    pub const DIRS: usize = 1;
+    /// Symbolic links.
+    pub const SYMLINKS: usize = 2;
+    /// Devices, pipes and sockets.
+    pub const SPECIAL: usize = 3;
+}
+
+/// Trees and data blocks of one uncommitted batch.
+pub trait Store: ReadTrees {
+    /// Inserts or replaces.
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
+
+    /// Removes the key, which may be missing.
+    fn erase(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Self::Error>;
+
+    /// Removes all keys from `from` on and below `to`.
+    fn erase_range(&mut self, tree: TreeId, from: &[u8], to: &[u8]) -> Result<(), Self::Error>;
+
+    /// Whether the blocks lie in the pool and no extent uses any of them.
+    fn is_unused(&self, block: u64, len: u64) -> bool;
+
+    /// Unused blocks become used.
+    fn mark_used(&mut self, block: u64, len: u64) -> Result<(), Self::Error>;
+
+    /// Used blocks become unused; nobody gets them before the batch and the roots that know them
+    /// are durably past.
+    fn mark_unused(&mut self, block: u64, len: u64) -> Result<(), Self::Error>;
+
+    /// No object has this inode number or a higher one.
+    fn next_ino(&self) -> u64;
+
+    /// Raises `next_ino`.
+    fn set_next_ino(&mut self, ino: u64);
+
+    /// Changes an object counter; see `count`.
+    fn add_count(&mut self, index: usize, change: i64);
+}
+
+/// Free blocks that the session may use, as the service remembers them.
+pub trait Grants {
+    /// Whether all of the blocks are granted and unused.
+    fn holds(&self, block: u64, len: u64) -> bool;
+
+    /// The blocks are used now and no longer granted.
+    fn take(&mut self, block: u64, len: u64);
+}
