@@ -12,7 +12,17 @@ extern crate std;
 pub mod apply;
 pub mod checksum;
 pub mod directory;
+pub mod error;
+pub mod format;
 pub mod journal;
 pub mod layout;
+pub mod pool;
 pub mod protocol;
+pub mod segment;
 pub mod session;
+pub mod space;
+pub mod tree;
+
+pub use error::{Error, Result};
+pub use pool::{Params, Pool, WriteToken};
+pub use tree::{Batch, Reader};

@@ -1,0 +1,296 @@
+//! A pool opened by its one writer.
+//!
+//! What always holds here:
+//! - The superblock in force is the valid one with the highest seq; a commit writes the other
+//!   copy, so a torn write leaves the pool at the commit before.
+//! - What commit N freed is handed out again only after N is durable and the live page says,
+//!   fenced, that roots before N are no longer intact.
+//! - After a commit that failed half-way nothing more is written.
+
+use crate::error::{Error, Result};
+use crate::format::geometry::SUPERBLOCK_PAGES;
+use crate::format::superblock::{COUNTS, Consistency, Lane, Root, Superblock};
+use crate::format::{LANES, PAGE, PAGE_LEN, TREES, live};
+use crate::segment::Sizes;
+use crate::space::{Kind, Run, Space};
+use crate::tree::{Batch, Dirty, Reader};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
+
+/// Commits whose roots readers may go on using when there is room.
+const COMMITS_KEPT: usize = 8;
+
+/// The right to write a pool. Only the service and offline tools make one.
+pub struct WriteToken(());
+
+impl WriteToken {
+    /// For the service, which is the only writer while it holds the pool's lock.
+    pub fn for_service() -> WriteToken {
+        WriteToken(())
+    }
+
+    /// For a tool that holds the pool's lock itself.
+    pub fn for_offline_tool() -> WriteToken {
+        WriteToken(())
+    }
+}
+
+/// What a new pool is to be.
+#[derive(Clone, Debug)]
+pub struct Params {
+    pub uuid: [u8; 16],
+    pub boot_id: [u8; 16],
+    pub medium: Medium,
+    pub consistency: Consistency,
+    pub sizes: Sizes,
+    pub next_ino: u64,
+    pub journal_segment: u64,
+}
+
+/// What a commit freed and a reader may still look at.
+struct Held {
+    seq: u64,
+    pages: Vec<u64>,
+    data: Vec<Run>,
+}
+
+/// A pool and what its writer remembers of it.
+pub struct Pool<R: Record = NoRecord> {
+    pub(crate) meta: Region<R>,
+    pub(crate) superblock: Superblock,
+    /// Which superblock copy is in force.
+    copy: usize,
+    pub(crate) meta_space: Space,
+    pub(crate) data_space: Space,
+    held: VecDeque<Held>,
+    held_meta: u64,
+    oldest_intact: u64,
+    pub(crate) poisoned: bool,
+    /// Node buffers between batches.
+    pub(crate) buffers: Dirty,
+}
+
+impl<R: Record> Pool<R> {
+    /// Makes `meta` an empty pool.
+    pub fn create(meta: Region<R>, params: &Params, _: &WriteToken) -> Result<Pool<R>> {
+        let superblock = first_superblock(params);
+        let geometry = superblock.geometry(meta.len() as u64)?;
+        let zero = [0; PAGE];
+        for page in SUPERBLOCK_PAGES {
+            meta.write_nt(page * PAGE_LEN, &zero)?;
+        }
+        settle(&meta)?;
+        let spaces = [
+            Space::new(Kind::Meta, &geometry),
+            Space::new(Kind::Data, &geometry),
+        ];
+        let mut pool = Pool::assemble(meta, superblock, 1, spaces);
+        let first = pool.superblock.clone();
+        pool.write_commit(first, 1)?;
+        pool.give_up_before(1)?;
+        Ok(pool)
+    }
+
+    /// Opens the pool in `meta` at its last commit, and shows its roots to readers.
+    pub fn open(meta: Region<R>, _: &WriteToken) -> Result<Pool<R>> {
+        let (superblock, copy) = Superblock::read(&meta)?;
+        let geometry = superblock.geometry(meta.len() as u64)?;
+        let seq = superblock.seq;
+        let spaces = [
+            Space::open(Kind::Meta, &geometry, &meta, seq)?,
+            Space::open(Kind::Data, &geometry, &meta, seq)?,
+        ];
+        // The copies of later commits must be gone for good before their seq is used again.
+        settle(&meta)?;
+        let mut pool = Pool::assemble(meta, superblock, copy, spaces);
+        pool.give_up_before(seq)?;
+        live::publish(&pool.meta, seq, seq, &pool.superblock.roots)?;
+        Ok(pool)
+    }
+
+    fn assemble(meta: Region<R>, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
+        let [meta_space, data_space] = spaces;
+        Pool {
+            meta,
+            superblock,
+            copy,
+            meta_space,
+            data_space,
+            held: VecDeque::new(),
+            held_meta: 0,
+            oldest_intact: 0,
+            poisoned: false,
+            buffers: Dirty::default(),
+        }
+    }
+
+    /// The state that the last commit left.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The mapping of `meta.seg`.
+    pub fn meta(&self) -> &Region<R> {
+        &self.meta
+    }
+
+    /// Reads the committed trees.
+    pub fn reader(&self) -> Reader<'_, R> {
+        Reader::new(&self.meta)
+    }
+
+    /// Starts a set of changes.
+    pub fn begin(&mut self, _: &WriteToken) -> Batch<'_, R> {
+        Batch::new(self)
+    }
+
+    /// Pages of `meta.seg`.
+    pub fn meta_space(&self) -> &Space {
+        &self.meta_space
+    }
+
+    /// Data blocks.
+    pub fn data_space(&self) -> &Space {
+        &self.data_space
+    }
+
+    /// Hands out up to `want` free data blocks, aligned when possible. Nothing is written: a
+    /// grant is forgotten when the pool is closed.
+    pub fn grant(&mut self, want: u64, align: u64) -> Result<Run> {
+        if let Some(run) = self.data_space.alloc_run(want, align) {
+            return Ok(run);
+        }
+        self.reclaim()?;
+        self.data_space
+            .alloc_best(want, align)
+            .ok_or(Error::NoSpace)
+    }
+
+    /// Hands out exactly `run`: a grant remembered from before a restart.
+    pub fn grant_again(&mut self, run: Run) -> Result<()> {
+        self.data_space.reserve(run)
+    }
+
+    /// Takes back granted blocks that were never used.
+    pub fn ungrant(&mut self, run: Run) -> Result<()> {
+        self.data_space.release(run)
+    }
+
+    /// Gives up all older roots, so that everything they alone can reach is free.
+    pub fn reclaim(&mut self) -> Result<()> {
+        self.release_held(0)
+    }
+
+    /// Pages that wait for readers of older roots.
+    pub(crate) fn held_meta(&self) -> u64 {
+        self.held_meta
+    }
+
+    pub(crate) fn grow_data(&mut self, len: u64) -> Result<()> {
+        if !len.is_multiple_of(PAGE_LEN) || len > self.superblock.data_len_max {
+            return Err(Error::Geometry {
+                what: "the pool cannot grow to this size",
+            });
+        }
+        self.data_space.grow(len / PAGE_LEN)
+    }
+
+    /// Writes bitmaps, then superblock `next` as commit `seq`, then the live page. The nodes
+    /// are already written, not yet durable.
+    pub(crate) fn write_commit(&mut self, next: Superblock, seq: u64) -> Result<()> {
+        let old = &self.superblock;
+        let next = Superblock {
+            uuid: old.uuid,
+            seq,
+            medium: old.medium,
+            meta_len: old.meta_len,
+            meta_len_max: old.meta_len_max,
+            data_len: self.data_space.len() * PAGE_LEN,
+            data_len_max: old.data_len_max,
+            used_data_blocks: self.data_space.count_used(),
+            ..next
+        };
+        self.meta_space.write(&self.meta, seq)?;
+        self.data_space.write(&self.meta, seq)?;
+        settle(&self.meta)?;
+        let copy = 1 - self.copy;
+        self.meta
+            .write_nt(SUPERBLOCK_PAGES[copy] * PAGE_LEN, &next.encode())?;
+        settle(&self.meta)?;
+        live::publish(&self.meta, seq, self.oldest_intact, &next.roots)?;
+        self.copy = copy;
+        self.superblock = next;
+        Ok(())
+    }
+
+    /// Remembers what commit `seq` freed, and frees what old enough commits did.
+    pub(crate) fn hold(&mut self, seq: u64, pages: Vec<u64>, data: Vec<Run>) {
+        self.held_meta += pages.len() as u64;
+        self.held.push_back(Held { seq, pages, data });
+        if self.held.len() > 2 * COMMITS_KEPT {
+            // The live page was writable a moment ago, when the commit was published.
+            self.poisoned |= self.release_held(COMMITS_KEPT).is_err();
+        }
+    }
+
+    /// Frees what all but the last `keep` commits freed.
+    fn release_held(&mut self, keep: usize) -> Result<()> {
+        let gone = self.held.len().saturating_sub(keep);
+        let Some(last) = gone.checked_sub(1).and_then(|i| self.held.get(i)) else {
+            return Ok(());
+        };
+        self.give_up_before(last.seq)?;
+        for held in self.held.drain(..gone) {
+            self.held_meta -= held.pages.len() as u64;
+            for page in held.pages {
+                self.meta_space.release(Run::new(page, 1))?;
+            }
+            for run in held.data {
+                self.data_space.release(run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells readers that roots before `seq` are no longer intact, before anything changes that
+    /// they can reach.
+    fn give_up_before(&mut self, seq: u64) -> Result<()> {
+        live::set_oldest_intact(&self.meta, seq)?;
+        self.oldest_intact = seq;
+        self.meta.fence();
+        Ok(())
+    }
+}
+
+fn first_superblock(params: &Params) -> Superblock {
+    let sizes = params.sizes;
+    Superblock {
+        uuid: params.uuid,
+        seq: 0,
+        boot_id: params.boot_id,
+        medium: params.medium,
+        consistency: params.consistency,
+        clean: true,
+        meta_len: sizes.meta_len,
+        meta_len_max: sizes.meta_len_max,
+        data_len: sizes.data_len,
+        data_len_max: sizes.data_len_max,
+        next_ino: params.next_ino,
+        applied_seq: 0,
+        used_data_blocks: 0,
+        journal_segment: params.journal_segment,
+        counts: [0; COUNTS],
+        roots: [Root::default(); TREES],
+        lanes: [Lane::default(); LANES],
+    }
+}
+
+/// Makes everything written so far durable, as the medium needs it.
+fn settle<R: Record>(meta: &Region<R>) -> Result<()> {
+    meta.fence();
+    if meta.persistence() == Persistence::Synced {
+        meta.sync(0, meta.len())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Names and sizes of what is in a pool's directory.
+//!
+//! What always holds here: `meta.seg` is never given to a client for writing; a segment's file
+//! is at least as long as the superblock says; sizes are whole blocks.
+
+use crate::error::{Error, Result};
+use crate::format::PAGE_LEN;
+use crate::format::geometry::Geometry;
+use alloc::format;
+use alloc::string::String;
+
+/// Superblocks, bitmaps and trees. Clients map it for reading only.
+pub const META: &str = "meta.seg";
+/// Locked by the service while it runs.
+pub const LOCK: &str = "lock";
+/// Socket of the service.
+pub const SOCKET: &str = "sock";
+/// Real working directory of processes whose working directory is in the pool.
+pub const EMPTY_DIR: &str = "empty";
+
+const MIB: u64 = 1 << 20;
+/// Data segments start and end on this boundary, so that they can be mapped with huge pages.
+pub const DATA_ALIGN: u64 = 2 * MIB;
+const META_MIN: u64 = 64 * MIB;
+/// A pool can grow to this many times its size at creation, without moving anything.
+const GROWTH_MAX: u64 = 16;
+const DATA_MAX_MIN: u64 = 64 << 30;
+
+/// File name of data segment `n`.
+pub fn data(n: u32) -> String {
+    format!("data-{n}.seg")
+}
+
+/// File name of journal segment `n`.
+pub fn journal(n: u64) -> String {
+    format!("journal-{n}.seg")
+}
+
+/// Lengths in bytes of a pool's segments at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub meta_len: u64,
+    pub meta_len_max: u64,
+    pub data_len: u64,
+    pub data_len_max: u64,
+}
+
+impl Sizes {
+    /// For a pool of `size` bytes of data. The files are sparse: metadata may take a quarter
+    /// of the pool, and takes what it needs.
+    pub fn for_pool(size: u64) -> Result<Sizes> {
+        let too_large = Error::Geometry {
+            what: "the size is too large",
+        };
+        let data_len = size
+            .checked_next_multiple_of(DATA_ALIGN)
+            .ok_or(too_large)?
+            .max(DATA_ALIGN);
+        let data_len_max = data_len
+            .checked_mul(GROWTH_MAX)
+            .ok_or(too_large)?
+            .max(DATA_MAX_MIN);
+        let bitmaps = Geometry::bitmap_pages(data_len_max / PAGE_LEN) * 2 * PAGE_LEN;
+        let meta_len = (data_len / 4 + bitmaps)
+            .max(META_MIN)
+            .next_multiple_of(DATA_ALIGN);
+        let meta_len_max = meta_len.checked_mul(GROWTH_MAX).ok_or(too_large)?;
+        let sizes = Sizes {
+            meta_len,
+            meta_len_max,
+            data_len,
+            data_len_max,
+        };
+        Geometry::new([meta_len, meta_len_max], [data_len, data_len_max], meta_len)?;
+        Ok(sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fit_pools_of_every_size() {
+        for shift in 0..45 {
+            let sizes = Sizes::for_pool(1 << shift).unwrap();
+            assert!(sizes.data_len >= 1 << shift);
+            assert!(
+                sizes.data_len.is_multiple_of(DATA_ALIGN)
+                    && sizes.meta_len.is_multiple_of(DATA_ALIGN)
+            );
+        }
+        assert!(Sizes::for_pool(u64::MAX).is_err());
+        assert_eq!(
+            (data(0), journal(7)),
+            ("data-0.seg".into(), "journal-7.seg".into())
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! Which meta pages and which data blocks are free.
+//!
+//! What always holds here:
+//! - `used` is what the next commit makes durable; `busy` covers `used` and everything that must
+//!   not be handed out yet: grants, and what a commit freed that a reader may still look at.
+//! - Of the two copies of a bitmap page the one in force is never written; a commit writes the
+//!   other. After `open` no copy on the medium has a seq above that of the superblock, so a
+//!   copy left by a commit that never happened cannot come into force later.
+
+mod bits;
+
+use crate::error::{Error, Result};
+use crate::format::bitmap::{self, BITS_PER_PAGE, WORDS_PER_PAGE};
+use crate::format::geometry::Geometry;
+use crate::format::{PAGE, PAGE_LEN};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+pub use bits::Bits;
+use holdfast_pmem::{Record, Region};
+
+/// Blocks or pages `start .. start + len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    pub start: u64,
+    pub len: u64,
+}
+
+impl Run {
+    pub fn new(start: u64, len: u64) -> Run {
+        Run { start, len }
+    }
+
+    /// The first number past the run; saturates on hostile values.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.len)
+    }
+}
+
+/// Which of the two bitmaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Meta = 0,
+    Data = 1,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PageState {
+    /// The copy in force: 0 or 1.
+    copy: u8,
+    /// `used` differs from the copy in force.
+    changed: bool,
+}
+
+/// One bitmap in memory and its place on the medium.
+pub struct Space {
+    kind: Kind,
+    /// First of the page pairs in `meta.seg`.
+    base: u64,
+    /// Numbers at and above are outside; those below `floor` are not for use either.
+    limit: u64,
+    floor: u64,
+    used: Bits,
+    busy: Bits,
+    pages: Vec<PageState>,
+    next: u64,
+}
+
+impl Space {
+    /// The bitmap of a new pool, all pages of which the first commit writes.
+    pub(crate) fn new(kind: Kind, geometry: &Geometry) -> Space {
+        let (base, limit, max, floor) = match kind {
+            Kind::Meta => {
+                let g = geometry;
+                (
+                    g.meta_bitmap(),
+                    g.meta_pages,
+                    g.meta_pages_max,
+                    g.first_node(),
+                )
+            }
+            Kind::Data => (
+                geometry.data_bitmap(),
+                geometry.data_blocks,
+                geometry.data_blocks_max,
+                0,
+            ),
+        };
+        let pages = Geometry::bitmap_pages(max) as usize;
+        let words = pages * WORDS_PER_PAGE;
+        let mut space = Space {
+            kind,
+            base,
+            limit,
+            floor,
+            used: Bits::new(words),
+            busy: Bits::new(words),
+            pages: vec![
+                PageState {
+                    copy: 1,
+                    changed: true
+                };
+                pages
+            ],
+            next: floor,
+        };
+        space.used.set(0, floor);
+        space.busy.set(0, floor);
+        space
+    }
+
+    /// The bitmap that commit `seq` left; pages of later commits are wiped.
+    pub(crate) fn open<R: Record>(
+        kind: Kind,
+        geometry: &Geometry,
+        meta: &Region<R>,
+        seq: u64,
+    ) -> Result<Space> {
+        let mut space = Space::new(kind, geometry);
+        for i in 0..space.pages.len() {
+            space.load_page(meta, i, seq)?;
+        }
+        space.used.set(0, space.floor);
+        space.used.clear(space.limit, u64::MAX);
+        space.busy = space.used.clone();
+        Ok(space)
+    }
+
+    fn load_page<R: Record>(&mut self, meta: &Region<R>, i: usize, seq: u64) -> Result<()> {
+        let mut best: Option<(u64, u8)> = None;
+        let mut page = Box::new([0; PAGE]);
+        for copy in 0..2 {
+            meta.read(self.at(i, copy), &mut page[..])?;
+            let later = bitmap::claimed_seq(&page) > seq;
+            if later {
+                meta.zero_nt(self.at(i, copy), PAGE)?;
+                continue;
+            }
+            let Some(found) = bitmap::decode(self.index(i), &page) else {
+                continue;
+            };
+            if best.is_none_or(|(old, _)| found.seq > old) {
+                best = Some((found.seq, copy));
+                self.used.load(i * WORDS_PER_PAGE, &found.words[..]);
+            }
+        }
+        let page = self.at(i, 0) / PAGE_LEN;
+        let (_, copy) = best.ok_or(Error::Damaged {
+            what: "both copies of a bitmap",
+            page,
+        })?;
+        self.pages[i] = PageState {
+            copy,
+            changed: false,
+        };
+        Ok(())
+    }
+
+    fn index(&self, i: usize) -> u64 {
+        (self.kind as u64) << 56 | i as u64
+    }
+
+    fn at(&self, i: usize, copy: u8) -> u64 {
+        (self.base + 2 * i as u64 + u64::from(copy)) * PAGE_LEN
+    }
+
+    /// Writes the other copy of every changed page. In force once superblock `seq` is.
+    pub(crate) fn write<R: Record>(&mut self, meta: &Region<R>, seq: u64) -> Result<()> {
+        let mut page = Box::new([0; PAGE]);
+        for i in 0..self.pages.len() {
+            let state = self.pages[i];
+            if !state.changed {
+                continue;
+            }
+            let words = self.used.words(i * WORDS_PER_PAGE, WORDS_PER_PAGE);
+            bitmap::encode(self.index(i), seq, words, &mut page);
+            meta.write_nt(self.at(i, 1 - state.copy), &page[..])?;
+            self.pages[i] = PageState {
+                copy: 1 - state.copy,
+                changed: false,
+            };
+        }
+        Ok(())
+    }
+
+    /// Numbers in the space.
+    pub fn len(&self) -> u64 {
+        self.limit
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.limit == 0
+    }
+
+    /// In use in the state that the next commit makes durable.
+    pub fn count_used(&self) -> u64 {
+        self.used.count()
+    }
+
+    /// Neither in use, nor granted, nor waiting for readers.
+    pub fn count_free(&self) -> u64 {
+        self.limit.saturating_sub(self.busy.count())
+    }
+
+    /// In use or granted, and inside the space.
+    pub fn is_busy(&self, run: Run) -> bool {
+        self.holds(run) && self.busy.all_set(run.start, run.len)
+    }
+
+    /// All in use.
+    pub fn is_used(&self, run: Run) -> bool {
+        self.holds(run) && self.used.all_set(run.start, run.len)
+    }
+
+    /// None in use (but maybe granted or waiting).
+    pub fn is_unused(&self, run: Run) -> bool {
+        self.holds(run) && self.used.all_clear(run.start, run.len)
+    }
+
+    /// All free.
+    pub fn is_free(&self, run: Run) -> bool {
+        self.holds(run) && self.busy.all_clear(run.start, run.len)
+    }
+
+    fn holds(&self, run: Run) -> bool {
+        run.len > 0 && run.start >= self.floor && run.end() <= self.limit
+    }
+
+    fn check(&self, good: bool, run: Run) -> Result<()> {
+        if good {
+            Ok(())
+        } else {
+            Err(Error::NotHeld {
+                start: run.start,
+                len: run.len,
+            })
+        }
+    }
+
+    /// Takes exactly `len` numbers from a multiple of `align` on. They are busy, not yet used.
+    pub fn alloc_run(&mut self, len: u64, align: u64) -> Option<Run> {
+        let align = align.max(1);
+        let found = self
+            .busy
+            .find_clear(self.next, self.limit, len, align)
+            .or_else(|| self.busy.find_clear(self.floor, self.limit, len, align))?;
+        let run = Run::new(found, len);
+        self.busy.set(found, len);
+        self.next = if run.end() < self.limit {
+            run.end()
+        } else {
+            self.floor
+        };
+        Some(run)
+    }
+
+    /// Takes `want` numbers aligned, else `want` anywhere, else the longest power-of-two part.
+    pub fn alloc_best(&mut self, want: u64, align: u64) -> Option<Run> {
+        if let Some(run) = self.alloc_run(want, align) {
+            return Some(run);
+        }
+        let mut len = want;
+        while len > 0 {
+            if let Some(run) = self.alloc_run(len, 1) {
+                return Some(run);
+            }
+            len /= 2;
+        }
+        None
+    }
+
+    /// Gives back numbers that were allocated and never used.
+    pub fn release(&mut self, run: Run) -> Result<()> {
+        self.check(self.is_busy(run) && self.is_unused(run), run)?;
+        self.busy.clear(run.start, run.len);
+        Ok(())
+    }
+
+    /// Marks allocated numbers used.
+    pub(crate) fn mark_used(&mut self, run: Run) -> Result<()> {
+        self.check(self.is_busy(run) && self.is_unused(run), run)?;
+        self.used.set(run.start, run.len);
+        self.touch(run);
+        Ok(())
+    }
+
+    /// Marks used numbers unused; they stay busy until [`Space::release`].
+    pub(crate) fn mark_unused(&mut self, run: Run) -> Result<()> {
+        self.check(self.is_used(run), run)?;
+        self.used.clear(run.start, run.len);
+        self.touch(run);
+        Ok(())
+    }
+
+    /// Marks numbers busy that no one holds: a grant remembered from before a restart.
+    pub(crate) fn reserve(&mut self, run: Run) -> Result<()> {
+        self.check(self.is_free(run), run)?;
+        self.busy.set(run.start, run.len);
+        Ok(())
+    }
+
+    /// Raises the limit to `limit`, at most what the bitmap has room for.
+    pub(crate) fn grow(&mut self, limit: u64) -> Result<()> {
+        if limit < self.limit || limit > self.pages.len() as u64 * BITS_PER_PAGE {
+            return Err(Error::Geometry {
+                what: "the pool cannot grow to this size",
+            });
+        }
+        self.limit = limit;
+        Ok(())
+    }
+
+    fn touch(&mut self, run: Run) {
+        let last = (run.end() - 1) / BITS_PER_PAGE;
+        for i in run.start / BITS_PER_PAGE..=last {
+            self.pages[i as usize].changed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Re-deriving what must hold between trees and the bitmap of meta pages.
+//!
+//! What always holds here: nothing is changed; every node is verified with its checksum, its
+//! keys lie between the separators above it, and no page hangs in two places.
+
+use super::page::Page;
+use super::reader::copy_mapped;
+use super::walk::damaged;
+use crate::error::{Error, Result};
+use crate::format::node::{self, HEIGHT_MAX, KeyBuf, Place};
+use crate::format::superblock::Root;
+use crate::format::{PAGE, PAGE_LEN};
+use crate::layout::TreeId;
+use crate::pool::Pool;
+use crate::space::{Bits, Run, Space};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use holdfast_pmem::{Record, Region};
+
+/// What a walk over all trees found.
+struct Walk<'a, R: Record> {
+    meta: &'a Region<R>,
+    space: &'a Space,
+    seq: u64,
+    seen: Bits,
+}
+
+/// Verifies every node of every tree; returns how many pages of `meta.seg` are in use by them
+/// and by what stands before the first node.
+pub fn reachable<R: Record>(pool: &Pool<R>) -> Result<u64> {
+    let meta = pool.meta();
+    let words = (meta.len() as u64 / PAGE_LEN).div_ceil(64) as usize;
+    let superblock = pool.superblock();
+    let (seq, space) = (superblock.seq, pool.meta_space());
+    let mut walk = Walk {
+        meta,
+        space,
+        seq,
+        seen: Bits::new(words),
+    };
+    for (tree, root) in superblock.roots.iter().enumerate() {
+        walk.tree(tree as TreeId, root)?;
+    }
+    let geometry = superblock.geometry(meta.len() as u64)?;
+    Ok(walk.seen.count() + geometry.first_node())
+}
+
+fn wrong<T>(what: &'static str, page: u64) -> Result<T> {
+    Err(Error::Damaged { what, page })
+}
+
+impl<R: Record> Walk<'_, R> {
+    fn tree(&mut self, tree: TreeId, root: &Root) -> Result<()> {
+        if root.height > HEIGHT_MAX {
+            return wrong("height of a tree", root.addr);
+        }
+        if root.height == 0 {
+            return if *root == Root::default() {
+                Ok(())
+            } else {
+                wrong("root", root.addr)
+            };
+        }
+        let keys = self.node(tree, root.addr, root.height - 1, &[], None)?;
+        if keys == root.keys {
+            Ok(())
+        } else {
+            wrong("count of keys of a tree", root.addr)
+        }
+    }
+
+    /// Verifies a subtree whose keys are in `low .. high`; returns how many there are.
+    fn node(
+        &mut self,
+        tree: TreeId,
+        addr: u64,
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Result<u64> {
+        let mut page: Box<Page> = Box::new([0; PAGE]);
+        let place = Place {
+            page: addr,
+            tree,
+            level,
+            seq: self.seq,
+        };
+        let h = copy_mapped(self.meta, &place, true, &mut page)?;
+        if !self.space.is_used(Run::new(addr, 1)) {
+            return wrong("a node that is not in use", addr);
+        }
+        if self.seen.all_set(addr, 1) {
+            return wrong("a node that hangs in two places", addr);
+        }
+        self.seen.set(addr, 1);
+        let keys = keys(&page, &h, addr, low, high)?;
+        if level == 0 {
+            return Ok(h.count as u64);
+        }
+        let mut total = 0;
+        for i in 0..h.count {
+            let low = if i == 0 { low } else { &keys[i] };
+            let high = keys.get(i + 1).map(|k| &k[..]).or(high);
+            total += self.node(tree, node::child(&*page, &h, i), level - 1, low, high)?;
+        }
+        Ok(total)
+    }
+}
+
+/// The keys of a node, which rise and lie in `low .. high`.
+fn keys(
+    page: &Page,
+    h: &node::Header,
+    addr: u64,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> Result<Vec<Vec<u8>>> {
+    let (mut keys, mut key) = (Vec::<Vec<u8>>::new(), KeyBuf::default());
+    for i in 0..h.count {
+        key.load(page, h, i).map_err(damaged(addr))?;
+        let keyless = h.level > 0 && i == 0;
+        let key = key.as_slice();
+        let rises = i == 0 || keys.last().is_none_or(|last| key > &last[..]);
+        if !keyless && !(rises && key >= low && high.is_none_or(|high| key < high)) {
+            return wrong("order of keys", addr);
+        }
+        keys.push(key.to_vec());
+    }
+    Ok(keys)
+}

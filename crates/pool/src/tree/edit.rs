@@ -1,0 +1,359 @@
+//! Putting and erasing single keys.
+//!
+//! What always holds here: after each call the tree is balanced in levels, no node but a changed
+//! path is private, and a node under a third full was merged with a neighbour if both fit one.
+
+use super::batch::{Batch, Path, Step};
+use super::page::{self, Page, Payload};
+use super::walk::{self, Nodes, damaged};
+use crate::error::{Error, Result};
+use crate::format::PAGE;
+use crate::format::node::{self, HEIGHT_MAX, KeyBuf};
+use crate::format::superblock::Root;
+use crate::layout::TreeId;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use holdfast_pmem::Record;
+
+/// A node with fewer bytes in use looks for a neighbour to merge with.
+const FILL_MIN: usize = PAGE / 3;
+/// Bytes left free in a merged node, so that the next put does not split it again.
+const MERGE_SPARE: usize = PAGE / 4;
+
+/// An entry to add: a key's bytes and what goes with it.
+struct Added<'a> {
+    key: &'a [u8],
+    payload: Payload<'a>,
+}
+
+impl<R: Record> Batch<'_, R> {
+    pub(super) fn put_checked(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool> {
+        if !self.path_covers(tree, key)? {
+            self.descend(tree, key)?;
+        }
+        let depth = self.path.depth - 1;
+        let addr = self.path.steps[depth].addr;
+        let leaf = self.dirty.get_mut(addr)?;
+        let (at, found) = find_private(leaf, addr, key)?;
+        let done = match found {
+            true => page::set_value(leaf, at, value),
+            false => page::insert(leaf, at, key, Payload::Value(value)),
+        };
+        let follows = self.last_put == (addr, at.wrapping_sub(1));
+        self.last_put = (addr, at);
+        if !done {
+            let added = [Added {
+                key,
+                payload: Payload::Value(value),
+            }];
+            self.rebuild(depth, at, usize::from(found), &added, follows)?;
+        }
+        self.root_mut(tree).keys += u64::from(!found);
+        Ok(found)
+    }
+
+    pub(super) fn erase_checked(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        let root = self.root(tree)?;
+        if !self.path_covers(tree, key)? {
+            if walk::get(self, tree, &root, key, &mut [])?.is_none() {
+                return Ok(false);
+            }
+            self.descend(tree, key)?;
+        }
+        let addr = self.path.steps[self.path.depth - 1].addr;
+        let leaf = self.dirty.get_mut(addr)?;
+        let (at, found) = find_private(leaf, addr, key)?;
+        if !found {
+            return Ok(false);
+        }
+        page::remove(leaf, at, at + 1);
+        let root = self.root_mut(tree);
+        root.keys = root.keys.saturating_sub(1);
+        self.last_put = (0, 0);
+        self.settle()?;
+        Ok(true)
+    }
+
+    /// Whether the current path leads to the leaf where `key` belongs, as far as its nodes tell.
+    fn path_covers(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        let path = &self.path;
+        if !path.valid || path.tree != tree {
+            return Ok(false);
+        }
+        let leaf = self.dirty.get(path.steps[path.depth - 1].addr)?;
+        let h = page::header(leaf);
+        let flaw = damaged(0);
+        let mut low = path.depth == 1;
+        let mut high = low || rightmost(self, path, path.depth - 1)?;
+        if path.depth > 1 {
+            let Step { addr, pos } = path.steps[path.depth - 2];
+            let parent = self.dirty.get(addr)?;
+            let ph = page::header(parent);
+            let order = |i| node::compare_entry(parent, &ph, i, key).map_err(&flaw);
+            low = pos > 0 && order(pos)? != Ordering::Greater;
+            high |= pos + 1 < ph.count && order(pos + 1)? == Ordering::Greater;
+        }
+        let order = |i| node::compare_entry(leaf, &h, i, key).map_err(&flaw);
+        low = low || (h.count > 0 && order(0)? != Ordering::Greater);
+        high = high || (h.count > 0 && order(h.count - 1)? != Ordering::Less);
+        Ok(low && high)
+    }
+
+    /// Makes the path to the leaf of `key` dirty, in a tree that may be empty.
+    fn descend(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.path.valid = false;
+        let root = self.root(tree)?;
+        if root.height == 0 {
+            let mut leaf = self.dirty.buffer();
+            page::init(&mut leaf, tree, 0, &[]);
+            let addr = self.dirty.add(leaf);
+            *self.root_mut(tree) = Root {
+                addr,
+                height: 1,
+                keys: 0,
+            };
+        } else if root.height > HEIGHT_MAX {
+            return Err(Error::Damaged {
+                what: "height of a tree",
+                page: root.addr,
+            });
+        }
+        let root = self.root(tree)?;
+        let mut addr = self.own(tree, root.addr, root.height - 1)?;
+        self.root_mut(tree).addr = addr;
+        let mut path = Path {
+            valid: true,
+            tree,
+            depth: root.height.into(),
+            ..Path::default()
+        };
+        for level in (0..root.height).rev() {
+            let step = &mut path.steps[usize::from(root.height - 1 - level)];
+            *step = Step { addr, pos: 0 };
+            if level == 0 {
+                break;
+            }
+            let node = self.dirty.get(addr)?;
+            let h = page::header(node);
+            step.pos = node::find_child(node, &h, key).map_err(damaged(addr))?;
+            let child = node::child(node, &h, step.pos);
+            let owned = self.own(tree, child, level - 1)?;
+            if owned != child {
+                page::set_child(self.dirty.get_mut(addr)?, step.pos, owned);
+            }
+            addr = owned;
+        }
+        self.path = path;
+        Ok(())
+    }
+
+    /// Lays the node at path step `d` out anew with `added` in place of `gone` entries at `at`,
+    /// in as many nodes as that takes.
+    fn rebuild(
+        &mut self,
+        d: usize,
+        at: usize,
+        gone: usize,
+        added: &[Added<'_>],
+        follows: bool,
+    ) -> Result<()> {
+        let tree = self.path.tree;
+        let level = (self.path.depth - 1 - d) as u8;
+        let addr = self.path.steps[d].addr;
+        let appending = rightmost(self, &self.path, d)?;
+        self.path.valid = false;
+        let mut entries = core::mem::take(&mut self.scratch);
+        entries.clear();
+        let old = self.dirty.get(addr)?;
+        let count = page::header(old).count;
+        entries.gather(old, 0..at, &[]).map_err(damaged(addr))?;
+        added.iter().for_each(|a| entries.push(a.key, a.payload));
+        entries
+            .gather(old, at + gone..count, &[])
+            .map_err(damaged(addr))?;
+        let hint = match level {
+            0 if follows && at < count && entries.start_fits(0, at + 1) => Some(at + 1),
+            0 if follows || (appending && at == count) => Some(at),
+            _ if level > 0 && appending && at == count => Some(at - 1),
+            _ => None,
+        };
+        let parts = entries.split(level, hint);
+        let mut siblings = Vec::new();
+        for (i, part) in parts.iter().enumerate() {
+            let mut page = self.dirty.buffer();
+            entries
+                .build(&mut page, tree, level, part)
+                .map_err(damaged(addr))?;
+            match i {
+                0 => self.dirty.get_mut(addr)?.copy_from_slice(&page[..]),
+                _ => siblings.push((i, self.dirty.add(page))),
+            }
+        }
+        let separators = siblings.iter().map(|&(i, node)| Added {
+            key: entries.separator(level, &parts[i]),
+            payload: Payload::Child(node),
+        });
+        let separators: Vec<Added<'_>> = separators.collect();
+        let done = self.hang_siblings(d, &separators);
+        self.scratch = entries;
+        done
+    }
+
+    /// Adds new right neighbours of the node at path step `d` to its parent.
+    fn hang_siblings(&mut self, d: usize, siblings: &[Added<'_>]) -> Result<()> {
+        if siblings.is_empty() {
+            return Ok(());
+        }
+        if d == 0 {
+            return self.grow_root(siblings);
+        }
+        let Step { addr, pos } = self.path.steps[d - 1];
+        let parent = self.dirty.get_mut(addr)?;
+        for (i, added) in siblings.iter().enumerate() {
+            if !page::insert(parent, pos + 1 + i, added.key, added.payload) {
+                return self.rebuild(d - 1, pos + 1 + i, 0, &siblings[i..], false);
+            }
+        }
+        Ok(())
+    }
+
+    fn grow_root(&mut self, siblings: &[Added<'_>]) -> Result<()> {
+        let tree = self.path.tree;
+        let root = self.root(tree)?;
+        if root.height >= HEIGHT_MAX {
+            return Err(Error::NoSpace);
+        }
+        let mut entries = super::entries::Entries::default();
+        entries.push(&[], Payload::Child(root.addr));
+        siblings.iter().for_each(|a| entries.push(a.key, a.payload));
+        let mut page = self.dirty.buffer();
+        let all = 0..entries.len();
+        entries
+            .build(&mut page, tree, root.height, &all)
+            .map_err(damaged(root.addr))?;
+        let addr = self.dirty.add(page);
+        let root = self.root_mut(tree);
+        root.addr = addr;
+        root.height += 1;
+        Ok(())
+    }
+
+    /// Takes empty and nearly empty nodes out along the path, from the leaf up.
+    fn settle(&mut self) -> Result<()> {
+        let path = self.path;
+        for d in (1..path.depth).rev() {
+            let node = self.dirty.get(path.steps[d].addr)?;
+            let empty = page::header(node).count == 0;
+            if !empty && page::live_size(node) >= FILL_MIN {
+                break;
+            }
+            let Step { addr: parent, pos } = path.steps[d - 1];
+            let level = (path.depth - 1 - d) as u8;
+            if empty {
+                self.drop_node(path.steps[d].addr)?;
+                page::remove(self.dirty.get_mut(parent)?, pos, pos + 1);
+            } else if !self.merge_child(path.tree, parent, pos, level)? {
+                break;
+            }
+            self.path.valid = false;
+        }
+        self.shrink_root(path.tree)
+    }
+
+    /// Removes roots that lead nowhere else than to one child, and the root of an empty tree.
+    pub(super) fn shrink_root(&mut self, tree: TreeId) -> Result<()> {
+        loop {
+            let root = self.root(tree)?;
+            if root.height == 0 || root.addr & super::dirty::DIRTY == 0 {
+                return Ok(());
+            }
+            let node = self.dirty.get(root.addr)?;
+            let h = page::header(node);
+            if h.count == 0 {
+                *self.root_mut(tree) = Root::default();
+            } else if h.level > 0 && h.count == 1 {
+                let child = node::child(node, &h, 0);
+                let height = root.height - 1;
+                *self.root_mut(tree) = Root {
+                    addr: child,
+                    height,
+                    keys: root.keys,
+                };
+            } else {
+                return Ok(());
+            }
+            self.path.valid = false;
+            self.drop_node(root.addr)?;
+        }
+    }
+
+    /// Merges child `pos` of `parent` with a neighbour, if both fit one node.
+    pub(super) fn merge_child(
+        &mut self,
+        tree: TreeId,
+        parent: u64,
+        pos: usize,
+        level: u8,
+    ) -> Result<bool> {
+        let h = page::header(self.dirty.get(parent)?);
+        if pos + 1 < h.count && self.merge_pair(tree, parent, pos, level)? {
+            return Ok(true);
+        }
+        Ok(pos > 0 && self.merge_pair(tree, parent, pos - 1, level)?)
+    }
+
+    /// Merges children `left` and `left + 1` of `parent`, if both fit one node.
+    fn merge_pair(&mut self, tree: TreeId, parent: u64, left: usize, level: u8) -> Result<bool> {
+        let node = self.dirty.get(parent)?;
+        let h = page::header(node);
+        let children = [node::child(node, &h, left), node::child(node, &h, left + 1)];
+        let mut separator = KeyBuf::default();
+        separator
+            .load(node, &h, left + 1)
+            .map_err(damaged(parent))?;
+        let mut entries = core::mem::take(&mut self.scratch);
+        entries.clear();
+        let mut page: Box<Page> = self.dirty.buffer();
+        let keys = [&[][..], separator.as_slice()];
+        for (child, key) in children.into_iter().zip(keys) {
+            let h = Nodes::copy(self, tree, child, level, &mut page)?;
+            entries
+                .gather(&page, 0..h.count, key)
+                .map_err(damaged(child))?;
+        }
+        let fits = entries.fit(level, MERGE_SPARE);
+        if fits {
+            let all = 0..entries.len();
+            entries
+                .build(&mut page, tree, level, &all)
+                .map_err(damaged(parent))?;
+            self.drop_node(children[0])?;
+            self.drop_node(children[1])?;
+            let merged = self.dirty.add(page);
+            let node = self.dirty.get_mut(parent)?;
+            page::set_child(node, left, merged);
+            page::remove(node, left + 1, left + 2);
+            self.path.valid = false;
+        } else {
+            self.dirty.recycle(page);
+        }
+        self.scratch = entries;
+        Ok(fits)
+    }
+}
+
+fn find_private(leaf: &Page, addr: u64, key: &[u8]) -> Result<(usize, bool)> {
+    let h = page::header(leaf);
+    node::find(leaf, &h, 0, key).map_err(damaged(addr))
+}
+
+/// Whether no node is right of path step `d` in its level.
+fn rightmost<R: Record>(batch: &Batch<'_, R>, path: &Path, d: usize) -> Result<bool> {
+    for step in &path.steps[..d] {
+        if step.pos + 1 < page::header(batch.dirty.get(step.addr)?).count {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

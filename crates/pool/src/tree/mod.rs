@@ -1,0 +1,27 @@
+//! Copy-on-write B+-trees in `meta.seg`.
+//!
+//! What always holds here:
+//! - A page that a committed root can reach is never written: a change copies the node.
+//! - All changes of a [`Batch`] become true together, with one superblock, or not at all.
+//! - A [`Reader`] needs no lock and no write access: it checks what it follows, and asks at the
+//!   end whether the root it used was still intact.
+
+mod batch;
+pub mod check;
+mod commit;
+mod dirty;
+mod edit;
+mod entries;
+mod erase_range;
+mod page;
+mod reader;
+mod walk;
+
+pub use crate::format::node::{KEY_MAX, VALUE_MAX};
+pub use crate::layout::TreeId;
+pub use batch::Batch;
+pub(crate) use dirty::Dirty;
+pub use reader::Reader;
+
+#[cfg(test)]
+mod tests;

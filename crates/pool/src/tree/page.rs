@@ -1,0 +1,226 @@
+//! A node being built or changed in private memory.
+//!
+//! What always holds here: the bytes are a well-formed node of `format::node` (made by [`init`]
+//! or copied and checked); a change that does not fit reports so and changes nothing.
+
+use crate::checksum::crc32c;
+use crate::format::node::{
+    self, AT_BIRTH, AT_COUNTS, AT_CRC, AT_HEADS, AT_PAGE, AT_PREFIX, CELL_HEADER, HEAD, Header,
+    MAGIC, PREFIX_INLINE, be8, cell_size,
+};
+use crate::format::{PAGE, put_at, u32_at};
+
+/// Bytes of a node.
+pub(crate) type Page = [u8; PAGE];
+
+/// What an entry holds beside its key.
+#[derive(Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    Value(&'a [u8]),
+    Child(u64),
+}
+
+impl Payload<'_> {
+    pub(crate) fn value(&self) -> &[u8] {
+        match self {
+            Payload::Value(value) => value,
+            Payload::Child(_) => &[],
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn header(page: &Page) -> Header {
+    Header::unpack(u64::from_le_bytes(crate::format::array_at(page, AT_COUNTS)))
+}
+
+#[inline]
+fn set_header(page: &mut Page, h: &Header) {
+    put_at(page, AT_COUNTS, &h.pack().to_le_bytes());
+}
+
+/// Makes the page an empty node.
+pub(crate) fn init(page: &mut Page, tree: u8, level: u8, prefix: &[u8]) {
+    page[..AT_HEADS].fill(0);
+    put_at(page, 0, &MAGIC.to_le_bytes());
+    let mut h = Header {
+        tree,
+        level,
+        count: 0,
+        prefix: prefix.len(),
+        heap: 0,
+    };
+    let end = h.heap_end();
+    h.heap = end / node::CELL_ALIGN * node::CELL_ALIGN;
+    let inline = prefix.len().min(PREFIX_INLINE);
+    put_at(page, AT_PREFIX, &prefix[..inline]);
+    put_at(page, end, &prefix[inline..]);
+    set_header(page, &h);
+}
+
+/// Gives the page its address, birth and checksum: it is ready to be written.
+pub(crate) fn seal(page: &mut Page, addr: u64, birth: u64) {
+    put_at(page, AT_PAGE, &addr.to_le_bytes());
+    put_at(page, AT_BIRTH, &birth.to_le_bytes());
+    let h = header(page);
+    // What is between the arrays and the cells is of no use: do not let it reach the medium.
+    page[h.arrays_end()..h.heap].fill(0);
+    let crc = crc32c(&page[AT_PAGE..]);
+    put_at(page, AT_CRC, &crc.to_le_bytes());
+}
+
+/// True when the checksum is that of the contents.
+pub(crate) fn is_sound(page: &Page) -> bool {
+    u32_at(page, AT_CRC) == crc32c(&page[AT_PAGE..])
+}
+
+/// True when `key` starts with the page's prefix.
+#[inline]
+fn has_prefix(page: &Page, h: &Header, key: &[u8]) -> bool {
+    key.len() >= h.prefix && node::compare_prefix(page, h, key).is_eq()
+}
+
+/// Inserts an entry at `i`; false when it does not fit or has another prefix.
+#[inline]
+pub(crate) fn insert(page: &mut Page, i: usize, key: &[u8], payload: Payload<'_>) -> bool {
+    let h = header(page);
+    let keyless = h.level > 0 && i == 0;
+    let suffix = if keyless {
+        &[]
+    } else if has_prefix(page, &h, key) {
+        &key[h.prefix..]
+    } else {
+        return false;
+    };
+    let value = payload.value();
+    let celled = h.level == 0 || suffix.len() > HEAD;
+    let size = if celled {
+        cell_size(suffix.len(), value.len())
+    } else {
+        0
+    };
+    if h.arrays_end() + h.per_entry() + size > h.heap {
+        return false;
+    }
+    let grown = Header {
+        count: h.count + 1,
+        heap: h.heap - size,
+        ..h
+    };
+    let slot = if celled { grown.heap } else { suffix.len() };
+    if celled {
+        write_cell(page, slot, suffix, value);
+    }
+    open_gap(page, &h, &grown, i);
+    put_at(page, AT_HEADS + HEAD * i, &be8(suffix).to_le_bytes());
+    if let Payload::Child(child) = payload {
+        put_at(
+            page,
+            AT_HEADS + HEAD * (grown.count + i),
+            &child.to_le_bytes(),
+        );
+    }
+    put_at(page, grown.slots() + 2 * i, &(slot as u16).to_le_bytes());
+    set_header(page, &grown);
+    true
+}
+
+fn write_cell(page: &mut Page, at: usize, suffix: &[u8], value: &[u8]) {
+    put_at(page, at, &(suffix.len() as u16).to_le_bytes());
+    put_at(page, at + 2, &(value.len() as u16).to_le_bytes());
+    let rest = suffix.get(HEAD..).unwrap_or(&[]);
+    put_at(page, at + CELL_HEADER, rest);
+    put_at(page, at + CELL_HEADER + rest.len(), value);
+}
+
+/// Moves the arrays of `h` to where `grown` has them, with a gap at `i`. From the back, since
+/// everything moves towards the end.
+#[inline]
+fn open_gap(page: &mut Page, h: &Header, grown: &Header, i: usize) {
+    let (from, to) = (h.slots(), grown.slots());
+    page.copy_within(from + 2 * i..h.arrays_end(), to + 2 * (i + 1));
+    page.copy_within(from..from + 2 * i, to);
+    if h.level > 0 {
+        let (from, to) = (AT_HEADS + HEAD * h.count, AT_HEADS + HEAD * grown.count);
+        page.copy_within(from + 8 * i..from + 8 * h.count, to + 8 * (i + 1));
+        page.copy_within(from..from + 8 * i, to);
+    }
+    page.copy_within(
+        AT_HEADS + HEAD * i..AT_HEADS + HEAD * h.count,
+        AT_HEADS + HEAD * (i + 1),
+    );
+}
+
+/// Removes entries `from .. to`.
+pub(crate) fn remove(page: &mut Page, from: usize, to: usize) {
+    let h = header(page);
+    let gone = to - from;
+    let shrunk = Header {
+        count: h.count - gone,
+        ..h
+    };
+    page.copy_within(
+        AT_HEADS + HEAD * to..AT_HEADS + HEAD * h.count,
+        AT_HEADS + HEAD * from,
+    );
+    if h.level > 0 {
+        let (old, new) = (AT_HEADS + HEAD * h.count, AT_HEADS + HEAD * shrunk.count);
+        page.copy_within(old..old + 8 * from, new);
+        page.copy_within(old + 8 * to..old + 8 * h.count, new + 8 * from);
+    }
+    let (old, new) = (h.slots(), shrunk.slots());
+    page.copy_within(old..old + 2 * from, new);
+    page.copy_within(old + 2 * to..old + 2 * h.count, new + 2 * from);
+    set_header(page, &shrunk);
+    if h.level > 0 && from == 0 && shrunk.count > 0 {
+        put_at(page, AT_HEADS, &[0; HEAD]);
+        put_at(page, shrunk.slots(), &[0; 2]);
+    }
+}
+
+/// Replaces child `i`.
+#[inline]
+pub(crate) fn set_child(page: &mut Page, i: usize, child: u64) {
+    let at = AT_HEADS + HEAD * (header(page).count + i);
+    put_at(page, at, &child.to_le_bytes());
+}
+
+/// Replaces the value of entry `i`; false when there is no room for it.
+#[inline]
+pub(crate) fn set_value(page: &mut Page, i: usize, value: &[u8]) -> bool {
+    let h = header(page);
+    let Ok(cell) = node::cell(page, &h, i) else {
+        return false;
+    };
+    if value.len() <= cell.value_len {
+        put_at(page, cell.rest - 2, &(value.len() as u16).to_le_bytes());
+        put_at(page, cell.value, value);
+        return true;
+    }
+    let size = cell_size(cell.suffix, value.len());
+    if h.arrays_end() + size > h.heap {
+        return false;
+    }
+    let grown = Header {
+        heap: h.heap - size,
+        ..h
+    };
+    let at = grown.heap;
+    page.copy_within(cell.rest - CELL_HEADER..cell.value, at);
+    put_at(page, at + 2, &(value.len() as u16).to_le_bytes());
+    put_at(page, at + CELL_HEADER + cell.rest_len(), value);
+    put_at(page, h.slots() + 2 * i, &(at as u16).to_le_bytes());
+    set_header(page, &grown);
+    true
+}
+
+/// Bytes that the node's entries need, garbage not counted.
+pub(crate) fn live_size(page: &Page) -> usize {
+    let h = header(page);
+    let cells: usize = (0..h.count)
+        .filter_map(|i| node::cell(page, &h, i).ok())
+        .filter(|cell| cell.rest > 0)
+        .map(|cell| cell_size(cell.suffix, cell.value_len))
+        .sum();
+    h.arrays_end() + cells + PAGE - h.heap_end()
+}

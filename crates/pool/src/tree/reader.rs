@@ -1,0 +1,298 @@
+//! Reading committed trees from any process, without locks, while the writer runs.
+//!
+//! What always holds here:
+//! - Every node that is followed is checked for magic, own address, tree, level, birth and
+//!   bounds, so wrong bytes lead to an error or to another try, never outside the mapping.
+//! - An answer is given only if the root was still intact after the last byte was copied: then
+//!   no page that was read has been reused meanwhile.
+//! - Checksums are not computed on the way: one costs as much as a whole descent from cache, and
+//!   a torn or recycled node is caught by the check of the root. The writer verifies them on
+//!   every node that it copies, `check` on all; a reader does to name what is wrong.
+
+use super::page::{self, Page};
+use super::walk::{self, Nodes, Out, damaged};
+use crate::error::{Error, Result};
+use crate::format::geometry::LIVE_PAGE;
+use crate::format::live::{self, LiveRoot};
+use crate::format::node::{self, Header, KeyBuf, Place, Source};
+use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES};
+use crate::layout::{ReadTrees, TreeId};
+use core::ops::ControlFlow;
+use core::sync::atomic::{Ordering, fence};
+use holdfast_pmem::{NoRecord, Record, Region};
+
+/// Roots that may pass under a reader before it gives up.
+const TRIES_MAX: usize = 1000;
+/// Times that damage is looked at before it is believed.
+const DAMAGE_LOOKS: usize = 3;
+
+/// Reads the committed trees of a mapped `meta.seg`.
+pub struct Reader<'a, R: Record = NoRecord> {
+    meta: &'a Region<R>,
+}
+
+impl<R: Record> Clone for Reader<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Record> Copy for Reader<'_, R> {}
+
+/// A node in the mapping. Its words may change while it is looked at.
+pub(super) struct Mapped<'a, R: Record> {
+    meta: &'a Region<R>,
+    base: u64,
+}
+
+impl<R: Record> Source for Mapped<'_, R> {
+    #[inline(always)]
+    fn word(&self, at: usize) -> u64 {
+        if at >= PAGE {
+            return 0;
+        }
+        self.meta.load_u64(self.base + at as u64).unwrap_or(0)
+    }
+
+    #[inline]
+    fn copy(&self, at: usize, out: &mut [u8]) {
+        let inside = at.checked_add(out.len()).is_some_and(|end| end <= PAGE);
+        if !inside || self.meta.read(self.base + at as u64, out).is_err() {
+            out.fill(0);
+        }
+    }
+}
+
+/// The node in page `addr`, if it is what `place` says.
+#[inline]
+pub(super) fn open_mapped<'a, R: Record>(
+    meta: &'a Region<R>,
+    place: &Place,
+) -> Result<(Mapped<'a, R>, Header)> {
+    let pages = meta.len() as u64 >> PAGE_SHIFT;
+    if place.page <= LIVE_PAGE || place.page >= pages {
+        return Err(Error::Damaged {
+            what: "address of a node",
+            page: place.page,
+        });
+    }
+    let node = Mapped {
+        meta,
+        base: place.page << PAGE_SHIFT,
+    };
+    let header = node::open(&node, place).map_err(damaged(place.page))?;
+    Ok((node, header))
+}
+
+/// A private, checked copy of the node in page `addr`; `sealed` also demands its checksum.
+pub(super) fn copy_mapped<R: Record>(
+    meta: &Region<R>,
+    place: &Place,
+    sealed: bool,
+    out: &mut Page,
+) -> Result<Header> {
+    let pages = meta.len() as u64 >> PAGE_SHIFT;
+    if place.page <= LIVE_PAGE || place.page >= pages {
+        return Err(Error::Damaged {
+            what: "address of a node",
+            page: place.page,
+        });
+    }
+    meta.read(place.page << PAGE_SHIFT, &mut out[..])?;
+    if sealed && !page::is_sound(out) {
+        return Err(Error::Damaged {
+            what: "checksum of a node",
+            page: place.page,
+        });
+    }
+    node::check(out, place, LIVE_PAGE + 1..pages).map_err(damaged(place.page))
+}
+
+/// The trees of one root.
+struct At<'a, R: Record> {
+    meta: &'a Region<R>,
+    seq: u64,
+}
+
+impl<R: Record> Nodes for At<'_, R> {
+    type Node<'n>
+        = Mapped<'n, R>
+    where
+        Self: 'n;
+
+    #[inline]
+    fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Mapped<'_, R>, Header)> {
+        open_mapped(
+            self.meta,
+            &Place {
+                page: addr,
+                tree,
+                level,
+                seq: self.seq,
+            },
+        )
+    }
+
+    fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header> {
+        let place = Place {
+            page: addr,
+            tree,
+            level,
+            seq: self.seq,
+        };
+        copy_mapped(self.meta, &place, false, out)
+    }
+}
+
+impl<'a, R: Record> Reader<'a, R> {
+    /// A reader of `meta.seg`, which may be mapped for reading only.
+    pub fn new(meta: &'a Region<R>) -> Reader<'a, R> {
+        Reader { meta }
+    }
+
+    /// The current root of `tree`.
+    #[inline]
+    pub fn root(&self, tree: TreeId) -> Result<LiveRoot> {
+        if usize::from(tree) >= TREES {
+            return Err(Error::TooLarge {
+                what: "tree number",
+                len: usize::from(tree),
+            });
+        }
+        live::root(self.meta, usize::from(tree))
+    }
+
+    /// The commit whose trees readers see now.
+    pub fn seq(&self) -> Result<u64> {
+        Ok(self.root(0)?.seq)
+    }
+
+    /// Whether no page of roots of commit `seq` has been reused up to now.
+    #[inline]
+    fn is_intact(&self, seq: u64) -> Result<bool> {
+        fence(Ordering::Acquire);
+        Ok(live::oldest_intact(self.meta)? <= seq)
+    }
+
+    /// Runs `look` on current roots until its answer is that of an intact root.
+    #[inline]
+    fn settled<T>(
+        &self,
+        tree: TreeId,
+        mut look: impl FnMut(&At<'a, R>, &LiveRoot) -> Result<T>,
+    ) -> Result<T> {
+        let mut damage = 0;
+        for _ in 0..TRIES_MAX {
+            let root = self.root(tree)?;
+            let answer = look(
+                &At {
+                    meta: self.meta,
+                    seq: root.seq,
+                },
+                &root,
+            );
+            if !self.is_intact(root.seq)? {
+                continue;
+            }
+            match answer {
+                Err(e @ Error::Damaged { .. }) if damage + 1 < DAMAGE_LOOKS => {
+                    let _ = e;
+                    damage += 1;
+                }
+                Err(Error::Damaged { what, page }) => return Err(self.name_damage(what, page)),
+                answer => return answer,
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// Says whether bytes changed after they were sealed, or were sealed wrong.
+    #[cold]
+    fn name_damage(&self, what: &'static str, page: u64) -> Error {
+        let mut copy = [0; PAGE];
+        let off = page.saturating_mul(PAGE_LEN);
+        let what = match self.meta.read(off, &mut copy) {
+            Ok(()) if !page::is_sound(&copy) => "checksum of a node",
+            _ => what,
+        };
+        Error::Damaged { what, page }
+    }
+
+    /// Copies the value of `key` to the start of `value`, as much as there is room for; returns
+    /// the value's full length.
+    #[inline]
+    pub fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8]) -> Result<Option<usize>> {
+        self.settled(tree, |at, live| walk::get(at, tree, &live.root, key, value))
+    }
+
+    /// Shows every entry with a key in `from .. to` (no end when `None`) to `visit`, in order.
+    /// When a root passes meanwhile, the scan goes on behind the last key in a newer one.
+    pub fn scan(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        to: Option<&[u8]>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut leaf = [0; PAGE];
+        let (mut at, mut next, mut key) = (KeyBuf::default(), KeyBuf::default(), KeyBuf::default());
+        at.set(from);
+        let mut visit = |key: &[u8], value: &[u8]| visit(key, value).is_continue();
+        loop {
+            let found = self.settled(tree, |nodes, live| {
+                walk::leaf_of(nodes, tree, &live.root, at.as_slice(), &mut leaf, &mut next)
+            })?;
+            let Some((h, more)) = found else {
+                return Ok(());
+            };
+            let go_on = walk::visit_leaf(&leaf, &h, at.as_slice(), to, &mut key, &mut visit)
+                .map_err(damaged(0))?;
+            if !go_on || !more {
+                return Ok(());
+            }
+            core::mem::swap(&mut at, &mut next);
+        }
+    }
+}
+
+impl<R: Record> ReadTrees for Reader<'_, R> {
+    type Error = Error;
+
+    #[inline]
+    fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8]) -> Result<Option<usize>> {
+        let room = value.len();
+        match Reader::get(self, tree, key, value)? {
+            Some(len) if len > room => Err(Error::Damaged {
+                what: "length of a value",
+                page: 0,
+            }),
+            found => Ok(found),
+        }
+    }
+
+    fn at_or_after(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        key: &mut [u8],
+        value: &mut [u8],
+    ) -> Result<Option<(usize, usize)>> {
+        let mut out = Out { key, value };
+        self.settled(tree, |at, live| {
+            walk::at_or_after(at, tree, &live.root, from, &mut out)
+        })
+    }
+
+    fn at_or_before(
+        &self,
+        tree: TreeId,
+        to: &[u8],
+        key: &mut [u8],
+        value: &mut [u8],
+    ) -> Result<Option<(usize, usize)>> {
+        let mut out = Out { key, value };
+        self.settled(tree, |at, live| {
+            walk::at_or_before(at, tree, &live.root, to, &mut out)
+        })
+    }
+}

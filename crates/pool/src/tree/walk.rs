@@ -1,0 +1,255 @@
+//! Finding entries, the same way in committed trees and in a batch.
+//!
+//! What always holds here: each step goes one level down, so no chain of nodes is endless; a
+//! scan only continues at a key above where it was, so no scan is.
+
+use super::page::Page;
+use crate::error::{Error, Result};
+use crate::format::node::{self, Flaw, HEIGHT_MAX, Header, KeyBuf, Source};
+use crate::format::superblock::Root;
+use crate::layout::TreeId;
+use core::cmp::Ordering;
+
+/// Something that finds nodes by their address.
+pub(super) trait Nodes {
+    type Node<'a>: Source
+    where
+        Self: 'a;
+
+    /// The node at `addr`, if it is one of level `level` of `tree`.
+    fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Self::Node<'_>, Header)>;
+
+    /// A private, checked copy of such a node.
+    fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header>;
+}
+
+pub(super) fn damaged(page: u64) -> impl Fn(Flaw) -> Error {
+    move |what| Error::Damaged { what, page }
+}
+
+fn check_height(root: &Root) -> Result<()> {
+    match root.height <= HEIGHT_MAX {
+        true => Ok(()),
+        false => Err(Error::Damaged {
+            what: "height of a tree",
+            page: root.addr,
+        }),
+    }
+}
+
+/// Copies the value of `key` to `out`, cut to its length; returns the value's length.
+#[inline]
+pub(super) fn get<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    key: &[u8],
+    out: &mut [u8],
+) -> Result<Option<usize>> {
+    check_height(root)?;
+    let mut addr = root.addr;
+    for level in (0..root.height).rev() {
+        let (node, h) = nodes.open(tree, addr, level)?;
+        if level > 0 {
+            let i = node::find_child(&node, &h, key).map_err(damaged(addr))?;
+            addr = node::child(&node, &h, i);
+            continue;
+        }
+        let (i, equal) = node::find(&node, &h, 0, key).map_err(damaged(addr))?;
+        if equal {
+            return copy_value(&node, &h, i, out)
+                .map(Some)
+                .map_err(damaged(addr));
+        }
+    }
+    Ok(None)
+}
+
+#[inline]
+fn copy_value<S: Source>(
+    node: &S,
+    h: &Header,
+    i: usize,
+    out: &mut [u8],
+) -> core::result::Result<usize, Flaw> {
+    let cell = node::cell(node, h, i)?;
+    let len = cell.value_len.min(out.len());
+    node.copy(cell.value, &mut out[..len]);
+    Ok(cell.value_len)
+}
+
+/// Where an entry is copied to.
+pub(super) struct Out<'a> {
+    pub key: &'a mut [u8],
+    pub value: &'a mut [u8],
+}
+
+fn copy_entry<S: Source>(
+    node: &S,
+    h: &Header,
+    i: usize,
+    out: &mut Out<'_>,
+) -> core::result::Result<(usize, usize), Flaw> {
+    let key_len = node::copy_key(node, h, i, out.key)?;
+    let value_len = copy_value(node, h, i, out.value)?;
+    if value_len > out.value.len() {
+        Err("value length")
+    } else {
+        Ok((key_len, value_len))
+    }
+}
+
+/// The entry with the lowest key at or after `from`.
+pub(super) fn at_or_after<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    from: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<(usize, usize)>> {
+    check_height(root)?;
+    let (mut addr, mut beside) = (root.addr, None);
+    for level in (0..root.height).rev() {
+        let (node, h) = nodes.open(tree, addr, level)?;
+        if level > 0 {
+            let i = node::find_child(&node, &h, from).map_err(damaged(addr))?;
+            if i + 1 < h.count {
+                beside = Some((node::child(&node, &h, i + 1), level));
+            }
+            addr = node::child(&node, &h, i);
+            continue;
+        }
+        let (i, _) = node::find(&node, &h, 0, from).map_err(damaged(addr))?;
+        if i < h.count {
+            return copy_entry(&node, &h, i, out)
+                .map(Some)
+                .map_err(damaged(addr));
+        }
+    }
+    edge(nodes, tree, beside, |_| 0, out)
+}
+
+/// The entry with the highest key at or before `to`.
+pub(super) fn at_or_before<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    to: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<(usize, usize)>> {
+    check_height(root)?;
+    let (mut addr, mut beside) = (root.addr, None);
+    for level in (0..root.height).rev() {
+        let (node, h) = nodes.open(tree, addr, level)?;
+        if level > 0 {
+            let i = node::find_child(&node, &h, to).map_err(damaged(addr))?;
+            if i > 0 {
+                beside = Some((node::child(&node, &h, i - 1), level));
+            }
+            addr = node::child(&node, &h, i);
+            continue;
+        }
+        let (i, equal) = node::find(&node, &h, 0, to).map_err(damaged(addr))?;
+        if equal || i > 0 {
+            let i = if equal { i } else { i - 1 };
+            return copy_entry(&node, &h, i, out)
+                .map(Some)
+                .map_err(damaged(addr));
+        }
+    }
+    edge(nodes, tree, beside, |h| h.count - 1, out)
+}
+
+/// The entry at one edge of the subtree `(addr, levels)`.
+fn edge<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    subtree: Option<(u64, u8)>,
+    side: impl Fn(&Header) -> usize,
+    out: &mut Out<'_>,
+) -> Result<Option<(usize, usize)>> {
+    let Some((mut addr, levels)) = subtree else {
+        return Ok(None);
+    };
+    for level in (0..levels).rev() {
+        let (node, h) = nodes.open(tree, addr, level)?;
+        if level == 0 {
+            return copy_entry(&node, &h, side(&h), out)
+                .map(Some)
+                .map_err(damaged(addr));
+        }
+        addr = node::child(&node, &h, side(&h));
+    }
+    Ok(None)
+}
+
+/// Copies the leaf where `from` belongs to `leaf`. `next` becomes the key where the next leaf
+/// starts; false when there is none.
+pub(super) fn leaf_of<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    from: &[u8],
+    leaf: &mut Page,
+    next: &mut KeyBuf,
+) -> Result<Option<(Header, bool)>> {
+    check_height(root)?;
+    let (mut addr, mut beside) = (root.addr, None);
+    for level in (0..root.height).rev() {
+        if level == 0 {
+            let header = nodes.copy(tree, addr, 0, leaf)?;
+            let Some((addr, level, i)) = beside else {
+                return Ok(Some((header, false)));
+            };
+            let (node, h) = nodes.open(tree, addr, level)?;
+            // Under a running writer the node may have changed: then `i` may be out of range.
+            let known = if i < h.count {
+                next.load(&node, &h, i)
+            } else {
+                Err("node count")
+            };
+            known.map_err(damaged(addr))?;
+            if next.as_slice().cmp(from) != Ordering::Greater {
+                return Err(Error::Damaged {
+                    what: "order of separators",
+                    page: addr,
+                });
+            }
+            return Ok(Some((header, true)));
+        }
+        let (node, h) = nodes.open(tree, addr, level)?;
+        let i = node::find_child(&node, &h, from).map_err(damaged(addr))?;
+        if i + 1 < h.count {
+            beside = Some((addr, level, i + 1));
+        }
+        addr = node::child(&node, &h, i);
+    }
+    Ok(None)
+}
+
+/// Shows the entries of `leaf` in `from .. to` to `visit`, until it returns false.
+pub(super) fn visit_leaf(
+    leaf: &Page,
+    h: &Header,
+    from: &[u8],
+    to: Option<&[u8]>,
+    key: &mut KeyBuf,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> core::result::Result<bool, Flaw> {
+    let (first, _) = node::find(leaf, h, 0, from)?;
+    let last = match to {
+        Some(to) => node::find(leaf, h, 0, to)?.0,
+        None => h.count,
+    };
+    for i in first..last {
+        key.load(leaf, h, i)?;
+        let cell = node::cell(leaf, h, i)?;
+        let value = leaf
+            .get(cell.value..cell.value + cell.value_len)
+            .unwrap_or(&[]);
+        if !visit(key.as_slice(), value) {
+            return Ok(false);
+        }
+    }
+    Ok(last == h.count)
+}
