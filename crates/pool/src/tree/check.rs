@@ -120,8 +120,9 @@ fn keys(
         key.load(page, h, i).map_err(damaged(addr))?;
         let keyless = h.level > 0 && i == 0;
         let key = key.as_slice();
+        let inside = key >= low && high.is_none_or(|high| key < high);
         let rises = i == 0 || keys.last().is_none_or(|last| key > &last[..]);
-        if !keyless && !(rises && key >= low && high.is_none_or(|high| key < high)) {
+        if !(keyless || (rises && inside)) {
             return wrong("order of keys", addr);
         }
         keys.push(key.to_vec());
