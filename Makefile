@@ -9,7 +9,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .PHONY: all test demo bench install tidy clean
 
 all:
-	cargo build --release --workspace
+	cargo build --release
+	cargo build --release -p holdfast-preload
 
 test:
 	@tests/prepare
@@ -17,16 +18,19 @@ test:
 
 demo:
 	@tests/prepare demo
-	@cargo build --release --quiet -p holdfast-cli -p holdfast-preload
+	@cargo build --release --quiet -p holdfast-cli
+	@cargo build --release --quiet -p holdfast-preload
 	@demo/demo.sh $(RELEASE)/holdfast
 
 bench:
-	@cargo build --release --quiet -p holdfast-cli -p holdfast-preload
+	@cargo build --release --quiet -p holdfast-cli
+	@cargo build --release --quiet -p holdfast-preload
 	@$(RELEASE)/holdfast bench files
 
 # The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
 install:
-	cargo build --release -p holdfast-cli -p holdfast-preload
+	cargo build --release -p holdfast-cli
+	cargo build --release -p holdfast-preload
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
 	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
 	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so
