@@ -1,0 +1,30 @@
+//! Holdfast judged from the outside, through its command alone: nothing here links to it.
+//!
+//! Every test command ends with a line of sums and exits 0 only if nothing failed. The commands
+//! `dump`, `write` and `verify` are programs that the tests start on a pool.
+#![forbid(unsafe_code)]
+
+mod dump;
+mod outcome;
+mod process;
+mod programs;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: hf-e2e COMMAND
+  programs [--baseline] [NAME...]   real programs, on tmpfs and on a pool, compared
+  dump DIR                          a canonical listing of a tree
+environment: HOLDFAST (the command), HF_WORK (scratch), HF_KEEP (leave failed work behind)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["programs", names @ ..] => programs::main(names),
+        ["dump", dir] => dump::main(dir),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}

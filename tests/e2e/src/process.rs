@@ -1,0 +1,138 @@
+//! Running commands so that nothing outlives its time: each is the leader of a process group that
+//! is killed as a whole when its time is up.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::File;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The end of a command: how it ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// None: its time was up and it was killed.
+    pub status: Option<ExitStatus>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    pub fn code(&self) -> Option<i32> {
+        self.status.and_then(|status| status.code())
+    }
+
+    /// How it ended, in words.
+    pub fn how(&self) -> String {
+        match self.status {
+            None => "was still running when its time was up".into(),
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => format!("exit status {code}"),
+                (_, Some(signal)) => format!("killed by signal {signal}"),
+                _ => format!("{status}"),
+            },
+        }
+    }
+
+    /// The last lines of what it said, for a report.
+    pub fn tail(&self) -> Vec<String> {
+        let last = |name: &str, text: &str| -> Vec<String> {
+            let lines: Vec<&str> = text.lines().collect();
+            let from = lines.len().saturating_sub(8);
+            lines[from..]
+                .iter()
+                .map(|line| format!("{name}: {line}"))
+                .collect()
+        };
+        [last("stdout", &self.out), last("stderr", &self.err)].concat()
+    }
+}
+
+/// The user of the tests: programs start with this environment and nothing else.
+pub fn clean(command: &mut Command, home: &Path) {
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("HOME", home)
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .stdin(Stdio::null());
+}
+
+/// Runs the command to its end, or kills its process group when `limit` is over. What it says
+/// goes through files in `scratch`, so that a process that outlives it cannot block us.
+pub fn run(command: &mut Command, limit: Duration, scratch: &Path) -> io::Result<Ended> {
+    let (out, err) = (unique(scratch, "out"), unique(scratch, "err"));
+    command
+        .stdout(File::create(&out)?)
+        .stderr(File::create(&err)?)
+        .process_group(0);
+    let mut child = command.spawn()?;
+    let status = wait(&mut child, limit)?;
+    if status.is_none() {
+        kill_group(&child);
+        child.wait()?;
+    }
+    let text = |path: &Path| -> io::Result<String> {
+        let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
+        std::fs::remove_file(path)?;
+        Ok(text)
+    };
+    Ok(Ended {
+        status,
+        out: text(&out)?,
+        err: text(&err)?,
+    })
+}
+
+/// Waits for the child, at most `limit`; None if it still runs.
+pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + limit;
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Kills the child and all of its process group.
+pub fn kill_group(child: &Child) {
+    if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
+        // It may have ended meanwhile; then there is nothing to kill.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+fn unique(scratch: &Path, what: &str) -> PathBuf {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    scratch.join(format!("{what}.{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// The `holdfast` command under test.
+pub fn holdfast() -> Result<PathBuf, String> {
+    let path = std::env::var_os("HOLDFAST").ok_or("HOLDFAST does not name the command to test")?;
+    std::path::absolute(path).map_err(|e| e.to_string())
+}
+
+/// A scratch directory of our own in HF_WORK (default /dev/shm).
+pub fn scratch(name: &str) -> io::Result<PathBuf> {
+    let parent = std::env::var_os("HF_WORK").map_or("/dev/shm".into(), PathBuf::from);
+    let dir = parent.join(format!("{name}.{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    Ok(dir)
+}
+
+/// Whether a program is on the path of the tests.
+pub fn on_path(program: &str) -> bool {
+    ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+        .iter()
+        .any(|dir| Path::new(dir).join(program).exists())
+}

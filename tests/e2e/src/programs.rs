@@ -1,0 +1,385 @@
+//! Real programs: each script of tests/programs runs once on tmpfs and once on a pool, at the
+//! same path and in the same environment. Its exit status, its standard output and the tree that
+//! it leaves must be equal; the pool's tree is read by a later run, from a service of its own.
+//!
+//! A script gets its directory as the first argument. Comments in its head say what it needs:
+//!   `# needs: PROGRAM...`    skipped, by name, where one is missing
+//!   `# modes: MODE...`       consistency modes to run in (default: posix)
+//!   `# unstable: PATTERN...` files whose content and size may differ (`*` matches anything)
+//!   `# seconds: N`           how long it may take (default: 120)
+
+use crate::dump;
+use crate::outcome::{Outcomes, Verdict};
+use crate::process::{self, Ended};
+use serde_json::Value;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What the head of a script says.
+struct Script {
+    name: String,
+    path: PathBuf,
+    needs: Vec<String>,
+    modes: Vec<String>,
+    unstable: Vec<String>,
+    limit: Duration,
+}
+
+/// How one run ended and what it left.
+struct Left {
+    ended: Ended,
+    tree: String,
+}
+
+/// `hf-e2e programs`
+pub fn main(args: &[&str]) -> ExitCode {
+    let baseline = args.contains(&"--baseline");
+    let names: Vec<&str> = args
+        .iter()
+        .copied()
+        .filter(|a| !a.starts_with("--"))
+        .collect();
+    let holdfast = if baseline {
+        None
+    } else {
+        Some(process::holdfast())
+    };
+    let prepared = holdfast
+        .transpose()
+        .and_then(|h| scripts(&names).map(|s| (h, s)).map_err(|e| e.to_string()))
+        .and_then(|hs| {
+            process::scratch("programs")
+                .map(|d| (hs, d))
+                .map_err(|e| e.to_string())
+        });
+    let ((holdfast, scripts), work) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            eprintln!("programs: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let outcomes = Outcomes::default();
+    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(4));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(script) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for mode in &script.modes {
+                        let name = format!("{} ({mode})", script.name);
+                        let verdict = judge(script, mode, holdfast.as_deref(), &work);
+                        outcomes.add(&name, verdict);
+                    }
+                }
+            });
+        }
+    });
+    // Fails if something was left for a look.
+    let _ = fs::remove_dir(&work);
+    outcomes.finish()
+}
+
+/// The scripts with these names; all if there are none.
+fn scripts(names: &[&str]) -> io::Result<Vec<Script>> {
+    let dir = std::env::var_os("HF_PROGRAMS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("programs"),
+        PathBuf::from,
+    );
+    let mut scripts = Vec::new();
+    for entry in fs::read_dir(&dir)? {
+        let path = entry?.path();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let is_script = path.extension().is_some_and(|e| e == "sh");
+        if is_script && (names.is_empty() || names.contains(&name.as_str())) {
+            scripts.push(read_script(name, path)?);
+        }
+    }
+    scripts.sort_by(|a, b| a.name.cmp(&b.name));
+    if scripts.is_empty() {
+        return Err(io::Error::other(format!(
+            "no such script in {}",
+            dir.display()
+        )));
+    }
+    Ok(scripts)
+}
+
+fn read_script(name: String, path: PathBuf) -> io::Result<Script> {
+    let text = fs::read_to_string(&path)?;
+    let said = |key: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(key));
+        lines
+            .flat_map(str::split_whitespace)
+            .map(String::from)
+            .collect()
+    };
+    let mut modes = said("# modes:");
+    if modes.is_empty() {
+        modes.push("posix".into());
+    }
+    let seconds = said("# seconds:")
+        .first()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(120);
+    Ok(Script {
+        name,
+        path,
+        needs: said("# needs:"),
+        modes,
+        unstable: said("# unstable:"),
+        limit: Duration::from_secs(seconds),
+    })
+}
+
+fn judge(script: &Script, mode: &str, holdfast: Option<&Path>, work: &Path) -> Verdict {
+    if let Some(missing) = script
+        .needs
+        .iter()
+        .find(|program| !process::on_path(program))
+    {
+        return Verdict::Skipped(format!("{missing} is not installed"));
+    }
+    let dir = work.join(format!("{}-{mode}", script.name));
+    let result = compare(script, mode, holdfast, &dir);
+    let failures = match result {
+        Ok(failures) => failures,
+        Err(e) => vec![format!("the test itself failed: {e}")],
+    };
+    if failures.is_empty() {
+        let _ = fs::remove_dir_all(&dir);
+        return Verdict::Passed;
+    }
+    if std::env::var_os("HF_KEEP").is_none() {
+        let _ = fs::remove_dir_all(&dir);
+    }
+    Verdict::Failed(failures)
+}
+
+/// Runs the script twice and returns what differs.
+fn compare(
+    script: &Script,
+    mode: &str,
+    holdfast: Option<&Path>,
+    dir: &Path,
+) -> io::Result<Vec<String>> {
+    fs::create_dir_all(dir.join("home"))?;
+    let at = dir.join("hf");
+    let base = on_tmpfs(script, dir, &at)?;
+    if base.ended.code() != Some(0) {
+        let mut why = vec![format!("on tmpfs already: {}", base.ended.how())];
+        why.extend(base.ended.tail());
+        return Ok(why);
+    }
+    // The very same path serves again, now by the pool, or once more by tmpfs.
+    fs::rename(&at, dir.join("base"))?;
+    let (left, mut why) = match holdfast {
+        Some(holdfast) => on_pool(script, mode, holdfast, dir, &at)?,
+        None => (on_tmpfs(script, dir, &at)?, Vec::new()),
+    };
+    if left.ended.status != base.ended.status {
+        why.push(format!(
+            "{}, on tmpfs {}",
+            left.ended.how(),
+            base.ended.how()
+        ));
+        why.extend(left.ended.tail());
+    }
+    why.extend(difference(
+        "standard output",
+        &base.ended.out,
+        &left.ended.out,
+    ));
+    let stable = |tree: &str| blur(tree, &script.unstable);
+    why.extend(difference("tree", &stable(&base.tree), &stable(&left.tree)));
+    Ok(why)
+}
+
+/// The script in a shell that makes its directory first, with temporary files in the tree too.
+fn command(mut command: Command, script: &Script, dir: &Path, at: &Path) -> Command {
+    process::clean(&mut command, &dir.join("home"));
+    let start = r#"umask 022; mkdir "$1/work" "$1/tmp" && exec bash "$2" "$1/work""#;
+    command.env("TMPDIR", at.join("tmp")).current_dir(dir);
+    command
+        .args(["-c", start, "start"])
+        .arg(at)
+        .arg(&script.path);
+    command
+}
+
+fn on_tmpfs(script: &Script, dir: &Path, at: &Path) -> io::Result<Left> {
+    fs::create_dir(at)?;
+    let mut run = command(Command::new("bash"), script, dir, at);
+    let ended = process::run(&mut run, script.limit, dir)?;
+    Ok(Left {
+        ended,
+        tree: dump::tree(at)?,
+    })
+}
+
+fn on_pool(
+    script: &Script,
+    mode: &str,
+    holdfast: &Path,
+    dir: &Path,
+    at: &Path,
+) -> io::Result<(Left, Vec<String>)> {
+    let (pool, report) = (dir.join("pool"), dir.join("report"));
+    let mut why = Vec::new();
+    let mut admin = |words: &[&str]| -> io::Result<()> {
+        let mut command = Command::new(holdfast);
+        process::clean(&mut command, &dir.join("home"));
+        command.arg("pool").args(words).arg(&pool);
+        let ended = process::run(&mut command, Duration::from_secs(60), dir)?;
+        if ended.code() != Some(0) {
+            why.push(format!(
+                "holdfast pool {}: {}",
+                words.join(" "),
+                ended.how()
+            ));
+            why.extend(ended.tail());
+        }
+        Ok(())
+    };
+    admin(&["create", "--size", "1G"])?;
+    let started = |report: Option<&Path>, program: &str| {
+        let mut run = Command::new(holdfast);
+        run.arg("run").arg("--pool").arg(&pool).arg("--at").arg(at);
+        run.args(["--consistency", mode]);
+        if let Some(report) = report {
+            run.arg("--report").arg(report);
+        }
+        run.arg("--").arg(program);
+        run
+    };
+    let mut run = command(started(Some(&report), "bash"), script, dir, at);
+    let ended = process::run(&mut run, script.limit * 2, dir)?;
+    let on_host = at.symlink_metadata().is_ok();
+    let mut list = started(None, &std::env::current_exe()?.to_string_lossy());
+    process::clean(&mut list, &dir.join("home"));
+    list.arg("dump").arg(at);
+    let listed = process::run(&mut list, Duration::from_secs(60), dir)?;
+    admin(&["check"])?;
+    if on_host {
+        why.push(format!("{} exists on the host", at.display()));
+    }
+    if listed.code() != Some(0) {
+        why.push(format!("listing the tree afterwards: {}", listed.how()));
+        why.extend(listed.tail());
+    }
+    why.extend(read_report(&report));
+    Ok((
+        Left {
+            ended,
+            tree: listed.out,
+        },
+        why,
+    ))
+}
+
+/// What the report says against the run: nothing served, or a program not instrumented.
+fn read_report(path: &Path) -> Vec<String> {
+    let json: Value = match fs::read(path).map(|bytes| serde_json::from_slice(&bytes)) {
+        Ok(Ok(json)) => json,
+        Ok(Err(e)) => return vec![format!("the report is not JSON: {e}")],
+        Err(e) => return vec![format!("there is no report: {e}")],
+    };
+    let mut why = Vec::new();
+    if json["served"].as_u64().is_none_or(|served| served == 0) {
+        why.push(format!("the report shows no served call: {json}"));
+    }
+    if json["uninstrumented"]
+        .as_array()
+        .is_none_or(|programs| !programs.is_empty())
+    {
+        why.push(format!(
+            "programs ran uninstrumented: {}",
+            json["uninstrumented"]
+        ));
+    }
+    why
+}
+
+/// Lines of the listing whose path matches a pattern lose the size and the content.
+fn blur(tree: &str, patterns: &[String]) -> String {
+    let blurred = tree.lines().map(|line| {
+        let path = line.split(' ').next().unwrap_or_default();
+        match line.split_once(" file ") {
+            Some((start, _)) if patterns.iter().any(|p| matches(p, path)) => {
+                format!("{start} file (unstable)\n")
+            }
+            _ => format!("{line}\n"),
+        }
+    });
+    blurred.collect()
+}
+
+/// Whether the pattern, in which `*` stands for any text, matches the whole path.
+fn matches(pattern: &str, path: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == path,
+        Some((start, rest)) => path.strip_prefix(start).is_some_and(|tail| {
+            (0..=tail.len())
+                .filter(|&i| tail.is_char_boundary(i))
+                .any(|i| matches(rest, &tail[i..]))
+        }),
+    }
+}
+
+/// The first lines in which two texts differ.
+fn difference(what: &str, base: &str, ours: &str) -> Vec<String> {
+    if base == ours {
+        return Vec::new();
+    }
+    let (base, ours): (Vec<&str>, Vec<&str>) = (base.lines().collect(), ours.lines().collect());
+    let mut lines = vec![format!("{what} differs (- tmpfs, + pool):")];
+    let only = |mark: char, here: &[&str], there: &[&str]| -> Vec<String> {
+        let missing = here.iter().filter(|line| !there.contains(line));
+        missing
+            .take(12)
+            .map(|line| format!("{mark} {line}"))
+            .collect()
+    };
+    lines.extend(only('-', &base, &ours));
+    lines.extend(only('+', &ours, &base));
+    if lines.len() == 1 {
+        lines.push("the same lines in another order".into());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_paths() {
+        assert!(matches("a/*/c", "a/b/c") && matches("*", "x") && matches("a*", "a"));
+        assert!(!matches("a/*/c", "a/b/d") && !matches("a", "ab") && !matches("*.o", "a.oo"));
+    }
+
+    #[test]
+    fn only_what_is_unstable_is_blurred() {
+        let tree = "a 0644 0:0 links 1 file 3 0a\nb 0644 0:0 links 1 file 3 0b\n";
+        let blurred = blur(tree, &["b*".into()]);
+        assert_eq!(
+            blurred,
+            "a 0644 0:0 links 1 file 3 0a\nb 0644 0:0 links 1 file (unstable)\n"
+        );
+    }
+
+    #[test]
+    fn differences_are_shown() {
+        assert!(difference("x", "a\n", "a\n").is_empty());
+        assert_eq!(difference("x", "a\nb\n", "a\nc\n")[1..], ["- b", "+ c"]);
+        assert_eq!(difference("x", "a\nb\n", "b\na\n").len(), 2);
+    }
+}
