@@ -20,6 +20,8 @@ const AT_ROOTS: usize = 192;
 const ROOT_LEN: usize = 24;
 const AT_LANES: usize = AT_ROOTS + TREES * ROOT_LEN;
 const LANE_LEN: usize = 16;
+/// No pool lives to see more commits.
+const SEQ_MAX: u64 = u64::MAX >> 1;
 /// Object counters, indexed by object kind.
 pub const COUNTS: usize = 8;
 
@@ -146,6 +148,12 @@ impl Superblock {
         let version = u32_at(bytes, AT_VERSION);
         if version != VERSION || u32_at(bytes, 60) != PAGE_LEN as u32 {
             return Err(Error::Version { found: version });
+        }
+        if u64_at(bytes, 32) > SEQ_MAX {
+            return Err(Error::Damaged {
+                what: "seq of the superblock",
+                page: 0,
+            });
         }
         let number = |i: usize| u64_at(bytes, 64 + 8 * i);
         Ok(Superblock {

@@ -49,7 +49,8 @@ impl<R: Record> Batch<'_, R> {
             }];
             self.rebuild(depth, at, usize::from(found), &added, follows)?;
         }
-        self.root_mut(tree).keys += u64::from(!found);
+        let root = self.root_mut(tree);
+        root.keys = root.keys.saturating_add(u64::from(!found));
         Ok(found)
     }
 

@@ -126,7 +126,9 @@ impl Entries {
         let arrays = part.len() * if level == 0 { HEAD + 2 } else { HEAD + 10 };
         let cells: usize = Self::keyed(level, part)
             .map(|i| {
-                let suffix = self.list[i].key.len() - prefix;
+                // Keys out of order, as an enemy writes them, may be shorter than the prefix
+                // of the first and the last; `build` refuses them.
+                let suffix = self.list[i].key.len().saturating_sub(prefix);
                 let celled = level == 0 || suffix > HEAD;
                 if celled {
                     cell_size(suffix, self.list[i].value.len())

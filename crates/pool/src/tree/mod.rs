@@ -24,4 +24,10 @@ pub(crate) use dirty::Dirty;
 pub use reader::Reader;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod thread_tests;

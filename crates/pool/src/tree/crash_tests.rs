@@ -1,0 +1,159 @@
+//! Power cuts and process deaths inside commits.
+//!
+//! The story: a small pool takes a few batches. The power fails at every fence, with any part of
+//! what was not yet durable kept. Whoever opens the pool then must find the state before or
+//! after the batch that was under way, never less than what was acknowledged, with bitmaps that
+//! agree with the trees, and must be able to go on.
+
+use super::tests::{Dice, MIB, Model, all_of, assert_is, change, model_of, params, token};
+use crate::pool::Pool;
+use alloc::vec;
+use alloc::vec::Vec;
+use holdfast_pmem::images::{Image, Images, Model as Loss, Options};
+use holdfast_pmem::{Medium, NoRecord, Record, Recorder, Region};
+
+const META_LEN: u64 = MIB / 2;
+
+fn options(model: Loss) -> Options {
+    Options {
+        exhaustive: 64,
+        singles: 60,
+        pairs: 30,
+        random: 40,
+        ..Options::new(model)
+    }
+}
+
+fn image_of<R: Record>(pool: &Pool<R>) -> Vec<u8> {
+    let mut image = vec![0; pool.meta().len()];
+    pool.meta().read(0, &mut image).unwrap();
+    image
+}
+
+/// A recorded run: the image before it, its log, and the state after each commit.
+struct Run {
+    base: Vec<u8>,
+    events: Vec<holdfast_pmem::record::Event>,
+    states: Vec<Model>,
+}
+
+fn record(medium: Medium, seed: u64) -> Run {
+    let recorder = Recorder::new();
+    let meta = Region::in_memory_as(META_LEN as usize, medium, recorder.clone()).unwrap();
+    let mut params = params(META_LEN);
+    params.medium = medium;
+    let mut pool = Pool::create(meta, &params, &token()).unwrap();
+    let mut dice = Dice(seed);
+    let mut states = vec![Model::new()];
+    recorder.take();
+    let base = image_of(&pool);
+    for op in 1..=6 {
+        let mut model = states.last().cloned().unwrap_or_default();
+        let mut batch = pool.begin(&token());
+        for _ in 0..6 {
+            change(&mut batch, &mut model, &mut dice, op == 5);
+        }
+        let run = batch.alloc_data(op, 1).unwrap();
+        batch.use_data(run).unwrap();
+        recorder.begin(op);
+        batch.commit(|s| s.next_ino = op).unwrap();
+        recorder.ack(op);
+        states.push(model);
+        // Pages are used again at once, so that a wrong order would show.
+        pool.reclaim().unwrap();
+    }
+    Run {
+        base,
+        events: recorder.take(),
+        states,
+    }
+}
+
+/// Opens what a power cut left and compares it with the states that it may have.
+fn assert_recovers(run: &Run, image: &Image<'_>, medium: Medium) -> Pool<Recorder> {
+    let acked = image.acked().max().unwrap_or(0);
+    let begun = image.begun().max().unwrap_or(0);
+    let meta = image.open(0, medium, Recorder::new()).unwrap();
+    let pool = Pool::open(meta, &token()).unwrap_or_else(|e| panic!("{e}: {image:?}"));
+    let at = pool.superblock().seq - 1;
+    assert!(
+        (acked..=begun).contains(&at),
+        "{at} of {acked} to {begun}: {image:?}"
+    );
+    assert_is(&pool, &run.states[at as usize]);
+    assert_eq!(pool.data_space().count_used(), (1..=at).sum::<u64>());
+    pool
+}
+
+fn go_on(mut pool: Pool<Recorder>, model: &Model) -> Pool<Recorder> {
+    let mut model = model.clone();
+    let mut batch = pool.begin(&token());
+    change(&mut batch, &mut model, &mut Dice(77), false);
+    batch.commit(|_| {}).unwrap();
+    assert_is(&pool, &model);
+    pool
+}
+
+fn cut_everywhere(medium: Medium, loss: Loss, seed: u64) -> usize {
+    let run = record(medium, seed);
+    let mut images = 0;
+    for image in Images::new(&[&run.base], &run.events, options(loss)) {
+        let pool = assert_recovers(&run, &image, medium);
+        if images % 8 == 0 {
+            let model = run.states[pool.superblock().seq as usize - 1].clone();
+            go_on(pool, &model);
+        }
+        images += 1;
+    }
+    images
+}
+
+#[test]
+fn any_lost_words_leave_a_committed_state() {
+    assert!(cut_everywhere(Medium::Memory, Loss::Words, 3) > 500);
+}
+
+#[test]
+fn any_lost_lines_leave_a_committed_state() {
+    assert!(cut_everywhere(Medium::Dax, Loss::Lines, 5) > 500);
+}
+
+#[test]
+fn any_pages_not_written_back_leave_a_committed_state() {
+    assert!(cut_everywhere(Medium::File, Loss::Pages, 7) > 100);
+}
+
+#[test]
+fn a_death_between_any_two_stores_leaves_a_committed_state() {
+    assert!(cut_everywhere(Medium::Memory, Loss::Death, 9) > 500);
+}
+
+/// The power fails while the pool is opened after a power cut, and again the state is one of
+/// those it may have; so does it after one more commit.
+#[test]
+fn recovery_can_be_cut_too() {
+    let run = record(Medium::Memory, 11);
+    let mut tried = 0;
+    for image in Images::new(&[&run.base], &run.events, options(Loss::Words)).step_by(23) {
+        let base = image.full(0);
+        let pool = assert_recovers(&run, &image, Medium::Memory);
+        let before = pool.superblock().seq;
+        let model = run.states[before as usize - 1].clone();
+        let pool = go_on(pool, &model);
+        let events = pool.meta().recorder().events();
+        for second in Images::new(&[&base], &events, options(Loss::Words)).step_by(7) {
+            let meta = second.open(0, Medium::Memory, NoRecord).unwrap();
+            let again = Pool::open(meta, &token()).unwrap();
+            let seq = again.superblock().seq;
+            assert!(seq == before || seq == before + 1);
+            if seq == before {
+                assert_is(&again, &model);
+            } else {
+                (0..3).for_each(|tree| assert_eq!(all_of(&again, tree), all_of(&pool, tree)));
+            }
+            tried += 1;
+        }
+        assert!(model_of(&model, 0).len() <= model.len());
+    }
+    assert!(tried > 100, "{tried}");
+}
