@@ -7,6 +7,7 @@
 use super::tests::{MIB, params, token};
 use crate::pool::Pool;
 use crate::tree::Reader;
+use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU64, Ordering};
 use holdfast_pmem::{Access, Medium, Region};
@@ -17,14 +18,24 @@ const META_LEN: u64 = MIB;
 const KEYS: u64 = 300;
 const ROUNDS: u64 = 400;
 
+/// The value of every key in a round: its number, repeated, of a length that tells it too.
+fn value_of(round: u64) -> Vec<u8> {
+    round.to_be_bytes().repeat(4 + (round % 5) as usize)
+}
+
+/// The round of a value, which must be all of one round.
+fn round_of(value: &[u8]) -> u64 {
+    let round = u64::from_be_bytes(*value.first_chunk().unwrap());
+    assert_eq!(value, value_of(round), "torn value");
+    round
+}
+
 fn write(mut pool: Pool, done: &AtomicU64) {
     for round in 1..=ROUNDS {
         let mut batch = pool.begin(&token());
+        let value = value_of(round);
         for key in 0..KEYS {
-            let value = [round as u8; 64];
-            batch
-                .put(0, &key.to_be_bytes(), &value[..32 + (round % 32) as usize])
-                .unwrap();
+            batch.put(0, &key.to_be_bytes(), &value).unwrap();
             batch
                 .put(1, &(key * round % 1009).to_be_bytes(), &value)
                 .unwrap();
@@ -40,36 +51,27 @@ fn write(mut pool: Pool, done: &AtomicU64) {
     }
 }
 
-/// Both wrap at 256; rounds seen are never half of that apart.
-fn assert_not_before(round: u8, seen: u8) {
-    assert!(round.wrapping_sub(seen) < 128, "{round} after {seen}");
-}
-
 fn read(reader: Reader<'_>, done: &AtomicU64) -> u64 {
     let (mut looks, mut seen) = (0, 0);
     while done.load(Ordering::Acquire) < ROUNDS {
-        let floor = done.load(Ordering::Acquire) as u8;
-        assert_not_before(floor, seen);
-        seen = floor;
+        let floor = done.load(Ordering::Acquire);
+        seen = floor.max(seen);
         let mut value = [0; 64];
         for key in 0..KEYS {
             let Some(len) = reader.get(0, &key.to_be_bytes(), &mut value).unwrap() else {
                 assert_eq!(floor, 0);
                 continue;
             };
-            assert!(
-                value[..len].iter().all(|b| *b == value[0]),
-                "torn value {value:?}"
-            );
-            assert_not_before(value[0], seen);
-            assert_eq!(len as u8, 32 + value[0] % 32);
-            seen = value[0];
+            let round = round_of(&value[..len]);
+            assert!(round >= seen, "{round} after {seen}");
+            seen = round;
         }
         let mut next = 0;
         let see = |key: &[u8], value: &[u8]| {
+            let round = round_of(value);
             assert_eq!(key, u64::to_be_bytes(next));
-            assert_not_before(value[0], seen);
-            seen = value[0];
+            assert!(round >= seen, "{round} after {seen}");
+            seen = round;
             next += 1;
             ControlFlow::Continue(())
         };
