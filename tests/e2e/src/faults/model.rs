@@ -105,8 +105,6 @@ pub fn step(seed: u64, number: u64, state: &State, sync_calls: bool) -> Vec<Acti
 }
 
 fn change(random: &mut Random, number: u64, state: &State) -> Vec<Action> {
-    let slot = |random: &mut Random| format!("f{}", random.below(5));
-    let has = |name: &str| state.entries.contains_key(name);
     let length = match state.entries.get(LOG) {
         Some(Entry::File(file)) => state.files[*file].len(),
         _ => {
@@ -117,30 +115,10 @@ fn change(random: &mut Random, number: u64, state: &State) -> Vec<Action> {
             ];
         }
     };
-    let log = || LOG.to_string();
     match random.below(14) {
-        0..=3 if length < LOG_BYTES_MAX => {
-            let size = random.length();
-            vec![
-                Action::Append(log(), random.bytes(size)),
-                Action::Sync(log()),
-            ]
-        }
-        0..=3 => vec![Action::Truncate(log(), length / 3), Action::Sync(log())],
-        4 => {
-            let at = random.below(length as u64 + 1) as usize;
-            let size = random.length().min(length - at);
-            vec![
-                Action::Overwrite(log(), at, random.bytes(size)),
-                Action::Sync(log()),
-            ]
-        }
-        5 => {
-            let to = random.below(length as u64 + 9000) as usize;
-            vec![
-                Action::Truncate(log(), to.min(LOG_BYTES_MAX)),
-                Action::Sync(log()),
-            ]
+        0..=5 => {
+            let action = change_log(random, length);
+            vec![action, Action::Sync(LOG.into())]
         }
         6 | 7 => {
             let size = random.length();
@@ -148,44 +126,74 @@ fn change(random: &mut Random, number: u64, state: &State) -> Vec<Action> {
             actions.extend([Action::Rename("t".into(), slot(random)), sync_dir()]);
             actions
         }
-        8 => {
-            let (one, other) = (slot(random), slot(random));
-            let action = match (has(&one), one == other) {
-                (true, true) => Action::Unlink(one),
-                (true, false) => Action::Rename(one, other),
-                (false, _) => Action::Create(one),
-            };
-            vec![action, sync_dir()]
-        }
-        9 => {
-            let from = slot(random);
-            let to = format!("l{from}");
-            match (has(&from), has(&to)) {
-                (_, true) => vec![Action::Unlink(to), sync_dir()],
-                (true, false) => vec![Action::Link(from, to), sync_dir()],
-                (false, false) => vec![Action::Symlink(from, to), sync_dir()],
-            }
-        }
-        10 => {
-            let name = format!("d{}", random.below(3));
-            let action = if has(&name) {
-                Action::Rmdir(name)
-            } else {
-                Action::Mkdir(name)
-            };
-            vec![action, sync_dir()]
-        }
+        8..=10 => vec![change_names(random, state), sync_dir()],
         11 => vec![Action::SharedAppend(number)],
         12 => {
             let mut actions = fresh(shared::sealed(random.bytes(1000)));
-            actions.push(Action::SharedReplace(
-                "t".into(),
-                random.below(SHARED_PLACES),
-            ));
+            let place = random.below(SHARED_PLACES);
+            actions.push(Action::SharedReplace("t".into(), place));
             actions
         }
         _ => vec![Action::SharedCount],
     }
+}
+
+/// A change of the log, which has this length.
+fn change_log(random: &mut Random, length: usize) -> Action {
+    let log = LOG.to_string();
+    match random.below(6) {
+        0..=3 if length < LOG_BYTES_MAX => {
+            let size = random.length();
+            Action::Append(log, random.bytes(size))
+        }
+        0..=3 => Action::Truncate(log, length / 3),
+        4 => {
+            let at = random.below(length as u64 + 1) as usize;
+            let size = random.length().min(length - at);
+            Action::Overwrite(log, at, random.bytes(size))
+        }
+        _ => {
+            let to = random.below(length as u64 + 9000) as usize;
+            Action::Truncate(log, to.min(LOG_BYTES_MAX))
+        }
+    }
+}
+
+/// A change of names that one call makes.
+fn change_names(random: &mut Random, state: &State) -> Action {
+    let has = |name: &str| state.entries.contains_key(name);
+    match random.below(3) {
+        0 => {
+            let (one, other) = (slot(random), slot(random));
+            match (has(&one), one == other) {
+                (true, true) => Action::Unlink(one),
+                (true, false) => Action::Rename(one, other),
+                (false, _) => Action::Create(one),
+            }
+        }
+        1 => {
+            let from = slot(random);
+            let to = format!("l{from}");
+            match (has(&from), has(&to)) {
+                (_, true) => Action::Unlink(to),
+                (true, false) => Action::Link(from, to),
+                (false, false) => Action::Symlink(from, to),
+            }
+        }
+        _ => {
+            let name = format!("d{}", random.below(3));
+            if has(&name) {
+                Action::Rmdir(name)
+            } else {
+                Action::Mkdir(name)
+            }
+        }
+    }
+}
+
+/// One of the few names that files come to have.
+fn slot(random: &mut Random) -> String {
+    format!("f{}", random.below(5))
 }
 
 /// A new file with contents, durable, under the name that a rename then takes away.
