@@ -158,8 +158,15 @@ fn ask(
     request: Request,
     fd: Option<BorrowedFd<'_>>,
 ) -> Result<(Answer, Vec<OwnedFd>), AttachError> {
-    send(connection, &request.encode(), fd).map_err(AttachError::os("sendmsg"))?;
+    match send(connection, &request.encode(), fd) {
+        Err(Errno::PIPE | Errno::CONNRESET) => return Err(AttachError::NoService),
+        sent => sent.map_err(AttachError::os("sendmsg"))?,
+    }
     let (bytes, len, fds) = receive(connection)?;
+    if len == 0 {
+        // The service went away before it answered.
+        return Err(AttachError::NoService);
+    }
     let answer = bytes
         .get(..len)
         .and_then(Answer::decode)
@@ -204,6 +211,7 @@ fn receive(from: &OwnedFd) -> Result<Received, AttachError> {
         match rustix::net::recvmsg(from, &mut parts, &mut control, flags) {
             Ok(message) => break message.bytes,
             Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Err(AttachError::NoService),
             Err(e) => return Err(AttachError::os("recvmsg")(e)),
         }
     };

@@ -7,6 +7,8 @@
 pub const LOG: &str = "service.log";
 /// Block ranges handed to the session that is alive; means nothing after it.
 pub const GRANTS: &str = "grants-0";
+/// An empty file: every descriptor of a pool file is a duplicate of a description of it.
+pub const BASE: &str = "base";
 
 /// Bytes of one journal lane.
 pub const LANE_LEN: u64 = 1 << 20;
@@ -22,7 +24,7 @@ pub fn is_ours(name: &str) -> bool {
     let segment = name.strip_suffix(".seg").is_some_and(|stem| {
         stem == "meta" || numbered(stem, "data-") || numbered(stem, "journal-")
     });
-    segment || ["lock", "sock", "empty", LOG, GRANTS].contains(&name)
+    segment || ["lock", "sock", "empty", LOG, GRANTS, BASE].contains(&name)
 }
 
 fn numbered(stem: &str, prefix: &str) -> bool {

@@ -10,7 +10,6 @@ extern crate alloc;
 extern crate std;
 
 pub mod apply;
-pub mod check;
 pub mod checksum;
 pub mod directory;
 pub mod error;

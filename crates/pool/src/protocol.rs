@@ -59,11 +59,13 @@ pub struct Answer {
     pub data_len: u64,
     /// Everything up to here is in the trees.
     pub applied_seq: u64,
-    text: Text,
+    /// The sentence that goes with `errno`.
+    pub text: Text,
 }
 
+/// At most `TEXT_LEN` bytes of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Text {
+pub struct Text {
     len: usize,
     bytes: [u8; TEXT_LEN],
 }

@@ -1,1 +1,35 @@
-//! Holdfast service.
+//! The trusted service of a pool: admission, grants, validation, commit, recovery.
+//!
+//! Invariants:
+//!  * No byte that a client can write is trusted: it is copied, then checked, then used.
+//!  * Nothing waits for a client, and no loop is as long as a client says.
+//!  * One service per pool; it is the only writer of the trees.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod engine;
+mod error;
+mod files;
+mod grants;
+mod harvest;
+mod lane;
+mod lock;
+mod memory;
+mod order;
+mod process;
+mod recover;
+mod runs;
+mod service;
+mod session;
+mod store;
+mod survivors;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Error, Result};
+pub use files::{CreateOptions, Files, create, destroy};
+pub use lock::PoolLock;
+pub use recover::Recovered;
+pub use service::{Options, Service, Stopper};

@@ -14,12 +14,10 @@ mod attributes;
 mod blocks;
 mod names;
 mod orphans;
-mod pool_store;
 mod reject;
 mod store;
 
 pub use blocks::Redo;
-pub use pool_store::{PoolStore, make_pool_root};
 pub use reject::{Failure, Reject, Why};
 pub use store::{Grants, Store, count};
 
@@ -191,9 +189,14 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     }
 }
 
-/// Puts the root directory into a new pool; `owner` is user and group.
-pub fn make_root<S: Store>(store: &mut S, mode: u32, owner: [u32; 2], time: i64) -> Result<(), S> {
-    let [uid, gid] = owner;
+/// Puts the root directory into a new pool.
+pub fn make_root<S: Store>(
+    store: &mut S,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    time: i64,
+) -> Result<(), S> {
     let (atime, mtime, ctime, btime) = (time, time, time, time);
     let root = InodeRecord {
         mode,
@@ -256,12 +259,8 @@ fn ensure<E>(holds: bool, ino: u64, why: Why) -> core::result::Result<(), Failur
 }
 
 #[cfg(test)]
-pub(crate) mod compare;
-#[cfg(test)]
 pub(crate) mod generate;
 #[cfg(test)]
 pub(crate) mod model;
-#[cfg(test)]
-pub(crate) mod pool_tests;
 #[cfg(test)]
 mod tests;

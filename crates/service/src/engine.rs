@@ -1,0 +1,383 @@
+//! The writer of a pool: applies journal records in batches and commits them.
+//!
+//! Invariants:
+//!  * A record is applied only from a private copy, only with blocks that were granted, and in
+//!    the order that `Order` gives.
+//!  * `done` says for each lane what the trees have; it becomes durable with the trees.
+//!  * After a store failure nothing more is applied: what is on the medium stays right.
+
+use crate::error::{Error, Result};
+use crate::files::{self, Files};
+use crate::lane::{Entry, Lane};
+use crate::order::{Next, Order};
+use crate::process;
+use crate::runs::Runs;
+use crate::store::{BatchStore, Held};
+use holdfast_pmem::{Access, Region};
+use holdfast_pool::apply::{Applier, Failure};
+use holdfast_pool::directory::LANE_LEN;
+use holdfast_pool::format::superblock::{self, Superblock};
+use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pool::journal::{self, Record};
+use holdfast_pool::space::Run;
+use holdfast_pool::{Pool, WriteToken};
+use std::time::{Duration, Instant};
+
+/// Records of one commit.
+const BATCH_MAX: usize = 4096;
+/// A commit is not put off for longer.
+const BATCH_TIME: Duration = Duration::from_millis(5);
+/// Records of one lane that are read ahead of what is applied, so that clients cannot fill our
+/// memory.
+pub const AHEAD_MAX: usize = 1024;
+
+/// The pool as its writer has it.
+pub struct Engine {
+    pub files: Files,
+    pub pool: Pool,
+    pub journal: Region,
+    pub data: Region,
+    token: WriteToken,
+    pub granted: Runs,
+    lanes: Vec<Lane>,
+    pub order: Order,
+    done: [superblock::Lane; LANES],
+    failed: bool,
+}
+
+/// What one call of `Engine::apply` did.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Records that were applied and committed.
+    pub applied: usize,
+    /// Numbers that hold everything up: `first..bound` are missing.
+    pub missing: Option<(u64, u64)>,
+    /// A record that is not finished by its writer.
+    pub unfinished: Option<u64>,
+    /// The record that was refused, and why: nothing after it was applied.
+    pub rejected: Option<(u64, String)>,
+}
+
+impl Engine {
+    /// Opens the pool of `files` at its last commit.
+    pub fn open(files: Files) -> Result<Engine> {
+        let pool_error = |error| Error::Pool {
+            path: files.directory.clone(),
+            error,
+        };
+        let sizes = (files.superblock.meta_len, files.superblock.data_len);
+        let meta = files::map(&files.meta, sizes.0, Access::ReadWrite, files.medium)?;
+        let journal_len = LANES as u64 * LANE_LEN;
+        let journal = files::map(&files.journal, journal_len, Access::ReadWrite, files.medium)?;
+        let data = files::map(&files.data, sizes.1, Access::ReadWrite, files.medium)?;
+        let token = WriteToken::for_service();
+        let pool = Pool::open(meta, &token).map_err(pool_error)?;
+        let done = pool.superblock().lanes;
+        let lanes = done.iter().enumerate();
+        let lanes = lanes
+            .map(|(i, l)| Lane::new(i, LANE_LEN, l.start, l.applied))
+            .collect();
+        let order = Order::new(LANES, pool.superblock().applied_seq + 1);
+        let granted = Runs::default();
+        let failed = false;
+        Ok(Engine {
+            files,
+            pool,
+            journal,
+            data,
+            token,
+            granted,
+            lanes,
+            order,
+            done,
+            failed,
+        })
+    }
+
+    /// Where each lane continues, and what of it the trees have.
+    pub fn done(&self) -> [superblock::Lane; LANES] {
+        self.done
+    }
+
+    /// Everything up to here is in the trees, or void.
+    pub fn applied_seq(&self) -> u64 {
+        self.order.next_seq() - 1
+    }
+
+    /// Reads what the lanes have to offer, up to `ahead` records of each that wait to be applied;
+    /// says whether there was anything. A lane with something to read always has its next record
+    /// waiting, so the lowest number that exists is never overlooked.
+    pub fn read(&mut self, ahead: usize) -> bool {
+        let before = self.order.waiting();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            while self.order.waiting_in(index) < ahead {
+                let Some(entry) = lane.next(&self.journal) else {
+                    break;
+                };
+                self.order.push(entry);
+            }
+        }
+        self.order.waiting() > before
+    }
+
+    /// Applies what is in order, up to the first gap and at most `limit` records, and commits it.
+    /// `finished` says whether the writer of a record whose effect is outside the trees is through
+    /// with it.
+    pub fn apply(&mut self, limit: usize, finished: impl Fn(&Entry) -> bool) -> Result<Progress> {
+        let mut progress = Progress::default();
+        if self.failed || self.order.waiting() == 0 {
+            return Ok(progress);
+        }
+        let applied_before = self.done.map(|lane| lane.applied);
+        let start = Instant::now();
+        let mut store = BatchStore::begin(&mut self.pool, &self.token);
+        let mut held = Held(&mut self.granted);
+        let mut applier = Applier::new(&mut store, &mut held, applied_before);
+        while progress.applied < limit.min(BATCH_MAX) {
+            if progress.applied % 64 == 63 && start.elapsed() > BATCH_TIME {
+                break;
+            }
+            let entry = match self.order.next() {
+                Next::Record(entry) | Next::Late(entry) => entry,
+                Next::Missing { first, bound } => {
+                    progress.missing = Some((first, bound));
+                    break;
+                }
+                Next::Nothing => break,
+            };
+            let Ok((header, record)) = journal::decode(&entry.bytes) else {
+                continue;
+            };
+            if matches!(record, Record::Write { .. }) && !finished(&entry) {
+                progress.unfinished = Some(entry.seq);
+                self.order.put_back(entry);
+                break;
+            }
+            match applier.apply(&header, &record) {
+                Ok(_) => {}
+                Err(Failure::Rejected(reject)) => {
+                    progress.rejected = Some((entry.seq, reject.to_string()));
+                    self.order.put_back(entry);
+                    break;
+                }
+                Err(Failure::Store(error)) => {
+                    self.failed = true;
+                    return Err(Error::Pool {
+                        path: self.files.directory.clone(),
+                        error,
+                    });
+                }
+            }
+            progress.applied += 1;
+            let lane = &mut self.done[entry.lane];
+            *lane = superblock::Lane {
+                start: entry.end,
+                applied: entry.seq,
+            };
+        }
+        if progress.applied > 0 {
+            let (done, applied) = (self.done, self.order.next_seq() - 1);
+            let committed = store.commit(|sb| {
+                sb.lanes = done;
+                sb.applied_seq = applied;
+                sb.clean = false;
+            });
+            self.check(committed)?;
+        }
+        Ok(progress)
+    }
+
+    /// Applies records that come from the service itself, in one commit; those that are refused
+    /// change nothing and are counted.
+    pub fn apply_own(&mut self, records: &[Record<'_>]) -> Result<usize> {
+        if self.failed {
+            return Ok(records.len());
+        }
+        let applied = [0; LANES];
+        let mut store = BatchStore::begin(&mut self.pool, &self.token);
+        let mut held = Held(&mut self.granted);
+        let mut applier = Applier::new(&mut store, &mut held, applied);
+        let mut refused = 0;
+        for (i, record) in records.iter().enumerate() {
+            let header = journal::Header {
+                seq: i as u64 + 1,
+                len: 0,
+                lane: 0,
+            };
+            match applier.apply(&header, record) {
+                Ok(_) => {}
+                Err(Failure::Rejected(_)) => refused += 1,
+                Err(Failure::Store(error)) => {
+                    self.failed = true;
+                    return Err(Error::Pool {
+                        path: self.files.directory.clone(),
+                        error,
+                    });
+                }
+            }
+        }
+        let committed = store.commit(|sb| sb.clean = false);
+        self.check(committed)?;
+        Ok(refused)
+    }
+
+    /// Frees objects without a name that nobody can have open.
+    pub fn free_orphans(&mut self) -> Result<u64> {
+        let mut total = 0;
+        while !self.failed {
+            let mut store = BatchStore::begin(&mut self.pool, &self.token);
+            let mut held = Held(&mut self.granted);
+            let freed = Applier::new(&mut store, &mut held, [0; LANES]).free_orphans(256);
+            let freed = match freed {
+                Ok(freed) => freed,
+                Err(Failure::Rejected(_)) => break,
+                Err(Failure::Store(error)) => {
+                    self.failed = true;
+                    return Err(Error::Pool {
+                        path: self.files.directory.clone(),
+                        error,
+                    });
+                }
+            };
+            if freed == 0 {
+                break;
+            }
+            total += freed as u64;
+            let committed = store.commit(|sb| sb.clean = false);
+            self.check(committed)?;
+        }
+        Ok(total)
+    }
+
+    /// Copies the bytes of the redo record that comes next into the blocks that the trees say.
+    pub fn redo_next(&mut self) -> Result<()> {
+        let Next::Record(entry) = self.order.next() else {
+            return Ok(());
+        };
+        let done = self.redo(&entry.bytes);
+        self.order.put_back(entry);
+        done
+    }
+
+    fn redo(&mut self, bytes: &[u8]) -> Result<()> {
+        let Ok((_, record)) = journal::decode(bytes) else {
+            return Ok(());
+        };
+        let mut store = BatchStore::begin(&mut self.pool, &self.token);
+        let mut held = Held(&mut self.granted);
+        let pieces = Applier::new(&mut store, &mut held, [0; LANES]).redo(&record);
+        let Ok(pieces) = pieces else { return Ok(()) };
+        for piece in pieces {
+            let at = piece.block.saturating_mul(PAGE_LEN) + piece.offset_in_block as u64;
+            self.data.write_nt(at, piece.data)?;
+            self.data.fence();
+            self.data.sync(at, piece.data.len())?;
+        }
+        Ok(())
+    }
+
+    /// A commit without changes of the trees.
+    pub fn note(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        let store = BatchStore::begin(&mut self.pool, &self.token);
+        let committed = store.commit(change);
+        self.check(committed)
+    }
+
+    /// Makes durable how far the lanes are behind us.
+    pub fn keep_place(&mut self) -> Result<()> {
+        let (done, applied) = (self.done, self.applied_seq());
+        self.note(|sb| {
+            sb.lanes = done;
+            sb.applied_seq = applied;
+        })
+    }
+
+    /// Closes the pool: nothing is in any journal.
+    pub fn close(&mut self) -> Result<()> {
+        let (done, applied) = (self.done, self.applied_seq());
+        self.note(|sb| {
+            sb.lanes = done;
+            sb.applied_seq = applied;
+            sb.clean = true;
+        })
+    }
+
+    /// Marks the pool as opened by this boot of the machine.
+    pub fn begin(&mut self) -> Result<()> {
+        self.note(|sb| {
+            sb.boot_id = process::boot_id();
+            sb.clean = false;
+        })
+    }
+
+    /// Empties the journal, so that no record of a dead session is ever read again. Everything
+    /// in it must be applied or given up.
+    pub fn wipe_journal(&mut self) -> Result<()> {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let len = LANES as u64 * LANE_LEN;
+        if rustix::fs::fallocate(&self.files.journal, flags, 0, len).is_err() {
+            self.journal.zero_nt(0, len as usize)?;
+        }
+        self.journal.fence();
+        self.journal.sync(0, len as usize)?;
+        Ok(())
+    }
+
+    /// All numbers below `next` are behind us, in every lane.
+    pub fn leap(&mut self, next: u64) {
+        self.order = Order::new(LANES, next.max(self.order.next_seq()));
+        let last = self.order.next_seq() - 1;
+        for (i, lane) in self.lanes.iter_mut().enumerate() {
+            self.done[i] = superblock::Lane {
+                start: lane.position(),
+                applied: last,
+            };
+            *lane = Lane::new(i, LANE_LEN, lane.position(), last);
+        }
+    }
+
+    /// Makes the free ones of these blocks a grant: they were one before a restart.
+    pub fn grant_again(&mut self, block: u64, len: u64) {
+        let end = block.saturating_add(len).min(self.pool.data_space().len());
+        let mut at = block;
+        while at < end {
+            let whole = Run::new(at, end - at);
+            let run = if self.pool.data_space().is_free(whole) {
+                whole
+            } else {
+                Run::new(at, 1)
+            };
+            if !self.granted.contains(run.start, run.len) && self.pool.grant_again(run).is_ok() {
+                self.granted.insert(run.start, run.len);
+            }
+            at = run.end();
+        }
+    }
+
+    /// Takes every grant back; the memory behind it goes back to the medium.
+    pub fn ungrant_all(&mut self) {
+        let granted = std::mem::take(&mut self.granted);
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        for (block, len) in granted.iter() {
+            let (at, bytes) = (block * PAGE_LEN, len * PAGE_LEN);
+            let _ = rustix::fs::fallocate(&self.files.data, flags, at, bytes);
+            let _ = self.pool.ungrant(Run::new(block, len));
+        }
+    }
+
+    fn check(&mut self, committed: holdfast_pool::Result<u64>) -> Result<()> {
+        match committed {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.failed = true;
+                Err(Error::Pool {
+                    path: self.files.directory.clone(),
+                    error,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Keeping the session supplied with free blocks.
+//!
+//! Invariants:
+//!  * What was handed out is in `Engine::granted` and in the grants file before a client can see
+//!    it; records are validated against that, never against session memory.
+//!  * The host has set memory aside for every block that is handed out, so that a store to it
+//!    cannot fail later.
+//!  * How much is left is asked of session memory; a wrong answer costs the session its own space.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::memory::Memory;
+use holdfast_pool::directory;
+use holdfast_pool::format::PAGE_LEN;
+use holdfast_pool::session::GRANTS;
+use holdfast_pool::space::Run;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::Ordering::*;
+
+/// Blocks of a grant.
+const CHUNK_BLOCKS: u64 = directory::CHUNK / PAGE_LEN;
+/// Chunks kept ahead of an idle session, and of one that uses them up fast.
+const AHEAD_MIN: u64 = 4;
+const AHEAD_MAX: u64 = 32;
+/// Chunks handed out in one turn, so that others do not wait long.
+const TURN_MAX: u64 = 16;
+/// Free pages of the trees below which nothing more is handed out, so that there is always room
+/// to erase.
+const META_RESERVE: u64 = 512;
+
+/// Supplies one session.
+pub struct Supply {
+    file: File,
+    ahead: u64,
+    full: bool,
+}
+
+impl Supply {
+    /// For a new session. With `again`, one that lived on without its service: what it was
+    /// granted is granted still.
+    pub fn start(engine: &mut Engine, again: bool) -> Result<Supply> {
+        let path = engine.files.directory.join(directory::GRANTS);
+        let what = path.display().to_string();
+        if again {
+            for (block, len) in read_grants(&std::fs::read(&path).unwrap_or_default()) {
+                engine.grant_again(block, len);
+            }
+        }
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io(what.clone()))?;
+        if !again {
+            file.set_len(0).map_err(Error::io(what))?;
+        }
+        Ok(Supply {
+            file,
+            ahead: AHEAD_MIN,
+            full: false,
+        })
+    }
+
+    /// Hands out what the session needs; returns the runs that are new, and whether more is
+    /// needed at once.
+    pub fn top_up(&mut self, engine: &mut Engine, memory: &Memory) -> (Vec<Run>, bool) {
+        let wanted = memory.header().grant_wanted.swap(0, AcqRel);
+        let left = left_over(memory) / CHUNK_BLOCKS;
+        if left < self.ahead / 2 {
+            self.ahead = (self.ahead * 2).min(AHEAD_MAX);
+        }
+        let pool_share = engine.pool.data_space().len() / CHUNK_BLOCKS / 8;
+        let ahead = self.ahead.min(pool_share.max(1));
+        let wanted = u64::from(wanted)
+            .div_ceil(CHUNK_BLOCKS)
+            .min(GRANTS as u64 / 2);
+        let goal = ahead.max(wanted);
+        let mut new = Vec::new();
+        while left + (new.len() as u64) < goal && (new.len() as u64) < TURN_MAX {
+            match self.hand_out(engine, memory) {
+                Some(run) => new.push(run),
+                None => break,
+            }
+        }
+        let more = !self.full && left + (new.len() as u64) < goal && !new.is_empty();
+        (new, more)
+    }
+
+    fn hand_out(&mut self, engine: &mut Engine, memory: &Memory) -> Option<Run> {
+        let slot = free_entry(memory)?;
+        let Some(run) = self.take(engine) else {
+            self.set_full(memory, true);
+            return None;
+        };
+        let done = self.note(run).is_some() && publish(memory, slot, run);
+        if !done {
+            engine.granted.remove(run.start, run.len);
+            let _ = engine.pool.ungrant(run);
+            return None;
+        }
+        self.set_full(memory, false);
+        Some(run)
+    }
+
+    /// A run that the host has set memory aside for.
+    fn take(&mut self, engine: &mut Engine) -> Option<Run> {
+        if engine.pool.meta_space().count_free() < META_RESERVE {
+            let _ = engine.pool.reclaim();
+            if engine.pool.meta_space().count_free() < META_RESERVE {
+                return None;
+            }
+        }
+        let run = engine.pool.grant(CHUNK_BLOCKS, CHUNK_BLOCKS).ok()?;
+        let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
+        match rustix::fs::fallocate(&engine.files.data, FallocateFlags::empty(), at, len) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(e) => {
+                let _ = engine.pool.ungrant(run);
+                if !self.full {
+                    eprintln!("holdfast: the host has no room for the pool's data: {e}");
+                }
+                return None;
+            }
+        }
+        engine.granted.insert(run.start, run.len);
+        Some(run)
+    }
+
+    fn note(&mut self, run: Run) -> Option<()> {
+        let mut line = [0; 16];
+        line[..8].copy_from_slice(&run.start.to_le_bytes());
+        line[8..].copy_from_slice(&run.len.to_le_bytes());
+        self.file.write_all(&line).ok()
+    }
+
+    fn set_full(&mut self, memory: &Memory, full: bool) {
+        if full && !self.full {
+            eprintln!("holdfast: the pool is full");
+        }
+        self.full = full;
+        memory.header().out_of_space.store(full.into(), Release);
+    }
+}
+
+/// Blocks that the session says it has left.
+fn left_over(memory: &Memory) -> u64 {
+    let used = (memory.header().grants_used.load(Acquire) as usize).min(GRANTS);
+    let grants = (0..used).filter_map(|i| memory.grant(i));
+    grants
+        .map(|grant| grant.len.load(Relaxed).min(1 << 32))
+        .sum()
+}
+
+fn free_entry(memory: &Memory) -> Option<usize> {
+    (0..GRANTS).find(|i| {
+        memory
+            .grant(*i)
+            .is_some_and(|grant| grant.len.load(Relaxed) == 0)
+    })
+}
+
+/// Writes the run into entry `index`, if no client is at work on the table.
+fn publish(memory: &Memory, index: usize, run: Run) -> bool {
+    let header = memory.header();
+    let done = memory.with_lock(&header.grants_lock, || {
+        let Some(grant) = memory.grant(index) else {
+            return false;
+        };
+        if grant.len.load(Relaxed) != 0 {
+            return false;
+        }
+        grant.block.store(run.start, Relaxed);
+        grant.len.store(run.len, Release);
+        header.grants_used.fetch_max(index as u32 + 1, AcqRel);
+        true
+    });
+    done == Some(true)
+}
+
+fn read_grants(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    bytes.chunks_exact(16).filter_map(|line| {
+        let block = u64::from_le_bytes(*line.first_chunk()?);
+        let len = u64::from_le_bytes(*line.last_chunk()?);
+        Some((block, len.min(1 << 20)))
+    })
+}

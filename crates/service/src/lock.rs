@@ -1,0 +1,80 @@
+//! The right to write a pool: one process at a time.
+//!
+//! Invariants: the lock is an flock(2) on `POOL/lock`, so it ends with its holder whatever
+//! happens; the file's text is the holder's process id, for messages only.
+
+use crate::error::{Error, Result};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// Held for as long as this value lives.
+#[derive(Debug)]
+pub struct PoolLock {
+    _file: OwnedFd,
+}
+
+impl PoolLock {
+    /// Takes the lock of the pool in `directory`, or says who has it.
+    pub fn take(directory: &Path) -> Result<PoolLock> {
+        let path = directory.join(holdfast_pool::segment::LOCK);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(Error::os(path.display().to_string()))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::InUse {
+                    path: directory.into(),
+                    pid: holder(&file),
+                });
+            }
+            Err(e) => return Err(Error::os(path.display().to_string())(e)),
+        }
+        // Only a message would be lost if this failed, for instance on a full file system.
+        let _ = rustix::fs::ftruncate(&file, 0);
+        let _ = rustix::io::pwrite(&file, std::process::id().to_string().as_bytes(), 0);
+        Ok(PoolLock { _file: file })
+    }
+
+    /// Whether somebody holds the lock, and who.
+    pub fn holder(directory: &Path) -> Option<Option<u32>> {
+        let path = directory.join(holdfast_pool::segment::LOCK);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Some(holder(&file)),
+            _ => None,
+        }
+    }
+}
+
+fn holder(file: &OwnedFd) -> Option<u32> {
+    let mut text = [0; 16];
+    let n = rustix::io::pread(file, &mut text, 0).ok()?;
+    std::str::from_utf8(text.get(..n)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn the_second_is_told_who_was_first() {
+        let dir = TempDir::new("lock");
+        assert!(PoolLock::holder(dir.path()).is_none());
+        let first = PoolLock::take(dir.path()).unwrap();
+        let me = std::process::id();
+        let second = PoolLock::take(dir.path());
+        assert!(matches!(second, Err(Error::InUse { pid: Some(pid), .. }) if pid == me));
+        assert_eq!(PoolLock::holder(dir.path()), Some(Some(me)));
+        drop(first);
+        assert!(PoolLock::take(dir.path()).is_ok());
+    }
+}

@@ -1,0 +1,266 @@
+//! The service's view of session memory, every byte of which clients can write.
+//!
+//! Invariants: nothing read here is used before it was checked, and nothing here waits for a
+//! value or loops as often as one says; accessors answer `None` where an index is out of range.
+//! The service holds the last process slot, so that locks it takes have an owner who is alive.
+
+use crate::error::{Error, Result};
+use crate::process;
+use holdfast_pmem::{Shared, SharedMem, futex};
+use holdfast_pool::session::*;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::SealFlags;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+/// Slot of the service.
+pub const SERVICE_SLOT: usize = SLOTS - 1;
+/// How lock words name the service.
+const OWNER: u32 = SERVICE_SLOT as u32 + 1;
+/// Somebody may sleep on a lock word.
+const WAITERS: u32 = 1 << 31;
+/// A slot that is a process.
+const SLOT_LIVE: u32 = 2;
+
+/// What stays the same for as long as a session lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Constants {
+    /// 0 posix, 1 sync, 2 strict.
+    pub consistency: u32,
+    /// 0 memory, 1 file, 2 dax.
+    pub medium: u32,
+    /// Bytes of the data segment.
+    pub data_len: u64,
+    /// Bytes of one journal lane.
+    pub lane_len: u64,
+}
+
+/// Session memory and its descriptor.
+pub struct Memory {
+    fd: OwnedFd,
+    shared: SharedMem,
+}
+
+impl Memory {
+    /// New memory, all zero but for what `constants` say. `name` shows in /proc.
+    pub fn create(name: &str, constants: &Constants) -> Result<Memory> {
+        let (fd, shared) = SharedMem::create_memfd(name, SESSION_LEN)?;
+        let memory = Memory { fd, shared };
+        let header = memory.header();
+        header.len.store(SESSION_LEN as u64, Relaxed);
+        header.consistency.store(constants.consistency, Relaxed);
+        header.medium.store(constants.medium, Relaxed);
+        header.data_len.store(constants.data_len, Relaxed);
+        header.lane_len.store(constants.lane_len, Relaxed);
+        memory.register();
+        header.magic.store(MAGIC, Release);
+        Ok(memory)
+    }
+
+    /// Memory that an earlier service made. It must be sealed and be of this layout and pool.
+    pub fn adopt(fd: OwnedFd, constants: &Constants) -> Result<Memory> {
+        let stat = rustix::fs::fstat(&fd).map_err(Error::os("session memory"))?;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Error::NotASession)?;
+        let sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
+        if !sealed || (stat.st_size as u64) < SESSION_LEN as u64 {
+            return Err(Error::NotASession);
+        }
+        let shared = SharedMem::map(fd.as_fd(), SESSION_LEN)?;
+        let memory = Memory { fd, shared };
+        let header = memory.header();
+        let same = header.magic.load(Acquire) == MAGIC
+            && header.lane_len.load(Relaxed) == constants.lane_len
+            && header.data_len.load(Relaxed) == constants.data_len;
+        if !same {
+            return Err(Error::NotASession);
+        }
+        memory.register();
+        Ok(memory)
+    }
+
+    /// Makes this process the service of the session.
+    fn register(&self) {
+        let header = self.header();
+        let (pid, start) = (std::process::id(), process::start_time(std::process::id()));
+        if let Some(slot) = self.slot(SERVICE_SLOT) {
+            slot.pid.store(pid, Relaxed);
+            slot.start_time.store(start.unwrap_or(0), Relaxed);
+            slot.generation.fetch_add(1, Relaxed);
+            slot.state.store(SLOT_LIVE, Release);
+        }
+        header.service_start.store(start.unwrap_or(0), Relaxed);
+        header.service_sleeps.store(0, Relaxed);
+        header.service_pid.store(pid, Release);
+        header.service_generation.fetch_add(1, Release);
+    }
+
+    /// The descriptor, to send to clients.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// True for a descriptor of the same memory.
+    pub fn is_same(&self, fd: &OwnedFd) -> bool {
+        let id = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|s| (s.st_dev, s.st_ino)).ok();
+        id(fd).is_some() && id(fd) == id(&self.fd)
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        match self.shared.at(HEADER_AT as u64) {
+            Some(header) => header,
+            // The mapping has SESSION_LEN bytes and does not shrink.
+            None => unreachable!(),
+        }
+    }
+
+    fn entry<T: Shared>(&self, base: usize, count: usize, index: usize) -> Option<&T> {
+        if index >= count {
+            return None;
+        }
+        self.shared.at((base + index * size_of::<T>()) as u64)
+    }
+
+    /// Journal lane `index`.
+    pub fn lane(&self, index: usize) -> Option<&Lane> {
+        self.entry(LANES_AT, LANES, index)
+    }
+
+    /// Process slot `index`.
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        self.entry(SLOTS_AT, SLOTS, index)
+    }
+
+    /// Inode entry `index`.
+    pub fn inode(&self, index: usize) -> Option<&Inode> {
+        self.entry(INODES_AT, INODES, index)
+    }
+
+    /// Grant `index`.
+    pub fn grant(&self, index: usize) -> Option<&Grant> {
+        self.entry(GRANTS_AT, GRANTS, index)
+    }
+
+    /// Runs `f` with a lock of the session held, if nobody has it now. Never waits.
+    pub fn with_lock<T>(&self, word: &AtomicU32, f: impl FnOnce() -> T) -> Option<T> {
+        word.compare_exchange(0, OWNER, Acquire, Relaxed).ok()?;
+        let value = f();
+        if word.swap(0, Release) & WAITERS != 0 {
+            futex::wake(word, u32::MAX);
+        }
+        Some(value)
+    }
+
+    /// Frees a lock that an earlier service of this session held when it died.
+    pub fn break_own_lock(&self, word: &AtomicU32) {
+        let held = word.load(Acquire);
+        if held & !WAITERS == OWNER && word.compare_exchange(held, 0, AcqRel, Relaxed).is_ok() {
+            futex::wake(word, u32::MAX);
+        }
+    }
+
+    /// Whether the owner that a lock word names may still be at work.
+    pub fn owner_lives(&self, word: u32) -> bool {
+        let owner = (word & !WAITERS) as usize;
+        owner
+            .checked_sub(1)
+            .and_then(|index| self.slot(index))
+            .is_some_and(is_alive)
+    }
+
+    /// Live processes apart from the service.
+    pub fn live_processes(&self) -> u32 {
+        let slots = (0..SERVICE_SLOT).filter_map(|index| self.slot(index));
+        slots.filter(|slot| is_alive(slot)).count() as u32
+    }
+
+    /// Ends the session for all that are in it: their operations fail with `errno`.
+    pub fn poison(&self, errno: i32) {
+        let header = self.header();
+        header.poisoned.store(errno.unsigned_abs().max(1), Release);
+        header.applied_tick.fetch_add(1, Release);
+        futex::wake(&header.applied_tick, u32::MAX);
+    }
+
+    /// Whether the session was poisoned, by us or by a client.
+    pub fn is_poisoned(&self) -> bool {
+        self.header().poisoned.load(Acquire) != 0
+    }
+
+    /// Wakes the service out of its sleep.
+    pub fn ring(&self) {
+        let header = self.header();
+        header.doorbell.fetch_add(1, Release);
+        futex::wake(&header.doorbell, u32::MAX);
+    }
+}
+
+fn is_alive(slot: &Slot) -> bool {
+    let pid = slot.pid.load(Acquire);
+    let taken = matches!(slot.state.load(Acquire), 1 | SLOT_LIVE);
+    taken && pid != 0 && process::lives(pid, slot.start_time.load(Acquire))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONSTANTS: Constants = Constants {
+        consistency: 0,
+        medium: 0,
+        data_len: 1 << 24,
+        lane_len: 1 << 20,
+    };
+
+    #[test]
+    fn memory_can_be_adopted_and_other_files_cannot() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        let again = memory.fd().try_clone().unwrap();
+        assert!(memory.is_same(&again));
+        let adopted = Memory::adopt(again, &CONSTANTS).unwrap();
+        assert_eq!(adopted.header().service_generation.load(Relaxed), 2);
+        let other = Constants {
+            data_len: 4096,
+            ..CONSTANTS
+        };
+        let fd = memory.fd().try_clone().unwrap();
+        assert!(matches!(Memory::adopt(fd, &other), Err(Error::NotASession)));
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        assert!(Memory::adopt(file, &CONSTANTS).is_err());
+        let unsealed = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&unsealed, SESSION_LEN as u64).unwrap();
+        assert!(matches!(
+            Memory::adopt(unsealed, &CONSTANTS),
+            Err(Error::NotASession)
+        ));
+    }
+
+    #[test]
+    fn the_service_is_alive_but_not_counted() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        assert_eq!(memory.live_processes(), 0);
+        assert!(memory.owner_lives(OWNER) && memory.owner_lives(OWNER | WAITERS));
+        assert!(!memory.owner_lives(0) && !memory.owner_lives(1) && !memory.owner_lives(9999));
+        let slot = memory.slot(3).unwrap();
+        slot.pid.store(std::process::id(), Relaxed);
+        slot.start_time
+            .store(process::start_time(std::process::id()).unwrap(), Relaxed);
+        slot.state.store(SLOT_LIVE, Relaxed);
+        assert_eq!(memory.live_processes(), 1);
+        slot.start_time.fetch_add(1, Relaxed);
+        assert_eq!(memory.live_processes(), 0);
+    }
+
+    #[test]
+    fn locks_are_only_tried() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        let word = &memory.header().grants_lock;
+        assert_eq!(memory.with_lock(word, || 5), Some(5));
+        word.store(7, Relaxed);
+        assert_eq!(memory.with_lock(word, || 5), None);
+        memory.break_own_lock(word);
+        assert_eq!(word.load(Relaxed), 7);
+        word.store(OWNER | WAITERS, Relaxed);
+        memory.break_own_lock(word);
+        assert_eq!(word.load(Relaxed), 0);
+    }
+}

@@ -1,0 +1,92 @@
+//! Bringing the trees up to date from a journal whose session is dead.
+//!
+//! Invariants:
+//!  * Every complete record up to the first one that cannot be valid is applied, in order.
+//!  * After a power loss on an ordinary file a missing number may be a record that never reached
+//!    the medium while later ones did: above the highest mark of a sync, nothing behind the first
+//!    missing number is applied, so that what is there is a prefix of what happened.
+//!  * Recovery that is interrupted is simply done again.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::process;
+use holdfast_pmem::Medium;
+use holdfast_pool::journal::{self, Record};
+
+/// What recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Records that were applied.
+    pub records: u64,
+    /// Objects without a name that were freed.
+    pub orphans: u64,
+    /// The record that ended recovery early, and why.
+    pub rejected: Option<(u64, String)>,
+}
+
+/// Applies the journal, frees what nobody can reach, and empties the journal.
+pub fn recover(engine: &mut Engine) -> Result<Recovered> {
+    let before = engine.pool.superblock();
+    let was_clean = before.clean;
+    let power_lost =
+        engine.files.medium == Medium::File && before.boot_id != process::boot_id() && !was_clean;
+    engine.begin()?;
+    let mut recovered = Recovered::default();
+    let mut highest = engine.applied_seq();
+    engine.read(usize::MAX);
+    let mark = look_ahead(engine, &mut highest);
+    let limit = if power_lost { mark } else { u64::MAX };
+    apply_all(engine, limit, &mut recovered)?;
+    engine.leap(highest + 1);
+    engine.keep_place()?;
+    if !was_clean {
+        engine.wipe_journal()?;
+    }
+    recovered.orphans = engine.free_orphans()?;
+    engine.ungrant_all();
+    engine.begin()?;
+    Ok(recovered)
+}
+
+/// Notes what the records that were read need before they are applied: their blocks count as
+/// granted. Returns the highest mark of a sync.
+fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
+    let mut mark = 0;
+    let mut blocks = Vec::new();
+    for entry in engine.order.iter() {
+        *highest = entry.seq.max(*highest);
+        match journal::decode(&entry.bytes) {
+            Ok((_, Record::Extent { block, len, .. })) => blocks.push((block, u64::from(len))),
+            Ok((_, Record::SyncMark { seq })) => mark = seq.max(mark),
+            _ => {}
+        }
+    }
+    for (block, len) in blocks {
+        engine.grant_again(block, len);
+    }
+    mark
+}
+
+/// Applies everything that was read, up to where recovery ends.
+fn apply_all(engine: &mut Engine, limit: u64, recovered: &mut Recovered) -> Result<()> {
+    while engine.order.waiting() > 0 {
+        let mut progress = engine.apply(usize::MAX, |_| false)?;
+        recovered.records += progress.applied as u64;
+        if progress.unfinished.is_some() {
+            // The bytes go where the records before this one put the file's blocks.
+            engine.redo_next()?;
+            progress = engine.apply(1, |_| true)?;
+            recovered.records += progress.applied as u64;
+        }
+        if progress.rejected.is_some() {
+            recovered.rejected = progress.rejected;
+            break;
+        }
+        match progress.missing {
+            Some((first, _)) if first > limit => break,
+            Some((_, bound)) => engine.order.declare_void(bound),
+            None => {}
+        }
+    }
+    Ok(())
+}

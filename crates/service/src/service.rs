@@ -1,0 +1,434 @@
+//! The service of one pool: recovers it, lets clients in, drains their session.
+//!
+//! Invariants: it holds the pool's lock for as long as it lives; one thread writes the pool and
+//! owns the session, another keeps the door, a third makes granted memory warm; none of them
+//! waits for a client.
+
+use crate::admission::{Desk, Door, Reply, Users};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::files::{self, Files};
+use crate::lock::PoolLock;
+use crate::memory::Memory;
+use crate::recover::{self, Recovered};
+use crate::session::{self, Session};
+use crate::survivors;
+use holdfast_pmem::{Access, Medium, Region, futex};
+use holdfast_pool::format::PAGE_LEN;
+use holdfast_pool::protocol::{Answer, Request};
+use holdfast_pool::space::Run;
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a service that ends with its last user waits for the first one.
+const FIRST_USER: Duration = Duration::from_secs(20);
+/// How long a service waits for session memory that it could not find by itself.
+const ADOPTION: Duration = Duration::from_secs(3);
+/// Looks at who is still there.
+const ROUND: Duration = Duration::from_millis(250);
+const NAP_MIN: Duration = Duration::from_millis(2);
+const NAP_MAX: Duration = Duration::from_millis(200);
+
+/// How a service is to behave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// End when the last user has gone.
+    pub ending: bool,
+}
+
+/// Ends a service from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: Arc<AtomicBool>,
+}
+
+impl Stopper {
+    /// The service ends soon, also when there are users.
+    pub fn stop(&self) {
+        self.stop.store(true, Release);
+    }
+}
+
+/// A service that is ready to serve.
+pub struct Service {
+    engine: Engine,
+    session: Option<Session>,
+    options: Options,
+    stop: Arc<AtomicBool>,
+    recovered: Recovered,
+    door: Option<Door>,
+    awaiting_survivors: bool,
+    // Last: let go only when everything else is closed.
+    _lock: PoolLock,
+}
+
+struct Ask {
+    request: Request,
+    adopt: Option<OwnedFd>,
+    reply: SyncSender<Reply>,
+}
+
+/// The door's way to the thread that owns the session.
+struct Messenger {
+    asks: Sender<Ask>,
+    memory: Arc<Mutex<Option<Arc<Memory>>>>,
+}
+
+impl Messenger {
+    fn ring(&self) {
+        if let Ok(memory) = self.memory.lock()
+            && let Some(memory) = memory.as_ref()
+        {
+            memory.ring();
+        }
+    }
+}
+
+impl Desk for Messenger {
+    fn answer(&mut self, request: Request, adopt: Option<OwnedFd>) -> Reply {
+        let (reply, answer) = sync_channel(1);
+        let gone = || (Answer::refusal(5, "the service is ending"), Vec::new());
+        if self
+            .asks
+            .send(Ask {
+                request,
+                adopt,
+                reply,
+            })
+            .is_err()
+        {
+            return gone();
+        }
+        self.ring();
+        answer.recv().unwrap_or_else(|_| gone())
+    }
+
+    fn users_changed(&mut self) {
+        self.ring();
+    }
+}
+
+impl Service {
+    /// Takes the pool in `directory`, brings it up to date and opens the door.
+    pub fn open(directory: &Path, options: Options) -> Result<Service> {
+        let files = Files::open(directory)?;
+        let me = rustix::process::geteuid().as_raw();
+        if files.owner != me && me != 0 {
+            return Err(Error::Owner {
+                path: directory.into(),
+                owner: files.owner,
+            });
+        }
+        let lock = PoolLock::take(directory)?;
+        // What was read before the lock was ours may be old.
+        let files = Files::open(directory)?;
+        let owner = files.owner;
+        let alive = survivors::exist(&files.reopen(&files.journal_name(), OFlags::RDWR)?);
+        let mut engine = Engine::open(files)?;
+        let mut session = None;
+        let mut recovered = Recovered::default();
+        if alive {
+            let name = survivors::memory_name(&engine.pool.superblock().uuid);
+            if let Some(fd) = survivors::find_memory(&name) {
+                session = Some(Session::adopt(&mut engine, fd)?);
+            }
+        } else {
+            recovered = recover::recover(&mut engine)?;
+        }
+        let awaiting_survivors = alive && session.is_none();
+        let door = Some(Door::open(directory, owner)?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let _lock = lock;
+        Ok(Service {
+            engine,
+            session,
+            options,
+            stop,
+            recovered,
+            door,
+            awaiting_survivors,
+            _lock,
+        })
+    }
+
+    /// What had to be done to bring the pool up to date.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// A way to end the service.
+    pub fn stopper(&self) -> Stopper {
+        Stopper {
+            stop: self.stop.clone(),
+        }
+    }
+
+    /// Serves until told to stop, or until the last user has gone if that was wished.
+    pub fn run(mut self) -> Result<()> {
+        let Some(door) = self.door.take() else {
+            return Ok(());
+        };
+        let users = Arc::new(Users::default());
+        let memory = Arc::new(Mutex::new(self.session.as_ref().map(|s| s.memory.clone())));
+        let (asks, inbox) = channel();
+        let messenger = Messenger {
+            asks,
+            memory: memory.clone(),
+        };
+        let at_door = users.clone();
+        let doorman = std::thread::spawn(move || door.serve(at_door, messenger));
+        let warmer = Warmer::start(&self.engine)?;
+        let mut desk = Backroom {
+            service: &mut self,
+            users: &users,
+            memory,
+            warmer,
+        };
+        let done = desk.serve(&inbox);
+        users.closing.store(true, Release);
+        drop(inbox);
+        let _ = doorman.join();
+        let socket = self
+            .engine
+            .files
+            .directory
+            .join(holdfast_pool::segment::SOCKET);
+        let _ = std::fs::remove_file(socket);
+        match self.session.take() {
+            Some(session) => done.and(session.end(&mut self.engine)),
+            None if self.awaiting_survivors => done,
+            None => done.and(self.engine.close()),
+        }
+    }
+}
+
+/// The thread that owns the pool and the session.
+struct Backroom<'a> {
+    service: &'a mut Service,
+    users: &'a Users,
+    memory: Arc<Mutex<Option<Arc<Memory>>>>,
+    warmer: Warmer,
+}
+
+impl Backroom<'_> {
+    fn serve(&mut self, inbox: &Receiver<Ask>) -> Result<()> {
+        let begun = Instant::now();
+        let mut looked = Instant::now();
+        let mut nap = NAP_MIN;
+        loop {
+            while let Ok(ask) = inbox.try_recv() {
+                let reply = self.answer(&ask.request, ask.adopt, begun);
+                let _ = ask.reply.send(reply);
+            }
+            if self.service.stop.load(Acquire) {
+                return Ok(());
+            }
+            if looked.elapsed() > ROUND {
+                looked = Instant::now();
+                if self.look_around(begun)? {
+                    return Ok(());
+                }
+            }
+            match self.service.session.as_mut() {
+                Some(_) => nap = self.drain(nap),
+                None => match inbox.recv_timeout(ROUND) {
+                    Ok(ask) => {
+                        let reply = self.answer(&ask.request, ask.adopt, begun);
+                        let _ = ask.reply.send(reply);
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// One turn of the session, and a nap if there is nothing to do. Returns the next nap.
+    fn drain(&mut self, nap: Duration) -> Duration {
+        let Some(session) = self.service.session.as_mut() else {
+            return nap;
+        };
+        let memory = session.memory.clone();
+        let header = memory.header();
+        let bell = header.doorbell.load(Acquire);
+        let turn = session.turn(&mut self.service.engine);
+        self.warmer.warm(turn.grants);
+        if turn.more {
+            return NAP_MIN;
+        }
+        if turn.waiting {
+            std::thread::sleep(Duration::from_micros(50));
+            return NAP_MIN;
+        }
+        let nap = if turn.applied > 0 {
+            NAP_MIN
+        } else {
+            (nap * 2).min(NAP_MAX)
+        };
+        header.service_sleeps.store(1, SeqCst);
+        if header.doorbell.load(SeqCst) == bell {
+            futex::wait(&header.doorbell, bell, Some(nap));
+        }
+        header.service_sleeps.store(0, SeqCst);
+        nap
+    }
+
+    /// Ends the session when nobody is in it; true when the service is to end, too.
+    fn look_around(&mut self, begun: Instant) -> Result<bool> {
+        let attached = self.users.attached.load(Acquire);
+        let live = self
+            .service
+            .session
+            .as_ref()
+            .map_or(0, |s| s.memory.live_processes());
+        if attached == 0 && live == 0 {
+            let ever = self.users.ever.load(Acquire);
+            if self.service.options.ending && (ever || begun.elapsed() > FIRST_USER) {
+                return Ok(true);
+            }
+            if let Some(session) = self.service.session.take() {
+                self.set_memory(None);
+                session.end(&mut self.service.engine)?;
+                self.service.engine.begin()?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn set_memory(&self, memory: Option<Arc<Memory>>) {
+        if let Ok(mut place) = self.memory.lock() {
+            *place = memory;
+        }
+    }
+
+    fn answer(&mut self, request: &Request, adopt: Option<OwnedFd>, begun: Instant) -> Reply {
+        if let Request::Status = request {
+            return (self.describe(), Vec::new());
+        }
+        match self.attach(adopt, begun) {
+            Ok(fds) => (self.describe(), fds),
+            Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
+        }
+    }
+
+    fn attach(&mut self, adopt: Option<OwnedFd>, begun: Instant) -> Result<Vec<OwnedFd>> {
+        let service = &mut *self.service;
+        if let (Some(session), Some(fd)) = (&service.session, &adopt)
+            && !session.memory.is_same(fd)
+        {
+            return Err(Error::NotASession);
+        }
+        if service.session.is_none() {
+            let session = match adopt {
+                Some(fd) if service.awaiting_survivors => Session::adopt(&mut service.engine, fd)?,
+                Some(_) => return Err(Error::NotASession),
+                None if service.awaiting_survivors => {
+                    self.give_up_survivors(begun)?;
+                    Session::create(&mut self.service.engine)?
+                }
+                None => Session::create(&mut service.engine)?,
+            };
+            self.service.awaiting_survivors = false;
+            self.set_memory(Some(session.memory.clone()));
+            self.service.session = Some(session);
+        }
+        let session = self.service.session.as_ref().ok_or(Error::NotASession)?;
+        session.descriptors().map_err(Error::io("descriptors"))
+    }
+
+    /// Programs that nobody can take over stop a new session for as long as they live.
+    fn give_up_survivors(&mut self, begun: Instant) -> Result<()> {
+        let service = &mut *self.service;
+        let files = &service.engine.files;
+        let journal = files.reopen(&files.journal_name(), OFlags::RDWR)?;
+        if survivors::exist(&journal) || begun.elapsed() < ADOPTION {
+            return Err(Error::Orphaned {
+                path: files.directory.clone(),
+            });
+        }
+        service.recovered = recover::recover(&mut service.engine)?;
+        Ok(())
+    }
+
+    fn describe(&self) -> Answer {
+        let service = &*self.service;
+        let (engine, constants) = (&service.engine, session::constants(&service.engine));
+        let superblock = engine.pool.superblock();
+        let memory = service.session.as_ref().map(|s| &s.memory);
+        Answer {
+            service_pid: std::process::id(),
+            generation: memory.map_or(0, |m| m.header().service_generation.load(Relaxed)),
+            consistency: constants.consistency,
+            medium: constants.medium,
+            sessions: memory.is_some().into(),
+            processes: memory.map_or(0, |m| m.live_processes()),
+            session_len: holdfast_pool::session::SESSION_LEN as u64,
+            meta_len: superblock.meta_len,
+            journal_len: engine.journal.len() as u64,
+            data_len: superblock.data_len,
+            applied_seq: engine.applied_seq(),
+            ..Answer::default()
+        }
+    }
+}
+
+/// Makes granted memory warm, so that the first store to it does not fault page by page.
+struct Warmer {
+    queue: Option<Sender<Run>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Warmer {
+    fn start(engine: &Engine) -> Result<Warmer> {
+        if engine.files.medium != Medium::Memory {
+            return Ok(Warmer {
+                queue: None,
+                thread: None,
+            });
+        }
+        let len = engine.pool.superblock().data_len;
+        let region = files::map(
+            &engine.files.data,
+            len,
+            Access::ReadWrite,
+            engine.files.medium,
+        )?;
+        let (queue, inbox) = channel::<Run>();
+        let thread = std::thread::spawn(move || warm(&region, &inbox));
+        Ok(Warmer {
+            queue: Some(queue),
+            thread: Some(thread),
+        })
+    }
+
+    fn warm(&self, runs: Vec<Run>) {
+        if let Some(queue) = &self.queue {
+            for run in runs {
+                let _ = queue.send(run);
+            }
+        }
+    }
+}
+
+fn warm(region: &Region, inbox: &Receiver<Run>) {
+    while let Ok(run) = inbox.recv() {
+        let (at, len) = (run.start * PAGE_LEN, (run.len * PAGE_LEN) as usize);
+        // Neither is needed for anything but speed.
+        let _ = region.make_huge(at, len);
+    }
+}
+
+impl Drop for Warmer {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

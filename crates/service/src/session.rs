@@ -1,0 +1,347 @@
+//! One session, from its first attachment to its last process.
+//!
+//! Invariants:
+//!  * `applied_seq` is published after the commit that makes it true; a lane's tail after that.
+//!  * The order of sequence numbers is kept; a number that is missing holds the others up only
+//!    while its writer can be at work on it, and never longer than `GAP_MAX`.
+//!  * A record that is refused ends the session for its clients, not for the pool.
+
+use crate::engine::{AHEAD_MAX, Engine};
+use crate::error::Result;
+use crate::grants::Supply;
+use crate::harvest;
+use crate::lane::Entry;
+use crate::memory::{Constants, Memory};
+use crate::survivors;
+use holdfast_pmem::{Medium, futex};
+use holdfast_pool::directory::LANE_LEN;
+use holdfast_pool::format::LANES;
+use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::space::Run;
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+const EIO: i32 = 5;
+/// A writer that was stopped in the middle of a record holds the others up for this long.
+const GAP_MAX: Duration = Duration::from_secs(1);
+/// The writer of a redo record that has not copied its bytes by then is dead or stopped.
+const REDO_AFTER: Duration = Duration::from_millis(200);
+/// Numbers beyond this are nobody's: the counter could overflow.
+const SEQ_MAX: u64 = 1 << 62;
+
+/// A gap in the sequence numbers.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    first: u64,
+    bound: u64,
+    since: Instant,
+    /// Lanes whose writers cannot be at work on a number of the gap, one bit each.
+    cleared: u32,
+}
+
+/// Descriptors that clients of the session get.
+pub struct Handout {
+    pub journal: OwnedFd,
+    pub meta: OwnedFd,
+    pub data: OwnedFd,
+}
+
+/// A session and what the service remembers of it.
+pub struct Session {
+    pub memory: Arc<Memory>,
+    handout: Handout,
+    supply: Supply,
+    gap: Option<Gap>,
+    /// The redo record that its writer has not finished, and since when we know.
+    unfinished: Option<(u64, Instant)>,
+}
+
+/// What one turn of the drain did.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Records that went to the trees.
+    pub applied: usize,
+    /// Something waits that cannot go on yet.
+    pub waiting: bool,
+    /// There is more to do at once.
+    pub more: bool,
+    /// New grants, to be made warm.
+    pub grants: Vec<Run>,
+}
+
+/// What is constant in a session on the pool of `engine`.
+pub fn constants(engine: &Engine) -> Constants {
+    let superblock = engine.pool.superblock();
+    Constants {
+        consistency: match superblock.consistency {
+            Consistency::Posix => 0,
+            Consistency::Sync => 1,
+            Consistency::Strict => 2,
+        },
+        medium: match engine.files.medium {
+            Medium::Memory => 0,
+            Medium::File => 1,
+            Medium::Dax => 2,
+        },
+        data_len: superblock.data_len,
+        lane_len: LANE_LEN,
+    }
+}
+
+impl Session {
+    /// A new session.
+    pub fn create(engine: &mut Engine) -> Result<Session> {
+        let name = survivors::memory_name(&engine.pool.superblock().uuid);
+        let memory = Memory::create(&name, &constants(engine))?;
+        let header = memory.header();
+        header.next_seq.store(engine.applied_seq() + 1, Relaxed);
+        header
+            .next_ino
+            .store(engine.pool.superblock().next_ino, Relaxed);
+        for (index, done) in engine.done().iter().enumerate() {
+            if let Some(lane) = memory.lane(index) {
+                lane.head.store(done.start, Relaxed);
+                lane.tail.store(done.start, Relaxed);
+            }
+        }
+        Session::assemble(engine, memory, false)
+    }
+
+    /// A session whose service died.
+    pub fn adopt(engine: &mut Engine, fd: OwnedFd) -> Result<Session> {
+        let memory = Memory::adopt(fd, &constants(engine))?;
+        memory.break_own_lock(&memory.header().grants_lock);
+        Session::assemble(engine, memory, true)
+    }
+
+    fn assemble(engine: &mut Engine, memory: Memory, again: bool) -> Result<Session> {
+        let files = &engine.files;
+        let handout = Handout {
+            journal: files.reopen(&files.journal_name(), OFlags::RDWR)?,
+            meta: files.reopen(holdfast_pool::segment::META, OFlags::RDONLY)?,
+            data: files.reopen(&holdfast_pool::segment::data(0), OFlags::RDWR)?,
+        };
+        survivors::mark(&handout.journal)?;
+        let supply = Supply::start(engine, again)?;
+        let memory = Arc::new(memory);
+        let mut session = Session {
+            memory,
+            handout,
+            supply,
+            gap: None,
+            unfinished: None,
+        };
+        session.publish(engine);
+        let _ = session.top_up(engine);
+        Ok(session)
+    }
+
+    /// Copies of the descriptors for one client: session memory, meta, journal, data.
+    pub fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let h = &self.handout;
+        [self.memory.fd(), &h.meta, &h.journal, &h.data]
+            .into_iter()
+            .map(OwnedFd::try_clone)
+            .collect()
+    }
+
+    /// Drains what can be drained now.
+    pub fn turn(&mut self, engine: &mut Engine) -> Turn {
+        let mut turn = Turn::default();
+        if !self.memory.is_poisoned() {
+            match self.drain(engine) {
+                Ok((applied, waiting, more)) => {
+                    (turn.applied, turn.waiting, turn.more) = (applied, waiting, more);
+                }
+                Err(e) => self.give_up(&e.to_string(), e.errno()),
+            }
+            let (grants, more) = self.supply.top_up(engine, &self.memory);
+            turn.grants = grants;
+            turn.more |= more;
+        }
+        turn
+    }
+
+    /// Grants for a session that has just begun.
+    pub fn top_up(&mut self, engine: &mut Engine) -> Vec<Run> {
+        self.supply.top_up(engine, &self.memory).0
+    }
+
+    fn drain(&mut self, engine: &mut Engine) -> Result<(usize, bool, bool)> {
+        engine.read(AHEAD_MAX);
+        let memory = self.memory.clone();
+        let progress = engine.apply(usize::MAX, |entry| is_finished(&memory, entry))?;
+        if progress.applied > 0 {
+            self.publish(engine);
+        }
+        if let Some((seq, why)) = progress.rejected {
+            self.give_up(&format!("journal record {seq} is not valid: {why}"), EIO);
+            return Ok((progress.applied, false, false));
+        }
+        let mut more = false;
+        let mut waiting = false;
+        match progress.unfinished {
+            Some(seq) => (waiting, more) = self.look_into_unfinished(engine, seq)?,
+            None => self.unfinished = None,
+        }
+        match progress.missing {
+            Some((_, bound)) if bound > SEQ_MAX => {
+                self.give_up(&format!("sequence number {bound} is nobody's"), EIO);
+            }
+            Some((first, bound)) => {
+                more = self.look_into_gap(engine, first, bound);
+                waiting |= !more;
+            }
+            None => {
+                self.gap = None;
+                more = engine.order.waiting() > 0 && !waiting;
+            }
+        }
+        Ok((progress.applied, waiting, more))
+    }
+
+    /// A writer that died, or stays away too long, between a redo record and the copy of its
+    /// bytes: they are copied here. Says whether there is still something to wait for, or
+    /// something to do.
+    fn look_into_unfinished(&mut self, engine: &mut Engine, seq: u64) -> Result<(bool, bool)> {
+        let since = match self.unfinished {
+            Some((known, since)) if known == seq => since,
+            _ => Instant::now(),
+        };
+        self.unfinished = Some((seq, since));
+        if since.elapsed() < REDO_AFTER {
+            return Ok((true, false));
+        }
+        engine.redo_next()?;
+        let progress = engine.apply(1, |_| true)?;
+        self.unfinished = None;
+        if progress.applied > 0 {
+            self.publish(engine);
+        }
+        Ok((false, progress.applied > 0))
+    }
+
+    /// Whether the numbers `first..bound` will never come; then they are declared void.
+    ///
+    /// A number is taken under the lock of a lane. All below `bound` were taken before `bound`
+    /// was written, so a lane that is found unlocked, or busy with a number from `bound` on, has
+    /// none of them in flight.
+    fn look_into_gap(&mut self, engine: &mut Engine, first: u64, bound: u64) -> bool {
+        let mut gap = match self.gap {
+            Some(gap) if gap.first == first && gap.bound >= bound => gap,
+            _ => Gap {
+                first,
+                bound,
+                since: Instant::now(),
+                cleared: 0,
+            },
+        };
+        for index in (0..LANES)
+            .filter(|i| gap.cleared & (1 << i) == 0)
+            .collect::<Vec<_>>()
+        {
+            if self.is_clear(index, gap.bound) {
+                gap.cleared |= 1 << index;
+            }
+        }
+        let all = gap.cleared == (1 << LANES) - 1;
+        let too_long = gap.since.elapsed() > GAP_MAX;
+        self.gap = Some(gap);
+        if !all && !too_long {
+            return false;
+        }
+        // What was completed between our last look at the lanes and now.
+        if engine.read(AHEAD_MAX) && all {
+            self.gap = None;
+            return true;
+        }
+        if !all {
+            eprintln!("holdfast: a stopped process holds record {first}: going on without it");
+        }
+        engine.order.declare_void(bound);
+        self.gap = None;
+        true
+    }
+
+    fn is_clear(&self, index: usize, bound: u64) -> bool {
+        let Some(lane) = self.memory.lane(index) else {
+            return true;
+        };
+        let busy = lane.busy_seq.load(Acquire);
+        let lock = lane.lock.load(Acquire);
+        lock == 0 || busy >= bound || !self.memory.owner_lives(lock)
+    }
+
+    /// Tells clients how far the trees are.
+    fn publish(&mut self, engine: &Engine) {
+        let header = self.memory.header();
+        for (index, done) in engine.done().iter().enumerate() {
+            if let Some(lane) = self.memory.lane(index) {
+                lane.tail.store(done.start, Release);
+            }
+        }
+        let superblock = engine.pool.superblock();
+        header
+            .free_blocks
+            .store(engine.pool.data_space().count_free(), Relaxed);
+        header
+            .total_blocks
+            .store(engine.pool.data_space().len(), Relaxed);
+        header
+            .objects
+            .store(superblock.counts.iter().sum(), Relaxed);
+        header.applied_seq.store(engine.applied_seq(), Release);
+        header.applied_tick.fetch_add(1, Release);
+        futex::wake(&header.applied_tick, u32::MAX);
+    }
+
+    fn give_up(&mut self, why: &str, errno: i32) {
+        eprintln!("holdfast: {why}: the session ends with an error");
+        self.memory.poison(errno);
+    }
+
+    /// Ends the session: nobody is in it any more.
+    pub fn end(mut self, engine: &mut Engine) -> Result<()> {
+        if !self.memory.is_poisoned() {
+            while engine.read(AHEAD_MAX) || engine.order.waiting() > 0 {
+                let progress = engine.apply(usize::MAX, |_| true)?;
+                if let Some((seq, why)) = progress.rejected {
+                    self.give_up(&format!("journal record {seq} is not valid: {why}"), EIO);
+                    break;
+                }
+                if let Some((_, bound)) = progress.missing {
+                    engine.order.declare_void(bound);
+                }
+            }
+        }
+        if !self.memory.is_poisoned() {
+            let (_, refused) = harvest::harvest(engine, &self.memory)?;
+            if refused > 0 {
+                eprintln!("holdfast: {refused} unsynced changes of ended programs were not valid");
+            }
+        }
+        let next = self.memory.header().next_seq.load(Acquire).min(SEQ_MAX);
+        let was_poisoned = self.memory.is_poisoned();
+        engine.free_orphans()?;
+        engine.ungrant_all();
+        engine.leap(next);
+        engine.keep_place()?;
+        if was_poisoned {
+            engine.wipe_journal()?;
+        }
+        engine.close()
+    }
+}
+
+/// A redo record is finished when its writer has copied the bytes: it says so by turning to
+/// something else. One that died leaves it to recovery, which does it again.
+fn is_finished(memory: &Memory, entry: &Entry) -> bool {
+    let Some(lane) = memory.lane(entry.lane) else {
+        return true;
+    };
+    let lock = lane.lock.load(Acquire);
+    lane.busy_seq.load(Acquire) != entry.seq || lock == 0
+}

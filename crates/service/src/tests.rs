@@ -1,0 +1,481 @@
+//! The service's promises, told as stories: a pool on memory, a session, a client that writes
+//! records (or anything else) into it, and what is in the trees afterwards.
+//!
+//! Invariant: every story that ends in an orderly way ends with a clean pool.
+
+use crate::engine::Engine;
+use crate::files::{self, CreateOptions, Files};
+use crate::recover;
+use crate::session::Session;
+use crate::testing::TempDir;
+use holdfast_pool::directory::LANE_LEN;
+use holdfast_pool::format::LANES;
+use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::journal::{RECORD_MAX, Record};
+use holdfast_pool::layout::{InodeRecord, ROOT_INO, inode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+fn pool(dir: &TempDir) -> PathBuf {
+    let path = dir.path().join("pool");
+    let options = CreateOptions {
+        size: Some(64 << 20),
+        medium: None,
+        consistency: Consistency::Posix,
+    };
+    files::create(&path, &options).unwrap();
+    path
+}
+
+fn open(path: &Path) -> Engine {
+    Engine::open(Files::open(path).unwrap()).unwrap()
+}
+
+fn opened(path: &Path) -> Engine {
+    let mut engine = open(path);
+    recover::recover(&mut engine).unwrap();
+    engine
+}
+
+/// A client that does what the protocol says, without caches.
+struct Client<'a> {
+    session: &'a Session,
+    engine: &'a Engine,
+}
+
+impl Client<'_> {
+    fn take_seq(&self) -> u64 {
+        self.session.memory.header().next_seq.fetch_add(1, AcqRel)
+    }
+
+    fn write_as(&self, lane: usize, seq: u64, record: &Record<'_>) {
+        let shared = self.session.memory.lane(lane).unwrap();
+        let mut bytes = vec![0; RECORD_MAX];
+        let n = record.encode(seq, lane as u16).copy_to(&mut bytes).unwrap() as u64;
+        let mut head = shared.head.load(Relaxed);
+        if head % LANE_LEN + n > LANE_LEN {
+            head = head - head % LANE_LEN + LANE_LEN;
+        }
+        let at = lane as u64 * LANE_LEN + head % LANE_LEN;
+        self.engine
+            .journal
+            .write_nt(at, &bytes[..n as usize])
+            .unwrap();
+        self.engine.journal.fence();
+        shared.head.store(head + n, Release);
+    }
+
+    fn write(&self, lane: usize, record: &Record<'_>) -> u64 {
+        let seq = self.take_seq();
+        self.write_as(lane, seq, record);
+        seq
+    }
+
+    fn create(&self, lane: usize, ino: u64, name: &[u8]) -> u64 {
+        self.write(lane, &create(ino, name))
+    }
+}
+
+fn create(ino: u64, name: &[u8]) -> Record<'_> {
+    Record::Create {
+        parent: ROOT_INO,
+        ino,
+        mode: 0o100644,
+        uid: 0,
+        gid: 0,
+        flags: 0,
+        rdev: 0,
+        time: 5,
+        name,
+        target: b"",
+    }
+}
+
+fn exists(engine: &Engine, ino: u64) -> bool {
+    let mut buf = [0; inode::ENCODED_MAX];
+    let found: Option<InodeRecord<'_>> = inode::find(&engine.pool.reader(), ino, &mut buf).unwrap();
+    found.is_some()
+}
+
+fn size_of(engine: &Engine, ino: u64) -> u64 {
+    let mut buf = [0; inode::ENCODED_MAX];
+    inode::find(&engine.pool.reader(), ino, &mut buf)
+        .unwrap()
+        .unwrap()
+        .size
+}
+
+/// Turns until nothing is left to do.
+fn drain(session: &mut Session, engine: &mut Engine) -> usize {
+    let mut applied = 0;
+    for _ in 0..10_000 {
+        let turn = session.turn(engine);
+        applied += turn.applied;
+        if !turn.more && !turn.waiting && turn.applied == 0 {
+            return applied;
+        }
+    }
+    panic!("the drain never comes to an end");
+}
+
+#[test]
+fn records_of_all_lanes_reach_the_trees() {
+    let dir = TempDir::new("lanes");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    let names: Vec<String> = (0..10_000).map(|i| format!("file-{i}")).collect();
+    let mut last = 0;
+    for (i, name) in names.iter().enumerate() {
+        last = client.create(i * 7 % LANES, 2 + i as u64, name.as_bytes());
+    }
+    assert_eq!(drain(&mut session, &mut engine), names.len());
+    let header = session.memory.header();
+    assert_eq!(header.applied_seq.load(Relaxed), last);
+    assert_eq!(header.objects.load(Relaxed), 1 + names.len() as u64);
+    assert!((0..names.len()).all(|i| exists(&engine, 2 + i as u64)));
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    let engine = opened(&path);
+    assert!(engine.pool.superblock().next_ino >= 2 + names.len() as u64);
+    assert!(exists(&engine, 2) && exists(&engine, 10_001) && !exists(&engine, 10_002));
+}
+
+#[test]
+fn a_journal_is_replayed_after_the_service_died() {
+    let dir = TempDir::new("replay");
+    let path = pool(&dir);
+    {
+        let mut engine = opened(&path);
+        let mut session = Session::create(&mut engine).unwrap();
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.create(3, 2, b"applied");
+        drain(&mut session, &mut engine);
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.create(3, 3, b"journaled");
+        let void = client.take_seq();
+        client.create(5, 4, b"behind a void number");
+        assert!(void > 0 && !exists(&engine, 3));
+        // Dies here: nothing is closed.
+    }
+    let mut engine = open(&path);
+    let recovered = recover::recover(&mut engine).unwrap();
+    assert_eq!((recovered.records, recovered.rejected), (2, None));
+    assert!(exists(&engine, 2) && exists(&engine, 3) && exists(&engine, 4));
+    let again = recover::recover(&mut engine).unwrap();
+    assert_eq!(again.records, 0);
+}
+
+#[test]
+fn a_number_in_flight_holds_back_what_follows() {
+    let dir = TempDir::new("flight");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let lane = session.memory.lane(1).unwrap();
+    // Our own process holds the lane: it lives.
+    let slot = session.memory.slot(0).unwrap();
+    slot.pid.store(std::process::id(), Relaxed);
+    slot.state.store(2, Relaxed);
+    lane.lock.store(1, Relaxed);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    let flying = client.take_seq();
+    client.create(2, 3, b"later");
+    let memory = session.memory.clone();
+    assert_eq!(session.turn(&mut engine).applied, 0);
+    assert!(session.turn(&mut engine).waiting && !exists(&engine, 3));
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write_as(1, flying, &create(2, b"earlier"));
+    memory.lane(1).unwrap().lock.store(0, Relaxed);
+    assert_eq!(drain(&mut session, &mut engine), 2);
+    assert!(exists(&engine, 2) && exists(&engine, 3));
+    assert!(!memory.is_poisoned());
+}
+
+#[test]
+fn a_stopped_writer_is_left_behind_and_may_come_late() {
+    let dir = TempDir::new("stopped");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let slot = session.memory.slot(0).unwrap();
+    slot.pid.store(std::process::id(), Relaxed);
+    slot.state.store(2, Relaxed);
+    session.memory.lane(1).unwrap().lock.store(1, Relaxed);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    let stopped = client.take_seq();
+    client.create(2, 3, b"goes on");
+    let begun = std::time::Instant::now();
+    while !exists(&engine, 3) {
+        session.turn(&mut engine);
+        assert!(begun.elapsed().as_secs() < 5);
+    }
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write_as(1, stopped, &create(2, b"late"));
+    session.memory.lane(1).unwrap().lock.store(0, Relaxed);
+    assert_eq!(drain(&mut session, &mut engine), 1);
+    assert!(exists(&engine, 2) && !session.memory.is_poisoned());
+}
+
+#[test]
+fn a_dead_writer_holds_nobody_up() {
+    let dir = TempDir::new("dead");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    session.memory.lane(1).unwrap().lock.store(1, Relaxed);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.take_seq();
+    client.create(2, 3, b"goes on");
+    let begun = std::time::Instant::now();
+    drain(&mut session, &mut engine);
+    assert!(exists(&engine, 3) && begun.elapsed().as_millis() < 500);
+}
+
+#[test]
+fn a_record_that_is_not_valid_ends_the_session_but_not_the_pool() {
+    let dir = TempDir::new("reject");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, 2, b"good");
+    // Blocks that nobody granted.
+    client.write(
+        0,
+        &Record::Extent {
+            ino: 2,
+            file_block: 0,
+            block: 9_999,
+            len: 1,
+            size: 4096,
+            mtime: 1,
+            ctime: 1,
+        },
+    );
+    client.create(0, 3, b"after");
+    drain(&mut session, &mut engine);
+    assert!(session.memory.is_poisoned());
+    assert!(exists(&engine, 2) && !exists(&engine, 3));
+    session.end(&mut engine).unwrap();
+    let mut session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, 3, b"in a new session");
+    drain(&mut session, &mut engine);
+    assert!(exists(&engine, 3) && !session.memory.is_poisoned());
+}
+
+#[test]
+fn grants_can_be_used_and_come_back() {
+    let dir = TempDir::new("grants");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let free = engine.pool.data_space().count_free();
+    let mut session = Session::create(&mut engine).unwrap();
+    drain(&mut session, &mut engine);
+    let grant = session.memory.grant(0).unwrap();
+    let (block, len) = (grant.block.load(Relaxed), grant.len.load(Relaxed));
+    assert!(len > 0 && engine.granted.contains(block, len));
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, 2, b"file");
+    client.write(
+        1,
+        &Record::Extent {
+            ino: 2,
+            file_block: 0,
+            block,
+            len: 4,
+            size: 16_384,
+            mtime: 1,
+            ctime: 1,
+        },
+    );
+    drain(&mut session, &mut engine);
+    assert!(!session.memory.is_poisoned() && size_of(&engine, 2) == 16_384);
+    session.end(&mut engine).unwrap();
+    assert_eq!(engine.pool.data_space().count_free(), free - 4);
+}
+
+#[test]
+fn what_was_not_synced_is_harvested_at_the_end() {
+    let dir = TempDir::new("harvest");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    drain(&mut session, &mut engine);
+    let block = session.memory.grant(0).unwrap().block.load(Relaxed);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, 2, b"lazy");
+    client.create(0, 3, b"liar");
+    for (index, ino, block) in [(0, 2, block), (1, 3, 1 << 40)] {
+        let entry = session.memory.inode(index).unwrap();
+        entry.ino.store(ino, Relaxed);
+        entry.state.store(3, Relaxed);
+        entry.mode.store(0o100644, Relaxed);
+        entry.size.store(5000, Relaxed);
+        entry.pending_block.store(block, Relaxed);
+        entry.pending_len.store(2, Relaxed);
+    }
+    session.memory.header().inode_used.store(u32::MAX, Relaxed);
+    session.end(&mut engine).unwrap();
+    assert_eq!(size_of(&engine, 2), 5000);
+    assert!(
+        engine
+            .pool
+            .data_space()
+            .is_used(holdfast_pool::space::Run::new(block, 2))
+    );
+}
+
+#[test]
+fn a_session_is_adopted_with_its_grants_and_its_journal() {
+    let dir = TempDir::new("adopt");
+    let path = pool(&dir);
+    let (fd, block) = {
+        let mut engine = opened(&path);
+        let mut session = Session::create(&mut engine).unwrap();
+        drain(&mut session, &mut engine);
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.create(0, 2, b"before");
+        let block = session.memory.grant(0).unwrap().block.load(Relaxed);
+        (session.memory.fd().try_clone().unwrap(), block)
+    };
+    let mut engine = open(&path);
+    let mut session = Session::adopt(&mut engine, fd).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write(
+        0,
+        &Record::Extent {
+            ino: 2,
+            file_block: 0,
+            block,
+            len: 1,
+            size: 10,
+            mtime: 1,
+            ctime: 1,
+        },
+    );
+    assert_eq!(drain(&mut session, &mut engine), 2);
+    assert!(!session.memory.is_poisoned());
+    assert_eq!(size_of(&engine, 2), 10);
+    assert_eq!(session.memory.header().service_generation.load(Relaxed), 2);
+}
+
+/// Threads write noise over session memory and journal while the service drains.
+#[test]
+fn noise_neither_stops_nor_breaks_the_service() {
+    let dir = TempDir::new("noise");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    for round in 0..5u64 {
+        let mut session = Session::create(&mut engine).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let fd = session.memory.fd().try_clone().unwrap();
+        let journal = engine
+            .files
+            .reopen("journal-0.seg", rustix::fs::OFlags::RDWR)
+            .unwrap();
+        let stopping = stop.clone();
+        let scribbler = std::thread::spawn(move || scribble(&fd, &journal, &stopping, round));
+        let begun = std::time::Instant::now();
+        while begun.elapsed().as_millis() < 300 {
+            session.turn(&mut engine);
+        }
+        stop.store(true, Relaxed);
+        scribbler.join().unwrap();
+        session.end(&mut engine).unwrap();
+    }
+    let mut session = Session::create(&mut engine).unwrap();
+    let next = engine.pool.superblock().next_ino;
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, next, b"still at work");
+    drain(&mut session, &mut engine);
+    assert!(exists(&engine, next));
+    session.end(&mut engine).unwrap();
+}
+
+fn scribble(
+    memory: &rustix::fd::OwnedFd,
+    journal: &rustix::fd::OwnedFd,
+    stop: &AtomicBool,
+    seed: u64,
+) {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x
+    };
+    let mut seq = 1;
+    while !stop.load(Relaxed) {
+        let noise = random().to_le_bytes();
+        // Mostly the head of session memory, where everything that matters is.
+        let at = random() % (1 << (12 + random() % 18));
+        let _ = rustix::io::pwrite(memory, &noise, at);
+        let _ = rustix::io::pwrite(journal, &noise, random() % (LANES as u64 * LANE_LEN));
+        // Records with a right checksum and wrong contents, in all lanes.
+        let record = Record::Extent {
+            ino: random() % 4,
+            file_block: random() % 9,
+            block: random() % 20_000,
+            len: (random() % 600) as u32,
+            size: random(),
+            mtime: 0,
+            ctime: 0,
+        };
+        seq += random() % 3;
+        let lane = random() % LANES as u64;
+        let mut bytes = [0; 256];
+        let n = record.encode(seq, lane as u16).copy_to(&mut bytes).unwrap();
+        let at = lane * LANE_LEN + random() % 64 * 64;
+        let _ = rustix::io::pwrite(journal, &bytes[..n], at);
+    }
+}
