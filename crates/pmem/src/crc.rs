@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_length_agrees_with_the_table() {
-        let bytes: std::vec::Vec<u8> = (0..9000u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: std::vec::Vec<u8> = (0..9000u32).map(|i| ((i * i) >> 3) as u8).collect();
         for len in (0..1100).chain(4000..4200).chain([8160, 8191, 9000]) {
             let bytes = &bytes[..len];
             assert_eq!(update(!0, bytes), update_table(!0, bytes), "{len}");
