@@ -5,14 +5,35 @@
 //! This file is the index: the work is in the modules that it names.
 
 use crate::error::Result;
+use crate::session::Session;
 use crate::types::*;
+use crate::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
+use crate::{rename, stat, statfs, sync, truncate, write, xattr};
 use alloc::boxed::Box;
 use pmem::{ConstBuf, MutBuf};
 
 /// One process's view of a pool.
 pub struct Client {
+    pub(crate) session: Session,
     /// Absolute host path under which the pool appears; empty when it appears nowhere.
     pub(crate) at: Box<[u8]>,
+}
+
+/// The session.
+impl Client {
+    /// A view of the pool of `session`, which appears at the absolute host path `at` (empty:
+    /// nowhere, so absolute symbolic links and `..` stay inside).
+    pub fn new(session: Session, at: &[u8]) -> Client {
+        Client {
+            session,
+            at: at.into(),
+        }
+    }
+
+    /// The session: slots, fork, exec, counters.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
 }
 
 /// Names.
@@ -28,22 +49,22 @@ impl Client {
         mode: u32,
         resolve: u64,
     ) -> Result<OfdLink> {
-        unsupported((&self.at, c, base, path, oflags, mode, resolve))
+        open::open(self, c, base, path, oflags, mode, resolve)
     }
 
     /// mkdir(2).
     pub fn mkdir(&self, c: &Caller, base: Base, path: &[u8], mode: u32) -> Result<()> {
-        unsupported((&self.at, c, base, path, mode))
+        create::mkdir(self, c, base, path, mode)
     }
 
     /// mknod(2); `mode` holds the type, `rdev` the kernel's device number.
     pub fn mknod(&self, c: &Caller, base: Base, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
-        unsupported((&self.at, c, base, path, mode, rdev))
+        create::mknod(self, c, base, path, mode, rdev)
     }
 
     /// symlink(2).
     pub fn symlink(&self, c: &Caller, target: &[u8], base: Base, path: &[u8]) -> Result<()> {
-        unsupported((&self.at, c, target, base, path))
+        create::symlink(self, c, target, base, path)
     }
 
     /// linkat(2); `flags`: `AT_SYMLINK_FOLLOW`, `AT_EMPTY_PATH`.
@@ -54,17 +75,17 @@ impl Client {
         new: (Base, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        unsupported((&self.at, c, old, new, flags))
+        link::link(self, c, old, new, flags)
     }
 
     /// unlink(2).
     pub fn unlink(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()> {
-        unsupported((&self.at, c, base, path))
+        link::unlink(self, c, base, path)
     }
 
     /// rmdir(2).
     pub fn rmdir(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()> {
-        unsupported((&self.at, c, base, path))
+        link::rmdir(self, c, base, path)
     }
 
     /// renameat2(2).
@@ -75,22 +96,22 @@ impl Client {
         new: (Base, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        unsupported((&self.at, c, old, new, flags))
+        rename::rename(self, c, old, new, flags)
     }
 
     /// readlink(2). An empty path reads the link that `base` is (`O_PATH | O_NOFOLLOW`).
     pub fn readlink(&self, c: &Caller, base: Base, path: &[u8], out: MutBuf) -> Result<usize> {
-        unsupported((&self.at, c, base, path, out))
+        attr::readlink(self, c, base, path, out)
     }
 
     /// faccessat2(2); `c` already holds real or effective ids as the flags say.
     pub fn access(&self, c: &Caller, base: Base, path: &[u8], mode: u32, flags: u32) -> Result<()> {
-        unsupported((&self.at, c, base, path, mode, flags))
+        attr::access(self, c, base, path, mode, flags)
     }
 
     /// fchmodat2(2); `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`.
     pub fn chmod(&self, c: &Caller, base: Base, path: &[u8], mode: u32, flags: u32) -> Result<()> {
-        unsupported((&self.at, c, base, path, mode, flags))
+        attr::chmod(self, c, base, path, mode, flags)
     }
 
     /// fchownat(2); `None` leaves an id as it is.
@@ -102,7 +123,7 @@ impl Client {
         owner: (Option<u32>, Option<u32>),
         flags: u32,
     ) -> Result<()> {
-        unsupported((&self.at, c, base, path, owner, flags))
+        attr::chown(self, c, base, path, owner, flags)
     }
 
     /// utimensat(2): access and modification time.
@@ -114,55 +135,54 @@ impl Client {
         times: [SetTime; 2],
         flags: u32,
     ) -> Result<()> {
-        unsupported((&self.at, c, base, path, times, flags))
+        attr::utimens(self, c, base, path, times, flags)
     }
 
     /// truncate(2).
     pub fn truncate(&self, c: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
-        unsupported((&self.at, c, base, path, size))
+        truncate::truncate(self, c, base, path, size)
     }
 
     /// newfstatat(2), statx(2); `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`.
     pub fn stat(&self, c: &Caller, base: Base, path: &[u8], flags: u32) -> Result<Stat> {
-        unsupported((&self.at, c, base, path, flags))
+        stat::stat(self, c, base, path, flags)
     }
 
     /// statfs(2) of any object of the pool.
     pub fn statfs(&self) -> Result<StatFs> {
-        unsupported(&self.at)
+        statfs::statfs(self)
     }
 
     /// chdir(2): the working directory of this process is in the pool from now on.
     pub fn chdir(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()> {
-        unsupported((&self.at, c, base, path))
+        cwd::chdir(self, c, base, path)
     }
 
     /// fchdir(2).
     pub fn fchdir(&self, c: &Caller, ofd: OfdLink) -> Result<()> {
-        unsupported((&self.at, c, ofd))
+        cwd::fchdir(self, c, ofd)
     }
 
     /// The working directory of this process is outside from now on.
     pub fn chdir_outside(&self) -> Result<()> {
-        unsupported(&self.at)
+        cwd::chdir_outside(self)
     }
 
     /// Whether the working directory of this process is in the pool.
     pub fn cwd_inside(&self) -> bool {
-        let _ = &self.at;
-        false
+        cwd::cwd_inside(self)
     }
 
     /// The working directory as an absolute path inside the pool, without NUL; ENOENT if removed,
     /// ERANGE if `out` is too small.
     pub fn getcwd(&self, out: &mut [u8]) -> Result<usize> {
-        unsupported((&self.at, out))
+        cwd::getcwd(self, out)
     }
 
     /// The path inside the pool by which a description was opened, as /proc/self/fd shows it
     /// (with ` (deleted)` when it has no name any more).
     pub fn path_of(&self, ofd: OfdLink, out: &mut [u8]) -> Result<usize> {
-        unsupported((&self.at, ofd, out))
+        cwd::path_of(self, ofd, out)
     }
 }
 
@@ -170,7 +190,7 @@ impl Client {
 impl Client {
     /// getxattr(2); with an empty `out` the length of the value.
     pub fn getxattr(&self, c: &Caller, target: Target, name: &[u8], out: MutBuf) -> Result<usize> {
-        unsupported((&self.at, c, target, name, out))
+        xattr::get(self, c, target, name, out)
     }
 
     /// setxattr(2).
@@ -182,17 +202,17 @@ impl Client {
         value: ConstBuf,
         flags: u32,
     ) -> Result<()> {
-        unsupported((&self.at, c, target, name, value, flags))
+        xattr::set(self, c, target, name, value, flags)
     }
 
     /// listxattr(2); with an empty `out` the length of the list.
     pub fn listxattr(&self, c: &Caller, target: Target, out: MutBuf) -> Result<usize> {
-        unsupported((&self.at, c, target, out))
+        xattr::list(self, c, target, out)
     }
 
     /// removexattr(2).
     pub fn removexattr(&self, c: &Caller, target: Target, name: &[u8]) -> Result<()> {
-        unsupported((&self.at, c, target, name))
+        xattr::remove(self, c, target, name)
     }
 }
 
@@ -200,44 +220,43 @@ impl Client {
 impl Client {
     /// The description behind a descriptor of this process. No lock, no system call.
     pub fn lookup(&self, fd: u32) -> Option<OfdLink> {
-        let _ = (&self.at, fd);
-        None
+        fds::lookup(self, fd)
     }
 
     /// Descriptor `fd` takes over one reference to `ofd`; what it referred to before is dropped.
     pub fn bind(&self, fd: u32, ofd: OfdLink) -> Result<()> {
-        unsupported((&self.at, fd, ofd))
+        fds::bind(self, fd, ofd)
     }
 
     /// `new` becomes a duplicate of the pool descriptor `old`; EBADF if `old` is none.
     pub fn dup(&self, old: u32, new: u32) -> Result<()> {
-        unsupported((&self.at, old, new))
+        fds::dup(self, old, new)
     }
 
     /// Descriptor `fd` was closed (or reused by the kernel): true if it was a pool file. Drops the
     /// process's byte-range locks on it; at the last reference writes what is still lazy.
     pub fn unbind(&self, fd: u32) -> Result<bool> {
-        unsupported((&self.at, fd))
+        fds::unbind(self, fd)
     }
 
     /// Drops a reference that was never bound.
     pub fn release(&self, ofd: OfdLink) -> Result<()> {
-        unsupported((&self.at, ofd))
+        fds::release(self, ofd)
     }
 
     /// F_GETFL.
     pub fn getfl(&self, ofd: OfdLink) -> Result<u32> {
-        unsupported((&self.at, ofd))
+        fds::getfl(self, ofd)
     }
 
     /// F_SETFL.
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
-        unsupported((&self.at, ofd, flags))
+        fds::setfl(self, ofd, flags)
     }
 
     /// Inode number of an open object.
     pub fn ino_of(&self, ofd: OfdLink) -> Result<u64> {
-        unsupported((&self.at, ofd))
+        fds::ino_of(self, ofd)
     }
 }
 
@@ -245,12 +264,12 @@ impl Client {
 impl Client {
     /// read(2).
     pub fn read(&self, ofd: OfdLink, out: MutBuf) -> Result<usize> {
-        unsupported((&self.at, ofd, out))
+        read::read(self, ofd, out)
     }
 
     /// pread64(2).
     pub fn pread(&self, ofd: OfdLink, out: MutBuf, offset: i64) -> Result<usize> {
-        unsupported((&self.at, ofd, out, offset))
+        read::pread(self, ofd, out, offset)
     }
 
     /// readv(2), preadv2(2): at the file offset if `offset` is `None`; `rwf` takes `RWF_*` bits.
@@ -261,17 +280,17 @@ impl Client {
         offset: Option<i64>,
         rwf: u32,
     ) -> Result<usize> {
-        unsupported((&self.at, ofd, out, offset, rwf))
+        read::readv(self, ofd, out, offset, rwf)
     }
 
     /// write(2).
     pub fn write(&self, ofd: OfdLink, data: ConstBuf) -> Result<usize> {
-        unsupported((&self.at, ofd, data))
+        write::write(self, ofd, data)
     }
 
     /// pwrite64(2).
     pub fn pwrite(&self, ofd: OfdLink, data: ConstBuf, offset: i64) -> Result<usize> {
-        unsupported((&self.at, ofd, data, offset))
+        write::pwrite(self, ofd, data, offset)
     }
 
     /// writev(2), pwritev2(2): at the file offset if `offset` is `None`.
@@ -282,12 +301,12 @@ impl Client {
         offset: Option<i64>,
         rwf: u32,
     ) -> Result<usize> {
-        unsupported((&self.at, ofd, data, offset, rwf))
+        write::writev(self, ofd, data, offset, rwf)
     }
 
     /// lseek(2), with SEEK_DATA and SEEK_HOLE.
     pub fn lseek(&self, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {
-        unsupported((&self.at, ofd, offset, whence))
+        read::lseek(self, ofd, offset, whence)
     }
 
     /// copy_file_range(2) inside the pool, also sendfile(2) between pool files; an offset that is
@@ -300,37 +319,37 @@ impl Client {
         to_at: Option<&mut i64>,
         len: usize,
     ) -> Result<usize> {
-        unsupported((&self.at, from, from_at, to, to_at, len))
+        copy_range::copy_range(self, from, from_at, to, to_at, len)
     }
 
     /// ftruncate(2).
     pub fn ftruncate(&self, ofd: OfdLink, size: i64) -> Result<()> {
-        unsupported((&self.at, ofd, size))
+        truncate::ftruncate(self, ofd, size)
     }
 
     /// fallocate(2).
     pub fn fallocate(&self, ofd: OfdLink, mode: u32, offset: i64, len: i64) -> Result<()> {
-        unsupported((&self.at, ofd, mode, offset, len))
+        truncate::fallocate(self, ofd, mode, offset, len)
     }
 
     /// fsync(2).
     pub fn fsync(&self, ofd: OfdLink) -> Result<()> {
-        unsupported((&self.at, ofd))
+        sync::fsync(self, ofd)
     }
 
     /// fdatasync(2), sync_file_range(2).
     pub fn fdatasync(&self, ofd: OfdLink) -> Result<()> {
-        unsupported((&self.at, ofd))
+        sync::fsync(self, ofd)
     }
 
     /// sync(2), syncfs(2).
     pub fn sync(&self) -> Result<()> {
-        unsupported(&self.at)
+        sync::sync(self)
     }
 
     /// getdents64(2), getdents(2): bytes written, 0 at the end; EINVAL if not one entry fits.
     pub fn getdents(&self, ofd: OfdLink, out: MutBuf, format: DirentFormat) -> Result<usize> {
-        unsupported((&self.at, ofd, out, format))
+        readdir::getdents(self, ofd, out, format)
     }
 }
 
@@ -338,12 +357,12 @@ impl Client {
 impl Client {
     /// fstat(2).
     pub fn fstat(&self, ofd: OfdLink) -> Result<Stat> {
-        unsupported((&self.at, ofd))
+        stat::fstat(self, ofd)
     }
 
     /// fchmod(2).
     pub fn fchmod(&self, c: &Caller, ofd: OfdLink, mode: u32) -> Result<()> {
-        unsupported((&self.at, c, ofd, mode))
+        attr::fchmod(self, c, ofd, mode)
     }
 
     /// fchown(2).
@@ -353,12 +372,12 @@ impl Client {
         ofd: OfdLink,
         owner: (Option<u32>, Option<u32>),
     ) -> Result<()> {
-        unsupported((&self.at, c, ofd, owner))
+        attr::fchown(self, c, ofd, owner)
     }
 
     /// futimens(3).
     pub fn futimens(&self, c: &Caller, ofd: OfdLink, times: [SetTime; 2]) -> Result<()> {
-        unsupported((&self.at, c, ofd, times))
+        attr::futimens(self, c, ofd, times)
     }
 }
 
@@ -367,12 +386,12 @@ impl Client {
     /// fcntl(2) with F_GETLK, F_SETLK, F_SETLKW and the F_OFD_ variants. Waits end with EINTR when
     /// a signal arrives.
     pub fn fcntl_lock(&self, ofd: OfdLink, cmd: u32, lock: &mut Flock) -> Result<()> {
-        unsupported((&self.at, ofd, cmd, lock))
+        flock::fcntl_lock(self, ofd, cmd, lock)
     }
 
     /// flock(2).
     pub fn flock(&self, ofd: OfdLink, op: u32) -> Result<()> {
-        unsupported((&self.at, ofd, op))
+        flock::flock(self, ofd, op)
     }
 }
 
@@ -380,7 +399,7 @@ impl Client {
 impl Client {
     /// Before mmap(2): checks rights (EACCES, ENODEV), and from now on truncation keeps the blocks.
     pub fn map_pin(&self, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
-        unsupported((&self.at, ofd, prot, shared))
+        map::pin(self, ofd, prot, shared)
     }
 
     /// The pieces that make up `offset..offset + len` of the file, in order, without gaps. Both are
@@ -393,25 +412,21 @@ impl Client {
         shared: bool,
         each: &mut dyn FnMut(MapPiece) -> Result<()>,
     ) -> Result<()> {
-        unsupported((&self.at, pin, offset, len, shared, each))
+        map::plan(self, pin, offset, len, shared, each)
     }
 
     /// One more mapping of the same file: fork(2), or munmap(2) and mprotect(2) in the middle.
     pub fn map_repin(&self, pin: MapPin) -> Result<()> {
-        unsupported((&self.at, pin))
+        map::repin(self, pin)
     }
 
     /// A mapping is gone. `written`: it was shared and writable, so times may have changed.
     pub fn map_unpin(&self, pin: MapPin, written: bool) -> Result<()> {
-        unsupported((&self.at, pin, written))
+        map::unpin(self, pin, written)
     }
 
     /// msync(2) of part of a pinned file.
     pub fn msync(&self, pin: MapPin, offset: u64, len: u64) -> Result<()> {
-        unsupported((&self.at, pin, offset, len))
+        map::msync(self, pin, offset, len)
     }
-}
-
-fn unsupported<A, T>(_: A) -> Result<T> {
-    Err(crate::Error::NotSupported)
 }

@@ -109,6 +109,8 @@ errors! {
     Exists 17 "the file exists",
     /// EXDEV
     CrossDevice 18 "both names must be in the pool",
+    /// ENODEV
+    NoDevice 19 "the object cannot do this",
     /// ENOTDIR
     NotDirectory 20 "a component of the path is not a directory",
     /// EISDIR

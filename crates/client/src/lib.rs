@@ -43,6 +43,32 @@ pub mod slots;
 pub mod space;
 pub mod trees;
 
+// The operations.
+mod attr;
+mod close;
+mod copy_range;
+mod create;
+mod cwd;
+mod data;
+mod fds;
+mod file;
+mod flock;
+mod link;
+mod map;
+mod open;
+mod path;
+mod perm;
+mod read;
+mod readdir;
+mod rename;
+mod stat;
+mod statfs;
+mod strict;
+mod sync;
+mod truncate;
+mod write;
+mod xattr;
+
 pub use api::Client;
 pub use error::{Error, Result};
 pub use session::Session;

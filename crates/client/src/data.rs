@@ -1,0 +1,213 @@
+//! Blocks of a locked file: new ones for holes and appends, zeroes, inline content.
+//!
+//! Invariants:
+//!  * A block joins a file only after its bytes are written and fenced, so neither readers nor a
+//!    recovery ever see what was in it before.
+//!  * Bytes of a file's blocks beyond its size may be anything: whoever raises the size zeroes
+//!    what comes to lie inside.
+//!  * Blocks that no record mentions are exactly: the pending run, the reserve behind it, and the
+//!    block that shadows inline data.
+
+use crate::block_map::{self, Run};
+use crate::close;
+use crate::error::{Error, Result};
+use crate::inode_table::{self, LockedInode};
+use crate::session::{BLOCK, Session};
+use crate::space::{self, HUGE_BLOCKS};
+use core::sync::atomic::Ordering::*;
+use pool::layout::INLINE_MAX;
+use pool::session::*;
+
+/// Content that is only in the inode record comes into block 0, which stays the session's.
+pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
+    let e = inode.e;
+    if e.state.load(Relaxed) & (INODE_INLINE | INODE_SHADOW) != INODE_INLINE {
+        return Ok(());
+    }
+    let mut content = [0; BLOCK as usize];
+    inline_block(s, inode, &mut content)?;
+    let (block, _) = alloc(s, 1, None, false)?;
+    let stored = s.data().write_nt(block * BLOCK, &content);
+    s.data().fence();
+    let mapped = stored.map_err(Error::from);
+    let mapped = mapped.and_then(|()| block_map::map(s, inode, 0, block, 1, false));
+    if mapped.is_err() {
+        space::give_back(s, block, 1);
+        return mapped;
+    }
+    e.state.fetch_or(INODE_SHADOW, Release);
+    Ok(())
+}
+
+/// Block 0 of a file whose content is in its inode record.
+pub(crate) fn inline_block(
+    s: &Session,
+    inode: &LockedInode,
+    out: &mut [u8; BLOCK as usize],
+) -> Result<()> {
+    let mut content = [0; INLINE_MAX];
+    let len = inode_table::inline_data(s, inode, &mut content)?.min(INLINE_MAX);
+    out[..len].copy_from_slice(&content[..len]);
+    Ok(())
+}
+
+/// Blocks from the session's space; shadows of inline data are dropped before the pool is full.
+fn alloc(s: &Session, want: u32, near: Option<u64>, huge: bool) -> Result<(u64, u32)> {
+    match space::alloc(s, want, near, huge) {
+        Err(Error::NoSpace) => {
+            inode_table::drop_shadows(s);
+            space::alloc(s, want.min(1), near, false)
+        }
+        other => other,
+    }
+}
+
+/// Blocks for a file that are not part of it yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewRun {
+    pub file_block: u64,
+    pub block: u64,
+    pub len: u32,
+}
+
+/// Between 1 and `want` blocks for the hole at `file_block`, after what is pending if possible.
+/// `growing`: more is likely to follow, so some are set aside. Ends in `adopt` or `give_up`.
+pub(crate) fn new_run(
+    s: &Session,
+    inode: &LockedInode,
+    file_block: u64,
+    want: u64,
+    growing: bool,
+) -> Result<NewRun> {
+    let e = inode.e;
+    let want = want.min(RUN_MAX) as u32;
+    let behind = behind_pending(e, file_block);
+    let reserved = e.reserve_len.load(Relaxed);
+    if reserved > 0 {
+        let block = e.reserve_block.load(Relaxed);
+        if behind == Some(block) {
+            let len = want.min(reserved);
+            e.reserve_block.store(block + u64::from(len), Relaxed);
+            e.reserve_len.store(reserved - len, Relaxed);
+            return Ok(NewRun {
+                file_block,
+                block,
+                len,
+            });
+        }
+        close::return_reserve(s, inode);
+    }
+    let ahead = if growing {
+        room_ahead(file_block, want)
+    } else {
+        0
+    };
+    let huge = file_block % u64::from(HUGE_BLOCKS) == 0 && want + ahead >= HUGE_BLOCKS;
+    let (block, got) = alloc(s, want + ahead, behind, huge)?;
+    let len = want.min(got);
+    e.reserve_block.store(block + u64::from(len), Relaxed);
+    e.reserve_len.store(got - len, Relaxed);
+    Ok(NewRun {
+        file_block,
+        block,
+        len,
+    })
+}
+
+/// The longest run that is asked for at once: 512 MiB.
+const RUN_MAX: u64 = 1 << 17;
+
+/// The block that would continue the pending run at `file_block`.
+fn behind_pending(e: &Inode, file_block: u64) -> Option<u64> {
+    let len = u64::from(e.pending_len.load(Relaxed));
+    let follows =
+        len > 0 && e.pending_file_block.load(Relaxed).checked_add(len) == Some(file_block);
+    follows.then(|| e.pending_block.load(Relaxed).saturating_add(len))
+}
+
+/// How many blocks to set aside for a growing file: as many as it has, up to the next 2 MiB.
+fn room_ahead(file_block: u64, want: u32) -> u32 {
+    let end = file_block + u64::from(want);
+    let huge = u64::from(HUGE_BLOCKS);
+    let to_boundary = end.next_multiple_of(huge) - end;
+    to_boundary.min(file_block).min(huge) as u32
+}
+
+/// The run, whose bytes are written, becomes part of the file.
+pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()> {
+    let e = inode.e;
+    s.data().fence();
+    if behind_pending(e, run.file_block) == Some(run.block) {
+        block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
+        e.pending_len.fetch_add(run.len, Relaxed);
+    } else {
+        if e.pending_len.load(Relaxed) > 0 {
+            close::flush(s, inode)?;
+        }
+        block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
+        e.pending_file_block.store(run.file_block, Relaxed);
+        e.pending_block.store(run.block, Relaxed);
+        e.pending_len.store(run.len, Relaxed);
+    }
+    e.blocks.fetch_add(run.len.into(), Relaxed);
+    e.state.fetch_or(INODE_DIRTY, Release);
+    Ok(())
+}
+
+/// The run is not needed after all.
+pub(crate) fn give_up(s: &Session, run: NewRun) {
+    space::give_back(s, run.block, run.len);
+}
+
+/// Zeroes bytes `from..to` of the file where it has blocks.
+pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
+    let mut at = from;
+    while at < to {
+        let (file_block, skip) = (at / BLOCK, at % BLOCK);
+        let blocks = (skip + (to - at)).div_ceil(BLOCK);
+        let (len, block) = match block_map::lookup_run(s, inode, file_block, blocks)? {
+            Run::Hole(len) => (len, None),
+            Run::Blocks { block, len } => (len, Some(block)),
+        };
+        let n = (to - at).min(len.max(1).saturating_mul(BLOCK) - skip);
+        if let Some(block) = block {
+            s.data().zero_nt(block * BLOCK + skip, n as usize)?;
+        }
+        at += n;
+    }
+    s.data().fence();
+    Ok(())
+}
+
+/// Before the size rises from `size` to `to`: zeroes what comes to lie inside the file.
+pub(crate) fn zero_gap(s: &Session, inode: &LockedInode, size: u64, to: u64) -> Result<()> {
+    if to <= size {
+        return Ok(());
+    }
+    load_shadow(s, inode)?;
+    zero(s, inode, size, to)
+}
+
+/// Gives zeroed blocks to every hole in blocks `from..to`.
+pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
+    load_shadow(s, inode)?;
+    let mut at = from;
+    while at < to {
+        match block_map::lookup_run(s, inode, at, to - at)? {
+            Run::Blocks { len, .. } => at += len.max(1),
+            Run::Hole(len) => {
+                let run = new_run(s, inode, at, len.clamp(1, to - at), false)?;
+                let zeroed = s
+                    .data()
+                    .zero_nt(run.block * BLOCK, run.len as usize * BLOCK as usize);
+                if let Err(e) = zeroed {
+                    give_up(s, run);
+                    return Err(e.into());
+                }
+                adopt(s, inode, run)?;
+                at += u64::from(run.len);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Mapping files: which pieces of the data segment a mapping is made of.
+//!
+//! Invariants: a pinned file keeps its blocks where they are (truncation zeroes them instead of
+//! freeing them), so mappings stay true; a shared mapping has blocks everywhere, so that writers
+//! and mappers meet in the same memory.
+
+use crate::abi::*;
+use crate::api::Client;
+use crate::block_map::{self, Run};
+use crate::close;
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::inode_table::{self, InodeRef};
+use crate::session::{BLOCK, OfdLink, Session};
+use crate::types::{MapPiece, MapPin};
+use crate::{clock, data, drain};
+use core::sync::atomic::Ordering::*;
+use pool::session::INODE_DIRTY;
+
+pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    let access = file.flags & O_ACCMODE;
+    let reads = matches!(access, O_RDONLY | O_RDWR);
+    if !reads || (shared && prot & PROT_WRITE != 0 && access != O_RDWR) {
+        return Err(Error::Denied);
+    }
+    if file.kind() != S_IFREG {
+        return Err(Error::NoDevice);
+    }
+    let inode = inode_table::lock_ref(s, file.inode)?;
+    data::load_shadow(s, &inode)?;
+    let size = inode.e.size.load(Relaxed);
+    data::zero(s, &inode, size, size.next_multiple_of(BLOCK))?;
+    inode.e.maps.fetch_add(1, SeqCst);
+    inode.e.opens.fetch_add(1, SeqCst);
+    Ok(MapPin {
+        ino: inode.ino,
+        inode: inode.link,
+    })
+}
+
+fn pinned(s: &Session, pin: MapPin) -> Result<InodeRef<'_>> {
+    let e = s.inode(pin.inode)?;
+    if e.ino.load(Acquire) != pin.ino {
+        return Err(Error::Stale);
+    }
+    Ok(InodeRef {
+        link: pin.inode,
+        ino: pin.ino,
+        e,
+    })
+}
+
+pub(crate) fn plan(
+    c: &Client,
+    pin: MapPin,
+    offset: u64,
+    len: u64,
+    shared: bool,
+    each: &mut dyn FnMut(MapPiece) -> Result<()>,
+) -> Result<()> {
+    let end = offset.checked_add(len).ok_or(Error::Overflow)?;
+    if offset % BLOCK != 0 || len % BLOCK != 0 || len == 0 {
+        return Err(Error::Invalid);
+    }
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
+    let (first, last) = (offset / BLOCK, end / BLOCK);
+    let inside = last.min(blocks);
+    if shared {
+        data::fill_holes(s, &inode, first, inside)?;
+    }
+    let mut at = first;
+    while at < inside {
+        let piece = match block_map::lookup_run(s, &inode, at, inside - at)? {
+            Run::Blocks { block, len } => {
+                at += len.max(1);
+                MapPiece::Data {
+                    segment_offset: block * BLOCK,
+                    len: len.max(1) * BLOCK,
+                }
+            }
+            Run::Hole(len) => {
+                let len = len.clamp(1, inside - at);
+                at += len;
+                MapPiece::Zero { len: len * BLOCK }
+            }
+        };
+        each(piece)?;
+    }
+    match last.saturating_sub(first.max(inside)) {
+        0 => Ok(()),
+        beyond => each(MapPiece::Beyond {
+            len: beyond * BLOCK,
+        }),
+    }
+}
+
+pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
+    let e = pinned(&c.session, pin)?.e;
+    e.maps.fetch_add(1, SeqCst);
+    e.opens.fetch_add(1, SeqCst);
+    Ok(())
+}
+
+pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
+    let s = &c.session;
+    let inode = pinned(s, pin)?;
+    if written {
+        changed(s, &inode)?;
+    }
+    let one_less = |n: u32| n.checked_sub(1);
+    let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    close::put_inode(s, &inode)
+}
+
+/// Stores went through a mapping, at the latest now.
+fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
+    let now = clock::now();
+    let locked = inode_table::lock_ref(s, *inode)?;
+    locked.e.mtime.store(now as u64, Relaxed);
+    locked.e.ctime.store(now as u64, Relaxed);
+    locked.e.state.fetch_or(INODE_DIRTY, Release);
+    Ok(())
+}
+
+pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()> {
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    let size = inode.e.size.load(Relaxed);
+    let end = offset.saturating_add(len).min(size.next_multiple_of(BLOCK));
+    let mut at = offset;
+    while at < end {
+        let left = (end - at).div_ceil(BLOCK);
+        let len = match block_map::lookup_run(s, &inode, at / BLOCK, left)? {
+            Run::Blocks { block, len } => {
+                let bytes = (len * BLOCK - at % BLOCK).min(end - at);
+                s.data().flush(block * BLOCK + at % BLOCK, bytes as usize)?;
+                len
+            }
+            Run::Hole(len) => len,
+        };
+        at = (at / BLOCK)
+            .saturating_add(len.max(1))
+            .saturating_mul(BLOCK);
+    }
+    s.data().fence();
+    close::flush(s, &inode)?;
+    drain::persist_medium(s, Some(&inode))
+}

@@ -1,0 +1,168 @@
+//! getdents64(2).
+//!
+//! Invariants: positions are cookies of the trees plus two, so they stay true while names come and
+//! go; a reader sees every name that was there before it began and is still there, once. The trees
+//! are read once they know all changes that were made before the call.
+
+use crate::abi::*;
+use crate::api::Client;
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::inode_table;
+use crate::path::KIND_DIR;
+use crate::session::{OfdLink, Session};
+use crate::types::DirentFormat;
+use crate::{clock, drain, lock, read};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use pmem::MutBuf;
+
+/// Positions 0 and 1 are `.` and `..`.
+const FIRST_COOKIE: u64 = 2;
+/// Bytes before the name in both formats.
+const HEAD_64: usize = 19;
+const HEAD_LEGACY: usize = 18;
+/// The longest encoded entry.
+const ENTRY_MAX: usize = (HEAD_64 + NAME_MAX + 1).next_multiple_of(8);
+
+pub(crate) fn getdents(
+    c: &Client,
+    ofd: OfdLink,
+    out: MutBuf,
+    format: DirentFormat,
+) -> Result<usize> {
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    if file.kind() != S_IFDIR {
+        return Err(Error::NotDirectory);
+    }
+    let now = clock::now();
+    let a = inode_table::attrs(s, &file.inode)?;
+    if a.nlink == 0 {
+        return Err(Error::NotFound);
+    }
+    drain::wait_applied(s, file.inode.e.dir_seq.load(Acquire))?;
+    let _position = lock::acquire(s, &file.ofd.lock);
+    let mut listing = Listing {
+        s,
+        dir: a.ino,
+        parent: a.parent,
+        format,
+        out,
+        written: 0,
+        at: file.ofd.offset.load(Relaxed),
+    };
+    let done = listing.fill();
+    file.ofd.offset.store(listing.at, Relaxed);
+    read::touch(&file, now);
+    done.map(|()| listing.written)
+}
+
+struct Listing<'a> {
+    s: &'a Session,
+    dir: u64,
+    parent: u64,
+    format: DirentFormat,
+    out: MutBuf<'a>,
+    written: usize,
+    /// The next position.
+    at: u64,
+}
+
+impl Listing<'_> {
+    fn fill(&mut self) -> Result<()> {
+        while self.at < FIRST_COOKIE {
+            let (ino, name) = match self.at {
+                0 => (self.dir, &b"."[..]),
+                _ => (self.parent, &b".."[..]),
+            };
+            if !self.put(ino, KIND_DIR, name, self.at + 1)? {
+                return Ok(());
+            }
+        }
+        loop {
+            let from = self.at - FIRST_COOKIE;
+            let Some((cookie, entry, name)) = self.s.tree().next_dirent(self.dir, from)? else {
+                return Ok(());
+            };
+            let next = cookie.saturating_add(1 + FIRST_COOKIE);
+            if next <= self.at || next > i64::MAX as u64 {
+                return Err(Error::Damaged {
+                    what: "directory",
+                    index: self.dir,
+                });
+            }
+            if !self.put(entry.ino, entry.kind, &name, next)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes one entry; false if the buffer is full.
+    fn put(&mut self, ino: u64, kind: u8, name: &[u8], next: u64) -> Result<bool> {
+        let mut entry = [0; ENTRY_MAX];
+        let len = encode(&mut entry, self.format, ino, kind, name, next);
+        let bytes = entry.get(..len).ok_or(Error::NameTooLong)?;
+        if bytes.len() > self.out.len() {
+            return if self.written == 0 {
+                Err(Error::Invalid)
+            } else {
+                Ok(false)
+            };
+        }
+        match self.out.write(bytes) {
+            Ok(_) => {}
+            Err(_) if self.written > 0 => return Ok(false),
+            Err(fault) => return Err(fault.into()),
+        }
+        self.out.advance(len);
+        self.written += len;
+        self.at = next;
+        Ok(true)
+    }
+}
+
+/// `struct linux_dirent64` or `struct linux_dirent`; the length.
+fn encode(
+    out: &mut [u8; ENTRY_MAX],
+    format: DirentFormat,
+    ino: u64,
+    kind: u8,
+    name: &[u8],
+    next: u64,
+) -> usize {
+    let (head, tail) = match format {
+        DirentFormat::Linux64 => (HEAD_64, 1),
+        DirentFormat::Legacy => (HEAD_LEGACY, 2),
+    };
+    let name = &name[..name.len().min(NAME_MAX)];
+    let len = (head + name.len() + tail).next_multiple_of(8);
+    out[0..8].copy_from_slice(&ino.to_le_bytes());
+    out[8..16].copy_from_slice(&next.to_le_bytes());
+    out[16..18].copy_from_slice(&(len as u16).to_le_bytes());
+    out[head..head + name.len()].copy_from_slice(name);
+    match format {
+        DirentFormat::Linux64 => out[18] = kind,
+        DirentFormat::Legacy => out[len - 1] = kind,
+    }
+    len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_have_the_kernels_layout() {
+        let mut out = [0; ENTRY_MAX];
+        let len = encode(&mut out, DirentFormat::Linux64, 7, 8, b"name", 9);
+        assert_eq!(len, 24);
+        assert_eq!(&out[..8], &7u64.to_le_bytes());
+        assert_eq!(&out[8..16], &9u64.to_le_bytes());
+        assert_eq!((out[16], out[18], &out[19..24]), (24, 8, &b"name\0"[..]));
+        let mut out = [0; ENTRY_MAX];
+        let len = encode(&mut out, DirentFormat::Legacy, 7, 4, b"name", 9);
+        assert_eq!((len, &out[18..23], out[len - 1]), (24, &b"name\0"[..], 4));
+        let longest = [b'x'; NAME_MAX];
+        assert!(encode(&mut out, DirentFormat::Linux64, 1, 8, &longest, 1) <= ENTRY_MAX);
+    }
+}

@@ -1,0 +1,219 @@
+//! Sizes that are set: truncate, ftruncate, fallocate.
+//!
+//! Invariants: what comes to lie inside a file reads as zeroes; blocks that leave a file are
+//! reused only after `truncations` rose and the record is durable. Blocks of a mapped file stay
+//! where they are: they are zeroed instead.
+
+use crate::abi::*;
+use crate::api::Client;
+use crate::close::{self, Unjournaled};
+use crate::error::{Error, Result};
+use crate::file::{self, File};
+use crate::inode_table::{self, InodeRef, LockedInode};
+use crate::journal;
+use crate::path::Walk;
+use crate::session::{BLOCK, OfdLink, Session};
+use crate::types::{Base, Caller};
+use crate::{clock, data, drain, perm, write};
+use core::sync::atomic::Ordering::*;
+use pool::journal::Record;
+use pool::layout::FILE_SIZE_MAX;
+use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+
+pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
+    let size = file::offset(size)?;
+    let s = &c.session;
+    let found = Walk::new(s, &c.at, who).object(base, path, 0)?;
+    let inode = inode_table::pin(s, found.ino)?;
+    let done = checked(s, who, &inode).and_then(|()| to_size(s, &inode, size));
+    let put = close::put_inode(s, &inode);
+    done.and(put)
+}
+
+fn checked(s: &Session, who: &Caller, inode: &InodeRef) -> Result<()> {
+    let a = inode_table::attrs(s, inode)?;
+    if perm::is_dir(&a) {
+        return Err(Error::IsDirectory);
+    }
+    if !perm::is_file(&a) {
+        return Err(Error::Invalid);
+    }
+    perm::check(who, &a, W_OK)
+}
+
+pub(crate) fn ftruncate(c: &Client, ofd: OfdLink, size: i64) -> Result<()> {
+    let size = file::offset(size)?;
+    let file = File::usable(&c.session, ofd)?;
+    // The kernel says EINVAL, not EBADF, to a descriptor that is not open for writing.
+    if file.flags & O_ACCMODE == O_RDONLY || file.kind() != S_IFREG {
+        return Err(Error::Invalid);
+    }
+    to_size(&c.session, &file.inode, size)
+}
+
+/// Sets the size of a pinned regular file, also to what it is: times change.
+pub(crate) fn to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
+    if size > FILE_SIZE_MAX {
+        return Err(Error::FileTooLarge);
+    }
+    let now = clock::now();
+    let locked = inode_table::lock_ref(s, *inode)?;
+    write::drop_privileges_slow(s, &locked, now)?;
+    set_size(s, &locked, size, now)
+}
+
+fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
+    let e = inode.e;
+    let old = e.size.load(Relaxed);
+    if size < old && e.maps.load(Relaxed) > 0 {
+        return shrink_mapped(s, inode, size, now);
+    }
+    if size >= old {
+        data::zero_gap(s, inode, old, size)?;
+    }
+    let unjournaled = match size {
+        0 => Some(Unjournaled::take(inode)),
+        _ => {
+            cut_pending(s, inode, size)?;
+            None
+        }
+    };
+    journal::commit(
+        s,
+        &Record::Truncate {
+            ino: inode.ino,
+            size,
+            time: now,
+        },
+    )?;
+    if let Some(unjournaled) = unjournaled {
+        e.state.fetch_and(!INODE_INLINE, Release);
+        unjournaled.give_back(s);
+    }
+    Ok(())
+}
+
+/// Before a cut: the reserve goes back, and a pending run that the cut touches is journaled.
+fn cut_pending(s: &Session, inode: &LockedInode, size: u64) -> Result<()> {
+    let e = inode.e;
+    close::return_reserve(s, inode);
+    let len = u64::from(e.pending_len.load(Relaxed));
+    let end = e.pending_file_block.load(Relaxed).saturating_add(len);
+    // Behind a shadow the record of block 0 has to come first, too.
+    let shadow =
+        e.state.load(Relaxed) & INODE_SHADOW != 0 && e.state.load(Relaxed) & INODE_DIRTY != 0;
+    if (len > 0 && end > size.div_ceil(BLOCK)) || shadow {
+        close::flush(s, inode)?;
+    }
+    Ok(())
+}
+
+fn shrink_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
+    let e = inode.e;
+    let old = e.size.load(Relaxed);
+    e.size.store(size, Release);
+    e.truncations.fetch_add(1, Release);
+    data::zero(s, inode, size, old.next_multiple_of(BLOCK))?;
+    e.mtime.store(now as u64, Relaxed);
+    e.ctime.store(now as u64, Relaxed);
+    e.state.fetch_or(INODE_DIRTY, Release);
+    close::flush(s, inode)
+}
+
+pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i64) -> Result<()> {
+    let (start, n) = (file::offset(offset)?, file::offset(len)?);
+    if n == 0 {
+        return Err(Error::Invalid);
+    }
+    let file = File::writable(&c.session, ofd)?;
+    match file.kind() {
+        S_IFREG => {}
+        S_IFDIR => return Err(Error::IsDirectory),
+        _ => return Err(Error::NoDevice),
+    }
+    let end = start
+        .checked_add(n)
+        .filter(|end| *end <= FILE_SIZE_MAX)
+        .ok_or(Error::FileTooLarge)?;
+    let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
+    let now = clock::now();
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, file.inode)?;
+    write::drop_privileges_slow(s, &inode, now)?;
+    match mode & !FALLOC_FL_KEEP_SIZE {
+        0 => allocate(s, &inode, start, end, keep, now)?,
+        FALLOC_FL_PUNCH_HOLE if keep => punch(s, &inode, start, end, now)?,
+        FALLOC_FL_ZERO_RANGE => {
+            zero_range(s, &inode, start, end, now)?;
+            allocate(s, &inode, start, end, keep, now)?;
+        }
+        _ => return Err(Error::NotSupported),
+    }
+    if s.consistency() > 0 || file.flags & O_DSYNC != 0 {
+        close::flush(s, &inode)?;
+        drain::persist_medium(s, Some(&inode))?;
+    }
+    Ok(())
+}
+
+/// Blocks for all of the range; the size rises to its end unless `keep`.
+fn allocate(
+    s: &Session,
+    inode: &LockedInode,
+    start: u64,
+    end: u64,
+    keep: bool,
+    now: i64,
+) -> Result<()> {
+    let e = inode.e;
+    let size = e.size.load(Relaxed);
+    data::zero_gap(s, inode, size, if keep { size } else { end })?;
+    data::fill_holes(s, inode, start / BLOCK, end.div_ceil(BLOCK))?;
+    if end > size && !keep {
+        e.size.store(end, Release);
+        e.mtime.store(now as u64, Relaxed);
+    }
+    e.ctime.store(now as u64, Relaxed);
+    e.state.fetch_or(INODE_DIRTY, Release);
+    Ok(())
+}
+
+fn zero_range(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Result<()> {
+    data::load_shadow(s, inode)?;
+    data::zero(
+        s,
+        inode,
+        start,
+        end.min(inode.e.size.load(Relaxed)).max(start),
+    )?;
+    inode.e.mtime.store(now as u64, Relaxed);
+    inode.e.ctime.store(now as u64, Relaxed);
+    inode.e.state.fetch_or(INODE_DIRTY, Release);
+    Ok(())
+}
+
+/// Whole blocks of the range become a hole, the rest is zeroed.
+fn punch(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Result<()> {
+    let e = inode.e;
+    let (first, last) = (start.div_ceil(BLOCK), end / BLOCK);
+    // Inline content stays in block 0, which is zeroed like a part of a block.
+    let inline = e.state.load(Relaxed) & INODE_INLINE != 0;
+    let first = if inline { first.max(1) } else { first };
+    if first >= last || e.maps.load(Relaxed) > 0 {
+        return zero_range(s, inode, start, end, now);
+    }
+    zero_range(s, inode, start, (first * BLOCK).max(start), now)?;
+    zero_range(s, inode, last * BLOCK, end, now)?;
+    close::return_reserve(s, inode);
+    close::flush(s, inode)?;
+    let (file_block, len) = (first, last - first);
+    let size = e.size.load(Relaxed);
+    let record = Record::Punch {
+        ino: inode.ino,
+        file_block,
+        len,
+        size,
+        time: now,
+    };
+    journal::commit(s, &record).map(|_| ())
+}
