@@ -1,0 +1,282 @@
+//! Patch tables kept between runs: one small file per object in a directory of the user.
+//!
+//! Invariants: a file appears whole or not at all (written aside, then renamed); one that does
+//! not parse, or whose sum is wrong, counts as absent. The directory is used only when it is the
+//! user's own and nobody else can write it. A table read from here is still compared with the
+//! live bytes before a single byte is patched.
+use crate::calls;
+use crate::elf::{Elf, u32_at};
+use crate::env::Env;
+use crate::sys::{self, Fd, nr};
+use crate::table::{RECORD, Site, Table};
+use alloc::vec;
+use alloc::vec::Vec;
+
+const MAGIC: &[u8; 8] = b"HFPATCH1";
+const HEADER: usize = 24;
+const PATH_MAX: usize = 512;
+const FILE_MAX: usize = 4 << 20;
+
+/// A path under construction, always with room for its final NUL.
+#[derive(Clone)]
+struct Path {
+    bytes: [u8; PATH_MAX],
+    len: usize,
+    overflow: bool,
+}
+
+impl Path {
+    fn new() -> Path {
+        Path {
+            bytes: [0; PATH_MAX],
+            len: 0,
+            overflow: false,
+        }
+    }
+
+    fn push(&mut self, part: &[u8]) -> &mut Path {
+        match self.bytes[..PATH_MAX - 1].get_mut(self.len..self.len + part.len()) {
+            Some(room) => {
+                room.copy_from_slice(part);
+                self.len += part.len();
+            }
+            None => self.overflow = true,
+        }
+        self
+    }
+
+    fn push_hex(&mut self, bytes: &[u8]) -> &mut Path {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for b in bytes {
+            self.push(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
+        }
+        self
+    }
+
+    fn push_decimal(&mut self, mut value: u32) -> &mut Path {
+        let mut digits = [0; 10];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..])
+    }
+
+    /// With the final NUL; empty (which opens nothing) when it did not fit.
+    fn c_str(&mut self) -> &[u8] {
+        if self.overflow {
+            return &[];
+        }
+        self.bytes[self.len] = 0;
+        &self.bytes[..=self.len]
+    }
+}
+
+/// Where this user's tables are.
+pub struct Cache {
+    dir: Option<Path>,
+    /// Directories of `dir` that may have to be made, by their length in it.
+    parents: [usize; 3],
+}
+
+impl Cache {
+    /// The place named by the environment; `HOLDFAST_PATCH_CACHE=off` turns caching off.
+    pub fn locate(env: &Env) -> Cache {
+        let mut path = Path::new();
+        let mut parents = [0; 3];
+        if env.get(b"HOLDFAST_PATCH_CACHE") == Some(b"off") {
+            return Cache { dir: None, parents };
+        }
+        let absolute = |name: &[u8]| env.get(name).filter(|v| v.first() == Some(&b'/'));
+        if let Some(base) = absolute(b"XDG_CACHE_HOME") {
+            path.push(base);
+        } else if let Some(home) = absolute(b"HOME") {
+            path.push(home).push(b"/.cache");
+        } else {
+            path.push(b"/tmp/holdfast-").push_decimal(sys::getuid());
+        }
+        parents[0] = path.len;
+        parents[1] = path.push(b"/holdfast").len;
+        parents[2] = path.push(b"/patch-v1").len;
+        let usable = !path.overflow && path.len + 160 < PATH_MAX;
+        Cache {
+            dir: usable.then_some(path),
+            parents,
+        }
+    }
+
+    pub fn load(&self, key: &Key) -> Option<Table> {
+        let mut path = self.dir.clone()?;
+        let fd = Fd::open(key.push_to(&mut path).c_str(), sys::O_NOFOLLOW, 0)?;
+        let mut bytes = vec![0; 16 << 10];
+        let mut len = 0;
+        loop {
+            let n = fd.read(&mut bytes[len..])?;
+            len += n;
+            if n == 0 || len < bytes.len() {
+                break;
+            }
+            if len >= FILE_MAX {
+                return None;
+            }
+            bytes.resize(len * 2, 0);
+        }
+        parse(&bytes[..len])
+    }
+
+    /// Best effort: a table that cannot be kept is made again next time.
+    pub fn store(&self, key: &Key, table: &Table) -> Option<()> {
+        let dir = self.dir.clone()?;
+        self.make_dirs(&dir);
+        self.is_private(&dir)?;
+        let mut aside = dir.clone();
+        key.push_to(&mut aside)
+            .push(b".")
+            .push_decimal(sys::gettid());
+        let mut target = dir;
+        key.push_to(&mut target);
+        let flags = sys::O_WRONLY | sys::O_CREAT | sys::O_EXCL | sys::O_NOFOLLOW;
+        let fd = Fd::open(aside.c_str(), flags, 0o600)?;
+        let done = fd.write_all(&serialise(table));
+        drop(fd);
+        let (from, to) = (
+            aside.c_str().as_ptr() as usize,
+            target.c_str().as_ptr() as usize,
+        );
+        let number = if done.is_some() {
+            nr::RENAME
+        } else {
+            nr::UNLINK
+        };
+        // SAFETY: both paths are NUL-terminated and live.
+        unsafe { sys::raw(number, [from, to, 0, 0, 0, 0]) };
+        done
+    }
+
+    fn make_dirs(&self, dir: &Path) {
+        for len in self.parents {
+            let mut part = dir.clone();
+            part.len = len;
+            let path = part.c_str().as_ptr() as usize;
+            // SAFETY: the path is NUL-terminated and live.
+            unsafe { sys::raw(nr::MKDIR, [path, 0o700, 0, 0, 0, 0]) };
+        }
+    }
+
+    fn is_private(&self, dir: &Path) -> Option<()> {
+        let fd = Fd::open(dir.clone().c_str(), sys::O_DIRECTORY | sys::O_NOFOLLOW, 0)?;
+        let stat = fd.stat()?;
+        (stat.uid == sys::getuid() && stat.mode & 0o022 == 0).then_some(())
+    }
+}
+
+/// Names one version of an object.
+pub enum Key<'a> {
+    BuildId(&'a [u8]),
+    /// A hash of its text and its length.
+    Text(u64, u64),
+}
+
+impl<'a> Key<'a> {
+    pub fn of(elf: &Elf<'a>) -> Key<'a> {
+        if let Some(id) = elf.build_id() {
+            return Key::BuildId(id);
+        }
+        let (mut hash, mut len) = (0xcbf2_9ce4_8422_2325u64, 0);
+        for (vaddr, bytes) in elf.text() {
+            len += bytes.len() as u64;
+            hash = hash_words(hash ^ vaddr, bytes);
+        }
+        Key::Text(hash, len)
+    }
+
+    fn push_to<'p>(&self, path: &'p mut Path) -> &'p mut Path {
+        match self {
+            Key::BuildId(id) => path.push(b"/").push_hex(id),
+            Key::Text(hash, len) => path
+                .push(b"/t-")
+                .push_hex(&hash.to_be_bytes())
+                .push_hex(&len.to_be_bytes()),
+        }
+    }
+}
+
+fn hash_words(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        hash = (hash ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+    for byte in chunks.remainder() {
+        hash = (hash ^ u64::from(*byte))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+    hash ^ hash >> 32
+}
+
+fn serialise(table: &Table) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER + table.sites.len() * RECORD);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&calls::REVISION.to_le_bytes());
+    out.extend_from_slice(&(table.sites.len() as u32).to_le_bytes());
+    out.extend_from_slice(&table.unpatchable.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    for site in &table.sites {
+        out.extend_from_slice(&site.encode());
+    }
+    let sum = sum_of(&out);
+    out[20..24].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+fn parse(bytes: &[u8]) -> Option<Table> {
+    let count = u32_at(bytes, 12)? as usize;
+    let sound = bytes.starts_with(MAGIC)
+        && u32_at(bytes, 8)? == calls::REVISION
+        && bytes.len() == HEADER.checked_add(count.checked_mul(RECORD)?)?
+        && u32_at(bytes, 20)? == sum_of(bytes);
+    if !sound {
+        return None;
+    }
+    let records = bytes[HEADER..].chunks_exact(RECORD);
+    let sites: Option<Vec<Site>> = records.map(Site::decode).collect();
+    Some(Table {
+        sites: sites?,
+        unpatchable: u32_at(bytes, 16)?,
+    })
+}
+
+/// CRC-32C over everything but the sum itself.
+fn sum_of(bytes: &[u8]) -> u32 {
+    !crc(crc(!0, &bytes[..20]), &bytes[24..])
+}
+
+const CRC_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut value = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = value >> 1 ^ (0x82f6_3b78 & (value & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[i] = value;
+        i += 1;
+    }
+    table
+};
+
+fn crc(state: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(state, |crc, b| {
+        CRC_TABLE[((crc ^ u32::from(*b)) & 0xff) as usize] ^ crc >> 8
+    })
+}

@@ -1,0 +1,113 @@
+//! Which system calls are caught, and the two byte tables that trampolines look at.
+//!
+//! Invariants: a trampoline reads one byte by the low 16 bits of a number, so an entry may claim
+//! too much but never too little; a call whose class is `NATIVE` and a call of class `BY_FD`
+//! whose descriptor is unmarked run in the kernel without the hook being entered.
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Runs natively; its sites need no patch.
+pub const NATIVE: u8 = 0;
+/// Always enters the hook.
+pub const ALWAYS: u8 = 1;
+/// Enters the hook when its first argument is a marked descriptor.
+pub const BY_FD: u8 = 2;
+
+/// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
+/// under another revision are made anew.
+pub const REVISION: u32 = 1;
+
+/// Calls on one descriptor, their first argument.
+const BY_FD_CALLS: &[u16] = &[
+    0, 1, 3, 5, 8, 16, 17, 18, 19, 20, // read write close fstat lseek ioctl pread pwrite *v
+    32, 72, 73, 74, 75, 77, 78, // dup fcntl flock fsync fdatasync ftruncate getdents
+    91, 93, 138, 187, 190, 193, 196, 199, // fchmod fchown fstatfs readahead f*xattr
+    217, 221, 277, 285, // getdents64 fadvise64 sync_file_range fallocate
+    295, 296, 306, 327, 328, 451, // preadv pwritev syncfs preadv2 pwritev2 cachestat
+];
+
+const ALWAYS_CALLS: &[u16] = &[
+    2, 4, 6, 21, 76, 79, 80, 81, // open stat lstat access truncate getcwd chdir fchdir
+    82, 83, 84, 85, 86, 87, 88, 89, 90, 92, 94, // rename .. readlink chmod chown lchown
+    132, 133, 137, 161, 162, // utime mknod statfs chroot sync
+    155, 163, 165, 166, 167, 168,
+    179, // pivot_root acct mount umount2 swapon swapoff quotactl
+    188, 189, 191, 192, 194, 195, 197, 198, 235, // path xattr calls, utimes
+    254, 257, 258, 259, 260, 261, 262, 263, 264, 265, 266, 267, 268, 269, 280, // *at
+    301, 303, 304, 316, 332, 428, 429, 437, 439, 443, 452, // fanotify_mark .. fchmodat2
+    463, 464, 465, 466, 467, 468, 469, // *xattrat open_tree_attr file_getattr file_setattr
+    33, 292, 436, // dup2 dup3 close_range
+    40, 275, 326, // sendfile splice copy_file_range
+    42, 46, 47, 49, 299, 307, // connect sendmsg recvmsg bind recvmmsg sendmmsg
+    9, 10, 11, 25, 26, 28, 216, // mmap mprotect munmap mremap msync madvise remap_file_pages
+    13,  // rt_sigaction
+    56, 57, 58, 59, 60, 231, 322,
+    435, // clone fork vfork execve exit exit_group execveat clone3
+    95, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, // umask, credentials
+    157, 272, 308, 317, // prctl unshare setns seccomp
+    206, 207, 208, 209, 210, 333, 425, 426, 427, // libaio and io_uring
+];
+
+const fn classes() -> [u8; 512] {
+    let mut table = [NATIVE; 512];
+    let mut i = 0;
+    while i < BY_FD_CALLS.len() {
+        table[BY_FD_CALLS[i] as usize] = BY_FD;
+        i += 1;
+    }
+    let mut i = 0;
+    while i < ALWAYS_CALLS.len() {
+        table[ALWAYS_CALLS[i] as usize] = ALWAYS;
+        i += 1;
+    }
+    table
+}
+
+static CLASSES: [u8; 512] = classes();
+
+/// Whether every call of this number enters the hook.
+pub const fn class_is_caught(nr: usize) -> bool {
+    classes()[nr] == ALWAYS
+}
+
+type ByteTable = [AtomicU8; 1 << 16];
+
+/// Class by the low 16 bits of the number; zero (native) above 511. In zero pages until `init`.
+static BY_NUMBER: ByteTable = [const { AtomicU8::new(0) }; 1 << 16];
+/// One byte per descriptor: not zero when the hook must see calls on it.
+static MARKED: ByteTable = [const { AtomicU8::new(0) }; 1 << 16];
+
+pub fn class_of(nr: usize) -> u8 {
+    CLASSES.get(nr).copied().unwrap_or(NATIVE)
+}
+
+/// Calls that may return twice or on another stack: only ever made by the trampoline itself.
+pub fn splits(nr: usize) -> bool {
+    use crate::sys::nr::{CLONE, CLONE3, VFORK};
+    matches!(nr, CLONE | VFORK | CLONE3)
+}
+
+pub fn init() {
+    for (slot, class) in BY_NUMBER.iter().zip(CLASSES.iter()) {
+        slot.store(*class, Ordering::Relaxed);
+    }
+}
+
+pub fn number_table() -> usize {
+    BY_NUMBER.as_ptr() as usize
+}
+
+pub fn fd_table() -> usize {
+    MARKED.as_ptr() as usize
+}
+
+/// From now on calls on `fd` enter the hook. Descriptors that are equal modulo 65536 share the
+/// mark, which only costs a needless entry.
+pub fn mark_fd(fd: u32) {
+    MARKED[(fd & 0xffff) as usize].store(1, Ordering::Relaxed);
+}
+
+/// Calls on `fd` pass again without entering the hook.
+#[allow(dead_code, reason = "for dispatch")]
+pub fn unmark_fd(fd: u32) {
+    MARKED[(fd & 0xffff) as usize].store(0, Ordering::Relaxed);
+}

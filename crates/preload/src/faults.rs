@@ -1,0 +1,19 @@
+//! Which instructions of ours may fault or be interrupted, and where they go on.
+//!
+//! Invariant: these are the only places in our text where a signal of the program, or a fault,
+//! does anything but wait for the hook to leave.
+
+/// Where to resume after a fault at `ip` in one of the fault-tolerant copies.
+pub fn landing_for(ip: usize) -> Option<usize> {
+    crate::user::landing_for(ip).or_else(|| holdfast_pmem::fault::landing_for(ip))
+}
+
+/// Whether a signal at `ip` found a wait that it may interrupt.
+pub fn is_interruptible(ip: usize) -> bool {
+    holdfast_pmem::futex::interruptible_range().contains(&ip)
+}
+
+/// Where that wait goes on after the handler, so that it ends at once.
+pub fn interrupted_wait(ip: usize) -> Option<usize> {
+    holdfast_pmem::futex::interrupt(ip)
+}

@@ -1,0 +1,147 @@
+//! The allocator of this library: lock-free lists of blocks over one anonymous mapping.
+//!
+//! Invariants: nothing is taken from the program's allocator; no lock exists that a fork or a
+//! signal could leave held; a block stays mapped for ever, so a reader that lost a race reads
+//! stale bytes and then fails its exchange. Blocks above `LARGE` are mappings of their own.
+use crate::sys;
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+const ARENA: usize = 64 << 20;
+const UNIT: usize = 16;
+const LARGE: usize = 64 << 10;
+/// Sizes 16 << n up to `LARGE`.
+const CLASSES: usize = 13;
+
+/// Heads are `tag << 32 | unit index + 1`; the tag changes at every exchange (no ABA).
+struct Heap {
+    base: AtomicUsize,
+    top: AtomicUsize,
+    free: [AtomicU64; CLASSES],
+}
+
+static HEAP: Heap = Heap {
+    base: AtomicUsize::new(0),
+    top: AtomicUsize::new(0),
+    free: [const { AtomicU64::new(0) }; CLASSES],
+};
+
+impl Heap {
+    fn base(&self) -> usize {
+        let base = self.base.load(Ordering::Acquire);
+        if base != 0 {
+            return base;
+        }
+        let prot = sys::PROT_READ | sys::PROT_WRITE;
+        let Some(new) = sys::map_anon(0, ARENA, prot, sys::MAP_NORESERVE) else {
+            return 0;
+        };
+        match self
+            .base
+            .compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => new,
+            Err(other) => {
+                // SAFETY: nobody has seen the mapping that lost the race.
+                unsafe { sys::unmap(new, ARENA) };
+                other
+            }
+        }
+    }
+
+    fn pop(&self, class: usize, base: usize) -> Option<usize> {
+        let head = &self.free[class];
+        let mut old = head.load(Ordering::Acquire);
+        loop {
+            let index = (old & 0xffff_ffff) as usize;
+            if index == 0 {
+                return None;
+            }
+            let block = base + (index - 1) * UNIT;
+            // SAFETY: blocks lie in the arena, which is never unmapped, and are 16-aligned; a
+            // stale value is harmless, the exchange below then fails by its tag.
+            let next = unsafe { (*(block as *const AtomicU32)).load(Ordering::Relaxed) };
+            let new = ((old >> 32) + 1) << 32 | u64::from(next);
+            match head.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(block),
+                Err(seen) => old = seen,
+            }
+        }
+    }
+
+    fn push(&self, class: usize, block: usize, base: usize) {
+        let head = &self.free[class];
+        let index = ((block - base) / UNIT + 1) as u64;
+        let mut old = head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the block is being freed: it is ours until the exchange publishes it.
+            unsafe { (*(block as *const AtomicU32)).store(old as u32, Ordering::Relaxed) };
+            let new = ((old >> 32) + 1) << 32 | index;
+            match head.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(seen) => old = seen,
+            }
+        }
+    }
+
+    fn bump(&self, size: usize, base: usize) -> *mut u8 {
+        let at = self.top.fetch_add(size, Ordering::Relaxed);
+        if at + size > ARENA {
+            self.top.store(ARENA, Ordering::Relaxed);
+            return ptr::null_mut();
+        }
+        (base + at) as *mut u8
+    }
+}
+
+/// Blocks are aligned to 16; what asks for more gets a block of its own size or a page.
+fn class_of(layout: &Layout) -> Option<usize> {
+    if layout.align() > UNIT || layout.size() > LARGE {
+        return None;
+    }
+    let size = layout.size().max(UNIT).next_power_of_two();
+    Some(size.trailing_zeros() as usize - 4)
+}
+
+fn mapping_len(layout: &Layout) -> Option<usize> {
+    (layout.align() <= 4096).then(|| (layout.size() + 4095) & !4095)
+}
+
+struct Global;
+
+// SAFETY: blocks are handed out once until freed (single exchange per head), sized up to the
+// class, and aligned to 16 or to a page.
+unsafe impl GlobalAlloc for Global {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let Some(class) = class_of(&layout) else {
+            let Some(len) = mapping_len(&layout) else {
+                return ptr::null_mut();
+            };
+            let prot = sys::PROT_READ | sys::PROT_WRITE;
+            return sys::map_anon(0, len, prot, 0).unwrap_or(0) as *mut u8;
+        };
+        let base = HEAP.base();
+        if base == 0 {
+            return ptr::null_mut();
+        }
+        match HEAP.pop(class, base) {
+            Some(block) => block as *mut u8,
+            None => HEAP.bump(UNIT << class, base),
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match class_of(&layout) {
+            Some(class) => HEAP.push(class, block as usize, HEAP.base()),
+            None => {
+                let len = mapping_len(&layout).unwrap_or(0);
+                // SAFETY: `alloc` made exactly this mapping for this layout.
+                unsafe { sys::unmap(block as usize, len) };
+            }
+        }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Global = Global;

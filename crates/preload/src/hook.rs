@@ -1,0 +1,85 @@
+//! What every caught system call goes through.
+//!
+//! Invariants: runs on the program's stack with its signals held back; allocates nothing itself;
+//! the trampoline finds in `Regs` where to continue and what rax holds.
+use crate::dispatch;
+use crate::entry::{Regs, SYSCALL_LEN, THEN_BACK};
+use crate::patch;
+use crate::process;
+use crate::signals;
+use crate::sys::nr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A caught system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub nr: usize,
+    pub args: [usize; 6],
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done: the result, or a negated errno.
+    Handled(isize),
+    /// The kernel does it, with the program's registers and stack untouched.
+    Native,
+    /// Like `Native`, for calls that make processes: `process::after_split` is told the result.
+    NativeThen,
+}
+
+/// Calls that entered the hook, and those that were answered here. Not exact under threads.
+pub static ENTERED: AtomicU64 = AtomicU64::new(0);
+pub static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+fn call_of(regs: &Regs) -> Call {
+    let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+    Call {
+        nr: regs.rax as usize,
+        args: args.map(|arg| arg as usize),
+    }
+}
+
+/// Called by the entry for a call that the trampoline's tests did not pass.
+pub unsafe extern "C" fn hook(regs: *mut Regs) {
+    // SAFETY: the entry pushed the registers on this stack; nothing else refers to them.
+    let regs = unsafe { &mut *regs };
+    bump(&ENTERED);
+    match decide(&call_of(regs)) {
+        Verdict::Handled(result) => {
+            bump(&HANDLED);
+            regs.rax = result as u64;
+            regs.target += SYSCALL_LEN;
+        }
+        Verdict::Native => {}
+        Verdict::NativeThen if patch::reports(regs.target as usize) => regs.target -= THEN_BACK,
+        Verdict::NativeThen => {}
+    }
+}
+
+fn decide(call: &Call) -> Verdict {
+    match call.nr {
+        nr::RT_SIGACTION => return signals::sigaction(call),
+        nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => return process::split(call),
+        _ => {}
+    }
+    match (dispatch::handle(call), call.nr) {
+        (Verdict::Native, nr::MMAP) => patch::mmap(call),
+        (Verdict::Native, nr::MPROTECT) => patch::mprotect(call),
+        (verdict, _) => verdict,
+    }
+}
+
+/// Called by the entry after a native call that was answered `NativeThen`.
+pub unsafe extern "C" fn post(regs: *mut Regs) {
+    // SAFETY: as in `hook`.
+    let regs = unsafe { &mut *regs };
+    let result = regs.rax as isize;
+    let mut call = call_of(regs);
+    call.nr = patch::known_nr(regs.target as usize).unwrap_or(usize::MAX);
+    process::after_split(&call, result);
+}

@@ -1,0 +1,456 @@
+//! Patching objects: at start-up all that are mapped, later each one as it is mapped.
+//!
+//! Invariants: an object is patched before any of its code that we know of runs; text is never
+//! writable and executable at once; a window is replaced only when its live bytes are those of
+//! the table. `BLOCKS` only ever gains entries that are complete; a block whose object has been
+//! replaced is forgotten, its memory stays (a thread may still be on its way out of it).
+use crate::cache::{Cache, Key};
+use crate::calls;
+use crate::dispatch;
+use crate::elf::Elf;
+use crate::entry;
+use crate::env::Env;
+use crate::hook::{Call, Verdict};
+use crate::lock::Lock;
+use crate::maps::{self, Region};
+use crate::scan;
+use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
+use crate::table::{Site, Table};
+use crate::tramp::{self, Slot};
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Trampolines lie this near to the text: less than 2 GiB, with room for the object's data.
+const REACH: usize = (2 << 30) - (64 << 20);
+const PAGE: usize = 4096;
+const BLOCKS_MAX: usize = 512;
+const JMP: u8 = 0xe9;
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+/// How often protecting memory as executable may make us read the mappings.
+const LOOKS_MAX: u32 = 64;
+
+/// The trampolines of one executable segment.
+struct Block {
+    text: (AtomicUsize, AtomicUsize),
+    code: (AtomicUsize, AtomicUsize),
+    slots: AtomicUsize,
+    count: AtomicUsize,
+}
+
+static BLOCKS: [Block; BLOCKS_MAX] = [const {
+    Block {
+        text: (AtomicUsize::new(0), AtomicUsize::new(0)),
+        code: (AtomicUsize::new(0), AtomicUsize::new(0)),
+        slots: AtomicUsize::new(0),
+        count: AtomicUsize::new(0),
+    }
+}; BLOCKS_MAX];
+static BLOCK_COUNT: AtomicUsize = AtomicUsize::new(0);
+static LOCK: Lock = Lock::new();
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+static OWN_DEV: AtomicUsize = AtomicUsize::new(0);
+static OWN_INO: AtomicUsize = AtomicUsize::new(0);
+
+/// Figures for reports.
+pub static PATCHED: AtomicU32 = AtomicU32::new(0);
+pub static UNPATCHABLE: AtomicU32 = AtomicU32::new(0);
+
+/// Where tables are kept; set once at start-up, before any hook can run.
+struct CacheCell(UnsafeCell<Option<Cache>>);
+// SAFETY: written once by `init`, before a site is patched or a thread can be in a hook.
+unsafe impl Sync for CacheCell {}
+static CACHE: CacheCell = CacheCell(UnsafeCell::new(None));
+
+fn cache() -> Option<&'static Cache> {
+    // SAFETY: only read after `init` has written it.
+    unsafe { (*CACHE.0.get()).as_ref() }
+}
+
+impl Block {
+    fn holds(&self, ip: usize) -> bool {
+        (self.code.0.load(Ordering::Acquire)..self.code.1.load(Ordering::Acquire)).contains(&ip)
+    }
+
+    fn slots(&self) -> &'static [Slot] {
+        let (at, count) = (
+            self.slots.load(Ordering::Acquire),
+            self.count.load(Ordering::Acquire),
+        );
+        if at == 0 {
+            return &[];
+        }
+        // SAFETY: published by `publish` after the slots were written; never unmapped.
+        unsafe { core::slice::from_raw_parts(at as *const Slot, count) }
+    }
+}
+
+fn blocks() -> &'static [Block] {
+    &BLOCKS[..BLOCK_COUNT.load(Ordering::Acquire).min(BLOCKS_MAX)]
+}
+
+/// The trampoline that `ip` is in.
+fn slot_of(ip: usize) -> Option<&'static Slot> {
+    let block = blocks().iter().find(|b| b.holds(ip))?;
+    let slots = block.slots();
+    let slot = slots.get(slots.partition_point(|s| s.start <= ip).checked_sub(1)?)?;
+    (ip < slot.start + usize::from(slot.len)).then_some(slot)
+}
+
+/// For an address in a trampoline: the place in the program that it stands for.
+pub fn original_of(ip: usize) -> Option<usize> {
+    slot_of(ip).map(|slot| slot.original(ip))
+}
+
+/// Whether the trampoline at `ip` can report after its native call.
+pub fn reports(ip: usize) -> bool {
+    slot_of(ip).is_some_and(Slot::reports)
+}
+
+/// The number of the call at the trampoline `ip` is in, where the site tells it.
+pub fn known_nr(ip: usize) -> Option<usize> {
+    slot_of(ip)
+        .filter(|s| s.nr != u16::MAX)
+        .map(|s| usize::from(s.nr))
+}
+
+/// Patches everything that is mapped now.
+pub fn init(env: &Env) {
+    // SAFETY: nothing is patched yet, so no hook runs; start-up is single-threaded.
+    unsafe { *CACHE.0.get() = Some(Cache::locate(env)) };
+    let regions = maps::read();
+    let own = own_region(&regions);
+    crate::signals::set_text(own, vdso_region(&regions));
+    let _held = LOCK.hold();
+    for (i, first) in regions.iter().enumerate() {
+        let is_own = own.0 != 0 && is_own_file(first);
+        if first.offset == 0 && first.ino != 0 && first.read && !is_own {
+            patch_mapped(&regions, i);
+        }
+    }
+}
+
+fn own_region(regions: &[Region]) -> (usize, usize) {
+    let ip = entry::entry_address();
+    let Some(own) = regions.iter().find(|r| (r.start..r.end).contains(&ip)) else {
+        return (0, 0);
+    };
+    OWN_DEV.store(own.dev as usize, Ordering::Relaxed);
+    OWN_INO.store(own.ino as usize, Ordering::Relaxed);
+    (own.start, own.end)
+}
+
+fn is_own_file(region: &Region) -> bool {
+    region.ino as usize == OWN_INO.load(Ordering::Relaxed)
+        && region.dev as usize == OWN_DEV.load(Ordering::Relaxed)
+}
+
+fn vdso_region(regions: &[Region]) -> (usize, usize) {
+    regions
+        .iter()
+        .find(|r| r.vdso)
+        .map_or((0, 0), |r| (r.start, r.end))
+}
+
+/// Patches the object whose first mapping is `regions[first]`.
+fn patch_mapped(regions: &[Region], first: usize) -> Option<()> {
+    let head = &regions[first];
+    let same = |r: &&Region| r.ino == head.ino && r.dev == head.dev;
+    let parts = regions[first..]
+        .iter()
+        .take_while(|r| same(r) || r.ino == 0)
+        .filter(same);
+    let text: Vec<&Region> = parts.filter(|r| r.exec && !r.write).collect();
+    let bias_free = text.first()?;
+    if is_patched(bias_free.start) {
+        return None;
+    }
+    // SAFETY: the loader has mapped the object, and it stays during start-up.
+    let elf = unsafe {
+        let bytes = core::slice::from_raw_parts(head.start as *const u8, head.end - head.start);
+        Elf::from_memory(bytes)
+    }?;
+    let table = table_for(&elf)?;
+    for region in text {
+        patch_text(regions, region.start, region.end, &table, elf.bias());
+    }
+    Some(())
+}
+
+/// The table of an object: kept, or made now.
+fn table_for(elf: &Elf) -> Option<Table> {
+    let key = Key::of(elf);
+    let cache = cache()?;
+    if let Some(table) = cache.load(&key) {
+        return Some(table);
+    }
+    let table = if scan::has_candidates(elf) {
+        scan::scan(elf)
+    } else {
+        Table::default()
+    };
+    cache.store(&key, &table);
+    Some(table)
+}
+
+fn is_patched(addr: usize) -> bool {
+    let inside = |b: &Block| {
+        (b.text.0.load(Ordering::Acquire)..b.text.1.load(Ordering::Acquire)).contains(&addr)
+    };
+    blocks().iter().any(inside)
+}
+
+/// Forgets the objects whose text was in `start..end`.
+fn forget(start: usize, end: usize) {
+    for block in blocks() {
+        let text = block.text.0.load(Ordering::Acquire);
+        if text < end && block.text.1.load(Ordering::Acquire) > start {
+            block.text.0.store(0, Ordering::Release);
+            block.text.1.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Patches the sites of `table` in the mapped text `start..end`.
+fn patch_text(regions: &[Region], start: usize, end: usize, table: &Table, bias: usize) {
+    let inside = |site: &&Site| {
+        let at = bias.wrapping_add(site.addr as usize);
+        at >= start && at + usize::from(site.len) <= end && is_live(site, at)
+    };
+    let sites: Vec<&Site> = table.sites.iter().filter(inside).collect();
+    let missed = table.unpatchable;
+    let done = match sites.is_empty() {
+        true => 0,
+        false => patch_sites(regions, start, end, &sites, bias).unwrap_or(0),
+    };
+    PATCHED.fetch_add(done, Ordering::Relaxed);
+    let missed = missed + (sites.len() as u32 - done);
+    if missed > 0 {
+        UNPATCHABLE.fetch_add(missed, Ordering::Relaxed);
+        dispatch::on_unpatchable(missed);
+    }
+}
+
+fn is_live(site: &Site, at: usize) -> bool {
+    // SAFETY: inside a mapped, readable text region (`start..end` of the caller).
+    let live = unsafe { core::slice::from_raw_parts(at as *const u8, usize::from(site.len)) };
+    live == site.bytes()
+}
+
+/// A block of trampolines while it is being written.
+struct Draft {
+    base: usize,
+    len: usize,
+    used: usize,
+    slots: Vec<Slot>,
+}
+
+fn patch_sites(
+    regions: &[Region],
+    start: usize,
+    end: usize,
+    sites: &[&Site],
+    bias: usize,
+) -> Option<u32> {
+    let room = 16 + sites.len() * tramp::LEN_MAX;
+    let len = (room + sites.len() * size_of::<Slot>() + PAGE) & !(PAGE - 1);
+    let base = place_block(regions, start, end, len)?;
+    let mut draft = Draft {
+        base,
+        len,
+        used: 16,
+        slots: Vec::with_capacity(sites.len()),
+    };
+    // SAFETY: a fresh mapping of ours, `len` bytes long.
+    let out = unsafe { core::slice::from_raw_parts_mut(base as *mut u8, len) };
+    out[..8].copy_from_slice(&entry::entry_address().to_le_bytes());
+    out[8..16].copy_from_slice(&entry::post_address().to_le_bytes());
+    for site in sites {
+        let at = base + draft.used;
+        let room = &mut out[draft.used..draft.used + tramp::LEN_MAX];
+        if let Some(slot) = tramp::write(site, bias, room, at, base) {
+            draft.used = (draft.used + usize::from(slot.len) + 7) & !7;
+            draft.slots.push(slot);
+        }
+    }
+    publish(&draft, out, (start, end))?;
+    redirect(&draft, start, end).then_some(draft.slots.len() as u32)
+}
+
+/// Memory for trampolines near `start..end`.
+fn place_block(regions: &[Region], start: usize, end: usize, len: usize) -> Option<usize> {
+    let taken = blocks()
+        .iter()
+        .filter(|b| b.code.1.load(Ordering::Relaxed) != 0);
+    let mut hint = maps::gap_near(regions, start, end, len, REACH)?;
+    // Blocks made since `regions` was read: step over those that are in the way.
+    for block in taken {
+        let low = block.code.0.load(Ordering::Relaxed);
+        let high = block.code.1.load(Ordering::Relaxed);
+        if hint < high && hint + len > low {
+            hint = low.checked_sub(len)? & !(PAGE - 1);
+        }
+    }
+    for _ in 0..64 {
+        let placed = sys::map_anon(hint, len, PROT_READ | PROT_WRITE, sys::MAP_FIXED_NOREPLACE);
+        match placed {
+            Some(at) if at == hint => return Some(at),
+            Some(at) => {
+                // A kernel without MAP_FIXED_NOREPLACE took it for a hint.
+                let near = at.abs_diff(start).max(at.abs_diff(end)) < REACH - len;
+                if near {
+                    return Some(at);
+                }
+                // SAFETY: just mapped, unused.
+                unsafe { sys::unmap(at, len) };
+            }
+            None => {}
+        }
+        hint = hint.checked_sub(len.max(1 << 20))? & !(PAGE - 1);
+        if end - hint > REACH {
+            return None;
+        }
+    }
+    None
+}
+
+/// Puts the slots behind the code, seals the block and makes it known.
+fn publish(draft: &Draft, out: &mut [u8], text: (usize, usize)) -> Option<()> {
+    let at = (draft.used + 15) & !15;
+    let slots = (draft.base + at) as *mut Slot;
+    let bytes = draft.slots.len() * size_of::<Slot>();
+    if at + bytes > out.len() {
+        return None;
+    }
+    // SAFETY: inside the block (checked), aligned to 16, not yet read by anybody.
+    unsafe { core::ptr::copy_nonoverlapping(draft.slots.as_ptr(), slots, draft.slots.len()) };
+    protect(draft.base, draft.len, PROT_READ | PROT_EXEC)?;
+    let free =
+        |b: &&Block| b.text.1.load(Ordering::Relaxed) == 0 && b.count.load(Ordering::Relaxed) == 0;
+    let known = BLOCK_COUNT.load(Ordering::Relaxed);
+    let block = match BLOCKS.get(known) {
+        Some(block) => block,
+        None => BLOCKS.iter().find(free)?,
+    };
+    block.slots.store(slots as usize, Ordering::Release);
+    block.count.store(draft.slots.len(), Ordering::Release);
+    block.code.0.store(draft.base, Ordering::Release);
+    block
+        .code
+        .1
+        .store(draft.base + draft.used, Ordering::Release);
+    block.text.0.store(text.0, Ordering::Release);
+    block.text.1.store(text.1, Ordering::Release);
+    BLOCK_COUNT.store((known + 1).min(BLOCKS_MAX), Ordering::Release);
+    Some(())
+}
+
+fn protect(start: usize, len: usize, prot: usize) -> Option<()> {
+    // SAFETY: our own block, or text that the caller is about to patch: reading stays allowed.
+    let ret = unsafe { sys::raw(nr::MPROTECT, [start, len, prot, 0, 0, 0]) };
+    (ret == 0).then_some(())
+}
+
+/// Writes the jumps from the windows to the trampolines.
+fn redirect(draft: &Draft, start: usize, end: usize) -> bool {
+    if protect(start, end - start, PROT_READ | PROT_WRITE).is_none() {
+        return false;
+    }
+    for slot in &draft.slots {
+        let rel = slot.start.wrapping_sub(slot.window + 5) as u32;
+        let mut jump = [JMP; 5];
+        jump[1..].copy_from_slice(&rel.to_le_bytes());
+        // SAFETY: the window is inside `start..end`, now writable, and at least 5 bytes long;
+        // the displacement fits because the block was placed within reach.
+        unsafe { core::ptr::copy_nonoverlapping(jump.as_ptr(), slot.window as *mut u8, 5) };
+    }
+    protect(start, end - start, PROT_READ | PROT_EXEC).is_some()
+}
+
+/// The program maps something: if it is the text of an object, that is patched first.
+pub fn mmap(call: &Call) -> Verdict {
+    let [_, len, prot, flags, fd, offset] = call.args;
+    let executable = prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0;
+    if !executable || flags & sys::MAP_ANONYMOUS != 0 {
+        return Verdict::Native;
+    }
+    let _held = LOCK.hold();
+    // SAFETY: the program's own call, with its arguments; we keep nothing in what it replaces.
+    let ret = unsafe { sys::raw(nr::MMAP, call.args) };
+    if !sys::is_err(ret) {
+        let end = ret as usize + ((len + PAGE - 1) & !(PAGE - 1));
+        forget(ret as usize, end);
+        patch_new(ret as usize, end, fd, offset);
+    }
+    Verdict::Handled(ret)
+}
+
+/// Patches text that has just been mapped from `fd` at `offset`.
+fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
+    let stat = sys::stat_fd(fd)?;
+    if stat.mode & S_IFMT != S_IFREG || stat.size < 64 {
+        return None;
+    }
+    let len = stat.size as usize;
+    let args = [0, len, PROT_READ, sys::MAP_PRIVATE, fd, 0];
+    // SAFETY: a new mapping, given back below.
+    let file = unsafe { sys::raw(nr::MMAP, args) };
+    if sys::is_err(file) {
+        return None;
+    }
+    // SAFETY: mapped just now; an object that shrinks meanwhile faults, as it would when it runs.
+    let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, len) };
+    let done = patch_from_file(bytes, start, end, offset);
+    // SAFETY: the slices made from it are gone.
+    unsafe { sys::unmap(file as usize, len) };
+    done
+}
+
+fn patch_from_file(bytes: &[u8], start: usize, end: usize, offset: usize) -> Option<()> {
+    let elf = Elf::from_file(bytes)?;
+    let holds =
+        |l: &&crate::elf::Load| l.exec && l.offset as usize & !(PAGE - 1) == offset & !(PAGE - 1);
+    let load = elf.loads.iter().find(holds)?;
+    let bias = start.wrapping_sub(load.vaddr as usize & !(PAGE - 1));
+    let table = table_for(&elf)?;
+    if !table.sites.is_empty() || table.unpatchable > 0 {
+        patch_text(&maps::read(), start, end, &table, bias);
+    }
+    Some(())
+}
+
+/// The program makes memory executable: perhaps the text of an object that was relocated.
+pub fn mprotect(call: &Call) -> Verdict {
+    let [start, len, prot, ..] = call.args;
+    let executable = prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0;
+    if !executable || is_patched(start) || LOOKS.load(Ordering::Relaxed) >= LOOKS_MAX {
+        return Verdict::Native;
+    }
+    let _held = LOCK.hold();
+    LOOKS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the program's own call on its own memory.
+    let ret = unsafe { sys::raw(nr::MPROTECT, call.args) };
+    if ret == 0 {
+        patch_protected(start, start + len);
+    }
+    Verdict::Handled(ret)
+}
+
+fn patch_protected(start: usize, end: usize) -> Option<()> {
+    let regions = maps::read();
+    let text = regions
+        .iter()
+        .position(|r| r.ino != 0 && r.exec && r.start < end && r.end > start)?;
+    let own = &regions[text];
+    if is_own_file(own) {
+        return None;
+    }
+    let first = regions[..=text]
+        .iter()
+        .rposition(|r| r.offset == 0 && r.ino == own.ino && r.dev == own.dev && r.read)?;
+    patch_mapped(&regions, first)
+}
+
+const _: () = assert!(calls::class_is_caught(nr::MMAP) && calls::class_is_caught(nr::MPROTECT));

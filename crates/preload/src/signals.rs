@@ -1,0 +1,640 @@
+//! The program's signal handlers, and holding signals back while the hook runs.
+//!
+//! Invariants: the kernel knows only our wrapper; the program's own action is in `ACTIONS` and
+//! is what the program is told. A handler of the program never runs while a thread is inside the
+//! hook (it could find our locks held): the signal is put into `HELD` and sent to the same
+//! thread again when the hook leaves. A handler never sees an address of ours: frames that point
+//! into a trampoline show the place in the program's own code instead, and get the trampoline
+//! back afterwards. SIGSEGV and SIGBUS always reach us first.
+use crate::calls;
+use crate::dispatch;
+use crate::entry::{self, FRAME, Leaving, Regs};
+use crate::hook::{Call, Verdict};
+use crate::lock::Lock;
+use crate::patch;
+use crate::process;
+use crate::sys::{self, nr};
+use crate::user::{self, Plain};
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// How many signals are held back, in all threads.
+pub static PENDING: AtomicU32 = AtomicU32::new(0);
+
+const SIGILL: usize = 4;
+const SIGTRAP: usize = 5;
+const SIGBUS: usize = 7;
+const SIGFPE: usize = 8;
+const SIGSEGV: usize = 11;
+const LAST: usize = 64;
+const FIRST_REALTIME: i32 = 32;
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+const SA_SIGINFO: u64 = 4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
+const MASK_SIZE: usize = 8;
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Action {
+    handler: u64,
+    flags: u64,
+    restorer: u64,
+    mask: u64,
+}
+// SAFETY: integers only.
+unsafe impl Plain for Action {}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Info {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    pad: i32,
+    /// `si_addr` of a fault.
+    addr: u64,
+    rest: [u64; 13],
+}
+
+/// The kernel's `struct ucontext`, as far as its general registers and mask.
+#[repr(C)]
+pub struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    eflags: u64,
+    segments: u64,
+    err: u64,
+    trapno: u64,
+    oldmask: u64,
+    cr2: u64,
+}
+
+struct Slot {
+    handler: AtomicU64,
+    flags: AtomicU64,
+    restorer: AtomicU64,
+    mask: AtomicU64,
+}
+
+static ACTIONS: [Slot; LAST + 1] = [const {
+    Slot {
+        handler: AtomicU64::new(SIG_DFL),
+        flags: AtomicU64::new(0),
+        restorer: AtomicU64::new(0),
+        mask: AtomicU64::new(0),
+    }
+}; LAST + 1];
+static ACTIONS_LOCK: Lock = Lock::new();
+
+impl Slot {
+    fn get(&self) -> Action {
+        Action {
+            handler: self.handler.load(Ordering::Acquire),
+            flags: self.flags.load(Ordering::Relaxed),
+            restorer: self.restorer.load(Ordering::Relaxed),
+            mask: self.mask.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set(&self, action: &Action) {
+        self.flags.store(action.flags, Ordering::Relaxed);
+        self.restorer.store(action.restorer, Ordering::Relaxed);
+        self.mask.store(action.mask, Ordering::Relaxed);
+        self.handler.store(action.handler, Ordering::Release);
+    }
+}
+
+// On entry the kernel's frame is at rsp: the restorer's address, then the context. Between
+// `hf_open` and `hf_open_end` a further signal is delivered at once: nothing is held there.
+global_asm!(
+    ".pushsection .text.holdfast_signal,\"ax\",@progbits",
+    ".hidden hf_signal, hf_open, hf_open_end, hf_restorer, hf_restorer_end",
+    ".hidden hf_open2, hf_open2_end, hf_gate1, hf_gate2",
+    ".globl hf_gate1, hf_gate2, hf_signal, hf_open, hf_open_end, hf_restorer, hf_restorer_end",
+    ".globl hf_open2, hf_open2_end",
+    ".p2align 4",
+    ".type hf_signal,@function",
+    "hf_signal:",
+    ".cfi_startproc",
+    "sub rsp, 56",
+    ".cfi_adjust_cfa_offset 56",
+    "mov [rsp], rdi",
+    "mov [rsp + 8], rsi",
+    "mov [rsp + 16], rdx",
+    "lea rcx, [rsp + 24]",
+    "cld",
+    "call {enter}",
+    "cmp rax, 1",
+    "jb 4f",
+    "je 3f",
+    "mov [rsp + 40], rax",
+    "cmp dword ptr [rip + {pending}], 0",
+    "hf_gate1:",
+    "je hf_open",
+    "lea rdi, [rsp + 48]",
+    "call {resend}",
+    "lea rsi, [rsp + 48]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "hf_open:",
+    "mov rdi, [rsp]",
+    "mov rsi, [rsp + 8]",
+    "mov rdx, [rsp + 16]",
+    "xor eax, eax",
+    "call [rsp + 40]",
+    "hf_open_end:",
+    "mov rdx, [rsp + 16]",
+    "mov rcx, [rsp + 24]",
+    "mov r8, [rsp + 32]",
+    "cmp [rdx + 168], rcx",
+    "jne 3f",
+    "mov [rdx + 168], r8",
+    "3:",
+    "cmp dword ptr [rip + {pending}], 0",
+    "hf_gate2:",
+    "je hf_open2",
+    "lea rdi, [rsp + 48]",
+    "call {resend}",
+    "lea rsi, [rsp + 48]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "hf_open2:",
+    "add rsp, 56",
+    ".cfi_adjust_cfa_offset -56",
+    "ret",
+    "hf_open2_end:",
+    ".cfi_adjust_cfa_offset 56",
+    // Back into the hook: from here, not from the program's restorer, so that a further signal
+    // is seen to find us inside.
+    "4:",
+    "add rsp, 64",
+    "mov eax, 15",
+    "syscall",
+    ".cfi_endproc",
+    ".size hf_signal, . - hf_signal",
+    // Byte for byte what unwinders recognise.
+    "nop",
+    "hf_restorer:",
+    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05",
+    "hf_restorer_end:",
+    ".popsection",
+    enter = sym enter,
+    resend = sym resend,
+    pending = sym PENDING,
+);
+
+unsafe extern "C" {
+    fn hf_signal();
+    fn hf_open();
+    fn hf_open_end();
+    fn hf_gate1();
+    fn hf_gate2();
+    fn hf_open2();
+    fn hf_open2_end();
+    fn hf_restorer();
+    fn hf_restorer_end();
+}
+
+fn address(f: unsafe extern "C" fn()) -> usize {
+    f as *const () as usize
+}
+
+fn kernel_action(sig: usize, new: usize, old: usize) -> isize {
+    // SAFETY: both are null or point to live `Action`s of ours.
+    unsafe { sys::raw(nr::RT_SIGACTION, [sig, new, old, MASK_SIZE, 0, 0]) }
+}
+
+fn install(sig: usize, action: &Action, old: &mut Action) -> isize {
+    let new = core::ptr::from_ref(action) as usize;
+    kernel_action(sig, new, core::ptr::from_mut(old) as usize)
+}
+
+const NO_ACTION: Action = Action {
+    handler: SIG_DFL,
+    flags: 0,
+    restorer: 0,
+    mask: 0,
+};
+
+fn is_memory_fault(sig: usize) -> bool {
+    sig == SIGSEGV || sig == SIGBUS
+}
+
+/// What the kernel is given in place of `own`.
+fn wrapped(sig: usize, own: &Action) -> Action {
+    let handled = own.handler != SIG_DFL && own.handler != SIG_IGN;
+    let handler = address(hf_signal) as u64;
+    if handled {
+        let flags = (own.flags | SA_SIGINFO) & !SA_RESETHAND;
+        return Action {
+            handler,
+            flags,
+            ..*own
+        };
+    }
+    if !is_memory_fault(sig) {
+        return *own;
+    }
+    let flags = SA_SIGINFO | SA_RESTORER | SA_ONSTACK | SA_NODEFER;
+    Action {
+        handler,
+        flags,
+        restorer: address(hf_restorer) as u64,
+        mask: 0,
+    }
+}
+
+/// Takes SIGSEGV and SIGBUS; the program's view of them stays what it was.
+pub fn init() {
+    for sig in [SIGSEGV, SIGBUS] {
+        let mut old = NO_ACTION;
+        if install(sig, &wrapped(sig, &NO_ACTION), &mut old) == 0 {
+            ACTIONS[sig].set(&old);
+        }
+    }
+}
+
+/// The program's rt_sigaction.
+pub fn sigaction(call: &Call) -> Verdict {
+    let [sig, new, old, size, ..] = call.args;
+    let catchable = (1..=LAST).contains(&sig) && sig != 9 && sig != 19;
+    if size != MASK_SIZE || !catchable {
+        return Verdict::Native;
+    }
+    let own = match new {
+        0 => None,
+        at => match user::read::<Action>(at) {
+            Some(action) => Some(action),
+            None => return Verdict::Handled(-sys::EFAULT),
+        },
+    };
+    // The kernel makes no frame without a restorer; such a handler never returns.
+    if own.is_some_and(|a| a.handler > SIG_IGN && a.flags & SA_RESTORER == 0) {
+        return Verdict::Native;
+    }
+    let before = match exchange(sig, own.as_ref()) {
+        Ok(before) => before,
+        Err(errno) => return Verdict::Handled(errno),
+    };
+    if old != 0 && !user::write(old, &before) {
+        return Verdict::Handled(-sys::EFAULT);
+    }
+    Verdict::Handled(0)
+}
+
+/// Makes `own` the program's action; the one before, as the program made it.
+fn exchange(sig: usize, own: Option<&Action>) -> Result<Action, isize> {
+    let _held = ACTIONS_LOCK.hold();
+    let slot = &ACTIONS[sig];
+    let before = slot.get();
+    let mut kernels = NO_ACTION;
+    // A child that still shares our memory has actions of its own, but not a table.
+    let shared = process::in_shared_child();
+    let ret = match own {
+        None => kernel_action(sig, 0, core::ptr::from_mut(&mut kernels) as usize),
+        Some(own) if shared => install(sig, own, &mut kernels),
+        Some(own) => {
+            slot.set(own);
+            let ret = install(sig, &wrapped(sig, own), &mut kernels);
+            if ret != 0 {
+                slot.set(&before);
+            }
+            ret
+        }
+    };
+    if ret != 0 {
+        return Err(ret);
+    }
+    let ours = kernels.handler == address(hf_signal) as u64;
+    Ok(if ours { before } else { kernels })
+}
+
+/// Which code a signal interrupted.
+enum Place {
+    /// The program, a trampoline, or code of ours where nothing is held.
+    Open,
+    Leaving(Leaving),
+    /// Inside the hook.
+    Hook,
+}
+
+static TEXT_START: AtomicUsize = AtomicUsize::new(0);
+static TEXT_END: AtomicUsize = AtomicUsize::new(0);
+static VDSO_START: AtomicUsize = AtomicUsize::new(0);
+static VDSO_END: AtomicUsize = AtomicUsize::new(0);
+
+/// Tells where our text and the vDSO are.
+pub fn set_text(own: (usize, usize), vdso: (usize, usize)) {
+    TEXT_START.store(own.0, Ordering::Relaxed);
+    TEXT_END.store(own.1, Ordering::Relaxed);
+    VDSO_START.store(vdso.0, Ordering::Relaxed);
+    VDSO_END.store(vdso.1, Ordering::Relaxed);
+}
+
+fn between(ip: usize, start: &AtomicUsize, end: &AtomicUsize) -> bool {
+    (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&ip)
+}
+
+fn is_own_text(ip: usize) -> bool {
+    between(ip, &TEXT_START, &TEXT_END)
+}
+
+/// Whether the wrapper has just seen that no signal is held back.
+fn is_gate(context: &Context) -> bool {
+    const ZERO_FLAG: u64 = 0x40;
+    let ip = context.rip as usize;
+    (ip == address(hf_gate1) || ip == address(hf_gate2)) && context.eflags & ZERO_FLAG != 0
+}
+
+/// Parts of our text where a signal may be handled at once.
+fn is_open(ip: usize) -> bool {
+    ip == address(hf_signal)
+        || (address(hf_open)..=address(hf_open_end)).contains(&ip)
+        || (address(hf_open2)..address(hf_open2_end)).contains(&ip)
+        || (address(hf_restorer)..=address(hf_restorer_end)).contains(&ip)
+        || crate::faults::is_interruptible(ip)
+}
+
+/// Whether a call into the vDSO came from our own code: a return address of ours is near.
+fn called_by_us(context: &Context) -> bool {
+    (0..32u64).any(|i| {
+        let word = user::read::<u64>((context.rsp + i * 8) as usize).unwrap_or(0) as usize;
+        is_own_text(word) && !is_open(word)
+    })
+}
+
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
+
+fn place(context: &Context) -> Place {
+    let ip = context.rip as usize;
+    if patch::original_of(ip).is_some() {
+        return Place::Open;
+    }
+    if between(ip, &VDSO_START, &VDSO_END) {
+        return if called_by_us(context) {
+            Place::Hook
+        } else {
+            Place::Open
+        };
+    }
+    if !is_own_text(ip) || is_open(ip) || is_gate(context) {
+        return Place::Open;
+    }
+    match entry::leaving(ip, context.rcx) {
+        Some(leaving) => Place::Leaving(leaving),
+        None => Place::Hook,
+    }
+}
+
+/// What the wrapper does when there is no handler to run.
+const BACK_INTO_HOOK: u64 = 0;
+const BACK: u64 = 1;
+
+/// Called by the wrapper: the handler to run, or one of the constants above. `shown` gets the
+/// address that the frame shows while the handler runs and the one to put back afterwards.
+unsafe extern "C" fn enter(
+    sig: i32,
+    info: *const Info,
+    context: *mut Context,
+    shown: *mut [u64; 2],
+) -> u64 {
+    // SAFETY: the kernel made both on this stack for this handler; nobody else uses them now.
+    let (info, context) = unsafe { (&*info, &mut *context) };
+    let number = sig as usize;
+    let fault = info.code > 0 && matches!(number, SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV);
+    let place = place(context);
+    let back = if let Place::Hook = place {
+        BACK_INTO_HOOK
+    } else {
+        BACK
+    };
+    if fault && is_memory_fault(number) && resolve(info, context) {
+        return back;
+    }
+    match place {
+        Place::Hook if fault => refault(number),
+        Place::Hook => hold_back(sig, info),
+        _ => {}
+    }
+    if back == BACK_INTO_HOOK {
+        return back;
+    }
+    if let Place::Leaving(leaving) = &place {
+        roll_forward(context, leaving);
+    }
+    // SAFETY: two words of the wrapper's own frame.
+    show(context, unsafe { &mut *shown });
+    handler_of(number, fault, info).unwrap_or(BACK)
+}
+
+/// Makes the frame show a place in the program's own code.
+fn show(context: &mut Context, shown: &mut [u64; 2]) {
+    if let Some(landing) = crate::faults::interrupted_wait(context.rip as usize) {
+        context.rip = landing as u64;
+    }
+    *shown = [context.rip; 2];
+    if let Some(original) = patch::original_of(context.rip as usize) {
+        context.rip = original as u64;
+        shown[0] = original as u64;
+    }
+}
+
+/// Faults that are ours to mend: a copy with a landing, a page that is filled on demand.
+fn resolve(info: &Info, context: &mut Context) -> bool {
+    if let Some(landing) = crate::faults::landing_for(context.rip as usize) {
+        context.rip = landing as u64;
+        return true;
+    }
+    dispatch::on_fault(info.addr as usize)
+}
+
+/// Lets the fault happen again without us.
+fn refault(sig: usize) {
+    let mut old = NO_ACTION;
+    install(sig, &NO_ACTION, &mut old);
+}
+
+/// The program's handler; without one, what the kernel would do is made to happen.
+fn handler_of(sig: usize, fault: bool, info: &Info) -> Option<u64> {
+    let action = ACTIONS[sig].get();
+    if action.handler > SIG_IGN {
+        if action.flags & SA_RESETHAND != 0 {
+            reset(sig);
+        }
+        return Some(action.handler);
+    }
+    if fault || action.handler == SIG_DFL {
+        refault(sig);
+        if !fault {
+            queue(sig, core::ptr::from_ref(info) as usize);
+        }
+    }
+    None
+}
+
+/// SA_RESETHAND: the action is the default one as soon as its handler runs.
+fn reset(sig: usize) {
+    let mut old = NO_ACTION;
+    ACTIONS[sig].handler.store(SIG_DFL, Ordering::Release);
+    install(sig, &wrapped(sig, &NO_ACTION), &mut old);
+}
+
+/// Completes what the interrupted code had left to do on its way out of the hook.
+fn roll_forward(context: &mut Context, leaving: &Leaving) {
+    if let Leaving::JumpOnly = leaving {
+        context.rip = context.r11;
+        return;
+    }
+    // SAFETY: between `hf_leave` and its last load the stack pointer is at the saved registers
+    // of this very thread.
+    let regs = unsafe { &*(context.rsp as *const Regs) };
+    context.r15 = regs.r15;
+    context.r14 = regs.r14;
+    context.r13 = regs.r13;
+    context.r12 = regs.r12;
+    context.r10 = regs.r10;
+    context.r9 = regs.r9;
+    context.r8 = regs.r8;
+    context.rbp = regs.rbp;
+    context.rdi = regs.rdi;
+    context.rsi = regs.rsi;
+    context.rdx = regs.rdx;
+    context.rbx = regs.rbx;
+    context.rax = regs.rax;
+    context.r11 = regs.target;
+    context.rip = regs.target;
+    context.eflags = regs.rflags;
+    context.rsp += FRAME;
+}
+
+const HELD_MAX: usize = 128;
+const FREE: u32 = 0;
+const BUSY: u32 = 1;
+
+/// `owner` is FREE, BUSY (being filled or emptied) or the thread's id.
+struct Held {
+    owner: AtomicU32,
+    signal: AtomicU32,
+    info: [AtomicU64; 16],
+}
+
+static HELD: [Held; HELD_MAX] = [const {
+    Held {
+        owner: AtomicU32::new(FREE),
+        signal: AtomicU32::new(0),
+        info: [const { AtomicU64::new(0) }; 16],
+    }
+}; HELD_MAX];
+/// Signals lost because too many were held back.
+pub static LOST: AtomicU32 = AtomicU32::new(0);
+
+fn words(info: &Info) -> [u64; 16] {
+    // SAFETY: both are 128 bytes of plain integers.
+    unsafe { core::mem::transmute_copy(info) }
+}
+
+/// Keeps a signal until the hook leaves. An ordinary signal that is already held is dropped, as
+/// the kernel drops one that is already pending.
+fn hold_back(sig: i32, info: &Info) {
+    let own = sys::gettid();
+    let same = |h: &&Held| {
+        h.owner.load(Ordering::Relaxed) == own && h.signal.load(Ordering::Relaxed) == sig as u32
+    };
+    if sig < FIRST_REALTIME && HELD.iter().any(|h| same(&h)) {
+        return;
+    }
+    let take = |h: &&Held| {
+        h.owner
+            .compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed)
+    };
+    let Some(slot) = HELD.iter().find(|h| take(h).is_ok()) else {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    slot.signal.store(sig as u32, Ordering::Relaxed);
+    for (to, word) in slot.info.iter().zip(words(info)) {
+        to.store(word, Ordering::Relaxed);
+    }
+    slot.owner.store(own, Ordering::Release);
+    PENDING.fetch_add(1, Ordering::Release);
+}
+
+/// Blocks every signal, keeping the mask in `mask`, and sends what is held for this thread again.
+/// The caller unblocks where a signal may be delivered.
+pub unsafe extern "C" fn resend(mask: *mut u64) {
+    let all = u64::MAX;
+    let new = core::ptr::from_ref(&all) as usize;
+    // SAFETY: `mask` is a word of the caller's frame; 2 is SIG_SETMASK.
+    unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, new, mask as usize, MASK_SIZE, 0, 0]) };
+    let own = sys::gettid();
+    for slot in &HELD {
+        let take = slot
+            .owner
+            .compare_exchange(own, BUSY, Ordering::Acquire, Ordering::Relaxed);
+        if take.is_err() {
+            continue;
+        }
+        let info: [u64; 16] = core::array::from_fn(|i| slot.info[i].load(Ordering::Relaxed));
+        let signal = slot.signal.load(Ordering::Relaxed);
+        slot.owner.store(FREE, Ordering::Release);
+        PENDING.fetch_sub(1, Ordering::Release);
+        queue(signal as usize, info.as_ptr() as usize);
+    }
+}
+
+fn queue(sig: usize, info: usize) {
+    let (pid, tid) = (sys::getpid() as usize, sys::gettid() as usize);
+    // SAFETY: `info` points to 128 live bytes.
+    unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, [pid, tid, sig, info, 0, 0]) };
+}
+
+/// Whether a signal is held back for the calling thread: blocking waits in the hook must end.
+#[allow(dead_code, reason = "for dispatch, which asks before it waits")]
+pub fn is_held() -> bool {
+    if PENDING.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let own = sys::gettid();
+    HELD.iter().any(|h| h.owner.load(Ordering::Relaxed) == own)
+}
+
+/// In the child after fork: what was held belongs to threads that do not exist here.
+pub fn forked() {
+    for slot in &HELD {
+        slot.owner.store(FREE, Ordering::Relaxed);
+    }
+    PENDING.store(0, Ordering::Release);
+}
+
+// Without it the kernel would learn of handlers that are not wrapped.
+const _: () = assert!(calls::class_is_caught(nr::RT_SIGACTION));

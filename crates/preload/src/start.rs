@@ -1,0 +1,28 @@
+//! Where the loader hands over: once, before the program's own code.
+//!
+//! Invariant: without HOLDFAST_SESSION in the environment nothing is changed in this process.
+use crate::calls;
+use crate::dispatch;
+use crate::env::Env;
+use crate::patch;
+use crate::process;
+use crate::signals;
+use core::ffi::{c_char, c_int};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+extern "C" fn start(_argc: c_int, _argv: *const *const c_char, envp: *const *const c_char) {
+    // SAFETY: the loader passes the environment of the process, which stays during start-up.
+    let env = unsafe { Env::new(envp) };
+    if env.get(b"HOLDFAST_SESSION").is_none() {
+        return;
+    }
+    process::init();
+    calls::init();
+    if dispatch::start(&env) {
+        signals::init();
+        patch::init(&env);
+    }
+}
