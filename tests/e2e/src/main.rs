@@ -4,7 +4,9 @@
 //! `dump`, `write` and `verify` are programs that the tests start on a pool.
 #![forbid(unsafe_code)]
 
+mod bad_input;
 mod dump;
+mod faults;
 mod outcome;
 mod process;
 mod programs;
@@ -13,7 +15,11 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: hf-e2e COMMAND
   programs [--baseline] [NAME...]   real programs, on tmpfs and on a pool, compared
+  faults [--baseline]               kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED
+  bad-input [NAME...]               what must be refused, and how
   dump DIR                          a canonical listing of a tree
+  write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
+  verify DIR MODE ID:SEED:ACKED...  judges what writers left
 environment: HOLDFAST (the command), HF_WORK (scratch), HF_KEEP (leave failed work behind)";
 
 fn main() -> ExitCode {
@@ -21,7 +27,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["programs", names @ ..] => programs::main(names),
+        ["faults", args @ ..] => faults::main(args),
+        ["bad-input", names @ ..] => bad_input::main(names),
         ["dump", dir] => dump::main(dir),
+        ["write", dir, id, seed, sync] => faults::writer::main(dir, id, seed, sync),
+        ["verify", dir, mode, writers @ ..] => faults::verify::main(dir, mode, writers),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

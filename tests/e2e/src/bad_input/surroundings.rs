@@ -1,0 +1,341 @@
+//! Surroundings that are short of something: space, permission, limits, or the pool itself because
+//! another process has it.
+
+use super::{Case, LIMIT, RUN_FAILED, Scene, Stop, refusal, wrong};
+use crate::process::{self, Ended};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub const CASES: &[(&str, Case)] = &[
+    ("full pool", full_pool),
+    ("pool full of small files", full_of_files),
+    ("full file system", full_file_system),
+    ("read-only file system", read_only),
+    ("someone else's pool", someone_else),
+    ("no permission to create", no_permission),
+    ("two services", two_services),
+    ("destroy in use", destroy_in_use),
+    ("no dev shm", no_dev_shm),
+    ("tight limits", limits),
+];
+
+fn full_pool(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    for round in 0..3 {
+        let fill = "dd if=/dev/zero of=/hf/fill bs=64k 2>&1; echo status $?; stat -c %s /hf/fill";
+        let ended = scene.run(&pool, &["bash", "-c", fill])?;
+        if !ended.out.contains("No space left on device") || !ended.out.contains("status 1") {
+            return wrong(format!(
+                "round {round}: filling: {} {}",
+                ended.how(),
+                ended.out
+            ));
+        }
+        scene.intact(&pool)?;
+        // What is full takes no more, and says so, but still removes.
+        let more = "echo x >/hf/more; echo more $?; rm /hf/fill && echo removed; rm -f /hf/more";
+        let ended = scene.run(&pool, &["bash", "-c", more])?;
+        if !ended.out.contains("removed") {
+            return wrong(format!(
+                "round {round}: removing: {} {}",
+                ended.how(),
+                ended.err
+            ));
+        }
+        let again = "dd if=/dev/zero of=/hf/again bs=1M count=16 2>/dev/null && rm /hf/again";
+        let ended = scene.run(&pool, &["bash", "-c", again])?;
+        if ended.code() != Some(0) {
+            return wrong(format!(
+                "round {round}: space did not come back: {}",
+                ended.how()
+            ));
+        }
+    }
+    scene.intact(&pool)
+}
+
+fn full_of_files(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let fill = "import os, errno
+n = 0
+try:
+    while n < 200000:
+        f = os.open(f'/hf/small/{n}', os.O_CREAT | os.O_WRONLY)
+        try: os.write(f, b'x' * 3000)
+        finally: os.close(f)
+        n += 1
+except OSError as e:
+    print(errno.errorcode[e.errno])
+print(n > 5000)";
+    if !process::on_path("python3") {
+        return Err(Stop::Skip("python3 is not installed".into()));
+    }
+    let make = "mkdir /hf/small && python3 -c \"$0\"; ls /hf/small | wc -l";
+    let ended = scene.run(&pool, &["bash", "-c", make, fill])?;
+    if !ended.out.starts_with("ENOSPC\nTrue\n") {
+        return wrong(format!(
+            "{}: {} {}",
+            ended.how(),
+            ended.out.trim(),
+            ended.err.trim()
+        ));
+    }
+    scene.intact(&pool)?;
+    let ended = scene.run(&pool, &["bash", "-c", "rm -r /hf/small && echo ok >/hf/ok"])?;
+    if ended.code() != Some(0) {
+        return wrong(format!(
+            "removing from a full pool: {} {}",
+            ended.how(),
+            ended.err.trim()
+        ));
+    }
+    scene.intact(&pool)
+}
+
+/// Runs the script where mounts are private; skips where that is not allowed. The script may use
+/// $HOLDFAST, and ends with 99
+/// where a mount fails.
+fn in_private_mounts(scene: &Scene, script: &str) -> Result<Ended, Stop> {
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        let root = rustix::process::geteuid().is_root();
+        command.args(if root { &["-m"][..] } else { &["-r", "-m"] });
+        command.args(["bash", "-c", script]).current_dir(&scene.dir);
+        process::clean(&mut command, &scene.dir);
+        command.env("HOLDFAST", &scene.holdfast);
+        process::run(&mut command, LIMIT, &scene.dir)
+    };
+    let probe = "mkdir -p probe && mount -t tmpfs none probe && umount probe";
+    if unshare(probe)?.code() != Some(0) {
+        return Err(Stop::Skip(
+            "needs root, or user namespaces, for private mounts".into(),
+        ));
+    }
+    let ended = unshare(script)?;
+    match ended.code() {
+        Some(99) => Err(Stop::Skip(format!(
+            "a mount is not allowed: {}",
+            ended.err.trim()
+        ))),
+        _ => Ok(ended),
+    }
+}
+
+fn full_file_system(scene: &Scene) -> Result<(), Stop> {
+    let script = "mkdir small; mount -t tmpfs -o size=1m none small || exit 99
+        $HOLDFAST pool create small/pool --size 512M
+        code=$?
+        if [ $code = 0 ]; then
+            $HOLDFAST run --pool small/pool -- dd if=/dev/zero of=/hf/f bs=64k count=64 2>err
+            echo \"run $?\"; tail -n 1 err; $HOLDFAST pool check small/pool >/dev/null; echo \"check $?\"
+            exit 42
+        fi
+        ls -A small; exit $code";
+    let ended = in_private_mounts(scene, script)?;
+    if ended.code() == Some(42) {
+        // It was made, sparse: then a full file system is an error for the program, not a signal.
+        let honest = ended.out.contains("run 1\n") || ended.out.contains("run 125\n");
+        if honest && ended.out.contains("check 0\n") {
+            return Ok(());
+        }
+        return wrong(format!(
+            "on a full file system: {} {}",
+            ended.out,
+            ended.err.trim()
+        ));
+    }
+    refusal(&ended, &[1]).map_err(|why| Stop::Wrong(format!("create: {why}")))
+}
+
+fn read_only(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let mount = "mkdir -p ro; mount --bind pool ro && mount -o remount,bind,ro ro || exit 99; ";
+    for (command, codes) in [
+        ("exec $HOLDFAST run --pool ro -- true", &[RUN_FAILED][..]),
+        ("exec $HOLDFAST serve ro", &[1]),
+        ("exec $HOLDFAST pool create ro/new --size 64M", &[1]),
+        ("exec $HOLDFAST pool destroy ro", &[1]),
+    ] {
+        let ended = in_private_mounts(scene, &format!("{mount}{command}"))?;
+        refusal(&ended, codes).map_err(|why| Stop::Wrong(format!("{command}: {why}")))?;
+    }
+    let ended = in_private_mounts(scene, &format!("{mount}exec $HOLDFAST pool status ro"))?;
+    if ended.code() != Some(0) {
+        refusal(&ended, &[1]).map_err(|why| Stop::Wrong(format!("status: {why}")))?;
+    }
+    scene.intact(&pool)
+}
+
+fn someone_else(scene: &Scene) -> Result<(), Stop> {
+    scene.need_root()?;
+    let pool = scene.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    let me = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
+        command.arg(&scene.holdfast).args(args);
+        scene.end_of(command)
+    };
+    for open in [false, true] {
+        if open {
+            // Even if the owner made it readable and writable for all.
+            for entry in fs::read_dir(&pool)? {
+                let path = entry?.path();
+                fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+            }
+            fs::set_permissions(&pool, fs::Permissions::from_mode(0o777))?;
+        }
+        for (args, codes) in [
+            (
+                ["run", "--pool", &word, "--", "true"].as_slice(),
+                &[RUN_FAILED][..],
+            ),
+            (&["serve", &word], &[1]),
+            (&["pool", "destroy", &word], &[1]),
+        ] {
+            refusal(&me(args)?, codes).map_err(|why| Stop::Wrong(format!("{args:?}: {why}")))?;
+        }
+    }
+    scene.intact(&pool)
+}
+
+fn no_permission(scene: &Scene) -> Result<(), Stop> {
+    if rustix::process::geteuid().is_root() {
+        return Err(Stop::Skip("root may create anywhere".into()));
+    }
+    fs::create_dir(scene.path("closed"))?;
+    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o500))?;
+    let path = scene.path("closed/pool").to_string_lossy().into_owned();
+    scene.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
+    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o000))?;
+    scene.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
+    scene.refused(&["run", "--pool", &path, "--", "true"], &[RUN_FAILED])?;
+    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o700))?;
+    Ok(())
+}
+
+/// A child that is killed and waited for at the end of its scope.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        process::kill_group(&self.0);
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts `holdfast ARGS...` beside the case and waits until `ready` holds.
+fn beside(
+    scene: &Scene,
+    args: &[&str],
+    ready: impl Fn() -> Result<bool, Stop>,
+) -> Result<Background, Stop> {
+    let mut command = Command::new(&scene.holdfast);
+    process::clean(&mut command, &scene.dir);
+    command
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    let child = Background(command.spawn()?);
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if ready()? {
+            return Ok(child);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    wrong(format!("holdfast {args:?} was not ready in time"))
+}
+
+/// Whether a service answers on the pool: a second one is refused.
+fn served(pool: &Path) -> Result<bool, Stop> {
+    Ok(pool.join("sock").exists())
+}
+
+fn two_services(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    let service = beside(scene, &["serve", &word], || served(&pool))?;
+    scene.refused(&["serve", &word], &[1])?;
+    let ended = scene.run(&pool, &["cat", "/hf/hello"])?;
+    if ended.out != "hello\n" {
+        return wrong(format!(
+            "the first service no longer serves: {}",
+            ended.how()
+        ));
+    }
+    drop(service);
+    scene.intact(&pool)
+}
+
+fn destroy_in_use(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    let mark = scene.path("running");
+    let script = format!("cd /hf; touch {}; sleep 30", mark.display());
+    let args = ["run", "--pool", &word, "--", "bash", "-c", &script];
+    let running = beside(scene, &args, || Ok(mark.exists()))?;
+    scene.refused(&["pool", "destroy", &word], &[1])?;
+    scene.refused(&["pool", "create", &word, "--size", "64M"], &[1])?;
+    let ended = scene.run(&pool, &["cat", "/hf/hello"])?;
+    if ended.out != "hello\n" {
+        return wrong("the pool in use was touched");
+    }
+    drop(running);
+    scene.intact(&pool)?;
+    scene.done(&["pool", "destroy", &word])?;
+    if pool.exists() {
+        wrong("destroy left the directory")
+    } else {
+        Ok(())
+    }
+}
+
+/// The run works all the same, or is refused in one sentence.
+fn works_or_refuses(ended: &Ended, what: &str) -> Result<(), Stop> {
+    match ended.code() {
+        Some(0) if ended.out == "hello\n" => Ok(()),
+        _ => refusal(ended, &[RUN_FAILED]).map_err(|why| Stop::Wrong(format!("{what}: {why}"))),
+    }
+}
+
+fn no_dev_shm(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    // The pool itself may lie there, so it stays writable through a mount of its own.
+    let script = "mkdir keep; mount --bind pool keep || exit 99
+        mount -o remount,bind,ro /dev/shm || exit 99
+        exec $HOLDFAST run --pool keep -- cat /hf/hello";
+    let ended = in_private_mounts(scene, script)?;
+    works_or_refuses(&ended, "with /dev/shm read-only")?;
+    scene.intact(&pool)
+}
+
+fn limits(scene: &Scene) -> Result<(), Stop> {
+    if !process::on_path("prlimit") {
+        return Err(Stop::Skip("prlimit is not installed".into()));
+    }
+    let pool = scene.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    for limit in [
+        "--memlock=0",
+        "--nofile=24",
+        "--nofile=8",
+        "--as=60000000",
+        "--stack=200000",
+    ] {
+        let mut command = Command::new("prlimit");
+        command.arg(limit).arg(&scene.holdfast);
+        command.args(["run", "--pool", &word, "--", "cat", "/hf/hello"]);
+        works_or_refuses(&scene.end_of(command)?, limit)?;
+        scene.intact(&pool)?;
+    }
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=1000000").arg(&scene.holdfast);
+    command.args(["pool", "create", "limited", "--size", "64M"]);
+    refusal(&scene.end_of(command)?, &[1]).map_err(|why| Stop::Wrong(format!("fsize: {why}")))
+}
