@@ -97,8 +97,7 @@ print(n > 5000)";
 }
 
 /// Runs the script where mounts are private; skips where that is not allowed. The script may use
-/// $HOLDFAST, and ends with 99
-/// where a mount fails.
+/// $HOLDFAST, and ends with 99 where a mount fails.
 fn in_private_mounts(scene: &Scene, script: &str) -> Result<Ended, Stop> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
@@ -131,7 +130,8 @@ fn full_file_system(scene: &Scene) -> Result<(), Stop> {
         code=$?
         if [ $code = 0 ]; then
             $HOLDFAST run --pool small/pool -- dd if=/dev/zero of=/hf/f bs=64k count=64 2>err
-            echo \"run $?\"; tail -n 1 err; $HOLDFAST pool check small/pool >/dev/null; echo \"check $?\"
+            echo \"run $?\"; tail -n 1 err
+            $HOLDFAST pool check small/pool >/dev/null; echo \"check $?\"
             exit 42
         fi
         ls -A small; exit $code";
