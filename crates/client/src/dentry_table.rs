@@ -1,8 +1,25 @@
 //! Cached names.
+//!
+//! Invariants:
+//!  * A `DENTRY_VALID` entry is in the chain of its bucket and says what the name leads to as of
+//!    journal record `seq` (0: as the trees say). It stays while `seq` is above `applied_seq`.
+//!  * Inserting is one store of the chain's head. Replacing and removing happen while the
+//!    bucket's version is odd; readers check it before and after.
+//!  * Nothing about a name is added but under the lock of its directory.
+//!  * While a directory is `INODE_COMPLETE`, every name it holds has an entry; whoever evicts one
+//!    clears the bit first.
+//!  * An entry in nobody's chain is on the free list or `DENTRY_CLAIMED` with the claimer in
+//!    `spare`; one that is valid but in no chain (its inserter died) is freed by the clock hand
+//!    like any other.
 
 use crate::error::{Error, Result};
-use crate::inode_table::{InodeRef, LockedInode};
+use crate::free_list::FreeList;
+use crate::inode_table::{self, InodeRef, LockedInode};
+use crate::lock::{self, Changing, Guard, Rank, acquire_as};
 use crate::session::Session;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use pool::layout::dirent::name_hash;
+use pool::session::*;
 
 /// What a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +31,366 @@ pub struct Found {
     pub inode: u32,
 }
 
+/// Claimed by the process in `spare`, in no chain.
+const DENTRY_CLAIMED: u16 = 4;
+const CHAIN_MAX: usize = 4096;
+const EVICT_BATCH: u32 = 32;
+/// Entries that only publication may use, so that a committed record finds room.
+const RESERVE: u32 = 1024;
+const READ_TRIES: u32 = 64;
+
+/// The key of an entry.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    parent: u64,
+    hash: u64,
+    name: &'a [u8],
+}
+
+impl<'a> Key<'a> {
+    #[inline]
+    fn new(parent: u64, name: &'a [u8]) -> Key<'a> {
+        let mixed = name_hash(name) ^ parent.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let wide = u128::from(mixed) * 0xd6e8_feb8_6659_fd93;
+        Key {
+            parent,
+            hash: (wide >> 64) as u64 ^ wide as u64,
+            name,
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.name.len() > DENTRY_NAME
+    }
+}
+
+fn table(s: &Session, long: bool) -> FreeList<'_> {
+    let h = s.header();
+    let (free, used) = match long {
+        true => (&h.long_dentry_free, &h.long_dentry_used),
+        false => (&h.dentry_free, &h.dentry_used),
+    };
+    let (capacity, base) = match long {
+        true => (LONG_DENTRIES as u32, DENTRIES as u32),
+        false => (DENTRIES as u32, 0),
+    };
+    FreeList {
+        lock: &h.dentry_lock,
+        free,
+        used,
+        capacity,
+        base,
+    }
+}
+
+fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
+    Ok(&s.dentry(index)?.next)
+}
+
+/// Bytes for the name of entry `index`.
+#[inline]
+fn name_of(s: &Session, index: u32) -> Result<&[AtomicU8]> {
+    match (index as usize).checked_sub(DENTRIES) {
+        None => Ok(&s.dentry(index)?.name),
+        Some(long) => Ok(&s.long_dentry(long as u32)?.name),
+    }
+}
+
+#[inline]
+fn is_match(s: &Session, index: u32, e: &Dentry, key: &Key<'_>) -> bool {
+    e.hash.load(Relaxed) == key.hash
+        && e.parent.load(Relaxed) == key.parent
+        && e.state.load(Relaxed) & DENTRY_VALID != 0
+        && usize::from(e.name_len.load(Relaxed)) == key.name.len()
+        && name_of(s, index).is_ok_and(|stored| {
+            key.name.len() <= stored.len()
+                && key
+                    .name
+                    .iter()
+                    .zip(stored)
+                    .all(|(a, b)| *a == b.load(Relaxed))
+        })
+}
+
+#[inline]
+fn walk<'s>(s: &'s Session, bucket: &Bucket, key: &Key<'_>) -> Option<(u32, &'s Dentry)> {
+    let mut link = bucket.head.load(Acquire);
+    for _ in 0..CHAIN_MAX {
+        let index = link.checked_sub(1)?;
+        let e = s.dentry(index).ok()?;
+        if is_match(s, index, e, key) {
+            return Some((index, e));
+        }
+        link = e.next.load(Acquire);
+    }
+    None
+}
+
+fn copy(e: &Dentry) -> Found {
+    Found {
+        ino: e.ino.load(Relaxed),
+        kind: e.kind.load(Relaxed),
+        inode: e.inode.load(Relaxed),
+    }
+}
+
+/// What is cached: `None` nothing, `Some(None)` that the name does not exist.
+#[inline]
+fn cached(s: &Session, key: &Key<'_>) -> Result<Option<Option<Found>>> {
+    let bucket = s.dentry_bucket(key.hash)?;
+    for _ in 0..READ_TRIES {
+        let before = bucket.version.load(Acquire);
+        if before & 1 == 0 {
+            let found = walk(s, bucket, key).map(|(_, e)| (e, copy(e)));
+            core::sync::atomic::fence(Acquire);
+            if bucket.version.load(Relaxed) == before {
+                return Ok(found.map(|(e, found)| used(e, found)));
+            }
+        }
+        core::hint::spin_loop();
+    }
+    let _guard = lock_bucket(s, bucket, Rank::Normal)?;
+    Ok(walk(s, bucket, key).map(|(_, e)| used(e, copy(e))))
+}
+
+#[inline]
+fn used(e: &Dentry, found: Found) -> Option<Found> {
+    let state = e.state.load(Relaxed);
+    if state & DENTRY_USED == 0 {
+        e.state.fetch_or(DENTRY_USED, Relaxed);
+    }
+    (found.ino != 0).then_some(found)
+}
+
+fn lock_bucket<'s>(s: &'s Session, bucket: &'s Bucket, rank: Rank) -> Result<Guard<'s>> {
+    let guard = acquire_as(s, &bucket.lock, rank)?;
+    // A replacement that a dead process left half-done is of a record that recovery redid.
+    lock::settle(&bucket.version);
+    Ok(guard)
+}
+
 /// What `name` in `dir` leads to; `None`: it does not exist. Locks the directory only when
 /// nothing is cached about the name.
-pub fn lookup(_s: &Session, _dir: &InodeRef<'_>, _name: &[u8]) -> Result<Option<Found>> {
-    Err(Error::NotImplemented)
+#[inline]
+pub fn lookup(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
+    match cached(s, &Key::new(dir.ino, name))? {
+        Some(found) => Ok(found),
+        None => lookup_locked(s, &inode_table::lock(s, dir.ino)?, name),
+    }
 }
 
 /// As `lookup` for a caller that holds the directory's lock.
-pub fn lookup_locked(_s: &Session, _dir: &LockedInode<'_>, _name: &[u8]) -> Result<Option<Found>> {
-    Err(Error::NotImplemented)
+pub fn lookup_locked(s: &Session, dir: &LockedInode<'_>, name: &[u8]) -> Result<Option<Found>> {
+    let key = Key::new(dir.ino, name);
+    if let Some(found) = cached(s, &key)? {
+        return Ok(found);
+    }
+    // Still complete after we found nothing: no entry of the directory went before or meanwhile.
+    if dir.e.state.load(Acquire) & INODE_COMPLETE != 0 {
+        return Ok(None);
+    }
+    let entry = s.tree().dirent(dir.ino, name)?;
+    let found = entry.map(|e| Found {
+        ino: e.ino,
+        kind: e.kind,
+        inode: 0,
+    });
+    remember(s, &key, found);
+    Ok(found)
+}
+
+/// Caches what the trees say. Without room it is not cached.
+fn remember(s: &Session, key: &Key<'_>, found: Option<Found>) {
+    let room = table(s, key.is_long()).has_room(RESERVE) || make_room(s, key.is_long()) > 0;
+    if room {
+        let value = found.unwrap_or(Found {
+            ino: 0,
+            kind: 0,
+            inode: 0,
+        });
+        let _ = insert(s, key, value, 0, Rank::Normal);
+    }
+}
+
+/// Makes sure that publishing up to two names will find room, before their record exists.
+pub(crate) fn ensure_room(s: &Session, name: &[u8]) -> Result<()> {
+    let long = name.len() > DENTRY_NAME;
+    if table(s, long).has_room(RESERVE) || make_room(s, long) > 0 {
+        return Ok(());
+    }
+    for _ in 0..4 {
+        crate::drain::wait_applied(s, s.header().next_seq.load(Acquire).saturating_sub(1))?;
+        if make_room(s, long) > 0 || sweep(s, long)? > 0 {
+            return Ok(());
+        }
+    }
+    Err(Error::NoMemory)
+}
+
+/// Publishes record `seq`: `name` in `parent` leads to `found` (`ino` 0: to nothing). Idempotent:
+/// an entry that already knows `seq` is left alone.
+pub(crate) fn put(
+    s: &Session,
+    parent: u64,
+    name: &[u8],
+    found: Found,
+    seq: u64,
+    rank: Rank,
+) -> Result<()> {
+    let key = Key::new(parent, name);
+    let bucket = s.dentry_bucket(key.hash)?;
+    {
+        let _guard = lock_bucket(s, bucket, rank)?;
+        if let Some((_, e)) = walk(s, bucket, &key) {
+            if e.seq.load(Relaxed) < seq {
+                // Half-done stores stay behind an odd version; `seq` comes last, so a death
+                // before it makes recovery store all of them again.
+                let _change = Changing::begin(&bucket.version);
+                store_value(e, found);
+                e.seq.store(seq, Release);
+            }
+            return Ok(());
+        }
+    }
+    insert(s, &key, found, seq, rank)
+}
+
+fn store_value(e: &Dentry, found: Found) {
+    e.ino.store(found.ino, Release);
+    e.kind.store(found.kind, Release);
+    e.inode.store(found.inode, Release);
+}
+
+/// Adds an entry that is not there: the caller holds the directory's lock.
+fn insert(s: &Session, key: &Key<'_>, found: Found, seq: u64, rank: Rank) -> Result<()> {
+    let long = key.is_long();
+    let claim = |index: u32| {
+        let e = s.dentry(index)?;
+        e.spare.store(s.owner(), Relaxed);
+        e.state.store(DENTRY_CLAIMED, Release);
+        Ok(())
+    };
+    let pop = || table(s, long).pop(s, rank, |i| next_of(s, i), claim);
+    let mut index = pop()?;
+    if index.is_none() && make_room(s, long) > 0 {
+        index = pop()?;
+    }
+    let index = index.ok_or(Error::NoMemory)?;
+    let e = s.dentry(index)?;
+    for (to, from) in name_of(s, index)?.iter().zip(key.name) {
+        to.store(*from, Relaxed);
+    }
+    e.name_len.store(key.name.len() as u8, Relaxed);
+    e.parent.store(key.parent, Relaxed);
+    e.hash.store(key.hash, Relaxed);
+    e.seq.store(seq, Relaxed);
+    store_value(e, found);
+    let bucket = s.dentry_bucket(key.hash)?;
+    let _guard = lock_bucket(s, bucket, rank)?;
+    e.next.store(bucket.head.load(Relaxed), Relaxed);
+    e.state.store(DENTRY_VALID | DENTRY_USED, Release);
+    bucket.head.store(index + 1, Release);
+    Ok(())
+}
+
+/// Frees a batch of entries that the trees know too; how many.
+#[cold]
+fn make_room(s: &Session, long: bool) -> u32 {
+    let t = table(s, long);
+    let (used, applied) = (t.used(), s.applied_seq());
+    let mut freed = 0;
+    for _ in 0..used.saturating_mul(2) {
+        let at = t.base + s.header().dentry_hand.fetch_add(1, Relaxed) % used;
+        freed += u32::from(evict(s, at, applied));
+        if freed >= EVICT_BATCH {
+            break;
+        }
+    }
+    freed
+}
+
+fn evict(s: &Session, index: u32, applied: u64) -> bool {
+    let Ok(e) = s.dentry(index) else { return false };
+    let state = e.state.load(Acquire);
+    if state & DENTRY_VALID == 0 || e.seq.load(Acquire) > applied {
+        return false;
+    }
+    if state & DENTRY_USED != 0 {
+        e.state.fetch_and(!DENTRY_USED, Relaxed);
+        return false;
+    }
+    let (hash, parent) = (e.hash.load(Relaxed), e.parent.load(Relaxed));
+    let Ok(bucket) = s.dentry_bucket(hash) else {
+        return false;
+    };
+    let Some(guard) = lock::try_acquire(s, &bucket.lock) else {
+        return false;
+    };
+    lock::settle(&bucket.version);
+    let same = e.hash.load(Relaxed) == hash
+        && e.parent.load(Relaxed) == parent
+        && e.state.load(Relaxed) & DENTRY_VALID != 0
+        && e.seq.load(Relaxed) <= applied;
+    if !same {
+        return false;
+    }
+    if e.ino.load(Relaxed) != 0
+        && let Some(dir) = inode_table::find(s, parent)
+    {
+        dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);
+    }
+    remove(s, bucket, index, e);
+    drop(guard);
+    let t = table(s, index as usize >= DENTRIES);
+    t.push(s, Rank::Normal, index, &e.next, || {
+        e.state.store(0, Release)
+    })
+    .is_ok()
+}
+
+/// Unlinks and claims an entry. Dying in between leaves a claim of a dead process, in a chain or
+/// not; `sweep` takes it out of the chain before it frees it.
+fn remove(s: &Session, bucket: &Bucket, index: u32, e: &Dentry) {
+    let _change = Changing::begin(&bucket.version);
+    e.spare.store(s.owner(), Relaxed);
+    e.state.store(DENTRY_CLAIMED, Release);
+    unchain(s, bucket, index);
+}
+
+fn unchain(s: &Session, bucket: &Bucket, index: u32) {
+    let mut at = &bucket.head;
+    for _ in 0..CHAIN_MAX {
+        let Some(here) = at.load(Relaxed).checked_sub(1) else {
+            return;
+        };
+        let Ok(found) = s.dentry(here) else { return };
+        if here == index {
+            at.store(found.next.load(Relaxed), Release);
+            return;
+        }
+        at = &found.next;
+    }
+}
+
+/// Frees what dead processes had claimed; how many entries are free now.
+fn sweep(s: &Session, long: bool) -> Result<u32> {
+    let t = table(s, long);
+    let is_lost = |e: &Dentry| {
+        let claimed = e.state.load(Acquire) == DENTRY_CLAIMED;
+        claimed && !lock::owner_lives(s, e.spare.load(Relaxed))
+    };
+    for index in t.base..t.base + t.used() {
+        let e = s.dentry(index)?;
+        if is_lost(e) {
+            let bucket = s.dentry_bucket(e.hash.load(Relaxed))?;
+            let _guard = lock_bucket(s, bucket, Rank::Normal)?;
+            let _change = Changing::begin(&bucket.version);
+            unchain(s, bucket, index);
+        }
+    }
+    let is_free = |index: u32| {
+        s.dentry(index)
+            .is_ok_and(|e| e.state.load(Relaxed) == 0 || is_lost(e))
+    };
+    t.rebuild(s, |i| next_of(s, i), is_free)
 }

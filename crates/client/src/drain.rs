@@ -1,24 +1,136 @@
 //! Waiting for the service and making things durable.
+//!
+//! Invariants: every wait is bounded by the service's progress; nobody waits here with a bucket or
+//! a table locked, or with a record that is not published yet. Waiters help: they finish what
+//! dead processes left in the lanes, for which the service would wait too.
 
+use crate::clock::monotonic_ms;
 use crate::error::{Error, Result};
 use crate::inode_table::InodeRef;
-use crate::session::Session;
+use crate::session::{BLOCK, Session};
+use crate::{block_map, journal, recover};
+use core::sync::atomic::Ordering::*;
+use core::time::Duration;
+use pmem::futex;
+use pool::journal::Record;
+use pool::session::LANES;
+
+/// Without progress for so long the service is gone.
+const PATIENCE_MS: u64 = 10_000;
+/// Without progress for so long a dead process may hold things up.
+const DOUBT_MS: u64 = 50;
+const NAP: Duration = Duration::from_millis(20);
+/// The medium `file`: only system calls make things durable.
+const MEDIUM_FILE: u32 = 1;
 
 /// Tells the service to drain the lanes now.
-pub fn ring(_s: &Session) {}
+#[inline]
+pub fn ring(s: &Session) {
+    let h = s.header();
+    // Sequentially consistent against the service's "I sleep" and its last look at the bell.
+    h.doorbell.fetch_add(1, SeqCst);
+    if h.service_sleeps.load(SeqCst) != 0 {
+        futex::wake(&h.doorbell, 1);
+    }
+}
 
 /// Waits until record `seq` is in the trees. `ServiceGone` after 10 s without progress.
-pub fn wait_applied(_s: &Session, _seq: u64) -> Result<()> {
-    Err(Error::NotImplemented)
+#[inline]
+pub fn wait_applied(s: &Session, seq: u64) -> Result<()> {
+    if s.applied_seq() >= seq {
+        return Ok(());
+    }
+    wait_until(s, true, || s.applied_seq() >= seq)
+}
+
+/// As `wait_applied` for recovery itself, which nobody helps.
+pub(crate) fn wait_applied_alone(s: &Session, seq: u64) -> Result<()> {
+    wait_until(s, false, || s.applied_seq() >= seq)
+}
+
+/// Sleeps until `done`, as long as the service makes progress.
+#[cold]
+pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Result<()> {
+    let h = s.header();
+    let (mut seen, mut since) = (s.applied_seq(), monotonic_ms());
+    let mut helped = since;
+    ring(s);
+    loop {
+        let tick = h.applied_tick.load(Acquire);
+        if done() {
+            return Ok(());
+        }
+        s.check()?;
+        let _ = futex::wait(&h.applied_tick, tick, Some(NAP));
+        let (now, applied) = (monotonic_ms(), s.applied_seq());
+        if applied != seen {
+            (seen, since) = (applied, now);
+        }
+        if now.saturating_sub(since) > PATIENCE_MS {
+            return Err(Error::ServiceGone);
+        }
+        if now.saturating_sub(helped.max(since)) > DOUBT_MS {
+            helped = now;
+            if help {
+                recover::lanes(s);
+            }
+            ring(s);
+        }
+    }
 }
 
 /// fsync: everything committed so far, and the blocks of `inode`, survive what the medium
 /// survives.
-pub fn persist_medium(_s: &Session, _inode: Option<&InodeRef<'_>>) -> Result<()> {
-    Err(Error::NotImplemented)
+pub fn persist_medium(s: &Session, inode: Option<&InodeRef<'_>>) -> Result<()> {
+    // What was stored around the cache before is ordered by this.
+    s.data().fence();
+    if s.medium() != MEDIUM_FILE {
+        return Ok(());
+    }
+    if let Some(inode) = inode {
+        block_map::each_run(s, inode, &mut |block, len| {
+            Ok(s.data().sync(block * BLOCK, (len * BLOCK) as usize)?)
+        })?;
+    }
+    sync_journal(s)
 }
 
 /// sync(2): as `persist_medium` for all data.
-pub fn sync_all(_s: &Session) -> Result<()> {
-    Err(Error::NotImplemented)
+pub fn sync_all(s: &Session) -> Result<()> {
+    s.data().fence();
+    if s.medium() != MEDIUM_FILE {
+        return Ok(());
+    }
+    s.data().sync(0, s.data().len())?;
+    sync_journal(s)
+}
+
+/// First the records, then a mark that says they are there, then the mark.
+fn sync_journal(s: &Session) -> Result<()> {
+    let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
+    wait_lanes(s, upto)?;
+    s.journal().sync(0, s.journal().len())?;
+    journal::commit(s, &Record::SyncMark { seq: upto })?;
+    Ok(s.journal().sync(0, s.journal().len())?)
+}
+
+/// Waits until no record up to `upto` is in flight.
+fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
+    for index in 0..LANES as u32 {
+        let lane = s.lane(index)?;
+        let busy = || (1..=upto).contains(&lane.busy_seq.load(SeqCst));
+        let started = monotonic_ms();
+        while busy() {
+            core::hint::spin_loop();
+            let waited = monotonic_ms().saturating_sub(started);
+            if waited > PATIENCE_MS {
+                return Err(Error::ServiceGone);
+            }
+            if waited > DOUBT_MS {
+                recover::lanes(s);
+                let _ = futex::wait(&lane.lock, lane.lock.load(Relaxed), Some(NAP));
+            }
+        }
+    }
+    Ok(())
 }

@@ -1,1 +1,104 @@
 //! Free entries of a table.
+//!
+//! Invariants, all under the table's lock:
+//!  * An entry is below `used` and reachable from `free`, or claimed, or in use, or above `used`.
+//!  * `pop` claims before it unlinks, `push` links before it lets go: an entry whose holder died
+//!    in between is on the list and claimed by nobody that lives, which the next `pop` ignores,
+//!    or off the list and claimed by a dead process, which `rebuild` finds. No entry is ever on
+//!    the list twice.
+
+use crate::error::Result;
+use crate::lock::{Guard, Rank, acquire_as};
+use crate::session::Session;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+/// The words that describe one table.
+pub(crate) struct FreeList<'a> {
+    pub lock: &'a AtomicU32,
+    pub free: &'a AtomicU32,
+    pub used: &'a AtomicU32,
+    pub capacity: u32,
+    /// Index of the table's first entry among all that share a numbering.
+    pub base: u32,
+}
+
+impl<'a> FreeList<'a> {
+    pub fn lock(&self, s: &'a Session, rank: Rank) -> Result<Guard<'a>> {
+        acquire_as(s, self.lock, rank)
+    }
+
+    /// How many entries from `base` were ever used.
+    pub fn used(&self) -> u32 {
+        self.used.load(Acquire).min(self.capacity)
+    }
+
+    /// Whether `pop` would succeed with `spare` entries to be left above `used`.
+    pub fn has_room(&self, spare: u32) -> bool {
+        self.free.load(Relaxed) != 0 || self.used() < self.capacity.saturating_sub(spare)
+    }
+
+    /// Takes an entry. `next` is the entry's list word; `claim` marks it as the caller's.
+    pub fn pop(
+        &self,
+        s: &'a Session,
+        rank: Rank,
+        next: impl Fn(u32) -> Result<&'a AtomicU32>,
+        claim: impl FnOnce(u32) -> Result<()>,
+    ) -> Result<Option<u32>> {
+        let _guard = self.lock(s, rank)?;
+        if let Some(index) = self.free.load(Relaxed).checked_sub(1) {
+            let after = next(index)?.load(Relaxed);
+            claim(index)?;
+            self.free.store(after, Release);
+            return Ok(Some(index));
+        }
+        let used = self.used();
+        if used >= self.capacity {
+            return Ok(None);
+        }
+        let index = self.base + used;
+        claim(index)?;
+        self.used.store(used + 1, Release);
+        Ok(Some(index))
+    }
+
+    /// Returns an entry; `unclaim` makes it nobody's.
+    pub fn push(
+        &self,
+        s: &'a Session,
+        rank: Rank,
+        index: u32,
+        next: &AtomicU32,
+        unclaim: impl FnOnce(),
+    ) -> Result<()> {
+        let _guard = self.lock(s, rank)?;
+        self.push_locked(index, next);
+        unclaim();
+        Ok(())
+    }
+
+    fn push_locked(&self, index: u32, next: &AtomicU32) {
+        next.store(self.free.load(Relaxed), Relaxed);
+        self.free.store(index + 1, Release);
+    }
+
+    /// Finds entries that died with their holders: the list becomes exactly the entries for
+    /// which `is_free`. Dying here leaves a shorter list, which the next rebuild mends.
+    pub fn rebuild(
+        &self,
+        s: &'a Session,
+        next: impl Fn(u32) -> Result<&'a AtomicU32>,
+        is_free: impl Fn(u32) -> bool,
+    ) -> Result<u32> {
+        let _guard = self.lock(s, Rank::Normal)?;
+        self.free.store(0, Release);
+        let mut found = 0;
+        for index in (self.base..self.base + self.used()).rev() {
+            if is_free(index) {
+                self.push_locked(index, next(index)?);
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+}

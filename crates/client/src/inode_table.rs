@@ -1,10 +1,26 @@
 //! Cached inodes.
+//!
+//! Invariants:
+//!  * An entry with `INODE_VALID` describes inode `ino` as of journal record `seq`; it is in the
+//!    chain of its bucket. Inserting is one store of the chain's head, removing one store of the
+//!    link before it.
+//!  * An entry stays while it is locked or pinned (`opens`, `maps`), `INODE_DIRTY`, or newer than
+//!    the trees (`seq` above `applied_seq`). An object that lost its last name stays as a
+//!    tombstone (`nlink` 0) until the trees know, so that nobody loads it again.
+//!  * Whoever removes an entry clears `INODE_VALID` before looking at `opens`; whoever pins adds
+//!    to `opens` before looking at `INODE_VALID` and `INODE_ORPHAN`. One of them sees the other.
+//!  * A process that dies with an entry half-made or half-removed holds its lock: `sweep` frees
+//!    such entries.
 
 use crate::error::{Error, Result};
-use crate::lock::Guard;
+use crate::free_list::FreeList;
+use crate::lock::{self, Changing, Guard, Rank, acquire_as};
 use crate::session::Session;
+use crate::trees::TreeInode;
+use crate::{block_map, drain, publish, recover};
 use core::ops::Deref;
-use pool::session::Inode;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use pool::session::*;
 
 /// A copy of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +55,14 @@ pub struct InodeRef<'s> {
     pub e: &'s Inode,
 }
 
+impl InodeRef<'_> {
+    /// Whether the entry still is this inode's.
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        self.e.ino.load(Acquire) == self.ino && self.e.state.load(Acquire) & INODE_VALID != 0
+    }
+}
+
 /// A locked inode: nobody else changes or evicts it.
 pub struct LockedInode<'s> {
     inode: InodeRef<'s>,
@@ -54,76 +78,667 @@ impl<'s> Deref for LockedInode<'s> {
     }
 }
 
+/// Chains are short; a longer one is damage.
+const CHAIN_MAX: usize = 4096;
+/// Entries that an eviction tries to free at once.
+const EVICT_BATCH: u32 = 32;
+/// Packed into `direct`, a symlink's target costs no tree read.
+pub(crate) const PACKED_MAX: usize = DIRECT * 8;
+
+#[inline]
+fn hash(ino: u64) -> u64 {
+    ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+fn table(s: &Session) -> FreeList<'_> {
+    let h = s.header();
+    FreeList {
+        lock: &h.inode_lock,
+        free: &h.inode_free,
+        used: &h.inode_used,
+        capacity: INODES as u32,
+        base: 0,
+    }
+}
+
+fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
+    Ok(&s.inode(index + 1)?.next)
+}
+
 /// The entry of `ino` if it is cached.
-pub fn find(_s: &Session, _ino: u64) -> Option<InodeRef<'_>> {
+#[inline]
+pub fn find(s: &Session, ino: u64) -> Option<InodeRef<'_>> {
+    let bucket = s.inode_bucket(hash(ino)).ok()?;
+    for _ in 0..64 {
+        let before = bucket.version.load(Acquire);
+        if let Some(found) = walk(s, bucket, ino) {
+            return Some(found);
+        }
+        if before & 1 == 0 && bucket.version.load(Acquire) == before {
+            return None;
+        }
+        core::hint::spin_loop();
+    }
+    let _guard = lock::acquire(s, &bucket.lock).ok()?;
+    lock::settle(&bucket.version);
+    walk(s, bucket, ino)
+}
+
+#[inline]
+fn walk<'s>(s: &'s Session, bucket: &Bucket, ino: u64) -> Option<InodeRef<'s>> {
+    let mut link = bucket.head.load(Acquire);
+    for _ in 0..CHAIN_MAX {
+        if link == 0 {
+            return None;
+        }
+        let e = s.inode(link).ok()?;
+        if e.ino.load(Acquire) == ino && e.state.load(Acquire) & INODE_VALID != 0 {
+            return Some(InodeRef { link, ino, e });
+        }
+        link = e.next.load(Acquire);
+    }
     None
 }
 
 /// The entry at `link` if it still holds `ino`.
-pub fn by_link(_s: &Session, _link: u32, _ino: u64) -> Option<InodeRef<'_>> {
-    None
+#[inline]
+pub fn by_link(s: &Session, link: u32, ino: u64) -> Option<InodeRef<'_>> {
+    let e = s.inode(link).ok()?;
+    let found = InodeRef { link, ino, e };
+    found.is_current().then_some(found)
 }
 
 /// The entry of `ino`, loaded from the trees if need be. `NotFound` if there is none.
-pub fn get(_s: &Session, _ino: u64) -> Result<InodeRef<'_>> {
-    Err(Error::NotImplemented)
+#[inline]
+pub fn get(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+    match find(s, ino) {
+        Some(found) => Ok(found),
+        None => load(s, ino),
+    }
+}
+
+#[cold]
+fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+    if ino == 0 {
+        return Err(Error::NotFound);
+    }
+    // The new entry comes first: making room may wait, which nobody does under a bucket lock.
+    let fresh = Fresh::new(s, Rank::Normal)?;
+    let bucket = s.inode_bucket(hash(ino))?;
+    let _guard = lock::acquire(s, &bucket.lock)?;
+    lock::settle(&bucket.version);
+    if let Some(found) = walk(s, bucket, ino) {
+        return Ok(found);
+    }
+    let known = s.tree().inode(ino)?.ok_or(Error::NotFound)?;
+    fill_from_tree(fresh.e, ino, &known);
+    Ok(fresh.insert(bucket, ino))
+}
+
+fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
+    let change = Changing::begin(&e.version);
+    for (field, value) in [
+        (&e.mode, t.mode),
+        (&e.uid, t.uid),
+        (&e.gid, t.gid),
+        (&e.nlink, t.nlink),
+    ] {
+        field.store(value, Relaxed);
+    }
+    for (field, value) in [
+        (&e.size, t.size),
+        (&e.atime, t.atime as u64),
+        (&e.mtime, t.mtime as u64),
+        (&e.ctime, t.ctime as u64),
+        (&e.btime, t.btime as u64),
+        (&e.rdev, t.rdev),
+        (&e.parent, t.parent),
+        (&e.entries, t.entries),
+        (&e.blocks, t.blocks),
+    ] {
+        field.store(value, Relaxed);
+    }
+    let mut state = INODE_VALID | INODE_USED;
+    for (bit, on) in [
+        (INODE_INLINE, t.inline),
+        (INODE_XATTRS, t.xattrs),
+        (INODE_ORPHAN, t.orphan),
+        (INODE_COMPLETE, t.entries == 0 && is_dir(t.mode)),
+        (INODE_MAPPED, t.blocks == 0 && !t.inline),
+    ] {
+        state |= if on { bit } else { 0 };
+    }
+    e.seq.store(0, Relaxed);
+    e.ino.store(ino, Release);
+    e.state.store(state, Release);
+    drop(change);
+}
+
+/// Whether a mode is a directory's.
+pub(crate) fn is_dir(mode: u32) -> bool {
+    mode & 0o170_000 == 0o040_000
+}
+
+/// Whether a mode is a regular file's.
+pub(crate) fn is_file(mode: u32) -> bool {
+    mode & 0o170_000 == 0o100_000
+}
+
+/// An entry in the making: claimed by holding its lock, `ino` 0, all fields as in a new file.
+pub(crate) struct Fresh<'s> {
+    s: &'s Session,
+    pub e: &'s Inode,
+    link: u32,
+    rank: Rank,
+    inserted: bool,
+}
+
+impl<'s> Fresh<'s> {
+    /// Takes a free entry, making room if need be; its lock is held until it is dropped.
+    pub fn new(s: &'s Session, rank: Rank) -> Result<Fresh<'s>> {
+        let pop = || {
+            let claim = |index: u32| {
+                // A reader with a stale reference may hold the lock for a moment.
+                core::mem::forget(acquire_as(s, &s.inode(index + 1)?.lock, rank)?);
+                Ok(())
+            };
+            table(s).pop(s, rank, |i| next_of(s, i), claim)
+        };
+        let index = match pop()? {
+            Some(index) => index,
+            None => {
+                make_room(s, rank)?;
+                pop()?.ok_or(Error::NoMemory)?
+            }
+        };
+        let e = s.inode(index + 1)?;
+        lock::settle(&e.version);
+        reset(e);
+        let link = index + 1;
+        Ok(Fresh {
+            s,
+            e,
+            link,
+            rank,
+            inserted: false,
+        })
+    }
+
+    /// Makes the filled entry findable. The caller holds the bucket's lock.
+    pub fn insert(mut self, bucket: &Bucket, ino: u64) -> InodeRef<'s> {
+        self.e.next.store(bucket.head.load(Relaxed), Release);
+        bucket.head.store(self.link, Release);
+        self.inserted = true;
+        InodeRef {
+            link: self.link,
+            ino,
+            e: self.e,
+        }
+    }
+
+    /// As `insert`, when `ino` is known not to be in the table.
+    pub fn publish(self, ino: u64) -> Result<InodeRef<'s>> {
+        let bucket = self.s.inode_bucket(hash(ino))?;
+        let _guard = acquire_as(self.s, &bucket.lock, self.rank)?;
+        lock::settle(&bucket.version);
+        Ok(self.insert(bucket, ino))
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        if !self.inserted {
+            self.e.state.store(0, Release);
+            self.e.ino.store(0, Release);
+            let next = &self.e.next;
+            // Without the table's lock (a given-up session) the entry waits for a sweep.
+            let _ = table(self.s).push(self.s, self.rank, self.link - 1, next, || {});
+        }
+        drop(Guard::adopt(&self.e.lock));
+    }
+}
+
+fn reset(e: &Inode) {
+    for field in [
+        &e.maps,
+        &e.map_root,
+        &e.locks,
+        &e.pending_len,
+        &e.reserve_len,
+    ] {
+        field.store(0, Relaxed);
+    }
+    for field in [
+        &e.parent,
+        &e.entries,
+        &e.blocks,
+        &e.seq,
+        &e.dir_seq,
+        &e.rdev,
+        &e.size,
+        &e.pending_block,
+        &e.pending_file_block,
+        &e.reserve_block,
+    ] {
+        field.store(0, Relaxed);
+    }
+    for field in e.direct.iter().chain([&e.intent_seq]) {
+        field.store(0, Relaxed);
+    }
 }
 
 /// A consistent copy of the attributes. `Stale`: the entry is another inode's now, `get` again.
-pub fn attrs(_s: &Session, _inode: &InodeRef<'_>) -> Result<Attrs> {
-    Err(Error::NotImplemented)
+#[inline]
+pub fn attrs(s: &Session, inode: &InodeRef<'_>) -> Result<Attrs> {
+    let copy = match lock::read_stable(&inode.e.version, || copy_attrs(inode.e)) {
+        Some(copy) => copy,
+        None => attrs_locked(s, inode)?,
+    };
+    if copy.ino != inode.ino || copy.state & INODE_VALID == 0 {
+        return Err(Error::Stale);
+    }
+    if copy.state & INODE_USED == 0 {
+        inode.e.state.fetch_or(INODE_USED, Relaxed);
+    }
+    Ok(copy)
 }
 
-/// Locks `ino`, loading it if need be. `NotFound`: the object is gone.
-pub fn lock(_s: &Session, _ino: u64) -> Result<LockedInode<'_>> {
-    Err(Error::NotImplemented)
+/// The writer is slow or dead: wait for it under the lock.
+#[cold]
+fn attrs_locked(s: &Session, inode: &InodeRef<'_>) -> Result<Attrs> {
+    let _guard = lock::acquire(s, &inode.e.lock)?;
+    lock::settle(&inode.e.version);
+    Ok(copy_attrs(inode.e))
+}
+
+#[inline]
+fn copy_attrs(e: &Inode) -> Attrs {
+    Attrs {
+        ino: e.ino.load(Relaxed),
+        mode: e.mode.load(Relaxed),
+        uid: e.uid.load(Relaxed),
+        gid: e.gid.load(Relaxed),
+        nlink: e.nlink.load(Relaxed),
+        size: e.size.load(Relaxed),
+        blocks: e.blocks.load(Relaxed),
+        atime: e.atime.load(Relaxed) as i64,
+        mtime: e.mtime.load(Relaxed) as i64,
+        ctime: e.ctime.load(Relaxed) as i64,
+        btime: e.btime.load(Relaxed) as i64,
+        rdev: e.rdev.load(Relaxed),
+        parent: e.parent.load(Relaxed),
+        entries: e.entries.load(Relaxed),
+        state: e.state.load(Relaxed),
+    }
+}
+
+/// Locks `ino`, loading it if need be. `NotFound`: there is no such object.
+pub fn lock(s: &Session, ino: u64) -> Result<LockedInode<'_>> {
+    loop {
+        match lock_entry(s, get(s, ino)?)? {
+            Some(locked) => return alive(locked),
+            None => core::hint::spin_loop(),
+        }
+    }
 }
 
 /// As `lock` from a reference at hand, pinned or not.
-pub fn lock_ref<'s>(_s: &'s Session, _inode: InodeRef<'s>) -> Result<LockedInode<'s>> {
-    Err(Error::NotImplemented)
+#[inline]
+pub fn lock_ref<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<LockedInode<'s>> {
+    match lock_entry(s, inode)? {
+        Some(locked) => alive(locked),
+        None => lock(s, inode.ino),
+    }
+}
+
+/// Only a tombstone is left of an object that is gone.
+#[inline]
+fn alive(locked: LockedInode<'_>) -> Result<LockedInode<'_>> {
+    match locked.e.state.load(Relaxed) & INODE_GONE {
+        0 => Ok(locked),
+        _ => Err(Error::NotFound),
+    }
+}
+
+#[inline]
+fn lock_entry<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<Option<LockedInode<'s>>> {
+    let guard = lock::acquire(s, &inode.e.lock)?;
+    if guard.was_stolen() {
+        repair(s, &inode);
+    }
+    let locked = LockedInode {
+        inode,
+        _guard: guard,
+    };
+    Ok(inode.is_current().then_some(locked))
+}
+
+/// As `lock` if the lock is free now and the entry still `ino`'s.
+pub(crate) fn try_lock<'s>(s: &'s Session, inode: InodeRef<'s>) -> Option<LockedInode<'s>> {
+    let guard = lock::try_acquire(s, &inode.e.lock)?;
+    lock::settle(&inode.e.version);
+    let locked = LockedInode {
+        inode,
+        _guard: guard,
+    };
+    inode.is_current().then_some(locked)
+}
+
+/// The last holder died. What it had committed is published (`recover::lanes`); what remains is
+/// an open sequence word, a removal that was announced but not committed, and a block count that
+/// may lag behind the map.
+#[cold]
+fn repair(s: &Session, inode: &InodeRef<'_>) {
+    let e = inode.e;
+    lock::settle(&e.version);
+    if e.state.load(Relaxed) & INODE_ORPHAN != 0 && e.nlink.load(Relaxed) > 0 {
+        e.state.fetch_and(!INODE_ORPHAN, AcqRel);
+    }
+    block_map::recount(s, inode);
 }
 
 /// Locks several inodes in the order that avoids deadlock (ascending numbers). 0 and repeated
 /// numbers give `None`.
 pub fn lock_many<const N: usize>(
-    _s: &Session,
-    _inos: [u64; N],
+    s: &Session,
+    inos: [u64; N],
 ) -> Result<[Option<LockedInode<'_>>; N]> {
-    Err(Error::NotImplemented)
+    let mut locked = [const { None }; N];
+    let mut done = 0;
+    // Selection by ascending number; N is at most four.
+    while let Some(next) = inos.iter().copied().filter(|i| *i > done).min() {
+        if let Some(place) = inos.iter().position(|i| *i == next) {
+            locked[place] = Some(lock(s, next)?);
+        }
+        done = next;
+    }
+    Ok(locked)
 }
 
 /// Keeps the entry of `ino` in memory (`opens` + 1). `NotFound`: its last name went.
-pub fn pin(_s: &Session, _ino: u64) -> Result<InodeRef<'_>> {
-    Err(Error::NotImplemented)
+pub fn pin(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+    loop {
+        let inode = get(s, ino)?;
+        match pin_ref(s, &inode) {
+            Ok(()) => return Ok(inode),
+            Err(Error::Stale) => core::hint::spin_loop(),
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 /// As `pin` from a reference at hand; `Stale`: the entry is another inode's now.
-pub fn pin_ref(_s: &Session, _inode: &InodeRef<'_>) -> Result<()> {
-    Err(Error::NotImplemented)
+#[inline]
+pub fn pin_ref(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
+    // Sequentially consistent against `begin_removal` and eviction.
+    inode.e.opens.fetch_add(1, SeqCst);
+    if !inode.is_current() {
+        inode.e.opens.fetch_sub(1, SeqCst);
+        return Err(Error::Stale);
+    }
+    match inode.e.state.load(SeqCst) & INODE_ORPHAN {
+        0 => Ok(()),
+        _ => pin_doubtful(s, inode),
+    }
 }
 
-/// Target of a symlink; its length.
-pub fn symlink_target(_s: &Session, _inode: &InodeRef<'_>, _out: &mut [u8]) -> Result<usize> {
-    Err(Error::NotImplemented)
+/// Somebody removes the last name now, or did: its outcome decides.
+#[cold]
+fn pin_doubtful(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
+    let locked = match lock_entry(s, *inode) {
+        Ok(locked) => locked,
+        Err(e) => {
+            unpin(inode);
+            return Err(e);
+        }
+    };
+    let named = match &locked {
+        Some(_) => Ok(inode.e.nlink.load(Relaxed) > 0),
+        None => Err(Error::Stale),
+    };
+    if matches!(named, Ok(true)) {
+        return Ok(());
+    }
+    // Our passing pin may have kept the remover from freeing the object.
+    let last = unpin(inode) && locked.is_some();
+    drop(locked);
+    if last {
+        publish::release_orphan(s, inode);
+    }
+    named.and(Err(Error::NotFound))
+}
+
+/// Undoes `pin`; true: nobody has it open any more. The caller then looks after orphans.
+#[inline]
+pub fn unpin(inode: &InodeRef<'_>) -> bool {
+    inode.e.opens.fetch_sub(1, SeqCst) == 1
+}
+
+/// Target of a symlink; its length. Waits for the service when it is long and new.
+pub fn symlink_target(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usize> {
+    let packed = lock::read_stable(&inode.e.version, || {
+        let len = inode.e.pending_len.load(Relaxed) as usize;
+        let mut bytes = [0; PACKED_MAX];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&inode.e.direct) {
+            chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        (len, bytes)
+    });
+    match packed {
+        Some((len, bytes)) if (1..=PACKED_MAX).contains(&len) && inode.is_current() => {
+            copy_to(&bytes[..len], out)
+        }
+        _ => tail(s, inode, out),
+    }
 }
 
 /// The name of a directory in its parent; its length. Waits for the service when it is new.
-pub fn dir_name(_s: &Session, _inode: &InodeRef<'_>, _out: &mut [u8]) -> Result<usize> {
-    Err(Error::NotImplemented)
+pub fn dir_name(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usize> {
+    tail(s, inode, out)
 }
 
 /// Content of an inline file that is in no block; its length.
-pub fn inline_data(_s: &Session, _inode: &InodeRef<'_>, _out: &mut [u8; 512]) -> Result<usize> {
-    Err(Error::NotImplemented)
+pub fn inline_data(s: &Session, inode: &InodeRef<'_>, out: &mut [u8; 512]) -> Result<usize> {
+    tail(s, inode, out)
+}
+
+/// The tail of the inode's record in the trees, once they know the newest record about it.
+fn tail(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usize> {
+    drain::wait_applied(s, inode.e.seq.load(Acquire))?;
+    let bytes = s.tree().tail(inode.ino)?.ok_or(Error::Stale)?;
+    copy_to(&bytes, out)
+}
+
+fn copy_to(bytes: &[u8], out: &mut [u8]) -> Result<usize> {
+    out.get_mut(..bytes.len())
+        .ok_or(Error::Range)?
+        .copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// Stores a symlink's target in the entry where it fits. The caller is changing the entry.
+pub(crate) fn pack_target(e: &Inode, target: &[u8]) {
+    if target.len() > PACKED_MAX {
+        return;
+    }
+    for (chunk, word) in target.chunks(8).zip(&e.direct) {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(bytes), Relaxed);
+    }
+    e.pending_len.store(target.len() as u32, Relaxed);
+}
+
+/// A number for a new inode.
+#[inline]
+pub fn new_ino(s: &Session) -> u64 {
+    s.header().next_ino.fetch_add(1, Relaxed)
 }
 
 /// Gives the blocks that shadow inline data of unused files back to `space`.
-pub fn drop_shadows(_s: &Session) {}
+pub fn drop_shadows(s: &Session) {
+    let applied = s.applied_seq();
+    for link in 1..=table(s).used() {
+        let Ok(e) = s.inode(link) else { return };
+        if e.state.load(Relaxed) & INODE_SHADOW != 0 {
+            evict(s, link, e, applied, true);
+        }
+    }
+}
 
-/// A number for a new inode.
-pub fn new_ino(s: &Session) -> u64 {
-    s.header()
-        .next_ino
-        .fetch_add(1, core::sync::atomic::Ordering::Relaxed)
+/// Frees entries that nothing needs: a batch at once, waiting for the service if all are needed.
+#[cold]
+fn make_room(s: &Session, rank: Rank) -> Result<()> {
+    if rank == Rank::Recovery {
+        return Ok(());
+    }
+    for round in 0..4 {
+        if clock(s) > 0 || (round == 1 && sweep(s)? > 0) {
+            return Ok(());
+        }
+        drain::wait_applied(s, s.header().next_seq.load(Acquire).saturating_sub(1))?;
+    }
+    Err(Error::TableFull)
+}
+
+/// One pass of the CLOCK hand, at most twice around; how many entries it freed.
+fn clock(s: &Session) -> u32 {
+    let (applied, used) = (s.applied_seq(), table(s).used());
+    let mut freed = 0;
+    for _ in 0..used.saturating_mul(2) {
+        let at = s.header().inode_hand.fetch_add(1, Relaxed) % used;
+        let Ok(e) = s.inode(at + 1) else { break };
+        freed += u32::from(evict(s, at + 1, e, applied, false));
+        if freed >= EVICT_BATCH {
+            break;
+        }
+    }
+    freed
+}
+
+/// Whether the trees know everything that the entry says and nobody uses it.
+fn is_clean(e: &Inode, applied: u64) -> bool {
+    e.state.load(Relaxed) & INODE_DIRTY == 0
+        && e.opens.load(SeqCst) == 0
+        && e.maps.load(Relaxed) == 0
+        && e.seq.load(Relaxed) <= applied
+        && e.reserve_len.load(Relaxed) == 0
+        && (e.pending_len.load(Relaxed) == 0 || !is_file(e.mode.load(Relaxed)))
+}
+
+fn evict(s: &Session, link: u32, e: &Inode, applied: u64, now: bool) -> bool {
+    let ino = e.ino.load(Relaxed);
+    if ino == 0 || e.lock.load(Relaxed) != 0 {
+        return false;
+    }
+    if !now && e.state.load(Relaxed) & INODE_USED != 0 {
+        e.state.fetch_and(!INODE_USED, Relaxed);
+        return false;
+    }
+    if !is_clean(e, applied) {
+        return false;
+    }
+    let Ok(inode) = s.inode(link).map(|e| InodeRef { link, ino, e }) else {
+        return false;
+    };
+    let Some(locked) = try_lock(s, inode) else {
+        return false;
+    };
+    remove(s, locked, applied)
+}
+
+/// Takes a locked entry out of the table, unless somebody came to need it.
+fn remove(s: &Session, locked: LockedInode<'_>, applied: u64) -> bool {
+    let e = locked.e;
+    e.state.fetch_and(!INODE_VALID, SeqCst);
+    if !is_clean(e, applied) || !unlink(s, locked.ino, locked.link) {
+        e.state.fetch_or(INODE_VALID, SeqCst);
+        return false;
+    }
+    publish::drop_shadow(s, &locked);
+    block_map::discard(s, &locked);
+    release_entry(s, locked);
+    true
+}
+
+/// The last steps of a removal: the entry, in no chain any more, becomes free.
+fn release_entry(s: &Session, locked: LockedInode<'_>) {
+    let e = locked.e;
+    let change = Changing::begin(&e.version);
+    e.state.store(0, Release);
+    e.ino.store(0, Release);
+    drop(change);
+    let _ = table(s).push(s, Rank::Normal, locked.link - 1, &e.next, || {});
+}
+
+/// Takes an entry out of its chain. False: the bucket is locked by somebody.
+fn unlink(s: &Session, ino: u64, link: u32) -> bool {
+    let Ok(bucket) = s.inode_bucket(hash(ino)) else {
+        return false;
+    };
+    let Some(_guard) = lock::try_acquire(s, &bucket.lock) else {
+        return false;
+    };
+    lock::settle(&bucket.version);
+    let change = Changing::begin(&bucket.version);
+    unlink_locked(s, bucket, link);
+    drop(change);
+    true
+}
+
+fn unlink_locked(s: &Session, bucket: &Bucket, link: u32) {
+    let mut at = &bucket.head;
+    for _ in 0..CHAIN_MAX {
+        let here = at.load(Relaxed);
+        let Ok(e) = s.inode(here) else { return };
+        if here == link {
+            at.store(e.next.load(Relaxed), Release);
+            return;
+        }
+        at = &e.next;
+    }
+}
+
+/// Frees entries that died with their makers or removers; how many.
+fn sweep(s: &Session) -> Result<u32> {
+    let dead = |word: u32| word != 0 && !lock::owner_lives(s, word);
+    for link in 1..=table(s).used() {
+        let e = s.inode(link)?;
+        let ino = e.ino.load(Relaxed);
+        if ino == 0 || !dead(e.lock.load(Relaxed)) && e.state.load(Relaxed) & INODE_VALID != 0 {
+            continue;
+        }
+        recover::lanes(s);
+        let guard = lock::acquire(s, &e.lock)?;
+        lock::settle(&e.version);
+        let inode = InodeRef { link, ino, e };
+        let valid = inode.is_current();
+        if e.ino.load(Relaxed) != ino || valid && is_linked(s, &inode)? {
+            continue;
+        }
+        e.state.fetch_and(!INODE_VALID, SeqCst);
+        let bucket = s.inode_bucket(hash(ino))?;
+        let bucket_guard = lock::acquire(s, &bucket.lock)?;
+        let change = Changing::begin(&bucket.version);
+        unlink_locked(s, bucket, link);
+        drop(change);
+        drop(bucket_guard);
+        e.state.store(0, Release);
+        e.ino.store(0, Release);
+        drop(guard);
+    }
+    let is_free = |index: u32| {
+        s.inode(index + 1).is_ok_and(|e| {
+            let word = e.lock.load(Relaxed);
+            e.ino.load(Relaxed) == 0 && (word == 0 || dead(word))
+        })
+    };
+    table(s).rebuild(s, |i| next_of(s, i), is_free)
+}
+
+fn is_linked(s: &Session, inode: &InodeRef<'_>) -> Result<bool> {
+    let bucket = s.inode_bucket(hash(inode.ino))?;
+    let _guard = lock::acquire(s, &bucket.lock)?;
+    lock::settle(&bucket.version);
+    Ok(walk(s, bucket, inode.ino).is_some_and(|found| found.link == inode.link))
 }

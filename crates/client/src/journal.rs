@@ -1,12 +1,162 @@
 //! Appending to the journal.
+//!
+//! One append, store by store, and what a death after it leaves:
+//!  1. `lane.lock` ours. Nothing else: the next one takes the lock over.
+//!  2. `busy_at`: where the record will be; `busy_seq`: a lower bound of its number. Recovery
+//!     finds no record of that number there and clears it.
+//!  3. `next_seq` counted up. A number without a record: the service sees that no live lane can
+//!     bring it any more and goes on.
+//!  4. `busy_seq`: the number. As 3.
+//!  5. The record, around the cache, then one fence. Torn: the checksum fails, as 3. Whole: it
+//!     is committed, recovery goes on at 6.
+//!  6. `head` behind it: the service may read it. Recovery publishes.
+//!  7. Published. Recovery publishes again, which changes nothing.
+//!  8. `busy_seq` 0, lock free.
+//!
+//! A record never crosses the end of its lane's ring: where it does not fit it starts at the
+//! beginning of the ring. A reader knows by the numbers, which only grow along a lane.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::lock::{self, Guard};
+use crate::publish::{self, Prepared};
 use crate::session::Session;
-use pool::journal::Record;
+use crate::{Error, dentry_table, drain};
+use core::sync::atomic::Ordering::*;
+use pool::journal::{Encoded, RECORD_MAX, Record};
+use pool::session::{LANES, Lane};
+
+/// Records are written through a buffer of this many bytes; most fit.
+const PIECE: usize = 256;
+/// A lane that is this part full rings for the service.
+const RING_PART: u64 = 4;
 
 /// Makes one record durable and publishes it in the tables; its sequence number. The caller holds
 /// the locks of all inodes that the record changes (a new inode needs none). Fails only before
-/// the record exists.
-pub fn commit(_s: &Session, _record: &Record<'_>) -> Result<u64> {
-    Err(Error::NotImplemented)
+/// the record exists, or when the service is gone.
+pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
+    s.check()?;
+    let prepared = Prepared::new(s, record)?;
+    let (index, lane, guard) = take_lane(s)?;
+    let (seq, published) = append(s, index, lane, record, prepared)?;
+    drop(guard);
+    if let Err(Error::NoMemory | Error::TableFull) = published {
+        // No room in a table: the trees are right as soon as they know, and until then the
+        // caller's locks keep everybody from looking.
+        drain::wait_applied(s, seq)?;
+    } else {
+        published?;
+    }
+    Ok(seq)
+}
+
+/// A lane: the process's own if it is free, else another one.
+fn take_lane(s: &Session) -> Result<(u32, &Lane, Guard<'_>)> {
+    let own = s.slot().lane.load(Relaxed) % LANES as u32;
+    for i in 0..LANES as u32 {
+        let index = (own + i) % LANES as u32;
+        let lane = s.lane(index)?;
+        if let Some(guard) = lock::try_acquire(s, &lane.lock) {
+            return Ok((index, lane, guard));
+        }
+    }
+    let lane = s.lane(own)?;
+    Ok((own, lane, lock::acquire(s, &lane.lock)?))
+}
+
+fn append(
+    s: &Session,
+    index: u32,
+    lane: &Lane,
+    record: &Record<'_>,
+    prepared: Prepared<'_>,
+) -> Result<(u64, Result<()>)> {
+    // The length does not depend on the number.
+    let len = record.encode(0, index as u16).padded_len() as u64;
+    let start = make_room(s, lane, len)?;
+    let h = s.header();
+    lane.busy_at.store(start, Relaxed);
+    lane.busy_seq
+        .store(h.next_seq.load(Relaxed).max(1), Relaxed);
+    let seq = next_seq(s);
+    lane.busy_seq.store(seq, Release);
+    let written = write(s, index, start, &record.encode(seq, index as u16));
+    if let Err(e) = written {
+        lane.busy_seq.store(0, Release);
+        return Err(e);
+    }
+    lane.head.store(start + len, Release);
+    let published = publish::publish(s, record, seq, prepared);
+    lane.busy_seq.store(0, Release);
+    Ok((seq, published))
+}
+
+/// Takes a number. 0 is none, so a session that starts at 0 skips it.
+fn next_seq(s: &Session) -> u64 {
+    loop {
+        let seq = s.header().next_seq.fetch_add(1, SeqCst);
+        if seq != 0 {
+            return seq;
+        }
+    }
+}
+
+/// Position for a record of `len` bytes, once the lane has room for it.
+#[inline]
+fn make_room(s: &Session, lane: &Lane, len: u64) -> Result<u64> {
+    if len > RECORD_MAX as u64 || len > s.lane_len() {
+        return Err(Error::TooBig);
+    }
+    let head = lane.head.load(Relaxed);
+    let start = start_of(s, head, len);
+    let fill = |tail: u64| (start + len).wrapping_sub(tail);
+    if fill(lane.tail.load(Acquire)) > s.lane_len() / RING_PART {
+        make_room_slow(s, lane, fill)?;
+    }
+    Ok(start)
+}
+
+#[cold]
+fn make_room_slow(s: &Session, lane: &Lane, fill: impl Fn(u64) -> u64) -> Result<()> {
+    drain::ring(s);
+    if fill(lane.tail.load(Acquire)) <= s.lane_len() {
+        return Ok(());
+    }
+    drain::wait_until(s, true, || fill(lane.tail.load(Acquire)) <= s.lane_len())
+}
+
+fn start_of(s: &Session, head: u64, len: u64) -> u64 {
+    let offset = head % s.lane_len();
+    match offset + len > s.lane_len() {
+        true => head - offset + s.lane_len(),
+        false => head,
+    }
+}
+
+/// Writes the padded record around the cache and fences.
+fn write(s: &Session, index: u32, start: u64, record: &Encoded<'_>) -> Result<()> {
+    let mut at = u64::from(index) * s.lane_len() + start % s.lane_len();
+    let (mut piece, mut filled) = ([0; PIECE], 0);
+    for mut part in record.parts() {
+        while !part.is_empty() {
+            let n = part.len().min(PIECE - filled);
+            piece[filled..filled + n].copy_from_slice(&part[..n]);
+            part = &part[n..];
+            filled += n;
+            if filled == PIECE {
+                s.journal().write_nt(at, &piece)?;
+                at += PIECE as u64;
+                filled = 0;
+            }
+        }
+    }
+    let end = filled.next_multiple_of(pool::journal::RECORD_ALIGN);
+    piece[filled..end].fill(0);
+    s.journal().write_nt(at, &piece[..end])?;
+    s.journal().fence();
+    Ok(())
+}
+
+/// Makes sure that publishing `name` will find room.
+pub(crate) fn reserve_name(s: &Session, name: &[u8]) -> Result<()> {
+    dentry_table::ensure_room(s, name)
 }

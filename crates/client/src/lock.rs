@@ -1,13 +1,15 @@
 //! Locks in session memory.
 //!
 //! Invariants:
-//!  * The word is 0 (free) or the owner's slot + 1; bit 31 says that somebody may be asleep on
-//!    it. It becomes ours in one compare-and-swap and free in one swap.
+//!  * The word is 0 (free) or names the owner by slot and epoch; bit 31 says that somebody may be
+//!    asleep on it. It becomes ours in one compare-and-swap and free in one swap. The epoch tells
+//!    a dead owner from a later process in its slot, and from a later program after exec.
 //!  * A waiter sleeps at most 2 ms before it looks again, so a wake-up lost with a dead process
 //!    costs no more than that. A dead owner's lock is taken over after `recover::lanes` finished
 //!    what the owner had committed.
-//!  * Order: rename lock, inodes (by number), OFD, bucket, table locks (one at a time), lane.
-//!    Nobody waits for an earlier kind while holding a later one.
+//!  * Order: rename lock, inodes (by number), OFD, lane, bucket, table locks (one at a time).
+//!    Nobody waits for an earlier kind while holding a later one; recovery is the exception, and
+//!    takes only what dead processes hold.
 //!  * All threads of a process own as one; no lock is recursive.
 
 use crate::error::Result;
@@ -16,9 +18,10 @@ use crate::{live, recover};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use core::time::Duration;
 use pmem::futex;
+use pool::session::{OWNER_EPOCH, OWNER_SLOT, OWNER_WAITERS, SERVICE_SLOT};
 
 /// Somebody may wait.
-pub const WAITERS: u32 = 1 << 31;
+pub const WAITERS: u32 = OWNER_WAITERS;
 const SPINS: u32 = 200;
 const NAP: Duration = Duration::from_millis(2);
 
@@ -37,7 +40,15 @@ pub struct Guard<'a> {
     stolen: bool,
 }
 
-impl Guard<'_> {
+impl<'a> Guard<'a> {
+    /// A lock that the caller holds without a guard.
+    pub(crate) fn adopt(word: &'a AtomicU32) -> Guard<'a> {
+        Guard {
+            word,
+            stolen: false,
+        }
+    }
+
     /// The last owner died while it held the lock: what it protects may be half-changed.
     #[inline]
     pub fn was_stolen(&self) -> bool {
@@ -150,11 +161,13 @@ fn acquire_slow<'a>(
 
 /// Whether the owner that `word` names lives. A number that is no slot never lived.
 pub(crate) fn owner_lives(session: &Session, word: u32) -> bool {
-    let owner = (word & !WAITERS).wrapping_sub(1);
-    match session.slot_at(owner) {
-        Ok(slot) => live::is_alive(slot),
-        Err(_) => false,
-    }
+    let index = (word & OWNER_SLOT).wrapping_sub(1);
+    let Ok(slot) = session.slot_at(index) else {
+        return false;
+    };
+    let epoch = slot.epoch.load(Acquire) << OWNER_SLOT.count_ones();
+    let same = index as usize == SERVICE_SLOT || (word ^ epoch) & OWNER_EPOCH == 0;
+    same && live::is_alive(slot)
 }
 
 fn steal(session: &Session, word: &AtomicU32, seen: u32, me: u32, rank: Rank) -> bool {

@@ -1,1 +1,585 @@
 //! Bringing a durable record into the tables.
+//!
+//! Invariants:
+//!  * Publishing a record twice changes nothing more. Each entry is changed only while its `seq`
+//!    is below the record's, and `seq` is stored last; what a record adds to (names of a
+//!    directory, links) goes through `Inode::intent_*`, written before the sum changes.
+//!  * Whoever publishes holds the locks of the inodes, or is recovery while a dead process does.
+//!  * An object appears before its name, and a name goes before its object.
+
+use crate::block_map;
+use crate::dentry_table::{self, Found};
+use crate::error::{Error, Result};
+use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
+use crate::journal::{self, reserve_name};
+use crate::lock::{Changing, Rank};
+use crate::session::{BLOCK, Session};
+use crate::space;
+use crate::trees::Run;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use pmem::ConstBuf;
+use pool::journal::*;
+use pool::session::*;
+
+/// Room in the tables, found before the record exists.
+pub struct Prepared<'s> {
+    fresh: Option<Fresh<'s>>,
+    rank: Rank,
+}
+
+impl<'s> Prepared<'s> {
+    /// What publishing `record` needs.
+    #[inline]
+    pub fn new(s: &'s Session, record: &Record<'_>) -> Result<Prepared<'s>> {
+        let mut fresh = None;
+        match *record {
+            Record::Create { name, .. } => {
+                reserve_name(s, name)?;
+                fresh = Some(Fresh::new(s, Rank::Normal)?);
+            }
+            Record::Link { name, .. } | Record::Unlink { name, .. } => reserve_name(s, name)?,
+            Record::Rename {
+                old_name, new_name, ..
+            } => {
+                reserve_name(s, old_name)?;
+                reserve_name(s, new_name)?;
+            }
+            _ => {}
+        }
+        Ok(Prepared {
+            fresh,
+            rank: Rank::Normal,
+        })
+    }
+}
+
+/// Publishes `record` again for a dead process; also what a `Write` record says about data.
+pub(crate) fn republish(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
+    if let Record::Write {
+        ino, offset, data, ..
+    } = *record
+    {
+        copy_again(s, ino, offset, data)?;
+    }
+    publish(
+        s,
+        record,
+        seq,
+        Prepared {
+            fresh: None,
+            rank: Rank::Recovery,
+        },
+    )
+}
+
+/// Brings `record`, durable with number `seq`, into the tables.
+pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
+    match *record {
+        Record::Create { .. } => create(s, record, seq, room),
+        Record::Link {
+            parent,
+            ino,
+            time,
+            name,
+        } => {
+            let kind = kind_of(s, ino);
+            change(s, ino, seq, |e| {
+                count(e, seq, 0, 1);
+                store(&e.ctime, time);
+                e.state.fetch_and(!INODE_ORPHAN, SeqCst);
+            });
+            change_dir(s, parent, seq, time, 1, 0);
+            put(s, parent, name, (ino, kind), seq, room.rank)
+        }
+        Record::Unlink {
+            parent,
+            ino,
+            flags,
+            time,
+            name,
+        } => {
+            put(s, parent, name, (0, 0), seq, room.rank)?;
+            let dir = kind_of(s, ino) == DIR;
+            change_dir(s, parent, seq, time, -1, if dir { -1 } else { 0 });
+            lose_name(s, ino, seq, time, flags);
+            Ok(())
+        }
+        Record::Rename { .. } => rename(s, record, seq, room.rank),
+        Record::SyncMark { .. } => Ok(()),
+        _ => publish_object(s, record, seq),
+    }
+}
+
+/// Records about one object.
+fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
+    match *record {
+        Record::SetAttr {
+            ino,
+            mask,
+            mode,
+            uid,
+            gid,
+            atime,
+            mtime,
+            ctime,
+        } => {
+            change(s, ino, seq, |e| {
+                let words = [
+                    (SET_MODE, &e.mode, mode),
+                    (SET_UID, &e.uid, uid),
+                    (SET_GID, &e.gid, gid),
+                ];
+                for (bit, field, value) in words {
+                    if mask & bit != 0 {
+                        field.store(merge_mode(bit, field, value), Relaxed);
+                    }
+                }
+                let times = [(SET_ATIME, &e.atime, atime), (SET_MTIME, &e.mtime, mtime)];
+                for (bit, field, value) in times.into_iter().chain([(SET_CTIME, &e.ctime, ctime)]) {
+                    if mask & bit != 0 {
+                        store(field, value);
+                    }
+                }
+            });
+            Ok(())
+        }
+        Record::Size {
+            ino,
+            size,
+            atime,
+            mtime,
+            ctime,
+        } => {
+            change(s, ino, seq, |e| {
+                e.size.store(size, Relaxed);
+                store(&e.atime, atime);
+                store(&e.mtime, mtime);
+                store(&e.ctime, ctime);
+                e.state.fetch_and(!INODE_DIRTY, AcqRel);
+            });
+            Ok(())
+        }
+        Record::SetXattr { ino, time, .. } | Record::RemoveXattr { ino, time, .. } => {
+            change(s, ino, seq, |e| {
+                store(&e.ctime, time);
+                e.state.fetch_or(INODE_XATTRS, AcqRel);
+            });
+            Ok(())
+        }
+        Record::Write {
+            ino, size, mtime, ..
+        } => {
+            change(s, ino, seq, |e| {
+                e.size.store(size, Relaxed);
+                store(&e.mtime, mtime);
+                store(&e.ctime, mtime);
+            });
+            Ok(())
+        }
+        Record::Release { ino } => {
+            bury(s, ino, seq);
+            Ok(())
+        }
+        _ => publish_blocks(s, record, seq),
+    }
+}
+
+/// Records that change where a file's data is. The map first: it is idempotent by itself.
+fn publish_blocks(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
+    let newer = |ino| find(s, ino).filter(|i| i.e.seq.load(Relaxed) < seq);
+    match *record {
+        Record::Extent {
+            ino,
+            file_block,
+            block,
+            len,
+            size,
+            mtime,
+            ctime,
+        } => {
+            let Some(inode) = newer(ino) else {
+                return Ok(());
+            };
+            block_map::map_counted(s, &inode, file_block, block, len.into())?;
+            change(s, ino, seq, |e| {
+                set_size(e, size, mtime, ctime);
+                e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), AcqRel);
+                let run = (
+                    e.pending_file_block.load(Relaxed),
+                    e.pending_block.load(Relaxed),
+                );
+                if run == (file_block, block) && e.pending_len.load(Relaxed) <= len {
+                    e.pending_len.store(0, Relaxed);
+                }
+            });
+        }
+        Record::Truncate { ino, size, time } => {
+            let Some(inode) = newer(ino) else {
+                return Ok(());
+            };
+            block_map::unmap_ref(s, &inode, size.div_ceil(BLOCK), u64::MAX)?;
+            change(s, ino, seq, |e| set_size(e, size, time, time));
+        }
+        Record::Punch {
+            ino,
+            file_block,
+            len,
+            size,
+            time,
+        } => {
+            let Some(inode) = newer(ino) else {
+                return Ok(());
+            };
+            block_map::unmap_ref(s, &inode, file_block, len)?;
+            change(s, ino, seq, |e| set_size(e, size, time, time));
+        }
+        Record::Inline {
+            ino,
+            mtime,
+            ctime,
+            data,
+        } => {
+            let Some(inode) = newer(ino) else {
+                return Ok(());
+            };
+            let shadow = first_is_ours(s, &inode);
+            if !shadow {
+                // Its block goes back to the pool; the data is in the record now.
+                block_map::unmap_ref(s, &inode, 0, u64::MAX)?;
+            }
+            change(s, ino, seq, |e| {
+                set_size(e, data.len() as u64, mtime, ctime);
+                e.blocks.store(0, Relaxed);
+                e.pending_len.store(0, Relaxed);
+                e.state
+                    .fetch_or(INODE_INLINE | if shadow { INODE_SHADOW } else { 0 }, AcqRel);
+            });
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+const DIR: u8 = 4;
+
+fn store(field: &AtomicU64, time: i64) {
+    field.store(time as u64, Relaxed);
+}
+
+/// A mode keeps its type whatever the record says.
+fn merge_mode(bit: u32, field: &AtomicU32, value: u32) -> u32 {
+    match bit {
+        SET_MODE => field.load(Relaxed) & !0o7777 | value & 0o7777,
+        _ => value,
+    }
+}
+
+fn set_size(e: &Inode, size: u64, mtime: i64, ctime: i64) {
+    e.size.store(size, Relaxed);
+    store(&e.mtime, mtime);
+    store(&e.ctime, ctime);
+}
+
+/// d_type of an object that is in the table.
+fn kind_of(s: &Session, ino: u64) -> u8 {
+    find(s, ino).map_or(0, |i| (i.e.mode.load(Relaxed) >> 12) as u8 & 15)
+}
+
+/// Changes the entry of `ino` if it does not know record `seq` yet.
+#[inline]
+fn change(s: &Session, ino: u64, seq: u64, f: impl FnOnce(&Inode)) {
+    let Some(inode) = find(s, ino) else { return };
+    if inode.e.seq.load(Relaxed) >= seq {
+        return;
+    }
+    let change = Changing::begin(&inode.e.version);
+    f(inode.e);
+    inode.e.seq.store(seq, Release);
+    drop(change);
+}
+
+/// Adds to the names and links of an entry, once per record: the sums are written as an intent
+/// first, so a redo finds them and does not add again.
+fn count(e: &Inode, seq: u64, names: i64, links: i64) {
+    if e.intent_seq.load(Acquire) != seq {
+        let entries = e.entries.load(Relaxed).saturating_add_signed(names);
+        let nlink = u64::from(e.nlink.load(Relaxed)).saturating_add_signed(links);
+        e.intent_entries.store(entries, Release);
+        e.intent_nlink.store(nlink, Release);
+        e.intent_seq.store(seq, Release);
+    }
+    e.entries.store(e.intent_entries.load(Relaxed), Release);
+    e.nlink.store(e.intent_nlink.load(Relaxed) as u32, Release);
+}
+
+/// A directory gained or lost names and subdirectories.
+#[inline]
+fn change_dir(s: &Session, dir: u64, seq: u64, time: i64, names: i64, links: i64) {
+    change(s, dir, seq, |e| {
+        count(e, seq, names, links);
+        store(&e.mtime, time);
+        store(&e.ctime, time);
+        e.dir_seq.store(seq, Relaxed);
+    });
+}
+
+fn put(
+    s: &Session,
+    parent: u64,
+    name: &[u8],
+    (ino, kind): (u64, u8),
+    seq: u64,
+    rank: Rank,
+) -> Result<()> {
+    let inode = find(s, ino).map_or(0, |i| i.link);
+    dentry_table::put(s, parent, name, Found { ino, kind, inode }, seq, rank)
+}
+
+fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
+    let Record::Create {
+        parent,
+        ino,
+        mode,
+        flags,
+        time,
+        name,
+        ..
+    } = *record
+    else {
+        return Ok(());
+    };
+    let orphan = flags & CREATE_ORPHAN != 0;
+    let known = if room.rank == Rank::Recovery {
+        find(s, ino)
+    } else {
+        None
+    };
+    let link = match known {
+        Some(inode) => inode.link,
+        None => {
+            let fresh = match room.fresh {
+                Some(fresh) => fresh,
+                None => Fresh::new(s, room.rank)?,
+            };
+            fill_new(fresh.e, record, seq);
+            fresh.publish(ino)?.link
+        }
+    };
+    if orphan {
+        return Ok(());
+    }
+    change_dir(s, parent, seq, time, 1, if is_dir(mode) { 1 } else { 0 });
+    let found = Found {
+        ino,
+        kind: (mode >> 12) as u8 & 15,
+        inode: link,
+    };
+    dentry_table::put(s, parent, name, found, seq, room.rank)
+}
+
+/// All attributes of a new object. Its map is whole: everything is a hole.
+fn fill_new(e: &Inode, record: &Record<'_>, seq: u64) {
+    let Record::Create {
+        parent,
+        ino,
+        mode,
+        uid,
+        gid,
+        flags,
+        rdev,
+        time,
+        target,
+        ..
+    } = *record
+    else {
+        return;
+    };
+    let orphan = flags & CREATE_ORPHAN != 0;
+    let change = Changing::begin(&e.version);
+    let nlink = if orphan {
+        0
+    } else {
+        1 + u32::from(is_dir(mode))
+    };
+    for (field, value) in [
+        (&e.mode, mode),
+        (&e.uid, uid),
+        (&e.gid, gid),
+        (&e.nlink, nlink),
+    ] {
+        field.store(value, Relaxed);
+    }
+    for field in [&e.atime, &e.mtime, &e.ctime, &e.btime] {
+        store(field, time);
+    }
+    e.rdev.store(rdev, Relaxed);
+    e.size.store(target.len() as u64, Relaxed);
+    if is_dir(mode) {
+        e.parent.store(parent, Relaxed);
+    }
+    inode_table::pack_target(e, target);
+    e.seq.store(seq, Relaxed);
+    e.dir_seq.store(seq, Relaxed);
+    let mut state = INODE_VALID | INODE_USED | INODE_MAPPED;
+    state |= if orphan { INODE_ORPHAN } else { 0 };
+    state |= if is_dir(mode) { INODE_COMPLETE } else { 0 };
+    e.ino.store(ino, Release);
+    e.state.store(state, Release);
+    drop(change);
+}
+
+fn rename(s: &Session, record: &Record<'_>, seq: u64, rank: Rank) -> Result<()> {
+    let Record::Rename {
+        old_parent,
+        new_parent,
+        ino,
+        replaced,
+        flags,
+        time,
+        old_name,
+        new_name,
+    } = *record
+    else {
+        return Ok(());
+    };
+    let exchange = flags & RENAME_EXCHANGE != 0;
+    let (kind, other) = (kind_of(s, ino), kind_of(s, replaced));
+    let (dir, other_dir) = (i64::from(kind == DIR), i64::from(other == DIR));
+    let lost = i64::from(replaced != 0);
+    let [from, to] = match exchange {
+        true => [(0, other_dir - dir), (0, dir - other_dir)],
+        false => [(-1, -dir), (1 - lost, dir - other_dir)],
+    };
+    if old_parent == new_parent {
+        change_dir(s, old_parent, seq, time, from.0 + to.0, from.1 + to.1);
+    } else {
+        change_dir(s, old_parent, seq, time, from.0, from.1);
+        change_dir(s, new_parent, seq, time, to.0, to.1);
+    }
+    put(s, new_parent, new_name, (ino, kind), seq, rank)?;
+    let back = if exchange { (replaced, other) } else { (0, 0) };
+    put(s, old_parent, old_name, back, seq, rank)?;
+    move_to(s, ino, new_parent, seq, time);
+    match (exchange, replaced) {
+        (_, 0) => {}
+        (true, _) => move_to(s, replaced, old_parent, seq, time),
+        (false, _) => lose_name(s, replaced, seq, time, flags),
+    }
+    Ok(())
+}
+
+fn move_to(s: &Session, ino: u64, parent: u64, seq: u64, time: i64) {
+    change(s, ino, seq, |e| {
+        store(&e.ctime, time);
+        if is_dir(e.mode.load(Relaxed)) {
+            e.parent.store(parent, Relaxed);
+        }
+    });
+}
+
+/// An object lost a name; with the last one it becomes an orphan or is gone.
+fn lose_name(s: &Session, ino: u64, seq: u64, time: i64, flags: u32) {
+    let Some(inode) = find(s, ino) else { return };
+    let mut gone = false;
+    change(s, ino, seq, |e| {
+        let all = if is_dir(e.mode.load(Relaxed)) {
+            -i64::from(u32::MAX)
+        } else {
+            -1
+        };
+        count(e, seq, 0, all);
+        store(&e.ctime, time);
+        if e.nlink.load(Relaxed) == 0 {
+            gone = flags & KEEP_ORPHAN == 0;
+            e.state
+                .fetch_or(INODE_ORPHAN | if gone { INODE_GONE } else { 0 }, SeqCst);
+        } else {
+            e.state.fetch_and(!INODE_ORPHAN, SeqCst);
+        }
+    });
+    if gone {
+        empty(s, &inode);
+    }
+}
+
+/// The last user of an orphan closed it.
+fn bury(s: &Session, ino: u64, seq: u64) {
+    let Some(inode) = find(s, ino) else { return };
+    change(s, ino, seq, |e| {
+        e.state.fetch_or(INODE_ORPHAN | INODE_GONE, SeqCst);
+        e.state.fetch_and(!INODE_DIRTY, SeqCst);
+    });
+    empty(s, &inode);
+}
+
+/// Returns what a gone file held in memory. A death in between leaks it until the session ends.
+fn empty(s: &Session, inode: &InodeRef<'_>) {
+    let e = inode.e;
+    e.state.fetch_and(!INODE_DIRTY, SeqCst);
+    drop_shadow(s, inode);
+    if is_file(e.mode.load(Relaxed)) {
+        for (block, len) in [
+            (&e.pending_block, &e.pending_len),
+            (&e.reserve_block, &e.reserve_len),
+        ] {
+            let len = len.swap(0, AcqRel);
+            space::give_back(s, block.load(Relaxed), len);
+        }
+        e.truncations.fetch_add(1, AcqRel);
+        block_map::discard(s, inode);
+    }
+}
+
+/// Whether block 0 is one that no record mentions: a shadow, or all that is pending.
+fn first_is_ours(s: &Session, inode: &InodeRef<'_>) -> bool {
+    let e = inode.e;
+    let pending = (
+        e.pending_len.load(Relaxed),
+        e.pending_file_block.load(Relaxed),
+    );
+    let ours = e.state.load(Relaxed) & INODE_SHADOW != 0 || pending == (1, 0);
+    ours && block_map::first_block(s, inode).is_some()
+}
+
+/// Returns the block that shadows inline data, if there is one.
+pub(crate) fn drop_shadow(s: &Session, inode: &InodeRef<'_>) {
+    // The bit goes first, so that the block is given back once.
+    if inode.e.state.fetch_and(!INODE_SHADOW, AcqRel) & INODE_SHADOW == 0 {
+        return;
+    }
+    if let Some(block) = block_map::first_block(s, inode) {
+        block_map::forget_first(s, inode);
+        space::give_back(s, block, 1);
+    }
+}
+
+/// Ends an orphan that nobody has open any more, if nobody else did.
+pub(crate) fn release_orphan(s: &Session, inode: &InodeRef<'_>) {
+    let Ok(locked) = inode_table::lock_ref(s, *inode) else {
+        return;
+    };
+    let e = locked.e;
+    let unused = e.opens.load(SeqCst) == 0 && e.nlink.load(Relaxed) == 0;
+    if unused && e.state.load(Relaxed) & INODE_ORPHAN != 0 {
+        // If the service is gone, recovery of the pool ends orphans.
+        let _ = journal::commit(s, &Record::Release { ino: locked.ino });
+    }
+}
+
+/// Recovery of an atomic write: the data of the record once more.
+fn copy_again(s: &Session, ino: u64, offset: u64, data: &[u8]) -> Result<()> {
+    let inode = find(s, ino).ok_or(Error::NotFound)?;
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        let n = ((BLOCK - at % BLOCK) as usize).min(data.len() - done);
+        if let Run::Blocks { block, .. } = block_map::lookup_run(s, &inode, at / BLOCK, 1)? {
+            let piece = data.get(done..done + n).unwrap_or_default();
+            s.data()
+                .copy_in(block * BLOCK + at % BLOCK, ConstBuf::from(piece))?;
+        }
+        done += n;
+    }
+    s.data().fence();
+    Ok(())
+}

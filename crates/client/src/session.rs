@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use pmem::{Region, Shared, SharedMem};
 use pool::session::*;
 
-/// The slot that no process gets.
-pub(crate) const NOBODY: u32 = SLOTS as u32 - 1;
+/// The slot that no process gets; the one after it is the service's.
+pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
 
 /// What the service gave us, mapped.
 pub struct Session {
@@ -29,7 +29,7 @@ pub struct Session {
     data_blocks: u64,
     consistency: u32,
     medium: u32,
-    /// Our slot + 1.
+    /// We, as lock words name us.
     me: AtomicU32,
     /// vfork children that run in this memory now.
     vforks: AtomicU32,
@@ -239,7 +239,7 @@ impl Session {
     /// Index of the caller's process slot.
     #[inline]
     pub fn slot_index(&self) -> u32 {
-        self.owner() - 1
+        (self.owner() & OWNER_SLOT).wrapping_sub(1)
     }
 
     /// The caller's process slot; before registration one that belongs to nobody.
@@ -247,7 +247,7 @@ impl Session {
     pub fn slot(&self) -> &Slot {
         match self.slot_at(self.slot_index()) {
             Ok(slot) => slot,
-            // `set_me` and `shadow_of_caller` only give numbers of slots.
+            // `owner_word` only takes numbers of slots.
             Err(_) => unreachable!(),
         }
     }
@@ -258,22 +258,33 @@ impl Session {
             .ok()
     }
 
-    /// The caller's slot + 1, as lock words store it.
+    /// The caller as lock words name it.
     #[inline]
     pub fn owner(&self) -> u32 {
         match self.vforks.load(Relaxed) {
             0 => self.me.load(Relaxed),
-            _ => crate::slots::shadow_of_caller(self).unwrap_or_else(|| self.me.load(Relaxed)),
+            _ => crate::slots::owner_in_vfork(self),
         }
     }
 
-    pub(crate) fn set_me(&self, slot: u32) {
-        self.me.store(slot.min(NOBODY) + 1, Release);
+    /// As `owner`, whether or not a vfork child runs.
+    pub(crate) fn parent_owner(&self) -> u32 {
+        self.me.load(Relaxed)
+    }
+
+    /// From now on this process is the one in `slot`.
+    pub(crate) fn set_me(&self, slot: u32, epoch: u32) {
+        self.me.store(owner_word(slot, epoch), Release);
     }
 
     pub(crate) fn vforks(&self) -> &AtomicU32 {
         &self.vforks
     }
+}
+
+/// How lock words name the process in `slot`.
+pub(crate) fn owner_word(slot: u32, epoch: u32) -> u32 {
+    (slot.min(NOBODY) + 1) | (epoch << OWNER_SLOT.count_ones() & OWNER_EPOCH)
 }
 
 /// Bytes of a block.

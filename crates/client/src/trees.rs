@@ -4,8 +4,14 @@
 //! memory say, so a caller that caches an answer holds the lock of the object and has seen that
 //! no table knows better.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use alloc::vec;
 use alloc::vec::Vec;
+use pmem::Region;
+use pool::Reader;
+use pool::layout::{self, ORPHANS, ReadTrees, dirent, extent, inode, xattr};
+
+pub use pool::layout::extent::Run;
 
 /// An inode as the trees have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,15 +47,6 @@ pub struct TreeDirent {
     pub kind: u8,
 }
 
-/// File blocks as the trees have them, from the block asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
-    /// This many blocks have no storage.
-    Hole(u64),
-    /// This many blocks lie here in a row.
-    Blocks { block: u64, len: u64 },
-}
-
 /// The committed trees, read without locks.
 pub trait Trees {
     /// The inode `ino`.
@@ -66,4 +63,118 @@ pub trait Trees {
     fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Names of all extended attributes, each with a NUL, in order.
     fn xattr_names(&self, ino: u64) -> Result<Vec<u8>>;
+}
+
+/// The trees of a pool's `meta.seg`, mapped for reading.
+pub struct MappedTrees {
+    meta: Region,
+}
+
+impl MappedTrees {
+    /// Wraps the mapping.
+    pub fn new(meta: Region) -> MappedTrees {
+        MappedTrees { meta }
+    }
+
+    /// The reader behind it, for scans.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.meta)
+    }
+}
+
+impl From<pool::Error> for Error {
+    fn from(e: pool::Error) -> Self {
+        Error::Pool(e.errno())
+    }
+}
+
+impl Trees for MappedTrees {
+    fn inode(&self, ino: u64) -> Result<Option<TreeInode>> {
+        let (reader, mut buf) = (self.reader(), [0; inode::ENCODED_MAX]);
+        let Some(i) = inode::find(&reader, ino, &mut buf)? else {
+            return Ok(None);
+        };
+        let orphan = i.nlink == 0
+            && ReadTrees::get(&reader, ORPHANS, &layout::ino_key(ino), &mut [])?.is_some();
+        Ok(Some(TreeInode {
+            mode: i.mode,
+            uid: i.uid,
+            gid: i.gid,
+            nlink: i.nlink,
+            size: i.size,
+            blocks: i.blocks,
+            atime: i.atime,
+            mtime: i.mtime,
+            ctime: i.ctime,
+            btime: i.btime,
+            rdev: i.rdev,
+            parent: i.parent,
+            entries: i.entries,
+            inline: i.flags & inode::INLINE != 0,
+            xattrs: i.flags & inode::HAS_XATTRS != 0,
+            orphan,
+        }))
+    }
+
+    fn tail(&self, ino: u64) -> Result<Option<Vec<u8>>> {
+        let (reader, mut buf) = (self.reader(), [0; inode::ENCODED_MAX]);
+        let Some(i) = inode::find(&reader, ino, &mut buf)? else {
+            return Ok(None);
+        };
+        match i.flags & inode::TARGET_IN_XATTRS {
+            0 => Ok(Some(i.tail.to_vec())),
+            _ => self.xattr(ino, b""),
+        }
+    }
+
+    fn dirent(&self, dir: u64, name: &[u8]) -> Result<Option<TreeDirent>> {
+        let found = dirent::find(&self.reader(), dir, name)?;
+        Ok(found.map(|f| TreeDirent {
+            ino: f.ino,
+            kind: f.kind,
+        }))
+    }
+
+    fn next_dirent(&self, dir: u64, from: u64) -> Result<Option<(u64, TreeDirent, Vec<u8>)>> {
+        let mut buf = dirent::Buffer::default();
+        let found = dirent::next(&self.reader(), dir, from, &mut buf)?;
+        Ok(found.map(|(cookie, e)| {
+            (
+                cookie,
+                TreeDirent {
+                    ino: e.ino,
+                    kind: e.kind,
+                },
+                e.name.to_vec(),
+            )
+        }))
+    }
+
+    fn extent(&self, ino: u64, file_block: u64) -> Result<Run> {
+        Ok(extent::find(&self.reader(), ino, file_block)?)
+    }
+
+    fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = vec![0; layout::XATTR_VALUE_MAX];
+        let Some(len) = xattr::find(&self.reader(), ino, name, &mut value)? else {
+            return Ok(None);
+        };
+        value.truncate(len);
+        Ok(Some(value))
+    }
+
+    fn xattr_names(&self, ino: u64) -> Result<Vec<u8>> {
+        let (mut names, mut name) = (Vec::new(), [0; layout::NAME_MAX]);
+        let (mut after, mut after_len) = ([0; layout::NAME_MAX], 0);
+        loop {
+            let previous = after.get(..after_len).unwrap_or_default();
+            let Some(len) = xattr::next_name(&self.reader(), ino, previous, &mut name)? else {
+                return Ok(names);
+            };
+            let found = name.get(..len).unwrap_or_default();
+            names.extend_from_slice(found);
+            names.push(0);
+            (after, after_len) = (name, len);
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! The structures of session memory and where they lie.
 //!
 //! Invariants: offsets are constants; an index that refers to "none" is stored as 0 and real
-//! indexes are stored plus one (`Link`); lock words hold `owner slot + 1`, bit 31 says that
-//! somebody waits.
+//! indexes are stored plus one (`Link`); lock words hold `owner slot + 1` in `OWNER_SLOT`, the
+//! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
+//! waits.
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::shared;
@@ -13,6 +14,14 @@ pub const MAGIC: u64 = 0x3130_5345_5346_4448;
 pub const SLOTS: usize = 512;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
 pub const FDS: usize = 16 * 1024;
+/// Bits of a lock word that hold the owner's slot plus one.
+pub const OWNER_SLOT: u32 = 0x3ff;
+/// Bits of a lock word that hold the low bits of the owner's `Slot::epoch`.
+pub const OWNER_EPOCH: u32 = !OWNER_SLOT & !OWNER_WAITERS;
+/// Bit of a lock word: somebody may sleep on it.
+pub const OWNER_WAITERS: u32 = 1 << 31;
+/// The last slot is the service's.
+pub const SERVICE_SLOT: usize = SLOTS - 1;
 /// Open-file descriptions of one session.
 pub const OFDS: usize = 64 * 1024;
 /// Cached inodes.
@@ -132,13 +141,17 @@ shared! {
     pub struct Lane {
         pub lock: AtomicU32,
         pub pad: AtomicU32,
-        /// Sequence number of the record being appended or published; 0 when idle.
+        /// Not above the sequence number of the record being appended or published; 0 when idle.
+        /// It is set to a lower bound before the number is taken, so whoever reads `next_seq`
+        /// first and the lanes then misses none that is in flight.
         pub busy_seq: AtomicU64,
         /// End of the last complete record.
         pub head: AtomicU64,
         /// Everything before was applied (published by the service, which keeps its own copy).
         pub tail: AtomicU64,
-        pub spare: [AtomicU64; 12],
+        /// Position of the record numbered `busy_seq`.
+        pub busy_at: AtomicU64,
+        pub spare: [AtomicU64; 11],
     }
 }
 
@@ -169,7 +182,12 @@ shared! {
         pub served: AtomicU64,
         pub passed: AtomicU64,
         pub refused: AtomicU64,
-        pub spare: [AtomicU64; 21],
+        /// Rises with `generation` and with each exec: part of the lock words of this process, so
+        /// that locks of threads which an exec killed are those of a dead owner.
+        pub epoch: AtomicU32,
+        /// Threads that are moving references between descriptors and descriptions now.
+        pub fd_changes: AtomicU32,
+        pub spare: [AtomicU64; 20],
     }
 }
 
@@ -183,7 +201,7 @@ shared! {
 shared! {
     /// One open-file description: what POSIX says dup, fork and exec share.
     pub struct Ofd {
-        /// `Link` to the inode entry, which is pinned by `Inode::opens`.
+        /// `Link` to the inode entry, which is pinned by `Inode::opens`; 0 when free.
         pub inode: AtomicU32,
         /// Access mode and status flags as of open(2) and F_SETFL, plus `OFD_PATH`.
         pub flags: AtomicU32,
@@ -243,9 +261,9 @@ shared! {
         pub maps: AtomicU32,
         /// Rises whenever blocks leave the file; optimistic readers re-check it.
         pub truncations: AtomicU32,
-        /// Height of the block map: 0 = `direct` only.
-        pub map_height: AtomicU32,
-        /// `Link` to the top block map page.
+        pub unused: AtomicU32,
+        /// `Link` to the top block map page and `height << MAP_HEIGHT_SHIFT`, so that both change
+        /// in one store; 0: only `direct`.
         pub map_root: AtomicU32,
         /// First `Link` of the byte-range locks.
         pub locks: AtomicU32,
@@ -256,9 +274,14 @@ shared! {
         /// Blocks set aside behind the pending run for appends.
         pub reserve_len: AtomicU32,
         pub reserve_block: AtomicU64,
-        /// Block map entries of the first `DIRECT` file blocks while `map_height` is 0.
+        /// Block map entries of the first `DIRECT` file blocks while `map_root` is 0. A symlink
+        /// has its target here if it fits, with its length in `pending_len`.
         pub direct: [AtomicU64; DIRECT],
-        pub spare: [AtomicU64; 3],
+        /// What the record with this sequence number makes of `entries` and `nlink`: written
+        /// before they change, so that a record is counted once even if its publisher died.
+        pub intent_seq: AtomicU64,
+        pub intent_entries: AtomicU64,
+        pub intent_nlink: AtomicU64,
     }
 }
 
@@ -277,6 +300,15 @@ pub const INODE_XATTRS: u32 = 32;
 /// Block 0 is a shadow of inline data, loaded and owned by the session, not journaled.
 pub const INODE_SHADOW: u32 = 64;
 
+/// A directory whose names are all in the dentry table: what is not there does not exist.
+pub const INODE_COMPLETE: u32 = 128;
+/// A file whose block map is whole: `MAP_UNKNOWN` is a hole.
+pub const INODE_MAPPED: u32 = 256;
+/// The object is gone for good; the entry stays until the trees know, so that nobody loads it.
+pub const INODE_GONE: u32 = 512;
+
+/// Bits of `Inode::map_root` below the height.
+pub const MAP_HEIGHT_SHIFT: u32 = 24;
 /// Block map entry: not looked up in the trees yet.
 pub const MAP_UNKNOWN: u64 = 0;
 /// Block map entry: known to be a hole.
@@ -364,7 +396,8 @@ shared! {
 }
 
 shared! {
-    /// A run of free blocks handed to the session. `len` 0 = empty entry.
+    /// A run of free blocks handed to the session. `len` 0 = empty entry. Filled and emptied under
+    /// `grants_lock`: `len` is stored last when filling, first when taking.
     pub struct Grant {
         pub block: AtomicU64,
         pub len: AtomicU64,
