@@ -423,7 +423,7 @@ pub(crate) fn unmap_ref(
 
 /// The highest level at which one entry stands for blocks of `at..end` only, `at` first.
 fn widest(at: u64, end: u64) -> u32 {
-    let fits = |level: &u32| at % span_at(*level) == 0 && end - at >= span_at(*level);
+    let fits = |level: &u32| at.is_multiple_of(span_at(*level)) && end - at >= span_at(*level);
     (0..HEIGHT_MAX).rev().find(fits).unwrap_or(0)
 }
 

@@ -129,7 +129,7 @@ impl Unjournaled {
 /// The block that shadows inline data.
 pub(crate) fn shadow_block(e: &Inode) -> Option<u64> {
     let entry = e.direct[0].load(Relaxed);
-    (e.map_height.load(Relaxed) == 0 && entry & MAP_BLOCK != 0).then_some(entry >> MAP_SHIFT)
+    (e.map_root.load(Relaxed) == 0 && entry & MAP_BLOCK != 0).then_some(entry >> MAP_SHIFT)
 }
 
 /// Returns the blocks set aside for appends.

@@ -36,7 +36,7 @@ pub fn process_lives(pid: u32, start: u64) -> bool {
         return false;
     }
     match read_stat(pid) {
-        Some((state, _)) if matches!(state, b'Z' | b'X' | b'x') => false,
+        Some((b'Z' | b'X' | b'x', _)) => false,
         Some((_, found)) => start == 0 || found == start,
         None => test_kill_process(id) != Err(rustix::io::Errno::SRCH),
     }
