@@ -10,6 +10,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod apply;
+pub mod check;
 pub mod checksum;
 pub mod directory;
 pub mod error;

@@ -14,10 +14,12 @@ mod attributes;
 mod blocks;
 mod names;
 mod orphans;
+mod pool_store;
 mod reject;
 mod store;
 
 pub use blocks::Redo;
+pub use pool_store::{PoolStore, make_pool_root};
 pub use reject::{Failure, Reject, Why};
 pub use store::{Grants, Store, count};
 
@@ -259,8 +261,12 @@ fn ensure<E>(holds: bool, ino: u64, why: Why) -> core::result::Result<(), Failur
 }
 
 #[cfg(test)]
+pub(crate) mod compare;
+#[cfg(test)]
 pub(crate) mod generate;
 #[cfg(test)]
 pub(crate) mod model;
+#[cfg(test)]
+pub(crate) mod pool_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,145 @@
+//! A batch of a pool as a store.
+//!
+//! Invariant: inode numbers and object counters change in the same commit as the trees.
+
+use super::{Failure, Store, make_root};
+use crate::error::Error;
+use crate::format::superblock::{COUNTS, Superblock};
+use crate::layout::{ReadTrees, TreeId};
+use crate::pool::{Pool, WriteToken};
+use crate::space::Run;
+use crate::tree::Batch;
+use holdfast_pmem::{NoRecord, Record};
+
+/// Changes that commit together.
+pub struct PoolStore<'p, R: Record = NoRecord> {
+    batch: Batch<'p, R>,
+    next_ino: u64,
+    counts: [u64; COUNTS],
+}
+
+impl<'p, R: Record> PoolStore<'p, R> {
+    /// Starts from the pool's last commit.
+    pub fn new(batch: Batch<'p, R>) -> Self {
+        let superblock = batch.superblock();
+        let (next_ino, counts) = (superblock.next_ino, superblock.counts);
+        PoolStore {
+            batch,
+            next_ino,
+            counts,
+        }
+    }
+
+    /// The batch below.
+    pub fn batch(&self) -> &Batch<'p, R> {
+        &self.batch
+    }
+
+    /// Objects, as the batch leaves them.
+    pub fn objects(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Makes everything durable and visible, together with `change` to the superblock; the
+    /// commit's seq.
+    pub fn commit(self, change: impl FnOnce(&mut Superblock)) -> core::result::Result<u64, Error> {
+        let PoolStore {
+            batch,
+            next_ino,
+            counts,
+        } = self;
+        batch.commit(|superblock| {
+            superblock.next_ino = next_ino;
+            superblock.counts = counts;
+            change(superblock);
+        })
+    }
+}
+
+/// Gives a new pool its root directory; `owner` is user and group.
+pub fn make_pool_root<R: Record>(
+    pool: &mut Pool<R>,
+    token: &WriteToken,
+    owner: [u32; 2],
+    mode: u32,
+    time: i64,
+) -> core::result::Result<u64, Failure<Error>> {
+    let mut store = PoolStore::new(pool.begin(token));
+    make_root(&mut store, mode, owner[0], owner[1], time)?;
+    store.commit(|_| ()).map_err(Failure::Store)
+}
+
+impl<R: Record> ReadTrees for PoolStore<'_, R> {
+    type Error = Error;
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        value: &mut [u8],
+    ) -> core::result::Result<Option<usize>, Error> {
+        ReadTrees::get(&self.batch, tree, key, value)
+    }
+
+    fn at_or_after(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        key: &mut [u8],
+        value: &mut [u8],
+    ) -> core::result::Result<Option<(usize, usize)>, Error> {
+        self.batch.at_or_after(tree, from, key, value)
+    }
+
+    fn at_or_before(
+        &self,
+        tree: TreeId,
+        to: &[u8],
+        key: &mut [u8],
+        value: &mut [u8],
+    ) -> core::result::Result<Option<(usize, usize)>, Error> {
+        self.batch.at_or_before(tree, to, key, value)
+    }
+}
+
+type Done = core::result::Result<(), Error>;
+
+impl<R: Record> Store for PoolStore<'_, R> {
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Done {
+        self.batch.put(tree, key, value).map(|_| ())
+    }
+
+    fn erase(&mut self, tree: TreeId, key: &[u8]) -> Done {
+        self.batch.erase(tree, key).map(|_| ())
+    }
+
+    fn erase_range(&mut self, tree: TreeId, from: &[u8], to: &[u8]) -> Done {
+        self.batch.erase_range(tree, from, Some(to)).map(|_| ())
+    }
+
+    fn is_unused(&self, block: u64, len: u64) -> bool {
+        self.batch.data_space().is_unused(Run::new(block, len))
+    }
+
+    fn mark_used(&mut self, block: u64, len: u64) -> Done {
+        self.batch.use_data(Run::new(block, len))
+    }
+
+    fn mark_unused(&mut self, block: u64, len: u64) -> Done {
+        self.batch.free_data(Run::new(block, len))
+    }
+
+    fn next_ino(&self) -> u64 {
+        self.next_ino
+    }
+
+    fn set_next_ino(&mut self, ino: u64) {
+        self.next_ino = ino;
+    }
+
+    fn add_count(&mut self, index: usize, change: i64) {
+        if let Some(count) = self.counts.get_mut(index) {
+            *count = count.saturating_add_signed(change);
+        }
+    }
+}

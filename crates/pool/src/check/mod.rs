@@ -1,0 +1,133 @@
+//! The independent checker: derives again everything that must hold in an offline pool.
+//!
+//! Invariants:
+//!  * Shares no code with what it judges: it parses bytes as `docs/spec/*.md` state them, and uses
+//!    nothing of this crate but CRC-32C.
+//!  * Changes nothing, never panics, ends on every input, and goes on behind damage.
+//!  * A pool without findings of severity `Damage` satisfies every rule of the specification.
+//!  * Memory: one bit per page and block, and `FACTS_BYTES` per object; trees are streamed.
+
+mod bits;
+mod facts;
+mod journal;
+mod media;
+mod node;
+mod objects;
+mod paths;
+mod report;
+mod walk;
+
+pub use report::{Finding, Report, Severity, Summary};
+
+use alloc::format;
+use bits::Set;
+use facts::Facts;
+use media::Super;
+use report::Log;
+
+/// Bytes of an offline segment.
+pub trait Bytes {
+    /// How many there are.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies those from `at` on; false if there are not that many or they cannot be read.
+    fn read(&self, at: u64, out: &mut [u8]) -> bool;
+}
+
+impl Bytes for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> bool {
+        let start = usize::try_from(at).unwrap_or(usize::MAX);
+        let end = start.saturating_add(out.len());
+        match self.get(start..end) {
+            Some(from) => out.copy_from_slice(from),
+            None => return false,
+        }
+        true
+    }
+}
+
+impl<R: holdfast_pmem::Record> Bytes for holdfast_pmem::Region<R> {
+    fn len(&self) -> u64 {
+        holdfast_pmem::Region::len(self) as u64
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> bool {
+        holdfast_pmem::Region::read(self, at, out).is_ok()
+    }
+}
+
+/// Bytes of memory per object.
+pub const FACTS_BYTES: usize = size_of::<facts::Fact>();
+
+/// Checks a pool: `meta` is its `meta.seg`, `data_len` the length of its data segment, `journal`
+/// its newest journal segment if there is one.
+pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Report {
+    let mut log = Log::default();
+    let Some(sb) = media::superblock(meta, data_len, &mut log) else {
+        return log.finish(Summary::default());
+    };
+    let mut facts = Facts::default();
+    let mut pages = Set::new(sb.meta_pages);
+    let mut blocks = Set::new(sb.data_blocks);
+    pages.add(0, sb.first_node);
+    for tree in 0..media::TREES {
+        let mut visit = objects::Visitor::new(tree, &sb, &mut facts, &mut blocks);
+        walk::tree(
+            meta,
+            &sb,
+            tree,
+            &mut pages,
+            &mut log,
+            &mut |log, key, value, page| {
+                visit.entry(log, key, value, page);
+            },
+        );
+        visit.finish(&mut log);
+    }
+    objects::after_all(&sb, &mut facts, &mut log);
+    media::compare_bitmap(meta, &sb, media::Which::Pages, &pages, &mut log);
+    media::compare_bitmap(meta, &sb, media::Which::Blocks, &blocks, &mut log);
+    let used = blocks.count();
+    if used != sb.used_data_blocks {
+        let what = format!(
+            "superblock says {} data blocks, found {used}",
+            sb.used_data_blocks
+        );
+        log.damage(None, Some(sb.page), what);
+    }
+    let waiting = journal.map_or(0, |j| journal::waiting(j, &sb));
+    if waiting > 0 {
+        log.note(format!(
+            "the journal has {waiting} records that are not yet applied"
+        ));
+    }
+    paths::name_objects(meta, &sb, &facts, &mut log);
+    log.finish(summary(&sb, &facts, &pages, used, waiting))
+}
+
+fn summary(sb: &Super, facts: &Facts, pages: &Set, used: u64, waiting: u64) -> Summary {
+    Summary {
+        commit: sb.seq,
+        objects: facts.all.len() as u64,
+        directories: facts.all.iter().filter(|f| f.is_dir()).count() as u64,
+        orphans: facts.all.iter().filter(|f| f.orphan).count() as u64,
+        names: facts.all.iter().map(|f| u64::from(f.names)).sum(),
+        tree_pages: pages.count().saturating_sub(sb.first_node),
+        data_blocks: used,
+        records_waiting: waiting,
+    }
+}
+
+#[cfg(test)]
+mod plant;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Every node and entry of a tree, in key order.
+//!
+//! Invariants: a page is visited once, so the walk ends; entries below a damaged node are left
+//! out and the node is named.
+
+use super::Bytes;
+use super::bits::Set;
+use super::media::{PAGE, Super};
+use super::node::{self, Entry, Expected};
+use super::report::Log;
+use alloc::boxed::Box;
+use alloc::format;
+
+/// Shown each entry: log, key, value, page.
+pub(super) type Visit<'v> = &'v mut dyn FnMut(&mut Log, &[u8], &[u8], u64);
+
+struct Walk<'a, 'v> {
+    meta: &'a dyn Bytes,
+    sb: &'a Super,
+    tree: usize,
+    pages: &'a mut Set,
+    visit: Visit<'v>,
+}
+
+/// Walks tree number `tree`; `pages` are those seen in any tree.
+pub(super) fn tree(
+    meta: &dyn Bytes,
+    sb: &Super,
+    tree: usize,
+    pages: &mut Set,
+    log: &mut Log,
+    visit: Visit<'_>,
+) {
+    let root = sb.roots[tree];
+    if root.height == 0 {
+        if root.addr != 0 || root.keys != 0 {
+            log.damage(
+                None,
+                Some(sb.page),
+                format!("tree {tree} is empty but has a root or keys"),
+            );
+        }
+        return;
+    }
+    let mut walk = Walk {
+        meta,
+        sb,
+        tree,
+        pages,
+        visit,
+    };
+    let keys = walk.node(root.addr, root.height - 1, &[], None, log);
+    if keys != root.keys {
+        let what = format!(
+            "tree {tree} should have {} keys, {keys} were found",
+            root.keys
+        );
+        log.damage(None, Some(root.addr), what);
+    }
+}
+
+impl Walk<'_, '_> {
+    /// Walks the subtree whose keys are in `low .. high`; how many there are.
+    fn node(
+        &mut self,
+        page: u64,
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+        log: &mut Log,
+    ) -> u64 {
+        let Some((bytes, entries)) = self.load(page, level, log) else {
+            return 0;
+        };
+        let inside = |key: &[u8]| key >= low && high.is_none_or(|high| key < high);
+        let first = usize::from(level > 0);
+        if !entries.iter().skip(first).all(|e| inside(&e.key)) {
+            log.damage(
+                None,
+                Some(page),
+                "a key of a node is outside of the range of its parent",
+            );
+        }
+        if level == 0 {
+            for e in &entries {
+                (self.visit)(log, &e.key, &bytes[e.value.clone()], page);
+            }
+            return entries.len() as u64;
+        }
+        let mut keys = 0;
+        for (i, e) in entries.iter().enumerate() {
+            let low = if i == 0 { low } else { &e.key };
+            let high = entries.get(i + 1).map(|next| &next.key[..]).or(high);
+            keys += self.node(e.child, level - 1, low, high, log);
+        }
+        keys
+    }
+
+    fn load(
+        &mut self,
+        page: u64,
+        level: u8,
+        log: &mut Log,
+    ) -> Option<(Box<[u8; 4096]>, alloc::vec::Vec<Entry>)> {
+        let mut bytes = Box::new([0; 4096]);
+        let inside = page >= self.sb.first_node && page < self.sb.meta_pages;
+        if !inside || !self.meta.read(page * PAGE, &mut bytes[..]) {
+            log.damage(
+                None,
+                Some(page),
+                format!("tree {} names an impossible page", self.tree),
+            );
+            return None;
+        }
+        if self.pages.add(page, 1).is_some() {
+            log.damage(
+                None,
+                Some(page),
+                format!("tree {} uses a page twice", self.tree),
+            );
+            return None;
+        }
+        let (tree, seq) = (self.tree as u8, self.sb.seq);
+        match node::parse(
+            &bytes,
+            &Expected {
+                page,
+                tree,
+                level,
+                seq,
+            },
+        ) {
+            Ok(entries) => Some((bytes, entries)),
+            Err(what) => {
+                log.damage(None, Some(page), format!("tree {}: {what}", self.tree));
+                None
+            }
+        }
+    }
+}
