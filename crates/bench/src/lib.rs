@@ -1,1 +1,47 @@
-//! Holdfast bench.
+//! The programs behind `holdfast bench`.
+//!
+//! Invariants: what is measured is an ordinary program (`worker`) that reaches files through the
+//! standard library alone and knows nothing of Holdfast; the same worker measures every peer.
+//! What a benchmark sets up (mounts, zram devices, directories) is written down with the janitor,
+//! a process of its own, before it exists, so that it goes away however the benchmark ends.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod files;
+mod janitor;
+mod options;
+mod peers;
+#[cfg(feature = "plot")]
+mod plot;
+mod report;
+mod rows;
+mod space;
+mod stats;
+mod table;
+pub mod worker;
+
+pub use error::{Error, Result};
+pub use janitor::main as janitor_main;
+pub use options::Options;
+
+/// The hidden command under which a program of this crate runs `worker::main`.
+pub const WORKER: &str = "bench-worker";
+/// The hidden command under which a program of this crate runs `janitor_main`.
+pub const JANITOR: &str = "bench-janitor";
+
+/// Names and descriptions of what can be measured.
+pub fn list() -> &'static [(&'static str, &'static str)] {
+    &[(
+        "files",
+        "calls on files, side by side with tmpfs, huge tmpfs, and ext4 and XFS on zram",
+    )]
+}
+
+/// Runs the benchmark `name` and returns what is to be printed.
+pub fn run(name: &str, options: &Options) -> Result<String> {
+    match name {
+        "files" => files::run(options),
+        _ => Err(Error::Unknown(name.into())),
+    }
+}

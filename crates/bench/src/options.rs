@@ -1,0 +1,90 @@
+//! What the caller of a benchmark may choose.
+//!
+//! Invariant: an empty filter lets everything through.
+
+use std::path::PathBuf;
+
+/// What the caller may choose.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Rounds; each starts every peer once. 0: five, or one when quick.
+    pub rounds: usize,
+    /// A smoke test: small files, few operations.
+    pub quick: bool,
+    /// Parts of names of rows; only these are measured.
+    pub rows: Vec<String>,
+    /// Parts of names of peers; only these, and plain tmpfs, are measured.
+    pub peers: Vec<String>,
+    /// JSON in place of tables.
+    pub json: bool,
+    /// Where plots are written to.
+    pub plot: Option<PathBuf>,
+}
+
+impl Options {
+    /// How many rounds there are.
+    pub fn rounds(&self) -> usize {
+        match (self.rounds, self.quick) {
+            (0, true) => 1,
+            (0, false) => 5,
+            (n, _) => n,
+        }
+    }
+
+    /// Whether the row is wanted.
+    pub fn wants_row(&self, name: &str) -> bool {
+        passes(&self.rows, name)
+    }
+
+    /// Whether the peer is wanted. A hidden one must be asked for by its whole name.
+    pub fn wants_peer(&self, name: &str, hidden: bool) -> bool {
+        if hidden {
+            return self.peers.iter().any(|p| p == name);
+        }
+        passes(&self.peers, name)
+    }
+}
+
+fn passes(filter: &[String], name: &str) -> bool {
+    filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_name_parts() {
+        let mut options = Options::default();
+        assert!(options.wants_row("pread-512") && options.wants_peer("tmpfs-huge", false));
+        assert!(!options.wants_peer("tmpfs-again", true));
+        options.rows = vec!["pread".into(), "stat".into()];
+        options.peers = vec!["holdfast".into(), "tmpfs-again".into()];
+        assert!(options.wants_row("pread-512") && options.wants_row("stat"));
+        assert!(!options.wants_row("pwrite-512"));
+        assert!(options.wants_peer("holdfast-sync", false) && !options.wants_peer("ext4", false));
+        assert!(options.wants_peer("tmpfs-again", true));
+    }
+
+    #[test]
+    fn rounds_have_defaults() {
+        assert_eq!(Options::default().rounds(), 5);
+        assert_eq!(
+            Options {
+                quick: true,
+                ..Options::default()
+            }
+            .rounds(),
+            1
+        );
+        assert_eq!(
+            Options {
+                quick: true,
+                rounds: 3,
+                ..Options::default()
+            }
+            .rounds(),
+            3
+        );
+    }
+}
