@@ -9,7 +9,7 @@
 
 use crate::block_map;
 use crate::dentry_table::{self, Found};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
 use crate::journal::{self, reserve_name};
 use crate::lock::{Changing, Rank};
@@ -53,14 +53,8 @@ impl<'s> Prepared<'s> {
     }
 }
 
-/// Publishes `record` again for a dead process; also what a `Write` record says about data.
+/// Publishes `record` again for a dead process.
 pub(crate) fn republish(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
-    if let Record::Write {
-        ino, offset, data, ..
-    } = *record
-    {
-        copy_again(s, ino, offset, data)?;
-    }
     publish(
         s,
         record,
@@ -167,8 +161,14 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             Ok(())
         }
         Record::Write {
-            ino, size, mtime, ..
+            ino,
+            offset,
+            size,
+            mtime,
+            data,
         } => {
+            // While the lane is busy with the record, so that the service waits for the bytes.
+            copy_data(s, ino, offset, data)?;
             change(s, ino, seq, |e| {
                 e.size.store(size, Relaxed);
                 store(&e.mtime, mtime);
@@ -566,9 +566,11 @@ pub(crate) fn release_orphan(s: &Session, inode: &InodeRef<'_>) {
     }
 }
 
-/// Recovery of an atomic write: the data of the record once more.
-fn copy_again(s: &Session, ino: u64, offset: u64, data: &[u8]) -> Result<()> {
-    let inode = find(s, ino).ok_or(Error::NotFound)?;
+/// The data of an atomic write goes where the record says, however often.
+fn copy_data(s: &Session, ino: u64, offset: u64, data: &[u8]) -> Result<()> {
+    let Some(inode) = find(s, ino) else {
+        return Ok(());
+    };
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;

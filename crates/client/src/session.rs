@@ -49,7 +49,9 @@ impl Session {
         }
         let lane_len = header.lane_len.load(Relaxed);
         let lanes_fit = lane_len.checked_mul(LANES as u64);
-        if !lane_len.is_multiple_of(64) || lanes_fit.is_none_or(|n| n > journal.len() as u64 || n == 0) {
+        if !lane_len.is_multiple_of(64)
+            || lanes_fit.is_none_or(|n| n > journal.len() as u64 || n == 0)
+        {
             return Err(Error::Damaged {
                 what: "journal lane length",
                 index: lane_len,

@@ -160,11 +160,13 @@ impl Memory {
 
     /// Whether the owner that a lock word names may still be at work.
     pub fn owner_lives(&self, word: u32) -> bool {
-        let owner = (word & !WAITERS) as usize;
-        owner
-            .checked_sub(1)
-            .and_then(|index| self.slot(index))
-            .is_some_and(is_alive)
+        let index = ((word & OWNER_SLOT) as usize).wrapping_sub(1);
+        let Some(slot) = self.slot(index) else {
+            return false;
+        };
+        let epoch = slot.epoch.load(Acquire) << OWNER_SLOT.count_ones();
+        let same = index == SERVICE_SLOT || (word ^ epoch) & OWNER_EPOCH == 0;
+        same && is_alive(slot)
     }
 
     /// Live processes apart from the service.
