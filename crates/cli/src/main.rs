@@ -1,2 +1,77 @@
-//! The holdfast command.
-fn main() {}
+//! The `holdfast` command.
+//!
+//! Invariants: standard output carries data only (and nothing at all for `run`); an error is one
+//! sentence on standard error, with a line `Fix: ...` where there is a remedy; the exit status
+//! says what happened as docs and scripts expect.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod default_pool;
+mod environment;
+mod failure;
+mod inherit;
+mod json;
+mod paths;
+mod pool_commands;
+mod program;
+mod report;
+mod run;
+mod serve;
+mod session;
+mod signals;
+mod size;
+mod start;
+
+use args::{Cli, Command, PoolCommand};
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match dispatch(cli) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    match cli.command {
+        Command::Pool(PoolCommand::Create(args)) => pool_commands::create(&args, cli.json),
+        Command::Pool(PoolCommand::Status { pool }) => pool_commands::status(&pool, cli.json),
+        Command::Pool(PoolCommand::Check { pool }) => pool_commands::check(&pool, cli.json),
+        Command::Pool(PoolCommand::Destroy { pool }) => pool_commands::destroy(&pool),
+        Command::Run(args) => run::run(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Bench(args) => bench::bench(&args, cli.json),
+    }
+}
+
+/// Help and version are no errors; the check has exit statuses of its own.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::from(failure::OK);
+    }
+    let words: Vec<_> = std::env::args_os()
+        .skip(1)
+        .filter(|a| a != "--json")
+        .take(2)
+        .collect();
+    let check = words
+        .iter()
+        .map(|w| w.as_encoded_bytes())
+        .eq([b"pool" as &[u8], b"check"]);
+    ExitCode::from(if check {
+        failure::CHECK_USAGE
+    } else {
+        failure::USAGE
+    })
+}

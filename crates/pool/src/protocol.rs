@@ -49,6 +49,8 @@ pub struct Answer {
     pub sessions: u32,
     /// Live processes of them.
     pub processes: u32,
+    /// Connections and live processes that keep the service from ending.
+    pub users: u32,
     /// Bytes of session memory.
     pub session_len: u64,
     /// Bytes of the meta segment.
@@ -158,6 +160,7 @@ impl Answer {
         for (i, long) in longs.iter().enumerate() {
             put(&mut out, 40 + 8 * i, &long.to_le_bytes());
         }
+        put(&mut out, 80, &self.users.to_le_bytes());
         put(&mut out, ANSWER_HEAD, &self.text.bytes);
         out
     }
@@ -190,6 +193,7 @@ impl Answer {
             journal_len: u64_at(bytes, 56)?,
             data_len: u64_at(bytes, 64)?,
             applied_seq: u64_at(bytes, 72)?,
+            users: u32_at(bytes, 80)?,
             text,
         })
     }
@@ -239,6 +243,7 @@ mod tests {
             medium: 2,
             sessions: 3,
             processes: 4,
+            users: 10,
             session_len: 5,
             meta_len: 6,
             journal_len: 7,

@@ -271,6 +271,12 @@ impl Files {
         })
     }
 
+    /// A pool is for its owner alone, not even for root: what root wrote, the owner's service
+    /// could not open.
+    pub fn check_owner(&self) -> Result<()> {
+        check_owner(&self.directory, self.owner)
+    }
+
     /// A descriptor of a segment that has nothing to do with the one that we use.
     pub fn reopen(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
         let path = self.directory.join(name);
@@ -282,6 +288,16 @@ impl Files {
     pub fn journal_name(&self) -> String {
         segment::journal(self.superblock.journal_segment)
     }
+}
+
+fn check_owner(directory: &Path, owner: u32) -> Result<()> {
+    if owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(Error::Owner {
+        path: directory.into(),
+        owner,
+    })
 }
 
 fn open_meta(directory: &Path, flags: OFlags) -> Result<OwnedFd> {
@@ -393,6 +409,8 @@ fn read_superblock(directory: &Path, meta: &OwnedFd) -> Result<Superblock> {
 /// Removes a pool that nobody uses, and its directory if nothing else is in it.
 pub fn destroy(directory: &Path) -> Result<()> {
     let meta = open_meta(directory, OFlags::RDWR)?;
+    let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
+    check_owner(directory, stat.st_uid)?;
     // A damaged pool may be destroyed; something that is no pool may not.
     if let Err(e @ Error::NotAPool { .. }) = read_superblock(directory, &meta) {
         return Err(e);

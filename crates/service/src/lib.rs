@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod check;
 mod engine;
 mod error;
 mod files;
@@ -28,6 +29,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use check::check;
 pub use error::{Error, Result};
 pub use files::{CreateOptions, Files, create, destroy};
 pub use lock::PoolLock;

@@ -117,14 +117,7 @@ impl Desk for Messenger {
 impl Service {
     /// Takes the pool in `directory`, brings it up to date and opens the door.
     pub fn open(directory: &Path, options: Options) -> Result<Service> {
-        let files = Files::open(directory)?;
-        let me = rustix::process::geteuid().as_raw();
-        if files.owner != me && me != 0 {
-            return Err(Error::Owner {
-                path: directory.into(),
-                owner: files.owner,
-            });
-        }
+        Files::open(directory)?.check_owner()?;
         let lock = PoolLock::take(directory)?;
         // What was read before the lock was ours may be old.
         let files = Files::open(directory)?;
@@ -221,6 +214,7 @@ impl Backroom<'_> {
         let begun = Instant::now();
         let mut looked = Instant::now();
         let mut nap = NAP_MIN;
+        let mut attached = 0;
         loop {
             while let Ok(ask) = inbox.try_recv() {
                 let reply = self.answer(&ask.request, ask.adopt, begun);
@@ -229,12 +223,14 @@ impl Backroom<'_> {
             if self.service.stop.load(Acquire) {
                 return Ok(());
             }
-            if looked.elapsed() > ROUND {
+            let now_attached = self.users.attached.load(Acquire);
+            if looked.elapsed() > ROUND || now_attached < attached {
                 looked = Instant::now();
                 if self.look_around(begun)? {
                     return Ok(());
                 }
             }
+            attached = now_attached;
             match self.service.session.as_mut() {
                 Some(_) => nap = self.drain(nap),
                 None => match inbox.recv_timeout(ROUND) {
@@ -361,13 +357,15 @@ impl Backroom<'_> {
         let (engine, constants) = (&service.engine, session::constants(&service.engine));
         let superblock = engine.pool.superblock();
         let memory = service.session.as_ref().map(|s| &s.memory);
+        let processes = memory.map_or(0, |m| m.live_processes());
         Answer {
             service_pid: std::process::id(),
             generation: memory.map_or(0, |m| m.header().service_generation.load(Relaxed)),
             consistency: constants.consistency,
             medium: constants.medium,
             sessions: memory.is_some().into(),
-            processes: memory.map_or(0, |m| m.live_processes()),
+            processes,
+            users: processes + self.users.attached.load(Acquire),
             session_len: holdfast_pool::session::SESSION_LEN as u64,
             meta_len: superblock.meta_len,
             journal_len: engine.journal.len() as u64,

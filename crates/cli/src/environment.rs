@@ -1,0 +1,69 @@
+//! What makes a program a Holdfast program: the preloaded library and the session variable.
+//!
+//! Invariant: what the user preloads stays preloaded, after our library.
+
+use crate::failure::Failure;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+const LIBRARY: &str = "libholdfast_preload.so";
+
+/// The library that belongs to this command: installed beside `bin`, or in the build's directory.
+pub fn library() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
+    let here = program.parent().unwrap_or(Path::new("/"));
+    let places = [here.join("../lib").join(LIBRARY), here.join(LIBRARY)];
+    let found = places.iter().find(|place| place.is_file());
+    let found = found.and_then(|place| place.canonicalize().ok());
+    let Some(found) = found else {
+        let what = format!("{LIBRARY} is neither beside holdfast nor in ../lib");
+        return Err(Failure::new(what).fix("make install, or cargo build -p holdfast-preload"));
+    };
+    // The dynamic linker splits the list at both.
+    if found
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .any(|b| b" :".contains(b))
+    {
+        let what = format!(
+            "the path of {} has a space or a colon in it",
+            found.display()
+        );
+        return Err(Failure::new(what).fix("install holdfast somewhere else"));
+    }
+    Ok(found)
+}
+
+/// The new value of LD_PRELOAD.
+pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_os_string();
+    for part in before
+        .into_iter()
+        .flat_map(|b| b.as_encoded_bytes().split(|b| b" :".contains(b)))
+    {
+        let part = String::from_utf8_lossy(part);
+        if !part.is_empty() && !part.ends_with(LIBRARY) {
+            value.push(":");
+            value.push(&*part);
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_preloads_are_kept_and_our_own_comes_once() {
+        let ours = Path::new("/x/lib/libholdfast_preload.so");
+        let value = |before: Option<&str>| preload(ours, before.map(OsStr::new));
+        assert_eq!(value(None), ours.as_os_str());
+        assert_eq!(
+            value(Some("a.so b.so")),
+            "/x/lib/libholdfast_preload.so:a.so:b.so"
+        );
+        assert_eq!(value(Some("/old/libholdfast_preload.so")), ours.as_os_str());
+    }
+}

@@ -1,0 +1,253 @@
+//! `holdfast pool`: create, status, check, destroy.
+//!
+//! Invariant: status and check write nothing to the pool.
+
+use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
+use crate::failure::{self, Failure};
+use crate::json::Json;
+use crate::size::Size;
+use holdfast_pmem::Medium;
+use holdfast_pool::check::{Report, Severity};
+use holdfast_pool::format::superblock::Consistency;
+use holdfast_service::{CreateOptions, Files, PoolLock};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// `pool create`.
+pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
+    if let Some(device) = &args.device {
+        let why = format!("{}: device DAX is not supported yet", device.display());
+        return Err(Failure::new(why).fix("a directory on a DAX file system, and --medium dax"));
+    }
+    let options = CreateOptions {
+        size: args.size.map(|size| size.0),
+        medium: match args.medium {
+            MediumArg::Auto => None,
+            MediumArg::Dax => Some(Medium::Dax),
+            MediumArg::File => Some(Medium::File),
+            MediumArg::Memory => Some(Medium::Memory),
+        },
+        consistency: consistency(args.consistency),
+    };
+    holdfast_service::create(&args.pool, &options)?;
+    if json {
+        return status(&args.pool, true);
+    }
+    Ok(failure::OK)
+}
+
+fn consistency(arg: ConsistencyArg) -> Consistency {
+    match arg {
+        ConsistencyArg::Posix => Consistency::Posix,
+        ConsistencyArg::Sync => Consistency::Sync,
+        ConsistencyArg::Strict => Consistency::Strict,
+    }
+}
+
+fn medium_name(medium: Medium) -> &'static str {
+    match medium {
+        Medium::Dax => "dax",
+        Medium::File => "file",
+        Medium::Memory => "memory",
+    }
+}
+
+fn consistency_name(consistency: Consistency) -> &'static str {
+    match consistency {
+        Consistency::Posix => "posix",
+        Consistency::Sync => "sync",
+        Consistency::Strict => "strict",
+    }
+}
+
+fn promise(medium: Medium, consistency: Consistency) -> &'static str {
+    match (medium, consistency) {
+        (Medium::Memory, _) => "survives the death of processes, not the loss of power",
+        (_, Consistency::Posix) => "survives the loss of power, as of the last fsync",
+        (_, Consistency::Sync) => "survives the loss of power, as of the last call",
+        (_, Consistency::Strict) => {
+            "survives the loss of power, as of the last call; \
+                                     each write is atomic"
+        }
+    }
+}
+
+/// `pool status`.
+pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
+    let files = Files::open_read_only(pool)?;
+    let live = holdfast_client::attach::status(pool.as_os_str().as_bytes()).ok();
+    let sb = &files.superblock;
+    let used = sb.used_data_blocks.saturating_mul(4096);
+    let objects: u64 = sb.counts.iter().sum();
+    let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
+    let service = live.map_or(0, |a| a.service_pid);
+    let rows: Vec<(&'static str, Json, String)> = vec![
+        number_text("medium", medium_name(files.medium)),
+        number_text("promise", promise(files.medium, sb.consistency)),
+        number_text("consistency", consistency_name(sb.consistency)),
+        number("size", sb.data_len, Size(sb.data_len).to_string()),
+        number("used", used, Size(used).to_string()),
+        number(
+            "free",
+            sb.data_len - used.min(sb.data_len),
+            Size(sb.data_len - used.min(sb.data_len)).to_string(),
+        ),
+        number("objects", objects, objects.to_string()),
+        number("snapshots", 0, "0".into()),
+        number("sessions", sessions.into(), sessions.to_string()),
+        number("processes", processes.into(), processes.to_string()),
+        number(
+            "service",
+            service.into(),
+            if service == 0 {
+                "none".into()
+            } else {
+                format!("process {service}")
+            },
+        ),
+        (
+            "clean",
+            Json::Bool(sb.clean),
+            if sb.clean { "yes" } else { "no" }.into(),
+        ),
+    ];
+    let mut out = std::io::stdout().lock();
+    let done = if json {
+        let mut fields = vec![("pool", Json::Text(pool.display().to_string()))];
+        fields.extend(rows.into_iter().map(|(name, value, _)| (name, value)));
+        writeln!(out, "{}", Json::Object(fields).render())
+    } else {
+        rows.iter()
+            .try_for_each(|(name, _, text)| writeln!(out, "{name:<12} {text}"))
+    };
+    done.map_err(|e| Failure::io("standard output", &e))?;
+    Ok(failure::OK)
+}
+
+fn number(name: &'static str, value: u64, text: String) -> (&'static str, Json, String) {
+    (name, Json::Number(value), text)
+}
+
+fn number_text(name: &'static str, text: &str) -> (&'static str, Json, String) {
+    (name, Json::Text(text.into()), text.into())
+}
+
+/// `pool check`: the bits of fsck(8).
+pub fn check(pool: &Path, json: bool) -> Result<u8, Failure> {
+    let fail = |e: holdfast_service::Error| Failure::from(e).code(failure::CHECK_FAILED);
+    match Files::open_read_only(pool) {
+        Ok(_) => {}
+        Err(e) if e.errno() == EUCLEAN => {
+            return Err(Failure::from(e).code(failure::CHECK_DAMAGED));
+        }
+        Err(e) => return Err(fail(e)),
+    }
+    wait_for_service(pool).map_err(fail)?;
+    // What was read while the service was ending may be old.
+    let files = Files::open_read_only(pool).map_err(fail)?;
+    let report = holdfast_service::check(&files).map_err(fail)?;
+    let mut out = std::io::stdout().lock();
+    let done = if json {
+        writeln!(out, "{}", report_json(pool, &report).render())
+    } else {
+        write_report(&mut out, pool, &report)
+    };
+    done.map_err(|e| Failure::io("standard output", &e).code(failure::CHECK_FAILED))?;
+    Ok(if report.is_clean() {
+        failure::OK
+    } else {
+        failure::CHECK_DAMAGED
+    })
+}
+
+fn write_report(out: &mut impl Write, pool: &Path, report: &Report) -> std::io::Result<()> {
+    for finding in &report.findings {
+        writeln!(out, "{}: {finding}", pool.display())?;
+    }
+    if report.more > 0 {
+        writeln!(out, "{}: and {} more findings", pool.display(), report.more)?;
+    }
+    let verdict = if report.is_clean() {
+        "clean"
+    } else {
+        "DAMAGED"
+    };
+    let s = &report.summary;
+    writeln!(
+        out,
+        "{}: {verdict}: {} objects, {} names, {} data blocks, {} tree pages",
+        pool.display(),
+        s.objects,
+        s.names,
+        s.data_blocks,
+        s.tree_pages
+    )
+}
+
+fn report_json(pool: &Path, report: &Report) -> Json {
+    let findings = report.findings.iter().map(|finding| {
+        let mut fields = vec![
+            (
+                "severity",
+                Json::Text(match finding.severity {
+                    Severity::Note => "note".into(),
+                    Severity::Damage => "damage".into(),
+                }),
+            ),
+            ("what", Json::Text(finding.what.clone())),
+        ];
+        if let Some(path) = &finding.path {
+            fields.push((
+                "path",
+                Json::Text(String::from_utf8_lossy(path).into_owned()),
+            ));
+        }
+        fields.extend(finding.ino.map(|ino| ("object", Json::Number(ino))));
+        fields.extend(finding.page.map(|page| ("page", Json::Number(page))));
+        Json::Object(fields)
+    });
+    Json::Object(vec![
+        ("pool", Json::Text(pool.display().to_string())),
+        ("clean", Json::Bool(report.is_clean())),
+        ("objects", Json::Number(report.summary.objects)),
+        ("names", Json::Number(report.summary.names)),
+        ("orphans", Json::Number(report.summary.orphans)),
+        ("data_blocks", Json::Number(report.summary.data_blocks)),
+        (
+            "records_waiting",
+            Json::Number(report.summary.records_waiting),
+        ),
+        ("findings", Json::List(findings.collect())),
+        ("more", Json::Number(report.more)),
+    ])
+}
+
+const EUCLEAN: i32 = 117;
+/// A service takes no longer to write down what its last session left.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+
+/// A service without users is about to end.
+fn wait_for_service(pool: &Path) -> holdfast_service::Result<()> {
+    let begun = Instant::now();
+    while let Some(pid) = PoolLock::holder(pool) {
+        let users = holdfast_client::attach::status(pool.as_os_str().as_bytes())
+            .map_or(0, |answer| answer.users);
+        if users > 0 || begun.elapsed() > ENDING_MAX {
+            return Err(holdfast_service::Error::InUse {
+                path: pool.into(),
+                pid,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// `pool destroy`.
+pub fn destroy(pool: &Path) -> Result<u8, Failure> {
+    wait_for_service(pool)?;
+    holdfast_service::destroy(pool)?;
+    Ok(failure::OK)
+}

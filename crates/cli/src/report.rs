@@ -1,0 +1,113 @@
+//! `run --report`: what was served, passed and refused.
+//!
+//! Invariant: the file is valid JSON with the fields of the contract, whatever session memory
+//! says.
+
+use crate::failure::Failure;
+use crate::json::Json;
+use crate::program;
+use crate::session::RunRecord;
+use holdfast_pool::session::{ExeName, Refusal};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+
+/// Why calls are refused, in the order of the numbers that the preloaded library uses.
+const REASONS: &[&str] = &[
+    "the call is not supported on pool files",
+    "asynchronous I/O rings would bypass the pool",
+    "a pool file cannot be sent to another process over a socket yet",
+    "file handles of pool objects are not supported",
+    "leases and directory notification are not supported on pool files",
+    "watches are not supported on pool files",
+    "sockets cannot be bound or reached by a path in the pool",
+    "mounts, swap and quotas cannot use a path in the pool",
+    "the root directory cannot be moved into the pool",
+    "the call is not supported on pool files",
+    "the mapping would need too many pieces",
+    "the descriptor number is in use by Holdfast",
+];
+
+/// Names of the calls that can be refused.
+const CALLS: &[(u32, &str)] = &[
+    (9, "mmap"),
+    (16, "ioctl"),
+    (25, "mremap"),
+    (33, "dup2"),
+    (42, "connect"),
+    (46, "sendmsg"),
+    (49, "bind"),
+    (72, "fcntl"),
+    (155, "pivot_root"),
+    (161, "chroot"),
+    (163, "acct"),
+    (165, "mount"),
+    (166, "umount2"),
+    (167, "swapon"),
+    (168, "swapoff"),
+    (179, "quotactl"),
+    (206, "io_setup"),
+    (254, "inotify_add_watch"),
+    (278, "vmsplice"),
+    (292, "dup3"),
+    (301, "fanotify_mark"),
+    (303, "name_to_handle_at"),
+    (304, "open_by_handle_at"),
+    (307, "sendmmsg"),
+    (323, "userfaultfd"),
+    (425, "io_uring_setup"),
+    (428, "open_tree"),
+    (429, "move_mount"),
+    (430, "fsopen"),
+    (432, "fsmount"),
+    (433, "fspick"),
+    (442, "mount_setattr"),
+    (443, "quotactl_fd"),
+];
+
+/// Writes the report.
+pub fn write(path: &Path, record: &RunRecord, program: &OsStr) -> Result<(), Failure> {
+    let text = render(record, program)?;
+    std::fs::write(path, text + "\n").map_err(|e| Failure::io(path.display(), &e))
+}
+
+fn render(record: &RunRecord, program: &OsStr) -> Result<String, Failure> {
+    let totals = record.totals()?;
+    let run = record.run()?;
+    let refusals = run.refusals.iter().filter_map(refusal).collect();
+    let mut exes: Vec<Json> = run.uninstrumented.iter().filter_map(exe).collect();
+    if totals.served + totals.passed == 0 && program::why_uninstrumented(program).is_some() {
+        exes.push(Json::Text(program.to_string_lossy().into_owned()));
+    }
+    let fields = vec![
+        ("served", Json::Number(totals.served)),
+        ("passed", Json::Number(totals.passed)),
+        ("refused", Json::Number(totals.refused)),
+        ("refusals", Json::List(refusals)),
+        ("uninstrumented", Json::List(exes)),
+    ];
+    Ok(Json::Object(fields).render())
+}
+
+fn refusal(refusal: &Refusal) -> Option<Json> {
+    let call = refusal.call.load(Acquire).checked_sub(1)?;
+    let name = CALLS
+        .iter()
+        .find(|(number, _)| *number == call)
+        .map(|(_, name)| *name);
+    let name = name.map_or_else(|| format!("system call {call}"), String::from);
+    let why = REASONS
+        .get(refusal.why.load(Relaxed) as usize)
+        .unwrap_or(&REASONS[0]);
+    Some(Json::Object(vec![
+        ("call", Json::Text(name)),
+        ("why", Json::Text((*why).into())),
+        ("count", Json::Number(refusal.count.load(Relaxed))),
+    ]))
+}
+
+fn exe(exe: &ExeName) -> Option<Json> {
+    let len = (exe.len.load(Acquire) as usize).min(exe.path.len());
+    let path: Vec<u8> = exe.path[..len].iter().map(|b| b.load(Relaxed)).collect();
+    (len > 0).then(|| Json::Text(String::from_utf8_lossy(&path).into_owned()))
+}

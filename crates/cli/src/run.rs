@@ -1,0 +1,251 @@
+//! `holdfast run`.
+//!
+//! Invariants: nothing is written to the program's standard output; the exit status is the
+//! program's, or 128 plus the signal that killed it; a failure of Holdfast before the program
+//! started is 125, and the program did not start; while the program runs, the service is watched
+//! and started again when it dies.
+
+use crate::args::{ConsistencyArg, RunArgs};
+use crate::environment;
+use crate::failure::{self, Failure};
+use crate::inherit::Inherited;
+use crate::session::RunRecord;
+use crate::signals::Signals;
+use crate::{default_pool, paths, program, report, start};
+use holdfast_client::attach::Attachment;
+use holdfast_client::env::{VALUE_MAX, VARIABLE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+/// The service is started again at most this often in a row; then the session is on its own.
+const RESTARTS_MAX: u32 = 100;
+
+/// `run`.
+pub fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let failed = |failure: Failure| match failure.status() {
+        failure::FAILED => failure.code(failure::RUN_FAILED),
+        _ => failure,
+    };
+    refuse_unsupported(args).map_err(failed)?;
+    let prepared = Prepared::new(args).map_err(failed)?;
+    prepared.execute(args).map_err(failed)
+}
+
+fn refuse_unsupported(args: &RunArgs) -> Result<(), Failure> {
+    if args.snapshot.is_some() {
+        return Err(Failure::new("snapshots are not supported yet").fix("leave out --snapshot"));
+    }
+    if args.map {
+        return Err(
+            Failure::new("faster mappings of other files are not supported yet")
+                .fix("leave out --map"),
+        );
+    }
+    Ok(())
+}
+
+struct Prepared {
+    pool: PathBuf,
+    at: PathBuf,
+    library: PathBuf,
+    attachment: Attachment,
+    record: RunRecord,
+}
+
+impl Prepared {
+    fn new(args: &RunArgs) -> Result<Prepared, Failure> {
+        let library = environment::library()?;
+        let at = check_at(&args.at)?;
+        let pool = find_pool(args)?;
+        if at.starts_with(&pool) || pool.starts_with(&at) {
+            let what = format!("{} and the pool {} overlap", at.display(), pool.display());
+            return Err(Failure::new(what).fix("another directory with --at"));
+        }
+        let attachment = start::join(&pool, None)?;
+        let record = RunRecord::create(&attachment.session, at.as_os_str().as_bytes())?;
+        if let Some(wanted) = args.consistency {
+            set_consistency(&record, wanted)?;
+        }
+        Ok(Prepared {
+            pool,
+            at,
+            library,
+            attachment,
+            record,
+        })
+    }
+
+    fn execute(mut self, args: &RunArgs) -> Result<u8, Failure> {
+        let mut signals = Signals::to_hand_on()?;
+        let mut child = self.spawn(args)?;
+        let status = self.watch(&mut child, &mut signals)?;
+        if let Some(path) = &args.report {
+            let name = args
+                .program
+                .first()
+                .map(|p| p.as_os_str())
+                .unwrap_or(OsStr::new(""));
+            report::write(path, &self.record, name)?;
+        }
+        Ok(code_of(status))
+    }
+
+    fn spawn(&self, args: &RunArgs) -> Result<Child, Failure> {
+        let inherited = Inherited::prepare(&self.attachment, &self.pool)?;
+        let pool = self.pool.as_os_str().as_bytes();
+        let at = self.at.as_os_str().as_bytes();
+        let env = inherited.describe(&self.attachment, self.record.index(), pool, at);
+        let mut value = [0; VALUE_MAX];
+        let len = env
+            .format(&mut value)
+            .ok_or_else(|| Failure::new("a path is too long"))?;
+        let before = std::env::var_os("LD_PRELOAD");
+        let mut command = program::command(&args.program, &self.at)?;
+        command
+            .env(
+                "LD_PRELOAD",
+                environment::preload(&self.library, before.as_deref()),
+            )
+            .env(VARIABLE, OsStr::from_bytes(&value[..len]));
+        command
+            .spawn()
+            .map_err(|e| not_started(&args.program[0], &e))
+    }
+
+    /// Until the program ends: hands signals on and keeps a service there.
+    fn watch(&mut self, child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+        let fail = |e: std::io::Error| Failure::io("waiting for the program", &e);
+        let pid = Pid::from_child(child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| fail(e.into()))?;
+        let mut restarts = 0;
+        loop {
+            if let Some(status) = child.try_wait().map_err(fail)? {
+                return Ok(status);
+            }
+            let lost = self.wait(&ended, signals, restarts < RESTARTS_MAX)?;
+            while let Some(signal) = signals.next() {
+                if !signal.from_terminal {
+                    let number = Signal::from_named_raw(signal.number);
+                    let _ = number.map(|n| rustix::process::kill_process(pid, n));
+                }
+            }
+            if lost {
+                restarts = if self.rejoin() { 0 } else { restarts + 1 };
+            }
+        }
+    }
+
+    /// Sleeps until something happens; true when the service is gone.
+    fn wait(&self, ended: &OwnedFd, signals: &Signals, watch: bool) -> Result<bool, Failure> {
+        let hangup = if watch {
+            PollFlags::RDHUP
+        } else {
+            PollFlags::empty()
+        };
+        let mut fds = [
+            PollFd::new(ended, PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+            PollFd::new(&self.attachment.connection, hangup),
+        ];
+        let long = Timespec {
+            tv_sec: 3600,
+            tv_nsec: 0,
+        };
+        match poll(&mut fds[..if watch { 3 } else { 2 }], Some(&long)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Failure::io("waiting for the program", &e.into())),
+        }
+        Ok(watch && !fds[2].revents().is_empty())
+    }
+
+    /// A new service takes the session over.
+    fn rejoin(&mut self) -> bool {
+        match start::join(&self.pool, Some(&self.attachment.session)) {
+            Ok(attachment) => {
+                self.attachment.connection = attachment.connection;
+                true
+            }
+            Err(failure) => {
+                eprintln!("{failure}");
+                std::thread::sleep(Duration::from_millis(100));
+                false
+            }
+        }
+    }
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        (None, None) => failure::RUN_FAILED,
+    }
+}
+
+fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => failure::RUN_NOT_FOUND,
+        _ => failure::RUN_NOT_EXECUTABLE,
+    };
+    Failure::io(Path::new(program).display(), error).code(code)
+}
+
+fn find_pool(args: &RunArgs) -> Result<PathBuf, Failure> {
+    let path = match &args.pool {
+        Some(path) => path.clone(),
+        None => {
+            let path = default_pool::path()?;
+            default_pool::ensure(&path)?;
+            path
+        }
+    };
+    match path.canonicalize() {
+        Ok(path) => Ok(path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(holdfast_service::Error::Missing { path }.into())
+        }
+        Err(e) => Err(Failure::io(path.display(), &e)),
+    }
+}
+
+/// The directory under which the pool appears: it may be missing or empty, and nothing else.
+fn check_at(at: &Path) -> Result<PathBuf, Failure> {
+    let at = paths::absolute(at).map_err(|e| Failure::io(at.display(), &e))?;
+    let fix = "another directory with --at";
+    if at == Path::new("/") {
+        return Err(Failure::new("the pool cannot appear at /").fix(fix));
+    }
+    let mut entries = match std::fs::read_dir(&at) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(at),
+        Err(e) => return Err(Failure::io(at.display(), &e).fix(fix)),
+    };
+    match entries.next() {
+        None => Ok(at),
+        Some(_) => {
+            Err(Failure::new(format!("{} is in use: it is not empty", at.display())).fix(fix))
+        }
+    }
+}
+
+fn set_consistency(record: &RunRecord, wanted: ConsistencyArg) -> Result<(), Failure> {
+    let number = match wanted {
+        ConsistencyArg::Posix => 0,
+        ConsistencyArg::Sync => 1,
+        ConsistencyArg::Strict => 2,
+    };
+    if record.set_consistency(number)? {
+        return Ok(());
+    }
+    Err(
+        Failure::new("programs that run on the pool now began with another consistency")
+            .fix("wait for them to end, or leave out --consistency"),
+    )
+}

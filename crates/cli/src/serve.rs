@@ -1,0 +1,92 @@
+//! `holdfast serve`.
+//!
+//! Invariants: in the foreground it tells systemd when it is ready and ends at SIGTERM or
+//! SIGINT; with `--ending` its standard output carries exactly one line, `ready` or why not, to
+//! the `holdfast run` that started it.
+
+use crate::args::ServeArgs;
+use crate::failure::{self, Failure};
+use crate::signals::Signals;
+use holdfast_service::{Options, Service};
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+
+/// `serve`.
+pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
+    // Before any thread is made: all of them inherit the mask.
+    let signals = Signals::of_service()?;
+    if args.ending {
+        // A session of its own: the terminal's signals are for the programs.
+        let _ = rustix::process::setsid();
+    }
+    let _ = std::env::set_current_dir("/");
+    let pool = &args.pool;
+    let service = match Service::open(
+        pool,
+        Options {
+            ending: args.ending,
+        },
+    ) {
+        Ok(service) => service,
+        Err(e) => {
+            let failure = Failure::from(e);
+            if args.ending {
+                tell_parent(&format!("{failure}").replace('\n', "\t"));
+            }
+            return Err(failure);
+        }
+    };
+    let recovered = service.recovered();
+    if recovered.records + recovered.orphans > 0 {
+        let (records, orphans) = (recovered.records, recovered.orphans);
+        eprintln!("holdfast: recovered {records} changes, freed {orphans} unnamed objects");
+    }
+    if let Some((seq, why)) = &recovered.rejected {
+        eprintln!("holdfast: recovery stopped at journal record {seq}: {why}");
+    }
+    let stopper = service.stopper();
+    std::thread::spawn(move || {
+        signals.wait_for_end();
+        stopper.stop();
+    });
+    if args.ending {
+        tell_parent("ready");
+    } else {
+        tell_systemd("READY=1");
+    }
+    service.run()?;
+    Ok(failure::OK)
+}
+
+/// One line on standard output, which is then closed for good.
+fn tell_parent(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+    drop(out);
+    if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+}
+
+/// sd_notify(3).
+fn tell_systemd(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let Ok(socket) = UnixDatagram::unbound() else {
+        return;
+    };
+    let bytes = path.as_encoded_bytes();
+    let sent = match bytes.strip_prefix(b"@") {
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            std::os::unix::net::SocketAddr::from_abstract_name(name)
+                .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
+        }
+        None => socket.send_to(state.as_bytes(), &path),
+    };
+    if let Err(e) = sent {
+        eprintln!("{}", Failure::io("systemd cannot be told", &e));
+    }
+}

@@ -1,0 +1,101 @@
+//! Finding or starting the service of a pool.
+//!
+//! Invariants: a service that was started here is ready, or said why not, before this returns;
+//! it belongs to no terminal and to no process group of ours; however many start one at once,
+//! the pool's lock lets one of them be it, and the others attach to that one.
+
+use crate::failure::Failure;
+use holdfast_client::attach::{AttachError, Attachment, attach};
+use holdfast_pool::directory::LOG;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long another service may take to open or to close the pool.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A place in the session of the pool, from the service that is there or from a new one. `adopt`
+/// is the session memory that this run was using when its service went away.
+pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure> {
+    let begun = Instant::now();
+    loop {
+        match attach(pool.as_os_str().as_bytes(), adopt.map(|fd| fd.as_fd())) {
+            Ok(attachment) => return Ok(attachment),
+            Err(AttachError::NoService) => {}
+            Err(AttachError::Os { errno: 2 | 20, .. }) => {
+                return Err(holdfast_service::Error::Missing { path: pool.into() }.into());
+            }
+            Err(e) => return Err(Failure::new(e.to_string())),
+        }
+        match launch(pool)? {
+            Launched::Ready => {}
+            Launched::Failed(failure) if begun.elapsed() > PATIENCE => return Err(failure),
+            // Another one has the pool: it is opening it, or closing it.
+            Launched::Failed(failure) if is_busy(&failure) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Launched::Failed(failure) => return Err(failure),
+        }
+    }
+}
+
+enum Launched {
+    Ready,
+    Failed(Failure),
+}
+
+fn is_busy(failure: &Failure) -> bool {
+    failure.to_string().contains(" is in use")
+}
+
+fn launch(pool: &Path) -> Result<Launched, Failure> {
+    // A pool that cannot be opened is told apart before anything is started or written.
+    holdfast_service::Files::open_read_only(pool)?.check_owner()?;
+    let program = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
+    let mut child = Command::new(program)
+        .arg0("holdfast")
+        .args(["serve", "--ending", "--"])
+        .arg(pool)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log(pool))
+        .env_remove("LD_PRELOAD")
+        .env_remove(holdfast_client::env::VARIABLE)
+        .spawn()
+        .map_err(|e| Failure::io("the service cannot be started", &e))?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        let _ = BufReader::new(out).read_line(&mut line);
+    }
+    if line.trim_end() == "ready" {
+        return Ok(Launched::Ready);
+    }
+    let _ = child.wait();
+    let said = line.trim_end().trim_start_matches("holdfast: ");
+    let (sentence, fix) = match said.split_once("\tFix: ") {
+        Some((sentence, fix)) => (sentence, Some(fix)),
+        None if said.is_empty() => ("the service ended before it was ready", None),
+        None => (said, None),
+    };
+    let failure = Failure::new(sentence);
+    Ok(Launched::Failed(match fix {
+        Some(fix) => failure.fix(fix),
+        None => failure,
+    }))
+}
+
+/// The service's messages go to a file in the pool; on a full or read-only file system, nowhere.
+fn log(pool: &Path) -> Stdio {
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(pool.join(LOG));
+    file.map_or_else(|_| Stdio::null(), Stdio::from)
+}

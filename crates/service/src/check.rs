@@ -1,0 +1,23 @@
+//! The independent check of a pool that nobody uses.
+//!
+//! Invariant: nothing is written; a pool whose service runs is not checked.
+
+use crate::error::Result;
+use crate::files::{self, Files};
+use holdfast_pmem::Access;
+use holdfast_pool::check::Report;
+use holdfast_pool::directory::LANE_LEN;
+use holdfast_pool::format::LANES;
+
+/// Derives again everything that must hold in the pool of `files`.
+pub fn check(files: &Files) -> Result<Report> {
+    let sb = &files.superblock;
+    let meta = files::map(&files.meta, sb.meta_len, Access::ReadOnly, files.medium)?;
+    let len = LANES as u64 * LANE_LEN;
+    let journal = files::map(&files.journal, len, Access::ReadOnly, files.medium)?;
+    Ok(holdfast_pool::check::check(
+        &meta,
+        sb.data_len,
+        Some(&journal),
+    ))
+}
