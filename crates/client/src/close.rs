@@ -7,12 +7,13 @@
 //!  * `INODE_ORPHAN` is set before `opens` is looked at, and `opens` is lowered before
 //!    `INODE_ORPHAN` is looked at: one of the two sides sees the other.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flock;
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::journal;
-use crate::session::{OfdLink, Session};
-use crate::{block_map, ofd, perm, space};
+use crate::session::{BLOCK, OfdLink, Session};
+use crate::block_map::{self, Run};
+use crate::{ofd, perm, space};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use pool::journal::{Record, SET_ATIME};
 use pool::layout::INLINE_MAX;
@@ -80,10 +81,7 @@ fn release_orphan(s: &Session, inode: &InodeRef) -> Result<()> {
     if e.opens.load(SeqCst) != 0 || state & INODE_ORPHAN == 0 || state & INODE_VALID == 0 {
         return Ok(());
     }
-    let unjournaled = Unjournaled::take(&locked);
-    journal::commit(s, &Record::Release { ino: inode.ino })?;
-    unjournaled.give_back(s);
-    Ok(())
+    journal::commit(s, &Record::Release { ino: inode.ino }).map(|_| ())
 }
 
 /// Blocks of a file that no journal record mentions.
@@ -93,14 +91,11 @@ pub(crate) struct Unjournaled {
 
 impl Unjournaled {
     /// Takes them from the file, which is about to lose its blocks.
-    pub fn take(inode: &LockedInode) -> Unjournaled {
+    pub fn take(s: &Session, inode: &LockedInode) -> Unjournaled {
         let e = inode.e;
-        if perm::file_type(e.mode.load(Relaxed)) != crate::abi::S_IFREG {
-            return Unjournaled { runs: [(0, 0); 3] };
-        }
         let shadow = match e.state.load(Relaxed) & INODE_SHADOW {
             0 => (0, 0),
-            _ => shadow_block(e).map_or((0, 0), |block| (block, 1)),
+            _ => shadow_block(s, inode).map_or((0, 0), |block| (block, 1)),
         };
         let pending = (
             e.pending_block.load(Relaxed),
@@ -127,9 +122,11 @@ impl Unjournaled {
 }
 
 /// The block that shadows inline data.
-pub(crate) fn shadow_block(e: &Inode) -> Option<u64> {
-    let entry = e.direct[0].load(Relaxed);
-    (e.map_root.load(Relaxed) == 0 && entry & MAP_BLOCK != 0).then_some(entry >> MAP_SHIFT)
+pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<u64> {
+    match block_map::lookup_run_locked(s, inode, 0, 1)? {
+        Run::Blocks { block, .. } => Ok(block),
+        Run::Hole(_) => Err(Error::Damaged { what: "shadow of inode", index: inode.ino }),
+    }
 }
 
 /// Returns the blocks set aside for appends.
@@ -143,70 +140,39 @@ pub(crate) fn return_reserve(s: &Session, inode: &LockedInode) {
 /// Whether the whole content is in block 0, which no record mentions, and fits the inode record.
 fn becomes_inline(e: &Inode) -> bool {
     let size = e.size.load(Relaxed);
-    if size > INLINE_MAX as u64 || e.state.load(Relaxed) & INODE_DIRTY == 0 {
-        return false;
-    }
-    if perm::file_type(e.mode.load(Relaxed)) != crate::abi::S_IFREG {
-        return false;
-    }
-    e.state.load(Relaxed) & INODE_SHADOW != 0 || only_first_block_pending(e)
-}
-
-fn only_first_block_pending(e: &Inode) -> bool {
-    e.pending_len.load(Relaxed) == 1
+    (1..=INLINE_MAX as u64).contains(&size)
+        && e.pending_len.load(Relaxed) == 1
         && e.pending_file_block.load(Relaxed) == 0
         && e.blocks.load(Relaxed) == 1
-        && e.size.load(Relaxed) > 0
+        && e.maps.load(Relaxed) == 0
+        && perm::file_type(e.mode.load(Relaxed)) == crate::abi::S_IFREG
 }
 
 /// Journals all of the lazy state.
 pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
     let e = inode.e;
-    let state = e.state.load(Relaxed);
-    if state & INODE_DIRTY == 0 {
+    if e.state.load(Relaxed) & INODE_DIRTY == 0 {
         return Ok(());
-    }
-    if state & INODE_SHADOW != 0 {
-        return store_inline(s, inode);
     }
     let (ino, size) = (inode.ino, e.size.load(Relaxed));
     let [atime, mtime, ctime] = times(e);
-    let len = e.pending_len.load(Relaxed);
-    let record = if len > 0 {
-        let file_block = e.pending_file_block.load(Relaxed);
-        let block = e.pending_block.load(Relaxed);
-        Record::Extent {
-            ino,
-            file_block,
-            block,
-            len,
-            size,
-            mtime,
-            ctime,
+    let file = perm::file_type(e.mode.load(Relaxed)) == crate::abi::S_IFREG;
+    let record = match e.pending_len.load(Relaxed) {
+        len if file && len > 0 => {
+            let file_block = e.pending_file_block.load(Relaxed);
+            let block = e.pending_block.load(Relaxed);
+            Record::Extent { ino, file_block, block, len, size, mtime, ctime }
         }
-    } else if perm::file_type(e.mode.load(Relaxed)) == crate::abi::S_IFREG {
-        Record::Size {
-            ino,
-            size,
-            atime,
-            mtime,
-            ctime,
-        }
-    } else {
-        let (mask, mode, uid, gid) = (SET_ATIME, 0, 0, 0);
-        Record::SetAttr {
-            ino,
-            mask,
-            mode,
-            uid,
-            gid,
-            atime,
-            mtime,
-            ctime,
+        _ if file => Record::Size { ino, size, atime, mtime, ctime },
+        _ => {
+            let (mask, mode, uid, gid) = (SET_ATIME, 0, 0, 0);
+            Record::SetAttr { ino, mask, mode, uid, gid, atime, mtime, ctime }
         }
     };
     journal::commit(s, &record)?;
-    e.pending_len.store(0, Relaxed);
+    if file {
+        e.pending_len.store(0, Relaxed);
+    }
     e.state.fetch_and(!INODE_DIRTY, Release);
     Ok(())
 }
@@ -215,37 +181,12 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
 fn store_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     let e = inode.e;
     let mut data = [0; INLINE_MAX];
-    let len = (e.size.load(Relaxed) as usize).min(INLINE_MAX);
-    let block = match shadow_block(e) {
-        Some(block) => block,
-        None => match block_map::lookup_run(s, inode, 0, 1)? {
-            block_map::Run::Blocks { block, .. } => block,
-            block_map::Run::Hole(_) => return flush_without_block(s, inode),
-        },
-    };
-    s.data()
-        .read(block * crate::session::BLOCK, &mut data[..len])?;
+    let data = data.get_mut(..e.size.load(Relaxed) as usize).ok_or(Error::Invalid)?;
+    s.data().read(e.pending_block.load(Relaxed) * BLOCK, data)?;
     let [_, mtime, ctime] = times(e);
-    let record = Record::Inline {
-        ino: inode.ino,
-        mtime,
-        ctime,
-        data: &data[..len],
-    };
-    journal::commit(s, &record)?;
-    e.pending_len.store(0, Relaxed);
-    e.state.fetch_or(INODE_INLINE | INODE_SHADOW, Relaxed);
-    e.blocks.store(0, Relaxed);
-    block_map::map(s, inode, 0, block, 1, false)?;
+    journal::commit(s, &Record::Inline { ino: inode.ino, mtime, ctime, data })?;
     e.state.fetch_and(!INODE_DIRTY, Release);
     Ok(())
-}
-
-/// A shadow that is a hole: nothing but size and times.
-fn flush_without_block(s: &Session, inode: &LockedInode) -> Result<()> {
-    let e = inode.e;
-    e.state.fetch_and(!INODE_SHADOW, Relaxed);
-    flush(s, inode)
 }
 
 fn times(e: &Inode) -> [i64; 3] {

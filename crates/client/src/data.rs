@@ -39,6 +39,19 @@ pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
     Ok(())
 }
 
+/// Before anything in block 0 of an inline file changes: its shadow becomes a block of the file
+/// that awaits its record.
+pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
+    let e = inode.e;
+    if e.state.load(Relaxed) & INODE_INLINE == 0 {
+        return Ok(());
+    }
+    load_shadow(s, inode)?;
+    let block = close::shadow_block(s, inode)?;
+    e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
+    adopt(s, inode, NewRun { file_block: 0, block, len: 1 })
+}
+
 /// Block 0 of a file whose content is in its inode record.
 pub(crate) fn inline_block(
     s: &Session,
@@ -165,7 +178,7 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
     while at < to {
         let (file_block, skip) = (at / BLOCK, at % BLOCK);
         let blocks = (skip + (to - at)).div_ceil(BLOCK);
-        let (len, block) = match block_map::lookup_run(s, inode, file_block, blocks)? {
+        let (len, block) = match block_map::lookup_run_locked(s, inode, file_block, blocks)? {
             Run::Hole(len) => (len, None),
             Run::Blocks { block, len } => (len, Some(block)),
         };
@@ -184,16 +197,17 @@ pub(crate) fn zero_gap(s: &Session, inode: &LockedInode, size: u64, to: u64) -> 
     if to <= size {
         return Ok(());
     }
+    // Beyond the size the record of an inline file has nothing, so its shadow may be zeroed.
     load_shadow(s, inode)?;
     zero(s, inode, size, to)
 }
 
 /// Gives zeroed blocks to every hole in blocks `from..to`.
 pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
-    load_shadow(s, inode)?;
+    leave_inline(s, inode)?;
     let mut at = from;
     while at < to {
-        match block_map::lookup_run(s, inode, at, to - at)? {
+        match block_map::lookup_run_locked(s, inode, at, to - at)? {
             Run::Blocks { len, .. } => at += len.max(1),
             Run::Hole(len) => {
                 let run = new_run(s, inode, at, len.clamp(1, to - at), false)?;

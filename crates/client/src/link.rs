@@ -6,7 +6,6 @@
 
 use crate::abi::*;
 use crate::api::Client;
-use crate::close::Unjournaled;
 use crate::dentry_table::{self, Found};
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, LockedInode};
@@ -190,7 +189,7 @@ fn remove_locked(
         time,
         name,
     };
-    removal.finish(s, journal::commit(s, &record))
+    removal.finish(journal::commit(s, &record))
 }
 
 /// An object that is about to lose a name, maybe its last.
@@ -199,44 +198,27 @@ pub(crate) struct Removal<'a, 's> {
     last: bool,
     /// For the record: `KEEP_ORPHAN` if somebody has it open.
     pub flags: u32,
-    unjournaled: Option<Unjournaled>,
 }
 
 impl<'a, 's> Removal<'a, 's> {
     /// `nlink` is the number of its names now; a directory has only one.
     pub fn begin(child: &'a LockedInode<'s>, nlink: u32, directory: bool) -> Removal<'a, 's> {
         let last = directory || nlink <= 1;
-        let (mut flags, mut unjournaled) = (0, None);
+        let mut flags = 0;
         if last {
             child.e.state.fetch_or(INODE_ORPHAN, SeqCst);
-            match child.e.opens.load(SeqCst) {
-                0 => unjournaled = Some(Unjournaled::take(child)),
-                _ => flags = KEEP_ORPHAN,
+            if child.e.opens.load(SeqCst) > 0 {
+                flags = KEEP_ORPHAN;
             }
         }
-        Removal {
-            child,
-            last,
-            flags,
-            unjournaled,
-        }
+        Removal { child, last, flags }
     }
 
     /// After the record was committed, or not.
-    pub fn finish(self, s: &Session, committed: Result<u64>) -> Result<()> {
-        match committed {
-            Ok(_) => {
-                if let Some(unjournaled) = self.unjournaled {
-                    unjournaled.give_back(s);
-                }
-                Ok(())
-            }
-            Err(e) => {
-                if self.last {
-                    self.child.e.state.fetch_and(!INODE_ORPHAN, SeqCst);
-                }
-                Err(e)
-            }
+    pub fn finish(self, committed: Result<u64>) -> Result<()> {
+        if committed.is_err() && self.last {
+            self.child.e.state.fetch_and(!INODE_ORPHAN, SeqCst);
         }
+        committed.map(|_| ())
     }
 }

@@ -29,7 +29,11 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
         return Err(Error::NoDevice);
     }
     let inode = inode_table::lock_ref(s, file.inode)?;
-    data::load_shadow(s, &inode)?;
+    if shared {
+        data::leave_inline(s, &inode)?;
+    } else {
+        data::load_shadow(s, &inode)?;
+    }
     let size = inode.e.size.load(Relaxed);
     data::zero(s, &inode, size, size.next_multiple_of(BLOCK))?;
     inode.e.maps.fetch_add(1, SeqCst);
@@ -74,7 +78,7 @@ pub(crate) fn plan(
     }
     let mut at = first;
     while at < inside {
-        let piece = match block_map::lookup_run(s, &inode, at, inside - at)? {
+        let piece = match block_map::lookup_run_locked(s, &inode, at, inside - at)? {
             Run::Blocks { block, len } => {
                 at += len.max(1);
                 MapPiece::Data {
@@ -134,7 +138,7 @@ pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()
     let mut at = offset;
     while at < end {
         let left = (end - at).div_ceil(BLOCK);
-        let len = match block_map::lookup_run(s, &inode, at / BLOCK, left)? {
+        let len = match block_map::lookup_run_locked(s, &inode, at / BLOCK, left)? {
             Run::Blocks { block, len } => {
                 let bytes = (len * BLOCK - at % BLOCK).min(end - at);
                 s.data().flush(block * BLOCK + at % BLOCK, bytes as usize)?;

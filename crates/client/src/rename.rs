@@ -173,7 +173,7 @@ impl Move<'_> {
         };
         let committed = journal::commit(s, &record);
         match removal {
-            Some(removal) => removal.finish(s, committed),
+            Some(removal) => removal.finish(committed),
             None => committed.map(|_| ()),
         }
     }

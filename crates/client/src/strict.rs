@@ -26,7 +26,7 @@ pub(crate) fn write(
     n: usize,
     now: i64,
 ) -> Result<usize> {
-    data::load_shadow(s, inode)?;
+    data::leave_inline(s, inode)?;
     let size = inode.e.size.load(Relaxed);
     if offset >= size && offset % BLOCK == 0 {
         // Nothing below the size changes, and the size rises with one record.
@@ -140,7 +140,7 @@ fn fill(
 /// Copies the present bytes of a file block to `to`.
 fn keep(s: &Session, inode: &LockedInode, file_block: u64, to: u64) -> Result<()> {
     let mut bytes = [0; BLOCK as usize];
-    if let Run::Blocks { block, .. } = block_map::lookup_run(s, inode, file_block, 1)? {
+    if let Run::Blocks { block, .. } = block_map::lookup_run_locked(s, inode, file_block, 1)? {
         s.data().read(block * BLOCK, &mut bytes)?;
     }
     Ok(s.data().write_nt(to * BLOCK, &bytes)?)

@@ -18,7 +18,7 @@ use crate::{clock, data, drain, perm, write};
 use core::sync::atomic::Ordering::*;
 use pool::journal::Record;
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+use pool::session::{INODE_DIRTY, INODE_INLINE};
 
 pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
     let size = file::offset(size)?;
@@ -72,7 +72,7 @@ fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()>
         data::zero_gap(s, inode, old, size)?;
     }
     let unjournaled = match size {
-        0 => Some(Unjournaled::take(inode)),
+        0 => Some(Unjournaled::take(s, inode)),
         _ => {
             cut_pending(s, inode, size)?;
             None
@@ -99,10 +99,7 @@ fn cut_pending(s: &Session, inode: &LockedInode, size: u64) -> Result<()> {
     close::return_reserve(s, inode);
     let len = u64::from(e.pending_len.load(Relaxed));
     let end = e.pending_file_block.load(Relaxed).saturating_add(len);
-    // Behind a shadow the record of block 0 has to come first, too.
-    let shadow =
-        e.state.load(Relaxed) & INODE_SHADOW != 0 && e.state.load(Relaxed) & INODE_DIRTY != 0;
-    if (len > 0 && end > size.div_ceil(BLOCK)) || shadow {
+    if len > 0 && end > size.div_ceil(BLOCK) {
         close::flush(s, inode)?;
     }
     Ok(())
@@ -179,7 +176,7 @@ fn allocate(
 }
 
 fn zero_range(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Result<()> {
-    data::load_shadow(s, inode)?;
+    data::leave_inline(s, inode)?;
     data::zero(
         s,
         inode,
@@ -196,9 +193,6 @@ fn zero_range(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) 
 fn punch(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let (first, last) = (start.div_ceil(BLOCK), end / BLOCK);
-    // Inline content stays in block 0, which is zeroed like a part of a block.
-    let inline = e.state.load(Relaxed) & INODE_INLINE != 0;
-    let first = if inline { first.max(1) } else { first };
     if first >= last || e.maps.load(Relaxed) > 0 {
         return zero_range(s, inode, start, end, now);
     }

@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+use pool::session::{INODE_DIRTY, INODE_INLINE};
 
 /// Values of `Session::consistency`.
 const SYNC: u32 = 1;
@@ -197,8 +197,8 @@ pub(crate) fn write_locked(
     now: i64,
 ) -> Result<usize> {
     let e = inode.e;
-    if e.state.load(Relaxed) & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE {
-        data::load_shadow(s, inode)?;
+    if e.state.load(Relaxed) & INODE_INLINE != 0 {
+        data::leave_inline(s, inode)?;
     }
     let size = e.size.load(Relaxed);
     data::zero_gap(s, inode, size, offset)?;
@@ -232,7 +232,7 @@ fn copy_runs(
         let at = offset + done as u64;
         let (file_block, skip) = (at / BLOCK, at % BLOCK);
         let blocks = (skip + (n - done) as u64).div_ceil(BLOCK);
-        let copied = match block_map::lookup_run(s, inode, file_block, blocks) {
+        let copied = match block_map::lookup_run_locked(s, inode, file_block, blocks) {
             Ok(Run::Blocks { block, len }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 source.copy_in(s, block * BLOCK + skip, want)
