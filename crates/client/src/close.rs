@@ -73,7 +73,7 @@ fn flush_last(s: &Session, inode: &InodeRef) -> Result<()> {
 #[cold]
 fn release_orphan(s: &Session, inode: &InodeRef) -> Result<()> {
     // Not there: whoever removed the name saw that nobody uses it and freed it.
-    let Ok(locked) = inode_table::lock_ref(s, *inode) else {
+    let Ok(_locked) = inode_table::lock_ref(s, *inode) else {
         return Ok(());
     };
     let e = inode.e;

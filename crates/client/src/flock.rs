@@ -54,7 +54,7 @@ impl Owner {
     fn me(s: &Session, kind: u32, ofd: OfdLink) -> Owner {
         Owner {
             kind,
-            slot: s.owner(),
+            slot: s.slot_index() + 1,
             generation: s.slot().generation.load(Relaxed),
             ofd: if kind == POSIX { 0 } else { ofd.raw() },
         }

@@ -41,7 +41,7 @@ pub(crate) fn getdents(
         return Err(Error::NotFound);
     }
     drain::wait_applied(s, file.inode.e.dir_seq.load(Acquire))?;
-    let _position = lock::acquire(s, &file.ofd.lock);
+    let _position = lock::acquire(s, &file.ofd.lock)?;
     let mut listing = Listing {
         s,
         dir: a.ino,

@@ -103,7 +103,7 @@ pub(crate) fn at_position(file: &File, source: &mut Source, flags: u32) -> Resul
         return Ok(n);
     }
     let now = clock::now();
-    let _moving = lock::acquire(file.s, &file.ofd.lock);
+    let _moving = lock::acquire(file.s, &file.ofd.lock)?;
     let offset = position.load(Acquire);
     let (n, end) = write_at_time(file, source, Place::At(offset), flags, now)?;
     if n > 0 {

@@ -1,0 +1,186 @@
+//! A pool on memory, its service in a thread of the test, and clients of it.
+#![allow(dead_code)]
+
+use holdfast_client::attach::{self, Attachment};
+use holdfast_client::trees::MappedTrees;
+use holdfast_client::{Base, Caller, Client, Error, OfdLink, Session, abi, slots};
+use holdfast_pmem::{Access, ConstBuf, Medium, MutBuf, Region, SharedMem};
+use holdfast_pool::format::superblock::Consistency;
+use holdfast_service::{CreateOptions, Options, Service, Stopper};
+use rustix::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A pool directory that is removed in the end.
+pub struct Rig {
+    pub dir: PathBuf,
+    service: Option<(Stopper, JoinHandle<holdfast_service::Result<()>>)>,
+}
+
+/// A client with the connection that keeps it in the session.
+pub struct User {
+    pub client: Client,
+    attachment: Attachment,
+}
+
+impl std::ops::Deref for User {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Rig {
+    pub fn new(size: u64) -> Rig {
+        Rig::with(size, Consistency::Posix)
+    }
+
+    pub fn with(size: u64, consistency: Consistency) -> Rig {
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = PathBuf::from(format!("/dev/shm/hf-client-{}-{n}", std::process::id()));
+        let options = CreateOptions {
+            size: Some(size),
+            medium: None,
+            consistency,
+        };
+        holdfast_service::create(&dir, &options).unwrap();
+        let mut rig = Rig { dir, service: None };
+        rig.start();
+        rig
+    }
+
+    pub fn start(&mut self) {
+        let service = Service::open(&self.dir, Options::default()).unwrap();
+        let stopper = service.stopper();
+        self.service = Some((stopper, std::thread::spawn(move || service.run())));
+    }
+
+    pub fn stop(&mut self) {
+        if let Some((stopper, thread)) = self.service.take() {
+            stopper.stop();
+            thread.join().unwrap().unwrap();
+        }
+    }
+
+    /// A client as process `pid`, which must live.
+    pub fn user_as(&self, pid: u32) -> User {
+        let attachment = attach::attach(self.dir.as_os_str().as_encoded_bytes(), None).unwrap();
+        let session = map(&attachment);
+        slots::register(&session, pid, None).unwrap();
+        User {
+            client: Client::new(session, b""),
+            attachment,
+        }
+    }
+
+    pub fn user(&self) -> User {
+        self.user_as(std::process::id())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn map(a: &Attachment) -> Session {
+    let mem = SharedMem::map(a.session.as_fd(), a.answer.session_len as usize).unwrap();
+    let region = |fd: &rustix::fd::OwnedFd, len: u64, access| {
+        Region::map(fd.as_fd(), 0, len as usize, access, Medium::Memory).unwrap()
+    };
+    let meta = region(&a.meta, a.answer.meta_len, Access::ReadOnly);
+    let journal = region(&a.journal, a.answer.journal_len, Access::ReadWrite);
+    let data = region(&a.data, a.answer.data_len, Access::ReadWrite);
+    Session::new(mem, journal, data, Box::new(MappedTrees::new(meta))).unwrap()
+}
+
+pub const ROOT: Caller<'static> = Caller {
+    uid: 0,
+    gid: 0,
+    groups: &[],
+    umask: 0o022,
+    privileged: true,
+};
+
+/// What tests do most, by path from the root.
+impl User {
+    pub fn open(&self, path: &str, flags: u32) -> Result<OfdLink, Error> {
+        self.client
+            .open(&ROOT, Base::Root, path.as_bytes(), flags, 0o644, 0)
+    }
+
+    pub fn create(&self, path: &str) -> OfdLink {
+        self.open(path, abi::O_CREAT | abi::O_RDWR).unwrap()
+    }
+
+    pub fn pwrite_all(&self, ofd: OfdLink, bytes: &[u8], at: i64) {
+        assert_eq!(
+            self.client.pwrite(ofd, ConstBuf::from(bytes), at).unwrap(),
+            bytes.len()
+        );
+    }
+
+    pub fn pread_vec(&self, ofd: OfdLink, len: usize, at: i64) -> Vec<u8> {
+        let mut out = vec![0xee; len];
+        let n = self
+            .client
+            .pread(ofd, MutBuf::from(&mut out[..]), at)
+            .unwrap();
+        out.truncate(n);
+        out
+    }
+
+    pub fn put(&self, path: &str, bytes: &[u8]) {
+        let ofd = self
+            .open(path, abi::O_CREAT | abi::O_RDWR | abi::O_TRUNC)
+            .unwrap();
+        self.pwrite_all(ofd, bytes, 0);
+        self.client.release(ofd).unwrap();
+    }
+
+    pub fn get(&self, path: &str) -> Vec<u8> {
+        let ofd = self.open(path, abi::O_RDONLY).unwrap();
+        let size = self.client.fstat(ofd).unwrap().size as usize;
+        let out = self.pread_vec(ofd, size + 1, 0);
+        self.client.release(ofd).unwrap();
+        assert_eq!(out.len(), size);
+        out
+    }
+
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let ofd = self.open(path, abi::O_RDONLY | abi::O_DIRECTORY).unwrap();
+        let names = self.names_of(ofd, 1024);
+        self.client.release(ofd).unwrap();
+        names
+    }
+
+    pub fn names_of(&self, ofd: OfdLink, room: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        loop {
+            let mut out = vec![0; room];
+            let to = MutBuf::from(&mut out[..]);
+            let format = holdfast_client::DirentFormat::Linux64;
+            let n = self.client.getdents(ofd, to, format).unwrap();
+            if n == 0 {
+                break;
+            }
+            let mut at = 0;
+            while at < n {
+                let len = u16::from_le_bytes([out[at + 16], out[at + 17]]) as usize;
+                let name = &out[at + 19..at + len];
+                let end = name.iter().position(|&b| b == 0).unwrap();
+                names.push(String::from_utf8(name[..end].to_vec()).unwrap());
+                at += len;
+            }
+        }
+        names
+    }
+}
