@@ -101,19 +101,21 @@ pub fn split(call: &Call) -> Verdict {
 }
 
 fn fork(call: &Call) -> isize {
+    let parent = sys::gettid();
     dispatch::before_fork();
     // SAFETY: the child gets a copy of this stack and returns from here as the parent does.
     let ret = unsafe { sys::raw(call.nr, call.args) };
-    forked(ret);
+    forked(ret, Some(parent));
     ret
 }
 
-fn forked(ret: isize) {
+/// `parent`: the thread that forked, where it is known in the child too.
+fn forked(ret: isize, parent: Option<u32>) {
     if ret == 0 {
         init();
         SHARED.store(0, Ordering::Release);
         signals::forked();
-        dispatch::after_fork_child();
+        dispatch::after_fork_child(parent);
     } else {
         dispatch::after_fork_parent(ret);
     }
@@ -136,6 +138,6 @@ pub fn after_split(call: &Call, result: isize) {
             }
             dispatch::after_shared_child(result);
         }
-        (None, _) => forked(result),
+        (None, _) => forked(result, None),
     }
 }

@@ -92,7 +92,7 @@ pub fn getuid() -> u32 {
 }
 
 /// An open descriptor of our own, closed on drop.
-pub struct Fd(usize);
+pub struct Fd(pub usize);
 
 impl Fd {
     /// Opens `path`, which must end in a NUL byte.

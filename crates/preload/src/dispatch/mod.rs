@@ -7,107 +7,108 @@
 //!   a wait look at [`crate::signals::is_held`]: a signal that came earlier in this call waits.
 //! * Never make a blocking raw call here: answer [`Verdict::Native`] instead.
 //! * `sys::raw` reaches the kernel directly; it is never caught again.
-//! * The program's memory is read and written only by `user::read`/`user::write` and by the
-//!   copies of pmem, which end with a fault reported and not with a signal.
+//! * The program's memory is read and written only by the copies of pmem, which end with a fault
+//!   reported and not with a signal.
 //! * A call on a descriptor arrives only if [`crate::calls::mark_fd`] was called for it (class
 //!   `BY_FD` in `calls`); calls of class `ALWAYS` always arrive. After a fork marks are as they
 //!   were; after exec they are all clear.
 //! * In a child that shares its parent's memory ([`crate::process::in_shared_child`]) nothing
 //!   that the parent relies on may be changed; marks may be set but not cleared.
-//!
-//! What is here now serves no pool: it passes everything on, counts, and under
-//! `HOLDFAST_SESSION=selftest` or `selftest-serve` exercises both ways through the hook.
-use crate::calls;
-use crate::env::Env;
-use crate::hook::{Call, ENTERED, HANDLED, Verdict};
-use crate::sys::{self, Fd, nr};
-use core::sync::atomic::{AtomicU8, Ordering};
 
-const OFF: u8 = 0;
-/// Every call of interest enters the hook and is passed on.
-const PASS: u8 = 1;
-/// Those that cannot block are made from within the hook.
-const SERVE: u8 = 2;
-static SELFTEST: AtomicU8 = AtomicU8::new(OFF);
+mod args;
+mod at;
+mod data;
+mod exec;
+mod fds;
+mod held;
+mod identity;
+mod maps;
+mod names;
+mod nr;
+mod open;
+mod outcome;
+mod place;
+mod process;
+mod refuse;
+mod selftest;
+mod split;
+mod start;
+mod stat;
+mod table;
+mod transfer;
+mod xattrs;
 
-/// Once, before any site is patched. False: leave this process alone.
-pub fn start(env: &Env) -> bool {
-    let mode = match env.get(b"HOLDFAST_SESSION") {
-        Some(b"selftest") => PASS,
-        Some(b"selftest-serve") => SERVE,
-        _ => OFF,
-    };
-    SELFTEST.store(mode, Ordering::Relaxed);
-    if mode != OFF {
-        (0..1024).for_each(calls::mark_fd);
-    }
-    true
-}
+use crate::hook::{Call, Verdict};
+use crate::sys;
+use alloc::boxed::Box;
+use outcome::Stop;
+use process::Process;
+
+pub use maps::on_fault;
+pub use split::{after_fork_parent, after_shared_child, before_fork, before_shared_child};
+pub use split::{after_fork_child, in_shared_child};
+pub use start::start;
 
 /// One caught call. `Handled(n)` is what the program gets in rax; `Native` lets the kernel do it.
 /// rt_sigaction, fork, vfork, clone and clone3 never come here.
 pub fn handle(call: &Call) -> Verdict {
-    let mode = SELFTEST.load(Ordering::Relaxed);
-    if mode == OFF {
+    let Some(p) = process::process() else {
+        return selftest::handle(call);
+    };
+    let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
         return Verdict::Native;
-    }
-    if matches!(call.nr, nr::EXIT_GROUP | nr::EXECVE) {
-        report();
-    }
-    match mode == SERVE && never_blocks(call.nr) {
-        // SAFETY: the program's own call, with its arguments, made on its behalf.
-        true => Verdict::Handled(unsafe { sys::raw(call.nr, call.args) }),
-        false => Verdict::Native,
+    };
+    match handler(p, &call.args) {
+        Ok(value) => {
+            p.client.count_served();
+            Verdict::Handled(value)
+        }
+        Err(stop) => stopped(p, call, stop),
     }
 }
 
-/// stat, fstat, lseek, close, access, getcwd, chdir, readlink, newfstatat, unlink, getdents64
-fn never_blocks(number: usize) -> bool {
-    matches!(number, 3..=6 | 8 | 21 | 59 | 72 | 79..=84 | 87 | 89 | 90 | 95 | 217 | 262 | 267 | 269)
+#[inline(never)]
+fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
+    match stop {
+        Stop::Native => {
+            p.client.count_passed();
+            Verdict::Native
+        }
+        Stop::Errno(errno) => {
+            p.client.count_served();
+            Verdict::Handled(-(errno as isize))
+        }
+        Stop::Refused(errno, why) => {
+            p.client.refuse(call.nr as u32, why as u32);
+            Verdict::Handled(-(errno as isize))
+        }
+        Stop::Outside(path) => {
+            p.client.count_passed();
+            Verdict::Handled(continue_outside(call, path))
+        }
+    }
 }
 
-/// A fault at `addr` outside of the copies that survive one: true when it was mended (a page
-/// was filled or mapped) and the access can be repeated. Runs in a signal handler.
-pub fn on_fault(_addr: usize) -> bool {
-    false
+/// The walk left the pool: the same call in the kernel with the path that it led to.
+fn continue_outside(call: &Call, path: Box<[u8]>) -> isize {
+    const EXDEV: isize = 18;
+    const AT_FDCWD: usize = -100isize as usize;
+    let Some((dirfd, at)) = table::path_argument(call.nr) else {
+        return -EXDEV;
+    };
+    let path = names::terminated(&path);
+    let mut args = call.args;
+    args[at] = path.as_ptr() as usize;
+    if let Some(dirfd) = dirfd {
+        args[dirfd] = AT_FDCWD;
+    }
+    // SAFETY: the program's own call; only its path is replaced by one that lives until here.
+    unsafe { sys::raw(call.nr, args) }
 }
-
-/// Before the process is copied: take what must not be held by another thread at that moment.
-pub fn before_fork() {}
-
-/// In the parent; `result` is the child's id or a negated errno.
-pub fn after_fork_parent(_result: isize) {}
-
-/// In the child, which has only this thread.
-pub fn after_fork_child() {}
-
-/// Before vfork or a clone that shares memory but is a process of its own.
-pub fn before_shared_child() {}
-
-/// In such a child, right after its birth.
-pub fn in_shared_child() {}
-
-/// In its parent: after exec or exit of the child for vfork, else at once.
-pub fn after_shared_child(_result: isize) {}
 
 /// An object has `sites` calls of interest that could not be patched: they run natively.
-pub fn on_unpatchable(_sites: u32) {}
-
-/// The self-test's account: one line per program image.
-fn report() -> Option<()> {
-    let fd = Fd::open(b"/dev/shm/holdfast-selftest\0", sys::O_WRONLY | 0o2000, 0)?;
-    let mut line = [b' '; 32];
-    let entered = ENTERED.load(Ordering::Relaxed);
-    let handled = HANDLED.load(Ordering::Relaxed);
-    decimal(&mut line[..15], entered);
-    decimal(&mut line[16..31], handled);
-    line[31] = b'\n';
-    fd.write_all(&line)
-}
-
-fn decimal(out: &mut [u8], mut value: u64) {
-    for digit in out.iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
+pub fn on_unpatchable(sites: u32) {
+    if let Some(p) = process::process() {
+        p.client.note_unpatchable(sites);
     }
 }

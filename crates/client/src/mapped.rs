@@ -1,0 +1,47 @@
+//! From descriptors to a mapped session.
+//!
+//! Invariants: the meta segment is mapped for reading only; vector registers beyond xmm are not
+//! touched, because this code runs inside other people's programs.
+
+use crate::error::Result;
+use crate::session::Session;
+use crate::trees::MappedTrees;
+use alloc::boxed::Box;
+use pmem::{Access, MapOptions, Medium, Region, SharedMem};
+use pool::session::SESSION_LEN;
+use rustix::fd::BorrowedFd;
+
+/// What the service handed out: descriptors and how much to map of each.
+pub struct Segments<'fd> {
+    /// Session memory.
+    pub session: BorrowedFd<'fd>,
+    /// Superblocks and trees.
+    pub meta: (BorrowedFd<'fd>, u64),
+    /// The session's journal.
+    pub journal: (BorrowedFd<'fd>, u64),
+    /// File data.
+    pub data: (BorrowedFd<'fd>, u64),
+    /// 0 memory, 1 file, 2 dax.
+    pub medium: u32,
+}
+
+fn medium(number: u32) -> Medium {
+    match number {
+        0 => Medium::Memory,
+        2 => Medium::Dax,
+        _ => Medium::File,
+    }
+}
+
+/// Maps everything. The descriptors are not kept.
+pub fn map(segments: &Segments) -> Result<Session> {
+    let medium = medium(segments.medium);
+    let region = |(fd, len): (BorrowedFd, u64), access| {
+        Region::map_with(fd, 0, len as usize, &MapOptions::new(access, medium))
+    };
+    let mem = SharedMem::map(segments.session, SESSION_LEN)?;
+    let meta = region(segments.meta, Access::ReadOnly)?;
+    let journal = region(segments.journal, Access::ReadWrite)?;
+    let data = region(segments.data, Access::ReadWrite)?;
+    Session::new(mem, journal, data, Box::new(MappedTrees::new(meta)))
+}

@@ -1,0 +1,164 @@
+//! Calls that move data or the offset of an open file.
+//!
+//! Invariant: a descriptor that is not a pool file is left to the kernel before anything else
+//! is looked at.
+
+use super::args::{self, EINVAL, RW_MAX};
+use super::outcome::{Outcome, Stop, count, done};
+use super::process::Process;
+use alloc::vec::Vec;
+use holdfast_client::{DirentFormat, OfdLink};
+
+type Args = [usize; 6];
+
+/// The pool file behind the descriptor argument, or `Native`.
+pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
+    p.client.lookup(fd as u32).ok_or(Stop::Native)
+}
+
+pub fn read(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    count(p.client.read(ofd, args::target(a[1], a[2].min(RW_MAX))))
+}
+
+pub fn write(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    count(p.client.write(ofd, args::source(a[1], a[2].min(RW_MAX))))
+}
+
+pub fn pread64(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    count(p.client.pread(ofd, args::target(a[1], a[2].min(RW_MAX)), a[3] as i64))
+}
+
+pub fn pwrite64(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    count(p.client.pwrite(ofd, args::source(a[1], a[2].min(RW_MAX)), a[3] as i64))
+}
+
+pub fn readv(p: &Process, a: &Args) -> Outcome {
+    gather_read(p, a, None, 0)
+}
+
+pub fn writev(p: &Process, a: &Args) -> Outcome {
+    gather_write(p, a, None, 0)
+}
+
+pub fn preadv(p: &Process, a: &Args) -> Outcome {
+    gather_read(p, a, Some(a[3] as i64), 0)
+}
+
+pub fn pwritev(p: &Process, a: &Args) -> Outcome {
+    gather_write(p, a, Some(a[3] as i64), 0)
+}
+
+/// Offset -1 means the file offset.
+fn offset_of_v2(a: &Args) -> Option<i64> {
+    (a[3] as i64 != -1).then_some(a[3] as i64)
+}
+
+pub fn preadv2(p: &Process, a: &Args) -> Outcome {
+    gather_read(p, a, offset_of_v2(a), a[5] as u32)
+}
+
+pub fn pwritev2(p: &Process, a: &Args) -> Outcome {
+    gather_write(p, a, offset_of_v2(a), a[5] as u32)
+}
+
+/// Iovecs that need no allocation.
+const FEW: usize = 8;
+
+fn gather_read(p: &Process, a: &Args, offset: Option<i64>, rwf: u32) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    args::check_iovecs(a[1], a[2])?;
+    let entry = |i| args::iovec(a[1], i).map(|(base, len)| args::target(base, len));
+    if a[2] <= FEW {
+        let mut few: [_; FEW] = core::array::from_fn(|_| args::target(0, 0));
+        for (i, slot) in few.iter_mut().enumerate().take(a[2]) {
+            *slot = entry(i)?;
+        }
+        return count(p.client.readv(ofd, &mut few[..a[2]], offset, rwf));
+    }
+    let mut many = (0..a[2]).map(entry).collect::<Result<Vec<_>, _>>()?;
+    count(p.client.readv(ofd, &mut many, offset, rwf))
+}
+
+fn gather_write(p: &Process, a: &Args, offset: Option<i64>, rwf: u32) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    args::check_iovecs(a[1], a[2])?;
+    let entry = |i| args::iovec(a[1], i).map(|(base, len)| args::source(base, len));
+    if a[2] <= FEW {
+        let mut few = [args::source(0, 0); FEW];
+        for (i, slot) in few.iter_mut().enumerate().take(a[2]) {
+            *slot = entry(i)?;
+        }
+        return count(p.client.writev(ofd, &few[..a[2]], offset, rwf));
+    }
+    let many = (0..a[2]).map(entry).collect::<Result<Vec<_>, _>>()?;
+    count(p.client.writev(ofd, &many, offset, rwf))
+}
+
+pub fn lseek(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    Ok(p.client.lseek(ofd, a[1] as i64, a[2] as u32)? as isize)
+}
+
+pub fn ftruncate(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    done(p.client.ftruncate(ofd, a[1] as i64))
+}
+
+pub fn fallocate(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    done(p.client.fallocate(ofd, a[1] as u32, a[2] as i64, a[3] as i64))
+}
+
+pub fn fsync(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    done(p.client.fsync(ofd))
+}
+
+pub fn fdatasync(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    done(p.client.fdatasync(ofd))
+}
+
+pub fn syncfs(p: &Process, a: &Args) -> Outcome {
+    ours(p, a[0])?;
+    done(p.client.sync())
+}
+
+/// sync(2) is about every file system: the pool's part here, then the kernel's.
+pub fn sync(p: &Process, _: &Args) -> Outcome {
+    p.client.sync()?;
+    Err(Stop::Native)
+}
+
+/// Advice has nothing to improve: the file is in memory. Arguments are checked as documented.
+pub fn fadvise64(p: &Process, a: &Args) -> Outcome {
+    ours(p, a[0])?;
+    if a[3] > 5 || (a[2] as i64) < 0 {
+        return Err(EINVAL.into());
+    }
+    Ok(0)
+}
+
+pub fn readahead(p: &Process, a: &Args) -> Outcome {
+    ours(p, a[0])?;
+    Ok(0)
+}
+
+pub fn getdents64(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    count(p.client.getdents(ofd, args::target(a[1], a[2] as u32 as usize), DirentFormat::Linux64))
+}
+
+pub fn getdents(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    count(p.client.getdents(ofd, args::target(a[1], a[2] as u32 as usize), DirentFormat::Legacy))
+}
+
+pub fn flock(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    done(p.client.flock(ofd, a[1] as u32))
+}

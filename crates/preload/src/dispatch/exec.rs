@@ -1,0 +1,381 @@
+//! execve(2) and execveat(2).
+//!
+//! Invariants: the new program always gets our two environment variables, whatever list the
+//! program passes; a program in the pool runs from a sealed copy in memory; a program that the
+//! library cannot enter is named in the report before it starts.
+
+use super::args::{self, Errno};
+use super::names::terminated;
+use super::outcome::{Outcome, Stop};
+use super::place::{self, AT_FDCWD};
+use super::process::Process;
+use super::{maps, nr};
+use crate::sys;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use holdfast_client::abi::*;
+use holdfast_client::{Base, OfdLink};
+use holdfast_pmem::MutBuf;
+
+type Args = [usize; 6];
+
+const ENOENT: Errno = 2;
+const E2BIG: Errno = 7;
+const ENOEXEC: Errno = 8;
+const EACCES: Errno = 13;
+const ELOOP: Errno = 40;
+/// Scripts whose interpreter is a script, as deep as the kernel goes.
+const DEPTH: usize = 5;
+/// Bytes that decide what a file is (BINPRM_BUF_SIZE).
+const HEAD: usize = 256;
+const ARGS_MAX: usize = 128 * 1024;
+const MFD_CLOEXEC: usize = 1;
+
+/// What to execute, as pointers the kernel can take.
+struct Request {
+    dirfd: usize,
+    path: usize,
+    argv: usize,
+    envp: usize,
+    flags: usize,
+}
+
+pub fn execve(p: &Process, a: &Args) -> Outcome {
+    let (cwd, flags) = (AT_FDCWD as usize, 0);
+    run(p, &Request { dirfd: cwd, path: a[0], argv: a[1], envp: a[2], flags }, 0)
+}
+
+pub fn execveat(p: &Process, a: &Args) -> Outcome {
+    run(p, &Request { dirfd: a[0], path: a[1], argv: a[2], envp: a[3], flags: a[4] }, 0)
+}
+
+fn run(p: &Process, r: &Request, depth: usize) -> Outcome {
+    if depth > DEPTH {
+        return Err(ELOOP.into());
+    }
+    let mut opened = Err(Stop::Native);
+    let inside = place::in_pool(p, r.dirfd, r.path, |base, path| {
+        opened = open_program(p, base, path, r.flags as u32).map(|ofd| (ofd, path.to_vec()));
+        Ok(0)
+    });
+    match (inside, opened) {
+        (Ok(_), Ok((ofd, path))) => {
+            let outcome = from_pool(p, r, ofd, &path, depth);
+            p.client.release(ofd)?;
+            outcome
+        }
+        (Ok(_), Err(Stop::Outside(path))) => {
+            let path = terminated(&path);
+            let outside = Request { dirfd: AT_FDCWD as usize, path: path.as_ptr() as usize, ..*r };
+            from_kernel(p, &outside, depth)
+        }
+        (Err(Stop::Native), _) => from_kernel(p, r, depth),
+        (_, Err(stop)) | (Err(stop), _) => Err(stop),
+    }
+}
+
+/// Opens a program of the pool as execve(2) does: a regular file with execute permission.
+fn open_program(p: &Process, base: Base, path: &[u8], flags: u32) -> Result<OfdLink, Stop> {
+    let flags = flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
+    let stat = p.with_caller(|c| p.client.stat(c, base, path, flags))?;
+    if stat.mode & S_IFMT == S_IFLNK {
+        return Err(ELOOP.into());
+    }
+    if stat.mode & S_IFMT != S_IFREG || stat.mode & 0o111 == 0 {
+        return Err(EACCES.into());
+    }
+    p.with_caller(|c| p.client.access(c, base, path, X_OK, flags))?;
+    if let (Base::Ofd(ofd), true) = (base, path.is_empty()) {
+        // One more use of an open program: read through the description itself.
+        p.client.retain(ofd)?;
+        return Ok(ofd);
+    }
+    // Reading needs no read permission here: the kernel would read the program, not its user.
+    Ok(p.with_caller(|c| {
+        let reader = holdfast_client::Caller { privileged: true, ..*c };
+        p.client.open(&reader, base, path, O_RDONLY, 0, 0)
+    })?)
+}
+
+fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) -> Outcome {
+    let mut head = [0; HEAD];
+    let len = p.client.pread(ofd, MutBuf::from(&mut head[..]), 0)?;
+    if head.starts_with(b"#!") {
+        return script(p, r, &shown_path(p, ofd, path), &head[..len], depth);
+    }
+    if !head.starts_with(b"\x7fELF") {
+        return Err(ENOEXEC.into());
+    }
+    note_program(p, &head[..len], &shown_path(p, ofd, path), |at, out| {
+        p.client.pread(ofd, MutBuf::from(out), at as i64).unwrap_or(0)
+    });
+    let copy = copy_of(p, ofd, path)?;
+    let env = environment(p, r.envp)?;
+    let empty = c"".as_ptr() as usize;
+    let args = [copy, empty, r.argv, env.pointer(r.envp), AT_EMPTY_PATH as usize, 0];
+    let outcome = enter(p, nr::EXECVEAT, args);
+    // SAFETY: the copy's descriptor is ours.
+    unsafe { sys::raw(nr::CLOSE, [copy, 0, 0, 0, 0, 0]) };
+    outcome
+}
+
+/// Absolute host path of a program in the pool.
+fn shown_path(p: &Process, ofd: OfdLink, path: &[u8]) -> Vec<u8> {
+    let mut shown = p.at.to_vec();
+    let mut room = vec![0; PATH_MAX];
+    match p.client.path_of(ofd, &mut room) {
+        Ok(len) => shown.extend_from_slice(&room[..len]),
+        Err(_) => {
+            shown.push(b'/');
+            shown.extend_from_slice(path);
+        }
+    }
+    shown
+}
+
+/// A copy of the program in anonymous memory; its descriptor, closed by a successful exec.
+fn copy_of(p: &Process, ofd: OfdLink, path: &[u8]) -> Result<usize, Stop> {
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+    let name = terminated(&name[..name.len().min(200)]);
+    // SAFETY: the name is NUL-terminated.
+    let fd = unsafe {
+        sys::raw(nr::MEMFD_CREATE, [name.as_ptr() as usize, MFD_CLOEXEC, 0, 0, 0, 0])
+    };
+    if fd < 0 {
+        return Err(Stop::Errno(-fd as Errno));
+    }
+    match fill(p, ofd, fd as usize) {
+        Ok(()) => Ok(fd as usize),
+        Err(stop) => {
+            // SAFETY: the descriptor is ours.
+            unsafe { sys::raw(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+            Err(stop)
+        }
+    }
+}
+
+fn fill(p: &Process, ofd: OfdLink, fd: usize) -> Result<(), Stop> {
+    let mut buf = vec![0; 256 * 1024];
+    let mut at = 0;
+    loop {
+        let n = p.client.pread(ofd, MutBuf::from(&mut buf[..]), at)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let mut from = 0;
+        while from < n {
+            // SAFETY: the kernel reads `n - from` bytes of `buf`.
+            let ret = unsafe {
+                sys::raw(nr::WRITE, [fd, buf[from..].as_ptr() as usize, n - from, 0, 0, 0])
+            };
+            if ret <= 0 {
+                return Err(Stop::Errno(-ret as Errno));
+            }
+            from += ret as usize;
+        }
+        at += n as i64;
+    }
+}
+
+/// `#!interpreter [argument]`: the interpreter with the script's path behind.
+fn script(p: &Process, r: &Request, path: &[u8], head: &[u8], depth: usize) -> Outcome {
+    let (interpreter, argument) = shebang(head).ok_or(Stop::Errno(ENOEXEC))?;
+    let interpreter = terminated(interpreter);
+    let argument = argument.map(terminated);
+    let path = terminated(path);
+    let mut argv = vec![interpreter.as_ptr() as usize];
+    argv.extend(argument.as_ref().map(|a| a.as_ptr() as usize));
+    argv.push(path.as_ptr() as usize);
+    for i in 1.. {
+        let arg = args::read_u64(r.argv + 8 * i)? as usize;
+        // An empty argv has no element 0 to replace.
+        if arg == 0 || args::read_u64(r.argv)? == 0 {
+            break;
+        }
+        argv.push(arg);
+        if argv.len() > ARGS_MAX {
+            return Err(E2BIG.into());
+        }
+    }
+    argv.push(0);
+    let next = Request {
+        dirfd: AT_FDCWD as usize,
+        path: interpreter.as_ptr() as usize,
+        argv: argv.as_ptr() as usize,
+        envp: r.envp,
+        flags: 0,
+    };
+    run(p, &next, depth + 1)
+}
+
+/// Interpreter and argument of a `#!` line.
+fn shebang(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    let line = head.strip_prefix(b"#!")?;
+    let end = line.iter().position(|b| *b == b'\n' || *b == 0).unwrap_or(line.len());
+    let line = line[..end].trim_ascii();
+    let cut = line.iter().position(|b| *b == b' ' || *b == b'\t').unwrap_or(line.len());
+    let (interpreter, rest) = line.split_at(cut);
+    let rest = rest.trim_ascii();
+    (!interpreter.is_empty()).then_some((interpreter, (!rest.is_empty()).then_some(rest)))
+}
+
+/// A program of the host: looked at before the kernel takes it.
+fn from_kernel(p: &Process, r: &Request, depth: usize) -> Outcome {
+    let mut head = [0; HEAD];
+    let path = host_path(r.path);
+    if let Some(file) = path.as_ref().and_then(|path| sys::Fd::open(path, 0, 0)) {
+        let len = file.read(&mut head).unwrap_or(0);
+        if let Some((interpreter, _)) = shebang(&head[..len]) {
+            let interpreter = terminated(interpreter);
+            let inside = super::at::inside(&p.at, &interpreter[..interpreter.len() - 1]);
+            if let (Some(_), Some(path)) = (inside, &path) {
+                return script(p, r, &path[..path.len() - 1], &head[..len], depth);
+            }
+        } else if let Some(path) = &path {
+            note_program(p, &head[..len], &path[..path.len() - 1], |at, out| {
+                pread(file.0, at, out)
+            });
+        }
+    }
+    let env = environment(p, r.envp)?;
+    let envp = env.pointer(r.envp);
+    enter(p, nr::EXECVEAT, [r.dirfd, r.path, r.argv, envp, r.flags, 0])
+}
+
+fn pread(fd: usize, at: u64, out: &mut [u8]) -> usize {
+    let args = [fd, out.as_mut_ptr() as usize, out.len(), at as usize, 0, 0];
+    // SAFETY: the kernel writes at most `out.len()` bytes.
+    unsafe { sys::raw(nr::PREAD64, args) }.max(0) as usize
+}
+
+fn host_path(addr: usize) -> Option<Box<[u8]>> {
+    let mut copy = None;
+    args::with_path(addr, |path| {
+        copy = Some(terminated(path));
+        Ok(())
+    })
+    .ok()?;
+    copy
+}
+
+const PT_INTERP: u32 = 3;
+const EM_X86_64: u16 = 62;
+
+/// Names a program in the report if the library cannot enter it: not for this machine, or static.
+fn note_program(
+    p: &Process,
+    head: &[u8],
+    path: &[u8],
+    mut read_at: impl FnMut(u64, &mut [u8]) -> usize,
+) {
+    if head.len() < 64 || !head.starts_with(b"\x7fELF") {
+        return;
+    }
+    let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    let mut table = [0; 8];
+    table.copy_from_slice(&head[32..40]);
+    let (start, count) = (u64::from_le_bytes(table), u16_at(56).min(64));
+    let mut dynamic = false;
+    if head[4] == 2 && u16_at(18) == EM_X86_64 {
+        for i in 0..u64::from(count) {
+            let mut kind = [0; 4];
+            if read_at(start + i * 56, &mut kind) == 4 && u32::from_le_bytes(kind) == PT_INTERP {
+                dynamic = true;
+            }
+        }
+    }
+    if !dynamic {
+        p.client.note_uninstrumented(path);
+    }
+}
+
+/// The environment to pass: the program's own list, or a copy with our variables put right.
+enum Environment {
+    AsGiven,
+    Copied(Vec<usize>),
+}
+
+impl Environment {
+    fn pointer(&self, given: usize) -> usize {
+        match self {
+            Environment::AsGiven => given,
+            Environment::Copied(list) => list.as_ptr() as usize,
+        }
+    }
+}
+
+fn environment(p: &Process, envp: usize) -> Result<Environment, Stop> {
+    let mut found = [false; 2];
+    let mut list = Vec::new();
+    for i in 0..ARGS_MAX {
+        let entry = if envp == 0 { 0 } else { args::read_u64(envp + 8 * i)? as usize };
+        if entry == 0 {
+            break;
+        }
+        let mut replaced = false;
+        for (k, ours) in p.env.iter().enumerate() {
+            match compare(entry, ours)? {
+                Same::Value => found[k] = true,
+                Same::Name => replaced = true,
+                Same::Neither => {}
+            }
+        }
+        if !replaced {
+            list.push(entry);
+        }
+    }
+    if found == [true; 2] {
+        return Ok(Environment::AsGiven);
+    }
+    for (k, ours) in p.env.iter().enumerate() {
+        if !found[k] {
+            list.push(ours.as_ptr() as usize);
+        }
+    }
+    list.push(0);
+    Ok(Environment::Copied(list))
+}
+
+enum Same {
+    Value,
+    Name,
+    Neither,
+}
+
+/// Compares the string at `entry` with one of our variables (`NAME=value` with NUL).
+fn compare(entry: usize, ours: &[u8]) -> Result<Same, Errno> {
+    let name = ours.iter().position(|b| *b == b'=').unwrap_or(0) + 1;
+    let mut first = [0; 32];
+    let n = name.min(first.len());
+    if args::source(entry, n).read(&mut first[..n]).is_err() || first[..n] != ours[..n] {
+        return Ok(Same::Neither);
+    }
+    let mut at = n;
+    while at < ours.len() {
+        let step = (ours.len() - at).min(first.len());
+        let same = args::source(entry + at, step).read(&mut first[..step]).is_ok()
+            && first[..step] == ours[at..at + step];
+        if !same {
+            return Ok(Same::Name);
+        }
+        at += step;
+    }
+    Ok(Same::Value)
+}
+
+/// Leaves this program for another; comes back only with an error.
+fn enter(p: &Process, nr: usize, args: [usize; 6]) -> Outcome {
+    let borrowed = p.borrowed();
+    if !borrowed {
+        maps::leave_all(p);
+    }
+    // SAFETY: replaces this program or fails; the arguments are the program's or live above.
+    let ret = unsafe { sys::raw(nr, args) };
+    if !borrowed {
+        maps::enter_all(p);
+    }
+    debug_assert!(ret != 0, "exec returned without an error");
+    let errno = if ret < 0 { -ret as Errno } else { ENOENT };
+    Err(Stop::Errno(errno))
+}

@@ -1,0 +1,48 @@
+//! A value behind the fork-safe lock.
+//!
+//! Invariant: the value is only reached through the guard.
+
+use crate::lock::{Guard, Lock};
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+/// A value that one thread at a time may use.
+pub struct Held<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock lets one thread at a time reach the value.
+unsafe impl<T: Send> Sync for Held<T> {}
+
+/// The value, until dropped.
+pub struct HeldGuard<'a, T> {
+    _guard: Guard<'a>,
+    value: &'a UnsafeCell<T>,
+}
+
+impl<T> Held<T> {
+    pub const fn new(value: T) -> Held<T> {
+        Held { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    pub fn lock(&self) -> HeldGuard<'_, T> {
+        HeldGuard { _guard: self.lock.hold(), value: &self.value }
+    }
+}
+
+impl<T> Deref for HeldGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.value.get() }
+    }
+}
+
+impl<T> DerefMut for HeldGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock and is borrowed for writing.
+        unsafe { &mut *self.value.get() }
+    }
+}

@@ -1,0 +1,34 @@
+//! Calls that change whose rights the process has.
+//!
+//! Invariant: the kernel decides; we look at the result.
+
+use super::nr;
+use super::outcome::Outcome;
+use super::process::Process;
+use crate::sys;
+
+type Args = [usize; 6];
+
+pub fn umask(p: &Process, a: &Args) -> Outcome {
+    // SAFETY: changes the mask only.
+    let old = unsafe { sys::raw(nr::UMASK, *a) };
+    p.set_umask(a[0] as u32);
+    Ok(old)
+}
+
+macro_rules! identity_calls {
+    ($($name:ident = $nr:ident),* $(,)?) => { $(
+        pub fn $name(p: &Process, a: &Args) -> Outcome {
+            // SAFETY: the program's own call; it reads at most memory that the program named.
+            let ret = unsafe { sys::raw(nr::$nr, *a) };
+            p.refresh_credentials();
+            Ok(ret)
+        }
+    )* };
+}
+
+identity_calls! {
+    setuid = SETUID, setgid = SETGID, setreuid = SETREUID, setregid = SETREGID,
+    setresuid = SETRESUID, setresgid = SETRESGID, setfsuid = SETFSUID, setfsgid = SETFSGID,
+    setgroups = SETGROUPS, capset = CAPSET,
+}

@@ -1,0 +1,393 @@
+//! Mappings of pool files in this process: mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
+//!
+//! Invariants: every page of a mapping of a pool file is a page of the data segment, zeroes
+//! (private mappings of holes), or raises SIGBUS (beyond the end of the file); the list knows
+//! each range once, so that blocks stay where they are while they are mapped.
+
+use super::args::{EINVAL, Errno};
+use super::nr;
+use super::outcome::{Outcome, Stop, Why};
+use super::process::Process;
+use super::held::Held;
+use crate::sys;
+use alloc::vec::Vec;
+use holdfast_client::{MapPiece, MapPin};
+
+type Args = [usize; 6];
+
+const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
+/// More pieces than this would exhaust vm.max_map_count.
+const PIECES_MAX: usize = 16 * 1024;
+
+const ENOMEM: Errno = 12;
+const EACCES: Errno = 13;
+const EOPNOTSUPP: Errno = 95;
+
+const PROT_WRITE: usize = 2;
+const MAP_SHARED: usize = 1;
+const MAP_PRIVATE: usize = 2;
+const MAP_TYPE: usize = 0xf;
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_NORESERVE: usize = 0x4000;
+const MAP_POPULATE: usize = 0x8000;
+const MAP_LOCKED: usize = 0x2000;
+const MAP_HUGETLB: usize = 0x4_0000;
+const MAP_SYNC: usize = 0x8_0000;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const MREMAP_MAYMOVE: usize = 1;
+
+/// One mapped range.
+#[derive(Clone, Copy)]
+struct Range {
+    addr: usize,
+    len: usize,
+    pin: MapPin,
+    /// Offset in the file of `addr`.
+    offset: u64,
+    prot: usize,
+    shared: bool,
+    /// The description allowed writing, so a shared mapping may become writable.
+    may_write: bool,
+}
+
+impl Range {
+    fn end(&self) -> usize {
+        self.addr + self.len
+    }
+
+    fn overlaps(&self, addr: usize, len: usize) -> bool {
+        self.addr < addr.saturating_add(len) && addr < self.end()
+    }
+}
+
+static RANGES: Held<Vec<Range>> = Held::new(Vec::new());
+
+fn kernel(nr: usize, args: [usize; 6]) -> Result<usize, Stop> {
+    // SAFETY: the program asked for this change of its own address space; ours (library, heap,
+    // segments) is never inside a range that the program may name without having mapped it.
+    let ret = unsafe { sys::raw(nr, args) };
+    if sys::is_err(ret) { Err(Stop::Errno(-ret as Errno)) } else { Ok(ret as usize) }
+}
+
+fn round_up(len: usize) -> Option<usize> {
+    len.checked_next_multiple_of(PAGE)
+}
+
+/// mmap(addr, len, prot, flags, fd, offset)
+pub fn mmap(p: &Process, a: &Args) -> Outcome {
+    let fixed = a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED;
+    let ofd = match a[3] & MAP_ANONYMOUS {
+        0 => p.client.lookup(a[4] as u32),
+        _ => None,
+    };
+    let Some(ofd) = ofd else {
+        if fixed && any_in(a[0], a[1]) {
+            forget(p, a[0], a[1])?;
+        }
+        return Err(Stop::Native);
+    };
+    let len = round_up(a[1]).filter(|len| *len > 0).ok_or(EINVAL)?;
+    let shared = match a[3] & MAP_TYPE {
+        MAP_PRIVATE => false,
+        MAP_SHARED | 3 => true,
+        _ => return Err(EINVAL.into()),
+    };
+    if a[5] % PAGE != 0 || a[3] & MAP_HUGETLB != 0 {
+        return Err(EINVAL.into());
+    }
+    if a[3] & MAP_TYPE == 3 && a[3] & MAP_SYNC != 0 {
+        return Err(EOPNOTSUPP.into());
+    }
+    let flags = p.client.getfl(ofd)?;
+    let pin = p.client.map_pin(ofd, a[2] as u32, shared)?;
+    let range = Range {
+        addr: a[0],
+        len,
+        pin,
+        offset: a[5] as u64,
+        prot: a[2],
+        shared,
+        may_write: flags & 3 == 2 || !shared,
+    };
+    match place(p, range, a[3], fixed) {
+        Ok(addr) => Ok(addr as isize),
+        Err(stop) => {
+            p.client.map_unpin(pin, false)?;
+            Err(stop)
+        }
+    }
+}
+
+/// Collects the pieces of a range of the file.
+fn pieces(p: &Process, r: &Range) -> Result<Vec<MapPiece>, Stop> {
+    let mut list = Vec::new();
+    let mut too_many = false;
+    p.client.map_plan(r.pin, r.offset, r.len as u64, r.shared, &mut |piece| {
+        too_many |= list.len() >= PIECES_MAX;
+        if !too_many {
+            list.push(piece);
+        }
+        Ok(())
+    })?;
+    match too_many {
+        true => Err(Stop::Refused(ENOMEM, Why::TooManyPieces)),
+        false => Ok(list),
+    }
+}
+
+/// Maps the range somewhere and remembers it.
+fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, Stop> {
+    let list = pieces(p, &r)?;
+    let kept = flags & (MAP_POPULATE | MAP_LOCKED | MAP_NORESERVE);
+    if fixed && r.addr % PAGE != 0 {
+        return Err(EINVAL.into());
+    }
+    if !fixed {
+        r.addr = reserve(&r, &list, flags)?;
+    }
+    if let Err(stop) = put(p, &r, &list, kept) {
+        kernel(nr::MUNMAP, [r.addr, r.len, 0, 0, 0, 0])?;
+        return Err(stop);
+    }
+    if fixed {
+        forget(p, r.addr, r.len)?;
+    }
+    RANGES.lock().push(r);
+    Ok(r.addr)
+}
+
+/// An empty range of addresses, placed so that huge pages of the segment can be mapped whole.
+fn reserve(r: &Range, list: &[MapPiece], flags: usize) -> Result<usize, Stop> {
+    let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags & MAP_FIXED_NOREPLACE;
+    let want = match list.first() {
+        Some(MapPiece::Data { segment_offset, .. }) if r.len >= HUGE && r.addr == 0 => {
+            *segment_offset as usize % HUGE
+        }
+        _ => return kernel(nr::MMAP, [r.addr, r.len, 0, how, usize::MAX, 0]),
+    };
+    let base = kernel(nr::MMAP, [0, r.len + HUGE, 0, how, usize::MAX, 0])?;
+    let addr = base + (want + HUGE - base % HUGE) % HUGE;
+    if addr > base {
+        kernel(nr::MUNMAP, [base, addr - base, 0, 0, 0, 0])?;
+    }
+    let (end, reserved) = (addr + r.len, base + r.len + HUGE);
+    if end < reserved {
+        kernel(nr::MUNMAP, [end, reserved - end, 0, 0, 0, 0])?;
+    }
+    Ok(addr)
+}
+
+/// Maps every piece over the range.
+fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Stop> {
+    let kind = if r.shared { MAP_SHARED } else { MAP_PRIVATE } | MAP_FIXED | kept;
+    let mut addr = r.addr;
+    for piece in list {
+        let len = match *piece {
+            MapPiece::Data { segment_offset, len } => {
+                let at = segment_offset as usize;
+                kernel(nr::MMAP, [addr, len as usize, r.prot, kind, p.data_fd as usize, at])?;
+                len
+            }
+            MapPiece::Zero { len } => {
+                let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | kept;
+                kernel(nr::MMAP, [addr, len as usize, r.prot, how, usize::MAX, 0])?;
+                len
+            }
+            MapPiece::Beyond { len } => {
+                put_beyond(addr, len as usize, r.prot)?;
+                len
+            }
+        };
+        addr += len as usize;
+    }
+    Ok(())
+}
+
+/// Pages of a file without bytes: touching them raises SIGBUS.
+fn put_beyond(addr: usize, len: usize, prot: usize) -> Result<(), Stop> {
+    let name = c"holdfast-beyond".as_ptr() as usize;
+    let fd = kernel(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0])?;
+    let mapped = kernel(nr::MMAP, [addr, len, prot, MAP_SHARED | MAP_FIXED, fd, 0]);
+    kernel(nr::CLOSE, [fd, 0, 0, 0, 0, 0])?;
+    mapped.map(|_| ())
+}
+
+fn any_in(addr: usize, len: usize) -> bool {
+    RANGES.lock().iter().any(|r| r.overlaps(addr, len))
+}
+
+/// Pages `addr..addr + len` are no longer mappings of pool files.
+fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
+    let end = addr.saturating_add(len.next_multiple_of(PAGE));
+    let mut gone = Vec::new();
+    let mut split = Vec::new();
+    RANGES.lock().retain_mut(|r| {
+        if !r.overlaps(addr, end - addr) {
+            return true;
+        }
+        let tail = (r.end() > end).then(|| Range {
+            addr: end,
+            len: r.end() - end,
+            offset: r.offset + (end - r.addr) as u64,
+            ..*r
+        });
+        let keeps_head = r.addr < addr;
+        if keeps_head {
+            r.len = addr - r.addr;
+        }
+        match (keeps_head, tail) {
+            (true, Some(tail)) => split.push(tail),
+            (false, Some(tail)) => {
+                *r = tail;
+                return true;
+            }
+            (false, None) => gone.push(*r),
+            (true, None) => {}
+        }
+        keeps_head
+    });
+    for tail in split {
+        p.client.map_repin(tail.pin)?;
+        RANGES.lock().push(tail);
+    }
+    for r in gone {
+        p.client.map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0)?;
+    }
+    Ok(())
+}
+
+pub fn munmap(p: &Process, a: &Args) -> Outcome {
+    if !any_in(a[0], a[1]) {
+        return Err(Stop::Native);
+    }
+    kernel(nr::MUNMAP, *a)?;
+    forget(p, a[0], a[1])?;
+    Ok(0)
+}
+
+/// mremap(old, old_len, new_len, flags, new)
+pub fn mremap(p: &Process, a: &Args) -> Outcome {
+    let (old_len, new_len) = (round_up(a[1]).ok_or(EINVAL)?, round_up(a[2]).ok_or(EINVAL)?);
+    let found = RANGES.lock().iter().find(|r| r.overlaps(a[0], old_len.max(1))).copied();
+    let Some(r) = found else {
+        return Err(Stop::Native);
+    };
+    let whole = r.addr <= a[0] && a[0] + old_len <= r.end();
+    if !whole || old_len == 0 || new_len == 0 || a[3] & !MREMAP_MAYMOVE != 0 {
+        return Err(EINVAL.into());
+    }
+    if new_len <= old_len {
+        if new_len < old_len {
+            kernel(nr::MUNMAP, [a[0] + new_len, old_len - new_len, 0, 0, 0, 0])?;
+            forget(p, a[0] + new_len, old_len - new_len)?;
+        }
+        return Ok(a[0] as isize);
+    }
+    let tail = Range {
+        addr: a[0] + old_len,
+        len: new_len - old_len,
+        offset: r.offset + (a[0] + old_len - r.addr) as u64,
+        ..r
+    };
+    grow(p, a, r, tail, old_len, new_len)
+}
+
+/// Extends in place if the addresses behind are free, else moves a shared mapping.
+fn grow(p: &Process, a: &Args, r: Range, tail: Range, old: usize, new: usize) -> Outcome {
+    p.client.map_repin(r.pin)?;
+    match place(p, tail, MAP_FIXED_NOREPLACE, false) {
+        Ok(addr) if addr == tail.addr => return Ok(a[0] as isize),
+        Ok(addr) => {
+            kernel(nr::MUNMAP, [addr, tail.len, 0, 0, 0, 0])?;
+            forget(p, addr, tail.len)?;
+        }
+        Err(_) => p.client.map_unpin(r.pin, false)?,
+    }
+    if a[3] & MREMAP_MAYMOVE == 0 || !r.shared {
+        return Err(ENOMEM.into());
+    }
+    let moved = Range { addr: 0, len: new, offset: r.offset + (a[0] - r.addr) as u64, ..r };
+    p.client.map_repin(r.pin)?;
+    match place(p, moved, 0, false) {
+        Ok(addr) => {
+            kernel(nr::MUNMAP, [a[0], old, 0, 0, 0, 0])?;
+            forget(p, a[0], old)?;
+            Ok(addr as isize)
+        }
+        Err(stop) => {
+            p.client.map_unpin(r.pin, false)?;
+            Err(stop)
+        }
+    }
+}
+
+/// mprotect(addr, len, prot)
+pub fn mprotect(_: &Process, a: &Args) -> Outcome {
+    for r in RANGES.lock().iter_mut().filter(|r| r.overlaps(a[0], a[1])) {
+        if a[2] & PROT_WRITE != 0 && !r.may_write {
+            return Err(EACCES.into());
+        }
+        r.prot |= a[2];
+    }
+    Err(Stop::Native)
+}
+
+/// msync(addr, len, flags)
+pub fn msync(p: &Process, a: &Args) -> Outcome {
+    let list: Vec<Range> =
+        RANGES.lock().iter().filter(|r| r.overlaps(a[0], a[1])).copied().collect();
+    if list.is_empty() {
+        return Err(Stop::Native);
+    }
+    kernel(nr::MSYNC, *a)?;
+    for r in list {
+        let from = a[0].max(r.addr);
+        let to = a[0].saturating_add(a[1]).min(r.end());
+        p.client.msync(r.pin, r.offset + (from - r.addr) as u64, (to - from) as u64)?;
+    }
+    Ok(0)
+}
+
+pub fn remap_file_pages(_: &Process, a: &Args) -> Outcome {
+    match any_in(a[0], a[1]) {
+        true => Err(Stop::Refused(EINVAL, Why::Unsupported)),
+        false => Err(Stop::Native),
+    }
+}
+
+/// A page fault at `addr` that the kernel answered with SIGBUS: true if the file has grown over
+/// it meanwhile, and the page is there now.
+pub fn on_fault(addr: usize) -> bool {
+    let Some(p) = super::process::process() else {
+        return false;
+    };
+    let page = addr & !(PAGE - 1);
+    let Some(r) = RANGES.lock().iter().find(|r| r.overlaps(page, 1)).copied() else {
+        return false;
+    };
+    let one = Range { addr: page, len: PAGE, offset: r.offset + (page - r.addr) as u64, ..r };
+    match pieces(p, &one).as_deref() {
+        Ok([MapPiece::Data { .. } | MapPiece::Zero { .. }]) => {
+            pieces(p, &one).and_then(|list| put(p, &one, &list, 0)).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// The program is about to be replaced or to end: its mappings no longer pin anything.
+pub fn leave_all(p: &Process) {
+    for r in RANGES.lock().iter() {
+        // A pin that cannot be dropped is dropped with the session.
+        let _ = p.client.map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0);
+    }
+}
+
+/// Undoes `leave_all`: exec failed; or does it for a forked child.
+pub fn enter_all(p: &Process) {
+    for r in RANGES.lock().iter() {
+        // Without a pin the mapping still works; blocks may move at truncation.
+        let _ = p.client.map_repin(r.pin);
+    }
+}

@@ -1,0 +1,89 @@
+//! open(2), openat(2), openat2(2), creat(2).
+//!
+//! Invariants: a descriptor of a pool file is a real kernel descriptor, a duplicate of one
+//! placeholder that can neither be read nor written; it is bound before the program sees it.
+
+use super::args::{self, EINVAL, Errno};
+use super::outcome::{Outcome, Stop};
+use super::place::{AT_FDCWD, in_pool};
+use super::process::Process;
+use super::{fds, nr};
+use crate::sys;
+use holdfast_client::abi::*;
+use holdfast_client::{Base, OfdLink};
+
+type Args = [usize; 6];
+
+const CWD: usize = AT_FDCWD as usize;
+const E2BIG: Errno = 7;
+const F_DUPFD: usize = 0;
+const F_DUPFD_CLOEXEC: usize = 1030;
+
+pub fn open(p: &Process, a: &Args) -> Outcome {
+    openat(p, &[CWD, a[0], a[1], a[2], 0, 0])
+}
+
+pub fn creat(p: &Process, a: &Args) -> Outcome {
+    let flags = (O_CREAT | O_WRONLY | O_TRUNC) as usize;
+    openat(p, &[CWD, a[0], flags, a[1], 0, 0])
+}
+
+pub fn openat(p: &Process, a: &Args) -> Outcome {
+    let (flags, mode) = (a[2] as u32, a[3] as u32);
+    in_pool(p, a[0], a[1], |base, path| open_at(p, base, path, flags, mode, 0))
+}
+
+/// Bytes of `struct open_how` that are known.
+const OPEN_HOW: usize = 24;
+
+/// openat2(dirfd, path, how, size)
+pub fn openat2(p: &Process, a: &Args) -> Outcome {
+    in_pool(p, a[0], a[1], |base, path| {
+        if a[3] < OPEN_HOW {
+            return Err(EINVAL.into());
+        }
+        let flags = args::read_u64(a[2])?;
+        let mode = args::read_u64(a[2] + 8)?;
+        let resolve = args::read_u64(a[2] + 16)?;
+        let mut at = OPEN_HOW;
+        while at + 8 <= a[3].min(4096) {
+            if args::read_u64(a[2] + at)? != 0 {
+                return Err(E2BIG.into());
+            }
+            at += 8;
+        }
+        let known = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK
+            | O_SYNC | O_ASYNC | O_DIRECT | O_LARGEFILE | O_DIRECTORY | O_NOFOLLOW | O_NOATIME
+            | O_CLOEXEC | O_PATH | O_TMPFILE_BIT;
+        let makes = flags as u32 & (O_CREAT | O_TMPFILE_BIT) != 0;
+        if flags & !u64::from(known) != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) {
+            return Err(EINVAL.into());
+        }
+        open_at(p, base, path, flags as u32, mode as u32, resolve)
+    })
+}
+
+fn open_at(
+    p: &Process,
+    base: Base,
+    path: &[u8],
+    flags: u32,
+    mode: u32,
+    resolve: u64,
+) -> Outcome {
+    let ofd = p.with_caller(|c| p.client.open(c, base, path, flags, mode, resolve))?;
+    install(p, ofd, flags & O_CLOEXEC != 0)
+}
+
+/// Gives `ofd` the lowest free descriptor.
+fn install(p: &Process, ofd: OfdLink, cloexec: bool) -> Outcome {
+    let how = if cloexec { F_DUPFD_CLOEXEC } else { F_DUPFD };
+    // SAFETY: duplicates a descriptor of ours; touches no memory.
+    let fd = unsafe { sys::raw(nr::FCNTL, [p.base_fd as usize, how, 0, 0, 0, 0]) };
+    if fd < 0 {
+        p.client.release(ofd)?;
+        return Err(Stop::Errno(-fd as Errno));
+    }
+    fds::bind_new(p, fd as u32, ofd)?;
+    Ok(fd)
+}

@@ -1,0 +1,132 @@
+//! Calls that the pool cannot serve: each fails loudly and is counted.
+//!
+//! Invariant: a call that is not about the pool is never refused, except the asynchronous rings,
+//! whose later operations could not be seen.
+
+use super::args::{self, Errno};
+use super::outcome::{Outcome, Stop, Why};
+use super::place::{AT_FDCWD, in_pool};
+use super::process::Process;
+
+type Args = [usize; 6];
+
+const CWD: usize = AT_FDCWD as usize;
+const EINVAL: Errno = 22;
+const ENOSPC: Errno = 28;
+const ENOSYS: Errno = 38;
+const EOPNOTSUPP: Errno = 95;
+
+/// io_uring_setup, io_setup: programs fall back to ordinary calls.
+pub fn async_rings(_: &Process, _: &Args) -> Outcome {
+    Err(Stop::Refused(ENOSYS, Why::AsyncIo))
+}
+
+fn path(p: &Process, dirfd: usize, addr: usize, errno: Errno, why: Why) -> Outcome {
+    in_pool(p, dirfd, addr, |_, _| Err(Stop::Refused(errno, why)))
+}
+
+pub fn name_to_handle_at(p: &Process, a: &Args) -> Outcome {
+    path(p, a[0], a[1], EOPNOTSUPP, Why::FileHandle)
+}
+
+/// inotify_add_watch(fd, path, mask)
+pub fn inotify_add_watch(p: &Process, a: &Args) -> Outcome {
+    path(p, CWD, a[1], ENOSPC, Why::Watch)
+}
+
+/// fanotify_mark(fd, flags, mask, dirfd, path)
+pub fn fanotify_mark(p: &Process, a: &Args) -> Outcome {
+    path(p, a[3], a[4], EOPNOTSUPP, Why::Watch)
+}
+
+/// Calls whose first argument is a path: chroot, umount2, swapon, acct, pivot_root.
+pub fn first_path(p: &Process, a: &Args) -> Outcome {
+    path(p, CWD, a[0], EOPNOTSUPP, Why::MountPath)
+}
+
+/// mount(source, target, ...)
+pub fn mount(p: &Process, a: &Args) -> Outcome {
+    for addr in [a[0], a[1]] {
+        match path(p, CWD, addr, EOPNOTSUPP, Why::MountPath) {
+            Err(Stop::Native) => {}
+            refused => return refused,
+        }
+    }
+    Err(Stop::Native)
+}
+
+/// Calls of the new mount interface and attribute calls on (dirfd, path).
+pub fn at_path(p: &Process, a: &Args) -> Outcome {
+    path(p, a[0], a[1], EOPNOTSUPP, Why::Unsupported)
+}
+
+const AF_UNIX: u16 = 1;
+/// Bytes of `sun_path`.
+const SUN_PATH: usize = 108;
+
+/// bind(fd, addr, len), connect(fd, addr, len) with a path in the pool.
+pub fn socket_path(p: &Process, a: &Args) -> Outcome {
+    let len = a[2].min(2 + SUN_PATH);
+    if len <= 3 {
+        return Err(Stop::Native);
+    }
+    let mut bytes = [0; 2 + SUN_PATH + 1];
+    if args::source(a[1], len).read(&mut bytes[..len]).is_err() {
+        return Err(Stop::Native);
+    }
+    if u16::from_le_bytes([bytes[0], bytes[1]]) != AF_UNIX || bytes[2] == 0 {
+        return Err(Stop::Native);
+    }
+    let addr = bytes[2..].as_ptr() as usize;
+    path(p, CWD, addr, EOPNOTSUPP, Why::SocketPath)
+}
+
+const SOL_SOCKET: u32 = 1;
+const SCM_RIGHTS: u32 = 1;
+
+/// sendmsg(fd, msghdr, flags): descriptors of pool files cannot leave the session's processes.
+pub fn sendmsg(p: &Process, a: &Args) -> Outcome {
+    check_message(p, a[1])
+}
+
+/// sendmmsg(fd, msgvec, count, flags)
+pub fn sendmmsg(p: &Process, a: &Args) -> Outcome {
+    for i in 0..a[2].min(1024) {
+        match check_message(p, a[1] + i * 64) {
+            Err(Stop::Native) => {}
+            refused => return refused,
+        }
+    }
+    Err(Stop::Native)
+}
+
+fn check_message(p: &Process, header: usize) -> Outcome {
+    let native = |_| Stop::Native;
+    let control = args::read_u64(header + 32).map_err(native)? as usize;
+    let len = args::read_u64(header + 40).map_err(native)? as usize;
+    let mut at = 0;
+    while control != 0 && at + 16 <= len {
+        let size = args::read_u64(control + at).map_err(native)? as usize;
+        let kind: [u8; 8] = args::read_bytes(control + at + 8).map_err(native)?;
+        let level = u32::from_le_bytes([kind[0], kind[1], kind[2], kind[3]]);
+        let what = u32::from_le_bytes([kind[4], kind[5], kind[6], kind[7]]);
+        if size < 16 || size > len - at {
+            break;
+        }
+        if level == SOL_SOCKET && what == SCM_RIGHTS {
+            check_rights(p, control + at + 16, size - 16)?;
+        }
+        at += size.next_multiple_of(8);
+    }
+    Err(Stop::Native)
+}
+
+fn check_rights(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
+    for i in 0..len / 4 {
+        let fd: [u8; 4] = args::read_bytes(addr + i * 4).map_err(|_| Stop::Native)?;
+        if p.client.lookup(u32::from_le_bytes(fd)).is_some() {
+            return Err(Stop::Refused(EINVAL, Why::DescriptorPassing));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Joining the session before the program's first instruction.
+//!
+//! Invariant: a process that cannot join is left alone and says so once on standard error,
+//! because a program that should see the pool would otherwise see the host's files.
+
+use super::process::{self, Parts};
+use super::selftest;
+use crate::calls;
+use crate::env::Env;
+use crate::sys;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use holdfast_client::{Client, Segments};
+use holdfast_client::env::{SessionEnv, VARIABLE};
+use rustix::fd::BorrowedFd;
+
+/// Once, before any site is patched. False: leave this process alone.
+pub fn start(env: &Env) -> bool {
+    if selftest::start(env) {
+        return true;
+    }
+    let Some(value) = env.get(VARIABLE.as_bytes()) else {
+        return false;
+    };
+    let Some(session) = SessionEnv::parse(value) else {
+        complain("HOLDFAST_SESSION is not understood; start the program with holdfast run");
+        return false;
+    };
+    match join(&session) {
+        Ok(client) => {
+            install(env, &session, value, client);
+            true
+        }
+        Err(_) => {
+            complain("the session of this run is gone; start the program with holdfast run");
+            false
+        }
+    }
+}
+
+fn join(session: &SessionEnv) -> Result<Client, holdfast_client::Error> {
+    // SAFETY: inherited for as long as this process lives; the program cannot close them (`fds`),
+    // and a number that is not open only makes the mapping fail.
+    let borrow = |fd: i32| unsafe { BorrowedFd::borrow_raw(fd) };
+    let segments = Segments {
+        session: borrow(session.session.fd),
+        meta: (borrow(session.meta.fd), session.meta.len),
+        journal: (borrow(session.journal.fd), session.journal.len),
+        data: (borrow(session.data.fd), session.data.len),
+        medium: session.medium,
+    };
+    let client = Client::attach(&segments, session.at)?;
+    client.join(session.run, &descriptor_is_open)?;
+    Ok(client)
+}
+
+fn descriptor_is_open(fd: u32) -> bool {
+    const F_GETFD: usize = 1;
+    // SAFETY: only asks for flags.
+    unsafe { sys::raw(super::nr::FCNTL, [fd as usize, F_GETFD, 0, 0, 0, 0]) >= 0 }
+}
+
+fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
+    let parts = Parts {
+        client,
+        at: session.at.into(),
+        empty_dir: joined(&[session.pool, b"/empty\0"]),
+        base_fd: session.base as u32,
+        data_fd: session.data.fd as u32,
+        env: [
+            joined(&[b"LD_PRELOAD=", env.get(b"LD_PRELOAD").unwrap_or(b""), b"\0"]),
+            joined(&[VARIABLE.as_bytes(), b"=", value, b"\0"]),
+        ],
+        internal: [
+            session.session.fd,
+            session.meta.fd,
+            session.journal.fd,
+            session.data.fd,
+            session.base,
+        ]
+        .map(|fd| fd as u32),
+    };
+    let p = process::install(parts);
+    for fd in p.internal_sorted() {
+        calls::mark_fd(fd);
+    }
+    p.client.each_descriptor(&mut |fd| calls::mark_fd(fd));
+}
+
+fn joined(parts: &[&[u8]]) -> Box<[u8]> {
+    let mut all = Vec::with_capacity(parts.iter().map(|p| p.len()).sum());
+    for part in parts {
+        all.extend_from_slice(part);
+    }
+    all.into_boxed_slice()
+}
+
+fn complain(sentence: &str) {
+    for text in ["holdfast: ", sentence, "\n"] {
+        // SAFETY: the kernel only reads the text.
+        unsafe { sys::raw(super::nr::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+    }
+}
