@@ -100,6 +100,9 @@ fn parse(meta: &dyn Bytes, page: u64, data_len: u64) -> Result<Super, String> {
     if le32(&b, 8) != 1 || le32(&b, 60) != 4096 {
         return Err(format!("has format version {}", le32(&b, 8)));
     }
+    if !matches!(b[56], 1..=3) || !matches!(b[57], 1..=3) || b[58] > 1 {
+        return Err("names an unknown medium, consistency or state".into());
+    }
     let mut sb = Super {
         page,
         seq: le64(&b, 32),

@@ -141,6 +141,9 @@ fn cell(
     if c.level > 0 && value > 0 {
         return Err("an entry of an inner node has a value");
     }
+    if c.level > 0 && suffix <= 8 {
+        return Err("an entry of an inner node has a cell without need");
+    }
     let in_head = suffix.min(8);
     check_head(&head, in_head)?;
     let key = [&head[..in_head], &b[rest.clone()]].concat();

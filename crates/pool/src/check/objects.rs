@@ -377,11 +377,16 @@ pub(super) fn after_all(sb: &Super, facts: &mut Facts, log: &mut Log) {
             .filter(|f| kinds.contains(&(f.mode >> 12)))
             .count()
     };
+    let special = count(&[0o1, 0o2, 0o6, 0o14]);
     let counts = [
         count(&[0o10]),
         count(&[0o4]),
         count(&[0o12]),
-        count(&[0o1, 0o2, 0o6, 0o14]),
+        special,
+        0,
+        0,
+        0,
+        0,
     ];
     for (i, found) in counts.into_iter().enumerate() {
         if sb.counts[i] != found as u64 {

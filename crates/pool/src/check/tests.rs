@@ -153,6 +153,10 @@ fn damaged_inodes_are_named() {
             s.add_count(0, 1);
             Ok(())
         }),
+        ("object counter 7", |s, _| {
+            s.add_count(7, 1);
+            Ok(())
+        }),
     ]);
 }
 
@@ -431,6 +435,12 @@ fn damaged_superblocks_and_bitmaps_are_named() {
             b.0[other..other + 1024].fill(0);
             b.put(b.superblock() + 80, &(DATA_LEN + 4096).to_le_bytes());
             b.put(b.superblock() + 88, &(DATA_LEN + 4096).to_le_bytes());
+            b.seal_superblock();
+        }),
+        ("superblock: names an unknown medium", |b| {
+            let other = 4096 - b.superblock();
+            b.0[other..other + 1024].fill(0);
+            b.put(b.superblock() + 56, &[4]);
             b.seal_superblock();
         }),
         ("data blocks, found 5", |b| {
