@@ -45,6 +45,9 @@ fn call_of(regs: &Regs) -> Call {
 }
 
 /// Called by the entry for a call that the trampoline's tests did not pass.
+///
+/// # Safety
+/// `regs` is the frame that the entry has just made on this stack.
 pub unsafe extern "C" fn hook(regs: *mut Regs) {
     // SAFETY: the entry pushed the registers on this stack; nothing else refers to them.
     let regs = unsafe { &mut *regs };
@@ -75,6 +78,9 @@ fn decide(call: &Call) -> Verdict {
 }
 
 /// Called by the entry after a native call that was answered `NativeThen`.
+///
+/// # Safety
+/// As for `hook`.
 pub unsafe extern "C" fn post(regs: *mut Regs) {
     // SAFETY: as in `hook`.
     let regs = unsafe { &mut *regs };

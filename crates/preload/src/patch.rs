@@ -217,24 +217,66 @@ fn forget(start: usize, end: usize) {
 fn patch_text(regions: &[Region], start: usize, end: usize, table: &Table, bias: usize) {
     let inside = |site: &&Site| {
         let at = bias.wrapping_add(site.addr as usize);
-        at >= start && at + usize::from(site.len) <= end && is_live(site, at)
+        at >= start && at + usize::from(site.len) <= end
     };
     let sites: Vec<&Site> = table.sites.iter().filter(inside).collect();
-    let missed = table.unpatchable;
     let done = match sites.is_empty() {
         true => 0,
-        false => patch_sites(regions, start, end, &sites, bias).unwrap_or(0),
+        false => patch_while_writable(regions, (start, end), &sites, bias).unwrap_or(0),
     };
     PATCHED.fetch_add(done, Ordering::Relaxed);
-    let missed = missed + (sites.len() as u32 - done);
+    let missed = table.unpatchable + (sites.len() as u32 - done);
     if missed > 0 {
         UNPATCHABLE.fetch_add(missed, Ordering::Relaxed);
         dispatch::on_unpatchable(missed);
     }
 }
 
+/// The text is writable, and then not executable, only in here.
+fn patch_while_writable(
+    regions: &[Region],
+    text: (usize, usize),
+    sites: &[&Site],
+    bias: usize,
+) -> Option<u32> {
+    let len = text.1 - text.0;
+    protect(text.0, len, PROT_READ | PROT_WRITE)?;
+    populate(sites, bias);
+    let live = |site: &&&Site| is_live(site, bias.wrapping_add(site.addr as usize));
+    let live: Vec<&Site> = sites.iter().filter(live).copied().collect();
+    let done = patch_sites(regions, text, &live, bias);
+    protect(text.0, len, PROT_READ | PROT_EXEC)?;
+    done
+}
+
+/// Gets the pages that are about to be written in few calls instead of a fault for each. Only
+/// speed depends on it: an older kernel refuses.
+fn populate(sites: &[&Site], bias: usize) {
+    const MADV_POPULATE_WRITE: usize = 23;
+    let mut run = (0, 0);
+    let flush = |run: (usize, usize)| {
+        if run.1 > run.0 {
+            let args = [run.0, run.1 - run.0, MADV_POPULATE_WRITE, 0, 0, 0];
+            // SAFETY: faults in pages of a private mapping; their content stays.
+            unsafe { sys::raw(nr::MADVISE, args) };
+        }
+    };
+    for site in sites {
+        let at = bias.wrapping_add(site.addr as usize);
+        let page = at & !(PAGE - 1);
+        let end = (at + usize::from(site.len) + PAGE - 1) & !(PAGE - 1);
+        if page > run.1 + PAGE {
+            flush(run);
+            run = (page, end);
+        } else {
+            run.1 = end;
+        }
+    }
+    flush(run);
+}
+
 fn is_live(site: &Site, at: usize) -> bool {
-    // SAFETY: inside a mapped, readable text region (`start..end` of the caller).
+    // SAFETY: inside a mapped, readable text region.
     let live = unsafe { core::slice::from_raw_parts(at as *const u8, usize::from(site.len)) };
     live == site.bytes()
 }
@@ -249,14 +291,13 @@ struct Draft {
 
 fn patch_sites(
     regions: &[Region],
-    start: usize,
-    end: usize,
+    text: (usize, usize),
     sites: &[&Site],
     bias: usize,
 ) -> Option<u32> {
     let room = 16 + sites.len() * tramp::LEN_MAX;
     let len = (room + sites.len() * size_of::<Slot>() + PAGE) & !(PAGE - 1);
-    let base = place_block(regions, start, end, len)?;
+    let base = place_block(regions, text.0, text.1, len)?;
     let mut draft = Draft {
         base,
         len,
@@ -275,8 +316,9 @@ fn patch_sites(
             draft.slots.push(slot);
         }
     }
-    publish(&draft, out, (start, end))?;
-    redirect(&draft, start, end).then_some(draft.slots.len() as u32)
+    publish(&draft, out, text)?;
+    redirect(&draft);
+    Some(draft.slots.len() as u32)
 }
 
 /// Memory for trampolines near `start..end`.
@@ -353,20 +395,16 @@ fn protect(start: usize, len: usize, prot: usize) -> Option<()> {
     (ret == 0).then_some(())
 }
 
-/// Writes the jumps from the windows to the trampolines.
-fn redirect(draft: &Draft, start: usize, end: usize) -> bool {
-    if protect(start, end - start, PROT_READ | PROT_WRITE).is_none() {
-        return false;
-    }
+/// Writes the jumps from the windows to the trampolines; the text is writable now.
+fn redirect(draft: &Draft) {
     for slot in &draft.slots {
         let rel = slot.start.wrapping_sub(slot.window + 5) as u32;
         let mut jump = [JMP; 5];
         jump[1..].copy_from_slice(&rel.to_le_bytes());
-        // SAFETY: the window is inside `start..end`, now writable, and at least 5 bytes long;
-        // the displacement fits because the block was placed within reach.
+        // SAFETY: the window is inside the text that the caller made writable, and at least 5
+        // bytes long; the displacement fits because the block was placed within reach.
         unsafe { core::ptr::copy_nonoverlapping(jump.as_ptr(), slot.window as *mut u8, 5) };
     }
-    protect(start, end - start, PROT_READ | PROT_EXEC).is_some()
 }
 
 /// The program maps something: if it is the text of an object, that is patched first.

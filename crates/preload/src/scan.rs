@@ -3,7 +3,7 @@
 //! Invariants: text is decoded linearly, anew at every function start; a site counts only when
 //! decoding from its function's start (or, where the unwinder knows no function, from most of
 //! several earlier bytes) arrives exactly at it, so bytes that merely look like a `syscall` are
-//! never patched. Every direct jump, every address taken of text, and every entry of what may be
+//! never patched. Where the unwinder knows functions, only what is inside of them is patched. Every direct jump, every address taken of text, and every entry of what may be
 //! a jump table counts as a target that no window may contain.
 use crate::calls;
 use crate::elf::{Elf, u32_at};
@@ -16,6 +16,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JMP_LEN: usize = 5;
 /// Instructions kept on each side of a site.
 const KEEP: usize = 8;
+const BEHIND_END_MAX: usize = 64;
 const JUMP_TABLE_MAX: usize = 4096;
 /// Text that is too large to be decoded at a program's start in reasonable time.
 const TEXT_MAX: usize = 256 << 20;
@@ -104,7 +105,10 @@ struct Text<'a> {
 }
 
 /// The surroundings of one site, in order.
-struct Site0 {
+struct Surroundings {
+    /// In a function that the unwinder knows, unless the object has none such: data between
+    /// functions may decode as well as code does.
+    trusted: bool,
     before: Vec<Instruction>,
     syscall: Instruction,
     after: Vec<Instruction>,
@@ -130,7 +134,7 @@ impl<'a> Text<'a> {
 
     fn scan(&mut self, table: &mut Table) {
         let found: Vec<usize> = candidates(self.bytes).collect();
-        let found: Vec<Site0> = found
+        let found: Vec<Surroundings> = found
             .iter()
             .filter_map(|at| self.surroundings(*at))
             .collect();
@@ -144,7 +148,7 @@ impl<'a> Text<'a> {
             if nr.is_some_and(|n| calls::class_of(n.into()) == calls::NATIVE) {
                 continue;
             }
-            match self.choose_window(site) {
+            match self.choose_window(site).filter(|_| site.trusted) {
                 Some((first, count)) => self.add(table, site, first, count, nr),
                 None => table.unpatchable += 1,
             }
@@ -163,11 +167,15 @@ impl<'a> Text<'a> {
     }
 
     /// The instructions around the candidate at `at`; `None` when no `syscall` starts there.
-    fn surroundings(&self, at: usize) -> Option<Site0> {
-        let start = match self.function_of(at) {
-            Some((start, len)) if at < start + len => start,
-            _ => self.vote(at)?,
+    fn surroundings(&self, at: usize) -> Option<Surroundings> {
+        let function = self
+            .function_of(at)
+            .filter(|f| at < f.0 + f.1 || self.falls_into(*f, at));
+        let start = match function {
+            Some((start, _)) => start,
+            None => self.vote(at)?,
         };
+        let trusted = function.is_some() || self.functions.is_empty();
         let before = self.decode_up_to(start, at)?;
         let mut decoder = self.decoder(at, (at + 64).min(self.bytes.len()));
         let syscall = decoder.decode();
@@ -175,11 +183,36 @@ impl<'a> Text<'a> {
             return None;
         }
         let after = decoder.into_iter().take(KEEP).collect();
-        Some(Site0 {
+        Some(Surroundings {
+            trusted,
             before,
             syscall,
             after,
         })
+    }
+
+    /// Whether the code of a function goes on behind the end that the unwinder knows, up to `at`:
+    /// so around `clone`, where unwinding would be wrong in the child.
+    fn falls_into(&self, function: (usize, usize), at: usize) -> bool {
+        use Mnemonic as M;
+        let end = function.0 + function.1;
+        let (edge, target) = (self.vaddr + end as u64, self.vaddr + at as u64);
+        if function.1 == 0 || at - end > BEHIND_END_MAX {
+            return false;
+        }
+        let mut decoder = self.decoder(function.0, at);
+        while decoder.ip() < target {
+            let instruction = decoder.decode();
+            let ends = instruction.is_invalid()
+                || matches!(
+                    instruction.mnemonic(),
+                    M::Ret | M::Jmp | M::Ud2 | M::Hlt | M::Int3 | M::Nop | M::Call
+                );
+            if ends && instruction.next_ip() >= edge {
+                return false;
+            }
+        }
+        decoder.ip() == target
     }
 
     /// Decodes from `start`; the last instructions before `at`, or `None` when `at` is missed.
@@ -273,7 +306,7 @@ impl<'a> Text<'a> {
     }
 
     /// The number in rax, if the straight line of code before the call sets it.
-    fn known_nr(&self, site: &Site0) -> Option<u16> {
+    fn known_nr(&self, site: &Surroundings) -> Option<u16> {
         let mut entered = self.is_target(&site.syscall);
         for instruction in site.before.iter().rev() {
             if entered {
@@ -291,7 +324,7 @@ impl<'a> Text<'a> {
 
     /// The window for a site: index of its first instruction (in `before`, counted from the end)
     /// and the number of instructions taken after the call.
-    fn choose_window(&self, site: &Site0) -> Option<(usize, usize)> {
+    fn choose_window(&self, site: &Surroundings) -> Option<(usize, usize)> {
         // Only code before the call: whoever resumes at or behind the call finds it intact.
         let all = 0..=site.before.len().min(KEEP);
         let only_before = all.clone().map(|n| (n, 0));
@@ -303,7 +336,7 @@ impl<'a> Text<'a> {
             .find(|&(b, a)| self.is_window(site, b, a))
     }
 
-    fn is_window(&self, site: &Site0, before: usize, after: usize) -> bool {
+    fn is_window(&self, site: &Surroundings, before: usize, after: usize) -> bool {
         let head = &site.before[site.before.len() - before..];
         let tail = &site.after[..after];
         let head_len: usize = head.iter().map(Instruction::len).sum();
@@ -325,7 +358,7 @@ impl<'a> Text<'a> {
 
     /// Whether decoding from most of several bytes before the window arrives at its start and
     /// at its call: function starts alone have been wrong.
-    fn is_confirmed(&self, first: &Instruction, site: &Site0) -> bool {
+    fn is_confirmed(&self, first: &Instruction, site: &Surroundings) -> bool {
         let start = (first.ip() - self.vaddr) as usize;
         let call = (site.syscall.ip() - self.vaddr) as usize;
         let froms = (24..88)
@@ -340,7 +373,14 @@ impl<'a> Text<'a> {
         agree * 2 > asked || asked == 0
     }
 
-    fn add(&self, table: &mut Table, site: &Site0, before: usize, after: usize, nr: Option<u16>) {
+    fn add(
+        &self,
+        table: &mut Table,
+        site: &Surroundings,
+        before: usize,
+        after: usize,
+        nr: Option<u16>,
+    ) {
         let head = &site.before[site.before.len() - before..];
         let first = head.first().unwrap_or(&site.syscall).ip();
         let last = site.after[..after].last().unwrap_or(&site.syscall);

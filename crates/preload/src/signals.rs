@@ -591,6 +591,9 @@ fn hold_back(sig: i32, info: &Info) {
 
 /// Blocks every signal, keeping the mask in `mask`, and sends what is held for this thread again.
 /// The caller unblocks where a signal may be delivered.
+///
+/// # Safety
+/// `mask` is a word that the caller may have written.
 pub unsafe extern "C" fn resend(mask: *mut u64) {
     let all = u64::MAX;
     let new = core::ptr::from_ref(&all) as usize;
@@ -628,12 +631,19 @@ pub fn is_held() -> bool {
     HELD.iter().any(|h| h.owner.load(Ordering::Relaxed) == own)
 }
 
-/// In the child after fork: what was held belongs to threads that do not exist here.
+/// In the child after fork: what was held for other threads is the parent's. What arrived for
+/// the child itself since its birth stays.
 pub fn forked() {
+    let own = sys::gettid();
+    let mut kept = 0;
     for slot in &HELD {
-        slot.owner.store(FREE, Ordering::Relaxed);
+        if slot.owner.load(Ordering::Relaxed) == own {
+            kept += 1;
+        } else {
+            slot.owner.store(FREE, Ordering::Relaxed);
+        }
     }
-    PENDING.store(0, Ordering::Release);
+    PENDING.store(kept, Ordering::Release);
 }
 
 // Without it the kernel would learn of handlers that are not wrapped.

@@ -1,0 +1,408 @@
+//! Real programs run with and without the library: what they print and how they end must be the
+//! same, and their calls must have been seen. Under `selftest` every call of interest enters the
+//! hook and is passed on; under `selftest-serve` those that cannot block are made by the hook.
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+const REPORT: &str = "/dev/shm/holdfast-selftest";
+const MODES: [&str; 2] = ["selftest", "selftest-serve"];
+/// The report file is one: tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Fixture {
+    library: PathBuf,
+    scratch: PathBuf,
+}
+
+/// The library as it is shipped, and the C programs of these tests.
+fn fixture() -> &'static Fixture {
+    static FIXTURE: OnceLock<Fixture> = OnceLock::new();
+    FIXTURE.get_or_init(|| {
+        let exe = std::env::current_exe().expect("the path of this test");
+        let profile = exe
+            .parent()
+            .and_then(Path::parent)
+            .expect("target/PROFILE/deps");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "holdfast-preload"]);
+        build
+            .arg("--target-dir")
+            .arg(profile.parent().expect("the target directory"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(
+            build.status().expect("cargo runs").success(),
+            "the library does not build"
+        );
+        let scratch = profile.join("hooked");
+        std::fs::create_dir_all(&scratch).expect("a scratch directory");
+        let fixture = Fixture {
+            library: profile.join("libholdfast_preload.so"),
+            scratch,
+        };
+        fixture.compile("stress", &["-O1", "-pthread"]);
+        fixture.compile("loader", &["-O1"]);
+        fixture.compile("plugin", &["-O1", "-shared", "-fPIC"]);
+        fixture
+    })
+}
+
+impl Fixture {
+    fn compile(&self, name: &str, flags: &[&str]) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+        let mut gcc = Command::new("gcc");
+        gcc.args(flags)
+            .arg("-w")
+            .arg("-o")
+            .arg(self.path(name))
+            .arg(source);
+        assert!(
+            gcc.status().expect("gcc runs").success(),
+            "{name}.c does not compile"
+        );
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    fn command(&self, mode: Option<&str>, argv: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("120").args(argv).stdin(Stdio::null());
+        command.env("XDG_CACHE_HOME", self.path("cache"));
+        if let Some(mode) = mode {
+            command
+                .env("LD_PRELOAD", &self.library)
+                .env("HOLDFAST_SESSION", mode);
+        }
+        command
+    }
+
+    /// What the program did, and how many of its calls entered the hook.
+    fn run(&self, mode: Option<&str>, argv: &[&str]) -> (Output, u64) {
+        // `timeout` itself must not be hooked differently from one run to the next.
+        std::fs::write(REPORT, "").expect("the report file");
+        let output = self
+            .command(mode, argv)
+            .output()
+            .expect("the program starts");
+        let report = std::fs::read_to_string(REPORT).expect("the report file");
+        let entered = report
+            .lines()
+            .filter_map(|l| l.split(' ').next()?.parse::<u64>().ok());
+        (output, entered.sum())
+    }
+
+    /// The same with and without; returns the count of the last mode.
+    fn check(&self, argv: &[&str]) -> u64 {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        let (plain, none) = self.run(None, argv);
+        assert_eq!(none, 0);
+        let mut counted = 0;
+        for mode in MODES {
+            let (hooked, entered) = self.run(Some(mode), argv);
+            assert_same(argv, mode, &plain, &hooked);
+            assert!(entered > 0, "{argv:?} under {mode}: no call was caught");
+            counted = entered;
+        }
+        counted
+    }
+}
+
+fn assert_same(argv: &[&str], mode: &str, plain: &Output, hooked: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(
+        plain.status,
+        hooked.status,
+        "{argv:?} under {mode}: {}",
+        text(&hooked.stderr)
+    );
+    assert_eq!(
+        text(&plain.stdout),
+        text(&hooked.stdout),
+        "{argv:?} under {mode}"
+    );
+    assert_eq!(
+        text(&plain.stderr),
+        text(&hooked.stderr),
+        "{argv:?} under {mode}"
+    );
+}
+
+fn stress(part: &str) {
+    let fixture = fixture();
+    let program = fixture.path("stress");
+    fixture.check(&[program.to_str().expect("a UTF-8 path"), part]);
+}
+
+macro_rules! stress {
+    ($($part:ident)*) => {
+        mod stress {
+            $(#[test] fn $part() { super::stress(stringify!($part)); })*
+        }
+    };
+}
+stress!(forks vforks spawns clones threads cancels actions restarts storm pestered jumps faults
+    registers numbers getpids);
+
+/// Skips a program that this machine does not have.
+fn program(argv: &[&str]) {
+    let found = Command::new("sh")
+        .args(["-c", "command -v \"$0\"", argv[0]])
+        .output();
+    if found.is_ok_and(|o| o.status.success()) {
+        fixture().check(argv);
+    }
+}
+
+#[test]
+fn coreutils() {
+    program(&["true"]);
+    program(&["false"]);
+    program(&["ls", "-la", "/usr/bin"]);
+    program(&[
+        "find",
+        env!("CARGO_MANIFEST_DIR"),
+        "-name",
+        "*.rs",
+        "-size",
+        "+1k",
+    ]);
+    program(&["timeout", "0.2", "sleep", "9"]);
+    program(&["tar", "cf", "-", "-C", env!("CARGO_MANIFEST_DIR"), "src"]);
+    program(&["sort", "-S", "1M", "/etc/services"]);
+}
+
+#[test]
+fn shells() {
+    program(&[
+        "bash",
+        "-c",
+        "for i in 1 2 3; do echo $i | cat | (read x; echo got $x); done",
+    ]);
+    program(&[
+        "bash",
+        "-c",
+        "cat <(echo a) <(echo b); trap 'echo term' TERM; kill $$; wait",
+    ]);
+    program(&[
+        "bash",
+        "-c",
+        "exec 3<>/dev/null; echo x >&3; (ulimit -n 20; echo $(echo deep))",
+    ]);
+    program(&[
+        "sh",
+        "-c",
+        "sleep 9 & kill $!; wait $!; echo $?; sh -c 'kill -SEGV $$'; echo $?",
+    ]);
+}
+
+#[test]
+fn interpreters() {
+    program(&[
+        "perl",
+        "-e",
+        r#"print map { `echo $_` } 1..5; local $SIG{ALRM} = sub { die "alarm\n" };
+           eval { alarm 1; sleep 5 }; print $@; print system("exit 3") >> 8, "\n";"#,
+    ]);
+    program(&[
+        "python3",
+        "-c",
+        r#"
+import os, subprocess, threading, signal, tempfile, mmap
+out = []
+def work(i):
+    out.append(subprocess.run(["echo", str(i)], capture_output=True).stdout)
+threads = [threading.Thread(target=work, args=(i,)) for i in range(20)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(sorted(out), os.popen("echo hi").read())
+pid = os.fork()
+if pid == 0: os._exit(3)
+print(os.waitpid(pid, 0)[1])
+import ctypes, hashlib, ssl, sqlite3, multiprocessing
+print(hashlib.sha256(b"x").hexdigest())
+db = sqlite3.connect(":memory:"); print(db.execute("select 1+1").fetchall())
+with tempfile.TemporaryFile() as f:
+    f.write(b"a" * 8192); f.flush()
+    m = mmap.mmap(f.fileno(), 8192); m[0:3] = b"xyz"; m.flush(); print(os.pread(f.fileno(), 4, 0))
+signal.signal(signal.SIGALRM, lambda *a: print("alarm")); signal.setitimer(signal.ITIMER_REAL, .05)
+signal.pause()
+with multiprocessing.Pool(2) as pool: print(pool.map(abs, range(-5, 5)))
+"#,
+    ]);
+}
+
+#[test]
+fn developers_tools() {
+    program(&[
+        "git",
+        "-C",
+        env!("CARGO_MANIFEST_DIR"),
+        "log",
+        "--stat",
+        "-3",
+    ]);
+    program(&[
+        "git",
+        "-C",
+        env!("CARGO_MANIFEST_DIR"),
+        "grep",
+        "-n",
+        "syscall",
+    ]);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/stress.c");
+    let object = fixture().path("stress.o");
+    let (source, object) = (
+        source.to_str().expect("UTF-8"),
+        object.to_str().expect("UTF-8"),
+    );
+    program(&["gcc", "-w", "-O2", "-c", "-o", object, source]);
+    program(&["objdump", "-d", object]);
+}
+
+#[test]
+fn a_library_loaded_later_is_caught_too() {
+    let fixture = fixture();
+    let (loader, plugin) = (fixture.path("loader"), fixture.path("plugin"));
+    let (loader, plugin) = (
+        loader.to_str().expect("UTF-8"),
+        plugin.to_str().expect("UTF-8"),
+    );
+    let once = fixture.check(&[loader, plugin, "1"]);
+    // Per round 100 times: five single calls and a loop of five. Loading itself is on top.
+    assert!(
+        once >= 1000,
+        "{once} calls of the loaded library were caught"
+    );
+    let often = fixture.check(&[loader, plugin, "20"]);
+    assert!(often >= 20 * 1000, "{often} calls after loading again");
+}
+
+#[test]
+fn damaged_or_missing_tables_are_made_anew() {
+    let fixture = fixture();
+    let cache = fixture.path("cache/holdfast/patch-v1");
+    fixture.check(&["ls", "/"]);
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let mut damaged = 0;
+    for entry in std::fs::read_dir(&cache)
+        .expect("the cache was made")
+        .flatten()
+    {
+        let mut bytes = std::fs::read(entry.path()).expect("a table");
+        if let Some(byte) = bytes.get_mut(40) {
+            *byte ^= 0x10;
+            std::fs::write(entry.path(), &bytes).expect("a table");
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= 2, "libc and the loader have tables");
+    let (output, entered) = fixture.run(Some("selftest"), &["ls", "/"]);
+    assert!(output.status.success() && entered > 10);
+    for (name, value) in [
+        ("XDG_CACHE_HOME", "/proc/nonexistent"),
+        ("HOLDFAST_PATCH_CACHE", "off"),
+    ] {
+        std::fs::write(REPORT, "").expect("the report file");
+        let status = fixture
+            .command(Some("selftest"), &["true"])
+            .env(name, value)
+            .status();
+        assert!(status.expect("the program starts").success());
+        assert!(
+            !std::fs::read_to_string(REPORT)
+                .expect("the report")
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn without_a_session_nothing_happens() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let fixture = fixture();
+    std::fs::write(REPORT, "").expect("the report file");
+    let mut command = fixture.command(None, &["grep", "-c", "r-xp.*libc.so", "/proc/self/maps"]);
+    let output = command
+        .env("LD_PRELOAD", &fixture.library)
+        .output()
+        .expect("grep runs");
+    assert_eq!(output.stdout, b"1\n");
+    assert!(
+        std::fs::read_to_string(REPORT)
+            .expect("the report")
+            .is_empty()
+    );
+}
+
+fn tool(argv: &[&str]) -> String {
+    let output = Command::new(argv[0])
+        .args(&argv[1..])
+        .arg(&fixture().library)
+        .output();
+    String::from_utf8(output.expect("binutils are there").stdout).expect("ASCII")
+}
+
+#[test]
+fn the_library_stands_alone() {
+    let dynamic = tool(&["readelf", "-d"]);
+    assert!(
+        dynamic.contains("INIT_ARRAY") && !dynamic.contains("NEEDED"),
+        "{dynamic}"
+    );
+    assert_eq!(tool(&["nm", "-D"]), "", "no symbol is imported or exported");
+    assert!(
+        !tool(&["readelf", "-lW"]).contains("TLS"),
+        "no thread-local storage"
+    );
+}
+
+/// The entry saves xmm registers only. The one routine with wider ones is the client's choice.
+#[test]
+fn no_wide_vector_instructions() {
+    let text = tool(&["objdump", "-d", "--no-show-raw-insn"]);
+    let mut function = "";
+    for line in text.lines() {
+        if let Some(name) = line.strip_suffix(">:").and_then(|l| l.split_once('<')) {
+            function = name.1;
+        }
+        let wide = line.contains("%ymm") || line.contains("%zmm") || line.contains("vzero");
+        assert!(!wide || function.contains("_ymm"), "{function}: {line}");
+    }
+    assert!(
+        text.contains("hf_entry"),
+        "the symbols of the library are there"
+    );
+}
+
+/// The contract is 3 ms; a loaded machine is allowed for by comparing the fastest of many runs.
+#[test]
+fn start_up_is_cheap() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let fixture = fixture();
+    let fastest = |mode: Option<&str>| {
+        let once = || {
+            let mut command = Command::new("/bin/true");
+            command.env("XDG_CACHE_HOME", fixture.path("cache"));
+            if let Some(mode) = mode {
+                command
+                    .env("LD_PRELOAD", &fixture.library)
+                    .env("HOLDFAST_SESSION", mode);
+            }
+            let start = Instant::now();
+            assert!(command.status().expect("true runs").success());
+            start.elapsed()
+        };
+        (0..60).map(|_| once()).min().expect("runs")
+    };
+    let (bare, hooked) = (fastest(None), fastest(Some("selftest")));
+    assert!(
+        hooked < bare + Duration::from_millis(3),
+        "bare {bare:?}, hooked {hooked:?}"
+    );
+    println!("start-up: bare {bare:?}, hooked {hooked:?}");
+}
