@@ -24,10 +24,12 @@ use std::sync::atomic::Ordering::*;
 /// Blocks of a grant.
 const CHUNK_BLOCKS: u64 = directory::CHUNK / PAGE_LEN;
 /// Chunks kept ahead of an idle session, and of one that uses them up fast.
-const AHEAD_MIN: u64 = 4;
+const AHEAD_MIN: u64 = 2;
 const AHEAD_MAX: u64 = 32;
 /// Chunks handed out in one turn, so that others do not wait long.
 const TURN_MAX: u64 = 16;
+/// Looks at a lock that a client has before the grant is put off to the next turn.
+const TRIES: usize = 1000;
 /// Free pages of the trees below which nothing more is handed out, so that there is always room
 /// to erase.
 const META_RESERVE: u64 = 512;
@@ -86,6 +88,9 @@ impl Supply {
                 Some(run) => new.push(run),
                 None => break,
             }
+        }
+        if !new.is_empty() || wanted > 0 {
+            memory.tick();
         }
         let more = !self.full && left + (new.len() as u64) < goal && !new.is_empty();
         (new, more)
@@ -164,22 +169,28 @@ fn free_entry(memory: &Memory) -> Option<usize> {
     })
 }
 
-/// Writes the run into entry `index`, if no client is at work on the table.
+/// Writes the run into entry `index`, unless clients are at work on the table all the time.
 fn publish(memory: &Memory, index: usize, run: Run) -> bool {
     let header = memory.header();
-    let done = memory.with_lock(&header.grants_lock, || {
-        let Some(grant) = memory.grant(index) else {
-            return false;
-        };
-        if grant.len.load(Relaxed) != 0 {
-            return false;
+    for _ in 0..TRIES {
+        let done = memory.with_lock(&header.grants_lock, || {
+            let Some(grant) = memory.grant(index) else {
+                return false;
+            };
+            if grant.len.load(Relaxed) != 0 {
+                return false;
+            }
+            grant.block.store(run.start, Relaxed);
+            grant.len.store(run.len, Release);
+            header.grants_used.fetch_max(index as u32 + 1, AcqRel);
+            true
+        });
+        match done {
+            Some(done) => return done,
+            None => std::thread::yield_now(),
         }
-        grant.block.store(run.start, Relaxed);
-        grant.len.store(run.len, Release);
-        header.grants_used.fetch_max(index as u32 + 1, AcqRel);
-        true
-    });
-    done == Some(true)
+    }
+    false
 }
 
 fn read_grants(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {

@@ -7,7 +7,8 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::memory::Memory;
-use holdfast_pool::journal::Record;
+use holdfast_pool::journal::{Record, SET_ATIME};
+use holdfast_pool::layout::inode::{TYPE_FILE, TYPE_MASK};
 use holdfast_pool::session::{INODE_DIRTY, INODE_ORPHAN, INODE_VALID, INODES, Inode};
 use std::sync::atomic::Ordering::*;
 
@@ -39,8 +40,25 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
         return;
     }
     let time = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed) as i64;
-    let size = inode.size.load(Relaxed);
     let (atime, mtime, ctime) = (time(&inode.atime), time(&inode.mtime), time(&inode.ctime));
+    let is_file = inode.mode.load(Relaxed) & TYPE_MASK == TYPE_FILE;
+    let dirty = state & INODE_DIRTY != 0;
+    if !is_file {
+        let (mask, mode, uid, gid) = (SET_ATIME, 0, 0, 0);
+        let record = Record::SetAttr {
+            ino,
+            mask,
+            mode,
+            uid,
+            gid,
+            atime,
+            mtime,
+            ctime,
+        };
+        out.extend(dirty.then_some(record));
+        return;
+    }
+    let size = inode.size.load(Relaxed);
     let len = inode.pending_len.load(Relaxed);
     if len > 0 {
         let (file_block, block) = (
@@ -57,7 +75,7 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
             ctime,
         });
     }
-    if state & INODE_DIRTY != 0 && inode.mode.load(Relaxed) & 0o170000 == 0o100000 {
+    if dirty {
         out.push(Record::Size {
             ino,
             size,

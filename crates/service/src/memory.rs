@@ -179,8 +179,14 @@ impl Memory {
     pub fn poison(&self, errno: i32) {
         let header = self.header();
         header.poisoned.store(errno.unsigned_abs().max(1), Release);
-        header.applied_tick.fetch_add(1, Release);
-        futex::wake(&header.applied_tick, u32::MAX);
+        self.tick();
+    }
+
+    /// Wakes all who wait for something that the service does.
+    pub fn tick(&self) {
+        let tick = &self.header().applied_tick;
+        tick.fetch_add(1, Release);
+        futex::wake(tick, u32::MAX);
     }
 
     /// Whether the session was poisoned, by us or by a client.

@@ -7,6 +7,10 @@
 use crate::lane::Entry;
 use std::collections::VecDeque;
 
+/// More numbers than this are never in flight at once: a record further ahead is nobody's, and
+/// must not use the numbers up.
+pub const FLIGHT_MAX: u64 = 1 << 20;
+
 /// What comes next.
 #[derive(Debug)]
 pub enum Next {

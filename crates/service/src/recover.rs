@@ -9,9 +9,13 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::order::FLIGHT_MAX;
 use crate::process;
 use holdfast_pmem::Medium;
 use holdfast_pool::journal::{self, Record};
+
+/// Records that the whole journal has room for.
+const READ_MAX: u64 = 1 << 20;
 
 /// What recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,9 +56,15 @@ pub fn recover(engine: &mut Engine) -> Result<Recovered> {
 /// granted. Returns the highest mark of a sync.
 fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
     let mut mark = 0;
+    let applied = engine.applied_seq();
     let mut blocks = Vec::new();
     for entry in engine.order.iter() {
-        *highest = entry.seq.max(*highest);
+        let near = entry.seq <= applied + FLIGHT_MAX + READ_MAX;
+        *highest = if near {
+            entry.seq.max(*highest)
+        } else {
+            *highest
+        };
         match journal::decode(&entry.bytes) {
             Ok((_, Record::Extent { block, len, .. })) => blocks.push((block, u64::from(len))),
             Ok((_, Record::SyncMark { seq })) => mark = seq.max(mark),
@@ -83,7 +93,7 @@ fn apply_all(engine: &mut Engine, limit: u64, recovered: &mut Recovered) -> Resu
             break;
         }
         match progress.missing {
-            Some((first, _)) if first > limit => break,
+            Some((first, bound)) if first > limit || bound - first > FLIGHT_MAX => break,
             Some((_, bound)) => engine.order.declare_void(bound),
             None => {}
         }

@@ -12,8 +12,9 @@ use crate::grants::Supply;
 use crate::harvest;
 use crate::lane::Entry;
 use crate::memory::{Constants, Memory};
+use crate::order::FLIGHT_MAX;
 use crate::survivors;
-use holdfast_pmem::{Medium, futex};
+use holdfast_pmem::Medium;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
@@ -29,8 +30,6 @@ const EIO: i32 = 5;
 const GAP_MAX: Duration = Duration::from_secs(1);
 /// The writer of a redo record that has not copied its bytes by then is dead or stopped.
 const REDO_AFTER: Duration = Duration::from_millis(200);
-/// Numbers beyond this are nobody's: the counter could overflow.
-const SEQ_MAX: u64 = 1 << 62;
 
 /// A gap in the sequence numbers.
 #[derive(Clone, Copy, Debug)]
@@ -188,17 +187,18 @@ impl Session {
             None => self.unfinished = None,
         }
         match progress.missing {
-            Some((_, bound)) if bound > SEQ_MAX => {
+            Some((first, bound)) if bound - first > FLIGHT_MAX => {
                 self.give_up(&format!("sequence number {bound} is nobody's"), EIO);
             }
             Some((first, bound)) => {
                 more = self.look_into_gap(engine, first, bound);
                 waiting |= !more;
             }
-            None => {
+            None if engine.order.waiting() > 0 => {
                 self.gap = None;
-                more = engine.order.waiting() > 0 && !waiting;
+                more = !waiting;
             }
+            None => more = self.look_behind_last(engine),
         }
         Ok((progress.applied, waiting, more))
     }
@@ -222,6 +222,24 @@ impl Session {
             self.publish(engine);
         }
         Ok((false, progress.applied > 0))
+    }
+
+    /// Numbers that were taken and of which no record is there: nobody waits behind them, but
+    /// somebody may wait for them. True if there is something to do at once.
+    fn look_behind_last(&mut self, engine: &mut Engine) -> bool {
+        let taken = self.memory.header().next_seq.load(Acquire);
+        let first = engine.order.next_seq();
+        if taken <= first || taken - first > FLIGHT_MAX {
+            self.gap = None;
+            return false;
+        }
+        if !self.look_into_gap(engine, first, taken) {
+            return false;
+        }
+        if engine.order.next_seq() == taken {
+            self.publish(engine);
+        }
+        true
     }
 
     /// Whether the numbers `first..bound` will never come; then they are declared void.
@@ -294,8 +312,7 @@ impl Session {
             .objects
             .store(superblock.counts.iter().sum(), Relaxed);
         header.applied_seq.store(engine.applied_seq(), Release);
-        header.applied_tick.fetch_add(1, Release);
-        futex::wake(&header.applied_tick, u32::MAX);
+        self.memory.tick();
     }
 
     fn give_up(&mut self, why: &str, errno: i32) {
@@ -312,7 +329,11 @@ impl Session {
                     self.give_up(&format!("journal record {seq} is not valid: {why}"), EIO);
                     break;
                 }
-                if let Some((_, bound)) = progress.missing {
+                if let Some((first, bound)) = progress.missing {
+                    if bound - first > FLIGHT_MAX {
+                        self.give_up(&format!("sequence number {bound} is nobody's"), EIO);
+                        break;
+                    }
                     engine.order.declare_void(bound);
                 }
             }
@@ -323,7 +344,8 @@ impl Session {
                 eprintln!("holdfast: {refused} unsynced changes of ended programs were not valid");
             }
         }
-        let next = self.memory.header().next_seq.load(Acquire).min(SEQ_MAX);
+        let taken = self.memory.header().next_seq.load(Acquire);
+        let next = taken.min(engine.order.next_seq() + FLIGHT_MAX);
         let was_poisoned = self.memory.is_poisoned();
         engine.free_orphans()?;
         engine.ungrant_all();
