@@ -12,7 +12,7 @@ use crate::format::geometry::SUPERBLOCK_PAGES;
 use crate::format::superblock::{COUNTS, Consistency, Lane, Root, Superblock};
 use crate::format::{LANES, PAGE, PAGE_LEN, TREES, live};
 use crate::segment::Sizes;
-use crate::space::{Kind, Run, Space};
+use crate::space::{Bits, Kind, Run, Space};
 use crate::tree::{Batch, Dirty, Reader};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -67,6 +67,8 @@ pub struct Pool<R: Record = NoRecord> {
     held_meta: u64,
     oldest_intact: u64,
     pub(crate) poisoned: bool,
+    /// Pages that this writer wrote, so that their entries need no check.
+    pub(crate) checked: Bits,
     /// Node buffers between batches.
     pub(crate) buffers: Dirty,
 }
@@ -111,6 +113,7 @@ impl<R: Record> Pool<R> {
 
     fn assemble(meta: Region<R>, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
         let [meta_space, data_space] = spaces;
+        let checked = Bits::new(meta_space.len().div_ceil(64) as usize);
         Pool {
             meta,
             superblock,
@@ -121,6 +124,7 @@ impl<R: Record> Pool<R> {
             held_meta: 0,
             oldest_intact: 0,
             poisoned: false,
+            checked,
             buffers: Dirty::default(),
         }
     }

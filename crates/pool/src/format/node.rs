@@ -406,6 +406,26 @@ impl KeyBuf {
         self.bytes[..self.len].copy_from_slice(&key[..self.len]);
     }
 
+    /// Starts with the prefix of a node's keys, for [`KeyBuf::load_suffix`].
+    pub(crate) fn load_prefix<S: Source + ?Sized>(&mut self, s: &S, h: &Header) {
+        copy_prefix(s, h, &mut self.bytes[..h.prefix]);
+        self.len = h.prefix;
+    }
+
+    /// Replaces what is behind the prefix by the rest of the key of entry `i`, whose cell is
+    /// `cell`.
+    #[inline]
+    pub(crate) fn load_suffix<S: Source + ?Sized>(
+        &mut self,
+        s: &S,
+        h: &Header,
+        i: usize,
+        cell: &Cell,
+    ) {
+        self.len = h.prefix + cell.suffix;
+        copy_suffix(s, i, cell, &mut self.bytes[h.prefix..self.len]);
+    }
+
     /// Replaces the contents by the key of entry `i`.
     pub fn load<S: Source + ?Sized>(&mut self, s: &S, h: &Header, i: usize) -> Result<(), Flaw> {
         self.len = 0;
@@ -430,18 +450,29 @@ pub fn copy_key<S: Source + ?Sized>(
     let Some(out) = out.get_mut(..len) else {
         return Err("key length");
     };
-    let inline = h.prefix.min(PREFIX_INLINE);
-    s.copy(AT_PREFIX, &mut out[..inline]);
-    if h.prefix > inline {
-        s.copy(h.heap_end(), &mut out[inline..h.prefix]);
-    }
-    let at = h.prefix + cell.suffix.min(HEAD);
-    let head_len = at - h.prefix;
-    out[h.prefix..at].copy_from_slice(&head(s, i).to_be_bytes()[..head_len]);
-    if len > at {
-        s.copy(cell.rest, &mut out[at..]);
-    }
+    copy_prefix(s, h, &mut out[..h.prefix]);
+    copy_suffix(s, i, &cell, &mut out[h.prefix..]);
     Ok(len)
+}
+
+fn copy_prefix<S: Source + ?Sized>(s: &S, h: &Header, out: &mut [u8]) {
+    let (inline, behind) = out.split_at_mut(out.len().min(PREFIX_INLINE));
+    s.copy(AT_PREFIX, inline);
+    if !behind.is_empty() {
+        s.copy(h.heap_end(), behind);
+    }
+}
+
+#[inline]
+fn copy_suffix<S: Source + ?Sized>(s: &S, i: usize, cell: &Cell, out: &mut [u8]) {
+    let first = head(s, i).to_be_bytes();
+    match out.split_first_chunk_mut::<HEAD>() {
+        Some((lead, rest)) => {
+            *lead = first;
+            s.copy(cell.rest, rest);
+        }
+        None => out.copy_from_slice(&first[..out.len()]),
+    }
 }
 
 /// Bytes that a cell takes in the heap.

@@ -4,7 +4,7 @@
 //! keys lie between the separators above it, and no page hangs in two places.
 
 use super::page::Page;
-use super::reader::copy_mapped;
+use super::reader::{Trust, copy_mapped};
 use super::walk::damaged;
 use crate::error::{Error, Result};
 use crate::format::node::{self, HEIGHT_MAX, KeyBuf, Place};
@@ -85,7 +85,7 @@ impl<R: Record> Walk<'_, R> {
             level,
             seq: self.seq,
         };
-        let h = copy_mapped(self.meta, &place, true, &mut page)?;
+        let h = copy_mapped(self.meta, &place, Trust::Verified, &mut page)?;
         if !self.space.is_used(Run::new(addr, 1)) {
             return wrong("a node that is not in use", addr);
         }

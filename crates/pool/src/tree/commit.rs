@@ -69,6 +69,7 @@ impl<R: Record> Batch<'_, R> {
         self.pool
             .meta
             .write_nt(run.start << PAGE_SHIFT, &node[..])?;
+        self.pool.checked.set(run.start, 1);
         self.dirty.recycle(node);
         Ok(run.start)
     }

@@ -19,7 +19,11 @@ pub(super) trait Nodes {
     /// The node at `addr`, if it is one of level `level` of `tree`.
     fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Self::Node<'_>, Header)>;
 
-    /// A private, checked copy of such a node.
+    /// Starts loading what a search of the leaf at `addr` looks at first.
+    #[inline]
+    fn expect_leaf(&self, _addr: u64) {}
+
+    /// A private copy of such a node. Its entries may still be flawed.
     fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header>;
 }
 
@@ -53,6 +57,9 @@ pub(super) fn get<N: Nodes>(
         if level > 0 {
             let i = node::find_child(&node, &h, key).map_err(damaged(addr))?;
             addr = node::child(&node, &h, i);
+            if level == 1 {
+                nodes.expect_leaf(addr);
+            }
             continue;
         }
         let (i, equal) = node::find(&node, &h, 0, key).map_err(damaged(addr))?;
@@ -241,9 +248,10 @@ pub(super) fn visit_leaf(
         Some(to) => node::find(leaf, h, 0, to)?.0,
         None => h.count,
     };
+    key.load_prefix(leaf, h);
     for i in first..last {
-        key.load(leaf, h, i)?;
         let cell = node::cell(leaf, h, i)?;
+        key.load_suffix(leaf, h, i, &cell);
         let value = leaf
             .get(cell.value..cell.value + cell.value_len)
             .unwrap_or(&[]);
