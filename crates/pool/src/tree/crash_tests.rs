@@ -16,10 +16,10 @@ const META_LEN: u64 = MIB / 2;
 
 fn options(model: Loss) -> Options {
     Options {
-        exhaustive: 64,
-        singles: 60,
-        pairs: 30,
-        random: 40,
+        exhaustive: 32,
+        singles: 30,
+        pairs: 12,
+        random: 20,
         ..Options::new(model)
     }
 }
@@ -110,12 +110,12 @@ fn cut_everywhere(medium: Medium, loss: Loss, seed: u64) -> usize {
 
 #[test]
 fn any_lost_words_leave_a_committed_state() {
-    assert!(cut_everywhere(Medium::Memory, Loss::Words, 3) > 500);
+    assert!(cut_everywhere(Medium::Memory, Loss::Words, 3) > 200);
 }
 
 #[test]
 fn any_lost_lines_leave_a_committed_state() {
-    assert!(cut_everywhere(Medium::Dax, Loss::Lines, 5) > 500);
+    assert!(cut_everywhere(Medium::Dax, Loss::Lines, 5) > 200);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn any_pages_not_written_back_leave_a_committed_state() {
 
 #[test]
 fn a_death_between_any_two_stores_leaves_a_committed_state() {
-    assert!(cut_everywhere(Medium::Memory, Loss::Death, 9) > 500);
+    assert!(cut_everywhere(Medium::Memory, Loss::Death, 9) > 200);
 }
 
 /// The power fails while the pool is opened after a power cut, and again the state is one of
@@ -134,7 +134,7 @@ fn a_death_between_any_two_stores_leaves_a_committed_state() {
 fn recovery_can_be_cut_too() {
     let run = record(Medium::Memory, 11);
     let mut tried = 0;
-    for image in Images::new(&[&run.base], &run.events, options(Loss::Words)).step_by(23) {
+    for image in Images::new(&[&run.base], &run.events, options(Loss::Words)).step_by(37) {
         let base = image.full(0);
         let pool = assert_recovers(&run, &image, Medium::Memory);
         let before = pool.superblock().seq;

@@ -91,7 +91,7 @@ fn sealed_page(image: &mut [u8], page: u64) {
 fn damaged_bytes_anywhere() {
     let good = healthy();
     let mut dice = Dice(1);
-    for _ in 0..400 {
+    for _ in 0..250 {
         let mut image = good.clone();
         for _ in 0..1 + dice.roll(40) {
             let used = dice.roll(120 * PAGE_LEN) as usize % image.len();
@@ -106,7 +106,7 @@ fn damaged_bytes_anywhere() {
 fn forged_nodes() {
     let good = healthy();
     let mut dice = Dice(2);
-    for _ in 0..1500 {
+    for _ in 0..250 {
         let mut image = good.clone();
         for _ in 0..1 + dice.roll(12) {
             let page = 7 + dice.roll(80);
@@ -131,7 +131,7 @@ fn forged_children() {
     let good = healthy();
     let (superblock, _) = Superblock::read(&region(&good)).unwrap();
     let mut dice = Dice(3);
-    for _ in 0..800 {
+    for _ in 0..250 {
         let mut image = good.clone();
         for root in superblock.roots.iter().filter(|r| r.height > 1) {
             let at = (root.addr * PAGE_LEN) as usize;
@@ -165,7 +165,7 @@ fn forged_superblocks_and_live_pages() {
         u64::MAX,
         u64::MAX - 4095,
     ];
-    for _ in 0..1500 {
+    for _ in 0..250 {
         let mut image = good.clone();
         let mut forged = superblock.clone();
         let value = odd[dice.roll(10) as usize];
