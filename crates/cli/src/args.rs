@@ -123,6 +123,18 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     pub name: Option<String>,
+    /// How often each peer is measured; 0: as often as the benchmark thinks right.
+    #[arg(long, default_value_t = 0)]
+    pub rounds: usize,
+    /// A smoke test: small files, few operations.
+    #[arg(long)]
+    pub quick: bool,
+    /// Only rows with this in their name; may be repeated.
+    #[arg(long)]
+    pub row: Vec<String>,
+    /// Only peers with this in their name; may be repeated.
+    #[arg(long)]
+    pub peer: Vec<String>,
     /// Write plots to this directory.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,

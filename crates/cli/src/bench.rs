@@ -1,18 +1,73 @@
-//! `holdfast bench`.
+//! `holdfast bench`: the way to the crate of benchmarks.
 //!
-//! Invariant: without a name it only lists.
+//! Invariant: without a name it only lists. The hidden commands are the benchmark's own
+//! processes, and never print usage.
 
 use crate::args::BenchArgs;
 use crate::failure::{self, Failure};
+use crate::json::Json;
+use holdfast_bench::Options;
+use std::ffi::OsString;
+use std::io::Write;
 
 /// `bench`.
-pub fn bench(args: &BenchArgs, _json: bool) -> Result<u8, Failure> {
-    match &args.name {
-        None => Ok(failure::OK),
-        Some(name) => Err(
-            Failure::new(format!("there is no benchmark called '{name}'"))
+pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
+    let Some(name) = &args.name else {
+        return list(json);
+    };
+    let options = Options {
+        rounds: args.rounds,
+        quick: args.quick,
+        rows: args.row.clone(),
+        peers: args.peer.clone(),
+        json,
+        plot: args.plot.clone(),
+    };
+    let known = holdfast_bench::list()
+        .iter()
+        .any(|(known, _)| known == name);
+    let text = holdfast_bench::run(name, &options).map_err(|e| {
+        let failure = Failure::new(e.to_string());
+        if known {
+            failure
+        } else {
+            failure
                 .fix("holdfast bench lists them")
-                .code(failure::USAGE),
-        ),
+                .code(failure::USAGE)
+        }
+    })?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", text.trim_end()).map_err(|e| Failure::io("standard output", &e))?;
+    Ok(failure::OK)
+}
+
+fn list(json: bool) -> Result<u8, Failure> {
+    let mut out = std::io::stdout().lock();
+    let all = holdfast_bench::list();
+    let done = if json {
+        let item = |(name, what): &(&str, &str)| {
+            let text = |t: &str| Json::Text(t.into());
+            Json::Object(vec![("name", text(name)), ("measures", text(what))])
+        };
+        writeln!(
+            out,
+            "{}",
+            Json::List(all.iter().map(item).collect()).render()
+        )
+    } else {
+        all.iter()
+            .try_for_each(|(name, what)| writeln!(out, "{name:<10} {what}"))
+    };
+    done.map_err(|e| Failure::io("standard output", &e))?;
+    Ok(failure::OK)
+}
+
+/// Runs as one of the benchmark's own processes, if the command line says so.
+pub fn hidden(words: &[OsString]) -> Option<u8> {
+    let (first, rest) = words.split_first()?;
+    match first.to_str()? {
+        holdfast_bench::WORKER => Some(holdfast_bench::worker::main(rest)),
+        holdfast_bench::JANITOR => Some(holdfast_bench::janitor_main()),
+        _ => None,
     }
 }

@@ -31,7 +31,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         Err(e) => {
             let failure = Failure::from(e);
             if args.ending {
+                // Whoever started us says it.
                 tell_parent(&format!("{failure}").replace('\n', "\t"));
+                return Ok(failure.status());
             }
             return Err(failure);
         }
