@@ -6,7 +6,6 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-const REPORT: &str = "/dev/shm/holdfast-selftest";
 const MODES: [&str; 2] = ["selftest", "selftest-serve"];
 /// The report file is one: tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -76,20 +75,20 @@ impl Fixture {
         if let Some(mode) = mode {
             command
                 .env("LD_PRELOAD", &self.library)
-                .env("HOLDFAST_SESSION", mode);
+                .env("HOLDFAST_SESSION", mode)
+                .env("HOLDFAST_SELFTEST", self.path("report"));
         }
         command
     }
 
     /// What the program did, and how many of its calls entered the hook.
     fn run(&self, mode: Option<&str>, argv: &[&str]) -> (Output, u64) {
-        // `timeout` itself must not be hooked differently from one run to the next.
-        std::fs::write(REPORT, "").expect("the report file");
+        std::fs::write(self.path("report"), "").expect("the report file");
         let output = self
             .command(mode, argv)
             .output()
             .expect("the program starts");
-        let report = std::fs::read_to_string(REPORT).expect("the report file");
+        let report = std::fs::read_to_string(self.path("report")).expect("the report file");
         let entered = report
             .lines()
             .filter_map(|l| l.split(' ').next()?.parse::<u64>().ok());
@@ -307,14 +306,14 @@ fn damaged_or_missing_tables_are_made_anew() {
         ("XDG_CACHE_HOME", "/proc/nonexistent"),
         ("HOLDFAST_PATCH_CACHE", "off"),
     ] {
-        std::fs::write(REPORT, "").expect("the report file");
+        std::fs::write(fixture.path("report"), "").expect("the report file");
         let status = fixture
             .command(Some("selftest"), &["true"])
             .env(name, value)
             .status();
         assert!(status.expect("the program starts").success());
         assert!(
-            !std::fs::read_to_string(REPORT)
+            !std::fs::read_to_string(fixture.path("report"))
                 .expect("the report")
                 .is_empty()
         );
@@ -325,7 +324,7 @@ fn damaged_or_missing_tables_are_made_anew() {
 fn without_a_session_nothing_happens() {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let fixture = fixture();
-    std::fs::write(REPORT, "").expect("the report file");
+    std::fs::write(fixture.path("report"), "").expect("the report file");
     let mut command = fixture.command(None, &["grep", "-c", "r-xp.*libc.so", "/proc/self/maps"]);
     let output = command
         .env("LD_PRELOAD", &fixture.library)
@@ -333,7 +332,7 @@ fn without_a_session_nothing_happens() {
         .expect("grep runs");
     assert_eq!(output.stdout, b"1\n");
     assert!(
-        std::fs::read_to_string(REPORT)
+        std::fs::read_to_string(fixture.path("report"))
             .expect("the report")
             .is_empty()
     );
