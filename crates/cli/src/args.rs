@@ -129,12 +129,12 @@ pub struct BenchArgs {
     /// A smoke test: small files, few operations.
     #[arg(long)]
     pub quick: bool,
-    /// Only rows with this in their name; may be repeated.
-    #[arg(long)]
-    pub row: Vec<String>,
-    /// Only peers with this in their name; may be repeated.
-    #[arg(long)]
-    pub peer: Vec<String>,
+    /// Only rows with one of these in their names.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub rows: Vec<String>,
+    /// Only peers with one of these in their names, and plain tmpfs.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub peers: Vec<String>,
     /// Write plots to this directory.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,

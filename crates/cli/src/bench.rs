@@ -1,12 +1,13 @@
 //! `holdfast bench`: the way to the crate of benchmarks.
 //!
-//! Invariant: without a name it only lists. The hidden commands are the benchmark's own
+//! Invariant: without a name it only lists; what was measured is printed even where a part of
+//! it failed. The hidden commands are the benchmark's own
 //! processes, and never print usage.
 
 use crate::args::BenchArgs;
 use crate::failure::{self, Failure};
 use crate::json::Json;
-use holdfast_bench::Options;
+use holdfast_bench::{Error, Options};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -18,15 +19,19 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
     let options = Options {
         rounds: args.rounds,
         quick: args.quick,
-        rows: args.row.clone(),
-        peers: args.peer.clone(),
+        rows: args.rows.clone(),
+        peers: args.peers.clone(),
         json,
         plot: args.plot.clone(),
     };
     let known = holdfast_bench::list()
         .iter()
         .any(|(known, _)| known == name);
-    let text = holdfast_bench::run(name, &options).map_err(|e| {
+    let done = holdfast_bench::run(name, &options);
+    if let Err(Error::Incomplete(text, _)) = &done {
+        print(text)?;
+    }
+    let text = done.map_err(|e| {
         let failure = Failure::new(e.to_string());
         if known {
             failure
@@ -36,9 +41,13 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
                 .code(failure::USAGE)
         }
     })?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end()).map_err(|e| Failure::io("standard output", &e))?;
+    print(&text)?;
     Ok(failure::OK)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", text.trim_end()).map_err(|e| Failure::io("standard output", &e))
 }
 
 fn list(json: bool) -> Result<u8, Failure> {
