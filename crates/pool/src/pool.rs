@@ -65,7 +65,6 @@ pub struct Pool<R: Record = NoRecord> {
     pub(crate) data_space: Space,
     held: VecDeque<Held>,
     held_meta: u64,
-    oldest_intact: u64,
     pub(crate) poisoned: bool,
     /// Pages that this writer wrote, so that their entries need no check.
     pub(crate) checked: Bits,
@@ -106,8 +105,8 @@ impl<R: Record> Pool<R> {
         // The copies of later commits must be gone for good before their seq is used again.
         settle(&meta)?;
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
+        live::publish(&pool.meta, seq, &pool.superblock.roots)?;
         pool.give_up_before(seq)?;
-        live::publish(&pool.meta, seq, seq, &pool.superblock.roots)?;
         Ok(pool)
     }
 
@@ -122,7 +121,6 @@ impl<R: Record> Pool<R> {
             data_space,
             held: VecDeque::new(),
             held_meta: 0,
-            oldest_intact: 0,
             poisoned: false,
             checked,
             buffers: Dirty::default(),
@@ -222,7 +220,7 @@ impl<R: Record> Pool<R> {
         self.meta
             .write_nt(SUPERBLOCK_PAGES[copy] * PAGE_LEN, &next.encode())?;
         settle(&self.meta)?;
-        live::publish(&self.meta, seq, self.oldest_intact, &next.roots)?;
+        live::publish(&self.meta, seq, &next.roots)?;
         self.copy = copy;
         self.superblock = next;
         Ok(())
@@ -261,7 +259,6 @@ impl<R: Record> Pool<R> {
     /// they can reach.
     fn give_up_before(&mut self, seq: u64) -> Result<()> {
         live::set_oldest_intact(&self.meta, seq)?;
-        self.oldest_intact = seq;
         self.meta.fence();
         Ok(())
     }

@@ -1,26 +1,27 @@
 //! The live page: the current roots for readers that take no lock.
 //!
 //! What always holds here: the page is volatile and rewritten whenever the pool is opened; only
-//! the writer stores to it; the lock word is odd while roots change; `oldest_intact` never
-//! exceeds `seq`, never goes back, and is raised before a page is reused that a root with a
-//! lower seq can reach.
+//! the writer stores to it; of the two sets of roots the one that the turn names is complete and
+//! is not stored to until the turn has passed on, so a writer that stops or dies anywhere leaves
+//! readers working; `oldest_intact` never exceeds the current seq, never goes back, and is raised
+//! before a page is reused that a root with a lower seq can reach.
 
 use super::geometry::LIVE_PAGE;
 use super::superblock::Root;
 use super::{PAGE_LEN, TREES};
 use crate::error::{Error, Result};
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use holdfast_pmem::{Record, Region};
 
 const BASE: u64 = LIVE_PAGE * PAGE_LEN;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFLIVE01");
-const AT_LOCK: u64 = 8;
+const AT_TURN: u64 = 8;
 const AT_OLDEST: u64 = 16;
-const AT_SEQ: u64 = 24;
-const AT_ROOTS: u64 = 64;
-/// Looks at an odd lock word before a reader gives up: a writer holds it for nanoseconds.
-const SPINS_MAX: usize = 1 << 20;
+/// The two sets: seq, then the roots.
+const AT_SETS: [u64; 2] = [512, 1024];
+const AT_ROOTS: u64 = 16;
+/// Commits that may pass while a reader loads a few words, before it gives up.
+const TRIES_MAX: usize = 1000;
 
 /// A tree at one committed state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,36 +32,35 @@ pub struct LiveRoot {
 }
 
 fn word<R: Record>(meta: &Region<R>, at: u64) -> Result<&AtomicU64> {
-    meta.word(BASE + at).ok_or(Error::Geometry {
+    let missing = Error::Geometry {
         what: "meta.seg has no live page",
-    })
+    };
+    meta.word(BASE + at).ok_or(missing)
 }
 
+/// The set of roots that is in force at `turn`.
 #[inline]
-fn at_root(tree: usize) -> u64 {
-    AT_ROOTS + 16 * tree as u64
+fn set_of(turn: u64) -> u64 {
+    AT_SETS[(turn & 1) as usize]
 }
 
-/// Publishes the roots of commit `seq`, then how far back roots are intact.
-pub(crate) fn publish<R: Record>(
-    meta: &Region<R>,
-    seq: u64,
-    oldest_intact: u64,
-    roots: &[Root; TREES],
-) -> Result<()> {
-    let lock = word(meta, AT_LOCK)?;
-    let held = lock.load(Ordering::Relaxed) | 1;
-    lock.store(held, Ordering::Relaxed);
+/// Publishes the roots of commit `seq`.
+pub(crate) fn publish<R: Record>(meta: &Region<R>, seq: u64, roots: &[Root; TREES]) -> Result<()> {
+    let turn = word(meta, AT_TURN)?;
+    let next = turn.load(Ordering::Relaxed).wrapping_add(1);
+    let set = set_of(next);
+    // Readers may still look at this set by a turn of long ago: they must see that turn pass
+    // before they see any of these stores.
     fence(Ordering::Release);
-    for (i, root) in roots.iter().enumerate() {
-        word(meta, at_root(i))?.store(root.addr, Ordering::Relaxed);
+    word(meta, set)?.store(seq, Ordering::Relaxed);
+    for (at, root) in (set + AT_ROOTS..).step_by(16).zip(roots) {
+        word(meta, at)?.store(root.addr, Ordering::Relaxed);
         let packed = root.keys << 8 | u64::from(root.height);
-        word(meta, at_root(i) + 8)?.store(packed, Ordering::Relaxed);
+        word(meta, at + 8)?.store(packed, Ordering::Relaxed);
     }
-    word(meta, AT_SEQ)?.store(seq, Ordering::Relaxed);
-    lock.store(held.wrapping_add(1), Ordering::Release);
+    turn.store(next, Ordering::Release);
     word(meta, 0)?.store(MAGIC, Ordering::Release);
-    set_oldest_intact(meta, oldest_intact)
+    Ok(())
 }
 
 /// Says that roots before `seq` are no longer intact. The caller fences before it reuses pages.
@@ -75,44 +75,48 @@ pub fn oldest_intact<R: Record>(meta: &Region<R>) -> Result<u64> {
     Ok(meta.load_u64(BASE + AT_OLDEST)?)
 }
 
-/// Runs `load` until no writer changed the roots meanwhile.
+/// Runs `load` on the set in force until the turn did not pass meanwhile.
 #[inline]
-fn consistent<R: Record, T>(meta: &Region<R>, mut load: impl FnMut() -> Result<T>) -> Result<T> {
+fn consistent<R: Record, T>(meta: &Region<R>, mut load: impl FnMut(u64) -> Result<T>) -> Result<T> {
     if meta.load_u64(BASE)? != MAGIC {
+        let what = "magic of the live page";
         return Err(Error::Damaged {
-            what: "magic of the live page",
+            what,
             page: LIVE_PAGE,
         });
     }
-    for _ in 0..SPINS_MAX {
-        let before = meta.load_u64(BASE + AT_LOCK)?;
-        let value = load()?;
+    let mut turn = meta.load_u64(BASE + AT_TURN)?;
+    for _ in 0..TRIES_MAX {
+        let value = load(BASE + set_of(turn))?;
         fence(Ordering::Acquire);
-        if before & 1 == 0 && meta.load_u64(BASE + AT_LOCK)? == before {
+        let now = meta.load_u64(BASE + AT_TURN)?;
+        if now == turn {
             return Ok(value);
         }
-        spin_loop();
+        turn = now;
     }
     Err(Error::Busy)
 }
 
-fn load_root<R: Record>(meta: &Region<R>, tree: usize) -> Result<Root> {
-    let addr = meta.load_u64(BASE + at_root(tree))?;
-    let packed = meta.load_u64(BASE + at_root(tree) + 8)?;
+#[inline]
+fn load_root<R: Record>(meta: &Region<R>, set: u64, tree: usize) -> Result<Root> {
+    let at = set + AT_ROOTS + 16 * tree as u64;
+    let packed = meta.load_u64(at + 8)?;
+    let (height, keys) = (packed as u8, packed >> 8);
     Ok(Root {
-        addr,
-        height: packed as u8,
-        keys: packed >> 8,
+        addr: meta.load_u64(at)?,
+        height,
+        keys,
     })
 }
 
 /// The current root of tree `tree` (below [`TREES`]).
 #[inline]
 pub fn root<R: Record>(meta: &Region<R>, tree: usize) -> Result<LiveRoot> {
-    consistent(meta, || {
-        let root = load_root(meta, tree % TREES)?;
+    consistent(meta, |set| {
+        let root = load_root(meta, set, tree % TREES)?;
         Ok(LiveRoot {
-            seq: meta.load_u64(BASE + AT_SEQ)?,
+            seq: meta.load_u64(set)?,
             root,
         })
     })
@@ -120,12 +124,12 @@ pub fn root<R: Record>(meta: &Region<R>, tree: usize) -> Result<LiveRoot> {
 
 /// All roots of one commit, and its seq.
 pub fn roots<R: Record>(meta: &Region<R>) -> Result<(u64, [Root; TREES])> {
-    consistent(meta, || {
+    consistent(meta, |set| {
         let mut roots = [Root::default(); TREES];
         for (i, root) in roots.iter_mut().enumerate() {
-            *root = load_root(meta, i)?;
+            *root = load_root(meta, set, i)?;
         }
-        Ok((meta.load_u64(BASE + AT_SEQ)?, roots))
+        Ok((meta.load_u64(set)?, roots))
     })
 }
 
@@ -134,29 +138,38 @@ mod tests {
     use super::*;
     use holdfast_pmem::NoRecord;
 
+    fn some_roots(addr: u64) -> [Root; TREES] {
+        let keys = 5000;
+        core::array::from_fn(|i| Root {
+            addr: addr + i as u64,
+            height: 2,
+            keys,
+        })
+    }
+
     #[test]
-    fn roots_come_back_and_an_odd_lock_is_busy() {
+    fn roots_come_back() {
         let meta = Region::in_memory(4 * 4096, NoRecord).unwrap();
         assert!(matches!(root(&meta, 0), Err(Error::Damaged { .. })));
-        let mut all = [Root::default(); TREES];
-        all[3] = Root {
-            addr: 77,
-            height: 2,
-            keys: 5000,
-        };
-        publish(&meta, 9, 4, &all).unwrap();
-        assert_eq!(
-            root(&meta, 3).unwrap(),
-            LiveRoot {
-                seq: 9,
-                root: all[3]
-            }
-        );
-        assert_eq!(roots(&meta).unwrap(), (9, all));
-        assert_eq!(oldest_intact(&meta).unwrap(), 4);
-        word(&meta, AT_LOCK)
-            .unwrap()
-            .fetch_add(1, Ordering::Relaxed);
-        assert!(matches!(root(&meta, 3), Err(Error::Busy)));
+        for seq in 9..15 {
+            let all = some_roots(100 * seq);
+            publish(&meta, seq, &all).unwrap();
+            set_oldest_intact(&meta, 4).unwrap();
+            assert_eq!(root(&meta, 3).unwrap(), LiveRoot { seq, root: all[3] });
+            assert_eq!(roots(&meta).unwrap(), (seq, all));
+            assert_eq!(oldest_intact(&meta).unwrap(), 4);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_dies_while_it_publishes_harms_no_reader() {
+        let meta = Region::in_memory(4 * 4096, NoRecord).unwrap();
+        let all = some_roots(7);
+        publish(&meta, 1, &all).unwrap();
+        let next = set_of(word(&meta, AT_TURN).unwrap().load(Ordering::Relaxed) + 1);
+        for at in (next..next + 16 + 256).step_by(8) {
+            word(&meta, at).unwrap().store(u64::MAX, Ordering::Relaxed);
+            assert_eq!(roots(&meta).unwrap(), (1, all));
+        }
     }
 }

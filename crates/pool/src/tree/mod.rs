@@ -7,7 +7,6 @@
 //!   end whether the root it used was still intact.
 
 mod batch;
-pub mod check;
 mod commit;
 mod dirty;
 mod edit;
@@ -23,6 +22,8 @@ pub use batch::Batch;
 pub(crate) use dirty::Dirty;
 pub use reader::Reader;
 
+#[cfg(test)]
+mod check;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
