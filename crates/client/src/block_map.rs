@@ -236,7 +236,7 @@ fn list_word(s: &Session, index: u32) -> Result<&AtomicU64> {
 /// A free page, filled by `fill` and put into the map by `link`, all under the table's lock.
 fn add_page(s: &Session, fill: impl Fn(usize) -> u64, link: impl Fn(u32)) -> Result<()> {
     let take = || -> Result<bool> {
-        let _guard = lock::acquire(s, &s.header().map_lock)?;
+        let _guard = lock::acquire_plain(s, &s.header().map_lock)?;
         let Some(index) = take_page(s)? else {
             return Ok(false);
         };
@@ -484,7 +484,7 @@ pub(crate) fn discard(s: &Session, inode: &InodeRef<'_>) {
         return;
     }
     // Without the lock (a given-up session) the pages wait for a sweep.
-    let Ok(_guard) = lock::acquire(s, &s.header().map_lock) else {
+    let Ok(_guard) = lock::acquire_plain(s, &s.header().map_lock) else {
         return;
     };
     e.map_root.store(0, Release);
@@ -576,7 +576,7 @@ pub(crate) fn recount(s: &Session, inode: &InodeRef<'_>) {
 /// Rebuilds the free list from what no map reaches; how many pages are free.
 #[cold]
 fn sweep(s: &Session) -> Result<u32> {
-    let _guard = lock::acquire(s, &s.header().map_lock)?;
+    let _guard = lock::acquire_plain(s, &s.header().map_lock)?;
     let mut reached = [0u64; MAP_PAGES / 64];
     let inodes = s.header().inode_used.load(Acquire).min(INODES as u32);
     for link in 1..=inodes {

@@ -7,12 +7,12 @@
 //!  * `INODE_ORPHAN` is set before `opens` is looked at, and `opens` is lowered before
 //!    `INODE_ORPHAN` is looked at: one of the two sides sees the other.
 
+use crate::block_map::{self, Run};
 use crate::error::{Error, Result};
 use crate::flock;
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::journal;
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::block_map::{self, Run};
 use crate::{ofd, perm, space};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use pool::journal::{Record, SET_ATIME};
@@ -125,7 +125,10 @@ impl Unjournaled {
 pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<u64> {
     match block_map::lookup_run_locked(s, inode, 0, 1)? {
         Run::Blocks { block, .. } => Ok(block),
-        Run::Hole(_) => Err(Error::Damaged { what: "shadow of inode", index: inode.ino }),
+        Run::Hole(_) => Err(Error::Damaged {
+            what: "shadow of inode",
+            index: inode.ino,
+        }),
     }
 }
 
@@ -161,12 +164,35 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
         len if file && len > 0 => {
             let file_block = e.pending_file_block.load(Relaxed);
             let block = e.pending_block.load(Relaxed);
-            Record::Extent { ino, file_block, block, len, size, mtime, ctime }
+            Record::Extent {
+                ino,
+                file_block,
+                block,
+                len,
+                size,
+                mtime,
+                ctime,
+            }
         }
-        _ if file => Record::Size { ino, size, atime, mtime, ctime },
+        _ if file => Record::Size {
+            ino,
+            size,
+            atime,
+            mtime,
+            ctime,
+        },
         _ => {
             let (mask, mode, uid, gid) = (SET_ATIME, 0, 0, 0);
-            Record::SetAttr { ino, mask, mode, uid, gid, atime, mtime, ctime }
+            Record::SetAttr {
+                ino,
+                mask,
+                mode,
+                uid,
+                gid,
+                atime,
+                mtime,
+                ctime,
+            }
         }
     };
     journal::commit(s, &record)?;
@@ -181,10 +207,20 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
 fn store_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     let e = inode.e;
     let mut data = [0; INLINE_MAX];
-    let data = data.get_mut(..e.size.load(Relaxed) as usize).ok_or(Error::Invalid)?;
+    let data = data
+        .get_mut(..e.size.load(Relaxed) as usize)
+        .ok_or(Error::Invalid)?;
     s.data().read(e.pending_block.load(Relaxed) * BLOCK, data)?;
     let [_, mtime, ctime] = times(e);
-    journal::commit(s, &Record::Inline { ino: inode.ino, mtime, ctime, data })?;
+    journal::commit(
+        s,
+        &Record::Inline {
+            ino: inode.ino,
+            mtime,
+            ctime,
+            data,
+        },
+    )?;
     e.state.fetch_and(!INODE_DIRTY, Release);
     Ok(())
 }

@@ -40,9 +40,13 @@ pub(crate) fn copy_range(
         false => [(&to_at, &target), (&from_at, &source)],
     };
     let needs = locks.map(|(at, file)| at.is_none().then_some(file));
-    let _first = needs[0].map(|file| lock::acquire(s, &file.ofd.lock)).transpose()?;
+    let _first = needs[0]
+        .map(|file| lock::acquire(s, &file.ofd.lock))
+        .transpose()?;
     let second = needs[1].filter(|_| from != to || needs[0].is_none());
-    let _second = second.map(|file| lock::acquire(s, &file.ofd.lock)).transpose()?;
+    let _second = second
+        .map(|file| lock::acquire(s, &file.ofd.lock))
+        .transpose()?;
     let start = |at: &Option<&mut i64>, file: &File| match at {
         Some(at) => file::offset(**at),
         None => Ok(file.ofd.offset.load(Acquire)),

@@ -49,7 +49,15 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     load_shadow(s, inode)?;
     let block = close::shadow_block(s, inode)?;
     e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
-    adopt(s, inode, NewRun { file_block: 0, block, len: 1 })
+    adopt(
+        s,
+        inode,
+        NewRun {
+            file_block: 0,
+            block,
+            len: 1,
+        },
+    )
 }
 
 /// Block 0 of a file whose content is in its inode record.

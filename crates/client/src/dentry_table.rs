@@ -149,7 +149,7 @@ fn cached(s: &Session, key: &Key<'_>) -> Result<Option<Option<Found>>> {
         }
         core::hint::spin_loop();
     }
-    let _guard = lock_bucket(s, bucket, Rank::Normal)?;
+    let _guard = lock_bucket(s, bucket)?;
     Ok(walk(s, bucket, key).map(|(_, e)| used(e, copy(e))))
 }
 
@@ -162,8 +162,8 @@ fn used(e: &Dentry, found: Found) -> Option<Found> {
     (found.ino != 0).then_some(found)
 }
 
-fn lock_bucket<'s>(s: &'s Session, bucket: &'s Bucket, rank: Rank) -> Result<Guard<'s>> {
-    let guard = acquire_as(s, &bucket.lock, rank)?;
+fn lock_bucket<'s>(s: &'s Session, bucket: &'s Bucket) -> Result<Guard<'s>> {
+    let guard = lock::acquire(s, &bucket.lock)?;
     // A replacement that a dead process left half-done is of a record that recovery redid.
     lock::settle(&bucket.version);
     Ok(guard)
@@ -173,6 +173,7 @@ fn lock_bucket<'s>(s: &'s Session, bucket: &'s Bucket, rank: Rank) -> Result<Gua
 /// nothing is cached about the name.
 #[inline]
 pub fn lookup(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
+    s.check()?;
     match cached(s, &Key::new(dir.ino, name))? {
         Some(found) => Ok(found),
         None => lookup_locked(s, &inode_table::lock(s, dir.ino)?, name),
@@ -208,8 +209,15 @@ fn remember(s: &Session, key: &Key<'_>, found: Option<Found>) {
             kind: 0,
             inode: 0,
         });
-        let _ = insert(s, key, value, 0, Rank::Normal);
+        let _ = add(s, key, value);
     }
+}
+
+fn add(s: &Session, key: &Key<'_>, value: Found) -> Result<()> {
+    let spare = Spare::claim(s, key.is_long())?;
+    let bucket = s.dentry_bucket(key.hash)?;
+    let _guard = lock_bucket(s, bucket)?;
+    spare.insert(s, bucket, key, value, 0)
 }
 
 /// Makes sure that publishing up to two names will find room, before their record exists.
@@ -227,32 +235,81 @@ pub(crate) fn ensure_room(s: &Session, name: &[u8]) -> Result<()> {
     Err(Error::NoMemory)
 }
 
-/// Publishes record `seq`: `name` in `parent` leads to `found` (`ino` 0: to nothing). Idempotent:
-/// an entry that already knows `seq` is left alone.
-pub(crate) fn put(
+/// What record `seq` makes of a name: `ino` 0 means that it leads to nothing.
+pub(crate) struct Put<'a> {
+    pub parent: u64,
+    pub name: &'a [u8],
+    pub found: Found,
+}
+
+/// Publishes what record `seq` makes of up to two names, at once for all readers. Idempotent: an
+/// entry that already knows `seq` is left alone.
+///
+/// The buckets are locked and odd from before the first store to after the last. A death in
+/// between leaves them so: readers end up waiting for the lock, whoever takes it over has
+/// recovery publish again first, and `seq` is stored after the rest of an entry.
+pub(crate) fn put<const N: usize>(
     s: &Session,
-    parent: u64,
-    name: &[u8],
-    found: Found,
+    puts: [Put<'_>; N],
     seq: u64,
     rank: Rank,
 ) -> Result<()> {
-    let key = Key::new(parent, name);
-    let bucket = s.dentry_bucket(key.hash)?;
-    {
-        let _guard = lock_bucket(s, bucket, rank)?;
-        if let Some((_, e)) = walk(s, bucket, &key) {
-            if e.seq.load(Relaxed) < seq {
-                // Half-done stores stay behind an odd version; `seq` comes last, so a death
-                // before it makes recovery store all of them again.
-                let _change = Changing::begin(&bucket.version);
-                store_value(e, found);
-                e.seq.store(seq, Release);
-            }
-            return Ok(());
-        }
+    let mut spares = [const { None::<Spare<'_>> }; N];
+    let any = s.dentry_bucket(0)?;
+    let mut keys = puts
+        .each_ref()
+        .map(|put| (Key::new(put.parent, put.name), any));
+    for (key, bucket) in &mut keys {
+        *bucket = s.dentry_bucket(key.hash)?;
     }
-    insert(s, &key, found, seq, rank)
+    loop {
+        let guards = lock_all(s, &keys, rank)?;
+        let absent = |i: &usize| spares[*i].is_none() && walk(s, keys[*i].1, &keys[*i].0).is_none();
+        if let Some(i) = (0..N).find(absent) {
+            drop(guards);
+            spares[i] = Some(Spare::claim(s, keys[i].0.is_long())?);
+            continue;
+        }
+        let _changes = guards.each_ref().map(|g| {
+            g.as_ref()
+                .map(|(_, bucket)| Changing::begin(&bucket.version))
+        });
+        for ((key, bucket), (put, spare)) in keys.iter().zip(puts.iter().zip(&mut spares)) {
+            match walk(s, bucket, key) {
+                Some((_, e)) if e.seq.load(Relaxed) < seq => {
+                    store_value(e, put.found);
+                    e.seq.store(seq, Release);
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(spare) = spare.take() {
+                        spare.insert(s, bucket, key, put.found, seq)?;
+                    }
+                }
+            }
+        }
+        return Ok(());
+    }
+}
+
+/// Locks each different bucket once, in the order of their addresses.
+fn lock_all<'s, const N: usize>(
+    s: &'s Session,
+    keys: &[(Key<'_>, &'s Bucket); N],
+    rank: Rank,
+) -> Result<[Option<(Guard<'s>, &'s Bucket)>; N]> {
+    let mut guards = [const { None }; N];
+    let address = |bucket: &Bucket| core::ptr::from_ref(bucket) as usize;
+    let mut done = 0;
+    let above = |done: usize| keys.iter().filter(move |k| address(k.1) > done);
+    for guard in &mut guards {
+        let Some((_, bucket)) = above(done).min_by_key(|k| address(k.1)) else {
+            break;
+        };
+        *guard = Some((acquire_as(s, &bucket.lock, rank)?, *bucket));
+        done = address(bucket);
+    }
+    Ok(guards)
 }
 
 fn store_value(e: &Dentry, found: Found) {
@@ -261,36 +318,65 @@ fn store_value(e: &Dentry, found: Found) {
     e.inode.store(found.inode, Release);
 }
 
-/// Adds an entry that is not there: the caller holds the directory's lock.
-fn insert(s: &Session, key: &Key<'_>, found: Found, seq: u64, rank: Rank) -> Result<()> {
-    let long = key.is_long();
-    let claim = |index: u32| {
+/// A claimed entry that is in no chain.
+struct Spare<'s> {
+    s: &'s Session,
+    index: u32,
+    e: &'s Dentry,
+}
+
+impl<'s> Spare<'s> {
+    fn claim(s: &'s Session, long: bool) -> Result<Spare<'s>> {
+        let claim = |index: u32| {
+            let e = s.dentry(index)?;
+            e.spare.store(s.owner(), Relaxed);
+            e.state.store(DENTRY_CLAIMED, Release);
+            Ok(())
+        };
+        let pop = || table(s, long).pop(s, |i| next_of(s, i), claim);
+        let mut index = pop()?;
+        if index.is_none() && make_room(s, long) > 0 {
+            index = pop()?;
+        }
+        let index = index.ok_or(Error::NoMemory)?;
         let e = s.dentry(index)?;
-        e.spare.store(s.owner(), Relaxed);
-        e.state.store(DENTRY_CLAIMED, Release);
+        Ok(Spare { s, index, e })
+    }
+
+    /// Fills the entry and chains it with one store. The caller holds the bucket's lock.
+    fn insert(
+        self,
+        s: &Session,
+        bucket: &Bucket,
+        key: &Key<'_>,
+        found: Found,
+        seq: u64,
+    ) -> Result<()> {
+        let e = self.e;
+        for (to, from) in name_of(s, self.index)?.iter().zip(key.name) {
+            to.store(*from, Relaxed);
+        }
+        e.name_len.store(key.name.len() as u8, Relaxed);
+        e.parent.store(key.parent, Relaxed);
+        e.hash.store(key.hash, Relaxed);
+        e.seq.store(seq, Relaxed);
+        store_value(e, found);
+        e.next.store(bucket.head.load(Relaxed), Relaxed);
+        e.state.store(DENTRY_VALID | DENTRY_USED, Release);
+        bucket.head.store(self.index + 1, Release);
+        core::mem::forget(self);
         Ok(())
-    };
-    let pop = || table(s, long).pop(s, rank, |i| next_of(s, i), claim);
-    let mut index = pop()?;
-    if index.is_none() && make_room(s, long) > 0 {
-        index = pop()?;
     }
-    let index = index.ok_or(Error::NoMemory)?;
-    let e = s.dentry(index)?;
-    for (to, from) in name_of(s, index)?.iter().zip(key.name) {
-        to.store(*from, Relaxed);
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        let t = table(self.s, self.index as usize >= DENTRIES);
+        // Without the table's lock (a given-up session) the entry waits for a sweep.
+        let _ = t.push(self.s, self.index, &self.e.next, || {
+            self.e.state.store(0, Release);
+        });
     }
-    e.name_len.store(key.name.len() as u8, Relaxed);
-    e.parent.store(key.parent, Relaxed);
-    e.hash.store(key.hash, Relaxed);
-    e.seq.store(seq, Relaxed);
-    store_value(e, found);
-    let bucket = s.dentry_bucket(key.hash)?;
-    let _guard = lock_bucket(s, bucket, rank)?;
-    e.next.store(bucket.head.load(Relaxed), Relaxed);
-    e.state.store(DENTRY_VALID | DENTRY_USED, Release);
-    bucket.head.store(index + 1, Release);
-    Ok(())
 }
 
 /// Frees a batch of entries that the trees know too; how many.
@@ -342,10 +428,8 @@ fn evict(s: &Session, index: u32, applied: u64) -> bool {
     remove(s, bucket, index, e);
     drop(guard);
     let t = table(s, index as usize >= DENTRIES);
-    t.push(s, Rank::Normal, index, &e.next, || {
-        e.state.store(0, Release)
-    })
-    .is_ok()
+    t.push(s, index, &e.next, || e.state.store(0, Release))
+        .is_ok()
 }
 
 /// Unlinks and claims an entry. Dying in between leaves a claim of a dead process, in a chain or
@@ -383,7 +467,7 @@ fn sweep(s: &Session, long: bool) -> Result<u32> {
         let e = s.dentry(index)?;
         if is_lost(e) {
             let bucket = s.dentry_bucket(e.hash.load(Relaxed))?;
-            let _guard = lock_bucket(s, bucket, Rank::Normal)?;
+            let _guard = lock_bucket(s, bucket)?;
             let _change = Changing::begin(&bucket.version);
             unchain(s, bucket, index);
         }

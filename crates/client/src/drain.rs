@@ -60,7 +60,7 @@ pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Re
         if done() {
             return Ok(());
         }
-        s.check()?;
+        s.check_poison()?;
         let _ = futex::wait(&h.applied_tick, tick, Some(NAP));
         let (now, applied) = (monotonic_ms(), s.applied_seq());
         if applied != seen {

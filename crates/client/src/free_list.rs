@@ -8,7 +8,7 @@
 //!    the list twice.
 
 use crate::error::Result;
-use crate::lock::{Guard, Rank, acquire_as};
+use crate::lock::{self, Guard};
 use crate::session::Session;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -23,8 +23,8 @@ pub(crate) struct FreeList<'a> {
 }
 
 impl<'a> FreeList<'a> {
-    pub fn lock(&self, s: &'a Session, rank: Rank) -> Result<Guard<'a>> {
-        acquire_as(s, self.lock, rank)
+    fn guard(&self, s: &'a Session) -> Result<Guard<'a>> {
+        lock::acquire_plain(s, self.lock)
     }
 
     /// How many entries from `base` were ever used.
@@ -41,11 +41,10 @@ impl<'a> FreeList<'a> {
     pub fn pop(
         &self,
         s: &'a Session,
-        rank: Rank,
         next: impl Fn(u32) -> Result<&'a AtomicU32>,
         claim: impl FnOnce(u32) -> Result<()>,
     ) -> Result<Option<u32>> {
-        let _guard = self.lock(s, rank)?;
+        let _guard = self.guard(s)?;
         if let Some(index) = self.free.load(Relaxed).checked_sub(1) {
             let after = next(index)?.load(Relaxed);
             claim(index)?;
@@ -66,12 +65,11 @@ impl<'a> FreeList<'a> {
     pub fn push(
         &self,
         s: &'a Session,
-        rank: Rank,
         index: u32,
         next: &AtomicU32,
         unclaim: impl FnOnce(),
     ) -> Result<()> {
-        let _guard = self.lock(s, rank)?;
+        let _guard = self.guard(s)?;
         self.push_locked(index, next);
         unclaim();
         Ok(())
@@ -90,7 +88,7 @@ impl<'a> FreeList<'a> {
         next: impl Fn(u32) -> Result<&'a AtomicU32>,
         is_free: impl Fn(u32) -> bool,
     ) -> Result<u32> {
-        let _guard = self.lock(s, Rank::Normal)?;
+        let _guard = self.guard(s)?;
         self.free.store(0, Release);
         let mut found = 0;
         for index in (self.base..self.base + self.used()).rev() {

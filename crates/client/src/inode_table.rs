@@ -14,7 +14,7 @@
 
 use crate::error::{Error, Result};
 use crate::free_list::FreeList;
-use crate::lock::{self, Changing, Guard, Rank, acquire_as};
+use crate::lock::{self, Changing, Guard, Rank};
 use crate::session::Session;
 use crate::trees::TreeInode;
 use crate::{block_map, drain, publish, recover};
@@ -119,7 +119,7 @@ pub fn find(s: &Session, ino: u64) -> Option<InodeRef<'_>> {
         }
         core::hint::spin_loop();
     }
-    let _guard = lock::acquire(s, &bucket.lock).ok()?;
+    let _guard = lock::acquire_plain(s, &bucket.lock).ok()?;
     lock::settle(&bucket.version);
     walk(s, bucket, ino)
 }
@@ -165,7 +165,7 @@ fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
     // The new entry comes first: making room may wait, which nobody does under a bucket lock.
     let fresh = Fresh::new(s, Rank::Normal)?;
     let bucket = s.inode_bucket(hash(ino))?;
-    let _guard = lock::acquire(s, &bucket.lock)?;
+    let _guard = lock::acquire_plain(s, &bucket.lock)?;
     lock::settle(&bucket.version);
     if let Some(found) = walk(s, bucket, ino) {
         return Ok(found);
@@ -229,7 +229,6 @@ pub(crate) struct Fresh<'s> {
     s: &'s Session,
     pub e: &'s Inode,
     link: u32,
-    rank: Rank,
     inserted: bool,
 }
 
@@ -239,10 +238,10 @@ impl<'s> Fresh<'s> {
         let pop = || {
             let claim = |index: u32| {
                 // A reader with a stale reference may hold the lock for a moment.
-                core::mem::forget(acquire_as(s, &s.inode(index + 1)?.lock, rank)?);
+                core::mem::forget(lock::acquire_plain(s, &s.inode(index + 1)?.lock)?);
                 Ok(())
             };
-            table(s).pop(s, rank, |i| next_of(s, i), claim)
+            table(s).pop(s, |i| next_of(s, i), claim)
         };
         let index = match pop()? {
             Some(index) => index,
@@ -259,7 +258,6 @@ impl<'s> Fresh<'s> {
             s,
             e,
             link,
-            rank,
             inserted: false,
         })
     }
@@ -279,7 +277,7 @@ impl<'s> Fresh<'s> {
     /// As `insert`, when `ino` is known not to be in the table.
     pub fn publish(self, ino: u64) -> Result<InodeRef<'s>> {
         let bucket = self.s.inode_bucket(hash(ino))?;
-        let _guard = acquire_as(self.s, &bucket.lock, self.rank)?;
+        let _guard = lock::acquire_plain(self.s, &bucket.lock)?;
         lock::settle(&bucket.version);
         Ok(self.insert(bucket, ino))
     }
@@ -292,7 +290,7 @@ impl Drop for Fresh<'_> {
             self.e.ino.store(0, Release);
             let next = &self.e.next;
             // Without the table's lock (a given-up session) the entry waits for a sweep.
-            let _ = table(self.s).push(self.s, self.rank, self.link - 1, next, || {});
+            let _ = table(self.s).push(self.s, self.link - 1, next, || {});
         }
         drop(Guard::adopt(&self.e.lock));
     }
@@ -589,7 +587,7 @@ pub fn drop_shadows(s: &Session) {
 /// Frees entries that nothing needs: a batch at once, waiting for the service if all are needed.
 #[cold]
 fn make_room(s: &Session, rank: Rank) -> Result<()> {
-    if rank == Rank::Recovery {
+    if rank == Rank::Plain {
         return Ok(());
     }
     for round in 0..4 {
@@ -668,7 +666,7 @@ fn release_entry(s: &Session, locked: LockedInode<'_>) {
     e.state.store(0, Release);
     e.ino.store(0, Release);
     drop(change);
-    let _ = table(s).push(s, Rank::Normal, locked.link - 1, &e.next, || {});
+    let _ = table(s).push(s, locked.link - 1, &e.next, || {});
 }
 
 /// Takes an entry out of its chain. False: the bucket is locked by somebody.
@@ -718,7 +716,7 @@ fn sweep(s: &Session) -> Result<u32> {
         }
         e.state.fetch_and(!INODE_VALID, SeqCst);
         let bucket = s.inode_bucket(hash(ino))?;
-        let bucket_guard = lock::acquire(s, &bucket.lock)?;
+        let bucket_guard = lock::acquire_plain(s, &bucket.lock)?;
         let change = Changing::begin(&bucket.version);
         unlink_locked(s, bucket, link);
         drop(change);
@@ -738,7 +736,7 @@ fn sweep(s: &Session) -> Result<u32> {
 
 fn is_linked(s: &Session, inode: &InodeRef<'_>) -> Result<bool> {
     let bucket = s.inode_bucket(hash(inode.ino))?;
-    let _guard = lock::acquire(s, &bucket.lock)?;
+    let _guard = lock::acquire_plain(s, &bucket.lock)?;
     lock::settle(&bucket.version);
     Ok(walk(s, bucket, inode.ino).is_some_and(|found| found.link == inode.link))
 }

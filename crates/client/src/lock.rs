@@ -25,13 +25,14 @@ pub const WAITERS: u32 = OWNER_WAITERS;
 const SPINS: u32 = 200;
 const NAP: Duration = Duration::from_millis(2);
 
-/// Who takes a lock: everyone passes `Rank::Normal`; recovery holds the place of dead owners.
+/// What must happen before a dead owner's lock is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// An ordinary operation.
+    /// Recovery: the lock protects what a committed record may speak of.
     Normal,
-    /// Recovery: a dead owner's lock is taken at once, without recovering it first.
-    Recovery,
+    /// Nothing: what the lock protects is right after every single store (free lists, chunks,
+    /// chains), or the taker is recovery itself.
+    Plain,
 }
 
 /// A held lock; dropping it releases.
@@ -90,6 +91,12 @@ pub(crate) fn acquire_as<'a>(
     }
 }
 
+/// As `acquire` for a lock of `Rank::Plain`.
+#[inline]
+pub fn acquire_plain<'a>(session: &Session, word: &'a AtomicU32) -> Result<Guard<'a>> {
+    acquire_as(session, word, Rank::Plain)
+}
+
 /// Takes the lock if it is free now.
 #[inline]
 pub fn try_acquire<'a>(session: &Session, word: &'a AtomicU32) -> Option<Guard<'a>> {
@@ -146,12 +153,12 @@ fn acquire_slow<'a>(
         {
             continue;
         }
-        let dead = rank == Rank::Recovery && !owner_lives(session, waiting);
-        if !dead && futex::wait(word, waiting, Some(NAP)) != futex::WaitResult::TimedOut {
+        if futex::wait(word, waiting, Some(NAP)) != futex::WaitResult::TimedOut {
             continue;
         }
-        session.check()?;
-        if (dead || word.load(Relaxed) == waiting && !owner_lives(session, waiting))
+        session.check_poison()?;
+        if word.load(Relaxed) == waiting
+            && !owner_lives(session, waiting)
             && steal(session, word, waiting, me, rank)
         {
             return Ok(Guard { word, stolen: true });
@@ -171,7 +178,7 @@ pub(crate) fn owner_lives(session: &Session, word: u32) -> bool {
 }
 
 fn steal(session: &Session, word: &AtomicU32, seen: u32, me: u32, rank: Rank) -> bool {
-    if rank == Rank::Normal && !core::ptr::eq(word, &session.header().recovery_lock) {
+    if rank == Rank::Normal {
         recover::lanes(session);
     }
     // One thief wins: the others find the word changed.

@@ -10,7 +10,7 @@ use crate::close;
 use crate::error::{Error, Result};
 use crate::free_list::FreeList;
 use crate::inode_table::InodeRef;
-use crate::lock::{self, Rank};
+use crate::lock;
 use crate::session::{OfdLink, Session};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;
@@ -38,7 +38,7 @@ pub fn alloc(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result<OfdLink> {
         s.ofd(index + 1)?.spare.store(s.owner(), Release);
         Ok(())
     };
-    let pop = || table(s).pop(s, Rank::Normal, |i| next_of(s, i), claim);
+    let pop = || table(s).pop(s, |i| next_of(s, i), claim);
     let index = match pop()? {
         Some(index) => index,
         None => {
@@ -77,7 +77,7 @@ pub fn free(s: &Session, link: OfdLink) {
     ofd.spare.store(s.owner(), Relaxed);
     ofd.inode.store(0, Release);
     // Without the table's lock (a given-up session) the entry waits for a sweep.
-    let _ = table(s).push(s, Rank::Normal, link.raw() - 1, &ofd.next, || {
+    let _ = table(s).push(s, link.raw() - 1, &ofd.next, || {
         ofd.spare.store(0, Release);
     });
 }

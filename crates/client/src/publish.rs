@@ -8,7 +8,7 @@
 //!  * An object appears before its name, and a name goes before its object.
 
 use crate::block_map;
-use crate::dentry_table::{self, Found};
+use crate::dentry_table::{Found, Put, put};
 use crate::error::Result;
 use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
 use crate::journal::{self, reserve_name};
@@ -61,7 +61,7 @@ pub(crate) fn republish(s: &Session, record: &Record<'_>, seq: u64) -> Result<()
         seq,
         Prepared {
             fresh: None,
-            rank: Rank::Recovery,
+            rank: Rank::Plain,
         },
     )
 }
@@ -83,7 +83,7 @@ pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -
                 e.state.fetch_and(!INODE_ORPHAN, SeqCst);
             });
             change_dir(s, parent, seq, time, 1, 0);
-            put(s, parent, name, (ino, kind), seq, room.rank)
+            put(s, [named(s, parent, name, (ino, kind))], seq, room.rank)
         }
         Record::Unlink {
             parent,
@@ -92,7 +92,7 @@ pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -
             time,
             name,
         } => {
-            put(s, parent, name, (0, 0), seq, room.rank)?;
+            put(s, [named(s, parent, name, (0, 0))], seq, room.rank)?;
             let dir = kind_of(s, ino) == DIR;
             change_dir(s, parent, seq, time, -1, if dir { -1 } else { 0 });
             lose_name(s, ino, seq, time, flags);
@@ -323,16 +323,14 @@ fn change_dir(s: &Session, dir: u64, seq: u64, time: i64, names: i64, links: i64
     });
 }
 
-fn put(
-    s: &Session,
-    parent: u64,
-    name: &[u8],
-    (ino, kind): (u64, u8),
-    seq: u64,
-    rank: Rank,
-) -> Result<()> {
+/// `name` in `parent` leads to `ino` from now on.
+fn named<'a>(s: &Session, parent: u64, name: &'a [u8], (ino, kind): (u64, u8)) -> Put<'a> {
     let inode = find(s, ino).map_or(0, |i| i.link);
-    dentry_table::put(s, parent, name, Found { ino, kind, inode }, seq, rank)
+    Put {
+        parent,
+        name,
+        found: Found { ino, kind, inode },
+    }
 }
 
 fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
@@ -349,7 +347,7 @@ fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Res
         return Ok(());
     };
     let orphan = flags & CREATE_ORPHAN != 0;
-    let known = if room.rank == Rank::Recovery {
+    let known = if room.rank == Rank::Plain {
         find(s, ino)
     } else {
         None
@@ -374,7 +372,16 @@ fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Res
         kind: (mode >> 12) as u8 & 15,
         inode: link,
     };
-    dentry_table::put(s, parent, name, found, seq, room.rank)
+    put(
+        s,
+        [Put {
+            parent,
+            name,
+            found,
+        }],
+        seq,
+        room.rank,
+    )
 }
 
 /// All attributes of a new object. Its map is whole: everything is a hole.
@@ -456,9 +463,9 @@ fn rename(s: &Session, record: &Record<'_>, seq: u64, rank: Rank) -> Result<()> 
         change_dir(s, old_parent, seq, time, from.0, from.1);
         change_dir(s, new_parent, seq, time, to.0, to.1);
     }
-    put(s, new_parent, new_name, (ino, kind), seq, rank)?;
+    let to = named(s, new_parent, new_name, (ino, kind));
     let back = if exchange { (replaced, other) } else { (0, 0) };
-    put(s, old_parent, old_name, back, seq, rank)?;
+    put(s, [to, named(s, old_parent, old_name, back)], seq, rank)?;
     move_to(s, ino, new_parent, seq, time);
     match (exchange, replaced) {
         (_, 0) => {}

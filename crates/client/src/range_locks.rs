@@ -6,7 +6,6 @@
 use crate::error::{Error, Result};
 use crate::free_list::FreeList;
 use crate::inode_table;
-use crate::lock::Rank;
 use crate::session::Session;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;
@@ -36,7 +35,7 @@ pub fn alloc(s: &Session) -> Result<u32> {
         lock.kind.store(1, Release);
         Ok(())
     };
-    let pop = || table(s).pop(s, Rank::Normal, |i| next_of(s, i), claim);
+    let pop = || table(s).pop(s, |i| next_of(s, i), claim);
     let index = match pop()? {
         Some(index) => index,
         None => {
@@ -51,9 +50,7 @@ pub fn alloc(s: &Session) -> Result<u32> {
 pub fn free(s: &Session, link: u32) {
     let Ok(lock) = s.range_lock(link) else { return };
     // Without the table's lock (a given-up session) the entry waits for a sweep.
-    let _ = table(s).push(s, Rank::Normal, link - 1, &lock.next, || {
-        lock.kind.store(0, Release)
-    });
+    let _ = table(s).push(s, link - 1, &lock.next, || lock.kind.store(0, Release));
 }
 
 /// Finds entries that are in no list: their holders died while adding or removing them.

@@ -20,9 +20,11 @@ use pool::session::{LANES, Lane};
 /// Publishes the complete records in lanes of dead owners, drops the incomplete ones.
 #[cold]
 pub fn lanes(s: &Session) {
-    let Ok(_guard) = lock::acquire(s, &s.header().recovery_lock) else {
+    let Ok(_guard) = lock::acquire_plain(s, &s.header().recovery_lock) else {
         return;
     };
+    // First, so that what dies while we look asks again.
+    s.header().recover_wanted.store(0, SeqCst);
     for index in 0..LANES as u32 {
         let Ok(lane) = s.lane(index) else { return };
         let word = lane.lock.load(Acquire);

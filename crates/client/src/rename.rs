@@ -75,7 +75,9 @@ impl Move<'_> {
         let old = dentry_table::lookup(s, &old_dir, self.from.name())?.ok_or(Error::NotFound)?;
         let topology = self.from.dir != self.to.dir || old.kind == KIND_DIR || self.exchange();
         let rename_lock = &s.header().rename_lock;
-        let _renames = topology.then(|| lock::acquire(s, rename_lock)).transpose()?;
+        let _renames = topology
+            .then(|| lock::acquire(s, rename_lock))
+            .transpose()?;
         let new_dir = path::entry(s, self.to.dir, self.to.hint)?;
         let new = dentry_table::lookup(s, &new_dir, self.to.name())?;
         self.check_names(&old, new.as_ref())?;

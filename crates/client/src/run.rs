@@ -13,7 +13,7 @@ use pool::session::*;
 
 /// A run record for process `pid` with the path under which the pool appears; its index.
 pub fn create(s: &Session, pid: u32, at: &[u8]) -> Result<u32> {
-    let _guard = lock::acquire(s, &s.header().slots_lock)?;
+    let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;
     for index in 0..RUNS as u32 {
         let run = s.run_at(index)?;
         let dead = || !crate::live::process_lives(run.pid.load(Relaxed), 0);
@@ -91,7 +91,7 @@ fn add(counter: &AtomicU64) {
 pub fn refuse(s: &Session, call: u32, why: u32) {
     s.slot().refused.fetch_add(1, Relaxed);
     let Some(run) = s.run() else { return };
-    let Ok(_guard) = lock::acquire(s, &run.lock) else {
+    let Ok(_guard) = lock::acquire_plain(s, &run.lock) else {
         return;
     };
     for (i, entry) in run.refusals.iter().enumerate() {
@@ -110,7 +110,7 @@ pub fn refuse(s: &Session, call: u32, why: u32) {
 /// An executable that could not be instrumented.
 pub fn uninstrumented(s: &Session, path: &[u8]) {
     let Some(run) = s.run() else { return };
-    let Ok(_guard) = lock::acquire(s, &run.lock) else {
+    let Ok(_guard) = lock::acquire_plain(s, &run.lock) else {
         return;
     };
     for (i, entry) in run.uninstrumented.iter().enumerate() {

@@ -211,9 +211,26 @@ impl Session {
         self.header().applied_seq.load(Acquire)
     }
 
-    /// `Err` once the service gave up on the session.
+    /// What every operation does first. `Err` once the service gave up on the session. When a
+    /// dead process left a record that it had not published, this publishes it.
     #[inline]
     pub fn check(&self) -> Result<()> {
+        let h = self.header();
+        match h.poisoned.load(Relaxed) | h.recover_wanted.load(Relaxed) {
+            0 => Ok(()),
+            _ => self.check_slow(),
+        }
+    }
+
+    #[cold]
+    fn check_slow(&self) -> Result<()> {
+        self.check_poison()?;
+        crate::recover::lanes(self);
+        Ok(())
+    }
+
+    /// As `check`, where recovery has no place.
+    pub(crate) fn check_poison(&self) -> Result<()> {
         match self.header().poisoned.load(Relaxed) {
             0 => Ok(()),
             errno => Err(Error::Poisoned(errno as i32)),

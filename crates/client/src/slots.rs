@@ -67,7 +67,7 @@ fn take(s: &Session, pid: u32, run: u32) -> Result<u32> {
 }
 
 fn take_free(s: &Session, pid: u32, start: u64, run: u32) -> Result<Option<u32>> {
-    let _guard = lock::acquire(s, &s.header().slots_lock)?;
+    let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;
     for index in 0..NOBODY {
         let slot = s.slot_at(index)?;
         if slot.state.load(Acquire) != SLOT_FREE {
@@ -251,7 +251,7 @@ pub fn reap_dead(s: &Session) -> u32 {
 /// One process reaps: it puts its own number into `umask`, which the dead one needs no more.
 /// When the reaper dies too, the next one takes over.
 fn claim_dead(s: &Session, slot: &Slot) -> bool {
-    let Ok(_guard) = lock::acquire(s, &s.header().slots_lock) else {
+    let Ok(_guard) = lock::acquire_plain(s, &s.header().slots_lock) else {
         return false;
     };
     let claimed = match slot.state.load(Acquire) {

@@ -66,7 +66,7 @@ const REFILLS: u32 = 64;
 /// From the process's own chunk.
 fn take_chunk(s: &Session, want: u32) -> Result<Option<(u64, u32)>> {
     let slot = s.slot();
-    let _guard = lock::acquire(s, &slot.chunk_lock)?;
+    let _guard = lock::acquire_plain(s, &slot.chunk_lock)?;
     let (block, len) = unpack(slot.chunk_block.load(Relaxed));
     let n = len.min(u64::from(want));
     if n == 0 {
@@ -89,7 +89,7 @@ fn in_range(s: &Session, block: u64, len: u64) -> Result<Option<(u64, u32)>> {
 
 /// A whole huge page from the grants, the one at `near` if it is there.
 fn take_huge(s: &Session, near: Option<u64>) -> Result<Option<(u64, u32)>> {
-    let _guard = lock::acquire(s, &s.header().grants_lock)?;
+    let _guard = lock::acquire_plain(s, &s.header().grants_lock)?;
     let mut found = None;
     for index in 0..used(s) {
         let grant = s.grant(index)?;
@@ -124,7 +124,7 @@ fn refill(s: &Session, want: u32, near: Option<u64>) -> Result<()> {
     };
     in_range(s, block, len)?;
     let slot = s.slot();
-    let guard = lock::acquire(s, &slot.chunk_lock)?;
+    let guard = lock::acquire_plain(s, &slot.chunk_lock)?;
     let (_, left) = unpack(slot.chunk_block.load(Relaxed));
     if left == 0 {
         slot.chunk_block.store(pack(block, len), Relaxed);
@@ -136,7 +136,7 @@ fn refill(s: &Session, want: u32, near: Option<u64>) -> Result<()> {
 
 /// Up to a chunk from one grant.
 fn take_grant(s: &Session, near: Option<u64>) -> Result<Option<(u64, u64)>> {
-    let _guard = lock::acquire(s, &s.header().grants_lock)?;
+    let _guard = lock::acquire_plain(s, &s.header().grants_lock)?;
     let (mut best, mut left) = (None::<(&Grant, u64, u64)>, 0u64);
     for index in 0..used(s) {
         let grant = s.grant(index)?;
@@ -216,7 +216,7 @@ pub fn give_back(s: &Session, block: u64, len: u32) {
 /// To the process's chunk if they lie right before it, or it is empty.
 fn give_to_chunk(s: &Session, block: u64, len: u64) -> bool {
     let slot = s.slot();
-    let Ok(_guard) = lock::acquire(s, &slot.chunk_lock) else {
+    let Ok(_guard) = lock::acquire_plain(s, &slot.chunk_lock) else {
         return false;
     };
     let (first, left) = unpack(slot.chunk_block.load(Relaxed));
@@ -230,7 +230,7 @@ fn give_to_chunk(s: &Session, block: u64, len: u64) -> bool {
 /// To the grant that they follow, or to a grant of their own.
 fn put_grant(s: &Session, block: u64, len: u64) -> Result<()> {
     let h = s.header();
-    let _guard = lock::acquire(s, &h.grants_lock)?;
+    let _guard = lock::acquire_plain(s, &h.grants_lock)?;
     let mut free = None;
     for index in 0..used(s) {
         let grant = s.grant(index)?;
@@ -252,7 +252,7 @@ fn put_grant(s: &Session, block: u64, len: u64) -> Result<()> {
 
 /// Returns the chunk of a slot whose process is gone or leaves.
 pub(crate) fn return_chunk(s: &Session, slot: &Slot) {
-    let Ok(guard) = lock::acquire(s, &slot.chunk_lock) else {
+    let Ok(guard) = lock::acquire_plain(s, &slot.chunk_lock) else {
         return;
     };
     let (block, len) = unpack(slot.chunk_block.swap(0, AcqRel));

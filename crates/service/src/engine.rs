@@ -121,8 +121,8 @@ impl Engine {
     }
 
     /// Applies what is in order, up to the first gap and at most `limit` records, and commits it.
-    /// `finished` says whether the writer of a record whose effect is outside the trees is through
-    /// with it.
+    /// `finished` says whether the writer of a record is through with what it does outside the
+    /// trees: until then other clients may still see and use what the record takes away.
     pub fn apply(&mut self, limit: usize, finished: impl Fn(&Entry) -> bool) -> Result<Progress> {
         let mut progress = Progress::default();
         if self.failed || self.order.waiting() == 0 {
@@ -148,7 +148,7 @@ impl Engine {
             let Ok((header, record)) = journal::decode(&entry.bytes) else {
                 continue;
             };
-            if matches!(record, Record::Write { .. }) && !finished(&entry) {
+            if !finished(&entry) {
                 progress.unfinished = Some(entry.seq);
                 self.order.put_back(entry);
                 break;

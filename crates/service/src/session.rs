@@ -28,8 +28,10 @@ use std::time::{Duration, Instant};
 const EIO: i32 = 5;
 /// A writer that was stopped in the middle of a record holds the others up for this long.
 const GAP_MAX: Duration = Duration::from_secs(1);
-/// The writer of a redo record that has not copied its bytes by then is dead or stopped.
+/// A writer that is not through with its record by then is dead or stopped.
 const REDO_AFTER: Duration = Duration::from_millis(200);
+/// After so long clients are asked to see whether it is dead, and to finish for it.
+const HELP_AFTER: Duration = Duration::from_millis(4);
 
 /// A gap in the sequence numbers.
 #[derive(Clone, Copy, Debug)]
@@ -203,15 +205,20 @@ impl Session {
         Ok((progress.applied, waiting, more))
     }
 
-    /// A writer that died, or stays away too long, between a redo record and the copy of its
-    /// bytes: they are copied here. Says whether there is still something to wait for, or
-    /// something to do.
+    /// A writer that died, or stays away too long, between its record and what it does outside
+    /// the trees. Clients are asked to do that for it; the bytes of a redo record are copied
+    /// here if nobody does. Says whether there is still something to wait for, or something to
+    /// do.
     fn look_into_unfinished(&mut self, engine: &mut Engine, seq: u64) -> Result<(bool, bool)> {
         let since = match self.unfinished {
             Some((known, since)) if known == seq => since,
             _ => Instant::now(),
         };
         self.unfinished = Some((seq, since));
+        if since.elapsed() >= HELP_AFTER {
+            // Before the record is applied: from then on what clients have cached may be wrong.
+            self.memory.header().recover_wanted.store(1, SeqCst);
+        }
         if since.elapsed() < REDO_AFTER {
             return Ok((true, false));
         }
@@ -358,8 +365,8 @@ impl Session {
     }
 }
 
-/// A redo record is finished when its writer has copied the bytes: it says so by turning to
-/// something else. One that died leaves it to recovery, which does it again.
+/// A record is finished when its writer has published it (and copied the bytes of a redo record):
+/// it says so by turning to something else. One that died leaves it to recovery.
 fn is_finished(memory: &Memory, entry: &Entry) -> bool {
     let Some(lane) = memory.lane(entry.lane) else {
         return true;

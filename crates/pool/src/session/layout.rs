@@ -58,7 +58,25 @@ pub const UNINSTRUMENTED: usize = 16;
 shared! {
     /// The head of session memory, at offset 0.
     pub struct Header {
+        // The first line is read by every operation and almost never written.
         pub magic: AtomicU64,
+        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
+        pub poisoned: AtomicU32,
+        /// Set by the service before it applies a record that a dead process did not publish in
+        /// the tables: whoever is next finishes that first (and clears this).
+        pub recover_wanted: AtomicU32,
+        /// 0 posix, 1 sync, 2 strict.
+        pub consistency: AtomicU32,
+        /// 0 memory, 1 file, 2 dax.
+        pub medium: AtomicU32,
+        /// Bytes of the data segment.
+        pub data_len: AtomicU64,
+        /// Bytes of one journal lane.
+        pub lane_len: AtomicU64,
+        pub service_pid: AtomicU32,
+        /// Rises with each service that adopted this session.
+        pub service_generation: AtomicU32,
+        pub service_start: AtomicU64,
         /// Bytes of the whole mapping.
         pub len: AtomicU64,
         /// Next journal sequence number; starts above everything applied.
@@ -71,22 +89,9 @@ shared! {
         pub doorbell: AtomicU32,
         /// 1 while the service sleeps on the doorbell, so that ringers know to wake it.
         pub service_sleeps: AtomicU32,
-        pub service_pid: AtomicU32,
-        pub service_start: AtomicU64,
-        /// Rises with each service that adopted this session.
-        pub service_generation: AtomicU32,
-        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
-        pub poisoned: AtomicU32,
-        /// 0 posix, 1 sync, 2 strict.
-        pub consistency: AtomicU32,
-        /// 0 memory, 1 file, 2 dax.
-        pub medium: AtomicU32,
+        pub unused: AtomicU32,
         /// Next inode number; never reused.
         pub next_ino: AtomicU64,
-        /// Bytes of the data segment.
-        pub data_len: AtomicU64,
-        /// Bytes of one journal lane.
-        pub lane_len: AtomicU64,
         /// Data blocks free in the pool apart from grants (published by the service).
         pub free_blocks: AtomicU64,
         pub total_blocks: AtomicU64,

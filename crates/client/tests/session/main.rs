@@ -1,0 +1,288 @@
+//! Sessions under use by threads and processes, some of which are killed in the middle.
+
+mod rig;
+
+use holdfast_client::{Base, Client, Error, drain, slots};
+use holdfast_pmem::{ConstBuf, MutBuf};
+use rig::{ROOT, Random, TestPool};
+use std::io::{BufRead, BufReader, Write};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+const CREATE: u32 = 0o102 | 0o200; // O_RDWR | O_CREAT | O_EXCL
+const READ: u32 = 0;
+
+fn create(c: &Client, path: &str, content: &[u8]) -> Result<(), Error> {
+    let ofd = c.open(&ROOT, Base::Root, path.as_bytes(), CREATE, 0o644, 0)?;
+    if !content.is_empty() {
+        c.write(ofd, ConstBuf::from(content))?;
+    }
+    c.release(ofd)
+}
+
+fn content(c: &Client, path: &str) -> Result<Vec<u8>, Error> {
+    let ofd = c.open(&ROOT, Base::Root, path.as_bytes(), READ, 0, 0)?;
+    let mut out = vec![0; 1 << 16];
+    let n = c.read(ofd, MutBuf::from(&mut out[..]))?;
+    out.truncate(n);
+    c.release(ofd)?;
+    Ok(out)
+}
+
+fn exists(c: &Client, path: &str) -> bool {
+    match c.stat(&ROOT, Base::Root, path.as_bytes(), 0) {
+        Ok(_) => true,
+        Err(Error::NotFound) => false,
+        Err(e) => panic!("{path}: {e:?}"),
+    }
+}
+
+fn drained(c: &Client) {
+    let s = c.session();
+    drain::wait_applied(s, s.header().next_seq.load(SeqCst) - 1).unwrap();
+}
+
+#[test]
+fn what_was_made_is_there_before_and_after_the_trees_know() {
+    let pool = TestPool::new("basic");
+    let c = pool.client();
+    c.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    for i in 0..300 {
+        create(&c, &format!("d/f{i}"), format!("content {i}").as_bytes()).unwrap();
+    }
+    let long = "n".repeat(200);
+    create(&c, &format!("d/{long}"), &[7; 9000]).unwrap();
+    for round in 0..2 {
+        for i in 0..300 {
+            assert_eq!(
+                content(&c, &format!("d/f{i}")).unwrap(),
+                format!("content {i}").as_bytes()
+            );
+        }
+        assert_eq!(content(&c, &format!("d/{long}")).unwrap(), [7; 9000]);
+        assert!(!exists(&c, "d/none"));
+        let dir = c.stat(&ROOT, Base::Root, b"d", 0).unwrap();
+        assert_eq!((dir.nlink, dir.mode & 0o777), (2, 0o755), "round {round}");
+        drained(&c);
+    }
+    for i in 0..300 {
+        c.unlink(&ROOT, Base::Root, format!("d/f{i}").as_bytes())
+            .unwrap();
+    }
+    assert!(matches!(
+        c.rmdir(&ROOT, Base::Root, b"d"),
+        Err(Error::NotEmpty)
+    ));
+    c.unlink(&ROOT, Base::Root, format!("d/{long}").as_bytes())
+        .unwrap();
+    c.rmdir(&ROOT, Base::Root, b"d").unwrap();
+    drained(&c);
+    assert!(!exists(&c, "d"));
+}
+
+#[test]
+fn another_process_of_the_session_sees_everything_at_once() {
+    let pool = TestPool::new("other");
+    let (a, b) = (pool.client(), pool.client());
+    for i in 0..200 {
+        let name = format!("f{i}");
+        create(&a, &name, name.as_bytes()).unwrap();
+        assert_eq!(content(&b, &name).unwrap(), name.as_bytes());
+        b.rename(
+            &ROOT,
+            (Base::Root, name.as_bytes()),
+            (Base::Root, b"moved"),
+            0,
+        )
+        .unwrap();
+        assert!(!exists(&a, &name));
+        assert_eq!(content(&a, "moved").unwrap(), name.as_bytes());
+    }
+}
+
+#[test]
+fn threads_share_a_directory() {
+    let pool = TestPool::new("threads");
+    let c = pool.client();
+    c.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    std::thread::scope(|scope| {
+        for t in 0..4 {
+            let c = &c;
+            scope.spawn(move || {
+                for i in 0..2000 {
+                    let name = format!("d/t{t}-{i}");
+                    create(c, &name, b"x").unwrap();
+                    if i % 3 != 0 {
+                        c.unlink(&ROOT, Base::Root, name.as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let names = list(&c, "d");
+    assert_eq!(names.len(), 4 * 667);
+    drained(&c);
+    assert_eq!(list(&c, "d").len(), 4 * 667);
+}
+
+fn list(c: &Client, path: &str) -> Vec<String> {
+    let ofd = c
+        .open(&ROOT, Base::Root, path.as_bytes(), READ, 0, 0)
+        .unwrap();
+    let (mut names, mut buf) = (Vec::new(), vec![0u8; 1 << 15]);
+    loop {
+        let format = holdfast_client::DirentFormat::Linux64;
+        let n = c.getdents(ofd, MutBuf::from(&mut buf[..]), format).unwrap();
+        if n == 0 {
+            break;
+        }
+        let mut at = 0;
+        while at < n {
+            let len = u16::from_le_bytes([buf[at + 16], buf[at + 17]]) as usize;
+            let name: Vec<u8> = buf[at + 19..at + len]
+                .iter()
+                .copied()
+                .take_while(|b| *b != 0)
+                .collect();
+            let name = String::from_utf8(name).unwrap();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+            at += len;
+        }
+    }
+    c.release(ofd).unwrap();
+    names
+}
+
+/// What other processes of these tests do.
+#[test]
+fn child() {
+    let Some((role, arg, c)) = rig::role() else {
+        return;
+    };
+    match role.as_str() {
+        "churn" => churn(&c, &arg),
+        _ => panic!("unknown role {role}"),
+    }
+}
+
+/// Makes, renames and removes files of its own in a directory that all share, and says after each
+/// step that it is done.
+fn churn(c: &Client, id: &str) {
+    let mut out = std::io::stdout();
+    let mut random = Random(std::process::id() as u64 * 77 + 1);
+    for step in 0u64.. {
+        let name = format!("shared/{id}-{step}");
+        let size = [0, 10, 700, 5000][random.below(4) as usize];
+        writeln!(out, "create {step} {size}").unwrap();
+        create(c, &name, &vec![step as u8; size]).unwrap();
+        writeln!(out, "created {step} {size}").unwrap();
+        let moved = format!("shared/{id}-{step}-moved");
+        c.rename(
+            &ROOT,
+            (Base::Root, name.as_bytes()),
+            (Base::Root, moved.as_bytes()),
+            0,
+        )
+        .unwrap();
+        writeln!(out, "moved {step} {size}").unwrap();
+        if step >= 8 {
+            let old = format!("shared/{id}-{}-moved", step - 8);
+            c.unlink(&ROOT, Base::Root, old.as_bytes()).unwrap();
+        }
+        writeln!(out, "done {step} {size}").unwrap();
+    }
+}
+
+/// Story: processes of one session are killed with SIGKILL at any moment. Whoever is left goes on
+/// without noticing; what a killed process had finished is there, and what it was doing is there
+/// as a whole or not at all.
+#[test]
+fn kill_nine_anywhere() {
+    let pool = TestPool::with_size("kill", 256 << 20);
+    let c = pool.client();
+    c.mkdir(&ROOT, Base::Root, b"shared", 0o755).unwrap();
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let until = Instant::now() + Duration::from_secs(6);
+    let (mut generation, mut steps) = (0, 0);
+    while Instant::now() < until {
+        let ids: Vec<String> = (0..3).map(|k| format!("g{generation}p{k}")).collect();
+        let mut children: Vec<_> = ids.iter().map(|id| pool.spawn("churn", id)).collect();
+        std::thread::sleep(Duration::from_millis(150 + random.below(150)));
+        let logs: Vec<Vec<String>> = children
+            .iter_mut()
+            .map(|child| {
+                child.kill().unwrap();
+                let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+                let log = lines.map_while(Result::ok).collect();
+                child.wait().unwrap();
+                log
+            })
+            .collect();
+        for (id, log) in ids.iter().zip(&logs) {
+            steps += verify(&c, id, log);
+        }
+        generation += 1;
+    }
+    assert!(
+        generation > 5 && steps > 1000,
+        "{generation} generations, {steps} steps"
+    );
+    slots::reap_dead(c.session());
+    drained(&c);
+    let names = list(&c, "shared");
+    for name in &names {
+        let _ = content(&c, &format!("shared/{name}")).unwrap();
+        c.unlink(&ROOT, Base::Root, format!("shared/{name}").as_bytes())
+            .unwrap();
+    }
+    // The directory's count of names survived all of it.
+    c.rmdir(&ROOT, Base::Root, b"shared").unwrap();
+    c.session().check().unwrap();
+    println!("{generation} generations, {steps} steps");
+}
+
+/// How many steps the process had logged.
+fn verify(c: &Client, id: &str, log: &[String]) -> usize {
+    let steps = log.iter().filter_map(|line| {
+        let mut words = line.split(' ');
+        let word = words.next()?;
+        let (step, size) = (
+            words.next()?.parse::<u64>().ok()?,
+            words.next()?.parse().ok()?,
+        );
+        Some((word.to_string(), step, size))
+    });
+    let steps: Vec<(String, u64, usize)> = steps.collect();
+    let Some((word, last, size)) = steps.last().cloned() else {
+        return 0;
+    };
+    for (word, step, size) in &steps {
+        // What is older was removed, what is newer may be anywhere.
+        if word != "done" || *step + 8 <= last || *step == last {
+            continue;
+        }
+        let name = format!("shared/{id}-{step}-moved");
+        let found = content(c, &name).unwrap_or_else(|e| panic!("{name} after {word}: {e:?}"));
+        assert_eq!(found, vec![*step as u8; *size], "{name}");
+    }
+    let (name, moved) = (
+        format!("shared/{id}-{last}"),
+        format!("shared/{id}-{last}-moved"),
+    );
+    let there = (exists(c, &name), exists(c, &moved));
+    match word.as_str() {
+        "create" => assert!(there != (true, true)),
+        "created" => assert!(there.0 != there.1, "{name}: {there:?}"),
+        _ => assert_eq!(there, (false, true), "{name}"),
+    }
+    if there.1 {
+        assert_eq!(
+            content(c, &moved).unwrap(),
+            vec![last as u8; size],
+            "{moved}"
+        );
+    }
+    steps.len()
+}
