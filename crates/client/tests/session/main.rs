@@ -220,6 +220,8 @@ fn kill_nine_anywhere() {
                 log
             })
             .collect();
+        // What the killed had committed happens at the latest now.
+        slots::reap_dead(c.session());
         for (id, log) in ids.iter().zip(&logs) {
             steps += verify(&c, id, log);
         }
@@ -229,7 +231,6 @@ fn kill_nine_anywhere() {
         generation > 5 && steps > 1000,
         "{generation} generations, {steps} steps"
     );
-    slots::reap_dead(c.session());
     drained(&c);
     let names = list(&c, "shared");
     for name in &names {
