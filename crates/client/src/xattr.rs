@@ -16,7 +16,7 @@ use alloc::vec;
 use core::sync::atomic::Ordering::Acquire;
 use pmem::{ConstBuf, MutBuf};
 use pool::journal::Record;
-use pool::layout::XATTR_VALUE_MAX;
+use pool::layout::{XATTR_VALUE_MAX, XATTRS_MAX};
 use pool::session::INODE_XATTRS;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,6 +166,7 @@ pub(crate) fn set(
     match (flags & XATTR_CREATE != 0, flags & XATTR_REPLACE != 0) {
         (true, _) if exists => return Err(Error::Exists),
         (_, true) if !exists => return Err(Error::NoAttribute),
+        (_, false) if !exists && is_full(&c.session, &locked)? => return Err(Error::NoSpace),
         _ => {}
     }
     let record = Record::SetXattr {
@@ -202,6 +203,16 @@ fn lock_with_rights<'s>(
     let locked = inode_table::lock_ref(s, inode)?;
     check_rights(who, &inode_table::attrs(s, &locked)?, space, true)?;
     Ok(locked)
+}
+
+/// Whether the object has as many attributes as the service allows. `exists` came before, so the
+/// trees know them all.
+fn is_full(s: &Session, inode: &LockedInode) -> Result<bool> {
+    if inode.e.state.load(Acquire) & INODE_XATTRS == 0 {
+        return Ok(false);
+    }
+    let names = s.tree().xattr_names(inode.ino)?;
+    Ok(names.split(|&b| b == 0).count() > XATTRS_MAX)
 }
 
 fn exists(s: &Session, inode: &LockedInode, name: &[u8]) -> Result<bool> {
