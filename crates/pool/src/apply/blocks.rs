@@ -265,13 +265,19 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         if let Some(e) = covering.filter(|e| e.file_block < from) {
             freed += self.cut(ino, e, from, to)?;
         }
-        loop {
-            let found = extent::next(&*self.store, ino, from).map_err(Failure::Store)?;
-            match found {
-                Some(e) if e.file_block < to => freed += self.cut(ino, e, from, to)?,
-                _ => return Ok(freed),
-            }
+        let last = extent::previous(&*self.store, ino, to).map_err(Failure::Store)?;
+        if let Some(e) = last.filter(|e| (from..to).contains(&e.file_block) && e.end() > to) {
+            freed += self.cut(ino, e, from, to)?;
         }
+        // What is left in the range lies wholly inside.
+        let (extents, blocks) = self.free_blocks(ino, from, to)?;
+        let (first, end) = (extent::key(ino, from), extent::key(ino, to));
+        if extents > 0 {
+            self.store
+                .erase_range(EXTENTS, &first, &end)
+                .map_err(Failure::Store)?;
+        }
+        Ok(freed + blocks)
     }
 
     /// Takes the part inside `from..to` out of an extent, and puts the parts outside back.
@@ -309,19 +315,21 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(end - start)
     }
 
-    /// Frees the blocks of all extents that start in `from..to` and leaves the extents.
-    pub(super) fn free_blocks(&mut self, ino: u64, from: u64, to: u64) -> Result<(), S> {
-        let mut at = from;
+    /// Frees the blocks of all extents that start in `from..to` and leaves the extents; how many
+    /// extents and blocks these are.
+    pub(super) fn free_blocks(&mut self, ino: u64, from: u64, to: u64) -> Result<(u64, u64), S> {
+        let (mut at, mut extents, mut blocks) = (from, 0, 0);
         while let Some(e) = extent::next(&*self.store, ino, at).map_err(Failure::Store)? {
             if e.file_block >= to {
                 break;
             }
+            let len = u64::from(e.len);
             self.store
-                .mark_unused(e.block, u64::from(e.len))
+                .mark_unused(e.block, len)
                 .map_err(Failure::Store)?;
-            at = e.end();
+            (at, extents, blocks) = (e.end(), extents + 1, blocks + len);
         }
-        Ok(())
+        Ok((extents, blocks))
     }
 
     fn put_extent(&mut self, ino: u64, e: Extent) -> Result<(), S> {
