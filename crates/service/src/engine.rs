@@ -12,9 +12,9 @@ use crate::lane::{Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
 use crate::runs::Runs;
-use crate::store::{BatchStore, Held};
+use crate::store::Held;
 use holdfast_pmem::{Access, Region};
-use holdfast_pool::apply::{Applier, Failure};
+use holdfast_pool::apply::{Applier, Failure, PoolStore};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::superblock::{self, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
@@ -130,7 +130,7 @@ impl Engine {
         }
         let applied_before = self.done.map(|lane| lane.applied);
         let start = Instant::now();
-        let mut store = BatchStore::begin(&mut self.pool, &self.token);
+        let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::new(&mut store, &mut held, applied_before);
         while progress.applied < limit.min(BATCH_MAX) {
@@ -194,7 +194,7 @@ impl Engine {
             return Ok(records.len());
         }
         let applied = [0; LANES];
-        let mut store = BatchStore::begin(&mut self.pool, &self.token);
+        let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::new(&mut store, &mut held, applied);
         let mut refused = 0;
@@ -225,7 +225,7 @@ impl Engine {
     pub fn free_orphans(&mut self) -> Result<u64> {
         let mut total = 0;
         while !self.failed {
-            let mut store = BatchStore::begin(&mut self.pool, &self.token);
+            let mut store = PoolStore::begin(&mut self.pool, &self.token);
             let mut held = Held(&mut self.granted);
             let freed = Applier::new(&mut store, &mut held, [0; LANES]).free_orphans(256);
             let freed = match freed {
@@ -263,7 +263,7 @@ impl Engine {
         let Ok((_, record)) = journal::decode(bytes) else {
             return Ok(());
         };
-        let mut store = BatchStore::begin(&mut self.pool, &self.token);
+        let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let pieces = Applier::new(&mut store, &mut held, [0; LANES]).redo(&record);
         let Ok(pieces) = pieces else { return Ok(()) };
@@ -281,7 +281,7 @@ impl Engine {
         if self.failed {
             return Ok(());
         }
-        let store = BatchStore::begin(&mut self.pool, &self.token);
+        let store = PoolStore::begin(&mut self.pool, &self.token);
         let committed = store.commit(change);
         self.check(committed)
     }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::lock::PoolLock;
 use crate::process;
 use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers};
-use holdfast_pool::apply::make_root;
+use holdfast_pool::apply::{PoolStore, make_root};
 use holdfast_pool::directory::{self, LANE_LEN};
 use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
@@ -19,7 +19,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-use crate::store::BatchStore;
 
 /// Inode number of the first object after the root.
 const FIRST_INO: u64 = holdfast_pool::layout::ROOT_INO + 1;
@@ -134,7 +133,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
 }
 
 fn plant_root(pool: &mut Pool, token: &WriteToken) -> holdfast_pool::Result<()> {
-    let mut store = BatchStore::begin(pool, token);
+    let mut store = PoolStore::begin(pool, token);
     let (uid, gid) = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),

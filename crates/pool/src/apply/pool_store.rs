@@ -19,6 +19,11 @@ pub struct PoolStore<'p, R: Record = NoRecord> {
 }
 
 impl<'p, R: Record> PoolStore<'p, R> {
+    /// Starts an empty batch.
+    pub fn begin(pool: &'p mut Pool<R>, token: &WriteToken) -> Self {
+        PoolStore::new(pool.begin(token))
+    }
+
     /// Starts from the pool's last commit.
     pub fn new(batch: Batch<'p, R>) -> Self {
         let superblock = batch.superblock();
