@@ -25,8 +25,9 @@ const FANOUT: u64 = MAP_FANOUT as u64;
 const FANOUT_BITS: u32 = MAP_FANOUT.trailing_zeros();
 const HEIGHT_MAX: u32 = 6;
 const LINK_MASK: u32 = (1 << MAP_HEIGHT_SHIFT) - 1;
-/// First file block that no map can hold.
-const FILE_END: u64 = 1 << (HEIGHT_MAX * FANOUT_BITS);
+/// First block that no file has; a map can hold all before it.
+const FILE_END: u64 = pool::layout::FILE_BLOCKS_MAX;
+const _: () = assert!(FILE_END <= 1 << (HEIGHT_MAX * FANOUT_BITS));
 
 fn block_word(block: u64, pending: bool) -> u64 {
     block << MAP_SHIFT | MAP_BLOCK | if pending { MAP_PENDING } else { 0 }

@@ -46,6 +46,7 @@ pub(crate) fn open(
     let flags = check_flags(oflags)?;
     let walk = Walk {
         resolve,
+        creates: flags & O_CREAT != 0,
         ..Walk::new(&c.session, &c.at, who)
     };
     let opening = Opening {
@@ -89,9 +90,6 @@ fn check_flags(flags: u32) -> Result<u32> {
 impl Opening<'_> {
     fn attempt(&self, at: &Walked) -> Result<OfdLink> {
         let create = self.flags & O_CREAT != 0;
-        if create && at.slash && at.last == Last::Name {
-            return Err(Error::IsDirectory);
-        }
         match at.found {
             Some(found) => {
                 if create && self.flags & O_EXCL != 0 {

@@ -35,6 +35,8 @@ pub(crate) struct Walk<'a> {
     pub c: &'a Caller<'a>,
     /// `RESOLVE_*` bits.
     pub resolve: u64,
+    /// A file is to be made if there is none: its name may not end in a slash.
+    pub creates: bool,
 }
 
 /// What to do with the last component.
@@ -125,6 +127,7 @@ impl<'a> Walk<'a> {
             at,
             c,
             resolve: 0,
+            creates: false,
         }
     }
 
@@ -290,6 +293,9 @@ impl<'a> State<'a> {
         let name = &text[part.start..part.end];
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
+        }
+        if part.last && part.slash && self.walk.creates {
+            return Err(Error::IsDirectory);
         }
         if part.last && end == End::Parent {
             return Ok(Some(self.ended(name, part, None)?));

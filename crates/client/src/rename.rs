@@ -199,10 +199,20 @@ impl Move<'_> {
                 }
             }
         }
-        if old_dir.ino == new_dir.ino {
-            return Ok(());
+        if old_dir.ino != new_dir.ino {
+            self.check_move(new_dir, object, target)?;
         }
-        // What moves as a directory gets another `..`.
+        match target {
+            Some(t) if !self.exchange() && perm::is_dir(t) && t.entries != 0 => {
+                Err(Error::NotEmpty)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What moves as a directory gets another `..`.
+    fn check_move(&self, new_dir: &Attrs, object: &Attrs, target: Option<&Attrs>) -> Result<()> {
+        let (who, is_dir) = (self.who, perm::is_dir(object));
         if is_dir {
             perm::check(who, object, W_OK)?;
         }
@@ -222,7 +232,6 @@ fn check_replaced(is_dir: bool, target: &Attrs) -> Result<()> {
     match (is_dir, perm::is_dir(target)) {
         (true, false) => Err(Error::NotDirectory),
         (false, true) => Err(Error::IsDirectory),
-        (true, true) if target.entries != 0 => Err(Error::NotEmpty),
         _ => Ok(()),
     }
 }

@@ -118,10 +118,12 @@ fn shrink_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Resul
 }
 
 pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i64) -> Result<()> {
+    File::usable(&c.session, ofd)?;
     let (start, n) = (file::offset(offset)?, file::offset(len)?);
     if n == 0 {
         return Err(Error::Invalid);
     }
+    check_mode(mode)?;
     let file = File::writable(&c.session, ofd)?;
     match file.kind() {
         S_IFREG => {}
@@ -151,6 +153,16 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
         drain::persist_medium(s, Some(&inode))?;
     }
     Ok(())
+}
+
+/// `NotSupported` for modes that are unknown or contradict themselves.
+fn check_mode(mode: u32) -> Result<()> {
+    let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !FALLOC_FL_KEEP_SIZE {
+        0 | FALLOC_FL_ZERO_RANGE => Ok(()),
+        FALLOC_FL_PUNCH_HOLE if keep => Ok(()),
+        _ => Err(Error::NotSupported),
+    }
 }
 
 /// Blocks for all of the range; the size rises to its end unless `keep`.
