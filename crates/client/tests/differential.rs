@@ -243,6 +243,10 @@ impl World {
         ] {
             flags |= if r.one_in(n) { flag } else { 0 };
         }
+        if flags & O_CREAT != 0 {
+            // In sticky directories the kernel says EACCES to others' links before it says ELOOP.
+            flags &= !O_NOFOLLOW;
+        }
         if r.one_in(40) {
             flags = O_RDWR | O_DIRECTORY | O_TMPFILE_BIT;
         }
