@@ -1,6 +1,7 @@
 //! The trees against a sorted map that shares no code with them.
 
 use super::{KEY_MAX, VALUE_MAX};
+use crate::check::Severity;
 use crate::error::Error;
 use crate::format::superblock::Consistency;
 use crate::layout::{ReadTrees, TreeId};
@@ -367,4 +368,38 @@ fn too_long_keys_and_values_are_refused() {
     batch.put(0, &[], b"the empty key").unwrap();
     batch.commit(|_| {}).unwrap();
     assert_eq!(all_of(&pool, 0).len(), 41);
+}
+
+/// The checker parses the specification's words with code of its own. It knows no use for the
+/// tree that this fills, and must have nothing else to say.
+#[test]
+fn the_checker_agrees_with_trees_of_every_shape() {
+    const NO_USE: &str = "a tree without use has entries";
+    for seed in 1..=8 {
+        let (mut dice, mut pool) = (Dice(seed << 40 | 99), pool(8 * MIB));
+        for _ in 0..6 {
+            let mut batch = pool.begin(&token());
+            for _ in 0..220 {
+                let (key, value) = (dice.key(), dice.value());
+                let done = match dice.roll(8) {
+                    0..3 => batch.erase(8, &key),
+                    _ => batch.put(8, &key, &value),
+                };
+                done.unwrap();
+            }
+            batch.commit(|_| {}).unwrap();
+        }
+        let mut image = vec![0; pool.meta().len()];
+        pool.meta().read(0, &mut image).unwrap();
+        let report = crate::check::check(&&image[..], 64 * MIB, None);
+        let root = pool.superblock().roots[8];
+        assert!(root.height > 2, "{root:?}");
+        let damage = report
+            .findings
+            .iter()
+            .filter(|f| f.severity == Severity::Damage);
+        let (expected, other): (Vec<_>, Vec<_>) = damage.partition(|f| f.what == NO_USE);
+        assert_eq!((other, report.more), (vec![], 0));
+        assert_eq!(expected.len() as u64, root.keys);
+    }
 }
