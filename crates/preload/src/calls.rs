@@ -14,7 +14,7 @@ pub const BY_FD: u8 = 2;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 3;
+pub const REVISION: u32 = 4;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
@@ -39,7 +39,7 @@ const ALWAYS_CALLS: &[u16] = &[
     40, 275, 326, // sendfile splice copy_file_range
     42, 46, 47, 49, 299, 307, // connect sendmsg recvmsg bind recvmmsg sendmmsg
     9, 10, 11, 25, 26, 28, 216, // mmap mprotect munmap mremap msync madvise remap_file_pages
-    13,  // rt_sigaction
+    13, 14, // rt_sigaction rt_sigprocmask
     56, 57, 58, 59, 60, 231, 322,
     435, // clone fork vfork execve exit exit_group execveat clone3
     95, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, // umask, credentials

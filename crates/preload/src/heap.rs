@@ -2,14 +2,17 @@
 //!
 //! Invariants: nothing is taken from the program's allocator; no lock exists that a fork or a
 //! signal could leave held; a block stays mapped for ever, so a reader that lost a race reads
-//! stale bytes and then fails its exchange. Blocks above `LARGE` are mappings of their own.
+//! stale bytes and then fails its exchange. Blocks above `LARGE`, and all blocks once the arena is
+//! used up, are mappings of their own.
 use crate::sys;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-const ARENA: usize = 64 << 20;
+/// Small enough not to hurt a program that locks its memory or limits its address space.
+const ARENA: usize = 8 << 20;
 const UNIT: usize = 16;
+const PAGE: usize = 4096;
 const LARGE: usize = 64 << 10;
 /// Sizes 16 << n up to `LARGE`.
 const CLASSES: usize = 13;
@@ -85,13 +88,14 @@ impl Heap {
         }
     }
 
-    fn bump(&self, size: usize, base: usize) -> *mut u8 {
+    /// A new block, or 0 when the arena is used up.
+    fn bump(&self, size: usize, base: usize) -> usize {
         let at = self.top.fetch_add(size, Ordering::Relaxed);
         if at + size > ARENA {
             self.top.store(ARENA, Ordering::Relaxed);
-            return ptr::null_mut();
+            return 0;
         }
-        (base + at) as *mut u8
+        base + at
     }
 }
 
@@ -104,8 +108,16 @@ fn class_of(layout: &Layout) -> Option<usize> {
     Some(size.trailing_zeros() as usize - 4)
 }
 
-fn mapping_len(layout: &Layout) -> Option<usize> {
-    (layout.align() <= 4096).then(|| (layout.size() + 4095) & !4095)
+fn map(layout: &Layout) -> *mut u8 {
+    if layout.align() > PAGE {
+        return ptr::null_mut();
+    }
+    let prot = sys::PROT_READ | sys::PROT_WRITE;
+    sys::map_anon(0, mapping_len(layout), prot, 0).unwrap_or(0) as *mut u8
+}
+
+fn mapping_len(layout: &Layout) -> usize {
+    (layout.size().max(1) + PAGE - 1) & !(PAGE - 1)
 }
 
 struct Global;
@@ -114,31 +126,27 @@ struct Global;
 // class, and aligned to 16 or to a page.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(class) = class_of(&layout) else {
-            let Some(len) = mapping_len(&layout) else {
-                return ptr::null_mut();
-            };
-            let prot = sys::PROT_READ | sys::PROT_WRITE;
-            return sys::map_anon(0, len, prot, 0).unwrap_or(0) as *mut u8;
-        };
         let base = HEAP.base();
-        if base == 0 {
-            return ptr::null_mut();
-        }
-        match HEAP.pop(class, base) {
-            Some(block) => block as *mut u8,
-            None => HEAP.bump(UNIT << class, base),
+        let Some(class) = class_of(&layout).filter(|_| base != 0) else {
+            return map(&layout);
+        };
+        match HEAP
+            .pop(class, base)
+            .unwrap_or_else(|| HEAP.bump(UNIT << class, base))
+        {
+            0 => map(&layout),
+            block => block as *mut u8,
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let base = HEAP.base();
         match class_of(&layout) {
-            Some(class) => HEAP.push(class, block as usize, HEAP.base()),
-            None => {
-                let len = mapping_len(&layout).unwrap_or(0);
-                // SAFETY: `alloc` made exactly this mapping for this layout.
-                unsafe { sys::unmap(block as usize, len) };
+            Some(class) if (base..base + ARENA).contains(&(block as usize)) => {
+                HEAP.push(class, block as usize, base)
             }
+            // SAFETY: `alloc` made exactly this mapping for this layout.
+            _ => unsafe { sys::unmap(block as usize, mapping_len(&layout)) },
         }
     }
 }

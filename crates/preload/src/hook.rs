@@ -67,6 +67,7 @@ pub unsafe extern "C" fn hook(regs: *mut Regs) {
 fn decide(call: &Call) -> Verdict {
     match call.nr {
         nr::RT_SIGACTION => return signals::sigaction(call),
+        nr::RT_SIGPROCMASK => return signals::sigprocmask(call),
         nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => return process::split(call),
         _ => {}
     }

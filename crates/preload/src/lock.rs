@@ -1,56 +1,44 @@
-//! A lock that neither fork nor a killed thread can leave shut.
+//! A lock that fork cannot leave shut.
 //!
-//! Invariant: the word holds the owner's thread id; a waiter that has spun long enough asks the
-//! kernel whether that thread still lives in this process, and takes over from one that does
-//! not. Held only for short, bounded work in hooks, where signals are held back.
+//! Invariant: held only for short, bounded work in hooks, where signals are held back; a child
+//! of fork, which has one thread, opens every lock before it goes on (`process`). No call but
+//! sched_yield is made, and only under contention: the program may have forbidden others.
 use crate::sys;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-const TGKILL: usize = 234;
-const ESRCH: isize = 3;
-const SPINS: u32 = 4096;
+const SCHED_YIELD: usize = 24;
+const SPINS: u32 = 1024;
 
-pub struct Lock(AtomicU32);
+pub struct Lock(AtomicBool);
 
-pub struct Guard<'a>(&'a AtomicU32);
+pub struct Guard<'a>(&'a AtomicBool);
 
 impl Lock {
     pub const fn new() -> Lock {
-        Lock(AtomicU32::new(0))
+        Lock(AtomicBool::new(false))
     }
 
     pub fn hold(&self) -> Guard<'_> {
-        let own = sys::gettid();
-        let mut spins = 0;
-        loop {
-            let take = self
-                .0
-                .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed);
-            let Err(owner) = take else {
-                return Guard(&self.0);
-            };
+        let mut spins = 0u32;
+        while self.0.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
             spins += 1;
-            if spins % SPINS == 0 && (owner == own || is_gone(owner)) {
-                let steal =
-                    self.0
-                        .compare_exchange(owner, own, Ordering::Acquire, Ordering::Relaxed);
-                if steal.is_ok() {
-                    return Guard(&self.0);
-                }
+            if spins % SPINS == 0 {
+                // SAFETY: touches no memory.
+                unsafe { sys::raw(SCHED_YIELD, [0; 6]) };
             }
         }
+        Guard(&self.0)
     }
-}
 
-fn is_gone(tid: u32) -> bool {
-    let args = [sys::getpid() as usize, tid as usize, 0, 0, 0, 0];
-    // SAFETY: signal 0 only asks.
-    unsafe { sys::raw(TGKILL, args) == -ESRCH }
+    /// In the child of a fork, whose other threads are gone.
+    pub fn reopen(&self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        self.0.store(false, Ordering::Release);
     }
 }

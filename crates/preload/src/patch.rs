@@ -54,6 +54,11 @@ static LOOKS: AtomicU32 = AtomicU32::new(0);
 static OWN_DEV: AtomicUsize = AtomicUsize::new(0);
 static OWN_INO: AtomicUsize = AtomicUsize::new(0);
 
+/// In the child after fork.
+pub fn forked() {
+    LOCK.reopen();
+}
+
 /// Figures for reports.
 pub static PATCHED: AtomicU32 = AtomicU32::new(0);
 pub static UNPATCHABLE: AtomicU32 = AtomicU32::new(0);

@@ -5,6 +5,7 @@
 //! `SHARED` is not zero, and only then is the kernel asked.
 use crate::dispatch;
 use crate::hook::{Call, Verdict};
+use crate::patch;
 use crate::signals;
 use crate::sys::{self, nr};
 use crate::user::{self, Plain};
@@ -115,6 +116,7 @@ fn forked(ret: isize, parent: Option<u32>) {
         init();
         SHARED.store(0, Ordering::Release);
         signals::forked();
+        patch::forked();
         dispatch::after_fork_child(parent);
     } else {
         dispatch::after_fork_parent(ret);

@@ -36,6 +36,8 @@ const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const MASK_SIZE: usize = 8;
+/// A fault that is blocked kills; ours must be mended whatever the program blocks.
+const FAULT_MASK: u64 = 1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1);
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
@@ -249,15 +251,35 @@ fn is_memory_fault(sig: usize) -> bool {
     sig == SIGSEGV || sig == SIGBUS
 }
 
+/// The program's rt_sigprocmask: SIGSEGV and SIGBUS stay open.
+pub fn sigprocmask(call: &Call) -> Verdict {
+    const SIG_UNBLOCK: usize = 1;
+    let [how, set, old, size, ..] = call.args;
+    if size != MASK_SIZE || set == 0 || how == SIG_UNBLOCK {
+        return Verdict::Native;
+    }
+    match user::read::<u64>(set) {
+        Some(set) if set & FAULT_MASK != 0 => {
+            let open = set & !FAULT_MASK;
+            let args = [how, core::ptr::from_ref(&open) as usize, old, size, 0, 0];
+            // SAFETY: the program's own call; its set is replaced by a live word.
+            Verdict::Handled(unsafe { sys::raw(call.nr, args) })
+        }
+        _ => Verdict::Native,
+    }
+}
+
 /// What the kernel is given in place of `own`.
 fn wrapped(sig: usize, own: &Action) -> Action {
     let handled = own.handler != SIG_DFL && own.handler != SIG_IGN;
     let handler = address(hf_signal) as u64;
     if handled {
         let flags = (own.flags | SA_SIGINFO) & !SA_RESETHAND;
+        let mask = own.mask & !FAULT_MASK;
         return Action {
             handler,
             flags,
+            mask,
             ..*own
         };
     }
@@ -634,6 +656,7 @@ pub fn is_held() -> bool {
 /// In the child after fork: what was held for other threads is the parent's. What arrived for
 /// the child itself since its birth stays.
 pub fn forked() {
+    ACTIONS_LOCK.reopen();
     let own = sys::gettid();
     let mut kept = 0;
     for slot in &HELD {

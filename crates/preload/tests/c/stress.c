@@ -396,6 +396,13 @@ static void faults(void) {
     CHECK(hits == 164);
     CHECK(read(open("/dev/zero", O_RDONLY), (void *)16, 8) < 0 && errno == EFAULT);
     CHECK(stat((char *)16, (struct stat *)pages) < 0 && errno == EFAULT);
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK(!sigprocmask(SIG_SETMASK, &all, &before));
+    CHECK(sigprocmask(99, &all, 0) < 0 && errno == EINVAL);
+    CHECK(syscall(SYS_rt_sigprocmask, SIG_SETMASK, 16, 0, 8) < 0 && errno == EFAULT);
+    CHECK(syscall(SYS_rt_sigaction, SIGUSR2, 16, 0, 8) < 0 && errno == EFAULT);
+    CHECK(!sigprocmask(SIG_SETMASK, &before, &all) && sigismember(&all, SIGUSR1));
     signal(SIGSEGV, SIG_DFL);
     int how[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTERM};
     for (int i = 0; i < 6; i++) {
