@@ -2,7 +2,8 @@
 //!
 //! Invariants: bytes that a reader or a recovery could already see are never overwritten before a
 //! record allows to redo it (short writes) or replaced otherwise than by one record (long writes).
-//! A long write that finds no single run of free blocks fails with `NoSpace`, unchanged.
+//! A write that is longer than the longest run of free blocks happens in as many pieces, from its
+//! start on; so does one to a file that is mapped, whose blocks must stay where they are.
 
 use crate::block_map::{self, Run};
 use crate::data;
@@ -12,7 +13,6 @@ use crate::session::{BLOCK, Session};
 use crate::write::{Source, write_locked};
 use crate::{close, journal, space};
 use core::sync::atomic::Ordering::Relaxed;
-use pmem::ConstBuf;
 use pool::journal::Record;
 
 /// Longer writes go to new blocks.
@@ -28,7 +28,7 @@ pub(crate) fn write(
 ) -> Result<usize> {
     data::leave_inline(s, inode)?;
     let size = inode.e.size.load(Relaxed);
-    if offset >= size && offset % BLOCK == 0 {
+    if offset >= size {
         // Nothing below the size changes, and the size rises with one record.
         return write_locked(s, inode, source, offset, n, now);
     }
@@ -41,7 +41,15 @@ pub(crate) fn write(
         // New blocks would leave the mappings behind; a mapped file is written in place.
         return write_locked(s, inode, source, offset, n, now);
     }
-    replace(s, inode, source, offset, n, now)
+    let mut done = 0;
+    while done < n {
+        match replace(s, inode, source, offset + done as u64, n - done, now) {
+            Ok(piece) => done += piece,
+            Err(_) if done > 0 => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
 }
 
 /// One record with the bytes, then the bytes.
@@ -69,9 +77,8 @@ fn redo(
         data: bytes,
     };
     journal::commit(s, &record)?;
-    let bytes: &[u8] = bytes;
-    let copy = [ConstBuf::from(bytes)];
-    write_locked(s, inode, &mut Source::new(&copy), offset, n, now)
+    s.data().fence();
+    Ok(n)
 }
 
 /// New blocks with the old bytes around the new ones, which one record puts in the place of the
@@ -88,15 +95,13 @@ fn replace(
     let size = e.size.load(Relaxed);
     let (first, end) = (offset / BLOCK, (offset + n as u64).div_ceil(BLOCK));
     data::zero_gap(s, inode, size, offset)?;
-    let want = u32::try_from(end - first).map_err(|_| Error::NoSpace)?;
-    let (block, got) = space::alloc(s, want, None, want >= space::HUGE_BLOCKS)?;
+    let (block, got) = longest_run(s, end - first)?;
+    let want = got.min((end - first) as u32);
+    let n = n.min((u64::from(want) * BLOCK - offset % BLOCK) as usize);
     let give_up = |e| {
         space::give_back(s, block, got);
         Err(e)
     };
-    if got < want {
-        return give_up(Error::NoSpace);
-    }
     if let Err(e) = fill(s, inode, source, offset, n, block) {
         return give_up(e);
     }
@@ -116,6 +121,40 @@ fn replace(
         .fetch_add(1, core::sync::atomic::Ordering::Release);
     Ok(n)
 }
+
+/// Blocks in a row, as many as wanted or as few tries find; at most 2 MiB.
+fn longest_run(s: &Session, want: u64) -> Result<(u64, u32)> {
+    let want = want.min(space::HUGE_BLOCKS.into()) as u32;
+    let mut runs = [(0, 0); TRIES];
+    for run in &mut runs {
+        match space::alloc(s, want, None, want == space::HUGE_BLOCKS) {
+            Ok(found) => *run = found,
+            Err(Error::NoSpace) => break,
+            Err(e) => return Err(e),
+        }
+        if run.1 == want {
+            break;
+        }
+    }
+    let best = runs
+        .iter()
+        .copied()
+        .max_by_key(|run| run.1)
+        .unwrap_or_default();
+    for (block, len) in runs {
+        if (block, len) != best {
+            space::give_back(s, block, len);
+        }
+    }
+    if best.1 == 0 {
+        Err(Error::NoSpace)
+    } else {
+        Ok(best)
+    }
+}
+
+/// Runs that are looked at for one write.
+const TRIES: usize = 8;
 
 /// Old bytes at both ends, new bytes between them.
 fn fill(

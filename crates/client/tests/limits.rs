@@ -14,8 +14,18 @@ fn an_attribute_too_many_is_refused_and_nothing_else() {
     let user = rig.user();
     user.put("file", b"x");
     let set = |n: usize, value: &[u8]| {
-        let target = Target::Path { base: Base::Root, path: b"file", nofollow: false };
-        user.setxattr(&ROOT, target, format!("user.{n}").as_bytes(), ConstBuf::from(value), 0)
+        let target = Target::Path {
+            base: Base::Root,
+            path: b"file",
+            nofollow: false,
+        };
+        user.setxattr(
+            &ROOT,
+            target,
+            format!("user.{n}").as_bytes(),
+            ConstBuf::from(value),
+            0,
+        )
     };
     for n in 0..XATTRS_MAX {
         set(n, b"1").unwrap();

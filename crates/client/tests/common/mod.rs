@@ -8,7 +8,7 @@ use holdfast_pmem::{Access, ConstBuf, Medium, MutBuf, Region, SharedMem};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{CreateOptions, Options, Service, Stopper};
 use rustix::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
@@ -66,15 +66,20 @@ impl Rig {
         }
     }
 
+    /// The pool, which no service has open, is without damage.
+    pub fn check(&self) {
+        let meta = std::fs::read(self.dir.join("meta.seg")).unwrap();
+        let data = std::fs::metadata(self.dir.join("data-0.seg"))
+            .unwrap()
+            .len();
+        let report = holdfast_pool::check::check(&&meta[..], data, None);
+        let damage: Vec<_> = report.damage().collect();
+        assert!(damage.is_empty(), "{damage:?}");
+    }
+
     /// A client as process `pid`, which must live.
     pub fn user_as(&self, pid: u32) -> User {
-        let attachment = attach::attach(self.dir.as_os_str().as_encoded_bytes(), None).unwrap();
-        let session = map(&attachment);
-        slots::register(&session, pid, None).unwrap();
-        User {
-            client: Client::new(session, b""),
-            attachment,
-        }
+        join_as(&self.dir, pid)
     }
 
     pub fn user(&self) -> User {
@@ -82,10 +87,26 @@ impl Rig {
     }
 }
 
+/// Joins the session of the pool in `dir` as this process.
+pub fn join(dir: &Path) -> User {
+    join_as(dir, std::process::id())
+}
+
+fn join_as(dir: &Path, pid: u32) -> User {
+    let attachment = attach::attach(dir.as_os_str().as_encoded_bytes(), None).unwrap();
+    let session = map(&attachment);
+    slots::register(&session, pid, None).unwrap();
+    User {
+        client: Client::new(session, b""),
+        attachment,
+    }
+}
+
 impl Drop for Rig {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.stop();
+            self.check();
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }

@@ -1,0 +1,224 @@
+//! A full pool, directories that change while they are read, mappings, and modes of durability.
+
+mod common;
+
+use common::{ROOT, Rig, User};
+use holdfast_client::{Base, DirentFormat, Error, MapPiece, OfdLink, abi::*};
+use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_pool::format::superblock::Consistency;
+use std::collections::HashSet;
+
+fn write_until_full(user: &User, ofd: OfdLink) -> usize {
+    let piece = vec![7; 100_000];
+    let mut total = 0;
+    loop {
+        match user.write(ofd, ConstBuf::from(&piece[..])) {
+            Ok(n) => total += n,
+            Err(Error::NoSpace) => return total,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_full_pool_says_so_and_lets_go() {
+    let rig = Rig::new(16 << 20);
+    let user = rig.user();
+    let mut before = 0;
+    for round in 0..3 {
+        let ofd = user.create("fill");
+        let total = write_until_full(&user, ofd);
+        assert!(total > 8 << 20, "{total}");
+        assert!(
+            round == 0 || total + (1 << 20) > before,
+            "{total} after {before}"
+        );
+        before = total;
+        assert_eq!(user.fstat(ofd).unwrap().size, total as u64);
+        // What is there can still be changed and read.
+        user.pwrite_all(ofd, b"changed", 5000);
+        assert_eq!(user.pread_vec(ofd, 7, 5000), b"changed");
+        user.mkdir(&ROOT, Base::Root, b"full", 0o755).unwrap();
+        user.rmdir(&ROOT, Base::Root, b"full").unwrap();
+        user.release(ofd).unwrap();
+        user.unlink(&ROOT, Base::Root, b"fill").unwrap();
+    }
+    user.put("after", &[1; 1_000_000]);
+    assert_eq!(user.get("after"), [1; 1_000_000]);
+}
+
+fn read_some(user: &User, ofd: OfdLink, names: &mut Vec<(String, u64)>) -> bool {
+    let mut out = vec![0; 400];
+    let to = MutBuf::from(&mut out[..]);
+    let n = user.getdents(ofd, to, DirentFormat::Linux64).unwrap();
+    let mut at = 0;
+    while at < n {
+        let next = u64::from_le_bytes(out[at + 8..at + 16].try_into().unwrap());
+        let len = u16::from_le_bytes([out[at + 16], out[at + 17]]) as usize;
+        let name = out[at + 19..at + len].split(|&b| b == 0).next().unwrap();
+        names.push((String::from_utf8(name.to_vec()).unwrap(), next));
+        at += len;
+    }
+    n > 0
+}
+
+#[test]
+fn names_that_stay_are_read_once_while_others_come_and_go() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    user.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    for n in 0..300 {
+        user.put(&format!("d/stays-{n}"), b"");
+        user.put(&format!("d/goes-{n}"), b"");
+    }
+    let ofd = user.open("d", O_RDONLY | O_DIRECTORY).unwrap();
+    let (mut names, mut n) = (Vec::new(), 0);
+    while read_some(&user, ofd, &mut names) {
+        for _ in 0..9 {
+            if n < 300 {
+                user.unlink(&ROOT, Base::Root, format!("d/goes-{n}").as_bytes())
+                    .unwrap();
+                user.put(&format!("d/comes-{n}"), b"");
+                n += 1;
+            }
+        }
+    }
+    let all: Vec<_> = names.iter().map(|(name, _)| name.clone()).collect();
+    let unique: HashSet<_> = all.iter().collect();
+    assert_eq!(unique.len(), all.len());
+    assert_eq!(all.iter().filter(|n| n.starts_with("stays-")).count(), 300);
+    // seekdir: every position leads to the name that followed it.
+    for i in [0, 1, 2, 57, 200] {
+        let (_, position) = names[i];
+        user.lseek(ofd, position as i64, SEEK_SET).unwrap();
+        let mut rest = Vec::new();
+        read_some(&user, ofd, &mut rest);
+        let later: Vec<_> = names[i + 1..].iter().map(|(n, _)| n).collect();
+        let first_kept = rest.iter().find(|(n, _)| n.starts_with("stays-")).unwrap();
+        let expected = later.iter().find(|n| n.starts_with("stays-")).unwrap();
+        assert_eq!(&&first_kept.0, expected);
+    }
+}
+
+#[test]
+fn a_mapping_plan_covers_the_range_and_pins_the_blocks() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let ofd = user.create("mapped");
+    user.pwrite_all(ofd, &[5; 3000], 0);
+    user.ftruncate(ofd, 40_000).unwrap();
+    let pin = user.map_pin(ofd, PROT_READ | PROT_WRITE, true).unwrap();
+    let mut pieces = Vec::new();
+    let mut collect = |p| {
+        pieces.push(p);
+        Ok(())
+    };
+    user.map_plan(pin, 0, 65536, true, &mut collect).unwrap();
+    let (mut data, mut beyond, mut at) = (Vec::new(), 0, 0);
+    for p in pieces {
+        match p {
+            MapPiece::Data {
+                segment_offset,
+                len,
+            } => {
+                data.extend((0..len / 4096).map(|i| segment_offset + i * 4096));
+                at += len;
+            }
+            MapPiece::Zero { .. } => panic!("a shared mapping has no zero pieces"),
+            MapPiece::Beyond { len } => beyond += len,
+        }
+    }
+    assert_eq!((at, beyond, data.len()), (40960, 65536 - 40960, 10));
+    // A store through the mapping is what a reader sees.
+    user.session()
+        .data()
+        .store(data[9] + 10, b"through")
+        .unwrap();
+    assert_eq!(user.pread_vec(ofd, 7, 9 * 4096 + 10), b"through");
+    // Truncation zeroes, and the blocks stay.
+    user.ftruncate(ofd, 100).unwrap();
+    let mut word = [1; 7];
+    user.session().data().read(data[9] + 10, &mut word).unwrap();
+    assert_eq!(word, [0; 7]);
+    user.ftruncate(ofd, 40_000).unwrap();
+    user.pwrite_all(ofd, b"again", 9 * 4096);
+    let mut word = [1; 5];
+    user.session().data().read(data[9], &mut word).unwrap();
+    assert_eq!(&word, b"again");
+    user.map_unpin(pin, true).unwrap();
+    user.release(ofd).unwrap();
+    let mut expected = vec![0; 40_000];
+    expected[..100].fill(5);
+    expected[9 * 4096..9 * 4096 + 5].copy_from_slice(b"again");
+    assert_eq!(user.get("mapped"), expected);
+}
+
+#[test]
+fn rights_of_mappings_follow_the_access_mode() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    user.put("f", b"x");
+    let reading = user.open("f", O_RDONLY).unwrap();
+    assert_eq!(
+        user.map_pin(reading, PROT_READ | PROT_WRITE, true),
+        Err(Error::Denied)
+    );
+    let private = user
+        .map_pin(reading, PROT_READ | PROT_WRITE, false)
+        .unwrap();
+    user.map_unpin(private, false).unwrap();
+    let writing = user.open("f", O_WRONLY).unwrap();
+    assert_eq!(user.map_pin(writing, PROT_READ, false), Err(Error::Denied));
+    let dir = user.open("/", O_RDONLY).unwrap();
+    assert_eq!(user.map_pin(dir, PROT_READ, false), Err(Error::NoDevice));
+}
+
+/// The same writes in every mode of durability, and after each call nothing is lazy if the mode
+/// says so.
+#[test]
+fn stricter_modes_write_the_same_bytes() {
+    for mode in [Consistency::Posix, Consistency::Sync, Consistency::Strict] {
+        let mut rig = Rig::with(64 << 20, mode);
+        let mut model = Vec::new();
+        let user = rig.user();
+        let ofd = user.create("f");
+        let mut x = 1u64;
+        for _ in 0..200 {
+            x = x
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let (at, n) = ((x >> 40) as usize % 60_000, 1 + (x >> 20) as usize % 9_000);
+            let bytes: Vec<u8> = (0..n).map(|i| (x >> (i % 50)) as u8).collect();
+            if model.len() < at + n {
+                model.resize(at + n, 0);
+            }
+            model[at..at + n].copy_from_slice(&bytes);
+            user.pwrite_all(ofd, &bytes, at as i64);
+        }
+        assert!(user.pread_vec(ofd, model.len() + 1, 0) == model, "{mode:?}");
+        user.release(ofd).unwrap();
+        holdfast_client::slots::exit(user.session());
+        drop(user);
+        rig.stop();
+        rig.start();
+        assert!(rig.user().get("f") == model, "{mode:?} after a restart");
+    }
+}
+
+#[test]
+fn bad_memory_of_the_caller_is_an_error_or_a_short_count() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let ofd = user.create("f");
+    assert_eq!(user.pread(ofd, MutBuf::from(&mut [][..]), 0), Ok(0));
+    assert_eq!(
+        user.pread(ofd, MutBuf::from(&mut [0; 4][..]), -1),
+        Err(Error::Invalid)
+    );
+    assert_eq!(user.lseek(ofd, -1, SEEK_SET), Err(Error::Invalid));
+    assert_eq!(user.lseek(ofd, 0, SEEK_DATA), Err(Error::NoData));
+    user.pwrite_all(ofd, b"x", 10_000);
+    assert_eq!(user.lseek(ofd, 0, SEEK_HOLE), Ok(0));
+    assert_eq!(user.lseek(ofd, 0, SEEK_DATA), Ok(8192));
+    assert_eq!(user.lseek(ofd, 9000, SEEK_HOLE), Ok(10_001));
+}
