@@ -93,8 +93,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub pool: Option<PathBuf>,
     /// Where the pool's files appear; need not exist.
-    #[arg(long, default_value = "/hf")]
-    pub at: PathBuf,
+    #[arg(long, default_value = "/hf", value_name = "DIR")]
+    pub at: OsString,
     /// When changes of this session are durable.
     #[arg(long, value_enum)]
     pub consistency: Option<ConsistencyArg>,

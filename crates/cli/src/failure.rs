@@ -80,7 +80,7 @@ impl From<holdfast_service::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "holdfast: {}", self.sentence)?;
+        write!(f, "holdfast: {}.", self.sentence.trim_end_matches('.'))?;
         match &self.fix {
             Some(fix) => write!(f, "\nFix: {fix}"),
             None => Ok(()),

@@ -25,14 +25,16 @@ mod start;
 
 use args::{Cli, Command, PoolCommand};
 use clap::Parser;
+use clap::error::ErrorKind;
 use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some(status) = bench::hidden(&words) {
+    if let Some(status) = bench::hidden(&words).or_else(|| program::hidden(&words)) {
         return ExitCode::from(status);
     }
+    signals::survive_limits();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -60,8 +62,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
 
 /// Help and version are no errors; the check has exit statuses of its own.
 fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
     if !error.use_stderr() {
+        let _ = error.print();
         return ExitCode::from(failure::OK);
     }
     let words: Vec<_> = std::env::args_os()
@@ -73,9 +75,26 @@ fn usage(error: &clap::Error) -> ExitCode {
         .iter()
         .map(|w| w.as_encoded_bytes())
         .eq([b"pool" as &[u8], b"check"]);
+    let failure = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Failure::new("no command was given").fix("holdfast --help lists them")
+        }
+        _ => Failure::new(first_paragraph(&error.to_string())).fix("see holdfast --help"),
+    };
+    eprintln!("{failure}");
     ExitCode::from(if check {
         failure::CHECK_USAGE
     } else {
         failure::USAGE
     })
+}
+
+/// What clap says before usage and hints, in one line.
+fn first_paragraph(text: &str) -> String {
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.is_empty());
+    let joined = lines.collect::<Vec<_>>().join(" ");
+    joined.trim_start_matches("error: ").into()
 }

@@ -1,13 +1,18 @@
 //! The program that `run` is to run.
 //!
 //! Invariant: where the program comes from is decided as execvp(3) does; a program that lives in
-//! the pool is started through env(1), which is instrumented and so can see it.
+//! the pool is started by a second process of this command, which is instrumented and so can see
+//! it.
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The hidden command that runs a program of the pool.
+const INSIDE: &str = "run-inside";
 
 /// A command that will run `words` when the pool appears at `at`.
 pub fn command(words: &[OsString], at: &Path) -> Result<Command, Failure> {
@@ -20,14 +25,38 @@ pub fn command(words: &[OsString], at: &Path) -> Result<Command, Failure> {
     let inside = crate::paths::absolute(Path::new(program)).is_ok_and(|p| p.starts_with(at));
     let named = program.as_bytes().contains(&b'/');
     let mut command = if named && inside {
-        let mut env = Command::new("/usr/bin/env");
-        env.arg("--").arg(program);
-        env
+        let me = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
+        let mut inside = Command::new(me);
+        inside.arg(INSIDE).arg(program);
+        inside
     } else {
         Command::new(program)
     };
     command.args(arguments);
     Ok(command)
+}
+
+/// The hidden command that runs a program of the pool, if the command line says so.
+pub fn hidden(words: &[OsString]) -> Option<u8> {
+    let [first, program, arguments @ ..] = words else {
+        return None;
+    };
+    if first != INSIDE {
+        return None;
+    }
+    let error = Command::new(program).args(arguments).exec();
+    let failure = not_started(program, &error);
+    eprintln!("{failure}");
+    Some(failure.status())
+}
+
+/// A program that could not be executed.
+pub fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => failure::RUN_NOT_FOUND,
+        _ => failure::RUN_NOT_EXECUTABLE,
+    };
+    Failure::io(Path::new(program).display(), error).code(code)
 }
 
 /// Why the file of a program cannot be instrumented, if so: the dynamic linker must read
@@ -99,7 +128,7 @@ mod tests {
         let words = |w: &[&str]| w.iter().map(OsString::from).collect::<Vec<_>>();
         let at = Path::new("/hf");
         let inside = command(&words(&["/hf/bin/x", "1"]), at).unwrap();
-        assert_eq!(inside.get_program(), "/usr/bin/env");
+        assert_eq!(inside.get_args().next().unwrap(), INSIDE);
         let outside = command(&words(&["/bin/ls", "/hf"]), at).unwrap();
         assert_eq!(outside.get_program(), "/bin/ls");
         assert!(command(&words(&[""]), at).is_err());

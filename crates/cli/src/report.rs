@@ -9,7 +9,9 @@ use crate::program;
 use crate::session::RunRecord;
 use holdfast_pool::session::{ExeName, Refusal};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 
 /// Why calls are refused, in the order of the numbers that the preloaded library uses.
@@ -65,10 +67,28 @@ const CALLS: &[(u32, &str)] = &[
     (443, "quotactl_fd"),
 ];
 
-/// Writes the report.
-pub fn write(path: &Path, record: &RunRecord, program: &OsStr) -> Result<(), Failure> {
-    let text = render(record, program)?;
-    std::fs::write(path, text + "\n").map_err(|e| Failure::io(path.display(), &e))
+/// The file of a report, opened before the program starts.
+pub struct ReportFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl ReportFile {
+    /// Opens or makes the file.
+    pub fn create(path: &Path) -> Result<ReportFile, Failure> {
+        let file = File::create(path).map_err(|e| Failure::io(path.display(), &e))?;
+        Ok(ReportFile {
+            path: path.into(),
+            file,
+        })
+    }
+
+    /// Writes the report.
+    pub fn write(mut self, record: &RunRecord, program: &OsStr) -> Result<(), Failure> {
+        let text = render(record, program)? + "\n";
+        let done = self.file.write_all(text.as_bytes());
+        done.map_err(|e| Failure::io(self.path.display(), &e))
+    }
 }
 
 fn render(record: &RunRecord, program: &OsStr) -> Result<String, Failure> {

@@ -9,9 +9,10 @@ use crate::args::{ConsistencyArg, RunArgs};
 use crate::environment;
 use crate::failure::{self, Failure};
 use crate::inherit::Inherited;
+use crate::report::ReportFile;
 use crate::session::RunRecord;
 use crate::signals::Signals;
-use crate::{default_pool, paths, program, report, start};
+use crate::{default_pool, paths, program, start};
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{VALUE_MAX, VARIABLE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -62,7 +63,7 @@ struct Prepared {
 impl Prepared {
     fn new(args: &RunArgs) -> Result<Prepared, Failure> {
         let library = environment::library()?;
-        let at = check_at(&args.at)?;
+        let at = check_at(Path::new(&args.at))?;
         let pool = find_pool(args)?;
         if at.starts_with(&pool) || pool.starts_with(&at) {
             let what = format!("{} and the pool {} overlap", at.display(), pool.display());
@@ -83,17 +84,14 @@ impl Prepared {
     }
 
     fn execute(mut self, args: &RunArgs) -> Result<u8, Failure> {
+        let report = args.report.as_deref().map(ReportFile::create).transpose()?;
         let mut signals = Signals::to_hand_on()?;
         let mut child = self.spawn(args)?;
         let status = self.watch(&mut child, &mut signals)?;
-        if let Some(path) = &args.report {
-            let name = args
-                .program
-                .first()
-                .map(|p| p.as_os_str())
-                .unwrap_or(OsStr::new(""));
-            report::write(path, &self.record, name)?;
+        if let Some(report) = report {
+            report.write(&self.record, args.program[0].as_os_str())?;
         }
+        self.leave();
         Ok(code_of(status))
     }
 
@@ -116,7 +114,7 @@ impl Prepared {
             .env(VARIABLE, OsStr::from_bytes(&value[..len]));
         command
             .spawn()
-            .map_err(|e| not_started(&args.program[0], &e))
+            .map_err(|e| program::not_started(&args.program[0], &e))
     }
 
     /// Until the program ends: hands signals on and keeps a service there.
@@ -165,6 +163,23 @@ impl Prepared {
         Ok(watch && !fds[2].revents().is_empty())
     }
 
+    /// The last user waits until the service has written everything down and is gone, so that
+    /// whoever comes next finds the pool closed.
+    fn leave(&self) {
+        let connection = &self.attachment.connection;
+        let alone = self.record.is_last().unwrap_or(false);
+        if alone && rustix::net::shutdown(connection, rustix::net::Shutdown::Write).is_ok() {
+            let mut fds = [PollFd::new(connection, PollFlags::IN)];
+            let _ = poll(
+                &mut fds,
+                Some(&Timespec {
+                    tv_sec: 5,
+                    tv_nsec: 0,
+                }),
+            );
+        }
+    }
+
     /// A new service takes the session over.
     fn rejoin(&mut self) -> bool {
         match start::join(&self.pool, Some(&self.attachment.session)) {
@@ -189,14 +204,6 @@ fn code_of(status: ExitStatus) -> u8 {
     }
 }
 
-fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
-    let code = match error.kind() {
-        std::io::ErrorKind::NotFound => failure::RUN_NOT_FOUND,
-        _ => failure::RUN_NOT_EXECUTABLE,
-    };
-    Failure::io(Path::new(program).display(), error).code(code)
-}
-
 fn find_pool(args: &RunArgs) -> Result<PathBuf, Failure> {
     let path = match &args.pool {
         Some(path) => path.clone(),
@@ -217,8 +224,15 @@ fn find_pool(args: &RunArgs) -> Result<PathBuf, Failure> {
 
 /// The directory under which the pool appears: it may be missing or empty, and nothing else.
 fn check_at(at: &Path) -> Result<PathBuf, Failure> {
-    let at = paths::absolute(at).map_err(|e| Failure::io(at.display(), &e))?;
     let fix = "another directory with --at";
+    if !at.is_absolute() {
+        let what = format!(
+            "'{}' is not an absolute path for the pool to appear at",
+            at.display()
+        );
+        return Err(Failure::new(what).fix(fix));
+    }
+    let at = paths::absolute(at).map_err(|e| Failure::io(at.display(), &e))?;
     if at == Path::new("/") {
         return Err(Failure::new("the pool cannot appear at /").fix(fix));
     }

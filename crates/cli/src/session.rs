@@ -134,6 +134,18 @@ impl RunRecord {
         Ok(totals)
     }
 
+    /// Whether no process is in the session now.
+    pub fn is_last(&self) -> Result<bool, Failure> {
+        // The last slot is the service's.
+        let slots = (0..SLOTS - 1).map(|i| self.entry::<Slot>(SLOTS_AT, i));
+        for slot in slots {
+            if live::is_alive(slot?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Sets the consistency of a session in which no program runs yet; false if one runs that
     /// began with another.
     pub fn set_consistency(&self, wanted: u32) -> Result<bool, Failure> {
@@ -141,9 +153,7 @@ impl RunRecord {
         if consistency.load(Acquire) == wanted {
             return Ok(true);
         }
-        let used = (0..SLOTS - 1)
-            .filter_map(|i| self.entry::<Slot>(SLOTS_AT, i).ok())
-            .any(live::is_alive);
+        let used = !self.is_last()?;
         if !used {
             consistency.store(wanted, Release);
         }

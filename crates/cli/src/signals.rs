@@ -25,6 +25,12 @@ pub struct Arrived {
     pub from_terminal: bool,
 }
 
+/// A file that would grow beyond the limit is an error, not a signal.
+pub fn survive_limits() {
+    let mask: SigSet = [Signal::SIGXFSZ].into_iter().collect();
+    let _ = mask.thread_block();
+}
+
 impl Signals {
     /// What ends a service.
     pub fn of_service() -> Result<Signals, Failure> {

@@ -83,7 +83,7 @@ fn launch(pool: &Path) -> Result<Launched, Failure> {
         None if said.is_empty() => ("the service ended before it was ready", None),
         None => (said, None),
     };
-    let failure = Failure::new(sentence);
+    let failure = Failure::new(sentence.trim_end_matches('.'));
     Ok(Launched::Failed(match fix {
         Some(fix) => failure.fix(fix),
         None => failure,

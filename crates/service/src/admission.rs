@@ -16,8 +16,8 @@ use rustix::net::{
 };
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Connections at a time; one more is closed at once.
@@ -44,6 +44,8 @@ pub struct Users {
     pub ever: AtomicBool,
     /// The service is to end: let nobody in.
     pub closing: AtomicBool,
+    /// The connection of the last user, to be closed when everything is done.
+    pub last: Mutex<Option<Guest>>,
 }
 
 /// The listening socket.
@@ -53,7 +55,22 @@ pub struct Door {
     owner: u32,
 }
 
-struct Guest {
+/// Wakes the keeper of the door to see that it is to be closed.
+#[derive(Debug)]
+pub struct Closer {
+    socket: OwnedFd,
+}
+
+impl Closer {
+    /// Nobody can knock any more.
+    pub fn close(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Guest {
     connection: OwnedFd,
     attached: bool,
 }
@@ -84,9 +101,19 @@ impl Door {
         Ok(Door { socket, owner })
     }
 
+    /// Ends `serve`, together with `Users::closing`.
+    pub fn closer(&self) -> Result<Closer> {
+        let socket = self
+            .socket
+            .try_clone()
+            .map_err(Error::io("the service's socket"))?;
+        Ok(Closer { socket })
+    }
+
     /// Serves until `users.closing`.
     pub fn serve(self, users: Arc<Users>, mut desk: impl Desk) {
         let mut guests: Vec<Guest> = Vec::new();
+        let mut last: Option<Guest> = None;
         while !users.closing.load(Acquire) {
             let Some(ready) = self.wait(&guests) else {
                 continue;
@@ -95,14 +122,27 @@ impl Door {
                 self.let_in(&mut guests);
             }
             let mut speaking = ready.iter().skip(1).copied();
-            guests.retain_mut(|guest| {
-                !speaking.next().unwrap_or(false) || self.attend(guest, &users, &mut desk)
-            });
+            let mut gone = Vec::new();
+            for mut guest in std::mem::take(&mut guests) {
+                let speaks = speaking.next().unwrap_or(false);
+                if !speaks || self.attend(&mut guest, &users, &mut desk) {
+                    guests.push(guest);
+                } else if guest.attached {
+                    gone.push(guest);
+                }
+            }
             let attached = guests.iter().filter(|guest| guest.attached).count() as u32;
+            // The last one may wait for the end of the service: its connection ends with that.
+            last = gone.pop().or(last).filter(|_| attached == 0);
             if users.attached.swap(attached, AcqRel) != attached {
                 desk.users_changed();
             }
         }
+        users
+            .last
+            .lock()
+            .map(|mut place| *place = last)
+            .unwrap_or(());
     }
 
     fn wait(&self, guests: &[Guest]) -> Option<Vec<bool>> {

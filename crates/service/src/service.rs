@@ -175,6 +175,7 @@ impl Service {
             memory: memory.clone(),
         };
         let at_door = users.clone();
+        let closer = door.closer()?;
         let doorman = std::thread::spawn(move || door.serve(at_door, messenger));
         let warmer = Warmer::start(&self.engine)?;
         let mut desk = Backroom {
@@ -186,6 +187,7 @@ impl Service {
         let done = desk.serve(&inbox);
         users.closing.store(true, Release);
         drop(inbox);
+        closer.close();
         let _ = doorman.join();
         let socket = self
             .engine
