@@ -35,6 +35,9 @@ const RING_PART: u64 = 4;
 /// the record exists, or when the service is gone.
 pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     s.check()?;
+    if s.header().trees_full.load(Relaxed) != 0 && adds(record) {
+        return Err(Error::NoSpace);
+    }
     let prepared = Prepared::new(s, record)?;
     let (index, lane, guard) = take_lane(s)?;
     let (seq, published) = append(s, index, lane, record, prepared)?;
@@ -47,6 +50,11 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
         published?;
     }
     Ok(seq)
+}
+
+/// Whether the trees grow by a record. Extents do not count: their blocks are limited already.
+fn adds(record: &Record<'_>) -> bool {
+    matches!(record, Record::Create { .. } | Record::Link { .. } | Record::SetXattr { .. })
 }
 
 /// A lane: the process's own if it is free, else another one.

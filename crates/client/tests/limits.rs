@@ -35,3 +35,24 @@ fn an_attribute_too_many_is_refused_and_nothing_else() {
     user.put("other", b"still at work");
     assert_eq!(user.get("other"), b"still at work");
 }
+
+/// Objects without blocks fill the trees: creating stops with ENOSPC while what is journaled
+/// still fits, and removing makes room again.
+#[test]
+fn full_trees_refuse_new_objects_and_can_be_emptied() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let target = [b't'; 4000];
+    let name = |n: usize| format!("link-{n}").into_bytes();
+    let link = |n: usize| user.symlink(&ROOT, &target, Base::Root, &name(n));
+    let made = (0..40_000)
+        .find(|n| link(*n) == Err(Error::NoSpace))
+        .unwrap();
+    assert!(made > 4000, "{made} links");
+    user.sync().unwrap();
+    for n in 0..made {
+        user.unlink(&ROOT, Base::Root, &name(n)).unwrap();
+    }
+    user.sync().unwrap();
+    link(0).unwrap();
+}

@@ -184,6 +184,11 @@ impl<R: Record> Pool<R> {
         self.release_held(0)
     }
 
+    /// Pages of `meta.seg` that commits can still fill.
+    pub fn pages_left(&self) -> u64 {
+        self.meta_space.count_free() + self.held_meta
+    }
+
     /// Pages that wait for readers of older roots.
     pub(crate) fn held_meta(&self) -> u64 {
         self.held_meta

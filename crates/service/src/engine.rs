@@ -14,7 +14,7 @@ use crate::process;
 use crate::runs::Runs;
 use crate::store::Held;
 use holdfast_pmem::{Access, Region};
-use holdfast_pool::apply::{Applier, Failure, PoolStore};
+use holdfast_pool::apply::{Applier, Failure, PoolStore, ROOM_TO_GROW, Reject, Why};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::superblock::{self, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const BATCH_MAX: usize = 4096;
 /// A commit is not put off for longer.
 const BATCH_TIME: Duration = Duration::from_millis(5);
+/// Pages that are kept for records that are journaled and not applied yet.
+const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Records of one lane that are read ahead of what is applied, so that clients cannot fill our
 /// memory.
 pub const AHEAD_MAX: usize = 1024;
@@ -55,7 +57,7 @@ pub struct Progress {
     /// A record that is not finished by its writer.
     pub unfinished: Option<u64>,
     /// The record that was refused, and why: nothing after it was applied.
-    pub rejected: Option<(u64, String)>,
+    pub rejected: Option<(u64, Reject)>,
 }
 
 impl Engine {
@@ -120,6 +122,13 @@ impl Engine {
         self.order.waiting() > before
     }
 
+    /// Whether the trees have so little room left that clients must not add to them: what they
+    /// have journaled already has to fit.
+    pub fn trees_full(&self) -> bool {
+        let all = self.pool.meta_space().len();
+        self.pool.pages_left() < ROOM_TO_GROW + (all / 4).min(ROOM_KEPT_MAX)
+    }
+
     /// Applies what is in order, up to the first gap and at most `limit` records, and commits it.
     /// `finished` says whether the writer of a record is through with what it does outside the
     /// trees: until then other clients may still see and use what the record takes away.
@@ -156,7 +165,9 @@ impl Engine {
             match applier.apply(&header, &record) {
                 Ok(_) => {}
                 Err(Failure::Rejected(reject)) => {
-                    progress.rejected = Some((entry.seq, reject.to_string()));
+                    // What was applied makes room when it is committed.
+                    let later = reject.why == Why::NoRoom && progress.applied > 0;
+                    progress.rejected = (!later).then_some((entry.seq, reject));
                     self.order.put_back(entry);
                     break;
                 }

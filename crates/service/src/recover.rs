@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::order::FLIGHT_MAX;
 use crate::process;
 use holdfast_pmem::Medium;
+use holdfast_pool::apply::Reject;
 use holdfast_pool::journal::{self, Record};
 
 /// Records that the whole journal has room for.
@@ -89,7 +90,8 @@ fn apply_all(engine: &mut Engine, limit: u64, recovered: &mut Recovered) -> Resu
             recovered.records += progress.applied as u64;
         }
         if progress.rejected.is_some() {
-            recovered.rejected = progress.rejected;
+            let why = |(seq, reject): (u64, Reject)| (seq, reject.to_string());
+            recovered.rejected = progress.rejected.map(why);
             break;
         }
         match progress.missing {

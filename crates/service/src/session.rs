@@ -15,6 +15,7 @@ use crate::memory::{Constants, Memory};
 use crate::order::FLIGHT_MAX;
 use crate::survivors;
 use holdfast_pmem::Medium;
+use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
@@ -179,7 +180,7 @@ impl Session {
             self.publish(engine);
         }
         if let Some((seq, why)) = progress.rejected {
-            self.give_up(&format!("journal record {seq} is not valid: {why}"), EIO);
+            self.reject(seq, &why);
             return Ok((progress.applied, false, false));
         }
         let mut more = false;
@@ -318,8 +319,21 @@ impl Session {
         header
             .objects
             .store(superblock.counts.iter().sum(), Relaxed);
+        header.trees_full.store(engine.trees_full().into(), Relaxed);
         header.applied_seq.store(engine.applied_seq(), Release);
         self.memory.tick();
+    }
+
+    fn reject(&mut self, seq: u64, why: &Reject) {
+        let errno = if why.why == Why::NoRoom {
+            why.errno()
+        } else {
+            EIO
+        };
+        self.give_up(
+            &format!("journal record {seq} is not applied: {why}"),
+            errno,
+        );
     }
 
     fn give_up(&mut self, why: &str, errno: i32) {
@@ -333,7 +347,7 @@ impl Session {
             while engine.read(AHEAD_MAX) || engine.order.waiting() > 0 {
                 let progress = engine.apply(usize::MAX, |_| true)?;
                 if let Some((seq, why)) = progress.rejected {
-                    self.give_up(&format!("journal record {seq} is not valid: {why}"), EIO);
+                    self.reject(seq, &why);
                     break;
                 }
                 if let Some((first, bound)) = progress.missing {

@@ -37,6 +37,10 @@ pub const LANES: usize = 16;
 pub const INO_WINDOW: u64 = 1 << 32;
 /// No inode number is higher.
 pub const INO_MAX: u64 = 1 << 56;
+/// Pages left below which nothing is applied that adds to the trees.
+pub const ROOM_TO_GROW: u64 = 768;
+/// Pages left below which nothing is applied.
+pub const ROOM_TO_SHRINK: u64 = 192;
 /// Directories deeper than this are not moved between directories.
 pub const DEPTH_MAX: usize = 1 << 20;
 
@@ -81,6 +85,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= last {
             return Ok(Outcome::Skipped);
         }
+        ensure(self.store.room() >= room_for(record), 0, Why::NoRoom)?;
         self.dispatch(record)?;
         self.applied[lane] = header.seq;
         Ok(Outcome::Applied)
@@ -188,6 +193,18 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         let mut record = self.live(ino, &mut buf)?;
         change(&mut record);
         self.put_inode(ino, &record)
+    }
+}
+
+/// Pages that must be left before a record is applied, more than it can use up: it never stops
+/// half-way. What removes something is let through for longer, so that a full pool can be emptied.
+fn room_for(record: &Record<'_>) -> u64 {
+    match record {
+        Record::Create { .. }
+        | Record::Link { .. }
+        | Record::SetXattr { .. }
+        | Record::Extent { .. } => ROOM_TO_GROW,
+        _ => ROOM_TO_SHRINK,
     }
 }
 

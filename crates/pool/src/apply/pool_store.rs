@@ -134,6 +134,10 @@ impl<R: Record> Store for PoolStore<'_, R> {
         self.batch.free_data(Run::new(block, len))
     }
 
+    fn room(&self) -> u64 {
+        self.batch.pages_left()
+    }
+
     fn next_ino(&self) -> u64 {
         self.next_ino
     }

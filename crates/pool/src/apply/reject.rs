@@ -47,6 +47,7 @@ pub enum Why {
     NoAttribute,
     TooManyAttributes,
     Lane,
+    NoRoom,
 }
 
 impl Reject {
@@ -93,6 +94,7 @@ impl Why {
             Why::NoAttribute => "the attribute does not exist",
             Why::TooManyAttributes => "the object has too many attributes",
             Why::Lane => "the lane does not exist",
+            Why::NoRoom => "the trees have no room left",
         }
     }
 
@@ -116,7 +118,7 @@ impl Why {
             Why::NotEmpty => ENOTEMPTY,
             Why::TooDeep => ELOOP,
             Why::TooManyNames => EMLINK,
-            Why::HashFull | Why::TooManyAttributes => ENOSPC,
+            Why::HashFull | Why::TooManyAttributes | Why::NoRoom => ENOSPC,
             Why::Size => EFBIG,
             Why::NoAttribute => ENODATA,
             _ => EINVAL,

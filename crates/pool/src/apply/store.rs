@@ -38,6 +38,9 @@ pub trait Store: ReadTrees {
     /// are durably past.
     fn mark_unused(&mut self, block: u64, len: u64) -> Result<(), Self::Error>;
 
+    /// Pages that the batch can still fill.
+    fn room(&self) -> u64;
+
     /// No object has this inode number or a higher one.
     fn next_ino(&self) -> u64;
 

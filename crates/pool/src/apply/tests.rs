@@ -22,6 +22,7 @@ struct MemStore {
     counts: [i64; 8],
     next_ino: u64,
     changes: usize,
+    room: u64,
 }
 
 impl MemStore {
@@ -112,6 +113,10 @@ impl Store for MemStore {
         Ok(())
     }
 
+    fn room(&self) -> u64 {
+        self.room
+    }
+
     fn next_ino(&self) -> u64 {
         self.next_ino
     }
@@ -141,6 +146,7 @@ impl Grants for BTreeSet<u64> {
 fn new_store() -> MemStore {
     let mut store = MemStore {
         next_ino: 2,
+        room: ROOM_TO_GROW,
         ..MemStore::default()
     };
     make_root(&mut store, ROOT_MODE, 0, 0, 0).unwrap();
@@ -333,4 +339,52 @@ fn redo_names_the_blocks_of_a_write() {
         .collect();
     assert_eq!(pieces, [(30, 4000, 96), (20, 0, 204)]);
     assert!(applier.redo(&create).unwrap().is_empty());
+}
+
+#[test]
+fn without_room_only_what_removes_is_applied() {
+    let (mut store, mut grants) = (new_store(), BTreeSet::new());
+    let create = |ino, name| Record::Create {
+        parent: 1,
+        ino,
+        mode: 0o100_644,
+        uid: 0,
+        gid: 0,
+        flags: 0,
+        rdev: 0,
+        time: 1,
+        name,
+        target: b"",
+    };
+    let mut seq = 0;
+    let mut apply = |store: &mut MemStore, room, record: &Record<'_>| {
+        (store.room, seq) = (room, seq + 1);
+        let header = Header {
+            seq,
+            len: 64,
+            lane: 0,
+        };
+        Applier::new(store, &mut grants, [0; LANES]).apply(&header, record)
+    };
+    let no_room = Err(Failure::Rejected(Reject::new(0, Why::NoRoom)));
+    assert_eq!(
+        apply(&mut store, ROOM_TO_GROW, &create(2, b"a")),
+        Ok(Outcome::Applied)
+    );
+    assert_eq!(
+        apply(&mut store, ROOM_TO_GROW - 1, &create(3, b"b")),
+        no_room
+    );
+    let unlink = Record::Unlink {
+        parent: 1,
+        ino: 2,
+        flags: 0,
+        time: 2,
+        name: b"a",
+    };
+    assert_eq!(apply(&mut store, ROOM_TO_SHRINK - 1, &unlink), no_room);
+    assert_eq!(
+        apply(&mut store, ROOM_TO_SHRINK, &unlink),
+        Ok(Outcome::Applied)
+    );
 }

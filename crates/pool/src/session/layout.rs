@@ -135,8 +135,11 @@ shared! {
         pub live_slots: AtomicU32,
         /// Lock table generation: woken when any byte-range lock is released.
         pub locks_tick: AtomicU32,
+        /// Set to 1 by the service while the trees have little room left: nothing may be journaled
+        /// that adds to them.
+        pub trees_full: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 64],
+        pub spare: [AtomicU32; 63],
     }
 }
 

@@ -187,10 +187,8 @@ impl<'p, R: Record> Batch<'p, R> {
     }
 
     /// Pages that commit can write to.
-    fn pages_left(&self) -> u64 {
-        let pool = &self.pool;
-        let free = pool.meta_space.count_free() + pool.held_meta();
-        free.saturating_sub(self.dirty.len() as u64)
+    pub fn pages_left(&self) -> u64 {
+        self.pool.pages_left().saturating_sub(self.dirty.len() as u64)
     }
 
     /// Refuses a change that could leave a dirty node without a page. It copies at most two
