@@ -287,3 +287,80 @@ fn verify(c: &Client, id: &str, log: &[String]) -> usize {
     }
     steps.len()
 }
+
+/// Time of one call in nanoseconds: the best and the median batch of 200 calls.
+/// `HOLDFAST_COSTS` restricts it to names that contain it.
+fn cost(name: &str, calls: u32, mut f: impl FnMut(u32)) {
+    if std::env::var("HOLDFAST_COSTS").is_ok_and(|only| !name.contains(&only)) {
+        return;
+    }
+    let mut batches: Vec<f64> = (0..calls / 200)
+        .map(|batch| {
+            let start = Instant::now();
+            for i in 0..200 {
+                f(batch * 200 + i);
+            }
+            start.elapsed().as_nanos() as f64 / 200.0
+        })
+        .collect();
+    batches.sort_by(f64::total_cmp);
+    println!("{name:>24} {:>8.1} {:>8.1} ns", batches[0], batches[batches.len() / 2]);
+}
+
+/// Not a test: `cargo test --release --test session costs -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints what calls cost; only means something in a release build"]
+fn costs() {
+    let pool = TestPool::with_size("costs", 512 << 20);
+    let c = pool.client();
+    let s = c.session();
+    c.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    create(&c, "d/file", &[1; 65536]).unwrap();
+    let ofd = c.open(&ROOT, Base::Root, b"d/file", 0o2, 0, 0).unwrap();
+    c.bind(5, ofd).unwrap();
+    let mut buf = vec![0u8; 4096];
+    for size in [1, 512, 4096] {
+        cost(&format!("pread {size}"), 1_000_000, |i| {
+            let ofd = c.lookup(5).unwrap();
+            let at = i64::from(i % 16) * 4096;
+            c.pread(ofd, MutBuf::from(&mut buf[..size]), at).unwrap();
+        });
+        cost(&format!("pwrite {size}"), 300_000, |i| {
+            let ofd = c.lookup(5).unwrap();
+            let at = i64::from(i % 16) * 4096;
+            c.pwrite(ofd, ConstBuf::from(&buf[..size]), at).unwrap();
+        });
+    }
+    let data = s.data();
+    cost("copy out 4096", 1_000_000, |i| {
+        let at = 1 << 20 | u64::from(i % 16) << 12;
+        data.copy_out(at, MutBuf::from(&mut buf[..])).unwrap();
+    });
+    cost("stat d/file", 1_000_000, |_| {
+        c.stat(&ROOT, Base::Root, b"d/file", 0).unwrap();
+    });
+    cost("fstat", 1_000_000, |_| {
+        c.fstat(c.lookup(5).unwrap()).unwrap();
+    });
+    cost("clock", 1_000_000, |_| {
+        std::hint::black_box(holdfast_client::clock::now());
+    });
+    cost("open+bind+close", 200_000, |_| {
+        let ofd = c.open(&ROOT, Base::Root, b"d/file", 0, 0, 0).unwrap();
+        c.bind(6, ofd).unwrap();
+        c.unbind(6).unwrap();
+    });
+    cost("create+bind+close", 40_000, |i| {
+        let name = format!("d/c{i}");
+        let ofd = c.open(&ROOT, Base::Root, name.as_bytes(), CREATE, 0o644, 0).unwrap();
+        c.bind(6, ofd).unwrap();
+        c.unbind(6).unwrap();
+    });
+    cost("rename", 20_000, |i| {
+        let (from, to) = (format!("d/c{i}"), format!("d/r{i}"));
+        c.rename(&ROOT, (Base::Root, from.as_bytes()), (Base::Root, to.as_bytes()), 0).unwrap();
+    });
+    cost("unlink", 20_000, |i| {
+        c.unlink(&ROOT, Base::Root, format!("d/r{i}").as_bytes()).unwrap();
+    });
+}
