@@ -49,7 +49,8 @@ impl Client {
     pub fn retain(&self, link: OfdLink) -> Result<()> {
         let one_more = |n: u32| (n > 0).then(|| n + 1);
         let refs = &self.session.ofd(link.raw())?.refs;
-        refs.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Error::BadDescriptor)?;
+        refs.fetch_update(AcqRel, Relaxed, one_more)
+            .map_err(|_| Error::BadDescriptor)?;
         Ok(())
     }
 
@@ -90,7 +91,9 @@ impl Client {
 
     /// The process that was given `slot`, 0 while none has claimed it.
     pub fn slot_pid(&self, slot: SlotId) -> u32 {
-        self.session.slot_at(slot).map_or(0, |slot| slot.pid.load(Relaxed))
+        self.session
+            .slot_at(slot)
+            .map_or(0, |slot| slot.pid.load(Relaxed))
     }
 
     /// The process ends.

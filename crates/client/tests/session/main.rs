@@ -163,6 +163,8 @@ fn child() {
     };
     match role.as_str() {
         "churn" => churn(&c, &arg),
+        "hold" => hold(&c),
+        "forked" => forked(&c, &arg),
         _ => panic!("unknown role {role}"),
     }
 }
@@ -304,7 +306,11 @@ fn cost(name: &str, calls: u32, mut f: impl FnMut(u32)) {
         })
         .collect();
     batches.sort_by(f64::total_cmp);
-    println!("{name:>24} {:>8.1} {:>8.1} ns", batches[0], batches[batches.len() / 2]);
+    println!(
+        "{name:>24} {:>8.1} {:>8.1} ns",
+        batches[0],
+        batches[batches.len() / 2]
+    );
 }
 
 /// Not a test: `cargo test --release --test session costs -- --ignored --nocapture`.
@@ -352,15 +358,176 @@ fn costs() {
     });
     cost("create+bind+close", 40_000, |i| {
         let name = format!("d/c{i}");
-        let ofd = c.open(&ROOT, Base::Root, name.as_bytes(), CREATE, 0o644, 0).unwrap();
+        let ofd = c
+            .open(&ROOT, Base::Root, name.as_bytes(), CREATE, 0o644, 0)
+            .unwrap();
         c.bind(6, ofd).unwrap();
         c.unbind(6).unwrap();
     });
     cost("rename", 20_000, |i| {
         let (from, to) = (format!("d/c{i}"), format!("d/r{i}"));
-        c.rename(&ROOT, (Base::Root, from.as_bytes()), (Base::Root, to.as_bytes()), 0).unwrap();
+        c.rename(
+            &ROOT,
+            (Base::Root, from.as_bytes()),
+            (Base::Root, to.as_bytes()),
+            0,
+        )
+        .unwrap();
     });
     cost("unlink", 20_000, |i| {
-        c.unlink(&ROOT, Base::Root, format!("d/r{i}").as_bytes()).unwrap();
+        c.unlink(&ROOT, Base::Root, format!("d/r{i}").as_bytes())
+            .unwrap();
     });
+}
+
+/// More names and objects than the tables hold: what the trees know makes room, and comes back.
+#[test]
+fn tables_make_room() {
+    let pool = TestPool::with_size("room", 256 << 20);
+    let c = pool.client();
+    c.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    let count = holdfast_pool::session::DENTRIES + 5000;
+    for i in 0..count {
+        create(&c, &format!("d/f{i}"), b"").unwrap();
+    }
+    let mut random = Random(7);
+    for _ in 0..2000 {
+        let i = random.below(count as u64);
+        assert!(exists(&c, &format!("d/f{i}")), "d/f{i}");
+        assert!(!exists(&c, &format!("d/g{i}")), "d/g{i}");
+    }
+    // A directory that lost entries from the table is not complete any more.
+    assert!(matches!(create(&c, "d/f0", b""), Err(Error::Exists)));
+    for i in 0..count {
+        c.unlink(&ROOT, Base::Root, format!("d/f{i}").as_bytes())
+            .unwrap_or_else(|e| panic!("d/f{i}: {e:?}"));
+    }
+    c.rmdir(&ROOT, Base::Root, b"d").unwrap();
+}
+
+/// A full pool says so, and goes on when something was removed.
+#[test]
+fn a_full_pool_recovers() {
+    let pool = TestPool::with_size("full", 32 << 20);
+    let c = pool.client();
+    for round in 0..3 {
+        let ofd = c.open(&ROOT, Base::Root, b"big", CREATE, 0o644, 0).unwrap();
+        let piece = vec![round as u8; 1 << 20];
+        let mut written = 0u64;
+        let error = loop {
+            match c.write(ofd, ConstBuf::from(&piece[..])) {
+                Ok(n) => written += n as u64,
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(error, Error::NoSpace), "{error:?}");
+        assert!(
+            written > 20 << 20,
+            "only {written} bytes fit in round {round}"
+        );
+        assert_eq!(c.fstat(ofd).unwrap().size, written);
+        c.release(ofd).unwrap();
+        assert!(matches!(
+            create(&c, "more", &[1; 8192]),
+            Err(Error::NoSpace)
+        ));
+        c.unlink(&ROOT, Base::Root, b"more").unwrap();
+        c.unlink(&ROOT, Base::Root, b"big").unwrap();
+        create(&c, "small", &[2; 8192]).unwrap();
+        assert_eq!(content(&c, "small").unwrap(), [2; 8192]);
+        c.unlink(&ROOT, Base::Root, b"small").unwrap();
+    }
+}
+
+/// Story: a process opens files and is killed; the files that it alone had open, and whose names
+/// went meanwhile, are freed, and their space with them.
+#[test]
+fn what_the_dead_had_open_is_released() {
+    let pool = TestPool::with_size("open", 32 << 20);
+    let c = pool.client();
+    for _ in 0..4 {
+        let mut child = pool.spawn("hold", "x");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().ends_with("ready") {}
+        assert!(!exists(&c, "held"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(slots::reap_dead(c.session()), 1);
+    }
+    assert_eq!(orphans(&c), 0);
+}
+
+/// Objects without a name that somebody is said to have open.
+fn orphans(c: &Client) -> usize {
+    let s = c.session();
+    let used = s.header().inode_used.load(Acquire);
+    let of = |link| s.inode(link).unwrap();
+    let open = |e: &holdfast_pool::session::Inode| {
+        e.ino.load(Relaxed) != 0 && e.nlink.load(Relaxed) == 0 && e.opens.load(Relaxed) != 0
+    };
+    (1..=used).filter(|link| open(of(*link))).count()
+}
+
+fn hold(c: &Client) {
+    let ofd = c
+        .open(&ROOT, Base::Root, b"held", CREATE, 0o644, 0)
+        .unwrap();
+    c.write(ofd, ConstBuf::from(&vec![1u8; 18 << 20][..]))
+        .unwrap();
+    c.bind(9, ofd).unwrap();
+    c.dup(9, 10).unwrap();
+    c.unlink(&ROOT, Base::Root, b"held").unwrap();
+    let unbound = c.open(&ROOT, Base::Root, b".", READ, 0, 0).unwrap();
+    c.chdir(&ROOT, Base::Root, b".").unwrap();
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(60));
+    c.release(unbound).unwrap();
+}
+
+/// A child of fork shares descriptions with its parent; exec keeps what is still open.
+#[test]
+fn descriptions_are_shared_over_fork_and_kept_over_exec() {
+    let pool = TestPool::new("fork");
+    let c = pool.client();
+    let s = c.session();
+    create(&c, "f", b"0123456789").unwrap();
+    let ofd = c.open(&ROOT, Base::Root, b"f", 2, 0, 0).unwrap();
+    c.bind(7, ofd).unwrap();
+    let refs = || s.ofd(ofd.raw()).unwrap().refs.load(Relaxed);
+    let slot = slots::fork_prepare(s).unwrap();
+    assert_eq!(refs(), 2);
+    slots::fork_failed(s, slot);
+    assert_eq!(refs(), 1);
+
+    // Another process stands for the forked child: it joins with the slot that was prepared.
+    let slot = slots::fork_prepare(s).unwrap();
+    let mut child = pool.spawn("forked", &format!("{slot} {}", ofd.raw()));
+    slots::fork_parent(s, slot, child.id()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(slots::reap_dead(s), 1);
+    assert_eq!(refs(), 1);
+    assert_eq!(c.lseek(ofd, 0, 1).unwrap(), 6, "the child read six bytes");
+}
+
+fn forked(c: &Client, arg: &str) {
+    let (slot, link) = arg.split_once(' ').unwrap();
+    let s = c.session();
+    slots::exit(s);
+    slots::fork_child(s, slot.parse().unwrap()).unwrap();
+    let ofd = c.lookup(7).unwrap();
+    assert_eq!(ofd.raw().to_string(), link);
+    let mut buf = [0; 6];
+    assert_eq!(c.read(ofd, MutBuf::from(&mut buf[..])).unwrap(), 6);
+    c.dup(7, 8).unwrap();
+    // As after exec: descriptor 8 was close-on-exec.
+    let lock = &s
+        .inode(s.ofd(ofd.raw()).unwrap().inode.load(Relaxed))
+        .unwrap()
+        .lock;
+    std::mem::forget(holdfast_client::lock::acquire(s, lock).unwrap());
+    assert!(slots::exec_adopt(s, &|fd| fd == 7).unwrap().is_some());
+    assert!(c.lookup(8).is_none() && c.lookup(7) == Some(ofd));
+    // A thread of the old program held the lock.
+    c.fstat(ofd).unwrap();
+    drop(holdfast_client::lock::acquire(s, lock).unwrap());
 }
