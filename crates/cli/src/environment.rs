@@ -35,7 +35,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
-/// The new value of LD_PRELOAD.
+/// The new value of LD_AUDIT.
 pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_os_string();
     for part in before

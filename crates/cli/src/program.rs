@@ -60,7 +60,7 @@ pub fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
 }
 
 /// Why the file of a program cannot be instrumented, if so: the dynamic linker must read
-/// LD_PRELOAD in it.
+/// LD_AUDIT in it.
 pub fn why_uninstrumented(program: &OsStr) -> Option<&'static str> {
     let path = find(program)?;
     let bytes = head(&path)?;

@@ -7,28 +7,13 @@ use crate::failure::Failure;
 use crate::json::Json;
 use crate::program;
 use crate::session::RunRecord;
+use holdfast_client::refusal::sentence;
 use holdfast_pool::session::{ExeName, Refusal};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-
-/// Why calls are refused, in the order of the numbers that the preloaded library uses.
-const REASONS: &[&str] = &[
-    "the call is not supported on pool files",
-    "asynchronous I/O rings would bypass the pool",
-    "a pool file cannot be sent to another process over a socket yet",
-    "file handles of pool objects are not supported",
-    "leases and directory notification are not supported on pool files",
-    "watches are not supported on pool files",
-    "sockets cannot be bound or reached by a path in the pool",
-    "mounts, swap and quotas cannot use a path in the pool",
-    "the root directory cannot be moved into the pool",
-    "the call is not supported on pool files",
-    "the mapping would need too many pieces",
-    "the descriptor number is in use by Holdfast",
-];
 
 /// Names of the calls that can be refused.
 const CALLS: &[(u32, &str)] = &[
@@ -116,12 +101,10 @@ fn refusal(refusal: &Refusal) -> Option<Json> {
         .find(|(number, _)| *number == call)
         .map(|(_, name)| *name);
     let name = name.map_or_else(|| format!("system call {call}"), String::from);
-    let why = REASONS
-        .get(refusal.why.load(Relaxed) as usize)
-        .unwrap_or(&REASONS[0]);
+    let why = sentence(refusal.why.load(Relaxed));
     Some(Json::Object(vec![
         ("call", Json::Text(name)),
-        ("why", Json::Text((*why).into())),
+        ("why", Json::Text(why.into())),
         ("count", Json::Number(refusal.count.load(Relaxed))),
     ]))
 }

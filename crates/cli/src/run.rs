@@ -104,11 +104,11 @@ impl Prepared {
         let len = env
             .format(&mut value)
             .ok_or_else(|| Failure::new("a path is too long"))?;
-        let before = std::env::var_os("LD_PRELOAD");
+        let before = std::env::var_os("LD_AUDIT");
         let mut command = program::command(&args.program, &self.at)?;
         command
             .env(
-                "LD_PRELOAD",
+                "LD_AUDIT",
                 environment::preload(&self.library, before.as_deref()),
             )
             .env(VARIABLE, OsStr::from_bytes(&value[..len]));

@@ -65,7 +65,7 @@ fn launch(pool: &Path) -> Result<Launched, Failure> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log(pool))
-        .env_remove("LD_PRELOAD")
+        .env_remove("LD_AUDIT")
         .env_remove(holdfast_client::env::VARIABLE)
         .spawn()
         .map_err(|e| Failure::io("the service cannot be started", &e))?;

@@ -6,7 +6,6 @@
 use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::mapped::{self, Segments};
-use crate::refusal::Why;
 use crate::session::OfdLink;
 use crate::{run, slots};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -116,13 +115,6 @@ impl Client {
     /// Counts a refusal; `why` is an index into the dispatcher's reasons.
     pub fn refuse(&self, call: u32, why: u32) {
         run::refuse(&self.session, call, why);
-    }
-
-    /// Counts calls of interest in a program that could not be patched and so run natively.
-    pub fn note_unpatchable(&self, sites: u32) {
-        for _ in 0..sites {
-            run::refuse(&self.session, u32::MAX - 1, Why::Unpatchable as u32);
-        }
     }
 
     /// Names a program that the library could not enter.

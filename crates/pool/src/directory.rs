@@ -7,6 +7,8 @@
 pub const LOG: &str = "service.log";
 /// Block ranges handed to the session that is alive; means nothing after it.
 pub const GRANTS: &str = "grants-0";
+/// The kernel's pipes and sockets that have a name in the pool, by inode number.
+pub const SPECIAL: &str = "special";
 /// An empty file: every descriptor of a pool file is a duplicate of a description of it.
 pub const BASE: &str = "base";
 
@@ -24,7 +26,7 @@ pub fn is_ours(name: &str) -> bool {
     let segment = name.strip_suffix(".seg").is_some_and(|stem| {
         stem == "meta" || numbered(stem, "data-") || numbered(stem, "journal-")
     });
-    segment || ["lock", "sock", "empty", LOG, GRANTS, BASE].contains(&name)
+    segment || ["lock", "sock", "empty", SPECIAL, LOG, GRANTS, BASE].contains(&name)
 }
 
 fn numbered(stem: &str, prefix: &str) -> bool {

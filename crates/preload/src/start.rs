@@ -26,3 +26,10 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, envp: *const *con
         patch::init(&env);
     }
 }
+
+/// Asked by the loader when it was given this library as an auditor (LD_AUDIT): it is in place
+/// then before any other object is mapped, and sees all of them come.
+#[unsafe(no_mangle)]
+pub extern "C" fn la_version(version: u32) -> u32 {
+    version
+}

@@ -74,7 +74,7 @@ impl Fixture {
         command.env("XDG_CACHE_HOME", self.path("cache"));
         if let Some(mode) = mode {
             command
-                .env("LD_PRELOAD", &self.library)
+                .env("LD_AUDIT", &self.library)
                 .env("HOLDFAST_SESSION", mode)
                 .env("HOLDFAST_SELFTEST", self.path("report"));
         }
@@ -327,7 +327,7 @@ fn without_a_session_nothing_happens() {
     std::fs::write(fixture.path("report"), "").expect("the report file");
     let mut command = fixture.command(None, &["grep", "-c", "r-xp.*libc.so", "/proc/self/maps"]);
     let output = command
-        .env("LD_PRELOAD", &fixture.library)
+        .env("LD_AUDIT", &fixture.library)
         .output()
         .expect("grep runs");
     assert_eq!(output.stdout, b"1\n");
@@ -389,7 +389,7 @@ fn start_up_is_cheap() {
             command.env("XDG_CACHE_HOME", fixture.path("cache"));
             if let Some(mode) = mode {
                 command
-                    .env("LD_PRELOAD", &fixture.library)
+                    .env("LD_AUDIT", &fixture.library)
                     .env("HOLDFAST_SESSION", mode);
             }
             let start = Instant::now();

@@ -449,6 +449,7 @@ fn remove_ours(directory: &Path) -> Result<()> {
         let path = directory.join(&name);
         let done = match name.as_str() {
             segment::EMPTY_DIR => std::fs::remove_dir(&path),
+            directory::SPECIAL => std::fs::remove_dir_all(&path),
             _ => std::fs::remove_file(&path),
         };
         done.map_err(Error::io(path.display().to_string()))?;

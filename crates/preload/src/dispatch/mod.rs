@@ -31,6 +31,7 @@ mod place;
 mod process;
 mod refuse;
 mod selftest;
+mod special;
 mod split;
 mod start;
 mod stat;
@@ -41,7 +42,7 @@ mod xattrs;
 use crate::hook::{Call, Verdict};
 use crate::sys;
 use alloc::boxed::Box;
-use outcome::Stop;
+use outcome::{Stop, Why};
 use process::Process;
 
 pub use maps::on_fault;
@@ -108,7 +109,12 @@ fn continue_outside(call: &Call, path: Box<[u8]>) -> isize {
 
 /// An object has `sites` calls of interest that could not be patched: they run natively.
 pub fn on_unpatchable(sites: u32) {
-    if let Some(p) = process::process() {
-        p.client.note_unpatchable(sites);
+    if let Some(p) = process::process()
+        && sites > 0
+    {
+        p.client.refuse(UNKNOWN_CALL, Why::Unpatchable as u32);
     }
 }
+
+/// In place of a number, for calls that were not seen.
+const UNKNOWN_CALL: u32 = 1023;

@@ -6,7 +6,7 @@
 use super::args::{self, EINVAL, Errno};
 use super::data::ours;
 use super::outcome::{Outcome, Stop, count, done};
-use super::place::{AT_FDCWD, in_pool};
+use super::place::{AT_FDCWD, DESCRIPTOR, at_flags, in_pool};
 use super::process::Process;
 use super::{nr, xattrs};
 use crate::sys;
@@ -247,6 +247,7 @@ pub fn faccessat2(p: &Process, a: &Args) -> Outcome {
         if mode & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
             return Err(EINVAL.into());
         }
+        let (path, flags) = at_flags(path, flags);
         let check = |c: &holdfast_client::Caller| {
             done(p.client.access(c, base, path, mode, flags))
         };
@@ -264,7 +265,8 @@ pub fn fchmodat(p: &Process, a: &Args) -> Outcome {
 
 pub fn fchmodat2(p: &Process, a: &Args) -> Outcome {
     in_pool(p, a[0], a[1], |base, path| {
-        p.with_caller(|c| done(p.client.chmod(c, base, path, a[2] as u32, a[3] as u32)))
+        let (path, flags) = at_flags(path, a[3] as u32);
+        p.with_caller(|c| done(p.client.chmod(c, base, path, a[2] as u32, flags)))
     })
 }
 
@@ -289,7 +291,8 @@ pub fn lchown(p: &Process, a: &Args) -> Outcome {
 
 pub fn fchownat(p: &Process, a: &Args) -> Outcome {
     in_pool(p, a[0], a[1], |base, path| {
-        p.with_caller(|c| done(p.client.chown(c, base, path, owner(&a[2..4]), a[4] as u32)))
+        let (path, flags) = at_flags(path, a[4] as u32);
+        p.with_caller(|c| done(p.client.chown(c, base, path, owner(&a[2..4]), flags)))
     })
 }
 
@@ -300,6 +303,9 @@ pub fn fchown(p: &Process, a: &Args) -> Outcome {
 
 pub fn truncate(p: &Process, a: &Args) -> Outcome {
     in_pool(p, CWD, a[0], |base, path| {
+        if let (Base::Ofd(ofd), DESCRIPTOR) = (base, path) {
+            return done(p.client.ftruncate(ofd, a[1] as i64));
+        }
         p.with_caller(|c| done(p.client.truncate(c, base, path, a[1] as i64)))
     })
 }
@@ -345,6 +351,7 @@ fn timevals(addr: usize) -> Result<[SetTime; 2], Errno> {
 
 fn set_times(p: &Process, dirfd: usize, addr: usize, times: [SetTime; 2], flags: u32) -> Outcome {
     in_pool(p, dirfd, addr, |base, path| {
+        let (path, flags) = at_flags(path, flags);
         p.with_caller(|c| done(p.client.utimens(c, base, path, times, flags)))
     })
 }
@@ -358,7 +365,8 @@ pub fn utimensat(p: &Process, a: &Args) -> Outcome {
     }
     in_pool(p, a[0], a[1], |base, path| {
         let times = timespecs(a[2])?;
-        p.with_caller(|c| done(p.client.utimens(c, base, path, times, a[3] as u32)))
+        let (path, flags) = at_flags(path, a[3] as u32);
+        p.with_caller(|c| done(p.client.utimens(c, base, path, times, flags)))
     })
 }
 
@@ -386,7 +394,8 @@ pub fn utime(p: &Process, a: &Args) -> Outcome {
             };
             [at(0)?, at(1)?]
         };
-        p.with_caller(|c| done(p.client.utimens(c, base, path, times, 0)))
+        let (path, flags) = at_flags(path, 0);
+        p.with_caller(|c| done(p.client.utimens(c, base, path, times, flags)))
     })
 }
 

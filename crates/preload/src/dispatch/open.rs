@@ -5,16 +5,17 @@
 
 use super::args::{self, EINVAL, Errno};
 use super::outcome::{Outcome, Stop};
-use super::place::{AT_FDCWD, in_pool};
+use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
-use super::{fds, nr};
+use super::{fds, nr, special};
 use crate::sys;
 use holdfast_client::abi::*;
-use holdfast_client::{Base, OfdLink};
+use holdfast_client::{Base, Error, OfdLink};
 
 type Args = [usize; 6];
 
 const CWD: usize = AT_FDCWD as usize;
+const ENOENT: Errno = 2;
 const E2BIG: Errno = 7;
 const F_DUPFD: usize = 0;
 const F_DUPFD_CLOEXEC: usize = 1030;
@@ -71,8 +72,33 @@ fn open_at(
     mode: u32,
     resolve: u64,
 ) -> Outcome {
-    let ofd = p.with_caller(|c| p.client.open(c, base, path, flags, mode, resolve))?;
-    install(p, ofd, flags & O_CLOEXEC != 0)
+    if let (Base::Ofd(ofd), DESCRIPTOR) = (base, path) {
+        return reopen(p, ofd, flags);
+    }
+    match p.with_caller(|c| p.client.open(c, base, path, flags, mode, resolve)) {
+        Ok(ofd) => install(p, ofd, flags & O_CLOEXEC != 0),
+        // What is no file or directory is the kernel's to open.
+        Err(Error::NotSupported) => special::open_pipe(p, base, path, flags),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Opens what an open descriptor refers to once more, as /proc/self/fd/N does. An object that
+/// has no name any more gives its own description: the offset is shared then.
+fn reopen(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
+    let mut room = alloc::vec![0; PATH_MAX];
+    let len = p.client.path_of(ofd, &mut room)?;
+    let again = p.with_caller(|c| {
+        let ino = p.client.ino_of(ofd)?;
+        let path = room.get(..len).unwrap_or_default();
+        match p.client.open(c, Base::Root, path, flags & !O_NOFOLLOW, 0, 0) {
+            Ok(new) if p.client.ino_of(new)? == ino => Ok(new),
+            Ok(new) => p.client.release(new).and_then(|()| p.client.retain(ofd)).map(|()| ofd),
+            Err(e) if e.errno() == ENOENT => p.client.retain(ofd).map(|()| ofd),
+            Err(e) => Err(e),
+        }
+    })?;
+    install(p, again, flags & O_CLOEXEC != 0)
 }
 
 /// Gives `ofd` the lowest free descriptor.

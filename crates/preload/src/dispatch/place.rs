@@ -8,12 +8,24 @@ use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
 use holdfast_client::Base;
+use holdfast_client::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 
 /// `dirfd` value for the working directory.
 pub const AT_FDCWD: i32 = -100;
 
-/// Longest path that a description can report.
 const PATH_ROOM: usize = 4096;
+const EBADF: Errno = 9;
+
+/// Stands for "the open object itself" behind /proc/self/fd/N; no program can pass a NUL.
+pub const DESCRIPTOR: &[u8] = b"\0";
+
+/// Path and flags as the client takes them, with `DESCRIPTOR` as an empty path.
+pub fn at_flags(path: &[u8], flags: u32) -> (&[u8], u32) {
+    match path {
+        DESCRIPTOR => (b"", (flags | AT_EMPTY_PATH) & !AT_SYMLINK_NOFOLLOW),
+        path => (path, flags),
+    }
+}
 
 /// Reads the path at `addr` and calls `f` with its place in the pool; `Native` if it has none.
 pub fn in_pool(
@@ -56,18 +68,16 @@ pub fn locate(
         return absolute(p, path, f);
     }
     if dirfd != AT_FDCWD {
-        return match p.client.lookup(dirfd as u32) {
-            Some(ofd) => f(Base::Ofd(ofd), path),
-            None => Err(Stop::Native),
-        };
-    }
-    if p.client.cwd_inside() {
+        if let Some(ofd) = p.client.lookup(dirfd as u32) {
+            return f(Base::Ofd(ofd), path);
+        }
+    } else if p.client.cwd_inside() {
         return f(Base::Cwd, path);
     }
     if !at::may_reach(&p.at, path) {
         return Err(Stop::Native);
     }
-    relative(p, path, f)
+    relative(p, dirfd, path, f)
 }
 
 fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) -> Outcome {
@@ -79,22 +89,50 @@ fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) ->
     }
     let fd = at::descriptor_link(path, p.pid()).ok_or(Stop::Native)?;
     let ofd = p.client.lookup(fd).ok_or(Stop::Native)?;
-    let mut room = [0; PATH_ROOM];
-    let len = p.client.path_of(ofd, &mut room)?;
-    f(Base::Root, room.get(..len).unwrap_or(b""))
+    f(Base::Ofd(ofd), DESCRIPTOR)
 }
 
-/// A relative path that may walk into the pool from a working directory of the host.
+/// A relative path that may walk into the pool from a directory of the host.
 #[inline(never)]
-fn relative(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) -> Outcome {
+fn relative(
+    p: &Process,
+    dirfd: i32,
+    path: &[u8],
+    f: impl FnOnce(Base, &[u8]) -> Outcome,
+) -> Outcome {
     let mut joined = [0; 2 * PATH_ROOM];
-    let len = host_cwd(&mut joined[..PATH_ROOM]).map_err(|_| Stop::Native)?;
+    let room = &mut joined[..PATH_ROOM];
+    let found = match dirfd {
+        AT_FDCWD => host_cwd(room),
+        dirfd => host_directory(dirfd, room),
+    };
+    let len = found.map_err(|_| Stop::Native)?;
     joined[len] = b'/';
     let end = len + 1 + path.len();
     joined[len + 1..end].copy_from_slice(path);
     match at::inside(&p.at, &joined[..end]) {
         Some(rest) => f(Base::Root, if rest.is_empty() { b"." } else { rest }),
         None => Err(Stop::Native),
+    }
+}
+
+/// The path of an open directory of the host.
+fn host_directory(dirfd: i32, out: &mut [u8]) -> Result<usize, Errno> {
+    let mut link = *b"/proc/self/fd/0000000000\0";
+    let mut rest = u32::try_from(dirfd).map_err(|_| EBADF)?;
+    for digit in link[14..24].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    // The kernel takes no leading zeroes.
+    let first = (14..23).find(|i| link[*i] != b'0').unwrap_or(23);
+    link.copy_within(first..25, 14);
+    let (from, to) = (link.as_ptr() as usize, out.as_mut_ptr() as usize);
+    // SAFETY: the link is NUL-terminated; the kernel writes at most `out.len()` bytes.
+    let ret = unsafe { sys::raw(super::nr::READLINK, [from, to, out.len(), 0, 0, 0]) };
+    match ret {
+        1.. if out[0] == b'/' => Ok(ret as usize),
+        _ => Err(EBADF),
     }
 }
 

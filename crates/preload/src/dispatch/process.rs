@@ -31,11 +31,13 @@ pub struct Process {
     pub at: Box<[u8]>,
     /// The pool's empty directory, NUL-terminated.
     pub empty_dir: Box<[u8]>,
+    /// Where the kernel's pipes and sockets with a name in the pool are.
+    pub special_dir: Box<[u8]>,
     /// What descriptors of pool files duplicate.
     pub base_fd: u32,
     /// The data segment, for mappings.
     pub data_fd: u32,
-    /// Value of LD_PRELOAD and of the session variable, as `NAME=value` with NUL.
+    /// Value of LD_AUDIT and of the session variable, as `NAME=value` with NUL.
     pub env: [Box<[u8]>; 2],
     internal: [u32; INTERNAL],
     pid: AtomicU32,
@@ -58,6 +60,7 @@ pub struct Parts {
     pub client: Client,
     pub at: Box<[u8]>,
     pub empty_dir: Box<[u8]>,
+    pub special_dir: Box<[u8]>,
     pub base_fd: u32,
     pub data_fd: u32,
     pub env: [Box<[u8]>; 2],
@@ -73,6 +76,7 @@ pub fn install(parts: Parts) -> &'static Process {
         client: parts.client,
         at: parts.at,
         empty_dir: parts.empty_dir,
+        special_dir: parts.special_dir,
         base_fd: parts.base_fd,
         data_fd: parts.data_fd,
         env: parts.env,

@@ -60,27 +60,6 @@ pub fn at_path(p: &Process, a: &Args) -> Outcome {
     path(p, a[0], a[1], EOPNOTSUPP, Why::Unsupported)
 }
 
-const AF_UNIX: u16 = 1;
-/// Bytes of `sun_path`.
-const SUN_PATH: usize = 108;
-
-/// bind(fd, addr, len), connect(fd, addr, len) with a path in the pool.
-pub fn socket_path(p: &Process, a: &Args) -> Outcome {
-    let len = a[2].min(2 + SUN_PATH);
-    if len <= 3 {
-        return Err(Stop::Native);
-    }
-    let mut bytes = [0; 2 + SUN_PATH + 1];
-    if args::source(a[1], len).read(&mut bytes[..len]).is_err() {
-        return Err(Stop::Native);
-    }
-    if u16::from_le_bytes([bytes[0], bytes[1]]) != AF_UNIX || bytes[2] == 0 {
-        return Err(Stop::Native);
-    }
-    let addr = bytes[2..].as_ptr() as usize;
-    path(p, CWD, addr, EOPNOTSUPP, Why::SocketPath)
-}
-
 const SOL_SOCKET: u32 = 1;
 const SCM_RIGHTS: u32 = 1;
 

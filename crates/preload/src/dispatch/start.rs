@@ -65,10 +65,11 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
         client,
         at: session.at.into(),
         empty_dir: joined(&[session.pool, b"/empty\0"]),
+        special_dir: joined(&[session.pool, b"/special"]),
         base_fd: session.base as u32,
         data_fd: session.data.fd as u32,
         env: [
-            joined(&[b"LD_PRELOAD=", env.get(b"LD_PRELOAD").unwrap_or(b""), b"\0"]),
+            joined(&[b"LD_AUDIT=", env.get(b"LD_AUDIT").unwrap_or(b""), b"\0"]),
             joined(&[VARIABLE.as_bytes(), b"=", value, b"\0"]),
         ],
         internal: [

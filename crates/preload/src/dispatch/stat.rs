@@ -5,7 +5,7 @@
 use super::args::{self, EINVAL};
 use super::data::ours;
 use super::outcome::Outcome;
-use super::place::{AT_FDCWD, in_pool};
+use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
 use holdfast_client::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use holdfast_client::{Stat, StatFs};
@@ -118,7 +118,7 @@ fn by_path(
         if flags & !allowed != 0 {
             return Err(EINVAL.into());
         }
-        let flags = flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+        let (path, flags) = at_flags(path, flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH));
         let stat = p.with_caller(|c| p.client.stat(c, base, path, flags))?;
         put(&stat)
     })
@@ -167,7 +167,8 @@ fn put_statfs(addr: usize, s: &StatFs) -> Outcome {
 
 pub fn statfs(p: &Process, a: &Args) -> Outcome {
     in_pool(p, CWD, a[0], |base, path| {
-        p.with_caller(|c| p.client.stat(c, base, path, 0))?;
+        let (path, flags) = at_flags(path, 0);
+        p.with_caller(|c| p.client.stat(c, base, path, flags))?;
         put_statfs(a[1], &p.client.statfs()?)
     })
 }

@@ -5,7 +5,7 @@
 
 use super::outcome::Outcome;
 use super::process::Process;
-use super::{data, exec, fds, identity, maps, names, nr, open, refuse, split, stat, transfer};
+use super::{data, exec, fds, identity, maps, names, nr, open, refuse, special, split, stat, transfer};
 
 /// A handler of one call.
 pub type Handler = fn(&Process, &[usize; 6]) -> Outcome;
@@ -180,8 +180,8 @@ const REFUSED: &[(usize, Handler)] = &[
     (nr::REMOVEXATTRAT, refuse::at_path),
     (nr::FILE_GETATTR, refuse::at_path),
     (nr::FILE_SETATTR, refuse::at_path),
-    (nr::BIND, refuse::socket_path),
-    (nr::CONNECT, refuse::socket_path),
+    (nr::BIND, special::bind),
+    (nr::CONNECT, special::connect),
     (nr::SENDMSG, refuse::sendmsg),
     (nr::SENDMMSG, refuse::sendmmsg),
 ];

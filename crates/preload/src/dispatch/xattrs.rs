@@ -6,9 +6,9 @@
 use super::args::{self, Errno};
 use super::data::ours;
 use super::outcome::{Outcome, Stop, count, done};
-use super::place::{AT_FDCWD, in_pool};
+use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
-use holdfast_client::Target;
+use holdfast_client::{Base, Target};
 use holdfast_client::abi::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 
 type Args = [usize; 6];
@@ -17,7 +17,10 @@ const ERANGE: Errno = 34;
 const E2BIG: Errno = 7;
 
 fn on_path(p: &Process, a: &Args, nofollow: bool, f: impl FnOnce(Target) -> Outcome) -> Outcome {
-    in_pool(p, AT_FDCWD as usize, a[0], |base, path| f(Target::Path { base, path, nofollow }))
+    in_pool(p, AT_FDCWD as usize, a[0], |base, path| match (base, path) {
+        (Base::Ofd(ofd), DESCRIPTOR) => f(Target::Ofd(ofd)),
+        _ => f(Target::Path { base, path, nofollow }),
+    })
 }
 
 fn on_fd(p: &Process, a: &Args, f: impl FnOnce(Target) -> Outcome) -> Outcome {
