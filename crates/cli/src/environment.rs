@@ -51,6 +51,22 @@ pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     value
 }
 
+/// The new value of GLIBC_TUNABLES: with an auditor, the loader lays out thread-local storage
+/// before it knows the program's libraries, so room is set aside for theirs (glibc's own reserve
+/// is too small for libjemalloc, among others).
+pub fn tunables() -> OsString {
+    const ROOM: &str = "glibc.rtld.optional_static_tls=16384";
+    match std::env::var_os("GLIBC_TUNABLES") {
+        Some(before) if before.to_string_lossy().contains("optional_static_tls") => before,
+        Some(mut before) if !before.is_empty() => {
+            before.push(":");
+            before.push(ROOM);
+            before
+        }
+        _ => ROOM.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

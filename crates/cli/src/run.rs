@@ -111,6 +111,7 @@ impl Prepared {
                 "LD_AUDIT",
                 environment::preload(&self.library, before.as_deref()),
             )
+            .env("GLIBC_TUNABLES", environment::tunables())
             .env(VARIABLE, OsStr::from_bytes(&value[..len]));
         command
             .spawn()

@@ -54,7 +54,10 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
 
 /// Whether the trees grow by a record. Extents do not count: their blocks are limited already.
 fn adds(record: &Record<'_>) -> bool {
-    matches!(record, Record::Create { .. } | Record::Link { .. } | Record::SetXattr { .. })
+    matches!(
+        record,
+        Record::Create { .. } | Record::Link { .. } | Record::SetXattr { .. }
+    )
 }
 
 /// A lane: the process's own if it is free, else another one.

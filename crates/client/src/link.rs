@@ -144,7 +144,12 @@ fn remove(s: &Session, who: &Caller, at: &Walked, directory: bool) -> Result<()>
             });
         }
         let time = clock::now();
-        let [Some(dir), Some(child)] = inode_table::lock_many(s, [at.dir, found.ino])? else {
+        let locked = match inode_table::lock_many(s, [at.dir, found.ino]) {
+            // It lost its last name since it was looked up; another may have taken the name.
+            Err(Error::NotFound) => continue,
+            other => other?,
+        };
+        let [Some(dir), Some(child)] = locked else {
             return Err(Error::Damaged {
                 what: "directory",
                 index: at.dir,

@@ -84,7 +84,11 @@ impl Move<'_> {
         self.check_ancestors(&old, new.as_ref())?;
         let new_ino = new.map_or(0, |n| n.ino);
         let inos = [self.from.dir, self.to.dir, old.ino, new_ino];
-        let locked = inode_table::lock_many(s, inos)?;
+        let locked = match inode_table::lock_many(s, inos) {
+            // One of them lost its last name since it was looked up.
+            Err(Error::NotFound) => return Ok(false),
+            other => other?,
+        };
         let find = |ino| locked.iter().flatten().find(|l| l.ino == ino);
         let (Some(old_dir), Some(new_dir)) = (find(self.from.dir), find(self.to.dir)) else {
             return Err(Error::NotFound);

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::file::{self, File};
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::journal;
-use crate::path::Walk;
+use crate::path::{RETRIES, Walk};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{Base, Caller};
 use crate::{clock, data, drain, perm, write};
@@ -23,8 +23,15 @@ use pool::session::{INODE_DIRTY, INODE_INLINE};
 pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
     let size = file::offset(size)?;
     let s = &c.session;
-    let found = Walk::new(s, &c.at, who).object(base, path, 0)?;
-    let inode = inode_table::pin(s, found.ino)?;
+    let walk = Walk::new(s, &c.at, who);
+    let mut tries = RETRIES;
+    let inode = loop {
+        match inode_table::pin(s, walk.object(base, path, 0)?.ino) {
+            // It lost its last name since it was found; another may have taken the name.
+            Err(Error::NotFound) if tries > 0 => tries -= 1,
+            other => break other?,
+        }
+    };
     let done = checked(s, who, &inode).and_then(|()| to_size(s, &inode, size));
     let put = close::put_inode(s, &inode);
     done.and(put)

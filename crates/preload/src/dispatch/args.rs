@@ -43,7 +43,10 @@ pub fn read_u64(addr: usize) -> Result<u64, Errno> {
 
 /// Stores `bytes` at `addr`.
 pub fn write_bytes(addr: usize, bytes: &[u8]) -> Result<(), Errno> {
-    target(addr, bytes.len()).write(bytes).map(|_| ()).map_err(|_| EFAULT)
+    target(addr, bytes.len())
+        .write(bytes)
+        .map(|_| ())
+        .map_err(|_| EFAULT)
 }
 
 /// Paths up to this long take no 4 KiB of the program's stack.
@@ -60,10 +63,7 @@ pub fn with_path<T>(addr: usize, f: impl FnOnce(&[u8]) -> Result<T, Errno>) -> R
 }
 
 #[inline(never)]
-fn with_long_path<T>(
-    addr: usize,
-    f: impl FnOnce(&[u8]) -> Result<T, Errno>,
-) -> Result<T, Errno> {
+fn with_long_path<T>(addr: usize, f: impl FnOnce(&[u8]) -> Result<T, Errno>) -> Result<T, Errno> {
     let mut long = [0; PATH_MAX];
     let len = read_cstr(addr, &mut long)?;
     f(&long[..len])

@@ -28,12 +28,18 @@ pub fn write(p: &Process, a: &Args) -> Outcome {
 
 pub fn pread64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    count(p.client.pread(ofd, args::target(a[1], a[2].min(RW_MAX)), a[3] as i64))
+    count(
+        p.client
+            .pread(ofd, args::target(a[1], a[2].min(RW_MAX)), a[3] as i64),
+    )
 }
 
 pub fn pwrite64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    count(p.client.pwrite(ofd, args::source(a[1], a[2].min(RW_MAX)), a[3] as i64))
+    count(
+        p.client
+            .pwrite(ofd, args::source(a[1], a[2].min(RW_MAX)), a[3] as i64),
+    )
 }
 
 pub fn readv(p: &Process, a: &Args) -> Outcome {
@@ -110,7 +116,10 @@ pub fn ftruncate(p: &Process, a: &Args) -> Outcome {
 
 pub fn fallocate(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    done(p.client.fallocate(ofd, a[1] as u32, a[2] as i64, a[3] as i64))
+    done(
+        p.client
+            .fallocate(ofd, a[1] as u32, a[2] as i64, a[3] as i64),
+    )
 }
 
 pub fn fsync(p: &Process, a: &Args) -> Outcome {
@@ -150,12 +159,20 @@ pub fn readahead(p: &Process, a: &Args) -> Outcome {
 
 pub fn getdents64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    count(p.client.getdents(ofd, args::target(a[1], a[2] as u32 as usize), DirentFormat::Linux64))
+    count(p.client.getdents(
+        ofd,
+        args::target(a[1], a[2] as u32 as usize),
+        DirentFormat::Linux64,
+    ))
 }
 
 pub fn getdents(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    count(p.client.getdents(ofd, args::target(a[1], a[2] as u32 as usize), DirentFormat::Legacy))
+    count(p.client.getdents(
+        ofd,
+        args::target(a[1], a[2] as u32 as usize),
+        DirentFormat::Legacy,
+    ))
 }
 
 pub fn flock(p: &Process, a: &Args) -> Outcome {

@@ -8,7 +8,7 @@ use super::args::{self, Errno};
 use super::names::terminated;
 use super::outcome::{Outcome, Stop};
 use super::place::{self, AT_FDCWD};
-use super::process::Process;
+use super::process::{Process, VARIABLES};
 use super::{maps, nr};
 use crate::sys;
 use alloc::boxed::Box;
@@ -31,6 +31,10 @@ const DEPTH: usize = 5;
 const HEAD: usize = 256;
 const ARGS_MAX: usize = 128 * 1024;
 const MFD_CLOEXEC: usize = 1;
+/// Longest name of memfd_create(2).
+const MEMFD_NAME: usize = 249;
+/// Tells a program that runs from a copy what /proc/self/exe should say.
+pub const EXE_VARIABLE: &[u8] = b"HOLDFAST_EXE=";
 
 /// What to execute, as pointers the kernel can take.
 struct Request {
@@ -43,11 +47,31 @@ struct Request {
 
 pub fn execve(p: &Process, a: &Args) -> Outcome {
     let (cwd, flags) = (AT_FDCWD as usize, 0);
-    run(p, &Request { dirfd: cwd, path: a[0], argv: a[1], envp: a[2], flags }, 0)
+    run(
+        p,
+        &Request {
+            dirfd: cwd,
+            path: a[0],
+            argv: a[1],
+            envp: a[2],
+            flags,
+        },
+        0,
+    )
 }
 
 pub fn execveat(p: &Process, a: &Args) -> Outcome {
-    run(p, &Request { dirfd: a[0], path: a[1], argv: a[2], envp: a[3], flags: a[4] }, 0)
+    run(
+        p,
+        &Request {
+            dirfd: a[0],
+            path: a[1],
+            argv: a[2],
+            envp: a[3],
+            flags: a[4],
+        },
+        0,
+    )
 }
 
 fn run(p: &Process, r: &Request, depth: usize) -> Outcome {
@@ -67,7 +91,11 @@ fn run(p: &Process, r: &Request, depth: usize) -> Outcome {
         }
         (Ok(_), Err(Stop::Outside(path))) => {
             let path = terminated(&path);
-            let outside = Request { dirfd: AT_FDCWD as usize, path: path.as_ptr() as usize, ..*r };
+            let outside = Request {
+                dirfd: AT_FDCWD as usize,
+                path: path.as_ptr() as usize,
+                ..*r
+            };
             from_kernel(p, &outside, depth)
         }
         (Err(Stop::Native), _) => from_kernel(p, r, depth),
@@ -93,7 +121,10 @@ fn open_program(p: &Process, base: Base, path: &[u8], flags: u32) -> Result<OfdL
     }
     // Reading needs no read permission here: the kernel would read the program, not its user.
     Ok(p.with_caller(|c| {
-        let reader = holdfast_client::Caller { privileged: true, ..*c };
+        let reader = holdfast_client::Caller {
+            privileged: true,
+            ..*c
+        };
         p.client.open(&reader, base, path, O_RDONLY, 0, 0)
     })?)
 }
@@ -108,12 +139,23 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
         return Err(ENOEXEC.into());
     }
     note_program(p, &head[..len], &shown_path(p, ofd, path), |at, out| {
-        p.client.pread(ofd, MutBuf::from(out), at as i64).unwrap_or(0)
+        p.client
+            .pread(ofd, MutBuf::from(out), at as i64)
+            .unwrap_or(0)
     });
-    let copy = copy_of(p, ofd, path)?;
-    let env = environment(p, r.envp)?;
+    let shown = shown_path(p, ofd, path);
+    let copy = copy_of(p, ofd, &shown)?;
+    let exe = terminated(&[EXE_VARIABLE, &shown].concat());
+    let env = environment(p, r.envp, Some(&exe))?;
     let empty = c"".as_ptr() as usize;
-    let args = [copy, empty, r.argv, env.pointer(r.envp), AT_EMPTY_PATH as usize, 0];
+    let args = [
+        copy,
+        empty,
+        r.argv,
+        env.pointer(r.envp),
+        AT_EMPTY_PATH as usize,
+        0,
+    ];
     let outcome = enter(p, nr::EXECVEAT, args);
     // SAFETY: the copy's descriptor is ours.
     unsafe { sys::raw(nr::CLOSE, [copy, 0, 0, 0, 0, 0]) };
@@ -134,13 +176,21 @@ fn shown_path(p: &Process, ofd: OfdLink, path: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// A copy of the program in anonymous memory; its descriptor, closed by a successful exec.
-fn copy_of(p: &Process, ofd: OfdLink, path: &[u8]) -> Result<usize, Stop> {
-    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
-    let name = terminated(&name[..name.len().min(200)]);
+/// A copy of the program in anonymous memory; its descriptor, closed by a successful exec. The
+/// kernel shows its name behind `/memfd:`, and the loader takes $ORIGIN from there before the
+/// library is in place: see `place::absolute`.
+fn copy_of(p: &Process, ofd: OfdLink, shown: &[u8]) -> Result<usize, Stop> {
+    let name = match shown.len() {
+        ..=MEMFD_NAME => shown,
+        _ => shown.rsplit(|b| *b == b'/').next().unwrap_or(shown),
+    };
+    let name = terminated(&name[..name.len().min(MEMFD_NAME)]);
     // SAFETY: the name is NUL-terminated.
     let fd = unsafe {
-        sys::raw(nr::MEMFD_CREATE, [name.as_ptr() as usize, MFD_CLOEXEC, 0, 0, 0, 0])
+        sys::raw(
+            nr::MEMFD_CREATE,
+            [name.as_ptr() as usize, MFD_CLOEXEC, 0, 0, 0, 0],
+        )
     };
     if fd < 0 {
         return Err(Stop::Errno(-fd as Errno));
@@ -167,7 +217,10 @@ fn fill(p: &Process, ofd: OfdLink, fd: usize) -> Result<(), Stop> {
         while from < n {
             // SAFETY: the kernel reads `n - from` bytes of `buf`.
             let ret = unsafe {
-                sys::raw(nr::WRITE, [fd, buf[from..].as_ptr() as usize, n - from, 0, 0, 0])
+                sys::raw(
+                    nr::WRITE,
+                    [fd, buf[from..].as_ptr() as usize, n - from, 0, 0, 0],
+                )
             };
             if ret <= 0 {
                 return Err(Stop::Errno(-ret as Errno));
@@ -212,9 +265,15 @@ fn script(p: &Process, r: &Request, path: &[u8], head: &[u8], depth: usize) -> O
 /// Interpreter and argument of a `#!` line.
 fn shebang(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let line = head.strip_prefix(b"#!")?;
-    let end = line.iter().position(|b| *b == b'\n' || *b == 0).unwrap_or(line.len());
+    let end = line
+        .iter()
+        .position(|b| *b == b'\n' || *b == 0)
+        .unwrap_or(line.len());
     let line = line[..end].trim_ascii();
-    let cut = line.iter().position(|b| *b == b' ' || *b == b'\t').unwrap_or(line.len());
+    let cut = line
+        .iter()
+        .position(|b| *b == b' ' || *b == b'\t')
+        .unwrap_or(line.len());
     let (interpreter, rest) = line.split_at(cut);
     let rest = rest.trim_ascii();
     (!interpreter.is_empty()).then_some((interpreter, (!rest.is_empty()).then_some(rest)))
@@ -238,7 +297,7 @@ fn from_kernel(p: &Process, r: &Request, depth: usize) -> Outcome {
             });
         }
     }
-    let env = environment(p, r.envp)?;
+    let env = environment(p, r.envp, None)?;
     let envp = env.pointer(r.envp);
     enter(p, nr::EXECVEAT, [r.dirfd, r.path, r.argv, envp, r.flags, 0])
 }
@@ -305,15 +364,22 @@ impl Environment {
     }
 }
 
-fn environment(p: &Process, envp: usize) -> Result<Environment, Stop> {
-    let mut found = [false; 2];
+/// `exe`: what the program is called in the pool, which the kernel does not know.
+fn environment(p: &Process, envp: usize, exe: Option<&[u8]>) -> Result<Environment, Stop> {
+    let mut found = [false; VARIABLES];
     let mut list = Vec::new();
+    let mut as_given = exe.is_none();
     for i in 0..ARGS_MAX {
-        let entry = if envp == 0 { 0 } else { args::read_u64(envp + 8 * i)? as usize };
+        let entry = if envp == 0 {
+            0
+        } else {
+            args::read_u64(envp + 8 * i)? as usize
+        };
         if entry == 0 {
             break;
         }
-        let mut replaced = false;
+        let mut replaced = matches!(compare(entry, EXE_VARIABLE)?, Same::Value);
+        as_given &= !replaced;
         for (k, ours) in p.env.iter().enumerate() {
             match compare(entry, ours)? {
                 Same::Value => found[k] = true,
@@ -325,7 +391,7 @@ fn environment(p: &Process, envp: usize) -> Result<Environment, Stop> {
             list.push(entry);
         }
     }
-    if found == [true; 2] {
+    if as_given && found == [true; VARIABLES] {
         return Ok(Environment::AsGiven);
     }
     for (k, ours) in p.env.iter().enumerate() {
@@ -333,6 +399,7 @@ fn environment(p: &Process, envp: usize) -> Result<Environment, Stop> {
             list.push(ours.as_ptr() as usize);
         }
     }
+    list.extend(exe.map(|exe| exe.as_ptr() as usize));
     list.push(0);
     Ok(Environment::Copied(list))
 }
@@ -354,7 +421,9 @@ fn compare(entry: usize, ours: &[u8]) -> Result<Same, Errno> {
     let mut at = n;
     while at < ours.len() {
         let step = (ours.len() - at).min(first.len());
-        let same = args::source(entry + at, step).read(&mut first[..step]).is_ok()
+        let same = args::source(entry + at, step)
+            .read(&mut first[..step])
+            .is_ok()
             && first[..step] == ours[at..at + step];
         if !same {
             return Ok(Same::Name);

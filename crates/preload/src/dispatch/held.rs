@@ -23,11 +23,17 @@ pub struct HeldGuard<'a, T> {
 
 impl<T> Held<T> {
     pub const fn new(value: T) -> Held<T> {
-        Held { lock: Lock::new(), value: UnsafeCell::new(value) }
+        Held {
+            lock: Lock::new(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     pub fn lock(&self) -> HeldGuard<'_, T> {
-        HeldGuard { _guard: self.lock.hold(), value: &self.value }
+        HeldGuard {
+            _guard: self.lock.hold(),
+            value: &self.value,
+        }
     }
 }
 

@@ -5,10 +5,10 @@
 //! each range once, so that blocks stay where they are while they are mapped.
 
 use super::args::{EINVAL, Errno};
+use super::held::Held;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
-use super::held::Held;
 use crate::sys;
 use alloc::vec::Vec;
 use holdfast_client::{MapPiece, MapPin};
@@ -68,7 +68,11 @@ fn kernel(nr: usize, args: [usize; 6]) -> Result<usize, Stop> {
     // SAFETY: the program asked for this change of its own address space; ours (library, heap,
     // segments) is never inside a range that the program may name without having mapped it.
     let ret = unsafe { sys::raw(nr, args) };
-    if sys::is_err(ret) { Err(Stop::Errno(-ret as Errno)) } else { Ok(ret as usize) }
+    if sys::is_err(ret) {
+        Err(Stop::Errno(-ret as Errno))
+    } else {
+        Ok(ret as usize)
+    }
 }
 
 fn round_up(len: usize) -> Option<usize> {
@@ -124,13 +128,14 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
 fn pieces(p: &Process, r: &Range) -> Result<Vec<MapPiece>, Stop> {
     let mut list = Vec::new();
     let mut too_many = false;
-    p.client.map_plan(r.pin, r.offset, r.len as u64, r.shared, &mut |piece| {
-        too_many |= list.len() >= PIECES_MAX;
-        if !too_many {
-            list.push(piece);
-        }
-        Ok(())
-    })?;
+    p.client
+        .map_plan(r.pin, r.offset, r.len as u64, r.shared, &mut |piece| {
+            too_many |= list.len() >= PIECES_MAX;
+            if !too_many {
+                list.push(piece);
+            }
+            Ok(())
+        })?;
     match too_many {
         true => Err(Stop::Refused(ENOMEM, Why::TooManyPieces)),
         false => Ok(list),
@@ -185,9 +190,15 @@ fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Sto
     let mut addr = r.addr;
     for piece in list {
         let len = match *piece {
-            MapPiece::Data { segment_offset, len } => {
+            MapPiece::Data {
+                segment_offset,
+                len,
+            } => {
                 let at = segment_offset as usize;
-                kernel(nr::MMAP, [addr, len as usize, r.prot, kind, p.data_fd as usize, at])?;
+                kernel(
+                    nr::MMAP,
+                    [addr, len as usize, r.prot, kind, p.data_fd as usize, at],
+                )?;
                 len
             }
             MapPiece::Zero { len } => {
@@ -253,7 +264,8 @@ fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
         RANGES.lock().push(tail);
     }
     for r in gone {
-        p.client.map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0)?;
+        p.client
+            .map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0)?;
     }
     Ok(())
 }
@@ -270,7 +282,11 @@ pub fn munmap(p: &Process, a: &Args) -> Outcome {
 /// mremap(old, old_len, new_len, flags, new)
 pub fn mremap(p: &Process, a: &Args) -> Outcome {
     let (old_len, new_len) = (round_up(a[1]).ok_or(EINVAL)?, round_up(a[2]).ok_or(EINVAL)?);
-    let found = RANGES.lock().iter().find(|r| r.overlaps(a[0], old_len.max(1))).copied();
+    let found = RANGES
+        .lock()
+        .iter()
+        .find(|r| r.overlaps(a[0], old_len.max(1)))
+        .copied();
     let Some(r) = found else {
         return Err(Stop::Native);
     };
@@ -308,7 +324,12 @@ fn grow(p: &Process, a: &Args, r: Range, tail: Range, old: usize, new: usize) ->
     if a[3] & MREMAP_MAYMOVE == 0 || !r.shared {
         return Err(ENOMEM.into());
     }
-    let moved = Range { addr: 0, len: new, offset: r.offset + (a[0] - r.addr) as u64, ..r };
+    let moved = Range {
+        addr: 0,
+        len: new,
+        offset: r.offset + (a[0] - r.addr) as u64,
+        ..r
+    };
     p.client.map_repin(r.pin)?;
     match place(p, moved, 0, false) {
         Ok(addr) => {
@@ -336,8 +357,12 @@ pub fn mprotect(_: &Process, a: &Args) -> Outcome {
 
 /// msync(addr, len, flags)
 pub fn msync(p: &Process, a: &Args) -> Outcome {
-    let list: Vec<Range> =
-        RANGES.lock().iter().filter(|r| r.overlaps(a[0], a[1])).copied().collect();
+    let list: Vec<Range> = RANGES
+        .lock()
+        .iter()
+        .filter(|r| r.overlaps(a[0], a[1]))
+        .copied()
+        .collect();
     if list.is_empty() {
         return Err(Stop::Native);
     }
@@ -345,7 +370,8 @@ pub fn msync(p: &Process, a: &Args) -> Outcome {
     for r in list {
         let from = a[0].max(r.addr);
         let to = a[0].saturating_add(a[1]).min(r.end());
-        p.client.msync(r.pin, r.offset + (from - r.addr) as u64, (to - from) as u64)?;
+        p.client
+            .msync(r.pin, r.offset + (from - r.addr) as u64, (to - from) as u64)?;
     }
     Ok(0)
 }
@@ -367,11 +393,16 @@ pub fn on_fault(addr: usize) -> bool {
     let Some(r) = RANGES.lock().iter().find(|r| r.overlaps(page, 1)).copied() else {
         return false;
     };
-    let one = Range { addr: page, len: PAGE, offset: r.offset + (page - r.addr) as u64, ..r };
+    let one = Range {
+        addr: page,
+        len: PAGE,
+        offset: r.offset + (page - r.addr) as u64,
+        ..r
+    };
     match pieces(p, &one).as_deref() {
-        Ok([MapPiece::Data { .. } | MapPiece::Zero { .. }]) => {
-            pieces(p, &one).and_then(|list| put(p, &one, &list, 0)).is_ok()
-        }
+        Ok([MapPiece::Data { .. } | MapPiece::Zero { .. }]) => pieces(p, &one)
+            .and_then(|list| put(p, &one, &list, 0))
+            .is_ok(),
         _ => false,
     }
 }
@@ -380,7 +411,9 @@ pub fn on_fault(addr: usize) -> bool {
 pub fn leave_all(p: &Process) {
     for r in RANGES.lock().iter() {
         // A pin that cannot be dropped is dropped with the session.
-        let _ = p.client.map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0);
+        let _ = p
+            .client
+            .map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0);
     }
 }
 

@@ -46,8 +46,8 @@ use outcome::{Stop, Why};
 use process::Process;
 
 pub use maps::on_fault;
-pub use split::{after_fork_parent, after_shared_child, before_fork, before_shared_child};
 pub use split::{after_fork_child, in_shared_child};
+pub use split::{after_fork_parent, after_shared_child, before_fork, before_shared_child};
 pub use start::start;
 
 /// One caught call. `Handled(n)` is what the program gets in rax; `Native` lets the kernel do it.

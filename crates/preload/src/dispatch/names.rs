@@ -43,11 +43,15 @@ pub fn mknodat(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn rmdir(p: &Process, a: &Args) -> Outcome {
-    in_pool(p, CWD, a[0], |base, path| p.with_caller(|c| done(p.client.rmdir(c, base, path))))
+    in_pool(p, CWD, a[0], |base, path| {
+        p.with_caller(|c| done(p.client.rmdir(c, base, path)))
+    })
 }
 
 pub fn unlink(p: &Process, a: &Args) -> Outcome {
-    in_pool(p, CWD, a[0], |base, path| p.with_caller(|c| done(p.client.unlink(c, base, path))))
+    in_pool(p, CWD, a[0], |base, path| {
+        p.with_caller(|c| done(p.client.unlink(c, base, path)))
+    })
 }
 
 pub fn unlinkat(p: &Process, a: &Args) -> Outcome {
@@ -193,11 +197,13 @@ fn read_descriptor_link(p: &Process, a: &Args) -> Option<Outcome> {
     enum Link {
         Fd(u32),
         Cwd,
+        Exe,
     }
     let mut link = None;
     args::with_path(a[1], |path| {
         link = match path {
             b"/proc/self/cwd" | b"/proc/thread-self/cwd" => Some(Link::Cwd),
+            b"/proc/self/exe" | b"/proc/thread-self/exe" => Some(Link::Exe),
             _ if path.starts_with(b"/proc/") || path.starts_with(b"/dev/fd/") => {
                 super::at::descriptor_link(path, p.pid()).map(Link::Fd)
             }
@@ -215,9 +221,18 @@ fn read_descriptor_link(p: &Process, a: &Args) -> Option<Outcome> {
             pool_path(p, &mut room, |out| Some(p.client.getcwd(out)))?
         }
         Link::Cwd => return None,
+        Link::Exe => {
+            let exe = p.exe.as_ref()?;
+            room.get_mut(..exe.len())?.copy_from_slice(exe);
+            exe.len()
+        }
     };
     let n = len.min(a[3]);
-    Some(args::write_bytes(a[2], &room[..n]).map(|()| n as isize).map_err(Stop::from))
+    Some(
+        args::write_bytes(a[2], &room[..n])
+            .map(|()| n as isize)
+            .map_err(Stop::from),
+    )
 }
 
 /// Puts the host path of something in the pool into `room`; its length.
@@ -248,10 +263,12 @@ pub fn faccessat2(p: &Process, a: &Args) -> Outcome {
             return Err(EINVAL.into());
         }
         let (path, flags) = at_flags(path, flags);
-        let check = |c: &holdfast_client::Caller| {
-            done(p.client.access(c, base, path, mode, flags))
-        };
-        if flags & AT_EACCESS != 0 { p.with_caller(check) } else { p.with_real_caller(check) }
+        let check = |c: &holdfast_client::Caller| done(p.client.access(c, base, path, mode, flags));
+        if flags & AT_EACCESS != 0 {
+            p.with_caller(check)
+        } else {
+            p.with_real_caller(check)
+        }
     })
 }
 
@@ -404,7 +421,11 @@ pub fn utime(p: &Process, a: &Args) -> Outcome {
 fn park(p: &Process) -> Outcome {
     // SAFETY: the path is NUL-terminated.
     let ret = unsafe { sys::raw(nr::CHDIR, [p.empty_dir.as_ptr() as usize, 0, 0, 0, 0, 0]) };
-    if ret < 0 { Err(Stop::Errno(-ret as Errno)) } else { Ok(0) }
+    if ret < 0 {
+        Err(Stop::Errno(-ret as Errno))
+    } else {
+        Ok(0)
+    }
 }
 
 pub fn chdir(p: &Process, a: &Args) -> Outcome {
@@ -456,8 +477,8 @@ pub fn getcwd(p: &Process, a: &Args) -> Outcome {
         return Err(Stop::Native);
     }
     let mut room = [0; PATH_MAX];
-    let len = pool_path(p, &mut room, |out| Some(p.client.getcwd(out)))
-        .ok_or(Stop::Errno(ENOENT))?;
+    let len =
+        pool_path(p, &mut room, |out| Some(p.client.getcwd(out))).ok_or(Stop::Errno(ENOENT))?;
     if len + 1 > a[1] {
         return Err(ERANGE.into());
     }

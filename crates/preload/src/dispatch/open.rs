@@ -31,7 +31,9 @@ pub fn creat(p: &Process, a: &Args) -> Outcome {
 
 pub fn openat(p: &Process, a: &Args) -> Outcome {
     let (flags, mode) = (a[2] as u32, a[3] as u32);
-    in_pool(p, a[0], a[1], |base, path| open_at(p, base, path, flags, mode, 0))
+    in_pool(p, a[0], a[1], |base, path| {
+        open_at(p, base, path, flags, mode, 0)
+    })
 }
 
 /// Bytes of `struct open_how` that are known.
@@ -53,9 +55,23 @@ pub fn openat2(p: &Process, a: &Args) -> Outcome {
             }
             at += 8;
         }
-        let known = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK
-            | O_SYNC | O_ASYNC | O_DIRECT | O_LARGEFILE | O_DIRECTORY | O_NOFOLLOW | O_NOATIME
-            | O_CLOEXEC | O_PATH | O_TMPFILE_BIT;
+        let known = O_ACCMODE
+            | O_CREAT
+            | O_EXCL
+            | O_NOCTTY
+            | O_TRUNC
+            | O_APPEND
+            | O_NONBLOCK
+            | O_SYNC
+            | O_ASYNC
+            | O_DIRECT
+            | O_LARGEFILE
+            | O_DIRECTORY
+            | O_NOFOLLOW
+            | O_NOATIME
+            | O_CLOEXEC
+            | O_PATH
+            | O_TMPFILE_BIT;
         let makes = flags as u32 & (O_CREAT | O_TMPFILE_BIT) != 0;
         if flags & !u64::from(known) != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) {
             return Err(EINVAL.into());
@@ -64,14 +80,7 @@ pub fn openat2(p: &Process, a: &Args) -> Outcome {
     })
 }
 
-fn open_at(
-    p: &Process,
-    base: Base,
-    path: &[u8],
-    flags: u32,
-    mode: u32,
-    resolve: u64,
-) -> Outcome {
+fn open_at(p: &Process, base: Base, path: &[u8], flags: u32, mode: u32, resolve: u64) -> Outcome {
     if let (Base::Ofd(ofd), DESCRIPTOR) = (base, path) {
         return reopen(p, ofd, flags);
     }
@@ -91,9 +100,16 @@ fn reopen(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
     let again = p.with_caller(|c| {
         let ino = p.client.ino_of(ofd)?;
         let path = room.get(..len).unwrap_or_default();
-        match p.client.open(c, Base::Root, path, flags & !O_NOFOLLOW, 0, 0) {
+        match p
+            .client
+            .open(c, Base::Root, path, flags & !O_NOFOLLOW, 0, 0)
+        {
             Ok(new) if p.client.ino_of(new)? == ino => Ok(new),
-            Ok(new) => p.client.release(new).and_then(|()| p.client.retain(ofd)).map(|()| ofd),
+            Ok(new) => p
+                .client
+                .release(new)
+                .and_then(|()| p.client.retain(ofd))
+                .map(|()| ofd),
             Err(e) if e.errno() == ENOENT => p.client.retain(ofd).map(|()| ofd),
             Err(e) => Err(e),
         }

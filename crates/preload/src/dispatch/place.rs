@@ -84,6 +84,12 @@ fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) ->
     if let Some(rest) = at::inside(&p.at, path) {
         return f(Base::Root, if rest.is_empty() { b"." } else { rest });
     }
+    // What the loader makes of $ORIGIN in a program that runs from a copy (`exec::copy_of`).
+    if let Some(named) = path.strip_prefix(b"/memfd:")
+        && let Some(rest) = at::inside(&p.at, named)
+    {
+        return f(Base::Root, if rest.is_empty() { b"." } else { rest });
+    }
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
         return Err(Stop::Native);
     }
@@ -139,7 +145,10 @@ fn host_directory(dirfd: i32, out: &mut [u8]) -> Result<usize, Errno> {
 fn host_cwd(out: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: the kernel writes at most `out.len()` bytes.
     let ret = unsafe {
-        sys::raw(super::nr::GETCWD, [out.as_mut_ptr() as usize, out.len(), 0, 0, 0, 0])
+        sys::raw(
+            super::nr::GETCWD,
+            [out.as_mut_ptr() as usize, out.len(), 0, 0, 0, 0],
+        )
     };
     match ret {
         1.. => Ok(ret as usize - 1),

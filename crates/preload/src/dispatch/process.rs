@@ -11,6 +11,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use holdfast_client::{Caller, Client};
 
+/// Environment variables that every program of the session gets.
+pub const VARIABLES: usize = 3;
+
 /// Descriptors that Holdfast keeps open in every process.
 pub const INTERNAL: usize = 5;
 
@@ -33,12 +36,14 @@ pub struct Process {
     pub empty_dir: Box<[u8]>,
     /// Where the kernel's pipes and sockets with a name in the pool are.
     pub special_dir: Box<[u8]>,
+    /// Path of the running program if it lies in the pool.
+    pub exe: Option<Box<[u8]>>,
     /// What descriptors of pool files duplicate.
     pub base_fd: u32,
     /// The data segment, for mappings.
     pub data_fd: u32,
-    /// Value of LD_AUDIT and of the session variable, as `NAME=value` with NUL.
-    pub env: [Box<[u8]>; 2],
+    /// Our environment variables, as `NAME=value` with NUL.
+    pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
     pid: AtomicU32,
     umask: AtomicU32,
@@ -61,9 +66,10 @@ pub struct Parts {
     pub at: Box<[u8]>,
     pub empty_dir: Box<[u8]>,
     pub special_dir: Box<[u8]>,
+    pub exe: Option<Box<[u8]>>,
     pub base_fd: u32,
     pub data_fd: u32,
-    pub env: [Box<[u8]>; 2],
+    pub env: [Box<[u8]>; VARIABLES],
     /// All of our descriptors.
     pub internal: [u32; INTERNAL],
 }
@@ -77,6 +83,7 @@ pub fn install(parts: Parts) -> &'static Process {
         at: parts.at,
         empty_dir: parts.empty_dir,
         special_dir: parts.special_dir,
+        exe: parts.exe,
         base_fd: parts.base_fd,
         data_fd: parts.data_fd,
         env: parts.env,
@@ -109,7 +116,14 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 fn privileged() -> bool {
     let header = [CAP_VERSION_3, 0];
     let mut data = [0u32; 6];
-    let args = [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0, 0, 0, 0];
+    let args = [
+        header.as_ptr() as usize,
+        data.as_mut_ptr() as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
     // SAFETY: version 3 fills two structs of three words.
     let ret = unsafe { sys::raw(nr::CAPGET, args) };
     ret == 0 && data[0] & (1 << CAP_DAC_OVERRIDE) != 0
@@ -120,7 +134,10 @@ fn groups() -> Vec<u32> {
     let mut list = alloc::vec![0u32; count];
     // SAFETY: the kernel writes at most `count` ids.
     let got = unsafe {
-        sys::raw(nr::GETGROUPS, [count, list.as_mut_ptr() as usize, 0, 0, 0, 0])
+        sys::raw(
+            nr::GETGROUPS,
+            [count, list.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )
     };
     list.truncate(got.max(0) as usize);
     list
@@ -173,7 +190,8 @@ impl Process {
 
     /// The program changed its ids: look again. Old snapshots stay, other threads may read them.
     pub fn refresh_credentials(&self) {
-        self.credentials.store(Box::into_raw(Box::new(Credentials::now())), Release);
+        self.credentials
+            .store(Box::into_raw(Box::new(Credentials::now())), Release);
     }
 
     pub fn set_umask(&self, mask: u32) {

@@ -57,7 +57,11 @@ fn object_path(p: &Process, ino: u64) -> Box<[u8]> {
 fn kernel(number: usize, args: [usize; 6]) -> Outcome {
     // SAFETY: every caller passes addresses that live until the call returns.
     let ret = unsafe { sys::raw(number, args) };
-    if ret < 0 { Err(Stop::Errno(-ret as Errno)) } else { Ok(ret) }
+    if ret < 0 {
+        Err(Stop::Errno(-ret as Errno))
+    } else {
+        Ok(ret)
+    }
 }
 
 /// open(2) of a named pipe: the kernel's pipe, with the rights of the pool's.
@@ -74,14 +78,27 @@ pub fn open_pipe(p: &Process, base: Base, path: &[u8], flags: u32) -> Outcome {
     };
     p.with_caller(|c| p.client.access(c, base, path, wanted, follow | AT_EACCESS))?;
     let pipe = object_path(p, stat.ino);
-    let made = kernel(nr::MKNOD, [pipe.as_ptr() as usize, (S_IFIFO | 0o600) as usize, 0, 0, 0, 0]);
+    let made = kernel(
+        nr::MKNOD,
+        [
+            pipe.as_ptr() as usize,
+            (S_IFIFO | 0o600) as usize,
+            0,
+            0,
+            0,
+            0,
+        ],
+    );
     if let Err(Stop::Errno(e)) = made
         && e != EEXIST
     {
         return Err(e.into());
     }
     let flags = flags & !(O_CREAT | O_EXCL | O_TRUNC);
-    kernel(nr::OPEN, [pipe.as_ptr() as usize, flags as usize, 0, 0, 0, 0])
+    kernel(
+        nr::OPEN,
+        [pipe.as_ptr() as usize, flags as usize, 0, 0, 0, 0],
+    )
 }
 
 /// Calls `f` with the pool's place of the path in a Unix socket address; `Native` if it has none.
@@ -108,7 +125,8 @@ fn address_of(p: &Process, ino: u64) -> Result<([u8; ADDRESS], usize), Stop> {
     let mut address = [0; ADDRESS];
     address[..2].copy_from_slice(&AF_UNIX.to_le_bytes());
     let room = address.get_mut(2..2 + path.len());
-    room.ok_or(Stop::Refused(EINVAL, Why::SocketPath))?.copy_from_slice(&path);
+    room.ok_or(Stop::Refused(EINVAL, Why::SocketPath))?
+        .copy_from_slice(&path);
     Ok((address, 2 + path.len()))
 }
 
@@ -139,7 +157,12 @@ pub fn connect(p: &Process, a: &Args) -> Outcome {
     in_address(p, a[1], a[2], |base, path| {
         let stat = p.with_caller(|c| p.client.stat(c, base, path, 0))?;
         if stat.mode & S_IFMT != S_IFSOCK {
-            return Err(if stat.mode & S_IFMT == 0 { ENOTSOCK } else { ECONNREFUSED }.into());
+            return Err(if stat.mode & S_IFMT == 0 {
+                ENOTSOCK
+            } else {
+                ECONNREFUSED
+            }
+            .into());
         }
         p.with_caller(|c| p.client.access(c, base, path, W_OK, AT_EACCESS))
             .map_err(|_| Stop::Errno(EACCES))?;

@@ -3,10 +3,10 @@
 //! Invariants: a child has its slot before it runs; a forked child owns a copy of the parent's
 //! descriptors, a vfork child a copy that only it uses while it borrows the parent's memory.
 
+use super::held::Held;
 use super::maps;
 use super::outcome::{Outcome, Stop};
 use super::process::{Process, process};
-use super::held::Held;
 use crate::sys;
 use alloc::vec::Vec;
 use holdfast_client::SlotId;
@@ -29,7 +29,9 @@ fn expected(tid: u32) -> Option<SlotId> {
 /// The slot that the finished vfork child `pid` had claimed, else one the thread prepared.
 fn finished(tid: u32, pid: isize, claimed_by: impl Fn(SlotId) -> u32) -> Option<SlotId> {
     let mut list = EXPECTED.lock();
-    let by_pid = list.iter().position(|(_, slot)| claimed_by(*slot) as isize == pid);
+    let by_pid = list
+        .iter()
+        .position(|(_, slot)| claimed_by(*slot) as isize == pid);
     let at = by_pid.or_else(|| list.iter().rposition(|(t, _)| *t == tid))?;
     Some(list.swap_remove(at).1)
 }

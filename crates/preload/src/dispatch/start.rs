@@ -3,6 +3,7 @@
 //! Invariant: a process that cannot join is left alone and says so once on standard error,
 //! because a program that should see the pool would otherwise see the host's files.
 
+use super::exec::EXE_VARIABLE;
 use super::process::{self, Parts};
 use super::selftest;
 use crate::calls;
@@ -10,8 +11,8 @@ use crate::env::Env;
 use crate::sys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_client::{Client, Segments};
 use holdfast_client::env::{SessionEnv, VARIABLE};
+use holdfast_client::{Client, Segments};
 use rustix::fd::BorrowedFd;
 
 /// Once, before any site is patched. False: leave this process alone.
@@ -66,10 +67,14 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
         at: session.at.into(),
         empty_dir: joined(&[session.pool, b"/empty\0"]),
         special_dir: joined(&[session.pool, b"/special"]),
+        exe: env
+            .get(&EXE_VARIABLE[..EXE_VARIABLE.len() - 1])
+            .map(Box::from),
         base_fd: session.base as u32,
         data_fd: session.data.fd as u32,
         env: [
-            joined(&[b"LD_AUDIT=", env.get(b"LD_AUDIT").unwrap_or(b""), b"\0"]),
+            variable(env, b"LD_AUDIT"),
+            variable(env, b"GLIBC_TUNABLES"),
             joined(&[VARIABLE.as_bytes(), b"=", value, b"\0"]),
         ],
         internal: [
@@ -88,6 +93,11 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
     p.client.each_descriptor(&mut |fd| calls::mark_fd(fd));
 }
 
+/// `NAME=value` with NUL, as it is now.
+fn variable(env: &Env, name: &[u8]) -> Box<[u8]> {
+    joined(&[name, b"=", env.get(name).unwrap_or(b""), b"\0"])
+}
+
 fn joined(parts: &[&[u8]]) -> Box<[u8]> {
     let mut all = Vec::with_capacity(parts.iter().map(|p| p.len()).sum());
     for part in parts {
@@ -99,6 +109,11 @@ fn joined(parts: &[&[u8]]) -> Box<[u8]> {
 fn complain(sentence: &str) {
     for text in ["holdfast: ", sentence, "\n"] {
         // SAFETY: the kernel only reads the text.
-        unsafe { sys::raw(super::nr::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+        unsafe {
+            sys::raw(
+                super::nr::WRITE,
+                [2, text.as_ptr() as usize, text.len(), 0, 0, 0],
+            )
+        };
     }
 }

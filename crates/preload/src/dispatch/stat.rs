@@ -43,12 +43,14 @@ impl<const N: usize> Layout<N> {
 
     /// Seconds as i64 and nanoseconds behind them.
     fn time(self, at: usize, ns: i64) -> Self {
-        self.u64(at, ns.div_euclid(NANOS) as u64).u64(at + 8, ns.rem_euclid(NANOS) as u64)
+        self.u64(at, ns.div_euclid(NANOS) as u64)
+            .u64(at + 8, ns.rem_euclid(NANOS) as u64)
     }
 
     /// Seconds as i64 and nanoseconds as u32.
     fn timestamp(self, at: usize, ns: i64) -> Self {
-        self.u64(at, ns.div_euclid(NANOS) as u64).u32(at + 8, ns.rem_euclid(NANOS) as u32)
+        self.u64(at, ns.div_euclid(NANOS) as u64)
+            .u32(at + 8, ns.rem_euclid(NANOS) as u32)
     }
 }
 

@@ -5,7 +5,9 @@
 
 use super::outcome::Outcome;
 use super::process::Process;
-use super::{data, exec, fds, identity, maps, names, nr, open, refuse, special, split, stat, transfer};
+use super::{
+    data, exec, fds, identity, maps, names, nr, open, refuse, special, split, stat, transfer,
+};
 
 /// A handler of one call.
 pub type Handler = fn(&Process, &[usize; 6]) -> Outcome;
@@ -190,16 +192,49 @@ const REFUSED: &[(usize, Handler)] = &[
 /// name one object.
 pub fn path_argument(number: usize) -> Option<(Option<usize>, usize)> {
     Some(match number {
-        nr::OPEN | nr::STAT | nr::LSTAT | nr::ACCESS | nr::TRUNCATE | nr::CHDIR | nr::MKDIR
-        | nr::RMDIR | nr::CREAT | nr::UNLINK | nr::READLINK | nr::CHMOD | nr::CHOWN
-        | nr::LCHOWN | nr::UTIME | nr::MKNOD | nr::STATFS | nr::UTIMES | nr::SETXATTR
-        | nr::LSETXATTR | nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR
-        | nr::REMOVEXATTR | nr::LREMOVEXATTR => (None, 0),
+        nr::OPEN
+        | nr::STAT
+        | nr::LSTAT
+        | nr::ACCESS
+        | nr::TRUNCATE
+        | nr::CHDIR
+        | nr::MKDIR
+        | nr::RMDIR
+        | nr::CREAT
+        | nr::UNLINK
+        | nr::READLINK
+        | nr::CHMOD
+        | nr::CHOWN
+        | nr::LCHOWN
+        | nr::UTIME
+        | nr::MKNOD
+        | nr::STATFS
+        | nr::UTIMES
+        | nr::SETXATTR
+        | nr::LSETXATTR
+        | nr::GETXATTR
+        | nr::LGETXATTR
+        | nr::LISTXATTR
+        | nr::LLISTXATTR
+        | nr::REMOVEXATTR
+        | nr::LREMOVEXATTR => (None, 0),
         nr::SYMLINK => (None, 1),
         nr::SYMLINKAT => (Some(1), 2),
-        nr::OPENAT | nr::OPENAT2 | nr::MKDIRAT | nr::MKNODAT | nr::FCHOWNAT | nr::FUTIMESAT
-        | nr::NEWFSTATAT | nr::UNLINKAT | nr::READLINKAT | nr::FCHMODAT | nr::FCHMODAT2
-        | nr::FACCESSAT | nr::FACCESSAT2 | nr::UTIMENSAT | nr::STATX => (Some(0), 1),
+        nr::OPENAT
+        | nr::OPENAT2
+        | nr::MKDIRAT
+        | nr::MKNODAT
+        | nr::FCHOWNAT
+        | nr::FUTIMESAT
+        | nr::NEWFSTATAT
+        | nr::UNLINKAT
+        | nr::READLINKAT
+        | nr::FCHMODAT
+        | nr::FCHMODAT2
+        | nr::FACCESSAT
+        | nr::FACCESSAT2
+        | nr::UTIMENSAT
+        | nr::STATX => (Some(0), 1),
         _ => return None,
     })
 }

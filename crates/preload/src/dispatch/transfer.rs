@@ -47,7 +47,9 @@ pub fn copy_file_range(p: &Process, a: &Args) -> Outcome {
         return Err(EINVAL.into());
     }
     let (mut from_at, mut to_at) = (offset_at(a[1])?, offset_at(a[3])?);
-    let n = p.client.copy_range(from, from_at.as_mut(), to, to_at.as_mut(), a[4])?;
+    let n = p
+        .client
+        .copy_range(from, from_at.as_mut(), to, to_at.as_mut(), a[4])?;
     put_offset(a[1], from_at)?;
     put_offset(a[3], to_at)?;
     Ok(n as isize)
@@ -97,7 +99,11 @@ fn kernel_write(fd: usize, data: &[u8]) -> Result<usize, Errno> {
         // SAFETY: the kernel reads `data` only.
         unsafe { sys::raw(nr::WRITE, [fd, data.as_ptr() as usize, data.len(), 0, 0, 0]) }
     };
-    if ret < 0 { Err(-ret as Errno) } else { Ok(ret as usize) }
+    if ret < 0 {
+        Err(-ret as Errno)
+    } else {
+        Ok(ret as usize)
+    }
 }
 
 fn kernel_read(fd: usize, at: Option<i64>, out: &mut [u8]) -> Result<usize, Errno> {
@@ -108,7 +114,11 @@ fn kernel_read(fd: usize, at: Option<i64>, out: &mut [u8]) -> Result<usize, Errn
         // SAFETY: as above.
         None => unsafe { sys::raw(nr::READ, [fd, addr, len, 0, 0, 0]) },
     };
-    if ret < 0 { Err(-ret as Errno) } else { Ok(ret as usize) }
+    if ret < 0 {
+        Err(-ret as Errno)
+    } else {
+        Ok(ret as usize)
+    }
 }
 
 /// Sends up to `len` bytes; the offset moves by what the kernel took.
@@ -128,7 +138,9 @@ fn pool_to_kernel(
     let mut sent = 0;
     while sent < len {
         let want = (len - sent).min(buf.len());
-        let n = p.client.pread(from, MutBuf::from(&mut buf[..want]), local)?;
+        let n = p
+            .client
+            .pread(from, MutBuf::from(&mut buf[..want]), local)?;
         if n == 0 {
             break;
         }

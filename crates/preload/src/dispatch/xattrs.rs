@@ -8,8 +8,8 @@ use super::data::ours;
 use super::outcome::{Outcome, Stop, count, done};
 use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
-use holdfast_client::{Base, Target};
 use holdfast_client::abi::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use holdfast_client::{Base, Target};
 
 type Args = [usize; 6];
 
@@ -17,9 +17,15 @@ const ERANGE: Errno = 34;
 const E2BIG: Errno = 7;
 
 fn on_path(p: &Process, a: &Args, nofollow: bool, f: impl FnOnce(Target) -> Outcome) -> Outcome {
-    in_pool(p, AT_FDCWD as usize, a[0], |base, path| match (base, path) {
-        (Base::Ofd(ofd), DESCRIPTOR) => f(Target::Ofd(ofd)),
-        _ => f(Target::Path { base, path, nofollow }),
+    in_pool(p, AT_FDCWD as usize, a[0], |base, path| {
+        match (base, path) {
+            (Base::Ofd(ofd), DESCRIPTOR) => f(Target::Ofd(ofd)),
+            _ => f(Target::Path {
+                base,
+                path,
+                nofollow,
+            }),
+        }
     })
 }
 
@@ -63,7 +69,9 @@ fn list(p: &Process, a: &Args, target: Target) -> Outcome {
 }
 
 fn remove(p: &Process, a: &Args, target: Target) -> Outcome {
-    with_name(a[1], |name| p.with_caller(|c| done(p.client.removexattr(c, target, name))))
+    with_name(a[1], |name| {
+        p.with_caller(|c| done(p.client.removexattr(c, target, name)))
+    })
 }
 
 macro_rules! forms {
