@@ -227,6 +227,8 @@ fn report_json(pool: &Path, report: &Report) -> Json {
 const EUCLEAN: i32 = 117;
 /// A service takes no longer to write down what its last session left.
 const ENDING_MAX: Duration = Duration::from_secs(5);
+/// Nor longer to notice that a process has ended.
+const LEAVING_MAX: Duration = Duration::from_millis(500);
 
 /// A service without users is about to end.
 fn wait_for_service(pool: &Path) -> holdfast_service::Result<()> {
@@ -234,7 +236,9 @@ fn wait_for_service(pool: &Path) -> holdfast_service::Result<()> {
     while let Some(pid) = PoolLock::holder(pool) {
         let users = holdfast_client::attach::status(pool.as_os_str().as_bytes())
             .map_or(0, |answer| answer.users);
-        if users > 0 || begun.elapsed() > ENDING_MAX {
+        // A user that has just ended counts until the service has seen its end.
+        let used = users > 0 && begun.elapsed() > LEAVING_MAX;
+        if used || begun.elapsed() > ENDING_MAX {
             return Err(holdfast_service::Error::InUse {
                 path: pool.into(),
                 pid,

@@ -89,6 +89,8 @@ enum Side {
 }
 
 fn side(p: &Process, dirfd: usize, addr: usize) -> Result<Side, Stop> {
+    // A path that cannot be read has no place: the call fails wherever the other one is.
+    args::with_path(addr, |_| Ok(()))?;
     let mut found = Side::Kernel;
     let outcome = in_pool(p, dirfd, addr, |base, path| {
         found = Side::Pool(base, path.to_vec());
