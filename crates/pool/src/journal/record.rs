@@ -261,26 +261,6 @@ impl Head {
 }
 
 impl<'a> Record<'a> {
-    fn kind(&self) -> u16 {
-        match self {
-            Record::Create { .. } => 1,
-            Record::Link { .. } => 2,
-            Record::Unlink { .. } => 3,
-            Record::Rename { .. } => 4,
-            Record::SetAttr { .. } => 5,
-            Record::Extent { .. } => 6,
-            Record::Size { .. } => 7,
-            Record::Truncate { .. } => 8,
-            Record::Punch { .. } => 9,
-            Record::Inline { .. } => 10,
-            Record::SetXattr { .. } => 11,
-            Record::RemoveXattr { .. } => 12,
-            Record::Release { .. } => 13,
-            Record::Write { .. } => 14,
-            Record::SyncMark { .. } => 15,
-        }
-    }
-
     /// The record as bytes. Names are at most 255 bytes and data at most `RECORD_MAX` less the
     /// head: the caller has checked.
     pub fn encode(&self, seq: u64, lane: u16) -> Encoded<'a> {
@@ -302,129 +282,6 @@ impl<'a> Record<'a> {
         crc.update(tails[1]);
         out.head[4..8].copy_from_slice(&crc.finish().to_le_bytes());
         out
-    }
-
-    fn fields(&self, h: Head) -> (Head, [&'a [u8]; 2]) {
-        match *self {
-            Record::Create {
-                parent,
-                ino,
-                mode,
-                uid,
-                gid,
-                flags,
-                rdev,
-                time,
-                name,
-                target,
-            } => {
-                let h = h
-                    .u64(parent)
-                    .u64(ino)
-                    .u32(mode)
-                    .u32(uid)
-                    .u32(gid)
-                    .u32(flags);
-                (h.u64(rdev).i64(time).u16(name.len()), [name, target])
-            }
-            Record::Link {
-                parent,
-                ino,
-                time,
-                name,
-            } => (h.u64(parent).u64(ino).i64(time), [name, &[]]),
-            Record::Unlink {
-                parent,
-                ino,
-                flags,
-                time,
-                name,
-            } => (h.u64(parent).u64(ino).u32(flags).i64(time), [name, &[]]),
-            Record::Rename {
-                old_parent,
-                new_parent,
-                ino,
-                replaced,
-                flags,
-                time,
-                old_name,
-                new_name,
-            } => {
-                let h = h.u64(old_parent).u64(new_parent).u64(ino).u64(replaced);
-                (
-                    h.u32(flags).i64(time).u16(old_name.len()),
-                    [old_name, new_name],
-                )
-            }
-            Record::SetAttr {
-                ino,
-                mask,
-                mode,
-                uid,
-                gid,
-                atime,
-                mtime,
-                ctime,
-            } => {
-                let h = h.u64(ino).u32(mask).u32(mode).u32(uid).u32(gid);
-                (h.i64(atime).i64(mtime).i64(ctime), [&[], &[]])
-            }
-            Record::Extent {
-                ino,
-                file_block,
-                block,
-                len,
-                size,
-                mtime,
-                ctime,
-            } => {
-                let h = h.u64(ino).u64(file_block).u64(block).u32(len).u64(size);
-                (h.i64(mtime).i64(ctime), [&[], &[]])
-            }
-            Record::Size {
-                ino,
-                size,
-                atime,
-                mtime,
-                ctime,
-            } => (
-                h.u64(ino).u64(size).i64(atime).i64(mtime).i64(ctime),
-                [&[], &[]],
-            ),
-            Record::Truncate { ino, size, time } => (h.u64(ino).u64(size).i64(time), [&[], &[]]),
-            Record::Punch {
-                ino,
-                file_block,
-                len,
-                size,
-                time,
-            } => (
-                h.u64(ino).u64(file_block).u64(len).u64(size).i64(time),
-                [&[], &[]],
-            ),
-            Record::Inline {
-                ino,
-                mtime,
-                ctime,
-                data,
-            } => (h.u64(ino).i64(mtime).i64(ctime), [data, &[]]),
-            Record::SetXattr {
-                ino,
-                time,
-                name,
-                value,
-            } => (h.u64(ino).i64(time).u16(name.len()), [name, value]),
-            Record::RemoveXattr { ino, time, name } => (h.u64(ino).i64(time), [name, &[]]),
-            Record::Release { ino } => (h.u64(ino), [&[], &[]]),
-            Record::Write {
-                ino,
-                offset,
-                size,
-                mtime,
-                data,
-            } => (h.u64(ino).u64(offset).u64(size).i64(mtime), [data, &[]]),
-            Record::SyncMark { seq } => (h.u64(seq), [&[], &[]]),
-        }
     }
 }
 
@@ -507,132 +364,84 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Record<'_>), Malformed> {
     Ok((header, record))
 }
 
-fn decode_kind<'a>(kind: u16, f: &mut Fields<'a>) -> Result<Record<'a>, Malformed> {
-    Ok(match kind {
-        1..=4 => return decode_name_kind(kind, f),
-        5 => Record::SetAttr {
-            ino: f.u64()?,
-            mask: f.u32()?,
-            mode: f.u32()?,
-            uid: f.u32()?,
-            gid: f.u32()?,
-            atime: f.i64()?,
-            mtime: f.i64()?,
-            ctime: f.i64()?,
-        },
-        6 => Record::Extent {
-            ino: f.u64()?,
-            file_block: f.u64()?,
-            block: f.u64()?,
-            len: f.u32()?,
-            size: f.u64()?,
-            mtime: f.i64()?,
-            ctime: f.i64()?,
-        },
-        7 => Record::Size {
-            ino: f.u64()?,
-            size: f.u64()?,
-            atime: f.i64()?,
-            mtime: f.i64()?,
-            ctime: f.i64()?,
-        },
-        8 => Record::Truncate {
-            ino: f.u64()?,
-            size: f.u64()?,
-            time: f.i64()?,
-        },
-        9 => Record::Punch {
-            ino: f.u64()?,
-            file_block: f.u64()?,
-            len: f.u64()?,
-            size: f.u64()?,
-            time: f.i64()?,
-        },
-        10 => Record::Inline {
-            ino: f.u64()?,
-            mtime: f.i64()?,
-            ctime: f.i64()?,
-            data: f.rest(),
-        },
-        11 => {
-            let (ino, time) = (f.u64()?, f.i64()?);
-            let n = f.u16()?;
-            Record::SetXattr {
-                ino,
-                time,
-                name: f.bytes(n.into())?,
-                value: f.rest(),
-            }
-        }
-        12 => Record::RemoveXattr {
-            ino: f.u64()?,
-            time: f.i64()?,
-            name: f.rest(),
-        },
-        13 => Record::Release { ino: f.u64()? },
-        14 => Record::Write {
-            ino: f.u64()?,
-            offset: f.u64()?,
-            size: f.u64()?,
-            mtime: f.i64()?,
-            data: f.rest(),
-        },
-        15 => Record::SyncMark { seq: f.u64()? },
-        _ => return Err(Malformed::Fields),
-    })
+/// What follows the numbers of a record: nothing, the rest, or a string and the rest.
+macro_rules! encode_tails {
+    ($head:expr) => {
+        ($head, [&[], &[]])
+    };
+    ($head:expr, $rest:ident) => {
+        ($head, [$rest, &[]])
+    };
+    ($head:expr, $string:ident, $rest:ident) => {
+        ($head.u16($string.len()), [$string, $rest])
+    };
 }
 
-fn decode_name_kind<'a>(kind: u16, f: &mut Fields<'a>) -> Result<Record<'a>, Malformed> {
-    Ok(match kind {
-        1 => {
-            let (parent, ino) = (f.u64()?, f.u64()?);
-            let (mode, uid, gid, flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
-            let (rdev, time) = (f.u64()?, f.i64()?);
-            let n = f.u16()?;
-            let (name, target) = (f.bytes(n.into())?, f.rest());
-            Record::Create {
-                parent,
-                ino,
-                mode,
-                uid,
-                gid,
-                flags,
-                rdev,
-                time,
-                name,
-                target,
+macro_rules! decode_tails {
+    ($fields:ident) => {};
+    ($fields:ident, $rest:ident) => {
+        let $rest = $fields.rest();
+    };
+    ($fields:ident, $string:ident, $rest:ident) => {
+        let len = $fields.u16()?;
+        let ($string, $rest) = ($fields.bytes(len.into())?, $fields.rest());
+    };
+}
+
+/// The one table from which records are written and read: number, numbers in order, tails.
+macro_rules! kinds {
+    ($($kind:literal $name:ident { $($field:ident: $ty:ident),* } $([$($tail:ident),*])?;)*) => {
+        impl<'a> Record<'a> {
+            fn kind(&self) -> u16 {
+                match self { $(Record::$name { .. } => $kind,)* }
+            }
+
+            fn fields(&self, head: Head) -> (Head, [&'a [u8]; 2]) {
+                match *self {
+                    $(Record::$name { $($field,)* $($($tail,)*)? } => {
+                        encode_tails!(head$(.$ty($field))* $($(, $tail)*)?)
+                    })*
+                }
             }
         }
-        2 => Record::Link {
-            parent: f.u64()?,
-            ino: f.u64()?,
-            time: f.i64()?,
-            name: f.rest(),
-        },
-        3 => Record::Unlink {
-            parent: f.u64()?,
-            ino: f.u64()?,
-            flags: f.u32()?,
-            time: f.i64()?,
-            name: f.rest(),
-        },
-        _ => {
-            let (old_parent, new_parent) = (f.u64()?, f.u64()?);
-            let (ino, replaced, flags, time) = (f.u64()?, f.u64()?, f.u32()?, f.i64()?);
-            let n = f.u16()?;
-            let (old_name, new_name) = (f.bytes(n.into())?, f.rest());
-            Record::Rename {
-                old_parent,
-                new_parent,
-                ino,
-                replaced,
-                flags,
-                time,
-                old_name,
-                new_name,
-            }
+
+        fn decode_kind<'a>(kind: u16, f: &mut Fields<'a>) -> Result<Record<'a>, Malformed> {
+            Ok(match kind {
+                $($kind => {
+                    $(let $field = f.$ty()?;)*
+                    decode_tails!(f $($(, $tail)*)?);
+                    Record::$name { $($field,)* $($($tail,)*)? }
+                })*
+                _ => return Err(Malformed::Fields),
+            })
         }
-    })
+    };
+}
+
+kinds! {
+    1 Create {
+        parent: u64, ino: u64, mode: u32, uid: u32, gid: u32, flags: u32, rdev: u64, time: i64
+    } [name, target];
+    2 Link { parent: u64, ino: u64, time: i64 } [name];
+    3 Unlink { parent: u64, ino: u64, flags: u32, time: i64 } [name];
+    4 Rename {
+        old_parent: u64, new_parent: u64, ino: u64, replaced: u64, flags: u32, time: i64
+    } [old_name, new_name];
+    5 SetAttr {
+        ino: u64, mask: u32, mode: u32, uid: u32, gid: u32, atime: i64, mtime: i64, ctime: i64
+    };
+    6 Extent {
+        ino: u64, file_block: u64, block: u64, len: u32, size: u64, mtime: i64, ctime: i64
+    };
+    7 Size { ino: u64, size: u64, atime: i64, mtime: i64, ctime: i64 };
+    8 Truncate { ino: u64, size: u64, time: i64 };
+    9 Punch { ino: u64, file_block: u64, len: u64, size: u64, time: i64 };
+    10 Inline { ino: u64, mtime: i64, ctime: i64 } [data];
+    11 SetXattr { ino: u64, time: i64 } [name, value];
+    12 RemoveXattr { ino: u64, time: i64 } [name];
+    13 Release { ino: u64 };
+    14 Write { ino: u64, offset: u64, size: u64, mtime: i64 } [data];
+    15 SyncMark { seq: u64 };
 }
 
 #[cfg(test)]
