@@ -1,5 +1,6 @@
 //! Sessions under use by threads and processes, some of which are killed in the middle.
 
+mod chaos;
 mod rig;
 
 use holdfast_client::{Base, Client, Error, drain, slots};
@@ -163,6 +164,7 @@ fn child() {
     };
     match role.as_str() {
         "churn" => churn(&c, &arg),
+        "chaos" => chaos::chaos(&c, &arg),
         "hold" => hold(&c),
         "forked" => forked(&c, &arg),
         _ => panic!("unknown role {role}"),

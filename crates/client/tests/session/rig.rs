@@ -51,6 +51,13 @@ impl TestPool {
         }
     }
 
+    /// Starts the service again after `stop`.
+    pub fn start(&mut self) {
+        let service = Service::open(&self.path, Options::default()).unwrap();
+        self.stopper = service.stopper();
+        self.service = Some(std::thread::spawn(move || service.run().unwrap()));
+    }
+
     pub fn client(&self) -> Client {
         client(&self.path)
     }
