@@ -50,7 +50,7 @@ struct Key<'a> {
 impl<'a> Key<'a> {
     #[inline]
     fn new(parent: u64, name: &'a [u8]) -> Key<'a> {
-        let mixed = name_hash(name) ^ parent.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = name_hash(0, name) ^ parent.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let wide = u128::from(mixed) * 0xd6e8_feb8_6659_fd93;
         Key {
             parent,

@@ -189,11 +189,6 @@ impl<R: Record> Pool<R> {
         self.meta_space.count_free() + self.held_meta
     }
 
-    /// Pages that wait for readers of older roots.
-    pub(crate) fn held_meta(&self) -> u64 {
-        self.held_meta
-    }
-
     pub(crate) fn grow_data(&mut self, len: u64) -> Result<()> {
         if !len.is_multiple_of(PAGE_LEN) || len > self.superblock.data_len_max {
             return Err(Error::Geometry {

@@ -17,6 +17,7 @@ pub struct State {
     pub used: BTreeSet<u64>,
     pub counts: [u64; 8],
     pub next_ino: u64,
+    pub seed: u64,
 }
 
 /// The trees of files, entry by entry.
@@ -109,7 +110,7 @@ pub fn compare(state: &State, model: &Model) {
     for ((_, k), v) in of_tree(DIRENTS) {
         let (dir, cookie) = dirent::parse_key(k).unwrap();
         let entry = Dirent::decode(v).unwrap();
-        assert_eq!(cookie >> 8, dirent::name_hash(entry.name));
+        assert_eq!(cookie >> 8, dirent::name_hash(state.seed, entry.name));
         assert_eq!(u32::from(entry.kind), model.objects[&entry.ino].mode >> 12);
         names.insert((dir, entry.name.to_vec()), entry.ino);
     }

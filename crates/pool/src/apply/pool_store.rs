@@ -77,6 +77,10 @@ pub fn make_pool_root<R: Record>(
 impl<R: Record> ReadTrees for PoolStore<'_, R> {
     type Error = Error;
 
+    fn name_seed(&self) -> core::result::Result<u64, Error> {
+        self.batch.name_seed()
+    }
+
     fn get(
         &self,
         tree: TreeId,

@@ -19,6 +19,7 @@ use std::vec::Vec;
 
 const MIB: u64 = 1 << 20;
 pub const DATA_LEN: u64 = 16 * MIB;
+pub const UUID: [u8; 16] = *b"a pool for tests";
 pub const ROOT_MODE: u32 = 0o040_755;
 const BLOCKS: u64 = DATA_LEN / 4096;
 
@@ -30,7 +31,7 @@ fn params(meta_len: u64) -> Params {
         data_len_max: DATA_LEN,
     };
     Params {
-        uuid: [1; 16],
+        uuid: UUID,
         boot_id: [2; 16],
         medium: Medium::Memory,
         consistency: Consistency::Posix,
@@ -99,6 +100,7 @@ fn state<R: holdfast_pmem::Record>(pool: &Pool<R>) -> State {
         used: (0..BLOCKS).filter(used).collect(),
         counts: pool.superblock().counts,
         next_ino: pool.superblock().next_ino,
+        seed: crate::layout::name_seed(UUID),
     }
 }
 

@@ -32,12 +32,17 @@ impl MemStore {
             used: self.used.clone(),
             counts: self.counts.map(|n| n as u64),
             next_ino: self.next_ino,
+            seed: self.name_seed().unwrap(),
         }
     }
 }
 
 impl ReadTrees for MemStore {
     type Error = BadValue;
+
+    fn name_seed(&self) -> core::result::Result<u64, BadValue> {
+        self.trees.name_seed()
+    }
 
     fn get(
         &self,

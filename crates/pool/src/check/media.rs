@@ -46,6 +46,8 @@ pub(super) struct Super {
     pub first_node: u64,
     data_bitmap: u64,
     pub next_ino: u64,
+    /// Seed of the hashes of names: both halves of the uuid.
+    pub seed: u64,
     pub used_data_blocks: u64,
     pub counts: [u64; 8],
     pub roots: [Root; TREES],
@@ -107,6 +109,7 @@ fn parse(meta: &dyn Bytes, page: u64, data_len: u64) -> Result<Super, String> {
         page,
         seq: le64(&b, 32),
         next_ino: le64(&b, 96),
+        seed: le64(&b, 16) ^ le64(&b, 24),
         used_data_blocks: le64(&b, 112),
         ..Super::default()
     };

@@ -34,6 +34,7 @@ pub(super) struct Visitor<'a> {
     tree: usize,
     data_blocks: u64,
     next_ino: u64,
+    seed: u64,
     facts: &'a mut Facts,
     blocks: &'a mut Set,
     /// File and end of the extent before.
@@ -49,7 +50,7 @@ fn be64(bytes: &[u8]) -> u64 {
 }
 
 /// As `docs/spec/objects.md` says.
-pub(super) fn name_hash(name: &[u8]) -> u64 {
+pub(super) fn name_hash(seed: u64, name: &[u8]) -> u64 {
     const START: u64 = 0x9e37_79b9_7f4a_7c15;
     const WORD: u64 = 0xa076_1d64_78bd_642f;
     const END: u64 = 0xe703_7ed1_a0b4_28db;
@@ -59,7 +60,7 @@ pub(super) fn name_hash(name: &[u8]) -> u64 {
     };
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let whole = name.len() / 8 * 8;
-    let mut h = START ^ name.len() as u64;
+    let mut h = START ^ seed ^ name.len() as u64;
     for eight in name[..whole].chunks(8) {
         h = fold(h ^ word(eight), WORD);
     }
@@ -82,6 +83,7 @@ impl<'a> Visitor<'a> {
             tree,
             data_blocks: sb.data_blocks,
             next_ino: sb.next_ino,
+            seed: sb.seed,
             facts,
             blocks,
             last_extent: (0, 0),
@@ -125,7 +127,7 @@ impl<'a> Visitor<'a> {
             parent: le64(value, 80),
             entries: le64(value, 88),
             tail_len: tail.len() as u16,
-            tail_hash: name_hash(tail),
+            tail_hash: name_hash(self.seed, tail),
             ..Fact::default()
         };
         let mut wrong = |what: &str| log.damage(Some(ino), Some(page), what);
@@ -159,7 +161,7 @@ impl<'a> Visitor<'a> {
                 format!("directory {dir} has an illegal name"),
             );
         }
-        if cookie >> 8 != name_hash(name) {
+        if cookie >> 8 != name_hash(self.seed, name) {
             log.damage(Some(ino), Some(page), "a cookie is not that of its name");
         }
         if self.last_hash != (dir, cookie >> 8) {
@@ -190,6 +192,7 @@ impl<'a> Visitor<'a> {
         name: &[u8],
         page: u64,
     ) -> Option<bool> {
+        let own = (name_hash(self.seed, name), name.len() as u16);
         let Some(fact) = self.facts.get_mut(ino) else {
             let name = alloc::string::String::from_utf8_lossy(name);
             let what =
@@ -208,8 +211,7 @@ impl<'a> Visitor<'a> {
         if fact.is_dir() && fact.parent != dir {
             wrong("a directory's parent is not the directory that has its name");
         }
-        if fact.is_dir() && (fact.tail_hash, fact.tail_len) != (name_hash(name), name.len() as u16)
-        {
+        if fact.is_dir() && (fact.tail_hash, fact.tail_len) != own {
             wrong("a directory's own name is not the name of its entry");
         }
         if ino == 1 {

@@ -2,7 +2,7 @@
 
 use super::plant::*;
 use super::{Severity, check};
-use crate::apply::pool_tests::{DATA_LEN, assert_clean};
+use crate::apply::pool_tests::{DATA_LEN, UUID, assert_clean};
 use crate::apply::{PoolStore, Store};
 use crate::error::Error;
 use crate::format::superblock::Lane;
@@ -10,7 +10,7 @@ use crate::journal::Record;
 use crate::layout::dirent::{self, Dirent};
 use crate::layout::extent::{self, Extent};
 use crate::layout::inode::{self, InodeRecord};
-use crate::layout::{DIRENTS, EXTENTS, INODES, ORPHANS, XATTRS, ino_key, xattr};
+use crate::layout::{DIRENTS, EXTENTS, INODES, ORPHANS, XATTRS, ino_key, name_seed, xattr};
 use crate::pool::WriteToken;
 use std::format;
 use std::string::String;
@@ -56,7 +56,7 @@ fn put_xattr(s: &mut PoolStore<'_>, ino: u64, name: &[u8], chunk: u16, bytes: &[
 }
 
 fn cookie(name: &[u8]) -> u64 {
-    dirent::first_cookie(name)
+    dirent::first_cookie(name_seed(UUID), name)
 }
 
 /// Plants the damage; the findings as sentences.

@@ -7,6 +7,7 @@ use super::geometry::{Geometry, SUPERBLOCK_PAGES};
 use super::{LANES, PAGE_LEN, TREES, array_at, put_at, u32_at, u64_at};
 use crate::checksum::Crc;
 use crate::error::{Error, Result};
+use crate::layout;
 use holdfast_pmem::{Medium, Record, Region};
 
 /// Bytes that a superblock takes at the start of its page.
@@ -199,6 +200,19 @@ impl Superblock {
     pub fn geometry(&self, region_len: u64) -> Result<Geometry> {
         let meta = [self.meta_len, self.meta_len_max];
         Geometry::new(meta, [self.data_len, self.data_len_max], region_len)
+    }
+}
+
+/// The seed of the hashes of names. Commits overwrite the copies, but never with another uuid, so
+/// two equal copies are right; a copy that was not written yet or is damaged is not.
+pub fn name_seed<R: Record>(meta: &Region<R>) -> Result<u64> {
+    let mut uuids = [[0; 16]; 2];
+    for (uuid, page) in uuids.iter_mut().zip(SUPERBLOCK_PAGES) {
+        meta.read(page * PAGE_LEN + 16, uuid)?;
+    }
+    match uuids[0] == uuids[1] {
+        true => Ok(layout::name_seed(uuids[0])),
+        false => Ok(layout::name_seed(Superblock::read(meta)?.0.uuid)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Directory entries: key = directory, cookie; value = inode number, kind, name.
 //!
 //! Invariants:
-//!  * cookie = `name_hash(name) << 8 | n`, where `n` is the lowest number that was free among the
+//!  * cookie = `name_hash(seed, name) << 8 | n`, where `n` is the lowest number that was free among the
 //!    names of the same hash when the entry was made. It never changes while the entry lives, so
 //!    it serves readdir as a stable position.
 //!  * `name_hash` is part of the format.
@@ -43,8 +43,8 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 /// The 54-bit hash of a name that orders directory entries.
-pub fn name_hash(name: &[u8]) -> u64 {
-    let mut hash = HASH_START ^ name.len() as u64;
+pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
+    let mut hash = HASH_START ^ seed ^ name.len() as u64;
     let (words, rest) = name.as_chunks::<8>();
     for word in words {
         hash = fold(hash ^ u64::from_le_bytes(*word), HASH_WORD);
@@ -56,8 +56,8 @@ pub fn name_hash(name: &[u8]) -> u64 {
 }
 
 /// The lowest cookie that a name can have; it ranges over `COLLISIONS_MAX` cookies.
-pub fn first_cookie(name: &[u8]) -> u64 {
-    name_hash(name) << COLLISION_BITS
+pub fn first_cookie(seed: u64, name: &[u8]) -> u64 {
+    name_hash(seed, name) << COLLISION_BITS
 }
 
 /// Key of an entry.
@@ -157,7 +157,7 @@ pub fn search<R: ReadTrees>(
     dir: u64,
     name: &[u8],
 ) -> Result<(Option<Found>, Option<u64>), R::Error> {
-    let first = first_cookie(name);
+    let first = first_cookie(trees.name_seed()?, name);
     let end = first + COLLISIONS_MAX;
     let mut buf = Buffer::default();
     let (mut from, mut free) = (first, None);

@@ -74,6 +74,9 @@ pub trait ReadTrees {
     /// Says that a tree could not be read or holds a bad value.
     type Error: From<BadValue>;
 
+    /// The pool's seed of `dirent::name_hash`; see `name_seed`.
+    fn name_seed(&self) -> Result<u64, Self::Error>;
+
     /// Copies the value of `key` to the start of `value` and says how long it is.
     fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8])
     -> Result<Option<usize>, Self::Error>;
@@ -95,6 +98,13 @@ pub trait ReadTrees {
         key: &mut [u8],
         value: &mut [u8],
     ) -> Result<Option<(usize, usize)>, Self::Error>;
+}
+
+/// The seed of the hashes of names in the pool with this uuid: who only chooses names cannot make
+/// them collide.
+pub fn name_seed(uuid: [u8; 16]) -> u64 {
+    let both = u128::from_le_bytes(uuid);
+    both as u64 ^ (both >> 64) as u64
 }
 
 /// Key in `INODES` and `ORPHANS`, and the start of the keys of everything that belongs to `ino`.

@@ -6,6 +6,9 @@ use super::{BadValue, ReadTrees, TreeId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+/// Seed of the hashes of names.
+pub(crate) const SEED: u64 = 0x0123_4567_89ab_cdef;
+
 /// A forest in memory.
 #[derive(Clone, Default)]
 pub(crate) struct MapTrees(pub BTreeMap<(TreeId, Vec<u8>), Vec<u8>>);
@@ -28,6 +31,10 @@ fn copy(from: &[u8], to: &mut [u8]) -> Result<usize, BadValue> {
 
 impl ReadTrees for MapTrees {
     type Error = BadValue;
+
+    fn name_seed(&self) -> Result<u64, BadValue> {
+        Ok(SEED)
+    }
 
     fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8]) -> Result<Option<usize>, BadValue> {
         self.0

@@ -4,7 +4,7 @@ extern crate std;
 use super::dirent::{self, Dirent};
 use super::extent::{self, Extent, Run};
 use super::inode::{self, InodeRecord, TYPE_CHAR, TYPE_DIR, TYPE_FILE, TYPE_SYMLINK};
-use super::testing::MapTrees;
+use super::testing::{MapTrees, SEED};
 use super::*;
 use std::collections::BTreeSet;
 use std::vec;
@@ -199,7 +199,7 @@ fn names_are_found_and_only_in_their_directory() {
 #[test]
 fn colliding_names_get_the_lowest_free_cookie_until_all_are_taken() {
     let mut trees = MapTrees::default();
-    let first = dirent::first_cookie(b"wanted");
+    let first = dirent::first_cookie(SEED, b"wanted");
     for n in 0..256u64 {
         let other = std::format!("other {n}");
         assert_eq!(
@@ -226,14 +226,14 @@ fn colliding_names_get_the_lowest_free_cookie_until_all_are_taken() {
 #[test]
 fn name_hash_is_the_one_of_the_format_and_spreads() {
     // Computed from docs/spec/objects.md by another program.
-    assert_eq!(dirent::name_hash(b"a"), 0x1_924f_7a71_58cd);
-    assert_eq!(dirent::name_hash(b"lost+found"), 0x1a_14f5_5d0c_a034);
-    assert_eq!(dirent::name_hash(b"eight888"), 0x1c_d190_b618_4058);
-    assert_eq!(dirent::name_hash(&[b'x'; 255]), 0x11_c938_152c_e37f);
+    assert_eq!(dirent::name_hash(SEED, b"a"), 0x3_661c_6205_137b);
+    assert_eq!(dirent::name_hash(SEED, b"lost+found"), 0x17_92a3_67bd_3418);
+    assert_eq!(dirent::name_hash(SEED, b"eight888"), 0x31_967c_e959_1b05);
+    assert_eq!(dirent::name_hash(SEED, &[b'x'; 255]), 0x2_4763_e113_1dcf);
     let mut seen = BTreeSet::new();
     let mut buckets = [0u32; 64];
     for i in 0..100_000u32 {
-        let hash = dirent::name_hash(std::format!("f{i:06}").as_bytes());
+        let hash = dirent::name_hash(SEED, std::format!("f{i:06}").as_bytes());
         assert!(hash < 1 << 54);
         assert!(seen.insert(hash));
         buckets[(hash >> 48) as usize] += 1;
@@ -242,7 +242,18 @@ fn name_hash_is_the_one_of_the_format_and_spreads() {
         buckets.iter().all(|&n| (1300..1850).contains(&n)),
         "{buckets:?}"
     );
-    assert_ne!(dirent::name_hash(b"a"), dirent::name_hash(b"a\0"));
+    assert_ne!(
+        dirent::name_hash(SEED, b"a"),
+        dirent::name_hash(SEED, b"a\0")
+    );
+    assert_ne!(
+        dirent::name_hash(SEED, b"a"),
+        dirent::name_hash(!SEED, b"a")
+    );
+    assert_eq!(
+        name_seed([1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 0, 0, 0, 0, 9]),
+        0x0107_0605_0403_0200
+    );
 }
 
 #[test]

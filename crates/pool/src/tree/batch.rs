@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::node::{HEIGHT_MAX, Header, KEY_MAX, KeyBuf, Place, Source, VALUE_MAX};
 use crate::format::superblock::{Root, Superblock};
 use crate::format::{PAGE, TREES};
-use crate::layout::{ReadTrees, TreeId};
+use crate::layout::{self, ReadTrees, TreeId};
 use crate::pool::Pool;
 use crate::space::{Run, Space};
 use alloc::boxed::Box;
@@ -188,7 +188,9 @@ impl<'p, R: Record> Batch<'p, R> {
 
     /// Pages that commit can write to.
     pub fn pages_left(&self) -> u64 {
-        self.pool.pages_left().saturating_sub(self.dirty.len() as u64)
+        self.pool
+            .pages_left()
+            .saturating_sub(self.dirty.len() as u64)
     }
 
     /// Refuses a change that could leave a dirty node without a page. It copies at most two
@@ -374,6 +376,10 @@ impl<R: Record> Drop for Batch<'_, R> {
 
 impl<R: Record> ReadTrees for Batch<'_, R> {
     type Error = Error;
+
+    fn name_seed(&self) -> Result<u64> {
+        Ok(layout::name_seed(self.pool.superblock.uuid))
+    }
 
     fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8]) -> Result<Option<usize>> {
         let room = value.len();

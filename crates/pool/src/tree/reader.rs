@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::geometry::LIVE_PAGE;
 use crate::format::live::{self, LiveRoot};
 use crate::format::node::{self, Header, KeyBuf, Place, Source};
-use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES};
+use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, superblock};
 use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
 use core::sync::atomic::{Ordering, fence};
@@ -282,6 +282,10 @@ impl<'a, R: Record> Reader<'a, R> {
 
 impl<R: Record> ReadTrees for Reader<'_, R> {
     type Error = Error;
+
+    fn name_seed(&self) -> Result<u64> {
+        superblock::name_seed(self.meta)
+    }
 
     #[inline]
     fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8]) -> Result<Option<usize>> {
