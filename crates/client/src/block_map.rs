@@ -310,8 +310,9 @@ fn split(s: &Session, place: &Place<'_>) -> Result<()> {
     )
 }
 
-/// Maps `len` file blocks to `block..`; `Inode::blocks` is the caller's. `NoMemory` may leave a part mapped: of a pending run that
-/// is a part of what was asked, of a journaled one the trees have the rest.
+/// Maps `len` file blocks to `block..`; `Inode::blocks` is the caller's. `NoMemory` may leave a
+/// part mapped: of a pending run that is a part of what was asked, of a journaled one the trees
+/// have the rest.
 #[inline]
 pub fn map(
     s: &Session,
