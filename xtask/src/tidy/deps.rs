@@ -238,7 +238,8 @@ mod tests {
             let (name, uses) = (format!("holdfast-{one}"), format!("holdfast-{other}"));
             let said = [format!("{one} may not depend on {other}")];
             assert_eq!(why(judge_direction(&[member(&name, &[&uses], &[])])), said);
-            assert_eq!(why(judge_direction(&[member(&name, &[], &[&uses])])), said);
+            // But their tests may.
+            assert_eq!(judge_direction(&[member(&name, &[], &[&uses])]), []);
         }
     }
 

@@ -1,5 +1,5 @@
 //! A pool on memory, its service in a thread of the test, and clients of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use holdfast_client::attach::{self, Attachment};
 use holdfast_client::trees::MappedTrees;

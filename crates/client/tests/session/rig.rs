@@ -1,7 +1,7 @@
 //! A pool with its real service in a thread, and clients of it in this and in other processes.
 //!
 //! Invariant: the pool's directory and the service go when the `TestPool` is dropped.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use holdfast_client::attach::attach;
 use holdfast_client::trees::MappedTrees;
