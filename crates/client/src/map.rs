@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::inode_table::{self, InodeRef};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
-use crate::{clock, data, drain};
+use crate::{clock, data, drain, slots};
 use core::sync::atomic::Ordering::*;
 use pool::session::INODE_DIRTY;
 
@@ -38,6 +38,7 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     data::zero(s, &inode, size, size.next_multiple_of(BLOCK))?;
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
+    slots::note_pin(s, &inode)?;
     Ok(MapPin {
         ino: inode.ino,
         inode: inode.link,
@@ -103,10 +104,10 @@ pub(crate) fn plan(
 }
 
 pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
-    let e = pinned(&c.session, pin)?.e;
-    e.maps.fetch_add(1, SeqCst);
-    e.opens.fetch_add(1, SeqCst);
-    Ok(())
+    let inode = pinned(&c.session, pin)?;
+    inode.e.maps.fetch_add(1, SeqCst);
+    inode.e.opens.fetch_add(1, SeqCst);
+    slots::note_pin(&c.session, &inode)
 }
 
 pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
@@ -115,6 +116,7 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     if written {
         changed(s, &inode)?;
     }
+    slots::forget_pin(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
     let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
     close::put_inode(s, &inode)

@@ -123,6 +123,11 @@ impl Session {
         self.entry(FD_TABLES_AT, SLOTS, index, "descriptor table")
     }
 
+    /// Mapped files of a slot.
+    pub(crate) fn pin_table(&self, index: u32) -> Result<&PinTable> {
+        self.entry(PIN_TABLES_AT, SLOTS, index, "table of mapped files")
+    }
+
     /// The inode entry that `link` refers to.
     #[inline]
     pub fn inode(&self, link: u32) -> Result<&Inode> {

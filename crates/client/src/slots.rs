@@ -217,6 +217,7 @@ pub fn exec_adopt(s: &Session, is_open: &dyn Fn(u32) -> bool) -> Result<Option<u
     slot.shadow_of.store(0, Release);
     slot.fd_changes.store(0, Release);
     s.set_me(index, epoch);
+    drop_pins(s, index);
     let limit = slot.fd_limit.load(Acquire).min(FDS as u32);
     for fd in 0..limit {
         if fd_get(s, fd) != 0 && !is_open(fd) {
@@ -285,6 +286,7 @@ fn drop_slot(s: &Session, index: u32) {
             ofd::abandon(s, link, ofd);
         }
     }
+    drop_pins(s, index);
     set_cwd_of(s, slot, 0);
     space::return_chunk(s, slot);
     run::fold(s, slot);
@@ -311,6 +313,53 @@ fn set_cwd_of(s: &Session, slot: &Slot, ino: u64) {
         && let Some(inode) = inode_table::find(s, old)
     {
         let _ = close::put_inode(s, &InodeRef { ..inode });
+    }
+}
+
+/// Notes that the caller has pinned `inode` for one more mapping (after it has).
+pub(crate) fn note_pin(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
+    let index = s.slot_index();
+    let table = s.pin_table(index)?;
+    let _guard = lock::acquire_plain(s, &s.slot_at(index)?.pins_lock)?;
+    let same = |pin: &&Pin| pin.count.load(Relaxed) > 0 && pin.ino.load(Relaxed) == inode.ino;
+    if let Some(pin) = table.entries.iter().find(same) {
+        pin.count.fetch_add(1, Release);
+    } else if let Some(pin) = table.entries.iter().find(|p| p.count.load(Relaxed) == 0) {
+        pin.inode.store(inode.link, Relaxed);
+        pin.ino.store(inode.ino, Relaxed);
+        pin.count.store(1, Release);
+    }
+    Ok(())
+}
+
+/// Takes a note back (before the pin goes: dying in between leaves a pin too many).
+pub(crate) fn forget_pin(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
+    let index = s.slot_index();
+    let table = s.pin_table(index)?;
+    let _guard = lock::acquire_plain(s, &s.slot_at(index)?.pins_lock)?;
+    let same = |pin: &&Pin| pin.count.load(Relaxed) > 0 && pin.ino.load(Relaxed) == inode.ino;
+    if let Some(pin) = table.entries.iter().find(same) {
+        pin.count.fetch_sub(1, Release);
+    }
+    Ok(())
+}
+
+/// The mappings of a process are gone: drops their pins.
+fn drop_pins(s: &Session, index: u32) {
+    let Ok(table) = s.pin_table(index) else {
+        return;
+    };
+    for pin in &table.entries {
+        let count = pin.count.swap(0, AcqRel);
+        let (link, ino) = (pin.inode.load(Relaxed), pin.ino.load(Relaxed));
+        for _ in 0..count {
+            let Some(inode) = inode_table::by_link(s, link, ino) else {
+                break;
+            };
+            let one_less = |n: u32| n.checked_sub(1);
+            let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+            let _ = close::put_inode(s, &inode);
+        }
     }
 }
 

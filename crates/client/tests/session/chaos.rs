@@ -54,7 +54,13 @@ fn step(c: &Client, random: &mut Random) {
         6 => c.rename(&ROOT, pair.0, pair.1, 0),
         7 => c.rename(&ROOT, pair.0, pair.1, 2),
         8 => c.link(&ROOT, pair.0, pair.1, 0),
-        9 => c.chmod(&ROOT, Base::Root, a.as_bytes(), 0o700 | random.below(64) as u32, 0),
+        9 => c.chmod(
+            &ROOT,
+            Base::Root,
+            a.as_bytes(),
+            0o700 | random.below(64) as u32,
+            0,
+        ),
         10 => c.truncate(&ROOT, Base::Root, a.as_bytes(), random.below(20_000) as i64),
         _ => write(c, &a, random),
     };
@@ -102,12 +108,28 @@ struct Seen {
 }
 
 fn look(c: &Client, path: &str, all: &mut BTreeMap<String, Seen>) {
-    let stat = c.stat(&ROOT, Base::Root, path.as_bytes(), 0).unwrap_or_else(|e| panic!("{path}: {e:?}"));
+    let stat = c
+        .stat(&ROOT, Base::Root, path.as_bytes(), 0)
+        .unwrap_or_else(|e| panic!("{path}: {e:?}"));
     let directory = stat.mode & 0o170_000 == 0o040_000;
-    let content = if directory { Vec::new() } else { content(c, path).unwrap() };
+    let content = if directory {
+        Vec::new()
+    } else {
+        content(c, path).unwrap()
+    };
     let (mode, nlink, size, ino) = (stat.mode, stat.nlink, stat.size, stat.ino);
     let times = [stat.mtime, stat.ctime];
-    all.insert(path.to_string(), Seen { mode, nlink, size, ino, times, content });
+    all.insert(
+        path.to_string(),
+        Seen {
+            mode,
+            nlink,
+            size,
+            ino,
+            times,
+            content,
+        },
+    );
     if directory {
         for name in list(c, path) {
             look(c, &format!("{path}/{name}"), all);

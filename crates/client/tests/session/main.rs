@@ -478,6 +478,8 @@ fn hold(c: &Client) {
         .unwrap();
     c.bind(9, ofd).unwrap();
     c.dup(9, 10).unwrap();
+    c.map_pin(ofd, 1, true).unwrap();
+    c.map_pin(ofd, 1, true).unwrap();
     c.unlink(&ROOT, Base::Root, b"held").unwrap();
     let unbound = c.open(&ROOT, Base::Root, b".", READ, 0, 0).unwrap();
     c.chdir(&ROOT, Base::Root, b".").unwrap();

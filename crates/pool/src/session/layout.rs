@@ -24,6 +24,8 @@ pub const OWNER_WAITERS: u32 = 1 << 31;
 pub const SERVICE_SLOT: usize = SLOTS - 1;
 /// Open-file descriptions of one session.
 pub const OFDS: usize = 64 * 1024;
+/// Mapped files per process that are unpinned if it is killed; more stay until the session ends.
+pub const PINS: usize = 256;
 /// Cached inodes.
 pub const INODES: usize = 64 * 1024;
 /// Hash buckets of the inode table and of the dentry table.
@@ -195,7 +197,10 @@ shared! {
         pub epoch: AtomicU32,
         /// Threads that are moving references between descriptors and descriptions now.
         pub fd_changes: AtomicU32,
-        pub spare: [AtomicU64; 20],
+        /// Guards the process's `PinTable`.
+        pub pins_lock: AtomicU32,
+        pub unused: AtomicU32,
+        pub spare: [AtomicU64; 19],
     }
 }
 
@@ -203,6 +208,24 @@ shared! {
     /// fd -> open-file description (`Link`).
     pub struct FdTable {
         pub entries: [AtomicU32; FDS],
+    }
+}
+
+shared! {
+    /// A file that a process has mapped, and how often: to be unpinned when the process dies.
+    pub struct Pin {
+        /// `Link` to the inode entry.
+        pub inode: AtomicU32,
+        /// 0: the entry is free.
+        pub count: AtomicU32,
+        pub ino: AtomicU64,
+    }
+}
+
+shared! {
+    /// The mapped files of the process in the slot of the same number.
+    pub struct PinTable {
+        pub entries: [Pin; PINS],
     }
 }
 
@@ -484,8 +507,10 @@ pub const LONG_DENTRIES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<D
 pub const FD_TABLES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
 /// Offset of the `MapPage` array.
 pub const MAP_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdTable>());
+/// Offset of the `PinTable` array.
+pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
+pub const SESSION_LEN: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
 
 // The entries that hot paths touch keep to whole cache lines.
 const _: () = assert!(size_of::<Lane>() == 128);
