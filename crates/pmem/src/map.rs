@@ -199,8 +199,12 @@ impl Mapping {
             Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             Medium::Memory | Medium::File => MapFlags::SHARED,
         };
-        let place = options.place.as_ref();
-        let want = match place {
+        // Where huge pages may come, addresses are aligned as offsets are.
+        let place = match &options.place {
+            None if len >= HUGE => Some((Reservation::new(len)?, 0)),
+            place => place.clone(),
+        };
+        let want = match &place {
             Some((r, off)) => {
                 flags |= MapFlags::FIXED;
                 r.take(*off, len)?
@@ -212,7 +216,7 @@ impl Mapping {
         let got = unsafe { rustix::mm::mmap(want as *mut _, len, prot, flags, fd, offset) };
         match got {
             Ok(p) => {
-                let source = Source::Mapped(place.map(|(r, _)| r.clone()));
+                let source = Source::Mapped(place.map(|(r, _)| r));
                 Ok(Mapping {
                     ptr: p.cast(),
                     len,

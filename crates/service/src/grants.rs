@@ -4,12 +4,15 @@
 //!  * What was handed out is in `Engine::granted` and in the grants file before a client can see
 //!    it; records are validated against that, never against session memory.
 //!  * The host has set memory aside for every block that is handed out, so that a store to it
-//!    cannot fail later.
+//!    cannot fail later. Where the pool is kept in memory, a whole huge page if the host has one,
+//!    so that a store to it hardly faults either.
 //!  * How much is left is asked of session memory; a wrong answer costs the session its own space.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::memory::Memory;
+use holdfast_pmem::{Access, Medium, Region};
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
@@ -27,7 +30,7 @@ const CHUNK_BLOCKS: u64 = directory::CHUNK / PAGE_LEN;
 const AHEAD_MIN: u64 = 2;
 const AHEAD_MAX: u64 = 32;
 /// Chunks handed out in one turn, so that others do not wait long.
-const TURN_MAX: u64 = 16;
+const TURN_MAX: u64 = 4;
 /// Looks at a lock that a client has before the grant is put off to the next turn.
 const TRIES: usize = 1000;
 /// Free pages of the trees below which nothing more is handed out, so that there is always room
@@ -37,6 +40,8 @@ const META_RESERVE: u64 = 512;
 /// Supplies one session.
 pub struct Supply {
     file: File,
+    /// The data segment, where it is worth being asked for huge pages.
+    data: Option<Region>,
     ahead: u64,
     full: bool,
 }
@@ -61,16 +66,25 @@ impl Supply {
         if !again {
             file.set_len(0).map_err(Error::io(what))?;
         }
+        let data = match engine.files.medium {
+            Medium::Memory => Some(files::map(
+                &engine.files.data,
+                engine.pool.superblock().data_len,
+                Access::ReadWrite,
+                Medium::Memory,
+            )?),
+            _ => None,
+        };
         Ok(Supply {
             file,
+            data,
             ahead: AHEAD_MIN,
             full: false,
         })
     }
 
-    /// Hands out what the session needs; returns the runs that are new, and whether more is
-    /// needed at once.
-    pub fn top_up(&mut self, engine: &mut Engine, memory: &Memory) -> (Vec<Run>, bool) {
+    /// Hands out what the session needs; returns whether more is needed at once.
+    pub fn top_up(&mut self, engine: &mut Engine, memory: &Memory) -> bool {
         let wanted = memory.header().grant_wanted.swap(0, AcqRel);
         let left = left_over(memory) / CHUNK_BLOCKS;
         if left < self.ahead / 2 {
@@ -82,18 +96,14 @@ impl Supply {
             .div_ceil(CHUNK_BLOCKS)
             .min(GRANTS as u64 / 2);
         let goal = ahead.max(wanted);
-        let mut new = Vec::new();
-        while left + (new.len() as u64) < goal && (new.len() as u64) < TURN_MAX {
-            match self.hand_out(engine, memory) {
-                Some(run) => new.push(run),
-                None => break,
-            }
+        let mut new = 0;
+        while left + new < goal && new < TURN_MAX && self.hand_out(engine, memory).is_some() {
+            new += 1;
         }
-        if !new.is_empty() || wanted > 0 {
+        if new > 0 || wanted > 0 {
             memory.tick();
         }
-        let more = !self.full && left + (new.len() as u64) < goal && !new.is_empty();
-        (new, more)
+        !self.full && left + new < goal && new > 0
     }
 
     fn hand_out(&mut self, engine: &mut Engine, memory: &Memory) -> Option<Run> {
@@ -122,6 +132,12 @@ impl Supply {
         }
         let run = engine.pool.grant(CHUNK_BLOCKS, CHUNK_BLOCKS).ok()?;
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
+        if let Some(data) = &self.data {
+            // For speed only. The kernel makes a page huge once a small one is there; to do that
+            // before the others are there is half the work.
+            let _ = data.prefault(at, PAGE_LEN as usize);
+            let _ = data.make_huge(at, len as usize);
+        }
         match rustix::fs::fallocate(&engine.files.data, FallocateFlags::empty(), at, len) {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(e) => {

@@ -1,29 +1,25 @@
 //! The service of one pool: recovers it, lets clients in, drains their session.
 //!
 //! Invariants: it holds the pool's lock for as long as it lives; one thread writes the pool and
-//! owns the session, another keeps the door, a third makes granted memory warm; none of them
-//! waits for a client.
+//! owns the session, another keeps the door; neither waits for a client.
 
 use crate::admission::{Desk, Door, Reply, Users};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::files::{self, Files};
+use crate::files::Files;
 use crate::lock::PoolLock;
 use crate::memory::Memory;
 use crate::recover::{self, Recovered};
 use crate::session::{self, Session};
 use crate::survivors;
-use holdfast_pmem::{Access, Medium, Region, futex};
-use holdfast_pool::format::PAGE_LEN;
+use holdfast_pmem::futex;
 use holdfast_pool::protocol::{Answer, Request};
-use holdfast_pool::space::Run;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a service that ends with its last user waits for the first one.
@@ -177,12 +173,10 @@ impl Service {
         let at_door = users.clone();
         let closer = door.closer()?;
         let doorman = std::thread::spawn(move || door.serve(at_door, messenger));
-        let warmer = Warmer::start(&self.engine)?;
         let mut desk = Backroom {
             service: &mut self,
             users: &users,
             memory,
-            warmer,
         };
         let done = desk.serve(&inbox);
         users.closing.store(true, Release);
@@ -208,7 +202,6 @@ struct Backroom<'a> {
     service: &'a mut Service,
     users: &'a Users,
     memory: Arc<Mutex<Option<Arc<Memory>>>>,
-    warmer: Warmer,
 }
 
 impl Backroom<'_> {
@@ -256,7 +249,6 @@ impl Backroom<'_> {
         let header = memory.header();
         let bell = header.doorbell.load(Acquire);
         let turn = session.turn(&mut self.service.engine);
-        self.warmer.warm(turn.grants);
         if turn.more {
             return NAP_MIN;
         }
@@ -374,61 +366,6 @@ impl Backroom<'_> {
             data_len: superblock.data_len,
             applied_seq: engine.applied_seq(),
             ..Answer::default()
-        }
-    }
-}
-
-/// Makes granted memory warm, so that the first store to it does not fault page by page.
-struct Warmer {
-    queue: Option<Sender<Run>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Warmer {
-    fn start(engine: &Engine) -> Result<Warmer> {
-        if engine.files.medium != Medium::Memory {
-            return Ok(Warmer {
-                queue: None,
-                thread: None,
-            });
-        }
-        let len = engine.pool.superblock().data_len;
-        let region = files::map(
-            &engine.files.data,
-            len,
-            Access::ReadWrite,
-            engine.files.medium,
-        )?;
-        let (queue, inbox) = channel::<Run>();
-        let thread = std::thread::spawn(move || warm(&region, &inbox));
-        Ok(Warmer {
-            queue: Some(queue),
-            thread: Some(thread),
-        })
-    }
-
-    fn warm(&self, runs: Vec<Run>) {
-        if let Some(queue) = &self.queue {
-            for run in runs {
-                let _ = queue.send(run);
-            }
-        }
-    }
-}
-
-fn warm(region: &Region, inbox: &Receiver<Run>) {
-    while let Ok(run) = inbox.recv() {
-        let (at, len) = (run.start * PAGE_LEN, (run.len * PAGE_LEN) as usize);
-        // Neither is needed for anything but speed.
-        let _ = region.make_huge(at, len);
-    }
-}
-
-impl Drop for Warmer {
-    fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

@@ -19,7 +19,6 @@ use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
-use holdfast_pool::space::Run;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::sync::Arc;
@@ -70,8 +69,6 @@ pub struct Turn {
     pub waiting: bool,
     /// There is more to do at once.
     pub more: bool,
-    /// New grants, to be made warm.
-    pub grants: Vec<Run>,
 }
 
 /// What is constant in a session on the pool of `engine`.
@@ -137,7 +134,7 @@ impl Session {
             unfinished: None,
         };
         session.publish(engine);
-        let _ = session.top_up(engine);
+        session.top_up(engine);
         Ok(session)
     }
 
@@ -160,16 +157,15 @@ impl Session {
                 }
                 Err(e) => self.give_up(&e.to_string(), e.errno()),
             }
-            let (grants, more) = self.supply.top_up(engine, &self.memory);
-            turn.grants = grants;
+            let more = self.supply.top_up(engine, &self.memory);
             turn.more |= more;
         }
         turn
     }
 
     /// Grants for a session that has just begun.
-    pub fn top_up(&mut self, engine: &mut Engine) -> Vec<Run> {
-        self.supply.top_up(engine, &self.memory).0
+    pub fn top_up(&mut self, engine: &mut Engine) {
+        self.supply.top_up(engine, &self.memory);
     }
 
     fn drain(&mut self, engine: &mut Engine) -> Result<(usize, bool, bool)> {

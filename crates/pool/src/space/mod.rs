@@ -273,6 +273,8 @@ impl Space {
     pub fn release(&mut self, run: Run) -> Result<()> {
         self.check(self.is_busy(run) && self.is_unused(run), run)?;
         self.busy.clear(run.start, run.len);
+        // What was used before is warm: memory behind it is there, often as huge pages.
+        self.next = self.next.min(run.start);
         Ok(())
     }
 
