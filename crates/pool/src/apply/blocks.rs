@@ -270,14 +270,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             freed += self.cut(ino, e, from, to)?;
         }
         // What is left in the range lies wholly inside.
-        let (extents, blocks) = self.free_blocks(ino, from, to)?;
-        let (first, end) = (extent::key(ino, from), extent::key(ino, to));
-        if extents > 0 {
-            self.store
-                .erase_range(EXTENTS, &first, &end)
-                .map_err(Failure::Store)?;
-        }
-        Ok(freed + blocks)
+        Ok(freed + self.drop_extents(ino, from, to)?)
     }
 
     /// Takes the part inside `from..to` out of an extent, and puts the parts outside back.
@@ -315,10 +308,11 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(end - start)
     }
 
-    /// Frees the blocks of all extents that start in `from..to` and leaves the extents; how many
-    /// extents and blocks these are.
-    pub(super) fn free_blocks(&mut self, ino: u64, from: u64, to: u64) -> Result<(u64, u64), S> {
-        let (mut at, mut extents, mut blocks) = (from, 0, 0);
+    /// Frees all extents that start in `from..to`; how many blocks these are. A few are erased one
+    /// by one, more as a range.
+    pub(super) fn drop_extents(&mut self, ino: u64, from: u64, to: u64) -> Result<u64, S> {
+        let (mut at, mut blocks) = (from, 0);
+        let (mut starts, mut count) = ([0; 4], 0);
         while let Some(e) = extent::next(&*self.store, ino, at).map_err(Failure::Store)? {
             if e.file_block >= to {
                 break;
@@ -327,9 +321,22 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             self.store
                 .mark_unused(e.block, len)
                 .map_err(Failure::Store)?;
-            (at, extents, blocks) = (e.end(), extents + 1, blocks + len);
+            if let Some(start) = starts.get_mut(count) {
+                *start = e.file_block;
+            }
+            (at, count, blocks) = (e.end(), count + 1, blocks + len);
         }
-        Ok((extents, blocks))
+        if let Some(few) = starts.get(..count) {
+            for start in few {
+                self.erase_extent(ino, *start)?;
+            }
+        } else {
+            let (first, end) = (extent::key(ino, from), extent::key(ino, to));
+            self.store
+                .erase_range(EXTENTS, &first, &end)
+                .map_err(Failure::Store)?;
+        }
+        Ok(blocks)
     }
 
     fn put_extent(&mut self, ino: u64, e: Extent) -> Result<(), S> {
