@@ -166,11 +166,21 @@ impl Prepared {
 
     /// The last user waits until the service has written everything down and is gone, so that
     /// whoever comes next finds the pool closed.
-    fn leave(&self) {
-        let connection = &self.attachment.connection;
+    fn leave(self) {
         let alone = self.record.is_last().unwrap_or(false);
-        if alone && rustix::net::shutdown(connection, rustix::net::Shutdown::Write).is_ok() {
-            let mut fds = [PollFd::new(connection, PollFlags::IN)];
+        // Whoever has the journal open counts as a user.
+        let Attachment {
+            connection,
+            session,
+            meta,
+            journal,
+            data,
+            ..
+        } = self.attachment;
+        drop((session, meta, journal, data));
+        drop(self.record);
+        if alone && rustix::net::shutdown(&connection, rustix::net::Shutdown::Write).is_ok() {
+            let mut fds = [PollFd::new(&connection, PollFlags::IN)];
             let _ = poll(
                 &mut fds,
                 Some(&Timespec {

@@ -184,7 +184,13 @@ impl Door {
             return false;
         };
         let reply = match self.check(&guest.connection) {
-            Ok(()) => desk.answer(request, adopt),
+            Ok(()) => {
+                // Counted before it is let in, so that the session does not end under it.
+                if matches!(request, Request::Attach { .. }) {
+                    users.attached.fetch_add(1, AcqRel);
+                }
+                desk.answer(request, adopt)
+            }
             Err(answer) => (*answer, Vec::new()),
         };
         let joined = reply.0.errno == 0 && matches!(request, Request::Attach { .. });

@@ -19,7 +19,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-
 /// Inode number of the first object after the root.
 const FIRST_INO: u64 = holdfast_pool::layout::ROOT_INO + 1;
 

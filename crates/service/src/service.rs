@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::recover::{self, Recovered};
 use crate::session::{self, Session};
 use crate::survivors;
-use holdfast_pmem::futex;
+use holdfast_pmem::{Medium, futex};
 use holdfast_pool::protocol::{Answer, Request};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -24,11 +24,15 @@ use std::time::{Duration, Instant};
 
 /// How long a service that ends with its last user waits for the first one.
 const FIRST_USER: Duration = Duration::from_secs(20);
-/// How long a service waits for session memory that it could not find by itself.
-const ADOPTION: Duration = Duration::from_secs(3);
+/// How long a service looks for the memory of a session whose processes may be just ending.
+const ADOPTION: Duration = Duration::from_secs(2);
 /// Looks at who is still there.
 const ROUND: Duration = Duration::from_millis(250);
+/// The same when there is nobody but perhaps processes that are about to join or to end.
+const ROUND_ALONE: Duration = Duration::from_millis(10);
 const NAP_MIN: Duration = Duration::from_millis(2);
+/// On an ordinary file a commit costs milliseconds of input and output.
+const NAP_FILE: Duration = Duration::from_millis(100);
 const NAP_MAX: Duration = Duration::from_millis(200);
 
 /// How a service is to behave.
@@ -118,17 +122,14 @@ impl Service {
         // What was read before the lock was ours may be old.
         let files = Files::open(directory)?;
         let owner = files.owner;
-        let alive = survivors::exist(&files.reopen(&files.journal_name(), OFlags::RDWR)?);
         let mut engine = Engine::open(files)?;
         let mut session = None;
         let mut recovered = Recovered::default();
-        if alive {
-            let name = survivors::memory_name(&engine.pool.superblock().uuid);
-            if let Some(fd) = survivors::find_memory(&name) {
-                session = Some(Session::adopt(&mut engine, fd)?);
-            }
-        } else {
-            recovered = recover::recover(&mut engine)?;
+        let (alive, memory) = look_for_survivors(&engine)?;
+        match memory {
+            Some(fd) => session = Some(Session::adopt(&mut engine, fd)?),
+            None if !alive => recovered = recover::recover(&mut engine)?,
+            None => {}
         }
         let awaiting_survivors = alive && session.is_none();
         let door = Some(Door::open(directory, owner)?);
@@ -197,6 +198,24 @@ impl Service {
     }
 }
 
+/// Whether processes of an earlier session live, and their session memory. Those that are just
+/// ending are waited for.
+fn look_for_survivors(engine: &Engine) -> Result<(bool, Option<OwnedFd>)> {
+    let name = survivors::memory_name(&engine.pool.superblock().uuid);
+    let journal = engine
+        .files
+        .reopen(&engine.files.journal_name(), OFlags::RDWR)?;
+    let begun = Instant::now();
+    while survivors::exist(&journal) {
+        let found = survivors::find_memory(&name);
+        if found.is_some() || begun.elapsed() > ADOPTION {
+            return Ok((true, found));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok((false, None))
+}
+
 /// The thread that owns the pool and the session.
 struct Backroom<'a> {
     service: &'a mut Service,
@@ -212,14 +231,16 @@ impl Backroom<'_> {
         let mut attached = 0;
         loop {
             while let Ok(ask) = inbox.try_recv() {
-                let reply = self.answer(&ask.request, ask.adopt, begun);
+                let reply = self.answer(&ask.request, ask.adopt);
                 let _ = ask.reply.send(reply);
             }
             if self.service.stop.load(Acquire) {
                 return Ok(());
             }
             let now_attached = self.users.attached.load(Acquire);
-            if looked.elapsed() > ROUND || now_attached < attached {
+            let alone = now_attached == 0 && self.service.session.is_some();
+            let round = if alone { ROUND_ALONE } else { ROUND };
+            if looked.elapsed() > round || now_attached < attached {
                 looked = Instant::now();
                 if self.look_around(begun)? {
                     return Ok(());
@@ -227,10 +248,10 @@ impl Backroom<'_> {
             }
             attached = now_attached;
             match self.service.session.as_mut() {
-                Some(_) => nap = self.drain(nap),
+                Some(_) => nap = self.drain(nap, round),
                 None => match inbox.recv_timeout(ROUND) {
                     Ok(ask) => {
-                        let reply = self.answer(&ask.request, ask.adopt, begun);
+                        let reply = self.answer(&ask.request, ask.adopt);
                         let _ = ask.reply.send(reply);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -241,7 +262,7 @@ impl Backroom<'_> {
     }
 
     /// One turn of the session, and a nap if there is nothing to do. Returns the next nap.
-    fn drain(&mut self, nap: Duration) -> Duration {
+    fn drain(&mut self, nap: Duration, round: Duration) -> Duration {
         let Some(session) = self.service.session.as_mut() else {
             return nap;
         };
@@ -256,10 +277,10 @@ impl Backroom<'_> {
             std::thread::sleep(Duration::from_micros(50));
             return NAP_MIN;
         }
-        let nap = if turn.applied > 0 {
-            NAP_MIN
-        } else {
-            (nap * 2).min(NAP_MAX)
+        let nap = match (turn.applied, self.service.engine.files.medium) {
+            (0, _) => (nap * 2).min(NAP_MAX).min(round),
+            (_, Medium::File) => NAP_FILE,
+            _ => NAP_MIN,
         };
         header.service_sleeps.store(1, SeqCst);
         if header.doorbell.load(SeqCst) == bell {
@@ -271,22 +292,21 @@ impl Backroom<'_> {
 
     /// Ends the session when nobody is in it; true when the service is to end, too.
     fn look_around(&mut self, begun: Instant) -> Result<bool> {
-        let attached = self.users.attached.load(Acquire);
-        let live = self
-            .service
-            .session
-            .as_ref()
-            .map_or(0, |s| s.memory.live_processes());
-        if attached == 0 && live == 0 {
-            let ever = self.users.ever.load(Acquire);
-            if self.service.options.ending && (ever || begun.elapsed() > FIRST_USER) {
-                return Ok(true);
-            }
-            if let Some(session) = self.service.session.take() {
-                self.set_memory(None);
-                session.end(&mut self.service.engine)?;
-                self.service.engine.begin()?;
-            }
+        let deserted = |service: &mut Service| match service.session.as_mut() {
+            Some(session) => session.is_deserted(&service.engine),
+            None => Ok(true),
+        };
+        if self.users.attached.load(Acquire) > 0 || !deserted(self.service)? {
+            return Ok(false);
+        }
+        let ever = self.users.ever.load(Acquire);
+        if self.service.options.ending && (ever || begun.elapsed() > FIRST_USER) {
+            return Ok(true);
+        }
+        if let Some(session) = self.service.session.take() {
+            self.set_memory(None);
+            session.end(&mut self.service.engine)?;
+            self.service.engine.begin()?;
         }
         Ok(false)
     }
@@ -297,17 +317,17 @@ impl Backroom<'_> {
         }
     }
 
-    fn answer(&mut self, request: &Request, adopt: Option<OwnedFd>, begun: Instant) -> Reply {
+    fn answer(&mut self, request: &Request, adopt: Option<OwnedFd>) -> Reply {
         if let Request::Status = request {
             return (self.describe(), Vec::new());
         }
-        match self.attach(adopt, begun) {
+        match self.attach(adopt) {
             Ok(fds) => (self.describe(), fds),
             Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
         }
     }
 
-    fn attach(&mut self, adopt: Option<OwnedFd>, begun: Instant) -> Result<Vec<OwnedFd>> {
+    fn attach(&mut self, adopt: Option<OwnedFd>) -> Result<Vec<OwnedFd>> {
         let service = &mut *self.service;
         if let (Some(session), Some(fd)) = (&service.session, &adopt)
             && !session.memory.is_same(fd)
@@ -319,7 +339,7 @@ impl Backroom<'_> {
                 Some(fd) if service.awaiting_survivors => Session::adopt(&mut service.engine, fd)?,
                 Some(_) => return Err(Error::NotASession),
                 None if service.awaiting_survivors => {
-                    self.give_up_survivors(begun)?;
+                    self.give_up_survivors()?;
                     Session::create(&mut self.service.engine)?
                 }
                 None => Session::create(&mut service.engine)?,
@@ -333,15 +353,16 @@ impl Backroom<'_> {
     }
 
     /// Programs that nobody can take over stop a new session for as long as they live.
-    fn give_up_survivors(&mut self, begun: Instant) -> Result<()> {
+    fn give_up_survivors(&mut self) -> Result<()> {
         let service = &mut *self.service;
         let files = &service.engine.files;
         let journal = files.reopen(&files.journal_name(), OFlags::RDWR)?;
-        if survivors::exist(&journal) || begun.elapsed() < ADOPTION {
+        if survivors::exist(&journal) {
             return Err(Error::Orphaned {
                 path: files.directory.clone(),
             });
         }
+        drop(journal);
         service.recovered = recover::recover(&mut service.engine)?;
         Ok(())
     }

@@ -138,6 +138,23 @@ impl Session {
         Ok(session)
     }
 
+    /// Whether no process has the session any more, also none that is about to join it: each
+    /// inherits the description of the journal that it was handed.
+    pub fn is_deserted(&mut self, engine: &Engine) -> Result<bool> {
+        if self.memory.live_processes() > 0 {
+            return Ok(false);
+        }
+        let files = &engine.files;
+        let fresh = || files.reopen(&files.journal_name(), OFlags::RDWR);
+        // Our own copy of the description would count, too.
+        self.handout.journal = fresh()?;
+        if !survivors::exist(&self.handout.journal) {
+            return Ok(true);
+        }
+        survivors::mark(&self.handout.journal)?;
+        Ok(false)
+    }
+
     /// Copies of the descriptors for one client: session memory, meta, journal, data.
     pub fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
         let h = &self.handout;
@@ -364,6 +381,8 @@ impl Session {
         let taken = self.memory.header().next_seq.load(Acquire);
         let next = taken.min(engine.order.next_seq() + FLIGHT_MAX);
         let was_poisoned = self.memory.is_poisoned();
+        // Should anybody be left after all, nothing of theirs is served any more.
+        self.memory.poison(EIO);
         engine.free_orphans()?;
         engine.ungrant_all();
         engine.leap(next);

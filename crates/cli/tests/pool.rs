@@ -1,0 +1,286 @@
+//! The command from the outside, as far as it needs no instrumented program: pools are made,
+//! described, checked, served and destroyed, and what cannot be is refused in one sentence.
+//!
+//! Invariant: after each story nothing is left of it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hf-cli-{name}-{}-{n}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn pool(&self) -> PathBuf {
+        let pool = self.0.join("pool");
+        assert!(
+            holdfast(&["pool", "create", text(&pool), "--size", "32M"])
+                .status
+                .success()
+        );
+        pool
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn holdfast(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// The command fails with `code` and says why in one sentence.
+fn refused(args: &[&str], code: i32) -> String {
+    let output = holdfast(args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    assert!(
+        output.stdout.is_empty(),
+        "{args:?} wrote to standard output"
+    );
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(matches!(lines.len(), 1 | 2), "{args:?}: {said}");
+    assert!(
+        lines[0].starts_with("holdfast: ") && lines[0].ends_with('.'),
+        "{said}"
+    );
+    assert!(
+        lines.get(1).is_none_or(|line| line.starts_with("Fix: ")),
+        "{said}"
+    );
+    said
+}
+
+#[test]
+fn a_pool_from_its_making_to_its_end() {
+    let scratch = Scratch::new("life");
+    let pool = scratch.pool();
+    let status = holdfast(&["pool", "status", text(&pool), "--json"]);
+    let json = String::from_utf8(status.stdout).unwrap();
+    for field in [
+        "\"size\":33554432",
+        "\"used\":0",
+        "\"objects\":1",
+        "\"consistency\":\"posix\"",
+    ] {
+        assert!(json.contains(field), "{json}");
+    }
+    let check = holdfast(&["pool", "check", text(&pool)]);
+    assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).contains("clean"));
+    assert!(holdfast(&["pool", "destroy", text(&pool)]).status.success());
+    assert!(!pool.exists());
+}
+
+#[test]
+fn create_refuses_what_cannot_be() {
+    let scratch = Scratch::new("create");
+    let file = scratch.0.join("file");
+    std::fs::write(&file, "mine").unwrap();
+    refused(&["pool", "create", text(&scratch.0)], 1);
+    refused(&["pool", "create", text(&file)], 1);
+    let pool = scratch.0.join("pool");
+    for size in ["0", "1", "15M", "1000T", "17E"] {
+        let code = if size == "17E" { 2 } else { 1 };
+        refused(&["pool", "create", text(&pool), "--size", size], code);
+        assert!(!pool.exists(), "--size {size} left something behind");
+    }
+    refused(&["pool", "create", text(&pool), "--medium", "floppy"], 2);
+    refused(
+        &["pool", "create", text(&pool), "--device", "/dev/dax0.0"],
+        1,
+    );
+    refused(&["pool", "create", "/proc/pool"], 1);
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn what_is_no_pool_is_left_alone() {
+    let scratch = Scratch::new("none");
+    std::fs::write(scratch.0.join("meta.seg"), vec![7; 100_000]).unwrap();
+    let missing = scratch.0.join("missing");
+    for path in [text(&scratch.0), text(&missing), "/proc/self/exe"] {
+        refused(&["pool", "status", path], 1);
+        refused(&["pool", "check", path], 8);
+        refused(&["pool", "destroy", path], 1);
+        refused(&["serve", path], 1);
+    }
+    assert!(scratch.0.join("meta.seg").exists());
+}
+
+#[test]
+fn damage_is_named() {
+    let scratch = Scratch::new("damage");
+    let pool = scratch.pool();
+    let meta = pool.join("meta.seg");
+    let whole = std::fs::read(&meta).unwrap();
+    let mut bytes = whole.clone();
+    // The version of both superblocks, checksums and all, is another one's.
+    bytes[1024..4096].fill(0xff);
+    bytes[..1024].fill(0);
+    bytes[4096..5120].fill(0);
+    std::fs::write(&meta, &bytes).unwrap();
+    refused(&["pool", "check", text(&pool)], 8);
+    std::fs::write(&meta, &whole[..whole.len() / 2]).unwrap();
+    refused(&["pool", "check", text(&pool)], 4);
+    refused(&["serve", text(&pool)], 1);
+    // Every page behind the superblocks, one after the other.
+    std::fs::write(&meta, &whole).unwrap();
+    let used: Vec<usize> = (3..whole.len() / 4096)
+        .filter(|p| whole[p * 4096..][..4096].iter().any(|b| *b != 0))
+        .collect();
+    assert!(!used.is_empty());
+    let mut found = 0;
+    for page in used.iter().rev().take(4) {
+        let mut bytes = whole.clone();
+        bytes[page * 4096 + 100] ^= 0x55;
+        std::fs::write(&meta, &bytes).unwrap();
+        let check = holdfast(&["pool", "check", text(&pool)]);
+        assert!(matches!(check.status.code(), Some(0 | 4)), "page {page}");
+        found += usize::from(check.status.code() == Some(4));
+    }
+    assert!(found > 0);
+    std::fs::write(&meta, &whole).unwrap();
+    assert!(holdfast(&["pool", "check", text(&pool)]).status.success());
+}
+
+#[test]
+fn wrong_usage_has_a_status_of_its_own() {
+    refused(&[], 2);
+    refused(&["pool"], 2);
+    refused(&["pool", "creat"], 2);
+    refused(&["run"], 2);
+    refused(&["bench", "no-such-benchmark"], 2);
+    refused(&["pool", "check"], 16);
+    assert!(holdfast(&["--version"]).status.success());
+    let help = holdfast(&["--help"]);
+    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("serve"));
+}
+
+struct Server(Child);
+
+impl Server {
+    /// Starts the service as systemd would, and waits until it says that it is ready.
+    fn start(scratch: &Scratch, pool: &Path) -> Server {
+        let notify = scratch.0.join("notify");
+        let _ = std::fs::remove_file(&notify);
+        let socket = UnixDatagram::bind(&notify).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let mut serve = command(&["serve", text(pool)]);
+        let child = serve
+            .env("NOTIFY_SOCKET", &notify)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 64];
+        let n = socket.recv(&mut said).unwrap();
+        assert!(said[..n].starts_with(b"READY=1"));
+        Server(child)
+    }
+
+    fn signal(&mut self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    fn end(&mut self) -> (Option<i32>, String) {
+        let begun = Instant::now();
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "the service does not end"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut said = String::new();
+        self.0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        (self.0.wait().unwrap().code(), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn one_service_per_pool_and_it_ends_when_told() {
+    let scratch = Scratch::new("serve");
+    let pool = scratch.pool();
+    let mut server = Server::start(&scratch, &pool);
+    let pid = server.0.id().to_string();
+    assert!(refused(&["serve", text(&pool)], 1).contains(&pid));
+    let status = holdfast(&["pool", "status", text(&pool)]);
+    assert!(String::from_utf8_lossy(&status.stdout).contains(&format!("process {pid}")));
+    server.signal("-TERM");
+    assert_eq!(server.end(), (Some(0), String::new()));
+    assert!(!pool.join("sock").exists());
+    assert!(holdfast(&["pool", "check", text(&pool)]).status.success());
+}
+
+#[test]
+fn a_killed_service_leaves_a_pool_that_the_next_one_takes() {
+    let scratch = Scratch::new("killed");
+    let pool = scratch.pool();
+    for _ in 0..5 {
+        let mut server = Server::start(&scratch, &pool);
+        server.signal("-KILL");
+        server.end();
+        assert!(holdfast(&["pool", "check", text(&pool)]).status.success());
+    }
+    let mut server = Server::start(&scratch, &pool);
+    server.signal("-INT");
+    assert_eq!(server.end().0, Some(0));
+    assert!(holdfast(&["pool", "destroy", text(&pool)]).status.success());
+}
+
+#[test]
+fn strangers_at_the_door_are_shown_out() {
+    let scratch = Scratch::new("door");
+    let pool = scratch.pool();
+    let mut server = Server::start(&scratch, &pool);
+    // Not even the right kind of socket; the service goes on.
+    if let Ok(mut stream) = std::os::unix::net::UnixStream::connect(pool.join("sock")) {
+        let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    }
+    assert!(holdfast(&["pool", "status", text(&pool)]).status.success());
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
