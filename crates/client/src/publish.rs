@@ -107,58 +107,23 @@ pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -
 /// Records about one object.
 fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
     match *record {
-        Record::SetAttr {
-            ino,
-            mask,
-            mode,
-            uid,
-            gid,
-            atime,
-            mtime,
-            ctime,
-        } => {
-            change(s, ino, seq, |e| {
-                let words = [
-                    (SET_MODE, &e.mode, mode),
-                    (SET_UID, &e.uid, uid),
-                    (SET_GID, &e.gid, gid),
-                ];
-                for (bit, field, value) in words {
-                    if mask & bit != 0 {
-                        field.store(merge_mode(bit, field, value), Relaxed);
-                    }
-                }
-                let times = [(SET_ATIME, &e.atime, atime), (SET_MTIME, &e.mtime, mtime)];
-                for (bit, field, value) in times.into_iter().chain([(SET_CTIME, &e.ctime, ctime)]) {
-                    if mask & bit != 0 {
-                        store(field, value);
-                    }
-                }
-            });
-            Ok(())
-        }
+        Record::SetAttr { ino, .. } => change(s, ino, seq, |e| set_attr(e, record)),
         Record::Size {
             ino,
             size,
             atime,
             mtime,
             ctime,
-        } => {
-            change(s, ino, seq, |e| {
-                e.size.store(size, Relaxed);
-                store(&e.atime, atime);
-                store(&e.mtime, mtime);
-                store(&e.ctime, ctime);
-                e.state.fetch_and(!INODE_DIRTY, AcqRel);
-            });
-            Ok(())
-        }
+        } => change(s, ino, seq, |e| {
+            set_size(e, size, mtime, ctime);
+            store(&e.atime, atime);
+            e.state.fetch_and(!INODE_DIRTY, AcqRel);
+        }),
         Record::SetXattr { ino, time, .. } | Record::RemoveXattr { ino, time, .. } => {
             change(s, ino, seq, |e| {
                 store(&e.ctime, time);
                 e.state.fetch_or(INODE_XATTRS, AcqRel);
             });
-            Ok(())
         }
         Record::Write {
             ino,
@@ -169,95 +134,147 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
         } => {
             // While the lane is busy with the record, so that the service waits for the bytes.
             copy_data(s, ino, offset, data)?;
-            change(s, ino, seq, |e| {
-                e.size.store(size, Relaxed);
-                store(&e.mtime, mtime);
-                store(&e.ctime, mtime);
-            });
-            Ok(())
+            change(s, ino, seq, |e| set_size(e, size, mtime, mtime));
         }
-        Record::Release { ino } => {
-            bury(s, ino, seq);
-            Ok(())
+        Record::Release { ino } => bury(s, ino, seq),
+        _ => return publish_blocks(s, record, seq),
+    }
+    Ok(())
+}
+
+fn set_attr(e: &Inode, record: &Record<'_>) {
+    let Record::SetAttr {
+        mask,
+        mode,
+        uid,
+        gid,
+        atime,
+        mtime,
+        ctime,
+        ..
+    } = *record
+    else {
+        return;
+    };
+    let words = [
+        (SET_MODE, &e.mode, mode),
+        (SET_UID, &e.uid, uid),
+        (SET_GID, &e.gid, gid),
+    ];
+    for (bit, field, value) in words {
+        if mask & bit != 0 {
+            field.store(merge_mode(bit, field, value), Relaxed);
         }
-        _ => publish_blocks(s, record, seq),
+    }
+    let times = [
+        (SET_ATIME, &e.atime, atime),
+        (SET_MTIME, &e.mtime, mtime),
+        (SET_CTIME, &e.ctime, ctime),
+    ];
+    for (bit, field, value) in times {
+        if mask & bit != 0 {
+            store(field, value);
+        }
     }
 }
 
 /// Records that change where a file's data is. The map first: it is idempotent by itself.
 fn publish_blocks(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
     let newer = |ino| find(s, ino).filter(|i| i.e.seq.load(Relaxed) < seq);
+    let (Record::Extent { ino, .. }
+    | Record::Truncate { ino, .. }
+    | Record::Punch { ino, .. }
+    | Record::Inline { ino, .. }) = *record
+    else {
+        return Ok(());
+    };
+    let Some(inode) = newer(ino) else {
+        return Ok(());
+    };
     match *record {
-        Record::Extent {
-            ino,
-            file_block,
-            block,
-            len,
-            size,
-            mtime,
-            ctime,
-        } => {
-            let Some(inode) = newer(ino) else {
-                return Ok(());
-            };
-            block_map::map_counted(s, &inode, file_block, block, len.into())?;
-            change(s, ino, seq, |e| {
-                set_size(e, size, mtime, ctime);
-                e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), AcqRel);
-                let run = (
-                    e.pending_file_block.load(Relaxed),
-                    e.pending_block.load(Relaxed),
-                );
-                if run == (file_block, block) && e.pending_len.load(Relaxed) <= len {
-                    e.pending_len.store(0, Relaxed);
-                }
-            });
-        }
-        Record::Truncate { ino, size, time } => {
-            let Some(inode) = newer(ino) else {
-                return Ok(());
-            };
+        Record::Extent { .. } => publish_extent(s, &inode, record, seq)?,
+        Record::Truncate { size, time, .. } => {
+            if size == 0 {
+                end_inline(s, &inode);
+            }
             block_map::unmap_ref(s, &inode, size.div_ceil(BLOCK), u64::MAX)?;
             change(s, ino, seq, |e| set_size(e, size, time, time));
         }
         Record::Punch {
-            ino,
             file_block,
             len,
             size,
             time,
+            ..
         } => {
-            let Some(inode) = newer(ino) else {
-                return Ok(());
-            };
+            if file_block == 0 {
+                end_inline(s, &inode);
+            }
             block_map::unmap_ref(s, &inode, file_block, len)?;
             change(s, ino, seq, |e| set_size(e, size, time, time));
         }
         Record::Inline {
-            ino,
-            mtime,
-            ctime,
-            data,
+            mtime, ctime, data, ..
         } => {
-            let Some(inode) = newer(ino) else {
-                return Ok(());
-            };
             let shadow = first_is_ours(s, &inode);
             if !shadow {
                 // Its block goes back to the pool; the data is in the record now.
                 block_map::unmap_ref(s, &inode, 0, u64::MAX)?;
             }
+            let bits = INODE_INLINE | if shadow { INODE_SHADOW } else { 0 };
             change(s, ino, seq, |e| {
                 set_size(e, data.len() as u64, mtime, ctime);
                 e.blocks.store(0, Relaxed);
                 e.pending_len.store(0, Relaxed);
-                e.state
-                    .fetch_or(INODE_INLINE | if shadow { INODE_SHADOW } else { 0 }, AcqRel);
+                e.state.fetch_or(bits, AcqRel);
             });
         }
         _ => {}
     }
     Ok(())
+}
+
+fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u64) -> Result<()> {
+    let Record::Extent {
+        ino,
+        file_block,
+        block,
+        len,
+        size,
+        mtime,
+        ctime,
+    } = *record
+    else {
+        return Ok(());
+    };
+    if file_block == 0 {
+        match block_map::first_block(s, inode) {
+            // What shadowed the inline content is the file's own block from now on.
+            Some(first) if first == block => {
+                let bits = INODE_INLINE | INODE_SHADOW;
+                inode.e.state.fetch_and(!bits, AcqRel);
+            }
+            _ => end_inline(s, inode),
+        }
+    }
+    block_map::map_counted(s, inode, file_block, block, len.into())?;
+    change(s, ino, seq, |e| {
+        set_size(e, size, mtime, ctime);
+        let pending = (
+            e.pending_file_block.load(Relaxed),
+            e.pending_block.load(Relaxed),
+        );
+        if pending == (file_block, block) && e.pending_len.load(Relaxed) <= len {
+            e.pending_len.store(0, Relaxed);
+        }
+    });
+    Ok(())
+}
+
+/// The file has no inline content any more; the block that shadowed it goes back.
+fn end_inline(s: &Session, inode: &InodeRef<'_>) {
+    drop_shadow(s, inode);
+    inode.e.state.fetch_and(!INODE_INLINE, AcqRel);
 }
 
 const DIR: u8 = 4;
