@@ -313,30 +313,7 @@ impl World {
                     model_errno(model),
                 );
             }
-            4 | 5 => {
-                let n = r.bytes().len();
-                let (mut a, mut b) = (vec![1; n], vec![1; n]);
-                let ours = self.user().pread(ofd, MutBuf::from(&mut a[..]), at as i64);
-                let model = rustix::io::pread(&fd, &mut b[..], at);
-                self.same(
-                    format!("pread {path} {n} at {at}"),
-                    errno_of(ours),
-                    model_errno(model),
-                );
-                self.same_bytes(&path, at, &a, &b);
-            }
-            6 => {
-                let n = r.bytes().len();
-                let (mut a, mut b) = (vec![1; n], vec![1; n]);
-                let ours = self.user().read(ofd, MutBuf::from(&mut a[..]));
-                let model = rustix::io::read(&fd, &mut b[..]);
-                self.same(
-                    format!("read {path} {n}"),
-                    errno_of(ours),
-                    model_errno(model),
-                );
-                self.same_bytes(&path, at, &a, &b);
-            }
+            4..=6 => self.read(r, ofd, &fd, &path, at),
             7 => self.seek(r, ofd, &fd, &path, at),
             8 => {
                 let ours = errno_of(self.user().ftruncate(ofd, at as i64));
@@ -354,6 +331,25 @@ impl World {
                 self.same(format!("fstat {path}"), ours, model);
             }
         }
+    }
+
+    fn read(&mut self, r: &mut Random, ofd: OfdLink, fd: &OwnedFd, path: &str, at: u64) {
+        let n = r.bytes().len();
+        let (mut a, mut b) = (vec![1; n], vec![1; n]);
+        let (what, ours, model) = if r.one_in(3) {
+            let ours = self.user().read(ofd, MutBuf::from(&mut a[..]));
+            (
+                format!("read {path} {n}"),
+                ours,
+                rustix::io::read(fd, &mut b[..]),
+            )
+        } else {
+            let ours = self.user().pread(ofd, MutBuf::from(&mut a[..]), at as i64);
+            let model = rustix::io::pread(fd, &mut b[..], at);
+            (format!("pread {path} {n} at {at}"), ours, model)
+        };
+        self.same(what, errno_of(ours), model_errno(model));
+        self.same_bytes(path, at, &a, &b);
     }
 
     fn same_bytes(&mut self, path: &str, at: u64, ours: &[u8], model: &[u8]) {
@@ -401,6 +397,13 @@ impl World {
     }
 
     fn on_name(&mut self, r: &mut Random, c: &Caller) {
+        match r.below(14) {
+            kind @ 0..=9 => self.change_name(r, c, kind),
+            kind => self.change_attributes(r, c, kind),
+        }
+    }
+
+    fn change_name(&mut self, r: &mut Random, c: &Caller, kind: u64) {
         let (path, other) = (r.path(), r.path());
         let (p, o) = (path.as_bytes(), other.as_bytes());
         let base = self.base();
@@ -409,7 +412,7 @@ impl World {
         let as_c = |f: &dyn Fn() -> rustix::io::Result<()>| model_errno(as_caller(c, f));
         let mode = r.of(&[0o755, 0o777, 0o700, 0o1777, 0o2775, 0o555]);
         let bits = Mode::from_raw_mode(mode);
-        let (what, ours, model) = match r.below(14) {
+        let (what, ours, model) = match kind {
             0 | 1 => (
                 format!("mkdir {path} {mode:o}"),
                 client.mkdir(c, base, p, mode),
@@ -443,7 +446,7 @@ impl World {
                     as_c(&|| fs::linkat(dir, &path, dir, &other, at)),
                 )
             }
-            9 => {
+            _ => {
                 let target = r.of(&["a", "b", "a/b", "c/d", ".", "missing", "a/", "d/../d", "f"]);
                 (
                     format!("symlink {target} {path}"),
@@ -451,6 +454,20 @@ impl World {
                     as_c(&|| fs::symlinkat(target, dir, &path)),
                 )
             }
+        };
+        self.same(format!("{what} as {}", c.uid), errno_of(ours), model);
+    }
+
+    fn change_attributes(&mut self, r: &mut Random, c: &Caller, kind: u64) {
+        let path = r.path();
+        let p = path.as_bytes();
+        let base = self.base();
+        let client = &self.user.as_ref().unwrap().client;
+        let dir = self.model.as_fd();
+        let as_c = |f: &dyn Fn() -> rustix::io::Result<()>| model_errno(as_caller(c, f));
+        let mode = r.of(&[0o755, 0o777, 0o700, 0o1777, 0o2775, 0o555]);
+        let bits = Mode::from_raw_mode(mode);
+        let (what, ours, model) = match kind {
             10 => (
                 format!("chmod {path} {mode:o}"),
                 client.chmod(c, base, p, mode, 0),
