@@ -123,7 +123,7 @@ pub(crate) fn new_run(
     } else {
         0
     };
-    let huge = file_block % u64::from(HUGE_BLOCKS) == 0 && want + ahead >= HUGE_BLOCKS;
+    let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
     let (block, got) = alloc(s, want + ahead, behind, huge)?;
     let len = want.min(got);
     e.reserve_block.store(block + u64::from(len), Relaxed);

@@ -91,7 +91,7 @@ impl<'s> File<'s> {
     #[inline]
     pub fn check_direct(&self, offset: u64, addr: usize, len: usize) -> Result<()> {
         let direct = self.flags & O_DIRECT != 0;
-        if direct && (offset as usize | addr | len) % DIRECT_ALIGN != 0 {
+        if direct && !(offset as usize | addr | len).is_multiple_of(DIRECT_ALIGN) {
             return Err(Error::Invalid);
         }
         Ok(())

@@ -338,10 +338,10 @@ pub(crate) fn fcntl_lock(c: &Client, ofd: OfdLink, cmd: u32, lock: &mut Flock) -
     if mode == 0 {
         return release(s, &file.inode, &wish.owner, first, last);
     }
-    let allowed = match (mode, file.flags & O_ACCMODE) {
-        (SHARED, O_RDONLY | O_RDWR) | (EXCLUSIVE, O_WRONLY | O_RDWR) => true,
-        _ => false,
-    };
+    let allowed = matches!(
+        (mode, file.flags & O_ACCMODE),
+        (SHARED, O_RDONLY | O_RDWR) | (EXCLUSIVE, O_WRONLY | O_RDWR)
+    );
     if !allowed {
         return Err(Error::BadDescriptor);
     }

@@ -66,7 +66,7 @@ pub(crate) fn plan(
     each: &mut dyn FnMut(MapPiece) -> Result<()>,
 ) -> Result<()> {
     let end = offset.checked_add(len).ok_or(Error::Overflow)?;
-    if offset % BLOCK != 0 || len % BLOCK != 0 || len == 0 {
+    if !offset.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) || len == 0 {
         return Err(Error::Invalid);
     }
     let s = &c.session;

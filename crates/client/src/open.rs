@@ -97,7 +97,7 @@ impl Opening<'_> {
                 }
                 self.existing(&found, at)
             }
-            None if create => self.new(at),
+            None if create => self.make(at),
             None => Err(Error::NotFound),
         }
     }
@@ -125,11 +125,10 @@ impl Opening<'_> {
     /// `Stale` if the last name went meanwhile.
     fn pin(&self, found: &Found, named: bool) -> Result<InodeRef<'_>> {
         let s = self.s;
-        if let Some(inode) = inode_table::by_link(s, found.inode, found.ino) {
-            if inode_table::pin_ref(s, &inode).is_ok() {
+        if let Some(inode) = inode_table::by_link(s, found.inode, found.ino)
+            && inode_table::pin_ref(s, &inode).is_ok() {
                 return Ok(inode);
             }
-        }
         match inode_table::pin(s, found.ino) {
             Err(Error::NotFound) if named => Err(Error::Stale),
             other => other,
@@ -170,7 +169,7 @@ impl Opening<'_> {
     }
 
     /// A name that does not exist yet.
-    fn new(&self, at: &Walked) -> Result<OfdLink> {
+    fn make(&self, at: &Walked) -> Result<OfdLink> {
         let (s, time) = (self.s, clock::now());
         let dir = create::lock_parent(s, at.dir)?;
         if dentry_table::lookup_locked(s, &dir, at.name())?.is_some() {

@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
             at: 0,
         };
         if path[0] == b'/' {
-            state.to_root(path)?;
+            state.start_at_root()?;
         }
         state.run(path, end)
     }
@@ -213,11 +213,10 @@ pub(crate) fn entry(s: &Session, ino: u64, hint: u32) -> Result<InodeRef<'_>> {
 /// The entry and attributes of `ino`, which was last seen at `hint` (0: unknown).
 #[inline]
 pub(crate) fn attributes(s: &Session, ino: u64, hint: u32) -> Result<(InodeRef<'_>, Attrs)> {
-    if let Some(inode) = inode_table::by_link(s, hint, ino) {
-        if let Ok(a) = inode_table::attrs(s, &inode) {
+    if let Some(inode) = inode_table::by_link(s, hint, ino)
+        && let Ok(a) = inode_table::attrs(s, &inode) {
             return Ok((inode, a));
         }
-    }
     attributes_slow(s, ino)
 }
 
@@ -396,7 +395,7 @@ impl<'a> State<'a> {
     }
 
     /// An absolute path whose root is the pool's (or the start, if the walk is confined).
-    fn to_root(&mut self, _path: &[u8]) -> Result<()> {
+    fn start_at_root(&mut self) -> Result<()> {
         if self.walk.resolve & RESOLVE_BENEATH != 0 {
             return Err(Error::CrossDevice);
         }
@@ -434,14 +433,14 @@ impl<'a> State<'a> {
     /// Where in an absolute host path the part inside the pool starts.
     fn absolute_target(&mut self, text: &[u8]) -> Result<usize> {
         if self.walk.resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0 {
-            return self.to_root(text).map(|()| 0);
+            return self.start_at_root().map(|()| 0);
         }
         let at = self.walk.at;
         let inside = text.starts_with(at) && matches!(text.get(at.len()), None | Some(b'/'));
         if !inside && !at.is_empty() {
             return Err(self.outside(&[text]));
         }
-        self.to_root(text).map(|()| at.len())
+        self.start_at_root().map(|()| at.len())
     }
 }
 

@@ -113,11 +113,10 @@ impl Move<'_> {
                 return Err(Error::NotDirectory);
             }
         }
-        if old.kind != KIND_DIR {
-            if self.from.slash || (self.to.slash && !self.exchange()) {
+        if old.kind != KIND_DIR
+            && (self.from.slash || (self.to.slash && !self.exchange())) {
                 return Err(Error::NotDirectory);
             }
-        }
         Ok(())
     }
 
