@@ -4,7 +4,8 @@ mod common;
 
 use common::{Rig, User};
 use holdfast_client::{Error, Flock, OfdLink, abi::*};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 fn lock(user: &User, ofd: OfdLink, cmd: u32, kind: i16, start: i64, len: i64) -> Result<(), Error> {
     let mut l = Flock {
@@ -116,15 +117,15 @@ fn description_locks_belong_to_descriptions() {
 fn a_waiter_gets_the_lock_when_it_is_released() {
     let (_rig, [(a, fa), (b, fb)]) = setup();
     lock(&a, fa, F_SETLK, F_WRLCK, 0, 0).unwrap();
+    let released = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let start = Instant::now();
+        scope.spawn(|| {
             lock(&b, fb, F_SETLKW, F_WRLCK, 0, 0).unwrap();
-            start.elapsed()
+            assert!(released.load(SeqCst));
         });
         std::thread::sleep(Duration::from_millis(60));
+        released.store(true, SeqCst);
         lock(&a, fa, F_SETLK, F_UNLCK, 0, 0).unwrap();
-        assert!(waiter.join().unwrap() >= Duration::from_millis(40));
     });
 }
 
@@ -133,13 +134,21 @@ fn waiting_in_a_circle_is_refused() {
     let (_rig, [(a, fa), (b, fb)]) = setup();
     lock(&a, fa, F_SETLK, F_WRLCK, 0, 1).unwrap();
     lock(&b, fb, F_SETLK, F_WRLCK, 1, 1).unwrap();
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| lock(&a, fa, F_SETLKW, F_WRLCK, 1, 1));
-        std::thread::sleep(Duration::from_millis(60));
-        assert_eq!(lock(&b, fb, F_SETLKW, F_WRLCK, 0, 1), Err(Error::Deadlock));
-        lock(&b, fb, F_SETLK, F_UNLCK, 1, 1).unwrap();
-        first.join().unwrap().unwrap();
+    // Whoever closes the circle is refused, and makes way for the other.
+    let wait = |user: &User, ofd, own, wanted| {
+        let result = lock(user, ofd, F_SETLKW, F_WRLCK, wanted, 1);
+        if result.is_err() {
+            lock(user, ofd, F_SETLK, F_UNLCK, own, 1).unwrap();
+        }
+        result
+    };
+    let results = std::thread::scope(|scope| {
+        let first = scope.spawn(|| wait(&a, fa, 0, 1));
+        let second = wait(&b, fb, 1, 0);
+        [first.join().unwrap(), second]
     });
+    assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 1);
+    assert!(results.contains(&Err(Error::Deadlock)), "{results:?}");
 }
 
 #[test]
