@@ -7,6 +7,7 @@ mod common;
 use common::{Rig, User};
 use holdfast_client::{Base, Caller, Error, OfdLink, SetTime, Stat, abi::*};
 use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_pool::format::superblock::Consistency;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
@@ -169,9 +170,9 @@ fn enter_user(rig: &Rig) -> (User, OfdLink) {
 }
 
 impl World {
-    fn new(name: &str) -> World {
+    fn new(name: &str, mode: Consistency) -> World {
         rustix::process::umask(Mode::from_raw_mode(0o022));
-        let rig = Rig::new(POOL);
+        let rig = Rig::with(POOL, mode);
         let (user, base) = enter_user(&rig);
         let model_dir = PathBuf::from(format!("/dev/shm/hf-model-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&model_dir);
@@ -642,9 +643,9 @@ fn model_shown(s: &fs::Stat) -> Shown {
     (s.st_mode, s.st_nlink as u32, s.st_uid, s.st_gid, size)
 }
 
-fn run(name: &str, seed: u64, steps: u64, callers: usize) {
+fn run(name: &str, mode: Consistency, seed: u64, steps: u64, callers: usize) {
     let mut r = Random(seed | 1);
-    let mut world = World::new(name);
+    let mut world = World::new(name, mode);
     for step in 1..=steps {
         let c = CALLERS[r.below(callers as u64) as usize];
         match r.below(10) {
@@ -680,7 +681,13 @@ fn steps() -> u64 {
 
 #[test]
 fn root_sees_the_same_as_on_tmpfs() {
-    run("root", seed(), steps(), 1);
+    run("root", Consistency::Posix, seed(), steps(), 1);
+}
+
+#[test]
+fn strict_and_sync_pools_are_the_same_as_tmpfs() {
+    run("sync", Consistency::Sync, seed() + 2, steps() / 2, 1);
+    run("strict", Consistency::Strict, seed() + 3, steps() / 2, 1);
 }
 
 #[test]
@@ -689,5 +696,11 @@ fn others_see_the_same_as_on_tmpfs() {
         // Only root can act as somebody else.
         return;
     }
-    run("others", seed() + 1, steps(), CALLERS.len());
+    run(
+        "others",
+        Consistency::Posix,
+        seed() + 1,
+        steps(),
+        CALLERS.len(),
+    );
 }
