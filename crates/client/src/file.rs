@@ -25,6 +25,7 @@ impl<'s> File<'s> {
     /// Any description, also one that was opened with O_PATH.
     #[inline]
     pub fn any(s: &'s Session, ofd: OfdLink) -> Result<File<'s>> {
+        s.check()?;
         let ofd = s.ofd(ofd.raw())?;
         let link = ofd.inode.load(Relaxed);
         let inode = InodeRef {

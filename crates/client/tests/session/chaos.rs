@@ -6,6 +6,7 @@ use crate::rig::{ROOT, Random, TestPool};
 use crate::{CREATE, content, list};
 use holdfast_client::{Base, Client, Error, slots};
 use holdfast_pmem::ConstBuf;
+use holdfast_pool::format::superblock::Consistency;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -146,8 +147,8 @@ fn snapshot(c: &Client) -> BTreeMap<String, Seen> {
 #[test]
 fn the_session_and_the_pool_agree_after_chaos() {
     let mut random = Random(0x5eed_1234_5678_9abc ^ u64::from(std::process::id()) << 7);
-    for round in 0..3 {
-        let mut pool = TestPool::with_size("chaos", 128 << 20);
+    for round in [Consistency::Posix, Consistency::Sync, Consistency::Strict] {
+        let mut pool = TestPool::with("chaos", 128 << 20, round);
         let before = {
             let c = pool.client();
             run(&pool, &c, &mut random);
@@ -155,24 +156,23 @@ fn the_session_and_the_pool_agree_after_chaos() {
             slots::exit(c.session());
             before
         };
-        println!("round {round}: {} objects", before.len());
         pool.stop();
         let files = holdfast_service::Files::open_read_only(&pool.path).unwrap();
         let report = holdfast_service::check(&files).unwrap();
-        assert!(report.is_clean(), "round {round}: {report:?}");
+        assert!(report.is_clean(), "round {round:?}: {report:?}");
         pool.start();
         let c = pool.client();
         let after = snapshot(&c);
         for (path, seen) in &before {
-            assert_eq!(Some(seen), after.get(path), "{path} in round {round}");
+            assert_eq!(Some(seen), after.get(path), "{path} in round {round:?}");
         }
-        assert_eq!(before.len(), after.len(), "round {round}");
+        assert_eq!(before.len(), after.len(), "round {round:?}");
         slots::exit(c.session());
     }
 }
 
 fn run(pool: &TestPool, c: &Client, random: &mut Random) {
-    let until = Instant::now() + Duration::from_secs(3);
+    let until = Instant::now() + Duration::from_millis(1500);
     while Instant::now() < until {
         let mut children: Vec<_> = (0..3)
             .map(|_| pool.spawn("chaos", &(random.below(u64::MAX) | 1).to_string()))

@@ -29,12 +29,15 @@ impl TestPool {
     }
 
     pub fn with_size(name: &str, size: u64) -> TestPool {
+        TestPool::with(name, size, Consistency::Posix)
+    }
+
+    pub fn with(name: &str, size: u64, consistency: Consistency) -> TestPool {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Relaxed);
         let path = format!("/dev/shm/holdfast-client-{name}-{}-{n}", std::process::id());
         let path = PathBuf::from(path);
         std::fs::create_dir(&path).unwrap();
-        let consistency = Consistency::Posix;
         let options = CreateOptions {
             size: Some(size),
             medium: None,
