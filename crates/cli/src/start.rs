@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// How long another service may take to open or to close the pool.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+const AGAIN: i32 = 11;
+
 /// A place in the session of the pool, from the service that is there or from a new one. `adopt`
 /// is the session memory that this run was using when its service went away.
 pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure> {
@@ -28,6 +30,14 @@ pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure>
         match attach(pool.as_os_str().as_bytes(), adopt.map(|fd| fd.as_fd())) {
             Ok(attachment) => return Ok(attachment),
             Err(AttachError::NoService) => {}
+            // The service is ending.
+            Err(e @ AttachError::Refused { .. }) if e.errno() == AGAIN => {
+                if begun.elapsed() > PATIENCE {
+                    return Err(Failure::new(e.to_string()));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
             Err(AttachError::Os { errno: 2 | 20, .. }) => {
                 return Err(holdfast_service::Error::Missing { path: pool.into() }.into());
             }

@@ -44,6 +44,8 @@ pub struct Users {
     pub ever: AtomicBool,
     /// The service is to end: let nobody in.
     pub closing: AtomicBool,
+    /// The service ends with its last user, whose connection is kept open until then.
+    pub ending: AtomicBool,
     /// The connection of the last user, to be closed when everything is done.
     pub last: Mutex<Option<Guest>>,
 }
@@ -133,7 +135,8 @@ impl Door {
             }
             let attached = guests.iter().filter(|guest| guest.attached).count() as u32;
             // The last one may wait for the end of the service: its connection ends with that.
-            last = gone.pop().or(last).filter(|_| attached == 0);
+            let ending = attached == 0 && users.ending.load(Acquire);
+            last = gone.pop().or(last).filter(|_| ending);
             if users.attached.swap(attached, AcqRel) != attached {
                 desk.users_changed();
             }

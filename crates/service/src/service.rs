@@ -16,6 +16,7 @@ use holdfast_pmem::{Medium, futex};
 use holdfast_pool::protocol::{Answer, Request};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -93,7 +94,9 @@ impl Messenger {
 impl Desk for Messenger {
     fn answer(&mut self, request: Request, adopt: Option<OwnedFd>) -> Reply {
         let (reply, answer) = sync_channel(1);
-        let gone = || (Answer::refusal(5, "the service is ending"), Vec::new());
+        // Whoever asks again finds the next service, or starts it.
+        let again = Errno::AGAIN.raw_os_error();
+        let gone = || (Answer::refusal(again, "the service is ending"), Vec::new());
         if self
             .asks
             .send(Ask {
@@ -165,6 +168,7 @@ impl Service {
             return Ok(());
         };
         let users = Arc::new(Users::default());
+        users.ending.store(self.options.ending, Release);
         let memory = Arc::new(Mutex::new(self.session.as_ref().map(|s| s.memory.clone())));
         let (asks, inbox) = channel();
         let messenger = Messenger {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: hf-e2e COMMAND
   programs [--baseline] [NAME...]   real programs, on tmpfs and on a pool, compared
-  faults [--baseline]               kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED
+  faults [--baseline] [WORD...]     kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED
   bad-input [NAME...]               what must be refused, and how
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each

@@ -70,12 +70,22 @@ pub fn main(args: &[&str]) -> ExitCode {
         }
     };
     println!("faults: {seconds} seconds, HF_FAULT_SEED={seed}");
-    let scenarios = scenarios(baseline);
+    let mut scenarios = scenarios(baseline);
+    let words: Vec<&str> = args
+        .iter()
+        .copied()
+        .filter(|a| !a.starts_with("--"))
+        .collect();
+    scenarios.retain(|scenario| words.iter().all(|w| title(*scenario).contains(w)));
+    if scenarios.is_empty() {
+        eprintln!("faults: no scenario has {words:?} in its name");
+        return ExitCode::from(2);
+    }
     let slice = Duration::from_secs(seconds) / scenarios.len() as u32;
     let outcomes = Outcomes::default();
     let mut kills = 0;
     for (index, (scenario, mode)) in scenarios.iter().enumerate() {
-        let name = format!("{scenario:?} killed ({mode})");
+        let name = title((*scenario, mode));
         let dir = work.join(format!("{scenario:?}-{mode}"));
         let seed = seed.wrapping_mul(1000) + index as u64;
         let mut tally = Tally::default();
@@ -100,6 +110,10 @@ pub fn main(args: &[&str]) -> ExitCode {
     println!("faults: {kills} kills");
     let _ = std::fs::remove_dir(&work);
     outcomes.finish()
+}
+
+fn title((scenario, mode): (Scenario, &str)) -> String {
+    format!("{scenario:?} killed ({mode})")
 }
 
 fn scenarios(baseline: bool) -> Vec<(Scenario, &'static str)> {
@@ -129,7 +143,12 @@ fn play(
     let mut bad = 0;
     while bad < BAD_ROUNDS_MAX && (Instant::now() < end || tally.rounds == 0) {
         tally.rounds += 1;
-        if let Err(lines) = round(stage, scenario, &mut random, tally) {
+        let started = Instant::now();
+        let judged = round(stage, scenario, &mut random, tally);
+        if std::env::var_os("HF_VERBOSE").is_some() {
+            println!("round {}: {:?}", tally.rounds, started.elapsed());
+        }
+        if let Err(lines) = judged {
             bad += 1;
             why.push(format!("round {}:", tally.rounds));
             why.extend(lines.into_iter().map(|line| format!("  {line}")));
