@@ -23,7 +23,7 @@ impl Lock {
         while self.0.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
             spins += 1;
-            if spins % SPINS == 0 {
+            if spins.is_multiple_of(SPINS) {
                 // SAFETY: touches no memory.
                 unsafe { sys::raw(SCHED_YIELD, [0; 6]) };
             }
