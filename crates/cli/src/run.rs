@@ -113,8 +113,7 @@ impl Prepared {
             )
             .env("GLIBC_TUNABLES", environment::tunables())
             .env(VARIABLE, OsStr::from_bytes(&value[..len]));
-        command
-            .spawn()
+        crate::signals::open_for_a_child(|| command.spawn())
             .map_err(|e| program::not_started(&args.program[0], &e))
     }
 

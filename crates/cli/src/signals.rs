@@ -1,10 +1,10 @@
 //! Signals as events: they wait in a descriptor until somebody has time for them.
 //!
-//! Invariant: a signal taken here is blocked in every thread; children get their own mask from
-//! the standard library.
+//! Invariant: a signal taken here is blocked in every thread, but in no program that is started:
+//! the standard library hands the mask on, so `open_for_a_child` opens it around the start.
 
 use crate::failure::Failure;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::fd::{AsFd, BorrowedFd};
 
@@ -29,6 +29,17 @@ pub struct Arrived {
 pub fn survive_limits() {
     let mask: SigSet = [Signal::SIGXFSZ].into_iter().collect();
     let _ = mask.thread_block();
+}
+
+/// Runs `start`, which starts a program, with every signal open, as the program expects it. A
+/// signal that arrives just then ends this process before it can be handed on.
+pub fn open_for_a_child<T>(start: impl FnOnce() -> T) -> T {
+    let before = SigSet::empty().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let started = start();
+    if let Ok(mask) = before {
+        let _ = mask.thread_set_mask();
+    }
+    started
 }
 
 impl Signals {
