@@ -47,7 +47,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
 
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end()).map_err(|e| Failure::io("standard output", &e))
+    failure::printed(writeln!(out, "{}", text.trim_end()))
 }
 
 fn list(json: bool) -> Result<u8, Failure> {
@@ -67,7 +67,7 @@ fn list(json: bool) -> Result<u8, Failure> {
         all.iter()
             .try_for_each(|(name, what)| writeln!(out, "{name:<10} {what}"))
     };
-    done.map_err(|e| Failure::io("standard output", &e))?;
+    failure::printed(done)?;
     Ok(failure::OK)
 }
 

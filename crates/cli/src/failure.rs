@@ -68,6 +68,16 @@ impl Failure {
     }
 }
 
+/// Data that went to standard output, or could not. A reader that has seen enough is no failure.
+pub fn printed(done: std::io::Result<()>) -> Result<(), Failure> {
+    match done {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::io("standard output", &e))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl From<holdfast_service::Error> for Failure {
     fn from(error: holdfast_service::Error) -> Failure {
         let failure = Failure::new(error.to_string());

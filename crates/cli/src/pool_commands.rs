@@ -122,7 +122,7 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
         rows.iter()
             .try_for_each(|(name, _, text)| writeln!(out, "{name:<12} {text}"))
     };
-    done.map_err(|e| Failure::io("standard output", &e))?;
+    failure::printed(done)?;
     Ok(failure::OK)
 }
 
@@ -154,7 +154,7 @@ pub fn check(pool: &Path, json: bool) -> Result<u8, Failure> {
     } else {
         write_report(&mut out, pool, &report)
     };
-    done.map_err(|e| Failure::io("standard output", &e).code(failure::CHECK_FAILED))?;
+    failure::printed(done).map_err(|e| e.code(failure::CHECK_FAILED))?;
     Ok(if report.is_clean() {
         failure::OK
     } else {

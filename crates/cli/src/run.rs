@@ -106,6 +106,10 @@ impl Prepared {
             .ok_or_else(|| Failure::new("a path is too long"))?;
         let before = std::env::var_os("LD_AUDIT");
         let mut command = program::command(&args.program, &self.at)?;
+        if let Some(why) = program::why_uninstrumented(&args.program[0]) {
+            let name = Path::new(&args.program[0]).display();
+            eprintln!("holdfast: {name} {why} and will not see the pool.");
+        }
         command
             .env(
                 "LD_AUDIT",

@@ -479,3 +479,58 @@ fn scribble(
         let _ = rustix::io::pwrite(journal, &bytes[..n], at);
     }
 }
+
+#[test]
+fn numbers_that_were_taken_and_never_written_keep_nobody_waiting() {
+    let dir = TempDir::new("taken");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, 2, b"file");
+    let last = client.take_seq().max(client.take_seq());
+    drain(&mut session, &mut engine);
+    assert_eq!(session.memory.header().applied_seq.load(Relaxed), last);
+    // A counter that a client turned up is not believed.
+    session.memory.header().next_seq.store(1 << 40, Relaxed);
+    drain(&mut session, &mut engine);
+    assert_eq!(session.memory.header().applied_seq.load(Relaxed), last);
+}
+
+#[test]
+fn a_number_far_ahead_does_not_use_the_numbers_up() {
+    let dir = TempDir::new("ahead");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write_as(0, 1 << 50, &create(2, b"from the future"));
+    drain(&mut session, &mut engine);
+    assert!(session.memory.is_poisoned() && !exists(&engine, 2));
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    let engine = opened(&path);
+    assert!(engine.pool.superblock().applied_seq < 1 << 30);
+}
+
+#[test]
+fn a_session_is_deserted_when_nobody_holds_its_journal() {
+    let dir = TempDir::new("deserted");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let handed_out = session.descriptors().unwrap();
+    assert!(!session.is_deserted(&engine).unwrap());
+    let later = session.descriptors().unwrap();
+    drop(handed_out);
+    assert!(!session.is_deserted(&engine).unwrap());
+    drop(later);
+    assert!(session.is_deserted(&engine).unwrap());
+    session.end(&mut engine).unwrap();
+}
