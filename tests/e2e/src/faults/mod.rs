@@ -51,7 +51,7 @@ pub fn main(args: &[&str]) -> ExitCode {
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let seconds = number("HF_FAULT_SECONDS").unwrap_or(120);
+    let seconds = number("HF_FAULT_SECONDS").unwrap_or(150);
     let seed = number("HF_FAULT_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     let holdfast = if baseline {
         Ok(None)
