@@ -43,6 +43,8 @@ pub struct Supply {
     /// The data segment, where it is worth being asked for huge pages.
     data: Option<Region>,
     ahead: u64,
+    /// The first grants were handed out: what is missing now was used up.
+    begun: bool,
     full: bool,
 }
 
@@ -79,6 +81,7 @@ impl Supply {
             file,
             data,
             ahead: AHEAD_MIN,
+            begun: false,
             full: false,
         })
     }
@@ -87,9 +90,10 @@ impl Supply {
     pub fn top_up(&mut self, engine: &mut Engine, memory: &Memory) -> bool {
         let wanted = memory.header().grant_wanted.swap(0, AcqRel);
         let left = left_over(memory) / CHUNK_BLOCKS;
-        if left < self.ahead / 2 {
+        if self.begun && left < self.ahead / 2 {
             self.ahead = (self.ahead * 2).min(AHEAD_MAX);
         }
+        self.begun = true;
         let pool_share = engine.pool.data_space().len() / CHUNK_BLOCKS / 8;
         let ahead = self.ahead.min(pool_share.max(1));
         let wanted = u64::from(wanted)

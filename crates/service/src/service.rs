@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const FIRST_USER: Duration = Duration::from_secs(20);
 /// How long a service looks for the memory of a session whose processes may be just ending.
 const ADOPTION: Duration = Duration::from_secs(2);
+/// What is in the journals when the service is told to end is applied for so long.
+const LAST_TURNS: Duration = Duration::from_secs(1);
 /// Looks at who is still there.
 const ROUND: Duration = Duration::from_millis(250);
 /// The same when there is nobody but perhaps processes that are about to join or to end.
@@ -194,11 +196,24 @@ impl Service {
             .directory
             .join(holdfast_pool::segment::SOCKET);
         let _ = std::fs::remove_file(socket);
-        match self.session.take() {
-            Some(session) => done.and(session.end(&mut self.engine)),
-            None if self.awaiting_survivors => done,
-            None => done.and(self.engine.close()),
+        done.and(self.close())
+    }
+
+    /// Leaves the pool as the next service wants to find it: closed, or with a session in it that
+    /// goes on by itself until then.
+    fn close(&mut self) -> Result<()> {
+        let Some(mut session) = self.session.take() else {
+            return match self.awaiting_survivors {
+                true => Ok(()),
+                false => self.engine.close(),
+            };
+        };
+        if session.is_deserted(&self.engine)? {
+            return session.end(&mut self.engine);
         }
+        let begun = Instant::now();
+        while session.turn(&mut self.engine).more && begun.elapsed() < LAST_TURNS {}
+        Ok(())
     }
 }
 
