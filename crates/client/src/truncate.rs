@@ -72,8 +72,8 @@ pub(crate) fn to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
 fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let old = e.size.load(Relaxed);
-    if size < old && e.maps.load(Relaxed) > 0 {
-        return shrink_mapped(s, inode, size, now);
+    if e.maps.load(Relaxed) > 0 {
+        return resize_mapped(s, inode, size, now);
     }
     if size >= old {
         data::zero_gap(s, inode, old, size)?;
@@ -112,9 +112,11 @@ fn cut_pending(s: &Session, inode: &LockedInode, size: u64) -> Result<()> {
     Ok(())
 }
 
-fn shrink_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
+/// No block leaves a mapped file, also none beyond its end: mappings may reach there from earlier.
+fn resize_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let old = e.size.load(Relaxed);
+    data::zero_gap(s, inode, old, size)?;
     e.size.store(size, Release);
     e.truncations.fetch_add(1, Release);
     data::zero(s, inode, size, old.next_multiple_of(BLOCK))?;

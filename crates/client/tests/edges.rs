@@ -222,3 +222,40 @@ fn bad_memory_of_the_caller_is_an_error_or_a_short_count() {
     assert_eq!(user.lseek(ofd, 0, SEEK_DATA), Ok(8192));
     assert_eq!(user.lseek(ofd, 9000, SEEK_HOLE), Ok(10_001));
 }
+
+#[test]
+fn a_mapping_keeps_its_blocks_while_the_file_shrinks_and_grows() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let ofd = user.create("mapped");
+    user.pwrite_all(ofd, &[5; 200_000], 0);
+    let pin = user.map_pin(ofd, PROT_READ | PROT_WRITE, true).unwrap();
+    let mut first = Vec::new();
+    let blocks = |into: &mut Vec<(u64, u64)>| {
+        let mut collect = |p| {
+            if let MapPiece::Data {
+                segment_offset,
+                len,
+            } = p
+            {
+                into.push((segment_offset, len));
+            }
+            Ok(())
+        };
+        user.map_plan(pin, 0, 196_608, true, &mut collect).unwrap();
+    };
+    blocks(&mut first);
+    for size in [1000, 90_000, 10, 200_000] {
+        user.ftruncate(ofd, size).unwrap();
+        user.put("other", &[9; 150_000]);
+    }
+    let mut second = Vec::new();
+    blocks(&mut second);
+    assert_eq!(first, second);
+    let mut expected = vec![0; 200_000];
+    expected[..10].fill(5);
+    assert!(user.pread_vec(ofd, 200_001, 0) == expected);
+    user.map_unpin(pin, false).unwrap();
+    user.release(ofd).unwrap();
+    assert!(user.get("mapped") == expected);
+}
