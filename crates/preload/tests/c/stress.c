@@ -1,5 +1,6 @@
 /* Everything that is delicate when system calls are caught inside a process. Prints one line per
- * part; the output must be the same with and without the library. Parts are named by argv[1]. */
+ * part; the output must be the same with and without the library. Parts are named by argv[1];
+ * files are made in $STRESS_DIR (default /tmp). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 extern char **environ;
+static const char *dir;
 
 #define CHECK(c) \
     do { \
@@ -135,12 +137,12 @@ static void clones(void) {
 
 /* ---- threads ---- */
 static void *busy(void *arg) {
-    char path[64];
+    char path[256];
     for (int i = 0; i < 300; i++) {
-        snprintf(path, sizeof path, "/tmp/hf-stress-%d-%ld-%d", getpid(), (long)arg, i & 3);
+        snprintf(path, sizeof path, "%s/hf-stress-%d-%ld-%d", dir, getpid(), (long)arg, i & 3);
         int fd = open(path, O_CREAT | O_RDWR, 0600);
         CHECK(fd >= 0);
-        CHECK(pwrite(fd, path, sizeof path, 8) == sizeof path);
+        CHECK(pwrite(fd, path, 64, 8) == 64);
         char back[64];
         CHECK(pread(fd, back, sizeof back, 8) == sizeof back && !memcmp(path, back, 64));
         struct stat st;
@@ -204,7 +206,7 @@ static void with_calls(int sig, siginfo_t *info, void *context) {
     int saved = errno;
     CHECK(info->si_signo == sig && context);
     struct stat st;
-    CHECK(!stat("/", &st));
+    CHECK(!stat(dir, &st));
     int fd = open("/dev/null", O_WRONLY);
     CHECK(fd >= 0 && write(fd, &st, 4) == 4 && !close(fd));
     hits++;
@@ -280,11 +282,11 @@ static void storm(void) {
     CHECK(!sigaction(SIGALRM, &action, 0));
     hits = 0;
     CHECK(!setitimer(ITIMER_REAL, &timer, 0));
-    char name[64], cwd[512];
-    snprintf(name, sizeof name, "/tmp/hf-storm-%d", getpid());
+    char name[256], cwd[512];
+    snprintf(name, sizeof name, "%s/hf-storm-%d", dir, getpid());
     for (int i = 0; i < 20000 || hits < 200; i++) {
         struct stat st;
-        CHECK(!stat("/tmp", &st) && S_ISDIR(st.st_mode));
+        CHECK(!stat(dir, &st) && S_ISDIR(st.st_mode));
         int fd = open(name, O_CREAT | O_RDWR, 0600);
         CHECK(fd >= 0 && write(fd, name, 10) == 10 && lseek(fd, 0, SEEK_CUR) == 10);
         CHECK(!fstat(fd, &st) && st.st_size >= 10 && !close(fd));
@@ -331,7 +333,7 @@ static void pestered(void) {
     int sent = 0;
     for (int i = 0; i < 30000; i++) {
         struct stat st;
-        CHECK(!stat("/", &st) && S_ISDIR(st.st_mode));
+        CHECK(!stat(dir, &st) && S_ISDIR(st.st_mode));
         if (i % 100 == 0) {
             union sigval value = {.sival_int = 4711};
             CHECK(!sigqueue(getpid(), SIGRTMIN + 1, value));
@@ -356,7 +358,7 @@ static void jumps(void) {
             CHECK(!setitimer(ITIMER_REAL, &timer, 0));
             for (;;) {
                 struct stat st;
-                CHECK(!stat("/", &st));
+                CHECK(!stat(dir, &st));
             }
         }
         if (sigsetjmp(jump, 1) == 0) *(volatile int *)8 = 1;
@@ -411,8 +413,8 @@ static void faults(void) {
             setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
             if (how[i] == SIGSEGV) *(volatile int *)8 = 1;
             if (how[i] == SIGBUS) {
-                char name[64];
-                snprintf(name, sizeof name, "/tmp/hf-bus-%d", getpid());
+                char name[256];
+                snprintf(name, sizeof name, "%s/hf-bus-%d", dir, getpid());
                 int fd = open(name, O_RDWR | O_CREAT, 0600);
                 unlink(name);
                 *(volatile char *)mmap(0, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -505,7 +507,7 @@ static void registers(void) {
     struct stat st;
     int fd = open("/dev/null", O_RDWR);
     for (int i = 0; i < 1000; i++) {
-        CHECK(raw_call(SYS_stat, (long)"/", (long)&st, 0, &bad) == 0 && bad == want);
+        CHECK(raw_call(SYS_stat, (long)dir, (long)&st, 0, &bad) == 0 && bad == want);
         CHECK(raw_call(SYS_fstat, fd, (long)&st, 0, &bad) == 0 && bad == want);
         CHECK(raw_call(SYS_fstat, 999, (long)&st, 0, &bad) == -EBADF && bad == want);
         CHECK(raw_call(SYS_getppid, 0, 0, 0, &bad) > 0 && bad == want);
@@ -568,6 +570,7 @@ int main(int argc, char **argv) {
         {"pestered", pestered}, {"jumps", jumps},         {"faults", faults},
         {"registers", registers}, {"numbers", numbers},   {"getpids", getpids},
     };
+    dir = getenv("STRESS_DIR") ? getenv("STRESS_DIR") : "/tmp";
     setvbuf(stdout, 0, _IOLBF, 0);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue;
