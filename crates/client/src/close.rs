@@ -199,7 +199,9 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
     if file {
         e.pending_len.store(0, Relaxed);
     }
-    e.state.fetch_and(!INODE_DIRTY, Release);
+    if e.state.load(Relaxed) & INODE_DIRTY != 0 {
+        e.state.fetch_and(!INODE_DIRTY, Release);
+    }
     Ok(())
 }
 

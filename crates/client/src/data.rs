@@ -160,7 +160,8 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
     s.data().fence();
     if behind_pending(e, run.file_block) == Some(run.block) {
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
-        e.pending_len.fetch_add(run.len, Relaxed);
+        let len = e.pending_len.load(Relaxed);
+        e.pending_len.store(len.wrapping_add(run.len), Relaxed);
     } else {
         if e.pending_len.load(Relaxed) > 0 {
             close::flush(s, inode)?;
@@ -170,8 +171,12 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
         e.pending_block.store(run.block, Relaxed);
         e.pending_len.store(run.len, Relaxed);
     }
-    e.blocks.fetch_add(run.len.into(), Relaxed);
-    e.state.fetch_or(INODE_DIRTY, Release);
+    // Only the holder of the lock changes them: no need to wait for what goes around the cache.
+    let blocks = e.blocks.load(Relaxed);
+    e.blocks.store(blocks.wrapping_add(run.len.into()), Relaxed);
+    if e.state.load(Relaxed) & INODE_DIRTY == 0 {
+        e.state.fetch_or(INODE_DIRTY, Release);
+    }
     Ok(())
 }
 

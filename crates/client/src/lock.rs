@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!  * The word is 0 (free) or names the owner by slot and epoch; bit 31 says that somebody may be
-//!    asleep on it. It becomes ours in one compare-and-swap and free in one swap. The epoch tells
+//!    asleep on it. It becomes ours in one compare-and-swap and free in one store. The epoch tells
 //!    a dead owner from a later process in its slot, and from a later program after exec.
 //!  * A waiter sleeps at most 2 ms before it looks again, so a wake-up lost with a dead process
 //!    costs no more than that. A dead owner's lock is taken over after `recover::lanes` finished
@@ -38,31 +38,31 @@ pub enum Rank {
 /// A held lock; dropping it releases.
 pub struct Guard<'a> {
     word: &'a AtomicU32,
-    stolen: bool,
+    /// As wide as the reference: guards are moved in words.
+    stolen: usize,
 }
 
 impl<'a> Guard<'a> {
     /// A lock that the caller holds without a guard.
     pub(crate) fn adopt(word: &'a AtomicU32) -> Guard<'a> {
-        Guard {
-            word,
-            stolen: false,
-        }
+        Guard { word, stolen: 0 }
     }
 
     /// The last owner died while it held the lock: what it protects may be half-changed.
     #[inline]
     pub fn was_stolen(&self) -> bool {
-        self.stolen
+        self.stolen != 0
     }
 }
 
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Dying before this swap leaves a dead owner, dying after it a waiter that wakes by
-        // itself in at most 2 ms.
-        if self.word.swap(0, Release) & WAITERS != 0 {
+        // A plain store: a swap would wait here for all that was stored around the cache. Who
+        // begins to wait between the two, or when we die, wakes by itself in at most 2 ms.
+        let seen = self.word.load(Relaxed);
+        self.word.store(0, Release);
+        if seen & WAITERS != 0 {
             futex::wake(self.word, 1);
         }
     }
@@ -83,10 +83,7 @@ pub(crate) fn acquire_as<'a>(
 ) -> Result<Guard<'a>> {
     let me = session.owner();
     match word.compare_exchange(0, me, Acquire, Relaxed) {
-        Ok(_) => Ok(Guard {
-            word,
-            stolen: false,
-        }),
+        Ok(_) => Ok(Guard { word, stolen: 0 }),
         Err(_) => acquire_slow(session, word, me, rank),
     }
 }
@@ -102,10 +99,7 @@ pub fn acquire_plain<'a>(session: &Session, word: &'a AtomicU32) -> Result<Guard
 pub fn try_acquire<'a>(session: &Session, word: &'a AtomicU32) -> Option<Guard<'a>> {
     let me = session.owner();
     word.compare_exchange(0, me, Acquire, Relaxed).ok()?;
-    Some(Guard {
-        word,
-        stolen: false,
-    })
+    Some(Guard { word, stolen: 0 })
 }
 
 /// Whether the caller's process holds the lock.
@@ -124,10 +118,7 @@ fn acquire_slow<'a>(
     for _ in 0..SPINS {
         core::hint::spin_loop();
         if word.load(Relaxed) == 0 && word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
-            return Ok(Guard {
-                word,
-                stolen: false,
-            });
+            return Ok(Guard { word, stolen: 0 });
         }
     }
     loop {
@@ -138,10 +129,7 @@ fn acquire_slow<'a>(
                 .compare_exchange(0, me | WAITERS, Acquire, Relaxed)
                 .is_ok()
             {
-                return Ok(Guard {
-                    word,
-                    stolen: false,
-                });
+                return Ok(Guard { word, stolen: 0 });
             }
             continue;
         }
@@ -161,7 +149,7 @@ fn acquire_slow<'a>(
             && !owner_lives(session, waiting)
             && steal(session, word, waiting, me, rank)
         {
-            return Ok(Guard { word, stolen: true });
+            return Ok(Guard { word, stolen: 1 });
         }
     }
 }

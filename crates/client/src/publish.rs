@@ -251,8 +251,7 @@ fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u
         match block_map::first_block(s, inode) {
             // What shadowed the inline content is the file's own block from now on.
             Some(first) if first == block => {
-                let bits = INODE_INLINE | INODE_SHADOW;
-                inode.e.state.fetch_and(!bits, AcqRel);
+                clear(inode.e, INODE_INLINE | INODE_SHADOW);
             }
             _ => end_inline(s, inode),
         }
@@ -274,7 +273,14 @@ fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u
 /// The file has no inline content any more; the block that shadowed it goes back.
 fn end_inline(s: &Session, inode: &InodeRef<'_>) {
     drop_shadow(s, inode);
-    inode.e.state.fetch_and(!INODE_INLINE, AcqRel);
+    clear(inode.e, INODE_INLINE);
+}
+
+/// Clears bits; waits for nothing when they are clear already, as they mostly are.
+fn clear(e: &Inode, bits: u32) {
+    if e.state.load(Relaxed) & bits != 0 {
+        e.state.fetch_and(!bits, AcqRel);
+    }
 }
 
 const DIR: u8 = 4;

@@ -111,6 +111,16 @@ hf_global holdfast_bulk_end
 hf_func holdfast_copy_auto
     cmp rdx, 1024
     jb holdfast_copy
+    // The string unit asks for one line after the other: ask for the first page at once.
+    mov ecx, 4096
+    cmp rdx, rcx
+    cmovb rcx, rdx
+    lea rax, [rsi + rcx]
+    neg rcx
+2:
+    prefetcht0 [rax + rcx]
+    add rcx, 64
+    jl 2b
     jmp holdfast_copy_rep
 
 // holdfast_copy_rep(dst, src, len): cached copy of a long run by the string unit.
