@@ -57,6 +57,9 @@ fn pinned(s: &Session, pin: MapPin) -> Result<InodeRef<'_>> {
     })
 }
 
+/// Holes of a shared mapping up to this many blocks get their blocks at once.
+const FILL_MAX: u64 = 512;
+
 pub(crate) fn plan(
     c: &Client,
     pin: MapPin,
@@ -74,12 +77,19 @@ pub(crate) fn plan(
     let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
     let (first, last) = (offset / BLOCK, end / BLOCK);
     let inside = last.min(blocks);
-    if shared {
-        data::fill_holes(s, &inode, first, inside)?;
-    }
     let mut at = first;
     while at < inside {
         let piece = match block_map::lookup_run_locked(s, &inode, at, inside - at)? {
+            Run::Hole(len) if shared && len <= FILL_MAX => {
+                data::fill_holes(s, &inode, at, at + len.clamp(1, inside - at))?;
+                continue;
+            }
+            // Filled where it is touched: the fault asks for a plan of less.
+            Run::Hole(len) if shared => {
+                let len = len.min(inside - at);
+                at += len;
+                MapPiece::Beyond { len: len * BLOCK }
+            }
             Run::Blocks { block, len } => {
                 at += len.max(1);
                 MapPiece::Data {

@@ -131,7 +131,8 @@ pub enum MapPiece {
     Data { segment_offset: u64, len: u64 },
     /// Zeroes; private mappings only.
     Zero { len: u64 },
-    /// Beyond the end of the file: access must raise SIGBUS.
+    /// Beyond the end of the file, or a large hole of a shared mapping: access must raise SIGBUS,
+    /// and the handler asks for a plan of the place (which fills a hole).
     Beyond { len: u64 },
 }
 

@@ -133,7 +133,8 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
     let mut head = [0; HEAD];
     let len = p.client.pread(ofd, MutBuf::from(&mut head[..]), 0)?;
     if head.starts_with(b"#!") {
-        return script(p, r, &shown_path(p, ofd, path), &head[..len], depth);
+        let named = named_path(r).unwrap_or_else(|| shown_path(p, ofd, path));
+        return script(p, r, &named, &head[..len], depth);
     }
     if !head.starts_with(b"\x7fELF") {
         return Err(ENOEXEC.into());
@@ -160,6 +161,19 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
     // SAFETY: the copy's descriptor is ours.
     unsafe { sys::raw(nr::CLOSE, [copy, 0, 0, 0, 0, 0]) };
     outcome
+}
+
+/// The path that the program gave, which the interpreter of a script is told.
+fn named_path(r: &Request) -> Option<Vec<u8>> {
+    let mut named = None;
+    if r.dirfd as i32 == AT_FDCWD {
+        args::with_path(r.path, |path| {
+            named = Some(path.to_vec());
+            Ok(())
+        })
+        .ok()?;
+    }
+    named
 }
 
 /// Absolute host path of a program in the pool.

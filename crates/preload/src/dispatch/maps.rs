@@ -393,18 +393,37 @@ pub fn on_fault(addr: usize) -> bool {
     let Some(r) = RANGES.lock().iter().find(|r| r.overlaps(page, 1)).copied() else {
         return false;
     };
-    let one = Range {
-        addr: page,
-        len: PAGE,
-        offset: r.offset + (page - r.addr) as u64,
+    // As much as a huge page at once, so that a file filled through a mapping has few pieces; of
+    // a private mapping only the page, because others may hold the program's own stores.
+    let unit = if r.shared { HUGE } else { PAGE };
+    let from = r.addr.max(page & !(unit - 1));
+    let to = r.end().min((page & !(unit - 1)) + unit);
+    let window = Range {
+        addr: from,
+        len: to - from,
+        offset: r.offset + (from - r.addr) as u64,
         ..r
     };
-    match pieces(p, &one).as_deref() {
-        Ok([MapPiece::Data { .. } | MapPiece::Zero { .. }]) => pieces(p, &one)
-            .and_then(|list| put(p, &one, &list, 0))
-            .is_ok(),
-        _ => false,
+    let Ok(list) = pieces(p, &window) else {
+        return false;
+    };
+    mends(&list, from, page) && put(p, &window, &list, 0).is_ok()
+}
+
+/// Whether the page is there once `list` is mapped from `from` on.
+fn mends(list: &[MapPiece], from: usize, page: usize) -> bool {
+    let mut at = from;
+    for piece in list {
+        let (len, there) = match *piece {
+            MapPiece::Data { len, .. } | MapPiece::Zero { len } => (len, true),
+            MapPiece::Beyond { len } => (len, false),
+        };
+        at += len as usize;
+        if page < at {
+            return there;
+        }
     }
+    false
 }
 
 /// The program is about to be replaced or to end: its mappings no longer pin anything.
