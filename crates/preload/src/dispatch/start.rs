@@ -1,7 +1,7 @@
 //! Joining the session before the program's first instruction.
 //!
-//! Invariant: a process that cannot join is left alone and says so once on standard error,
-//! because a program that should see the pool would otherwise see the host's files.
+//! Invariant: a process that was to see the pool and cannot join ends here and says why: it would
+//! work on the host's files instead.
 
 use super::exec::EXE_VARIABLE;
 use super::process::{self, Parts};
@@ -24,8 +24,7 @@ pub fn start(env: &Env) -> bool {
         return false;
     };
     let Some(session) = SessionEnv::parse(value) else {
-        complain("HOLDFAST_SESSION is not understood; start the program with holdfast run");
-        return false;
+        give_up("HOLDFAST_SESSION is not understood; start the program with holdfast run");
     };
     match join(&session) {
         Ok(client) => {
@@ -33,8 +32,7 @@ pub fn start(env: &Env) -> bool {
             true
         }
         Err(_) => {
-            complain("the session of this run is gone; start the program with holdfast run");
-            false
+            give_up("the session of this run is gone; start the program with holdfast run")
         }
     }
 }
@@ -106,14 +104,16 @@ fn joined(parts: &[&[u8]]) -> Box<[u8]> {
     all.into_boxed_slice()
 }
 
-fn complain(sentence: &str) {
+/// Exit status of `holdfast run` when Holdfast itself failed.
+const FAILED: usize = 125;
+
+fn give_up(sentence: &str) -> ! {
     for text in ["holdfast: ", sentence, "\n"] {
         // SAFETY: the kernel only reads the text.
-        unsafe {
-            sys::raw(
-                super::nr::WRITE,
-                [2, text.as_ptr() as usize, text.len(), 0, 0, 0],
-            )
-        };
+        unsafe { sys::raw(super::nr::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { sys::raw(super::nr::EXIT_GROUP, [FAILED, 0, 0, 0, 0, 0]) };
     }
 }
