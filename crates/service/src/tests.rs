@@ -28,6 +28,13 @@ fn pool(dir: &TempDir) -> PathBuf {
     path
 }
 
+/// The independent check finds nothing.
+fn assert_clean(path: &Path) {
+    let report = crate::check::check(&Files::open_read_only(path).unwrap()).unwrap();
+    let damage: Vec<String> = report.damage().map(ToString::to_string).collect();
+    assert!(damage.is_empty(), "{damage:?}");
+}
+
 fn open(path: &Path) -> Engine {
     Engine::open(Files::open(path).unwrap()).unwrap()
 }
@@ -175,6 +182,8 @@ fn a_journal_is_replayed_after_the_service_died() {
     assert!(exists(&engine, 2) && exists(&engine, 3) && exists(&engine, 4));
     let again = recover::recover(&mut engine).unwrap();
     assert_eq!(again.records, 0);
+    engine.close().unwrap();
+    assert_clean(&path);
 }
 
 #[test]
@@ -295,6 +304,8 @@ fn a_record_that_is_not_valid_ends_the_session_but_not_the_pool() {
     client.create(0, 3, b"in a new session");
     drain(&mut session, &mut engine);
     assert!(exists(&engine, 3) && !session.memory.is_poisoned());
+    session.end(&mut engine).unwrap();
+    assert_clean(&path);
 }
 
 #[test]
@@ -439,6 +450,8 @@ fn noise_neither_stops_nor_breaks_the_service() {
     drain(&mut session, &mut engine);
     assert!(exists(&engine, next));
     session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
 }
 
 fn scribble(
