@@ -85,29 +85,48 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The place named by the environment; `HOLDFAST_PATCH_CACHE=off` turns caching off.
+    /// The place named by the environment; `HOLDFAST_PATCH_CACHE=off` turns caching off. Where that
+    /// cannot be used (no home, a read-only one), a directory of the user in /tmp.
     pub fn locate(env: &Env) -> Cache {
-        let mut path = Path::new();
-        let mut parents = [0; 3];
+        let none = Cache {
+            dir: None,
+            parents: [0; 3],
+        };
         if env.get(b"HOLDFAST_PATCH_CACHE") == Some(b"off") {
-            return Cache { dir: None, parents };
+            return none;
         }
         let absolute = |name: &[u8]| env.get(name).filter(|v| v.first() == Some(&b'/'));
+        let mut named = Path::new();
         if let Some(base) = absolute(b"XDG_CACHE_HOME") {
-            path.push(base);
+            named.push(base);
         } else if let Some(home) = absolute(b"HOME") {
-            path.push(home).push(b"/.cache");
-        } else {
-            path.push(b"/tmp/holdfast-").push_decimal(sys::getuid());
+            named.push(home).push(b"/.cache");
         }
-        parents[0] = path.len;
-        parents[1] = path.push(b"/holdfast").len;
-        parents[2] = path.push(b"/patch-v1").len;
-        let usable = !path.overflow && path.len + 160 < PATH_MAX;
-        Cache {
-            dir: usable.then_some(path),
+        let mut common = Path::new();
+        common.push(b"/tmp/holdfast-").push_decimal(sys::getuid());
+        let named = (named.len > 0).then(|| Cache::at(named)).flatten();
+        named.or_else(|| Cache::at(common)).unwrap_or(none)
+    }
+
+    /// Tables below `path`, in a directory that is ours and that nobody else can write.
+    fn at(mut path: Path) -> Option<Cache> {
+        let parents = [
+            path.len,
+            path.push(b"/holdfast").len,
+            path.push(b"/patch-v1").len,
+        ];
+        if path.overflow || path.len + 160 >= PATH_MAX {
+            return None;
+        }
+        let cache = Cache {
+            dir: Some(path.clone()),
             parents,
+        };
+        if cache.is_private(&path).is_none() {
+            cache.make_dirs(&path);
+            cache.is_private(&path)?;
         }
+        Some(cache)
     }
 
     pub fn load(&self, key: &Key) -> Option<Table> {
