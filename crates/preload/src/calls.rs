@@ -14,7 +14,7 @@ pub const BY_FD: u8 = 2;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 4;
+pub const REVISION: u32 = 5;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[

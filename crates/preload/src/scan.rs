@@ -149,6 +149,10 @@ impl<'a> Text<'a> {
             if nr.is_some_and(|n| calls::class_of(n.into()) == calls::NATIVE) {
                 continue;
             }
+            // Outside of functions and with any number in rax: data, such as tables of constants.
+            if !site.trusted && nr.is_none() {
+                continue;
+            }
             match self.choose_window(site).filter(|_| site.trusted) {
                 Some((first, count)) => self.add(table, site, first, count, nr),
                 None => table.unpatchable += 1,

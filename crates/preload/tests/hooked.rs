@@ -73,8 +73,14 @@ impl Fixture {
         command.arg("120").args(argv).stdin(Stdio::null());
         command.env("XDG_CACHE_HOME", self.path("cache"));
         if let Some(mode) = mode {
+            // Both ways in: before all other objects, as `run` does it, and after them.
+            let variable = if mode == MODES[0] {
+                "LD_PRELOAD"
+            } else {
+                "LD_AUDIT"
+            };
             command
-                .env("LD_AUDIT", &self.library)
+                .env(variable, &self.library)
                 .env("HOLDFAST_SESSION", mode)
                 .env("HOLDFAST_SELFTEST", self.path("report"));
         }
