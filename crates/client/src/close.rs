@@ -14,7 +14,7 @@ use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::journal;
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::{ofd, perm, space};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use pool::journal::{Record, SET_ATIME};
 use pool::layout::INLINE_MAX;
 use pool::session::*;
@@ -41,32 +41,63 @@ pub fn put_ofd(s: &Session, link: OfdLink) -> Result<()> {
 /// Drops a pin (`inode_table::pin`).
 pub fn put_inode(s: &Session, inode: &InodeRef) -> Result<()> {
     let e = inode.e;
-    let lazy = e.state.load(Acquire) & INODE_DIRTY != 0 || e.reserve_len.load(Relaxed) != 0;
-    let flushed = match lazy {
-        true => flush_last(s, inode),
-        false => Ok(()),
+    if is_lazy(e) {
+        return put_lazy(s, inode);
+    }
+    if !unpin(e) {
+        return Ok(());
+    }
+    if e.state.load(SeqCst) & INODE_ORPHAN != 0 {
+        return release_orphan(s, inode);
+    }
+    if is_lazy(e) {
+        // Another user wrote and went since we looked, and took us for the last one. What is
+        // lazy keeps the entry from being evicted.
+        e.opens.fetch_add(1, SeqCst);
+        return put_lazy(s, inode);
+    }
+    Ok(())
+}
+
+/// Whether something about the file is not in the journal, or blocks are set aside for it.
+#[inline]
+fn is_lazy(e: &Inode) -> bool {
+    e.state.load(SeqCst) & INODE_DIRTY != 0 || e.reserve_len.load(Relaxed) != 0
+}
+
+/// Drops a pin; true: it was the last one.
+#[inline]
+fn unpin(e: &Inode) -> bool {
+    e.opens.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)) == Ok(1)
+}
+
+/// Drops a pin under the lock, after journaling what is lazy if the pin is the last one.
+#[cold]
+fn put_lazy(s: &Session, inode: &InodeRef) -> Result<()> {
+    let e = inode.e;
+    let locked = inode_table::lock_ref(s, *inode);
+    let flushed = match &locked {
+        Ok(locked) if e.opens.load(SeqCst) == 1 => flush_last(s, locked),
+        Ok(_) | Err(Error::NotFound) => Ok(()),
+        Err(e) => Err(e.clone()),
     };
-    let one_less = |n: u32| n.checked_sub(1);
-    let last = e.opens.fetch_update(SeqCst, SeqCst, one_less) == Ok(1);
+    let last = unpin(e);
+    drop(locked);
     if last && e.state.load(SeqCst) & INODE_ORPHAN != 0 {
         return release_orphan(s, inode);
     }
     flushed
 }
 
-/// Journals what is lazy if the caller's pin is the last one.
-#[cold]
-fn flush_last(s: &Session, inode: &InodeRef) -> Result<()> {
-    let locked = inode_table::lock_ref(s, *inode)?;
-    let e = inode.e;
-    if e.opens.load(Acquire) != 1 || e.state.load(Acquire) & INODE_ORPHAN != 0 {
+fn flush_last(s: &Session, inode: &LockedInode) -> Result<()> {
+    if inode.e.state.load(SeqCst) & INODE_ORPHAN != 0 {
         return Ok(());
     }
-    return_reserve(s, &locked);
-    if becomes_inline(e) {
-        return store_inline(s, &locked);
+    return_reserve(s, inode);
+    match becomes_inline(inode.e) {
+        true => store_inline(s, inode),
+        false => flush(s, inode),
     }
-    flush(s, &locked)
 }
 
 /// The object without a name is not used any more.
