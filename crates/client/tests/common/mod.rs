@@ -82,6 +82,17 @@ impl Rig {
         join_as(&self.dir, pid)
     }
 
+    /// A client that sees the pool under `at` in the host.
+    pub fn user_at(&self, at: &[u8]) -> User {
+        let User { attachment, .. } = self.user();
+        let session = map(&attachment);
+        slots::register(&session, std::process::id(), None).unwrap();
+        User {
+            client: Client::new(session, at),
+            attachment,
+        }
+    }
+
     pub fn user(&self) -> User {
         self.user_as(std::process::id())
     }
