@@ -114,7 +114,12 @@ fn copy_process(s: &Session, child: u32) -> Result<()> {
     let (from, to) = (s.slot(), s.slot_at(child)?);
     to.umask.store(from.umask.load(Relaxed), Relaxed);
     let cwd = from.cwd.load(Acquire);
-    if cwd != 0 && inode_table::pin(s, cwd).is_ok() {
+    // Our own pin keeps the entry, so one more needs no look at its name: a removed directory
+    // stays the working directory of children too.
+    if cwd != 0
+        && let Some(inode) = inode_table::find(s, cwd)
+    {
+        inode.e.opens.fetch_add(1, SeqCst);
         to.cwd.store(cwd, Release);
     }
     let limit = from.fd_limit.load(Acquire).min(FDS as u32);
