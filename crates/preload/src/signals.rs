@@ -32,7 +32,6 @@ const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
-const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const MASK_SIZE: usize = 8;
@@ -203,6 +202,20 @@ global_asm!(
     "syscall",
     ".cfi_endproc",
     ".size hf_signal, . - hf_signal",
+    // hf_on_stack(addr rdi, stack rsi): calls `mend` there.
+    ".hidden hf_on_stack",
+    ".globl hf_on_stack",
+    ".type hf_on_stack,@function",
+    "hf_on_stack:",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov rsp, rsi",
+    "and rsp, -16",
+    "call {mend}",
+    "mov rsp, rbp",
+    "pop rbp",
+    "ret",
+    ".size hf_on_stack, . - hf_on_stack",
     // Byte for byte what unwinders recognise.
     "nop",
     "hf_restorer:",
@@ -211,10 +224,12 @@ global_asm!(
     ".popsection",
     enter = sym enter,
     resend = sym resend,
+    mend = sym mend,
     pending = sym PENDING,
 );
 
 unsafe extern "C" {
+    fn hf_on_stack(addr: usize, stack: usize) -> u32;
     fn hf_signal();
     fn hf_open();
     fn hf_open_end();
@@ -286,7 +301,7 @@ fn wrapped(sig: usize, own: &Action) -> Action {
     if !is_memory_fault(sig) {
         return *own;
     }
-    let flags = SA_SIGINFO | SA_RESTORER | SA_ONSTACK | SA_NODEFER;
+    let flags = SA_SIGINFO | SA_RESTORER | SA_NODEFER;
     Action {
         handler,
         flags,
@@ -497,7 +512,45 @@ fn resolve(info: &Info, context: &mut Context) -> bool {
         context.rip = landing as u64;
         return true;
     }
-    dispatch::on_fault(info.addr as usize)
+    let addr = info.addr as usize;
+    match room_below(context, addr) {
+        None => dispatch::on_fault(addr),
+        Some(stack) => mend_on(stack, addr),
+    }
+}
+
+/// When the handler runs on a signal stack, which may be too small for what mends a page: the
+/// interrupted stack below its red zone. Not when the fault may be an overflow of that stack.
+fn room_below(context: &Context, addr: usize) -> Option<usize> {
+    const RED_ZONE: usize = 128;
+    const NEAR: usize = 64 << 10;
+    let [base, _, size] = context.stack.map(|word| word as usize);
+    let on = |sp: usize| sp > base && sp - base <= size;
+    let (own, interrupted) = (core::ptr::from_ref(context) as usize, context.rsp as usize);
+    let far = addr.abs_diff(interrupted) > NEAR;
+    (on(own) && !on(interrupted) && far).then(|| interrupted - RED_ZONE)
+}
+
+/// Mends the fault on the stack that ends at `stack`. Every signal is blocked meanwhile: one that
+/// wants the signal stack would start at its top again, over our frame.
+fn mend_on(stack: usize, addr: usize) -> bool {
+    let (all, mut before) = (u64::MAX, 0u64);
+    let (set, old) = (
+        core::ptr::from_ref(&all) as usize,
+        core::ptr::from_mut(&mut before) as usize,
+    );
+    // SAFETY: both words are live; 2 is SIG_SETMASK.
+    unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, set, old, MASK_SIZE, 0, 0]) };
+    // SAFETY: below the red zone of the interrupted code nothing is in use, and that code stands
+    // still until this handler returns.
+    let mended = unsafe { hf_on_stack(addr, stack) };
+    // SAFETY: as above.
+    unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, old, 0, MASK_SIZE, 0, 0]) };
+    mended != 0
+}
+
+extern "C" fn mend(addr: usize) -> u32 {
+    u32::from(dispatch::on_fault(addr))
 }
 
 /// Lets the fault happen again without us.

@@ -396,6 +396,13 @@ static void faults(void) {
     char *pages = mmap(0, 64 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (int i = 0; i < 64; i++) pages[i * 4096] = 1;
     CHECK(hits == 164);
+    /* The same on a small signal stack, which must hold no more than the handler's frame. */
+    alt.ss_size = SIGSTKSZ;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    CHECK(!sigaltstack(&alt, 0) && !sigaction(SIGSEGV, &action, 0));
+    CHECK(!mprotect(pages, 64 * 4096, PROT_NONE));
+    for (int i = 0; i < 64; i++) pages[i * 4096] = 1;
+    CHECK(hits == 228 && !sigaltstack(&off, 0));
     CHECK(read(open("/dev/zero", O_RDONLY), (void *)16, 8) < 0 && errno == EFAULT);
     CHECK(stat((char *)16, (struct stat *)pages) < 0 && errno == EFAULT);
     sigset_t all, before;
