@@ -29,6 +29,8 @@ mod region;
 mod shared;
 mod spin;
 mod sys;
+#[cfg(feature = "recording")]
+mod watch;
 
 pub use buf::{ConstBuf, CstrFault, Fault, MutBuf, copy_cstr};
 pub use error::Error;
@@ -40,6 +42,8 @@ pub use region::Region;
 #[doc(hidden)]
 pub use shared::__check_shared;
 pub use shared::{Shared, SharedMem};
+#[cfg(feature = "recording")]
+pub use watch::{Watch, watch};
 
 /// Bytes in a cache line, the unit in which cached stores reach the medium.
 pub const LINE: usize = 64;

@@ -18,6 +18,25 @@ pub trait Record: Send + Sync {
     fn flush(&self, line: u64);
     fn fence(&self);
     fn sync(&self, off: u64, len: usize);
+    /// The range is zeroed around us; `read` gives what is there before. Only what is not zero
+    /// yet is a store.
+    fn zeroed(&self, off: u64, len: usize, read: impl Fn(u64, &mut [u8]) -> bool) {
+        let mut page = [0; crate::PAGE];
+        for start in (0..len).step_by(page.len()) {
+            let n = page.len().min(len - start);
+            let (at, Some(page)) = (off + start as u64, page.get_mut(..n)) else { continue };
+            if !read(at, page) || page.iter().all(|b| *b == 0) {
+                continue;
+            }
+            for (i, line) in page.chunks(crate::LINE).enumerate() {
+                if line.iter().any(|b| *b != 0) {
+                    let zero = [0; crate::LINE];
+                    let zero = zero.get(..line.len()).unwrap_or(&zero);
+                    self.store(at + (i * crate::LINE) as u64, zero, true);
+                }
+            }
+        }
+    }
 }
 
 /// Records nothing and costs nothing.
@@ -34,6 +53,8 @@ impl Record for NoRecord {
     fn fence(&self) {}
     #[inline(always)]
     fn sync(&self, _off: u64, _len: usize) {}
+    #[inline(always)]
+    fn zeroed(&self, _off: u64, _len: usize, _read: impl Fn(u64, &mut [u8]) -> bool) {}
 }
 
 /// What happened to one operation of the workload.

@@ -24,6 +24,12 @@ use rustix::mm::{Advice, MsyncFlags};
 /// to read or overwrite the lines soon, and going around the cache would cost a miss then.
 const AROUND_CACHE_MIN: usize = 256;
 
+/// What a region tells its recorder through.
+#[cfg(not(feature = "recording"))]
+type Tap<R> = R;
+#[cfg(feature = "recording")]
+use crate::watch::Tap;
+
 /// A mapped range of one segment.
 pub struct Region<R: Record = NoRecord> {
     base: *mut u8,
@@ -33,7 +39,7 @@ pub struct Region<R: Record = NoRecord> {
     routines: Routines,
     medium: Medium,
     persistence: Persistence,
-    record: R,
+    record: Tap<R>,
     mapping: Mapping,
 }
 
@@ -78,7 +84,10 @@ impl Region<NoRecord> {
             routines: Routines::choose(persistence, options.registers),
             medium: options.medium,
             persistence,
+            #[cfg(not(feature = "recording"))]
             record: NoRecord,
+            #[cfg(feature = "recording")]
+            record: Tap::of_file(fd, offset, NoRecord),
             mapping,
         })
     }
@@ -101,7 +110,10 @@ impl<R: Record> Region<R> {
             routines: Routines::choose(persistence, Registers::Xmm),
             medium,
             persistence,
+            #[cfg(not(feature = "recording"))]
             record,
+            #[cfg(feature = "recording")]
+            record: Tap::of_own(record),
             mapping,
         })
     }
@@ -147,7 +159,10 @@ impl<R: Record> Region<R> {
 
     /// The recorder, for marking operations in tests.
     pub fn recorder(&self) -> &R {
-        &self.record
+        #[cfg(not(feature = "recording"))]
+        return &self.record;
+        #[cfg(feature = "recording")]
+        return self.record.own();
     }
 
     #[inline]
@@ -263,7 +278,7 @@ impl<R: Record> Region<R> {
             self.flush(off, head)?;
         }
         let mid = off + head as u64;
-        if R::ACTIVE && body > 0 {
+        if Tap::<R>::ACTIVE && body > 0 {
             self.record
                 .store(mid, &vec![0; body], self.routines.around_cache);
         }
@@ -279,6 +294,15 @@ impl<R: Record> Region<R> {
         Ok(())
     }
 
+    /// Tells the recorder that the range is about to be zeroed by other means than ours, as by a
+    /// hole in the file. As durable as bytes written around the cache.
+    #[inline]
+    pub fn note_zeroed(&self, off: u64, len: usize) {
+        if Tap::<R>::ACTIVE && self.readable(off, len).is_ok() {
+            self.record.zeroed(off, len, |at, line| self.read(at, line).is_ok());
+        }
+    }
+
     /// Starts writing back every line that the range touches. Durable after [`Region::fence`].
     #[inline]
     pub fn flush(&self, off: u64, len: usize) -> Result<(), Error> {
@@ -288,7 +312,7 @@ impl<R: Record> Region<R> {
         self.readable(off, len)?;
         let first = off as usize / LINE;
         let last = (off as usize + len - 1) / LINE;
-        if R::ACTIVE && self.routines.flushes {
+        if Tap::<R>::ACTIVE && self.routines.flushes {
             (first..=last).for_each(|line| self.record.flush(line as u64));
         }
         // SAFETY: both lines hold bytes of the checked range, and mappings are whole pages.
@@ -442,7 +466,7 @@ impl<R: Record> Region<R> {
     /// Tells the recorder what a copy from foreign memory left in the region.
     #[inline]
     fn record_copied(&self, off: u64, len: usize, nt: bool) {
-        if R::ACTIVE && len > 0 {
+        if Tap::<R>::ACTIVE && len > 0 {
             let mut data = vec![0u8; len];
             // The range was just written; a recorder is only used on heap memory.
             if self.read(off, &mut data).is_ok() {

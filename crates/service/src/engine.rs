@@ -329,6 +329,7 @@ impl Engine {
     pub fn wipe_journal(&mut self) -> Result<()> {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let len = LANES as u64 * LANE_LEN;
+        self.journal.note_zeroed(0, len as usize);
         if rustix::fs::fallocate(&self.files.journal, flags, 0, len).is_err() {
             self.journal.zero_nt(0, len as usize)?;
         }
@@ -374,6 +375,7 @@ impl Engine {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         for (block, len) in granted.iter() {
             let (at, bytes) = (block * PAGE_LEN, len * PAGE_LEN);
+            self.data.note_zeroed(at, bytes as usize);
             let _ = rustix::fs::fallocate(&self.files.data, flags, at, bytes);
             let _ = self.pool.ungrant(Run::new(block, len));
         }

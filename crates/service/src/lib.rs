@@ -35,3 +35,11 @@ pub use files::{CreateOptions, Files, create, destroy};
 pub use lock::PoolLock;
 pub use recover::Recovered;
 pub use service::{Options, Service, Stopper};
+
+/// What a service does, one step after the other in the caller's thread.
+#[cfg(feature = "recording")]
+pub mod stepping {
+    pub use crate::engine::Engine;
+    pub use crate::recover::recover;
+    pub use crate::session::Session;
+}

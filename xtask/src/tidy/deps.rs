@@ -43,6 +43,7 @@ const ALLOWED: &[Allowed] = &[
     allow("c", &["client", "pool", "pmem"], None),
     allow("python", &["client", "pool", "pmem"], None),
     allow("e2e", &[], None),
+    allow("power", &["client", "service", "pool", "pmem"], None),
 ];
 
 fn allowed_for(member: &Crate) -> Option<&'static Allowed> {

@@ -1,0 +1,78 @@
+//! Whether what is in a recovered pool may be there.
+//!
+//! Invariant: a byte of a file is one that the file had at that place in one of the versions that
+//! the model allows, or zero where one of them ends before it; its size is between theirs.
+
+use crate::model::{Model, Node};
+use std::collections::BTreeMap;
+
+/// An object as a program sees it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub mode: u32,
+    pub links: u32,
+    pub size: u64,
+    /// Content of a file, target of a symlink.
+    pub bytes: Vec<u8>,
+}
+
+pub type View = BTreeMap<String, Seen>;
+
+const DIR: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+
+/// Why the view is not a state of the model.
+pub fn compare(model: &Model, view: &View) -> Result<(), String> {
+    let (want, got): (Vec<_>, Vec<_>) = (model.names.keys().collect(), view.keys().collect());
+    if want != got {
+        return Err(format!("names {got:?}, not {want:?}"));
+    }
+    for (path, seen) in view {
+        let (node, mode) = &model.nodes[&model.names[path]];
+        let kind = match node {
+            Node::Dir => DIR,
+            Node::Link(_) => LINK,
+            Node::File { .. } => FILE,
+        };
+        let (mode, links) = (kind | mode, model.links(path));
+        if (seen.mode, seen.links) != (mode, links) {
+            let (m, l) = (seen.mode, seen.links);
+            return Err(format!(
+                "{path}: mode {m:o} links {l}, not {mode:o} {links}"
+            ));
+        }
+        match node {
+            Node::Dir => {}
+            Node::Link(target) if seen.bytes == target.as_bytes() => {}
+            Node::Link(_) => return Err(format!("{path}: target {:?}", seen.bytes)),
+            Node::File { versions } => content(path, versions, seen)?,
+        }
+    }
+    Ok(())
+}
+
+fn content(path: &str, versions: &[Vec<u8>], seen: &Seen) -> Result<(), String> {
+    let lens = || versions.iter().map(Vec::len);
+    let (min, max) = (lens().min().unwrap(), lens().max().unwrap());
+    let len = seen.bytes.len();
+    if seen.size != len as u64 || !(min..=max).contains(&len) {
+        return Err(format!(
+            "{path}: size {} read {len}, not {min}..={max}",
+            seen.size
+        ));
+    }
+    let allowed = |at: usize, byte: u8| {
+        let had = |v: &Vec<u8>| v.get(at).copied().unwrap_or(0) == byte;
+        versions.iter().any(had)
+    };
+    match seen
+        .bytes
+        .iter()
+        .enumerate()
+        .find(|(at, byte)| !allowed(*at, **byte))
+    {
+        None => Ok(()),
+        Some((at, byte)) => Err(format!("{path}: byte {byte} at {at} of {len}")),
+    }
+}

@@ -1,0 +1,21 @@
+//! Power cuts under the full stack: a client and the service run a story on a small pool, every
+//! store to meta, journal and data goes into one log, and each image that a power cut may leave
+//! is recovered, judged by a model that shares no code with the pool, checked and used.
+//!
+//! What always holds here:
+//! - The client's operations run in one thread and the service's steps in others, one at a time,
+//!   so that no fence of the one covers for the other, and each run of a story gives the same log.
+//! - An image is accepted when it is the state after all operations that had returned, or that
+//!   with the operation under way done; never anything that the consistency mode does not allow.
+//! - The stories can fail: `mutations` leaves out the fence after a journal record, before a
+//!   superblock and after new data, and an image must show each.
+#![forbid(unsafe_code)]
+#![cfg(test)]
+
+mod image;
+mod judge;
+mod model;
+mod mutations;
+mod run;
+mod stack;
+mod stories;

@@ -1,0 +1,310 @@
+//! Client and service of one pool in one process, the service stepped when told.
+//!
+//! Invariant: when `step` returns, the trees have every record that the client has written.
+
+use crate::judge::{Seen, View};
+use crate::model::Op;
+use holdfast_client::mapped::{self, Segments};
+use holdfast_client::{Base, Caller, Client, DirentFormat, OfdLink, abi, slots};
+use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_service::Files;
+use holdfast_service::stepping::{Engine, Session, recover};
+use rustix::fd::AsFd;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const ME: Caller<'static> = Caller {
+    uid: 0,
+    gid: 0,
+    groups: &[],
+    umask: 0o022,
+    privileged: true,
+};
+const ROOT: Base = Base::Root;
+/// Memory, also for what the pool's medium is not.
+const MEDIUM: u32 = 0;
+
+type Done = Result<(), String>;
+
+/// Brings the pool up to date as a service does when it starts.
+pub fn recovered(dir: &Path) -> Result<Engine, String> {
+    let files = Files::open(dir).map_err(|e| format!("open: {e}"))?;
+    let mut engine = Engine::open(files).map_err(|e| format!("engine: {e}"))?;
+    let done = recover(&mut engine).map_err(|e| format!("recovery: {e}"))?;
+    match done.rejected {
+        None => Ok(engine),
+        Some((seq, why)) => Err(format!("recovery refuses record {seq}: {why}")),
+    }
+}
+
+/// The independent check of the pool's segments.
+pub fn check(dir: &Path) -> Done {
+    let files = Files::open(dir).map_err(|e| e.to_string())?;
+    let report = holdfast_service::check(&files).map_err(|e| e.to_string())?;
+    let damage: Vec<String> = report.damage().map(|d| d.to_string()).collect();
+    if damage.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("check: {damage:?}"))
+    }
+}
+
+pub struct Stack {
+    engine: Engine,
+    service: Option<Session>,
+    client: Client,
+    held: BTreeMap<&'static str, OfdLink>,
+}
+
+impl Stack {
+    /// A session on a pool that is up to date, and a client in it.
+    pub fn start(mut engine: Engine) -> Result<Stack, String> {
+        let service = Session::create(&mut engine).map_err(|e| format!("session: {e}"))?;
+        let fds = service.descriptors().map_err(|e| e.to_string())?;
+        let superblock = engine.pool.superblock();
+        let segments = Segments {
+            session: fds[0].as_fd(),
+            meta: (fds[1].as_fd(), superblock.meta_len),
+            journal: (fds[2].as_fd(), engine.journal.len() as u64),
+            data: (fds[3].as_fd(), superblock.data_len),
+            medium: MEDIUM,
+        };
+        let session = mapped::map(&segments).map_err(|e| format!("map: {e}"))?;
+        slots::register(&session, std::process::id(), None).map_err(|e| e.to_string())?;
+        let client = Client::new(session, b"");
+        let mut stack = Stack {
+            engine,
+            service: Some(service),
+            client,
+            held: BTreeMap::new(),
+        };
+        stack.step()?;
+        Ok(stack)
+    }
+
+    /// The service does what there is to do, in a thread of its own.
+    pub fn step(&mut self) -> Done {
+        let Some(session) = &mut self.service else {
+            return Ok(());
+        };
+        let engine = &mut self.engine;
+        std::thread::scope(|s| s.spawn(|| drain(session, engine)).join()).unwrap()
+    }
+
+    /// The client leaves and the service closes the pool.
+    pub fn end(mut self) -> Done {
+        self.step()?;
+        slots::exit(self.client.session());
+        match self.service.take() {
+            Some(session) => session
+                .end(&mut self.engine)
+                .map_err(|e| format!("end: {e}")),
+            None => Ok(()),
+        }
+    }
+
+    /// One call of a program.
+    pub fn call(&mut self, op: &Op) -> Done {
+        let done = self.do_call(op);
+        done.map_err(|e| format!("{op:?}: {e}"))
+    }
+
+    fn do_call(&mut self, op: &Op) -> holdfast_client::Result<()> {
+        let c = &self.client;
+        let b = |path: &'static str| path.as_bytes();
+        match *op {
+            Op::Mkdir(path) => c.mkdir(&ME, ROOT, b(path), 0o777),
+            Op::Create(path) => {
+                let flags = abi::O_CREAT | abi::O_EXCL | abi::O_RDWR;
+                c.release(c.open(&ME, ROOT, b(path), flags, 0o666, 0)?)
+            }
+            Op::Symlink(target, path) => c.symlink(&ME, b(target), ROOT, b(path)),
+            Op::Link(old, new) => c.link(&ME, (ROOT, b(old)), (ROOT, b(new)), 0),
+            Op::Rename(old, new) => c.rename(&ME, (ROOT, b(old)), (ROOT, b(new)), 0),
+            Op::Exchange(old, new) => {
+                let flags = abi::RENAME_EXCHANGE;
+                c.rename(&ME, (ROOT, b(old)), (ROOT, b(new)), flags)
+            }
+            Op::Unlink(path) => c.unlink(&ME, ROOT, b(path)),
+            Op::Rmdir(path) => c.rmdir(&ME, ROOT, b(path)),
+            Op::Chmod(path, mode) => c.chmod(&ME, ROOT, b(path), mode, 0),
+            Op::Write(path, at, len, value) => {
+                self.with(path, 0, |c, f| write(c, f, Some(at), &vec![value; len]))
+            }
+            Op::Append(path, len, value) => self.with(path, abi::O_APPEND, |c, f| {
+                write(c, f, None, &vec![value; len])
+            }),
+            Op::Truncate(path, len) => self.with(path, 0, |c, f| c.ftruncate(f, len as i64)),
+            Op::Fsync(path) => self.with(path, 0, |c, f| c.fsync(f)),
+            Op::Hold(path) => {
+                let file = c.open(&ME, ROOT, b(path), abi::O_RDWR, 0, 0)?;
+                self.held.insert(path, file);
+                Ok(())
+            }
+            Op::Release(path) => match self.held.remove(path) {
+                Some(file) => c.release(file),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Does something with a file that is open already, or opened for it.
+    fn with(
+        &self,
+        path: &str,
+        flags: u32,
+        f: impl FnOnce(&Client, OfdLink) -> holdfast_client::Result<()>,
+    ) -> holdfast_client::Result<()> {
+        let c = &self.client;
+        if let Some(file) = self.held.get(path) {
+            c.setfl(*file, flags)?;
+            return f(c, *file);
+        }
+        let file = c.open(&ME, ROOT, path.as_bytes(), abi::O_RDWR | flags, 0, 0)?;
+        f(c, file)?;
+        c.release(file)
+    }
+
+    /// Everything below the root.
+    pub fn view(&self) -> Result<View, String> {
+        let mut view = View::new();
+        let mut todo = vec![String::new()];
+        while let Some(dir) = todo.pop() {
+            for name in self.names(&dir).map_err(|e| format!("list {dir:?}: {e}"))? {
+                let path = if dir.is_empty() {
+                    name
+                } else {
+                    format!("{dir}/{name}")
+                };
+                let seen = self.see(&path).map_err(|e| format!("see {path:?}: {e}"))?;
+                if seen.mode >> 12 == 4 {
+                    todo.push(path.clone());
+                }
+                view.insert(path, seen);
+            }
+        }
+        Ok(view)
+    }
+
+    fn names(&self, dir: &str) -> holdfast_client::Result<Vec<String>> {
+        let c = &self.client;
+        let path = if dir.is_empty() { "." } else { dir };
+        let file = c.open(&ME, ROOT, path.as_bytes(), abi::O_DIRECTORY, 0, 0)?;
+        let mut names = Vec::new();
+        let mut out = vec![0; 4096];
+        loop {
+            let n = c.getdents(file, MutBuf::from(&mut out[..]), DirentFormat::Linux64)?;
+            let mut at = 0;
+            while at < n {
+                let len = u16::from_le_bytes([out[at + 16], out[at + 17]]) as usize;
+                let name = out[at + 19..at + len].split(|b| *b == 0).next().unwrap();
+                names.push(String::from_utf8_lossy(name).into_owned());
+                at += len;
+            }
+            if n == 0 {
+                break;
+            }
+        }
+        c.release(file)?;
+        names.retain(|name| name != "." && name != "..");
+        Ok(names)
+    }
+
+    fn see(&self, path: &str) -> holdfast_client::Result<Seen> {
+        let (c, path) = (&self.client, path.as_bytes());
+        let stat = c.stat(&ME, ROOT, path, abi::AT_SYMLINK_NOFOLLOW)?;
+        let mut bytes = vec![0xee; stat.size as usize + 1];
+        let n = match stat.mode >> 12 {
+            0o12 => c.readlink(&ME, ROOT, path, MutBuf::from(&mut bytes[..]))?,
+            0o10 => {
+                let file = c.open(&ME, ROOT, path, abi::O_RDONLY, 0, 0)?;
+                let n = c.pread(file, MutBuf::from(&mut bytes[..]), 0)?;
+                c.release(file)?;
+                n
+            }
+            _ => 0,
+        };
+        bytes.truncate(n);
+        Ok(Seen {
+            mode: stat.mode,
+            links: stat.nlink,
+            size: stat.size,
+            bytes,
+        })
+    }
+
+    /// Whether all that one can do with a pool can be done: new objects, changes of what was
+    /// found, and the removal of everything.
+    pub fn use_it(&mut self, view: &View) -> Done {
+        let ops = [
+            Op::Mkdir("~new"),
+            Op::Create("~new/f"),
+            Op::Write("~new/f", 100, 5000, 9),
+            Op::Append("~new/f", 10, 8),
+            Op::Link("~new/f", "~new/g"),
+            Op::Rename("~new/g", "~g"),
+            Op::Truncate("~g", 4000),
+            Op::Fsync("~g"),
+        ];
+        ops.iter().try_for_each(|op| self.call(op))?;
+        for (path, seen) in view.iter().filter(|(_, seen)| seen.mode >> 12 == 0o10) {
+            let at = seen.bytes.len() / 2;
+            let bytes = vec![7; 3000];
+            let written = self.with(path, 0, |c, f| write(c, f, Some(at), &bytes));
+            written.map_err(|e| format!("write {path}: {e}"))?;
+            let got = self
+                .see(path)
+                .map_err(|e| format!("see {path}: {e}"))?
+                .bytes;
+            // Another name may have grown the file already.
+            if got.get(..at).is_none() || got[at..at + 3000] != bytes {
+                return Err(format!("{path}: not what was written"));
+            }
+        }
+        self.step()?;
+        let all = self.view()?;
+        for (path, seen) in all.iter().rev() {
+            let (c, path) = (&self.client, path.as_bytes());
+            let done = match seen.mode >> 12 {
+                4 => c.rmdir(&ME, ROOT, path),
+                _ => c.unlink(&ME, ROOT, path),
+            };
+            done.map_err(|e| format!("remove {:?}: {e}", String::from_utf8_lossy(path)))?;
+        }
+        self.step()?;
+        if self.view()?.is_empty() {
+            Ok(())
+        } else {
+            Err("not empty in the end".into())
+        }
+    }
+}
+
+fn write(
+    c: &Client,
+    file: OfdLink,
+    at: Option<usize>,
+    bytes: &[u8],
+) -> holdfast_client::Result<()> {
+    let n = match at {
+        Some(at) => c.pwrite(file, ConstBuf::from(bytes), at as i64)?,
+        None => c.write(file, ConstBuf::from(bytes))?,
+    };
+    assert_eq!(n, bytes.len(), "a short write");
+    Ok(())
+}
+
+fn drain(session: &mut Session, engine: &mut Engine) -> Done {
+    for _ in 0..1000 {
+        let turn = session.turn(engine);
+        if !turn.more && !turn.waiting && turn.applied == 0 {
+            let poisoned = session.memory.is_poisoned();
+            return if poisoned {
+                Err("the session is poisoned".into())
+            } else {
+                Ok(())
+            };
+        }
+    }
+    Err("the service never comes to an end".into())
+}

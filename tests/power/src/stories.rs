@@ -1,0 +1,154 @@
+//! The stories: every operation that changes a pool, in every consistency mode.
+//!
+//! Invariant: a story fails if any of its images does.
+
+use crate::model::Mode::{self, *};
+use crate::model::Op::{self, *};
+use crate::run::{Plan, run};
+use holdfast_pmem::images::{Model, Options};
+
+const LONG: &str = "a-name-that-is-so-long-that-its-record-needs-several-lines-of-the-journal-and-\
+    so-a-power-cut-may-leave-any-part-of-it-behind-without-the-others-as-it-pleases-the-cpu";
+
+/// What is there before the recording.
+fn before() -> Vec<Op> {
+    vec![
+        Mkdir("old"),
+        Create("old/f"),
+        Write("old/f", 0, 9000, 1),
+        Fsync("old/f"),
+        Create("old/small"),
+        Write("old/small", 0, 200, 2),
+        Fsync("old/small"),
+        Mkdir("old/empty"),
+    ]
+}
+
+fn names() -> Vec<Op> {
+    vec![
+        Mkdir("d"),
+        Create("d/a"),
+        Create("d/b"),
+        Link("old/f", "d/linked"),
+        Rename("d/a", "d/b"),
+        Rename("d/b", "old/small"),
+        Symlink("../old/f", "d/s"),
+        Create(LONG),
+        Rename(LONG, "d/short"),
+        Chmod("d/short", 0o600),
+        Exchange("d/short", "old/f"),
+        Unlink("d/linked"),
+        Unlink("old/small"),
+        Rename("old/empty", "d/empty"),
+        Rmdir("d/empty"),
+        Mkdir("e"),
+        Rename("d", "e"),
+        Unlink("e/short"),
+    ]
+}
+
+fn data() -> Vec<Op> {
+    vec![
+        Create("f"),
+        Write("f", 0, 300, 3),
+        Append("f", 100, 4),
+        Write("f", 50, 100, 5),
+        Fsync("f"),
+        Write("f", 5000, 300, 6),
+        Append("f", 3000, 7),
+        Write("old/f", 4000, 300, 8),
+        Write("old/f", 1000, 5000, 9),
+        Fsync("old/f"),
+        Truncate("old/f", 3000),
+        Truncate("old/f", 6000),
+        Append("old/f", 5000, 10),
+        Truncate("old/small", 0),
+        Write("old/small", 10, 60, 11),
+        Fsync("old/small"),
+    ]
+}
+
+/// Files stay open, also without a name.
+fn open_files() -> Vec<Op> {
+    vec![
+        Hold("old/f"),
+        Append("old/f", 2000, 3),
+        Write("old/f", 100, 50, 4),
+        Fsync("old/f"),
+        Append("old/f", 6000, 5),
+        Rename("old/small", "moved"),
+        Unlink("old/f"),
+        Append("old/f", 300, 6),
+        Create("old/f"),
+        Release("old/f"),
+        Write("old/f", 0, 100, 7),
+        Unlink("old/f"),
+    ]
+}
+
+fn few(model: Model, n: u64) -> Options {
+    Options {
+        model,
+        exhaustive: n * 2,
+        singles: n,
+        pairs: n / 2,
+        random: n,
+        seed: 7,
+    }
+}
+
+fn plan(mode: Mode, step_every: usize) -> Plan {
+    Plan {
+        mode,
+        step_every,
+        images: few(Model::Lines, 8),
+        again_every: 150,
+        images_again: few(Model::Lines, 2),
+    }
+}
+
+fn tell(name: &str, plan: Plan, ops: &[Op]) {
+    let figures = run(name, &plan, &before(), ops);
+    assert!(figures.images > 100, "{figures:?}");
+    assert_eq!(figures.failures, 0, "{figures:?}");
+}
+
+#[test]
+fn names_posix() {
+    tell("names", plan(Posix, 1), &names());
+}
+
+#[test]
+fn names_strict() {
+    tell("names", plan(Strict, 5), &names());
+}
+
+#[test]
+fn data_posix() {
+    tell("data", plan(Posix, 3), &data());
+}
+
+#[test]
+fn data_sync() {
+    tell("data", plan(Sync, 1), &data());
+}
+
+#[test]
+fn data_strict() {
+    tell("data", plan(Strict, 4), &data());
+}
+
+#[test]
+fn open_files_posix() {
+    tell("open files", plan(Posix, 2), &open_files());
+}
+
+#[test]
+fn open_files_sync() {
+    tell("open files", plan(Sync, 12), &open_files());
+}
+
+#[test]
+fn open_files_strict() {
+    tell("open files", plan(Strict, 1), &open_files());
+}
