@@ -176,8 +176,16 @@ pub fn lookup(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Fou
     s.check()?;
     match cached(s, &Key::new(dir.ino, name))? {
         Some(found) => Ok(found),
+        None if is_complete(dir) => Ok(None),
         None => lookup_locked(s, &inode_table::lock(s, dir.ino)?, name),
     }
+}
+
+/// After nothing was found: no entry of the directory went before or meanwhile, so there was none.
+#[inline]
+fn is_complete(dir: &InodeRef<'_>) -> bool {
+    let bits = INODE_COMPLETE | INODE_VALID;
+    dir.e.state.load(Acquire) & bits == bits && dir.e.ino.load(Acquire) == dir.ino
 }
 
 /// As `lookup` for a caller that holds the directory's lock.
@@ -186,8 +194,7 @@ pub fn lookup_locked(s: &Session, dir: &LockedInode<'_>, name: &[u8]) -> Result<
     if let Some(found) = cached(s, &key)? {
         return Ok(found);
     }
-    // Still complete after we found nothing: no entry of the directory went before or meanwhile.
-    if dir.e.state.load(Acquire) & INODE_COMPLETE != 0 {
+    if is_complete(dir) {
         return Ok(None);
     }
     let entry = s.tree().dirent(dir.ino, name)?;

@@ -126,9 +126,10 @@ impl Opening<'_> {
     fn pin(&self, found: &Found, named: bool) -> Result<InodeRef<'_>> {
         let s = self.s;
         if let Some(inode) = inode_table::by_link(s, found.inode, found.ino)
-            && inode_table::pin_ref(s, &inode).is_ok() {
-                return Ok(inode);
-            }
+            && inode_table::pin_ref(s, &inode).is_ok()
+        {
+            return Ok(inode);
+        }
         match inode_table::pin(s, found.ino) {
             Err(Error::NotFound) if named => Err(Error::Stale),
             other => other,

@@ -214,9 +214,10 @@ pub(crate) fn entry(s: &Session, ino: u64, hint: u32) -> Result<InodeRef<'_>> {
 #[inline]
 pub(crate) fn attributes(s: &Session, ino: u64, hint: u32) -> Result<(InodeRef<'_>, Attrs)> {
     if let Some(inode) = inode_table::by_link(s, hint, ino)
-        && let Ok(a) = inode_table::attrs(s, &inode) {
-            return Ok((inode, a));
-        }
+        && let Ok(a) = inode_table::attrs(s, &inode)
+    {
+        return Ok((inode, a));
+    }
     attributes_slow(s, ino)
 }
 

@@ -113,10 +113,9 @@ impl Move<'_> {
                 return Err(Error::NotDirectory);
             }
         }
-        if old.kind != KIND_DIR
-            && (self.from.slash || (self.to.slash && !self.exchange())) {
-                return Err(Error::NotDirectory);
-            }
+        if old.kind != KIND_DIR && (self.from.slash || (self.to.slash && !self.exchange())) {
+            return Err(Error::NotDirectory);
+        }
         Ok(())
     }
 

@@ -16,10 +16,12 @@ const BLOCK_SIZE: u32 = 4096;
 const SECTORS_PER_BLOCK: u64 = 8;
 
 pub(crate) fn stat(c: &Client, who: &Caller, base: Base, path: &[u8], flags: u32) -> Result<Stat> {
-    if path.is_empty() && flags & crate::abi::AT_EMPTY_PATH != 0
-        && let Base::Ofd(ofd) = base {
-            return fstat(c, ofd);
-        }
+    if path.is_empty()
+        && flags & crate::abi::AT_EMPTY_PATH != 0
+        && let Base::Ofd(ofd) = base
+    {
+        return fstat(c, ofd);
+    }
     let walk = Walk::new(&c.session, &c.at, who);
     Ok(from_attributes(&walk.attributes(base, path, flags)?))
 }

@@ -535,3 +535,26 @@ fn forked(c: &Client, arg: &str) {
     c.fstat(ofd).unwrap();
     drop(holdfast_client::lock::acquire(s, lock).unwrap());
 }
+
+/// Not a test: what operations cost when several processes do them at once.
+#[test]
+#[ignore = "prints what calls cost; only means something in a release build"]
+fn costs_of_sharing() {
+    let pool = TestPool::with_size("sharing", 512 << 20);
+    let (a, b) = (pool.client(), pool.client());
+    a.mkdir(&ROOT, Base::Root, b"x", 0o755).unwrap();
+    a.mkdir(&ROOT, Base::Root, b"y", 0o755).unwrap();
+    std::thread::scope(|scope| {
+        for (c, d) in [(&a, "x"), (&b, "y")] {
+            scope.spawn(move || {
+                cost(&format!("create in {d}"), 30_000, |i| {
+                    create(c, &format!("{d}/f{i}"), b"").unwrap();
+                });
+                cost(&format!("unlink in {d}"), 30_000, |i| {
+                    let name = format!("{d}/f{i}");
+                    c.unlink(&ROOT, Base::Root, name.as_bytes()).unwrap();
+                });
+            });
+        }
+    });
+}
