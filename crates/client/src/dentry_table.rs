@@ -13,7 +13,7 @@
 //!    like any other.
 
 use crate::error::{Error, Result};
-use crate::free_list::FreeList;
+use crate::free_list::{FreeList, count_down, recycles};
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::lock::{self, Changing, Guard, Rank, acquire_as};
 use crate::session::Session;
@@ -35,6 +35,8 @@ pub struct Found {
 const DENTRY_CLAIMED: u16 = 4;
 const CHAIN_MAX: usize = 4096;
 const EVICT_BATCH: u32 = 32;
+/// Entries that are looked at for one to use again.
+const RECYCLE_LOOKS: u32 = 3;
 /// Entries that only publication may use, so that a committed record finds room.
 const RESERVE: u32 = 1024;
 const READ_TRIES: u32 = 64;
@@ -284,6 +286,9 @@ pub(crate) fn put<const N: usize>(
         for ((key, bucket), (put, spare)) in keys.iter().zip(puts.iter().zip(&mut spares)) {
             match walk(s, bucket, key) {
                 Some((_, e)) if e.seq.load(Relaxed) < seq => {
+                    if put.found.ino == 0 && e.ino.load(Relaxed) != 0 {
+                        s.header().dentry_gone.fetch_add(1, Relaxed);
+                    }
                     store_value(e, put.found);
                     e.seq.store(seq, Release);
                 }
@@ -341,6 +346,9 @@ impl<'s> Spare<'s> {
             Ok(())
         };
         let pop = || table(s, long).pop(s, |i| next_of(s, i), claim);
+        if !long && recycles(&table(s, false), &s.header().dentry_gone) {
+            recycle(s);
+        }
         let mut index = pop()?;
         if index.is_none() && make_room(s, long) > 0 {
             index = pop()?;
@@ -402,6 +410,21 @@ fn make_room(s: &Session, long: bool) -> u32 {
     freed
 }
 
+/// Frees a name or two that led to something once and to nothing now.
+fn recycle(s: &Session) {
+    let (applied, used) = (s.applied_seq(), table(s, false).used().max(1));
+    for _ in 0..RECYCLE_LOOKS {
+        let at = s.header().dentry_hand.fetch_add(1, Relaxed) % used;
+        let Ok(e) = s.dentry(at) else { return };
+        if e.ino.load(Relaxed) == 0 && e.seq.load(Relaxed) != 0 {
+            e.state.fetch_and(!DENTRY_USED, Relaxed);
+            if evict(s, at, applied) {
+                return;
+            }
+        }
+    }
+}
+
 fn evict(s: &Session, index: u32, applied: u64) -> bool {
     let Ok(e) = s.dentry(index) else { return false };
     let state = e.state.load(Acquire);
@@ -427,7 +450,11 @@ fn evict(s: &Session, index: u32, applied: u64) -> bool {
     if !same {
         return false;
     }
-    if e.ino.load(Relaxed) != 0
+    let led_to = e.ino.load(Relaxed);
+    if led_to == 0 && e.seq.load(Relaxed) != 0 {
+        count_down(&s.header().dentry_gone);
+    }
+    if led_to != 0
         && let Some(dir) = inode_table::find(s, parent)
     {
         dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);

@@ -100,3 +100,17 @@ impl<'a> FreeList<'a> {
         Ok(found)
     }
 }
+
+/// With fewer entries than this that say that something is gone, looking for them does not pay.
+const GONE_MIN: u32 = 64;
+
+/// Whether to look for an entry to use again rather than touch new memory.
+#[inline]
+pub(crate) fn recycles(list: &FreeList<'_>, gone: &AtomicU32) -> bool {
+    gone.load(Relaxed) >= GONE_MIN && list.free.load(Relaxed) == 0
+}
+
+/// One less of what is counted about; never below 0.
+pub(crate) fn count_down(counter: &AtomicU32) {
+    let _ = counter.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+}

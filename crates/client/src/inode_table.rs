@@ -13,7 +13,7 @@
 //!    such entries.
 
 use crate::error::{Error, Result};
-use crate::free_list::FreeList;
+use crate::free_list::{FreeList, count_down, recycles};
 use crate::lock::{self, Changing, Guard, Rank};
 use crate::session::Session;
 use crate::trees::TreeInode;
@@ -80,6 +80,8 @@ impl<'s> Deref for LockedInode<'s> {
 
 /// Chains are short; a longer one is damage.
 const CHAIN_MAX: usize = 4096;
+/// Entries that are looked at for one to use again.
+const RECYCLE_LOOKS: u32 = 3;
 /// Entries that an eviction tries to free at once.
 const EVICT_BATCH: u32 = 32;
 /// Packed into `direct`, a symlink's target costs no tree read.
@@ -244,6 +246,9 @@ impl<'s> Fresh<'s> {
             };
             table(s).pop(s, |i| next_of(s, i), claim)
         };
+        if rank == Rank::Normal && recycles(&table(s), &s.header().inode_gone) {
+            recycle(s);
+        }
         let index = match pop()? {
             Some(index) => index,
             None => {
@@ -615,6 +620,19 @@ fn clock(s: &Session) -> u32 {
     freed
 }
 
+/// Frees a tombstone or two that the trees know about, so that a program which makes and removes
+/// files goes round in little memory.
+fn recycle(s: &Session) {
+    let (applied, used) = (s.applied_seq(), table(s).used().max(1));
+    for _ in 0..RECYCLE_LOOKS {
+        let at = s.header().inode_hand.fetch_add(1, Relaxed) % used;
+        let Ok(e) = s.inode(at + 1) else { return };
+        if e.state.load(Relaxed) & INODE_GONE != 0 && evict(s, at + 1, e, applied, true) {
+            return;
+        }
+    }
+}
+
 /// Whether the trees know everything that the entry says and nobody uses it.
 fn is_clean(e: &Inode, applied: u64) -> bool {
     e.state.load(Relaxed) & INODE_DIRTY == 0
@@ -663,6 +681,9 @@ fn remove(s: &Session, locked: LockedInode<'_>, applied: u64) -> bool {
 /// The last steps of a removal: the entry, in no chain any more, becomes free.
 fn release_entry(s: &Session, locked: LockedInode<'_>) {
     let e = locked.e;
+    if e.state.load(Relaxed) & INODE_GONE != 0 {
+        count_down(&s.header().inode_gone);
+    }
     let change = Changing::begin(&e.version);
     e.state.store(0, Release);
     e.ino.store(0, Release);

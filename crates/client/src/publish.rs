@@ -545,6 +545,7 @@ fn bury(s: &Session, ino: u64, seq: u64) {
 /// Returns what a gone file held in memory. A death in between leaks it until the session ends.
 fn empty(s: &Session, inode: &InodeRef<'_>) {
     let e = inode.e;
+    s.header().inode_gone.fetch_add(1, Relaxed);
     e.state.fetch_and(!INODE_DIRTY, SeqCst);
     drop_shadow(s, inode);
     if is_file(e.mode.load(Relaxed)) {

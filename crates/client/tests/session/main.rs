@@ -366,6 +366,11 @@ fn costs() {
         c.bind(6, ofd).unwrap();
         c.unbind(6).unwrap();
     });
+    cost("create+unlink", 40_000, |i| {
+        let name = format!("d/u{i}");
+        create(&c, &name, b"").unwrap();
+        c.unlink(&ROOT, Base::Root, name.as_bytes()).unwrap();
+    });
     cost("rename", 20_000, |i| {
         let (from, to) = (format!("d/c{i}"), format!("d/r{i}"));
         c.rename(

@@ -128,6 +128,9 @@ shared! {
         pub map_used: AtomicU32,
         pub locks_free: AtomicU32,
         pub locks_used: AtomicU32,
+        /// How many entries say that something is gone, about: they are used again first.
+        pub inode_gone: AtomicU32,
+        pub dentry_gone: AtomicU32,
         /// CLOCK hands for eviction.
         pub inode_hand: AtomicU32,
         pub dentry_hand: AtomicU32,
