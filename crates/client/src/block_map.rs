@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::lock::{self, Changing};
 use crate::session::Session;
+use crate::space;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use pool::session::*;
 
@@ -555,20 +556,43 @@ pub(crate) fn forget_first(s: &Session, inode: &InodeRef<'_>) {
     }
 }
 
+/// Unmaps blocks that no record mentions and that are not pending either: whoever mapped them
+/// died before that, so nothing was said about what is in them.
+pub(crate) fn drop_stray(s: &Session, inode: &InodeRef<'_>) {
+    let e = inode.e;
+    if !inode_table::is_file(e.mode.load(Relaxed)) {
+        return;
+    }
+    let first = e.pending_file_block.load(Relaxed);
+    let pending = first..first.saturating_add(e.pending_len.load(Relaxed).into());
+    let hole = match e.state.load(Relaxed) & INODE_MAPPED {
+        0 => MAP_UNKNOWN,
+        _ => MAP_HOLE,
+    };
+    let mut at = 0;
+    while let Ok(Some(place)) = find(s, e, at) {
+        let shadow = at == 0 && e.state.load(Relaxed) & INODE_SHADOW != 0;
+        let unsaid = place.value & (MAP_BLOCK | MAP_PENDING) == MAP_BLOCK | MAP_PENDING;
+        if unsaid && !shadow && !pending.contains(&at) {
+            e.truncations.fetch_add(1, AcqRel);
+            place.entry.store(hole, Release);
+            space::give_back(s, place.value >> MAP_SHIFT, place.span as u32);
+        }
+        at += place.span;
+    }
+}
+
 /// Counts the blocks of a file whose map is whole: its last locker died.
 pub(crate) fn recount(s: &Session, inode: &InodeRef<'_>) {
     let e = inode.e;
-    let file = e.mode.load(Relaxed) & 0o170_000 == 0o100_000;
-    if !file || e.state.load(Relaxed) & INODE_MAPPED == 0 {
+    let state = e.state.load(Relaxed);
+    if !inode_table::is_file(e.mode.load(Relaxed)) || state & INODE_MAPPED == 0 {
         return;
     }
     let (mut at, mut count) = (0, 0);
     while let Ok(Some(place)) = find(s, e, at) {
-        count += if place.value & MAP_BLOCK != 0 {
-            place.span
-        } else {
-            0
-        };
+        let counts = place.value & MAP_BLOCK != 0 && !(at == 0 && state & INODE_SHADOW != 0);
+        count += if counts { place.span } else { 0 };
         at += place.span;
     }
     let _change = Changing::begin(&e.version);

@@ -108,8 +108,10 @@ pub(crate) fn new_run(
         let block = e.reserve_block.load(Relaxed);
         if behind == Some(block) {
             let len = want.min(reserved);
-            e.reserve_block.store(block + u64::from(len), Relaxed);
-            e.reserve_len.store(reserved - len, Relaxed);
+            // The length first: a process that dies in between leaves a shorter run, not one that
+            // reaches into blocks of others.
+            e.reserve_len.store(reserved - len, Release);
+            e.reserve_block.store(block + u64::from(len), Release);
             return Ok(NewRun {
                 file_block,
                 block,
@@ -126,8 +128,9 @@ pub(crate) fn new_run(
     let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
     let (block, got) = alloc(s, want + ahead, behind, huge)?;
     let len = want.min(got);
+    // It is empty until its length says otherwise.
     e.reserve_block.store(block + u64::from(len), Relaxed);
-    e.reserve_len.store(got - len, Relaxed);
+    e.reserve_len.store(got - len, Release);
     Ok(NewRun {
         file_block,
         block,
@@ -161,7 +164,7 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
     if behind_pending(e, run.file_block) == Some(run.block) {
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
         let len = e.pending_len.load(Relaxed);
-        e.pending_len.store(len.wrapping_add(run.len), Relaxed);
+        e.pending_len.store(len.wrapping_add(run.len), Release);
     } else {
         if e.pending_len.load(Relaxed) > 0 {
             close::flush(s, inode)?;
@@ -169,7 +172,7 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
         e.pending_file_block.store(run.file_block, Relaxed);
         e.pending_block.store(run.block, Relaxed);
-        e.pending_len.store(run.len, Relaxed);
+        e.pending_len.store(run.len, Release);
     }
     // Only the holder of the lock changes them: no need to wait for what goes around the cache.
     let blocks = e.blocks.load(Relaxed);

@@ -429,8 +429,8 @@ pub(crate) fn try_lock<'s>(s: &'s Session, inode: InodeRef<'s>) -> Option<Locked
 }
 
 /// The last holder died. What it had committed is published (`recover::lanes`); what remains is
-/// an open sequence word, a removal that was announced but not committed, and a block count that
-/// may lag behind the map.
+/// an open sequence word, a removal that was announced but not committed, blocks that were mapped
+/// but did not come to be pending, and a block count that may lag behind the map.
 #[cold]
 fn repair(s: &Session, inode: &InodeRef<'_>) {
     let e = inode.e;
@@ -438,6 +438,7 @@ fn repair(s: &Session, inode: &InodeRef<'_>) {
     if e.state.load(Relaxed) & INODE_ORPHAN != 0 && e.nlink.load(Relaxed) > 0 {
         e.state.fetch_and(!INODE_ORPHAN, AcqRel);
     }
+    block_map::drop_stray(s, inode);
     block_map::recount(s, inode);
 }
 
