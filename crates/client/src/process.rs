@@ -91,7 +91,7 @@ impl Client {
     /// The process that was given `slot`, 0 while none has claimed it.
     pub fn slot_pid(&self, slot: SlotId) -> u32 {
         self.session
-            .slot_at(slot)
+            .slot_at(slots::index_of(slot))
             .map_or(0, |slot| slot.pid.load(Relaxed))
     }
 

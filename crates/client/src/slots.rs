@@ -9,6 +9,8 @@
 //!    between, or a reaper that does, leaves a reference too many and never one too few; `ofd`
 //!    recounts when the table runs out.
 //!  * fork copies the table into a slot that names the parent until the child has taken it over.
+//!    A parent may be late: by then the child may be gone and its slot another's. So a prepared
+//!    slot is named together with its generation, and a parent looks at it under `slots_lock`.
 
 use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef};
@@ -97,12 +99,31 @@ fn take_free(s: &Session, pid: u32, start: u64, run: u32) -> Result<Option<u32>>
     Ok(None)
 }
 
+/// Bits of a prepared slot's name for its number; its generation is above them.
+const TOKEN_SHIFT: u32 = 16;
+
+fn token(index: u32, slot: &Slot) -> u32 {
+    index | slot.generation.load(Relaxed) << TOKEN_SHIFT
+}
+
+/// The number of the slot that `token` names.
+pub fn index_of(token: u32) -> u32 {
+    token & ((1 << TOKEN_SHIFT) - 1)
+}
+
+/// The slot that `token` names, if it is still the one that was prepared. The caller holds
+/// `slots_lock` where that has to stay so.
+fn prepared(s: &Session, name: u32) -> Option<&Slot> {
+    let slot = s.slot_at(index_of(name)).ok()?;
+    (token(index_of(name), slot) == name).then_some(slot)
+}
+
 /// Before fork: a slot for the child with a copy of the descriptor table and working directory.
 pub fn fork_prepare(s: &Session) -> Result<u32> {
     let parent = s.slot();
     let child = take(s, parent.pid.load(Relaxed), parent.run.load(Relaxed))?;
     match copy_process(s, child) {
-        Ok(()) => Ok(child),
+        Ok(()) => Ok(token(child, s.slot_at(child)?)),
         Err(e) => {
             drop_slot(s, child);
             Err(e)
@@ -143,6 +164,7 @@ fn copy_process(s: &Session, child: u32) -> Result<()> {
 
 /// In the child after fork, first of all: the slot is ours.
 pub fn fork_child(s: &Session, child: u32) -> Result<()> {
+    let child = index_of(child);
     s.vforks().store(0, Relaxed);
     settle_in(s, child)?;
     s.set_me(child, s.slot_at(child)?.epoch.load(Relaxed));
@@ -152,11 +174,14 @@ pub fn fork_child(s: &Session, child: u32) -> Result<()> {
 /// In the parent after fork, with the child's number: if the child dies before `fork_child`, its
 /// slot is known to be dead.
 pub fn fork_parent(s: &Session, child: u32, pid: u32) -> Result<()> {
-    let slot = s.slot_at(child)?;
+    // Both sides store the same; a child that is dead already has no start time to match.
+    let start = live::start_time(pid).unwrap_or(u64::MAX);
+    let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;
+    let Some(slot) = prepared(s, child) else {
+        return Ok(());
+    };
     if slot.state.load(Acquire) == SLOT_SETUP {
-        // Both sides store the same; a child that is dead already has no start time to match.
-        slot.start_time
-            .store(live::start_time(pid).unwrap_or(u64::MAX), Relaxed);
+        slot.start_time.store(start, Relaxed);
         slot.pid.store(pid, Release);
     }
     Ok(())
@@ -173,13 +198,13 @@ fn settle_in(s: &Session, child: u32) -> Result<()> {
 
 /// In the parent after fork failed: drops the prepared slot.
 pub fn fork_failed(s: &Session, child: u32) {
-    drop_slot(s, child);
+    drop_slot(s, index_of(child));
 }
 
 /// In the parent before vfork: a slot that the child uses while it shares our memory.
 pub fn vfork_prepare(s: &Session) -> Result<u32> {
     let child = fork_prepare(s)?;
-    s.slot_at(child)?
+    s.slot_at(index_of(child))?
         .shadow_of
         .store(s.slot_index() + 1, Release);
     s.vforks().fetch_add(1, AcqRel);
@@ -188,17 +213,25 @@ pub fn vfork_prepare(s: &Session) -> Result<u32> {
 
 /// In the vfork child, first of all.
 pub fn vfork_child(s: &Session, child: u32) -> Result<()> {
-    settle_in(s, child)
+    settle_in(s, index_of(child))
 }
 
 /// In the parent when it runs again: the child has called exec (and will adopt its slot), died,
 /// or was never made.
 pub fn vfork_done(s: &Session, child: u32) {
     s.vforks().fetch_sub(1, AcqRel);
-    let Ok(slot) = s.slot_at(child) else { return };
+    let Ok(guard) = lock::acquire_plain(s, &s.header().slots_lock) else {
+        return;
+    };
+    let Some(slot) = prepared(s, child) else {
+        return;
+    };
     slot.shadow_of.store(0, Release);
-    if slot.state.load(Acquire) == SLOT_SETUP {
-        drop_slot(s, child);
+    // Claimed by nobody: it stays ours when the lock is free again.
+    let unclaimed = slot.state.load(Acquire) == SLOT_SETUP;
+    drop(guard);
+    if unclaimed {
+        drop_slot(s, index_of(child));
     }
 }
 
