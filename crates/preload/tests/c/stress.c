@@ -304,15 +304,22 @@ static void storm(void) {
 
 static pthread_t target;
 static volatile int stop;
+static volatile unsigned rounds;
+/* In bursts, each met by some progress of the target: without a bound the kernel alone keeps a
+   thread in its handlers for good, and queued signals pile up to their limit. */
 static void *pester(void *arg) {
     while (!stop) {
-        pthread_kill(target, SIGUSR1);
-        pthread_kill(target, SIGRTMIN + 3);
+        unsigned seen = rounds;
+        for (int i = 0; i < 8; i++) {
+            pthread_kill(target, SIGUSR1);
+            pthread_kill(target, SIGRTMIN + 3);
+        }
+        while (!stop && rounds == seen) sched_yield();
     }
     return arg;
 }
 
-/* Signals from another thread as fast as they can be sent; every queued one must arrive. */
+/* Signals from another thread at any moment; every queued one must arrive. */
 static volatile sig_atomic_t queued;
 static void count_queued(int sig, siginfo_t *info, void *context) {
     (void)sig, (void)context;
@@ -334,6 +341,7 @@ static void pestered(void) {
     for (int i = 0; i < 30000; i++) {
         struct stat st;
         CHECK(!stat(dir, &st) && S_ISDIR(st.st_mode));
+        rounds++;
         if (i % 100 == 0) {
             union sigval value = {.sival_int = 4711};
             CHECK(!sigqueue(getpid(), SIGRTMIN + 1, value));
