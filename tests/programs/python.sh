@@ -5,11 +5,18 @@
 set -eu
 cd "$1"
 cat >t.py <<'END'
-import fcntl, hashlib, io, json, mmap, multiprocessing, os, pickle, shutil, socket
+import ctypes, fcntl, hashlib, io, json, mmap, multiprocessing, os, pickle, shutil, socket
 import sqlite3, stat, subprocess, sys, tempfile, threading, zipfile
 from pathlib import Path
 
 def check(what, value): print(what, value, flush=True)
+
+def relink(fd, name):
+    # linkat in both ways that give an open file a name: AT_SYMLINK_FOLLOW and AT_EMPTY_PATH.
+    libc = ctypes.CDLL(None, use_errno=True)
+    for way, old in ((0x400, f'/proc/self/fd/{fd}'), (0x1000, '')):
+        n = libc.linkat(fd if old == '' else -100, old.encode(), -100, name.encode(), way)
+        check(f'linkat {name} {way:x}', 'done' if n == 0 else os.strerror(ctypes.get_errno()))
 
 def operations():
     os.makedirs('o/p/q')
@@ -80,11 +87,18 @@ def operations():
     fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600)
     os.write(fd, b'tmp')
     check('tmpfile', (os.fstat(fd).st_nlink, os.path.exists(f'/proc/self/fd/{fd}')))
+    relink(fd, 'o/named')
+    os.unlink('o/named')
+    relink(fd, 'o/named')
+    os.close(fd)
+    fd = os.open('.', os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o600)
+    relink(fd, 'o/never')
     os.close(fd)
     fd = os.open('o/gone', os.O_CREAT | os.O_RDWR)
     os.write(fd, b'still')
     os.unlink('o/gone')
     check('unlinked', (os.pread(fd, 9, 0), os.fstat(fd).st_nlink))
+    relink(fd, 'o/back')
     os.close(fd)
     r, w = os.pipe()
     os.write(w, b'pipe')

@@ -17,7 +17,7 @@ use crate::{clock, perm};
 use core::sync::atomic::Ordering::SeqCst;
 use pool::journal::{KEEP_ORPHAN, Record};
 use pool::layout::is_legal_name;
-use pool::session::INODE_ORPHAN;
+use pool::session::{INODE_LINKABLE, INODE_ORPHAN};
 
 pub(crate) fn link(
     c: &Client,
@@ -78,7 +78,7 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked) -> Result<()> {
         return Err(Error::NotPermitted);
     }
     // Only a file from O_TMPFILE, which never had a name, gets one from nothing.
-    if a.nlink == 0 && a.state & INODE_ORPHAN == 0 {
+    if a.nlink == 0 && a.state & INODE_LINKABLE == 0 {
         return Err(Error::NotFound);
     }
     if a.nlink >= LINK_MAX {

@@ -16,6 +16,7 @@ use crate::types::{Base, Caller};
 use crate::{clock, journal, ofd, perm, truncate};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use pool::journal::{CREATE_ORPHAN, Record};
+use pool::session::INODE_LINKABLE;
 
 const RESOLVE_ALL: u64 = 0x3f;
 /// Flags that O_PATH leaves in effect.
@@ -216,7 +217,7 @@ impl Opening<'_> {
             target,
         };
         journal::commit(s, &record)?;
-        let inode = pin_nameless(s, ino)?;
+        let inode = pin_nameless(s, ino, self.flags & O_EXCL == 0)?;
         let ofd = ofd::alloc(s, &inode, self.kept_flags());
         ofd.inspect_err(|_| {
             let _ = close::put_inode(s, &inode);
@@ -257,9 +258,12 @@ impl Opening<'_> {
     }
 }
 
-/// Pins a new file that has no name and that nobody else knows.
-fn pin_nameless(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+/// Pins a new file that has no name and that nobody else knows; `linkable`: it may get a name.
+fn pin_nameless(s: &Session, ino: u64, linkable: bool) -> Result<InodeRef<'_>> {
     let locked = inode_table::lock(s, ino)?;
+    if linkable {
+        locked.e.state.fetch_or(INODE_LINKABLE, SeqCst);
+    }
     locked.e.opens.fetch_add(1, SeqCst);
     Ok(*locked)
 }

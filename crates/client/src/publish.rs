@@ -80,7 +80,7 @@ pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -
             change(s, ino, seq, |e| {
                 count(e, seq, 0, 1);
                 store(&e.ctime, time);
-                e.state.fetch_and(!INODE_ORPHAN, SeqCst);
+                e.state.fetch_and(!(INODE_ORPHAN | INODE_LINKABLE), SeqCst);
             });
             change_dir(s, parent, seq, time, 1, 0);
             put(s, [named(s, parent, name, (ino, kind))], seq, room.rank)

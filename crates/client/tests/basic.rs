@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{ROOT, Rig};
-use holdfast_client::{Base, Error, abi::*};
+use common::{ROOT, Rig, User};
+use holdfast_client::{Base, Error, OfdLink, abi::*};
 
 const POOL: u64 = 64 << 20;
 
@@ -83,6 +83,34 @@ fn a_file_without_a_name_lives_until_its_last_close() {
         AT_EMPTY_PATH,
     )
     .unwrap();
-    user.release(tmp).unwrap();
     assert_eq!(user.get("now"), b"named later");
+    // Once it had a name it is like every other file.
+    user.unlink(&ROOT, Base::Root, b"now").unwrap();
+    assert_eq!(rename_back(&user, tmp), Err(Error::NotFound));
+    user.release(tmp).unwrap();
+}
+
+/// linkat(fd, "", AT_EMPTY_PATH)
+fn rename_back(user: &User, ofd: OfdLink) -> Result<(), Error> {
+    let (old, new) = (Base::Ofd(ofd), Base::Root);
+    user.link(&ROOT, (old, b""), (new, b"back"), AT_EMPTY_PATH)
+}
+
+#[test]
+fn a_file_that_lost_its_name_gets_no_other() {
+    let rig = Rig::new(POOL);
+    let user = rig.user();
+    let gone = user.create("gone");
+    user.unlink(&ROOT, Base::Root, b"gone").unwrap();
+    assert_eq!(rename_back(&user, gone), Err(Error::NotFound));
+    let how = O_TMPFILE_BIT | O_DIRECTORY | O_RDWR | O_EXCL;
+    let private = user.open("/", how).unwrap();
+    assert_eq!(rename_back(&user, private), Err(Error::NotFound));
+    // With two names it may lose one and get another.
+    let kept = user.create("kept");
+    let root = Base::Root;
+    user.link(&ROOT, (root, b"kept"), (root, b"second"), 0)
+        .unwrap();
+    user.unlink(&ROOT, root, b"kept").unwrap();
+    assert_eq!(rename_back(&user, kept), Ok(()));
 }

@@ -340,6 +340,8 @@ pub const INODE_COMPLETE: u32 = 128;
 pub const INODE_MAPPED: u32 = 256;
 /// The object is gone for good; the entry stays until the trees know, so that nobody loads it.
 pub const INODE_GONE: u32 = 512;
+/// Made without a name (O_TMPFILE) and not yet given one: of all orphans only it may get one.
+pub const INODE_LINKABLE: u32 = 1024;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
