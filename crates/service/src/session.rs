@@ -293,8 +293,8 @@ impl Session {
             return false;
         }
         // What was completed between our last look at the lanes and now.
-        if engine.read(AHEAD_MAX) && all {
-            self.gap = None;
+        if engine.read(AHEAD_MAX) {
+            self.gap = self.gap.filter(|_| !all);
             return true;
         }
         if !all {
@@ -354,23 +354,35 @@ impl Session {
         self.memory.poison(errno);
     }
 
+    /// Applies everything that the lanes hold. Nobody writes to them any more, so a number that
+    /// is missing after all of them were read is void.
+    fn drain_rest(&mut self, engine: &mut Engine) -> Result<()> {
+        while engine.read(AHEAD_MAX) || engine.order.waiting() > 0 {
+            let progress = engine.apply(usize::MAX, |_| true)?;
+            if let Some((seq, why)) = progress.rejected {
+                self.reject(seq, &why);
+                break;
+            }
+            let Some((first, bound)) = progress.missing else {
+                continue;
+            };
+            // What was applied made room for more of a lane: the number may be there.
+            if engine.read(AHEAD_MAX) {
+                continue;
+            }
+            if bound - first > FLIGHT_MAX {
+                self.give_up(&format!("sequence number {bound} is nobody's"), EIO);
+                break;
+            }
+            engine.order.declare_void(bound);
+        }
+        Ok(())
+    }
+
     /// Ends the session: nobody is in it any more.
     pub fn end(mut self, engine: &mut Engine) -> Result<()> {
         if !self.memory.is_poisoned() {
-            while engine.read(AHEAD_MAX) || engine.order.waiting() > 0 {
-                let progress = engine.apply(usize::MAX, |_| true)?;
-                if let Some((seq, why)) = progress.rejected {
-                    self.reject(seq, &why);
-                    break;
-                }
-                if let Some((first, bound)) = progress.missing {
-                    if bound - first > FLIGHT_MAX {
-                        self.give_up(&format!("sequence number {bound} is nobody's"), EIO);
-                        break;
-                    }
-                    engine.order.declare_void(bound);
-                }
-            }
+            self.drain_rest(engine)?;
         }
         if !self.memory.is_poisoned() {
             let (_, refused) = harvest::harvest(engine, &self.memory)?;

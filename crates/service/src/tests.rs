@@ -3,7 +3,7 @@
 //!
 //! Invariant: every story that ends in an orderly way ends with a clean pool.
 
-use crate::engine::Engine;
+use crate::engine::{AHEAD_MAX, Engine};
 use crate::files::{self, CreateOptions, Files};
 use crate::recover;
 use crate::session::Session;
@@ -151,6 +151,55 @@ fn records_of_all_lanes_reach_the_trees() {
     let engine = opened(&path);
     assert!(engine.pool.superblock().next_ino >= 2 + names.len() as u64);
     assert!(exists(&engine, 2) && exists(&engine, 10_001) && !exists(&engine, 10_002));
+}
+
+#[test]
+fn a_session_that_ends_far_behind_loses_nothing() {
+    let dir = TempDir::new("behind");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    // One lane holds far more than is read at once, and the next numbers are in another lane.
+    let many = 5 * AHEAD_MAX / 2;
+    for i in 0..many {
+        client.create(3, 2 + i as u64, format!("early-{i}").as_bytes());
+    }
+    client.write(0, &unlink(2, b"early-0"));
+    let last = 2 + many as u64;
+    client.write(
+        0,
+        &Record::Rename {
+            old_parent: ROOT_INO,
+            new_parent: ROOT_INO,
+            ino: last - 1,
+            replaced: 0,
+            flags: 0,
+            time: 6,
+            old_name: format!("early-{}", many - 1).as_bytes(),
+            new_name: b"late",
+        },
+    );
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    let engine = opened(&path);
+    assert!(!exists(&engine, 2));
+    assert!((3..last).all(|ino| exists(&engine, ino)));
+    drop(engine);
+    assert_clean(&path);
+}
+
+fn unlink(ino: u64, name: &[u8]) -> Record<'_> {
+    Record::Unlink {
+        parent: ROOT_INO,
+        ino,
+        flags: 0,
+        time: 6,
+        name,
+    }
 }
 
 #[test]
