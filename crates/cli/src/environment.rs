@@ -51,6 +51,13 @@ pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     value
 }
 
+/// Whether this process was started with the library in it.
+pub fn is_preloaded() -> bool {
+    let value = std::env::var_os("LD_AUDIT").unwrap_or_default();
+    let mut parts = value.as_encoded_bytes().split(|b| b" :".contains(b));
+    parts.any(|part| part.ends_with(LIBRARY.as_bytes()))
+}
+
 /// The new value of GLIBC_TUNABLES: with an auditor, the loader lays out thread-local storage
 /// before it knows the program's libraries, so room is set aside for theirs (glibc's own reserve
 /// is too small for libjemalloc, among others).

@@ -12,6 +12,7 @@ mod environment;
 mod failure;
 mod inherit;
 mod json;
+mod nested;
 mod paths;
 mod pool_commands;
 mod program;

@@ -59,6 +59,14 @@ pub fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     Failure::io(Path::new(program).display(), error).code(code)
 }
 
+/// Says so if the program will see the host's files only.
+pub fn warn_if_uninstrumented(program: &OsStr) {
+    if let Some(why) = why_uninstrumented(program) {
+        let name = Path::new(program).display();
+        eprintln!("holdfast: {name} {why} and will not see the pool.");
+    }
+}
+
 /// Why the file of a program cannot be instrumented, if so: the dynamic linker must read
 /// LD_AUDIT in it.
 pub fn why_uninstrumented(program: &OsStr) -> Option<&'static str> {

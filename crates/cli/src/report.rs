@@ -6,7 +6,7 @@
 use crate::failure::Failure;
 use crate::json::Json;
 use crate::program;
-use crate::session::RunRecord;
+use crate::session::{RunRecord, Totals};
 use holdfast_client::refusal::sentence;
 use holdfast_pool::session::{ExeName, Refusal};
 use std::ffi::OsStr;
@@ -69,18 +69,56 @@ impl ReportFile {
     }
 
     /// Writes the report.
-    pub fn write(mut self, record: &RunRecord, program: &OsStr) -> Result<(), Failure> {
-        let text = render(record, program)? + "\n";
+    pub fn write(mut self, counts: &Counts, program: &OsStr) -> Result<(), Failure> {
+        let text = render(counts, program) + "\n";
         let done = self.file.write_all(text.as_bytes());
         done.map_err(|e| Failure::io(self.path.display(), &e))
     }
 }
 
-fn render(record: &RunRecord, program: &OsStr) -> Result<String, Failure> {
-    let totals = record.totals()?;
-    let run = record.run()?;
-    let refusals = run.refusals.iter().filter_map(refusal).collect();
-    let mut exes: Vec<Json> = run.uninstrumented.iter().filter_map(exe).collect();
+/// What a run has counted until now.
+pub struct Counts {
+    totals: Totals,
+    /// Call (plus one), reason, and how often.
+    refusals: Vec<(u32, u32, u64)>,
+    exes: Vec<(Vec<u8>, u64)>,
+}
+
+impl Counts {
+    /// As of now.
+    pub fn of(record: &RunRecord) -> Result<Counts, Failure> {
+        let run = record.run()?;
+        Ok(Counts {
+            totals: record.totals()?,
+            refusals: run.refusals.iter().filter_map(refusal).collect(),
+            exes: run.uninstrumented.iter().filter_map(exe).collect(),
+        })
+    }
+
+    /// What was added since `before`, which the same run had counted.
+    pub fn since(mut self, before: &Counts) -> Counts {
+        let (now, then) = (&mut self.totals, &before.totals);
+        now.served = now.served.saturating_sub(then.served);
+        now.passed = now.passed.saturating_sub(then.passed);
+        now.refused = now.refused.saturating_sub(then.refused);
+        for (call, why, count) in &mut self.refusals {
+            let same = |r: &&(u32, u32, u64)| (r.0, r.1) == (*call, *why);
+            let then = before.refusals.iter().find(same).map_or(0, |r| r.2);
+            *count = count.saturating_sub(then);
+        }
+        self.refusals.retain(|(_, _, count)| *count > 0);
+        self.exes.retain(|exe| !before.exes.contains(exe));
+        self
+    }
+}
+
+fn render(counts: &Counts, program: &OsStr) -> String {
+    let totals = &counts.totals;
+    let refusals = counts.refusals.iter().map(refusal_json).collect();
+    let exes = counts.exes.iter();
+    let mut exes: Vec<Json> = exes
+        .map(|(path, _)| Json::Text(String::from_utf8_lossy(path).into_owned()))
+        .collect();
     if totals.served + totals.passed == 0 && program::why_uninstrumented(program).is_some() {
         exes.push(Json::Text(program.to_string_lossy().into_owned()));
     }
@@ -91,26 +129,31 @@ fn render(record: &RunRecord, program: &OsStr) -> Result<String, Failure> {
         ("refusals", Json::List(refusals)),
         ("uninstrumented", Json::List(exes)),
     ];
-    Ok(Json::Object(fields).render())
+    Json::Object(fields).render()
 }
 
-fn refusal(refusal: &Refusal) -> Option<Json> {
-    let call = refusal.call.load(Acquire).checked_sub(1)?;
+fn refusal(refusal: &Refusal) -> Option<(u32, u32, u64)> {
+    let call = refusal.call.load(Acquire);
+    let count = refusal.count.load(Relaxed);
+    (call != 0).then(|| (call, refusal.why.load(Relaxed), count))
+}
+
+fn refusal_json((call, why, count): &(u32, u32, u64)) -> Json {
+    let call = call - 1;
     let name = CALLS
         .iter()
         .find(|(number, _)| *number == call)
         .map(|(_, name)| *name);
     let name = name.map_or_else(|| format!("system call {call}"), String::from);
-    let why = sentence(refusal.why.load(Relaxed));
-    Some(Json::Object(vec![
+    Json::Object(vec![
         ("call", Json::Text(name)),
-        ("why", Json::Text(why.into())),
-        ("count", Json::Number(refusal.count.load(Relaxed))),
-    ]))
+        ("why", Json::Text(sentence(*why).into())),
+        ("count", Json::Number(*count)),
+    ])
 }
 
-fn exe(exe: &ExeName) -> Option<Json> {
+fn exe(exe: &ExeName) -> Option<(Vec<u8>, u64)> {
     let len = (exe.len.load(Acquire) as usize).min(exe.path.len());
     let path: Vec<u8> = exe.path[..len].iter().map(|b| b.load(Relaxed)).collect();
-    (len > 0).then(|| Json::Text(String::from_utf8_lossy(&path).into_owned()))
+    (len > 0).then(|| (path, exe.count.load(Relaxed).into()))
 }

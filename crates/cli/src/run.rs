@@ -9,7 +9,8 @@ use crate::args::{ConsistencyArg, RunArgs};
 use crate::environment;
 use crate::failure::{self, Failure};
 use crate::inherit::Inherited;
-use crate::report::ReportFile;
+use crate::nested::Outer;
+use crate::report::{Counts, ReportFile};
 use crate::session::RunRecord;
 use crate::signals::Signals;
 use crate::{default_pool, paths, program, start};
@@ -35,6 +36,9 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         _ => failure,
     };
     refuse_unsupported(args).map_err(failed)?;
+    if let Some(outer) = Outer::of_this_process().map_err(failed)? {
+        return outer.run(args).map_err(failed);
+    }
     let prepared = Prepared::new(args).map_err(failed)?;
     prepared.execute(args).map_err(failed)
 }
@@ -85,11 +89,11 @@ impl Prepared {
 
     fn execute(mut self, args: &RunArgs) -> Result<u8, Failure> {
         let report = args.report.as_deref().map(ReportFile::create).transpose()?;
-        let mut signals = Signals::to_hand_on()?;
+        let signals = Signals::to_hand_on()?;
         let mut child = self.spawn(args)?;
-        let status = self.watch(&mut child, &mut signals)?;
+        let status = self.watch(&mut child, signals)?;
         if let Some(report) = report {
-            report.write(&self.record, args.program[0].as_os_str())?;
+            report.write(&Counts::of(&self.record)?, args.program[0].as_os_str())?;
         }
         self.leave();
         Ok(code_of(status))
@@ -106,10 +110,7 @@ impl Prepared {
             .ok_or_else(|| Failure::new("a path is too long"))?;
         let before = std::env::var_os("LD_AUDIT");
         let mut command = program::command(&args.program, &self.at)?;
-        if let Some(why) = program::why_uninstrumented(&args.program[0]) {
-            let name = Path::new(&args.program[0]).display();
-            eprintln!("holdfast: {name} {why} and will not see the pool.");
-        }
+        program::warn_if_uninstrumented(&args.program[0]);
         command
             .env(
                 "LD_AUDIT",
@@ -122,49 +123,17 @@ impl Prepared {
     }
 
     /// Until the program ends: hands signals on and keeps a service there.
-    fn watch(&mut self, child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Failure> {
-        let fail = |e: std::io::Error| Failure::io("waiting for the program", &e);
-        let pid = Pid::from_child(child);
-        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| fail(e.into()))?;
+    fn watch(&mut self, child: &mut Child, signals: Signals) -> Result<ExitStatus, Failure> {
+        let mut watched = Watched::new(child, signals)?;
         let mut restarts = 0;
         loop {
-            if let Some(status) = child.try_wait().map_err(fail)? {
-                return Ok(status);
-            }
-            let lost = self.wait(&ended, signals, restarts < RESTARTS_MAX)?;
-            while let Some(signal) = signals.next() {
-                if !signal.from_terminal {
-                    let number = Signal::from_named_raw(signal.number);
-                    let _ = number.map(|n| rustix::process::kill_process(pid, n));
-                }
-            }
-            if lost {
-                restarts = if self.rejoin() { 0 } else { restarts + 1 };
+            let service = (restarts < RESTARTS_MAX).then_some(&self.attachment.connection);
+            match watched.next(service)? {
+                Event::Ended(status) => return Ok(status),
+                Event::ServiceLost => restarts = if self.rejoin() { 0 } else { restarts + 1 },
+                Event::Nothing => {}
             }
         }
-    }
-
-    /// Sleeps until something happens; true when the service is gone.
-    fn wait(&self, ended: &OwnedFd, signals: &Signals, watch: bool) -> Result<bool, Failure> {
-        let hangup = if watch {
-            PollFlags::RDHUP
-        } else {
-            PollFlags::empty()
-        };
-        let mut fds = [
-            PollFd::new(ended, PollFlags::IN),
-            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-            PollFd::new(&self.attachment.connection, hangup),
-        ];
-        let long = Timespec {
-            tv_sec: 3600,
-            tv_nsec: 0,
-        };
-        match poll(&mut fds[..if watch { 3 } else { 2 }], Some(&long)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Failure::io("waiting for the program", &e.into())),
-        }
-        Ok(watch && !fds[2].revents().is_empty())
     }
 
     /// The last user waits until the service has written everything down and is gone, so that
@@ -210,7 +179,81 @@ impl Prepared {
     }
 }
 
-fn code_of(status: ExitStatus) -> u8 {
+enum Event {
+    Ended(ExitStatus),
+    ServiceLost,
+    Nothing,
+}
+
+/// A program that runs, and the signals to hand on to it.
+struct Watched<'a> {
+    child: &'a mut Child,
+    ended: OwnedFd,
+    signals: Signals,
+}
+
+/// Hands signals on until the program ends.
+pub fn wait_for(child: &mut Child, signals: Signals) -> Result<ExitStatus, Failure> {
+    let mut watched = Watched::new(child, signals)?;
+    loop {
+        if let Event::Ended(status) = watched.next(None)? {
+            return Ok(status);
+        }
+    }
+}
+
+fn fail(e: std::io::Error) -> Failure {
+    Failure::io("waiting for the program", &e)
+}
+
+impl Watched<'_> {
+    fn new(child: &mut Child, signals: Signals) -> Result<Watched<'_>, Failure> {
+        let pid = Pid::from_child(child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| fail(e.into()))?;
+        Ok(Watched {
+            child,
+            ended,
+            signals,
+        })
+    }
+
+    /// Sleeps until something happens; `service` is a connection to watch too.
+    fn next(&mut self, service: Option<&OwnedFd>) -> Result<Event, Failure> {
+        if let Some(status) = self.child.try_wait().map_err(fail)? {
+            return Ok(Event::Ended(status));
+        }
+        let mut fds = vec![
+            PollFd::new(&self.ended, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+        ];
+        fds.extend(service.map(|connection| PollFd::new(connection, PollFlags::RDHUP)));
+        let long = Timespec {
+            tv_sec: 3600,
+            tv_nsec: 0,
+        };
+        match poll(&mut fds, Some(&long)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(fail(e.into())),
+        }
+        let lost = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        drop(fds);
+        while let Some(signal) = self.signals.next() {
+            if !signal.from_terminal {
+                let number = Signal::from_named_raw(signal.number);
+                let pid = Pid::from_child(self.child);
+                let _ = number.map(|n| rustix::process::kill_process(pid, n));
+            }
+        }
+        Ok(if lost {
+            Event::ServiceLost
+        } else {
+            Event::Nothing
+        })
+    }
+}
+
+/// The exit status that stands for how a program ended.
+pub fn code_of(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
@@ -263,7 +306,8 @@ fn check_at(at: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn set_consistency(record: &RunRecord, wanted: ConsistencyArg) -> Result<(), Failure> {
+/// Makes `wanted` the session's consistency, unless programs run in it that began with another.
+pub fn set_consistency(record: &RunRecord, wanted: ConsistencyArg) -> Result<(), Failure> {
     let number = match wanted {
         ConsistencyArg::Posix => 0,
         ConsistencyArg::Sync => 1,

@@ -1,7 +1,7 @@
 //! The run's own view of session memory: its `Run` record and its counters.
 //!
 //! Invariants: other processes write here too, so values are copied and bounded before use; the
-//! record is free again when this value is dropped.
+//! record is free again when the value that took it is dropped.
 
 use crate::failure::Failure;
 use holdfast_client::live;
@@ -19,6 +19,8 @@ const USED: u32 = 1;
 pub struct RunRecord {
     memory: SharedMem,
     index: usize,
+    /// Somebody else's record, only looked at.
+    borrowed: bool,
 }
 
 /// Calls of all processes of a run.
@@ -32,14 +34,8 @@ pub struct Totals {
 impl RunRecord {
     /// Takes a record; the pool appears at `at`.
     pub fn create(session: &OwnedFd, at: &[u8]) -> Result<RunRecord, Failure> {
-        let memory = SharedMem::map(session.as_fd(), SESSION_LEN)
-            .map_err(|e| Failure::new(e.to_string()))?;
-        let mut record = RunRecord { memory, index: 0 };
-        if record.header()?.magic.load(Acquire) != MAGIC {
-            return Err(Failure::new(
-                "the service speaks another version of the protocol",
-            ));
-        }
+        let mut record = RunRecord::existing(session, 0)?;
+        record.borrowed = false;
         for index in 0..RUNS {
             record.index = index;
             if record.take(at)? {
@@ -49,6 +45,23 @@ impl RunRecord {
         Err(Failure::new(format!(
             "{RUNS} programs run on the pool already"
         )))
+    }
+
+    /// The record of a run that is under way.
+    pub fn existing(session: &OwnedFd, index: u32) -> Result<RunRecord, Failure> {
+        let memory = SharedMem::map(session.as_fd(), SESSION_LEN)
+            .map_err(|e| Failure::new(e.to_string()))?;
+        let record = RunRecord {
+            memory,
+            index: index as usize,
+            borrowed: true,
+        };
+        match record.header()?.magic.load(Acquire) {
+            MAGIC => Ok(record),
+            _ => Err(Failure::new(
+                "the service speaks another version of the protocol",
+            )),
+        }
     }
 
     fn take(&self, at: &[u8]) -> Result<bool, Failure> {
@@ -164,7 +177,7 @@ impl RunRecord {
 impl Drop for RunRecord {
     fn drop(&mut self) {
         // A program left behind in the background goes on counting here.
-        if let (Ok(run), Ok(false)) = (self.run(), self.is_used()) {
+        if let (false, Ok(run), Ok(false)) = (self.borrowed, self.run(), self.is_used()) {
             run.state.store(0, Release);
         }
     }

@@ -21,6 +21,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("destroy in use", destroy_in_use),
     ("no dev shm", no_dev_shm),
     ("tight limits", limits),
+    ("run inside run", run_inside_run),
 ];
 
 fn full_pool(scene: &Scene) -> Result<(), Stop> {
@@ -338,4 +339,32 @@ fn limits(scene: &Scene) -> Result<(), Stop> {
     command.arg("--fsize=1000000").arg(&scene.holdfast);
     command.args(["pool", "create", "limited", "--size", "64M"]);
     refusal(&scene.end_of(command)?, &[1]).map_err(|why| Stop::Wrong(format!("fsize: {why}")))
+}
+
+/// What a program of a run sees of a run that it starts itself.
+fn run_inside_run(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let other = scene.pool("other", "64M")?;
+    let (pool, other) = (pool.to_string_lossy(), other.to_string_lossy());
+    let me = scene.holdfast.to_string_lossy();
+    let again = format!("{me} run --pool {pool}");
+    let works = format!(
+        "cd /hf/d && {again} -- bash -c 'pwd; cat /hf/hello; echo new >made; exit 7'
+        echo $?; cat made; {again} -- {again} -- cat /hf/hello
+        {again} -- no-such-program 2>/dev/null; echo $?
+        {again} --report {report} -- cat /hf/hello; grep -c served {report}",
+        report = scene.path("report").display(),
+    );
+    let ended = scene.run(Path::new(&*pool), &["bash", "-c", &works])?;
+    let expected = "/hf/d\nhello\n7\nnew\nhello\n127\nhello\n1\n";
+    if ended.out != expected || !ended.err.is_empty() {
+        return wrong(format!("{}: {:?} {}", ended.how(), ended.out, ended.err));
+    }
+    let modes = ["--consistency strict", "--at /elsewhere", ""];
+    for (pool_of_inner, more) in [(&pool, modes[0]), (&pool, modes[1]), (&other, modes[2])] {
+        let inner = format!("exec {me} run --pool {pool_of_inner} {more} -- echo it ran");
+        let ended = scene.run(Path::new(&*pool), &["bash", "-c", &inner])?;
+        refusal(&ended, &[RUN_FAILED]).map_err(|why| Stop::Wrong(format!("{inner}: {why}")))?;
+    }
+    scene.intact(Path::new(&*pool))
 }

@@ -1,0 +1,123 @@
+//! `holdfast run` inside `holdfast run`: by a Makefile, say, that itself was started on the pool.
+//!
+//! Invariants: the program joins the session that this process is in already, with the same pool
+//! at the same place, or does not start; no service is started from inside a run, because it
+//! would see the pool's files in place of the host's; the outer run watches the one that is
+//! there.
+
+use crate::args::RunArgs;
+use crate::failure::Failure;
+use crate::report::{Counts, ReportFile};
+use crate::run::{code_of, set_consistency};
+use crate::session::RunRecord;
+use crate::signals::{Signals, open_for_a_child};
+use crate::{default_pool, environment, paths, program};
+use holdfast_client::attach::{Attachment, attach};
+use holdfast_client::env::{SessionEnv, VARIABLE};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long the outer run may take to start a service that has died again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The run that this process is a program of.
+pub struct Outer {
+    pool: PathBuf,
+    at: PathBuf,
+    record: u32,
+}
+
+impl Outer {
+    /// `None`: this process was not started by a run, or escaped from it (a setuid program did
+    /// not hand the library on).
+    pub fn of_this_process() -> Result<Option<Outer>, Failure> {
+        let Some(value) = std::env::var_os(VARIABLE).filter(|_| environment::is_preloaded()) else {
+            return Ok(None);
+        };
+        let env = SessionEnv::parse(value.as_bytes())
+            .ok_or_else(|| Failure::new(format!("{VARIABLE} in the environment is damaged")))?;
+        Ok(Some(Outer {
+            pool: OsStr::from_bytes(env.pool).into(),
+            at: OsStr::from_bytes(env.at).into(),
+            record: env.run,
+        }))
+    }
+
+    /// Runs the program in the outer run's session.
+    pub fn run(&self, args: &RunArgs) -> Result<u8, Failure> {
+        self.refuse_another(args)?;
+        let (program, arguments) = match args.program.split_first() {
+            Some((program, _)) if program.is_empty() => {
+                return Err(Failure::new("the program's name is empty").code(127));
+            }
+            Some(words) => words,
+            None => return Err(Failure::new("no program was named")),
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        program::warn_if_uninstrumented(program);
+        if args.report.is_none() && args.consistency.is_none() {
+            // The environment is what a program of the session needs.
+            let error = open_for_a_child(|| command.exec());
+            return Err(program::not_started(program, &error));
+        }
+        self.run_watched(args, command)
+    }
+
+    fn refuse_another(&self, args: &RunArgs) -> Result<(), Failure> {
+        let pool = match &args.pool {
+            Some(path) => path.clone(),
+            None => default_pool::path()?,
+        };
+        let pool = pool.canonicalize().unwrap_or(pool);
+        let at = paths::absolute(Path::new(&args.at));
+        let at = at.map_err(|e| Failure::io(Path::new(&args.at).display(), &e))?;
+        if (&pool, &at) == (&self.pool, &self.at) {
+            return Ok(());
+        }
+        let what = format!(
+            "this program runs on the pool {} at {} already, and cannot run another on {} at {}",
+            self.pool.display(),
+            self.at.display(),
+            pool.display(),
+            at.display()
+        );
+        Err(Failure::new(what).fix("the same pool and --at, or start it outside of holdfast run"))
+    }
+
+    /// With options that need the session's memory. The report is what the outer run counted
+    /// meanwhile: also calls of its other programs, if there are any just then.
+    fn run_watched(&self, args: &RunArgs, mut command: Command) -> Result<u8, Failure> {
+        let attachment = self.attach()?;
+        let record = RunRecord::existing(&attachment.session, self.record)?;
+        if let Some(wanted) = args.consistency {
+            set_consistency(&record, wanted)?;
+        }
+        let report = args.report.as_deref().map(ReportFile::create).transpose()?;
+        let before = Counts::of(&record)?;
+        let signals = Signals::to_hand_on()?;
+        let mut child = open_for_a_child(|| command.spawn())
+            .map_err(|e| program::not_started(&args.program[0], &e))?;
+        let status = crate::run::wait_for(&mut child, signals)?;
+        if let Some(report) = report {
+            let counts = Counts::of(&record)?.since(&before);
+            report.write(&counts, &args.program[0])?;
+        }
+        Ok(code_of(status))
+    }
+
+    fn attach(&self) -> Result<Attachment, Failure> {
+        let begun = Instant::now();
+        loop {
+            match attach(self.pool.as_os_str().as_bytes(), None) {
+                Ok(attachment) => return Ok(attachment),
+                Err(e) if begun.elapsed() > PATIENCE => return Err(Failure::new(e.to_string())),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
