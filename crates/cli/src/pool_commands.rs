@@ -6,6 +6,8 @@ use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
 use crate::failure::{self, Failure};
 use crate::json::Json;
 use crate::size::Size;
+use crate::start;
+use holdfast_client::attach::AttachError;
 use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
 use holdfast_pool::format::superblock::Consistency;
@@ -77,7 +79,10 @@ fn promise(medium: Medium, consistency: Consistency) -> &'static str {
 /// `pool status`.
 pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     let files = Files::open_read_only(pool)?;
-    let live = holdfast_client::attach::status(pool.as_os_str().as_bytes()).ok();
+    let live = match holdfast_client::attach::status(pool.as_os_str().as_bytes()) {
+        Err(AttachError::Silent) => return Err(start::silent(pool).0),
+        answer => answer.ok(),
+    };
     let sb = &files.superblock;
     let used = sb.used_data_blocks.saturating_mul(4096);
     let objects: u64 = sb.counts.iter().sum();

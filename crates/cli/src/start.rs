@@ -38,6 +38,13 @@ pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure>
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
+            Err(AttachError::Silent) => {
+                let failure = silent(pool);
+                if failure.1 || begun.elapsed() > PATIENCE {
+                    return Err(failure.0);
+                }
+                continue;
+            }
             Err(AttachError::Os { errno: 2 | 20, .. }) => {
                 return Err(holdfast_service::Error::Missing { path: pool.into() }.into());
             }
@@ -53,6 +60,30 @@ pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure>
             Launched::Failed(failure) => return Err(failure),
         }
     }
+}
+
+/// A service that took a connection and did not answer, and whether it is stopped for sure.
+pub fn silent(pool: &Path) -> (Failure, bool) {
+    let pid = holdfast_service::PoolLock::holder(pool).flatten();
+    let stopped = pid.is_some_and(is_stopped);
+    let who = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
+    let how = if stopped {
+        "is stopped"
+    } else {
+        "does not answer"
+    };
+    let failure = Failure::new(format!("the service of {}{who} {how}", pool.display()));
+    match (stopped, pid) {
+        (true, Some(pid)) => (failure.fix(format!("kill -CONT {pid}")), true),
+        _ => (failure, false),
+    }
+}
+
+/// By a signal or a debugger, as the kernel says.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
 enum Launched {

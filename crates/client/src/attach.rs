@@ -2,16 +2,19 @@
 //!
 //! Invariants: nothing the service says is used before it was decoded and its descriptors were
 //! counted; every descriptor is close-on-exec; the connection stays open for as long as the
-//! attachment is to count as a user of the session.
+//! attachment is to count as a user of the session; a service that is silent is waited for no
+//! longer than `SILENCE_MAX` at a time.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::time::Duration;
 use holdfast_pool::protocol::{ANSWER_LEN, Answer, FDS, Request};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -19,6 +22,8 @@ use rustix::net::{
 
 const SOCKET: &str = "sock";
 const EPROTO: i32 = 71;
+/// How long one message may take.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Why a client could not join.
 #[non_exhaustive]
@@ -33,6 +38,8 @@ pub enum AttachError {
         /// As a sentence.
         why: String,
     },
+    /// The service did not answer in time; it may be stopped, or very busy.
+    Silent,
     /// The service speaks another protocol, or is no Holdfast service.
     Protocol,
     /// A system call failed.
@@ -50,14 +57,19 @@ impl AttachError {
         match self {
             AttachError::NoService => Errno::CONNREFUSED.raw_os_error(),
             AttachError::Refused { errno, .. } | AttachError::Os { errno, .. } => *errno,
+            AttachError::Silent => Errno::TIMEDOUT.raw_os_error(),
             AttachError::Protocol => EPROTO,
         }
     }
 
     fn os(call: &'static str) -> impl Fn(Errno) -> AttachError {
-        move |e| AttachError::Os {
-            call,
-            errno: e.raw_os_error(),
+        move |e| match e {
+            // A time-out, as sockets report it.
+            Errno::AGAIN => AttachError::Silent,
+            e => AttachError::Os {
+                call,
+                errno: e.raw_os_error(),
+            },
         }
     }
 }
@@ -67,6 +79,7 @@ impl fmt::Display for AttachError {
         match self {
             AttachError::NoService => f.write_str("no service runs for the pool"),
             AttachError::Refused { why, .. } => f.write_str(why),
+            AttachError::Silent => f.write_str("the pool's service does not answer"),
             AttachError::Protocol => {
                 f.write_str("the pool's service speaks another version of the protocol")
             }
@@ -134,6 +147,10 @@ fn connect(pool: &[u8]) -> Result<OwnedFd, AttachError> {
         None,
     )
     .map_err(AttachError::os("socket"))?;
+    for side in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, side, Some(SILENCE_MAX))
+            .map_err(AttachError::os("setsockopt"))?;
+    }
     let address = address(pool, directory.as_fd())?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),

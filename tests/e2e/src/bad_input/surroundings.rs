@@ -22,6 +22,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("no dev shm", no_dev_shm),
     ("tight limits", limits),
     ("run inside run", run_inside_run),
+    ("stopped service", stopped_service),
 ];
 
 fn full_pool(scene: &Scene) -> Result<(), Stop> {
@@ -367,4 +368,28 @@ fn run_inside_run(scene: &Scene) -> Result<(), Stop> {
         refusal(&ended, &[RUN_FAILED]).map_err(|why| Stop::Wrong(format!("{inner}: {why}")))?;
     }
     scene.intact(Path::new(&*pool))
+}
+
+/// A service that does not answer is told from one that is not there.
+fn stopped_service(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    let service = beside(scene, &["serve", &word], || served(&pool))?;
+    scene.done(&["pool", "status", &word])?;
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_child(&service.0);
+        rustix::process::kill_process(pid, signal).map_err(std::io::Error::from)
+    };
+    signal(rustix::process::Signal::STOP)?;
+    let begun = Instant::now();
+    scene.refused(&["pool", "status", &word], &[1])?;
+    let args = ["run", "--pool", &word, "--", "echo", "it ran"];
+    scene.refused(&args, &[RUN_FAILED])?;
+    if begun.elapsed() > Duration::from_secs(20) {
+        return wrong(format!("it took {:?}", begun.elapsed()));
+    }
+    signal(rustix::process::Signal::CONT)?;
+    scene.done(&["pool", "status", &word])?;
+    drop(service);
+    scene.intact(&pool)
 }
