@@ -415,6 +415,18 @@ impl Client {
         map::plan(self, pin, offset, len, shared, each)
     }
 
+    /// Rises when a file that is mapped somewhere loses pages at its end: those who map it look
+    /// at `map_size` again.
+    #[inline]
+    pub fn mapped_cuts(&self) -> u32 {
+        map::cuts(self)
+    }
+
+    /// Bytes of a pinned file.
+    pub fn map_size(&self, pin: MapPin) -> Result<u64> {
+        map::size(self, pin)
+    }
+
     /// One more mapping of the same file: fork(2), or munmap(2) and mprotect(2) in the middle.
     pub fn map_repin(&self, pin: MapPin) -> Result<()> {
         map::repin(self, pin)

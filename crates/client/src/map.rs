@@ -113,6 +113,17 @@ pub(crate) fn plan(
     }
 }
 
+/// Bytes of the file.
+pub(crate) fn size(c: &Client, pin: MapPin) -> Result<u64> {
+    Ok(pinned(&c.session, pin)?.e.size.load(Acquire))
+}
+
+/// Counts the cuts of mapped files, in the whole session.
+#[inline]
+pub(crate) fn cuts(c: &Client) -> u32 {
+    c.session.header().mapped_cuts.load(Acquire)
+}
+
 pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     let inode = pinned(&c.session, pin)?;
     inode.e.maps.fetch_add(1, SeqCst);

@@ -119,6 +119,9 @@ fn resize_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Resul
     data::zero_gap(s, inode, old, size)?;
     e.size.store(size, Release);
     e.truncations.fetch_add(1, Release);
+    if size.div_ceil(BLOCK) < old.div_ceil(BLOCK) {
+        s.header().mapped_cuts.fetch_add(1, AcqRel);
+    }
     data::zero(s, inode, size, old.next_multiple_of(BLOCK))?;
     e.mtime.store(now as u64, Relaxed);
     e.ctime.store(now as u64, Relaxed);

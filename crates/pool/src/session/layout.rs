@@ -143,8 +143,10 @@ shared! {
         /// Set to 1 by the service while the trees have little room left: nothing may be journaled
         /// that adds to them.
         pub trees_full: AtomicU32,
+        /// Counts how often a file lost pages at its end while it was mapped somewhere.
+        pub mapped_cuts: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 63],
+        pub spare: [AtomicU32; 62],
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Invariants: every page of a mapping of a pool file is a page of the data segment, zeroes
 //! (private mappings of holes), or raises SIGBUS (beyond the end of the file); the list knows
-//! each range once, so that blocks stay where they are while they are mapped.
+//! each range once, so that blocks stay where they are while they are mapped. When a file is cut
+//! by this process, its pages beyond the end are taken away before the call returns; when another
+//! process cuts it, at our next caught call.
 
 use super::args::{EINVAL, Errno};
 use super::held::Held;
@@ -11,6 +13,7 @@ use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
 use crate::sys;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use holdfast_client::{MapPiece, MapPin};
 
 type Args = [usize; 6];
@@ -48,6 +51,8 @@ struct Range {
     offset: u64,
     prot: usize,
     shared: bool,
+    /// Bytes from `addr` on that may be there; what follows raises SIGBUS.
+    reach: usize,
     /// The description allowed writing, so a shared mapping may become writable.
     may_write: bool,
 }
@@ -60,9 +65,24 @@ impl Range {
     fn overlaps(&self, addr: usize, len: usize) -> bool {
         self.addr < addr.saturating_add(len) && addr < self.end()
     }
+
+    /// Without its first `n` bytes.
+    fn tail(&self, n: usize) -> Range {
+        Range {
+            addr: self.addr + n,
+            len: self.len - n,
+            reach: self.reach.saturating_sub(n),
+            offset: self.offset + n as u64,
+            ..*self
+        }
+    }
 }
 
 static RANGES: Held<Vec<Range>> = Held::new(Vec::new());
+/// How many there are, about: whether a look at `RANGES` is worth its lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The cuts of mapped files that `RANGES` has been told of.
+static CUTS_SEEN: AtomicU32 = AtomicU32::new(0);
 
 fn kernel(nr: usize, args: [usize; 6]) -> Result<usize, Stop> {
     // SAFETY: the program asked for this change of its own address space; ours (library, heap,
@@ -113,6 +133,7 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
         offset: a[5] as u64,
         prot: a[2],
         shared,
+        reach: len,
         may_write: flags & 3 == 2 || !shared,
     };
     match place(p, range, a[3], fixed) {
@@ -144,6 +165,7 @@ fn pieces(p: &Process, r: &Range) -> Result<Vec<MapPiece>, Stop> {
 
 /// Maps the range somewhere and remembers it.
 fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, Stop> {
+    let cuts = p.client.mapped_cuts();
     let list = pieces(p, &r)?;
     let kept = flags & (MAP_POPULATE | MAP_LOCKED | MAP_NORESERVE);
     if fixed && r.addr % PAGE != 0 {
@@ -159,8 +181,42 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
     if fixed {
         forget(p, r.addr, r.len)?;
     }
-    RANGES.lock().push(r);
+    push(r);
+    if p.client.mapped_cuts() != cuts {
+        cut(p);
+    }
     Ok(r.addr)
+}
+
+fn push(r: Range) {
+    let mut ranges = RANGES.lock();
+    ranges.push(r);
+    COUNT.store(ranges.len(), Relaxed);
+}
+
+/// After every caught call: pages that files have lost meanwhile go.
+#[inline]
+pub fn settle(p: &Process) {
+    if COUNT.load(Relaxed) != 0 && p.client.mapped_cuts() != CUTS_SEEN.load(Relaxed) {
+        cut(p);
+    }
+}
+
+/// Takes away the pages of mappings that lie wholly beyond the end of their files.
+#[cold]
+fn cut(p: &Process) {
+    CUTS_SEEN.store(p.client.mapped_cuts(), Relaxed);
+    for r in RANGES.lock().iter_mut() {
+        let Ok(size) = p.client.map_size(r.pin) else {
+            continue;
+        };
+        let end = size.next_multiple_of(PAGE as u64).saturating_sub(r.offset);
+        let (end, reach) = (end.min(r.len as u64) as usize, r.reach.min(r.len));
+        // Without a descriptor or memory for it the pages stay, and read as zeroes.
+        if end < reach && put_beyond(r.addr + end, reach - end, r.prot).is_ok() {
+            r.reach = end;
+        }
+    }
 }
 
 /// An empty range of addresses, placed so that huge pages of the segment can be mapped whole.
@@ -238,12 +294,7 @@ fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
         if !r.overlaps(addr, end - addr) {
             return true;
         }
-        let tail = (r.end() > end).then(|| Range {
-            addr: end,
-            len: r.end() - end,
-            offset: r.offset + (end - r.addr) as u64,
-            ..*r
-        });
+        let tail = (r.end() > end).then(|| r.tail(end - r.addr));
         let keeps_head = r.addr < addr;
         if keeps_head {
             r.len = addr - r.addr;
@@ -261,7 +312,7 @@ fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
     });
     for tail in split {
         p.client.map_repin(tail.pin)?;
-        RANGES.lock().push(tail);
+        push(tail);
     }
     for r in gone {
         p.client
@@ -304,6 +355,7 @@ pub fn mremap(p: &Process, a: &Args) -> Outcome {
     let tail = Range {
         addr: a[0] + old_len,
         len: new_len - old_len,
+        reach: new_len - old_len,
         offset: r.offset + (a[0] + old_len - r.addr) as u64,
         ..r
     };
@@ -327,6 +379,7 @@ fn grow(p: &Process, a: &Args, r: Range, tail: Range, old: usize, new: usize) ->
     let moved = Range {
         addr: 0,
         len: new,
+        reach: new,
         offset: r.offset + (a[0] - r.addr) as u64,
         ..r
     };
@@ -399,15 +452,25 @@ pub fn on_fault(addr: usize) -> bool {
     let from = r.addr.max(page & !(unit - 1));
     let to = r.end().min((page & !(unit - 1)) + unit);
     let window = Range {
-        addr: from,
         len: to - from,
-        offset: r.offset + (from - r.addr) as u64,
-        ..r
+        ..r.tail(from - r.addr)
     };
+    let cuts = p.client.mapped_cuts();
     let Ok(list) = pieces(p, &window) else {
         return false;
     };
-    mends(&list, from, page) && put(p, &window, &list, 0).is_ok()
+    if !mends(&list, from, page) || put(p, &window, &list, 0).is_err() {
+        return false;
+    }
+    let mut ranges = RANGES.lock();
+    for r in ranges.iter_mut().filter(|r| r.overlaps(page, 1)) {
+        r.reach = r.reach.max(to.saturating_sub(r.addr));
+    }
+    drop(ranges);
+    if p.client.mapped_cuts() != cuts {
+        cut(p);
+    }
+    true
 }
 
 /// Whether the page is there once `list` is mapped from `from` on.

@@ -59,7 +59,9 @@ pub fn handle(call: &Call) -> Verdict {
     let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
         return Verdict::Native;
     };
-    match handler(p, &call.args) {
+    let outcome = handler(p, &call.args);
+    maps::settle(p);
+    match outcome {
         Ok(value) => {
             p.client.count_served();
             Verdict::Handled(value)
