@@ -65,6 +65,7 @@ impl Inherited {
             medium: answer.medium,
             run,
             slot: 0,
+            cpu: holdfast_pmem::cpu::features(),
             pool,
             at,
         }

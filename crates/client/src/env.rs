@@ -9,7 +9,7 @@ pub const VARIABLE: &str = "HOLDFAST_SESSION";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 256;
 
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// An inherited descriptor of a segment and the bytes to map of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct SessionEnv<'a> {
     pub run: u32,
     /// Index of the process slot that was made for the first process of the run.
     pub slot: u32,
+    /// What `pmem::cpu::features` said, so that not every program asks the processor again.
+    pub cpu: u32,
     /// Absolute path of the pool's directory.
     pub pool: &'a [u8],
     /// Absolute path under which the pool appears.
@@ -62,7 +64,7 @@ impl<'a> SessionEnv<'a> {
         Some(at)
     }
 
-    fn numbers(&self) -> [u64; 13] {
+    fn numbers(&self) -> [u64; 14] {
         let fd = |fd: i32| u64::from(fd.unsigned_abs());
         [
             VERSION,
@@ -78,6 +80,7 @@ impl<'a> SessionEnv<'a> {
             self.medium.into(),
             self.run.into(),
             self.slot.into(),
+            self.cpu.into(),
         ]
     }
 
@@ -102,6 +105,7 @@ impl<'a> SessionEnv<'a> {
             medium: take_number(&mut rest)?.try_into().ok()?,
             run: take_number(&mut rest)?.try_into().ok()?,
             slot: take_number(&mut rest)?.try_into().ok()?,
+            cpu: take_number(&mut rest)?.try_into().ok()?,
             pool: take_path(&mut rest)?,
             at: take_path(&mut rest)?,
         };
@@ -172,6 +176,7 @@ mod tests {
         medium: 1,
         run: 63,
         slot: 511,
+        cpu: 63,
         pool: b"/dev/shm/a:b c\xff",
         at: b"/hf",
     };
@@ -208,11 +213,11 @@ mod tests {
         }
         for bad in [
             "",
-            "2:1:",
-            "1:01:",
-            "1::",
-            "1:-1:",
-            "1:99999999999999999999:",
+            "1:1:",
+            "2:01:",
+            "2::",
+            "2:-1:",
+            "2:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

@@ -23,6 +23,8 @@ pub struct Segments<'fd> {
     pub data: (BorrowedFd<'fd>, u64),
     /// 0 memory, 1 file, 2 dax.
     pub medium: u32,
+    /// What is known of the processor (`pmem::cpu::features`); 0: nothing.
+    pub cpu: u32,
 }
 
 fn medium(number: u32) -> Medium {
@@ -35,6 +37,7 @@ fn medium(number: u32) -> Medium {
 
 /// Maps everything. The descriptors are not kept.
 pub fn map(segments: &Segments) -> Result<Session> {
+    pmem::cpu::assume(segments.cpu);
     let medium = medium(segments.medium);
     let region = |(fd, len): (BorrowedFd, u64), access| {
         Region::map_with(fd, 0, len as usize, &MapOptions::new(access, medium))

@@ -46,7 +46,8 @@ fn own_pid() -> u32 {
 
 /// Joins as process `pid`; `run` is the run's index. Returns the slot.
 pub fn register(s: &Session, pid: u32, run: Option<u32>) -> Result<u32> {
-    let index = take(s, pid, run.map_or(0, |r| r + 1))?;
+    let start = live::start_time(pid).unwrap_or(0);
+    let index = take(s, pid, start, run.map_or(0, |r| r + 1))?;
     let slot = s.slot_at(index)?;
     slot.state.store(SLOT_LIVE, Release);
     s.set_me(index, slot.epoch.load(Relaxed));
@@ -55,8 +56,7 @@ pub fn register(s: &Session, pid: u32, run: Option<u32>) -> Result<u32> {
 
 /// A free slot, being set up for `pid`. Dying in here leaves a slot in `SLOT_SETUP` of a dead
 /// process, or a free one.
-fn take(s: &Session, pid: u32, run: u32) -> Result<u32> {
-    let start = live::start_time(pid).unwrap_or(0);
+fn take(s: &Session, pid: u32, start: u64, run: u32) -> Result<u32> {
     for round in 0..2 {
         if let Some(index) = take_free(s, pid, start, run)? {
             return Ok(index);
@@ -121,7 +121,8 @@ fn prepared(s: &Session, name: u32) -> Option<&Slot> {
 /// Before fork: a slot for the child with a copy of the descriptor table and working directory.
 pub fn fork_prepare(s: &Session) -> Result<u32> {
     let parent = s.slot();
-    let child = take(s, parent.pid.load(Relaxed), parent.run.load(Relaxed))?;
+    // The child finds out when it started; until then its slot's process is known by its number.
+    let child = take(s, parent.pid.load(Relaxed), 0, parent.run.load(Relaxed))?;
     match copy_process(s, child) {
         Ok(()) => Ok(token(child, s.slot_at(child)?)),
         Err(e) => {
@@ -174,14 +175,13 @@ pub fn fork_child(s: &Session, child: u32) -> Result<()> {
 /// In the parent after fork, with the child's number: if the child dies before `fork_child`, its
 /// slot is known to be dead.
 pub fn fork_parent(s: &Session, child: u32, pid: u32) -> Result<()> {
-    // Both sides store the same; a child that is dead already has no start time to match.
-    let start = live::start_time(pid).unwrap_or(u64::MAX);
+    // Both sides store the same. When it started only the child says: asking the kernel about
+    // each child would cost as much as the rest.
     let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;
     let Some(slot) = prepared(s, child) else {
         return Ok(());
     };
     if slot.state.load(Acquire) == SLOT_SETUP {
-        slot.start_time.store(start, Relaxed);
         slot.pid.store(pid, Release);
     }
     Ok(())

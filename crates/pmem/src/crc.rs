@@ -4,22 +4,8 @@
 //! wide vector registers (the published crates choose AVX-512 or need std); `update` over pieces
 //! equals one `update` over their concatenation.
 
-use core::arch::x86_64::{__cpuid, _mm_crc32_u8, _mm_crc32_u64};
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-/// 0 not asked yet, 1 the processor lacks SSE4.2, 2 it has it.
-static SSE42: AtomicU8 = AtomicU8::new(0);
-
-fn has_sse42() -> bool {
-    match SSE42.load(Relaxed) {
-        0 => {
-            let yes = __cpuid(1).ecx & (1 << 20) != 0;
-            SSE42.store(1 + u8::from(yes), Relaxed);
-            yes
-        }
-        known => known == 2,
-    }
-}
+use crate::cpu;
+use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
 /// The reflected polynomial of CRC-32C (Castagnoli).
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -136,7 +122,7 @@ fn update_sse42(crc: u32, bytes: &[u8]) -> u32 {
 
 /// Continues a checksum over more bytes. Start with `!0` and invert the end result.
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
-    if has_sse42() {
+    if cpu::has(cpu::SSE42) {
         // SAFETY: the processor has SSE4.2, the only requirement of the function.
         unsafe { update_sse42(crc, bytes) }
     } else {

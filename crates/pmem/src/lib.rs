@@ -16,6 +16,7 @@ extern crate std;
 
 mod buf;
 mod copy;
+pub mod cpu;
 pub mod crc;
 mod error;
 pub mod fault;

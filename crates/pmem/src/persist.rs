@@ -7,9 +7,9 @@
 
 use crate::LINE;
 use crate::copy::{self, CopyFn};
+use crate::cpu;
 use crate::medium::Medium;
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __cpuid_count};
 
 /// How far a store must travel before a power cut cannot take it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,16 @@ enum FlushKind {
     Clflush,
 }
 
+impl FlushKind {
+    fn best() -> FlushKind {
+        match (cpu::has(cpu::CLWB), cpu::has(cpu::CLFLUSHOPT)) {
+            (true, _) => FlushKind::Clwb,
+            (_, true) => FlushKind::ClflushOpt,
+            _ => FlushKind::Clflush,
+        }
+    }
+}
+
 impl Persistence {
     /// What the medium needs, when the platform says nothing better.
     pub fn of(medium: Medium, caches_persistent: bool) -> Persistence {
@@ -71,8 +81,7 @@ impl Persistence {
 
 impl Routines {
     pub(crate) fn choose(persistence: Persistence, registers: Registers) -> Routines {
-        let cpu = Cpu::detect();
-        let copy = if cpu.fast_strings {
+        let copy = if cpu::has(cpu::FAST_STRINGS) {
             copy::holdfast_copy_auto
         } else {
             copy::holdfast_copy
@@ -80,12 +89,12 @@ impl Routines {
         match persistence {
             Persistence::Flushed => Routines {
                 copy_lines: match registers {
-                    Registers::Ymm if cpu.avx2 => copy::holdfast_copy_nt_ymm,
+                    Registers::Ymm if cpu::has(cpu::AVX2) => copy::holdfast_copy_nt_ymm,
                     _ => copy::holdfast_copy_nt,
                 },
                 zero_lines: copy::holdfast_zero_nt,
                 copy,
-                flush_lines: match cpu.flush {
+                flush_lines: match FlushKind::best() {
                     FlushKind::Clwb => flush_clwb,
                     FlushKind::ClflushOpt => flush_clflushopt,
                     FlushKind::Clflush => flush_clflush,
@@ -103,49 +112,6 @@ impl Routines {
             },
         }
     }
-}
-
-struct Cpu {
-    avx2: bool,
-    fast_strings: bool,
-    flush: FlushKind,
-}
-
-impl Cpu {
-    #[allow(unused_unsafe)] // these intrinsics became safe after the oldest supported compiler
-    fn detect() -> Cpu {
-        // SAFETY: every x86-64 CPU has cpuid with leaves 0 and 1.
-        let (max, one) = unsafe { (__cpuid(0).eax, __cpuid(1)) };
-        let (mut b, mut d) = (0, 0);
-        if max >= 7 {
-            // SAFETY: the CPU just said that the leaf exists.
-            let leaf = unsafe { __cpuid_count(7, 0) };
-            (b, d) = (leaf.ebx, leaf.edx);
-        }
-        let bit = |reg: u32, n: u32| reg >> n & 1 == 1;
-        let saves_ymm = bit(one.ecx, 27) && xcr0() & 6 == 6;
-        let flush = match (bit(b, 24), bit(b, 23)) {
-            (true, _) => FlushKind::Clwb,
-            (_, true) => FlushKind::ClflushOpt,
-            _ => FlushKind::Clflush,
-        };
-        // ERMS alone starts too slowly for a few KiB; fast short rep mov does not.
-        Cpu {
-            avx2: saves_ymm && bit(b, 5),
-            fast_strings: bit(b, 9) && bit(d, 4),
-            flush,
-        }
-    }
-}
-
-/// Which register states the kernel saves. Only called when CPUID shows OSXSAVE.
-fn xcr0() -> u32 {
-    let (lo, _hi): (u32, u32);
-    // SAFETY: xgetbv with ecx = 0 exists wherever OSXSAVE is set, and only reads.
-    unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") lo, out("edx") _hi, options(nomem, nostack));
-    }
-    lo
 }
 
 macro_rules! flush_loop {

@@ -11,6 +11,7 @@ use crate::sys::{self, Fd, nr};
 use crate::table::{RECORD, Site, Table};
 use alloc::vec;
 use alloc::vec::Vec;
+use holdfast_pmem::crc;
 
 const MAGIC: &[u8; 8] = b"HFPATCH1";
 const HEADER: usize = 24;
@@ -275,27 +276,5 @@ fn parse(bytes: &[u8]) -> Option<Table> {
 
 /// CRC-32C over everything but the sum itself.
 fn sum_of(bytes: &[u8]) -> u32 {
-    !crc(crc(!0, &bytes[..20]), &bytes[24..])
-}
-
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut i = 0;
-    while i < 256 {
-        let mut value = i as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            value = value >> 1 ^ (0x82f6_3b78 & (value & 1).wrapping_neg());
-            bit += 1;
-        }
-        table[i] = value;
-        i += 1;
-    }
-    table
-};
-
-fn crc(state: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(state, |crc, b| {
-        CRC_TABLE[((crc ^ u32::from(*b)) & 0xff) as usize] ^ crc >> 8
-    })
+    !crc::update(crc::update(!0, &bytes[..20]), &bytes[24..])
 }

@@ -11,6 +11,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Small enough not to hurt a program that locks its memory or limits its address space.
 const ARENA: usize = 8 << 20;
+/// What starting a process takes of it.
+const AT_START: usize = 80 << 10;
 const UNIT: usize = 16;
 const PAGE: usize = 4096;
 const LARGE: usize = 64 << 10;
@@ -44,7 +46,10 @@ impl Heap {
             .base
             .compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => new,
+            Ok(_) => {
+                populate(new);
+                new
+            }
             Err(other) => {
                 // SAFETY: nobody has seen the mapping that lost the race.
                 unsafe { sys::unmap(new, ARENA) };
@@ -97,6 +102,19 @@ impl Heap {
         }
         base + at
     }
+}
+
+/// Gets the pages that every start uses in one call instead of a fault for each. Only speed
+/// depends on it: an older kernel refuses.
+fn populate(base: usize) {
+    const MADV_POPULATE_WRITE: usize = 23;
+    // SAFETY: faults in pages of our own mapping; they are zero and stay so.
+    unsafe {
+        sys::raw(
+            sys::nr::MADVISE,
+            [base, AT_START, MADV_POPULATE_WRITE, 0, 0, 0],
+        )
+    };
 }
 
 /// Blocks are aligned to 16; what asks for more gets a block of its own size or a page.

@@ -29,11 +29,11 @@ pub fn read() -> Vec<Region> {
 
 fn read_text() -> Option<Vec<u8>> {
     let fd = Fd::open(b"/proc/self/maps\0", 0, 0)?;
-    let mut text = Vec::with_capacity(32 << 10);
+    let mut text = Vec::with_capacity(16 << 10);
     let mut len = 0;
     loop {
         if text.len() - len < 4096 {
-            text.resize(text.len() + (16 << 10), 0);
+            text.resize(text.len() + (8 << 10), 0);
         }
         match fd.read(&mut text[len..])? {
             0 => break,
@@ -82,8 +82,10 @@ fn hex(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     let mut used = 0;
     for byte in rest.iter() {
-        let Some(digit) = (*byte as char).to_digit(16) else {
-            break;
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => break,
         };
         value = value.wrapping_shl(4) | u64::from(digit);
         used += 1;

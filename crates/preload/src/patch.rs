@@ -179,7 +179,13 @@ fn patch_mapped(regions: &[Region], first: usize) -> Option<()> {
     }?;
     let table = table_for(&elf)?;
     for region in text {
-        patch_text(regions, region.start, region.end, &table, elf.bias());
+        patch_text(
+            Room::Among(regions),
+            region.start,
+            region.end,
+            &table,
+            elf.bias(),
+        );
     }
     Some(())
 }
@@ -219,7 +225,7 @@ fn forget(start: usize, end: usize) {
 }
 
 /// Patches the sites of `table` in the mapped text `start..end`.
-fn patch_text(regions: &[Region], start: usize, end: usize, table: &Table, bias: usize) {
+fn patch_text(room: Room<'_>, start: usize, end: usize, table: &Table, bias: usize) {
     let inside = |site: &&Site| {
         let at = bias.wrapping_add(site.addr as usize);
         at >= start && at + usize::from(site.len) <= end
@@ -227,7 +233,7 @@ fn patch_text(regions: &[Region], start: usize, end: usize, table: &Table, bias:
     let sites: Vec<&Site> = table.sites.iter().filter(inside).collect();
     let done = match sites.is_empty() {
         true => 0,
-        false => patch_while_writable(regions, (start, end), &sites, bias).unwrap_or(0),
+        false => patch_while_writable(room, (start, end), &sites, bias).unwrap_or(0),
     };
     PATCHED.fetch_add(done, Ordering::Relaxed);
     let missed = table.unpatchable + (sites.len() as u32 - done);
@@ -239,7 +245,7 @@ fn patch_text(regions: &[Region], start: usize, end: usize, table: &Table, bias:
 
 /// The text is writable, and then not executable, only in here.
 fn patch_while_writable(
-    regions: &[Region],
+    room: Room<'_>,
     text: (usize, usize),
     sites: &[&Site],
     bias: usize,
@@ -249,7 +255,7 @@ fn patch_while_writable(
     populate(sites, bias);
     let live = |site: &&&Site| is_live(site, bias.wrapping_add(site.addr as usize));
     let live: Vec<&Site> = sites.iter().filter(live).copied().collect();
-    let done = patch_sites(regions, text, &live, bias);
+    let done = patch_sites(room, text, &live, bias);
     protect(text.0, len, PROT_READ | PROT_EXEC)?;
     done
 }
@@ -294,15 +300,10 @@ struct Draft {
     slots: Vec<Slot>,
 }
 
-fn patch_sites(
-    regions: &[Region],
-    text: (usize, usize),
-    sites: &[&Site],
-    bias: usize,
-) -> Option<u32> {
-    let room = 16 + sites.len() * tramp::LEN_MAX;
-    let len = (room + sites.len() * size_of::<Slot>() + PAGE) & !(PAGE - 1);
-    let base = place_block(regions, text.0, text.1, len)?;
+fn patch_sites(room: Room<'_>, text: (usize, usize), sites: &[&Site], bias: usize) -> Option<u32> {
+    let code = 16 + sites.len() * tramp::LEN_MAX;
+    let len = (code + sites.len() * size_of::<Slot>() + PAGE) & !(PAGE - 1);
+    let base = place_block(room, text.0, text.1, len)?;
     let mut draft = Draft {
         base,
         len,
@@ -326,8 +327,25 @@ fn patch_sites(
     Some(draft.slots.len() as u32)
 }
 
+/// Where a block of trampolines may go.
+#[derive(Clone, Copy)]
+enum Room<'a> {
+    /// Between these mappings.
+    Among(&'a [Region]),
+    /// Right below this address, where an object has just been mapped; the mappings are read only
+    /// if that is taken.
+    Below(usize),
+}
+
 /// Memory for trampolines near `start..end`.
-fn place_block(regions: &[Region], start: usize, end: usize, len: usize) -> Option<usize> {
+fn place_block(room: Room<'_>, start: usize, end: usize, len: usize) -> Option<usize> {
+    let regions = match room {
+        Room::Among(regions) => regions,
+        Room::Below(base) => match place_below(base, end, len) {
+            Some(at) => return Some(at),
+            None => &maps::read(),
+        },
+    };
     let taken = blocks()
         .iter()
         .filter(|b| b.code.1.load(Ordering::Relaxed) != 0);
@@ -361,6 +379,17 @@ fn place_block(regions: &[Region], start: usize, end: usize, len: usize) -> Opti
         }
     }
     None
+}
+
+fn place_below(base: usize, end: usize, len: usize) -> Option<usize> {
+    let hint = base.checked_sub(len).filter(|at| end - at < REACH)?;
+    let at = sys::map_anon(hint, len, PROT_READ | PROT_WRITE, sys::MAP_FIXED_NOREPLACE)?;
+    if at != hint {
+        // SAFETY: just mapped, unused; the kernel does not know MAP_FIXED_NOREPLACE.
+        unsafe { sys::unmap(at, len) };
+        return None;
+    }
+    Some(at)
 }
 
 /// Puts the slots behind the code, seals the block and makes it known.
@@ -459,7 +488,9 @@ fn patch_from_file(bytes: &[u8], start: usize, end: usize, offset: usize) -> Opt
     let bias = start.wrapping_sub(load.vaddr as usize & !(PAGE - 1));
     let table = table_for(&elf)?;
     if !table.sites.is_empty() || table.unpatchable > 0 {
-        patch_text(&maps::read(), start, end, &table, bias);
+        let lowest = elf.loads.iter().map(|l| l.vaddr).min().unwrap_or(0) as usize;
+        let base = bias.wrapping_add(lowest & !(PAGE - 1));
+        patch_text(Room::Below(base), start, end, &table, bias);
     }
     Some(())
 }

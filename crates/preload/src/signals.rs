@@ -630,6 +630,8 @@ static HELD: [Held; HELD_MAX] = [const {
         info: [const { AtomicU64::new(0) }; 16],
     }
 }; HELD_MAX];
+/// No entry of `HELD` at or above this was ever used: a child need not look at them.
+static HELD_USED: AtomicUsize = AtomicUsize::new(0);
 /// Signals lost because too many were held back.
 pub static LOST: AtomicU32 = AtomicU32::new(0);
 
@@ -652,7 +654,11 @@ fn hold_back(sig: i32, info: &Info) {
         h.owner
             .compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed)
     };
-    let Some(slot) = HELD.iter().find(|h| take(h).is_ok()) else {
+    let Some((_, slot)) = HELD.iter().enumerate().find(|(index, h)| {
+        // Before it is taken: a fork in another thread may come at any moment.
+        HELD_USED.fetch_max(index + 1, Ordering::AcqRel);
+        take(h).is_ok()
+    }) else {
         LOST.fetch_add(1, Ordering::Relaxed);
         return;
     };
@@ -712,7 +718,8 @@ pub fn forked() {
     ACTIONS_LOCK.reopen();
     let own = sys::gettid();
     let mut kept = 0;
-    for slot in &HELD {
+    let used = HELD_USED.load(Ordering::Acquire).min(HELD_MAX);
+    for slot in &HELD[..used] {
         if slot.owner.load(Ordering::Relaxed) == own {
             kept += 1;
         } else {

@@ -68,6 +68,7 @@ impl Stack {
             journal: (fds[2].as_fd(), engine.journal.len() as u64),
             data: (fds[3].as_fd(), superblock.data_len),
             medium: MEDIUM,
+            cpu: 0,
         };
         let session = mapped::map(&segments).map_err(|e| format!("map: {e}"))?;
         slots::register(&session, std::process::id(), None).map_err(|e| e.to_string())?;

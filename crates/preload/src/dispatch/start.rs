@@ -31,9 +31,7 @@ pub fn start(env: &Env) -> bool {
             install(env, &session, value, client);
             true
         }
-        Err(_) => {
-            give_up("the session of this run is gone; start the program with holdfast run")
-        }
+        Err(_) => give_up("the session of this run is gone; start the program with holdfast run"),
     }
 }
 
@@ -47,6 +45,7 @@ fn join(session: &SessionEnv) -> Result<Client, holdfast_client::Error> {
         journal: (borrow(session.journal.fd), session.journal.len),
         data: (borrow(session.data.fd), session.data.len),
         medium: session.medium,
+        cpu: session.cpu,
     };
     let client = Client::attach(&segments, session.at)?;
     client.join(session.run, &descriptor_is_open)?;
@@ -110,7 +109,12 @@ const FAILED: usize = 125;
 fn give_up(sentence: &str) -> ! {
     for text in ["holdfast: ", sentence, "\n"] {
         // SAFETY: the kernel only reads the text.
-        unsafe { sys::raw(super::nr::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+        unsafe {
+            sys::raw(
+                super::nr::WRITE,
+                [2, text.as_ptr() as usize, text.len(), 0, 0, 0],
+            )
+        };
     }
     loop {
         // SAFETY: ends the process.
