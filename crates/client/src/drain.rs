@@ -69,7 +69,8 @@ pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Re
         if now.saturating_sub(since) > PATIENCE_MS {
             return Err(Error::ServiceGone);
         }
-        if now.saturating_sub(helped.max(since)) > DOUBT_MS {
+        let asked = help && h.recover_wanted.load(Relaxed) != 0;
+        if asked || now.saturating_sub(helped.max(since)) > DOUBT_MS {
             helped = now;
             if help {
                 recover::lanes(s);

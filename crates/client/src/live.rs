@@ -36,19 +36,26 @@ pub fn process_lives(pid: u32, start: u64) -> bool {
         return false;
     }
     match read_stat(pid) {
-        Some((b'Z' | b'X' | b'x', _)) => false,
-        Some((_, found)) => start == 0 || found == start,
+        Some(Stat { ended: true, .. }) => false,
+        Some(stat) => start == 0 || stat.start == start,
         None => test_kill_process(id) != Err(rustix::io::Errno::SRCH),
     }
 }
 
 /// Start time of a process: field 22 of its stat file.
 pub fn start_time(pid: u32) -> Option<u64> {
-    read_stat(pid).map(|(_, start)| start)
+    read_stat(pid).map(|stat| stat.start)
 }
 
-/// State letter and start time.
-fn read_stat(pid: u32) -> Option<(u8, u64)> {
+/// What proc_pid_stat(5) says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    /// It will never run a program's instruction again.
+    ended: bool,
+    start: u64,
+}
+
+fn read_stat(pid: u32) -> Option<Stat> {
     let mut path = [0; 32];
     let path = stat_path(pid, &mut path);
     let fd = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -85,24 +92,37 @@ fn stat_path(pid: u32, out: &mut [u8; 32]) -> &[u8] {
     &out[..len]
 }
 
-/// The command name in parentheses may contain anything, so fields count from its last one.
-fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
+/// Task flag: on its way out, never to return to user mode.
+const PF_EXITING: u64 = 4;
+
+/// The command name in parentheses may contain anything, so fields count from its last one. A
+/// process whose only thread is exiting counts as ended before it is a zombie: freeing its
+/// memory takes the kernel a while.
+fn parse_stat(stat: &[u8]) -> Option<Stat> {
     let name_end = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = stat.get(name_end + 2..)?.split(|b| *b == b' ');
     let state = *fields.next()?.first()?;
-    let start = fields.nth(18)?;
-    let mut value = 0u64;
-    for digit in start {
-        value = value
+    let flags = number(fields.nth(5)?);
+    let threads = number(fields.nth(10)?);
+    let start = number(fields.nth(1)?);
+    let exiting = flags & PF_EXITING != 0 && threads <= 1;
+    let ended = matches!(state, b'Z' | b'X' | b'x') || exiting;
+    Some(Stat { ended, start })
+}
+
+fn number(digits: &[u8]) -> u64 {
+    let add = |value: u64, digit: &u8| {
+        value
             .wrapping_mul(10)
-            .wrapping_add(u64::from(digit.wrapping_sub(b'0')));
-    }
-    Some((state, value))
+            .wrapping_add(u64::from(digit.wrapping_sub(b'0')))
+    };
+    digits.iter().fold(0, add)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
     use std::process::{Command, id};
 
     #[test]
@@ -121,8 +141,15 @@ mod tests {
 
     #[test]
     fn command_names_do_not_confuse() {
-        let stat = b"7 (a) R 1 (b)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
-        assert_eq!(parse_stat(stat), Some((b'S', 4711)));
+        let parsed = |rest: &str| parse_stat(format!("7 (a) R 1 (b)) {rest}").as_bytes());
+        let (ended, start) = (false, 4711);
+        let running = "S 1 2 3 4 5 64 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
+        assert_eq!(parsed(running), Some(Stat { ended, start }));
+        let exiting = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
+        assert_eq!(parsed(exiting), Some(Stat { ended: true, start }));
+        let one_of_two = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 2 18 4711 20\n";
+        assert_eq!(parsed(one_of_two), Some(Stat { ended, start }));
+        assert_eq!(parsed("Z").map(|s| s.ended), None);
         assert_eq!(parse_stat(b"7 (a"), None);
     }
 }

@@ -231,7 +231,10 @@ impl Session {
         self.unfinished = Some((seq, since));
         if since.elapsed() >= HELP_AFTER {
             // Before the record is applied: from then on what clients have cached may be wrong.
-            self.memory.header().recover_wanted.store(1, SeqCst);
+            // Those that wait for the trees look, too.
+            if self.memory.header().recover_wanted.swap(1, SeqCst) == 0 {
+                self.memory.tick();
+            }
         }
         if since.elapsed() < REDO_AFTER {
             return Ok((true, false));
