@@ -48,16 +48,23 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     }
     load_shadow(s, inode)?;
     let block = close::shadow_block(s, inode)?;
-    e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
-    adopt(
-        s,
-        inode,
-        NewRun {
+    if e.pending_len.load(Relaxed) > 0 {
+        close::flush(s, inode)?;
+    }
+    // Pending before it stops being the shadow: a death in between leaves it both, and then it is
+    // the shadow (`inode_table::repair`).
+    set_pending(
+        e,
+        &NewRun {
             file_block: 0,
             block,
             len: 1,
         },
-    )
+    );
+    e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
+    block_map::map(s, inode, 0, block, 1, true)?;
+    count_new(e, 1);
+    Ok(())
 }
 
 /// Block 0 of a file whose content is in its inode record.
@@ -170,17 +177,26 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
             close::flush(s, inode)?;
         }
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
-        e.pending_file_block.store(run.file_block, Relaxed);
-        e.pending_block.store(run.block, Relaxed);
-        e.pending_len.store(run.len, Release);
+        set_pending(e, &run);
     }
+    count_new(e, run.len);
+    Ok(())
+}
+
+fn set_pending(e: &Inode, run: &NewRun) {
+    e.pending_file_block.store(run.file_block, Relaxed);
+    e.pending_block.store(run.block, Relaxed);
+    e.pending_len.store(run.len, Release);
+}
+
+/// The file has `len` blocks more, which are lazy.
+fn count_new(e: &Inode, len: u32) {
     // Only the holder of the lock changes them: no need to wait for what goes around the cache.
     let blocks = e.blocks.load(Relaxed);
-    e.blocks.store(blocks.wrapping_add(run.len.into()), Relaxed);
+    e.blocks.store(blocks.wrapping_add(len.into()), Relaxed);
     if e.state.load(Relaxed) & INODE_DIRTY == 0 {
         e.state.fetch_or(INODE_DIRTY, Release);
     }
-    Ok(())
 }
 
 /// The run is not needed after all.

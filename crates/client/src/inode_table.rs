@@ -438,6 +438,17 @@ fn repair(s: &Session, inode: &InodeRef<'_>) {
     if e.state.load(Relaxed) & INODE_ORPHAN != 0 && e.nlink.load(Relaxed) > 0 {
         e.state.fetch_and(!INODE_ORPHAN, AcqRel);
     }
+    // On its way from shadow to block of the file (`data::leave_inline`): still a shadow.
+    let pending = (
+        e.pending_file_block.load(Relaxed),
+        e.pending_len.load(Relaxed),
+    );
+    if is_file(e.mode.load(Relaxed))
+        && pending == (0, 1)
+        && e.state.load(Relaxed) & INODE_SHADOW != 0
+    {
+        e.pending_len.store(0, Relaxed);
+    }
     block_map::drop_stray(s, inode);
     block_map::recount(s, inode);
 }

@@ -426,6 +426,49 @@ fn what_was_not_synced_is_harvested_at_the_end() {
 }
 
 #[test]
+fn the_last_record_of_a_dead_process_is_not_undone_by_what_its_memory_says() {
+    let dir = TempDir::new("unpublished");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let session = Session::create(&mut engine).unwrap();
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    let size = |size| Record::Size {
+        ino: 2,
+        size,
+        atime: 1,
+        mtime: 1,
+        ctime: 1,
+    };
+    client.create(4, 2, b"cut");
+    let known = client.write(4, &size(9000));
+    let lane = session.memory.lane(4).unwrap();
+    let at = lane.head.load(Relaxed);
+    let seq = client.write(
+        4,
+        &Record::Truncate {
+            ino: 2,
+            size: 100,
+            time: 7,
+        },
+    );
+    // Its writer died before it published the record.
+    lane.busy_at.store(at, Relaxed);
+    lane.busy_seq.store(seq, Relaxed);
+    let entry = session.memory.inode(0).unwrap();
+    entry.ino.store(2, Relaxed);
+    entry.state.store(3, Relaxed);
+    entry.mode.store(0o100644, Relaxed);
+    entry.size.store(9000, Relaxed);
+    entry.seq.store(known, Relaxed);
+    session.memory.header().inode_used.store(1, Relaxed);
+    session.end(&mut engine).unwrap();
+    assert_eq!(size_of(&engine, 2), 100);
+}
+
+#[test]
 fn a_session_is_adopted_with_its_grants_and_its_journal() {
     let dir = TempDir::new("adopt");
     let path = pool(&dir);
