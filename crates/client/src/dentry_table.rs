@@ -304,12 +304,31 @@ pub(crate) fn put<const N: usize>(
     }
 }
 
-/// Locks each different bucket once, in the order of their addresses.
+type Locked<'s, const N: usize> = [Option<(Guard<'s>, &'s Bucket)>; N];
+
+/// Locks each different bucket once, in the order of their addresses. Whoever waits for a bucket
+/// holds none: it may have to recover first, and recovery takes buckets, too.
 fn lock_all<'s, const N: usize>(
     s: &'s Session,
     keys: &[(Key<'_>, &'s Bucket); N],
     rank: Rank,
-) -> Result<[Option<(Guard<'s>, &'s Bucket)>; N]> {
+) -> Result<Locked<'s, N>> {
+    loop {
+        match try_lock_all(s, keys) {
+            Ok(guards) => return Ok(guards),
+            Err(bucket) => {
+                let _passing = acquire_as(s, &bucket.lock, rank)?;
+                lock::settle(&bucket.version);
+            }
+        }
+    }
+}
+
+/// The bucket that was not free, if one was not.
+fn try_lock_all<'s, const N: usize>(
+    s: &'s Session,
+    keys: &[(Key<'_>, &'s Bucket); N],
+) -> core::result::Result<Locked<'s, N>, &'s Bucket> {
     let mut guards = [const { None }; N];
     let address = |bucket: &Bucket| core::ptr::from_ref(bucket) as usize;
     let mut done = 0;
@@ -318,7 +337,7 @@ fn lock_all<'s, const N: usize>(
         let Some((_, bucket)) = above(done).min_by_key(|k| address(k.1)) else {
             break;
         };
-        *guard = Some((acquire_as(s, &bucket.lock, rank)?, *bucket));
+        *guard = Some((lock::try_acquire(s, &bucket.lock).ok_or(*bucket)?, *bucket));
         done = address(bucket);
     }
     Ok(guards)
