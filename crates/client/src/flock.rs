@@ -29,7 +29,7 @@ const WHOLE: u32 = 3;
 const SHARED: u32 = 1;
 const EXCLUSIVE: u32 = 2;
 const LAST_BYTE: u64 = i64::MAX as u64;
-const NAP: Duration = Duration::from_millis(20);
+const NAP: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
