@@ -7,7 +7,7 @@ use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::mapped::{self, Segments};
 use crate::session::OfdLink;
-use crate::{run, slots};
+use crate::{recover, run, slots};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use pool::session::FDS;
 
@@ -21,12 +21,14 @@ impl Client {
     }
 
     /// Makes this process part of run `run`: takes over what the program that ran in it before
-    /// exec had open, where `is_open` confirms the descriptor, or starts with nothing.
+    /// exec had open, where `is_open` confirms the descriptor, or starts with nothing. What a dead
+    /// process left half-published is finished first, so that nobody starts by reading it.
     pub fn join(&self, run: u32, is_open: &dyn Fn(u32) -> bool) -> Result<()> {
         let s = &self.session;
         if slots::exec_adopt(s, is_open)?.is_none() {
             slots::register(s, rustix::process::getpid().as_raw_pid() as u32, Some(run))?;
         }
+        recover::lanes(s);
         Ok(())
     }
 

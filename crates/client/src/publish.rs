@@ -194,6 +194,10 @@ fn publish_blocks(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
     match *record {
         Record::Extent { .. } => publish_extent(s, &inode, record, seq)?,
         Record::Truncate { size, time, .. } => {
+            // The size first: below it nobody may find the holes that are made next.
+            let cut = Changing::begin(&inode.e.version);
+            set_size(inode.e, size, time, time);
+            drop(cut);
             if size == 0 {
                 end_inline(s, &inode);
             }
@@ -298,7 +302,7 @@ fn merge_mode(bit: u32, field: &AtomicU32, value: u32) -> u32 {
 }
 
 fn set_size(e: &Inode, size: u64, mtime: i64, ctime: i64) {
-    e.size.store(size, Relaxed);
+    e.size.store(size, Release);
     store(&e.mtime, mtime);
     store(&e.ctime, ctime);
 }

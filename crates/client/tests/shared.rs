@@ -8,6 +8,7 @@ use holdfast_pmem::ConstBuf;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const POOL: u64 = 128 << 20;
 const RECORD: usize = 53;
@@ -59,6 +60,36 @@ fn appends_of_threads_neither_mix_nor_vanish() {
     });
     let counts = judge(&user.get("log"));
     assert!((0..4).all(|w| counts[&w] == RECORDS), "{counts:?}");
+}
+
+#[test]
+fn readers_never_see_a_hole_where_a_file_is_cut() {
+    const LEN: usize = 64 * 4096;
+    let rig = Rig::new(POOL);
+    let user = rig.user();
+    user.put("cut", &[7; LEN]);
+    let ofd = user.open("cut", O_RDWR).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (user, done) = (&user, &done);
+        let reader = scope.spawn(move || {
+            let mut reads = 0;
+            while !done.load(Relaxed) || reads == 0 {
+                // From the last block on: that is where size and blocks have to agree.
+                let bytes = user.pread_vec(ofd, 4096, LEN as i64 - 4096);
+                assert!(bytes.iter().all(|b| *b == 7), "after {reads} reads");
+                reads += 1;
+            }
+        });
+        for _ in 0..20_000 {
+            user.ftruncate(ofd, LEN as i64 - 5000).unwrap();
+            user.pwrite_all(ofd, &[7; 5000], LEN as i64 - 5000);
+            if reader.is_finished() {
+                break;
+            }
+        }
+        done.store(true, Relaxed);
+    });
 }
 
 /// What a child does; not a test of its own.
