@@ -36,7 +36,7 @@ const RING_PART: u64 = 4;
 pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     s.check()?;
     if s.header().trees_full.load(Relaxed) != 0 && adds(record) {
-        return Err(Error::NoSpace);
+        check_full(s)?;
     }
     let prepared = Prepared::new(s, record)?;
     let (index, lane, guard) = take_lane(s)?;
@@ -50,6 +50,16 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
         published?;
     }
     Ok(seq)
+}
+
+/// What was removed makes room once it is in the trees: only then a pool is full.
+#[cold]
+fn check_full(s: &Session) -> Result<()> {
+    drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
+    match s.header().trees_full.load(Relaxed) {
+        0 => Ok(()),
+        _ => Err(Error::NoSpace),
+    }
 }
 
 /// Whether the trees grow by a record. Extents do not count: their blocks are limited already.
