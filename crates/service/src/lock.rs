@@ -8,12 +8,16 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Held for as long as this value lives.
 #[derive(Debug)]
 pub struct PoolLock {
-    _file: OwnedFd,
+    file: OwnedFd,
 }
+
+/// Who only looks holds the lock for a moment, too.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl PoolLock {
     /// Takes the lock of the pool in `directory`, or says who has it.
@@ -22,7 +26,7 @@ impl PoolLock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(Error::os(path.display().to_string()))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match lock(&file) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(Error::InUse {
@@ -35,7 +39,7 @@ impl PoolLock {
         // Only a message would be lost if this failed, for instance on a full file system.
         let _ = rustix::fs::ftruncate(&file, 0);
         let _ = rustix::io::pwrite(&file, std::process::id().to_string().as_bytes(), 0);
-        Ok(PoolLock { _file: file })
+        Ok(PoolLock { file })
     }
 
     /// Whether somebody holds the lock, and who.
@@ -46,6 +50,25 @@ impl PoolLock {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => Some(holder(&file)),
             _ => None,
+        }
+    }
+}
+
+impl Drop for PoolLock {
+    /// By name: a child between fork and exec still has the descriptor.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+fn lock(file: &OwnedFd) -> rustix::io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOOK => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done => return done,
         }
     }
 }
