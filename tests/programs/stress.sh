@@ -10,7 +10,7 @@ cd "$1"
 gcc -O1 -w -pthread -o stress "$source"
 export STRESS_DIR=$1
 for part in forks vforks spawns clones threads cancels actions restarts storm pestered jumps \
-    faults registers; do
+    faults registers floods masks; do
     timeout -s KILL 60 ./stress $part
 done
 rm stress; ls -A

@@ -265,7 +265,7 @@ fn sleep(s: &Session, wish: &Wish, blocker: &Owner, tick: u32) -> Result<()> {
         }
     }
     waiters(s).fetch_add(1, SeqCst);
-    let woken = futex::wait(&s.header().locks_tick, tick, Some(NAP));
+    let woken = futex::wait_interruptible(&s.header().locks_tick, tick, Some(NAP));
     waiters(s).fetch_sub(1, SeqCst);
     if deadlocks {
         blocker_of(slot).store(0, SeqCst);

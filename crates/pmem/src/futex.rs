@@ -1,15 +1,18 @@
 //! Waiting on a word of shared memory.
 //!
 //! What always holds here:
-//! - A waiter is inside [`interruptible_range`] exactly while a signal may interrupt it: from
-//!   the entry of the wait to the return of its system call.
+//! - In [`wait`] a signal handler of the program never runs for our sake; [`wait_interruptible`]
+//!   is for those who hold no lock: a waiter is inside [`interruptible_range`] exactly while a
+//!   signal may interrupt it, from the look at [`note_put_off`]'s count to the return of its
+//!   system call. So no signal falls between the look and the wait.
 //! - Waits end by themselves when given a time; nothing here assumes that a waker lives.
 
 use core::arch::global_asm;
 use core::ops::Range;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
-use rustix::thread::futex::Flags;
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Flags};
 
 /// Why a wait ended. The word must be looked at again in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub enum WaitResult {
     Woken,
     /// The word did not hold the expected value.
     Changed,
-    /// A signal handler ran.
+    /// A signal handler ran, or waits for the caller to return.
     Interrupted,
     /// The time passed.
     TimedOut,
@@ -37,8 +40,10 @@ global_asm!(
     .globl holdfast_futex_wait
     .hidden holdfast_futex_wait
     .type holdfast_futex_wait,@function
-// holdfast_futex_wait(word rdi, expected esi, timeout rdx) -> rax
+// holdfast_futex_wait(word rdi, expected esi, timeout rdx, count rcx, seen r8d) -> rax
 holdfast_futex_wait:
+    cmp dword ptr [rcx], r8d
+    jne holdfast_futex_again
     mov r10, rdx
     mov edx, esi
     xor esi, esi
@@ -58,31 +63,87 @@ holdfast_futex_done:
 holdfast_futex_interrupted:
     mov rax, -4
     ret
+    .globl holdfast_futex_again
+    .hidden holdfast_futex_again
+holdfast_futex_again:
+    xor eax, eax
+    ret
     .popsection
 "#
 );
 
 unsafe extern "sysv64" {
-    fn holdfast_futex_wait(word: *const u32, expected: u32, timeout: *const Timespec) -> isize;
+    fn holdfast_futex_wait(
+        word: *const u32,
+        expected: u32,
+        timeout: *const Timespec,
+        count: *const u32,
+        seen: u32,
+    ) -> isize;
 }
 
 unsafe extern "C" {
     static holdfast_futex_syscall: u8;
     static holdfast_futex_done: u8;
     static holdfast_futex_interrupted: u8;
+    static holdfast_futex_again: u8;
 }
 
-/// Sleeps while `word` holds `expected`, until [`wake`], a signal, or the timeout.
+/// Counts signals that were put off until their thread is done here, in all threads.
+static PUT_OFF: AtomicU32 = AtomicU32::new(0);
+/// Tells whether the calling thread must end its wait.
+static MUST_END: AtomicPtr<fn() -> bool> = AtomicPtr::new(core::ptr::null_mut());
+
+/// A signal was put off; [`set_must_end`]'s function knows it already.
+pub fn note_put_off() {
+    PUT_OFF.fetch_add(1, Ordering::Release);
+}
+
+/// `f` tells whether a signal was put off for the calling thread that must end its wait.
+pub fn set_must_end(f: &'static fn() -> bool) {
+    MUST_END.store(core::ptr::from_ref(f).cast_mut(), Ordering::Release);
+}
+
+fn must_end() -> bool {
+    // SAFETY: null, or what `set_must_end` was given, which lives for ever and is only read.
+    unsafe { MUST_END.load(Ordering::Acquire).as_ref() }.is_some_and(|f| f())
+}
+
+/// Sleeps while `word` holds `expected`, until [`wake`] or the timeout; a signal may wake it too.
 #[inline(never)]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitResult {
+    let time = timeout.map(|d| futex::Timespec {
+        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    });
+    match futex::wait(word, Flags::empty(), expected, time.as_ref()) {
+        Ok(()) => WaitResult::Woken,
+        Err(Errno::INTR) => WaitResult::Interrupted,
+        Err(Errno::TIMEDOUT) => WaitResult::TimedOut,
+        Err(_) => WaitResult::Changed,
+    }
+}
+
+/// As [`wait`], until a signal too: its handler runs in the wait, so the caller holds no lock.
+#[inline(never)]
+pub fn wait_interruptible(
+    word: &AtomicU32,
+    expected: u32,
+    timeout: Option<Duration>,
+) -> WaitResult {
     let time = timeout.map(|d| Timespec {
         sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
         nsec: i64::from(d.subsec_nanos()),
     });
     let time = time.as_ref().map_or(core::ptr::null(), |t| &raw const *t);
+    let seen = PUT_OFF.load(Ordering::Acquire);
+    if must_end() {
+        return WaitResult::Interrupted;
+    }
+    let count = PUT_OFF.as_ptr();
     // SAFETY: FUTEX_WAIT (shared) reads the word, which is alive and aligned while borrowed, and
     // the timespec on our stack; the routine clobbers only what its calling convention allows.
-    let ret = unsafe { holdfast_futex_wait(word.as_ptr(), expected, time) };
+    let ret = unsafe { holdfast_futex_wait(word.as_ptr(), expected, time, count, seen) };
     match -ret {
         0 => WaitResult::Woken,
         4 => WaitResult::Interrupted,
@@ -93,7 +154,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitR
 
 /// Wakes up to `n` waiters of any process; returns how many.
 pub fn wake(word: &AtomicU32, n: u32) -> usize {
-    rustix::thread::futex::wake(word, Flags::empty(), n).unwrap_or(0)
+    futex::wake(word, Flags::empty(), n).unwrap_or(0)
 }
 
 /// Instruction pointers at which a thread is about to wait, waits, or has just returned from
@@ -111,6 +172,13 @@ pub fn interrupt(ip: usize) -> Option<usize> {
     let start = holdfast_futex_wait as *const () as usize;
     let landing = (&raw const holdfast_futex_interrupted) as usize;
     (start..=syscall).contains(&ip).then_some(landing)
+}
+
+/// The same for a signal that restarts what it interrupts: the wait ends as
+/// [`WaitResult::Woken`], wherever in the range it was.
+pub fn restart(ip: usize) -> Option<usize> {
+    let landing = (&raw const holdfast_futex_again) as usize;
+    interruptible_range().contains(&ip).then_some(landing)
 }
 
 #[cfg(test)]
@@ -199,7 +267,7 @@ mod tests {
             let waiter = s.spawn(|| {
                 // SAFETY: gettid and pthread_self have no preconditions.
                 tid.store(unsafe { libc::pthread_self() } as usize, SeqCst);
-                wait(&word, 0, timeout)
+                wait_interruptible(&word, 0, timeout)
             });
             while tid.load(SeqCst) == 0 {
                 std::thread::yield_now();
@@ -220,5 +288,23 @@ mod tests {
         // The kernel would restart this one without the landing.
         interrupted_with(libc::SA_RESTART, None);
         interrupted_with(libc::SA_RESTART, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_signal_that_was_put_off_keeps_the_wait_from_beginning() {
+        let _serial = SERIAL.lock();
+        let (word, long) = (AtomicU32::new(0), Some(Duration::from_secs(5)));
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        fn second_time() -> bool {
+            // It arrives between the look and the wait: the next look finds it.
+            note_put_off();
+            CALLS.fetch_add(1, SeqCst) > 0
+        }
+        set_must_end(&(second_time as fn() -> bool));
+        let start = Instant::now();
+        assert_eq!(wait_interruptible(&word, 0, long), WaitResult::Woken);
+        assert_eq!(wait_interruptible(&word, 0, long), WaitResult::Interrupted);
+        assert!(start.elapsed() < Duration::from_secs(4));
+        set_must_end(&((|| false) as fn() -> bool));
     }
 }

@@ -13,7 +13,11 @@ pub fn is_interruptible(ip: usize) -> bool {
     holdfast_pmem::futex::interruptible_range().contains(&ip)
 }
 
-/// Where that wait goes on after the handler, so that it ends at once.
-pub fn interrupted_wait(ip: usize) -> Option<usize> {
-    holdfast_pmem::futex::interrupt(ip)
+/// Where that wait goes on after the handler: it ends at once, or looks again if the signal
+/// restarts what it interrupts.
+pub fn interrupted_wait(ip: usize, restarts: bool) -> Option<usize> {
+    match restarts {
+        true => holdfast_pmem::futex::restart(ip),
+        false => holdfast_pmem::futex::interrupt(ip),
+    }
 }

@@ -104,8 +104,10 @@ pub fn split(call: &Call) -> Verdict {
 fn fork(call: &Call) -> isize {
     let parent = sys::gettid();
     dispatch::before_fork();
+    let still = dispatch::hold_still();
     // SAFETY: the child gets a copy of this stack and returns from here as the parent does.
     let ret = unsafe { sys::raw(call.nr, call.args) };
+    drop(still);
     forked(ret, Some(parent));
     ret
 }
@@ -115,7 +117,7 @@ fn forked(ret: isize, parent: Option<u32>) {
     if ret == 0 {
         init();
         SHARED.store(0, Ordering::Release);
-        signals::forked();
+        signals::forked(parent);
         patch::forked();
         dispatch::after_fork_child(parent);
     } else {

@@ -3,9 +3,12 @@
 //! Invariants: the kernel knows only our wrapper; the program's own action is in `ACTIONS` and
 //! is what the program is told. A handler of the program never runs while a thread is inside the
 //! hook (it could find our locks held): the signal is put into `HELD` and sent to the same
-//! thread again when the hook leaves. A handler never sees an address of ours: frames that point
-//! into a trampoline show the place in the program's own code instead, and get the trampoline
-//! back afterwards. SIGSEGV and SIGBUS always reach us first.
+//! thread again when the hook leaves. From the first one on the thread blocks everything, so that
+//! the kernel keeps the others in order; the mask that the thread really has is in `HELD` too,
+//! and whoever leaves the hook, forks, execs or looks at the mask puts it back or uses it. A
+//! handler never sees an address of ours: frames that point into a trampoline show the place in
+//! the program's own code instead, and get the trampoline back afterwards. SIGSEGV and SIGBUS
+//! always reach us first.
 use crate::calls;
 use crate::dispatch;
 use crate::entry::{self, FRAME, Leaving, Regs};
@@ -32,11 +35,19 @@ const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
+const SA_RESTART: u64 = 0x1000_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const MASK_SIZE: usize = 8;
 /// A fault that is blocked kills; ours must be mended whatever the program blocks.
 const FAULT_MASK: u64 = 1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1);
+/// What else an instruction can cause, which kills where it is blocked.
+const SYNCHRONOUS: u64 = 1 << (SIGILL - 1) | 1 << (SIGTRAP - 1) | 1 << (SIGFPE - 1) | 1 << 30;
+/// What a thread blocks while a signal is held back for it, as the kernel tells it: everything,
+/// but those and the two that cannot be blocked.
+const ALL_HELD: u64 = !(FAULT_MASK | SYNCHRONOUS | 1 << (9 - 1) | 1 << (19 - 1));
+const EAGAIN: isize = 11;
+const EINVAL: isize = 22;
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
@@ -62,7 +73,7 @@ pub struct Info {
     rest: [u64; 13],
 }
 
-/// The kernel's `struct ucontext`, as far as its general registers and mask.
+/// The kernel's `struct ucontext`.
 #[repr(C)]
 pub struct Context {
     flags: u64,
@@ -91,7 +102,13 @@ pub struct Context {
     trapno: u64,
     oldmask: u64,
     cr2: u64,
+    vectors: u64,
+    reserved: [u64; 8],
+    /// The mask that the interrupted code had, and gets back.
+    sigmask: u64,
 }
+
+const _: () = assert!(core::mem::offset_of!(Context, sigmask) == 296);
 
 struct Slot {
     handler: AtomicU64,
@@ -216,6 +233,52 @@ global_asm!(
     "pop rbp",
     "ret",
     ".size hf_on_stack, . - hf_on_stack",
+    // hf_exec(nr rdi, args rsi, mask rdx): the program's mask, then exec. In between its
+    // handlers run: it would get those signals before exec or after it.
+    ".hidden hf_exec, hf_exec_open, hf_exec_end, hf_deliver, hf_deliver_open, hf_deliver_end",
+    ".globl hf_exec, hf_exec_open, hf_exec_end, hf_deliver, hf_deliver_open, hf_deliver_end",
+    ".type hf_exec,@function",
+    "hf_exec:",
+    "push rbx",
+    "push r12",
+    "mov rbx, rdi",
+    "mov r12, rsi",
+    "mov rsi, rdx",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "hf_exec_open:",
+    "mov rdi, [r12]",
+    "mov rsi, [r12 + 8]",
+    "mov rdx, [r12 + 16]",
+    "mov r10, [r12 + 24]",
+    "mov r8, [r12 + 32]",
+    "mov rax, rbx",
+    "syscall",
+    "hf_exec_end:",
+    "pop r12",
+    "pop rbx",
+    "ret",
+    ".size hf_exec, . - hf_exec",
+    // hf_deliver(): what is held for this thread is handled now.
+    ".type hf_deliver,@function",
+    "hf_deliver:",
+    "sub rsp, 24",
+    "lea rdi, [rsp + 8]",
+    "call {resend}",
+    "lea rsi, [rsp + 8]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "hf_deliver_open:",
+    "add rsp, 24",
+    "hf_deliver_end:",
+    "ret",
+    ".size hf_deliver, . - hf_deliver",
     // Byte for byte what unwinders recognise.
     "nop",
     "hf_restorer:",
@@ -229,6 +292,12 @@ global_asm!(
 );
 
 unsafe extern "C" {
+    fn hf_exec(nr: usize, args: *const usize, mask: *const u64) -> isize;
+    fn hf_exec_open();
+    fn hf_exec_end();
+    fn hf_deliver();
+    fn hf_deliver_open();
+    fn hf_deliver_end();
     fn hf_on_stack(addr: usize, stack: usize) -> u32;
     fn hf_signal();
     fn hf_open();
@@ -266,21 +335,62 @@ fn is_memory_fault(sig: usize) -> bool {
     sig == SIGSEGV || sig == SIGBUS
 }
 
+/// Makes `mask` the thread's mask; the one before.
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    let (new, old) = (
+        core::ptr::from_ref(&mask) as usize,
+        core::ptr::from_mut(&mut before) as usize,
+    );
+    // SAFETY: both words are live.
+    unsafe { sys::raw(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, MASK_SIZE, 0, 0]) };
+    before
+}
+
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
+const SIG_SETMASK: usize = 2;
+
 /// The program's rt_sigprocmask: SIGSEGV and SIGBUS stay open.
 pub fn sigprocmask(call: &Call) -> Verdict {
-    const SIG_UNBLOCK: usize = 1;
     let [how, set, old, size, ..] = call.args;
     if size != MASK_SIZE || set == 0 || how == SIG_UNBLOCK {
         return Verdict::Native;
     }
     match user::read::<u64>(set) {
         Some(set) if set & FAULT_MASK != 0 => {
-            let open = set & !FAULT_MASK;
-            let args = [how, core::ptr::from_ref(&open) as usize, old, size, 0, 0];
-            // SAFETY: the program's own call; its set is replaced by a live word.
-            Verdict::Handled(unsafe { sys::raw(call.nr, args) })
+            Verdict::Handled(change_mask(how, set & !FAULT_MASK, old))
         }
         _ => Verdict::Native,
+    }
+}
+
+/// Blocks more, or sets the mask, whatever is blocked just now because signals are held.
+fn change_mask(how: usize, set: u64, old: usize) -> isize {
+    let before = set_mask(ALL_HELD);
+    let own = sys::gettid();
+    let held = held_mask(own);
+    let truth = held.unwrap_or(before);
+    let new = match how {
+        SIG_BLOCK => Some(truth | set),
+        SIG_SETMASK => Some(set),
+        _ => None,
+    };
+    match held {
+        None => {
+            set_mask(new.unwrap_or(before));
+        }
+        // It takes effect when the hook leaves.
+        Some(_) => {
+            for slot in held_by(own) {
+                slot.mask.store(new.unwrap_or(truth), Ordering::Relaxed);
+            }
+        }
+    }
+    match new {
+        None => -EINVAL,
+        Some(_) if old != 0 && !user::write(old, &truth) => -sys::EFAULT,
+        Some(_) => 0,
     }
 }
 
@@ -312,6 +422,7 @@ fn wrapped(sig: usize, own: &Action) -> Action {
 
 /// Takes SIGSEGV and SIGBUS; the program's view of them stays what it was.
 pub fn init() {
+    holdfast_pmem::futex::set_must_end(&(must_end as fn() -> bool));
     for sig in [SIGSEGV, SIGBUS] {
         let mut old = NO_ACTION;
         if install(sig, &wrapped(sig, &NO_ACTION), &mut old) == 0 {
@@ -418,6 +529,8 @@ fn is_open(ip: usize) -> bool {
         || (address(hf_open)..=address(hf_open_end)).contains(&ip)
         || (address(hf_open2)..address(hf_open2_end)).contains(&ip)
         || (address(hf_restorer)..=address(hf_restorer_end)).contains(&ip)
+        || (address(hf_exec_open)..=address(hf_exec_end)).contains(&ip)
+        || (address(hf_deliver_open)..=address(hf_deliver_end)).contains(&ip)
         || crate::faults::is_interruptible(ip)
 }
 
@@ -433,6 +546,20 @@ fn called_by_us(context: &Context) -> bool {
 unsafe impl Plain for u64 {}
 
 fn place(context: &Context) -> Place {
+    let (mut inner, entry) = (context, address(hf_signal) as u64);
+    while inner.rip == entry {
+        // Another signal's frame, whose handler has not begun: it counts where that one came.
+        // SAFETY: the kernel passed the address of that frame in rdx, and it is still below.
+        inner = unsafe { &*(inner.rdx as *const Context) };
+    }
+    match place_of(inner) {
+        // What is left to do there is done when that signal's own turn comes.
+        Place::Leaving(_) if !core::ptr::eq(inner, context) => Place::Open,
+        place => place,
+    }
+}
+
+fn place_of(context: &Context) -> Place {
     let ip = context.rip as usize;
     if patch::original_of(ip).is_some() {
         return Place::Open;
@@ -480,7 +607,7 @@ unsafe extern "C" fn enter(
     }
     match place {
         Place::Hook if fault => refault(number),
-        Place::Hook => hold_back(sig, info),
+        Place::Hook => hold_back(sig, info, context),
         _ => {}
     }
     if back == BACK_INTO_HOOK {
@@ -489,14 +616,15 @@ unsafe extern "C" fn enter(
     if let Place::Leaving(leaving) = &place {
         roll_forward(context, leaving);
     }
+    let restarts = ACTIONS[number].get().flags & SA_RESTART != 0;
     // SAFETY: two words of the wrapper's own frame.
-    show(context, unsafe { &mut *shown });
+    show(context, unsafe { &mut *shown }, restarts);
     handler_of(number, fault, info).unwrap_or(BACK)
 }
 
 /// Makes the frame show a place in the program's own code.
-fn show(context: &mut Context, shown: &mut [u64; 2]) {
-    if let Some(landing) = crate::faults::interrupted_wait(context.rip as usize) {
+fn show(context: &mut Context, shown: &mut [u64; 2], restarts: bool) {
+    if let Some(landing) = crate::faults::interrupted_wait(context.rip as usize, restarts) {
         context.rip = landing as u64;
     }
     *shown = [context.rip; 2];
@@ -534,18 +662,11 @@ fn room_below(context: &Context, addr: usize) -> Option<usize> {
 /// Mends the fault on the stack that ends at `stack`. Every signal is blocked meanwhile: one that
 /// wants the signal stack would start at its top again, over our frame.
 fn mend_on(stack: usize, addr: usize) -> bool {
-    let (all, mut before) = (u64::MAX, 0u64);
-    let (set, old) = (
-        core::ptr::from_ref(&all) as usize,
-        core::ptr::from_mut(&mut before) as usize,
-    );
-    // SAFETY: both words are live; 2 is SIG_SETMASK.
-    unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, set, old, MASK_SIZE, 0, 0]) };
+    let before = set_mask(u64::MAX);
     // SAFETY: below the red zone of the interrupted code nothing is in use, and that code stands
     // still until this handler returns.
     let mended = unsafe { hf_on_stack(addr, stack) };
-    // SAFETY: as above.
-    unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, old, 0, MASK_SIZE, 0, 0]) };
+    set_mask(before);
     mended != 0
 }
 
@@ -612,14 +733,17 @@ fn roll_forward(context: &mut Context, leaving: &Leaving) {
     context.rsp += FRAME;
 }
 
-const HELD_MAX: usize = 128;
+const HELD_MAX: usize = 256;
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
 
 /// `owner` is FREE, BUSY (being filled or emptied) or the thread's id.
 struct Held {
     owner: AtomicU32,
+    /// 0: none; there is only a mask to put back.
     signal: AtomicU32,
+    /// What the thread had blocked when the signal came; all bits: unknown.
+    mask: AtomicU64,
     info: [AtomicU64; 16],
 }
 
@@ -627,104 +751,188 @@ static HELD: [Held; HELD_MAX] = [const {
     Held {
         owner: AtomicU32::new(FREE),
         signal: AtomicU32::new(0),
+        mask: AtomicU64::new(0),
         info: [const { AtomicU64::new(0) }; 16],
     }
 }; HELD_MAX];
-/// No entry of `HELD` at or above this was ever used: a child need not look at them.
+/// No entry of `HELD` at or above this was ever used: nobody need look at them.
 static HELD_USED: AtomicUsize = AtomicUsize::new(0);
-/// Signals lost because too many were held back.
+/// Signals lost because too many were held back, in more threads than there are entries.
 pub static LOST: AtomicU32 = AtomicU32::new(0);
+
+impl Held {
+    /// Makes a free entry busy.
+    fn take(&self, owner: u32) -> bool {
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.owner.compare_exchange(owner, BUSY, order.0, order.1);
+        taken.is_ok()
+    }
+}
 
 fn words(info: &Info) -> [u64; 16] {
     // SAFETY: both are 128 bytes of plain integers.
     unsafe { core::mem::transmute_copy(info) }
 }
 
-/// Keeps a signal until the hook leaves. An ordinary signal that is already held is dropped, as
-/// the kernel drops one that is already pending.
-fn hold_back(sig: i32, info: &Info) {
-    let own = sys::gettid();
-    let same = |h: &&Held| {
-        h.owner.load(Ordering::Relaxed) == own && h.signal.load(Ordering::Relaxed) == sig as u32
+fn used() -> &'static [Held] {
+    &HELD[..HELD_USED.load(Ordering::Acquire).min(HELD_MAX)]
+}
+
+/// The entries of a thread.
+fn held_by(tid: u32) -> impl Iterator<Item = &'static Held> {
+    used()
+        .iter()
+        .filter(move |held| held.owner.load(Ordering::Acquire) == tid)
+}
+
+/// The mask of a thread that has signals held: handlers nest, and an inner one blocks more.
+fn held_mask(tid: u32) -> Option<u64> {
+    let all = held_by(tid).fold(u64::MAX, |mask, h| mask & h.mask.load(Ordering::Relaxed));
+    (all != u64::MAX).then_some(all)
+}
+
+/// Keeps a signal until the hook leaves; the interrupted code gets no other until then. An
+/// ordinary signal that is already held is dropped, as the kernel drops one that is pending.
+fn hold_back(sig: i32, info: &Info, context: &mut Context) {
+    let (own, mask) = (sys::gettid(), context.sigmask);
+    let same = |h: &&Held| h.signal.load(Ordering::Relaxed) == sig as u32;
+    let known = if sig < FIRST_REALTIME {
+        held_by(own).find(same)
+    } else {
+        None
     };
-    if sig < FIRST_REALTIME && HELD.iter().any(|h| same(&h)) {
-        return;
+    match known {
+        Some(slot) => {
+            slot.mask.fetch_and(mask, Ordering::Relaxed);
+        }
+        None if keep(own, sig, info, mask) => {}
+        None => {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
     }
-    let take = |h: &&Held| {
-        h.owner
-            .compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed)
-    };
-    let Some((_, slot)) = HELD.iter().enumerate().find(|(index, h)| {
+    context.sigmask = ALL_HELD;
+    holdfast_pmem::futex::note_put_off();
+}
+
+fn take_free() -> Option<&'static Held> {
+    let mut entries = HELD.iter().enumerate();
+    let free = entries.find(|(index, held)| {
         // Before it is taken: a fork in another thread may come at any moment.
         HELD_USED.fetch_max(index + 1, Ordering::AcqRel);
-        take(h).is_ok()
-    }) else {
-        LOST.fetch_add(1, Ordering::Relaxed);
-        return;
+        held.take(FREE)
+    });
+    free.map(|(_, held)| held)
+}
+
+fn keep(own: u32, sig: i32, info: &Info, mask: u64) -> bool {
+    let Some(slot) = take_free() else {
+        return false;
     };
     slot.signal.store(sig as u32, Ordering::Relaxed);
+    slot.mask.store(mask, Ordering::Relaxed);
     for (to, word) in slot.info.iter().zip(words(info)) {
         to.store(word, Ordering::Relaxed);
     }
     slot.owner.store(own, Ordering::Release);
     PENDING.fetch_add(1, Ordering::Release);
+    true
 }
 
-/// Blocks every signal, keeping the mask in `mask`, and sends what is held for this thread again.
-/// The caller unblocks where a signal may be delivered.
+/// Blocks every signal and sends what is held for this thread again: before what was sent to the
+/// process meanwhile, but behind real-time signals of the same number that were sent to this very
+/// thread. `mask` gets the mask that the program has; the caller puts it back where a signal may
+/// be delivered.
 ///
 /// # Safety
 /// `mask` is a word that the caller may have written.
 pub unsafe extern "C" fn resend(mask: *mut u64) {
-    let all = u64::MAX;
-    let new = core::ptr::from_ref(&all) as usize;
-    // SAFETY: `mask` is a word of the caller's frame; 2 is SIG_SETMASK.
-    unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, new, mask as usize, MASK_SIZE, 0, 0]) };
+    let before = set_mask(u64::MAX);
     let own = sys::gettid();
-    for slot in &HELD {
-        let take = slot
-            .owner
-            .compare_exchange(own, BUSY, Ordering::Acquire, Ordering::Relaxed);
-        if take.is_err() {
+    let truth = match held_mask(own) {
+        Some(held) if before == ALL_HELD => held,
+        // Nobody but the program has changed it.
+        _ => before,
+    };
+    for slot in held_by(own) {
+        if !slot.take(own) {
             continue;
         }
         let info: [u64; 16] = core::array::from_fn(|i| slot.info[i].load(Ordering::Relaxed));
-        let signal = slot.signal.load(Ordering::Relaxed);
+        let signal = slot.signal.load(Ordering::Relaxed) as usize;
+        if signal != 0 && queue(signal, info.as_ptr() as usize) == -EAGAIN {
+            // The user's queue of signals is full: again when the next call leaves.
+            slot.mask.store(u64::MAX, Ordering::Relaxed);
+            slot.owner.store(own, Ordering::Release);
+            continue;
+        }
         slot.owner.store(FREE, Ordering::Release);
         PENDING.fetch_sub(1, Ordering::Release);
-        queue(signal as usize, info.as_ptr() as usize);
     }
+    // SAFETY: a word of the caller's frame.
+    unsafe { *mask = truth };
 }
 
-fn queue(sig: usize, info: usize) {
+fn queue(sig: usize, info: usize) -> isize {
     let (pid, tid) = (sys::getpid() as usize, sys::gettid() as usize);
     // SAFETY: `info` points to 128 live bytes.
-    unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, [pid, tid, sig, info, 0, 0]) };
+    unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, [pid, tid, sig, info, 0, 0]) }
 }
 
-/// Whether a signal is held back for the calling thread: blocking waits in the hook must end.
-#[allow(dead_code, reason = "for dispatch, which asks before it waits")]
-pub fn is_held() -> bool {
+/// exec with the mask that the program has; comes back only with an error. What was held is
+/// handled before. The caller holds no lock.
+///
+/// # Safety
+/// As for `sys::raw`.
+pub unsafe fn exec(nr: usize, args: &[usize; 6]) -> isize {
+    let mut mask = 0u64;
+    // SAFETY: the word is live.
+    unsafe { resend(&raw mut mask) };
+    // SAFETY: six words and a mask, all live; the call is the caller's to answer for.
+    unsafe { hf_exec(nr, args.as_ptr(), &raw const mask) }
+}
+
+/// Whether a signal is held for the calling thread that must end its wait. Those that restart
+/// what they interrupt are handled here and now: the caller holds no lock.
+fn must_end() -> bool {
     if PENDING.load(Ordering::Acquire) == 0 {
         return false;
     }
-    let own = sys::gettid();
-    HELD.iter().any(|h| h.owner.load(Ordering::Relaxed) == own)
+    let (mut any, mut ends) = (false, false);
+    for slot in held_by(sys::gettid()) {
+        let signal = slot.signal.load(Ordering::Relaxed) as usize;
+        any = true;
+        ends |= ACTIONS[signal].get().flags & SA_RESTART == 0;
+    }
+    if any && !ends {
+        // SAFETY: handlers of the program may run here.
+        unsafe { hf_deliver() };
+    }
+    ends
 }
 
-/// In the child after fork: what was held for other threads is the parent's. What arrived for
-/// the child itself since its birth stays.
-pub fn forked() {
+/// In the child after fork: what was held for other threads, and for the thread that forked
+/// (`parent`), is the parent's, but the child was born with the mask of that time. What arrived
+/// for the child itself since its birth stays.
+pub fn forked(parent: Option<u32>) {
     ACTIONS_LOCK.reopen();
     let own = sys::gettid();
+    let born_with = parent.and_then(held_mask);
     let mut kept = 0;
-    let used = HELD_USED.load(Ordering::Acquire).min(HELD_MAX);
-    for slot in &HELD[..used] {
+    for slot in used() {
         if slot.owner.load(Ordering::Relaxed) == own {
             kept += 1;
         } else {
             slot.owner.store(FREE, Ordering::Relaxed);
         }
+    }
+    if let Some(mask) = born_with
+        && let Some(slot) = take_free()
+    {
+        slot.signal.store(0, Ordering::Relaxed);
+        slot.mask.store(mask, Ordering::Relaxed);
+        slot.owner.store(own, Ordering::Release);
+        kept += 1;
     }
     PENDING.store(kept, Ordering::Release);
 }

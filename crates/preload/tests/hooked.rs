@@ -151,7 +151,7 @@ macro_rules! stress {
     };
 }
 stress!(forks vforks spawns clones threads cancels actions restarts storm pestered jumps faults
-    registers numbers getpids);
+    registers numbers getpids floods masks);
 
 /// Skips a program that this machine does not have.
 fn program(argv: &[&str]) {

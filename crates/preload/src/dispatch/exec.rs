@@ -454,7 +454,7 @@ fn enter(p: &Process, nr: usize, args: [usize; 6]) -> Outcome {
         maps::leave_all(p);
     }
     // SAFETY: replaces this program or fails; the arguments are the program's or live above.
-    let ret = unsafe { sys::raw(nr, args) };
+    let ret = unsafe { crate::signals::exec(nr, &args) };
     if !borrowed {
         maps::enter_all(p);
     }

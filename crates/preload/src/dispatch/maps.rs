@@ -188,6 +188,11 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
     Ok(r.addr)
 }
 
+/// Nobody changes the list while the value lives.
+pub fn hold_still() -> impl Sized {
+    RANGES.lock()
+}
+
 fn push(r: Range) {
     let mut ranges = RANGES.lock();
     ranges.push(r);

@@ -3,8 +3,8 @@
 //! Contract with the rest of the library, for every function here:
 //! * It runs on the program's own stack (perhaps a small signal stack): keep frames small.
 //! * Signals of the program are held back until the hook leaves, so locks may be held. Only
-//!   `holdfast_pmem::futex::wait` lets a handler run; it then reports `Interrupted`. Before such
-//!   a wait look at [`crate::signals::is_held`]: a signal that came earlier in this call waits.
+//!   `holdfast_pmem::futex::wait_interruptible` lets a handler run, and reports `Interrupted`,
+//!   also at once for a signal that came earlier in this call; no lock is held there.
 //! * Never make a blocking raw call here: answer [`Verdict::Native`] instead.
 //! * `sys::raw` reaches the kernel directly; it is never caught again.
 //! * The program's memory is read and written only by the copies of pmem, which end with a fault
@@ -46,6 +46,7 @@ use outcome::{Stop, Why};
 use process::Process;
 
 pub use maps::on_fault;
+pub use split::hold_still;
 pub use split::{after_fork_child, in_shared_child};
 pub use split::{after_fork_parent, after_shared_child, before_fork, before_shared_child};
 pub use start::start;

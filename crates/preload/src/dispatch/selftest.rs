@@ -46,11 +46,17 @@ pub fn handle(call: &Call) -> Verdict {
     if matches!(call.nr, nr::EXIT_GROUP | nr::EXECVE) {
         report();
     }
-    match mode == SERVE && never_blocks(call.nr) {
-        // SAFETY: the program's own call, with its arguments, made on its behalf.
-        true => Verdict::Handled(unsafe { sys::raw(call.nr, call.args) }),
-        false => Verdict::Native,
+    if mode != SERVE || !never_blocks(call.nr) {
+        return Verdict::Native;
     }
+    // SAFETY: the program's own call, with its arguments, made on its behalf.
+    let result = unsafe {
+        match call.nr {
+            nr::EXECVE => crate::signals::exec(call.nr, &call.args),
+            _ => sys::raw(call.nr, call.args),
+        }
+    };
+    Verdict::Handled(result)
 }
 
 /// stat, fstat, lseek, close, access, getcwd, chdir, readlink, newfstatat, unlink, getdents64

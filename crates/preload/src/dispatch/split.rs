@@ -36,6 +36,11 @@ fn finished(tid: u32, pid: isize, claimed_by: impl Fn(SlotId) -> u32) -> Option<
     Some(list.swap_remove(at).1)
 }
 
+/// Nobody changes our lists while the value lives: a forked child gets them whole and unlocked.
+pub fn hold_still() -> impl Sized {
+    (EXPECTED.lock(), maps::hold_still())
+}
+
 pub fn before_fork() {
     if let Some(p) = process()
         && let Ok(slot) = p.client.fork_prepare()

@@ -354,6 +354,113 @@ static void pestered(void) {
     CHECK(queued == sent);
 }
 
+/* The mask, and what is pending, as the kernel says. */
+static uint64_t blocked(void) {
+    uint64_t mask = 1;
+    CHECK(!syscall(SYS_rt_sigprocmask, SIG_SETMASK, 0, &mask, 8));
+    return mask;
+}
+
+static uint64_t pending(void) {
+    uint64_t set = 1;
+    CHECK(!syscall(SYS_rt_sigpending, &set, 8));
+    return set;
+}
+
+/* A thousand queued signals for a thread that makes calls all the time, also in the handler: each
+   arrives once; what is sent to the process in the order in which it was sent. */
+static volatile sig_atomic_t flood_next, out_of_order;
+static void flooded(int sig, siginfo_t *info, void *context) {
+    struct stat st;
+    (void)sig, (void)context;
+    out_of_order += info->si_value.sival_int != flood_next;
+    flood_next++;
+    CHECK(info->si_code == SI_QUEUE && !stat(dir, &st));
+}
+
+enum { FLOOD = 1000 };
+static void *flood(void *to_thread) {
+    for (int i = 0; i < FLOOD; i++) {
+        union sigval value = {.sival_int = i};
+        while (to_thread ? pthread_sigqueue(target, SIGRTMIN + 5, value)
+                         : sigqueue(getpid(), SIGRTMIN + 5, value))
+            sched_yield();
+        if (i % 32 == 0) usleep(50);
+    }
+    return 0;
+}
+
+static void floods(void) {
+    struct sigaction action = {.sa_sigaction = flooded, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigset_t flood_only;
+    sigemptyset(&flood_only);
+    sigaddset(&flood_only, SIGRTMIN + 5);
+    CHECK(!sigaction(SIGRTMIN + 5, &action, 0));
+    target = pthread_self();
+    for (long round = 0; round < 20; round++) {
+        pthread_t thread;
+        flood_next = out_of_order = 0;
+        CHECK(!pthread_sigmask(SIG_BLOCK, &flood_only, 0));
+        CHECK(!pthread_create(&thread, 0, flood, (void *)(round % 2)));
+        CHECK(!pthread_sigmask(SIG_UNBLOCK, &flood_only, 0));
+        struct stat st;
+        for (int i = 0; i < 1000000 && flood_next < FLOOD; i++)
+            CHECK(!stat(dir, &st) && S_ISDIR(st.st_mode));
+        CHECK(!pthread_join(thread, 0));
+        CHECK(!stat(dir, &st) && flood_next == FLOOD);
+        CHECK(round % 2 || !out_of_order);
+        CHECK(!blocked() && !pending());
+    }
+}
+
+/* Masks in a storm: what sigprocmask says, what forked children have, what programs start with. */
+static char *self_path;
+static void child_of_storm(void) {
+    struct stat st;
+    if (blocked() || pending()) _exit(1);
+    if (stat(dir, &st) || blocked() || pending()) _exit(2);
+    _exit(0);
+}
+
+static void masks(void) {
+    struct itimerval timer = {{0, 60}, {0, 60}}, off = {{0, 0}, {0, 0}};
+    struct stat st;
+    sigset_t all, old;
+    sigfillset(&all);
+    set(SIGALRM, count, SA_RESTART);
+    set(SIGURG, count, SA_RESTART);
+    CHECK(!setitimer(ITIMER_REAL, &timer, 0));
+    for (int i = 0; i < 4000; i++) {
+        CHECK(!stat(dir, &st));
+        CHECK(!sigprocmask(SIG_SETMASK, &all, &old) && sigisemptyset(&old));
+        CHECK(!stat(dir, &st) && (blocked() & 0xffffffff) == (0xfffbfeff & blocked()));
+        CHECK(blocked() & 1ull << (SIGALRM - 1));
+        CHECK(!sigprocmask(SIG_SETMASK, &old, &all) && sigismember(&all, SIGALRM));
+        CHECK(!blocked());
+        if (i % 10 == 0) {
+            pid_t pid = fork();
+            if (pid == 0) child_of_storm();
+            CHECK(status_of(pid) == 0);
+        }
+    }
+    CHECK(!setitimer(ITIMER_REAL, &off, 0));
+    for (int i = 0; i < 40; i++) {
+        pid_t pid = i % 2 ? fork() : vfork();
+        if (pid == 0) {
+            if (i % 2) for (int k = 0; k < i; k++) stat(dir, &st);
+            execl("/proc/self/exe", self_path, "unblocked", (char *)0);
+            _exit(9);
+        }
+        int status;
+        while (waitpid(pid, &status, WNOHANG) == 0) {
+            kill(pid, SIGURG);
+            usleep(20);
+        }
+        CHECK(status == 0);
+    }
+    CHECK(!blocked() && !pending());
+}
+
 static void leap(int sig) { siglongjmp(jump, sig); }
 
 static void jumps(void) {
@@ -578,12 +685,15 @@ static void getpids(void) {
 }
 
 int main(int argc, char **argv) {
+    self_path = argv[0];
+    if (argc > 1 && !strcmp(argv[1], "unblocked")) return blocked() ? 3 : 0;
     static const struct { const char *name; void (*run)(void); } parts[] = {
         {"forks", forks},       {"vforks", vforks},       {"spawns", spawns},
         {"clones", clones},     {"threads", threads},     {"cancels", cancels},
         {"actions", actions},   {"restarts", restarts},   {"storm", storm},
         {"pestered", pestered}, {"jumps", jumps},         {"faults", faults},
         {"registers", registers}, {"numbers", numbers},   {"getpids", getpids},
+        {"floods", floods},     {"masks", masks},
     };
     dir = getenv("STRESS_DIR") ? getenv("STRESS_DIR") : "/tmp";
     setvbuf(stdout, 0, _IOLBF, 0);
