@@ -92,7 +92,8 @@ fn append(
     prepared: Prepared<'_>,
 ) -> Result<(u64, Result<()>)> {
     // The length does not depend on the number.
-    let len = record.encode(0, index as u16).padded_len() as u64;
+    let mut encoded = record.draft(index as u16);
+    let len = encoded.padded_len() as u64;
     let start = make_room(s, lane, len)?;
     let h = s.header();
     lane.busy_at.store(start, Relaxed);
@@ -100,7 +101,8 @@ fn append(
         .store(h.next_seq.load(Relaxed).max(1), Relaxed);
     let seq = next_seq(s);
     lane.busy_seq.store(seq, Release);
-    let written = write(s, index, start, &record.encode(seq, index as u16));
+    encoded.seal(seq);
+    let written = write(s, index, start, &encoded);
     if let Err(e) = written {
         lane.busy_seq.store(0, Release);
         return Err(e);

@@ -21,10 +21,11 @@ pub const HUGE_BLOCKS: u32 = 512;
 const CHUNK_SHIFT: u32 = 16;
 /// Blocks that a process takes from the grants at a time, at most.
 const CHUNK_MAX: u64 = HUGE_BLOCKS as u64;
-/// With fewer granted blocks than this the service is asked for more.
-const LOW: u64 = 4 * CHUNK_MAX;
-/// How many blocks are asked for.
-const ASK: u32 = 16 * HUGE_BLOCKS;
+/// With fewer granted blocks than this the service is asked for more. It keeps two huge pages
+/// ahead of a session at least, and more of one that uses them up fast.
+const LOW: u64 = 2 * CHUNK_MAX;
+/// How many blocks are asked for: the service knows better, so it only has to look.
+const ASK: u32 = 1;
 
 /// Less than usual when the pool is almost full, so that no process sits on the rest.
 fn chunk_size(s: &Session) -> u64 {

@@ -12,6 +12,7 @@ use crate::inode_table::LockedInode;
 use crate::session::{BLOCK, Session};
 use crate::write::{Source, write_locked};
 use crate::{close, journal, space};
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use pool::journal::Record;
 
@@ -156,7 +157,7 @@ fn longest_run(s: &Session, want: u64) -> Result<(u64, u32)> {
 /// Runs that are looked at for one write.
 const TRIES: usize = 8;
 
-/// Old bytes at both ends, new bytes between them.
+/// Old bytes before and after the new ones in their first and last block, new bytes between them.
 fn fill(
     s: &Session,
     inode: &LockedInode,
@@ -165,22 +166,32 @@ fn fill(
     n: usize,
     block: u64,
 ) -> Result<()> {
-    let (first, last) = (offset / BLOCK, (offset + n as u64 - 1) / BLOCK);
-    keep(s, inode, first, block)?;
-    if last != first {
-        keep(s, inode, last, block + (last - first))?;
-    }
+    let end = offset + n as u64;
+    let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+    keep(s, inode, first, block, 0..(offset % BLOCK) as usize)?;
+    let used = (end - last * BLOCK) as usize;
+    keep(s, inode, last, block + (last - first), used..BLOCK as usize)?;
     let (_, copied) = source.copy_in(s, block * BLOCK + offset % BLOCK, n);
     copied?;
     s.data().fence();
     Ok(())
 }
 
-/// Copies the present bytes of a file block to `to`.
-fn keep(s: &Session, inode: &LockedInode, file_block: u64, to: u64) -> Result<()> {
-    let mut bytes = [0; BLOCK as usize];
-    if let Run::Blocks { block, .. } = block_map::lookup_run_locked(s, inode, file_block, 1)? {
-        s.data().read(block * BLOCK, &mut bytes)?;
+/// Copies the present bytes `range` of a file block to the same place in block `to`.
+fn keep(
+    s: &Session,
+    inode: &LockedInode,
+    file_block: u64,
+    to: u64,
+    range: Range<usize>,
+) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
     }
-    Ok(s.data().write_nt(to * BLOCK, &bytes)?)
+    let mut bytes = [0; BLOCK as usize];
+    let (from, bytes) = (range.start as u64, &mut bytes[range]);
+    if let Run::Blocks { block, .. } = block_map::lookup_run_locked(s, inode, file_block, 1)? {
+        s.data().read(block * BLOCK + from, bytes)?;
+    }
+    Ok(s.data().write_nt(to * BLOCK + from, bytes)?)
 }

@@ -207,13 +207,19 @@ pub(crate) fn write_locked(
         return end.map(|()| 0);
     }
     s.data().fence();
-    if offset + done as u64 > size {
+    let grows = offset + done as u64 > size;
+    if grows {
         e.size.store(offset + done as u64, Release);
     }
-    e.mtime.store(now as u64, Relaxed);
-    e.ctime.store(now as u64, Relaxed);
-    if e.state.load(Relaxed) & INODE_DIRTY == 0 {
-        e.state.fetch_or(INODE_DIRTY, Release);
+    // A clean file that was written in this very tick of the clock stays clean: what would be
+    // journaled is in the journal already.
+    let now = now as u64;
+    if grows || e.mtime.load(Relaxed) != now || e.ctime.load(Relaxed) != now {
+        e.mtime.store(now, Relaxed);
+        e.ctime.store(now, Relaxed);
+        if e.state.load(Relaxed) & INODE_DIRTY == 0 {
+            e.state.fetch_or(INODE_DIRTY, Release);
+        }
     }
     Ok(done)
 }

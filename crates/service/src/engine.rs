@@ -141,7 +141,7 @@ impl Engine {
         let start = Instant::now();
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
-        let mut applier = Applier::new(&mut store, &mut held, applied_before);
+        let mut applier = Applier::keeping(&mut store, &mut held, applied_before);
         while progress.applied < limit.min(BATCH_MAX) {
             if progress.applied % 64 == 63 && start.elapsed() > BATCH_TIME {
                 break;
@@ -172,11 +172,7 @@ impl Engine {
                     break;
                 }
                 Err(Failure::Store(error)) => {
-                    self.failed = true;
-                    return Err(Error::Pool {
-                        path: self.files.directory.clone(),
-                        error,
-                    });
+                    return Err(store_failed(&mut self.failed, &self.files, error));
                 }
             }
             progress.applied += 1;
@@ -185,6 +181,9 @@ impl Engine {
                 start: entry.end,
                 applied: entry.seq,
             };
+        }
+        if let Err(Failure::Store(error)) = applier.settle() {
+            return Err(store_failed(&mut self.failed, &self.files, error));
         }
         if progress.applied > 0 {
             let (done, applied) = (self.done, self.order.next_seq() - 1);
@@ -219,11 +218,7 @@ impl Engine {
                 Ok(_) => {}
                 Err(Failure::Rejected(_)) => refused += 1,
                 Err(Failure::Store(error)) => {
-                    self.failed = true;
-                    return Err(Error::Pool {
-                        path: self.files.directory.clone(),
-                        error,
-                    });
+                    return Err(store_failed(&mut self.failed, &self.files, error));
                 }
             }
         }
@@ -243,11 +238,7 @@ impl Engine {
                 Ok(freed) => freed,
                 Err(Failure::Rejected(_)) => break,
                 Err(Failure::Store(error)) => {
-                    self.failed = true;
-                    return Err(Error::Pool {
-                        path: self.files.directory.clone(),
-                        error,
-                    });
+                    return Err(store_failed(&mut self.failed, &self.files, error));
                 }
             };
             if freed == 0 {
@@ -392,5 +383,14 @@ impl Engine {
                 })
             }
         }
+    }
+}
+
+/// Nothing more is applied after this.
+fn store_failed(failed: &mut bool, files: &Files, error: holdfast_pool::Error) -> Error {
+    *failed = true;
+    Error::Pool {
+        path: files.directory.clone(),
+        error,
     }
 }

@@ -33,7 +33,7 @@ const LAST_TURNS: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_millis(250);
 /// The same when there is nobody but perhaps processes that are about to join or to end.
 const ROUND_ALONE: Duration = Duration::from_millis(10);
-const NAP_MIN: Duration = Duration::from_millis(2);
+const NAP_MIN: Duration = Duration::from_millis(20);
 /// On an ordinary file a commit costs milliseconds of input and output.
 const NAP_FILE: Duration = Duration::from_millis(100);
 const NAP_MAX: Duration = Duration::from_millis(200);

@@ -59,10 +59,19 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         ensure(size <= FILE_SIZE_MAX, ino, Why::Size)?;
         ensure(self.grants.holds(block, blocks), ino, Why::NotGranted)?;
         ensure(self.store.is_unused(block, blocks), ino, Why::BlocksInUse)?;
-        let freed = if file.blocks > 0 {
-            self.unmap(ino, file_block, end)?
-        } else {
-            0
+        let replaced = match file.blocks {
+            0 => None,
+            _ => extent::covering(&*self.store, ino, file_block).map_err(Failure::Store)?,
+        };
+        // One that is replaced as a whole stays until the new one takes its key.
+        let replaced = replaced.filter(|e| e.file_block == file_block && e.end() == end);
+        let freed = match (replaced, file.blocks) {
+            (_, 0) => 0,
+            (None, _) => self.unmap(ino, file_block, end)?,
+            (Some(old), _) => {
+                let freed = self.store.mark_unused(old.block, blocks);
+                freed.map(|()| blocks).map_err(Failure::Store)?
+            }
         };
         self.store
             .mark_used(block, blocks)
@@ -78,6 +87,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 flags: 0,
             },
             joins,
+            replaced.is_some(),
         )?;
         if file_block == 0 {
             cut_tail(&mut file, 0);
@@ -226,17 +236,25 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(())
     }
 
-    /// Inserts an extent where nothing is mapped; it joins neighbours that continue it.
-    fn map(&mut self, ino: u64, mut new: Extent, joins: bool) -> Result<(), S> {
+    /// Inserts an extent where nothing is mapped, or (`replaces`) where one of exactly the same
+    /// file blocks is; it joins neighbours that continue it.
+    fn map(&mut self, ino: u64, given: Extent, joins: bool, replaces: bool) -> Result<(), S> {
+        let mut new = given;
         if joins {
             new = self.join_previous(ino, new)?;
             new = self.join_next(ino, new)?;
+        }
+        if replaces && new.file_block != given.file_block {
+            self.erase_extent(ino, given.file_block)?;
         }
         self.put_extent(ino, new)
     }
 
     fn join_previous(&mut self, ino: u64, new: Extent) -> Result<Extent, S> {
-        let found = extent::previous(&*self.store, ino, new.file_block).map_err(Failure::Store)?;
+        let Some(before) = new.file_block.checked_sub(1) else {
+            return Ok(new);
+        };
+        let found = extent::previous(&*self.store, ino, before).map_err(Failure::Store)?;
         let Some(old) = found else { return Ok(new) };
         let adjacent = old.end() == new.file_block && old.block + u64::from(old.len) == new.block;
         match old.len.checked_add(new.len) {

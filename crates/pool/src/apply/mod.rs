@@ -12,6 +12,7 @@
 
 mod attributes;
 mod blocks;
+mod kept;
 mod names;
 mod orphans;
 mod pool_store;
@@ -26,6 +27,7 @@ pub use store::{Grants, Store, count};
 use crate::journal::{Header, Record};
 use crate::layout::inode::{self, InodeRecord};
 use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
+use kept::Kept;
 
 /// What `Applier` functions return.
 pub type Result<T, S> = core::result::Result<T, Failure<<S as crate::layout::ReadTrees>::Error>>;
@@ -58,6 +60,7 @@ pub struct Applier<'a, S: Store, G: Grants> {
     store: &'a mut S,
     grants: &'a mut G,
     applied: [u64; LANES],
+    kept: Option<Kept>,
 }
 
 impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
@@ -67,6 +70,25 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             store,
             grants,
             applied,
+            kept: None,
+        }
+    }
+
+    /// As `new`, but inodes that change often are written when they are left alone, and all of
+    /// them by `settle`, which must be called before the store is committed.
+    pub fn keeping(store: &'a mut S, grants: &'a mut G, applied: [u64; LANES]) -> Self {
+        Applier {
+            kept: Some(Kept::new()),
+            ..Applier::new(store, grants, applied)
+        }
+    }
+
+    /// Writes all inodes that were kept back.
+    pub fn settle(&mut self) -> Result<(), S> {
+        let store = &mut *self.store;
+        match &mut self.kept {
+            Some(kept) => kept.settle(|ino, bytes| put_encoded(store, ino, bytes)),
+            None => Ok(()),
         }
     }
 
@@ -159,8 +181,36 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
 
     /// The object, which must exist.
     fn live<'b>(&self, ino: u64, buf: &'b mut InodeBuf) -> Result<Inode<'b>, S> {
+        if let Some(bytes) = self.kept.as_ref().and_then(|kept| kept.get(ino)) {
+            let copy = &mut buf.0[..bytes.len()];
+            copy.copy_from_slice(bytes);
+            return Ok(Inode::decode(copy)?);
+        }
         let found = inode::find(&*self.store, ino, buf).map_err(Failure::Store)?;
         found.ok_or_else(|| Reject::new(ino, Why::NoObject).into())
+    }
+
+    /// Whether there is an object of this number.
+    fn exists(&self, ino: u64) -> Result<bool, S> {
+        if self
+            .kept
+            .as_ref()
+            .is_some_and(|kept| kept.get(ino).is_some())
+        {
+            return Ok(true);
+        }
+        let mut buf = InodeBuf::default();
+        let found = self.store.get(INODES, &ino_key(ino), &mut buf.0);
+        Ok(found.map_err(Failure::Store)?.is_some())
+    }
+
+    fn erase_inode(&mut self, ino: u64) -> Result<(), S> {
+        if let Some(kept) = &mut self.kept {
+            kept.forget(ino);
+        }
+        self.store
+            .erase(INODES, &ino_key(ino))
+            .map_err(Failure::Store)
     }
 
     /// The directory, which must have a name (or be the root).
@@ -182,9 +232,12 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         let len = record.encode(&mut out.0).ok_or(BadValue {
             what: "an inode is too long",
         })?;
-        self.store
-            .put(INODES, &ino_key(ino), &out.0[..len])
-            .map_err(Failure::Store)
+        let store = &mut *self.store;
+        let bytes = &out.0[..len];
+        match &mut self.kept {
+            Some(kept) => kept.put(ino, bytes, |ino, bytes| put_encoded(store, ino, bytes)),
+            None => put_encoded(store, ino, bytes),
+        }
     }
 
     /// Reads, changes and writes an inode that was validated before.
@@ -194,6 +247,12 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         change(&mut record);
         self.put_inode(ino, &record)
     }
+}
+
+fn put_encoded<S: Store>(store: &mut S, ino: u64, bytes: &[u8]) -> Result<(), S> {
+    store
+        .put(INODES, &ino_key(ino), bytes)
+        .map_err(Failure::Store)
 }
 
 /// Pages that must be left before a record is applied, more than it can use up: it never stops

@@ -15,7 +15,7 @@ use crate::layout::inode::{
     InodeRecord, TAIL_MAX, TARGET_IN_XATTRS, TYPE_BLOCK, TYPE_CHAR, TYPE_DIR, TYPE_FILE, TYPE_MASK,
     TYPE_SYMLINK, is_legal_mode,
 };
-use crate::layout::{DIRENTS, INODES, LINK_MAX, ROOT_INO, TARGET_MAX, ino_key, is_legal_name};
+use crate::layout::{DIRENTS, LINK_MAX, ROOT_INO, TARGET_MAX, is_legal_name};
 
 const DT_DIR: u8 = 4;
 
@@ -111,12 +111,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             .saturating_add(INO_WINDOW)
             .min(INO_MAX);
         ensure(ino > ROOT_INO && ino < end, ino, Why::NumberTooHigh)?;
-        let mut buf = InodeBuf::default();
-        let found = self
-            .store
-            .get(INODES, &ino_key(ino), &mut buf.0)
-            .map_err(Failure::Store)?;
-        ensure(found.is_none(), ino, Why::NumberInUse)
+        ensure(!self.exists(ino)?, ino, Why::NumberInUse)
     }
 
     pub(super) fn link(&mut self, parent: u64, ino: u64, time: i64, name: &[u8]) -> Result<(), S> {

@@ -4,7 +4,7 @@
 
 use super::{Applier, Failure, Grants, InodeBuf, Result, Store, Why, count, ensure};
 use crate::layout::inode::{InodeRecord, TYPE_DIR, TYPE_FILE, TYPE_MASK, TYPE_SYMLINK};
-use crate::layout::{FILE_BLOCKS_MAX, INODES, ORPHANS, XATTRS, ino_key};
+use crate::layout::{FILE_BLOCKS_MAX, ORPHANS, XATTRS, ino_key};
 
 fn counter(mode: u32) -> usize {
     match mode & TYPE_MASK {
@@ -104,8 +104,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 .map_err(Failure::Store)?;
         }
         store.erase(ORPHANS, &key).map_err(Failure::Store)?;
-        store.erase(INODES, &key).map_err(Failure::Store)?;
         store.add_count(counter(record.mode), -1);
-        Ok(())
+        self.erase_inode(ino)
     }
 }

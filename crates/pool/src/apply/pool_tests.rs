@@ -65,7 +65,7 @@ pub fn commit_some<R: holdfast_pmem::Record>(
     let lanes = pool.superblock().lanes;
     let first = lanes[1].applied;
     let mut store = PoolStore::new(pool.begin(&WriteToken::for_service()));
-    let mut applier = Applier::new(&mut store, grants, lanes.map(|l| l.applied));
+    let mut applier = Applier::keeping(&mut store, grants, lanes.map(|l| l.applied));
     for seq in first + 1..=first + n {
         let record = generator.record(model);
         let header = Header {
@@ -80,6 +80,7 @@ pub fn commit_some<R: holdfast_pmem::Record>(
         }
         model.apply(&record);
     }
+    applier.settle().unwrap();
     let applied = applier.applied();
     store
         .commit(|sb| {

@@ -209,6 +209,17 @@ impl<'a> Encoded<'a> {
         self.len().next_multiple_of(RECORD_ALIGN)
     }
 
+    /// Gives the record its number and its checksum.
+    pub fn seal(&mut self, seq: u64) {
+        self.head[8..16].copy_from_slice(&seq.to_le_bytes());
+        let mut crc = Crc::new();
+        crc.update(&self.head[8..self.head_len]);
+        for tail in self.tails.iter().filter(|tail| !tail.is_empty()) {
+            crc.update(tail);
+        }
+        self.head[4..8].copy_from_slice(&crc.finish().to_le_bytes());
+    }
+
     /// Copies the padded record to the start of `out` and says how long it is; `None` if it does
     /// not fit.
     pub fn copy_to(&self, out: &mut [u8]) -> Option<usize> {
@@ -264,6 +275,13 @@ impl<'a> Record<'a> {
     /// The record as bytes. Names are at most 255 bytes and data at most `RECORD_MAX` less the
     /// head: the caller has checked.
     pub fn encode(&self, seq: u64, lane: u16) -> Encoded<'a> {
+        let mut out = self.draft(lane);
+        out.seal(seq);
+        out
+    }
+
+    /// As `encode`, all but the number and the checksum: they are `seal`'s.
+    pub fn draft(&self, lane: u16) -> Encoded<'a> {
         let (head, tails) = self.fields(Head::new());
         let mut out = Encoded {
             head: head.bytes,
@@ -272,15 +290,9 @@ impl<'a> Record<'a> {
         };
         let len = out.len() as u32;
         out.head[0..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
-        out.head[8..16].copy_from_slice(&seq.to_le_bytes());
         out.head[16..20].copy_from_slice(&len.to_le_bytes());
         out.head[20..22].copy_from_slice(&self.kind().to_le_bytes());
         out.head[22..24].copy_from_slice(&lane.to_le_bytes());
-        let mut crc = Crc::new();
-        crc.update(&out.head[8..out.head_len]);
-        crc.update(tails[0]);
-        crc.update(tails[1]);
-        out.head[4..8].copy_from_slice(&crc.finish().to_le_bytes());
         out
     }
 }

@@ -246,7 +246,7 @@ impl<R: Record> Batch<'_, R> {
         for d in (1..path.depth).rev() {
             let node = self.dirty.get(path.steps[d].addr)?;
             let empty = page::header(node).count == 0;
-            if !empty && page::live_size(node) >= FILL_MIN {
+            if !empty && page::fills(node, FILL_MIN) {
                 break;
             }
             let Step { addr: parent, pos } = path.steps[d - 1];

@@ -143,7 +143,7 @@ impl<R: Record> Batch<'_, R> {
                 continue;
             }
             let child = node::child(node, &h, pos);
-            if child & DIRTY != 0 && page::live_size(self.dirty.get(child)?) < FILL_MIN {
+            if child & DIRTY != 0 && !page::fills(self.dirty.get(child)?, FILL_MIN) {
                 self.merge_child(tree, own, pos, level)?;
             }
         }

@@ -221,13 +221,19 @@ pub(crate) fn set_value(page: &mut Page, i: usize, value: &[u8]) -> bool {
     true
 }
 
-/// Bytes that the node's entries need, garbage not counted.
-pub(crate) fn live_size(page: &Page) -> usize {
+/// Whether the node's entries need at least `min` bytes, garbage not counted.
+pub(crate) fn fills(page: &Page, min: usize) -> bool {
     let h = header(page);
-    let cells: usize = (0..h.count)
-        .filter_map(|i| node::cell(page, &h, i).ok())
-        .filter(|cell| cell.rest > 0)
-        .map(|cell| cell_size(cell.suffix, cell.value_len))
-        .sum();
-    h.arrays_end() + cells + PAGE - h.heap_end()
+    let mut size = h.arrays_end() + PAGE - h.heap_end();
+    for i in 0..h.count {
+        if size >= min {
+            break;
+        }
+        if let Ok(cell) = node::cell(page, &h, i)
+            && cell.rest > 0
+        {
+            size += cell_size(cell.suffix, cell.value_len);
+        }
+    }
+    size >= min
 }
