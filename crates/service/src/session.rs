@@ -358,10 +358,16 @@ impl Session {
     }
 
     /// Applies everything that the lanes hold. Nobody writes to them any more, so a number that
-    /// is missing after all of them were read is void.
+    /// is missing after all of them were read is void, and what a dead writer left to do outside
+    /// the trees is done here.
     fn drain_rest(&mut self, engine: &mut Engine) -> Result<()> {
+        let memory = self.memory.clone();
         while engine.read(AHEAD_MAX) || engine.order.waiting() > 0 {
-            let progress = engine.apply(usize::MAX, |_| true)?;
+            let mut progress = engine.apply(usize::MAX, |entry| is_finished(&memory, entry))?;
+            if progress.unfinished.is_some() {
+                engine.redo_next()?;
+                progress = engine.apply(1, |_| true)?;
+            }
             if let Some((seq, why)) = progress.rejected {
                 self.reject(seq, &why);
                 break;

@@ -44,6 +44,7 @@ const ALLOWED: &[Allowed] = &[
     allow("python", &["client", "pool", "pmem"], None),
     allow("e2e", &[], None),
     allow("power", &["client", "service", "pool", "pmem"], None),
+    allow("death", &["client", "service", "pool", "pmem"], None),
 ];
 
 fn allowed_for(member: &Crate) -> Option<&'static Allowed> {

@@ -1,0 +1,367 @@
+//! What the child is doing when it dies, and what others may find then.
+
+use crate::common::{ROOT, User};
+use holdfast_client::abi::*;
+use holdfast_client::{Base, OfdLink, Target};
+use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_pool::format::superblock::Consistency;
+use std::collections::BTreeMap;
+
+/// One kind of work.
+pub struct Scene {
+    pub name: &'static str,
+    pub in_mode: fn(Consistency) -> bool,
+    /// What is there before, made by the survivor.
+    pub stage: fn(&User),
+    /// What the child opens before it works.
+    pub ready: fn(&User) -> Option<OfdLink>,
+    pub work: fn(&User, Option<OfdLink>),
+    /// Bytes of a file may be the old or the new ones, and its size between the two.
+    torn: bool,
+}
+
+impl Scene {
+    pub fn allows(&self, before: &View, after: &View, seen: &View) -> bool {
+        seen == before || seen == after || self.torn && seen.is_between(before, after)
+    }
+}
+
+/// Everything that a user sees, by path: what it is, and its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct View(BTreeMap<String, (String, Vec<u8>)>);
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (path, (what, bytes)) in &self.0 {
+            let mut runs: Vec<(u8, usize)> = Vec::new();
+            for byte in bytes {
+                match runs.last_mut() {
+                    Some((last, n)) if last == byte => *n += 1,
+                    _ => runs.push((*byte, 1)),
+                }
+            }
+            runs.truncate(8);
+            write!(f, "{path}: {what} {runs:?}; ")?;
+        }
+        Ok(())
+    }
+}
+
+impl View {
+    /// What a change that was under way looks like is settled by the first who comes across it:
+    /// so the second look counts.
+    pub fn of(user: &User) -> View {
+        View::look(user);
+        let mut view = View(BTreeMap::new());
+        assert!(view.add(user, ""), "a name is listed and leads nowhere");
+        view
+    }
+
+    fn look(user: &User) {
+        View(BTreeMap::new()).add(user, "");
+    }
+
+    /// False: a name that is listed leads nowhere.
+    fn add(&mut self, user: &User, dir: &str) -> bool {
+        for name in user.names(if dir.is_empty() { "." } else { dir }) {
+            if name == "." || name == ".." {
+                continue;
+            }
+            let path = if dir.is_empty() {
+                name
+            } else {
+                format!("{dir}/{name}")
+            };
+            let Ok(stat) = user.stat(&ROOT, Base::Root, path.as_bytes(), AT_SYMLINK_NOFOLLOW)
+            else {
+                return false;
+            };
+            let what = format!("{:o} {} {}", stat.mode, stat.nlink, attribute(user, &path));
+            let bytes = match stat.mode & S_IFMT {
+                S_IFREG => {
+                    let bytes = user.get(&path);
+                    assert_eq!(bytes.len() as u64, stat.size, "{path}");
+                    bytes
+                }
+                S_IFLNK => link(user, &path),
+                _ => Vec::new(),
+            };
+            self.0.insert(path.clone(), (what, bytes));
+            if stat.mode & S_IFMT == S_IFDIR && !self.add(user, &path) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn is_between(&self, before: &View, after: &View) -> bool {
+        self.0.len() == before.0.len()
+            && self.0.iter().all(|(path, (what, bytes))| {
+                let (Some(old), Some(new)) = (before.0.get(path), after.0.get(path)) else {
+                    return false;
+                };
+                let sizes = old.1.len().min(new.1.len())..=old.1.len().max(new.1.len());
+                let known = |(i, byte)| old.1.get(i) == Some(byte) || new.1.get(i) == Some(byte);
+                (*what == old.0 || *what == new.0)
+                    && sizes.contains(&bytes.len())
+                    && bytes.iter().enumerate().all(known)
+            })
+    }
+}
+
+fn attribute(user: &User, path: &str) -> String {
+    let mut out = [0; 64];
+    let target = Target::Path {
+        base: Base::Root,
+        path: path.as_bytes(),
+        nofollow: true,
+    };
+    match user.getxattr(&ROOT, target, b"user.a", MutBuf::from(&mut out[..])) {
+        Ok(n) => String::from_utf8_lossy(&out[..n]).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+fn link(user: &User, path: &str) -> Vec<u8> {
+    let mut out = vec![0; 4096];
+    let n = user.readlink(
+        &ROOT,
+        Base::Root,
+        path.as_bytes(),
+        MutBuf::from(&mut out[..]),
+    );
+    out.truncate(n.expect("a symlink is read"));
+    out
+}
+
+/// The survivor can still do everything, also in the directory where the dead process worked.
+pub fn go_on(user: &User) {
+    let rename = |from: &[u8], to: &[u8]| {
+        let moved = user.rename(&ROOT, (Base::Root, from), (Base::Root, to), 0);
+        moved.expect("a rename");
+    };
+    user.mkdir(&ROOT, Base::Root, b"go", 0o755)
+        .expect("a directory");
+    user.put("x", b"others");
+    assert_eq!(user.get("x"), b"others");
+    let ofd = user.open("x", O_RDWR | O_APPEND).expect("an open");
+    user.write(ofd, ConstBuf::from(&[9; 9000][..]))
+        .expect("an append");
+    user.fsync(ofd).expect("an fsync");
+    user.ftruncate(ofd, 4).expect("a cut");
+    user.release(ofd).expect("a close");
+    rename(b"x", b"go/y");
+    assert_eq!(user.get("go/y"), b"othe");
+    user.put("x", b"new");
+    rename(b"x", b"go/y");
+    assert_eq!(user.get("go/y"), b"new");
+    // What it had open, too.
+    for name in ["f", "small", "over"] {
+        if let Ok(ofd) = user.open(name, O_RDWR | O_APPEND) {
+            user.write(ofd, ConstBuf::from(&b"more"[..]))
+                .expect("an append");
+            user.ftruncate(ofd, 2).expect("a cut");
+            user.release(ofd).expect("a close");
+            assert_eq!(user.get(name).len(), 2);
+        }
+    }
+}
+
+/// Removes everything.
+pub fn clear(user: &User) {
+    for name in user.names(".") {
+        if name == "." || name == ".." {
+            continue;
+        }
+        if user.unlink(&ROOT, Base::Root, name.as_bytes()).is_ok() {
+            continue;
+        }
+        for inner in user.names(&name) {
+            let path = format!("{name}/{inner}");
+            if inner != "."
+                && inner != ".."
+                && user.unlink(&ROOT, Base::Root, path.as_bytes()).is_err()
+            {
+                user.rmdir(&ROOT, Base::Root, path.as_bytes())
+                    .expect("an empty directory");
+            }
+        }
+        user.rmdir(&ROOT, Base::Root, name.as_bytes())
+            .expect("a directory goes");
+    }
+}
+
+fn stage(user: &User) {
+    user.mkdir(&ROOT, Base::Root, b"d", 0o755)
+        .expect("a directory");
+    user.put("f", &[1; 3 * 4096 + 100]);
+    user.put("small", b"inline content");
+    user.put("over", &[2; 5000]);
+}
+
+fn open_f(user: &User) -> Option<OfdLink> {
+    Some(user.open("f", O_RDWR).expect("an open"))
+}
+
+fn open_append(user: &User) -> Option<OfdLink> {
+    Some(user.open("f", O_RDWR | O_APPEND).expect("an open"))
+}
+
+fn open_small(user: &User) -> Option<OfdLink> {
+    Some(user.open("small", O_RDWR).expect("an open"))
+}
+
+fn nothing(_: &User) -> Option<OfdLink> {
+    None
+}
+
+fn write(user: &User, ofd: Option<OfdLink>, bytes: &[u8], at: i64) {
+    user.pwrite_all(ofd.expect("an open file"), bytes, at);
+}
+
+const fn scene(
+    name: &'static str,
+    ready: fn(&User) -> Option<OfdLink>,
+    work: fn(&User, Option<OfdLink>),
+) -> Scene {
+    Scene {
+        name,
+        in_mode: |_| true,
+        stage,
+        ready,
+        work,
+        torn: false,
+    }
+}
+
+const fn torn(scene: Scene) -> Scene {
+    Scene {
+        torn: true,
+        ..scene
+    }
+}
+
+/// What returns in one step of the journal is told in one mode only; the rest in all.
+const fn names(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
+    Scene {
+        in_mode: |mode| mode == Consistency::Posix,
+        ..scene(name, nothing, work)
+    }
+}
+
+const fn strict(scene: Scene) -> Scene {
+    Scene {
+        in_mode: |mode| mode == Consistency::Strict,
+        ..scene
+    }
+}
+
+const fn lax(scene: Scene) -> Scene {
+    Scene {
+        in_mode: |mode| mode != Consistency::Strict,
+        ..torn(scene)
+    }
+}
+
+const R: Base = Base::Root;
+
+pub const SCENES: &[Scene] = &[
+    names("create", |u, _| {
+        drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
+    }),
+    names("mkdir", |u, _| {
+        u.mkdir(&ROOT, R, b"n", 0o755).expect("done")
+    }),
+    names("symlink", |u, _| {
+        u.symlink(&ROOT, b"f", R, b"n").expect("done")
+    }),
+    names("long_symlink", |u, _| {
+        u.symlink(&ROOT, &[b'x'; 900], R, b"n").expect("done")
+    }),
+    names("link", |u, _| {
+        u.link(&ROOT, (R, b"f"), (R, b"d/n"), 0).expect("done")
+    }),
+    names("unlink", |u, _| u.unlink(&ROOT, R, b"f").expect("done")),
+    names("rmdir", |u, _| u.rmdir(&ROOT, R, b"d").expect("done")),
+    names("rename", |u, _| {
+        u.rename(&ROOT, (R, b"f"), (R, b"d/n"), 0).expect("done")
+    }),
+    names("rename_over", |u, _| {
+        u.rename(&ROOT, (R, b"f"), (R, b"over"), 0).expect("done")
+    }),
+    names("exchange", |u, _| {
+        u.rename(&ROOT, (R, b"f"), (R, b"d"), RENAME_EXCHANGE)
+            .expect("done");
+    }),
+    names("flock", |u, _| {
+        let f = u.open("f", O_RDWR).expect("an open");
+        u.flock(f, LOCK_EX).expect("a lock");
+        u.bind(100, f).expect("a descriptor");
+    }),
+    names("chmod", |u, _| {
+        u.chmod(&ROOT, R, b"f", 0o600, 0).expect("done")
+    }),
+    names("setxattr", |u, _| {
+        let target = Target::Path {
+            base: R,
+            path: b"f",
+            nofollow: false,
+        };
+        u.setxattr(&ROOT, target, b"user.a", ConstBuf::from(&b"value"[..]), 0)
+            .expect("done");
+    }),
+    names("unlink_open", |u, _| {
+        let ofd = u.open("f", O_RDONLY).expect("an open");
+        u.unlink(&ROOT, R, b"f").expect("done");
+        u.release(ofd).expect("a close");
+    }),
+    scene("cut", open_f, |u, f| {
+        u.ftruncate(f.expect("open"), 5000).expect("done")
+    }),
+    scene("cut_to_nothing", open_f, |u, f| {
+        u.ftruncate(f.expect("open"), 0).expect("done")
+    }),
+    scene("cut_inline", open_small, |u, f| {
+        u.ftruncate(f.expect("open"), 3).expect("done")
+    }),
+    scene("grow", open_f, |u, f| {
+        u.ftruncate(f.expect("open"), 9 * 4096).expect("done")
+    }),
+    torn(scene("append", open_append, |u, f| {
+        u.write(f.expect("open"), ConstBuf::from(&[5; 6000][..]))
+            .expect("done");
+    })),
+    torn(scene("append_twice_and_sync", open_append, |u, f| {
+        let f = f.expect("open");
+        for _ in 0..2 {
+            u.write(f, ConstBuf::from(&[5; 3000][..])).expect("done");
+        }
+        u.fsync(f).expect("done");
+    })),
+    torn(scene("write_to_inline", open_small, |u, f| {
+        write(u, f, &[6; 40], 4)
+    })),
+    torn(scene("write_and_close", nothing, |u, _| {
+        let f = u.open("small", O_RDWR).expect("open");
+        u.pwrite_all(f, &[6; 40], 4);
+        u.release(f).expect("a close");
+    })),
+    lax(scene("overwrite", open_f, |u, f| {
+        write(u, f, &[7; 5000], 100)
+    })),
+    strict(scene("strict_short", open_f, |u, f| {
+        write(u, f, &[7; 700], 4000)
+    })),
+    strict(scene("strict_long", open_f, |u, f| {
+        write(u, f, &[7; 8000], 100)
+    })),
+    torn(scene("punch", open_f, |u, f| {
+        let mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        u.fallocate(f.expect("open"), mode, 4000, 8000)
+            .expect("done");
+    })),
+    scene("allocate", open_f, |u, f| {
+        u.fallocate(f.expect("open"), 0, 8 * 4096, 8192)
+            .expect("done");
+    }),
+];
