@@ -39,7 +39,7 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
         check_full(s)?;
     }
     let prepared = Prepared::new(s, record)?;
-    let (index, lane, guard) = take_lane(s)?;
+    let (index, lane, guard) = take_lane(s, may_spread(s, record))?;
     let (seq, published) = append(s, index, lane, record, prepared)?;
     drop(guard);
     if let Err(Error::NoMemory | Error::TableFull) = published {
@@ -70,18 +70,36 @@ fn adds(record: &Record<'_>) -> bool {
     )
 }
 
-/// A lane: the process's own if it is free, else another one.
-fn take_lane(s: &Session) -> Result<(u32, &Lane, Guard<'_>)> {
+/// Blocks of a pool whose trees keep enough room back for all lanes full of additions.
+const LARGE_POOL: u64 = 1 << 18;
+
+/// Whether the record may go to another lane because the process's own is full.
+fn may_spread(s: &Session, record: &Record<'_>) -> bool {
+    !adds(record) || s.header().total_blocks.load(Relaxed) >= LARGE_POOL
+}
+
+/// A lane: the process's own if it is free, else another one. With `spread` also if it is full,
+/// so that a burst of records waits for the service only when all lanes are.
+fn take_lane(s: &Session, spread: bool) -> Result<(u32, &Lane, Guard<'_>)> {
     let own = s.slot().lane.load(Relaxed) % LANES as u32;
     for i in 0..LANES as u32 {
         let index = (own + i) % LANES as u32;
         let lane = s.lane(index)?;
-        if let Some(guard) = lock::try_acquire(s, &lane.lock) {
+        if (!spread || has_room(s, lane))
+            && let Some(guard) = lock::try_acquire(s, &lane.lock)
+        {
             return Ok((index, lane, guard));
         }
     }
     let lane = s.lane(own)?;
     Ok((own, lane, lock::acquire(s, &lane.lock)?))
+}
+
+/// Whether any record fits. Only a hint while the lane is not locked.
+#[inline]
+fn has_room(s: &Session, lane: &Lane) -> bool {
+    let end = lane.head.load(Relaxed).wrapping_add(2 * RECORD_MAX as u64);
+    end.wrapping_sub(lane.tail.load(Relaxed)) <= s.lane_len()
 }
 
 fn append(

@@ -195,7 +195,7 @@ impl<R: Record> Pool<R> {
                 what: "the pool cannot grow to this size",
             });
         }
-        self.data_space.grow(len / PAGE_LEN)
+        self.data_space.grow(len / PAGE_LEN, &self.meta)
     }
 
     /// Writes bitmaps, then superblock `next` as commit `seq`, then the live page. The nodes

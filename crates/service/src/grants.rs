@@ -93,7 +93,6 @@ impl Supply {
         if self.begun && left < self.ahead / 2 {
             self.ahead = (self.ahead * 2).min(AHEAD_MAX);
         }
-        self.begun = true;
         let pool_share = engine.pool.data_space().len() / CHUNK_BLOCKS / 8;
         let ahead = self.ahead.min(pool_share.max(1));
         let wanted = u64::from(wanted)
@@ -101,18 +100,24 @@ impl Supply {
             .min(GRANTS as u64 / 2);
         let goal = ahead.max(wanted);
         let mut new = 0;
-        while left + new < goal && new < TURN_MAX && self.hand_out(engine, memory).is_some() {
+        while left + new < goal && new < TURN_MAX {
+            // Zeroing a huge page takes longer than a client that has nothing left should wait.
+            let huge = self.begun && left + new > 0;
+            if self.hand_out(engine, memory, huge).is_none() {
+                break;
+            }
             new += 1;
         }
+        self.begun = true;
         if new > 0 || wanted > 0 {
             memory.tick();
         }
         !self.full && left + new < goal && new > 0
     }
 
-    fn hand_out(&mut self, engine: &mut Engine, memory: &Memory) -> Option<Run> {
+    fn hand_out(&mut self, engine: &mut Engine, memory: &Memory, huge: bool) -> Option<Run> {
         let slot = free_entry(memory)?;
-        let Some(run) = self.take(engine) else {
+        let Some(run) = self.take(engine, huge) else {
             self.set_full(memory, true);
             return None;
         };
@@ -126,8 +131,9 @@ impl Supply {
         Some(run)
     }
 
-    /// A run that the host has set memory aside for.
-    fn take(&mut self, engine: &mut Engine) -> Option<Run> {
+    /// A run that the host has set memory aside for. The first ones are not huge pages: they are
+    /// what a short session uses, and its program would wait for them.
+    fn take(&mut self, engine: &mut Engine, huge: bool) -> Option<Run> {
         if engine.pool.meta_space().count_free() < META_RESERVE {
             let _ = engine.pool.reclaim();
             if engine.pool.meta_space().count_free() < META_RESERVE {
@@ -136,7 +142,7 @@ impl Supply {
         }
         let run = engine.pool.grant(CHUNK_BLOCKS, CHUNK_BLOCKS).ok()?;
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        if let Some(data) = &self.data {
+        if let Some(data) = self.data.as_ref().filter(|_| huge) {
             // For speed only. The kernel makes a page huge once a small one is there; to do that
             // before the others are there is half the work.
             let _ = data.prefault(at, PAGE_LEN as usize);

@@ -117,13 +117,26 @@ impl Space {
         seq: u64,
     ) -> Result<Space> {
         let mut space = Space::new(kind, geometry);
-        for i in 0..space.pages.len() {
+        // What is beyond the limit means nothing until the pool grows.
+        for page in &mut space.pages {
+            page.changed = false;
+        }
+        let inside = space.pages_below(space.limit);
+        for i in 0..inside {
             space.load_page(meta, i, seq)?;
         }
         space.used.set(0, space.floor);
-        space.used.clear(space.limit, u64::MAX);
-        space.busy = space.used.clone();
+        let past = inside as u64 * BITS_PER_PAGE;
+        space
+            .used
+            .clear(space.limit, past.saturating_sub(space.limit));
+        let words = space.used.words(0, inside * WORDS_PER_PAGE);
+        space.busy.load(0, words);
         Ok(space)
+    }
+
+    fn pages_below(&self, limit: u64) -> usize {
+        (limit.div_ceil(BITS_PER_PAGE) as usize).min(self.pages.len())
     }
 
     fn load_page<R: Record>(&mut self, meta: &Region<R>, i: usize, seq: u64) -> Result<()> {
@@ -301,12 +314,21 @@ impl Space {
         Ok(())
     }
 
-    /// Raises the limit to `limit`, at most what the bitmap has room for.
-    pub(crate) fn grow(&mut self, limit: u64) -> Result<()> {
+    /// Raises the limit to `limit`, at most what the bitmap has room for. Pages that come to lie
+    /// below it are empty: the next commit writes them, and what an earlier one that never happened
+    /// left in them goes.
+    pub(crate) fn grow<R: Record>(&mut self, limit: u64, meta: &Region<R>) -> Result<()> {
         if limit < self.limit || limit > self.pages.len() as u64 * BITS_PER_PAGE {
             return Err(Error::Geometry {
                 what: "the pool cannot grow to this size",
             });
+        }
+        for i in self.pages_below(self.limit)..self.pages_below(limit) {
+            meta.zero_nt(self.at(i, 1), PAGE)?;
+            self.pages[i] = PageState {
+                copy: 1,
+                changed: true,
+            };
         }
         self.limit = limit;
         Ok(())
