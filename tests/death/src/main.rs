@@ -12,7 +12,7 @@ mod common;
 mod debugger;
 mod scene;
 
-use common::Rig;
+use common::{Rig, User};
 use debugger::Outcome;
 use holdfast_client::slots;
 use holdfast_pool::format::superblock::Consistency;
@@ -80,63 +80,138 @@ fn main() -> ExitCode {
 }
 
 fn child(dir: &Path, name: &str) -> ExitCode {
-    let Some(scene) = SCENES.iter().find(|s| s.name == name) else {
-        return ExitCode::FAILURE;
-    };
     let user = common::join(dir);
-    let ready = (scene.ready)(&user);
-    debugger::begin();
-    (scene.work)(&user, ready);
+    if name == HEIR {
+        debugger::begin();
+        scene::inherit(&user);
+    } else if let Some(scene) = SCENES.iter().find(|s| s.name == name) {
+        let ready = (scene.ready)(&user);
+        debugger::begin();
+        (scene.work)(&user, ready);
+    }
     debugger::end();
     slots::exit(user.session());
     ExitCode::SUCCESS
 }
 
-/// All deaths of one scene; how many there were, or what went wrong at which.
+/// All deaths of one scene, and for some of them all deaths of the one who comes next; how many
+/// there were, or what went wrong at which.
 fn play(scene: &Scene, mode: Consistency) -> Result<usize, String> {
-    let mut rig = Rig::with(POOL, mode);
-    let mut user = rig.user();
-    (scene.stage)(&user);
-    let before = View::of(&user);
-    let stores = debugger::learn(&rig.dir, scene.name)?;
-    let after = View::of(&user);
-    for nth in 1.. {
-        scene::clear(&user);
+    let mut theatre = Theatre::open(scene, mode);
+    let stores = debugger::learn(&theatre.rig.dir, scene.name)?;
+    theatre.after = View::of(theatre.user());
+    let deaths = theatre.deaths(1, |dir, nth| debugger::run(dir, scene.name, nth, &stores))?;
+    if !scene.heirs {
+        return Ok(deaths);
+    }
+    // The first one dies while it publishes.
+    let die = |dir: &Path| debugger::run(dir, scene.name, deaths * 2 / 3, &stores);
+    theatre.restage();
+    die(&theatre.rig.dir)?;
+    let heirs = debugger::learn(&theatre.rig.dir, HEIR)?;
+    let more = theatre.deaths(HEIRS, |dir, nth| {
+        die(dir)?;
+        debugger::run(dir, HEIR, nth, &heirs)
+    })?;
+    Ok(deaths + more)
+}
+
+/// Every so many stores an heir dies.
+const HEIRS: usize = 3;
+
+/// The child that finishes what a dead one began.
+const HEIR: &str = "heir";
+
+struct Theatre<'s> {
+    scene: &'s Scene,
+    rig: Rig,
+    user: Option<User>,
+    before: View,
+    after: View,
+}
+
+impl<'s> Theatre<'s> {
+    fn open(scene: &'s Scene, mode: Consistency) -> Theatre<'s> {
+        let rig = Rig::with(POOL, mode);
+        let user = rig.user();
         (scene.stage)(&user);
-        let outcome = debugger::run(&rig.dir, scene.name, nth, &stores)?;
-        let killed = Instant::now();
-        let survives = !nth.is_multiple_of(ENDING);
-        if !survives {
-            slots::exit(user.session());
-            drop(user);
-            rig.stop();
-            rig.check();
-            rig.start();
-            user = rig.user();
-        }
-        let seen = View::of(&user);
-        let ended = matches!(outcome, Outcome::Ended);
-        if seen != after && (ended || !scene.allows(&before, &after, &seen)) {
-            let to = if survives {
-                "a survivor"
-            } else {
-                "the next session"
-            };
-            let views = [("before", &before), ("after", &after), ("seen", &seen)];
-            let views = views.map(|(when, view)| format!("\n    {when}: {view:?}"));
-            let what = format!("death {nth} ({outcome:x?}), to {to}:");
-            return Err(what + &views.concat());
-        }
-        scene::go_on(&user);
-        let waited = killed.elapsed();
-        if waited > PATIENCE {
-            return Err(format!(
-                "death {nth} ({outcome:x?}): others waited for {waited:?}"
-            ));
-        }
-        if ended {
-            return Ok(nth - 1);
+        let before = View::of(&user);
+        Theatre {
+            scene,
+            rig,
+            user: Some(user),
+            after: before.clone(),
+            before,
         }
     }
-    Ok(0)
+
+    fn user(&mut self) -> &User {
+        self.user.get_or_insert_with(|| self.rig.user())
+    }
+
+    fn restage(&mut self) {
+        let stage = self.scene.stage;
+        let user = self.user();
+        scene::clear(user);
+        stage(user);
+    }
+
+    /// A death after each store, or each `stride`th, until `run` comes to its end; how many.
+    fn deaths(
+        &mut self,
+        stride: usize,
+        run: impl Fn(&Path, usize) -> Result<Outcome, String>,
+    ) -> Result<usize, String> {
+        for round in 1.. {
+            let nth = (round - 1) * stride + 1;
+            self.restage();
+            let outcome = run(&self.rig.dir, nth)?;
+            let survives = !round.is_multiple_of(ENDING);
+            let to = match survives {
+                true => "a survivor",
+                false => "the next session",
+            };
+            let wrong = |why: String| format!("death {nth} ({outcome:x?}), to {to}: {why}");
+            let ended = matches!(outcome, Outcome::Ended);
+            self.judge(survives, ended && stride == 1).map_err(wrong)?;
+            if ended {
+                return Ok(round - 1);
+            }
+        }
+        Ok(0)
+    }
+
+    /// `done`: the work came to its end, so nothing else than what it leads to is right.
+    fn judge(&mut self, survives: bool, done: bool) -> Result<(), String> {
+        let killed = Instant::now();
+        if !survives {
+            self.end_session();
+        }
+        let seen = View::of(self.user());
+        let allowed = self.scene.allows(&self.before, &self.after, &seen);
+        if seen != self.after && (done || !allowed) {
+            let views = [
+                ("before", &self.before),
+                ("after", &self.after),
+                ("seen", &seen),
+            ];
+            return Err(views
+                .map(|(when, view)| format!("\n    {when}: {view:?}"))
+                .concat());
+        }
+        scene::go_on(self.user());
+        match killed.elapsed() {
+            waited if waited > PATIENCE => Err(format!("others waited for {waited:?}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn end_session(&mut self) {
+        if let Some(user) = self.user.take() {
+            slots::exit(user.session());
+        }
+        self.rig.stop();
+        self.rig.check();
+        self.rig.start();
+    }
 }

@@ -18,6 +18,8 @@ pub struct Scene {
     pub work: fn(&User, Option<OfdLink>),
     /// Bytes of a file may be the old or the new ones, and its size between the two.
     torn: bool,
+    /// Whoever finishes for the dead one dies, too.
+    pub heirs: bool,
 }
 
 impl Scene {
@@ -134,6 +136,12 @@ fn link(user: &User, path: &str) -> Vec<u8> {
     out
 }
 
+/// What the next process does: it joins, and looks around.
+pub fn inherit(user: &User) {
+    user.join(0, &|_| false).expect("joined");
+    View::look(user);
+}
+
 /// The survivor can still do everything, also in the directory where the dead process worked.
 pub fn go_on(user: &User) {
     let rename = |from: &[u8], to: &[u8]| {
@@ -231,6 +239,7 @@ const fn scene(
         ready,
         work,
         torn: false,
+        heirs: false,
     }
 }
 
@@ -246,6 +255,13 @@ const fn names(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
     Scene {
         in_mode: |mode| mode == Consistency::Posix,
         ..scene(name, nothing, work)
+    }
+}
+
+const fn with_heirs(scene: Scene) -> Scene {
+    Scene {
+        heirs: true,
+        ..scene
     }
 }
 
@@ -266,9 +282,9 @@ const fn lax(scene: Scene) -> Scene {
 const R: Base = Base::Root;
 
 pub const SCENES: &[Scene] = &[
-    names("create", |u, _| {
+    with_heirs(names("create", |u, _| {
         drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
-    }),
+    })),
     names("mkdir", |u, _| {
         u.mkdir(&ROOT, R, b"n", 0o755).expect("done")
     }),
@@ -286,9 +302,9 @@ pub const SCENES: &[Scene] = &[
     names("rename", |u, _| {
         u.rename(&ROOT, (R, b"f"), (R, b"d/n"), 0).expect("done")
     }),
-    names("rename_over", |u, _| {
+    with_heirs(names("rename_over", |u, _| {
         u.rename(&ROOT, (R, b"f"), (R, b"over"), 0).expect("done")
-    }),
+    })),
     names("exchange", |u, _| {
         u.rename(&ROOT, (R, b"f"), (R, b"d"), RENAME_EXCHANGE)
             .expect("done");
@@ -349,9 +365,9 @@ pub const SCENES: &[Scene] = &[
     lax(scene("overwrite", open_f, |u, f| {
         write(u, f, &[7; 5000], 100)
     })),
-    strict(scene("strict_short", open_f, |u, f| {
+    with_heirs(strict(scene("strict_short", open_f, |u, f| {
         write(u, f, &[7; 700], 4000)
-    })),
+    }))),
     strict(scene("strict_long", open_f, |u, f| {
         write(u, f, &[7; 8000], 100)
     })),
