@@ -7,9 +7,12 @@
 use crate::args::ServeArgs;
 use crate::failure::{self, Failure};
 use crate::signals::Signals;
+use holdfast_pool::session::SESSION_LEN;
 use holdfast_service::{Options, Service};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 /// `serve`.
 pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
@@ -21,15 +24,13 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     }
     let _ = std::env::set_current_dir("/");
     let pool = &args.pool;
-    let service = match Service::open(
-        pool,
-        Options {
-            ending: args.ending,
-        },
-    ) {
+    let options = Options {
+        ending: args.ending,
+    };
+    let opened = raise_limits(pool).and_then(|()| Ok(Service::open(pool, options)?));
+    let service = match opened {
         Ok(service) => service,
-        Err(e) => {
-            let failure = Failure::from(e);
+        Err(failure) => {
             if args.ending {
                 // Whoever started us says it.
                 tell_parent(&format!("{failure}").replace('\n', "\t"));
@@ -58,6 +59,61 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     }
     service.run()?;
     Ok(failure::OK)
+}
+
+/// Descriptors that a service needs at least.
+const FILES_MIN: u64 = 64;
+/// And wants, for users' connections.
+const FILES: u64 = 4096;
+
+/// The limits of whoever started us are for programs: ours are as high as they may be.
+fn raise_limits(pool: &Path) -> Result<(), Failure> {
+    for (what, wanted) in [
+        (Resource::Nofile, Some(FILES)),
+        (Resource::Fsize, None),
+        (Resource::As, None),
+    ] {
+        let now = getrlimit(what);
+        let short = |limit: Option<u64>| limit.is_some_and(|l| wanted.is_none_or(|w| l < w));
+        if !short(now.current) {
+            continue;
+        }
+        let all = Rlimit {
+            current: wanted,
+            maximum: wanted,
+        };
+        if !short(now.maximum) || setrlimit(what, all).is_err() {
+            let most = Rlimit {
+                current: now.maximum,
+                maximum: now.maximum,
+            };
+            let _ = setrlimit(what, most);
+        }
+    }
+    let segments: u64 = std::fs::read_dir(pool)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()))
+        .sum();
+    let session = SESSION_LEN as u64;
+    for (what, needed, flag, unit) in [
+        (Resource::Nofile, FILES_MIN, 'n', "open files"),
+        (Resource::Fsize, session, 'f', "bytes in a file"),
+        (
+            Resource::As,
+            segments + 2 * session,
+            'v',
+            "bytes of addresses",
+        ),
+    ] {
+        let limit = getrlimit(what).current.unwrap_or(u64::MAX);
+        if limit < needed {
+            let what = format!("the pool's service needs {needed} {unit}, and may have {limit}");
+            let fix = format!("raise `ulimit -{flag}`, or start holdfast serve without that limit");
+            return Err(Failure::new(what).fix(fix));
+        }
+    }
+    Ok(())
 }
 
 /// One line on standard output, which is then closed for good.

@@ -49,8 +49,9 @@ impl RunRecord {
 
     /// The record of a run that is under way.
     pub fn existing(session: &OwnedFd, index: u32) -> Result<RunRecord, Failure> {
-        let memory = SharedMem::map(session.as_fd(), SESSION_LEN)
-            .map_err(|e| Failure::new(e.to_string()))?;
+        let memory = SharedMem::map(session.as_fd(), SESSION_LEN).map_err(|e| {
+            Failure::new(format!("the session cannot be mapped: {e}")).fix("raise `ulimit -v`")
+        })?;
         let record = RunRecord {
             memory,
             index: index as usize,

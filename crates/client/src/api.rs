@@ -30,6 +30,30 @@ impl Client {
         }
     }
 
+    /// RLIMIT_FSIZE of this process: `OverLimit` for what would let a file grow beyond it.
+    pub fn set_file_limit(&self, bytes: u64) {
+        self.session.set_file_limit(bytes);
+    }
+
+    /// How much of `len` bytes the limit lets a write take, at `at` or at the file offset.
+    pub fn within_limit(&self, ofd: OfdLink, at: Option<i64>, len: usize) -> Result<usize> {
+        let limit = self.session.file_limit();
+        if limit == u64::MAX {
+            return Ok(len);
+        }
+        let file = crate::file::File::writable(&self.session, ofd)?;
+        let append = file.flags & crate::abi::O_APPEND != 0;
+        let at = match at {
+            _ if append => self.fstat(ofd)?.size,
+            Some(at) => crate::file::offset(at)?,
+            None => file.ofd.offset.load(core::sync::atomic::Ordering::Acquire),
+        };
+        match limit.checked_sub(at) {
+            None | Some(0) => Err(crate::error::Error::OverLimit),
+            Some(room) => Ok(len.min(usize::try_from(room).unwrap_or(len))),
+        }
+    }
+
     /// The session: slots, fork, exec, counters.
     pub fn session(&self) -> &Session {
         &self.session

@@ -125,6 +125,8 @@ errors! {
     NotTerminal 25 "pool files have no such control",
     /// ETXTBSY
     TextBusy 26 "the file is being executed",
+    /// EFBIG, with SIGXFSZ
+    OverLimit 27 "the file would exceed the process's limit",
     /// EFBIG
     FileTooLarge 27 "the file would be too large",
     /// ENOSPC

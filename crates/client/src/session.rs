@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::trees::Trees;
 pub use crate::types::OfdLink;
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{Region, Shared, SharedMem};
 use pool::session::*;
 
@@ -33,6 +33,8 @@ pub struct Session {
     me: AtomicU32,
     /// vfork children that run in this memory now.
     vforks: AtomicU32,
+    /// RLIMIT_FSIZE of this process: no file grows beyond it.
+    file_limit: AtomicU64,
 }
 
 impl Session {
@@ -74,6 +76,7 @@ impl Session {
             medium,
             me,
             vforks,
+            file_limit: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -274,6 +277,17 @@ impl Session {
             // `owner_word` only takes numbers of slots.
             Err(_) => unreachable!(),
         }
+    }
+
+    /// No file may grow beyond so many bytes (RLIMIT_FSIZE); all bits: no limit.
+    #[inline]
+    pub fn file_limit(&self) -> u64 {
+        self.file_limit.load(Relaxed)
+    }
+
+    /// The limit changed.
+    pub fn set_file_limit(&self, bytes: u64) {
+        self.file_limit.store(bytes, Relaxed);
     }
 
     /// The run that the caller belongs to.

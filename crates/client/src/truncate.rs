@@ -65,8 +65,17 @@ pub(crate) fn to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
     }
     let now = clock::now();
     let locked = inode_table::lock_ref(s, *inode)?;
+    check_limit(s, &locked, size)?;
     write::drop_privileges_slow(s, &locked, now)?;
     set_size(s, &locked, size, now)
+}
+
+/// Growing beyond the process's limit is refused; a file that is larger already may stay so.
+fn check_limit(s: &Session, inode: &LockedInode, end: u64) -> Result<()> {
+    match end > s.file_limit() && end > inode.e.size.load(Relaxed) {
+        true => Err(Error::OverLimit),
+        false => Ok(()),
+    }
 }
 
 fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
@@ -150,6 +159,9 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
     let now = clock::now();
     let s = &c.session;
     let inode = inode_table::lock_ref(s, file.inode)?;
+    if mode & FALLOC_FL_PUNCH_HOLE == 0 {
+        check_limit(s, &inode, end)?;
+    }
     write::drop_privileges_slow(s, &inode, now)?;
     match mode & !FALLOC_FL_KEEP_SIZE {
         0 => allocate(s, &inode, start, end, keep, now)?,

@@ -141,10 +141,15 @@ fn write_at_time(
     if n == 0 {
         return Ok((0, offset));
     }
-    if offset >= FILE_SIZE_MAX {
-        return Err(Error::FileTooLarge);
+    let limit = s.file_limit().min(FILE_SIZE_MAX);
+    if offset >= limit {
+        return Err(if limit < FILE_SIZE_MAX {
+            Error::OverLimit
+        } else {
+            Error::FileTooLarge
+        });
     }
-    let n = (n as u64).min(FILE_SIZE_MAX - offset) as usize;
+    let n = (n as u64).min(limit - offset) as usize;
     drop_privileges(s, &inode, now)?;
     let written = match s.consistency() {
         STRICT.. => strict::write(s, &inode, source, offset, n, now)?,

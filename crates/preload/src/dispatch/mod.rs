@@ -22,6 +22,7 @@ mod exec;
 mod fds;
 mod held;
 mod identity;
+mod limits;
 mod maps;
 mod names;
 mod nr;
@@ -81,6 +82,10 @@ fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
         Stop::Errno(errno) => {
             p.client.count_served();
             Verdict::Handled(-(errno as isize))
+        }
+        Stop::OverLimit => {
+            p.client.count_served();
+            Verdict::Handled(limits::exceeded())
         }
         Stop::Refused(errno, why) => {
             p.client.refuse(call.nr as u32, why as u32);

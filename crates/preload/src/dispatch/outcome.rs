@@ -20,6 +20,8 @@ pub enum Stop {
     Errno(Errno),
     /// The call is about the pool, which cannot do it: fails with this errno, and is reported.
     Refused(Errno, Why),
+    /// A file would grow beyond RLIMIT_FSIZE: SIGXFSZ and EFBIG.
+    OverLimit,
     /// The path led out of the pool: the kernel does the call with this path.
     Outside(Box<[u8]>),
 }
@@ -34,6 +36,7 @@ impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         match error {
             Error::Outside(path) => Stop::Outside(path),
+            Error::OverLimit => Stop::OverLimit,
             other => Stop::Errno(other.errno()),
         }
     }

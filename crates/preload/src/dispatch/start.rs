@@ -83,6 +83,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
         ]
         .map(|fd| fd as u32),
     };
+    super::limits::look(&parts.client);
     let p = process::install(parts);
     for fd in p.internal_sorted() {
         calls::mark_fd(fd);

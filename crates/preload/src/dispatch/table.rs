@@ -6,7 +6,8 @@
 use super::outcome::Outcome;
 use super::process::Process;
 use super::{
-    data, exec, fds, identity, maps, names, nr, open, refuse, special, split, stat, transfer,
+    data, exec, fds, identity, limits, maps, names, nr, open, refuse, special, split, stat,
+    transfer,
 };
 
 /// A handler of one call.
@@ -146,6 +147,8 @@ const PROCESS: &[(usize, Handler)] = &[
     (nr::EXECVE, exec::execve),
     (nr::EXECVEAT, exec::execveat),
     (nr::EXIT_GROUP, split::exit_group),
+    (nr::SETRLIMIT, limits::setrlimit),
+    (nr::PRLIMIT64, limits::prlimit64),
     (nr::UMASK, identity::umask),
     (nr::SETUID, identity::setuid),
     (nr::SETGID, identity::setgid),

@@ -5,13 +5,14 @@
 //! not consumed.
 
 use super::args::{self, EINVAL, Errno};
+use super::limits;
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
 use alloc::vec;
-use holdfast_client::OfdLink;
 use holdfast_client::abi::{SEEK_CUR, SEEK_SET};
+use holdfast_client::{Error, OfdLink};
 use holdfast_pmem::{ConstBuf, MutBuf};
 
 type Args = [usize; 6];
@@ -63,7 +64,15 @@ pub fn sendfile(p: &Process, a: &Args) -> Outcome {
         _ => offset_at(a[2])?,
     };
     let n = match (to, from) {
-        (Some(to), Some(from)) => p.client.copy_range(from, at.as_mut(), to, None, a[3])?,
+        (Some(to), Some(from)) => {
+            let n = p.client.copy_range(from, at.as_mut(), to, None, a[3])?;
+            let next = match at {
+                Some(at) => at as u64,
+                None => p.client.lseek(from, 0, SEEK_CUR)?,
+            };
+            stopped_by_limit(p, to, None, n < a[3] && p.client.fstat(from)?.size > next);
+            n
+        }
         (None, Some(from)) => pool_to_kernel(p, from, at.as_mut(), a[0], a[3])?,
         (Some(to), _) => kernel_to_pool(p, a[1], at.as_mut(), to, a[3])?,
         (None, None) => 0,
@@ -189,10 +198,29 @@ fn kernel_to_pool(
         }
         moved += stored;
         if stored < n {
+            stopped_by_limit(p, to, None, true);
             break;
         }
     }
     Ok(moved)
+}
+
+/// As the kernel: what a file may not take for its limit is a signal, although something was
+/// moved before.
+fn stopped_by_limit(p: &Process, to: OfdLink, at: Option<i64>, more: bool) {
+    if more && matches!(p.client.within_limit(to, at, 1), Err(Error::OverLimit)) {
+        limits::exceeded();
+    }
+}
+
+/// Whether a pipe has something to read.
+fn has_more(pipe: usize) -> bool {
+    const FIONREAD: usize = 0x541b;
+    let mut left = 0u32;
+    let at = core::ptr::from_mut(&mut left) as usize;
+    // SAFETY: the kernel writes one word.
+    unsafe { sys::raw(nr::IOCTL, [pipe, FIONREAD, at, 0, 0, 0]) };
+    left > 0
 }
 
 /// One read from the pipe, as splice(2) returns what is there.
@@ -203,7 +231,9 @@ fn pipe_to_pool(
     to: OfdLink,
     len: usize,
 ) -> Result<usize, Stop> {
-    let mut buf = vec![0; len.min(64 * 1024)];
+    // What cannot be stored stays in the pipe.
+    let room = p.client.within_limit(to, at, len)?;
+    let mut buf = vec![0; room.min(64 * 1024)];
     let n = kernel_read(from, None, &mut buf)?;
     let mut stored = 0;
     while stored < n {
@@ -212,6 +242,9 @@ fn pipe_to_pool(
             Some(at) => p.client.pwrite(to, rest, at + stored as i64)?,
             None => p.client.write(to, rest)?,
         };
+    }
+    if stored == room && room < len {
+        stopped_by_limit(p, to, at.map(|at| at + stored as i64), has_more(from));
     }
     Ok(stored)
 }

@@ -329,6 +329,8 @@ fn limits(scene: &Scene) -> Result<(), Stop> {
         "--nofile=8",
         "--as=60000000",
         "--stack=200000",
+        "--fsize=1000000",
+        "--fsize=1000000:",
     ] {
         let mut command = Command::new("prlimit");
         command.arg(limit).arg(&scene.holdfast);
