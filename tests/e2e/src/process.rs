@@ -49,11 +49,17 @@ impl Ended {
     }
 }
 
+/// Where programs are looked for; HF_PATH adds to it.
+pub fn search_path() -> String {
+    let more = std::env::var("HF_PATH").map_or(String::new(), |path| format!(":{path}"));
+    format!("/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin{more}")
+}
+
 /// The user of the tests: programs start with this environment and nothing else.
 pub fn clean(command: &mut Command, home: &Path) {
     command
         .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("PATH", search_path())
         .env("HOME", home)
         .env("LC_ALL", "C")
         .env("TZ", "UTC")
@@ -132,7 +138,7 @@ pub fn scratch(name: &str) -> io::Result<PathBuf> {
 
 /// Whether a program is on the path of the tests.
 pub fn on_path(program: &str) -> bool {
-    ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-        .iter()
+    search_path()
+        .split(':')
         .any(|dir| Path::new(dir).join(program).exists())
 }
