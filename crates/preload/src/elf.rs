@@ -19,7 +19,7 @@ pub struct Load {
 enum Bytes<'a> {
     /// Mapped by the loader at `bias`: an address is `bias + vaddr`.
     Memory { bias: usize },
-    /// The file, or as much of it as there is.
+    /// The whole file.
     File(&'a [u8]),
 }
 
@@ -138,8 +138,7 @@ impl<'a> Elf<'a> {
         match self.bytes {
             Bytes::File(file) => {
                 let at = load.offset.checked_add(vaddr - load.vaddr)? as usize;
-                let rest = file.get(at..)?;
-                rest.get(..len.min(rest.len()))
+                file.get(at..at.checked_add(len)?)
             }
             Bytes::Memory { bias } => {
                 let at = bias.wrapping_add(vaddr as usize) as *const u8;

@@ -27,8 +27,6 @@ const REACH: usize = (2 << 30) - (64 << 20);
 const PAGE: usize = 4096;
 const BLOCKS_MAX: usize = 512;
 const JMP: u8 = 0xe9;
-/// Bytes at the start of an object that hold its headers and its build-id, as a rule.
-const HEAD: usize = 2048;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 /// How often protecting memory as executable may make us read the mappings.
@@ -467,16 +465,6 @@ fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
     if stat.mode & S_IFMT != S_IFREG || stat.size < 64 {
         return None;
     }
-    let mut head = [0; HEAD];
-    // SAFETY: the kernel writes at most `HEAD` bytes to `head`.
-    let n = unsafe { sys::raw(nr::PREAD64, [fd, head.as_mut_ptr() as usize, HEAD, 0, 0, 0]) };
-    let head = head.get(..usize::try_from(n).ok()?)?;
-    let known = |elf: &Elf| cache()?.load(&Key::BuildId(elf.build_id()?));
-    if let Some(elf) = Elf::from_file(head)
-        && let Some(table) = known(&elf)
-    {
-        return patch_with(&elf, &table, start, end, offset);
-    }
     let len = stat.size as usize;
     let args = [0, len, PROT_READ, sys::MAP_PRIVATE, fd, 0];
     // SAFETY: a new mapping, given back below.
@@ -494,20 +482,15 @@ fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
 
 fn patch_from_file(bytes: &[u8], start: usize, end: usize, offset: usize) -> Option<()> {
     let elf = Elf::from_file(bytes)?;
-    let table = table_for(&elf)?;
-    patch_with(&elf, &table, start, end, offset)
-}
-
-/// As `patch_new` with the object's headers and its table.
-fn patch_with(elf: &Elf, table: &Table, start: usize, end: usize, offset: usize) -> Option<()> {
     let holds =
         |l: &&crate::elf::Load| l.exec && l.offset as usize & !(PAGE - 1) == offset & !(PAGE - 1);
     let load = elf.loads.iter().find(holds)?;
     let bias = start.wrapping_sub(load.vaddr as usize & !(PAGE - 1));
+    let table = table_for(&elf)?;
     if !table.sites.is_empty() || table.unpatchable > 0 {
         let lowest = elf.loads.iter().map(|l| l.vaddr).min().unwrap_or(0) as usize;
         let base = bias.wrapping_add(lowest & !(PAGE - 1));
-        patch_text(Room::Below(base), start, end, table, bias);
+        patch_text(Room::Below(base), start, end, &table, bias);
     }
     Some(())
 }
