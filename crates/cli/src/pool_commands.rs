@@ -233,7 +233,7 @@ const EUCLEAN: i32 = 117;
 /// A service takes no longer to write down what its last session left.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 /// Nor longer to notice that a process has ended.
-const LEAVING_MAX: Duration = Duration::from_millis(500);
+const LEAVING_MAX: Duration = Duration::from_secs(2);
 
 /// A service without users is about to end.
 fn wait_for_service(pool: &Path) -> holdfast_service::Result<()> {
