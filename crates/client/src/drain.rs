@@ -43,6 +43,25 @@ pub fn wait_applied(s: &Session, seq: u64) -> Result<()> {
     wait_until(s, true, || s.applied_seq() >= seq)
 }
 
+/// Waits until record `seq` is in the trees, or the time is over.
+pub fn wait_applied_for(s: &Session, seq: u64, ms_max: u64) {
+    let h = s.header();
+    let since = monotonic_ms();
+    if s.applied_seq() < seq {
+        ring(s);
+    }
+    loop {
+        let tick = h.applied_tick.load(Acquire);
+        if s.applied_seq() >= seq || s.check_poison().is_err() {
+            return;
+        }
+        if monotonic_ms().saturating_sub(since) >= ms_max {
+            return;
+        }
+        let _ = futex::wait(&h.applied_tick, tick, Some(NAP));
+    }
+}
+
 /// As `wait_applied` for recovery itself, which nobody helps.
 pub(crate) fn wait_applied_alone(s: &Session, seq: u64) -> Result<()> {
     wait_until(s, false, || s.applied_seq() >= seq)

@@ -1,24 +1,29 @@
 //! Figures of the whole pool.
 //!
-//! Invariant: they are as old as the service's last commit, and change nothing.
+//! Invariant: they are as old as the service's last commit, and change nothing. While little is
+//! free, that commit has everything that was removed before the call, if the service is there.
 
 use crate::api::Client;
+use crate::drain;
 use crate::error::Result;
 use crate::types::StatFs;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// No limit is set on the number of objects; programs that look for one see this many free.
 const FILES_FREE: u64 = 1 << 32;
 
+/// How long the service may take to apply what was removed.
+const PATIENCE_MS: u64 = 1000;
+
 pub(crate) fn statfs(c: &Client) -> Result<StatFs> {
     let header = c.session.header();
-    let granted = granted_blocks(c);
     let blocks = header.total_blocks.load(Relaxed);
-    let free = header
-        .free_blocks
-        .load(Relaxed)
-        .saturating_add(granted)
-        .min(blocks);
+    let mut free = free_blocks(c).min(blocks);
+    if free < blocks / 4 {
+        let seq = header.next_seq.load(Acquire).saturating_sub(1);
+        drain::wait_applied_for(&c.session, seq, PATIENCE_MS);
+        free = free_blocks(c).min(blocks);
+    }
     let objects = header.objects.load(Relaxed);
     Ok(StatFs {
         block_size: 4096,
@@ -29,6 +34,11 @@ pub(crate) fn statfs(c: &Client) -> Result<StatFs> {
         files_free: FILES_FREE,
         name_max: crate::abi::NAME_MAX as u32,
     })
+}
+
+fn free_blocks(c: &Client) -> u64 {
+    let free = c.session.header().free_blocks.load(Relaxed);
+    free.saturating_add(granted_blocks(c))
 }
 
 /// Free blocks that the session holds already.

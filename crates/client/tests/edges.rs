@@ -41,7 +41,15 @@ fn a_full_pool_says_so_and_lets_go() {
         user.mkdir(&ROOT, Base::Root, b"full", 0o755).unwrap();
         user.rmdir(&ROOT, Base::Root, b"full").unwrap();
         user.release(ofd).unwrap();
+        let full = user.statfs().unwrap().free;
+        assert!(full < 4 << 20 >> 12, "{full} blocks free in a full pool");
         user.unlink(&ROOT, Base::Root, b"fill").unwrap();
+        // It counts as free at once.
+        let free = user.statfs().unwrap().free;
+        assert!(
+            free > (total as u64 - (4 << 20)) >> 12,
+            "{free} blocks free"
+        );
     }
     user.put("after", &[1; 1_000_000]);
     assert_eq!(user.get("after"), [1; 1_000_000]);

@@ -65,6 +65,7 @@ pub struct Pool<R: Record = NoRecord> {
     pub(crate) data_space: Space,
     held: VecDeque<Held>,
     held_meta: u64,
+    held_data: u64,
     pub(crate) poisoned: bool,
     /// Pages that this writer wrote, so that their entries need no check.
     pub(crate) checked: Bits,
@@ -121,6 +122,7 @@ impl<R: Record> Pool<R> {
             data_space,
             held: VecDeque::new(),
             held_meta: 0,
+            held_data: 0,
             poisoned: false,
             checked,
             buffers: Dirty::default(),
@@ -189,6 +191,11 @@ impl<R: Record> Pool<R> {
         self.meta_space.count_free() + self.held_meta
     }
 
+    /// Data blocks that `grant` can still hand out.
+    pub fn blocks_left(&self) -> u64 {
+        self.data_space.count_free() + self.held_data
+    }
+
     pub(crate) fn grow_data(&mut self, len: u64) -> Result<()> {
         if !len.is_multiple_of(PAGE_LEN) || len > self.superblock.data_len_max {
             return Err(Error::Geometry {
@@ -229,6 +236,7 @@ impl<R: Record> Pool<R> {
     /// Remembers what commit `seq` freed, and frees what old enough commits did.
     pub(crate) fn hold(&mut self, seq: u64, pages: Vec<u64>, data: Vec<Run>) {
         self.held_meta += pages.len() as u64;
+        self.held_data += data.iter().map(|run| run.len).sum::<u64>();
         self.held.push_back(Held { seq, pages, data });
         if self.held.len() > 2 * COMMITS_KEPT {
             // The live page was writable a moment ago, when the commit was published.
@@ -249,6 +257,7 @@ impl<R: Record> Pool<R> {
                 self.meta_space.release(Run::new(page, 1))?;
             }
             for run in held.data {
+                self.held_data -= run.len;
                 self.data_space.release(run)?;
             }
         }

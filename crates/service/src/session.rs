@@ -328,7 +328,7 @@ impl Session {
         let superblock = engine.pool.superblock();
         header
             .free_blocks
-            .store(engine.pool.data_space().count_free(), Relaxed);
+            .store(engine.pool.blocks_left(), Relaxed);
         header
             .total_blocks
             .store(engine.pool.data_space().len(), Relaxed);

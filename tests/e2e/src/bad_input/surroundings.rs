@@ -48,6 +48,18 @@ fn full_pool(scene: &Scene) -> Result<(), Stop> {
                 ended.err
             ));
         }
+        // What is removed is free for the very next call, and shown as free.
+        let at_once = "dd if=/dev/zero of=/hf/big bs=1M 2>/dev/null
+            rm /hf/big; free=$(stat -f -c %f /hf); [ $free -gt 12000 ] || echo $free free
+            head -c 50M /dev/zero >/hf/next && cp /hf/hello /hf/small && rm /hf/next /hf/small";
+        let ended = scene.run(&pool, &["bash", "-c", at_once])?;
+        if ended.code() != Some(0) || !ended.out.is_empty() {
+            let (out, err) = (ended.out.trim(), ended.err.trim());
+            return wrong(format!(
+                "round {round}: at once: {} {out} {err}",
+                ended.how()
+            ));
+        }
         let again = "dd if=/dev/zero of=/hf/again bs=1M count=16 2>/dev/null && rm /hf/again";
         let ended = scene.run(&pool, &["bash", "-c", again])?;
         if ended.code() != Some(0) {
