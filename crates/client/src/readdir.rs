@@ -79,22 +79,17 @@ impl Listing<'_> {
                 return Ok(());
             }
         }
-        loop {
-            let from = self.at - FIRST_COOKIE;
-            let Some((cookie, entry, name)) = self.s.tree().next_dirent(self.dir, from)? else {
-                return Ok(());
-            };
+        let (s, dir, from) = (self.s, self.dir, self.at - FIRST_COOKIE);
+        s.tree().each_dirent(dir, from, &mut |cookie, entry, name| {
             let next = cookie.saturating_add(1 + FIRST_COOKIE);
             if next <= self.at || next > i64::MAX as u64 {
                 return Err(Error::Damaged {
                     what: "directory",
-                    index: self.dir,
+                    index: dir,
                 });
             }
-            if !self.put(entry.ino, entry.kind, &name, next)? {
-                return Ok(());
-            }
-        }
+            self.put(entry.ino, entry.kind, name, next)
+        })
     }
 
     /// Writes one entry; false if the buffer is full.

@@ -7,9 +7,11 @@
 use crate::error::{Error, Result};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 use pmem::Region;
 use pool::Reader;
-use pool::layout::{self, ORPHANS, ReadTrees, dirent, extent, inode, xattr};
+use pool::layout::dirent::Dirent;
+use pool::layout::{self, DIRENTS, ORPHANS, ReadTrees, dirent, extent, inode, xattr};
 
 pub use pool::layout::extent::Run;
 
@@ -47,6 +49,9 @@ pub struct TreeDirent {
     pub kind: u8,
 }
 
+/// Takes cookie, entry and name; false ends the visit.
+pub type VisitDirent<'a> = dyn FnMut(u64, TreeDirent, &[u8]) -> Result<bool> + 'a;
+
 /// The committed trees, read without locks.
 pub trait Trees {
     /// The inode `ino`.
@@ -55,8 +60,9 @@ pub trait Trees {
     fn tail(&self, ino: u64) -> Result<Option<Vec<u8>>>;
     /// The name `name` in directory `dir`.
     fn dirent(&self, dir: u64, name: &[u8]) -> Result<Option<TreeDirent>>;
-    /// The first name of `dir` with a cookie of at least `from`: cookie, entry, name.
-    fn next_dirent(&self, dir: u64, from: u64) -> Result<Option<(u64, TreeDirent, Vec<u8>)>>;
+    /// Shows the names of `dir` with a cookie of at least `from` to `visit`, in order, until it
+    /// says false: cookie, entry, name.
+    fn each_dirent(&self, dir: u64, from: u64, visit: &mut VisitDirent<'_>) -> Result<()>;
     /// Where file block `file_block` is and how many follow in the same way.
     fn extent(&self, ino: u64, file_block: u64) -> Result<Run>;
     /// Value of an extended attribute.
@@ -135,19 +141,28 @@ impl Trees for MappedTrees {
         }))
     }
 
-    fn next_dirent(&self, dir: u64, from: u64) -> Result<Option<(u64, TreeDirent, Vec<u8>)>> {
-        let mut buf = dirent::Buffer::default();
-        let found = dirent::next(&self.reader(), dir, from, &mut buf)?;
-        Ok(found.map(|(cookie, e)| {
-            (
-                cookie,
-                TreeDirent {
-                    ino: e.ino,
-                    kind: e.kind,
-                },
-                e.name.to_vec(),
-            )
-        }))
+    fn each_dirent(&self, dir: u64, from: u64, visit: &mut VisitDirent<'_>) -> Result<()> {
+        let mut show = |key: &[u8], value: &[u8]| {
+            let (_, cookie) = dirent::parse_key(key).map_err(pool::Error::from)?;
+            let e = Dirent::decode(value).map_err(pool::Error::from)?;
+            let (ino, kind) = (e.ino, e.kind);
+            visit(cookie, TreeDirent { ino, kind }, e.name)
+        };
+        let (first, end) = (
+            dirent::key(dir, from),
+            dirent::key(dir.saturating_add(1), 0),
+        );
+        let mut done = Ok(());
+        self.reader()
+            .scan(DIRENTS, &first, Some(&end), |key, value| {
+                match show(key, value) {
+                    Ok(true) => return ControlFlow::Continue(()),
+                    Ok(false) => {}
+                    Err(e) => done = Err(e),
+                }
+                ControlFlow::Break(())
+            })?;
+        done
     }
 
     fn extent(&self, ino: u64, file_block: u64) -> Result<Run> {
