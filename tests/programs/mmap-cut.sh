@@ -88,6 +88,19 @@ for n, call in enumerate((libc.write, libc.read)):
         got = call(out, ctypes.c_void_p(at + page * PAGE), 10)
         print(call.__name__, page, got, os.strerror(ctypes.get_errno()) if got < 0 else '')
 
+# Holes of a large shared mapping as buffers.
+fd = fresh('sparse', 1)
+os.ftruncate(fd, 8 << 20)
+sparse = mmap.mmap(fd, 8 << 20)
+view, src = memoryview(sparse), fresh('src', 2)
+for off in (PAGE, (2 << 20) - 100, (3 << 20) + 5, 5 << 20):
+    # Less than asked for is allowed.
+    n = os.preadv(src, [view[off:off + 6000]], 0)
+    want = b'\1' * min(n, PAGE) + b'\2' * (n - PAGE)
+    print('preadv', off, n > 0, bytes(view[off:off + n]) == want)
+print('pwrite', os.pwrite(src, view[6 << 20:(6 << 20) + 50], 0), os.pread(src, 3, 0))
+view.release()
+
 # A large one, with many cuts while another mapping stays.
 fd = fresh('big', 600)
 m, other = mapping(fd, 600), mapping(fd, 600)

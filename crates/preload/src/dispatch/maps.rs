@@ -6,11 +6,12 @@
 //! by this process, its pages beyond the end are taken away before the call returns; when another
 //! process cuts it, at our next caught call.
 
-use super::args::{EINVAL, Errno};
+use super::args::{self, EINVAL, Errno};
 use super::held::Held;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
+use crate::hook::Call;
 use crate::sys;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
@@ -40,6 +41,7 @@ const MAP_HUGETLB: usize = 0x4_0000;
 const MAP_SYNC: usize = 0x8_0000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MREMAP_MAYMOVE: usize = 1;
+const IOV_MAX: usize = 1024;
 
 /// One mapped range.
 #[derive(Clone, Copy)]
@@ -474,6 +476,43 @@ pub fn on_fault(addr: usize) -> bool {
     drop(ranges);
     if p.client.mapped_cuts() != cuts {
         cut(p);
+    }
+    true
+}
+
+/// A call found no memory at its buffer: true if that lies in a hole of a shared mapping, which
+/// is filled where it is touched, and now is.
+#[cold]
+pub fn fill(p: &Process, call: &Call) -> bool {
+    if COUNT.load(Relaxed) == 0 {
+        return false;
+    }
+    let a = &call.args;
+    match call.nr {
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => fill_from(p, a[1], a[2]),
+        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
+            let mut buffers = (0..a[2].min(IOV_MAX)).map_while(|i| args::iovec(a[1], i).ok());
+            let first = buffers.find(|(_, len)| *len > 0);
+            first.is_some_and(|(base, len)| fill_from(p, base, len))
+        }
+        _ => false,
+    }
+}
+
+/// As much as a call moves at a time there; it may move less than it was asked to.
+fn fill_from(p: &Process, addr: usize, len: usize) -> bool {
+    let is_shared = |r: &Range| r.shared && r.overlaps(addr, 1);
+    if p.borrowed() || !RANGES.lock().iter().any(is_shared) || !on_fault(addr) {
+        return false;
+    }
+    let next = (addr & !(HUGE - 1)) + HUGE;
+    if next < addr.saturating_add(len)
+        && RANGES
+            .lock()
+            .iter()
+            .any(|r| r.shared && r.overlaps(next, 1))
+    {
+        on_fault(next);
     }
     true
 }

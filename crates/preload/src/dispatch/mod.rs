@@ -52,6 +52,8 @@ pub use split::{after_fork_child, in_shared_child};
 pub use split::{after_fork_parent, after_shared_child, before_fork, before_shared_child};
 pub use start::start;
 
+const EFAULT: args::Errno = 14;
+
 /// One caught call. `Handled(n)` is what the program gets in rax; `Native` lets the kernel do it.
 /// rt_sigaction, fork, vfork, clone and clone3 never come here.
 pub fn handle(call: &Call) -> Verdict {
@@ -61,7 +63,10 @@ pub fn handle(call: &Call) -> Verdict {
     let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
         return Verdict::Native;
     };
-    let outcome = handler(p, &call.args);
+    let mut outcome = handler(p, &call.args);
+    if matches!(outcome, Err(Stop::Errno(EFAULT))) && maps::fill(p, call) {
+        outcome = handler(p, &call.args);
+    }
     maps::settle(p);
     match outcome {
         Ok(value) => {
