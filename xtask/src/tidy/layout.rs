@@ -91,6 +91,23 @@ pub fn private_path(tree: &Tree) -> Vec<Offender> {
     offenders
 }
 
+/// What a merge leaves where it could not decide.
+const MARKERS: &[&str] = &["<<<<<<< ", "||||||| ", ">>>>>>> "];
+
+/// No file holds the marks of a merge that was not finished.
+pub fn merge_marker(tree: &Tree) -> Vec<Offender> {
+    let mut offenders = Vec::new();
+    for file in &tree.files {
+        for (index, line) in file.text.lines().enumerate() {
+            if MARKERS.iter().any(|marker| line.starts_with(marker)) {
+                let why = "the mark of an unfinished merge".to_string();
+                offenders.push(Offender::new(&file.path, index + 1, why));
+            }
+        }
+    }
+    offenders
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{assert_lines, tree};
@@ -135,6 +152,13 @@ mod tests {
     fn a_large_file_is_found() {
         assert_lines(large_file, "a.bin", &"x".repeat(FILE_BYTES_MAX + 1), &[0]);
         assert_lines(large_file, "a.bin", &"x".repeat(FILE_BYTES_MAX), &[]);
+    }
+
+    #[test]
+    fn the_marks_of_a_merge_are_found() {
+        let text = "a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> other\n";
+        assert_lines(merge_marker, "README.md", text, &[2, 6]);
+        assert_lines(merge_marker, "README.md", "a << b\n=======\n", &[]);
     }
 
     #[test]

@@ -94,6 +94,7 @@ const RULES: &[(&str, Rule)] = &[
     ("dead-file", layout::dead_file),
     ("large-file", layout::large_file),
     ("private-path", layout::private_path),
+    ("merge-marker", layout::merge_marker),
     ("paths-exist", docs::paths_exist),
     ("changelog", docs::changelog),
 ];
