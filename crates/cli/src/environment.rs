@@ -61,9 +61,9 @@ pub fn is_preloaded() -> bool {
 /// The new value of GLIBC_TUNABLES: with an auditor, the loader lays out thread-local storage
 /// before it knows the program's libraries, so room is set aside for theirs (glibc's own reserve
 /// is too small for libjemalloc, and rustc's library has 23 KiB). It is taken from every thread's
-/// stack, so more would stop programs that make threads with small ones.
+/// stack: with more, programs that make threads with 32 KiB (node, for one) would be refused them.
 pub fn tunables() -> OsString {
-    const ROOM: &str = "glibc.rtld.optional_static_tls=32768";
+    const ROOM: &str = "glibc.rtld.optional_static_tls=24576";
     match std::env::var_os("GLIBC_TUNABLES") {
         Some(before) if before.to_string_lossy().contains("optional_static_tls") => before,
         Some(mut before) if !before.is_empty() => {

@@ -293,6 +293,10 @@ fn check_at(at: &Path) -> Result<PathBuf, Failure> {
     if at == Path::new("/") {
         return Err(Failure::new("the pool cannot appear at /").fix(fix));
     }
+    if let Some(real) = real_place(&at).filter(|real| *real != at) {
+        let what = format!("{} leads through a symbolic link", at.display());
+        return Err(Failure::new(what).fix(format!("--at {}", real.display())));
+    }
     let mut entries = match std::fs::read_dir(&at) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(at),
@@ -303,6 +307,14 @@ fn check_at(at: &Path) -> Result<PathBuf, Failure> {
         Some(_) => {
             Err(Failure::new(format!("{} is in use: it is not empty", at.display())).fix(fix))
         }
+    }
+}
+
+/// Where the pool would appear without symbolic links, which programs that ask for real paths see.
+fn real_place(at: &Path) -> Option<PathBuf> {
+    match at.canonicalize() {
+        Ok(real) => Some(real),
+        Err(_) => Some(at.parent()?.canonicalize().ok()?.join(at.file_name()?)),
     }
 }
 

@@ -24,7 +24,9 @@ pub trait Record: Send + Sync {
         let mut page = [0; crate::PAGE];
         for start in (0..len).step_by(page.len()) {
             let n = page.len().min(len - start);
-            let (at, Some(page)) = (off + start as u64, page.get_mut(..n)) else { continue };
+            let (at, Some(page)) = (off + start as u64, page.get_mut(..n)) else {
+                continue;
+            };
             if !read(at, page) || page.iter().all(|b| *b == 0) {
                 continue;
             }

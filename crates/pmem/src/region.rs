@@ -216,7 +216,9 @@ impl<R: Record> Region<R> {
     /// Starts loading the lines that the range touches; a hint that never fails.
     #[inline]
     pub fn prefetch(&self, off: u64, len: usize) {
-        let Ok(first) = self.readable(off, len) else { return };
+        let Ok(first) = self.readable(off, len) else {
+            return;
+        };
         for at in (0..len).step_by(LINE) {
             // SAFETY: at < len, which was checked; a prefetch changes and faults nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(first.add(at).cast()) };
@@ -299,7 +301,8 @@ impl<R: Record> Region<R> {
     #[inline]
     pub fn note_zeroed(&self, off: u64, len: usize) {
         if Tap::<R>::ACTIVE && self.readable(off, len).is_ok() {
-            self.record.zeroed(off, len, |at, line| self.read(at, line).is_ok());
+            self.record
+                .zeroed(off, len, |at, line| self.read(at, line).is_ok());
         }
     }
 

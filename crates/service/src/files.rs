@@ -447,8 +447,7 @@ fn remove_ours(directory: &Path) -> Result<()> {
     for name in names {
         let path = directory.join(&name);
         let done = match name.as_str() {
-            segment::EMPTY_DIR => std::fs::remove_dir(&path),
-            directory::SPECIAL => std::fs::remove_dir_all(&path),
+            segment::EMPTY_DIR | directory::SPECIAL => std::fs::remove_dir_all(&path),
             _ => std::fs::remove_file(&path),
         };
         done.map_err(Error::io(path.display().to_string()))?;

@@ -326,9 +326,7 @@ impl Session {
             }
         }
         let superblock = engine.pool.superblock();
-        header
-            .free_blocks
-            .store(engine.pool.blocks_left(), Relaxed);
+        header.free_blocks.store(engine.pool.blocks_left(), Relaxed);
         header
             .total_blocks
             .store(engine.pool.data_space().len(), Relaxed);

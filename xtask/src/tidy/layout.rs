@@ -171,11 +171,6 @@ mod tests {
                 &[2],
             );
         }
-        assert_lines(
-            private_path,
-            "README.md",
-            "/hf/work/a /tmp/work\n",
-            &[],
-        );
+        assert_lines(private_path, "README.md", "/hf/work/a /tmp/work\n", &[]);
     }
 }

@@ -83,13 +83,49 @@ pub fn descriptor_link(path: &[u8], pid: u32) -> Option<u32> {
     if let Some(n) = path.strip_prefix(b"/dev/fd/") {
         return number(n);
     }
+    number(own_directory(path, pid)?.strip_prefix(b"/fd/")?)
+}
+
+/// What follows the kernel's directory for process `pid`.
+fn own_directory(path: &[u8], pid: u32) -> Option<&[u8]> {
     let rest = path.strip_prefix(b"/proc/")?;
     let slash = rest.iter().position(|b| *b == b'/')?;
     let (who, tail) = rest.split_at(slash);
-    if who != b"self" && who != b"thread-self" && number(who) != Some(pid) {
-        return None;
+    let own = who == b"self" || who == b"thread-self" || number(who) == Some(pid);
+    own.then_some(tail)
+}
+
+/// A link in there that leads to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    Cwd,
+    Root,
+    Descriptor(u32),
+}
+
+/// A path that goes on behind such a link: the link, and what follows (from `/` on for the root).
+pub fn behind_link(path: &[u8], pid: u32) -> Option<(Link, &[u8])> {
+    let tail = own_directory(path, pid)?;
+    if let Some(rest) = tail.strip_prefix(b"/root") {
+        return (rest.first() == Some(&b'/')).then_some((Link::Root, rest));
     }
-    number(tail.strip_prefix(b"/fd/")?)
+    let (link, rest) = match tail.strip_prefix(b"/cwd") {
+        Some(rest) => (Link::Cwd, rest),
+        None => {
+            let tail = tail.strip_prefix(b"/fd/")?;
+            let end = tail.iter().position(|b| *b == b'/')?;
+            (Link::Descriptor(number(&tail[..end])?), &tail[end..])
+        }
+    };
+    let rest = rest.strip_prefix(b"/")?;
+    Some((
+        link,
+        if trim(rest).is_empty() {
+            b"."
+        } else {
+            trim(rest)
+        },
+    ))
 }
 
 fn number(digits: &[u8]) -> Option<u32> {

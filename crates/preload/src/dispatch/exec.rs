@@ -96,7 +96,10 @@ fn run(p: &Process, r: &Request, depth: usize) -> Outcome {
                 path: path.as_ptr() as usize,
                 ..*r
             };
-            from_kernel(p, &outside, depth)
+            match super::at::inside(&p.at, &path[..path.len() - 1]) {
+                Some(_) => run(p, &outside, depth + 1),
+                None => from_kernel(p, &outside, depth),
+            }
         }
         (Err(Stop::Native), _) => from_kernel(p, r, depth),
         (_, Err(stop)) | (Err(stop), _) => Err(stop),
@@ -360,7 +363,20 @@ fn note_program(
     }
     if !dynamic {
         p.client.note_uninstrumented(path);
+        warn_of_descriptors(p, path);
     }
+}
+
+/// Its reads and writes of pool files fail, and not every program says so.
+fn warn_of_descriptors(p: &Process, path: &[u8]) {
+    if (0..3).all(|fd| p.client.lookup(fd).is_none()) {
+        return;
+    }
+    let what = b" is not dynamically linked: it cannot read or write the files of the pool that \
+        its standard input and output are\n";
+    let line = [b"holdfast: ", path, what].concat();
+    // SAFETY: the kernel reads the line.
+    unsafe { sys::raw(nr::WRITE, [2, line.as_ptr() as usize, line.len(), 0, 0, 0]) };
 }
 
 /// The environment to pass: the program's own list, or a copy with our variables put right.

@@ -57,6 +57,13 @@ const EFAULT: args::Errno = 14;
 /// One caught call. `Handled(n)` is what the program gets in rax; `Native` lets the kernel do it.
 /// rt_sigaction, fork, vfork, clone and clone3 never come here.
 pub fn handle(call: &Call) -> Verdict {
+    serve(call, 0)
+}
+
+/// Walks that left the pool and came back to it, in one call.
+const RETURNS_MAX: u32 = 8;
+
+fn serve(call: &Call, returns: u32) -> Verdict {
     let Some(p) = process::process() else {
         return selftest::handle(call);
     };
@@ -72,6 +79,9 @@ pub fn handle(call: &Call) -> Verdict {
         Ok(value) => {
             p.client.count_served();
             Verdict::Handled(value)
+        }
+        Err(Stop::Outside(path)) if at::inside(&p.at, &path).is_some() => {
+            come_back(call, path, returns)
         }
         Err(stop) => stopped(p, call, stop),
     }
@@ -103,21 +113,47 @@ fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
     }
 }
 
+/// The walk left the pool and leads into it again: the same call with the path from there.
+#[inline(never)]
+fn come_back(call: &Call, path: Box<[u8]>, returns: u32) -> Verdict {
+    const ELOOP: isize = 40;
+    let path = names::terminated(&path);
+    let Some(args) = with_path(call, &path) else {
+        return Verdict::Handled(-EXDEV);
+    };
+    if returns >= RETURNS_MAX {
+        return Verdict::Handled(-ELOOP);
+    }
+    let nr = call.nr;
+    match serve(&Call { nr, args }, returns + 1) {
+        // SAFETY: the program's own call; only its path is replaced by one that lives until here.
+        Verdict::Native | Verdict::NativeThen => Verdict::Handled(unsafe { sys::raw(nr, args) }),
+        handled => handled,
+    }
+}
+
 /// The walk left the pool: the same call in the kernel with the path that it led to.
 fn continue_outside(call: &Call, path: Box<[u8]>) -> isize {
-    const EXDEV: isize = 18;
-    const AT_FDCWD: usize = -100isize as usize;
-    let Some((dirfd, at)) = table::path_argument(call.nr) else {
-        return -EXDEV;
-    };
     let path = names::terminated(&path);
+    match with_path(call, &path) {
+        // SAFETY: as in `come_back`.
+        Some(args) => unsafe { sys::raw(call.nr, args) },
+        None => -EXDEV,
+    }
+}
+
+const EXDEV: isize = 18;
+
+/// The arguments with another path, which is absolute and NUL-terminated.
+fn with_path(call: &Call, path: &[u8]) -> Option<[usize; 6]> {
+    const AT_FDCWD: usize = -100isize as usize;
+    let (dirfd, at) = table::path_argument(call.nr)?;
     let mut args = call.args;
     args[at] = path.as_ptr() as usize;
     if let Some(dirfd) = dirfd {
         args[dirfd] = AT_FDCWD;
     }
-    // SAFETY: the program's own call; only its path is replaced by one that lives until here.
-    unsafe { sys::raw(call.nr, args) }
+    Some(args)
 }
 
 /// An object has `sites` calls of interest that could not be patched: they run natively.

@@ -437,7 +437,8 @@ pub fn chdir(p: &Process, a: &Args) -> Outcome {
     });
     match outcome {
         Err(Stop::Native) => leave(p, nr::CHDIR, [a[0], 0, 0, 0, 0, 0]),
-        Err(Stop::Outside(path)) => {
+        // What leads back into the pool comes again, as an absolute path (`super::come_back`).
+        Err(Stop::Outside(path)) if super::at::inside(&p.at, &path).is_none() => {
             let path = terminated(&path);
             leave(p, nr::CHDIR, [path.as_ptr() as usize, 0, 0, 0, 0, 0])
         }

@@ -3,7 +3,7 @@
 //! Invariant: a path is read from the program's memory once.
 
 use super::args::{self, Errno};
-use super::at;
+use super::at::{self, Link};
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
@@ -93,9 +93,22 @@ fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) ->
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
         return Err(Stop::Native);
     }
-    let fd = at::descriptor_link(path, p.pid()).ok_or(Stop::Native)?;
-    let ofd = p.client.lookup(fd).ok_or(Stop::Native)?;
-    f(Base::Ofd(ofd), DESCRIPTOR)
+    if let Some(fd) = at::descriptor_link(path, p.pid()) {
+        let ofd = p.client.lookup(fd).ok_or(Stop::Native)?;
+        return f(Base::Ofd(ofd), DESCRIPTOR);
+    }
+    match at::behind_link(path, p.pid()).ok_or(Stop::Native)? {
+        (Link::Cwd, rest) if p.client.cwd_inside() => f(Base::Cwd, rest),
+        (Link::Root, rest) => match at::inside(&p.at, rest) {
+            Some(rest) => f(Base::Root, if rest.is_empty() { b"." } else { rest }),
+            None => Err(Stop::Native),
+        },
+        (Link::Descriptor(fd), rest) => match p.client.lookup(fd) {
+            Some(ofd) => f(Base::Ofd(ofd), rest),
+            None => Err(Stop::Native),
+        },
+        _ => Err(Stop::Native),
+    }
 }
 
 /// A relative path that may walk into the pool from a directory of the host.

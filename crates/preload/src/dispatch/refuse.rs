@@ -44,9 +44,13 @@ pub fn first_path(p: &Process, a: &Args) -> Outcome {
     path(p, CWD, a[0], EOPNOTSUPP, Why::MountPath)
 }
 
-/// mount(source, target, ...)
+const MS_BIND: usize = 4096;
+const MS_MOVE: usize = 8192;
+
+/// mount(source, target, type, flags, data): the source is a path only of what is mounted already.
 pub fn mount(p: &Process, a: &Args) -> Outcome {
-    for addr in [a[0], a[1]] {
+    let source = (a[3] & (MS_BIND | MS_MOVE) != 0).then_some(a[0]);
+    for addr in source.into_iter().chain([a[1]]) {
         match path(p, CWD, addr, EOPNOTSUPP, Why::MountPath) {
             Err(Stop::Native) => {}
             refused => return refused,
