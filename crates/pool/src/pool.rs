@@ -103,6 +103,15 @@ impl<R: Record> Pool<R> {
             Space::open(Kind::Meta, &geometry, &meta, seq)?,
             Space::open(Kind::Data, &geometry, &meta, seq)?,
         ];
+        // Where the newest copy of a bitmap page is damaged, an older one was read: what has come
+        // into use since would be handed out again.
+        let counts = [superblock.used_pages, superblock.used_data_blocks];
+        if spaces.each_ref().map(Space::count_used) != counts {
+            return Err(Error::Damaged {
+                what: "bitmap",
+                page: spaces[0].place(),
+            });
+        }
         // The copies of later commits must be gone for good before their seq is used again.
         settle(&meta)?;
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
@@ -218,6 +227,7 @@ impl<R: Record> Pool<R> {
             data_len: self.data_space.len() * PAGE_LEN,
             data_len_max: old.data_len_max,
             used_data_blocks: self.data_space.count_used(),
+            used_pages: self.meta_space.count_used(),
             ..next
         };
         self.meta_space.write(&self.meta, seq)?;
@@ -293,6 +303,7 @@ fn first_superblock(params: &Params) -> Superblock {
         counts: [0; COUNTS],
         roots: [Root::default(); TREES],
         lanes: [Lane::default(); LANES],
+        used_pages: 0,
     }
 }
 

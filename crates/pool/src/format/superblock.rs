@@ -20,6 +20,7 @@ const AT_CRC: usize = 12;
 const AT_ROOTS: usize = 192;
 const ROOT_LEN: usize = 24;
 const AT_LANES: usize = AT_ROOTS + TREES * ROOT_LEN;
+const AT_USED_PAGES: usize = AT_LANES + LANE_LEN * LANES;
 const LANE_LEN: usize = 16;
 /// No pool lives to see more commits.
 const SEQ_MAX: u64 = u64::MAX >> 1;
@@ -85,6 +86,8 @@ pub struct Superblock {
     pub counts: [u64; COUNTS],
     pub roots: [Root; TREES],
     pub lanes: [Lane; LANES],
+    /// Pages of `meta.seg` in use; derived from the bitmap at each commit.
+    pub used_pages: u64,
 }
 
 impl Superblock {
@@ -130,6 +133,7 @@ impl Superblock {
             put_at(&mut out, at, &lane.start.to_le_bytes());
             put_at(&mut out, at + 8, &lane.applied.to_le_bytes());
         }
+        put_at(&mut out, AT_USED_PAGES, &self.used_pages.to_le_bytes());
         let crc = checksum(&out);
         put_at(&mut out, AT_CRC, &crc.to_le_bytes());
         out
@@ -175,6 +179,7 @@ impl Superblock {
             counts: core::array::from_fn(|i| number(8 + i)),
             roots: core::array::from_fn(|i| root_at(bytes, AT_ROOTS + ROOT_LEN * i)),
             lanes: core::array::from_fn(|i| lane_at(bytes, AT_LANES + LANE_LEN * i)),
+            used_pages: u64_at(bytes, AT_USED_PAGES),
         })
     }
 
@@ -300,6 +305,7 @@ mod tests {
                 start: i as u64,
                 applied: 99,
             }),
+            used_pages: 77,
         }
     }
 

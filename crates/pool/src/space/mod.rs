@@ -169,6 +169,11 @@ impl Space {
         Ok(())
     }
 
+    /// The first page of the bitmap.
+    pub(crate) fn place(&self) -> u64 {
+        self.base
+    }
+
     fn index(&self, i: usize) -> u64 {
         (self.kind as u64) << 56 | i as u64
     }
