@@ -52,7 +52,8 @@ fn publish_last(engine: &Engine, memory: &Memory, index: usize) {
     let Some(before) = seq.checked_sub(1) else {
         return;
     };
-    let mut reader = lane::Lane::new(index, LANE_LEN, at, before);
+    // Only the place in the ring counts: what a client wrote may be near the end of all numbers.
+    let mut reader = lane::Lane::new(index, LANE_LEN, at % LANE_LEN, before);
     let Some(entry) = reader.next(&engine.journal).filter(|e| e.seq == seq) else {
         return;
     };

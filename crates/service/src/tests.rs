@@ -415,6 +415,10 @@ fn what_was_not_synced_is_harvested_at_the_end() {
         entry.pending_len.store(2, Relaxed);
     }
     session.memory.header().inode_used.store(u32::MAX, Relaxed);
+    // A lane that says it is busy nowhere.
+    let lane = session.memory.lane(7).unwrap();
+    lane.busy_at.store(u64::MAX, Relaxed);
+    lane.busy_seq.store(u64::MAX, Relaxed);
     session.end(&mut engine).unwrap();
     assert_eq!(size_of(&engine, 2), 5000);
     assert!(
