@@ -116,6 +116,7 @@ fn mapped_run(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<Optio
         return Ok(Some(Run::Blocks {
             block,
             len: len.min(max),
+            period: 0,
         }));
     }
     if place.value == MAP_UNKNOWN && !whole() {
@@ -171,9 +172,10 @@ pub fn lookup_run_locked(
 fn clip(run: Run, max: u64) -> Run {
     match run {
         Run::Hole(len) => Run::Hole(len.min(max).max(1)),
-        Run::Blocks { block, len } => Run::Blocks {
+        Run::Blocks { block, len, period } => Run::Blocks {
             block,
             len: len.min(max).max(1),
+            period,
         },
     }
 }
@@ -182,7 +184,7 @@ fn clip(run: Run, max: u64) -> Run {
 fn keep(s: &Session, inode: &InodeRef<'_>, file_block: u64, run: Run) -> Result<()> {
     let (start, len) = match run {
         Run::Hole(len) => (None, len),
-        Run::Blocks { block, len } => (Some(block), len),
+        Run::Blocks { block, len, .. } => (Some(block), len),
     };
     let end = file_block
         .saturating_add(len)

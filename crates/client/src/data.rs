@@ -212,7 +212,7 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
         let blocks = (skip + (to - at)).div_ceil(BLOCK);
         let (len, block) = match block_map::lookup_run_locked(s, inode, file_block, blocks)? {
             Run::Hole(len) => (len, None),
-            Run::Blocks { block, len } => (len, Some(block)),
+            Run::Blocks { block, len, .. } => (len, Some(block)),
         };
         let n = (to - at).min(len.max(1).saturating_mul(BLOCK) - skip);
         if let Some(block) = block {

@@ -90,7 +90,7 @@ pub(crate) fn plan(
                 at += len;
                 MapPiece::Beyond { len: len * BLOCK }
             }
-            Run::Blocks { block, len } => {
+            Run::Blocks { block, len, .. } => {
                 at += len.max(1);
                 MapPiece::Data {
                     segment_offset: block * BLOCK,
@@ -162,7 +162,7 @@ pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()
     while at < end {
         let left = (end - at).div_ceil(BLOCK);
         let len = match block_map::lookup_run_locked(s, &inode, at / BLOCK, left)? {
-            Run::Blocks { block, len } => {
+            Run::Blocks { block, len, .. } => {
                 let bytes = (len * BLOCK - at % BLOCK).min(end - at);
                 s.data().flush(block * BLOCK + at % BLOCK, bytes as usize)?;
                 len

@@ -215,7 +215,7 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
         let blocks = (skip + (n - done) as u64).div_ceil(BLOCK);
         let run = block_map::lookup_run(file.s, &file.inode, file_block, blocks)?;
         let copied = match run {
-            Run::Blocks { block, len } => {
+            Run::Blocks { block, len, .. } => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 let from = block * BLOCK + skip;
                 out.put(done, want, |to, shift| {

@@ -244,7 +244,7 @@ fn copy_runs(
         let (file_block, skip) = (at / BLOCK, at % BLOCK);
         let blocks = (skip + (n - done) as u64).div_ceil(BLOCK);
         let copied = match block_map::lookup_run_locked(s, inode, file_block, blocks) {
-            Ok(Run::Blocks { block, len }) => {
+            Ok(Run::Blocks { block, len, .. }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 source.copy_in(s, block * BLOCK + skip, want)
             }

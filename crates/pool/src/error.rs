@@ -19,6 +19,12 @@ pub enum Error {
     Damaged { what: &'static str, page: u64 },
     /// The pool has no room for the change; the batch can still be dropped.
     NoSpace,
+    /// The pool has a snapshot of this name already.
+    SnapshotExists,
+    /// The pool has no snapshot of this name.
+    NoSnapshot,
+    /// A snapshot cannot have this name.
+    SnapshotName,
     /// A key or a value is longer than a tree can hold.
     TooLarge { what: &'static str, len: usize },
     /// Space was given or taken that the caller does not hold.
@@ -33,9 +39,11 @@ pub enum Error {
     Memory(holdfast_pmem::Error),
 }
 
+const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const E2BIG: i32 = 7;
 const EAGAIN: i32 = 11;
+const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
 const EUCLEAN: i32 = 117;
@@ -48,6 +56,9 @@ impl Error {
             Error::NotAPool | Error::Version { .. } => EMEDIUMTYPE,
             Error::Geometry { .. } | Error::Damaged { .. } | Error::BadValue(_) => EUCLEAN,
             Error::NoSpace => ENOSPC,
+            Error::SnapshotExists => EEXIST,
+            Error::NoSnapshot => ENOENT,
+            Error::SnapshotName => EINVAL,
             Error::TooLarge { .. } => E2BIG,
             Error::NotHeld { .. } => EINVAL,
             Error::Busy => EAGAIN,
@@ -83,6 +94,11 @@ impl fmt::Display for Error {
                 write!(f, "the pool is damaged: {what} in page {page} of meta.seg")
             }
             Error::NoSpace => f.write_str("the pool has no space left"),
+            Error::SnapshotExists => f.write_str("the pool has a snapshot of this name already"),
+            Error::NoSnapshot => f.write_str("the pool has no snapshot of this name"),
+            Error::SnapshotName => f.write_str(
+                "the name of a snapshot has 1 to 255 bytes, no slash and no control character",
+            ),
             Error::TooLarge { what, len } => write!(f, "a {what} of {len} bytes is too long"),
             Error::NotHeld { start, len } => {
                 write!(
@@ -117,6 +133,9 @@ mod tests {
             (Error::Geometry { what: "x" }, EUCLEAN),
             (Error::Damaged { what: "x", page: 1 }, EUCLEAN),
             (Error::NoSpace, ENOSPC),
+            (Error::SnapshotExists, EEXIST),
+            (Error::NoSnapshot, ENOENT),
+            (Error::SnapshotName, EINVAL),
             (
                 Error::TooLarge {
                     what: "key",

@@ -21,6 +21,7 @@ pub mod pool;
 pub mod protocol;
 pub mod segment;
 pub mod session;
+pub mod snapshot;
 pub mod space;
 pub mod tree;
 

@@ -12,6 +12,7 @@ use crate::format::geometry::SUPERBLOCK_PAGES;
 use crate::format::superblock::{COUNTS, Consistency, Lane, Root, Superblock};
 use crate::format::{LANES, PAGE, PAGE_LEN, TREES, live};
 use crate::segment::Sizes;
+use crate::snapshot::Newest;
 use crate::space::{Bits, Kind, Run, Space};
 use crate::tree::{Batch, Dirty, Reader};
 use alloc::collections::VecDeque;
@@ -67,6 +68,8 @@ pub struct Pool<R: Record = NoRecord> {
     held_meta: u64,
     held_data: u64,
     pub(crate) poisoned: bool,
+    /// The newest snapshot: what it has is not freed when it leaves the present.
+    pub(crate) newest: Option<Newest>,
     /// Pages that this writer wrote, so that their entries need no check.
     pub(crate) checked: Bits,
     /// Node buffers between batches.
@@ -117,6 +120,7 @@ impl<R: Record> Pool<R> {
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
         live::publish(&pool.meta, seq, &pool.superblock.roots)?;
         pool.give_up_before(seq)?;
+        pool.newest = pool.find_newest()?;
         Ok(pool)
     }
 
@@ -133,6 +137,7 @@ impl<R: Record> Pool<R> {
             held_meta: 0,
             held_data: 0,
             poisoned: false,
+            newest: None,
             checked,
             buffers: Dirty::default(),
         }
@@ -304,6 +309,7 @@ fn first_superblock(params: &Params) -> Superblock {
         roots: [Root::default(); TREES],
         lanes: [Lane::default(); LANES],
         used_pages: 0,
+        period: 0,
     }
 }
 

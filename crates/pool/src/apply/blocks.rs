@@ -69,7 +69,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             (_, 0) => 0,
             (None, _) => self.unmap(ino, file_block, end)?,
             (Some(old), _) => {
-                let freed = self.store.mark_unused(old.block, blocks);
+                let freed = self.store.mark_unused(old.block, blocks, old.period);
                 freed.map(|()| blocks).map_err(Failure::Store)?
             }
         };
@@ -84,7 +84,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 file_block,
                 block,
                 len,
-                flags: 0,
+                period: self.store.period(),
             },
             joins,
             replaced.is_some(),
@@ -256,7 +256,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         };
         let found = extent::previous(&*self.store, ino, before).map_err(Failure::Store)?;
         let Some(old) = found else { return Ok(new) };
-        let adjacent = old.end() == new.file_block && old.block + u64::from(old.len) == new.block;
+        let adjacent = old.end() == new.file_block
+            && old.block + u64::from(old.len) == new.block
+            && old.period == new.period;
         match old.len.checked_add(new.len) {
             Some(len) if adjacent => Ok(Extent { len, ..old }),
             _ => Ok(new),
@@ -266,7 +268,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     fn join_next(&mut self, ino: u64, new: Extent) -> Result<Extent, S> {
         let found = extent::next(&*self.store, ino, new.end()).map_err(Failure::Store)?;
         let Some(old) = found else { return Ok(new) };
-        let adjacent = new.end() == old.file_block && new.block + u64::from(new.len) == old.block;
+        let adjacent = new.end() == old.file_block
+            && new.block + u64::from(new.len) == old.block
+            && old.period == new.period;
         match new.len.checked_add(old.len) {
             Some(len) if adjacent => {
                 self.erase_extent(ino, old.file_block)?;
@@ -321,7 +325,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             )?;
         }
         self.store
-            .mark_unused(block(start), end - start)
+            .mark_unused(block(start), end - start, e.period)
             .map_err(Failure::Store)?;
         Ok(end - start)
     }
@@ -337,7 +341,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             }
             let len = u64::from(e.len);
             self.store
-                .mark_unused(e.block, len)
+                .mark_unused(e.block, len, e.period)
                 .map_err(Failure::Store)?;
             if let Some(start) = starts.get_mut(count) {
                 *start = e.file_block;

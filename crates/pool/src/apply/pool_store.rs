@@ -134,8 +134,12 @@ impl<R: Record> Store for PoolStore<'_, R> {
         self.batch.use_data(Run::new(block, len))
     }
 
-    fn mark_unused(&mut self, block: u64, len: u64) -> Done {
-        self.batch.free_data(Run::new(block, len))
+    fn mark_unused(&mut self, block: u64, len: u64, period: u32) -> Done {
+        self.batch.drop_data(Run::new(block, len), period)
+    }
+
+    fn period(&self) -> u32 {
+        self.batch.superblock().period
     }
 
     fn room(&self) -> u64 {

@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 pub const DATA_LEN: u64 = 16 * MIB;
 pub const UUID: [u8; 16] = *b"a pool for tests";
 pub const ROOT_MODE: u32 = 0o040_755;
-const BLOCKS: u64 = DATA_LEN / 4096;
+pub const BLOCKS: u64 = DATA_LEN / 4096;
 
 fn params(meta_len: u64) -> Params {
     let sizes = Sizes {

@@ -110,12 +110,16 @@ impl Store for MemStore {
         Ok(())
     }
 
-    fn mark_unused(&mut self, block: u64, len: u64) -> Done {
+    fn mark_unused(&mut self, block: u64, len: u64, _: u32) -> Done {
         self.changes += 1;
         for b in block..block + len {
             assert!(self.used.remove(&b) && self.freed.insert(b));
         }
         Ok(())
+    }
+
+    fn period(&self) -> u32 {
+        0
     }
 
     fn room(&self) -> u64 {

@@ -49,6 +49,8 @@ pub(super) struct Super {
     /// Seed of the hashes of names: both halves of the uuid.
     pub seed: u64,
     pub used_data_blocks: u64,
+    /// No block came into use in a later period.
+    pub period: u32,
     pub counts: [u64; 8],
     pub roots: [Root; TREES],
     /// Start position and last applied seq of each lane.
@@ -111,6 +113,7 @@ fn parse(meta: &dyn Bytes, page: u64, data_len: u64) -> Result<Super, String> {
         next_ino: le64(&b, 96),
         seed: le64(&b, 16) ^ le64(&b, 24),
         used_data_blocks: le64(&b, 112),
+        period: le32(&b, 840),
         ..Super::default()
     };
     for (i, count) in sb.counts.iter_mut().enumerate() {

@@ -15,6 +15,7 @@ mod node;
 mod objects;
 mod paths;
 mod report;
+mod snapshots;
 mod walk;
 
 pub use report::{Finding, Report, Severity, Summary};
@@ -79,7 +80,9 @@ pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Re
     let mut pages = Set::new(sb.meta_pages);
     let mut blocks = Set::new(sb.data_blocks);
     pages.add(0, sb.first_node);
-    for tree in 0..media::TREES {
+    let kept = snapshots::read(meta, &sb, &mut pages, &mut log);
+    let mut young = snapshots::Young::new(&sb, &kept);
+    for tree in (0..media::TREES).filter(|tree| *tree != snapshots::TREE) {
         let mut visit = objects::Visitor::new(tree, &sb, &mut facts, &mut blocks);
         walk::tree(
             meta,
@@ -88,10 +91,21 @@ pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Re
             &mut pages,
             &mut log,
             &mut |log, key, value, page| {
+                young.note(tree, value);
                 visit.entry(log, key, value, page);
             },
         );
         visit.finish(&mut log);
+    }
+    for snapshot in &kept {
+        snapshots::walk(
+            meta,
+            &sb,
+            snapshot,
+            &young,
+            [&mut pages, &mut blocks],
+            &mut log,
+        );
     }
     objects::after_all(&sb, &mut facts, &mut log);
     media::compare_bitmap(meta, &sb, media::Which::Pages, &pages, &mut log);
@@ -111,7 +125,9 @@ pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Re
         ));
     }
     paths::name_objects(meta, &sb, &facts, &mut log);
-    log.finish(summary(&sb, &facts, &pages, used, waiting))
+    let mut summary = summary(&sb, &facts, &pages, used, waiting);
+    summary.snapshots = kept.len() as u64;
+    log.finish(summary)
 }
 
 fn summary(sb: &Super, facts: &Facts, pages: &Set, used: u64, waiting: u64) -> Summary {
@@ -124,6 +140,7 @@ fn summary(sb: &Super, facts: &Facts, pages: &Set, used: u64, waiting: u64) -> S
         tree_pages: pages.count().saturating_sub(sb.first_node),
         data_blocks: used,
         records_waiting: waiting,
+        snapshots: 0,
     }
 }
 

@@ -33,6 +33,7 @@ struct Attribute {
 pub(super) struct Visitor<'a> {
     tree: usize,
     data_blocks: u64,
+    period: u32,
     next_ino: u64,
     seed: u64,
     facts: &'a mut Facts,
@@ -82,6 +83,7 @@ impl<'a> Visitor<'a> {
         Visitor {
             tree,
             data_blocks: sb.data_blocks,
+            period: sb.period,
             next_ino: sb.next_ino,
             seed: sb.seed,
             facts,
@@ -244,11 +246,14 @@ impl<'a> Visitor<'a> {
         let (block, len) = (le64(value, 0), u64::from(le32(value, 8)));
         let mut wrong = |what: &str| log.damage(Some(ino), Some(page), what);
         let end = at.saturating_add(len);
-        if le32(value, 12) != 0 || len == 0 || end > FILE_BLOCKS {
+        if len == 0 || end > FILE_BLOCKS {
             wrong("an extent is impossible");
         }
         if self.last_extent.0 == ino && at < self.last_extent.1 {
             wrong("extents of a file overlap");
+        }
+        if le32(value, 12) > self.period {
+            wrong("an extent is younger than the pool");
         }
         self.last_extent = (ino, end);
         if block.saturating_add(len) > self.data_blocks {

@@ -44,6 +44,7 @@ pub struct Summary {
     pub data_blocks: u64,
     /// Records in the journal that the trees do not know yet.
     pub records_waiting: u64,
+    pub snapshots: u64,
 }
 
 /// Everything that a check found.

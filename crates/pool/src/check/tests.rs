@@ -38,7 +38,7 @@ fn put_extent(s: &mut PoolStore<'_>, ino: u64, file_block: u64, block: u64, len:
         file_block,
         block,
         len,
-        flags: 0,
+        period: 0,
     };
     s.put(EXTENTS, &extent::key(ino, file_block), &e.encode())
 }
@@ -250,7 +250,7 @@ fn damaged_extents_are_named() {
         ("marked in use but nothing refers to it", |s, b| {
             s.mark_used(b + 50, 1)
         }),
-        ("is in use but marked free", |s, b| s.mark_unused(b, 1)),
+        ("is in use but marked free", |s, b| s.mark_unused(b, 1, 0)),
     ]);
 }
 
@@ -307,6 +307,81 @@ fn damaged_attributes_and_orphans_are_named() {
         }),
         ("without use has entries", |s, _| s.put(9, b"key", b"value")),
     ]);
+}
+
+#[test]
+fn damaged_snapshots_are_named() {
+    let entry = |period: u32, seq: u64| {
+        let mut value = [0; 256];
+        value[..4].copy_from_slice(&period.to_le_bytes());
+        value[8..16].copy_from_slice(&seq.to_le_bytes());
+        value
+    };
+    for (wanted, name, value) in [
+        (
+            "has an entry of a wrong length",
+            &b"s"[..],
+            &entry(0, 1)[1..],
+        ),
+        ("has an illegal name", b"a/b", &entry(0, 1)),
+        ("is younger than the pool", b"s", &entry(0, 99)),
+        ("is younger than the pool", b"s", &entry(7, 1)),
+    ] {
+        let (mut pool, _) = sample();
+        let mut batch = pool.begin(&WriteToken::for_service());
+        batch.put(6, name, value).unwrap();
+        batch.commit(|sb| sb.period = 1).unwrap();
+        let report = check(pool.meta(), DATA_LEN, None);
+        let all: Vec<_> = report.damage().map(|f| format!("{f}")).collect();
+        assert!(all.iter().any(|f| f.contains(wanted)), "{wanted}: {all:#?}");
+    }
+}
+
+#[test]
+fn what_a_lost_snapshot_had_is_a_leak() {
+    let (mut pool, first) = sample();
+    let token = WriteToken::for_service();
+    pool.create_snapshot(&token, b"s", 0).unwrap();
+    let mut store = PoolStore::new(pool.begin(&token));
+    change(&mut store, FILE, |r| r.mtime += 1).unwrap();
+    store.erase(EXTENTS, &extent::key(FILE, 0)).unwrap();
+    store.mark_unused(first, 2, 0).unwrap();
+    change(&mut store, FILE, |r| r.blocks -= 2).unwrap();
+    store.commit(|_| ()).unwrap();
+    let report = check(pool.meta(), DATA_LEN, None);
+    assert!(report.is_clean(), "{:?}", report.findings);
+    assert_eq!(report.summary.snapshots, 1);
+    let mut batch = pool.begin(&token);
+    batch.erase(6, b"s").unwrap();
+    batch.commit(|_| ()).unwrap();
+    let report = check(pool.meta(), DATA_LEN, None);
+    let all: Vec<_> = report.damage().map(|f| format!("{f}")).collect();
+    for wanted in ["page", "data block"] {
+        let leak = |f: &&String| f.contains(wanted) && f.contains("a leak");
+        assert!(all.iter().any(|f| leak(&f)), "{all:#?}");
+    }
+}
+
+#[test]
+fn a_block_that_changed_hands_is_found() {
+    let (mut pool, first) = sample();
+    let token = WriteToken::for_service();
+    pool.create_snapshot(&token, b"s", 0).unwrap();
+    let mut store = PoolStore::new(pool.begin(&token));
+    let e = Extent {
+        file_block: 0,
+        block: first,
+        len: 2,
+        period: 1,
+    };
+    store
+        .put(EXTENTS, &extent::key(FILE, 0), &e.encode())
+        .unwrap();
+    store.commit(|_| ()).unwrap();
+    let report = check(pool.meta(), DATA_LEN, None);
+    let all: Vec<_> = report.damage().map(|f| format!("{f}")).collect();
+    let wanted = "it has a block that came into use after it";
+    assert!(all.iter().any(|f| f.contains(wanted)), "{all:#?}");
 }
 
 type Break = fn(&mut Broken);

@@ -1,11 +1,12 @@
 //! Every node and entry of a tree, in key order.
 //!
 //! Invariants: a page is visited once, so the walk ends; entries below a damaged node are left
-//! out and the node is named.
+//! out and the node is named. Snapshots share nodes with each other and with the present: what
+//! was visited before is looked at only as far as it must fit where it hangs.
 
 use super::Bytes;
 use super::bits::Set;
-use super::media::{PAGE, Super};
+use super::media::{PAGE, Root, Super, le64};
 use super::node::{self, Entry, Expected};
 use super::report::Log;
 use alloc::boxed::Box;
@@ -18,6 +19,10 @@ struct Walk<'a, 'v> {
     meta: &'a dyn Bytes,
     sb: &'a Super,
     tree: usize,
+    /// No node is younger.
+    seq: u64,
+    /// Nodes may have been visited before.
+    shared: bool,
     pages: &'a mut Set,
     visit: Visit<'v>,
 }
@@ -46,6 +51,8 @@ pub(super) fn tree(
         meta,
         sb,
         tree,
+        seq: sb.seq,
+        shared: false,
         pages,
         visit,
     };
@@ -57,6 +64,33 @@ pub(super) fn tree(
         );
         log.damage(None, Some(root.addr), what);
     }
+}
+
+/// Walks what is below `root` of a snapshot and was not visited before; no node may be younger
+/// than `seq`.
+pub(super) fn snapshot(
+    meta: &dyn Bytes,
+    sb: &Super,
+    place: (usize, Root, u64),
+    pages: &mut Set,
+    log: &mut Log,
+    visit: Visit<'_>,
+) {
+    let (tree, root, seq) = place;
+    let Some(level) = root.height.checked_sub(1) else {
+        return;
+    };
+    let shared = true;
+    let mut walk = Walk {
+        meta,
+        sb,
+        tree,
+        seq,
+        shared,
+        pages,
+        visit,
+    };
+    walk.node(root.addr, level, &[], None, log);
 }
 
 impl Walk<'_, '_> {
@@ -112,7 +146,19 @@ impl Walk<'_, '_> {
             );
             return None;
         }
-        if self.pages.add(page, 1).is_some() {
+        let again = self.pages.add(page, 1).is_some();
+        if again && self.shared {
+            let fits = usize::from(bytes[24]) == self.tree
+                && bytes[25] == level
+                && le64(&bytes[..], 8) == page
+                && le64(&bytes[..], 16) <= self.seq;
+            if !fits {
+                let what = format!("a snapshot has a node that does not fit tree {}", self.tree);
+                log.damage(None, Some(page), what);
+            }
+            return None;
+        }
+        if again {
             log.damage(
                 None,
                 Some(page),
@@ -120,7 +166,7 @@ impl Walk<'_, '_> {
             );
             return None;
         }
-        let (tree, seq) = (self.tree as u8, self.sb.seq);
+        let (tree, seq) = (self.tree as u8, self.seq);
         match node::parse(
             &bytes,
             &Expected {

@@ -21,6 +21,7 @@ const AT_ROOTS: usize = 192;
 const ROOT_LEN: usize = 24;
 const AT_LANES: usize = AT_ROOTS + TREES * ROOT_LEN;
 const AT_USED_PAGES: usize = AT_LANES + LANE_LEN * LANES;
+const AT_PERIOD: usize = AT_USED_PAGES + 8;
 const LANE_LEN: usize = 16;
 /// No pool lives to see more commits.
 const SEQ_MAX: u64 = u64::MAX >> 1;
@@ -88,6 +89,8 @@ pub struct Superblock {
     pub lanes: [Lane; LANES],
     /// Pages of `meta.seg` in use; derived from the bitmap at each commit.
     pub used_pages: u64,
+    /// Snapshots taken so far, deleted ones among them; each ends a period.
+    pub period: u32,
 }
 
 impl Superblock {
@@ -134,6 +137,7 @@ impl Superblock {
             put_at(&mut out, at + 8, &lane.applied.to_le_bytes());
         }
         put_at(&mut out, AT_USED_PAGES, &self.used_pages.to_le_bytes());
+        put_at(&mut out, AT_PERIOD, &self.period.to_le_bytes());
         let crc = checksum(&out);
         put_at(&mut out, AT_CRC, &crc.to_le_bytes());
         out
@@ -180,6 +184,7 @@ impl Superblock {
             roots: core::array::from_fn(|i| root_at(bytes, AT_ROOTS + ROOT_LEN * i)),
             lanes: core::array::from_fn(|i| lane_at(bytes, AT_LANES + LANE_LEN * i)),
             used_pages: u64_at(bytes, AT_USED_PAGES),
+            period: u32_at(bytes, AT_PERIOD),
         })
     }
 
@@ -306,6 +311,7 @@ mod tests {
                 applied: 99,
             }),
             used_pages: 77,
+            period: 12,
         }
     }
 

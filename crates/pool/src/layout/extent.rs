@@ -15,8 +15,9 @@ pub struct Extent {
     pub file_block: u64,
     pub block: u64,
     pub len: u32,
-    /// Zero in this version.
-    pub flags: u32,
+    /// Period of the pool in which the blocks came into use: snapshots of it and of later periods
+    /// have them.
+    pub period: u32,
 }
 
 /// What lies at a file block.
@@ -24,8 +25,8 @@ pub struct Extent {
 pub enum Run {
     /// Nothing, for this many blocks (to the end of the largest file if nothing follows).
     Hole(u64),
-    /// This block and `len - 1` more after it.
-    Blocks { block: u64, len: u64 },
+    /// This block and `len - 1` more after it, in use since a period.
+    Blocks { block: u64, len: u64, period: u32 },
 }
 
 /// Key of an extent.
@@ -52,15 +53,15 @@ impl Extent {
         let _ = w
             .u64(self.block)
             .and_then(|()| w.u32(self.len))
-            .and_then(|()| w.u32(self.flags));
+            .and_then(|()| w.u32(self.period));
         out
     }
 
     /// The extent at `file_block` whose value is exactly `bytes`.
     pub fn decode(file_block: u64, bytes: &[u8]) -> Result<Self, BadValue> {
         let mut r = Reading(bytes);
-        let (block, len, flags) = (r.u64()?, r.u32()?, r.u32()?);
-        if !r.0.is_empty() || flags != 0 || len == 0 {
+        let (block, len, period) = (r.u64()?, r.u32()?, r.u32()?);
+        if !r.0.is_empty() || len == 0 {
             return bad("an extent has an unknown form");
         }
         let fits = |first: u64| {
@@ -75,7 +76,7 @@ impl Extent {
             file_block,
             block,
             len,
-            flags,
+            period,
         })
     }
 }
@@ -138,6 +139,7 @@ pub fn find<R: ReadTrees>(trees: &R, ino: u64, file_block: u64) -> Result<Run, R
         return Ok(Run::Blocks {
             block: e.block + skip,
             len: u64::from(e.len) - skip,
+            period: e.period,
         });
     }
     let end = match next(trees, ino, file_block)? {

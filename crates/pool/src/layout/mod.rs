@@ -28,6 +28,8 @@ pub const EXTENTS: TreeId = 2;
 pub const XATTRS: TreeId = 3;
 /// Inode number of an object without a name that was open when its last name went -> nothing.
 pub const ORPHANS: TreeId = 4;
+/// Name of a snapshot -> its roots (`crate::snapshot`). Not part of snapshots.
+pub const SNAPSHOTS: TreeId = 6;
 
 /// Inode number of the root directory.
 pub const ROOT_INO: u64 = 1;

@@ -285,23 +285,50 @@ fn file_blocks_are_found_in_extents_and_holes() {
             file_block,
             block,
             len,
-            flags: 0,
+            period: 3,
         };
         assert_eq!(Extent::decode(file_block, &e.encode()), Ok(e));
         trees.put(EXTENTS, &extent::key(ino, file_block), &e.encode());
     }
     let find = |ino, at| extent::find(&trees, ino, at).unwrap();
     assert_eq!(find(7, 0), Run::Hole(2));
-    assert_eq!(find(7, 2), Run::Blocks { block: 50, len: 3 });
-    assert_eq!(find(7, 4), Run::Blocks { block: 52, len: 1 });
-    assert_eq!(find(7, 5), Run::Blocks { block: 90, len: 1 });
+    assert_eq!(
+        find(7, 2),
+        Run::Blocks {
+            block: 50,
+            len: 3,
+            period: 3
+        }
+    );
+    assert_eq!(
+        find(7, 4),
+        Run::Blocks {
+            block: 52,
+            len: 1,
+            period: 3
+        }
+    );
+    assert_eq!(
+        find(7, 5),
+        Run::Blocks {
+            block: 90,
+            len: 1,
+            period: 3
+        }
+    );
     assert_eq!(find(7, 6), Run::Hole(3));
-    assert_eq!(find(7, 10), Run::Blocks { block: 11, len: 1 });
+    assert_eq!(
+        find(7, 10),
+        Run::Blocks {
+            block: 11,
+            len: 1,
+            period: 3
+        }
+    );
     assert_eq!(find(7, 11), Run::Hole(FILE_BLOCKS_MAX - 11));
     assert_eq!(find(6, 3), Run::Hole(FILE_BLOCKS_MAX - 3));
-    for (file_block, block, len, flags) in [
+    for (file_block, block, len, period) in [
         (0, 0, 0, 0),
-        (0, 0, 1, 1),
         (u64::MAX, 0, 1, 0),
         (0, u64::MAX, 1, 0),
         (1 << 51, 0, 1, 0),
@@ -310,7 +337,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
             file_block,
             block,
             len,
-            flags,
+            period,
         };
         assert!(Extent::decode(file_block, &e.encode()).is_err(), "{e:?}");
     }

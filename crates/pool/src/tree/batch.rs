@@ -12,11 +12,14 @@ use super::page::{self, Page};
 use super::reader::{Mapped, Trust, copy_mapped, open_mapped};
 use super::walk::{self, Nodes, Out, damaged};
 use crate::error::{Error, Result};
-use crate::format::node::{HEIGHT_MAX, Header, KEY_MAX, KeyBuf, Place, Source, VALUE_MAX};
+use crate::format::node::{
+    AT_BIRTH, AT_COUNTS, HEIGHT_MAX, Header, KEY_MAX, KeyBuf, Place, Source, VALUE_MAX,
+};
 use crate::format::superblock::{Root, Superblock};
-use crate::format::{PAGE, TREES};
+use crate::format::{PAGE, PAGE_SHIFT, TREES};
 use crate::layout::{self, ReadTrees, TreeId};
 use crate::pool::Pool;
+use crate::snapshot::SNAPSHOT_TREES;
 use crate::space::{Run, Space};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -219,8 +222,32 @@ impl<'p, R: Record> Batch<'p, R> {
         Ok(self.dirty.add(page))
     }
 
-    /// Frees a committed node's page. One that is free already hangs in two places: damage.
+    /// A committed node leaves the present: its page is free, unless a snapshot has it. One that
+    /// is free already hangs in two places: damage.
     pub(super) fn free_page(&mut self, addr: u64) -> Result<()> {
+        let run = Run::new(addr, 1);
+        if self.pool.meta_space.is_used(run) && self.is_in_snapshot(addr)? {
+            return Ok(());
+        }
+        self.free_for_good(addr)
+    }
+
+    /// Whether a snapshot has the node in page `addr`, which the present has had until now: so it
+    /// is in the newest one if it was there already.
+    fn is_in_snapshot(&self, addr: u64) -> Result<bool> {
+        let Some(newest) = self.pool.newest else {
+            return Ok(false);
+        };
+        let word = |at: usize| {
+            let at = (addr << PAGE_SHIFT) + at as u64;
+            self.pool.meta.load_u64(at)
+        };
+        let tree = Header::unpack(word(AT_COUNTS)?).tree;
+        Ok(usize::from(tree) < SNAPSHOT_TREES && word(AT_BIRTH)? <= newest.seq)
+    }
+
+    /// Frees the page of a node that nothing has any more.
+    pub(crate) fn free_for_good(&mut self, addr: u64) -> Result<()> {
         let run = Run::new(addr, 1);
         let once = self.pool.meta_space.mark_unused(run);
         once.map_err(|_| Error::Damaged {
@@ -339,6 +366,15 @@ impl<'p, R: Record> Batch<'p, R> {
         self.pool.data_space.mark_unused(run)?;
         self.undo.push(Undo::Freed(run));
         Ok(())
+    }
+
+    /// Used data blocks, born in `period`, leave the present: they are free unless a snapshot has
+    /// them.
+    pub fn drop_data(&mut self, run: Run, period: u32) -> Result<()> {
+        match self.pool.newest {
+            Some(newest) if period <= newest.period && self.pool.data_space.is_used(run) => Ok(()),
+            _ => self.free_data(run),
+        }
     }
 
     /// Raises the length of file data to `len` bytes, at most `data_len_max`.

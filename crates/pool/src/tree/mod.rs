@@ -12,6 +12,7 @@ mod dirty;
 mod edit;
 mod entries;
 mod erase_range;
+mod garbage;
 mod page;
 mod reader;
 mod walk;
@@ -20,7 +21,8 @@ pub use crate::format::node::{KEY_MAX, VALUE_MAX};
 pub use crate::layout::TreeId;
 pub use batch::Batch;
 pub(crate) use dirty::Dirty;
-pub use reader::Reader;
+pub(crate) use garbage::Garbage;
+pub use reader::{Fixed, Reader};
 
 #[cfg(test)]
 mod check;

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::geometry::LIVE_PAGE;
 use crate::format::live::{self, LiveRoot};
 use crate::format::node::{self, Header, KeyBuf, Place, Source};
+use crate::format::superblock::Root;
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, superblock};
 use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
@@ -30,9 +31,18 @@ const DAMAGE_LOOKS: usize = 3;
 /// them at once costs one miss instead of one after the other.
 const LEAF_START: usize = 384;
 
-/// Reads the committed trees of a mapped `meta.seg`.
+/// The roots of a snapshot, which stay intact for as long as the snapshot exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// No node below the roots is younger.
+    pub seq: u64,
+    pub roots: [Root; TREES],
+}
+
+/// Reads the committed trees of a mapped `meta.seg`, or those of a snapshot in it.
 pub struct Reader<'a, R: Record = NoRecord> {
     meta: &'a Region<R>,
+    fixed: Option<&'a Fixed>,
 }
 
 impl<R: Record> Clone for Reader<'_, R> {
@@ -128,9 +138,9 @@ pub(super) fn copy_mapped<R: Record>(
 }
 
 /// The trees of one root.
-struct At<'a, R: Record> {
-    meta: &'a Region<R>,
-    seq: u64,
+pub(super) struct At<'a, R: Record> {
+    pub meta: &'a Region<R>,
+    pub seq: u64,
 }
 
 impl<R: Record> Nodes for At<'_, R> {
@@ -172,7 +182,13 @@ impl<R: Record> Nodes for At<'_, R> {
 impl<'a, R: Record> Reader<'a, R> {
     /// A reader of `meta.seg`, which may be mapped for reading only.
     pub fn new(meta: &'a Region<R>) -> Reader<'a, R> {
-        Reader { meta }
+        Reader { meta, fixed: None }
+    }
+
+    /// A reader of a snapshot. Whether that still exists is for the caller to know.
+    pub fn of_snapshot(meta: &'a Region<R>, fixed: &'a Fixed) -> Reader<'a, R> {
+        let fixed = Some(fixed);
+        Reader { meta, fixed }
     }
 
     /// The current root of `tree`.
@@ -184,7 +200,13 @@ impl<'a, R: Record> Reader<'a, R> {
                 len: usize::from(tree),
             });
         }
-        live::root(self.meta, usize::from(tree))
+        match self.fixed {
+            None => live::root(self.meta, usize::from(tree)),
+            Some(fixed) => Ok(LiveRoot {
+                seq: fixed.seq,
+                root: fixed.roots[usize::from(tree)],
+            }),
+        }
     }
 
     /// The commit whose trees readers see now.
@@ -195,6 +217,9 @@ impl<'a, R: Record> Reader<'a, R> {
     /// Whether no page of roots of commit `seq` has been reused up to now.
     #[inline]
     fn is_intact(&self, seq: u64) -> Result<bool> {
+        if self.fixed.is_some() {
+            return Ok(true);
+        }
         fence(Ordering::Acquire);
         Ok(live::oldest_intact(self.meta)? <= seq)
     }

@@ -1,0 +1,158 @@
+//! Snapshots: roots that are kept, and what only they have.
+//!
+//! Invariants: the present is visited first, strictly; of a snapshot only what nothing visited
+//! before had. So the bitmaps are compared with all that anything has.
+
+use super::Bytes;
+use super::bits::Set;
+use super::media::{Root, Super, le32, le64};
+use super::report::Log;
+use super::walk;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The tree of snapshots.
+pub(super) const TREE: usize = 6;
+const EXTENTS: usize = 2;
+/// Trees that a snapshot has.
+const TREES: usize = 6;
+const LEN: usize = 112 + 24 * TREES;
+const HEIGHT_MAX: u8 = 12;
+
+/// A snapshot as its entry says.
+pub(super) struct Kept {
+    name: String,
+    period: u32,
+    seq: u64,
+    roots: [Root; TREES],
+}
+
+/// Blocks of the present that came into use after the newest snapshot: no snapshot has them.
+pub(super) struct Young {
+    newest: Option<u32>,
+    blocks: Set,
+}
+
+impl Young {
+    pub fn new(sb: &Super, kept: &[Kept]) -> Young {
+        let newest = kept.iter().map(|s| s.period).max();
+        let blocks = Set::new(if newest.is_some() { sb.data_blocks } else { 0 });
+        Young { newest, blocks }
+    }
+
+    /// Takes an entry of the present.
+    pub fn note(&mut self, tree: usize, value: &[u8]) {
+        let Some(newest) = self.newest else { return };
+        if tree == EXTENTS && value.len() == 16 && le32(value, 12) > newest {
+            self.blocks.add(le64(value, 0), le32(value, 8).into());
+        }
+    }
+}
+
+/// All snapshots, the newest first.
+pub(super) fn read(meta: &dyn Bytes, sb: &Super, pages: &mut Set, log: &mut Log) -> Vec<Kept> {
+    let mut kept = Vec::new();
+    walk::tree(
+        meta,
+        sb,
+        TREE,
+        pages,
+        log,
+        &mut |log, key, value, page| match parse(sb, key, value) {
+            Ok(snapshot) => kept.push(snapshot),
+            Err(what) => log.damage(None, Some(page), format!("a snapshot {what}")),
+        },
+    );
+    kept.sort_by_key(|s| core::cmp::Reverse(s.period));
+    for pair in kept.windows(2) {
+        if pair[0].period == pair[1].period || pair[0].seq <= pair[1].seq {
+            let what = format!(
+                "snapshots {:?} and {:?} are not one after the other",
+                pair[0].name, pair[1].name
+            );
+            log.damage(None, None, what);
+        }
+    }
+    kept
+}
+
+fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
+    let legal = (1..=255).contains(&key.len())
+        && !key.iter().any(|b| *b == b'/' || *b < 32 || *b == 127)
+        && key != b"."
+        && key != b"..";
+    if !legal {
+        return Err("has an illegal name");
+    }
+    if value.len() != LEN {
+        return Err("has an entry of a wrong length");
+    }
+    let root = |tree: usize| Root {
+        addr: le64(value, 112 + 24 * tree),
+        keys: le64(value, 120 + 24 * tree),
+        height: value[128 + 24 * tree],
+    };
+    let kept = Kept {
+        name: String::from_utf8_lossy(key).into_owned(),
+        period: le32(value, 0),
+        seq: le64(value, 8),
+        roots: core::array::from_fn(root),
+    };
+    if kept.period >= sb.period || kept.seq >= sb.seq {
+        return Err("is younger than the pool");
+    }
+    if kept.roots.iter().any(|r| r.height > HEIGHT_MAX) {
+        return Err("has a tree of an impossible height");
+    }
+    Ok(kept)
+}
+
+/// Visits what only `snapshot` has so far.
+pub(super) fn walk(
+    meta: &dyn Bytes,
+    sb: &Super,
+    snapshot: &Kept,
+    young: &Young,
+    [pages, blocks]: [&mut Set; 2],
+    log: &mut Log,
+) {
+    for (tree, root) in snapshot.roots.into_iter().enumerate() {
+        let place = (tree, root, snapshot.seq);
+        walk::snapshot(meta, sb, place, pages, log, &mut |log, _, value, page| {
+            if tree == EXTENTS {
+                extent(sb, snapshot, young, value, blocks, log, page);
+            }
+        });
+    }
+}
+
+fn extent(
+    sb: &Super,
+    snapshot: &Kept,
+    young: &Young,
+    value: &[u8],
+    blocks: &mut Set,
+    log: &mut Log,
+    page: u64,
+) {
+    let mut wrong = |what: &str| {
+        let what = format!("snapshot {:?}: {what}", snapshot.name);
+        log.damage(None, Some(page), what);
+    };
+    if value.len() != 16 {
+        return wrong("an extent has a wrong length");
+    }
+    let (block, len) = (le64(value, 0), u64::from(le32(value, 8)));
+    if len == 0 || block.saturating_add(len) > sb.data_blocks {
+        return wrong("an extent is impossible");
+    }
+    if le32(value, 12) > snapshot.period {
+        wrong("an extent is younger than the snapshot");
+    }
+    if (block..block + len).any(|b| young.blocks.has(b)) {
+        wrong("it has a block that came into use after it");
+    }
+    // What the present or a younger snapshot has, too, is in the set already.
+    let _ = blocks.add(block, len);
+}

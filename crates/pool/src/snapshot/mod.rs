@@ -1,0 +1,136 @@
+//! Snapshots: named roots of the whole pool.
+//!
+//! Invariants:
+//!  * A snapshot is an entry of tree `SNAPSHOTS`: the roots of trees 0 to 5 as one commit left
+//!    them. Taking one changes nothing else, so it costs the same whatever the pool holds.
+//!  * Each snapshot ends a period. A node carries the commit that wrote it and an extent the
+//!    period in which its blocks came into use, so whether the newest snapshot has what leaves the
+//!    present is one comparison; what it has stays in use.
+//!  * Deleting one frees, in the commit that removes the entry, what it alone has.
+//!
+//! `docs/spec/format.md` states every field.
+
+#[cfg(test)]
+mod crash_tests;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub use record::{NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};
+
+use crate::error::{Error, Result};
+use crate::layout::{ReadTrees, SNAPSHOTS};
+use crate::pool::{Pool, WriteToken};
+use crate::tree::{Fixed, Garbage};
+use alloc::vec::Vec;
+use holdfast_pmem::Record;
+
+/// The newest snapshot, as the writer remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// No node in it is younger.
+    pub seq: u64,
+    /// No block in it is.
+    pub period: u32,
+}
+
+impl Newest {
+    fn of(snapshot: &Snapshot) -> Newest {
+        Newest {
+            seq: snapshot.seq,
+            period: snapshot.period,
+        }
+    }
+}
+
+/// The snapshot `name`.
+pub fn find<R: ReadTrees>(
+    trees: &R,
+    name: &[u8],
+) -> core::result::Result<Option<Snapshot>, R::Error> {
+    let mut value = [0; record::ENCODED];
+    match trees.get(SNAPSHOTS, name, &mut value)? {
+        Some(len) => Ok(Some(Snapshot::decode(
+            value.get(..len).unwrap_or_default(),
+        )?)),
+        None => Ok(None),
+    }
+}
+
+/// All snapshots with their names, in the order of the names.
+pub fn list<R: ReadTrees>(trees: &R) -> core::result::Result<Vec<(Vec<u8>, Snapshot)>, R::Error> {
+    let (mut key, mut value) = ([0; NAME_MAX], [0; record::ENCODED]);
+    let (mut all, mut from) = (Vec::new(), Vec::new());
+    while let Some((k, v)) = trees.at_or_after(SNAPSHOTS, &from, &mut key, &mut value)? {
+        let name = key.get(..k).unwrap_or_default().to_vec();
+        let snapshot = Snapshot::decode(value.get(..v).unwrap_or_default())?;
+        from = name.clone();
+        from.push(0);
+        all.push((name, snapshot));
+    }
+    Ok(all)
+}
+
+impl<R: Record> Pool<R> {
+    pub(crate) fn find_newest(&self) -> Result<Option<Newest>> {
+        let all = list(&self.reader())?;
+        let newest = all.iter().max_by_key(|(_, s)| s.period);
+        Ok(newest.map(|(_, s)| Newest::of(s)))
+    }
+
+    /// Keeps what the last commit left as `name`; `time` is nanoseconds since 1970.
+    pub fn create_snapshot(
+        &mut self,
+        token: &WriteToken,
+        name: &[u8],
+        time: i64,
+    ) -> Result<Snapshot> {
+        if !is_legal_name(name) {
+            return Err(Error::SnapshotName);
+        }
+        let snapshot = Snapshot::of(&self.superblock, time);
+        let next = snapshot.period.checked_add(1).ok_or(Error::NoSpace)?;
+        let mut batch = self.begin(token);
+        if batch.get(SNAPSHOTS, name, &mut [])?.is_some() {
+            return Err(Error::SnapshotExists);
+        }
+        batch.put(SNAPSHOTS, name, &snapshot.encode())?;
+        batch.commit(|superblock| superblock.period = next)?;
+        self.newest = Some(Newest::of(&snapshot));
+        Ok(snapshot)
+    }
+
+    /// Removes the snapshot `name` and frees what it alone has: pages and blocks.
+    pub fn delete_snapshot(&mut self, token: &WriteToken, name: &[u8]) -> Result<(u64, u64)> {
+        let all = list(&self.reader())?;
+        let found = all.iter().find(|(n, _)| n == name);
+        let snapshot = found.ok_or(Error::NoSnapshot)?.1;
+        let others = || all.iter().map(|(_, s)| s).filter(|s| **s != snapshot);
+        let before = others().filter(|s| s.period < snapshot.period);
+        let before = before.max_by_key(|s| s.period).map(Newest::of);
+        let after = others().filter(|s| s.period > snapshot.period);
+        let after = after.min_by_key(|s| s.period).map(Snapshot::fixed);
+        let present = Fixed {
+            seq: self.superblock.seq,
+            roots: self.superblock.roots,
+        };
+        let is_newest = after.is_none();
+        let after = after.unwrap_or(present);
+        let garbage = Garbage::find(&self.meta, &snapshot.fixed(), before, &after)?;
+        let mut batch = self.begin(token);
+        batch.erase(SNAPSHOTS, name)?;
+        let mut blocks = 0;
+        for page in &garbage.pages {
+            batch.free_for_good(*page)?;
+        }
+        for run in &garbage.data {
+            blocks += run.len;
+            batch.free_data(*run)?;
+        }
+        batch.commit(|_| {})?;
+        if is_newest {
+            self.newest = before;
+        }
+        Ok((garbage.pages.len() as u64, blocks))
+    }
+}

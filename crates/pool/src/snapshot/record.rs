@@ -1,0 +1,115 @@
+//! The entry of a snapshot in tree `SNAPSHOTS`: key = its name, value = its roots.
+//!
+//! Invariant: `decode` accepts exactly what `encode` makes, and never panics.
+
+use crate::format::superblock::{COUNTS, Root, Superblock};
+use crate::format::{TREES, array_at, put_at, u32_at, u64_at};
+use crate::layout::{BadValue, bad};
+use crate::tree::Fixed;
+
+/// Trees that a snapshot has: those with the lowest numbers.
+pub const SNAPSHOT_TREES: usize = 6;
+/// No name of a snapshot is longer.
+pub const NAME_MAX: usize = 255;
+/// Bytes of an encoded snapshot.
+pub(super) const ENCODED: usize = AT_ROOTS + ROOT_LEN * SNAPSHOT_TREES;
+const AT_COUNTS: usize = 48;
+const AT_ROOTS: usize = AT_COUNTS + 8 * COUNTS;
+const ROOT_LEN: usize = 24;
+
+/// One committed state of the pool that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The period that it ended; no other snapshot has it.
+    pub period: u32,
+    /// The commit that it keeps.
+    pub seq: u64,
+    /// When it was taken, in nanoseconds since 1970.
+    pub time: i64,
+    /// Every journal record up to this number is in it.
+    pub applied_seq: u64,
+    /// Data blocks that were in use then, older snapshots included.
+    pub used_data_blocks: u64,
+    /// Objects by kind.
+    pub counts: [u64; COUNTS],
+    pub roots: [Root; SNAPSHOT_TREES],
+}
+
+/// Whether a snapshot can have this name.
+pub fn is_legal_name(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && name != b"."
+        && name != b".."
+        && !name.iter().any(|b| *b == b'/' || b.is_ascii_control())
+}
+
+impl Snapshot {
+    pub(super) fn of(superblock: &Superblock, time: i64) -> Snapshot {
+        Snapshot {
+            period: superblock.period,
+            seq: superblock.seq,
+            time,
+            applied_seq: superblock.applied_seq,
+            used_data_blocks: superblock.used_data_blocks,
+            counts: superblock.counts,
+            roots: core::array::from_fn(|tree| superblock.roots[tree]),
+        }
+    }
+
+    /// Its roots, for a reader.
+    pub fn fixed(&self) -> Fixed {
+        let mut roots = [Root::default(); TREES];
+        roots[..SNAPSHOT_TREES].copy_from_slice(&self.roots);
+        Fixed {
+            seq: self.seq,
+            roots,
+        }
+    }
+
+    /// The value.
+    pub(super) fn encode(&self) -> [u8; ENCODED] {
+        let mut out = [0; ENCODED];
+        put_at(&mut out, 0, &self.period.to_le_bytes());
+        put_at(&mut out, 8, &self.seq.to_le_bytes());
+        put_at(&mut out, 16, &self.time.to_le_bytes());
+        put_at(&mut out, 24, &self.applied_seq.to_le_bytes());
+        put_at(&mut out, 32, &self.used_data_blocks.to_le_bytes());
+        for (i, count) in self.counts.iter().enumerate() {
+            put_at(&mut out, AT_COUNTS + 8 * i, &count.to_le_bytes());
+        }
+        for (i, root) in self.roots.iter().enumerate() {
+            let at = AT_ROOTS + ROOT_LEN * i;
+            put_at(&mut out, at, &root.addr.to_le_bytes());
+            put_at(&mut out, at + 8, &root.keys.to_le_bytes());
+            put_at(&mut out, at + 16, &[root.height]);
+        }
+        out
+    }
+
+    /// The snapshot whose value is exactly `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Snapshot, BadValue> {
+        let Ok(bytes) = <&[u8; ENCODED]>::try_from(bytes) else {
+            return bad("the entry of a snapshot has another length");
+        };
+        let snapshot = Snapshot {
+            period: u32_at(bytes, 0),
+            seq: u64_at(bytes, 8),
+            time: u64_at(bytes, 16) as i64,
+            applied_seq: u64_at(bytes, 24),
+            used_data_blocks: u64_at(bytes, 32),
+            counts: core::array::from_fn(|i| u64_at(bytes, AT_COUNTS + 8 * i)),
+            roots: core::array::from_fn(|i| {
+                let at = AT_ROOTS + ROOT_LEN * i;
+                Root {
+                    addr: u64_at(bytes, at),
+                    keys: u64_at(bytes, at + 8),
+                    height: array_at::<1>(bytes, at + 16)[0],
+                }
+            }),
+        };
+        match snapshot.encode() == *bytes {
+            true => Ok(snapshot),
+            false => bad("the entry of a snapshot has an unknown form"),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Snapshots against copies of the model, while the present goes on.
+//!
+//! The story: random records are applied and committed; at random moments a snapshot is taken and
+//! the model copied, or a snapshot is deleted. At every step each snapshot equals its copy, the
+//! checker finds nothing, and exactly the blocks of the present and of all copies are in use.
+//! Blocks that become free are granted and used again.
+
+use super::*;
+use crate::apply::compare::{State, compare, copy_trees};
+use crate::apply::generate::{Generator, Material, Rng};
+use crate::apply::model::Model;
+use crate::apply::pool_tests::{
+    BLOCKS, ROOT_MODE, UUID, assert_clean, commit_some, image, new_pool,
+};
+use crate::layout::name_seed;
+use crate::space::Run;
+use crate::tree::Reader;
+use holdfast_pmem::{Medium, NoRecord, Region};
+use std::collections::{BTreeMap, BTreeSet};
+use std::format;
+use std::vec::Vec;
+
+const MIB: usize = 1 << 20;
+
+pub(super) fn token() -> WriteToken {
+    WriteToken::for_service()
+}
+
+pub(super) fn blocks_of(model: &Model) -> BTreeSet<u64> {
+    let objects = model.objects.values();
+    objects.flat_map(|o| o.blocks.values().copied()).collect()
+}
+
+/// The snapshot `name` has exactly what the model had.
+pub(super) fn assert_snapshot<R: Record>(pool: &Pool<R>, name: &[u8], model: &Model) {
+    let snapshot = find(&pool.reader(), name).unwrap().unwrap();
+    let fixed = snapshot.fixed();
+    let state = State {
+        trees: copy_trees(&Reader::of_snapshot(pool.meta(), &fixed)),
+        used: blocks_of(model),
+        counts: snapshot.counts,
+        next_ino: model.next_ino,
+        seed: name_seed(UUID),
+    };
+    compare(&state, model);
+}
+
+/// Everything that must hold.
+pub(super) fn assert_all<R: Record>(
+    pool: &Pool<R>,
+    present: &Model,
+    kept: &BTreeMap<Vec<u8>, Model>,
+) {
+    let names: Vec<_> = list(&pool.reader()).unwrap();
+    assert!(names.iter().map(|(name, _)| name).eq(kept.keys()));
+    let state = State {
+        trees: copy_trees(&pool.reader()),
+        used: blocks_of(present),
+        counts: pool.superblock().counts,
+        next_ino: pool.superblock().next_ino,
+        seed: name_seed(UUID),
+    };
+    compare(&state, present);
+    let mut all = blocks_of(present);
+    for (name, model) in kept {
+        assert_snapshot(pool, name, model);
+        all.extend(blocks_of(model));
+    }
+    let used = |b: &u64| pool.data_space().is_used(Run::new(*b, 1));
+    assert_eq!((0..BLOCKS).filter(used).collect::<BTreeSet<_>>(), all);
+    assert_clean(pool.meta());
+}
+
+/// Grants every free block of the first ones again.
+fn grant_free<R: Record>(pool: &mut Pool<R>, grants: &mut BTreeSet<u64>, model: &mut Model) {
+    pool.reclaim().unwrap();
+    for block in 0..700 {
+        let run = Run::new(block, 1);
+        if pool.data_space().is_free(run) {
+            pool.grant_again(run).unwrap();
+            grants.insert(block);
+            model.granted.insert(block);
+        }
+    }
+}
+
+#[test]
+fn each_snapshot_equals_a_copy_of_the_model() {
+    let material = Material::new();
+    for seed in 1..5 {
+        let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+        let (mut pool, mut grants) = new_pool(meta, 700);
+        let mut model = Model::new(ROOT_MODE, grants.iter().copied());
+        let mut generator = Generator::new(seed * 7919, &material, BLOCKS);
+        let mut rng = Rng(seed * 31 + 5);
+        let mut kept = BTreeMap::new();
+        let (mut deleted, mut reused) = (0, false);
+        for round in 0..60u64 {
+            commit_some(&mut pool, &mut grants, &mut model, &mut generator, 25);
+            if rng.below(2) == 0 {
+                let name = format!("s{}", (round * 37) % 64).into_bytes();
+                pool.create_snapshot(&token(), &name, round as i64).unwrap();
+                kept.insert(name, model.clone());
+            }
+            if rng.below(3) == 0 && !kept.is_empty() {
+                let at = rng.below(kept.len() as u64) as usize;
+                let name = kept.keys().nth(at).unwrap().clone();
+                pool.delete_snapshot(&token(), &name).unwrap();
+                kept.remove(&name);
+                deleted += 1;
+            }
+            let before = grants.len();
+            grant_free(&mut pool, &mut grants, &mut model);
+            reused |= grants.len() > before && deleted > 0;
+            assert_all(&pool, &model, &kept);
+            if round % 16 == 15 {
+                let copy = image(pool.meta());
+                let meta = Region::from_image(&copy, Medium::Memory, NoRecord).unwrap();
+                pool = Pool::open(meta, &token()).unwrap();
+                for block in &grants {
+                    pool.grant_again(Run::new(*block, 1)).unwrap();
+                }
+            }
+        }
+        assert!(deleted > 5 && reused);
+        while let Some((name, _)) = kept.pop_first() {
+            pool.delete_snapshot(&token(), &name).unwrap();
+            assert_all(&pool, &model, &kept);
+        }
+    }
+}
+
+#[test]
+fn names_are_kept_apart_and_bad_ones_refused() {
+    let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+    let (mut pool, _) = new_pool(meta, 10);
+    let long = [b'x'; 256];
+    for bad in [&b""[..], b".", b"..", b"a/b", b"a\nb", b"\x7f", &long] {
+        let refused = pool.create_snapshot(&token(), bad, 0);
+        assert_eq!(refused, Err(Error::SnapshotName));
+    }
+    for good in [
+        &b"a"[..],
+        b"a b",
+        "\u{fc}".as_bytes(),
+        &long[1..],
+        &[255; 255],
+    ] {
+        pool.create_snapshot(&token(), good, 7).unwrap();
+        let again = pool.create_snapshot(&token(), good, 8);
+        assert_eq!(again, Err(Error::SnapshotExists));
+        assert_eq!(find(&pool.reader(), good).unwrap().unwrap().time, 7);
+    }
+    assert_eq!(list(&pool.reader()).unwrap().len(), 5);
+    let missing = pool.delete_snapshot(&token(), b"missing");
+    assert_eq!(missing, Err(Error::NoSnapshot));
+    assert_clean(pool.meta());
+}
+
+/// Taking a snapshot of any pool writes the same few pages, and deleting one that nothing changed
+/// after frees nothing of the trees.
+#[test]
+fn a_snapshot_costs_the_same_whatever_the_pool_holds() {
+    let material = Material::new();
+    let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+    let (mut pool, mut grants) = new_pool(meta, 3000);
+    let mut model = Model::new(ROOT_MODE, grants.iter().copied());
+    let mut generator = Generator::new(11, &material, BLOCKS);
+    let mut costs = BTreeSet::new();
+    for round in 0..4 {
+        commit_some(&mut pool, &mut grants, &mut model, &mut generator, 200);
+        let before = pool.superblock().used_pages;
+        pool.create_snapshot(&token(), b"s", round).unwrap();
+        costs.insert(pool.superblock().used_pages - before);
+        assert_eq!(pool.delete_snapshot(&token(), b"s"), Ok((0, 0)));
+        assert_eq!(pool.superblock().used_pages, before);
+    }
+    assert_eq!(costs, BTreeSet::from([1]));
+}
+
+/// A thousand snapshots make a commit write no page more than none do.
+#[test]
+fn many_snapshots_cost_a_commit_nothing() {
+    let pages_written = |snapshots: u32| {
+        let material = Material::new();
+        let meta = Region::in_memory(32 * MIB, NoRecord).unwrap();
+        let (mut pool, mut grants) = new_pool(meta, 2000);
+        let mut model = Model::new(ROOT_MODE, grants.iter().copied());
+        let mut generator = Generator::new(3, &material, BLOCKS);
+        commit_some(&mut pool, &mut grants, &mut model, &mut generator, 300);
+        for i in 0..snapshots {
+            let name = format!("snapshot {i}");
+            pool.create_snapshot(&token(), name.as_bytes(), 0).unwrap();
+        }
+        let (seq, records) = (pool.superblock().seq, 50);
+        commit_some(&mut pool, &mut grants, &mut model, &mut generator, records);
+        assert_clean(pool.meta());
+        let word = |page: u64, at: u64| pool.meta().load_u64(page * 4096 + at).unwrap();
+        let node = |page: &u64| word(*page, 0) as u32 == u32::from_le_bytes(*b"HFN1");
+        let pages = (0..pool.meta_space().len()).filter(node);
+        pages.filter(|page| word(*page, 16) > seq).count()
+    };
+    assert_eq!(pages_written(0), pages_written(1000));
+}
+
+#[test]
+fn a_full_pool_gets_its_space_back_with_a_snapshot() {
+    let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+    let (mut pool, _) = new_pool(meta, 10);
+    let value = [7; 1000];
+    let mut batch = pool.begin(&token());
+    for i in 0..1500u64 {
+        batch.put(3, &i.to_be_bytes(), &value).unwrap();
+    }
+    batch.commit(|_| {}).unwrap();
+    pool.create_snapshot(&token(), b"s", 0).unwrap();
+    let full = loop {
+        let mut batch = pool.begin(&token());
+        let mut put = |i: u64| batch.put(3, &i.to_be_bytes(), &[8; 1000]);
+        match (0..1500).step_by(3).try_for_each(|i| put(i).map(|_| ())) {
+            Ok(()) => batch.commit(|_| {}).unwrap(),
+            Err(e) => break e,
+        };
+        let name = format!("t{}", pool.superblock().seq);
+        if let Err(e) = pool.create_snapshot(&token(), name.as_bytes(), 0) {
+            break e;
+        }
+    };
+    assert_eq!(full, Error::NoSpace);
+    let left = pool.pages_left();
+    for (name, _) in list(&pool.reader()).unwrap() {
+        pool.delete_snapshot(&token(), &name).unwrap();
+    }
+    assert!(pool.pages_left() > left + 500);
+    let mut batch = pool.begin(&token());
+    assert_eq!(batch.erase_range(3, &[], None).unwrap(), 1500);
+    batch.commit(|_| {}).unwrap();
+}
+
+#[test]
+fn random_entries_never_panic() {
+    let mut rng = Rng(99);
+    let mut value = [0; record::ENCODED];
+    for _ in 0..5000 {
+        value.iter_mut().for_each(|b| *b = rng.next() as u8);
+        let _ = Snapshot::decode(&value);
+        let _ = Snapshot::decode(&value[..rng.below(256) as usize]);
+    }
+}

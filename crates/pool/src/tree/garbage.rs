@@ -1,0 +1,189 @@
+//! What only one snapshot has.
+//!
+//! What always holds here:
+//! - Between two neighbours in time, `before` and `after`, a snapshot alone has exactly the nodes
+//!   that are younger than `before` and that `after` does not have; for data blocks the same. Both
+//!   neighbours may be missing: before the first snapshot there is nothing, after the last one
+//!   comes the present.
+//! - A node that `after` has stands there at the same level under the same keys, and with it
+//!   everything below it: so it is found by one key, and what is below need not be looked at.
+//! - A block hangs under the same key for as long as it is in use.
+
+use super::page::Page;
+use super::reader::{At, Fixed, Reader, Trust, copy_mapped};
+use super::walk::{self, Nodes, damaged};
+use crate::error::{Error, Result};
+use crate::format::node::{self, AT_BIRTH, HEIGHT_MAX, Header, KeyBuf, Place, Source};
+use crate::format::{PAGE, PAGE_SHIFT, TREES};
+use crate::layout::extent::{self, Extent};
+use crate::layout::{EXTENTS, TreeId};
+use crate::snapshot::{Newest, SNAPSHOT_TREES};
+use crate::space::Run;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use holdfast_pmem::{Record, Region};
+
+/// Pages and blocks that become free with a snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    pub pages: Vec<u64>,
+    pub data: Vec<Run>,
+}
+
+/// Looks for the garbage of one snapshot.
+struct Search<'a, R: Record> {
+    meta: &'a Region<R>,
+    snapshot: &'a Fixed,
+    before: Option<Newest>,
+    after: &'a Fixed,
+    found: Garbage,
+}
+
+impl Garbage {
+    /// What `snapshot` has and neither its neighbour `before` nor its neighbour `after` has.
+    pub fn find<R: Record>(
+        meta: &Region<R>,
+        snapshot: &Fixed,
+        before: Option<Newest>,
+        after: &Fixed,
+    ) -> Result<Garbage> {
+        let found = Garbage::default();
+        let mut search = Search {
+            meta,
+            snapshot,
+            before,
+            after,
+            found,
+        };
+        for tree in 0..SNAPSHOT_TREES.min(TREES) {
+            let root = snapshot.roots[tree];
+            if root.height > HEIGHT_MAX {
+                return Err(Error::Damaged {
+                    what: "height of a tree",
+                    page: root.addr,
+                });
+            }
+            if let Some(level) = root.height.checked_sub(1) {
+                search.node(tree as TreeId, root.addr, level)?;
+            }
+        }
+        Ok(search.found)
+    }
+}
+
+impl<R: Record> Search<'_, R> {
+    fn copy(&self, tree: TreeId, page: u64, level: u8) -> Result<(Box<Page>, Header)> {
+        let seq = self.snapshot.seq;
+        let place = Place {
+            page,
+            tree,
+            level,
+            seq,
+        };
+        let mut copy: Box<Page> = Box::new([0; PAGE]);
+        let header = copy_mapped(self.meta, &place, Trust::Verified, &mut copy)?;
+        Ok((copy, header))
+    }
+
+    fn node(&mut self, tree: TreeId, addr: u64, level: u8) -> Result<()> {
+        let (node, h) = self.copy(tree, addr, level)?;
+        let birth = node.word(AT_BIRTH);
+        if self.before.is_some_and(|before| birth <= before.seq) {
+            return Ok(());
+        }
+        let key = self.key_in(tree, &node, &h)?;
+        if self.is_in_after(tree, addr, level, key.as_slice())? {
+            return Ok(());
+        }
+        if self.found.pages.len() as u64 >= self.meta.len() as u64 >> PAGE_SHIFT {
+            // More nodes than there are pages: some hang in many places.
+            return Err(Error::Damaged {
+                what: "a node of a snapshot",
+                page: addr,
+            });
+        }
+        self.found.pages.push(addr);
+        if level == 0 {
+            return self.leaf(tree, addr, &node, &h);
+        }
+        for i in 0..h.count {
+            self.node(tree, node::child(&*node, &h, i), level - 1)?;
+        }
+        Ok(())
+    }
+
+    /// A key that belongs under the node. The first entry of an inner node has none.
+    fn key_in(&self, tree: TreeId, node: &Page, h: &Header) -> Result<KeyBuf> {
+        let mut key = KeyBuf::default();
+        let at = usize::from(h.level > 0);
+        if at < h.count {
+            key.load(node, h, at).map_err(damaged(0))?;
+            return Ok(key);
+        }
+        let (child, below) = self.copy(tree, node::child(node, h, 0), h.level - 1)?;
+        self.key_in(tree, &child, &below)
+    }
+
+    /// Whether the node at `addr` is in `after`, where `key` belongs under it if it is.
+    fn is_in_after(&self, tree: TreeId, addr: u64, level: u8, key: &[u8]) -> Result<bool> {
+        let root = self.after.roots[usize::from(tree)];
+        let nodes = At {
+            meta: self.meta,
+            seq: self.after.seq,
+        };
+        let mut at = root.addr;
+        for here in (level..root.height).rev() {
+            if here == level {
+                return Ok(at == addr);
+            }
+            let (node, h) = nodes.open(tree, at, here)?;
+            let i = node::find_child(&node, &h, key).map_err(damaged(at))?;
+            at = node::child(&node, &h, i);
+        }
+        Ok(false)
+    }
+
+    /// The blocks that only the snapshot has, of those in a leaf.
+    fn leaf(&mut self, tree: TreeId, addr: u64, leaf: &Page, h: &Header) -> Result<()> {
+        if tree != EXTENTS {
+            return Ok(());
+        }
+        let mut entries = Vec::new();
+        let mut take = |key: &[u8], value: &[u8]| {
+            let read = || {
+                let (ino, file_block) = extent::parse_key(key)?;
+                Ok::<_, Error>((ino, Extent::decode(file_block, value)?))
+            };
+            entries.push(read());
+            true
+        };
+        walk::visit_leaf(leaf, h, &[], None, &mut KeyBuf::default(), &mut take)
+            .map_err(damaged(addr))?;
+        for entry in entries {
+            let (ino, extent) = entry?;
+            if self.before.is_none_or(|b| extent.period > b.period) {
+                self.extent(ino, extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of an extent whose blocks are not those of the same file blocks in `after`.
+    fn extent(&mut self, ino: u64, e: Extent) -> Result<()> {
+        let after = Reader::of_snapshot(self.meta, self.after);
+        let mut at = e.file_block;
+        while at < e.end() {
+            let mine = e.block + (at - e.file_block);
+            let (kept, len) = match extent::find(&after, ino, at)? {
+                extent::Run::Blocks { block, len, .. } => (block == mine, len),
+                extent::Run::Hole(len) => (false, len),
+            };
+            let len = len.clamp(1, e.end() - at);
+            if !kept {
+                self.found.data.push(Run::new(mine, len));
+            }
+            at += len;
+        }
+        Ok(())
+    }
+}
