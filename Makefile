@@ -22,10 +22,17 @@ demo:
 	@cargo build --release --quiet -p holdfast-preload
 	@demo/demo.sh $(RELEASE)/holdfast
 
+BUILD_PEERS := cargo build --release --quiet --locked --manifest-path bench/kv/Cargo.toml \
+  --target-dir $(TARGET)
+
 bench:
+	@tests/prepare bench
 	@cargo build --release --quiet -p holdfast-cli
 	@cargo build --release --quiet -p holdfast-preload
+	@$(BUILD_PEERS) || { echo "bench: RocksDB cannot be built here; without it" >&2; \
+	  $(BUILD_PEERS) --no-default-features; }
 	@$(RELEASE)/holdfast bench files
+	@$(RELEASE)/holdfast bench kv
 
 # The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
 install:

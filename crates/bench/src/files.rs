@@ -5,6 +5,7 @@
 //! worker that does not answer in time is killed and its measurements count as failed.
 
 use crate::error::{Error, Result};
+use crate::link::{Worker, progress};
 use crate::options::Options;
 use crate::peers::{self, Peer, Site};
 use crate::report::{Cell, Extra, Report};
@@ -12,10 +13,7 @@ use crate::rows::{Jobs, ROWS, Row};
 use crate::space;
 use crate::stats::Timing;
 use std::fs;
-use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// The longest that a worker may take for one answer.
@@ -62,7 +60,7 @@ pub fn run(options: &Options) -> Result<String> {
 fn run_round(options: &Options, site: &Site, round: usize, report: &mut Report) -> Result<()> {
     let mut workers: Vec<(usize, Worker)> = Vec::new();
     for (i, peer) in site.peers.iter().enumerate() {
-        match Worker::start(peer, options.quick, site.log(peer.name)) {
+        match start(peer, options.quick, site.log(peer.name)) {
             Ok(worker) => workers.push((i, worker)),
             Err(error) => report.failures.push(format!("{}: {error}", peer.name)),
         }
@@ -82,7 +80,7 @@ fn run_round(options: &Options, site: &Site, round: usize, report: &mut Report) 
             workers.rotate_left(1 % n);
             for (i, worker) in &mut workers {
                 let peer = site.peers[*i].name;
-                let got = worker.measure(row, jobs);
+                let got = measure(worker, row, jobs);
                 if let Err(error) = &got {
                     let what = format!("{} on {peer} ({}): {error}", row.name, jobs.name());
                     report.failures.push(what);
@@ -124,7 +122,7 @@ fn idle_costs(options: &Options, site: &mut Site, failures: &mut Vec<String>) ->
             launch,
             ..template.clone()
         };
-        let mut worker = Worker::start(&peer, options.quick, site.log("space"))?;
+        let mut worker = start(&peer, options.quick, site.log("space"))?;
         worker.ask("row stat 1")?;
         worker.ask("clear")?;
         std::thread::sleep(Duration::from_millis(500));
@@ -150,116 +148,19 @@ fn idle_costs(options: &Options, site: &mut Site, failures: &mut Vec<String>) ->
     out
 }
 
-/// A worker and the pipes to it.
-struct Worker {
-    child: Child,
-    input: Option<ChildStdin>,
-    answers: Receiver<String>,
-    log: PathBuf,
+/// A worker of this peer.
+fn start(peer: &Peer, quick: bool, log: PathBuf) -> Result<Worker> {
+    if matches!(peer.launch, peers::Launch::Plain) {
+        fs::create_dir_all(&peer.dir).map_err(Error::io(peer.dir.display()))?;
+    }
+    Worker::start(peer.worker(quick)?, log, PATIENCE)
 }
 
-impl Worker {
-    fn start(peer: &Peer, quick: bool, log: PathBuf) -> Result<Worker> {
-        if matches!(peer.launch, peers::Launch::Plain) {
-            fs::create_dir_all(&peer.dir).map_err(Error::io(peer.dir.display()))?;
-        }
-        let errors = fs::File::create(&log).map_err(Error::io(log.display()))?;
-        let mut command = peer.worker(quick)?;
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(errors);
-        let mut child = command.spawn().map_err(Error::io("start a worker"))?;
-        let input = child.stdin.take();
-        let output = child.stdout.take();
-        let (send, answers) = channel();
-        std::thread::spawn(move || {
-            let lines = output.into_iter().flat_map(|o| BufReader::new(o).lines());
-            lines
-                .map_while(|line| line.ok())
-                .try_for_each(|line| send.send(line))
-        });
-        Ok(Worker {
-            child,
-            input,
-            answers,
-            log,
-        })
-    }
-
-    fn ask(&mut self, line: &str) -> Result<String> {
-        let sent = match &mut self.input {
-            Some(input) => writeln!(input, "{line}")
-                .and_then(|()| input.flush())
-                .is_ok(),
-            None => false,
-        };
-        let answer = match sent {
-            true => self.answers.recv_timeout(PATIENCE).ok(),
-            false => None,
-        };
-        let Some(answer) = answer else {
-            return Err(Error::Failed(self.died()));
-        };
-        match answer.split_once(' ') {
-            Some(("ok", text)) => Ok(text.to_owned()),
-            _ => Err(Error::Failed(
-                answer.trim_start_matches("error ").to_owned(),
-            )),
-        }
-    }
-
-    fn measure(&mut self, row: &Row, jobs: Jobs) -> Result<Timing> {
-        let answer = self.ask(&format!("row {} {}", row.name, jobs.name()))?;
-        let figures: Vec<f64> = answer.split(' ').filter_map(|w| w.parse().ok()).collect();
-        match figures[..] {
-            [median, mean, p99] => Ok(Timing { median, mean, p99 }),
-            _ => Err(Error::Failed(format!("an unreadable answer: {answer}"))),
-        }
-    }
-
-    /// Kills the worker if it lives and says what became of it.
-    fn died(&mut self) -> String {
-        self.input = None;
-        let late = matches!(self.child.try_wait(), Ok(None));
-        let _ = self.child.kill();
-        let status = self.child.wait().map(|s| s.to_string()).unwrap_or_default();
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let last = said
-            .trim()
-            .lines()
-            .last()
-            .unwrap_or("nothing on standard error")
-            .to_owned();
-        match late {
-            true => format!("the worker gave no answer in time ({last})"),
-            false => format!("the worker ended with {status} ({last})"),
-        }
-    }
-
-    /// Ends the worker in order.
-    fn end(mut self) -> Result<()> {
-        self.input = None;
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            match self
-                .child
-                .try_wait()
-                .map_err(Error::io("wait for a worker"))?
-            {
-                Some(status) if status.success() => return Ok(()),
-                Some(_) => break,
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
-        Err(Error::Failed(self.died()))
-    }
-}
-
-fn progress(text: &str) {
-    let mut err = std::io::stderr();
-    if err.is_terminal() {
-        let _ = write!(err, "\r\x1b[K{text}");
-        let _ = err.flush();
+fn measure(worker: &mut Worker, row: &Row, jobs: Jobs) -> Result<Timing> {
+    let answer = worker.ask(&format!("row {} {}", row.name, jobs.name()))?;
+    let figures: Vec<f64> = answer.split(' ').filter_map(|w| w.parse().ok()).collect();
+    match figures[..] {
+        [median, mean, p99] => Ok(Timing { median, mean, p99 }),
+        _ => Err(Error::Failed(format!("an unreadable answer: {answer}"))),
     }
 }

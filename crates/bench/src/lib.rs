@@ -10,12 +10,16 @@
 mod error;
 mod files;
 mod janitor;
+mod kv;
+mod link;
 mod options;
 mod peers;
 #[cfg(feature = "plot")]
 mod plot;
 mod report;
 mod rows;
+mod sheet;
+mod sheet_table;
 mod space;
 mod stats;
 mod table;
@@ -32,16 +36,23 @@ pub const JANITOR: &str = "bench-janitor";
 
 /// Names and descriptions of what can be measured.
 pub fn list() -> &'static [(&'static str, &'static str)] {
-    &[(
-        "files",
-        "calls on files, side by side with tmpfs, huge tmpfs, and ext4 and XFS on zram",
-    )]
+    &[
+        (
+            "files",
+            "calls on files, side by side with tmpfs, huge tmpfs, and ext4 and XFS on zram",
+        ),
+        (
+            "kv",
+            "keys and values, side by side with LMDB, redb, RocksDB, fjall, canopydb, BTreeMap",
+        ),
+    ]
 }
 
 /// Runs the benchmark `name` and returns what is to be printed.
 pub fn run(name: &str, options: &Options) -> Result<String> {
     match name {
         "files" => files::run(options),
+        "kv" => kv::run(options),
         _ => Err(Error::Unknown(name.into())),
     }
 }

@@ -52,7 +52,7 @@ impl Site {
     /// Sets up what the options want.
     pub fn new(options: &Options) -> Result<Site> {
         let mut janitor = Janitor::start()?;
-        let base = scratch(&mut janitor)?;
+        let base = memory_directory(&mut janitor, 6 * SIZE)?;
         let mut site = Site {
             janitor,
             base,
@@ -263,8 +263,8 @@ fn have_mkfs(kind: &str) -> Result<()> {
     }
 }
 
-/// A new directory in memory: on a tmpfs of its own for root, else in /dev/shm.
-fn scratch(janitor: &mut Janitor) -> Result<PathBuf> {
+/// A new directory in memory: on a tmpfs of its own of that many bytes for root, else in /dev/shm.
+pub fn memory_directory(janitor: &mut Janitor, bytes: u64) -> Result<PathBuf> {
     let parent = if root() {
         std::env::temp_dir()
     } else {
@@ -275,7 +275,7 @@ fn scratch(janitor: &mut Janitor) -> Result<PathBuf> {
     fs::create_dir(&base).map_err(Error::io(base.display()))?;
     if root() {
         janitor.note(Thing::Mount(base.clone()))?;
-        let size = std::ffi::CString::new(format!("size={},huge=never", 6 * SIZE));
+        let size = std::ffi::CString::new(format!("size={bytes},huge=never"));
         let size = size.unwrap_or_default();
         mount(
             "tmpfs",

@@ -284,7 +284,7 @@ fn json_extra(extra: &Extra) -> Value {
 }
 
 /// One line about the machine.
-fn machine() -> String {
+pub fn machine() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu
         .lines()

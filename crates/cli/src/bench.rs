@@ -33,7 +33,9 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
     }
     let text = done.map_err(|e| {
         let failure = Failure::new(e.to_string());
-        if known {
+        if let Some(fix) = e.fix() {
+            failure.fix(fix)
+        } else if known {
             failure
         } else {
             failure

@@ -1,0 +1,192 @@
+//! The rows of `bench kv`: what each is called and what it is to reach.
+//!
+//! Invariants: names are those that the worker answers with; targets are ratios of time to other
+//! stores in the same round, or figures by themselves.
+
+use crate::sheet::{Against, Row, Target};
+
+/// The subject of the comparison.
+pub const SUBJECT: &str = "holdfast";
+
+/// What the program that measures should know.
+pub const PEERS: [&str; 8] = [
+    "holdfast",
+    "lmdb",
+    "lmdb-writemap",
+    "redb",
+    "rocksdb",
+    "fjall",
+    "canopydb",
+    "btreemap",
+];
+
+const LMDB: Against = Against::Lowest(&["lmdb", "lmdb-writemap"]);
+const WRITEMAP: Against = Against::Lowest(&["lmdb-writemap"]);
+/// Whatever survives its process.
+const DURABLE: Against = Against::Lowest(&[
+    "lmdb",
+    "lmdb-writemap",
+    "redb",
+    "rocksdb",
+    "fjall",
+    "canopydb",
+]);
+const SMALL: &[&str] = &["100b", "1k"];
+const LARGE: &[&str] = &["4k"];
+
+const fn wall(against: Against, whom: &'static str, at_most: f64) -> Target {
+    Target {
+        groups: &[],
+        figure: "wall",
+        against,
+        whom,
+        at_most,
+    }
+}
+
+const fn within(groups: &'static [&'static str], target: Target) -> Target {
+    Target { groups, ..target }
+}
+
+const fn cpu(target: Target) -> Target {
+    Target {
+        figure: "all",
+        ..target
+    }
+}
+
+const fn space(groups: &'static [&'static str], at_most: f64) -> Target {
+    Target {
+        groups,
+        figure: "ratio",
+        against: Against::Itself,
+        whom: "times keys and values",
+        at_most,
+    }
+}
+
+const fn row(name: &'static str, title: &'static str, targets: &'static [Target]) -> Row {
+    Row {
+        name,
+        title,
+        unit: 1.0,
+        targets,
+    }
+}
+
+/// What a worker is asked for, in this order; the loads are always made.
+pub const COMMANDS: [&str; 10] = [
+    "load-sequential",
+    "load-random",
+    "get",
+    "get-own",
+    "get-other",
+    "scan",
+    "put",
+    "batch",
+    "mix",
+    "reopen",
+];
+
+/// Every row.
+pub static ROWS: &[Row] = &[
+    row(
+        "load-sequential",
+        "load in order, 1000 per commit",
+        &[
+            within(SMALL, wall(LMDB, "of the better LMDB", 0.9)),
+            within(LARGE, wall(LMDB, "of the better LMDB", 0.3)),
+        ],
+    ),
+    row(
+        "load-random",
+        "load at random, 1000 per commit",
+        &[
+            within(SMALL, wall(WRITEMAP, "of LMDB writemap", 0.7)),
+            within(LARGE, wall(LMDB, "of the better LMDB", 0.3)),
+        ],
+    ),
+    row(
+        "get",
+        "get, transaction held",
+        &[
+            within(SMALL, wall(LMDB, "of the better LMDB", 0.8)),
+            within(LARGE, wall(LMDB, "of the better LMDB", 0.7)),
+        ],
+    ),
+    row(
+        "get-own",
+        "get, own transaction",
+        &[wall(LMDB, "of the better LMDB", 0.8)],
+    ),
+    row(
+        "get-other",
+        "get, own transaction, other process",
+        &[wall(LMDB, "of the better LMDB", 0.8)],
+    ),
+    row("scan", "scan 100", &[wall(LMDB, "of the better LMDB", 1.0)]),
+    row(
+        "put",
+        "overwrite, durable commit each",
+        &[
+            within(SMALL, wall(DURABLE, "of the best peer", 0.2)),
+            within(LARGE, wall(DURABLE, "of the best peer", 0.25)),
+            cpu(wall(DURABLE, "of the best peer", 0.35)),
+        ],
+    ),
+    row(
+        "batch",
+        "overwrite, 1000 per commit",
+        &[
+            wall(WRITEMAP, "of LMDB writemap", 0.6),
+            cpu(wall(WRITEMAP, "of LMDB writemap", 0.9)),
+        ],
+    ),
+    row(
+        "mix-read",
+        "2 readers + 1 writer: a read",
+        &[wall(WRITEMAP, "of LMDB writemap", 0.77)],
+    ),
+    row(
+        "mix-write",
+        "2 readers + 1 writer: a write",
+        &[wall(WRITEMAP, "of LMDB writemap", 0.33)],
+    ),
+    row(
+        "space-loaded",
+        "space after loading",
+        &[space(SMALL, 1.4), space(LARGE, 1.05)],
+    ),
+    row(
+        "space-overwritten",
+        "space after overwriting",
+        &[space(SMALL, 1.8), space(LARGE, 1.5)],
+    ),
+    Row {
+        unit: 1e6,
+        ..row(
+            "reopen",
+            "open after a kill (ms)",
+            &[wall(Against::Itself, "ms", 50.0)],
+        )
+    },
+];
+
+/// The row of that name.
+pub fn find(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (i, row) in ROWS.iter().enumerate() {
+            assert!(std::ptr::eq(find(row.name).unwrap(), row));
+            assert!(ROWS[..i].iter().all(|other| other.title != row.title));
+        }
+        assert!(find("nothing").is_none());
+    }
+}
