@@ -27,4 +27,4 @@ pub mod tree;
 
 pub use error::{Error, Result};
 pub use pool::{Params, Pool, WriteToken};
-pub use tree::{Batch, Reader};
+pub use tree::{Batch, Leaf, Reader};

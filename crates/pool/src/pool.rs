@@ -21,6 +21,10 @@ use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
 
 /// Commits whose roots readers may go on using when there is room.
 const COMMITS_KEPT: usize = 8;
+/// The same where commits replace much: what they keep from use must not make the trees spread.
+const COMMITS_KEPT_MIN: usize = 2;
+/// Pages and blocks that may be kept from use for readers before fewer commits are kept.
+const HELD_FREELY: u64 = 4096;
 
 /// The right to write a pool. Only the service and offline tools make one.
 pub struct WriteToken(());
@@ -67,6 +71,7 @@ pub struct Pool<R: Record = NoRecord> {
     held: VecDeque<Held>,
     held_meta: u64,
     held_data: u64,
+    oldest_view: u64,
     pub(crate) poisoned: bool,
     /// The newest snapshot: what it has is not freed when it leaves the present.
     pub(crate) newest: Option<Newest>,
@@ -118,7 +123,8 @@ impl<R: Record> Pool<R> {
         // The copies of later commits must be gone for good before their seq is used again.
         settle(&meta)?;
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
-        live::publish(&pool.meta, seq, &pool.superblock.roots)?;
+        let sb = &pool.superblock;
+        live::publish(&pool.meta, seq, sb.applied_seq, &sb.roots)?;
         pool.give_up_before(seq)?;
         pool.newest = pool.find_newest()?;
         Ok(pool)
@@ -136,6 +142,7 @@ impl<R: Record> Pool<R> {
             held: VecDeque::new(),
             held_meta: 0,
             held_data: 0,
+            oldest_view: 0,
             poisoned: false,
             newest: None,
             checked,
@@ -242,7 +249,7 @@ impl<R: Record> Pool<R> {
         self.meta
             .write_nt(SUPERBLOCK_PAGES[copy] * PAGE_LEN, &next.encode())?;
         settle(&self.meta)?;
-        live::publish(&self.meta, seq, &next.roots)?;
+        live::publish(&self.meta, seq, next.applied_seq, &next.roots)?;
         self.copy = copy;
         self.superblock = next;
         Ok(())
@@ -253,10 +260,41 @@ impl<R: Record> Pool<R> {
         self.held_meta += pages.len() as u64;
         self.held_data += data.iter().map(|run| run.len).sum::<u64>();
         self.held.push_back(Held { seq, pages, data });
-        if self.held.len() > 2 * COMMITS_KEPT {
-            // The live page was writable a moment ago, when the commit was published.
-            self.poisoned |= self.release_held(COMMITS_KEPT).is_err();
+        let keep = match self.held.len() {
+            n if n > 2 * COMMITS_KEPT => COMMITS_KEPT,
+            n if n > COMMITS_KEPT_MIN && self.holds_much() => COMMITS_KEPT_MIN,
+            _ => return,
+        };
+        let keep = keep.max(self.held_for_view());
+        // The live page was writable a moment ago, when the commit was published.
+        self.poisoned |= self.release_held(keep).is_err();
+    }
+
+    fn holds_much(&self) -> bool {
+        let freely = |all: u64| (all / 64).min(HELD_FREELY);
+        self.held_meta > freely(self.meta_space.len())
+            || self.held_data > freely(self.data_space.len())
+    }
+
+    /// The oldest root that a view reads; 0: there is none. What it reads stays until what is
+    /// kept from use for views is more than a quarter of what there is.
+    pub fn set_oldest_view(&mut self, seq: u64) {
+        self.oldest_view = seq;
+    }
+
+    /// The last commits whose frees a view still needs.
+    fn held_for_view(&self) -> usize {
+        let tight = |held: u64, free: u64| held > free / 3;
+        if self.oldest_view == 0
+            || tight(self.held_meta, self.meta_space.count_free())
+            || tight(self.held_data, self.data_space.count_free())
+        {
+            return 0;
         }
+        self.held
+            .iter()
+            .filter(|held| held.seq > self.oldest_view)
+            .count()
     }
 
     /// Frees what all but the last `keep` commits freed.

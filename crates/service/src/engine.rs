@@ -14,7 +14,8 @@ use crate::process;
 use crate::runs::Runs;
 use crate::store::Held;
 use holdfast_pmem::{Access, Region};
-use holdfast_pool::apply::{Applier, Failure, PoolStore, ROOM_TO_GROW, Reject, Why};
+use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why};
+use holdfast_pool::checksum::crc32c;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::superblock::{self, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
@@ -24,14 +25,14 @@ use holdfast_pool::{Pool, WriteToken};
 use std::time::{Duration, Instant};
 
 /// Records of one commit.
-const BATCH_MAX: usize = 4096;
+const BATCH_MAX: usize = 32 * 1024;
 /// A commit is not put off for longer.
 const BATCH_TIME: Duration = Duration::from_millis(5);
 /// Pages that are kept for records that are journaled and not applied yet.
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
-/// Records of one lane that are read ahead of what is applied, so that clients cannot fill our
-/// memory.
-pub const AHEAD_MAX: usize = 1024;
+/// Records of one lane that are read ahead of what is applied; of their bytes never more than the
+/// lane has room for, so that clients cannot fill our memory.
+pub const AHEAD_MAX: usize = 16 * 1024;
 
 /// The pool as its writer has it.
 pub struct Engine {
@@ -112,7 +113,9 @@ impl Engine {
     pub fn read(&mut self, ahead: usize) -> bool {
         let before = self.order.waiting();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            while self.order.waiting_in(index) < ahead {
+            let start = self.done[index].start;
+            let within = |lane: &Lane| lane.position().saturating_sub(start) < LANE_LEN;
+            while self.order.waiting_in(index) < ahead && within(lane) {
                 let Some(entry) = lane.next(&self.journal) else {
                     break;
                 };
@@ -162,7 +165,11 @@ impl Engine {
                 self.order.put_back(entry);
                 break;
             }
-            match applier.apply(&header, &record) {
+            let done = match record {
+                Record::Spilled { .. } => apply_spilled(&mut applier, &self.data, &header, &record),
+                _ => applier.apply(&header, &record),
+            };
+            match done {
                 Ok(_) => {}
                 Err(Failure::Rejected(reject)) => {
                     // What was applied makes room when it is committed.
@@ -384,6 +391,32 @@ impl Engine {
             }
         }
     }
+}
+
+/// Applies changes of keyspaces that are not in the journal: they are copied first.
+fn apply_spilled(
+    applier: &mut Applier<'_, PoolStore<'_>, Held<'_>>,
+    data: &Region,
+    header: &journal::Header,
+    record: &Record<'_>,
+) -> std::result::Result<Outcome, Failure<holdfast_pool::Error>> {
+    let Record::Spilled { len, sum, .. } = *record else {
+        return applier.apply(header, record);
+    };
+    let blocks = applier.spilled(record)?;
+    let mut bytes = Vec::new();
+    for run in blocks.runs() {
+        let at = bytes.len();
+        let left = len - at as u64;
+        let n = left.min(u64::from(run.len) * PAGE_LEN) as usize;
+        bytes.resize(at + n, 0);
+        data.read(run.block.saturating_mul(PAGE_LEN), &mut bytes[at..])
+            .map_err(|e| Failure::Store(e.into()))?;
+    }
+    if crc32c(&bytes) != sum {
+        return Err(applier.malformed());
+    }
+    applier.apply_spilled(header, record, &bytes)
 }
 
 /// Nothing more is applied after this.

@@ -5,7 +5,7 @@
 //! handed out strictly increase. Every call reads a bounded number of bytes.
 
 use holdfast_pmem::Region;
-use holdfast_pool::journal::{self, RECORD_ALIGN, RECORD_HEADER, RECORD_MAX};
+use holdfast_pool::journal::{self, BATCH_RECORD_MAX, RECORD_ALIGN, RECORD_HEADER};
 
 /// A record copied out of a lane, with a checksum that matched.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Lane {
 
     fn read(&self, journal: &Region, position: u64) -> Option<Entry> {
         let offset = position % self.len;
-        let room = (self.len - offset).min(RECORD_MAX as u64) as usize;
+        let room = (self.len - offset).min(BATCH_RECORD_MAX as u64) as usize;
         let mut head = [0; RECORD_HEADER];
         if room < RECORD_HEADER {
             return None;

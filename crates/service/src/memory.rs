@@ -18,6 +18,8 @@ pub const SERVICE_SLOT: usize = SLOTS - 1;
 const OWNER: u32 = SERVICE_SLOT as u32 + 1;
 /// Somebody may sleep on a lock word.
 const WAITERS: u32 = 1 << 31;
+/// A view this many commits behind is asked whether its process lives.
+const VIEW_LAG: u64 = 16;
 /// A slot that is a process.
 const SLOT_LIVE: u32 = 2;
 
@@ -180,6 +182,29 @@ impl Memory {
         let header = self.header();
         header.poisoned.store(errno.unsigned_abs().max(1), Release);
         self.tick();
+    }
+
+    /// The oldest root that a view of a living process reads; 0: there is none. Pins that lag far
+    /// behind `current` and whose owners are dead go.
+    pub fn oldest_view(&self, current: u64) -> u64 {
+        let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
+        let mut oldest = 0;
+        for index in 0..used {
+            let Some(pin) = self.entry::<ViewPin>(VIEWS_AT, VIEWS, index) else {
+                break;
+            };
+            let (owner, seq) = (pin.owner.load(Acquire), pin.seq.load(Acquire));
+            if owner == 0 || seq == 0 {
+                continue;
+            }
+            if current.saturating_sub(seq) > VIEW_LAG && !self.owner_lives(owner) {
+                pin.seq.store(0, Relaxed);
+                let _ = pin.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
+                continue;
+            }
+            oldest = if oldest == 0 { seq } else { seq.min(oldest) };
+        }
+        oldest
     }
 
     /// Wakes all who wait for something that the service does.

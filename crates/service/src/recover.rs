@@ -13,7 +13,8 @@ use crate::order::FLIGHT_MAX;
 use crate::process;
 use holdfast_pmem::Medium;
 use holdfast_pool::apply::Reject;
-use holdfast_pool::journal::{self, Record};
+use holdfast_pool::journal::{self, Change, Ops, Record};
+use holdfast_pool::layout::value::InBlocks;
 
 /// Records that the whole journal has room for.
 const READ_MAX: u64 = 1 << 20;
@@ -68,6 +69,8 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
         };
         match journal::decode(&entry.bytes) {
             Ok((_, Record::Extent { block, len, .. })) => blocks.push((block, u64::from(len))),
+            Ok((_, Record::Batch { ops, .. })) => blocks_of_values(ops, &mut blocks),
+            Ok((_, Record::Spilled { runs, .. })) => runs_of(runs, &mut blocks),
             Ok((_, Record::SyncMark { seq })) => mark = seq.max(mark),
             _ => {}
         }
@@ -76,6 +79,21 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
         engine.grant_again(block, len);
     }
     mark
+}
+
+fn blocks_of_values(ops: &[u8], out: &mut Vec<(u64, u64)>) {
+    for op in Ops::new(ops).flatten() {
+        if let Change::PutBlocks(runs) = op.change {
+            runs_of(runs, out);
+        }
+    }
+}
+
+fn runs_of(runs: &[u8], out: &mut Vec<(u64, u64)>) {
+    if let Ok(blocks) = InBlocks::decode(runs) {
+        let runs = blocks.runs().iter();
+        out.extend(runs.map(|run| (run.block, u64::from(run.len))));
+    }
 }
 
 /// Applies everything that was read, up to where recovery ends.

@@ -188,6 +188,8 @@ impl Session {
     fn drain(&mut self, engine: &mut Engine) -> Result<(usize, bool, bool)> {
         engine.read(AHEAD_MAX);
         let memory = self.memory.clone();
+        let current = engine.pool.superblock().seq;
+        engine.pool.set_oldest_view(memory.oldest_view(current));
         let progress = engine.apply(usize::MAX, |entry| is_finished(&memory, entry))?;
         if progress.applied > 0 {
             self.publish(engine);

@@ -18,16 +18,19 @@ mod orphans;
 mod pool_store;
 mod reject;
 mod store;
+mod values;
 
 pub use blocks::Redo;
 pub use pool_store::{PoolStore, make_pool_root};
 pub use reject::{Failure, Reject, Why};
 pub use store::{Grants, Store, count};
 
-use crate::journal::{Header, Record};
+use crate::journal::{Change, Header, Op, Ops, Record};
 use crate::layout::inode::{self, InodeRecord};
+use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
 use kept::Kept;
+use values::Messages;
 
 /// What `Applier` functions return.
 pub type Result<T, S> = core::result::Result<T, Failure<<S as crate::layout::ReadTrees>::Error>>;
@@ -61,6 +64,7 @@ pub struct Applier<'a, S: Store, G: Grants> {
     grants: &'a mut G,
     applied: [u64; LANES],
     kept: Option<Kept>,
+    messages: Messages,
 }
 
 impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
@@ -71,6 +75,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             grants,
             applied,
             kept: None,
+            messages: Messages::default(),
         }
     }
 
@@ -83,8 +88,9 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         }
     }
 
-    /// Writes all inodes that were kept back.
+    /// Writes everything that was kept back: changes of keyspaces and inodes.
     pub fn settle(&mut self) -> Result<(), S> {
+        self.settle_values()?;
         let store = &mut *self.store;
         match &mut self.kept {
             Some(kept) => kept.settle(|ino, bytes| put_encoded(store, ino, bytes)),
@@ -107,10 +113,52 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= last {
             return Ok(Outcome::Skipped);
         }
-        ensure(self.store.room() >= room_for(record), 0, Why::NoRoom)?;
+        let need = room_for(record) + self.messages.pages();
+        ensure(self.store.room() >= need, 0, Why::NoRoom)?;
+        if !matches!(record, Record::Batch { .. } | Record::SyncMark { .. }) {
+            self.messages.forget_keyspace();
+        }
         self.dispatch(record)?;
         self.applied[lane] = header.seq;
         Ok(Outcome::Applied)
+    }
+
+    /// As `apply` for `Record::Spilled`, whose changes are `bytes`.
+    pub fn apply_spilled(
+        &mut self,
+        header: &Header,
+        record: &Record<'_>,
+        bytes: &[u8],
+    ) -> Result<Outcome, S> {
+        let (Record::Spilled { time, .. }, true) = (*record, usize::from(header.lane) < LANES)
+        else {
+            return Err(Reject::new(0, Why::Changes).into());
+        };
+        let lane = usize::from(header.lane);
+        if header.seq <= self.applied[lane] {
+            return Ok(Outcome::Skipped);
+        }
+        self.batch(bytes, time)?;
+        self.applied[lane] = header.seq;
+        Ok(Outcome::Applied)
+    }
+
+    /// Whether the blocks of a `Record::Spilled` are the session's own; where they are.
+    pub fn spilled(&self, record: &Record<'_>) -> Result<InBlocks, S> {
+        match *record {
+            Record::Spilled { len, runs, .. } => self.check_spilled(runs, len),
+            _ => Err(Reject::new(0, Why::Changes).into()),
+        }
+    }
+
+    /// Why a `Record::Spilled` with other bytes than it says is not applied.
+    pub fn malformed(&self) -> Failure<S::Error> {
+        Reject::new(0, Why::Changes).into()
+    }
+
+    /// Changes of keyspaces that wait for `settle`.
+    pub fn waiting(&self) -> usize {
+        self.messages.len()
     }
 
     /// Passes over a record that was rejected.
@@ -176,6 +224,10 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
                 data,
             } => self.write(ino, offset, size, mtime, data),
             Record::SyncMark { .. } => Ok(()),
+            Record::Keyspace { ino, time } => self.make_keyspace(ino, time),
+            Record::Batch { time, ops } => self.batch(ops, time),
+            // Its changes are not in the record: see `apply_spilled`.
+            Record::Spilled { .. } => Err(Reject::new(0, Why::Changes).into()),
         }
     }
 
@@ -263,8 +315,15 @@ fn room_for(record: &Record<'_>) -> u64 {
         | Record::Link { .. }
         | Record::SetXattr { .. }
         | Record::Extent { .. } => ROOM_TO_GROW,
+        Record::Batch { ops, .. } if adds_values(ops) => ROOM_TO_GROW + (ops.len() / 1024) as u64,
         _ => ROOM_TO_SHRINK,
     }
+}
+
+/// Whether changes of keyspaces put something.
+pub fn adds_values(ops: &[u8]) -> bool {
+    let puts = |op: &Op<'_>| matches!(op.change, Change::Put(_) | Change::PutBlocks(_));
+    Ops::new(ops).flatten().any(|op| puts(&op))
 }
 
 /// Puts the root directory into a new pool.

@@ -12,8 +12,8 @@ use super::{
 use crate::journal::{CREATE_ORPHAN, KEEP_ORPHAN, RENAME_EXCHANGE, Record};
 use crate::layout::dirent::{self, Dirent, Found};
 use crate::layout::inode::{
-    InodeRecord, TAIL_MAX, TARGET_IN_XATTRS, TYPE_BLOCK, TYPE_CHAR, TYPE_DIR, TYPE_FILE, TYPE_MASK,
-    TYPE_SYMLINK, is_legal_mode,
+    InodeRecord, KEYSPACE, TAIL_MAX, TARGET_IN_XATTRS, TYPE_BLOCK, TYPE_CHAR, TYPE_DIR, TYPE_FILE,
+    TYPE_MASK, TYPE_SYMLINK, is_legal_mode,
 };
 use crate::layout::{DIRENTS, LINK_MAX, ROOT_INO, TARGET_MAX, is_legal_name};
 
@@ -149,6 +149,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         ensure(flags & !KEEP_ORPHAN == 0, ino, Why::Flags)?;
         self.directory(parent, &mut InodeBuf::default())?;
         let found = self.entry(parent, name, ino)?;
+        self.check_no_values(ino)?;
         let mut buf = InodeBuf::default();
         let target = self.live(ino, &mut buf)?;
         ensure(!target.is_dir() || target.entries == 0, ino, Why::NotEmpty)?;
@@ -162,6 +163,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         if m.flags & RENAME_EXCHANGE != 0 {
             self.exchange(&m)
         } else {
+            if let Some(replaced) = &m.new {
+                self.check_no_values(replaced.ino)?;
+            }
             self.displace(&m)
         }
     }
@@ -237,6 +241,13 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             (false, true) => ensure(false, new.ino, Why::IsADirectory),
             _ => ensure(replaced.entries == 0, new.ino, Why::NotEmpty),
         }
+    }
+
+    /// A keyspace with values is not empty.
+    fn check_no_values(&mut self, ino: u64) -> Result<(), S> {
+        let mut buf = InodeBuf::default();
+        let keyspace = self.live(ino, &mut buf)?.flags & KEYSPACE != 0;
+        ensure(!keyspace || !self.has_values(ino)?, ino, Why::NotEmpty)
     }
 
     /// Whether `dir`, which is in `from`, can be put into `to`.

@@ -9,6 +9,7 @@ use crate::layout::{ReadTrees, TreeId};
 use crate::pool::{Pool, WriteToken};
 use crate::space::Run;
 use crate::tree::Batch;
+use core::ops::ControlFlow;
 use holdfast_pmem::{NoRecord, Record};
 
 /// Changes that commit together.
@@ -116,6 +117,33 @@ type Done = core::result::Result<(), Error>;
 impl<R: Record> Store for PoolStore<'_, R> {
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Done {
         self.batch.put(tree, key, value).map(|_| ())
+    }
+
+    fn replace(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Done {
+        self.batch.replace(tree, key, value, see).map(|_| ())
+    }
+
+    fn take_out(&mut self, tree: TreeId, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Done {
+        self.batch.take_out(tree, key, see).map(|_| ())
+    }
+
+    fn each(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        to: &[u8],
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Done {
+        self.batch.scan(tree, from, Some(to), |key, value| {
+            see(key, value);
+            ControlFlow::Continue(())
+        })
     }
 
     fn erase(&mut self, tree: TreeId, key: &[u8]) -> Done {

@@ -48,6 +48,8 @@ pub enum Why {
     TooManyAttributes,
     Lane,
     NoRoom,
+    NotAKeyspace,
+    Changes,
 }
 
 impl Reject {
@@ -95,6 +97,8 @@ impl Why {
             Why::TooManyAttributes => "the object has too many attributes",
             Why::Lane => "the lane does not exist",
             Why::NoRoom => "the trees have no room left",
+            Why::NotAKeyspace => "the directory is not a keyspace",
+            Why::Changes => "the changes of keyspaces are malformed",
         }
     }
 

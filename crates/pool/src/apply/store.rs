@@ -22,6 +22,32 @@ pub trait Store: ReadTrees {
     /// Inserts or replaces.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
 
+    /// As `put`; a value that is replaced is shown to `see` before.
+    fn replace(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Self::Error>;
+
+    /// As `erase`; a value that goes is shown to `see` before.
+    fn take_out(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Self::Error>;
+
+    /// Shows all keys from `from` on and below `to`, with their values, to `see`.
+    fn each(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        to: &[u8],
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Self::Error>;
+
     /// Removes the key, which may be missing.
     fn erase(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Self::Error>;
 

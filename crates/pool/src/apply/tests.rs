@@ -83,6 +83,38 @@ impl Store for MemStore {
         Ok(())
     }
 
+    fn replace(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Done {
+        if let Some(old) = self.trees.0.get(&(tree, key.to_vec())) {
+            see(old);
+        }
+        self.put(tree, key, value)
+    }
+
+    fn take_out(&mut self, tree: TreeId, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Done {
+        if let Some(old) = self.trees.0.get(&(tree, key.to_vec())) {
+            see(old);
+        }
+        self.erase(tree, key)
+    }
+
+    fn each(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        to: &[u8],
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Done {
+        let range = (tree, from.to_vec())..(tree, to.to_vec());
+        self.trees.0.range(range).for_each(|(k, v)| see(&k.1, v));
+        Ok(())
+    }
+
     fn erase(&mut self, tree: TreeId, key: &[u8]) -> Done {
         self.changes += 1;
         self.trees.0.remove(&(tree, key.to_vec()));

@@ -7,7 +7,7 @@ use super::media::{LANES, Super, le16, le32, le64};
 use crate::checksum::crc32c;
 use alloc::vec;
 
-const RECORD_MAX: usize = 16 * 1024;
+const RECORD_MAX: usize = 256 * 1024;
 
 /// How many records the trees do not know yet.
 pub(super) fn waiting(journal: &dyn Bytes, sb: &Super) -> u64 {

@@ -7,7 +7,7 @@ use crate::checksum::crc32c;
 use alloc::vec::Vec;
 
 pub(super) const KEY_MAX: usize = 1088;
-const VALUE_MAX: usize = 1024;
+const VALUE_MAX: usize = 2048;
 const ARRAYS: usize = 64;
 const PREFIX_IN_HEADER: usize = 32;
 

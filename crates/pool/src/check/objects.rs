@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 const INLINE: u32 = 1;
 const TARGET_IN_XATTRS: u32 = 2;
 const HAS_XATTRS: u32 = 4;
+const KEYSPACE: u32 = 8;
 const SIZE_MAX: u64 = i64::MAX as u64;
 const FILE_BLOCKS: u64 = SIZE_MAX / 4096 + 1;
 const CHUNK: usize = 1020;
@@ -102,7 +103,8 @@ impl<'a> Visitor<'a> {
             2 => self.extent(log, key, value, page),
             3 => self.xattr(log, key, value, page),
             4 => self.orphan(log, key, value, page),
-            5..TREES => log.damage(None, Some(page), "a tree without use has entries"),
+            5 => self.value(log, key, value, page),
+            6..TREES => log.damage(None, Some(page), "a tree without use has entries"),
             _ => {}
         }
     }
@@ -270,6 +272,45 @@ impl<'a> Visitor<'a> {
         }
     }
 
+    fn value(&mut self, log: &mut Log, key: &[u8], value: &[u8], page: u64) {
+        let ino = be64(key);
+        let mut wrong = |what: &str| log.damage(Some(ino), Some(page), what);
+        if !(9..=8 + 1024).contains(&key.len()) || value.len() < 7 {
+            wrong("a value of a keyspace has a wrong length");
+            return;
+        }
+        let keyspace = |f: &Fact| f.is_dir() && f.flags & KEYSPACE != 0 && f.nlink > 0;
+        if !self.facts.get(ino).is_some_and(keyspace) {
+            wrong("values belong to what is not a keyspace");
+        }
+        match value[0] {
+            1 if key.len() - 8 + value.len() - 7 <= 1920 => {}
+            2 if value.len() >= 31 && (value.len() - 15).is_multiple_of(16) => {
+                self.value_blocks(log, ino, &value[7..], page);
+            }
+            _ => wrong("a value of a keyspace is of an unknown kind"),
+        }
+    }
+
+    fn value_blocks(&mut self, log: &mut Log, ino: u64, bytes: &[u8], page: u64) {
+        let mut wrong = |what: &str| log.damage(Some(ino), Some(page), what);
+        let (size, mut blocks) = (le64(bytes, 0), 0u64);
+        for run in bytes[8..].chunks_exact(16) {
+            let (block, len) = (le64(run, 0), u64::from(le32(run, 8)));
+            blocks = blocks.saturating_add(len);
+            if len == 0 || le32(run, 12) != 0 {
+                wrong("blocks of a value are impossible");
+            } else if block.saturating_add(len) > self.data_blocks {
+                wrong("blocks of a value reach beyond the data segment");
+            } else if let Some(twice) = self.blocks.add(block, len) {
+                wrong(&format!("data block {twice} is used twice"));
+            }
+        }
+        if blocks != size.div_ceil(4096) || bytes.len() > 8 + 32 * 16 {
+            wrong("a value of a keyspace has another length than its blocks");
+        }
+    }
+
     fn xattr(&mut self, log: &mut Log, key: &[u8], value: &[u8], page: u64) {
         let form = key.len() >= 11 && key[key.len() - 3] == 0 && value.len() >= 4;
         let name = if form { &key[8..key.len() - 3] } else { &[] };
@@ -352,7 +393,7 @@ fn check_form(fact: &Fact, wrong: &mut dyn FnMut(&str)) {
     let form = match (fact.mode >> 12, fact.flags & !HAS_XATTRS) {
         (0o10, 0) => tail == 0,
         (0o10, INLINE) => (1..=512).contains(&tail) && tail <= fact.size,
-        (0o4, 0) => tail < 256 && fact.size == 0 && (fact.ino != 1 || tail == 0),
+        (0o4, 0 | KEYSPACE) => tail < 256 && fact.size == 0 && (fact.ino != 1 || tail == 0),
         (0o12, 0) => (1..=512).contains(&tail) && tail == fact.size,
         (0o12, TARGET_IN_XATTRS) => tail == 0 && (513..4096).contains(&fact.size),
         (0o1 | 0o2 | 0o6 | 0o14, 0) => tail == 0 && fact.size == 0,

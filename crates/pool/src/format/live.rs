@@ -17,8 +17,9 @@ const BASE: u64 = LIVE_PAGE * PAGE_LEN;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFLIVE01");
 const AT_TURN: u64 = 8;
 const AT_OLDEST: u64 = 16;
-/// The two sets: seq, then the roots.
+/// The two sets: seq, applied_seq, then the roots.
 const AT_SETS: [u64; 2] = [512, 1024];
+const AT_APPLIED: u64 = 8;
 const AT_ROOTS: u64 = 16;
 /// Commits that may pass while a reader loads a few words, before it gives up.
 const TRIES_MAX: usize = 1000;
@@ -28,6 +29,8 @@ const TRIES_MAX: usize = 1000;
 pub struct LiveRoot {
     /// The commit that this root belongs to.
     pub seq: u64,
+    /// Every journal record up to this number is in it.
+    pub applied: u64,
     pub root: Root,
 }
 
@@ -44,8 +47,13 @@ fn set_of(turn: u64) -> u64 {
     AT_SETS[(turn & 1) as usize]
 }
 
-/// Publishes the roots of commit `seq`.
-pub(crate) fn publish<R: Record>(meta: &Region<R>, seq: u64, roots: &[Root; TREES]) -> Result<()> {
+/// Publishes the roots of commit `seq`, which have every record up to `applied`.
+pub(crate) fn publish<R: Record>(
+    meta: &Region<R>,
+    seq: u64,
+    applied: u64,
+    roots: &[Root; TREES],
+) -> Result<()> {
     let turn = word(meta, AT_TURN)?;
     let next = turn.load(Ordering::Relaxed).wrapping_add(1);
     let set = set_of(next);
@@ -53,6 +61,7 @@ pub(crate) fn publish<R: Record>(meta: &Region<R>, seq: u64, roots: &[Root; TREE
     // before they see any of these stores.
     fence(Ordering::Release);
     word(meta, set)?.store(seq, Ordering::Relaxed);
+    word(meta, set + AT_APPLIED)?.store(applied, Ordering::Relaxed);
     for (at, root) in (set + AT_ROOTS..).step_by(16).zip(roots) {
         word(meta, at)?.store(root.addr, Ordering::Relaxed);
         let packed = root.keys << 8 | u64::from(root.height);
@@ -117,6 +126,7 @@ pub fn root<R: Record>(meta: &Region<R>, tree: usize) -> Result<LiveRoot> {
         let root = load_root(meta, set, tree % TREES)?;
         Ok(LiveRoot {
             seq: meta.load_u64(set)?,
+            applied: meta.load_u64(set + AT_APPLIED)?,
             root,
         })
     })
@@ -153,9 +163,11 @@ mod tests {
         assert!(matches!(root(&meta, 0), Err(Error::Damaged { .. })));
         for seq in 9..15 {
             let all = some_roots(100 * seq);
-            publish(&meta, seq, &all).unwrap();
+            publish(&meta, seq, seq + 7, &all).unwrap();
             set_oldest_intact(&meta, 4).unwrap();
-            assert_eq!(root(&meta, 3).unwrap(), LiveRoot { seq, root: all[3] });
+            let applied = seq + 7;
+            let (found, root) = (root(&meta, 3).unwrap(), all[3]);
+            assert_eq!(found, LiveRoot { seq, applied, root });
             assert_eq!(roots(&meta).unwrap(), (seq, all));
             assert_eq!(oldest_intact(&meta).unwrap(), 4);
         }
@@ -165,7 +177,7 @@ mod tests {
     fn a_writer_that_dies_while_it_publishes_harms_no_reader() {
         let meta = Region::in_memory(4 * 4096, NoRecord).unwrap();
         let all = some_roots(7);
-        publish(&meta, 1, &all).unwrap();
+        publish(&meta, 1, 1, &all).unwrap();
         let next = set_of(word(&meta, AT_TURN).unwrap().load(Ordering::Relaxed) + 1);
         for at in (next..next + 16 + 256).step_by(8) {
             word(&meta, at).unwrap().store(u64::MAX, Ordering::Relaxed);

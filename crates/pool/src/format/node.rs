@@ -13,7 +13,7 @@ use core::cmp::Ordering;
 /// Longest key.
 pub const KEY_MAX: usize = 1088;
 /// Longest value.
-pub const VALUE_MAX: usize = 1024;
+pub const VALUE_MAX: usize = 2048;
 /// Most levels of a tree.
 pub const HEIGHT_MAX: u8 = 12;
 

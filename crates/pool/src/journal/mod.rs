@@ -7,6 +7,8 @@
 //!    everything that it depends on is durable.
 //!  * A record carries absolute values, so applying it twice changes nothing more.
 
+mod ops;
 mod record;
 
+pub use ops::{Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, OpHeader, Ops};
 pub use record::*;

@@ -12,8 +12,10 @@ pub const RECORD_ALIGN: usize = 64;
 pub const RECORD_MAGIC: u32 = 0x524a_4648;
 /// Bytes before the fields of a record.
 pub const RECORD_HEADER: usize = 24;
-/// No record is longer.
+/// No record is longer, but for `Record::Batch`.
 pub const RECORD_MAX: usize = 16 * 1024;
+/// No record of changes of keyspaces is longer.
+pub const BATCH_RECORD_MAX: usize = 256 * 1024;
 /// Bytes of header and fixed fields of any record.
 pub const RECORD_HEAD_MAX: usize = 128;
 
@@ -147,6 +149,18 @@ pub enum Record<'a> {
     },
     /// File medium: everything up to `seq` that is not in the journal never will be.
     SyncMark { seq: u64 },
+    /// The directory is a keyspace from now on.
+    Keyspace { ino: u64, time: i64 },
+    /// Changes of keyspaces, all or none of which happen; see `Ops`.
+    Batch { time: i64, ops: &'a [u8] },
+    /// As `Batch`; the changes are the first `len` bytes of the blocks that `runs` says, and have
+    /// the checksum `sum`. The blocks are free again afterwards.
+    Spilled {
+        time: i64,
+        len: u64,
+        sum: u32,
+        runs: &'a [u8],
+    },
 }
 
 /// What precedes the fields of every record.
@@ -351,7 +365,7 @@ pub fn peek(bytes: &[u8]) -> Result<Header, Malformed> {
     let len = f.u32()? as usize;
     f.u16()?;
     let lane = f.u16()?;
-    if !(RECORD_HEADER..=RECORD_MAX).contains(&len) {
+    if !(RECORD_HEADER..=BATCH_RECORD_MAX).contains(&len) {
         return Err(Malformed::Length);
     }
     Ok(Header { seq, len, lane })
@@ -370,7 +384,8 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Record<'_>), Malformed> {
         bytes: &bytes[RECORD_HEADER..],
     };
     let record = decode_kind(kind, &mut fields)?;
-    if !fields.bytes.is_empty() {
+    let long = header.len > RECORD_MAX && !matches!(record, Record::Batch { .. });
+    if long || !fields.bytes.is_empty() {
         return Err(Malformed::Fields);
     }
     Ok((header, record))
@@ -454,6 +469,9 @@ kinds! {
     13 Release { ino: u64 };
     14 Write { ino: u64, offset: u64, size: u64, mtime: i64 } [data];
     15 SyncMark { seq: u64 };
+    16 Keyspace { ino: u64, time: i64 };
+    17 Batch { time: i64 } [ops];
+    18 Spilled { time: i64, len: u64, sum: u32 } [runs];
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub const INLINE: u32 = 1;
 pub const TARGET_IN_XATTRS: u32 = 2;
 /// The object has at least one extended attribute.
 pub const HAS_XATTRS: u32 = 4;
+/// The directory is a keyspace: it may have values in `VALUES`.
+pub const KEYSPACE: u32 = 8;
 
 /// Bytes before the tail.
 pub const FIXED: usize = 96;
@@ -188,7 +190,7 @@ impl<'a> InodeRecord<'a> {
         let fits = match (self.file_type(), self.flags & !HAS_XATTRS) {
             (TYPE_FILE, 0) => len == 0,
             (TYPE_FILE, INLINE) => (1..=INLINE_MAX).contains(&len) && len as u64 <= self.size,
-            (TYPE_DIR, 0) => len <= NAME_MAX && self.parent != 0 && self.size == 0,
+            (TYPE_DIR, 0 | KEYSPACE) => len <= NAME_MAX && self.parent != 0 && self.size == 0,
             (TYPE_SYMLINK, 0) => len as u64 == self.size && (1..=TAIL_MAX).contains(&len),
             (TYPE_SYMLINK, TARGET_IN_XATTRS) => {
                 len == 0 && self.size > TAIL_MAX as u64 && self.size <= TARGET_MAX as u64

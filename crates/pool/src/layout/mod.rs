@@ -12,6 +12,7 @@ pub mod dirent;
 pub mod extent;
 mod fields;
 pub mod inode;
+pub mod value;
 pub mod xattr;
 
 pub use inode::InodeRecord;
@@ -30,6 +31,8 @@ pub const XATTRS: TreeId = 3;
 pub const ORPHANS: TreeId = 4;
 /// Name of a snapshot -> its roots (`crate::snapshot`). Not part of snapshots.
 pub const SNAPSHOTS: TreeId = 6;
+/// Keyspace and user's key -> value, or the blocks where it is.
+pub const VALUES: TreeId = 5;
 
 /// Inode number of the root directory.
 pub const ROOT_INO: u64 = 1;

@@ -46,6 +46,12 @@ pub const MAP_FANOUT: usize = 512;
 pub const DIRECT: usize = 6;
 /// Byte-range and whole-file locks.
 pub const LOCKS: usize = 16 * 1024;
+/// Hash buckets of the index of changes of keyspaces.
+pub const VALUE_BUCKETS: usize = 128 * 1024;
+/// Changes that one of them has room for.
+pub const VALUE_CELLS: usize = 7;
+/// Views of one session.
+pub const VIEWS: usize = 1024;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
 /// Journal lanes.
@@ -145,8 +151,13 @@ shared! {
         pub trees_full: AtomicU32,
         /// Counts how often a file lost pages at its end while it was mapped somewhere.
         pub mapped_cuts: AtomicU32,
+        /// Views that were ever used at once: pins 0..views_used may be in use.
+        pub views_used: AtomicU32,
+        pub unused_too: AtomicU32,
+        /// No record above this number has changes of keyspaces in the index.
+        pub values_seq: AtomicU64,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 62],
+        pub spare: [AtomicU32; 58],
     }
 }
 
@@ -344,6 +355,8 @@ pub const INODE_MAPPED: u32 = 256;
 pub const INODE_GONE: u32 = 512;
 /// Made without a name (O_TMPFILE) and not yet given one: of all orphans only it may get one.
 pub const INODE_LINKABLE: u32 = 1024;
+/// A directory that is a keyspace.
+pub const INODE_KEYSPACE: u32 = 2048;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
@@ -404,6 +417,28 @@ shared! {
     pub struct LongDentry {
         pub head: Dentry,
         pub name: [AtomicU8; LONG_DENTRY_NAME],
+    }
+}
+
+shared! {
+    /// A bucket of the index of changes of keyspaces that the trees do not know yet. Readers
+    /// re-check `version`; writers hold `lock` and make it odd.
+    pub struct ValueBucket {
+        pub lock: AtomicU32,
+        pub version: AtomicU32,
+        /// `tag << TAG_SHIFT | place`; a place that its lane's tail has passed means nothing.
+        pub cells: [AtomicU64; VALUE_CELLS],
+    }
+}
+
+shared! {
+    /// A view: a root that a process reads and that should stay intact for it.
+    pub struct ViewPin {
+        /// The process as lock words name it; 0: free.
+        pub owner: AtomicU32,
+        pub unused: AtomicU32,
+        /// The commit; 0: not known yet.
+        pub seq: AtomicU64,
     }
 }
 
@@ -516,8 +551,12 @@ pub const FD_TABLES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_
 pub const MAP_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdTable>());
 /// Offset of the `PinTable` array.
 pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
+/// Offset of the `ValueBucket` array.
+pub const VALUE_BUCKETS_AT: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
+/// Offset of the `ViewPin` array.
+pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::<ValueBucket>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
+pub const SESSION_LEN: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 
 // The entries that hot paths touch keep to whole cache lines.
 const _: () = assert!(size_of::<Lane>() == 128);
@@ -525,3 +564,4 @@ const _: () = assert!(size_of::<Slot>() == 256);
 const _: () = assert!(size_of::<Ofd>() == 128);
 const _: () = assert!(size_of::<Inode>() == 256);
 const _: () = assert!(size_of::<Dentry>() == 128);
+const _: () = assert!(size_of::<ValueBucket>() == 64);

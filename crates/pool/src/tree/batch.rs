@@ -293,15 +293,36 @@ impl<'p, R: Record> Batch<'p, R> {
 
     /// Sets `key` to `value`; true when the key was there before.
     pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.replace(tree, key, value, &mut |_| {})
+    }
+
+    /// As [`put`](Batch::put); a value that is replaced is shown to `see` before.
+    pub fn replace(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
         check_len("key", key.len(), KEY_MAX)?;
         check_len("value", value.len(), VALUE_MAX)?;
-        self.change(tree, false, |batch| batch.put_checked(tree, key, value))
+        self.change(tree, false, |batch| batch.put_seeing(tree, key, value, see))
     }
 
     /// Removes `key`; true when it was there.
     pub fn erase(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        self.take_out(tree, key, &mut |_| {})
+    }
+
+    /// As [`erase`](Batch::erase); the value is shown to `see` before.
+    pub fn take_out(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
         check_len("key", key.len(), KEY_MAX)?;
-        self.change(tree, true, |batch| batch.erase_checked(tree, key))
+        self.change(tree, true, |batch| batch.erase_seeing(tree, key, see))
     }
 
     /// Removes every key in `from .. to` (no end when `None`); returns how many there were.

@@ -28,7 +28,13 @@ struct Added<'a> {
 }
 
 impl<R: Record> Batch<'_, R> {
-    pub(super) fn put_checked(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool> {
+    pub(super) fn put_seeing(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
         if !self.path_covers(tree, key)? {
             self.descend(tree, key)?;
         }
@@ -36,6 +42,9 @@ impl<R: Record> Batch<'_, R> {
         let addr = self.path.steps[depth].addr;
         let leaf = self.dirty.get_mut(addr)?;
         let (at, found) = find_private(leaf, addr, key)?;
+        if found {
+            see(value_of(leaf, addr, at)?);
+        }
         let done = match found {
             true => page::set_value(leaf, at, value),
             false => page::insert(leaf, at, key, Payload::Value(value)),
@@ -54,7 +63,12 @@ impl<R: Record> Batch<'_, R> {
         Ok(found)
     }
 
-    pub(super) fn erase_checked(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
+    pub(super) fn erase_seeing(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
         let root = self.root(tree)?;
         if !self.path_covers(tree, key)? {
             if walk::get(self, tree, &root, key, &mut [])?.is_none() {
@@ -68,6 +82,7 @@ impl<R: Record> Batch<'_, R> {
         if !found {
             return Ok(false);
         }
+        see(value_of(leaf, addr, at)?);
         page::remove(leaf, at, at + 1);
         let root = self.root_mut(tree);
         root.keys = root.keys.saturating_sub(1);
@@ -342,6 +357,13 @@ impl<R: Record> Batch<'_, R> {
         self.scratch = entries;
         Ok(fits)
     }
+}
+
+/// The value of entry `at`.
+fn value_of(leaf: &Page, addr: u64, at: usize) -> Result<&[u8]> {
+    let cell = node::cell(leaf, &page::header(leaf), at).map_err(damaged(addr))?;
+    let value = leaf.get(cell.value..cell.value + cell.value_len);
+    Ok(value.unwrap_or_default())
 }
 
 fn find_private(leaf: &Page, addr: u64, key: &[u8]) -> Result<(usize, bool)> {

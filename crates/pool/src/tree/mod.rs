@@ -13,6 +13,7 @@ mod edit;
 mod entries;
 mod erase_range;
 mod garbage;
+mod leaf;
 mod page;
 mod reader;
 mod walk;
@@ -22,6 +23,7 @@ pub use crate::layout::TreeId;
 pub use batch::Batch;
 pub(crate) use dirty::Dirty;
 pub(crate) use garbage::Garbage;
+pub use leaf::Leaf;
 pub use reader::{Fixed, Reader};
 
 #[cfg(test)]

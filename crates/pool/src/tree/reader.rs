@@ -9,6 +9,7 @@
 //!   a torn or recycled node is caught by the check of the root. The writer verifies them on
 //!   every node that it copies, `check` on all; a reader does to name what is wrong.
 
+use super::leaf::Leaf;
 use super::page::{self, Page};
 use super::walk::{self, Nodes, Out, damaged};
 use crate::error::{Error, Result};
@@ -273,6 +274,71 @@ impl<'a, R: Record> Reader<'a, R> {
     #[inline]
     pub fn get(&self, tree: TreeId, key: &[u8], value: &mut [u8]) -> Result<Option<usize>> {
         self.settled(tree, |at, live| walk::get(at, tree, &live.root, key, value))
+    }
+
+    /// Whether nothing that the root of commit `seq` leads to, pages or data blocks, has been
+    /// reused up to now. What was read before is that root's then.
+    #[inline]
+    pub fn still(&self, seq: u64) -> Result<bool> {
+        self.is_intact(seq)
+    }
+
+    /// Looks `key` up below `root`, once: the answer, and an error, mean something only if the
+    /// root is [`still`](Reader::still) intact. The first bytes of the value go to `head` and
+    /// what follows to `body`, as much as there is room for; returns the value's full length.
+    #[inline]
+    pub fn get_split(
+        &self,
+        tree: TreeId,
+        root: &LiveRoot,
+        key: &[u8],
+        head: &mut [u8],
+        body: &mut [u8],
+    ) -> Result<Option<usize>> {
+        walk::get_split(&self.at(root), tree, &root.root, key, head, body)
+    }
+
+    fn at(&self, root: &LiveRoot) -> At<'a, R> {
+        At {
+            meta: self.meta,
+            seq: root.seq,
+        }
+    }
+
+    /// A copy of the leaf below `root` where `from` belongs. Means something only if the root is
+    /// [`still`](Reader::still) intact.
+    pub fn leaf_from(
+        &self,
+        tree: TreeId,
+        root: &LiveRoot,
+        from: &[u8],
+        leaf: &mut Leaf,
+    ) -> Result<()> {
+        let at = self.at(root);
+        let found = walk::leaf_of(
+            &at,
+            tree,
+            &root.root,
+            from,
+            &mut leaf.page,
+            &mut leaf.beyond,
+        )?;
+        leaf.set(found);
+        Ok(())
+    }
+
+    /// As [`leaf_from`](Reader::leaf_from), the leaf with the keys just below `to`.
+    pub fn leaf_before(
+        &self,
+        tree: TreeId,
+        root: &LiveRoot,
+        to: Option<&[u8]>,
+        leaf: &mut Leaf,
+    ) -> Result<()> {
+        let at = self.at(root);
+        let found = walk::leaf_before(&at, tree, &root.root, to, &mut leaf.page, &mut leaf.beyond)?;
+        leaf.set(found);
+        Ok(())
     }
 
     /// Shows every entry with a key in `from .. to` (no end when `None`) to `visit`, in order.

@@ -72,6 +72,41 @@ pub(super) fn get<N: Nodes>(
     Ok(None)
 }
 
+/// As [`get`], but the first bytes of the value go to `head` and what follows to `body`.
+#[inline]
+pub(super) fn get_split<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    key: &[u8],
+    head: &mut [u8],
+    body: &mut [u8],
+) -> Result<Option<usize>> {
+    check_height(root)?;
+    let mut addr = root.addr;
+    for level in (0..root.height).rev() {
+        let (node, h) = nodes.open(tree, addr, level)?;
+        if level > 0 {
+            let i = node::find_child(&node, &h, key).map_err(damaged(addr))?;
+            addr = node::child(&node, &h, i);
+            if level == 1 {
+                nodes.expect_leaf(addr);
+            }
+            continue;
+        }
+        let (i, equal) = node::find(&node, &h, 0, key).map_err(damaged(addr))?;
+        if equal {
+            let cell = node::cell(&node, &h, i).map_err(damaged(addr))?;
+            let first = cell.value_len.min(head.len());
+            node.copy(cell.value, &mut head[..first]);
+            let rest = (cell.value_len - first).min(body.len());
+            node.copy(cell.value + first, &mut body[..rest]);
+            return Ok(Some(cell.value_len));
+        }
+    }
+    Ok(None)
+}
+
 #[inline]
 fn copy_value<S: Source>(
     node: &S,
@@ -228,6 +263,44 @@ pub(super) fn leaf_of<N: Nodes>(
         let i = node::find_child(&node, &h, from).map_err(damaged(addr))?;
         if i + 1 < h.count {
             beside = Some((addr, level, i + 1));
+        }
+        addr = node::child(&node, &h, i);
+    }
+    Ok(None)
+}
+
+/// Copies the leaf with the highest key below `to` (of all keys when `None`), or the one left of
+/// which it would be, to `leaf`. `low` becomes the key from which on the leaf holds keys; false
+/// when it is the first one.
+pub(super) fn leaf_before<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    to: Option<&[u8]>,
+    leaf: &mut Page,
+    low: &mut KeyBuf,
+) -> Result<Option<(Header, bool)>> {
+    check_height(root)?;
+    let (mut addr, mut more) = (root.addr, false);
+    for level in (0..root.height).rev() {
+        if level == 0 {
+            if more && to.is_some_and(|to| low.as_slice() >= to) {
+                return Err(Error::Damaged {
+                    what: "order of separators",
+                    page: addr,
+                });
+            }
+            let header = nodes.copy(tree, addr, 0, leaf)?;
+            return Ok(Some((header, more)));
+        }
+        let (node, h) = nodes.open(tree, addr, level)?;
+        let i = match to {
+            Some(to) => node::find(&node, &h, 1, to).map_err(damaged(addr))?.0 - 1,
+            None => h.count - 1,
+        };
+        if i > 0 {
+            low.load(&node, &h, i).map_err(damaged(addr))?;
+            more = true;
         }
         addr = node::child(&node, &h, i);
     }

@@ -1,0 +1,346 @@
+//! Records about keyspaces.
+//!
+//! Invariants:
+//!  * Changes wait in a message buffer and reach the tree sorted by key, the last one of each key
+//!    only; nothing that could depend on them is applied before they did, and `settle` leaves
+//!    none.
+//!  * A change is validated completely when it enters the buffer; its blocks are taken from the
+//!    grants then, and the blocks of a value that it replaces are freed when it leaves.
+//!  * What is in the buffer never needs more pages than were left when it came in.
+
+use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure};
+use crate::journal::{Change, Op, Ops};
+use crate::layout::inode::KEYSPACE;
+use crate::layout::value::{self, ENTRY_MAX, Head, InBlocks, TreeKey, USER_KEY_MAX, ValueRun};
+use crate::layout::{BadValue, VALUES};
+use crate::tree::VALUE_MAX;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// What to do with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Put,
+    PutBlocks,
+    Erase,
+}
+
+/// A change that waits. Its key and then its value are in the buffer's bytes.
+struct Message {
+    /// Keyspace, and the first bytes of the key: what decides most comparisons.
+    lead: u128,
+    at: usize,
+    key_len: usize,
+    value_len: usize,
+    time: i64,
+    kind: Kind,
+}
+
+/// The changes that wait.
+#[derive(Default)]
+pub(super) struct Messages {
+    bytes: Vec<u8>,
+    list: Vec<Message>,
+    /// Known to be a keyspace: what was asked last. 0: none.
+    keyspace: u64,
+}
+
+/// Bytes of messages that need a page of their own, at the worst filling of nodes.
+const BYTES_PER_PAGE: usize = 1024;
+
+impl Messages {
+    /// Changes that wait.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Pages that bringing them into the tree may take.
+    pub(super) fn pages(&self) -> u64 {
+        (self.list.len() + self.bytes.len() / BYTES_PER_PAGE) as u64
+    }
+
+    /// What was known may have changed.
+    pub(super) fn forget_keyspace(&mut self) {
+        self.keyspace = 0;
+    }
+
+    fn push(&mut self, op: &Op<'_>, time: i64) {
+        let (kind, value) = match op.change {
+            Change::Put(value) => (Kind::Put, value),
+            Change::PutBlocks(value) => (Kind::PutBlocks, value),
+            Change::Erase | Change::EraseRange(_) => (Kind::Erase, &[][..]),
+        };
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(op.key);
+        self.bytes.extend_from_slice(value);
+        let lead = u128::from(op.keyspace) << 64 | u128::from(lead_of(op.key));
+        let (key_len, value_len) = (op.key.len(), value.len());
+        self.list.push(Message {
+            lead,
+            at,
+            key_len,
+            value_len,
+            time,
+            kind,
+        });
+    }
+
+    fn key(&self, m: &Message) -> &[u8] {
+        self.bytes.get(m.at..m.at + m.key_len).unwrap_or_default()
+    }
+
+    fn value(&self, m: &Message) -> &[u8] {
+        let at = m.at + m.key_len;
+        self.bytes.get(at..at + m.value_len).unwrap_or_default()
+    }
+
+    fn compare(&self, a: &Message, b: &Message) -> Ordering {
+        a.lead
+            .cmp(&b.lead)
+            .then_with(|| self.key(a).cmp(self.key(b)))
+    }
+
+    /// By key, and those of one key in the order in which they came.
+    fn sort(&mut self) {
+        let mut list = core::mem::take(&mut self.list);
+        list.sort_unstable_by(|a, b| self.compare(a, b).then(a.at.cmp(&b.at)));
+        self.list = list;
+    }
+}
+
+fn lead_of(key: &[u8]) -> u64 {
+    let mut eight = [0; 8];
+    let n = key.len().min(8);
+    eight[..n].copy_from_slice(&key[..n]);
+    u64::from_be_bytes(eight)
+}
+
+impl<S: Store, G: Grants> Applier<'_, S, G> {
+    /// The directory becomes a keyspace.
+    pub(super) fn make_keyspace(&mut self, ino: u64, time: i64) -> Result<(), S> {
+        self.directory(ino, &mut InodeBuf::default())?;
+        self.update(ino, |dir| {
+            dir.flags |= KEYSPACE;
+            dir.ctime = time;
+        })
+    }
+
+    /// Takes the changes of a record into the buffer.
+    pub(super) fn batch(&mut self, bytes: &[u8], time: i64) -> Result<(), S> {
+        let mut blocks = Vec::new();
+        for op in Ops::new(bytes) {
+            let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
+            self.check_op(&op, &mut blocks)?;
+        }
+        blocks.sort_unstable_by_key(|run: &ValueRun| run.block);
+        let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
+        ensure(blocks.windows(2).all(apart), 0, Why::BlocksInUse)?;
+        for op in Ops::new(bytes).flatten() {
+            match op.change {
+                Change::EraseRange(to) => {
+                    self.settle_values()?;
+                    self.erase_values(op.keyspace, op.key, to)?;
+                }
+                _ => {
+                    self.take_blocks(&op)?;
+                    self.messages.push(&op, time);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks where a record's changes are: they must be the session's own, and stay so.
+    pub(super) fn check_spilled(&self, runs: &[u8], len: u64) -> Result<InBlocks, S> {
+        let wrong = Reject::new(0, Why::Changes);
+        let found = InBlocks::decode(runs).map_err(|_| wrong)?;
+        ensure(found.len == len, 0, Why::Changes)?;
+        for run in found.runs() {
+            let granted = self.grants.holds(run.block, u64::from(run.len));
+            ensure(granted, 0, Why::NotGranted)?;
+        }
+        Ok(found)
+    }
+
+    /// Adds the blocks of a value to `blocks`.
+    fn check_op(&mut self, op: &Op<'_>, blocks: &mut Vec<ValueRun>) -> Result<(), S> {
+        let ino = op.keyspace;
+        if self.messages.keyspace != ino {
+            let mut buf = InodeBuf::default();
+            let dir = self.directory(ino, &mut buf)?;
+            ensure(dir.flags & KEYSPACE != 0, ino, Why::NotAKeyspace)?;
+            self.messages.keyspace = ino;
+        }
+        ensure(op.key.len() <= USER_KEY_MAX, ino, Why::Changes)?;
+        match op.change {
+            Change::Put(value) => {
+                let fits = value::fits_entry(op.key.len(), value.len());
+                ensure(fits, ino, Why::Changes)
+            }
+            Change::PutBlocks(runs) => {
+                let wrong = Reject::new(ino, Why::Changes);
+                let found = InBlocks::decode(runs).map_err(|_| wrong)?;
+                for run in found.runs() {
+                    let (block, len) = (run.block, u64::from(run.len));
+                    ensure(run.flags == 0, ino, Why::Changes)?;
+                    ensure(self.grants.holds(block, len), ino, Why::NotGranted)?;
+                    ensure(self.store.is_unused(block, len), ino, Why::BlocksInUse)?;
+                }
+                blocks.extend_from_slice(found.runs());
+                Ok(())
+            }
+            Change::Erase | Change::EraseRange(_) => Ok(()),
+        }
+    }
+
+    /// The blocks of a value are in use from now on.
+    fn take_blocks(&mut self, op: &Op<'_>) -> Result<(), S> {
+        let Change::PutBlocks(runs) = op.change else {
+            return Ok(());
+        };
+        for run in InBlocks::decode(runs)?.runs() {
+            let (block, len) = (run.block, u64::from(run.len));
+            self.store.mark_used(block, len).map_err(Failure::Store)?;
+            self.grants.take(block, len);
+        }
+        Ok(())
+    }
+
+    fn free_blocks(&mut self, found: &InBlocks) -> Result<(), S> {
+        for run in found.runs() {
+            let freed = self.store.mark_unused(run.block, u64::from(run.len));
+            freed.map_err(Failure::Store)?;
+        }
+        Ok(())
+    }
+
+    /// Brings everything that waits into the tree.
+    pub(super) fn settle_values(&mut self) -> Result<(), S> {
+        if self.messages.list.is_empty() {
+            return Ok(());
+        }
+        let mut messages = core::mem::take(&mut self.messages);
+        messages.sort();
+        let done = self.settle_sorted(&messages);
+        messages.list.clear();
+        messages.bytes.clear();
+        self.messages = messages;
+        done
+    }
+
+    fn settle_sorted(&mut self, messages: &Messages) -> Result<(), S> {
+        let mut newest = (0, i64::MIN);
+        for (i, m) in messages.list.iter().enumerate() {
+            let ino = (m.lead >> 64) as u64;
+            if newest.0 != ino {
+                self.touch_keyspace(newest)?;
+                newest = (ino, i64::MIN);
+            }
+            newest.1 = newest.1.max(m.time);
+            let next = messages.list.get(i + 1);
+            if next.is_some_and(|next| messages.compare(m, next).is_eq()) {
+                if m.kind == Kind::PutBlocks {
+                    self.free_blocks(&InBlocks::decode(messages.value(m))?)?;
+                }
+                continue;
+            }
+            self.settle_one(ino, messages, m)?;
+        }
+        self.touch_keyspace(newest)
+    }
+
+    fn settle_one(&mut self, ino: u64, messages: &Messages, m: &Message) -> Result<(), S> {
+        let key = TreeKey::new(ino, messages.key(m));
+        let mut old = Ok(None);
+        let mut see = |bytes: &[u8]| old = blocks_of(bytes);
+        let done = if m.kind == Kind::Erase {
+            self.store.take_out(VALUES, key.as_slice(), &mut see)
+        } else {
+            let (mut out, value) = ([0; VALUE_MAX], messages.value(m));
+            let inline = m.kind == Kind::Put;
+            let mtime = m.time;
+            out[..value::HEAD].copy_from_slice(&Head { mtime, inline }.encode());
+            let len = value::HEAD + value.len();
+            let Some(place) = out.get_mut(value::HEAD..len) else {
+                return Err(BadValue {
+                    what: "a value of a keyspace is too long",
+                }
+                .into());
+            };
+            place.copy_from_slice(value);
+            self.store
+                .replace(VALUES, key.as_slice(), &out[..len], &mut see)
+        };
+        done.map_err(Failure::Store)?;
+        match old? {
+            Some(found) => self.free_blocks(&found),
+            None => Ok(()),
+        }
+    }
+
+    fn touch_keyspace(&mut self, (ino, time): (u64, i64)) -> Result<(), S> {
+        if ino == 0 {
+            return Ok(());
+        }
+        self.update(ino, |dir| {
+            dir.mtime = dir.mtime.max(time);
+            dir.ctime = dir.ctime.max(time);
+        })
+    }
+
+    /// Removes all keys from `from` up to, not including, `to`; empty: to the end.
+    fn erase_values(&mut self, ino: u64, from: &[u8], to: &[u8]) -> Result<(), S> {
+        let first = TreeKey::new(ino, from);
+        let end = match to.is_empty() {
+            false => TreeKey::new(ino, to),
+            true => TreeKey::new(ino.saturating_add(1), &[]),
+        };
+        if end.as_slice() <= first.as_slice() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        let mut bad = None;
+        let mut see = |_: &[u8], value: &[u8]| match blocks_of(value) {
+            Ok(Some(blocks)) => found.push(blocks),
+            Ok(None) => {}
+            Err(e) => bad = Some(e),
+        };
+        let (first, end) = (first.as_slice(), end.as_slice());
+        let seen = self.store.each(VALUES, first, end, &mut see);
+        seen.map_err(Failure::Store)?;
+        if let Some(bad) = bad {
+            return Err(bad.into());
+        }
+        for blocks in &found {
+            self.free_blocks(blocks)?;
+        }
+        let erased = self.store.erase_range(VALUES, first, end);
+        erased.map_err(Failure::Store)
+    }
+
+    /// Whether a directory that is a keyspace has a value.
+    pub(super) fn has_values(&mut self, ino: u64) -> Result<bool, S> {
+        self.settle_values()?;
+        let (mut key, mut value) = ([0; 8 + USER_KEY_MAX], [0; VALUE_MAX]);
+        let first = TreeKey::new(ino, &[]);
+        let found = self
+            .store
+            .at_or_after(VALUES, first.as_slice(), &mut key, &mut value);
+        let found = found.map_err(Failure::Store)?;
+        let (owner, _) = match found {
+            Some((len, _)) => value::parse_key(key.get(..len).unwrap_or_default())?,
+            None => (0, &[][..]),
+        };
+        Ok(found.is_some() && owner == ino)
+    }
+}
+
+const _: () = assert!(value::HEAD + ENTRY_MAX <= VALUE_MAX);
+
+/// The blocks of an encoded value.
+fn blocks_of(bytes: &[u8]) -> core::result::Result<Option<InBlocks>, BadValue> {
+    match Head::decode(bytes)?.inline {
+        true => Ok(None),
+        false => InBlocks::decode(bytes.get(value::HEAD..).unwrap_or_default()).map(Some),
+    }
+}

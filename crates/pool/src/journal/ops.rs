@@ -1,0 +1,262 @@
+//! The changes of keyspaces inside a record.
+//!
+//! Invariants: each change starts at a multiple of 8 bytes from the start of its record, is padded
+//! with zeroes to one, and says how far the record's start is before it, so that whoever knows its
+//! place finds the record's number; `Ops` accepts exactly what `push` makes and never panics on
+//! anything else. `docs/spec/journal.md` states every field.
+
+use super::record::Malformed;
+use crate::layout::value::{RUN, RUNS_MAX, USER_KEY_MAX};
+use alloc::vec::Vec;
+
+/// Bytes before the key of a change.
+pub const OP_HEADER: usize = 24;
+/// Changes start on multiples of this many bytes.
+pub const OP_ALIGN: usize = 8;
+/// Bytes of a record before its first change.
+pub const OPS_AT: usize = super::record::RECORD_HEADER + 8;
+
+const PUT: u8 = 1;
+const PUT_BLOCKS: u8 = 2;
+const ERASE: u8 = 3;
+const ERASE_RANGE: u8 = 4;
+
+/// What a change does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The key has this value from now on.
+    Put(&'a [u8]),
+    /// The key has the value that lies in blocks; `layout::value::InBlocks` as bytes.
+    PutBlocks(&'a [u8]),
+    /// The key is gone.
+    Erase,
+    /// All keys from `key` up to, not including, this one are gone; empty: to the end.
+    EraseRange(&'a [u8]),
+}
+
+/// A change of one keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op<'a> {
+    pub keyspace: u64,
+    pub key: &'a [u8],
+    pub change: Change<'a>,
+}
+
+/// The numbers at the start of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpHeader {
+    kind: u8,
+    pub key_len: usize,
+    pub value_len: usize,
+    /// Bytes from the start of the record to the change.
+    pub back: u64,
+    pub keyspace: u64,
+}
+
+impl OpHeader {
+    /// Reads it; nothing of it is checked but the kind.
+    #[inline]
+    pub fn decode(bytes: &[u8; OP_HEADER]) -> Option<OpHeader> {
+        let word = |at: usize| {
+            let mut out = [0; 8];
+            out.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(out)
+        };
+        let (first, second) = (word(0), word(8));
+        let kind = first as u8;
+        matches!(kind, PUT..=ERASE_RANGE).then_some(OpHeader {
+            kind,
+            key_len: usize::from((first >> 16) as u16),
+            value_len: (first >> 32) as u32 as usize,
+            back: (second & u64::from(u32::MAX)) * OP_ALIGN as u64,
+            keyspace: word(16),
+        })
+    }
+
+    fn encode(&self) -> [u8; OP_HEADER] {
+        let first =
+            u64::from(self.kind) | (self.key_len as u64) << 16 | (self.value_len as u64) << 32;
+        let words = [first, self.back / OP_ALIGN as u64, self.keyspace];
+        let mut out = [0; OP_HEADER];
+        for (place, word) in out.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        out
+    }
+
+    /// Bytes of the whole change with padding.
+    #[inline]
+    pub fn len(&self) -> usize {
+        (OP_HEADER + self.key_len + self.value_len).next_multiple_of(OP_ALIGN)
+    }
+
+    /// The change has no key, no value and no meaning.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The bytes behind the key are the value itself.
+    #[inline]
+    pub fn is_put(&self) -> bool {
+        self.kind == PUT
+    }
+
+    /// The bytes behind the key say in which blocks the value is.
+    #[inline]
+    pub fn is_put_blocks(&self) -> bool {
+        self.kind == PUT_BLOCKS
+    }
+}
+
+impl<'a> Op<'a> {
+    fn header(&self, back: u64) -> OpHeader {
+        let (kind, value) = match self.change {
+            Change::Put(value) => (PUT, value),
+            Change::PutBlocks(value) => (PUT_BLOCKS, value),
+            Change::Erase => (ERASE, &[][..]),
+            Change::EraseRange(to) => (ERASE_RANGE, to),
+        };
+        OpHeader {
+            kind,
+            key_len: self.key.len(),
+            value_len: value.len(),
+            back,
+            keyspace: self.keyspace,
+        }
+    }
+
+    fn value(&self) -> &'a [u8] {
+        match self.change {
+            Change::Put(value) | Change::PutBlocks(value) | Change::EraseRange(value) => value,
+            Change::Erase => &[],
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        self.header(0).len()
+    }
+
+    /// Never: a change has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Adds it to those of a record, or of a list of changes. Key and value are of legal lengths.
+    pub fn push(&self, ops: &mut Vec<u8>) {
+        let header = self.header((OPS_AT + ops.len()) as u64);
+        let end = ops.len() + header.len();
+        ops.extend_from_slice(&header.encode());
+        ops.extend_from_slice(self.key);
+        ops.extend_from_slice(self.value());
+        ops.resize(end, 0);
+    }
+}
+
+/// Goes through the changes of a record, in order.
+pub struct Ops<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Ops<'a> {
+    /// Those in `bytes`, a private copy.
+    pub fn new(bytes: &'a [u8]) -> Ops<'a> {
+        Ops { bytes, at: 0 }
+    }
+
+    /// Where the next one is, in bytes from the start of the record.
+    pub fn place(&self) -> u64 {
+        (OPS_AT + self.at) as u64
+    }
+
+    fn take(&mut self) -> Option<Op<'a>> {
+        let rest = self.bytes.get(self.at..)?;
+        let (head, body) = rest.split_first_chunk::<OP_HEADER>()?;
+        let h = OpHeader::decode(head)?;
+        if h.back != self.place() || *head != h.encode() {
+            return None;
+        }
+        let (key, body) = body.split_at_checked(h.key_len)?;
+        let (value, body) = body.split_at_checked(h.value_len)?;
+        let padding = body.get(..h.len() - OP_HEADER - h.key_len - h.value_len)?;
+        let change = match h.kind {
+            PUT => Change::Put(value),
+            PUT_BLOCKS if value.len() <= 8 + RUN * RUNS_MAX => Change::PutBlocks(value),
+            ERASE if value.is_empty() => Change::Erase,
+            ERASE_RANGE if value.len() <= USER_KEY_MAX => Change::EraseRange(value),
+            _ => return None,
+        };
+        let keyed = matches!(change, Change::EraseRange(_)) || !key.is_empty();
+        if !keyed || key.len() > USER_KEY_MAX || padding.iter().any(|b| *b != 0) {
+            return None;
+        }
+        self.at += h.len();
+        Some(Op {
+            keyspace: h.keyspace,
+            key,
+            change,
+        })
+    }
+}
+
+impl<'a> Iterator for Ops<'a> {
+    type Item = Result<Op<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let found = self.take().ok_or(Malformed::Fields);
+        if found.is_err() {
+            self.at = self.bytes.len();
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> [Op<'static>; 4] {
+        let op = |key, change| Op {
+            keyspace: 7,
+            key,
+            change,
+        };
+        [
+            op(b"key", Change::Put(b"value")),
+            op(&[0, 255], Change::PutBlocks(&[5; 24])),
+            op(b"gone", Change::Erase),
+            op(b"", Change::EraseRange(b"z")),
+        ]
+    }
+
+    #[test]
+    fn changes_come_back() {
+        let mut bytes = Vec::new();
+        samples().iter().for_each(|op| op.push(&mut bytes));
+        let back: Result<Vec<_>, _> = Ops::new(&bytes).collect();
+        assert_eq!(back.unwrap(), samples());
+    }
+
+    #[test]
+    fn nothing_else_is_accepted() {
+        let mut bytes = Vec::new();
+        samples().iter().for_each(|op| op.push(&mut bytes));
+        for cut in 1..bytes.len() {
+            let whole: Result<Vec<_>, _> = Ops::new(&bytes[..cut]).collect();
+            let rest = whole.map(|ops| ops.iter().map(Op::len).sum::<usize>());
+            assert!(rest.is_err() || rest == Ok(cut), "cut at {cut}");
+        }
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x11;
+            // Whatever it is, it ends, and says again what was read.
+            for op in Ops::new(&bad).flatten() {
+                assert!(op.key.len() <= USER_KEY_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Values of keyspaces: key = keyspace, user's key; value = where and what the bytes are.
+//!
+//! Invariants:
+//!  * A value is as a whole in its entry or as a whole in data blocks that nothing else uses.
+//!  * Times are kept in 48 bits, in units of 2^16 ns since 1970.
+
+use super::fields::Reading;
+use super::{BLOCK, BadValue, bad};
+use crate::tree::KEY_MAX;
+
+/// No key of a keyspace is longer.
+pub const USER_KEY_MAX: usize = 1024;
+/// A key and its value together have at most so many bytes where the value is in the entry: two
+/// of them fit one node.
+pub const ENTRY_MAX: usize = 1920;
+/// Bytes before the value, or before the length of one in blocks.
+pub const HEAD: usize = 7;
+/// Runs of blocks of one value.
+pub const RUNS_MAX: usize = 32;
+/// Bytes of an encoded run.
+pub const RUN: usize = 16;
+/// The longest encoded value in blocks.
+pub const IN_BLOCKS_MAX: usize = HEAD + 8 + RUNS_MAX * RUN;
+
+const INLINE: u8 = 1;
+const IN_BLOCKS: u8 = 2;
+const TIME_SHIFT: u32 = 16;
+
+/// Whether a value may be in its entry.
+#[inline]
+pub fn fits_entry(key_len: usize, value_len: usize) -> bool {
+    key_len + value_len <= ENTRY_MAX
+}
+
+/// What the first bytes of an entry say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Nanoseconds since 1970.
+    pub mtime: i64,
+    /// The value's bytes follow; else its length and its runs.
+    pub inline: bool,
+}
+
+impl Head {
+    /// The bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; HEAD] {
+        let kind = if self.inline { INLINE } else { IN_BLOCKS };
+        let time = (self.mtime.max(0) as u64) >> TIME_SHIFT;
+        let t = time.to_le_bytes();
+        [kind, t[0], t[1], t[2], t[3], t[4], t[5]]
+    }
+
+    /// What `bytes` begin with.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Result<Head, BadValue> {
+        let Some(&[kind, a, b, c, d, e, f]) = bytes.first_chunk::<HEAD>() else {
+            return bad("a value of a keyspace is shorter than its head");
+        };
+        let time = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) << TIME_SHIFT;
+        let mtime = i64::try_from(time).unwrap_or(i64::MAX);
+        match kind {
+            INLINE => Ok(Head {
+                mtime,
+                inline: true,
+            }),
+            IN_BLOCKS => Ok(Head {
+                mtime,
+                inline: false,
+            }),
+            _ => bad("a value of a keyspace is of an unknown kind"),
+        }
+    }
+}
+
+/// A run of data blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueRun {
+    pub block: u64,
+    pub len: u32,
+    /// Zero in this version.
+    pub flags: u32,
+}
+
+/// Where the blocks of a value are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InBlocks {
+    /// Bytes of the value.
+    pub len: u64,
+    runs: [ValueRun; RUNS_MAX],
+    count: usize,
+}
+
+impl InBlocks {
+    /// A value of `len` bytes without blocks yet.
+    pub fn new(len: u64) -> InBlocks {
+        InBlocks {
+            len,
+            runs: [ValueRun::default(); RUNS_MAX],
+            count: 0,
+        }
+    }
+
+    /// Adds a run behind those there; false when there are too many.
+    pub fn push(&mut self, run: ValueRun) -> bool {
+        if let Some(last) = self.count.checked_sub(1).and_then(|i| self.runs.get_mut(i))
+            && last.block + u64::from(last.len) == run.block
+            && last.flags == run.flags
+            && last.len.checked_add(run.len).is_some()
+        {
+            last.len += run.len;
+            return true;
+        }
+        match self.runs.get_mut(self.count) {
+            Some(place) => *place = run,
+            None => return false,
+        }
+        self.count += 1;
+        true
+    }
+
+    /// The runs, in order.
+    #[inline]
+    pub fn runs(&self) -> &[ValueRun] {
+        self.runs.get(..self.count).unwrap_or_default()
+    }
+
+    /// The runs, to be changed where they are.
+    pub fn runs_mut(&mut self) -> &mut [ValueRun] {
+        self.runs.get_mut(..self.count).unwrap_or_default()
+    }
+
+    /// Writes length and runs to the start of `out`; how many bytes, if they fit.
+    pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
+        let total = 8 + RUN * self.count;
+        let out = out.get_mut(..total)?;
+        let (len, runs) = out.split_at_mut(8);
+        len.copy_from_slice(&self.len.to_le_bytes());
+        for (place, run) in runs.chunks_exact_mut(RUN).zip(self.runs()) {
+            place[..8].copy_from_slice(&run.block.to_le_bytes());
+            place[8..12].copy_from_slice(&run.len.to_le_bytes());
+            place[12..].copy_from_slice(&run.flags.to_le_bytes());
+        }
+        Some(total)
+    }
+
+    /// What `encode` made: exactly `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<InBlocks, BadValue> {
+        let mut r = Reading(bytes);
+        let mut found = InBlocks::new(r.u64()?);
+        let mut blocks = 0u64;
+        while !r.0.is_empty() {
+            let (block, len, flags) = (r.u64()?, r.u32()?, r.u32()?);
+            let run = ValueRun { block, len, flags };
+            let beyond = block
+                .checked_add(u64::from(len))
+                .is_none_or(|e| e >= 1 << 52);
+            if len == 0 || beyond || found.count == RUNS_MAX {
+                return bad("a value of a keyspace has impossible blocks");
+            }
+            found.runs[found.count] = run;
+            found.count += 1;
+            blocks += u64::from(len);
+        }
+        match blocks == found.len.div_ceil(BLOCK) && found.count > 0 {
+            true => Ok(found),
+            false => bad("a value of a keyspace has another length than its blocks"),
+        }
+    }
+}
+
+/// A key of the tree without allocation.
+#[derive(Clone)]
+pub struct TreeKey {
+    bytes: [u8; 8 + USER_KEY_MAX],
+    len: usize,
+}
+
+const _: () = assert!(8 + USER_KEY_MAX <= KEY_MAX);
+
+impl TreeKey {
+    /// The key of `key` in keyspace `ino`; one that is too long is cut.
+    #[inline]
+    pub fn new(ino: u64, key: &[u8]) -> TreeKey {
+        let n = key.len().min(USER_KEY_MAX);
+        let mut bytes = [0; 8 + USER_KEY_MAX];
+        bytes[..8].copy_from_slice(&ino.to_be_bytes());
+        bytes[8..8 + n].copy_from_slice(&key[..n]);
+        TreeKey { bytes, len: 8 + n }
+    }
+
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Keyspace and user's key of a tree key.
+pub fn parse_key(key: &[u8]) -> Result<(u64, &[u8]), BadValue> {
+    match key.split_first_chunk::<8>() {
+        Some((ino, user)) if (1..=USER_KEY_MAX).contains(&user.len()) => {
+            Ok((u64::from_be_bytes(*ino), user))
+        }
+        _ => bad("a key of a keyspace has an impossible length"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_back_with_the_precision_they_have() {
+        for (mtime, inline) in [(0, true), (1_700_000_000_123_456_789, false), (-5, true)] {
+            let head = Head { mtime, inline };
+            let back = Head::decode(&head.encode()).unwrap();
+            assert_eq!(back.inline, inline);
+            assert!((0..1 << TIME_SHIFT).contains(&(mtime.max(0) - back.mtime)));
+        }
+        assert!(Head::decode(&[1; 6]).is_err() && Head::decode(&[3; 7]).is_err());
+    }
+
+    #[test]
+    fn runs_join_and_come_back() {
+        let mut value = InBlocks::new(9 * 4096 - 1);
+        for (block, len) in [(5, 2), (7, 3), (100, 4)] {
+            assert!(value.push(ValueRun {
+                block,
+                len,
+                flags: 0
+            }));
+        }
+        assert_eq!(value.runs().len(), 2);
+        let mut bytes = [0; IN_BLOCKS_MAX];
+        let n = value.encode(&mut bytes).unwrap();
+        assert_eq!(InBlocks::decode(&bytes[..n]), Ok(value));
+        for cut in 0..n {
+            assert!(InBlocks::decode(&bytes[..cut]).is_err());
+        }
+        bytes[0] ^= 1;
+        bytes[1] ^= 0x80;
+        assert!(InBlocks::decode(&bytes[..n]).is_err());
+    }
+
+    #[test]
+    fn a_run_too_many_is_refused() {
+        let mut value = InBlocks::new(1 << 20);
+        for i in 0..RUNS_MAX as u64 {
+            let (block, len, flags) = (3 * i, 1, 0);
+            assert!(value.push(ValueRun { block, len, flags }));
+        }
+        let (block, len, flags) = (1000, 1, 0);
+        assert!(!value.push(ValueRun { block, len, flags }));
+    }
+}
