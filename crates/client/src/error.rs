@@ -153,10 +153,14 @@ errors! {
     Loop 40 "too many symbolic links",
     /// ENODATA
     NoAttribute 61 "there is no such attribute",
+    /// EUSERS
+    TooManyViews 87 "too many views are open in the session",
     /// EOVERFLOW
     Overflow 75 "the value does not fit",
     /// EOPNOTSUPP
     NotSupported 95 "pool files do not support this",
+    /// ESTALE
+    Ousted 116 "the view was given up: it held too much space back",
     /// ESTALE
     Stale 116 "the object is gone",
 }

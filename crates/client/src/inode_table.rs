@@ -205,6 +205,7 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
     for (bit, on) in [
         (INODE_INLINE, t.inline),
         (INODE_XATTRS, t.xattrs),
+        (INODE_KEYSPACE, t.keyspace),
         (INODE_ORPHAN, t.orphan),
         (INODE_COMPLETE, t.entries == 0 && is_dir(t.mode)),
         (INODE_MAPPED, t.blocks == 0 && !t.inline),

@@ -17,12 +17,14 @@
 //! beginning of the ring. A reader knows by the numbers, which only grow along a lane.
 
 use crate::error::Result;
+use crate::kv::Place;
 use crate::lock::{self, Guard};
 use crate::publish::{self, Prepared};
 use crate::session::Session;
 use crate::{Error, dentry_table, drain};
 use core::sync::atomic::Ordering::*;
-use pool::journal::{Encoded, RECORD_MAX, Record};
+use pool::apply::adds_values;
+use pool::journal::{BATCH_RECORD_MAX, Encoded, RECORD_MAX, Record};
 use pool::session::{LANES, Lane};
 
 /// Records are written through a buffer of this many bytes; most fit.
@@ -67,7 +69,8 @@ fn adds(record: &Record<'_>) -> bool {
     matches!(
         record,
         Record::Create { .. } | Record::Link { .. } | Record::SetXattr { .. }
-    )
+    ) || matches!(record, Record::Batch { ops, .. } if adds_values(ops))
+        || matches!(record, Record::Spilled { .. })
 }
 
 /// Blocks of a pool whose trees keep enough room back for all lanes full of additions.
@@ -75,7 +78,7 @@ const LARGE_POOL: u64 = 1 << 18;
 
 /// Whether the record may go to another lane because the process's own is full.
 fn may_spread(s: &Session, record: &Record<'_>) -> bool {
-    !adds(record) || s.header().total_blocks.load(Relaxed) >= LARGE_POOL
+    s.header().total_blocks.load(Relaxed) >= LARGE_POOL || !adds(record)
 }
 
 /// A lane: the process's own if it is free, else another one. With `spread` also if it is full,
@@ -126,7 +129,12 @@ fn append(
         return Err(e);
     }
     lane.head.store(start + len, Release);
-    let published = publish::publish(s, record, seq, prepared);
+    let position = start;
+    let place = Place {
+        lane: index,
+        position,
+    };
+    let published = publish::publish(s, record, seq, place, prepared);
     lane.busy_seq.store(0, Release);
     Ok((seq, published))
 }
@@ -144,7 +152,7 @@ fn next_seq(s: &Session) -> u64 {
 /// Position for a record of `len` bytes, once the lane has room for it.
 #[inline]
 fn make_room(s: &Session, lane: &Lane, len: u64) -> Result<u64> {
-    if len > RECORD_MAX as u64 || len > s.lane_len() {
+    if len > BATCH_RECORD_MAX as u64 || len > s.lane_len() {
         return Err(Error::TooBig);
     }
     let head = lane.head.load(Relaxed);

@@ -55,6 +55,7 @@ mod data;
 mod fds;
 mod file;
 mod flock;
+pub mod kv;
 mod link;
 mod map;
 mod open;

@@ -9,9 +9,10 @@
 
 use crate::block_map;
 use crate::dentry_table::{Found, Put, put};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
 use crate::journal::{self, reserve_name};
+use crate::kv;
 use crate::lock::{Changing, Rank};
 use crate::session::{BLOCK, Session};
 use crate::space;
@@ -54,11 +55,17 @@ impl<'s> Prepared<'s> {
 }
 
 /// Publishes `record` again for a dead process.
-pub(crate) fn republish(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
+pub(crate) fn republish(
+    s: &Session,
+    record: &Record<'_>,
+    seq: u64,
+    place: kv::Place,
+) -> Result<()> {
     publish(
         s,
         record,
         seq,
+        place,
         Prepared {
             fresh: None,
             rank: Rank::Plain,
@@ -66,8 +73,14 @@ pub(crate) fn republish(s: &Session, record: &Record<'_>, seq: u64) -> Result<()
     )
 }
 
-/// Brings `record`, durable with number `seq`, into the tables.
-pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
+/// Brings `record`, durable at `place` with number `seq`, into the tables.
+pub(crate) fn publish(
+    s: &Session,
+    record: &Record<'_>,
+    seq: u64,
+    place: kv::Place,
+    room: Prepared<'_>,
+) -> Result<()> {
     match *record {
         Record::Create { .. } => create(s, record, seq, room),
         Record::Link {
@@ -100,6 +113,9 @@ pub fn publish(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -
         }
         Record::Rename { .. } => rename(s, record, seq, room.rank),
         Record::SyncMark { .. } => Ok(()),
+        Record::Batch { ops, .. } => kv::publish(s, ops, seq, place),
+        // Its changes are visible when the trees have them.
+        Record::Spilled { .. } => Err(Error::NoMemory),
         _ => publish_object(s, record, seq),
     }
 }
@@ -137,6 +153,10 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             change(s, ino, seq, |e| set_size(e, size, mtime, mtime));
         }
         Record::Release { ino } => bury(s, ino, seq),
+        Record::Keyspace { ino, time } => change(s, ino, seq, |e| {
+            store(&e.ctime, time);
+            e.state.fetch_or(INODE_KEYSPACE, AcqRel);
+        }),
         _ => return publish_blocks(s, record, seq),
     }
     Ok(())

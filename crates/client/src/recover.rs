@@ -8,6 +8,7 @@
 
 use crate::drain;
 use crate::error::{Error, Result};
+use crate::kv::Place;
 use crate::lock::{self, Guard, WAITERS};
 use crate::publish;
 use crate::session::Session;
@@ -48,7 +49,12 @@ fn finish(s: &Session, index: u32, lane: &Lane) {
         if lane.head.load(Relaxed) < end {
             lane.head.store(end, Release);
         }
-        published = redo(s, &record, seq);
+        let position = at;
+        let place = Place {
+            lane: index,
+            position,
+        };
+        published = redo(s, &record, seq, place);
     }
     lane.busy_seq.store(0, Release);
     if published.is_err() {
@@ -58,8 +64,8 @@ fn finish(s: &Session, index: u32, lane: &Lane) {
     }
 }
 
-fn redo(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
-    match publish::republish(s, record, seq) {
+fn redo(s: &Session, record: &Record<'_>, seq: u64, place: Place) -> Result<()> {
+    match publish::republish(s, record, seq, place) {
         Err(Error::NoMemory | Error::TableFull) => Err(Error::NoMemory),
         // Anything else is damage that the operation itself would have met.
         _ => Ok(()),

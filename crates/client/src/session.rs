@@ -12,6 +12,7 @@ pub use crate::types::OfdLink;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{Region, Shared, SharedMem};
+use pool::layout::ReadTrees;
 use pool::session::*;
 
 /// The slot that no process gets; the one after it is the service's.
@@ -35,6 +36,8 @@ pub struct Session {
     vforks: AtomicU32,
     /// RLIMIT_FSIZE of this process: no file grows beyond it.
     file_limit: AtomicU64,
+    /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
+    hash_seed: u64,
 }
 
 impl Session {
@@ -64,6 +67,7 @@ impl Session {
             header.consistency.load(Relaxed),
             header.medium.load(Relaxed),
         );
+        let hash_seed = ReadTrees::name_seed(&trees.reader())?;
         let (me, vforks) = (AtomicU32::new(NOBODY + 1), AtomicU32::new(0));
         Ok(Session {
             mem,
@@ -77,6 +81,7 @@ impl Session {
             me,
             vforks,
             file_limit: AtomicU64::new(u64::MAX),
+            hash_seed,
         })
     }
 
@@ -169,6 +174,28 @@ impl Session {
     pub(crate) fn dentry_bucket(&self, hash: u64) -> Result<&Bucket> {
         let index = hash as u32 % BUCKETS as u32;
         self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
+    }
+
+    /// Which bucket the changes of a key with this hash are in.
+    #[inline]
+    pub(crate) fn value_bucket_index(hash: u64) -> u32 {
+        hash as u32 % VALUE_BUCKETS as u32
+    }
+
+    #[inline]
+    pub(crate) fn value_bucket(&self, hash: u64) -> Result<&ValueBucket> {
+        let index = Session::value_bucket_index(hash);
+        self.entry(VALUE_BUCKETS_AT, VALUE_BUCKETS, index, "value bucket")
+    }
+
+    /// Pin of a view.
+    pub(crate) fn view_pin(&self, index: u32) -> Result<&ViewPin> {
+        self.entry(VIEWS_AT, VIEWS, index, "view")
+    }
+
+    #[inline]
+    pub(crate) fn hash_seed(&self) -> u64 {
+        self.hash_seed
     }
 
     #[inline]

@@ -39,6 +39,8 @@ pub struct TreeInode {
     pub xattrs: bool,
     /// It has no name and waits for its last close.
     pub orphan: bool,
+    /// Directories: it is a keyspace.
+    pub keyspace: bool,
 }
 
 /// A name as the trees have it.
@@ -54,6 +56,10 @@ pub type VisitDirent<'a> = dyn FnMut(u64, TreeDirent, &[u8]) -> Result<bool> + '
 
 /// The committed trees, read without locks.
 pub trait Trees {
+    /// The reader behind it.
+    fn reader(&self) -> Reader<'_>;
+    /// Bytes of the segment.
+    fn len(&self) -> u64;
     /// The inode `ino`.
     fn inode(&self, ino: u64) -> Result<Option<TreeInode>>;
     /// Target of a symlink, content of an inline file, or name of a directory.
@@ -81,11 +87,6 @@ impl MappedTrees {
     pub fn new(meta: Region) -> MappedTrees {
         MappedTrees { meta }
     }
-
-    /// The reader behind it, for scans.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.meta)
-    }
 }
 
 impl From<pool::Error> for Error {
@@ -95,6 +96,14 @@ impl From<pool::Error> for Error {
 }
 
 impl Trees for MappedTrees {
+    fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.meta)
+    }
+
+    fn len(&self) -> u64 {
+        self.meta.len() as u64
+    }
+
     fn inode(&self, ino: u64) -> Result<Option<TreeInode>> {
         let (reader, mut buf) = (self.reader(), [0; inode::ENCODED_MAX]);
         let Some(i) = inode::find(&reader, ino, &mut buf)? else {
@@ -119,6 +128,7 @@ impl Trees for MappedTrees {
             inline: i.flags & inode::INLINE != 0,
             xattrs: i.flags & inode::HAS_XATTRS != 0,
             orphan,
+            keyspace: i.flags & inode::KEYSPACE != 0,
         }))
     }
 

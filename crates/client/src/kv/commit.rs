@@ -1,0 +1,180 @@
+//! Changing values.
+//!
+//! Invariants:
+//!  * The changes of one `Changes` are one journal record, so all or none of them happen.
+//!  * The buckets of all keys are held from before the record has its number until it is
+//!    published, so a key's changes are visible in the order of their numbers.
+//!  * What the index cannot hold (ranges, more changes than a record or a bucket has room for) is
+//!    visible when the trees have it, and its commit waits for that.
+
+use super::{Keyspace, check_key, index, values};
+use crate::api::Client;
+use crate::error::{Error, Result};
+use crate::session::Session;
+use crate::{clock, journal};
+use alloc::vec::Vec;
+use pool::checksum::crc32c;
+use pool::journal::{BATCH_RECORD_MAX, Change, OPS_AT, Op, Record};
+use pool::layout::value::{IN_BLOCKS_MAX, InBlocks, USER_KEY_MAX, fits_entry};
+
+/// Part of a lane that one record may take.
+const LANE_PART: u64 = 4;
+/// Part of the trees that the changes of one commit may take.
+const TREES_PART: u64 = 16;
+
+/// Changes that will be made together.
+#[derive(Default)]
+pub struct Changes {
+    ops: Vec<u8>,
+    hashes: Vec<u64>,
+    blocks: Vec<InBlocks>,
+    count: usize,
+    ranges: bool,
+}
+
+impl Changes {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn push(&mut self, s: &Session, op: &Op<'_>) {
+        self.hashes.push(index::hash(s, op.keyspace, op.key));
+        op.push(&mut self.ops);
+        self.count += 1;
+    }
+
+    /// `key` is to have `value`. A value that is large is written now, to blocks of its own.
+    pub fn put(&mut self, c: &Client, k: Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        check_key(key)?;
+        let keyspace = k.ino();
+        let s = c.session();
+        if fits_entry(key.len(), value.len()) {
+            let change = Change::Put(value);
+            self.push(
+                s,
+                &Op {
+                    keyspace,
+                    key,
+                    change,
+                },
+            );
+            return Ok(());
+        }
+        s.check()?;
+        let blocks = values::write(s, value)?;
+        let mut runs = [0; IN_BLOCKS_MAX];
+        let len = blocks.encode(&mut runs).unwrap_or(0);
+        let change = Change::PutBlocks(&runs[..len]);
+        self.blocks.push(blocks);
+        self.push(
+            s,
+            &Op {
+                keyspace,
+                key,
+                change,
+            },
+        );
+        Ok(())
+    }
+
+    /// `key`, which may be missing, is to go.
+    pub fn erase(&mut self, c: &Client, k: Keyspace, key: &[u8]) -> Result<()> {
+        check_key(key)?;
+        let (keyspace, change) = (k.ino(), Change::Erase);
+        self.push(
+            c.session(),
+            &Op {
+                keyspace,
+                key,
+                change,
+            },
+        );
+        Ok(())
+    }
+
+    /// All keys from `from` on are to go: to the end, or up to, not including, `to`.
+    pub fn erase_range(&mut self, k: Keyspace, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+        if from.len().max(to.map_or(0, <[u8]>::len)) > USER_KEY_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        let change = Change::EraseRange(to.unwrap_or_default());
+        let op = Op {
+            keyspace: k.ino(),
+            key: from,
+            change,
+        };
+        op.push(&mut self.ops);
+        self.count += 1;
+        self.ranges = true;
+        Ok(())
+    }
+}
+
+pub(super) fn commit(s: &Session, mut changes: Changes) -> Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    match write(s, &mut changes) {
+        // The record may be there: its blocks are the service's to judge.
+        Err(e @ (Error::ServiceGone | Error::Poisoned(_))) => Err(e),
+        Err(e) => {
+            give_up(s, &changes);
+            Err(e)
+        }
+        done => done,
+    }
+}
+
+pub(super) fn give_up(s: &Session, changes: &Changes) {
+    changes.blocks.iter().for_each(|b| values::give_back(s, b));
+}
+
+fn write(s: &Session, changes: &mut Changes) -> Result<()> {
+    // Before any lock is taken.
+    let time = clock::now();
+    let longest = (s.lane_len() / LANE_PART).min(BATCH_RECORD_MAX as u64);
+    if (OPS_AT + changes.ops.len()) as u64 > longest {
+        return spill(s, changes, time);
+    }
+    if changes.ranges {
+        let ops = &changes.ops;
+        return journal::commit(s, &Record::Batch { time, ops }).map(drop);
+    }
+    let Some(_locked) = index::lock_all(s, &mut changes.hashes)? else {
+        return spill(s, changes, time);
+    };
+    let ops = &changes.ops;
+    journal::commit(s, &Record::Batch { time, ops }).map(drop)
+}
+
+/// Changes that the journal or the index has no room for, in blocks.
+fn spill(s: &Session, changes: &Changes, time: i64) -> Result<()> {
+    let ops = &changes.ops;
+    if ops.len() as u64 > s.tree().len() / TREES_PART {
+        return Err(Error::TooBig);
+    }
+    let blocks = values::write(s, ops)?;
+    let mut runs = [0; IN_BLOCKS_MAX];
+    let n = blocks.encode(&mut runs).unwrap_or(0);
+    let record = Record::Spilled {
+        time,
+        len: ops.len() as u64,
+        sum: crc32c(ops),
+        runs: &runs[..n],
+    };
+    // Nothing is published: this waits until the trees have it.
+    let done = journal::commit(s, &record).map(drop);
+    if !matches!(done, Err(Error::ServiceGone | Error::Poisoned(_))) {
+        values::give_back(s, &blocks);
+    }
+    done
+}

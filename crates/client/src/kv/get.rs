@@ -1,0 +1,89 @@
+//! Finding a value.
+//!
+//! Invariant: what is returned was read whole from one root, or from one change that is newer than
+//! it; bytes that were reused meanwhile lead to another try.
+
+use super::index::{self, Look};
+use crate::error::{Error, Result};
+use crate::session::Session;
+use core::sync::atomic::Ordering::Acquire;
+use pool::Reader;
+use pool::format::live::LiveRoot;
+use pool::layout::VALUES;
+use pool::layout::value::{HEAD, Head, IN_BLOCKS_MAX, InBlocks, TreeKey};
+
+/// Roots that may pass under a reader before it gives up.
+const TRIES_MAX: usize = 1000;
+/// Keys up to this length take the short way.
+const SHORT: usize = 56;
+
+/// Runs `f` with the tree's key of a user's key.
+#[inline]
+pub(super) fn with_key<T>(keyspace: u64, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> T {
+    if key.len() <= SHORT {
+        let mut bytes = [0; 8 + SHORT];
+        bytes[..8].copy_from_slice(&keyspace.to_be_bytes());
+        bytes[8..8 + key.len()].copy_from_slice(key);
+        return f(&bytes[..8 + key.len()]);
+    }
+    f(TreeKey::new(keyspace, key).as_slice())
+}
+
+pub(super) fn get(s: &Session, keyspace: u64, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
+    s.check()?;
+    with_key(keyspace, key, |tree_key| {
+        let reader = s.tree().reader();
+        for _ in 0..TRIES_MAX {
+            let root = reader.root(VALUES)?;
+            if s.header().values_seq.load(Acquire) > root.applied {
+                match index::look(s, keyspace, key, root.applied, out)? {
+                    Look::Value(len) => return Ok(Some(len)),
+                    Look::Erased => return Ok(None),
+                    // What the index knew and passed over is in a newer root.
+                    Look::Unknown if reader.seq()? == root.seq => {}
+                    Look::Unknown => continue,
+                    Look::Again => continue,
+                }
+            }
+            if let Some(found) = at_root(s, &reader, &root, tree_key, out)? {
+                return Ok(found);
+            }
+        }
+        Err(Error::Pool(pool::Error::Busy.errno()))
+    })
+}
+
+/// The value below a root; `None` when the root is not intact any more.
+pub(super) fn at_root(
+    s: &Session,
+    reader: &Reader<'_>,
+    root: &LiveRoot,
+    tree_key: &[u8],
+    out: &mut [u8],
+) -> Result<Option<Option<u64>>> {
+    let found = look_once(s, reader, root, tree_key, out);
+    match reader.still(root.seq)? {
+        true => found.map(Some),
+        false => Ok(None),
+    }
+}
+
+fn look_once(
+    s: &Session,
+    reader: &Reader<'_>,
+    root: &LiveRoot,
+    tree_key: &[u8],
+    out: &mut [u8],
+) -> Result<Option<u64>> {
+    let mut head = [0; HEAD];
+    let found = reader.get_split(VALUES, root, tree_key, &mut head, out)?;
+    let Some(len) = found else { return Ok(None) };
+    if Head::decode(&head).map_err(pool::Error::from)?.inline {
+        return Ok(Some(len.saturating_sub(HEAD) as u64));
+    }
+    let mut runs = [0; IN_BLOCKS_MAX];
+    let found = reader.get_split(VALUES, root, tree_key, &mut head, &mut runs)?;
+    let len = found.unwrap_or(0).saturating_sub(HEAD).min(runs.len());
+    let blocks = InBlocks::decode(&runs[..len]).map_err(pool::Error::from)?;
+    index::copy_blocks(s, &blocks, out).map(Some)
+}

@@ -1,0 +1,72 @@
+//! Finding and making keyspaces.
+//!
+//! Invariant: a keyspace is a directory below the root that is marked as one, and stays one.
+
+use super::Keyspace;
+use crate::abi::AT_SYMLINK_NOFOLLOW;
+use crate::api::Client;
+use crate::error::{Error, Result};
+use crate::path::{KIND_DIR, ROOT, Walk};
+use crate::types::{Base, Caller};
+use crate::{clock, create, drain, inode_table, journal, perm};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use pool::journal::Record;
+use pool::layout::is_legal_name;
+use pool::session::INODE_KEYSPACE;
+
+/// Permission to search and to write, as access(2) numbers them.
+const MAY_WRITE: u32 = 2;
+
+pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<Keyspace> {
+    if !is_legal_name(name) {
+        return Err(if name.len() > pool::layout::NAME_MAX {
+            Error::NameTooLong
+        } else {
+            Error::Invalid
+        });
+    }
+    let s = &c.session;
+    s.check()?;
+    let walk = Walk::new(s, &c.at, who);
+    let look = || walk.object(Base::Root, name, AT_SYMLINK_NOFOLLOW);
+    let found = match look() {
+        Err(Error::NotFound) if make => {
+            match create::mkdir(c, who, Base::Root, name, 0o777) {
+                Ok(()) | Err(Error::Exists) => {}
+                Err(e) => return Err(e),
+            }
+            look()?
+        }
+        found => found?,
+    };
+    if found.kind != KIND_DIR {
+        return Err(Error::NotDirectory);
+    }
+    let inode = inode_table::get(s, found.ino)?;
+    if inode.e.state.load(Acquire) & INODE_KEYSPACE != 0 {
+        return Ok(Keyspace(found.ino));
+    }
+    if !make {
+        return Err(Error::NotFound);
+    }
+    let time = clock::now();
+    let locked = inode_table::lock_ref(s, inode)?;
+    perm::check(who, &inode_table::attrs(s, &locked)?, MAY_WRITE)?;
+    if locked.e.state.load(Relaxed) & INODE_KEYSPACE == 0 {
+        let ino = locked.ino;
+        journal::commit(s, &Record::Keyspace { ino, time })?;
+    }
+    Ok(Keyspace(locked.ino))
+}
+
+pub(super) fn list(c: &Client, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+    let s = &c.session;
+    s.check()?;
+    drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
+    s.tree().each_dirent(ROOT, 0, &mut |_, entry, name| {
+        if entry.kind == KIND_DIR && s.tree().inode(entry.ino)?.is_some_and(|i| i.keyspace) {
+            each(name);
+        }
+        Ok(true)
+    })
+}

@@ -1,0 +1,146 @@
+//! Keys and values.
+//!
+//! Invariants:
+//!  * A change is one journal record (`commit`); it is found through the index in session memory
+//!    (`index`) until the trees have it, and in the trees from then on.
+//!  * Whoever looks for a key takes one root, then asks the index for changes newer than that
+//!    root, then the root's tree: so an answer is that of one moment (`get`).
+//!  * A view reads one root that has everything committed before it began (`view`).
+//!
+//! Keys have 1 to 1024 bytes. A value of up to about 1900 bytes is in the tree's entry, a larger
+//! one in data blocks of its own.
+
+mod commit;
+mod get;
+mod index;
+mod keyspace;
+mod values;
+mod view;
+
+pub use commit::Changes;
+pub(crate) use index::{Place, publish};
+pub use view::{Entry, Scan, View};
+
+use crate::api::Client;
+use crate::error::{Error, Result};
+use crate::types::Caller;
+use crate::{drain, sync};
+use pool::layout::value::USER_KEY_MAX;
+
+/// A keyspace by its directory's inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Keyspace(u64);
+
+impl Keyspace {
+    /// The inode number of its directory.
+    pub fn ino(self) -> u64 {
+        self.0
+    }
+}
+
+/// When a change is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When the call returns, as far as the medium promises.
+    #[default]
+    Durable,
+    /// Not before what was changed earlier; after the next durable change or sync at the latest.
+    Ordered,
+    /// As `Ordered`, without any promise that it ever is before the pool is closed.
+    Volatile,
+}
+
+/// Keys that can be put.
+fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        1..=USER_KEY_MAX => Ok(()),
+        0 => Err(Error::Invalid),
+        _ => Err(Error::NameTooLong),
+    }
+}
+
+/// Keyspaces.
+impl Client {
+    /// The keyspace of this name, which is a directory below the pool's root. `create`: makes it
+    /// if there is nothing of this name, and makes a directory one.
+    pub fn keyspace(&self, c: &Caller, name: &[u8], create: bool) -> Result<Keyspace> {
+        keyspace::open(self, c, name, create)
+    }
+
+    /// Shows the names of all keyspaces to `each`.
+    pub fn keyspaces(&self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+        keyspace::list(self, each)
+    }
+
+    /// Copies the value of `key` to the start of `out`, as much as there is room for; its length.
+    #[inline]
+    pub fn kv_get(&self, keyspace: Keyspace, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
+        if key.is_empty() || key.len() > USER_KEY_MAX {
+            return Ok(None);
+        }
+        get::get(&self.session, keyspace.0, key, out)
+    }
+
+    /// Sets `key` to `value`. A value for which the
+    /// free blocks are in too many pieces is `FileTooLarge`.
+    #[inline]
+    pub fn kv_put(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<()> {
+        let mut changes = Changes::default();
+        changes.put(self, keyspace, key, value)?;
+        self.kv_commit(changes, durability)
+    }
+
+    /// Removes `key`, which may be missing.
+    pub fn kv_erase(&self, keyspace: Keyspace, key: &[u8], durability: Durability) -> Result<()> {
+        let mut changes = Changes::default();
+        changes.erase(self, keyspace, key)?;
+        self.kv_commit(changes, durability)
+    }
+
+    /// Makes all changes or none of them.
+    pub fn kv_commit(&self, changes: Changes, durability: Durability) -> Result<()> {
+        let s = &self.session;
+        commit::commit(s, changes)?;
+        match durability {
+            Durability::Durable => drain::persist_medium(s, None),
+            Durability::Ordered | Durability::Volatile => Ok(()),
+        }
+    }
+
+    /// Gives back what changes that are not to be made have taken.
+    pub fn kv_abort(&self, changes: Changes) {
+        commit::give_up(&self.session, &changes);
+    }
+
+    /// Everything changed so far is durable, as far as the medium promises.
+    pub fn kv_sync(&self) -> Result<()> {
+        sync::sync(self)
+    }
+
+    /// A view of the present.
+    pub fn view(&self) -> Result<View> {
+        View::begin(&self.session)
+    }
+
+    /// Ends a view.
+    pub fn end_view(&self, view: View) {
+        view.end(&self.session);
+    }
+
+    /// As `kv_get` in a view. `Ousted`: its root was given up.
+    pub fn view_get(
+        &self,
+        view: &View,
+        keyspace: Keyspace,
+        key: &[u8],
+        out: &mut [u8],
+    ) -> Result<Option<u64>> {
+        view.get(&self.session, keyspace.0, key, out)
+    }
+}
