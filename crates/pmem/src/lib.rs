@@ -20,6 +20,7 @@ pub mod cpu;
 pub mod crc;
 mod error;
 pub mod fault;
+mod fork;
 pub mod futex;
 pub mod images;
 mod map;
@@ -35,6 +36,7 @@ mod watch;
 
 pub use buf::{ConstBuf, CstrFault, Fault, MutBuf, copy_cstr};
 pub use error::Error;
+pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation};
 pub use medium::{Medium, caches_persistent};
 pub use persist::{Persistence, Registers};

@@ -1,0 +1,96 @@
+//! Changes that happen together.
+//!
+//! Invariant: nothing of a batch is visible before its commit, and all of it after; one that is
+//! dropped leaves nothing.
+
+use crate::error::{Error, Result};
+use crate::keyspace::{Keyspace, check};
+use crate::pool::Pool;
+use crate::{Durability, kv};
+
+/// Changes of any keyspaces of one pool, all or none of which happen.
+pub struct Batch {
+    pool: Pool,
+    changes: kv::Changes,
+    process: u64,
+}
+
+impl Batch {
+    pub(crate) fn new(pool: Pool) -> Batch {
+        let process = pool.inner.process();
+        Batch {
+            pool,
+            changes: kv::Changes::default(),
+            process,
+        }
+    }
+
+    /// `key` of `keyspace` is to have `value`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        check(key)?;
+        self.of_this_process()?;
+        let client = self.pool.inner.client()?;
+        Ok(self.changes.put(client, keyspace.id, key, value)?)
+    }
+
+    /// `key` of `keyspace` is to go; it may be missing.
+    pub fn erase(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        check(key)?;
+        let client = self.pool.inner.client()?;
+        Ok(self.changes.erase(client, keyspace.id, key)?)
+    }
+
+    /// All keys of `keyspace` from `from` on are to go: to the end, or up to, not including, `to`.
+    pub fn erase_range(
+        &mut self,
+        keyspace: &Keyspace,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<()> {
+        Ok(self.changes.erase_range(keyspace.id, from, to)?)
+    }
+
+    /// Changes so far.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether there is no change yet.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Blocks that were taken before fork(2) are the parent's.
+    fn of_this_process(&mut self) -> Result<()> {
+        let now = self
+            .pool
+            .inner
+            .client()
+            .map(|_| self.pool.inner.process())?;
+        if self.changes.is_empty() {
+            self.process = now;
+        }
+        match self.process == now {
+            true => Ok(()),
+            false => Err(Error::OtherProcess),
+        }
+    }
+
+    /// Makes all changes.
+    pub fn commit(mut self, durability: Durability) -> Result<()> {
+        self.of_this_process()?;
+        let changes = std::mem::take(&mut self.changes);
+        Ok(self.pool.inner.client()?.kv_commit(changes, durability)?)
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if !self.changes.is_empty()
+            && self.of_this_process().is_ok()
+            && let Ok(client) = self.pool.inner.client()
+        {
+            client.kv_abort(std::mem::take(&mut self.changes));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Why a call failed.
+//!
+//! Invariant: each error is one sentence, has the errno that Linux gives for the same mistake, and
+//! a remedy where there is one.
+
+use holdfast_client::attach::AttachError;
+use std::fmt;
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation of the pool.
+    Pool(holdfast_client::Error),
+    /// Joining the session of the pool.
+    Attach(AttachError),
+    /// The pool's service could not be started, and why.
+    Start {
+        /// As a sentence.
+        why: String,
+        /// What mends it.
+        fix: Option<String>,
+    },
+    /// There is no keyspace, or no snapshot, of this name.
+    Missing {
+        /// What is missing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A key is empty or has more than 1024 bytes.
+    Key {
+        /// Its length.
+        len: usize,
+    },
+    /// The changes of a batch take more room than one commit may.
+    BatchTooLarge,
+    /// A batch or a view that was begun before fork(2) was used in the child.
+    OtherProcess,
+    /// A system call failed.
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// As a positive errno.
+        errno: i32,
+    },
+}
+
+/// What calls return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The positive errno of this error.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Pool(e) => e.errno(),
+            Error::Attach(e) => e.errno(),
+            Error::Start { .. } => 111,
+            Error::Missing { .. } => 2,
+            Error::Key { .. } => 22,
+            Error::BatchTooLarge => 7,
+            Error::OtherProcess => 10,
+            Error::Os { errno, .. } => *errno,
+        }
+    }
+
+    /// What mends it, if it is known.
+    pub fn fix(&self) -> Option<String> {
+        match self {
+            Error::Start { fix, .. } => fix.clone(),
+            Error::Missing { what, .. } if *what == "keyspace" => {
+                Some("open it with creation wished, or put something into it first".into())
+            }
+            Error::Key { .. } => Some("keys have 1 to 1024 bytes".into()),
+            Error::BatchTooLarge => Some("commit in several batches".into()),
+            Error::Pool(holdfast_client::Error::Ousted) => Some("begin a new view".into()),
+            Error::Pool(holdfast_client::Error::NoSpace) => {
+                Some("erase something, or make a larger pool".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether there is no such thing.
+    pub fn is_missing(&self) -> bool {
+        self.errno() == 2
+    }
+
+    pub(crate) fn os(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+        move |e| Error::Os {
+            what,
+            errno: e.raw_os_error(),
+        }
+    }
+}
+
+impl From<holdfast_client::Error> for Error {
+    fn from(e: holdfast_client::Error) -> Error {
+        match e {
+            holdfast_client::Error::TooBig => Error::BatchTooLarge,
+            e => Error::Pool(e),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Pool(e) => e.fmt(f),
+            Error::Attach(e) => e.fmt(f),
+            Error::Start { why, .. } => f.write_str(why),
+            Error::Missing { what, name } => write!(f, "there is no {what} {name:?}"),
+            Error::Key { len: 0 } => f.write_str("a key is empty"),
+            Error::Key { len } => write!(f, "a key of {len} bytes is too long"),
+            Error::BatchTooLarge => f.write_str("the batch is too large for one commit"),
+            Error::OtherProcess => {
+                f.write_str("it belongs to the process that this one was forked from")
+            }
+            Error::Os { what, errno } => {
+                let e = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "{what}: {e}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(e: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(e.errno()).kind();
+        std::io::Error::new(kind, e)
+    }
+}

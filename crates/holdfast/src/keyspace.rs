@@ -1,0 +1,134 @@
+//! Keys and values.
+//!
+//! Invariant: a call that returned an error changed nothing.
+
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+use crate::scan::Scan;
+use crate::view::View;
+use crate::{Durability, kv};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Bytes that most values fit into.
+const USUAL: usize = 512;
+
+/// An ordered map from keys of 1 to 1024 bytes to values of any length. Handles are cheap to clone
+/// and may be used by any thread.
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) pool: Pool,
+    pub(crate) id: kv::Keyspace,
+    name: Arc<str>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(pool: Pool, name: &str, id: kv::Keyspace) -> Keyspace {
+        let name = name.into();
+        Keyspace { pool, id, name }
+    }
+
+    /// Its name, which is also that of its directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        whole(|out| self.get_into(key, out))
+    }
+
+    /// Copies the value of `key` to the start of `out`, as much as there is room for; returns the
+    /// value's full length.
+    #[inline]
+    pub fn get_into(&self, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
+        Ok(self.pool.inner.client()?.kv_get(self.id, key, out)?)
+    }
+
+    /// The length of the value of `key`.
+    pub fn len_of(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.get_into(key, &mut [])
+    }
+
+    /// Sets `key` to `value`.
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        check(key)?;
+        let client = self.pool.inner.client()?;
+        Ok(client.kv_put(self.id, key, value, durability)?)
+    }
+
+    /// Removes `key`, which may be missing.
+    pub fn erase(&self, key: &[u8], durability: Durability) -> Result<()> {
+        check(key)?;
+        Ok(self
+            .pool
+            .inner
+            .client()?
+            .kv_erase(self.id, key, durability)?)
+    }
+
+    /// Removes `key`; whether it was there.
+    pub fn remove(&self, key: &[u8], durability: Durability) -> Result<bool> {
+        let there = self.len_of(key)?.is_some();
+        if there {
+            self.erase(key, durability)?;
+        }
+        Ok(there)
+    }
+
+    /// Removes all keys from `from` on: to the end, or up to, not including, `to`. Takes as long
+    /// as the service needs to bring all earlier changes into its trees.
+    pub fn erase_range(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        let mut batch = self.pool.batch();
+        batch.erase_range(self, from, to)?;
+        batch.commit(durability)
+    }
+
+    /// The keys of a range and their values, in byte order, as they are now.
+    pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        let view = View::begin(self.pool.clone())?;
+        Ok(Scan::new(view, self.id, from, to))
+    }
+
+    /// The keys that start with `prefix`, in byte order, as they are now.
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
+        let view = View::begin(self.pool.clone())?;
+        Ok(Scan::of_prefix(view, self.id, prefix))
+    }
+}
+
+/// Refuses keys that cannot be put.
+#[inline]
+pub(crate) fn check(key: &[u8]) -> Result<()> {
+    match key.len() {
+        1..=holdfast_pool::layout::value::USER_KEY_MAX => Ok(()),
+        len => Err(Error::Key { len }),
+    }
+}
+
+/// A whole value by a call that copies as much as there is room for.
+pub(crate) fn whole(
+    mut get: impl FnMut(&mut [u8]) -> Result<Option<u64>>,
+) -> Result<Option<Vec<u8>>> {
+    let mut out = vec![0; USUAL];
+    loop {
+        let Some(len) = get(&mut out)? else {
+            return Ok(None);
+        };
+        let len = usize::try_from(len).map_err(|_| Error::Os {
+            what: "the value is too long for memory",
+            errno: 12,
+        })?;
+        if len <= out.len() {
+            out.truncate(len);
+            return Ok(Some(out));
+        }
+        out.resize(len, 0);
+    }
+}

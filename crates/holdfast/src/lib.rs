@@ -1,0 +1,42 @@
+//! Keys and values in a Holdfast pool: durable when a call returns, shared by processes, and
+//! visible as files.
+//!
+//! ```no_run
+//! use holdfast::{Durability, Pool};
+//!
+//! # fn main() -> holdfast::Result<()> {
+//! let pool = Pool::open_or_create("/dev/shm/pool")?;
+//! let users = pool.keyspace_or_create("users")?;
+//! users.put(b"ada", b"countess", Durability::Durable)?;
+//! assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"countess"[..]));
+//! for entry in users.prefix(b"a")? {
+//!     let (key, value) = entry?;
+//!     println!("{key:?} {value:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A get costs one descent of a tree in mapped memory, a put one journal record in mapped memory:
+//! no system call, and no other process is asked. The pool's service brings what was changed into
+//! its trees later.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod error;
+mod keyspace;
+mod pool;
+mod scan;
+mod start;
+mod view;
+
+use holdfast_client::kv;
+
+pub use batch::Batch;
+pub use error::{Error, Result};
+pub use holdfast_client::kv::Durability;
+pub use keyspace::Keyspace;
+pub use pool::Pool;
+pub use scan::Scan;
+pub use start::use_program;
+pub use view::{View, ViewKeyspace};

@@ -1,0 +1,247 @@
+//! An open pool.
+//!
+//! Invariants: the process holds one place in the session until the last handle is dropped; a
+//! child of fork(2) takes a place of its own with its first call; when the service goes away, the
+//! session lives on and the next service takes it over.
+
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::keyspace::Keyspace;
+use crate::start;
+use crate::view::View;
+use holdfast_client::attach::Attachment;
+use holdfast_client::{Caller, Client, Segments, recover, slots};
+use holdfast_pmem::ForkMark;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A pool that is open in this process, and its children. Handles are cheap to clone and may be
+/// used by any thread.
+#[derive(Clone)]
+pub struct Pool {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all handles share.
+pub(crate) struct Inner {
+    client: Client,
+    /// Which process this is; see `client`.
+    mark: ForkMark,
+    joining: Mutex<()>,
+    link: Arc<Link>,
+}
+
+/// The way to the service, and what is needed to find the next one.
+struct Link {
+    path: PathBuf,
+    /// Session memory, to offer it to the next service.
+    session: OwnedFd,
+    connection: Mutex<OwnedFd>,
+    closing: AtomicBool,
+}
+
+fn process() -> u64 {
+    rustix::process::getpid().as_raw_nonzero().get() as u64
+}
+
+impl Pool {
+    /// Opens the pool in the directory `path`. Joins the service that runs for it, or starts one,
+    /// which ends with its last user.
+    pub fn open(path: impl AsRef<Path>) -> Result<Pool> {
+        let path = std::path::absolute(path).map_err(|e| Error::Os {
+            what: "the path of the pool",
+            errno: e.raw_os_error().unwrap_or(22),
+        })?;
+        let attachment = start::join(&path, None)?;
+        Ok(Pool {
+            inner: Arc::new(Inner::new(path, attachment)?),
+        })
+    }
+
+    /// As `open`; makes the pool, of the size that the command `holdfast pool create` chooses,
+    /// where there is none.
+    pub fn open_or_create(path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        if !path.join(holdfast_pool::segment::META).exists()
+            && let Err(e) = start::create(path)
+            // Somebody else may have made it meanwhile.
+            && !path.join(holdfast_pool::segment::META).exists()
+        {
+            return Err(e);
+        }
+        Pool::open(path)
+    }
+
+    /// Everything that was changed before is durable, as far as the medium promises.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.inner.client()?.kv_sync()?)
+    }
+
+    /// The keyspace `name`.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.open_keyspace(name, false)
+    }
+
+    /// The keyspace `name`, which is made if it is not there. It appears as the directory `name`
+    /// below the pool's root.
+    pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
+        self.open_keyspace(name, true)
+    }
+
+    fn open_keyspace(&self, name: &str, create: bool) -> Result<Keyspace> {
+        let groups = rustix::process::getgroups().map_err(Error::os("getgroups"))?;
+        let groups: Vec<u32> = groups.iter().map(|g| g.as_raw()).collect();
+        let caller = Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: &groups,
+            umask: 0o022,
+            privileged: rustix::process::geteuid().is_root(),
+        };
+        let found = self
+            .inner
+            .client()?
+            .keyspace(&caller, name.as_bytes(), create);
+        match found {
+            Ok(keyspace) => Ok(Keyspace::new(self.clone(), name, keyspace)),
+            Err(holdfast_client::Error::NotFound) => Err(Error::Missing {
+                what: "keyspace",
+                name: name.into(),
+            }),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The names of all keyspaces.
+    pub fn keyspaces(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut add = |name: &[u8]| names.push(String::from_utf8_lossy(name).into_owned());
+        self.inner.client()?.keyspaces(&mut add)?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// An empty batch: changes of any keyspaces of this pool, all or none of which will happen.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.clone())
+    }
+
+    /// A view of the present: everything that was changed before, and nothing that is changed
+    /// later.
+    pub fn read(&self) -> Result<View> {
+        View::begin(self.clone())
+    }
+}
+
+impl Inner {
+    fn new(path: PathBuf, attachment: Attachment) -> Result<Inner> {
+        let answer = &attachment.answer;
+        let segments = Segments {
+            session: attachment.session.as_fd(),
+            meta: (attachment.meta.as_fd(), answer.meta_len),
+            journal: (attachment.journal.as_fd(), answer.journal_len),
+            data: (attachment.data.as_fd(), answer.data_len),
+            medium: answer.medium,
+            cpu: 0,
+        };
+        let client = Client::attach(&segments, b"")?;
+        let mark = ForkMark::new().map_err(holdfast_client::Error::Memory)?;
+        let link = Arc::new(Link {
+            path,
+            session: attachment.session,
+            connection: Mutex::new(attachment.connection),
+            closing: AtomicBool::new(false),
+        });
+        let inner = Inner {
+            client,
+            mark,
+            joining: Mutex::new(()),
+            link,
+        };
+        inner.join()?;
+        inner.watch()?;
+        Ok(inner)
+    }
+
+    /// The client, as this process.
+    #[inline]
+    pub(crate) fn client(&self) -> Result<&Client> {
+        if self.mark.get() == 0 {
+            self.join()?;
+        }
+        Ok(&self.client)
+    }
+
+    /// Takes a place in the session for this process.
+    #[cold]
+    fn join(&self) -> Result<()> {
+        let _one = self.joining.lock();
+        if self.mark.get() == 0 {
+            let session = self.client.session();
+            slots::register(session, process() as u32, None)?;
+            recover::lanes(session);
+            self.mark.set(process());
+        }
+        Ok(())
+    }
+
+    /// Which process this is: another number in each child.
+    pub(crate) fn process(&self) -> u64 {
+        self.mark.get()
+    }
+
+    /// When the service goes away, a thread looks for the next one.
+    fn watch(&self) -> Result<()> {
+        let link = self.link.clone();
+        let thread = std::thread::Builder::new().name("holdfast".into());
+        let spawned = thread.spawn(move || link.watch());
+        spawned.map(drop).map_err(|e| Error::Os {
+            what: "a thread cannot be started",
+            errno: e.raw_os_error().unwrap_or(11),
+        })
+    }
+}
+
+impl Link {
+    fn watch(&self) {
+        while !self.closing.load(Acquire) {
+            let Ok(connection) = self.connection.lock().map(|c| c.try_clone()) else {
+                return;
+            };
+            let Ok(connection) = connection else { return };
+            let mut fds = [PollFd::new(&connection, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) if self.closing.load(Acquire) => return,
+                Ok(_) => {}
+                Err(_) => continue,
+            }
+            match start::join(&self.path, Some(self.session.as_fd())) {
+                Ok(attachment) => {
+                    if let Ok(mut place) = self.connection.lock() {
+                        *place = attachment.connection;
+                    }
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(200)),
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.mark.get() != 0 {
+            self.client.exit();
+        }
+        self.link.closing.store(true, Release);
+        // A child's end of the connection is its parent's, too.
+        if self.mark.get() == process()
+            && let Ok(connection) = self.link.connection.lock()
+        {
+            let _ = rustix::net::shutdown(&*connection, rustix::net::Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reading one moment.
+//!
+//! Invariant: a view's root is pinned until its last user is dropped.
+
+use crate::error::{Error, Result};
+use crate::keyspace::whole;
+use crate::kv;
+use crate::pool::Pool;
+use crate::scan::Scan;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A moment of a pool. What it holds back from reuse is limited: a view that is kept while very
+/// much is changed ends with `Ousted`.
+#[derive(Clone)]
+pub struct View {
+    pub(crate) pinned: Arc<Pinned>,
+}
+
+pub(crate) struct Pinned {
+    pool: Pool,
+    view: Option<kv::View>,
+    process: u64,
+}
+
+impl View {
+    pub(crate) fn begin(pool: Pool) -> Result<View> {
+        let view = Some(pool.inner.client()?.view()?);
+        let process = pool.inner.process();
+        Ok(View {
+            pinned: Arc::new(Pinned {
+                pool,
+                view,
+                process,
+            }),
+        })
+    }
+
+    /// A keyspace of this moment.
+    pub fn keyspace(&self, name: &str) -> Result<ViewKeyspace> {
+        let id = self.pinned.pool.keyspace(name)?.id;
+        Ok(ViewKeyspace {
+            view: self.clone(),
+            id,
+        })
+    }
+}
+
+impl Pinned {
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The view, in the process that began it.
+    pub(crate) fn view(&self) -> Result<&kv::View> {
+        match &self.view {
+            Some(view) if self.process == self.pool.inner.process() => Ok(view),
+            _ => Err(Error::OtherProcess),
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.process == self.pool.inner.process()
+            && let (Some(view), Ok(client)) = (self.view.take(), self.pool.inner.client())
+        {
+            client.end_view(view);
+        }
+    }
+}
+
+/// A keyspace as it was at the moment of its view.
+#[derive(Clone)]
+pub struct ViewKeyspace {
+    view: View,
+    id: kv::Keyspace,
+}
+
+impl ViewKeyspace {
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        whole(|out| self.get_into(key, out))
+    }
+
+    /// Copies the value of `key` to the start of `out`, as much as there is room for; returns the
+    /// value's full length.
+    #[inline]
+    pub fn get_into(&self, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
+        let pinned = &self.view.pinned;
+        let client = pinned.pool.inner.client()?;
+        Ok(client.view_get(pinned.view()?, self.id, key, out)?)
+    }
+
+    /// The keys of a range and their values, in byte order.
+    pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        Ok(Scan::new(self.view.clone(), self.id, from, to))
+    }
+
+    /// The keys that start with `prefix`, in byte order.
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
+        Ok(Scan::of_prefix(self.view.clone(), self.id, prefix))
+    }
+}
