@@ -32,7 +32,7 @@ const BATCH_TIME: Duration = Duration::from_millis(5);
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
 /// lane has room for, so that clients cannot fill our memory.
-pub const AHEAD_MAX: usize = 16 * 1024;
+pub const AHEAD_MAX: usize = 2 * 1024;
 
 /// The pool as its writer has it.
 pub struct Engine {
