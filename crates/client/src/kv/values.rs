@@ -33,8 +33,8 @@ fn write_runs(s: &Session, value: &[u8], blocks: &mut InBlocks) -> Result<()> {
         let (block, got) = space::alloc(s, ask, None, true)?;
         let len = u64::from(got).min(want) as u32;
         space::give_back(s, block + u64::from(len), got - len);
-        let flags = 0;
-        if !blocks.push(ValueRun { block, len, flags }) {
+        let period = 0;
+        if !blocks.push(ValueRun { block, len, period }) {
             space::give_back(s, block, len);
             return Err(Error::FileTooLarge);
         }

@@ -182,7 +182,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 let found = InBlocks::decode(runs).map_err(|_| wrong)?;
                 for run in found.runs() {
                     let (block, len) = (run.block, u64::from(run.len));
-                    ensure(run.flags == 0, ino, Why::Changes)?;
+                    ensure(run.period == 0, ino, Why::Changes)?;
                     ensure(self.grants.holds(block, len), ino, Why::NotGranted)?;
                     ensure(self.store.is_unused(block, len), ino, Why::BlocksInUse)?;
                 }
@@ -208,7 +208,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     fn free_blocks(&mut self, found: &InBlocks) -> Result<(), S> {
         for run in found.runs() {
-            let freed = self.store.mark_unused(run.block, u64::from(run.len));
+            let freed = self
+                .store
+                .mark_unused(run.block, u64::from(run.len), run.period);
             freed.map_err(Failure::Store)?;
         }
         Ok(())
@@ -240,7 +242,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             let next = messages.list.get(i + 1);
             if next.is_some_and(|next| messages.compare(m, next).is_eq()) {
                 if m.kind == Kind::PutBlocks {
-                    self.free_blocks(&InBlocks::decode(messages.value(m))?)?;
+                    self.free_blocks(&self.born_now(messages.value(m))?)?;
                 }
                 continue;
             }
@@ -252,12 +254,17 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     fn settle_one(&mut self, ino: u64, messages: &Messages, m: &Message) -> Result<(), S> {
         let key = TreeKey::new(ino, messages.key(m));
         let mut old = Ok(None);
-        let mut see = |bytes: &[u8]| old = blocks_of(bytes);
+        let mut see = |bytes: &[u8]| old = value::blocks_of(bytes);
         let done = if m.kind == Kind::Erase {
             self.store.take_out(VALUES, key.as_slice(), &mut see)
         } else {
-            let (mut out, value) = ([0; VALUE_MAX], messages.value(m));
+            let (mut out, mut value) = ([0; VALUE_MAX], messages.value(m));
             let inline = m.kind == Kind::Put;
+            let mut runs = [0; value::IN_BLOCKS_MAX];
+            if !inline {
+                let len = self.born_now(value)?.encode(&mut runs).unwrap_or(0);
+                value = &runs[..len];
+            }
             let mtime = m.time;
             out[..value::HEAD].copy_from_slice(&Head { mtime, inline }.encode());
             let len = value::HEAD + value.len();
@@ -276,6 +283,17 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             Some(found) => self.free_blocks(&found),
             None => Ok(()),
         }
+    }
+
+    /// The blocks of a value that a record brings, as they come into use now.
+    fn born_now(&self, bytes: &[u8]) -> core::result::Result<InBlocks, BadValue> {
+        let mut blocks = InBlocks::decode(bytes)?;
+        let period = self.store.period();
+        blocks
+            .runs_mut()
+            .iter_mut()
+            .for_each(|run| run.period = period);
+        Ok(blocks)
     }
 
     fn touch_keyspace(&mut self, (ino, time): (u64, i64)) -> Result<(), S> {
@@ -300,7 +318,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         }
         let mut found = Vec::new();
         let mut bad = None;
-        let mut see = |_: &[u8], value: &[u8]| match blocks_of(value) {
+        let mut see = |_: &[u8], bytes: &[u8]| match value::blocks_of(bytes) {
             Ok(Some(blocks)) => found.push(blocks),
             Ok(None) => {}
             Err(e) => bad = Some(e),
@@ -336,11 +354,3 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 }
 
 const _: () = assert!(value::HEAD + ENTRY_MAX <= VALUE_MAX);
-
-/// The blocks of an encoded value.
-fn blocks_of(bytes: &[u8]) -> core::result::Result<Option<InBlocks>, BadValue> {
-    match Head::decode(bytes)?.inline {
-        true => Ok(None),
-        false => InBlocks::decode(bytes.get(value::HEAD..).unwrap_or_default()).map(Some),
-    }
-}

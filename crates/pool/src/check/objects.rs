@@ -298,7 +298,7 @@ impl<'a> Visitor<'a> {
         for run in bytes[8..].chunks_exact(16) {
             let (block, len) = (le64(run, 0), u64::from(le32(run, 8)));
             blocks = blocks.saturating_add(len);
-            if len == 0 || le32(run, 12) != 0 {
+            if len == 0 || le32(run, 12) > self.period {
                 wrong("blocks of a value are impossible");
             } else if block.saturating_add(len) > self.data_blocks {
                 wrong("blocks of a value reach beyond the data segment");

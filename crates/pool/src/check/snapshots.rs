@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 /// The tree of snapshots.
 pub(super) const TREE: usize = 6;
 const EXTENTS: usize = 2;
+const VALUES: usize = 5;
 /// Trees that a snapshot has.
 const TREES: usize = 6;
 const LEN: usize = 112 + 24 * TREES;
@@ -44,8 +45,13 @@ impl Young {
     /// Takes an entry of the present.
     pub fn note(&mut self, tree: usize, value: &[u8]) {
         let Some(newest) = self.newest else { return };
-        if tree == EXTENTS && value.len() == 16 && le32(value, 12) > newest {
-            self.blocks.add(le64(value, 0), le32(value, 8).into());
+        let runs = match tree {
+            EXTENTS => value,
+            VALUES if value.len() >= 31 && value[0] == 2 => &value[15..],
+            _ => return,
+        };
+        for run in runs.chunks_exact(16).filter(|run| le32(run, 12) > newest) {
+            self.blocks.add(le64(run, 0), le32(run, 8).into());
         }
     }
 }
@@ -119,11 +125,22 @@ pub(super) fn walk(
 ) {
     for (tree, root) in snapshot.roots.into_iter().enumerate() {
         let place = (tree, root, snapshot.seq);
-        walk::snapshot(meta, sb, place, pages, log, &mut |log, _, value, page| {
-            if tree == EXTENTS {
-                extent(sb, snapshot, young, value, blocks, log, page);
-            }
-        });
+        walk::snapshot(
+            meta,
+            sb,
+            place,
+            pages,
+            log,
+            &mut |log, _, value, page| match tree {
+                EXTENTS => extent(sb, snapshot, young, value, blocks, log, page),
+                VALUES if value.len() >= 31 && value[0] == 2 => {
+                    for run in value[15..].chunks_exact(16) {
+                        extent(sb, snapshot, young, run, blocks, log, page);
+                    }
+                }
+                _ => {}
+            },
+        );
     }
 }
 

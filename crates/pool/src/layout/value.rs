@@ -78,8 +78,8 @@ impl Head {
 pub struct ValueRun {
     pub block: u64,
     pub len: u32,
-    /// Zero in this version.
-    pub flags: u32,
+    /// Period of the pool in which the blocks came into use; 0 in the journal.
+    pub period: u32,
 }
 
 /// Where the blocks of a value are.
@@ -105,7 +105,7 @@ impl InBlocks {
     pub fn push(&mut self, run: ValueRun) -> bool {
         if let Some(last) = self.count.checked_sub(1).and_then(|i| self.runs.get_mut(i))
             && last.block + u64::from(last.len) == run.block
-            && last.flags == run.flags
+            && last.period == run.period
             && last.len.checked_add(run.len).is_some()
         {
             last.len += run.len;
@@ -139,7 +139,7 @@ impl InBlocks {
         for (place, run) in runs.chunks_exact_mut(RUN).zip(self.runs()) {
             place[..8].copy_from_slice(&run.block.to_le_bytes());
             place[8..12].copy_from_slice(&run.len.to_le_bytes());
-            place[12..].copy_from_slice(&run.flags.to_le_bytes());
+            place[12..].copy_from_slice(&run.period.to_le_bytes());
         }
         Some(total)
     }
@@ -150,8 +150,8 @@ impl InBlocks {
         let mut found = InBlocks::new(r.u64()?);
         let mut blocks = 0u64;
         while !r.0.is_empty() {
-            let (block, len, flags) = (r.u64()?, r.u32()?, r.u32()?);
-            let run = ValueRun { block, len, flags };
+            let (block, len, period) = (r.u64()?, r.u32()?, r.u32()?);
+            let run = ValueRun { block, len, period };
             let beyond = block
                 .checked_add(u64::from(len))
                 .is_none_or(|e| e >= 1 << 52);
@@ -166,6 +166,14 @@ impl InBlocks {
             true => Ok(found),
             false => bad("a value of a keyspace has another length than its blocks"),
         }
+    }
+}
+
+/// The blocks of an encoded value; `None`: it is in its entry.
+pub fn blocks_of(bytes: &[u8]) -> Result<Option<InBlocks>, BadValue> {
+    match Head::decode(bytes)?.inline {
+        true => Ok(None),
+        false => InBlocks::decode(bytes.get(HEAD..).unwrap_or_default()).map(Some),
     }
 }
 
@@ -227,7 +235,7 @@ mod tests {
             assert!(value.push(ValueRun {
                 block,
                 len,
-                flags: 0
+                period: 0
             }));
         }
         assert_eq!(value.runs().len(), 2);
@@ -246,10 +254,10 @@ mod tests {
     fn a_run_too_many_is_refused() {
         let mut value = InBlocks::new(1 << 20);
         for i in 0..RUNS_MAX as u64 {
-            let (block, len, flags) = (3 * i, 1, 0);
-            assert!(value.push(ValueRun { block, len, flags }));
+            let (block, len, period) = (3 * i, 1, 0);
+            assert!(value.push(ValueRun { block, len, period }));
         }
-        let (block, len, flags) = (1000, 1, 0);
-        assert!(!value.push(ValueRun { block, len, flags }));
+        let (block, len, period) = (1000, 1, 0);
+        assert!(!value.push(ValueRun { block, len, period }));
     }
 }

@@ -13,10 +13,12 @@ use super::page::Page;
 use super::reader::{At, Fixed, Reader, Trust, copy_mapped};
 use super::walk::{self, Nodes, damaged};
 use crate::error::{Error, Result};
+use crate::format::node::VALUE_MAX;
 use crate::format::node::{self, AT_BIRTH, HEIGHT_MAX, Header, KeyBuf, Place, Source};
 use crate::format::{PAGE, PAGE_SHIFT, TREES};
 use crate::layout::extent::{self, Extent};
-use crate::layout::{EXTENTS, TreeId};
+use crate::layout::value::{self, ValueRun};
+use crate::layout::{EXTENTS, TreeId, VALUES};
 use crate::snapshot::{Newest, SNAPSHOT_TREES};
 use crate::space::Run;
 use alloc::boxed::Box;
@@ -145,8 +147,10 @@ impl<R: Record> Search<'_, R> {
 
     /// The blocks that only the snapshot has, of those in a leaf.
     fn leaf(&mut self, tree: TreeId, addr: u64, leaf: &Page, h: &Header) -> Result<()> {
-        if tree != EXTENTS {
-            return Ok(());
+        match tree {
+            EXTENTS => {}
+            VALUES => return self.leaf_of_values(addr, leaf, h),
+            _ => return Ok(()),
         }
         let mut entries = Vec::new();
         let mut take = |key: &[u8], value: &[u8]| {
@@ -163,6 +167,35 @@ impl<R: Record> Search<'_, R> {
             let (ino, extent) = entry?;
             if self.before.is_none_or(|b| extent.period > b.period) {
                 self.extent(ino, extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As `leaf`, of values: those that `after` does not have in the same blocks.
+    fn leaf_of_values(&mut self, addr: u64, leaf: &Page, h: &Header) -> Result<()> {
+        let mut entries = Vec::new();
+        let mut take = |key: &[u8], value: &[u8]| {
+            if let Some(blocks) = value::blocks_of(value).transpose() {
+                entries.push((key.to_vec(), blocks));
+            }
+            true
+        };
+        walk::visit_leaf(leaf, h, &[], None, &mut KeyBuf::default(), &mut take)
+            .map_err(damaged(addr))?;
+        let after = Reader::of_snapshot(self.meta, self.after);
+        for (key, blocks) in entries {
+            let (blocks, mut bytes) = (blocks?, [0; VALUE_MAX]);
+            let old = |run: &ValueRun| self.before.is_some_and(|b| run.period <= b.period);
+            if blocks.runs().iter().all(old) {
+                continue;
+            }
+            let len = Reader::get(&after, VALUES, &key, &mut bytes)?.unwrap_or(0);
+            let now = bytes.get(..len).unwrap_or_default();
+            if len == 0 || value::blocks_of(now)? != Some(blocks) {
+                let runs = blocks.runs().iter();
+                let runs = runs.map(|run| Run::new(run.block, run.len.into()));
+                self.found.data.extend(runs);
             }
         }
         Ok(())

@@ -205,6 +205,8 @@ impl<'a, R: Record> Reader<'a, R> {
             None => live::root(self.meta, usize::from(tree)),
             Some(fixed) => Ok(LiveRoot {
                 seq: fixed.seq,
+                // No journal record is newer than what nobody changes.
+                applied: u64::MAX,
                 root: fixed.roots[usize::from(tree)],
             }),
         }
