@@ -6,10 +6,12 @@
 
 use crate::error::Result;
 use crate::session::Session;
+use crate::snapshot::{SnapshotError, SnapshotInfo};
 use crate::types::*;
 use crate::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
-use crate::{rename, stat, statfs, sync, truncate, write, xattr};
+use crate::{rename, snapshot, stat, statfs, sync, truncate, write, xattr};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf};
 
 /// One process's view of a pool.
@@ -57,6 +59,25 @@ impl Client {
     /// The session: slots, fork, exec, counters.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+}
+
+/// Snapshots.
+impl Client {
+    /// Takes a snapshot of the whole pool, with all that was done before the call, as `name`.
+    /// `pool` is the pool's directory.
+    pub fn snapshot_create(&self, pool: &[u8], name: &[u8]) -> Result<(), SnapshotError> {
+        snapshot::create(self, pool, name)
+    }
+
+    /// Deletes the snapshot `name`; EBUSY while programs run on it.
+    pub fn snapshot_delete(&self, pool: &[u8], name: &[u8]) -> Result<(), SnapshotError> {
+        snapshot::delete(pool, name)
+    }
+
+    /// All snapshots, the oldest first.
+    pub fn snapshot_list(&self) -> Result<Vec<SnapshotInfo>> {
+        snapshot::list(self)
     }
 }
 
@@ -444,6 +465,11 @@ impl Client {
     #[inline]
     pub fn mapped_cuts(&self) -> u32 {
         map::cuts(self)
+    }
+
+    /// The content of `MapPiece::Inline`: how many bytes of `out`, zeroes behind them.
+    pub fn map_inline(&self, pin: MapPin, out: &mut [u8; 512]) -> Result<usize> {
+        map::inline(self, pin, out)
     }
 
     /// Bytes of a pinned file.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::time::Duration;
-use holdfast_pool::protocol::{ANSWER_LEN, Answer, FDS, Request};
+use holdfast_pool::protocol::{ANSWER_LEN, Answer, FDS, Name, Request};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -118,22 +118,50 @@ pub fn attach(pool: &[u8], adopt: Option<BorrowedFd<'_>>) -> Result<Attachment, 
         },
         adopt,
     )?;
-    let fds: [OwnedFd; FDS] = fds.try_into().map_err(|_| AttachError::Protocol)?;
-    let [session, meta, journal, data] = fds;
-    Ok(Attachment {
-        session,
-        meta,
-        journal,
-        data,
-        answer,
-        connection,
-    })
+    Attachment::new(connection, answer, fds)
+}
+
+impl Attachment {
+    fn new(
+        connection: OwnedFd,
+        answer: Answer,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Attachment, AttachError> {
+        let fds: [OwnedFd; FDS] = fds.try_into().map_err(|_| AttachError::Protocol)?;
+        let [session, meta, journal, data] = fds;
+        Ok(Attachment {
+            session,
+            meta,
+            journal,
+            data,
+            answer,
+            connection,
+        })
+    }
+}
+
+/// Begins a session on the snapshot `name` of the pool, in which nothing can be changed.
+pub fn attach_snapshot(pool: &[u8], name: &[u8]) -> Result<Attachment, AttachError> {
+    let name = Name::new(name).ok_or(AttachError::Refused {
+        errno: Errno::NOENT.raw_os_error(),
+        why: "the pool has no snapshot of this name".to_string(),
+    })?;
+    let connection = connect(pool)?;
+    let (answer, fds) = ask(&connection, Request::SnapshotAttach { name }, None)?;
+    Attachment::new(connection, answer, fds)
 }
 
 /// Asks the service of the pool how it is doing.
 pub fn status(pool: &[u8]) -> Result<Answer, AttachError> {
     let connection = connect(pool)?;
     Ok(ask(&connection, Request::Status, None)?.0)
+}
+
+/// Asks for something that may take long: the answer is waited for until the service ends.
+pub fn request(pool: &[u8], request: Request) -> Result<Answer, AttachError> {
+    let connection = connect(pool)?;
+    set_socket_timeout(&connection, Timeout::Recv, None).map_err(AttachError::os("setsockopt"))?;
+    Ok(ask(&connection, request, None)?.0)
 }
 
 fn connect(pool: &[u8]) -> Result<OwnedFd, AttachError> {

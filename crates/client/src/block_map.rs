@@ -9,6 +9,8 @@
 //!  * A page enters and leaves a map under the table's lock (`map_lock`), filled before it is
 //!    linked: a page that is neither in a map nor on the free list belongs to a process that died
 //!    holding that lock, and `sweep` finds it by marking what the maps reach.
+//!  * Entries of blocks that a snapshot may have are `MAP_SHARED`, as of the period `map_period`;
+//!    who looks under the lock brings that up to date first.
 //!  * `Inode::blocks` counts the blocks mapped; it is stored after the entries and recounted when
 //!    a dead process's lock is taken over.
 
@@ -20,7 +22,16 @@ use crate::space;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use pool::session::*;
 
-pub use crate::trees::Run;
+use crate::trees;
+
+/// What lies at a file block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Nothing, for this many blocks.
+    Hole(u64),
+    /// This block and `len - 1` more after it. Snapshots may have `shared` ones, too.
+    Blocks { block: u64, len: u64, shared: bool },
+}
 
 const FANOUT: u64 = MAP_FANOUT as u64;
 const FANOUT_BITS: u32 = MAP_FANOUT.trailing_zeros();
@@ -104,10 +115,12 @@ fn mapped_run(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<Optio
     let mut len = place.span - skip;
     if place.value & MAP_BLOCK != 0 {
         let block = (place.value >> MAP_SHIFT) + skip;
+        let same = place.value & (MAP_BLOCK | MAP_SHARED);
         let mut next = block + len;
         for entry in place.rest.iter().skip(1) {
             let value = entry.load(Relaxed);
-            if len >= max || value & MAP_BLOCK == 0 || value >> MAP_SHIFT != next {
+            let alike = value & (MAP_BLOCK | MAP_SHARED) == same;
+            if len >= max || !alike || value >> MAP_SHIFT != next {
                 break;
             }
             next += place.span;
@@ -116,7 +129,7 @@ fn mapped_run(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<Optio
         return Ok(Some(Run::Blocks {
             block,
             len: len.min(max),
-            period: 0,
+            shared: same & MAP_SHARED != 0,
         }));
     }
     if place.value == MAP_UNKNOWN && !whole() {
@@ -149,7 +162,10 @@ pub fn lookup_run(s: &Session, inode: &InodeRef<'_>, file_block: u64, max: u64) 
 fn lookup_unknown(s: &Session, inode: &InodeRef<'_>, file_block: u64, max: u64) -> Result<Run> {
     match inode_table::try_lock(s, *inode) {
         Some(locked) => lookup_run_locked(s, &locked, file_block, max),
-        None => Ok(clip(s.tree().extent(inode.ino, file_block)?, max)),
+        None => {
+            let period = s.header().period.load(Acquire);
+            Ok(clip(s.tree().extent(inode.ino, file_block)?, max, period))
+        }
     }
 }
 
@@ -160,31 +176,61 @@ pub fn lookup_run_locked(
     file_block: u64,
     max: u64,
 ) -> Result<Run> {
+    note_period(s, inode)?;
     if let Some(run) = mapped_run(s, inode.e, file_block, max.max(1))? {
         return Ok(run);
     }
     let run = s.tree().extent(inode.ino, file_block)?;
     // Without a page for it, it is asked for again next time.
     let _ = keep(s, inode, file_block, run);
-    Ok(clip(run, max))
+    Ok(clip(run, max, inode.e.map_period.load(Relaxed)))
 }
 
-fn clip(run: Run, max: u64) -> Run {
+/// What the trees say, cut to `max` blocks, in a pool that is in `now`.
+fn clip(run: trees::Run, max: u64, now: u32) -> Run {
     match run {
-        Run::Hole(len) => Run::Hole(len.min(max).max(1)),
-        Run::Blocks { block, len, period } => Run::Blocks {
+        trees::Run::Hole(len) => Run::Hole(len.min(max).max(1)),
+        trees::Run::Blocks { block, len, period } => Run::Blocks {
             block,
             len: len.min(max).max(1),
-            period,
+            shared: period < now,
         },
     }
 }
 
+/// Marks what a snapshot that was taken since has. Blocks that no record mentions are in none.
+#[inline]
+pub(crate) fn note_period(s: &Session, inode: &LockedInode<'_>) -> Result<()> {
+    let now = s.header().period.load(Acquire);
+    match inode.e.map_period.load(Relaxed) == now {
+        true => Ok(()),
+        false => note_period_slow(s, inode, now),
+    }
+}
+
+#[cold]
+fn note_period_slow(s: &Session, inode: &LockedInode<'_>, now: u32) -> Result<()> {
+    let shadow = inode.e.state.load(Relaxed) & INODE_SHADOW != 0;
+    let mut at = 0;
+    while let Some(place) = find(s, inode.e, at)? {
+        let unsaid = place.value & MAP_PENDING != 0 || (at == 0 && shadow);
+        if place.value & MAP_BLOCK != 0 && !unsaid {
+            place.entry.store(place.value | MAP_SHARED, Release);
+        }
+        at += place.span;
+    }
+    inode.e.map_period.store(now, Release);
+    Ok(())
+}
+
 /// Enters a run from the trees where nothing is known, up to the end of its 2 MiB.
-fn keep(s: &Session, inode: &InodeRef<'_>, file_block: u64, run: Run) -> Result<()> {
-    let (start, len) = match run {
-        Run::Hole(len) => (None, len),
-        Run::Blocks { block, len, .. } => (Some(block), len),
+fn keep(s: &Session, inode: &InodeRef<'_>, file_block: u64, run: trees::Run) -> Result<()> {
+    let (start, len, shared) = match run {
+        trees::Run::Hole(len) => (None, len, 0),
+        trees::Run::Blocks { block, len, period } => {
+            let shared = period < inode.e.map_period.load(Relaxed);
+            (Some(block), len, if shared { MAP_SHARED } else { 0 })
+        }
     };
     let end = file_block
         .saturating_add(len)
@@ -196,7 +242,7 @@ fn keep(s: &Session, inode: &InodeRef<'_>, file_block: u64, run: Run) -> Result<
             break;
         }
         let word = start.map_or(MAP_HOLE, |block| {
-            block_word(block + (at - file_block), false)
+            block_word(block + (at - file_block), false) | shared
         });
         place.entry.store(word, Release);
         at += 1;
@@ -413,11 +459,11 @@ pub(crate) fn unmap_ref(
             None if e.state.load(Relaxed) & INODE_MAPPED != 0 => break,
             // Beyond the map the trees may know blocks that are to be hidden.
             None => match s.tree().extent(inode.ino, at)? {
-                Run::Hole(n) => {
+                trees::Run::Hole(n) => {
                     at = at.saturating_add(n.max(1));
                     continue;
                 }
-                Run::Blocks { .. } => entry_for(s, inode, at, widest(at, end))?,
+                trees::Run::Blocks { .. } => entry_for(s, inode, at, widest(at, end))?,
             },
         };
         at += unmap_entry(s, inode, &place, at, end, &mut removed)?;
@@ -467,8 +513,8 @@ fn known_by_trees(s: &Session, ino: u64, from: u64, len: u64) -> Result<u64> {
     while at < from + len {
         let rest = from + len - at;
         let n = match s.tree().extent(ino, at)? {
-            Run::Hole(n) => n.clamp(1, rest),
-            Run::Blocks { len, .. } => {
+            trees::Run::Hole(n) => n.clamp(1, rest),
+            trees::Run::Blocks { len, .. } => {
                 known += len.clamp(1, rest);
                 len.clamp(1, rest)
             }

@@ -9,11 +9,11 @@
 //!    block that shadows inline data.
 
 use crate::block_map::{self, Run};
-use crate::close;
 use crate::error::{Error, Result};
 use crate::inode_table::{self, LockedInode};
 use crate::session::{BLOCK, Session};
 use crate::space::{self, HUGE_BLOCKS};
+use crate::{close, cow};
 use core::sync::atomic::Ordering::*;
 use pool::layout::INLINE_MAX;
 use pool::session::*;
@@ -210,13 +210,22 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
     while at < to {
         let (file_block, skip) = (at / BLOCK, at % BLOCK);
         let blocks = (skip + (to - at)).div_ceil(BLOCK);
-        let (len, block) = match block_map::lookup_run_locked(s, inode, file_block, blocks)? {
-            Run::Hole(len) => (len, None),
-            Run::Blocks { block, len, .. } => (len, Some(block)),
-        };
+        let run = block_map::lookup_run_locked(s, inode, file_block, blocks)?;
+        let (Run::Hole(len) | Run::Blocks { len, .. }) = run;
         let n = (to - at).min(len.max(1).saturating_mul(BLOCK) - skip);
-        if let Some(block) = block {
-            s.data().zero_nt(block * BLOCK + skip, n as usize)?;
+        match run {
+            Run::Blocks {
+                shared: true,
+                block,
+                ..
+            } if !cow::must_stay(inode) => {
+                if !cow::is_zero(s, block * BLOCK + skip, n)? {
+                    cow::own(s, inode, file_block, (at + n).div_ceil(BLOCK))?;
+                    continue;
+                }
+            }
+            Run::Blocks { block, .. } => s.data().zero_nt(block * BLOCK + skip, n as usize)?,
+            Run::Hole(_) => {}
         }
         at += n;
     }

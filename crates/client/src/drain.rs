@@ -104,7 +104,7 @@ pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Re
 pub fn persist_medium(s: &Session, inode: Option<&InodeRef<'_>>) -> Result<()> {
     // What was stored around the cache before is ordered by this.
     s.data().fence();
-    if s.medium() != MEDIUM_FILE {
+    if s.medium() != MEDIUM_FILE || s.is_read_only() {
         return Ok(());
     }
     if let Some(inode) = inode {
@@ -118,7 +118,7 @@ pub fn persist_medium(s: &Session, inode: Option<&InodeRef<'_>>) -> Result<()> {
 /// sync(2): as `persist_medium` for all data.
 pub fn sync_all(s: &Session) -> Result<()> {
     s.data().fence();
-    if s.medium() != MEDIUM_FILE {
+    if s.medium() != MEDIUM_FILE || s.is_read_only() {
         return Ok(());
     }
     s.data().sync(0, s.data().len())?;

@@ -17,7 +17,7 @@ use crate::free_list::{FreeList, count_down, recycles};
 use crate::lock::{self, Changing, Guard, Rank};
 use crate::session::Session;
 use crate::trees::TreeInode;
-use crate::{block_map, drain, publish, recover};
+use crate::{block_map, drain, publish, recover, snapshot};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;
@@ -310,6 +310,7 @@ fn reset(e: &Inode) {
         &e.locks,
         &e.pending_len,
         &e.reserve_len,
+        &e.map_period,
     ] {
         field.store(0, Relaxed);
     }
@@ -393,6 +394,20 @@ pub fn lock_ref<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<LockedInode<'
     match lock_entry(s, inode)? {
         Some(locked) => alive(locked),
         None => lock(s, inode.ino),
+    }
+}
+
+/// As `lock_ref` for who stores into blocks of the file: not while a snapshot is taken.
+#[inline]
+pub fn lock_to_store<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<LockedInode<'s>> {
+    s.check_writable()?;
+    loop {
+        let locked = lock_ref(s, inode)?;
+        if !snapshot::stops_stores(s) {
+            return Ok(locked);
+        }
+        drop(locked);
+        snapshot::wait(s)?;
     }
 }
 

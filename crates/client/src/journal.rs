@@ -37,8 +37,11 @@ const RING_PART: u64 = 4;
 /// the record exists, or when the service is gone.
 pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     s.check()?;
-    if s.header().trees_full.load(Relaxed) != 0 && adds(record) {
-        check_full(s)?;
+    s.check_writable()?;
+    match s.header().trees_full.load(Relaxed) {
+        0 => {}
+        1 if !adds(record) => {}
+        _ => check_full(s, record)?,
     }
     let prepared = Prepared::new(s, record)?;
     let (index, lane, guard) = take_lane(s, may_spread(s, record))?;
@@ -54,12 +57,14 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     Ok(seq)
 }
 
-/// What was removed makes room once it is in the trees: only then a pool is full.
+/// What was removed makes room once it is in the trees: only then a pool is full. Where a snapshot
+/// keeps what is removed, even that adds to the trees.
 #[cold]
-fn check_full(s: &Session) -> Result<()> {
+fn check_full(s: &Session, record: &Record<'_>) -> Result<()> {
     drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
     match s.header().trees_full.load(Relaxed) {
         0 => Ok(()),
+        1 if !adds(record) => Ok(()),
         _ => Err(Error::NoSpace),
     }
 }

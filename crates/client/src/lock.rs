@@ -7,9 +7,9 @@
 //!  * A waiter sleeps at most 2 ms before it looks again, so a wake-up lost with a dead process
 //!    costs no more than that. A dead owner's lock is taken over after `recover::lanes` finished
 //!    what the owner had committed.
-//!  * Order: rename lock, inodes (by number), OFD, lane, bucket, table locks (one at a time).
-//!    Nobody waits for an earlier kind while holding a later one; recovery is the exception, and
-//!    takes only what dead processes hold.
+//!  * Order: `stores_lock`, rename lock, inodes (by number), OFD, lane, bucket, table locks (one
+//!    at a time). Nobody waits for an earlier kind while holding a later one; recovery is the
+//!    exception, and takes only what dead processes hold.
 //!  * All threads of a process own as one; no lock is recursive.
 
 use crate::error::Result;

@@ -10,12 +10,13 @@ use crate::block_map::{self, Run};
 use crate::close;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::inode_table::{self, InodeRef};
+use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
-use crate::{clock, data, drain, slots};
+use crate::{clock, cow, data, drain, slots};
 use core::sync::atomic::Ordering::*;
-use pool::session::INODE_DIRTY;
+use pool::layout::INLINE_MAX;
+use pool::session::{INODE_DIRTY, INODE_INLINE};
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
     let s = &c.session;
@@ -28,17 +29,28 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     if file.kind() != S_IFREG {
         return Err(Error::NoDevice);
     }
-    let inode = inode_table::lock_ref(s, file.inode)?;
+    if s.is_read_only() {
+        // Nothing can change: there is nothing to prepare.
+        let inode = inode_table::lock_ref(s, file.inode)?;
+        return pin_locked(s, &inode);
+    }
+    let inode = inode_table::lock_to_store(s, file.inode)?;
     if shared {
+        // From now on its blocks stay where they are, whatever is stored to them.
+        cow::own_all(s, &inode)?;
         data::leave_inline(s, &inode)?;
     } else {
         data::load_shadow(s, &inode)?;
     }
     let size = inode.e.size.load(Relaxed);
     data::zero(s, &inode, size, size.next_multiple_of(BLOCK))?;
+    pin_locked(s, &inode)
+}
+
+fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
-    slots::note_pin(s, &inode)?;
+    slots::note_pin(s, inode)?;
     Ok(MapPin {
         ino: inode.ino,
         inode: inode.link,
@@ -77,15 +89,21 @@ pub(crate) fn plan(
     let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
     let (first, last) = (offset / BLOCK, end / BLOCK);
     let inside = last.min(blocks);
+    let fills = shared && !s.is_read_only();
     let mut at = first;
+    if s.is_read_only() && at == 0 && at < inside && inode.e.state.load(Relaxed) & INODE_INLINE != 0
+    {
+        each(MapPiece::Inline)?;
+        at = 1;
+    }
     while at < inside {
         let piece = match block_map::lookup_run_locked(s, &inode, at, inside - at)? {
-            Run::Hole(len) if shared && len <= FILL_MAX => {
+            Run::Hole(len) if fills && len <= FILL_MAX => {
                 data::fill_holes(s, &inode, at, at + len.clamp(1, inside - at))?;
                 continue;
             }
             // Filled where it is touched: the fault asks for a plan of less.
-            Run::Hole(len) if shared => {
+            Run::Hole(len) if fills => {
                 let len = len.min(inside - at);
                 at += len;
                 MapPiece::Beyond { len: len * BLOCK }
@@ -111,6 +129,13 @@ pub(crate) fn plan(
             len: beyond * BLOCK,
         }),
     }
+}
+
+/// The content of a file that is in no block.
+pub(crate) fn inline(c: &Client, pin: MapPin, out: &mut [u8; INLINE_MAX]) -> Result<usize> {
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    inode_table::inline_data(s, &inode, out)
 }
 
 /// Bytes of the file.

@@ -7,8 +7,10 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::trees::MappedTrees;
 use alloc::boxed::Box;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use pmem::{Access, MapOptions, Medium, Region, SharedMem};
-use pool::session::SESSION_LEN;
+use pool::session::{HEADER_AT, Header, SESSION_LEN};
+use pool::tree::Fixed;
 use rustix::fd::BorrowedFd;
 
 /// What the service handed out: descriptors and how much to map of each.
@@ -35,6 +37,17 @@ fn medium(number: u32) -> Medium {
     }
 }
 
+/// The roots of the snapshot that the session is on.
+fn snapshot_in(mem: &SharedMem) -> Option<Fixed> {
+    let header: &Header = mem.at(HEADER_AT as u64)?;
+    let seq = header.snapshot_seq.load(Acquire);
+    let words = header
+        .snapshot_roots
+        .each_ref()
+        .map(|word| word.load(Relaxed));
+    (seq != 0).then(|| Fixed::unpack(seq, &words))
+}
+
 /// Maps everything. The descriptors are not kept.
 pub fn map(segments: &Segments) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
@@ -45,6 +58,15 @@ pub fn map(segments: &Segments) -> Result<Session> {
     let mem = SharedMem::map(segments.session, SESSION_LEN)?;
     let meta = region(segments.meta, Access::ReadOnly)?;
     let journal = region(segments.journal, Access::ReadWrite)?;
-    let data = region(segments.data, Access::ReadWrite)?;
-    Session::new(mem, journal, data, Box::new(MappedTrees::new(meta)))
+    let snapshot = snapshot_in(&mem);
+    let access = match snapshot {
+        Some(_) => Access::ReadOnly,
+        None => Access::ReadWrite,
+    };
+    let data = region(segments.data, access)?;
+    let trees = match snapshot {
+        Some(fixed) => MappedTrees::of_snapshot(meta, fixed),
+        None => MappedTrees::new(meta),
+    };
+    Session::new(mem, journal, data, Box::new(trees))
 }

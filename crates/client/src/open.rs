@@ -160,6 +160,9 @@ impl Opening<'_> {
             return Err(Error::IsDirectory);
         }
         perm::check(self.who, a, wanted)?;
+        if wanted & W_OK != 0 && !matches!(perm::file_type(a.mode), S_IFIFO | S_IFSOCK) {
+            self.s.check_writable()?;
+        }
         if self.flags & O_NOATIME != 0 {
             perm::check_owner(self.who, a)?;
         }

@@ -8,6 +8,7 @@
 //!  * An object appears before its name, and a name goes before its object.
 
 use crate::block_map;
+use crate::block_map::Run;
 use crate::dentry_table::{Found, Put, put};
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
@@ -16,7 +17,6 @@ use crate::kv;
 use crate::lock::{Changing, Rank};
 use crate::session::{BLOCK, Session};
 use crate::space;
-use crate::trees::Run;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::ConstBuf;
 use pool::journal::*;

@@ -279,7 +279,8 @@ pub(crate) fn touch(file: &File, now: i64) {
     let e = file.inode.e;
     let atime = e.atime.load(Relaxed) as i64;
     let changed = (e.mtime.load(Relaxed) as i64).max(e.ctime.load(Relaxed) as i64);
-    if file.flags & O_NOATIME != 0 || atime > changed || atime >= now {
+    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only();
+    if unwanted || atime > changed || atime >= now {
         return;
     }
     e.atime.store(now as u64, Relaxed);

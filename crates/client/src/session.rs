@@ -30,6 +30,8 @@ pub struct Session {
     data_blocks: u64,
     consistency: u32,
     medium: u32,
+    /// On a snapshot.
+    read_only: bool,
     /// We, as lock words name us.
     me: AtomicU32,
     /// vfork children that run in this memory now.
@@ -68,6 +70,7 @@ impl Session {
             header.medium.load(Relaxed),
         );
         let hash_seed = ReadTrees::name_seed(&trees.reader())?;
+        let read_only = header.snapshot_seq.load(Relaxed) != 0;
         let (me, vforks) = (AtomicU32::new(NOBODY + 1), AtomicU32::new(0));
         Ok(Session {
             mem,
@@ -78,6 +81,7 @@ impl Session {
             data_blocks,
             consistency,
             medium,
+            read_only,
             me,
             vforks,
             file_limit: AtomicU64::new(u64::MAX),
@@ -238,6 +242,21 @@ impl Session {
     #[inline]
     pub fn medium(&self) -> u32 {
         self.medium
+    }
+
+    /// `ReadOnly` in a session on a snapshot.
+    #[inline]
+    pub fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            false => Ok(()),
+            true => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Whether the session is on a snapshot.
+    #[inline]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Everything up to here is in the trees.

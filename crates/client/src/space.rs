@@ -45,6 +45,9 @@ fn pack(block: u64, len: u64) -> u64 {
 /// `NoSpace` when the pool is full.
 pub fn alloc(s: &Session, want: u32, near: Option<u64>, align_2m: bool) -> Result<(u64, u32)> {
     let want = want.max(1);
+    if s.is_read_only() {
+        return Err(Error::NoSpace);
+    }
     if align_2m
         && want >= HUGE_BLOCKS
         && near.is_none_or(|near| near % u64::from(HUGE_BLOCKS) == 0)

@@ -12,6 +12,8 @@ use pmem::Region;
 use pool::Reader;
 use pool::layout::dirent::Dirent;
 use pool::layout::{self, DIRENTS, ORPHANS, ReadTrees, dirent, extent, inode, xattr};
+use pool::snapshot::{self, Snapshot};
+use pool::tree::Fixed;
 
 pub use pool::layout::extent::Run;
 
@@ -75,17 +77,29 @@ pub trait Trees {
     fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Names of all extended attributes, each with a NUL, in order.
     fn xattr_names(&self, ino: u64) -> Result<Vec<u8>>;
+    /// All snapshots with their names.
+    fn snapshots(&self) -> Result<Vec<(Vec<u8>, Snapshot)>> {
+        Ok(Vec::new())
+    }
 }
 
 /// The trees of a pool's `meta.seg`, mapped for reading.
 pub struct MappedTrees {
     meta: Region,
+    /// Of a snapshot instead of the present.
+    fixed: Option<Fixed>,
 }
 
 impl MappedTrees {
     /// Wraps the mapping.
     pub fn new(meta: Region) -> MappedTrees {
-        MappedTrees { meta }
+        MappedTrees { meta, fixed: None }
+    }
+
+    /// The trees of a snapshot, which exists for as long as they are used.
+    pub fn of_snapshot(meta: Region, fixed: Fixed) -> MappedTrees {
+        let fixed = Some(fixed);
+        MappedTrees { meta, fixed }
     }
 }
 
@@ -97,7 +111,10 @@ impl From<pool::Error> for Error {
 
 impl Trees for MappedTrees {
     fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.meta)
+        match &self.fixed {
+            None => Reader::new(&self.meta),
+            Some(fixed) => Reader::of_snapshot(&self.meta, fixed),
+        }
     }
 
     fn len(&self) -> u64 {
@@ -186,6 +203,10 @@ impl Trees for MappedTrees {
         };
         value.truncate(len);
         Ok(Some(value))
+    }
+
+    fn snapshots(&self) -> Result<Vec<(Vec<u8>, Snapshot)>> {
+        Ok(snapshot::list(&self.reader())?)
     }
 
     fn xattr_names(&self, ino: u64) -> Result<Vec<u8>> {

@@ -64,7 +64,7 @@ pub(crate) fn to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
         return Err(Error::FileTooLarge);
     }
     let now = clock::now();
-    let locked = inode_table::lock_ref(s, *inode)?;
+    let locked = inode_table::lock_to_store(s, *inode)?;
     check_limit(s, &locked, size)?;
     write::drop_privileges_slow(s, &locked, now)?;
     set_size(s, &locked, size, now)
@@ -158,7 +158,7 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
     let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
     let now = clock::now();
     let s = &c.session;
-    let inode = inode_table::lock_ref(s, file.inode)?;
+    let inode = inode_table::lock_to_store(s, file.inode)?;
     if mode & FALLOC_FL_PUNCH_HOLE == 0 {
         check_limit(s, &inode, end)?;
     }

@@ -131,6 +131,9 @@ pub enum MapPiece {
     Data { segment_offset: u64, len: u64 },
     /// Zeroes; private mappings only.
     Zero { len: u64 },
+    /// One page that begins with the bytes that `map_inline` gives and goes on with zeroes; only
+    /// on snapshots.
+    Inline,
     /// Beyond the end of the file, or a large hole of a shared mapping: access must raise SIGBUS,
     /// and the handler asks for a plan of the place (which fills a hole).
     Beyond { len: u64 },

@@ -16,7 +16,7 @@ use crate::file::{self, File};
 use crate::inode_table::{self, LockedInode};
 use crate::read::{TRANSFER_MAX, later};
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::{clock, close, drain, journal, lock, perm, strict};
+use crate::{clock, close, cow, drain, journal, lock, perm, strict};
 use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
@@ -132,7 +132,7 @@ fn write_at_time(
     now: i64,
 ) -> Result<(usize, u64)> {
     let s = file.s;
-    let inode = inode_table::lock_ref(s, file.inode)?;
+    let inode = inode_table::lock_to_store(s, file.inode)?;
     let offset = match place {
         Place::At(offset) => offset,
         Place::End => inode.e.size.load(Relaxed),
@@ -207,7 +207,7 @@ pub(crate) fn write_locked(
     }
     let size = e.size.load(Relaxed);
     data::zero_gap(s, inode, size, offset)?;
-    let (done, end) = copy_runs(s, inode, source, offset, n, size);
+    let (done, end) = copy_runs(s, inode, source, offset, n, (size, now));
     if done == 0 {
         return end.map(|()| 0);
     }
@@ -236,7 +236,7 @@ fn copy_runs(
     source: &mut Source,
     offset: u64,
     n: usize,
-    size: u64,
+    (size, now): (u64, i64),
 ) -> (usize, Result<()>) {
     let mut done = 0;
     while done < n {
@@ -244,6 +244,15 @@ fn copy_runs(
         let (file_block, skip) = (at / BLOCK, at % BLOCK);
         let blocks = (skip + (n - done) as u64).div_ceil(BLOCK);
         let copied = match block_map::lookup_run_locked(s, inode, file_block, blocks) {
+            Ok(Run::Blocks {
+                shared: true, len, ..
+            }) if !cow::must_stay(inode) => {
+                let want = (n - done).min((len * BLOCK - skip) as usize);
+                match cow::write(s, inode, source, at, want, now) {
+                    Ok(copied) => (copied, Ok(())),
+                    Err(e) => (0, Err(e)),
+                }
+            }
             Ok(Run::Blocks { block, len, .. }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 source.copy_in(s, block * BLOCK + skip, want)

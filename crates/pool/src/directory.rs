@@ -26,7 +26,9 @@ pub fn is_ours(name: &str) -> bool {
     let segment = name.strip_suffix(".seg").is_some_and(|stem| {
         stem == "meta" || numbered(stem, "data-") || numbered(stem, "journal-")
     });
-    segment || ["lock", "sock", "empty", SPECIAL, LOG, GRANTS, BASE].contains(&name)
+    let users = name.strip_suffix(".users");
+    let users = users.is_some_and(|stem| numbered(stem, "snapshot-"));
+    segment || users || ["lock", "sock", "empty", SPECIAL, LOG, GRANTS, BASE].contains(&name)
 }
 
 fn numbered(stem: &str, prefix: &str) -> bool {
@@ -48,6 +50,7 @@ mod tests {
         for name in [
             "meta.seg",
             "data-0.seg",
+            "snapshot-17.users",
             "journal-12.seg",
             "lock",
             "sock",

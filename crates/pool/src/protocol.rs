@@ -5,7 +5,10 @@
 //! travel beside the message. `docs/spec/session.md` states every field.
 
 /// Bytes of a request.
-pub const REQUEST_LEN: usize = 32;
+pub const REQUEST_LEN: usize = 288;
+/// Bytes of the longest name in a request.
+pub const NAME_LEN: usize = 255;
+const AT_NAME: usize = 32;
 /// Bytes of an answer.
 pub const ANSWER_LEN: usize = 512;
 /// Bytes of the sentence in an answer.
@@ -30,6 +33,44 @@ pub enum Request {
     },
     /// How the pool is doing.
     Status,
+    /// Keep the present as a snapshot.
+    SnapshotCreate {
+        name: Name,
+        /// Who holds `Header::stores_lock`, as lock words name it; else nothing is done.
+        owner: u32,
+    },
+    /// Remove a snapshot and free what it alone has.
+    SnapshotDelete { name: Name },
+    /// Begin a session on a snapshot: descriptors as for `Attach`.
+    SnapshotAttach { name: Name },
+}
+
+/// A name in a request: 1 to `NAME_LEN` bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    len: u8,
+    bytes: [u8; NAME_LEN],
+}
+
+impl Name {
+    /// The name, if it has a possible length.
+    pub fn new(name: &[u8]) -> Option<Name> {
+        let mut bytes = [0; NAME_LEN];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        let len = name.len() as u8;
+        (len > 0).then_some(Name { len, bytes })
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl core::fmt::Debug for Name {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:?}", core::str::from_utf8(self.as_bytes()))
+    }
 }
 
 /// What the service says.
@@ -87,12 +128,22 @@ impl Request {
         let (kind, flags): (u16, u32) = match self {
             Request::Attach { adopt } => (1, u32::from(*adopt)),
             Request::Status => (2, 0),
+            Request::SnapshotCreate { owner, .. } => (3, *owner),
+            Request::SnapshotDelete { .. } => (4, 0),
+            Request::SnapshotAttach { .. } => (5, 0),
         };
         let mut out = [0; REQUEST_LEN];
         put(&mut out, 0, &REQUEST_MAGIC.to_le_bytes());
         put(&mut out, 4, &VERSION.to_le_bytes());
         put(&mut out, 6, &kind.to_le_bytes());
         put(&mut out, 8, &flags.to_le_bytes());
+        if let Request::SnapshotCreate { name, .. }
+        | Request::SnapshotDelete { name }
+        | Request::SnapshotAttach { name } = self
+        {
+            out[12] = name.len;
+            put(&mut out, AT_NAME, &name.bytes);
+        }
         out
     }
 
@@ -105,6 +156,16 @@ impl Request {
                 adopt: u32_at(bytes, 8)? & 1 == 1,
             },
             2 => Request::Status,
+            3 => Request::SnapshotCreate {
+                name: name_in(bytes)?,
+                owner: u32_at(bytes, 8)?,
+            },
+            4 => Request::SnapshotDelete {
+                name: name_in(bytes)?,
+            },
+            5 => Request::SnapshotAttach {
+                name: name_in(bytes)?,
+            },
             _ => return None,
         };
         (request.encode() == *bytes).then_some(request)
@@ -199,6 +260,10 @@ impl Answer {
     }
 }
 
+fn name_in(bytes: &[u8; REQUEST_LEN]) -> Option<Name> {
+    Name::new(bytes.get(AT_NAME..AT_NAME + usize::from(bytes[12]))?)
+}
+
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     out[at..at + bytes.len()].copy_from_slice(bytes);
 }
@@ -222,6 +287,16 @@ mod tests {
             Request::Attach { adopt: false },
             Request::Attach { adopt: true },
             Request::Status,
+            Request::SnapshotCreate {
+                name: Name::new(b"a name").unwrap(),
+                owner: 7,
+            },
+            Request::SnapshotDelete {
+                name: Name::new(&[b'x'; NAME_LEN]).unwrap(),
+            },
+            Request::SnapshotAttach {
+                name: Name::new(b"x").unwrap(),
+            },
         ] {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
@@ -229,7 +304,16 @@ mod tests {
             for at in 0..bytes.len() {
                 let mut bad = bytes;
                 bad[at] ^= 0x80;
-                assert_eq!(Request::decode(&bad), None, "byte {at}");
+                let found = Request::decode(&bad);
+                // Another owner or name is a request, too.
+                assert!(
+                    found.is_none_or(|f| f != request && f.encode() == bad),
+                    "{at}"
+                );
+                assert!(
+                    found.is_none() || matches!(at, 8..13 | AT_NAME..),
+                    "byte {at}"
+                );
             }
         }
     }

@@ -36,6 +36,12 @@ pub fn journal(n: u64) -> String {
     format!("journal-{n}.seg")
 }
 
+/// File that programs on the snapshot which ended `period` hold locked: it stands in for their
+/// journal.
+pub fn snapshot_users(period: u32) -> String {
+    format!("snapshot-{period}.users")
+}
+
 /// Lengths in bytes of a pool's segments at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {

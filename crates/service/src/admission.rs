@@ -197,6 +197,11 @@ impl Door {
             Err(answer) => (*answer, Vec::new()),
         };
         let joined = reply.0.errno == 0 && matches!(request, Request::Attach { .. });
+        let on_snapshot = matches!(request, Request::SnapshotAttach { .. });
+        if on_snapshot && reply.0.errno == 0 {
+            // It needs us no more.
+            users.ever.store(true, Release);
+        }
         if joined {
             users.ever.store(true, Release);
             guest.attached = true;

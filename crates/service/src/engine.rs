@@ -126,10 +126,15 @@ impl Engine {
     }
 
     /// Whether the trees have so little room left that clients must not add to them: what they
-    /// have journaled already has to fit.
-    pub fn trees_full(&self) -> bool {
+    /// have journaled already has to fit. 2 where even removing adds to them.
+    pub fn trees_full(&self) -> u32 {
         let all = self.pool.meta_space().len();
-        self.pool.pages_left() < ROOM_TO_GROW + (all / 4).min(ROOM_KEPT_MAX)
+        let kept = (all / 4).min(ROOM_KEPT_MAX);
+        let left = self.pool.pages_left().saturating_sub(ROOM_TO_GROW);
+        match self.pool.has_snapshots() {
+            true if left < kept / 2 => 2,
+            _ => u32::from(left < kept),
+        }
     }
 
     /// Applies what is in order, up to the first gap and at most `limit` records, and commits it.
@@ -283,6 +288,38 @@ impl Engine {
             self.data.sync(at, piece.data.len())?;
         }
         Ok(())
+    }
+
+    /// Keeps what is in the trees now as the snapshot `name`.
+    pub fn snapshot_create(&mut self, name: &[u8]) -> Result<()> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let time = now.map_or(0, |t| i64::try_from(t.as_nanos()).unwrap_or(i64::MAX));
+        self.snapshots_change(|pool, token| pool.create_snapshot(token, name, time).map(drop))
+    }
+
+    /// Removes the snapshot `name` and frees what it alone has.
+    pub fn snapshot_delete(&mut self, name: &[u8]) -> Result<()> {
+        self.snapshots_change(|pool, token| pool.delete_snapshot(token, name).map(drop))
+    }
+
+    fn snapshots_change(
+        &mut self,
+        change: impl FnOnce(&mut Pool, &WriteToken) -> holdfast_pool::Result<()>,
+    ) -> Result<()> {
+        if self.failed {
+            return Err(Error::Pool {
+                path: self.files.directory.clone(),
+                error: holdfast_pool::Error::Poisoned,
+            });
+        }
+        change(&mut self.pool, &self.token).map_err(|error| {
+            // A name that is taken, or no room: the pool is as before.
+            self.failed |= error == holdfast_pool::Error::Poisoned;
+            Error::Pool {
+                path: self.files.directory.clone(),
+                error,
+            }
+        })
     }
 
     /// A commit without changes of the trees.

@@ -43,6 +43,10 @@ pub enum Error {
     Rejected { seq: u64, why: String },
     /// Session memory that was offered is not this pool's.
     NotASession,
+    /// Programs run on the snapshot.
+    SnapshotInUse { name: String },
+    /// Who asks for a snapshot does not keep others from storing into files.
+    NotStopped,
     /// Pool memory refused.
     Memory(holdfast_pmem::Error),
     /// A system call failed.
@@ -56,6 +60,8 @@ impl Error {
     /// The positive errno that says the same.
     pub fn errno(&self) -> i32 {
         let errno = match self {
+            Error::NotStopped => Errno::AGAIN,
+            Error::SnapshotInUse { .. } => Errno::BUSY,
             Error::Missing { .. } => Errno::NOENT,
             Error::NotAPool { .. } => Errno::MEDIUMTYPE,
             Error::NotEmpty { .. } => Errno::NOTEMPTY,
@@ -83,6 +89,7 @@ impl Error {
             Error::InUse { .. } => "wait for its programs to end, or stop them".into(),
             Error::Orphaned { .. } => "end the programs that were using the pool".into(),
             Error::Size { min, .. } => format!("--size {}M or more", min >> 20),
+            Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
             Error::TooLarge { .. } => "a smaller --size, or another directory".into(),
             Error::Medium { .. } => "--medium auto".into(),
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
@@ -163,6 +170,15 @@ impl fmt::Display for Error {
             Error::NotASession => {
                 f.write_str("the session memory that was offered does not belong to this pool")
             }
+            Error::SnapshotInUse { name } => {
+                write!(
+                    f,
+                    "the snapshot {name} is in use by programs that run on it"
+                )
+            }
+            Error::NotStopped => f.write_str(
+                "a snapshot was asked for by a process that does not keep others from writing",
+            ),
             Error::Memory(e) => e.fmt(f),
             Error::Os { what, errno } => {
                 let e = std::io::Error::from_raw_os_error(*errno).to_string();

@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::lock::PoolLock;
 use crate::process;
+use crate::snapshots;
 use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers};
 use holdfast_pool::apply::{PoolStore, make_root};
 use holdfast_pool::directory::{self, LANE_LEN};
@@ -418,6 +419,12 @@ pub fn destroy(directory: &Path) -> Result<()> {
     if let Ok(journal) = std::fs::File::open(&journal)
         && crate::survivors::exist(&OwnedFd::from(journal))
     {
+        return Err(Error::InUse {
+            path: directory.into(),
+            pid: None,
+        });
+    }
+    if snapshots::any_in_use(directory) {
         return Err(Error::InUse {
             path: directory.into(),
             pid: None,

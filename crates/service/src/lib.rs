@@ -22,6 +22,7 @@ mod recover;
 mod runs;
 mod service;
 mod session;
+mod snapshots;
 mod store;
 mod survivors;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::lock::PoolLock;
 use crate::memory::Memory;
 use crate::recover::{self, Recovered};
 use crate::session::{self, Session};
-use crate::survivors;
+use crate::{snapshots, survivors};
 use holdfast_pmem::{Medium, futex};
 use holdfast_pool::protocol::{Answer, Request};
 use rustix::fd::OwnedFd;
@@ -340,10 +340,54 @@ impl Backroom<'_> {
         if let Request::Status = request {
             return (self.describe(), Vec::new());
         }
-        match self.attach(adopt) {
+        let done = match request {
+            Request::SnapshotCreate { name, owner } => {
+                self.snapshot_create(name.as_bytes(), *owner)
+            }
+            Request::SnapshotDelete { name } => self.snapshot_delete(name.as_bytes()),
+            Request::SnapshotAttach { name } => {
+                return match snapshots::begin(&self.service.engine, name.as_bytes()) {
+                    Ok(fds) => {
+                        let journal_len = snapshots::JOURNAL_LEN;
+                        let answer = self.describe();
+                        (
+                            Answer {
+                                journal_len,
+                                ..answer
+                            },
+                            fds,
+                        )
+                    }
+                    Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
+                };
+            }
+            Request::Attach { .. } | Request::Status => self.attach(adopt),
+        };
+        match done {
             Ok(fds) => (self.describe(), fds),
             Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
         }
+    }
+
+    fn snapshot_create(&mut self, name: &[u8], owner: u32) -> Result<Vec<OwnedFd>> {
+        let service = &mut *self.service;
+        match &mut service.session {
+            Some(session) => session.snapshot_create(&mut service.engine, name, owner)?,
+            None => return Err(Error::NotStopped),
+        }
+        Ok(Vec::new())
+    }
+
+    fn snapshot_delete(&mut self, name: &[u8]) -> Result<Vec<OwnedFd>> {
+        let service = &mut *self.service;
+        snapshots::check_unused(&service.engine, name)?;
+        match &mut service.session {
+            Some(session) => session.snapshot_delete(&mut service.engine, name)?,
+            // Programs run on without us, and we do not know their session yet.
+            None if service.awaiting_survivors => return Err(Error::NotASession),
+            None => service.engine.snapshot_delete(name)?,
+        }
+        Ok(Vec::new())
     }
 
     fn attach(&mut self, adopt: Option<OwnedFd>) -> Result<Vec<OwnedFd>> {

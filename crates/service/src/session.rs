@@ -7,7 +7,7 @@
 //!  * A record that is refused ends the session for its clients, not for the pool.
 
 use crate::engine::{AHEAD_MAX, Engine};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::grants::Supply;
 use crate::harvest;
 use crate::lane::Entry;
@@ -19,6 +19,7 @@ use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::session::OWNER_WAITERS;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::sync::Arc;
@@ -112,7 +113,12 @@ impl Session {
     /// A session whose service died.
     pub fn adopt(engine: &mut Engine, fd: OwnedFd) -> Result<Session> {
         let memory = Memory::adopt(fd, &constants(engine))?;
-        memory.break_own_lock(&memory.header().grants_lock);
+        let header = memory.header();
+        memory.break_own_lock(&header.grants_lock);
+        // What the service was at when it died: a snapshot that came to be is in the pool.
+        header.period.store(engine.pool.superblock().period, SeqCst);
+        header.snapshots_gone.fetch_add(1, SeqCst);
+        header.stores_stopped.store(0, SeqCst);
         Session::assemble(engine, memory, true)
     }
 
@@ -162,6 +168,32 @@ impl Session {
             .into_iter()
             .map(OwnedFd::try_clone)
             .collect()
+    }
+
+    /// Takes a snapshot for the process that lock words name `owner`. It has to hold the lock that
+    /// keeps others from storing into blocks; should it die meanwhile, we keep them from it.
+    pub fn snapshot_create(&mut self, engine: &mut Engine, name: &[u8], owner: u32) -> Result<()> {
+        let memory = self.memory.clone();
+        let header = memory.header();
+        header.stores_stopped.store(1, SeqCst);
+        let held = header.stores_lock.load(SeqCst) & !OWNER_WAITERS;
+        let done = match owner != 0 && held == owner {
+            true => engine.snapshot_create(name),
+            false => Err(Error::NotStopped),
+        };
+        self.publish(engine);
+        header.stores_stopped.store(0, SeqCst);
+        memory.tick();
+        done
+    }
+
+    /// Deletes a snapshot.
+    pub fn snapshot_delete(&mut self, engine: &mut Engine, name: &[u8]) -> Result<()> {
+        let done = engine.snapshot_delete(name);
+        // Before anything that it had is used again: views of it find out.
+        self.memory.header().snapshots_gone.fetch_add(1, SeqCst);
+        self.publish(engine);
+        done
     }
 
     /// Drains what can be drained now.
@@ -335,7 +367,8 @@ impl Session {
         header
             .objects
             .store(superblock.counts.iter().sum(), Relaxed);
-        header.trees_full.store(engine.trees_full().into(), Relaxed);
+        header.trees_full.store(engine.trees_full(), Relaxed);
+        header.period.store(superblock.period, Release);
         header.applied_seq.store(engine.applied_seq(), Release);
         self.memory.tick();
     }

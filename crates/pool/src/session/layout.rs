@@ -146,8 +146,8 @@ shared! {
         pub live_slots: AtomicU32,
         /// Lock table generation: woken when any byte-range lock is released.
         pub locks_tick: AtomicU32,
-        /// Set to 1 by the service while the trees have little room left: nothing may be journaled
-        /// that adds to them.
+        /// Set by the service while the trees have little room left: 1, nothing may be journaled
+        /// that adds to them; 2, nothing at all, for snapshots keep what is removed.
         pub trees_full: AtomicU32,
         /// Counts how often a file lost pages at its end while it was mapped somewhere.
         pub mapped_cuts: AtomicU32,
@@ -156,8 +156,24 @@ shared! {
         pub unused_too: AtomicU32,
         /// No record above this number has changes of keyspaces in the index.
         pub values_seq: AtomicU64,
+        /// What follows is read by every write, and hardly ever changes.
+        pub apart: [AtomicU32; 12],
+        /// The period of the pool: blocks born in an earlier one belong to a snapshot, too. The
+        /// service raises it, while nobody stores into blocks.
+        pub period: AtomicU32,
+        /// Held by who has a snapshot taken: nobody begins to store into blocks meanwhile.
+        pub stores_lock: AtomicU32,
+        /// 1 while the service takes a snapshot: as `stores_lock`, should its holder die.
+        pub stores_stopped: AtomicU32,
+        /// Rises when a snapshot is gone, before anything that it had is used again.
+        pub snapshots_gone: AtomicU32,
+        /// In a session on a snapshot, where nothing can be changed: the commit that it keeps; else
+        /// 0.
+        pub snapshot_seq: AtomicU64,
+        /// Roots of its trees: page of the root node, keys << 8 | height.
+        pub snapshot_roots: [AtomicU64; 12],
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 58],
+        pub spare: [AtomicU32; 16],
     }
 }
 
@@ -308,7 +324,8 @@ shared! {
         pub maps: AtomicU32,
         /// Rises whenever blocks leave the file; optimistic readers re-check it.
         pub truncations: AtomicU32,
-        pub unused: AtomicU32,
+        /// Of all blocks that were in the map before this period it says so (`MAP_SHARED`).
+        pub map_period: AtomicU32,
         /// `Link` to the top block map page and `height << MAP_HEIGHT_SHIFT`, so that both change
         /// in one store; 0: only `direct`.
         pub map_root: AtomicU32,
@@ -371,6 +388,8 @@ pub const MAP_BLOCK: u64 = 2;
 pub const MAP_PAGE: u64 = 4;
 /// With `MAP_BLOCK`: not journaled yet (inside the pending run, or a shadow).
 pub const MAP_PENDING: u64 = 8;
+/// With `MAP_BLOCK`: a snapshot may have the block, too, so its bytes must not change.
+pub const MAP_SHARED: u64 = 16;
 /// Bits below the number in a block map entry.
 pub const MAP_SHIFT: u32 = 8;
 

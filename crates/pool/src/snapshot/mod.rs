@@ -72,6 +72,11 @@ pub fn list<R: ReadTrees>(trees: &R) -> core::result::Result<Vec<(Vec<u8>, Snaps
 }
 
 impl<R: Record> Pool<R> {
+    /// Whether anything that leaves the present may be kept.
+    pub fn has_snapshots(&self) -> bool {
+        self.newest.is_some()
+    }
+
     pub(crate) fn find_newest(&self) -> Result<Option<Newest>> {
         let all = list(&self.reader())?;
         let newest = all.iter().max_by_key(|(_, s)| s.period);

@@ -66,6 +66,17 @@ impl Snapshot {
         }
     }
 
+    /// Its roots in two words each, for session memory.
+    pub fn pack_roots(&self) -> [u64; 2 * SNAPSHOT_TREES] {
+        core::array::from_fn(|i| {
+            let root = &self.roots[i / 2];
+            match i % 2 {
+                0 => root.addr,
+                _ => root.keys << 8 | u64::from(root.height),
+            }
+        })
+    }
+
     /// The value.
     pub(super) fn encode(&self) -> [u8; ENCODED] {
         let mut out = [0; ENCODED];

@@ -40,6 +40,18 @@ pub struct Fixed {
     pub roots: [Root; TREES],
 }
 
+impl Fixed {
+    /// From the words that `Snapshot::pack_roots` makes; trees beyond them are empty.
+    pub fn unpack(seq: u64, words: &[u64]) -> Fixed {
+        let mut roots = [Root::default(); TREES];
+        for (root, pair) in roots.iter_mut().zip(words.chunks_exact(2)) {
+            let (addr, keys, height) = (pair[0], pair[1] >> 8, pair[1] as u8);
+            *root = Root { addr, keys, height };
+        }
+        Fixed { seq, roots }
+    }
+}
+
 /// Reads the committed trees of a mapped `meta.seg`, or those of a snapshot in it.
 pub struct Reader<'a, R: Record = NoRecord> {
     meta: &'a Region<R>,

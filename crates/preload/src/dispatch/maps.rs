@@ -269,6 +269,12 @@ fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Sto
                 kernel(nr::MMAP, [addr, len as usize, r.prot, how, usize::MAX, 0])?;
                 len
             }
+            MapPiece::Inline => {
+                let mut bytes = [0; 512];
+                p.client.map_inline(r.pin, &mut bytes)?;
+                put_bytes(addr, &bytes, r.prot)?;
+                PAGE as u64
+            }
             MapPiece::Beyond { len } => {
                 put_beyond(addr, len as usize, r.prot)?;
                 len
@@ -277,6 +283,22 @@ fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Sto
         addr += len as usize;
     }
     Ok(())
+}
+
+/// A page of a program's own that begins with `bytes`.
+fn put_bytes(addr: usize, bytes: &[u8], prot: usize) -> Result<(), Stop> {
+    let name = c"holdfast-bytes".as_ptr() as usize;
+    let fd = kernel(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0])?;
+    let made = kernel(nr::FTRUNCATE, [fd, PAGE, 0, 0, 0, 0])
+        .and_then(|_| {
+            kernel(
+                nr::PWRITE64,
+                [fd, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0],
+            )
+        })
+        .and_then(|_| kernel(nr::MMAP, [addr, PAGE, prot, MAP_PRIVATE | MAP_FIXED, fd, 0]));
+    kernel(nr::CLOSE, [fd, 0, 0, 0, 0, 0])?;
+    made.map(|_| ())
 }
 
 /// Pages of a file without bytes: touching them raises SIGBUS.
@@ -523,6 +545,7 @@ fn mends(list: &[MapPiece], from: usize, page: usize) -> bool {
     for piece in list {
         let (len, there) = match *piece {
             MapPiece::Data { len, .. } | MapPiece::Zero { len } => (len, true),
+            MapPiece::Inline => (PAGE as u64, true),
             MapPiece::Beyond { len } => (len, false),
         };
         at += len as usize;
