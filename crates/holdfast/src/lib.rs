@@ -27,6 +27,7 @@ mod error;
 mod keyspace;
 mod pool;
 mod scan;
+mod snapshot;
 mod start;
 mod view;
 
@@ -38,5 +39,6 @@ pub use holdfast_client::kv::Durability;
 pub use keyspace::Keyspace;
 pub use pool::Pool;
 pub use scan::Scan;
+pub use snapshot::SnapshotInfo;
 pub use start::use_program;
 pub use view::{View, ViewKeyspace};

@@ -139,6 +139,17 @@ impl Pool {
 
 impl Inner {
     fn new(path: PathBuf, attachment: Attachment) -> Result<Inner> {
+        let inner = Inner::assemble(path, attachment)?;
+        inner.watch()?;
+        Ok(inner)
+    }
+
+    /// A session on a snapshot, which needs no service.
+    pub(crate) fn on_snapshot(path: PathBuf, attachment: Attachment) -> Result<Inner> {
+        Inner::assemble(path, attachment)
+    }
+
+    fn assemble(path: PathBuf, attachment: Attachment) -> Result<Inner> {
         let answer = &attachment.answer;
         let segments = Segments {
             session: attachment.session.as_fd(),
@@ -163,7 +174,6 @@ impl Inner {
             link,
         };
         inner.join()?;
-        inner.watch()?;
         Ok(inner)
     }
 
@@ -187,6 +197,11 @@ impl Inner {
             self.mark.set(process());
         }
         Ok(())
+    }
+
+    /// The pool's directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.link.path
     }
 
     /// Which process this is: another number in each child.

@@ -1,0 +1,111 @@
+//! Snapshots of a pool.
+//!
+//! Invariant: a view of a snapshot is a session of its own on the snapshot's roots, so it never
+//! ends before it is dropped, and until then the snapshot is in use.
+
+use crate::error::{Error, Result};
+use crate::pool::{Inner, Pool};
+use crate::view::View;
+use holdfast_client::SnapshotError;
+use holdfast_client::attach::{AttachError, attach_snapshot};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the next service may take to come up, should the last one have ended.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NAP: Duration = Duration::from_millis(5);
+const EAGAIN: i32 = 11;
+
+/// A snapshot in the list of a pool's snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its name.
+    pub name: String,
+    /// When it was taken, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// Files, directories and other objects in it; values of keyspaces do not count.
+    pub objects: u64,
+}
+
+impl Pool {
+    /// Keeps the present, files and keyspaces, as the snapshot `name`. Costs the same whatever the
+    /// pool holds: what is changed later goes to new places.
+    pub fn snapshot_create(&self, name: &str) -> Result<()> {
+        self.insist(|| {
+            let client = self.inner.client()?;
+            Ok(
+                client
+                    .snapshot_create(self.inner.path().as_os_str().as_bytes(), name.as_bytes())?,
+            )
+        })
+    }
+
+    /// All snapshots, the oldest first.
+    pub fn snapshot_list(&self) -> Result<Vec<SnapshotInfo>> {
+        let all = self.inner.client()?.snapshot_list()?;
+        let info = |s: holdfast_client::SnapshotInfo| SnapshotInfo {
+            name: String::from_utf8_lossy(&s.name).into_owned(),
+            time_ns: s.time_ns,
+            objects: s.objects,
+        };
+        Ok(all.into_iter().map(info).collect())
+    }
+
+    /// Deletes the snapshot `name`; what only it had becomes free. Refused while it is in use: by
+    /// programs that run on it, or by views.
+    pub fn snapshot_delete(&self, name: &str) -> Result<()> {
+        self.insist(|| {
+            let client = self.inner.client()?;
+            Ok(
+                client
+                    .snapshot_delete(self.inner.path().as_os_str().as_bytes(), name.as_bytes())?,
+            )
+        })
+        .map_err(|e| missing(e, name))
+    }
+
+    /// A view of the snapshot `name`.
+    pub fn snapshot(&self, name: &str) -> Result<View> {
+        let path = self.inner.path();
+        let attached = self.insist(|| {
+            let attached = attach_snapshot(path.as_os_str().as_bytes(), name.as_bytes());
+            attached.map_err(Error::Attach)
+        });
+        let attachment = attached.map_err(|e| missing(e, name))?;
+        let inner = Arc::new(Inner::on_snapshot(path.to_path_buf(), attachment)?);
+        View::begin(Pool { inner })
+    }
+
+    /// Tries again while one service ends and the next one begins.
+    fn insist<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            match ask() {
+                Err(Error::Attach(
+                    AttachError::NoService | AttachError::Refused { errno: EAGAIN, .. },
+                )) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
+                done => return done,
+            }
+        }
+    }
+}
+
+fn missing(e: Error, name: &str) -> Error {
+    match e {
+        Error::Attach(AttachError::Refused { errno: 2, .. }) => Error::Missing {
+            what: "snapshot",
+            name: name.into(),
+        },
+        e => e,
+    }
+}
+
+impl From<SnapshotError> for Error {
+    fn from(e: SnapshotError) -> Error {
+        match e {
+            SnapshotError::Client(e) => Error::Pool(e),
+            SnapshotError::Service(e) => Error::Attach(e),
+        }
+    }
+}
