@@ -8,7 +8,8 @@
 
 use crate::error::{Error, Result};
 use crate::files::{self, Files};
-use crate::lane::{Entry, Lane};
+use crate::huge::HugeTrees;
+use crate::lane::{Buffers, Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
 use crate::runs::Runs;
@@ -28,6 +29,9 @@ use std::time::{Duration, Instant};
 const BATCH_MAX: usize = 32 * 1024;
 /// A commit is not put off for longer.
 const BATCH_TIME: Duration = Duration::from_millis(5);
+/// The same while changes of keyspaces are collected: the more of them there are, the fewer nodes
+/// each of them costs.
+const BATCH_TIME_VALUES: Duration = Duration::from_millis(20);
 /// Pages that are kept for records that are journaled and not applied yet.
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
@@ -45,6 +49,8 @@ pub struct Engine {
     lanes: Vec<Lane>,
     pub order: Order,
     done: [superblock::Lane; LANES],
+    buffers: Buffers,
+    huge: HugeTrees,
     failed: bool,
 }
 
@@ -93,6 +99,8 @@ impl Engine {
             lanes,
             order,
             done,
+            buffers: Buffers::default(),
+            huge: HugeTrees::new(),
             failed,
         })
     }
@@ -116,7 +124,7 @@ impl Engine {
             let start = self.done[index].start;
             let within = |lane: &Lane| lane.position().saturating_sub(start) < LANE_LEN;
             while self.order.waiting_in(index) < ahead && within(lane) {
-                let Some(entry) = lane.next(&self.journal) else {
+                let Some(entry) = lane.next(&self.journal, &mut self.buffers) else {
                     break;
                 };
                 self.order.push(entry);
@@ -151,7 +159,7 @@ impl Engine {
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::keeping(&mut store, &mut held, applied_before);
         while progress.applied < limit.min(BATCH_MAX) {
-            if progress.applied % 64 == 63 && start.elapsed() > BATCH_TIME {
+            if progress.applied % 64 == 63 && is_late(start, applier.waiting()) {
                 break;
             }
             let entry = match self.order.next() {
@@ -162,7 +170,7 @@ impl Engine {
                 }
                 Next::Nothing => break,
             };
-            let Ok((header, record)) = journal::decode(&entry.bytes) else {
+            let Ok((header, record)) = journal::decode_sound(&entry.bytes) else {
                 continue;
             };
             if !finished(&entry) {
@@ -170,11 +178,7 @@ impl Engine {
                 self.order.put_back(entry);
                 break;
             }
-            let done = match record {
-                Record::Spilled { .. } => apply_spilled(&mut applier, &self.data, &header, &record),
-                _ => applier.apply(&header, &record),
-            };
-            match done {
+            match apply_one(&mut applier, &self.data, &header, &record) {
                 Ok(_) => {}
                 Err(Failure::Rejected(reject)) => {
                     // What was applied makes room when it is committed.
@@ -193,6 +197,7 @@ impl Engine {
                 start: entry.end,
                 applied: entry.seq,
             };
+            self.buffers.put(entry.bytes);
         }
         if let Err(Failure::Store(error)) = applier.settle() {
             return Err(store_failed(&mut self.failed, &self.files, error));
@@ -205,6 +210,7 @@ impl Engine {
                 sb.clean = false;
             });
             self.check(committed)?;
+            self.huge.go_on(&self.pool, self.files.medium);
         }
         Ok(progress)
     }
@@ -430,8 +436,17 @@ impl Engine {
     }
 }
 
-/// Applies changes of keyspaces that are not in the journal: they are copied first.
-fn apply_spilled(
+/// Whether a commit that was begun at `start` is to be made; `values` changes of keyspaces wait.
+fn is_late(start: Instant, values: usize) -> bool {
+    let most = match values {
+        0 => BATCH_TIME,
+        _ => BATCH_TIME_VALUES,
+    };
+    start.elapsed() > most
+}
+
+/// Applies a record. Changes of keyspaces that are not in the journal are copied first.
+fn apply_one(
     applier: &mut Applier<'_, PoolStore<'_>, Held<'_>>,
     data: &Region,
     header: &journal::Header,

@@ -54,7 +54,10 @@ fn publish_last(engine: &Engine, memory: &Memory, index: usize) {
     };
     // Only the place in the ring counts: what a client wrote may be near the end of all numbers.
     let mut reader = lane::Lane::new(index, LANE_LEN, at % LANE_LEN, before);
-    let Some(entry) = reader.next(&engine.journal).filter(|e| e.seq == seq) else {
+    let Some(entry) = reader
+        .next(&engine.journal, &mut lane::Buffers::default())
+        .filter(|e| e.seq == seq)
+    else {
         return;
     };
     if let Ok((_, record)) = journal::decode(&entry.bytes) {

@@ -20,6 +20,35 @@ pub struct Entry {
     pub bytes: Vec<u8>,
 }
 
+/// Buffers of records that were applied, for those to come.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    spare: Vec<Vec<u8>>,
+}
+
+/// Buffers that are kept, and how long they may be.
+const SPARE_MAX: usize = 16 * 1024;
+const SPARE_LEN_MAX: usize = 1024;
+
+impl Buffers {
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        if len > SPARE_LEN_MAX {
+            return vec![0; len];
+        }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub fn put(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() <= SPARE_LEN_MAX && self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
+    }
+}
+
 /// Where the reading of one lane has come to.
 #[derive(Clone, Debug)]
 pub struct Lane {
@@ -52,12 +81,12 @@ impl Lane {
     ///
     /// A record never crosses the end of the ring: a writer that has no room there goes on at the
     /// start. So where no newer record begins, the start of the ring is the only other place.
-    pub fn next(&mut self, journal: &Region) -> Option<Entry> {
+    pub fn next(&mut self, journal: &Region, buffers: &mut Buffers) -> Option<Entry> {
         let offset = self.position % self.len;
         let wrapped = self.position - offset + self.len;
-        let entry = match self.read(journal, self.position) {
+        let entry = match self.read(journal, self.position, buffers) {
             Some(entry) => entry,
-            None if offset > 0 => self.read(journal, wrapped)?,
+            None if offset > 0 => self.read(journal, wrapped, buffers)?,
             None => return None,
         };
         self.position = entry.end;
@@ -65,7 +94,7 @@ impl Lane {
         Some(entry)
     }
 
-    fn read(&self, journal: &Region, position: u64) -> Option<Entry> {
+    fn read(&self, journal: &Region, position: u64, buffers: &mut Buffers) -> Option<Entry> {
         let offset = position % self.len;
         let room = (self.len - offset).min(BATCH_RECORD_MAX as u64) as usize;
         let mut head = [0; RECORD_HEADER];
@@ -78,7 +107,7 @@ impl Lane {
         if !self.is_next(&header) || padded > room {
             return None;
         }
-        let mut bytes = vec![0; header.len];
+        let mut bytes = buffers.take(header.len);
         journal.read(self.base + offset, &mut bytes).ok()?;
         // The header is read again from the copy: the first look was only for the length.
         let (header, _) = journal::decode(&bytes).ok()?;
@@ -141,10 +170,10 @@ mod tests {
         for seq in 1..1000 {
             let data = vec![seq as u8; (seq * 37 % 1500) as usize];
             position = append(&region, 2, position, seq, &data);
-            let entry = lane.next(&region).unwrap();
+            let entry = lane.next(&region, &mut Buffers::default()).unwrap();
             assert_eq!((entry.seq, entry.end), (seq, position));
             assert!(
-                lane.next(&region).is_none(),
+                lane.next(&region, &mut Buffers::default()).is_none(),
                 "an old lap came back after {seq}"
             );
         }
@@ -158,13 +187,17 @@ mod tests {
         let torn = LEN + end + 40;
         region.store(torn, &[0xff]).unwrap();
         let mut lane = Lane::new(1, LEN, 0, 6);
-        assert_eq!(lane.next(&region).unwrap().seq, 7);
-        assert!(lane.next(&region).is_none());
+        assert_eq!(lane.next(&region, &mut Buffers::default()).unwrap().seq, 7);
+        assert!(lane.next(&region, &mut Buffers::default()).is_none());
         // A record of lane 1 means nothing in lane 3.
         let mut bytes = [0; 64];
         region.read(LEN, &mut bytes).unwrap();
         region.store(3 * LEN, &bytes).unwrap();
-        assert!(Lane::new(3, LEN, 0, 0).next(&region).is_none());
+        assert!(
+            Lane::new(3, LEN, 0, 0)
+                .next(&region, &mut Buffers::default())
+                .is_none()
+        );
     }
 
     #[test]
@@ -184,7 +217,7 @@ mod tests {
             for index in 0..4 {
                 assert!(
                     Lane::new(index, LEN, (x % (1 << 40)) & !63, 0)
-                        .next(&region)
+                        .next(&region, &mut Buffers::default())
                         .is_none()
                 );
             }

@@ -13,6 +13,7 @@ mod error;
 mod files;
 mod grants;
 mod harvest;
+mod huge;
 mod lane;
 mod lock;
 mod memory;

@@ -215,6 +215,14 @@ impl Space {
         self.used.count()
     }
 
+    /// In use of a run that starts and ends on multiples of 64.
+    pub fn count_used_in(&self, run: Run) -> u64 {
+        let words = self
+            .used
+            .words((run.start / 64) as usize, (run.len / 64) as usize);
+        words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     /// Neither in use, nor granted, nor waiting for readers.
     pub fn count_free(&self) -> u64 {
         self.limit.saturating_sub(self.busy.count())

@@ -114,10 +114,10 @@ impl<R: Record> Nodes for Batch<'_, R> {
             out.copy_from_slice(self.dirty.get(addr)?);
             return Ok(page::header(out));
         }
-        // Only this writer changes pages: what it wrote itself is well-formed if the sum is right.
+        // Only this writer changes pages: what it wrote itself is well-formed.
         let known = self.pool.checked.all_set(addr, 1);
         let trust = if known {
-            Trust::Entries
+            Trust::Nothing
         } else {
             Trust::Verified
         };
