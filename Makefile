@@ -33,6 +33,7 @@ bench:
 	  $(BUILD_PEERS) --no-default-features; }
 	@$(RELEASE)/holdfast bench files
 	@$(RELEASE)/holdfast bench kv
+	@$(RELEASE)/holdfast bench webproxy
 
 # The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
 install:

@@ -300,8 +300,14 @@ fn reader(
 pub fn verify(store: &dyn Store, data: &Data, numbers: impl Iterator<Item = usize>) -> Done<()> {
     let mut value = Vec::new();
     for i in numbers {
-        if !store.get(data.key(i).as_ref(), &mut value)? || value != data.now(i) {
-            return Err(wrong(i));
+        if !store.get(data.key(i).as_ref(), &mut value)? {
+            return Err(format!("key {i} is gone").into());
+        }
+        if value != data.now(i) {
+            let now = data.version(i);
+            let had = data.which(i, &value);
+            let had = had.map_or("what nobody wrote".into(), |v| format!("write {v}"));
+            return Err(format!("key {i} holds {had}, not its last write, {now}").into());
         }
     }
     Ok(())

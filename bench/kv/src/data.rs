@@ -101,6 +101,11 @@ impl Data {
         &self.noise[at..at + self.value_len]
     }
 
+    /// Which write of key `i` gave it this value.
+    pub fn which(&self, i: usize, value: &[u8]) -> Option<u32> {
+        (1..100_000).find(|version| self.value(i, *version) == value)
+    }
+
     /// What key `i` holds now.
     pub fn now(&self, i: usize) -> &[u8] {
         self.value(i, self.version(i))
@@ -164,6 +169,8 @@ mod tests {
         assert_eq!((data.write(3), data.write(3)), (1, 2));
         assert_eq!(data.now(3), data.value(3, 2));
         assert_eq!(data.now(3).len(), 50);
+        assert_eq!(data.which(3, data.now(3)), Some(2));
+        assert_eq!(data.which(3, b""), None);
         let mut order = data.shuffled(1);
         assert_ne!(order, (0..100).collect::<Vec<_>>());
         order.sort_unstable();

@@ -32,11 +32,6 @@ pub trait Store: Send + Sync {
     fn helpers(&self) -> Vec<i32> {
         Vec::new()
     }
-
-    /// Bytes in use where that is less than what the files occupy.
-    fn used(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// A transaction that reads.

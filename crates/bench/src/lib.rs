@@ -23,6 +23,7 @@ mod sheet_table;
 mod space;
 mod stats;
 mod table;
+mod webproxy;
 pub mod worker;
 
 pub use error::{Error, Result};
@@ -45,6 +46,10 @@ pub fn list() -> &'static [(&'static str, &'static str)] {
             "kv",
             "keys and values, side by side with LMDB, redb, RocksDB, fjall, canopydb, BTreeMap",
         ),
+        (
+            "webproxy",
+            "get and put, side by side with open, read, write and close on files",
+        ),
     ]
 }
 
@@ -53,6 +58,7 @@ pub fn run(name: &str, options: &Options) -> Result<String> {
     match name {
         "files" => files::run(options),
         "kv" => kv::run(options),
+        "webproxy" => webproxy::run(options),
         _ => Err(Error::Unknown(name.into())),
     }
 }

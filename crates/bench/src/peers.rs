@@ -130,16 +130,7 @@ impl Site {
     /// A new pool in memory.
     pub fn pool(&mut self, name: &str) -> Result<PathBuf> {
         let pool = self.base.join(format!("pool-{name}"));
-        let mut command = holdfast()?;
-        command.args([
-            "pool",
-            "create",
-            "--medium",
-            "memory",
-            "--size",
-            &SIZE.to_string(),
-        ]);
-        quiet(command.arg(&pool))?;
+        create_pool(&pool, SIZE)?;
         Ok(pool)
     }
 
@@ -170,18 +161,10 @@ impl Site {
 impl Peer {
     /// The command that runs a worker of this peer.
     pub fn worker(&self, quick: bool) -> Result<Command> {
-        let mut command = holdfast()?;
-        if let Launch::Holdfast { pool, mode } = &self.launch {
-            command
-                .arg("run")
-                .arg("--pool")
-                .arg(pool)
-                .arg("--at")
-                .arg(&self.dir);
-            command
-                .args(["--consistency", mode, "--"])
-                .arg(command_path()?);
-        }
+        let mut command = match &self.launch {
+            Launch::Plain => holdfast()?,
+            Launch::Holdfast { pool, mode } => run_in(pool, &self.dir, mode)?,
+        };
         command.arg(crate::WORKER).arg("files").arg(&self.dir);
         if quick {
             command.arg("--quick");
@@ -202,6 +185,25 @@ pub fn holdfast_name(mode: &str) -> &'static str {
 /// This very program, which is `holdfast`.
 pub fn holdfast() -> Result<Command> {
     Ok(Command::new(command_path()?))
+}
+
+/// This very program, run by itself on a pool, which appears at `at`.
+pub fn run_in(pool: &Path, at: &Path, mode: &str) -> Result<Command> {
+    let mut command = holdfast()?;
+    command.arg("run").arg("--pool").arg(pool);
+    command
+        .arg("--at")
+        .arg(at)
+        .args(["--consistency", mode, "--"]);
+    command.arg(command_path()?);
+    Ok(command)
+}
+
+/// Makes a pool in memory.
+pub fn create_pool(pool: &Path, bytes: u64) -> Result<()> {
+    let mut command = holdfast()?;
+    command.args(["pool", "create", "--medium", "memory", "--size"]);
+    quiet(command.arg(bytes.to_string()).arg(pool)).map(|_| ())
 }
 
 fn command_path() -> Result<PathBuf> {

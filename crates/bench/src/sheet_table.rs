@@ -7,7 +7,7 @@ use crate::stats::Spread;
 use std::fmt::Write;
 
 const TITLE: usize = 34;
-const COLUMN: usize = 14;
+const COLUMN: usize = 15;
 
 /// The whole sheet.
 pub fn text(sheet: &Sheet) -> String {

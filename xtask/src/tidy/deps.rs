@@ -39,7 +39,7 @@ const ALLOWED: &[Allowed] = &[
     ),
     allow("service", &["pool", "pmem"], None),
     allow("holdfast", &["client", "pool", "pmem"], Some(&["rustix"])),
-    allow("bench", &["client", "pool", "pmem"], None),
+    allow("bench", &["holdfast", "client", "pool", "pmem"], None),
     allow(
         "cli",
         &["bench", "holdfast", "client", "service", "pool", "pmem"],

@@ -6,6 +6,7 @@
 mod btree;
 mod canopy;
 mod fjall;
+mod holdfast;
 mod lmdb;
 mod redb;
 #[cfg(feature = "rocksdb")]
@@ -15,6 +16,7 @@ use crate::store::{Done, Peer, Site};
 
 /// All peers, in the order of tables.
 pub const ALL: &[Peer] = &[
+    holdfast::PEER,
     lmdb::PLAIN,
     lmdb::WRITEMAP,
     redb::PEER,

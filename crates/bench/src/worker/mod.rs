@@ -9,6 +9,7 @@ mod data;
 mod meter;
 mod names;
 mod pair;
+mod webproxy;
 
 use crate::rows::{self, Jobs};
 use crate::stats::Timing;
@@ -153,6 +154,11 @@ impl Plan {
 
 /// The hidden command; `args` is what follows its name. Returns the exit status.
 pub fn main(args: &[OsString]) -> u8 {
+    if let Some((first, rest)) = args.split_first()
+        && first == "webproxy"
+    {
+        return webproxy::main(rest);
+    }
     let Some(plan) = Plan::parse(args) else {
         eprintln!("usage: {} files DIR [--quick] [--job N]", crate::WORKER);
         return 2;
