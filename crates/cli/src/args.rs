@@ -118,6 +118,9 @@ pub struct ServeArgs {
     /// Go to the background's ways: end with the last user, report readiness on stdout.
     #[arg(long, hide = true)]
     pub ending: bool,
+    /// Leave the service to a process that is no child of whoever called.
+    #[arg(long, hide = true, requires = "ending")]
+    pub apart: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,10 +12,15 @@ use holdfast_service::{Options, Service};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 /// `serve`.
 pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
+    if args.apart {
+        return serve_apart(&args.pool);
+    }
     // Before any thread is made: all of them inherit the mask.
     let signals = Signals::of_service()?;
     if args.ending {
@@ -58,6 +63,19 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         tell_systemd("READY=1");
     }
     service.run()?;
+    Ok(failure::OK)
+}
+
+/// Starts the service with our standard output and ends, so that it is nobody's child.
+fn serve_apart(pool: &Path) -> Result<u8, Failure> {
+    let failed = |e| Failure::io("the service cannot be started", &e);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command
+        .arg0("holdfast")
+        .args(["serve", "--ending", "--"])
+        .arg(pool);
+    command.spawn().map_err(failed)?;
     Ok(failure::OK)
 }
 

@@ -14,6 +14,11 @@ pub enum Error {
     Pool(holdfast_client::Error),
     /// Joining the session of the pool.
     Attach(AttachError),
+    /// There is no pool.
+    NoPool {
+        /// Where it was looked for.
+        path: std::path::PathBuf,
+    },
     /// The pool's service could not be started, and why.
     Start {
         /// As a sentence.
@@ -55,6 +60,7 @@ impl Error {
         match self {
             Error::Pool(e) => e.errno(),
             Error::Attach(e) => e.errno(),
+            Error::NoPool { .. } => 2,
             Error::Start { .. } => 111,
             Error::Missing { .. } => 2,
             Error::Key { .. } => 22,
@@ -67,6 +73,7 @@ impl Error {
     /// What mends it, if it is known.
     pub fn fix(&self) -> Option<String> {
         match self {
+            Error::NoPool { path } => Some(format!("holdfast pool create {}", path.display())),
             Error::Start { fix, .. } => fix.clone(),
             Error::Missing { what, .. } if *what == "keyspace" => {
                 Some("open it with creation wished, or put something into it first".into())
@@ -108,6 +115,7 @@ impl fmt::Display for Error {
         match self {
             Error::Pool(e) => e.fmt(f),
             Error::Attach(e) => e.fmt(f),
+            Error::NoPool { path } => write!(f, "there is no pool at {}", path.display()),
             Error::Start { why, .. } => f.write_str(why),
             Error::Missing { what, name } => write!(f, "there is no {what} {name:?}"),
             Error::Key { len: 0 } => f.write_str("a key is empty"),
@@ -118,13 +126,19 @@ impl fmt::Display for Error {
             }
             Error::Os { what, errno } => {
                 let e = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "{what}: {e}")
+                write!(f, "{what}: {}", plain(&e))
             }
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+/// A system's error without its number.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).into()
+}
 
 impl From<Error> for std::io::Error {
     fn from(e: Error) -> std::io::Error {

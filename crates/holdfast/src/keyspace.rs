@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::scan::Scan;
+use crate::stream::{ValueReader, ValueWriter};
 use crate::view::View;
 use crate::{Durability, kv};
 use std::ops::Bound;
@@ -70,6 +71,7 @@ impl Keyspace {
 
     /// Removes `key`; whether it was there.
     pub fn remove(&self, key: &[u8], durability: Durability) -> Result<bool> {
+        check(key)?;
         let there = self.len_of(key)?.is_some();
         if there {
             self.erase(key, durability)?;
@@ -88,6 +90,17 @@ impl Keyspace {
         let mut batch = self.pool.batch();
         batch.erase_range(self, from, to)?;
         batch.commit(durability)
+    }
+
+    /// A value on its way in, piece by piece. The key has it, as a whole, when it is finished.
+    pub fn writer(&self, key: &[u8]) -> Result<ValueWriter> {
+        check(key)?;
+        Ok(ValueWriter::new(self.clone(), key))
+    }
+
+    /// The value of `key` on its way out, piece by piece.
+    pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+        Ok(self.get(key)?.map(ValueReader::new))
     }
 
     /// The keys of a range and their values, in byte order, as they are now.

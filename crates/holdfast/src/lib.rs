@@ -29,6 +29,7 @@ mod pool;
 mod scan;
 mod snapshot;
 mod start;
+mod stream;
 mod view;
 
 use holdfast_client::kv;
@@ -41,4 +42,5 @@ pub use pool::Pool;
 pub use scan::Scan;
 pub use snapshot::SnapshotInfo;
 pub use start::use_program;
+pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};

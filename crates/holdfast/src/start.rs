@@ -30,17 +30,43 @@ pub fn use_program(path: impl Into<PathBuf>) {
     }
 }
 
-/// The command: as told, as `HOLDFAST` says, beside the running program, or on the PATH.
+/// The command: as told, beside the library that this is in (`../bin`), as `HOLDFAST` says, beside
+/// the running program, or on the PATH.
 fn program() -> PathBuf {
     let told = PROGRAM.lock().ok().and_then(|program| program.clone());
+    let installed = || {
+        let library = library()?;
+        let prefix = library.parent()?.parent()?;
+        Some(prefix.join("bin/holdfast")).filter(|path| path.is_file())
+    };
     let said = || std::env::var_os("HOLDFAST").map(PathBuf::from);
     let beside = || {
         let beside = std::env::current_exe().ok()?.with_file_name("holdfast");
         beside.is_file().then_some(beside)
     };
-    told.or_else(said)
+    told.or_else(installed)
+        .or_else(said)
         .or_else(beside)
         .unwrap_or_else(|| "holdfast".into())
+}
+
+/// The file that holds this code: a library, or the program itself.
+fn library() -> Option<PathBuf> {
+    let here = library as *const () as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines()
+        .find_map(|line| mapped_at(line, here))
+        .map(PathBuf::from)
+}
+
+/// The file of a line of `/proc/PID/maps` that has the address in its range.
+fn mapped_at(line: &str, address: usize) -> Option<&str> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let within = (number(start)?..number(end)?).contains(&address);
+    let path = rest.find('/').map(|at| &rest[at..]);
+    path.filter(|_| within)
 }
 
 /// A place in the session of the pool, from the service that is there or from a new one. `adopt`
@@ -73,10 +99,7 @@ pub(crate) fn join(pool: &Path, adopt: Option<BorrowedFd<'_>>) -> Result<Attachm
 }
 
 fn no_pool(pool: &Path) -> Error {
-    Error::Start {
-        why: format!("there is no pool at {}", pool.display()),
-        fix: Some(format!("holdfast pool create {}", pool.display())),
-    }
+    Error::NoPool { path: pool.into() }
 }
 
 fn launch(pool: &Path) -> Result<()> {
@@ -84,7 +107,10 @@ fn launch(pool: &Path) -> Result<()> {
         return Err(no_pool(pool));
     }
     let mut command = command();
-    command.args(["serve", "--ending", "--"]).arg(pool);
+    // The service is no child of ours: a program that waits for its children has none but its own.
+    command
+        .args(["serve", "--ending", "--apart", "--"])
+        .arg(pool);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -95,13 +121,11 @@ fn launch(pool: &Path) -> Result<()> {
     if let Some(out) = child.stdout.take() {
         let _ = BufReader::new(out).read_line(&mut line);
     }
-    if line.trim_end() == "ready" {
-        // Its end is nobody's business here, but somebody must ask for it.
-        std::thread::spawn(move || child.wait());
-        return Ok(());
-    }
     let _ = child.wait();
-    Err(said(&line))
+    match line.trim_end() {
+        "ready" => Ok(()),
+        _ => Err(said(&line)),
+    }
 }
 
 fn command() -> Command {
@@ -115,8 +139,9 @@ fn command() -> Command {
 fn cannot_run(e: &std::io::Error) -> Error {
     Error::Start {
         why: format!(
-            "the holdfast command {} cannot be run: {e}",
-            program().display()
+            "the holdfast command {} cannot be run: {}",
+            program().display(),
+            crate::error::plain(e)
         ),
         fix: Some("put it on the PATH, or name it in the environment variable HOLDFAST".into()),
     }
@@ -160,6 +185,35 @@ pub(crate) fn create(pool: &Path) -> Result<()> {
             let text = String::from_utf8_lossy(&done.stderr);
             let text = text.trim_end().replace("\nFix: ", "\tFix: ");
             Err(said(&text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_found_in_its_file() {
+        assert_eq!(library(), std::env::current_exe().ok());
+        let line = "7f00-7f80 r-xp 00001000 fd:00 42   /opt/a dir/lib/libholdfast.so";
+        let path = Some("/opt/a dir/lib/libholdfast.so");
+        for (address, found) in [
+            (0x7eff, None),
+            (0x7f00, path),
+            (0x7f7f, path),
+            (0x7f80, None),
+        ] {
+            assert_eq!(mapped_at(line, address), found, "{address:x}");
+        }
+        for line in [
+            "",
+            "7f00",
+            "7f00-7f80 r-xp 0 00:00 0",
+            "x-y r /a",
+            "7f00-7f80 r [heap]",
+        ] {
+            assert_eq!(mapped_at(line, 0x7f00), None, "{line}");
         }
     }
 }

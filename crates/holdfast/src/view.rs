@@ -7,6 +7,7 @@ use crate::keyspace::whole;
 use crate::kv;
 use crate::pool::Pool;
 use crate::scan::Scan;
+use crate::stream::ValueReader;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -34,6 +35,11 @@ impl View {
                 process,
             }),
         })
+    }
+
+    /// The names of all keyspaces.
+    pub fn keyspaces(&self) -> Result<Vec<String>> {
+        self.pinned.pool.keyspaces()
     }
 
     /// A keyspace of this moment.
@@ -90,6 +96,11 @@ impl ViewKeyspace {
         let pinned = &self.view.pinned;
         let client = pinned.pool.inner.client()?;
         Ok(client.view_get(pinned.view()?, self.id, key, out)?)
+    }
+
+    /// The value of `key` on its way out, piece by piece.
+    pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+        Ok(self.get(key)?.map(ValueReader::new))
     }
 
     /// The keys of a range and their values, in byte order.
