@@ -4,6 +4,7 @@
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .PHONY: all test demo bench install tidy clean
@@ -11,6 +12,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 all:
 	cargo build --release
 	cargo build --release -p holdfast-preload
+	cargo build --release -p holdfast-c
 
 test:
 	@tests/prepare
@@ -39,9 +41,14 @@ bench:
 install:
 	cargo build --release -p holdfast-cli
 	cargo build --release -p holdfast-preload
+	cargo build --release -p holdfast-c
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
 	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
 	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so
+	install -D -m 0755 $(RELEASE)/libholdfast_c.so $(DESTDIR)$(PREFIX)/lib/libholdfast.so
+	install -D -m 0644 bindings/c/include/holdfast.h $(DESTDIR)$(PREFIX)/include/holdfast.h
+	install -D -m 0644 bindings/c/holdfast.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
+	sed -i 's/@VERSION@/$(VERSION)/' $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
 
 tidy:
 	cargo xtask tidy

@@ -1,0 +1,105 @@
+/* Holdfast: keys and values in a pool, from C and C++.
+ *
+ * Results are 0 or a count; an error is a negative errno, and hf_error() says it in a sentence.
+ * Every function may be called from any thread. A handle that is NULL, was closed, or is of
+ * another kind gives -EINVAL, and closing it does nothing. What was made from a handle stays
+ * usable after that handle is closed: a keyspace outlives its pool's handle, a scan its keyspace's.
+ *
+ * A key has 1 to 1024 bytes, a value from none to as many as the pool has room for; both may hold
+ * any bytes. Keys are ordered as memcmp orders them, the shorter of two that begin alike first.
+ * A pointer to no bytes (a length of 0) may be NULL.
+ */
+#ifndef HOLDFAST_H
+#define HOLDFAST_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hf_pool hf_pool;
+typedef struct hf_keyspace hf_keyspace;
+typedef struct hf_batch hf_batch;
+typedef struct hf_scan hf_scan;
+typedef struct hf_reader hf_reader;
+typedef struct hf_writer hf_writer;
+
+#define HF_CREATE 0x1u   /* open: make it if it is not there */
+#define HF_DURABLE 0x2u  /* put, erase, commit: durable when the call returns */
+#define HF_VOLATILE 0x4u /* put, erase, commit: may be lost, out of order, when power is lost */
+#define HF_REVERSE 0x8u  /* scan: from the last key to the first */
+
+/* Pools. A pool is served by a process of its own, which is started when there is none: the program
+ * `holdfast`, found as ../bin/holdfast beside the library, else named by the environment variable
+ * HOLDFAST, else on the PATH. */
+int hf_pool_open(const char *path, unsigned flags, hf_pool **out); /* HF_CREATE */
+int hf_pool_sync(hf_pool *);                                       /* all earlier changes durable */
+void hf_pool_close(hf_pool *);
+
+/* A view of the pool as it is now: a handle of the same kind that never changes and through which
+ * nothing can be changed (-EROFS). One that is held for long while much is changed may be given
+ * up, and then answers -ESTALE. */
+int hf_pool_view(hf_pool *, hf_pool **out);
+
+/* Keyspaces: named sets of keys; each is a directory of the pool as well. */
+int hf_keyspace_open(hf_pool *, const char *name, unsigned flags, hf_keyspace **out);
+void hf_keyspace_close(hf_keyspace *);
+typedef int (*hf_name_fn)(void *arg, const char *name);
+int hf_keyspace_list(hf_pool *, hf_name_fn fn, void *arg);
+
+/* The value is copied as far as it fits; the result is its full length. -ENOENT: no such key. */
+ssize_t hf_get(hf_keyspace *, const void *key, size_t key_len, void *buf, size_t cap);
+int hf_put(hf_keyspace *, const void *key, size_t key_len, const void *val, size_t val_len,
+           unsigned flags);
+int hf_erase(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /* 0 if absent too */
+int hf_remove(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /* 1: was there */
+/* All keys in [from, to); NULL: from the first, to the last. */
+int hf_erase_range(hf_keyspace *, const void *from, size_t from_len, const void *to, size_t to_len,
+                   unsigned flags);
+
+/* Batches: several changes that happen all or not at all, also to several keyspaces of a pool. */
+int hf_batch_begin(hf_keyspace *, hf_batch **out);
+int hf_batch_keyspace(hf_batch *, hf_keyspace *); /* what follows is for this one; -EXDEV */
+int hf_batch_put(hf_batch *, const void *key, size_t key_len, const void *val, size_t val_len);
+int hf_batch_erase(hf_batch *, const void *key, size_t key_len);
+int hf_batch_erase_range(hf_batch *, const void *from, size_t from_len, const void *to,
+                         size_t to_len);
+int hf_batch_commit(hf_batch *, unsigned flags); /* all or nothing; frees the batch */
+void hf_batch_abort(hf_batch *);
+
+/* Scans in the order of the keys, of the keyspace as it was when the scan was opened. */
+int hf_scan_open(hf_keyspace *, const void *from, size_t from_len, const void *to, size_t to_len,
+                 hf_scan **out); /* [from, to) in byte order; NULL = open end */
+int hf_scan_open_flags(hf_keyspace *, const void *from, size_t from_len, const void *to,
+                       size_t to_len, unsigned flags, hf_scan **out); /* HF_REVERSE */
+int hf_scan_prefix(hf_keyspace *, const void *prefix, size_t prefix_len, unsigned flags,
+                   hf_scan **out); /* HF_REVERSE */
+int hf_scan_next(hf_scan *, const void **key, size_t *key_len, const void **val,
+                 size_t *val_len); /* 1, 0 at the end; valid until the next call */
+void hf_scan_close(hf_scan *);
+
+/* Large values piece by piece. A value that is written so appears as a whole when it is finished;
+ * a reader goes on with the value that it opened, whatever becomes of the key. */
+int hf_writer_open(hf_keyspace *, const void *key, size_t key_len, hf_writer **out);
+int hf_writer_write(hf_writer *, const void *buf, size_t len);
+int hf_writer_finish(hf_writer *, unsigned flags); /* frees the writer */
+void hf_writer_abort(hf_writer *);
+int hf_reader_open(hf_keyspace *, const void *key, size_t key_len, hf_reader **out);
+ssize_t hf_reader_read(hf_reader *, void *buf, size_t len, uint64_t offset); /* 0: at the end */
+void hf_reader_close(hf_reader *);
+
+/* The last error of the calling thread as a sentence, and what helps against it, or NULL; each
+ * valid until the thread's next call that fails. */
+const char *hf_error(void);
+const char *hf_error_fix(void);
+
+const char *hf_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
