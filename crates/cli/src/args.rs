@@ -4,6 +4,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -32,6 +33,8 @@ pub enum Command {
     Run(RunArgs),
     /// Run the pool's service in the foreground.
     Serve(ServeArgs),
+    /// Read and change keys and values of a keyspace.
+    Kv(KvArgs),
     /// Measure, side by side with peers; without a name, list what there is.
     Bench(BenchArgs),
 }
@@ -121,6 +124,104 @@ pub struct ServeArgs {
     /// Leave the service to a process that is no child of whoever called.
     #[arg(long, hide = true, requires = "ending")]
     pub apart: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct KvArgs {
+    pub pool: PathBuf,
+    /// The keyspace, which put and load make when it is not there; without one, list them all. One
+    /// that is called like a command is written `/NAME`, as it is found in the pool.
+    #[arg(value_parser = keyspace)]
+    pub keyspace: Option<String>,
+    #[command(subcommand)]
+    pub command: Option<KvCommand>,
+}
+
+fn keyspace(word: &str) -> Result<String, Infallible> {
+    Ok(word.strip_prefix('/').unwrap_or(word).into())
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KvCommand {
+    /// Write a value to standard output, byte by byte as it is.
+    Get {
+        key: OsString,
+        #[command(flatten)]
+        words: Words,
+    },
+    /// Give a key its value, durably.
+    Put {
+        key: OsString,
+        /// The value; `-` or nothing: what is on standard input.
+        #[arg(allow_negative_numbers = true)]
+        value: Option<OsString>,
+        #[command(flatten)]
+        words: Words,
+    },
+    /// Take a key away, durably; it need not be there.
+    Erase {
+        key: OsString,
+        #[command(flatten)]
+        words: Words,
+    },
+    /// List keys and values in order, as lines or JSON.
+    Scan(ScanArgs),
+    /// Put all pairs that stand on standard input.
+    Load {
+        #[arg(long, value_enum, default_value = "lines")]
+        format: LoadFormat,
+    },
+    /// Write all pairs to standard output.
+    Dump {
+        #[arg(long, value_enum, default_value = "lines")]
+        format: DumpFormat,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Words {
+    /// Keys and values on the command line are escaped, as scan prints them.
+    #[arg(short, long)]
+    pub escaped: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ScanArgs {
+    /// Only keys that begin so.
+    #[arg(long, value_name = "P", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<OsString>,
+    /// Only keys from this one on.
+    #[arg(long, value_name = "K")]
+    pub from: Option<OsString>,
+    /// Only keys before this one.
+    #[arg(long, value_name = "K")]
+    pub to: Option<OsString>,
+    /// No more pairs than so many.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// From the last key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+    #[command(flatten)]
+    pub words: Words,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadFormat {
+    /// A pair per line: key, tab, value, with escapes.
+    Lines,
+    /// What mdb_dump writes, with or without -p.
+    Mdb,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DumpFormat {
+    /// A pair per line: key, tab, value, with escapes.
+    Lines,
+    /// For mdb_load: as mdb_dump writes it.
+    Mdb,
+    /// For mdb_load: as mdb_dump -p writes it.
+    MdbPrint,
 }
 
 #[derive(Debug, Args)]

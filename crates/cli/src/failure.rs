@@ -88,6 +88,16 @@ impl From<holdfast_service::Error> for Failure {
     }
 }
 
+impl From<holdfast::Error> for Failure {
+    fn from(error: holdfast::Error) -> Failure {
+        let failure = Failure::new(error.to_string());
+        match error.fix() {
+            Some(fix) => failure.fix(fix),
+            None => failure,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "holdfast: {}.", self.sentence.trim_end_matches('.'))?;

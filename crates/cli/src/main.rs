@@ -12,6 +12,7 @@ mod environment;
 mod failure;
 mod inherit;
 mod json;
+mod kv;
 mod nested;
 mod paths;
 mod pool_commands;
@@ -57,6 +58,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Pool(PoolCommand::Destroy { pool }) => pool_commands::destroy(&pool),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),
     }
 }

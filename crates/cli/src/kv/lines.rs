@@ -1,0 +1,110 @@
+//! The line format: a pair per line, as docs/kv.md describes it.
+//!
+//! Invariant: `read` of what `write` makes is the same pair.
+
+use super::escape;
+use std::io::{self, BufRead, Write};
+
+/// A key and a value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// Writes a pair as a line.
+pub fn write(out: &mut impl Write, key: &[u8], value: &[u8]) -> io::Result<()> {
+    escape::write(out, key)?;
+    out.write_all(b"\t")?;
+    escape::write(out, value)?;
+    out.write_all(b"\n")
+}
+
+/// Lines on their way in.
+pub struct Lines<R> {
+    from: R,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// From the start.
+    pub fn new(from: R) -> Lines<R> {
+        Lines {
+            from,
+            line: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// The line that was read last, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line without its end; None after the last.
+    pub fn next(&mut self) -> Result<Option<&[u8]>, String> {
+        self.line.clear();
+        let read = self.from.read_until(b'\n', &mut self.line);
+        if read.map_err(|e| format!("standard input cannot be read: {}", plain(&e)))? == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        Ok(Some(self.line.strip_suffix(b"\n").unwrap_or(&self.line)))
+    }
+
+    /// The pair on the next line.
+    pub fn pair(&mut self) -> Result<Option<Pair>, String> {
+        let Some(line) = self.next()? else {
+            return Ok(None);
+        };
+        let tab = line.iter().position(|byte| *byte == b'\t');
+        let tab = tab.ok_or("a line has no tab between key and value")?;
+        Ok(Some((
+            escape::undo(&line[..tab])?,
+            escape::undo(&line[tab + 1..])?,
+        )))
+    }
+}
+
+/// A system's error without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_come_back() {
+        let pairs: Vec<Pair> = vec![
+            (b"a".to_vec(), b"1".to_vec()),
+            (b"tab\tin key".to_vec(), b"and\nlines".to_vec()),
+            ((0..=255).collect(), (0..=255).rev().collect()),
+            (b"empty".to_vec(), vec![]),
+        ];
+        let mut text = Vec::new();
+        for (key, value) in &pairs {
+            write(&mut text, key, value).unwrap();
+        }
+        let mut lines = Lines::new(&text[..]);
+        let mut back = Vec::new();
+        while let Some(pair) = lines.pair().unwrap() {
+            back.push(pair);
+        }
+        assert_eq!(back, pairs);
+        assert_eq!(lines.number(), 4);
+    }
+
+    #[test]
+    fn values_may_hold_tabs_and_the_last_line_may_lack_its_end() {
+        let mut lines = Lines::new(&b"k\tv\tw"[..]);
+        assert_eq!(lines.pair(), Ok(Some((b"k".to_vec(), b"v\tw".to_vec()))));
+        assert_eq!(lines.pair(), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_pair_is_refused() {
+        for bad in ["k", "\n", "k\\\tv", "k\t\\x1\n"] {
+            assert!(Lines::new(bad.as_bytes()).pair().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! `holdfast kv`: keys and values from the command line.
+//!
+//! Invariants: a value goes out byte by byte as it is, also in a dump once its escapes are undone;
+//! a put or an erase is durable when the command ends; only put and load make a keyspace.
+
+mod escape;
+mod lines;
+mod mdb;
+mod transfer;
+
+use crate::args::{KvArgs, KvCommand, ScanArgs, Words};
+use crate::failure::{self, Failure, printed};
+use crate::json::Json;
+use holdfast::{Durability, Keyspace, Pool, Scan, ValueReader, ViewKeyspace};
+use std::ffi::OsStr;
+use std::io::{BufWriter, Read, Write};
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Values from here on are not held in memory on their way in.
+const WHOLE_MAX: u64 = 1 << 20;
+
+/// `kv`.
+pub fn kv(args: &KvArgs, json: bool) -> Result<u8, Failure> {
+    if let Ok(program) = std::env::current_exe() {
+        holdfast::use_program(program);
+    }
+    let target = Target {
+        pool: &args.pool,
+        keyspace: args.keyspace.as_deref().unwrap_or_default(),
+    };
+    match (&args.keyspace, &args.command) {
+        (None, None) => keyspaces(&target, json),
+        (Some(_), Some(command)) => command_on(&target, command, json),
+        (None, Some(_)) => Err(usage("the keyspace is missing")),
+        (Some(_), None) => Err(usage(
+            "the command is missing: get, put, erase, scan, load or dump",
+        )),
+    }
+}
+
+fn usage(what: &str) -> Failure {
+    let failure = Failure::new(what).fix("see holdfast kv --help");
+    failure.code(failure::USAGE)
+}
+
+/// What the command line names.
+pub struct Target<'a> {
+    pool: &'a Path,
+    keyspace: &'a str,
+}
+
+fn keyspaces(target: &Target<'_>, json: bool) -> Result<u8, Failure> {
+    let pool = Pool::open(target.pool)?;
+    let names = pool.keyspaces()?;
+    let mut out = std::io::stdout().lock();
+    printed(match json {
+        true => {
+            let names = names.into_iter().map(Json::Text).collect();
+            writeln!(out, "{}", Json::List(names).render())
+        }
+        false => names.iter().try_for_each(|name| writeln!(out, "{name}")),
+    })?;
+    Ok(failure::OK)
+}
+
+fn command_on(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Failure> {
+    match command {
+        KvCommand::Get { key, words } => get(args, &bytes(key, *words)?, json),
+        KvCommand::Put { key, value, words } => {
+            let key = bytes(key, *words)?;
+            match value.as_deref().filter(|value| *value != "-") {
+                Some(value) => put(args, &key, &bytes(value, *words)?),
+                None => put_input(args, &key),
+            }
+        }
+        KvCommand::Erase { key, words } => erase(args, &bytes(key, *words)?, json),
+        KvCommand::Scan(scan) => list(args, scan, json),
+        KvCommand::Load { format } => transfer::load(&to_change(args, true)?, *format, json),
+        KvCommand::Dump { format } => transfer::dump(args, *format),
+    }
+}
+
+/// A word of the command line as bytes.
+fn bytes(word: &OsStr, words: Words) -> Result<Vec<u8>, Failure> {
+    if !words.escaped {
+        return Ok(word.as_bytes().into());
+    }
+    escape::undo(word.as_bytes()).map_err(|why| {
+        let what = format!("'{}': {why}", word.to_string_lossy());
+        Failure::new(what).code(failure::USAGE)
+    })
+}
+
+/// What can be read from: a keyspace, or what it was.
+pub enum Source {
+    Present(Keyspace),
+    View(ViewKeyspace),
+}
+
+impl Source {
+    fn open(args: &Target<'_>) -> Result<Source, Failure> {
+        let pool = Pool::open(args.pool)?;
+        Ok(Source::Present(pool.keyspace(args.keyspace)?))
+    }
+
+    fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>, Failure> {
+        Ok(match self {
+            Source::Present(keyspace) => keyspace.reader(key)?,
+            Source::View(keyspace) => keyspace.reader(key)?,
+        })
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan, Failure> {
+        Ok(match self {
+            Source::Present(keyspace) => keyspace.scan(from, to)?,
+            Source::View(keyspace) => keyspace.scan(from, to)?,
+        })
+    }
+
+    fn prefix(&self, prefix: &[u8]) -> Result<Scan, Failure> {
+        Ok(match self {
+            Source::Present(keyspace) => keyspace.prefix(prefix)?,
+            Source::View(keyspace) => keyspace.prefix(prefix)?,
+        })
+    }
+}
+
+/// The pool and the keyspace itself.
+fn to_change(args: &Target<'_>, create: bool) -> Result<(Pool, Keyspace), Failure> {
+    let pool = Pool::open(args.pool)?;
+    let keyspace = match create {
+        true => pool.keyspace_or_create(args.keyspace)?,
+        false => pool.keyspace(args.keyspace)?,
+    };
+    Ok((pool, keyspace))
+}
+
+fn get(args: &Target<'_>, key: &[u8], json: bool) -> Result<u8, Failure> {
+    let mut reader = Source::open(args)?.reader(key)?.ok_or_else(|| {
+        let key = escape::short(key);
+        Failure::new(format!(
+            "there is no key {key} in keyspace {}",
+            args.keyspace
+        ))
+    })?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        let mut value = Vec::new();
+        reader
+            .read_to_end(&mut value)
+            .map_err(|e| Failure::io("the value", &e))?;
+        printed(writeln!(out, "{}", pair(key, &value).render()))?;
+    } else {
+        copy(&mut reader, |part| out.write_all(part))?;
+    }
+    printed(out.flush())?;
+    Ok(failure::OK)
+}
+
+/// Copies a value to its end; tells a value that cannot be read from a reader that has enough.
+fn copy(
+    from: &mut impl Read,
+    mut put: impl FnMut(&[u8]) -> std::io::Result<()>,
+) -> Result<(), Failure> {
+    let mut buffer = vec![0; WHOLE_MAX as usize];
+    loop {
+        let n = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(Failure::io("the value", &e)),
+        };
+        match put(&buffer[..n]) {
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            done => printed(done)?,
+        }
+    }
+}
+
+fn put(args: &Target<'_>, key: &[u8], value: &[u8]) -> Result<u8, Failure> {
+    to_change(args, true)?
+        .1
+        .put(key, value, Durability::Durable)?;
+    Ok(failure::OK)
+}
+
+/// What is on standard input, however much it is, becomes the value as a whole.
+fn put_input(args: &Target<'_>, key: &[u8]) -> Result<u8, Failure> {
+    let input = std::io::stdin().lock();
+    let failed = |e| Failure::io("standard input", &e);
+    let mut start = Vec::new();
+    let mut head = input.take(WHOLE_MAX);
+    head.read_to_end(&mut start).map_err(failed)?;
+    if (start.len() as u64) < WHOLE_MAX {
+        return put(args, key, &start);
+    }
+    let (_pool, keyspace) = to_change(args, true)?;
+    let mut writer = keyspace.writer(key)?;
+    let mut input = head.into_inner();
+    loop {
+        writer
+            .write_all(&start)
+            .map_err(|e| Failure::io("the value", &e))?;
+        start.clear();
+        let mut next = input.take(WHOLE_MAX);
+        if next.read_to_end(&mut start).map_err(failed)? == 0 {
+            break;
+        }
+        input = next.into_inner();
+    }
+    writer.finish(Durability::Durable)?;
+    Ok(failure::OK)
+}
+
+fn erase(args: &Target<'_>, key: &[u8], json: bool) -> Result<u8, Failure> {
+    let (_pool, keyspace) = to_change(args, false)?;
+    let was_there = keyspace.remove(key, Durability::Durable)?;
+    if json {
+        let said = Json::Object(vec![("erased", Json::Bool(was_there))]);
+        printed(writeln!(std::io::stdout(), "{}", said.render()))?;
+    }
+    Ok(failure::OK)
+}
+
+fn list(args: &Target<'_>, wanted: &ScanArgs, json: bool) -> Result<u8, Failure> {
+    let word = |word: &Option<_>| -> Result<Option<Vec<u8>>, Failure> {
+        let word: Option<&OsStr> = word.as_ref().map(|w: &std::ffi::OsString| w.as_os_str());
+        word.map(|word| bytes(word, wanted.words)).transpose()
+    };
+    let (prefix, from, to) = (
+        word(&wanted.prefix)?,
+        word(&wanted.from)?,
+        word(&wanted.to)?,
+    );
+    let source = Source::open(args)?;
+    let scan = match &prefix {
+        Some(prefix) => source.prefix(prefix)?,
+        None => source.scan(
+            from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+            to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+        )?,
+    };
+    let limit = wanted.limit.unwrap_or(u64::MAX);
+    match wanted.reverse {
+        false => show(scan, limit, json),
+        true => show(scan.backward(), limit, json),
+    }
+}
+
+type Pair = holdfast::Result<(Vec<u8>, Vec<u8>)>;
+
+fn show(pairs: impl Iterator<Item = Pair>, limit: u64, json: bool) -> Result<u8, Failure> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut first = true;
+    for found in pairs.take(limit) {
+        let (key, value) = found?;
+        let done = match json {
+            true => {
+                let before = if first { "[" } else { ",\n" };
+                write!(out, "{before}{}", pair(&key, &value).render())
+            }
+            false => lines::write(&mut out, &key, &value),
+        };
+        first = false;
+        match done {
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(failure::OK),
+            done => printed(done)?,
+        }
+    }
+    if json {
+        let end = if first { "[]\n" } else { "]\n" };
+        printed(out.write_all(end.as_bytes()))?;
+    }
+    printed(out.flush())?;
+    Ok(failure::OK)
+}
+
+/// As JSON: text where it is text, hexadecimal digits where it is not.
+fn pair(key: &[u8], value: &[u8]) -> Json {
+    let field = |bytes: &[u8], text, hex| match str::from_utf8(bytes) {
+        Ok(it) => (text, Json::Text(it.into())),
+        Err(_) => (hex, Json::Text(escape::hex(bytes))),
+    };
+    Json::Object(vec![
+        field(key, "key", "key_hex"),
+        field(value, "value", "value_hex"),
+    ])
+}
