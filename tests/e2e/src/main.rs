@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod dump;
+mod faces;
 mod faults;
 mod outcome;
 mod process;
@@ -17,6 +18,7 @@ const USAGE: &str = "usage: hf-e2e COMMAND
   programs [--baseline] [NAME...]   real programs, on tmpfs and on a pool, compared
   faults [--baseline] [WORD...]     kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED
   bad-input [NAME...]               what must be refused, and how
+  faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
   verify DIR MODE ID:SEED:ACKED...  judges what writers left
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["programs", names @ ..] => programs::main(names),
         ["faults", args @ ..] => faults::main(args),
         ["bad-input", names @ ..] => bad_input::main(names),
+        ["faces", names @ ..] => faces::main(names),
         ["dump", dir] => dump::main(dir),
         ["write", dir, id, seed, sync] => faults::writer::main(dir, id, seed, sync),
         ["verify", dir, mode, writers @ ..] => faults::verify::main(dir, mode, writers),

@@ -4,6 +4,7 @@
 
 mod command_line;
 mod damage;
+mod keys;
 mod surroundings;
 
 use crate::dump;
@@ -21,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const RUN_FAILED: i32 = 125;
 
 /// Why a case did not pass.
-enum Stop {
+pub enum Stop {
     Wrong(String),
     Skip(String),
 }
@@ -32,32 +33,42 @@ impl From<io::Error> for Stop {
     }
 }
 
-type Case = fn(&Scene) -> Result<(), Stop>;
+pub type Case = fn(&Scene) -> Result<(), Stop>;
 
 /// Where a case plays: an empty directory of its own.
-struct Scene {
-    holdfast: PathBuf,
-    dir: PathBuf,
+pub struct Scene {
+    pub holdfast: PathBuf,
+    pub dir: PathBuf,
 }
 
 /// `hf-e2e bad-input`
 pub fn main(names: &[&str]) -> ExitCode {
+    let tables = [
+        command_line::CASES,
+        damage::CASES,
+        keys::CASES,
+        surroundings::CASES,
+    ];
+    play("bad-input", &tables.concat(), names)
+}
+
+/// Plays the cases that are named, or all.
+pub fn play(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode {
     let prepared = process::holdfast().and_then(|h| {
-        process::scratch("bad-input")
+        process::scratch(kind)
             .map(|w| (h, w))
             .map_err(|e| e.to_string())
     });
     let (holdfast, work) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => {
-            eprintln!("bad-input: {why}");
+            eprintln!("{kind}: {why}");
             return ExitCode::from(2);
         }
     };
     let outcomes = Outcomes::default();
-    let tables = [command_line::CASES, damage::CASES, surroundings::CASES];
-    for (name, case) in tables.concat() {
-        if !names.is_empty() && !names.contains(&name) {
+    for (name, case) in cases {
+        if !names.is_empty() && !names.contains(name) {
             continue;
         }
         let scene = Scene {
@@ -83,31 +94,31 @@ pub fn main(names: &[&str]) -> ExitCode {
 }
 
 impl Scene {
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// `holdfast ARGS...` run to its end.
-    fn holdfast<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Ended, Stop> {
+    pub fn holdfast<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Ended, Stop> {
         let mut command = Command::new(&self.holdfast);
         command.args(args);
         self.end_of(command)
     }
 
-    fn end_of(&self, mut command: Command) -> Result<Ended, Stop> {
+    pub fn end_of(&self, mut command: Command) -> Result<Ended, Stop> {
         process::clean(&mut command, &self.dir);
         command.current_dir(&self.dir);
         Ok(process::run(&mut command, LIMIT, &self.dir)?)
     }
 
     /// The command must be refused with one of these exit statuses, in one sentence.
-    fn refused<S: AsRef<OsStr>>(&self, args: &[S], codes: &[i32]) -> Result<(), Stop> {
+    pub fn refused<S: AsRef<OsStr>>(&self, args: &[S], codes: &[i32]) -> Result<(), Stop> {
         let ended = self.holdfast(args)?;
         refusal(&ended, codes).map_err(|why| Stop::Wrong(format!("{}: {why}", words(args))))
     }
 
     /// The command must do its work.
-    fn done<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Ended, Stop> {
+    pub fn done<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Ended, Stop> {
         let ended = self.holdfast(args)?;
         if ended.code() == Some(0) {
             return Ok(ended);
@@ -121,7 +132,7 @@ impl Scene {
     }
 
     /// `holdfast run` on the pool with this program.
-    fn run(&self, pool: &Path, program: &[&str]) -> Result<Ended, Stop> {
+    pub fn run(&self, pool: &Path, program: &[&str]) -> Result<Ended, Stop> {
         let pool = pool.to_string_lossy();
         self.holdfast(&[&["run", "--pool", &pool, "--"], program].concat())
     }
@@ -179,11 +190,11 @@ impl Scene {
     }
 }
 
-fn wrong<T>(why: impl Into<String>) -> Result<T, Stop> {
+pub fn wrong<T>(why: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Wrong(why.into()))
 }
 
-fn words<S: AsRef<OsStr>>(args: &[S]) -> String {
+pub fn words<S: AsRef<OsStr>>(args: &[S]) -> String {
     let words: Vec<_> = args
         .iter()
         .map(|a| a.as_ref().to_string_lossy().into_owned())

@@ -1,0 +1,108 @@
+//! `holdfast kv` as people use them.
+
+use super::{expect, new_pool, script};
+use crate::bad_input::{Case, Scene, Stop};
+
+pub const CASES: &[(&str, Case)] = &[
+    ("kv get put erase", single),
+    ("kv bytes of all kinds", bytes),
+    ("kv scan", scan),
+    ("kv keyspaces", keyspaces),
+    ("kv several at once", several),
+];
+
+fn single(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let said = script(
+        scene,
+        &pool,
+        r#"kv() { "$hf" kv "$pool" keys "$@"; }
+        kv put name 'the value'; kv get name; echo
+        kv put name other; kv get name; echo
+        printf 'piped' | kv put piped; kv get piped; echo
+        printf 'dash' | kv put dash -; kv get dash; echo
+        kv put empty ''; kv get empty; echo
+        kv put number -5; kv get number; echo
+        kv put -- -key -value; kv get -- -key; echo
+        kv get name --json; kv erase name --json; kv erase name --json; kv erase name
+        kv get name 2>/dev/null && exit 3; echo $?
+        kv get piped >/dev/full 2>/dev/null && exit 4; echo $?"#,
+    )?;
+    let expected = "the value\nother\npiped\ndash\n\n-5\n-value\n\
+        {\"key\":\"name\",\"value\":\"other\"}\n{\"erased\":true}\n{\"erased\":false}\n1\n1\n";
+    expect("the commands", &said, expected)
+}
+
+fn bytes(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let said = script(
+        scene,
+        &pool,
+        r#"kv() { "$hf" kv "$pool" keys "$@"; }
+        head -c 100000 /dev/urandom >small; head -c 5000000 /dev/urandom >large; : >none
+        for f in small large none; do kv put $f <$f; kv get $f | cmp - $f; done
+        for f in small large none; do kv put $f.again - <$f; kv get $f.again | cmp - $f; done
+        kv put large <small; kv get large | cmp - small
+        kv put small <large; kv get small | cmp - large
+        for f in small large none; do kv erase $f; kv erase $f.again; done
+        kv put 'a\tb' 'verbatim\n'; kv put -e 'a\tb\x00' 'c\\\xff\n'
+        kv scan; kv get -e 'a\tb\x00' | od -An -tx1
+        kv scan --json; kv get -e 'a\tb\x00' --json"#,
+    )?;
+    let json = "{\"key\":\"a\\u0009b\\u0000\",\"value_hex\":\"635cff0a\"}";
+    let expected = format!(
+        "a\\tb\\x00\tc\\\\\\xff\\n\na\\\\tb\tverbatim\\\\n\n 63 5c ff 0a\n\
+         [{json},\n{{\"key\":\"a\\\\tb\",\"value\":\"verbatim\\\\n\"}}]\n{json}\n"
+    );
+    expect("the commands", &said, &expected)
+}
+
+fn scan(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let said = script(
+        scene,
+        &pool,
+        r#"kv() { "$hf" kv "$pool" keys "$@"; }
+        for k in d b a c ba; do kv put $k ${k}1; done
+        line() { kv scan "$@" | cut -f 1 | tr '\n' ' '; echo; }
+        line; line --reverse; line --limit 2; line --limit 2 --reverse; line --limit 0
+        line --prefix b; line --prefix x; line --from b; line --to b; line --from b --to c
+        line --from b --to c --reverse; line --from d --to a
+        kv scan --limit 0 --json; kv scan --limit 1 --json
+        seq 1 5000 | sed 's/.*/&\tvalue &/' | kv load
+        kv scan | head -1 >/dev/null; kv scan | wc -l"#,
+    )?;
+    let expected = "a b ba c d \nd c ba b a \na b \nd c \n\nb ba \n\nb ba c d \na \nb ba \n\
+        ba b \n\n[]\n[{\"key\":\"a\",\"value\":\"a1\"}]\n5005\n";
+    expect("the commands", &said, expected)
+}
+
+fn keyspaces(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let said = script(
+        scene,
+        &pool,
+        r#""$hf" kv "$pool"; "$hf" kv "$pool" --json
+        "$hf" kv "$pool" one put k 1; "$hf" kv "$pool" two put k 2
+        "$hf" kv "$pool" /get put get 3; "$hf" kv "$pool" /get get get; echo
+        "$hf" kv "$pool" one get k; "$hf" kv "$pool" two get k; echo
+        "$hf" kv "$pool"; "$hf" kv "$pool" --json"#,
+    )?;
+    let expected = "[]\n3\n12\nget\none\ntwo\n[\"get\",\"one\",\"two\"]\n";
+    expect("the commands", &said, expected)
+}
+
+/// Commands at once share the service that the first of them starts.
+fn several(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let said = script(
+        scene,
+        &pool,
+        r#"for n in $(seq 1 20); do "$hf" kv "$pool" keys put $n v$n & all+=($!); done
+        for p in "${all[@]}"; do wait $p; done
+        "$hf" kv "$pool" keys scan | sort -n | md5sum
+        seq 1 20 | sed 's/.*/&\tv&/' | md5sum; "$hf" pool check "$pool" >/dev/null"#,
+    )?;
+    let lines: Vec<&str> = said.lines().collect();
+    expect("the keys", lines[0], lines[1])
+}

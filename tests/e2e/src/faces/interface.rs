@@ -1,0 +1,117 @@
+//! `holdfast.h` from C and C++, against an installed tree that was moved after it was installed.
+
+use super::{new_pool, repository};
+use crate::bad_input::{Case, Scene, Stop, wrong};
+use crate::process::{Ended, on_path};
+use std::path::PathBuf;
+use std::process::Command;
+
+pub const CASES: &[(&str, Case)] = &[
+    ("c interface", interface),
+    ("c threads and processes", threads),
+    ("c++ interface", plusplus),
+];
+
+const STRICT: &[&str] = &["-O1", "-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+fn interface(scene: &Scene) -> Result<(), Stop> {
+    let tree = Tree::new(scene)?;
+    for standard in ["c99", "c11"] {
+        tree.run(scene, "gcc", standard, "interface.c", &[])?;
+    }
+    Ok(())
+}
+
+fn threads(scene: &Scene) -> Result<(), Stop> {
+    let more = ["-D_POSIX_C_SOURCE=200809L", "-pthread"];
+    Tree::new(scene)?.run(scene, "gcc", "c99", "threads.c", &more)
+}
+
+fn plusplus(scene: &Scene) -> Result<(), Stop> {
+    let tree = Tree::new(scene)?;
+    for standard in ["c++11", "c++20"] {
+        tree.run(scene, "g++", standard, "plusplus.cpp", &[])?;
+    }
+    Ok(())
+}
+
+/// The installed tree at another place.
+struct Tree {
+    root: PathBuf,
+}
+
+impl Tree {
+    fn new(scene: &Scene) -> Result<Tree, Stop> {
+        for program in ["gcc", "g++", "pkg-config"] {
+            if !on_path(program) {
+                return Err(Stop::Skip(format!("needs {program}")));
+            }
+        }
+        let from = scene.holdfast.parent().and_then(|bin| bin.parent());
+        let from = from.ok_or(Stop::Wrong("HOLDFAST is not in a tree".into()))?;
+        let root = scene.path("moved");
+        let mut copy = Command::new("cp");
+        copy.arg("-r").arg(from).arg(&root);
+        ended(scene, copy)?;
+        Ok(Tree { root })
+    }
+
+    /// What pkg-config says of the moved tree.
+    fn flags(&self, scene: &Scene) -> Result<Vec<String>, Stop> {
+        let mut command = Command::new("env");
+        let path = self.root.join("lib/pkgconfig");
+        command.arg(format!("PKG_CONFIG_PATH={}", path.display()));
+        command.args(["pkg-config", "--cflags", "--libs", "holdfast"]);
+        let said = ended(scene, command)?.out;
+        Ok(said.split_whitespace().map(String::from).collect())
+    }
+
+    /// Builds a program of tests/c and runs it on a new pool.
+    fn run(
+        &self,
+        scene: &Scene,
+        compiler: &str,
+        standard: &str,
+        source: &str,
+        more: &[&str],
+    ) -> Result<(), Stop> {
+        let program = scene.path(&format!("{source}.{standard}"));
+        let library = self.root.join("lib");
+        let mut build = Command::new(compiler);
+        build
+            .arg(format!("-std={standard}"))
+            .args(STRICT)
+            .args(more);
+        build
+            .arg(repository("tests/c")?.join(source))
+            .arg("-o")
+            .arg(&program);
+        build.args(self.flags(scene)?);
+        build.arg(format!("-Wl,-rpath,{}", library.display()));
+        ended(scene, build)?;
+        // Neither HOLDFAST nor the PATH names the command: the library finds it.
+        let pool = new_pool(scene, &format!("pool.{source}.{standard}"))?;
+        let mut run = Command::new(&program);
+        run.arg(&pool);
+        let said = ended(scene, run)?.out;
+        if said != "all as it should be\n" {
+            return wrong(format!("{source} said {said:?}"));
+        }
+        scene.done(&["pool", "check", &pool])?;
+        Ok(())
+    }
+}
+
+/// The end of a command that must not fail.
+fn ended(scene: &Scene, command: Command) -> Result<Ended, Stop> {
+    let shown = format!("{command:?}");
+    let ended = scene.end_of(command)?;
+    match ended.code() {
+        Some(0) => Ok(ended),
+        _ => wrong(format!(
+            "{shown}: {}: {}",
+            ended.how(),
+            ended.tail().join("; ")
+        )),
+    }
+}

@@ -1,0 +1,57 @@
+//! Keys and values through the faces that people use: the command, C and C++, what the
+//! documents show, and the tools of LMDB.
+
+mod commands;
+mod interface;
+mod transfer;
+
+use crate::bad_input::{Scene, Stop, play, wrong};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// `hf-e2e faces`
+pub fn main(names: &[&str]) -> ExitCode {
+    let tables = [commands::CASES, interface::CASES, transfer::CASES];
+    play("faces", &tables.concat(), names)
+}
+
+/// A new pool.
+fn new_pool(scene: &Scene, name: &str) -> Result<String, Stop> {
+    let pool = scene.path(name).to_string_lossy().into_owned();
+    scene.done(&["pool", "create", &pool, "--size", "64M"])?;
+    Ok(pool)
+}
+
+/// A script with `$hf` as the command and `$pool` as a pool, where the first failure ends it.
+fn script(scene: &Scene, pool: &str, text: &str) -> Result<String, Stop> {
+    let mut command = Command::new("bash");
+    command.arg("-euo").arg("pipefail").arg("-c").arg(text);
+    // Variables of the command itself, because the tests' environment is a clean one.
+    let mut wrapped = Command::new("env");
+    wrapped.arg(format!("hf={}", scene.holdfast.display()));
+    wrapped.arg(format!("pool={pool}"));
+    wrapped.arg(command.get_program()).args(command.get_args());
+    let ended = scene.end_of(wrapped)?;
+    match ended.code() {
+        Some(0) => Ok(ended.out),
+        _ => wrong(format!("{}: {}", ended.how(), ended.tail().join("; "))),
+    }
+}
+
+/// Says so unless what was said is what was expected.
+fn expect(what: &str, found: &str, expected: &str) -> Result<(), Stop> {
+    match found == expected {
+        true => Ok(()),
+        false => wrong(format!("{what}: {found:?}, not {expected:?}")),
+    }
+}
+
+/// The repository's tests, or their installed copy; beside them lie the documents.
+fn repository(path: &str) -> Result<PathBuf, Stop> {
+    let programs = std::env::var_os("HF_PROGRAMS").map(PathBuf::from);
+    let root = programs.as_deref().and_then(|p| p.parent()?.parent());
+    let root = root.ok_or(Stop::Wrong(
+        "HF_PROGRAMS does not name tests/programs".into(),
+    ))?;
+    Ok(root.join(path))
+}
