@@ -22,7 +22,7 @@ use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
 /// Commits whose roots readers may go on using when there is room.
 const COMMITS_KEPT: usize = 8;
 /// The same where commits replace much: what they keep from use must not make the trees spread.
-const COMMITS_KEPT_MIN: usize = 2;
+const COMMITS_KEPT_MIN: usize = 1;
 /// Pages and blocks that may be kept from use for readers before fewer commits are kept.
 const HELD_FREELY: u64 = 4096;
 

@@ -6,9 +6,9 @@
 //!  * `done` says for each lane what the trees have; it becomes durable with the trees.
 //!  * After a store failure nothing more is applied: what is on the medium stays right.
 
+use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::files::{self, Files};
-use crate::huge::HugeTrees;
 use crate::lane::{Buffers, Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
@@ -32,6 +32,10 @@ const BATCH_TIME: Duration = Duration::from_millis(5);
 /// The same while changes of keyspaces are collected: the more of them there are, the fewer nodes
 /// each of them costs.
 const BATCH_TIME_VALUES: Duration = Duration::from_millis(20);
+/// Changes of keyspaces that one commit makes: each may copy a leaf, and what is copied takes room
+/// twice for a while. So not more than a part of the pages in use, but where those are few.
+const VALUES_PART: usize = 4;
+const VALUES_MIN: usize = 8 * 1024;
 /// Pages that are kept for records that are journaled and not applied yet.
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
@@ -50,7 +54,7 @@ pub struct Engine {
     pub order: Order,
     done: [superblock::Lane; LANES],
     buffers: Buffers,
-    huge: HugeTrees,
+    backing: Backing,
     failed: bool,
 }
 
@@ -100,7 +104,7 @@ impl Engine {
             order,
             done,
             buffers: Buffers::default(),
-            huge: HugeTrees::new(),
+            backing: Backing::default(),
             failed,
         })
     }
@@ -155,11 +159,14 @@ impl Engine {
         }
         let applied_before = self.done.map(|lane| lane.applied);
         let start = Instant::now();
+        let in_use = self.pool.meta_space().count_used() as usize;
+        let values_most = VALUES_MIN.max(in_use / VALUES_PART);
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::keeping(&mut store, &mut held, applied_before);
         while progress.applied < limit.min(BATCH_MAX) {
-            if progress.applied % 64 == 63 && is_late(start, applier.waiting()) {
+            let values = applier.waiting();
+            if values > values_most || progress.applied % 64 == 63 && is_late(start, values) {
                 break;
             }
             let entry = match self.order.next() {
@@ -210,9 +217,13 @@ impl Engine {
                 sb.clean = false;
             });
             self.check(committed)?;
-            self.huge.go_on(&self.pool, self.files.medium);
         }
         Ok(progress)
+    }
+
+    /// What can be done while there is nothing to do.
+    pub fn rest(&mut self) {
+        self.backing.go_on(&self.pool, &self.data, &self.files);
     }
 
     /// Applies records that come from the service itself, in one commit; those that are refused

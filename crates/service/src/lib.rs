@@ -7,13 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod backing;
 mod check;
 mod engine;
 mod error;
 mod files;
 mod grants;
 mod harvest;
-mod huge;
 mod lane;
 mod lock;
 mod memory;

@@ -301,6 +301,9 @@ impl Backroom<'_> {
             (_, Medium::File) => NAP_FILE,
             _ => NAP_MIN,
         };
+        if turn.applied == 0 {
+            self.service.engine.rest();
+        }
         header.service_sleeps.store(1, SeqCst);
         if header.doorbell.load(SeqCst) == bell {
             futex::wait(&header.doorbell, bell, Some(nap));
