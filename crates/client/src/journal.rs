@@ -25,7 +25,7 @@ use crate::{Error, dentry_table, drain};
 use core::sync::atomic::Ordering::*;
 use pool::apply::adds_values;
 use pool::journal::{BATCH_RECORD_MAX, Encoded, RECORD_MAX, Record};
-use pool::session::{LANES, Lane};
+use pool::session::{LANES, Lane, TREES_FULL, TREES_ROOMY, TREES_SHORT};
 
 /// Records are written through a buffer of this many bytes; most fit.
 const PIECE: usize = 256;
@@ -39,8 +39,8 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     s.check()?;
     s.check_writable()?;
     match s.header().trees_full.load(Relaxed) {
-        0 => {}
-        1 if !adds(record) => {}
+        TREES_ROOMY | TREES_SHORT => {}
+        TREES_FULL if !adds(record) => {}
         _ => check_full(s, record)?,
     }
     let prepared = Prepared::new(s, record)?;
@@ -63,8 +63,8 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
 fn check_full(s: &Session, record: &Record<'_>) -> Result<()> {
     drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
     match s.header().trees_full.load(Relaxed) {
-        0 => Ok(()),
-        1 if !adds(record) => Ok(()),
+        TREES_ROOMY | TREES_SHORT => Ok(()),
+        TREES_FULL if !adds(record) => Ok(()),
         _ => Err(Error::NoSpace),
     }
 }

@@ -15,12 +15,16 @@ use crate::process;
 use crate::runs::Runs;
 use crate::store::Held;
 use holdfast_pmem::{Access, Region};
-use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why};
+use holdfast_pool::apply::{
+    Applier, Failure, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why, are_unseen,
+};
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::superblock::{self, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::journal::{self, Record};
+use holdfast_pool::layout::value::InBlocks;
+use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_ROOMY, TREES_SHORT};
 use holdfast_pool::space::Run;
 use holdfast_pool::{Pool, WriteToken};
 use std::time::{Duration, Instant};
@@ -38,6 +42,10 @@ const VALUES_PART: usize = 4;
 const VALUES_MIN: usize = 8 * 1024;
 /// Pages that are kept for records that are journaled and not applied yet.
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
+/// Pages beyond those that lanes full of changes of keyspaces can use up.
+const ROOM_AHEAD_MAX: u64 = 96 * 1024;
+/// Bytes of the changes of one record that are not in the journal.
+const SPILLED_MAX: u64 = 1 << 30;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
 /// lane has room for, so that clients cannot fill our memory.
 pub const AHEAD_MAX: usize = 2 * 1024;
@@ -69,6 +77,8 @@ pub struct Progress {
     pub unfinished: Option<u64>,
     /// The record that was refused, and why: nothing after it was applied.
     pub rejected: Option<(u64, Reject)>,
+    /// The last record that was refused and passed over.
+    pub refused: Option<(u64, Reject)>,
 }
 
 impl Engine {
@@ -137,15 +147,16 @@ impl Engine {
         self.order.waiting() > before
     }
 
-    /// Whether the trees have so little room left that clients must not add to them: what they
-    /// have journaled already has to fit. 2 where even removing adds to them.
+    /// How much room the trees have left, as `TREES_*`. They are full when clients must not add to
+    /// them: what they have journaled already has to fit.
     pub fn trees_full(&self) -> u32 {
         let all = self.pool.meta_space().len();
         let kept = (all / 4).min(ROOM_KEPT_MAX);
-        let left = self.pool.pages_left().saturating_sub(ROOM_TO_GROW);
-        match self.pool.has_snapshots() {
-            true if left < kept / 2 => 2,
-            _ => u32::from(left < kept),
+        match self.pool.pages_left().saturating_sub(ROOM_TO_GROW) {
+            left if left < kept / 2 && self.pool.has_snapshots() => TREES_OVER,
+            left if left < kept => TREES_FULL,
+            left if left < kept + (all / 2).min(ROOM_AHEAD_MAX) => TREES_SHORT,
+            _ => TREES_ROOMY,
         }
     }
 
@@ -190,6 +201,11 @@ impl Engine {
                 Err(Failure::Rejected(reject)) => {
                     // What was applied makes room when it is committed.
                     let later = reject.why == Why::NoRoom && progress.applied > 0;
+                    if !later && may_refuse(&record, &reject) {
+                        progress.refused = Some((entry.seq, reject));
+                        note_applied(&mut progress, &mut self.done, &entry);
+                        continue;
+                    }
                     progress.rejected = (!later).then_some((entry.seq, reject));
                     self.order.put_back(entry);
                     break;
@@ -198,12 +214,7 @@ impl Engine {
                     return Err(store_failed(&mut self.failed, &self.files, error));
                 }
             }
-            progress.applied += 1;
-            let lane = &mut self.done[entry.lane];
-            *lane = superblock::Lane {
-                start: entry.end,
-                applied: entry.seq,
-            };
+            note_applied(&mut progress, &mut self.done, &entry);
             self.buffers.put(entry.bytes);
         }
         if let Err(Failure::Store(error)) = applier.settle() {
@@ -447,6 +458,25 @@ impl Engine {
     }
 }
 
+fn note_applied(progress: &mut Progress, done: &mut [superblock::Lane; LANES], entry: &Entry) {
+    progress.applied += 1;
+    done[entry.lane] = superblock::Lane {
+        start: entry.end,
+        applied: entry.seq,
+    };
+}
+
+/// Whether a record that contradicts the trees may be passed over: its writer waits for it.
+fn may_refuse(record: &Record<'_>, reject: &Reject) -> bool {
+    let honest = [
+        Why::NoRoom,
+        Why::NoObject,
+        Why::NotADirectory,
+        Why::NotAKeyspace,
+    ];
+    are_unseen(record) && honest.contains(&reject.why)
+}
+
 /// Whether a commit that was begun at `start` is to be made; `values` changes of keyspaces wait.
 fn is_late(start: Instant, values: usize) -> bool {
     let most = match values {
@@ -467,19 +497,27 @@ fn apply_one(
         return applier.apply(header, record);
     };
     let blocks = applier.spilled(record)?;
+    match read_spilled(data, &blocks, len) {
+        Some(bytes) if crc32c(&bytes) == sum => applier.apply_spilled(header, record, &bytes),
+        _ => Err(applier.malformed()),
+    }
+}
+
+/// The changes that are in blocks; `None`: they are not in the pool, or more than there may be.
+pub fn read_spilled(data: &Region, blocks: &InBlocks, len: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
+    if len > SPILLED_MAX {
+        return None;
+    }
     for run in blocks.runs() {
         let at = bytes.len();
-        let left = len - at as u64;
+        let left = len.checked_sub(at as u64)?;
         let n = left.min(u64::from(run.len) * PAGE_LEN) as usize;
         bytes.resize(at + n, 0);
-        data.read(run.block.saturating_mul(PAGE_LEN), &mut bytes[at..])
-            .map_err(|e| Failure::Store(e.into()))?;
+        data.read(run.block.checked_mul(PAGE_LEN)?, &mut bytes[at..])
+            .ok()?;
     }
-    if crc32c(&bytes) != sum {
-        return Err(applier.malformed());
-    }
-    applier.apply_spilled(header, record, &bytes)
+    Some(bytes)
 }
 
 /// Nothing more is applied after this.

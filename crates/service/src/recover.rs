@@ -7,7 +7,7 @@
 //!    missing number is applied, so that what is there is a prefix of what happened.
 //!  * Recovery that is interrupted is simply done again.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, read_spilled};
 use crate::error::Result;
 use crate::order::FLIGHT_MAX;
 use crate::process;
@@ -70,7 +70,14 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
         match journal::decode(&entry.bytes) {
             Ok((_, Record::Extent { block, len, .. })) => blocks.push((block, u64::from(len))),
             Ok((_, Record::Batch { ops, .. })) => blocks_of_values(ops, &mut blocks),
-            Ok((_, Record::Spilled { runs, .. })) => runs_of(runs, &mut blocks),
+            Ok((_, Record::Spilled { len, runs, .. })) => {
+                runs_of(runs, &mut blocks);
+                if let Ok(found) = InBlocks::decode(runs)
+                    && let Some(ops) = read_spilled(&engine.data, &found, len)
+                {
+                    blocks_of_values(&ops, &mut blocks);
+                }
+            }
             Ok((_, Record::SyncMark { seq })) => mark = seq.max(mark),
             _ => {}
         }

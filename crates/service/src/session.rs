@@ -6,7 +6,7 @@
 //!    while its writer can be at work on it, and never longer than `GAP_MAX`.
 //!  * A record that is refused ends the session for its clients, not for the pool.
 
-use crate::engine::{AHEAD_MAX, Engine};
+use crate::engine::{AHEAD_MAX, Engine, Progress};
 use crate::error::{Error, Result};
 use crate::grants::Supply;
 use crate::harvest;
@@ -223,6 +223,7 @@ impl Session {
         let current = engine.pool.superblock().seq;
         engine.pool.set_oldest_view(memory.oldest_view(current));
         let progress = engine.apply(usize::MAX, |entry| is_finished(&memory, entry))?;
+        self.tell_refused(&progress);
         if progress.applied > 0 {
             self.publish(engine);
         }
@@ -276,6 +277,7 @@ impl Session {
         engine.redo_next()?;
         let progress = engine.apply(1, |_| true)?;
         self.unfinished = None;
+        self.tell_refused(&progress);
         if progress.applied > 0 {
             self.publish(engine);
         }
@@ -371,6 +373,16 @@ impl Session {
         header.period.store(superblock.period, Release);
         header.applied_seq.store(engine.applied_seq(), Release);
         self.memory.tick();
+    }
+
+    /// Before anybody learns that the record is behind us.
+    fn tell_refused(&self, progress: &Progress) {
+        if let Some((seq, why)) = &progress.refused {
+            let header = self.memory.header();
+            let errno = why.errno().unsigned_abs();
+            header.refused_errno.store(errno, Relaxed);
+            header.refused_seq.store(*seq, Release);
+        }
     }
 
     fn reject(&mut self, seq: u64, why: &Reject) {

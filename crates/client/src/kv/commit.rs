@@ -10,17 +10,31 @@
 use super::{Keyspace, check_key, index, values};
 use crate::api::Client;
 use crate::error::{Error, Result};
-use crate::session::Session;
-use crate::{clock, journal};
+use crate::lock;
+use crate::session::{BLOCK, Session};
+use crate::{clock, drain, journal};
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::*;
 use pool::checksum::crc32c;
-use pool::journal::{BATCH_RECORD_MAX, Change, OPS_AT, Op, Record};
+use pool::journal::{BATCH_RECORD_MAX, Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, Ops, Record};
 use pool::layout::value::{IN_BLOCKS_MAX, InBlocks, USER_KEY_MAX, fits_entry};
+use pool::session::TREES_ROOMY;
 
 /// Part of a lane that one record may take.
 const LANE_PART: u64 = 4;
 /// Part of the trees that the changes of one commit may take.
 const TREES_PART: u64 = 16;
+/// So few changes may be published before the trees have them whatever room is left.
+const FEW: usize = 8;
+/// More changes than this part of the pages of the trees may find no room at any time.
+const FEW_PART: u64 = 16;
+/// With little room left, records that may wait for the service: a part of the pages of the
+/// trees, and never more than so many.
+const AHEAD_PART: u64 = 64;
+const AHEAD_MAX: u64 = 1536;
+/// Bytes of changes that the service reads from blocks.
+const SPILLED_MAX: u64 = 1 << 30;
+const ENOSPC: u32 = 28;
 
 /// Changes that will be made together.
 #[derive(Default)]
@@ -41,6 +55,22 @@ impl Changes {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Makes them such as are visible only when the trees have them, by a range without keys.
+    fn make_unseen(&mut self) {
+        let Some(Ok(first)) = Ops::new(&self.ops).next().filter(|_| !self.ranges) else {
+            return;
+        };
+        let (keyspace, key) = (first.keyspace, &[0][..]);
+        let change = Change::EraseRange(key);
+        let op = Op {
+            keyspace,
+            key,
+            change,
+        };
+        op.push(&mut self.ops);
+        self.ranges = true;
     }
 
     fn push(&mut self, s: &Session, op: &Op<'_>) {
@@ -142,12 +172,20 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     // Before any lock is taken.
     let time = clock::now();
     let longest = (s.lane_len() / LANE_PART).min(BATCH_RECORD_MAX as u64);
-    if (OPS_AT + changes.ops.len()) as u64 > longest {
+    // With the change that `make_unseen` may add.
+    if (OPS_AT + changes.ops.len() + OP_HEADER + OP_ALIGN) as u64 > longest {
         return spill(s, changes, time);
     }
-    if changes.ranges {
+    let roomy = s.header().trees_full.load(Relaxed) == TREES_ROOMY;
+    if !roomy {
+        keep_near(s)?;
+    }
+    let pages = s.tree().len() / BLOCK;
+    let fits = changes.count <= FEW || roomy && (changes.count as u64) < pages / FEW_PART;
+    if changes.ranges || !fits {
+        changes.make_unseen();
         let ops = &changes.ops;
-        return journal::commit(s, &Record::Batch { time, ops }).map(drop);
+        return commit_unseen(s, &Record::Batch { time, ops });
     }
     let Some(_locked) = index::lock_all(s, &mut changes.hashes)? else {
         return spill(s, changes, time);
@@ -156,10 +194,33 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     journal::commit(s, &Record::Batch { time, ops }).map(drop)
 }
 
+/// With little room left, what is journaled and not applied must stay so little that it fits.
+#[cold]
+fn keep_near(s: &Session) -> Result<()> {
+    let ahead = (s.tree().len() / BLOCK / AHEAD_PART).min(AHEAD_MAX);
+    let next = s.header().next_seq.load(SeqCst);
+    drain::wait_applied(s, next.saturating_sub(ahead))
+}
+
+/// Changes that the service may still refuse. Nothing is published: they are visible when the
+/// trees have them, and this waits for that. One at a time, so that the answer is ours.
+fn commit_unseen(s: &Session, record: &Record<'_>) -> Result<()> {
+    let h = s.header();
+    let _one = lock::acquire(s, &h.unseen_lock)?;
+    let seq = journal::commit(s, record)?;
+    if h.refused_seq.load(Acquire) != seq {
+        return Ok(());
+    }
+    Err(match h.refused_errno.load(Relaxed) {
+        ENOSPC => Error::NoSpace,
+        _ => Error::NotFound,
+    })
+}
+
 /// Changes that the journal or the index has no room for, in blocks.
 fn spill(s: &Session, changes: &Changes, time: i64) -> Result<()> {
     let ops = &changes.ops;
-    if ops.len() as u64 > s.tree().len() / TREES_PART {
+    if ops.len() as u64 > (s.tree().len() / TREES_PART).min(SPILLED_MAX) {
         return Err(Error::TooBig);
     }
     let blocks = values::write(s, ops)?;
@@ -171,8 +232,7 @@ fn spill(s: &Session, changes: &Changes, time: i64) -> Result<()> {
         sum: crc32c(ops),
         runs: &runs[..n],
     };
-    // Nothing is published: this waits until the trees have it.
-    let done = journal::commit(s, &record).map(drop);
+    let done = commit_unseen(s, &record);
     if !matches!(done, Err(Error::ServiceGone | Error::Poisoned(_))) {
         values::give_back(s, &blocks);
     }

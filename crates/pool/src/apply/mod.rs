@@ -30,7 +30,7 @@ use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
 use kept::Kept;
-use values::Messages;
+use values::{Messages, Size};
 
 /// What `Applier` functions return.
 pub type Result<T, S> = core::result::Result<T, Failure<<S as crate::layout::ReadTrees>::Error>>;
@@ -113,8 +113,11 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= last {
             return Ok(Outcome::Skipped);
         }
-        let need = room_for(record) + self.messages.pages();
-        ensure(self.store.room() >= need, 0, Why::NoRoom)?;
+        let changes = match record {
+            Record::Batch { ops, .. } => Size::of(ops),
+            _ => Size::default(),
+        };
+        self.check_room(record, changes)?;
         if !matches!(record, Record::Batch { .. } | Record::SyncMark { .. }) {
             self.messages.forget_keyspace();
         }
@@ -138,9 +141,20 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= self.applied[lane] {
             return Ok(Outcome::Skipped);
         }
+        self.check_room(record, Size::of(bytes))?;
         self.batch(bytes, time)?;
         self.applied[lane] = header.seq;
         Ok(Outcome::Applied)
+    }
+
+    /// Whether there are more pages left than the record, its changes of keyspaces and those that
+    /// wait can use up.
+    fn check_room(&self, record: &Record<'_>, changes: Size) -> Result<(), S> {
+        let grows = adds(record) || changes.adds();
+        let least = if grows { ROOM_TO_GROW } else { ROOM_TO_SHRINK };
+        let all = changes.and(self.messages.size());
+        let need = least + all.pages(self.store.filled());
+        ensure(self.store.room() >= need, 0, Why::NoRoom)
     }
 
     /// Whether the blocks of a `Record::Spilled` are the session's own; where they are.
@@ -307,23 +321,33 @@ fn put_encoded<S: Store>(store: &mut S, ino: u64, bytes: &[u8]) -> Result<(), S>
         .map_err(Failure::Store)
 }
 
-/// Pages that must be left before a record is applied, more than it can use up: it never stops
-/// half-way. What removes something is let through for longer, so that a full pool can be emptied.
-fn room_for(record: &Record<'_>) -> u64 {
-    match record {
+/// Whether a record adds to the trees. What removes something is let through for longer, so that
+/// a full pool can be emptied.
+fn adds(record: &Record<'_>) -> bool {
+    matches!(
+        record,
         Record::Create { .. }
-        | Record::Link { .. }
-        | Record::SetXattr { .. }
-        | Record::Extent { .. } => ROOM_TO_GROW,
-        Record::Batch { ops, .. } if adds_values(ops) => ROOM_TO_GROW + (ops.len() / 1024) as u64,
-        _ => ROOM_TO_SHRINK,
-    }
+            | Record::Link { .. }
+            | Record::SetXattr { .. }
+            | Record::Extent { .. }
+    )
 }
 
 /// Whether changes of keyspaces put something.
 pub fn adds_values(ops: &[u8]) -> bool {
     let puts = |op: &Op<'_>| matches!(op.change, Change::Put(_) | Change::PutBlocks(_));
     Ops::new(ops).flatten().any(|op| puts(&op))
+}
+
+/// Whether nobody acts on changes of keyspaces before the trees have them: those with a range, and
+/// those that are not in the journal. Such a record may be refused without harm.
+pub fn are_unseen(record: &Record<'_>) -> bool {
+    let range = |op: Op<'_>| matches!(op.change, Change::EraseRange(_));
+    match *record {
+        Record::Batch { ops, .. } => Ops::new(ops).flatten().any(range),
+        Record::Spilled { .. } => true,
+        _ => false,
+    }
 }
 
 /// Puts the root directory into a new pool.

@@ -174,6 +174,10 @@ impl<R: Record> Store for PoolStore<'_, R> {
         self.batch.pages_left()
     }
 
+    fn filled(&self) -> u64 {
+        self.batch.superblock().used_pages
+    }
+
     fn next_ino(&self) -> u64 {
         self.next_ino
     }

@@ -70,6 +70,9 @@ pub trait Store: ReadTrees {
     /// Pages that the batch can still fill.
     fn room(&self) -> u64;
 
+    /// Pages that were filled when the batch began, at least those of all trees.
+    fn filled(&self) -> u64;
+
     /// No object has this inode number or a higher one.
     fn next_ino(&self) -> u64;
 

@@ -158,6 +158,10 @@ impl Store for MemStore {
         self.room
     }
 
+    fn filled(&self) -> u64 {
+        0
+    }
+
     fn next_ino(&self) -> u64 {
         self.next_ino
     }

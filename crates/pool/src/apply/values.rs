@@ -41,12 +41,68 @@ struct Message {
 pub(super) struct Messages {
     bytes: Vec<u8>,
     list: Vec<Message>,
+    size: Size,
     /// Known to be a keyspace: what was asked last. 0: none.
     keyspace: u64,
 }
 
-/// Bytes of messages that need a page of their own, at the worst filling of nodes.
+/// Bytes of values that need a page of their own, at the worst filling of nodes.
 const BYTES_PER_PAGE: usize = 1024;
+/// Levels of nodes above the leaves that a change copies, at most; and the fewest nodes that one
+/// node of them stands for, on average.
+const LEVELS: u64 = 4;
+const FANOUT: u64 = 16;
+
+/// What a list of changes may need.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Size {
+    changes: u64,
+    puts: u64,
+    bytes: usize,
+}
+
+impl Size {
+    /// Of the changes of a record; of what is malformed, any.
+    pub(super) fn of(ops: &[u8]) -> Size {
+        let mut size = Size::default();
+        Ops::new(ops).flatten().for_each(|op| size.add(&op));
+        size
+    }
+
+    fn add(&mut self, op: &Op<'_>) {
+        let puts = match op.change {
+            Change::Put(value) | Change::PutBlocks(value) => {
+                self.bytes += op.key.len() + value.len() + value::HEAD;
+                1
+            }
+            Change::Erase | Change::EraseRange(_) => 0,
+        };
+        self.changes += 1;
+        self.puts += puts;
+    }
+
+    /// Together with others.
+    pub(super) fn and(self, other: Size) -> Size {
+        Size {
+            changes: self.changes + other.changes,
+            puts: self.puts + other.puts,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    /// Whether something is put.
+    pub(super) fn adds(self) -> bool {
+        self.puts > 0
+    }
+
+    /// Pages that bringing them into trees of `filled` pages may take: each change copies a leaf,
+    /// each put may split one, and what is above the leaves is copied.
+    pub(super) fn pages(self, filled: u64) -> u64 {
+        let above = (LEVELS * self.changes).min(filled / FANOUT + LEVELS);
+        let new = self.bytes / BYTES_PER_PAGE;
+        self.changes.min(filled) + self.puts.min(filled) + above + new as u64
+    }
+}
 
 impl Messages {
     /// Changes that wait.
@@ -54,9 +110,9 @@ impl Messages {
         self.list.len()
     }
 
-    /// Pages that bringing them into the tree may take.
-    pub(super) fn pages(&self) -> u64 {
-        (self.list.len() + self.bytes.len() / BYTES_PER_PAGE) as u64
+    /// What bringing them into the tree may take.
+    pub(super) fn size(&self) -> Size {
+        self.size
     }
 
     /// What was known may have changed.
@@ -71,6 +127,7 @@ impl Messages {
             Change::Erase | Change::EraseRange(_) => (Kind::Erase, &[][..]),
         };
         let at = self.bytes.len();
+        self.size.add(op);
         self.bytes.extend_from_slice(op.key);
         self.bytes.extend_from_slice(value);
         let lead = u128::from(op.keyspace) << 64 | u128::from(lead_of(op.key));
@@ -207,7 +264,11 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     fn free_blocks(&mut self, found: &InBlocks) -> Result<(), S> {
-        for run in found.runs() {
+        self.free_runs(found.runs())
+    }
+
+    fn free_runs(&mut self, runs: &[ValueRun]) -> Result<(), S> {
+        for run in runs {
             let freed = self
                 .store
                 .mark_unused(run.block, u64::from(run.len), run.period);
@@ -226,6 +287,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let done = self.settle_sorted(&messages);
         messages.list.clear();
         messages.bytes.clear();
+        messages.size = Size::default();
         self.messages = messages;
         done
     }
@@ -319,7 +381,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let mut found = Vec::new();
         let mut bad = None;
         let mut see = |_: &[u8], bytes: &[u8]| match value::blocks_of(bytes) {
-            Ok(Some(blocks)) => found.push(blocks),
+            Ok(Some(blocks)) => found.extend_from_slice(blocks.runs()),
             Ok(None) => {}
             Err(e) => bad = Some(e),
         };
@@ -329,9 +391,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         if let Some(bad) = bad {
             return Err(bad.into());
         }
-        for blocks in &found {
-            self.free_blocks(blocks)?;
-        }
+        self.free_runs(&found)?;
         let erased = self.store.erase_range(VALUES, first, end);
         erased.map_err(Failure::Store)
     }

@@ -54,6 +54,14 @@ pub const VALUE_CELLS: usize = 7;
 pub const VIEWS: usize = 1024;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
+/// `Header::trees_full`: there is room.
+pub const TREES_ROOMY: u32 = 0;
+/// Nothing may be journaled that adds to the trees.
+pub const TREES_FULL: u32 = 1;
+/// Nothing at all may be journaled: snapshots keep what is removed.
+pub const TREES_OVER: u32 = 2;
+/// There is room, but changes of keyspaces may not run far ahead of the service.
+pub const TREES_SHORT: u32 = 3;
 /// Journal lanes.
 pub const LANES: usize = 16;
 /// `holdfast run` commands of one session at a time.
@@ -146,8 +154,7 @@ shared! {
         pub live_slots: AtomicU32,
         /// Lock table generation: woken when any byte-range lock is released.
         pub locks_tick: AtomicU32,
-        /// Set by the service while the trees have little room left: 1, nothing may be journaled
-        /// that adds to them; 2, nothing at all, for snapshots keep what is removed.
+        /// How much room the trees have left, as the service sees it: `TREES_*`.
         pub trees_full: AtomicU32,
         /// Counts how often a file lost pages at its end while it was mapped somewhere.
         pub mapped_cuts: AtomicU32,
@@ -172,8 +179,14 @@ shared! {
         pub snapshot_seq: AtomicU64,
         /// Roots of its trees: page of the root node, keys << 8 | height.
         pub snapshot_roots: [AtomicU64; 12],
+        /// The last record with changes of keyspaces that the service refused and passed over,
+        /// and why (an errno, which is stored first).
+        pub refused_seq: AtomicU64,
+        pub refused_errno: AtomicU32,
+        /// Serialises records that the service may refuse, until they are applied or refused.
+        pub unseen_lock: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 16],
+        pub spare: [AtomicU32; 12],
     }
 }
 

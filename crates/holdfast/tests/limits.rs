@@ -1,0 +1,142 @@
+//! Full pools and other ends of what there is: what does not fit is refused whole, the rest goes
+//! on, and what is erased can be used again.
+
+mod rig;
+
+use holdfast::{Durability::*, Keyspace, Pool};
+use rig::Rig;
+
+const ENOSPC: i32 = 28;
+
+fn key(round: u64, i: u64) -> Vec<u8> {
+    // In no order.
+    let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{round}-{mixed:016x}").into_bytes()
+}
+
+fn value(len: usize, i: u64) -> Vec<u8> {
+    let mut value = vec![i as u8; len];
+    let n = len.min(8);
+    value[..n].copy_from_slice(&i.to_le_bytes()[..n]);
+    value
+}
+
+/// Puts until the pool is full; how many fit.
+fn fill(keyspace: &Keyspace, round: u64, len: usize) -> u64 {
+    for i in 0.. {
+        match keyspace.put(&key(round, i), &value(len, i), Ordered) {
+            Ok(()) => {}
+            Err(e) if e.errno() == ENOSPC => return i,
+            Err(e) => panic!("put {i} of {len} bytes: {e}"),
+        }
+    }
+    0
+}
+
+fn all_there(keyspace: &Keyspace, round: u64, len: usize, count: u64) {
+    for i in 0..count {
+        let found = keyspace.get(&key(round, i)).unwrap();
+        assert!(found == Some(value(len, i)), "value {i} of {count}");
+    }
+    assert_eq!(keyspace.get(&key(round, count)).unwrap(), None);
+}
+
+/// Fills, looks and empties again: one by one, in batches, by range.
+fn rounds(size: u64, len: usize, rounds: u64) {
+    let rig = Rig::new(size);
+    let pool = rig.open();
+    let keyspace = pool.keyspace_or_create("k").unwrap();
+    let mut most = 0;
+    for round in 0..rounds {
+        let count = fill(&keyspace, round, len);
+        assert!(count > 100 && count > most * 3 / 4, "{count} of {most}");
+        most = most.max(count);
+        all_there(&keyspace, round, len, count);
+        empty(&pool, &keyspace, round, count);
+        assert_eq!(keyspace.prefix(b"").unwrap().count(), 0);
+    }
+}
+
+fn empty(pool: &Pool, keyspace: &Keyspace, round: u64, count: u64) {
+    match round % 3 {
+        0 => (0..count).for_each(|i| keyspace.erase(&key(round, i), Ordered).unwrap()),
+        1 => {
+            for from in (0..count).step_by(1000) {
+                let mut batch = pool.batch();
+                for i in from..count.min(from + 1000) {
+                    batch.erase(keyspace, &key(round, i)).unwrap();
+                }
+                batch.commit(Ordered).unwrap();
+            }
+        }
+        _ => keyspace.erase_range(b"", None, Ordered).unwrap(),
+    }
+}
+
+#[test]
+fn a_pool_full_of_small_values_is_emptied_again() {
+    rounds(16 << 20, 200, 3);
+}
+
+#[test]
+fn a_pool_full_of_larger_values_is_emptied_again() {
+    rounds(16 << 20, 1500, 3);
+    rounds(32 << 20, 4096, 6);
+}
+
+/// A batch for which there is no room changes nothing, and costs nothing.
+#[test]
+fn a_batch_that_finds_no_room_is_refused_whole() {
+    let rig = Rig::new(16 << 20);
+    let pool = rig.open();
+    let [small, large] = ["small", "large"].map(|name| pool.keyspace_or_create(name).unwrap());
+    let most = fill(&large, 0, 4096);
+    for round in 1..4 {
+        // Blocks run out in the middle of the batch.
+        (0..100).for_each(|i| large.erase(&key(0, i), Ordered).unwrap());
+        let mut batch = pool.batch();
+        batch.erase(&large, &key(0, most - 1)).unwrap();
+        batch.put(&small, b"new", b"new").unwrap();
+        let full = (0..200).find_map(|i| {
+            let put = batch.put(&large, &key(round, i), &value(4096, i));
+            put.err().map(|e| (i, e.errno()))
+        });
+        assert!(matches!(full, Some((99..=101, ENOSPC))), "{full:?}");
+        drop(batch);
+        assert_eq!(small.get(b"new").unwrap(), None);
+        assert!(large.get(&key(0, most - 1)).unwrap().is_some());
+        (0..100).for_each(|i| large.put(&key(0, i), &value(4096, i), Ordered).unwrap());
+    }
+    // Now the trees.
+    let count = fill(&small, 0, 300);
+    for round in 1..4 {
+        for changes in [5, 300, 2000] {
+            let mut batch = pool.batch();
+            batch.put(&small, &key(0, 0), b"other").unwrap();
+            for i in 1..changes {
+                batch.put(&small, &key(round, i), &value(300, i)).unwrap();
+            }
+            let done = batch.commit(Durable).map_err(|e| e.errno());
+            assert_eq!(done, Err(ENOSPC), "{changes} changes");
+            assert_eq!(small.get(&key(0, 0)).unwrap(), Some(value(300, 0)));
+            assert_eq!(small.get(&key(round, 1)).unwrap(), None);
+        }
+    }
+    all_there(&small, 0, 300, count);
+    all_there(&large, 0, 4096, most);
+    // What was loaded in order fills its leaves: whatever comes between then splits one.
+    small.erase_range(b"", None, Ordered).unwrap();
+    let ordered = |i: u64| format!("{i:09}").into_bytes();
+    let stop = |i: &u64| small.put(&ordered(*i), &value(60, *i), Ordered).is_err();
+    let count = (0..).find(stop).unwrap();
+    let mut more = 0;
+    for i in (0..count).step_by(17) {
+        (0..12).for_each(|j| small.erase(&ordered(i + j), Ordered).unwrap());
+        let key = [&ordered(i)[..], b"between"].concat();
+        match small.put(&key, &value(60, i), Ordered) {
+            Ok(()) => more += 1,
+            Err(e) => assert_eq!(e.errno(), ENOSPC),
+        }
+    }
+    assert!(more > 100, "{more} of {count}");
+}
