@@ -210,7 +210,7 @@ static void views(void)
     CHECK(hf_erase_range(then, NULL, 0, NULL, 0, 0) == -EROFS);
     CHECK(hf_batch_begin(then, &batch) == -EROFS);
     CHECK(hf_writer_open(then, "a", 1, &writer) == -EROFS);
-    CHECK(hf_pool_sync(view) == 0);
+    CHECK(hf_snapshot_create(view, "s") == -EROFS && hf_pool_sync(view) == 0);
     CHECK(hf_keyspace_open(view, "made later", HF_CREATE, &then) == -ENOENT);
     hf_keyspace_close(then);
     hf_pool_close(view);
@@ -245,7 +245,7 @@ static void handles(void)
     CHECK(hf_keyspace_open(pool, "main", HF_DURABLE, &k) == -EINVAL);
     CHECK(hf_pool_open(NULL, 0, &p) == -EINVAL && hf_pool_open("/", 0, NULL) == -EINVAL);
     CHECK(hf_pool_open("/nonexistent/pool", 0, &p) == -ENOENT && hf_error_fix() != NULL);
-    CHECK(hf_pool_sync(NULL) == -EINVAL);
+    CHECK(hf_pool_sync(NULL) == -EINVAL && hf_snapshot_list(pool, NULL, NULL) <= 0);
     CHECK(hf_keyspace_list(pool, NULL, NULL) == -EINVAL);
     CHECK(hf_batch_begin(NULL, NULL) == -EINVAL && hf_batch_commit(NULL, 0) == -EINVAL);
     CHECK(hf_scan_next(NULL, NULL, NULL, NULL, NULL) == -EINVAL);

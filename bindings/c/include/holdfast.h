@@ -44,6 +44,15 @@ void hf_pool_close(hf_pool *);
  * up, and then answers -ESTALE. */
 int hf_pool_view(hf_pool *, hf_pool **out);
 
+/* Snapshots of the whole pool: files, keys and values. hf_snapshot_open gives a view of one, which
+ * lasts for as long as it is open. */
+int hf_snapshot_create(hf_pool *, const char *name); /* -EEXIST */
+int hf_snapshot_open(hf_pool *, const char *name, hf_pool **out);
+int hf_snapshot_delete(hf_pool *, const char *name); /* -ENOENT; -EBUSY while it is looked at */
+/* Calls fn for each, oldest first, until it returns something else than 0, which is returned. */
+typedef int (*hf_snapshot_fn)(void *arg, const char *name, int64_t time_ns);
+int hf_snapshot_list(hf_pool *, hf_snapshot_fn fn, void *arg);
+
 /* Keyspaces: named sets of keys; each is a directory of the pool as well. */
 int hf_keyspace_open(hf_pool *, const char *name, unsigned flags, hf_keyspace **out);
 void hf_keyspace_close(hf_keyspace *);

@@ -140,6 +140,8 @@ pub struct Argument(*mut c_void);
 
 /// A function of C that is given a name.
 pub type NameFn = Option<unsafe extern "C" fn(Argument, *const c_char) -> c_int>;
+/// A function of C that is given a name and a time.
+pub type SnapshotFn = Option<unsafe extern "C" fn(Argument, *const c_char, i64) -> c_int>;
 
 /// Calls the function with a name.
 pub fn tell_name(function: NameFn, arg: Argument, name: &CStr) -> Result<c_int, Refusal> {
@@ -147,4 +149,16 @@ pub fn tell_name(function: NameFn, arg: Argument, name: &CStr) -> Result<c_int, 
     // SAFETY: C gave us function and argument together and vouches that they fit; the name lasts
     // for the call.
     Ok(unsafe { function(arg, name.as_ptr()) })
+}
+
+/// Calls the function with a name and a time.
+pub fn tell_snapshot(
+    function: SnapshotFn,
+    arg: Argument,
+    name: &CStr,
+    time_ns: i64,
+) -> Result<c_int, Refusal> {
+    let function = function.ok_or(Refusal::invalid("there is no function to call"))?;
+    // SAFETY: as for names.
+    Ok(unsafe { function(arg, name.as_ptr(), time_ns) })
 }

@@ -10,6 +10,7 @@ mod foreign;
 mod keyspace;
 mod pool;
 mod scan;
+mod snapshot;
 mod stream;
 mod table;
 

@@ -35,6 +35,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Read and change keys and values of a keyspace.
     Kv(KvArgs),
+    /// Make, list and delete snapshots of a whole pool.
+    Snapshot(SnapshotArgs),
     /// Measure, side by side with peers; without a name, list what there is.
     Bench(BenchArgs),
 }
@@ -133,6 +135,9 @@ pub struct KvArgs {
     /// that is called like a command is written `/NAME`, as it is found in the pool.
     #[arg(value_parser = keyspace)]
     pub keyspace: Option<String>,
+    /// Read what a snapshot holds (get, scan, dump).
+    #[arg(long, value_name = "NAME", global = true)]
+    pub snapshot: Option<String>,
     #[command(subcommand)]
     pub command: Option<KvCommand>,
 }
@@ -222,6 +227,23 @@ pub enum DumpFormat {
     Mdb,
     /// For mdb_load: as mdb_dump -p writes it.
     MdbPrint,
+}
+
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    pub pool: PathBuf,
+    #[command(subcommand)]
+    pub command: SnapshotCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Keep the pool as it is now under a name.
+    Create { name: String },
+    /// List the snapshots, oldest first.
+    List,
+    /// Forget a snapshot and give its space back.
+    Delete { name: String },
 }
 
 #[derive(Debug, Args)]

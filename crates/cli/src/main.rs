@@ -23,6 +23,7 @@ mod serve;
 mod session;
 mod signals;
 mod size;
+mod snapshot_commands;
 mod start;
 
 use args::{Cli, Command, PoolCommand};
@@ -59,6 +60,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Kv(args) => kv::kv(&args, cli.json),
+        Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),
     }
 }

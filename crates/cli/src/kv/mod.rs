@@ -29,6 +29,7 @@ pub fn kv(args: &KvArgs, json: bool) -> Result<u8, Failure> {
     let target = Target {
         pool: &args.pool,
         keyspace: args.keyspace.as_deref().unwrap_or_default(),
+        snapshot: args.snapshot.as_deref(),
     };
     match (&args.keyspace, &args.command) {
         (None, None) => keyspaces(&target, json),
@@ -49,11 +50,15 @@ fn usage(what: &str) -> Failure {
 pub struct Target<'a> {
     pool: &'a Path,
     keyspace: &'a str,
+    snapshot: Option<&'a str>,
 }
 
 fn keyspaces(target: &Target<'_>, json: bool) -> Result<u8, Failure> {
     let pool = Pool::open(target.pool)?;
-    let names = pool.keyspaces()?;
+    let names = match target.snapshot {
+        None => pool.keyspaces()?,
+        Some(name) => pool.snapshot(name)?.keyspaces()?,
+    };
     let mut out = std::io::stdout().lock();
     printed(match json {
         true => {
@@ -102,7 +107,10 @@ pub enum Source {
 impl Source {
     fn open(args: &Target<'_>) -> Result<Source, Failure> {
         let pool = Pool::open(args.pool)?;
-        Ok(Source::Present(pool.keyspace(args.keyspace)?))
+        Ok(match args.snapshot {
+            None => Source::Present(pool.keyspace(args.keyspace)?),
+            Some(name) => Source::View(pool.snapshot(name)?.keyspace(args.keyspace)?),
+        })
     }
 
     fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>, Failure> {
@@ -127,8 +135,14 @@ impl Source {
     }
 }
 
-/// The pool and the keyspace itself.
+/// The pool and the keyspace itself; a snapshot cannot be changed.
 fn to_change(args: &Target<'_>, create: bool) -> Result<(Pool, Keyspace), Failure> {
+    if args.snapshot.is_some() {
+        let fix = "leave out --snapshot";
+        return Err(Failure::new("a snapshot cannot be changed")
+            .fix(fix)
+            .code(failure::USAGE));
+    }
     let pool = Pool::open(args.pool)?;
     let keyspace = match create {
         true => pool.keyspace_or_create(args.keyspace)?,

@@ -132,7 +132,10 @@ impl Loader<'_> {
 /// `kv dump`.
 pub fn dump(args: &Target<'_>, format: DumpFormat) -> Result<u8, Failure> {
     let pool = Pool::open(args.pool)?;
-    let view = pool.read()?;
+    let view = match args.snapshot {
+        None => pool.read()?,
+        Some(name) => pool.snapshot(name)?,
+    };
     let source = Source::View(view.keyspace(args.keyspace)?);
     let out = BufWriter::new(io::stdout().lock());
     let mut progress = Progress::new("dumped");

@@ -1,4 +1,4 @@
-//! Keys and values that cannot be, on the command line. What is refused leaves the
+//! Keys, values and snapshots that cannot be, on the command line. What is refused leaves the
 //! keyspace as it was.
 
 use super::{Case, Scene, Stop, words, wrong};
@@ -11,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("kv keys and names that cannot be", names),
     ("kv load of what is no dump", loads),
     ("kv pool full", full),
+    ("snapshot usage", snapshots),
 ];
 
 /// `holdfast kv POOL keys ARGS...`
@@ -57,6 +58,9 @@ fn usage(scene: &Scene) -> Result<(), Stop> {
         &["get", "-e", "\\q"],
         &["put", "-e", "a", "\\x0"],
         &["scan", "-e", "--from", "\\xzz"],
+        &["put", "a", "1", "--snapshot", "s"],
+        &["erase", "a", "--snapshot", "s"],
+        &["load", "--snapshot", "s"],
     ] {
         scene.refused(&kv(&pool, args), &[2])?;
     }
@@ -80,6 +84,8 @@ fn no_pool(scene: &Scene) -> Result<(), Stop> {
             scene.refused(&kv(&path, args), &[1])?;
         }
         scene.refused(&["kv", &path], &[1])?;
+        scene.refused(&["snapshot", &path, "create", "s"], &[1])?;
+        scene.refused(&["snapshot", &path, "list"], &[1])?;
     }
     match scene.path("none").exists() || scene.path("empty").read_dir()?.next().is_some() {
         true => wrong("a command made something where there was no pool"),
@@ -188,5 +194,30 @@ fn full(scene: &Scene) -> Result<(), Stop> {
         return wrong(format!("the room is not given back: {}", third.err.trim()));
     }
     scene.done(&kv(&pool, &["erase", "more"]))?;
+    intact(scene, &pool)
+}
+
+fn snapshots(scene: &Scene) -> Result<(), Stop> {
+    let pool = pool(scene)?;
+    for args in [
+        &[][..],
+        &["nonsense"],
+        &["create"],
+        &["create", "s", "surplus"],
+        &["delete"],
+        &["list", "surplus"],
+    ] {
+        scene.refused(&[&["snapshot", &pool], args].concat(), &[2])?;
+    }
+    let long = "s".repeat(300);
+    for name in ["", "a/b", long.as_str()] {
+        scene.refused(&["snapshot", &pool, "create", name], &[1, 2])?;
+    }
+    scene.refused(&["snapshot", &pool, "delete", "none"], &[1])?;
+    scene.refused(&kv(&pool, &["get", "a", "--snapshot", "none"]), &[1])?;
+    scene.done(&["snapshot", &pool, "create", "s"])?;
+    scene.refused(&["snapshot", &pool, "create", "s"], &[1])?;
+    scene.done(&["snapshot", &pool, "delete", "s"])?;
+    scene.refused(&["snapshot", &pool, "delete", "s"], &[1])?;
     intact(scene, &pool)
 }

@@ -1,4 +1,4 @@
-//! `holdfast kv` as people use them.
+//! `holdfast kv` and `holdfast snapshot` as people use them.
 
 use super::{expect, new_pool, script};
 use crate::bad_input::{Case, Scene, Stop};
@@ -9,6 +9,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("kv scan", scan),
     ("kv keyspaces", keyspaces),
     ("kv several at once", several),
+    ("snapshot commands", snapshots),
 ];
 
 fn single(scene: &Scene) -> Result<(), Stop> {
@@ -105,4 +106,26 @@ fn several(scene: &Scene) -> Result<(), Stop> {
     )?;
     let lines: Vec<&str> = said.lines().collect();
     expect("the keys", lines[0], lines[1])
+}
+
+fn snapshots(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let said = script(
+        scene,
+        &pool,
+        r#"kv() { "$hf" kv "$pool" keys "$@"; }
+        sn() { "$hf" snapshot "$pool" "$@"; }
+        sn list; sn list --json
+        kv put k before; sn create one; kv put k after; kv put more 1; sn create two
+        kv get k; echo; kv get k --snapshot one; echo; kv --snapshot one scan; kv dump --snapshot one
+        "$hf" kv "$pool" --snapshot one
+        sn list | sed 's/^[-0-9]*T[:0-9]*Z  //'
+        sn list --json | grep -o '"name":"[a-z]*"'
+        kv get more --snapshot one 2>/dev/null && exit 3
+        sn delete one; sn list | wc -l; kv get k --snapshot two; echo
+        sn delete two; sn list; "$hf" pool check "$pool" >/dev/null"#,
+    )?;
+    let expected = "[]\nafter\nbefore\nk\tbefore\nk\tbefore\nkeys\none\ntwo\n\
+        \"name\":\"one\"\n\"name\":\"two\"\n1\nafter\n";
+    expect("the commands", &said, expected)
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 pub const CASES: &[(&str, Case)] = &[
     ("c interface", interface),
     ("c threads and processes", threads),
+    ("c snapshots", snapshots),
     ("c++ interface", plusplus),
 ];
 
@@ -25,6 +26,10 @@ fn interface(scene: &Scene) -> Result<(), Stop> {
 fn threads(scene: &Scene) -> Result<(), Stop> {
     let more = ["-D_POSIX_C_SOURCE=200809L", "-pthread"];
     Tree::new(scene)?.run(scene, "gcc", "c99", "threads.c", &more)
+}
+
+fn snapshots(scene: &Scene) -> Result<(), Stop> {
+    Tree::new(scene)?.run(scene, "gcc", "c99", "snapshots.c", &[])
 }
 
 fn plusplus(scene: &Scene) -> Result<(), Stop> {

@@ -1,4 +1,4 @@
-//! Keys and values through the faces that people use: the command, C and C++, what the
+//! Keys, values and snapshots through the faces that people use: the command, C and C++, what the
 //! documents show, and the tools of LMDB.
 
 mod commands;
