@@ -117,7 +117,8 @@ fn snapshots(scene: &Scene) -> Result<(), Stop> {
         sn() { "$hf" snapshot "$pool" "$@"; }
         sn list; sn list --json
         kv put k before; sn create one; kv put k after; kv put more 1; sn create two
-        kv get k; echo; kv get k --snapshot one; echo; kv --snapshot one scan; kv dump --snapshot one
+        kv get k; echo; kv get k --snapshot one; echo
+        kv --snapshot one scan; kv dump --snapshot one
         "$hf" kv "$pool" --snapshot one
         sn list | sed 's/^[-0-9]*T[:0-9]*Z  //'
         sn list --json | grep -o '"name":"[a-z]*"'
