@@ -69,6 +69,10 @@ impl Outer {
     }
 
     fn refuse_another(&self, args: &RunArgs) -> Result<(), Failure> {
+        if args.snapshot.is_some() {
+            let what = "a program that runs on a pool cannot start another on a snapshot";
+            return Err(Failure::new(what).fix("start it from outside"));
+        }
         let pool = match &args.pool {
             Some(path) => path.clone(),
             None => default_pool::path()?,

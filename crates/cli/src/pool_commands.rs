@@ -86,6 +86,7 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     let sb = &files.superblock;
     let used = sb.used_data_blocks.saturating_mul(4096);
     let objects: u64 = sb.counts.iter().sum();
+    let snapshots = sb.roots[usize::from(holdfast_pool::layout::SNAPSHOTS)].keys;
     let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
     let service = live.map_or(0, |a| a.service_pid);
     let rows: Vec<(&'static str, Json, String)> = vec![
@@ -100,7 +101,7 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
             Size(sb.data_len - used.min(sb.data_len)).to_string(),
         ),
         number("objects", objects, objects.to_string()),
-        number("snapshots", 0, "0".into()),
+        number("snapshots", snapshots, snapshots.to_string()),
         number("sessions", sessions.into(), sessions.to_string()),
         number("processes", processes.into(), processes.to_string()),
         number(

@@ -44,9 +44,6 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
 }
 
 fn refuse_unsupported(args: &RunArgs) -> Result<(), Failure> {
-    if args.snapshot.is_some() {
-        return Err(Failure::new("snapshots are not supported yet").fix("leave out --snapshot"));
-    }
     if args.map {
         return Err(
             Failure::new("faster mappings of other files are not supported yet")
@@ -62,6 +59,8 @@ struct Prepared {
     library: PathBuf,
     attachment: Attachment,
     record: RunRecord,
+    /// Nothing can change there: no service is needed any more.
+    on_snapshot: bool,
 }
 
 impl Prepared {
@@ -73,7 +72,10 @@ impl Prepared {
             let what = format!("{} and the pool {} overlap", at.display(), pool.display());
             return Err(Failure::new(what).fix("another directory with --at"));
         }
-        let attachment = start::join(&pool, None)?;
+        let attachment = match &args.snapshot {
+            None => start::join(&pool, None)?,
+            Some(name) => start::join_snapshot(&pool, name)?,
+        };
         let record = RunRecord::create(&attachment.session, at.as_os_str().as_bytes())?;
         if let Some(wanted) = args.consistency {
             set_consistency(&record, wanted)?;
@@ -84,6 +86,7 @@ impl Prepared {
             library,
             attachment,
             record,
+            on_snapshot: args.snapshot.is_some(),
         })
     }
 
@@ -124,11 +127,12 @@ impl Prepared {
 
     /// Until the program ends: hands signals on and keeps a service there.
     fn watch(&mut self, child: &mut Child, signals: Signals) -> Result<ExitStatus, Failure> {
-        let mut watched = Watched::new(child, signals)?;
+        let mut events = Watched::new(child, signals)?;
         let mut restarts = 0;
         loop {
-            let service = (restarts < RESTARTS_MAX).then_some(&self.attachment.connection);
-            match watched.next(service)? {
+            let watched = restarts < RESTARTS_MAX && !self.on_snapshot;
+            let service = watched.then_some(&self.attachment.connection);
+            match events.next(service)? {
                 Event::Ended(status) => return Ok(status),
                 Event::ServiceLost => restarts = if self.rejoin() { 0 } else { restarts + 1 },
                 Event::Nothing => {}
@@ -140,6 +144,7 @@ impl Prepared {
     /// whoever comes next finds the pool closed.
     fn leave(self) {
         let alone = self.record.is_last().unwrap_or(false);
+        let patience = if self.on_snapshot { 1 } else { 5 };
         // Whoever has the journal open counts as a user.
         let Attachment {
             connection,
@@ -156,7 +161,7 @@ impl Prepared {
             let _ = poll(
                 &mut fds,
                 Some(&Timespec {
-                    tv_sec: 5,
+                    tv_sec: patience,
                     tv_nsec: 0,
                 }),
             );

@@ -5,7 +5,7 @@
 //! the pool's lock lets one of them be it, and the others attach to that one.
 
 use crate::failure::Failure;
-use holdfast_client::attach::{AttachError, Attachment, attach};
+use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot};
 use holdfast_pool::directory::LOG;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -25,9 +25,22 @@ const AGAIN: i32 = 11;
 /// A place in the session of the pool, from the service that is there or from a new one. `adopt`
 /// is the session memory that this run was using when its service went away.
 pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure> {
+    insist(pool, |path| attach(path, adopt.map(|fd| fd.as_fd())))
+}
+
+/// As `join`, a session on a snapshot.
+pub fn join_snapshot(pool: &Path, name: &str) -> Result<Attachment, Failure> {
+    insist(pool, |path| attach_snapshot(path, name.as_bytes()))
+}
+
+/// Asks until there is a service that answers.
+fn insist(
+    pool: &Path,
+    ask: impl Fn(&[u8]) -> Result<Attachment, AttachError>,
+) -> Result<Attachment, Failure> {
     let begun = Instant::now();
     loop {
-        match attach(pool.as_os_str().as_bytes(), adopt.map(|fd| fd.as_fd())) {
+        match ask(pool.as_os_str().as_bytes()) {
             Ok(attachment) => return Ok(attachment),
             Err(AttachError::NoService) => {}
             // The service is ending.

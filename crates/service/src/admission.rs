@@ -186,20 +186,21 @@ impl Door {
             let _ = send(&guest.connection, &(answer, Vec::new()));
             return false;
         };
+        let on_snapshot = matches!(request, Request::SnapshotAttach { .. });
+        let joins = on_snapshot || matches!(request, Request::Attach { .. });
         let reply = match self.check(&guest.connection) {
             Ok(()) => {
                 // Counted before it is let in, so that the session does not end under it.
-                if matches!(request, Request::Attach { .. }) {
+                if joins {
                     users.attached.fetch_add(1, AcqRel);
                 }
                 desk.answer(request, adopt)
             }
             Err(answer) => (*answer, Vec::new()),
         };
-        let joined = reply.0.errno == 0 && matches!(request, Request::Attach { .. });
-        let on_snapshot = matches!(request, Request::SnapshotAttach { .. });
-        if on_snapshot && reply.0.errno == 0 {
-            // It needs us no more.
+        let joined = reply.0.errno == 0 && joins;
+        if on_snapshot {
+            // Also where there is none of that name: nobody else may have wanted us.
             users.ever.store(true, Release);
         }
         if joined {

@@ -11,12 +11,14 @@ mod faults;
 mod outcome;
 mod process;
 mod programs;
+mod snapshots;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: hf-e2e COMMAND
   programs [--baseline] [NAME...]   real programs, on tmpfs and on a pool, compared
   faults [--baseline] [WORD...]     kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED
+  snapshots [NAME...]               what programs see of snapshots
   bad-input [NAME...]               what must be refused, and how
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
   dump DIR                          a canonical listing of a tree
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["programs", names @ ..] => programs::main(names),
         ["faults", args @ ..] => faults::main(args),
+        ["snapshots", names @ ..] => snapshots::main(names),
         ["bad-input", names @ ..] => bad_input::main(names),
         ["faces", names @ ..] => faces::main(names),
         ["dump", dir] => dump::main(dir),

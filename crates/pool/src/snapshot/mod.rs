@@ -19,7 +19,7 @@ mod tests;
 pub use record::{NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};
 
 use crate::error::{Error, Result};
-use crate::layout::{ReadTrees, SNAPSHOTS};
+use crate::layout::{BadValue, ReadTrees, SNAPSHOTS};
 use crate::pool::{Pool, WriteToken};
 use crate::tree::{Fixed, Garbage};
 use alloc::vec::Vec;
@@ -63,6 +63,11 @@ pub fn list<R: ReadTrees>(trees: &R) -> core::result::Result<Vec<(Vec<u8>, Snaps
     let (mut all, mut from) = (Vec::new(), Vec::new());
     while let Some((k, v)) = trees.at_or_after(SNAPSHOTS, &from, &mut key, &mut value)? {
         let name = key.get(..k).unwrap_or_default().to_vec();
+        if name < from {
+            // A tree that is not in order would be walked for ever.
+            let what = "the names of snapshots do not rise";
+            return Err(BadValue { what }.into());
+        }
         let snapshot = Snapshot::decode(value.get(..v).unwrap_or_default())?;
         from = name.clone();
         from.push(0);

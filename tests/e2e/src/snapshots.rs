@@ -1,0 +1,376 @@
+//! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
+//! happened to the pool since, and nothing of it can be changed.
+
+use crate::outcome::{Outcomes, Verdict};
+use crate::process::{self, Ended};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(180);
+const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
+
+type Done<T = ()> = Result<T, String>;
+type Case = fn(&Scene) -> Done;
+
+const CASES: [(&str, Case); 5] = [
+    ("programs read what was there", programs_read),
+    ("nothing can be changed", nothing_can_be_changed),
+    ("in use means not deleted", in_use),
+    ("programs outlive the service", outlives_the_service),
+    ("a database that is written to", a_live_database),
+];
+
+/// A pool of its own for each case.
+struct Scene {
+    holdfast: PathBuf,
+    scripts: PathBuf,
+    dir: PathBuf,
+}
+
+/// `hf-e2e snapshots`
+pub fn main(names: &[&str]) -> ExitCode {
+    let scratch = || process::scratch("snapshots").map_err(|e| e.to_string());
+    let prepared = process::holdfast().and_then(|h| scratch().map(|dir| (h, dir)));
+    let (holdfast, work) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            eprintln!("snapshots: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let scripts = std::env::var_os("HF_SNAPSHOTS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("snapshots"),
+        PathBuf::from,
+    );
+    let outcomes = Outcomes::default();
+    let missing = NEEDS.iter().find(|program| !process::on_path(program));
+    for (name, case) in CASES {
+        if !names.is_empty() && !names.contains(&name) {
+            continue;
+        }
+        if let Some(missing) = missing {
+            outcomes.add(
+                name,
+                Verdict::Skipped(format!("{missing} is not installed")),
+            );
+            continue;
+        }
+        let (holdfast, scripts) = (holdfast.clone(), scripts.clone());
+        let dir = work.join(name.replace(' ', "-"));
+        let scene = Scene {
+            holdfast,
+            scripts,
+            dir,
+        };
+        let done = scene.begin().and_then(|()| case(&scene));
+        let done = done.and_then(|()| scene.admin(&["pool", "check"], &[]).map(drop));
+        let keep = done.is_err() && std::env::var_os("HF_KEEP").is_some();
+        if !keep {
+            let _ = fs::remove_dir_all(&scene.dir);
+        }
+        outcomes.add(
+            name,
+            done.map_or_else(|why| Verdict::Failed(vec![why]), |()| Verdict::Passed),
+        );
+    }
+    let _ = fs::remove_dir(&work);
+    outcomes.finish()
+}
+
+fn ok(what: &str, ended: Ended) -> Done<String> {
+    match ended.code() {
+        Some(0) => Ok(ended.out),
+        _ => Err(format!(
+            "{what}: {}\n{}",
+            ended.how(),
+            ended.tail().join("\n")
+        )),
+    }
+}
+
+impl Scene {
+    fn begin(&self) -> Done {
+        fs::create_dir_all(self.dir.join("home")).map_err(|e| e.to_string())?;
+        self.admin(&["pool", "create"], &["--size", "512M"])
+            .map(drop)
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.dir.join("pool")
+    }
+
+    fn ended(&self, mut command: Command) -> Done<Ended> {
+        process::clean(&mut command, &self.dir.join("home"));
+        command.env("TMPDIR", &self.dir).current_dir(&self.dir);
+        process::run(&mut command, LIMIT, &self.dir).map_err(|e| e.to_string())
+    }
+
+    /// A command about the pool, which must succeed.
+    fn admin(&self, words: &[&str], more: &[&str]) -> Done<String> {
+        let mut command = Command::new(&self.holdfast);
+        command.args(words).arg(self.pool()).args(more);
+        ok(&words.join(" "), self.ended(command)?)
+    }
+
+    fn snapshot(&self, words: &[&str]) -> Done<Ended> {
+        let mut command = Command::new(&self.holdfast);
+        command.arg("snapshot").arg(self.pool()).args(words);
+        self.ended(command)
+    }
+
+    fn take(&self, name: &str) -> Done {
+        ok("snapshot create", self.snapshot(&["create", name])?).map(drop)
+    }
+
+    fn run(&self, snapshot: Option<&str>) -> Command {
+        let mut command = Command::new(&self.holdfast);
+        command.arg("run").arg("--pool").arg(self.pool());
+        command.arg("--at").arg(self.dir.join("hf"));
+        if let Some(name) = snapshot {
+            command.args(["--snapshot", name]);
+        }
+        command.arg("--");
+        command
+    }
+
+    /// One of the scripts in the pool's directory, which must succeed.
+    fn script(&self, snapshot: Option<&str>, name: &str) -> Done<String> {
+        let mut command = self.run(snapshot);
+        command.arg("bash").arg(self.scripts.join(name));
+        command.arg(self.dir.join("hf"));
+        ok(name, self.ended(command)?)
+    }
+
+    /// A line of shell in the pool's directory.
+    fn shell(&self, snapshot: Option<&str>, line: &str) -> Done<Ended> {
+        let mut command = self.run(snapshot);
+        let line = format!("cd {} && {line}", self.dir.join("hf").display());
+        command.args(["bash", "-c", &line]);
+        self.ended(command)
+    }
+
+    fn started(&self, snapshot: Option<&str>, line: &str) -> Done<Child> {
+        let mut command = self.run(snapshot);
+        let line = format!("cd {} && {line}", self.dir.join("hf").display());
+        command.args(["bash", "-c", &line]);
+        process::clean(&mut command, &self.dir.join("home"));
+        command.stdout(Stdio::piped()).current_dir(&self.dir);
+        command.spawn().map_err(|e| e.to_string())
+    }
+
+    fn used(&self) -> Done<u64> {
+        let status = self.admin(&["pool", "status", "--json"], &[])?;
+        let json: serde_json::Value = serde_json::from_str(&status).map_err(|e| e.to_string())?;
+        json["used"].as_u64().ok_or(format!("no use in {json}"))
+    }
+}
+
+fn equal(what: &str, found: &str, wanted: &str) -> Done {
+    if found == wanted {
+        return Ok(());
+    }
+    let differs = |(a, b): &(&str, &str)| a != b;
+    let line = found.lines().zip(wanted.lines()).find(differs);
+    Err(format!("{what} differs: {line:?}"))
+}
+
+fn programs_read(scene: &Scene) -> Done {
+    scene.script(None, "build.sh")?;
+    let before = scene.script(None, "read.sh")?;
+    let used = scene.used()?;
+    scene.take("first")?;
+    equal(
+        "a fresh snapshot",
+        &scene.script(Some("first"), "read.sh")?,
+        &before,
+    )?;
+    scene.script(None, "change.sh")?;
+    scene.take("second")?;
+    equal(
+        "the snapshot",
+        &scene.script(Some("first"), "read.sh")?,
+        &before,
+    )?;
+    let gone = scene.shell(None, "rm -r * && ls")?;
+    equal("the emptied present", &ok("rm", gone)?, "")?;
+    equal(
+        "the snapshot",
+        &scene.script(Some("first"), "read.sh")?,
+        &before,
+    )?;
+    let listed = scene.snapshot(&["list", "--json"])?.out;
+    let names: serde_json::Value = serde_json::from_str(&listed).map_err(|e| e.to_string())?;
+    if names[0]["name"] != "first" || names[1]["name"] != "second" {
+        return Err(format!("the list is {names}"));
+    }
+    if scene.used()? < used {
+        return Err("the snapshots have lost their space".into());
+    }
+    for name in ["first", "second"] {
+        ok("delete", scene.snapshot(&["delete", name])?)?;
+    }
+    match scene.used()? {
+        0..4_000_000 => Ok(()),
+        left => Err(format!("{left} bytes are in use still")),
+    }
+}
+
+fn nothing_can_be_changed(scene: &Scene) -> Done {
+    ok(
+        "fill",
+        scene.shell(None, "mkdir dir && echo text > file && seq 9999 > large")?,
+    )?;
+    scene.take("s")?;
+    for line in [
+        "touch new",
+        "touch file",
+        "echo x > file",
+        "echo x >> large",
+        "rm file",
+        "rmdir dir",
+        "mkdir other",
+        "mv file dir",
+        "ln file other",
+        "ln -s file other",
+        "chmod 0600 file",
+        "truncate -s 5 large",
+        "python3 -c \"open('large', 'r+b')\"",
+    ] {
+        let ended = scene.shell(Some("s"), line)?;
+        if ended.code() != Some(1) || !ended.err.contains("Read-only file system") {
+            return Err(format!("{line}: {}, {:?}", ended.how(), ended.tail()));
+        }
+    }
+    let left = ok(
+        "look",
+        scene.shell(Some("s"), "find . | sort && cat file && tail -1 large")?,
+    )?;
+    equal(
+        "the snapshot",
+        &left,
+        ".\n./dir\n./file\n./large\ntext\n9999\n",
+    )?;
+    let missing = scene.shell(Some("t"), "true")?;
+    match missing.code() {
+        Some(125) if missing.err.contains("no snapshot") => Ok(()),
+        _ => Err(format!(
+            "a missing snapshot: {} {:?}",
+            missing.how(),
+            missing.tail()
+        )),
+    }
+}
+
+/// Waits for the line that a started program prints.
+fn first_line(child: &mut Child) -> Done<String> {
+    use std::io::BufRead;
+    let out = child.stdout.take().ok_or("no output")?;
+    let mut line = String::new();
+    let read = std::io::BufReader::new(out).read_line(&mut line);
+    read.map(|_| line).map_err(|e| e.to_string())
+}
+
+fn in_use(scene: &Scene) -> Done {
+    ok("fill", scene.shell(None, "echo text > file")?)?;
+    scene.take("s")?;
+    // The run ends; what it left behind in the background does not.
+    let line = "(sleep 30 > /dev/null & echo $!; exec > /dev/null); true";
+    let mut child = scene.started(Some("s"), line)?;
+    let pid = first_line(&mut child)?;
+    child.wait().map_err(|e| e.to_string())?;
+    let refused = scene.snapshot(&["delete", "s"])?;
+    if refused.code() != Some(1) || !refused.err.contains("is in use") {
+        return Err(format!("delete: {} {:?}", refused.how(), refused.tail()));
+    }
+    let mut kill = Command::new("kill");
+    kill.args(["-KILL", pid.trim()]);
+    ok("kill", scene.ended(kill)?)?;
+    for _ in 0..100 {
+        if scene.snapshot(&["delete", "s"])?.code() == Some(0) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err("the snapshot stays in use".into())
+}
+
+fn outlives_the_service(scene: &Scene) -> Done {
+    ok(
+        "fill",
+        scene.shell(None, "seq 100000 > file && sha256sum file > sum")?,
+    )?;
+    scene.take("s")?;
+    let mut child = scene.started(Some("s"), "echo ready; sleep 2; sha256sum -c --quiet sum")?;
+    let mut serving = Command::new(&scene.holdfast);
+    serving.arg("serve").arg(scene.pool());
+    process::clean(&mut serving, &scene.dir.join("home"));
+    serving.stdout(Stdio::null()).stderr(Stdio::null());
+    std::thread::sleep(Duration::from_millis(1000));
+    let mut service = serving.spawn().map_err(|e| e.to_string())?;
+    std::thread::sleep(Duration::from_millis(500));
+    service
+        .kill()
+        .and_then(|()| service.wait())
+        .map_err(|e| e.to_string())?;
+    ok(
+        "changes",
+        scene.shell(None, "rm file && seq 100000 -1 1 > other")?,
+    )?;
+    let refused = scene.snapshot(&["delete", "s"])?;
+    let status = child.wait().map_err(|e| e.to_string())?;
+    if refused.code() != Some(1) {
+        return Err(format!("deleted in use: {}", refused.how()));
+    }
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("the program on the snapshot: {status}")),
+    }
+}
+
+/// Transactions go on while snapshots are taken; the database in each of them is whole, and never
+/// older than the one before.
+fn a_live_database(scene: &Scene) -> Done {
+    let create = "sqlite3 base.db 'pragma journal_mode = wal; create table t (i integer)'";
+    ok("create", scene.shell(None, create)?)?;
+    let writer = "import sqlite3, time
+base = sqlite3.connect('base.db', isolation_level=None)
+print('ready', flush=True)
+end, i = time.time() + 8, 0
+while time.time() < end:
+    i += 1
+    base.execute('insert into t values (?)', (i,))
+";
+    fs::write(scene.dir.join("writer.py"), writer).map_err(|e| e.to_string())?;
+    let line = format!("exec python3 {}", scene.dir.join("writer.py").display());
+    let mut child = scene.started(None, &line)?;
+    first_line(&mut child)?;
+    for i in 0..6 {
+        scene.take(&format!("s{i}"))?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let mut last = 0;
+    for i in 0..6 {
+        // A copy outside, where sqlite may recover the log.
+        let query = "pragma integrity_check; select count(*) - coalesce(max(i), 0) from t;
+            select count(*) from t";
+        let copy = scene.dir.join(format!("copy-{i}"));
+        let line = format!(
+            "mkdir {0} && cp base.db base.db-wal {0} && sqlite3 {0}/base.db '{query}'",
+            copy.display()
+        );
+        let found = ok("query", scene.shell(Some(&format!("s{i}")), &line)?)?;
+        let lines: Vec<&str> = found.lines().collect();
+        let count = lines.get(2).and_then(|n| n.parse::<u64>().ok());
+        match (lines.first(), lines.get(1), count) {
+            (Some(&"ok"), Some(&"0"), Some(n)) if n >= last => last = n,
+            _ => return Err(format!("snapshot {i} after {last} rows: {lines:?}")),
+        }
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    match status.success() && last > 0 {
+        true => Ok(()),
+        false => Err(format!("the writer: {status}, {last} rows")),
+    }
+}
