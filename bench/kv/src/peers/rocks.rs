@@ -45,7 +45,7 @@ impl Store for Rocks {
         for (key, value) in pairs {
             batch.put(key, value);
         }
-        Ok(self.db.write_opt(&batch, &self.sync)?)
+        Ok(self.db.write_opt(batch, &self.sync)?)
     }
 
     fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Done<bool> {
