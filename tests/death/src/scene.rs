@@ -2,6 +2,7 @@
 
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
+use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
 use holdfast_client::{Base, OfdLink, Target};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
@@ -56,11 +57,46 @@ impl View {
         View::look(user);
         let mut view = View(BTreeMap::new());
         assert!(view.add(user, ""), "a name is listed and leads nowhere");
+        view.add_values(user);
         view
     }
 
     fn look(user: &User) {
         View(BTreeMap::new()).add(user, "");
+        for (_, keyspace) in keyspaces(user) {
+            for key in KEYS {
+                user.kv_get(keyspace, key, &mut []).expect("a get");
+            }
+            scan(user, keyspace);
+            // Waits until everything before it is in the trees.
+            let mut nothing = Changes::default();
+            nothing.erase_range(keyspace, b"zz", None).expect("a range");
+            user.kv_commit(nothing, Durability::Ordered)
+                .expect("a commit");
+        }
+    }
+
+    /// All values, as `get` and as a scan find them.
+    fn add_values(&mut self, user: &User) {
+        for (name, keyspace) in keyspaces(user) {
+            for key in KEYS {
+                let mut bytes = vec![0; VALUE_MAX];
+                let len = user.kv_get(keyspace, key, &mut bytes).expect("a get");
+                bytes.truncate(len.unwrap_or(0) as usize);
+                if len.is_some() {
+                    let path = format!("{name}/={}", String::from_utf8_lossy(key));
+                    self.0.insert(path, ("value".into(), bytes));
+                }
+            }
+            let found = scan(user, keyspace);
+            let of = format!("{name}/=");
+            let here = self.0.iter().filter(|(path, _)| path.starts_with(&of));
+            let here: Vec<_> = here.map(|(_, (_, bytes))| bytes.clone()).collect();
+            assert_eq!(
+                here, found,
+                "what a scan finds in {name} is not what get finds"
+            );
+        }
     }
 
     /// False: a name that is listed leads nowhere.
@@ -89,7 +125,8 @@ impl View {
                 _ => Vec::new(),
             };
             self.0.insert(path.clone(), (what, bytes));
-            if stat.mode & S_IFMT == S_IFDIR && !self.add(user, &path) {
+            let is_dir = stat.mode & S_IFMT == S_IFDIR;
+            if is_dir && !is_keyspace(user, &path) && !self.add(user, &path) {
                 return false;
             }
         }
@@ -108,6 +145,103 @@ impl View {
                     && sizes.contains(&bytes.len())
                     && bytes.iter().enumerate().all(known)
             })
+    }
+}
+
+/// The keys of the scenes, in their order.
+const KEYS: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"go"];
+const VALUE_MAX: usize = 10_000;
+
+fn is_keyspace(user: &User, name: &str) -> bool {
+    user.keyspace(&ROOT, name.as_bytes(), false).is_ok()
+}
+
+fn keyspaces(user: &User) -> Vec<(String, Keyspace)> {
+    let names = user.names(".").into_iter();
+    let open = |name: String| {
+        let keyspace = user.keyspace(&ROOT, name.as_bytes(), false).ok()?;
+        Some((name, keyspace))
+    };
+    names
+        .filter(|name| name != "." && name != "..")
+        .filter_map(open)
+        .collect()
+}
+
+fn scan(user: &User, keyspace: Keyspace) -> Vec<Vec<u8>> {
+    let view = user.view().expect("a view");
+    let (s, mut scan) = (user.session(), Scan::new(keyspace, b"", None, false));
+    let mut all = Vec::new();
+    while let Some((_, entry)) = scan.next(s, &view).expect("a scan goes on") {
+        all.push(match entry {
+            Entry::Inline(value) => value.to_vec(),
+            Entry::Blocks(blocks) => {
+                let mut value = vec![0; blocks.len as usize];
+                Scan::copy(s, &view, &blocks, &mut value).expect("a value");
+                value
+            }
+        });
+    }
+    user.end_view(view);
+    all
+}
+
+fn keyspace(user: &User, name: &str) -> Keyspace {
+    let made = user.keyspace(&ROOT, name.as_bytes(), true);
+    made.expect("a keyspace")
+}
+
+/// A change of one key: erased, or to so many bytes.
+type KeyChange = (&'static str, &'static [u8], Option<usize>, u8);
+
+/// All at once.
+fn change(user: &User, list: &[KeyChange]) {
+    let mut changes = Changes::default();
+    for (name, key, len, byte) in list {
+        let keyspace = keyspace(user, name);
+        match len {
+            Some(len) => changes.put(user, keyspace, key, &vec![*byte; *len]),
+            None => changes.erase(user, keyspace, key),
+        }
+        .expect("room");
+    }
+    user.kv_commit(changes, Durability::Durable)
+        .expect("a commit");
+}
+
+fn stage_values(user: &User) {
+    user.put("f", &[1; 100]);
+    change(
+        user,
+        &[
+            ("k", b"a", Some(20), 1),
+            ("k", b"b", Some(5000), 2),
+            ("l", b"c", Some(300), 3),
+            ("l", b"d", Some(40), 4),
+        ],
+    );
+}
+
+/// Everything that can be done with keyspaces.
+fn go_on_with_values(user: &User) {
+    for (name, keyspace) in keyspaces(user) {
+        let mut got = vec![0; VALUE_MAX];
+        for len in [30, 6000] {
+            for key in KEYS {
+                let value = vec![len as u8; len];
+                user.kv_put(keyspace, key, &value, Durability::Durable)
+                    .expect("a put");
+                let found = user.kv_get(keyspace, key, &mut got).expect("a get");
+                assert_eq!(found, Some(len as u64), "{name}");
+                assert!(got[..len] == value);
+            }
+        }
+        let mut changes = Changes::default();
+        changes.erase_range(keyspace, b"", None).expect("a range");
+        changes.erase(user, keyspace, b"a").expect("room");
+        user.kv_commit(changes, Durability::Ordered)
+            .expect("a commit");
+        assert!(scan(user, keyspace).is_empty());
     }
 }
 
@@ -144,6 +278,7 @@ pub fn inherit(user: &User) {
 
 /// The survivor can still do everything, also in the directory where the dead process worked.
 pub fn go_on(user: &User) {
+    go_on_with_values(user);
     let rename = |from: &[u8], to: &[u8]| {
         let moved = user.rename(&ROOT, (Base::Root, from), (Base::Root, to), 0);
         moved.expect("a rename");
@@ -183,6 +318,12 @@ pub fn clear(user: &User) {
         }
         if user.unlink(&ROOT, Base::Root, name.as_bytes()).is_ok() {
             continue;
+        }
+        if let Ok(keyspace) = user.keyspace(&ROOT, name.as_bytes(), false) {
+            let mut changes = Changes::default();
+            changes.erase_range(keyspace, b"", None).expect("a range");
+            user.kv_commit(changes, Durability::Ordered)
+                .expect("a commit");
         }
         for inner in user.names(&name) {
             let path = format!("{name}/{inner}");
@@ -262,6 +403,14 @@ const fn with_heirs(scene: Scene) -> Scene {
     Scene {
         heirs: true,
         ..scene
+    }
+}
+
+/// Changes of values happen as a whole or not at all, in all modes in the same way.
+const fn values(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
+    Scene {
+        stage: stage_values,
+        ..names(name, work)
     }
 }
 
@@ -376,6 +525,53 @@ pub const SCENES: &[Scene] = &[
         u.fallocate(f.expect("open"), mode, 4000, 8000)
             .expect("done");
     })),
+    values("keyspace", |u, _| {
+        keyspace(u, "n");
+    }),
+    values("put_value", |u, _| change(u, &[("k", b"a", Some(70), 5)])),
+    values("put_large_value", |u, _| {
+        change(u, &[("k", b"a", Some(2000), 5)]);
+    }),
+    values("erase_value", |u, _| change(u, &[("k", b"b", None, 0)])),
+    with_heirs(values("put_batch", |u, _| {
+        change(
+            u,
+            &[
+                ("k", b"a", Some(40), 6),
+                ("l", b"c", None, 0),
+                ("l", b"e", Some(50), 7),
+                ("k", b"b", Some(60), 8),
+                ("k", b"e", Some(10), 9),
+            ],
+        );
+    })),
+    values("erase_range", |u, _| {
+        let mut changes = Changes::default();
+        let k = keyspace(u, "k");
+        changes.put(u, k, b"e", b"new").expect("room");
+        changes.erase_range(k, b"a", Some(b"b")).expect("a range");
+        u.kv_commit(changes, Durability::Durable).expect("done");
+    }),
+    values("spilled_batch", |u, _| {
+        // More changes of one key than the index has room for.
+        let one: KeyChange = ("k", b"a", Some(10), 3);
+        change(
+            u,
+            &[one, one, one, one, one, one, one, one, ("l", b"c", None, 0)],
+        );
+    }),
+    Scene {
+        ready: |u| {
+            change(u, &[("k", b"a", Some(20), 1)]);
+            None
+        },
+        ..values("view", |u, _| {
+            let view = u.view().expect("a view");
+            let found = u.view_get(&view, keyspace(u, "k"), b"a", &mut [0; 30]);
+            assert_eq!(found.expect("a value"), Some(20));
+            u.end_view(view);
+        })
+    },
     scene("allocate", open_f, |u, f| {
         u.fallocate(f.expect("open"), 0, 8 * 4096, 8192)
             .expect("done");

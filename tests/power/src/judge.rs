@@ -4,6 +4,7 @@
 //! the model allows, or zero where one of them ends before it; its size is between theirs.
 
 use crate::model::{Model, Node};
+use crate::values;
 use std::collections::BTreeMap;
 
 /// An object as a program sees it.
@@ -24,11 +25,22 @@ const LINK: u32 = 0o120_000;
 
 /// Why the view is not a state of the model.
 pub fn compare(model: &Model, view: &View) -> Result<(), String> {
-    let (want, got): (Vec<_>, Vec<_>) = (model.names.keys().collect(), view.keys().collect());
+    let objects = || view.iter().filter(|(_, seen)| !values::is_value(seen));
+    let want: Vec<_> = model.names.keys().collect();
+    let got: Vec<_> = objects().map(|(path, _)| path).collect();
     if want != got {
         return Err(format!("names {got:?}, not {want:?}"));
     }
-    for (path, seen) in view {
+    let want: View = values::wanted(&model.values).collect();
+    let is_wrong =
+        |(path, seen): &(&String, &Seen)| values::is_value(seen) && want.get(*path) != Some(seen);
+    if let Some((path, seen)) = view.iter().find(is_wrong) {
+        return Err(format!("{path:?}: {} bytes that were not put", seen.size));
+    }
+    if let Some(path) = want.keys().find(|path| !view.contains_key(*path)) {
+        return Err(format!("{path:?} is missing"));
+    }
+    for (path, seen) in objects() {
         let (node, mode) = &model.nodes[&model.names[path]];
         let kind = match node {
             Node::Dir => DIR,

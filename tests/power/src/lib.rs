@@ -4,7 +4,8 @@
 //!
 //! What always holds here:
 //! - The client's operations run in one thread and the service's steps in others, one at a time,
-//!   so that no fence of the one covers for the other, and each run of a story gives the same log.
+//!   so that no fence of the one covers for the other, and each run of a story gives the same log
+//!   (but for changes of values, some of which wait for the service: it is at work meanwhile).
 //! - An image is accepted when it is the state after all operations that had returned, or that
 //!   with the operation under way done; never anything that the consistency mode does not allow.
 //! - The stories can fail: `mutations` leaves out the fence after a journal record, before a
@@ -19,3 +20,4 @@ mod mutations;
 mod run;
 mod stack;
 mod stories;
+mod values;

@@ -3,6 +3,7 @@
 //! Invariant: `versions` of a file are all contents that it had since they were last made sure
 //! of, oldest first; the last is what programs see.
 
+use crate::values::{self, Change, Values};
 use std::collections::BTreeMap;
 
 /// When a write is safe; the pool's consistency mode as its specification says it.
@@ -36,6 +37,10 @@ pub enum Op {
     /// Opens a file until `Release`; operations in between go to the open file.
     Hold(&'static str),
     Release(&'static str),
+    /// Makes a directory that is a keyspace.
+    Keyspace(&'static str),
+    /// Changes values, all at once.
+    Change(&'static [Change]),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +56,7 @@ pub struct Model {
     next: u32,
     pub names: BTreeMap<String, u32>,
     pub nodes: BTreeMap<u32, (Node, u32)>,
+    pub values: Values,
     /// Open files by the path under which they were opened.
     held: BTreeMap<String, u32>,
 }
@@ -58,11 +64,13 @@ pub struct Model {
 impl Model {
     pub fn new(mode: Mode) -> Model {
         let (names, nodes, held) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let values = Values::new();
         Model {
             mode,
             next: 1,
             names,
             nodes,
+            values,
             held,
         }
     }
@@ -148,6 +156,11 @@ impl Model {
             }
             Op::Release(path) => {
                 self.held.remove(path);
+            }
+            Op::Keyspace(path) => self.add(path, Node::Dir, 0o755),
+            Op::Change(changes) => {
+                let values = &mut self.values;
+                changes.iter().for_each(|c| values::apply(values, c));
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::judge::{Seen, View};
 use crate::model::Op;
+use crate::values;
 use holdfast_client::mapped::{self, Segments};
 use holdfast_client::{Base, Caller, Client, DirentFormat, OfdLink, abi, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
@@ -12,6 +13,8 @@ use holdfast_service::stepping::{Engine, Session, recover};
 use rustix::fd::AsFd;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
 
 const ME: Caller<'static> = Caller {
     uid: 0,
@@ -110,7 +113,18 @@ impl Stack {
         done.map_err(|e| format!("{op:?}: {e}"))
     }
 
+    /// Calls that may wait until the trees know are served meanwhile.
     fn do_call(&mut self, op: &Op) -> holdfast_client::Result<()> {
+        if let Op::Change(changes) = *op {
+            let c = &self.client;
+            return serving(&mut self.service, &mut self.engine, || {
+                values::make(c, &ME, changes)
+            });
+        }
+        self.do_call_alone(op)
+    }
+
+    fn do_call_alone(&mut self, op: &Op) -> holdfast_client::Result<()> {
         let c = &self.client;
         let b = |path: &'static str| path.as_bytes();
         match *op {
@@ -146,6 +160,8 @@ impl Stack {
                 Some(file) => c.release(file),
                 None => Ok(()),
             },
+            Op::Keyspace(path) => c.keyspace(&ME, b(path), true).map(drop),
+            Op::Change(changes) => values::make(c, &ME, changes),
         }
     }
 
@@ -170,7 +186,12 @@ impl Stack {
     pub fn view(&self) -> Result<View, String> {
         let mut view = View::new();
         let mut todo = vec![String::new()];
+        let keyspaces = values::names(&self.client)?;
+        values::look(&self.client, &ME, &mut view)?;
         while let Some(dir) = todo.pop() {
+            if keyspaces.contains(&dir) {
+                continue;
+            }
             for name in self.names(&dir).map_err(|e| format!("list {dir:?}: {e}"))? {
                 let path = if dir.is_empty() {
                     name
@@ -262,6 +283,10 @@ impl Stack {
                 return Err(format!("{path}: not what was written"));
             }
         }
+        let c = &self.client;
+        serving(&mut self.service, &mut self.engine, || {
+            values::use_them(c, &ME)
+        })?;
         self.step()?;
         let all = self.view()?;
         for (path, seen) in all.iter().rev() {
@@ -293,6 +318,23 @@ fn write(
     };
     assert_eq!(n, bytes.len(), "a short write");
     Ok(())
+}
+
+/// Runs `f` while the service is at work.
+fn serving<T>(service: &mut Option<Session>, engine: &mut Engine, f: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if let Some(session) = service {
+            scope.spawn(|| {
+                while !done.load(Acquire) && drain(session, engine).is_ok() {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            });
+        }
+        let value = f();
+        done.store(true, Release);
+        value
+    })
 }
 
 fn drain(session: &mut Session, engine: &mut Engine) -> Done {

@@ -5,6 +5,7 @@
 use crate::model::Mode::{self, *};
 use crate::model::Op::{self, *};
 use crate::run::{Plan, run};
+use crate::values::Change::*;
 use holdfast_pmem::images::{Model, Options};
 
 const LONG: &str = "a-name-that-is-so-long-that-its-record-needs-several-lines-of-the-journal-and-\
@@ -86,6 +87,56 @@ fn open_files() -> Vec<Op> {
     ]
 }
 
+/// Small and large values, alone and together.
+fn values() -> Vec<Op> {
+    vec![
+        Keyspace("k"),
+        Change(&[Put("k", "a", 10, 1)]),
+        Change(&[Put("k", "b", 5000, 2)]),
+        Change(&[Put("k", "a", 1500, 3)]),
+        Keyspace("l"),
+        Change(&[
+            Put("k", "a", 300, 4),
+            Put("l", "a", 9000, 5),
+            Erase("k", "b"),
+            Put("l", "c", 0, 0),
+            Put("k", "d", 700, 6),
+        ]),
+        Change(&[Put("l", "a", 4096, 7)]),
+        Change(&[
+            Erase("k", "a"),
+            Put("k", "b", 100, 8),
+            Put("k", "b", 200, 9),
+        ]),
+        Append("old/f", 100, 7),
+        Change(&[Many("k", "many", 40, 60, 10)]),
+        Change(&[Erase("l", "nothing")]),
+        Change(&[Put("k", "d", 8000, 11), Erase("l", "a")]),
+    ]
+}
+
+/// Changes that wait for the trees: ranges, and more than the journal has room for.
+fn waiting() -> Vec<Op> {
+    vec![
+        Keyspace("k"),
+        Change(&[Many("k", "b", 30, 200, 1), Put("k", "c", 5000, 2)]),
+        Change(&[Range("k", "b00003", "b00020")]),
+        Change(&[
+            Put("k", "b00007", 10, 3),
+            Range("k", "b00005", "b1"),
+            Put("k", "b00008", 9, 4),
+        ]),
+        Change(&[
+            Many("k", "large", 170, 1700, 5),
+            Put("k", "block", 6000, 6),
+            Erase("k", "c"),
+        ]),
+        Change(&[Put("k", "c", 20, 7)]),
+        Change(&[Range("k", "", "z")]),
+        Change(&[Put("k", "a", 20, 7)]),
+    ]
+}
+
 fn few(model: Model, n: u64) -> Options {
     Options {
         model,
@@ -151,4 +202,27 @@ fn open_files_sync() {
 #[test]
 fn open_files_strict() {
     tell("open files", plan(Strict, 1), &open_files());
+}
+
+fn fewer(mode: Mode, step_every: usize, n: u64) -> Plan {
+    let images = few(Model::Lines, n);
+    Plan {
+        images,
+        ..plan(mode, step_every)
+    }
+}
+
+#[test]
+fn values_posix() {
+    tell("values", fewer(Posix, 4, 5), &values());
+}
+
+#[test]
+fn values_strict() {
+    tell("values", fewer(Strict, 1, 4), &values());
+}
+
+#[test]
+fn values_that_wait() {
+    tell("values that wait", fewer(Posix, 1, 3), &waiting());
 }
