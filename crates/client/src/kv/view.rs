@@ -9,6 +9,7 @@
 use super::{get, index};
 use crate::drain;
 use crate::error::{Error, Result};
+use crate::lock;
 use crate::session::Session;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -74,20 +75,33 @@ impl View {
     }
 }
 
-/// A free pin.
+/// A free pin, or one whose owner is dead.
 fn take_pin(s: &Session) -> Result<u32> {
+    let free = |owner: u32| owner == 0;
+    let left = |owner: u32| owner != 0 && !lock::owner_lives(s, owner);
+    match take_pin_if(s, free)? {
+        Some(pin) => Ok(pin),
+        None => take_pin_if(s, left)?.ok_or(Error::TooManyViews),
+    }
+}
+
+fn take_pin_if(s: &Session, wanted: impl Fn(u32) -> bool) -> Result<Option<u32>> {
     let (h, me) = (s.header(), s.owner());
     for index in 0..VIEWS as u32 {
         let pin = s.view_pin(index)?;
-        if pin.owner.load(Relaxed) == 0
-            && pin.owner.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+        let owner = pin.owner.load(Relaxed);
+        if wanted(owner)
+            && pin
+                .owner
+                .compare_exchange(owner, me, AcqRel, Relaxed)
+                .is_ok()
         {
             pin.seq.store(0, Relaxed);
             h.views_used.fetch_max(index + 1, AcqRel);
-            return Ok(index);
+            return Ok(Some(index));
         }
     }
-    Err(Error::TooManyViews)
+    Ok(None)
 }
 
 fn drop_pin(s: &Session, index: u32) {
