@@ -51,6 +51,12 @@ pub enum PoolCommand {
     Check { pool: PathBuf },
     /// Remove a pool and all that is in it.
     Destroy { pool: PathBuf },
+    /// Make a pool that nobody uses larger or smaller.
+    Resize {
+        pool: PathBuf,
+        /// Bytes of file data, with K, M, G or T.
+        size: Size,
+    },
 }
 
 #[derive(Debug, Args)]

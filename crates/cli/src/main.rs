@@ -57,6 +57,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Pool(PoolCommand::Status { pool }) => pool_commands::status(&pool, cli.json),
         Command::Pool(PoolCommand::Check { pool }) => pool_commands::check(&pool, cli.json),
         Command::Pool(PoolCommand::Destroy { pool }) => pool_commands::destroy(&pool),
+        Command::Pool(PoolCommand::Resize { pool, size }) => {
+            pool_commands::resize(&pool, size, cli.json)
+        }
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Kv(args) => kv::kv(&args, cli.json),

@@ -40,6 +40,15 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
     Ok(failure::OK)
 }
 
+/// `pool resize`.
+pub fn resize(pool: &Path, size: Size, json: bool) -> Result<u8, Failure> {
+    holdfast_service::resize(pool, size.0)?;
+    match json {
+        true => status(pool, true),
+        false => Ok(failure::OK),
+    }
+}
+
 fn consistency(arg: ConsistencyArg) -> Consistency {
     match arg {
         ConsistencyArg::Posix => Consistency::Posix,

@@ -284,3 +284,41 @@ fn strangers_at_the_door_are_shown_out() {
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
 }
+
+#[test]
+fn a_pool_becomes_larger_and_smaller_and_keeps_what_is_in_it() {
+    let scratch = Scratch::new("resize");
+    let pool = scratch.pool();
+    let kv = |arguments: &[&str]| {
+        let done = holdfast(&[&["kv", text(&pool), "words"], arguments].concat());
+        assert!(done.status.success(), "{arguments:?}");
+        done.stdout
+    };
+    let resize = |size: &str| holdfast(&["pool", "resize", text(&pool), size]);
+    let long = "x".repeat(100_000);
+    kv(&["put", "first", &long]);
+    assert!(resize("96M").status.success());
+    let status = holdfast(&["--json", "pool", "status", text(&pool)]);
+    assert!(String::from_utf8_lossy(&status.stdout).contains(&(96 << 20).to_string()));
+    // 50 MB do not fit into 32.
+    let lines = scratch.0.join("lines");
+    let text_of = |i: usize| format!("key-{i}\t{long}\n");
+    std::fs::write(&lines, (0..500).map(text_of).collect::<String>()).unwrap();
+    let load = command(&["kv", text(&pool), "words", "load"])
+        .stdin(std::fs::File::open(&lines).unwrap())
+        .output()
+        .unwrap();
+    assert!(load.status.success(), "{load:?}");
+    assert!(refused(&["pool", "resize", text(&pool), "32M"], 1).contains("at its end"));
+    assert!(refused(&["pool", "resize", text(&pool), "1K"], 1).contains("not possible"));
+    assert_eq!(kv(&["get", "key-499"]), long.as_bytes());
+    let server = Server::start(&scratch, &pool);
+    assert!(refused(&["pool", "resize", text(&pool), "64M"], 1).contains("in use"));
+    for i in 0..500 {
+        kv(&["erase", &format!("key-{i}")]);
+    }
+    drop(server);
+    assert!(resize("32M").status.success());
+    assert_eq!(kv(&["get", "first"]), long.as_bytes());
+    assert!(holdfast(&["pool", "check", text(&pool)]).status.success());
+}

@@ -19,6 +19,8 @@ pub enum Error {
     Damaged { what: &'static str, page: u64 },
     /// The pool has no room for the change; the batch can still be dropped.
     NoSpace,
+    /// The end of a segment that was to become shorter is in use.
+    EndInUse,
     /// The pool has a snapshot of this name already.
     SnapshotExists,
     /// The pool has no snapshot of this name.
@@ -45,6 +47,7 @@ const E2BIG: i32 = 7;
 const EAGAIN: i32 = 11;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
+const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
 const EUCLEAN: i32 = 117;
 const EMEDIUMTYPE: i32 = 124;
@@ -56,6 +59,7 @@ impl Error {
             Error::NotAPool | Error::Version { .. } => EMEDIUMTYPE,
             Error::Geometry { .. } | Error::Damaged { .. } | Error::BadValue(_) => EUCLEAN,
             Error::NoSpace => ENOSPC,
+            Error::EndInUse => EBUSY,
             Error::SnapshotExists => EEXIST,
             Error::NoSnapshot => ENOENT,
             Error::SnapshotName => EINVAL,
@@ -94,6 +98,7 @@ impl fmt::Display for Error {
                 write!(f, "the pool is damaged: {what} in page {page} of meta.seg")
             }
             Error::NoSpace => f.write_str("the pool has no space left"),
+            Error::EndInUse => f.write_str("the pool cannot become that small: data is at its end"),
             Error::SnapshotExists => f.write_str("the pool has a snapshot of this name already"),
             Error::NoSnapshot => f.write_str("the pool has no snapshot of this name"),
             Error::SnapshotName => f.write_str(
@@ -133,6 +138,7 @@ mod tests {
             (Error::Geometry { what: "x" }, EUCLEAN),
             (Error::Damaged { what: "x", page: 1 }, EUCLEAN),
             (Error::NoSpace, ENOSPC),
+            (Error::EndInUse, EBUSY),
             (Error::SnapshotExists, EEXIST),
             (Error::NoSnapshot, ENOENT),
             (Error::SnapshotName, EINVAL),

@@ -217,6 +217,25 @@ impl<R: Record> Pool<R> {
         self.data_space.count_free() + self.held_data
     }
 
+    /// Gives the segments other lengths, in bytes; both are long enough for old and new. The trees
+    /// never become shorter, and data only where nothing is at the end.
+    pub fn resize(&mut self, meta_len: u64, data_len: u64, token: &WriteToken) -> Result<()> {
+        if meta_len > self.meta.len() as u64 || meta_len > self.superblock.meta_len_max {
+            return Err(Error::Geometry {
+                what: "the pool cannot grow to this size",
+            });
+        }
+        self.reclaim()?;
+        self.meta_space.grow(meta_len / PAGE_LEN, &self.meta)?;
+        let blocks = data_len / PAGE_LEN;
+        if blocks >= self.data_space.len() {
+            self.grow_data(data_len)?;
+        } else if !self.data_space.shrink(blocks) {
+            return Err(Error::EndInUse);
+        }
+        self.begin(token).commit(|_| {}).map(drop)
+    }
+
     pub(crate) fn grow_data(&mut self, len: u64) -> Result<()> {
         if !len.is_multiple_of(PAGE_LEN) || len > self.superblock.data_len_max {
             return Err(Error::Geometry {
@@ -234,7 +253,7 @@ impl<R: Record> Pool<R> {
             uuid: old.uuid,
             seq,
             medium: old.medium,
-            meta_len: old.meta_len,
+            meta_len: self.meta_space.len() * PAGE_LEN,
             meta_len_max: old.meta_len_max,
             data_len: self.data_space.len() * PAGE_LEN,
             data_len_max: old.data_len_max,

@@ -181,7 +181,7 @@ fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Re
 }
 
 /// Bytes that may still be written under `directory`.
-fn free_bytes(directory: &Path, medium: Medium) -> Result<u64> {
+pub(crate) fn free_bytes(directory: &Path, medium: Medium) -> Result<u64> {
     let stat =
         rustix::fs::statvfs(directory).map_err(Error::os(directory.display().to_string()))?;
     let there = stat.f_bavail.saturating_mul(stat.f_frsize);

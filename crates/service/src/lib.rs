@@ -20,6 +20,7 @@ mod memory;
 mod order;
 mod process;
 mod recover;
+mod resize;
 mod runs;
 mod service;
 mod session;
@@ -36,6 +37,7 @@ pub use error::{Error, Result};
 pub use files::{CreateOptions, Files, create, destroy};
 pub use lock::PoolLock;
 pub use recover::Recovered;
+pub use resize::resize;
 pub use service::{Options, Service, Stopper};
 
 /// What a service does, one step after the other in the caller's thread.

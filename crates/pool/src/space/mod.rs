@@ -347,6 +347,17 @@ impl Space {
         Ok(())
     }
 
+    /// Lowers the limit to `limit`; false when something beyond it is busy.
+    pub(crate) fn shrink(&mut self, limit: u64) -> bool {
+        let gone = self.limit.saturating_sub(limit);
+        if limit < self.floor || !self.busy.all_clear(limit, gone) {
+            return false;
+        }
+        self.limit = limit;
+        self.next = self.next.min(limit);
+        true
+    }
+
     fn touch(&mut self, run: Run) {
         let last = (run.end() - 1) / BITS_PER_PAGE;
         for i in run.start / BITS_PER_PAGE..=last {

@@ -1,0 +1,107 @@
+//! Making a pool larger or smaller.
+//!
+//! Invariants: nobody uses the pool meanwhile; a segment is as long as the superblock says before
+//! the superblock says so, and is cut only after; a pool is made smaller only where nothing is.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::files::{self, Files};
+use crate::lock::PoolLock;
+use crate::recover;
+use crate::survivors;
+use holdfast_pmem::Access;
+use holdfast_pool::directory;
+use holdfast_pool::segment::{self, DATA_ALIGN, Sizes};
+use holdfast_pool::{Pool, WriteToken};
+use rustix::fd::OwnedFd;
+use rustix::fs::{OFlags, ftruncate};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a service that ends may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Gives the pool in `directory`, which nobody may use, room for `size` bytes of data; how many it
+/// has then.
+pub fn resize(directory: &Path, size: u64) -> Result<u64> {
+    Files::open(directory)?.check_owner()?;
+    let _lock = take_lock(directory)?;
+    bring_up_to_date(directory)?;
+    let files = Files::open(directory)?;
+    let (old, size) = (files.superblock.data_len, rounded(size)?);
+    let pool_error = |error| Error::Pool {
+        path: directory.into(),
+        error,
+    };
+    let sizes = Sizes::for_pool(size).map_err(pool_error)?;
+    let sb = &files.superblock;
+    let meta_len = sizes.meta_len.clamp(sb.meta_len, sb.meta_len_max);
+    if size > sb.data_len_max {
+        let (min, max) = (directory::SIZE_MIN, sb.data_len_max);
+        return Err(Error::Size { size, min, max });
+    }
+    let free = files::free_bytes(directory, files.medium)?;
+    if size.saturating_sub(old) > free {
+        return Err(Error::TooLarge {
+            size: size - old,
+            free,
+        });
+    }
+    set_len(&files.meta, segment::META, meta_len)?;
+    if size > old {
+        set_len(&files.data, &segment::data(0), size)?;
+    }
+    let meta = files::map(&files.meta, meta_len, Access::ReadWrite, files.medium)?;
+    let token = WriteToken::for_offline_tool();
+    let mut pool = Pool::open(meta, &token).map_err(pool_error)?;
+    pool.resize(meta_len, size, &token).map_err(pool_error)?;
+    drop(pool);
+    if size < old {
+        set_len(&files.data, &segment::data(0), size)?;
+    }
+    Ok(size)
+}
+
+/// The service of a user who has just left may still be ending.
+fn take_lock(directory: &Path) -> Result<PoolLock> {
+    let begun = Instant::now();
+    loop {
+        match PoolLock::take(directory) {
+            Err(Error::InUse { .. }) if begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What is still in the journal goes to the trees first.
+fn bring_up_to_date(directory: &Path) -> Result<()> {
+    let files = Files::open(directory)?;
+    let journal: OwnedFd = files.reopen(&files.journal_name(), OFlags::RDWR)?;
+    if survivors::exist(&journal) || crate::snapshots::any_in_use(directory) {
+        return Err(Error::InUse {
+            path: directory.into(),
+            pid: None,
+        });
+    }
+    drop(journal);
+    let mut engine = Engine::open(files)?;
+    recover::recover(&mut engine)?;
+    engine.close()
+}
+
+fn rounded(size: u64) -> Result<u64> {
+    let size = size.checked_next_multiple_of(DATA_ALIGN).unwrap_or(size);
+    match directory::check_size(size) {
+        true => Ok(size),
+        false => {
+            let (min, max) = (directory::SIZE_MIN, directory::SIZE_MAX);
+            Err(Error::Size { size, min, max })
+        }
+    }
+}
+
+fn set_len(file: &OwnedFd, name: &str, len: u64) -> Result<()> {
+    ftruncate(file, len).map_err(Error::os(name))
+}
