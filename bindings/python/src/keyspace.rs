@@ -1,0 +1,252 @@
+//! `Keyspace`: keys and values of a pool or of a view.
+//!
+//! Invariant: a missing key is a KeyError where a mapping says so, else None or False.
+
+use crate::args::{Bytes, durability};
+use crate::error::Failure;
+use crate::handle::{Close, Handle};
+use crate::pool::{Pool, Shared, Source};
+use crate::scan::Scan;
+use crate::stream::{Reader, Writer};
+use holdfast::{Durability, ViewKeyspace};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ops::Bound as End;
+use std::sync::Arc;
+
+/// The keyspace itself, or what it was.
+#[derive(Clone)]
+pub enum Keys {
+    Present(holdfast::Keyspace),
+    View(Arc<ViewKeyspace>),
+}
+
+impl Keys {
+    /// The keyspace itself, to change it.
+    pub fn present(&self) -> Result<&holdfast::Keyspace, Failure> {
+        match self {
+            Keys::Present(keyspace) => Ok(keyspace),
+            Keys::View(_) => Err(Failure::read_only()),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(match self {
+            Keys::Present(keyspace) => keyspace.get(key)?,
+            Keys::View(keyspace) => keyspace.get(key)?,
+        })
+    }
+
+    fn size(&self, key: &[u8]) -> Result<Option<u64>, Failure> {
+        Ok(match self {
+            Keys::Present(keyspace) => keyspace.get_into(key, &mut [])?,
+            Keys::View(keyspace) => keyspace.get_into(key, &mut [])?,
+        })
+    }
+}
+
+#[pyclass(subclass, frozen, module = "holdfast._native")]
+pub struct Keyspace {
+    pub shared: Arc<Shared>,
+    pub keys: Arc<Handle<Keys>>,
+    name: String,
+    durability: Durability,
+}
+
+impl Keyspace {
+    fn wanted(&self, name: Option<&str>) -> PyResult<Durability> {
+        name.map_or(Ok(self.durability), durability)
+    }
+
+    fn find(&self, py: Python<'_>, key: &Bytes) -> PyResult<Option<Vec<u8>>> {
+        Ok(py.detach(|| self.keys.get()?.get(key))?)
+    }
+
+    fn scanned(&self, scan: holdfast::Scan, reverse: bool) -> Scan {
+        let scan = if reverse { scan.backward() } else { scan };
+        let scan = Handle::new("scan", scan);
+        self.shared.children.add(&scan);
+        Scan { scan }
+    }
+}
+
+#[pymethods]
+impl Keyspace {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        pool: PyRef<'_, Pool>,
+        name: String,
+        create: bool,
+        durability: &str,
+    ) -> PyResult<Keyspace> {
+        let durability = crate::args::durability(durability)?;
+        let shared = pool.shared.clone();
+        let keys = py.detach(|| -> Result<_, Failure> {
+            Ok(match (shared.source.get()?, create) {
+                (Source::Present(pool), true) => Keys::Present(pool.keyspace_or_create(&name)?),
+                (Source::Present(pool), false) => Keys::Present(pool.keyspace(&name)?),
+                (Source::View(view), _) => Keys::View(Arc::new(view.keyspace(&name)?)),
+            })
+        })?;
+        let keys = Handle::new("keyspace", keys);
+        shared.children.add(&keys);
+        Ok(Keyspace {
+            shared,
+            keys,
+            name,
+            durability,
+        })
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.keys.close());
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: Bytes) -> PyResult<Bound<'py, PyBytes>> {
+        match self.find(py, &key)? {
+            Some(value) => Ok(PyBytes::new(py, &value)),
+            None => Err(PyKeyError::new_err(PyBytes::new(py, &key).unbind())),
+        }
+    }
+
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Bytes,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let value = self.find(py, &key)?;
+        Ok(value
+            .map(|value| PyBytes::new(py, &value).into_any())
+            .or(default))
+    }
+
+    /// The length of a value, or None.
+    fn size(&self, py: Python<'_>, key: Bytes) -> PyResult<Option<u64>> {
+        Ok(py.detach(|| self.keys.get()?.size(&key))?)
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: Bytes) -> PyResult<bool> {
+        Ok(self.size(py, key)?.is_some())
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<()> {
+        self.put(py, key, value, None)
+    }
+
+    #[pyo3(signature = (key, value, durability=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: Bytes,
+        value: Bytes,
+        durability: Option<&str>,
+    ) -> PyResult<()> {
+        let wanted = self.wanted(durability)?;
+        Ok(py.detach(|| {
+            let keys = self.keys.get()?;
+            Ok::<_, Failure>(keys.present()?.put(&key, &value, wanted)?)
+        })?)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Bytes) -> PyResult<()> {
+        let name = PyBytes::new(py, &key).unbind();
+        match self.erase(py, key, None)? {
+            true => Ok(()),
+            false => Err(PyKeyError::new_err(name)),
+        }
+    }
+
+    /// Takes a key away and says whether it was there.
+    #[pyo3(signature = (key, durability=None))]
+    fn erase(&self, py: Python<'_>, key: Bytes, durability: Option<&str>) -> PyResult<bool> {
+        let wanted = self.wanted(durability)?;
+        Ok(py.detach(|| {
+            let keys = self.keys.get()?;
+            Ok::<_, Failure>(keys.present()?.remove(&key, wanted)?)
+        })?)
+    }
+
+    /// Takes all keys in [start, end) away.
+    #[pyo3(signature = (start=None, end=None, durability=None))]
+    fn erase_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Bytes>,
+        end: Option<Bytes>,
+        durability: Option<&str>,
+    ) -> PyResult<()> {
+        let wanted = self.wanted(durability)?;
+        Ok(py.detach(|| {
+            let keys = self.keys.get()?;
+            let start = start.as_deref().unwrap_or(&[]);
+            Ok::<_, Failure>(keys.present()?.erase_range(start, end.as_deref(), wanted)?)
+        })?)
+    }
+
+    /// Pairs with keys in [start, end), in order.
+    #[pyo3(signature = (start=None, end=None, reverse=false))]
+    fn scan(
+        &self,
+        py: Python<'_>,
+        start: Option<Bytes>,
+        end: Option<Bytes>,
+        reverse: bool,
+    ) -> PyResult<Scan> {
+        let scan = py.detach(|| -> Result<_, Failure> {
+            let from = start.as_deref().map_or(End::Unbounded, End::Included);
+            let to = end.as_deref().map_or(End::Unbounded, End::Excluded);
+            Ok(match self.keys.get()? {
+                Keys::Present(keyspace) => keyspace.scan(from, to)?,
+                Keys::View(keyspace) => keyspace.scan(from, to)?,
+            })
+        })?;
+        Ok(self.scanned(scan, reverse))
+    }
+
+    /// Pairs whose keys begin so, in order.
+    #[pyo3(signature = (prefix, reverse=false))]
+    fn prefix(&self, py: Python<'_>, prefix: Bytes, reverse: bool) -> PyResult<Scan> {
+        let scan = py.detach(|| -> Result<_, Failure> {
+            Ok(match self.keys.get()? {
+                Keys::Present(keyspace) => keyspace.prefix(&prefix)?,
+                Keys::View(keyspace) => keyspace.prefix(&prefix)?,
+            })
+        })?;
+        Ok(self.scanned(scan, reverse))
+    }
+
+    fn reader(&self, py: Python<'_>, key: Bytes) -> PyResult<Option<Reader>> {
+        let reader = py.detach(|| -> Result<_, Failure> {
+            Ok(match self.keys.get()? {
+                Keys::Present(keyspace) => keyspace.reader(&key)?,
+                Keys::View(keyspace) => keyspace.reader(&key)?,
+            })
+        })?;
+        Ok(reader.map(|reader| {
+            let reader = Handle::new("reader", reader);
+            self.shared.children.add(&reader);
+            Reader { reader }
+        }))
+    }
+
+    #[pyo3(signature = (key, durability=None))]
+    fn writer(&self, py: Python<'_>, key: Bytes, durability: Option<&str>) -> PyResult<Writer> {
+        let durability = self.wanted(durability)?;
+        let writer = py.detach(|| -> Result<_, Failure> {
+            let keys = self.keys.get()?;
+            Ok(keys.present()?.writer(&key)?)
+        })?;
+        let writer = Handle::new("writer", writer);
+        self.shared.children.add(&writer);
+        Ok(Writer { writer, durability })
+    }
+}

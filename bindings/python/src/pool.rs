@@ -1,0 +1,146 @@
+//! `Pool`: a pool, or a view of one.
+//!
+//! Invariant: a view is a pool of which nothing can be changed.
+
+use crate::error::Failure;
+use crate::handle::{Children, Close, Handle};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The pool itself, or what it was.
+#[derive(Clone)]
+pub enum Source {
+    Present(holdfast::Pool),
+    View(Arc<holdfast::View>),
+}
+
+impl Source {
+    /// The pool itself, to change it.
+    pub fn present(&self) -> Result<&holdfast::Pool, Failure> {
+        match self {
+            Source::Present(pool) => Ok(pool),
+            Source::View(_) => Err(Failure::read_only()),
+        }
+    }
+}
+
+/// What a pool's descendants share.
+pub struct Shared {
+    pub source: Arc<Handle<Source>>,
+    pub children: Children,
+}
+
+impl Shared {
+    fn new(source: Source) -> Arc<Shared> {
+        Arc::new(Shared {
+            source: Handle::new("pool", source),
+            children: Children::default(),
+        })
+    }
+}
+
+impl Close for Shared {
+    fn close(&self) {
+        self.children.close();
+        self.source.close();
+    }
+}
+
+#[pyclass(subclass, frozen, module = "holdfast._native")]
+pub struct Pool {
+    pub shared: Arc<Shared>,
+}
+
+#[pymethods]
+impl Pool {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf, create: bool) -> PyResult<Pool> {
+        let pool = py.detach(|| -> Result<_, Failure> {
+            Ok(match create {
+                true => holdfast::Pool::open_or_create(path)?,
+                false => holdfast::Pool::open(path)?,
+            })
+        })?;
+        Ok(Pool {
+            shared: Shared::new(Source::Present(pool)),
+        })
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| match self.shared.source.get()? {
+            Source::Present(pool) => Ok::<_, Failure>(pool.sync()?),
+            Source::View(_) => Ok(()),
+        })?)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.shared.close());
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.shared.source.is_closed()
+    }
+
+    fn keyspaces(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(py.detach(|| {
+            Ok::<_, Failure>(match self.shared.source.get()? {
+                Source::Present(pool) => pool.keyspaces()?,
+                Source::View(view) => view.keyspaces()?,
+            })
+        })?)
+    }
+
+    fn create_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.snapshot_create(name)?)
+        })?)
+    }
+
+    fn delete_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.snapshot_delete(name)?)
+        })?)
+    }
+
+    /// Names and times in nanoseconds since 1970, oldest first.
+    fn snapshot_times(&self, py: Python<'_>) -> PyResult<Vec<(String, i64)>> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            let snapshots = source.present()?.snapshot_list()?.into_iter();
+            Ok::<_, Failure>(snapshots.map(|s| (s.name, s.time_ns)).collect())
+        })?)
+    }
+}
+
+/// A view of a pool.
+#[pyclass(subclass, frozen, extends = Pool, module = "holdfast._native")]
+pub struct View;
+
+#[pymethods]
+impl View {
+    /// Of the present without a name, else of a snapshot.
+    #[new]
+    #[pyo3(signature = (pool, snapshot=None))]
+    fn new(
+        py: Python<'_>,
+        pool: PyRef<'_, Pool>,
+        snapshot: Option<&str>,
+    ) -> PyResult<PyClassInitializer<View>> {
+        let parent = pool.shared.clone();
+        let view = py.detach(|| -> Result<_, Failure> {
+            let source = parent.source.get()?;
+            let pool = source.present()?;
+            Ok(match snapshot {
+                None => pool.read()?,
+                Some(name) => pool.snapshot(name)?,
+            })
+        })?;
+        let shared = Shared::new(Source::View(Arc::new(view)));
+        parent.children.add(&shared);
+        Ok(PyClassInitializer::from(Pool { shared }).add_subclass(View))
+    }
+}
