@@ -3,7 +3,7 @@
 use super::{new_pool, repository};
 use crate::bad_input::{Case, Scene, Stop, wrong};
 use crate::process::{Ended, on_path};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -71,40 +71,58 @@ impl Tree {
         Ok(said.split_whitespace().map(String::from).collect())
     }
 
-    /// Builds a program of tests/c and runs it on a new pool.
+    /// Builds a program of tests/c and runs it on a new pool, which must please it.
     fn run(
         &self,
         scene: &Scene,
         compiler: &str,
         standard: &str,
-        source: &str,
+        name: &str,
         more: &[&str],
     ) -> Result<(), Stop> {
-        let program = scene.path(&format!("{source}.{standard}"));
+        let source = repository("tests/c")?.join(name);
+        match self
+            .build_and_run(scene, [compiler, standard], &source, more)?
+            .as_str()
+        {
+            "all as it should be\n" => Ok(()),
+            said => wrong(format!("{name} said {said:?}")),
+        }
+    }
+
+    /// Builds a program and gives what it says when it runs on a new pool.
+    fn build_and_run(
+        &self,
+        scene: &Scene,
+        [compiler, standard]: [&str; 2],
+        source: &Path,
+        more: &[&str],
+    ) -> Result<String, Stop> {
+        let name = source.file_name().unwrap_or_default().to_string_lossy();
+        let program = scene.path(&format!("{name}.{standard}"));
         let library = self.root.join("lib");
         let mut build = Command::new(compiler);
         build
             .arg(format!("-std={standard}"))
             .args(STRICT)
             .args(more);
-        build
-            .arg(repository("tests/c")?.join(source))
-            .arg("-o")
-            .arg(&program);
+        build.arg(source).arg("-o").arg(&program);
         build.args(self.flags(scene)?);
         build.arg(format!("-Wl,-rpath,{}", library.display()));
         ended(scene, build)?;
         // Neither HOLDFAST nor the PATH names the command: the library finds it.
-        let pool = new_pool(scene, &format!("pool.{source}.{standard}"))?;
+        let pool = new_pool(scene, &format!("pool.{name}.{standard}"))?;
         let mut run = Command::new(&program);
         run.arg(&pool);
         let said = ended(scene, run)?.out;
-        if said != "all as it should be\n" {
-            return wrong(format!("{source} said {said:?}"));
-        }
         scene.done(&["pool", "check", &pool])?;
-        Ok(())
+        Ok(said)
     }
+}
+
+/// As everybody builds: what a C program says on a new pool.
+pub fn build_and_run(scene: &Scene, source: &Path) -> Result<String, Stop> {
+    Tree::new(scene)?.build_and_run(scene, ["gcc", "c99"], source, &[])
 }
 
 /// The end of a command that must not fail.

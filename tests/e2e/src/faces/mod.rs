@@ -2,6 +2,7 @@
 //! documents show, and the tools of LMDB.
 
 mod commands;
+mod documents;
 mod interface;
 mod transfer;
 
@@ -11,7 +12,12 @@ use std::process::{Command, ExitCode};
 
 /// `hf-e2e faces`
 pub fn main(names: &[&str]) -> ExitCode {
-    let tables = [commands::CASES, interface::CASES, transfer::CASES];
+    let tables = [
+        commands::CASES,
+        documents::CASES,
+        interface::CASES,
+        transfer::CASES,
+    ];
     play("faces", &tables.concat(), names)
 }
 

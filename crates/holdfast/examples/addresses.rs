@@ -1,0 +1,38 @@
+//! The example of docs/kv.md: `cargo run --example addresses -- POOL`. Everything below stands
+//! there, too, and a test compares the two.
+
+use holdfast::{Durability::*, Pool};
+
+fn main() -> holdfast::Result<()> {
+    let path = std::env::args().nth(1).expect("which pool?");
+    let pool = Pool::open_or_create(path)?;
+    let users = pool.keyspace_or_create("users")?;
+
+    users.put(b"ada", b"1815", Durable)?;
+    users.put(b"alan", b"1912", Ordered)?;
+    assert_eq!(users.get(b"ada")?, Some(b"1815".to_vec()));
+
+    // Several changes, all or none of which happen, also to several keyspaces.
+    let log = pool.keyspace_or_create("log")?;
+    let mut batch = pool.batch();
+    batch.put(&users, b"grace", b"1906")?;
+    batch.erase(&users, b"ada")?;
+    batch.put(&log, b"0001", b"ada left")?;
+    batch.commit(Durable)?;
+
+    // Pairs in the order of their keys, as of the moment at which the scan begins.
+    for pair in users.prefix(b"")?.backward() {
+        let (key, value) = pair?;
+        println!("{} {}", String::from_utf8_lossy(&key), value.len());
+    }
+
+    // A moment that does not change, and one that has a name and lasts.
+    let now = pool.read()?;
+    pool.snapshot_create("first")?;
+    users.erase(b"alan", Durable)?;
+    assert!(now.keyspace("users")?.get(b"alan")?.is_some());
+    let first = pool.snapshot("first")?.keyspace("users")?;
+    assert!(first.get(b"alan")?.is_some());
+    drop(first);
+    pool.snapshot_delete("first")
+}

@@ -1,0 +1,94 @@
+//! What docs/kv.md shows is so: commands and what they print, the C program, the Rust program.
+
+use super::{interface, new_pool, repository, script};
+use crate::bad_input::{Case, Scene, Stop, wrong};
+use std::fs;
+use std::process::Command;
+
+pub const CASES: &[(&str, Case)] = &[
+    ("guide commands", commands),
+    ("guide c", c),
+    ("guide rust", rust),
+];
+
+/// The blocks of the guide in a language.
+fn blocks(language: &str) -> Result<Vec<String>, Stop> {
+    let text = fs::read_to_string(repository("docs/kv.md")?)?;
+    let found = of_language(&text, language);
+    match found.is_empty() {
+        true => wrong(format!("the guide shows nothing in {language}")),
+        false => Ok(found),
+    }
+}
+
+fn of_language(text: &str, language: &str) -> Vec<String> {
+    let (start, mut found) = (format!("```{language}"), Vec::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("```") {
+            let block: Vec<&str> = lines
+                .by_ref()
+                .take_while(|l| !l.starts_with("```"))
+                .collect();
+            if line == start {
+                found.push(block.join("\n") + "\n");
+            }
+        }
+    }
+    found
+}
+
+/// All commands, one after the other in one home, each with what it says on either stream.
+fn commands(scene: &Scene) -> Result<(), Stop> {
+    let shown = blocks("console")?.concat();
+    let mut text = String::from("export PATH=$(dirname \"$hf\"):$PATH; set +e\n");
+    for command in shown.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        let quoted = command.replace('\'', "'\\''");
+        text += &format!("printf '%s\\n' '$ {quoted}'\n{command}\n");
+    }
+    let said = script(scene, "", &format!("{{ {text} }} 2>&1"))?;
+    for (line, expected) in said.lines().zip(shown.lines()) {
+        super::expect("a line", line, expected)?;
+    }
+    super::expect("all lines", &said, &shown)
+}
+
+fn c(scene: &Scene) -> Result<(), Stop> {
+    for (n, block) in blocks("c")?.iter().enumerate() {
+        let source = scene.path(&format!("example{n}.c"));
+        fs::write(&source, block)?;
+        let said = interface::build_and_run(scene, &source)?;
+        super::expect("the C example", &said, "ada 1815\n")?;
+    }
+    Ok(())
+}
+
+/// The program was built from a file that holds the same text, as a test of this crate says.
+fn rust(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "pool")?;
+    let mut command = Command::new("env");
+    command.arg(format!("HOLDFAST={}", scene.holdfast.display()));
+    command.arg(repository("examples/addresses")?).arg(&pool);
+    let ended = scene.end_of(command)?;
+    if ended.code() != Some(0) {
+        return wrong(format!("{}: {}", ended.how(), ended.tail().join("; ")));
+    }
+    super::expect("the Rust example", &ended.out, "grace 4\nalan 4\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rust_example_is_the_one_that_is_built() {
+        let guide = include_str!("../../../../docs/kv.md");
+        let built = include_str!("../../../../crates/holdfast/examples/addresses.rs");
+        let code: String = built
+            .lines()
+            .skip_while(|line| line.starts_with("//!") || line.is_empty())
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(of_language(guide, "rust"), [code]);
+    }
+}
