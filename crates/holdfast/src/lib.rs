@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod borrowed;
 mod error;
 mod keyspace;
 mod pool;
@@ -35,6 +36,7 @@ mod view;
 use holdfast_client::kv;
 
 pub use batch::Batch;
+pub use borrowed::Borrowed;
 pub use error::{Error, Result};
 pub use holdfast_client::kv::Durability;
 pub use keyspace::Keyspace;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a view's root is pinned until its last user is dropped.
 
+use crate::borrowed::{self, Borrowed};
 use crate::error::{Error, Result};
 use crate::keyspace::whole;
 use crate::kv;
@@ -96,6 +97,16 @@ impl ViewKeyspace {
         let pinned = &self.view.pinned;
         let client = pinned.pool.inner.client()?;
         Ok(client.view_get(pinned.view()?, self.id, key, out)?)
+    }
+
+    /// The value of `key` where it lies in the pool, if it is large and in one piece, else a copy
+    /// of it.
+    pub fn borrow(&self, key: &[u8]) -> Result<Option<Borrowed>> {
+        if let Some(lent) = borrowed::borrow(&self.view, self.id, key)? {
+            return Ok(Some(lent));
+        }
+        let copy = self.get(key)?;
+        Ok(copy.map(|copy| Borrowed::copied(self.view.clone(), copy)))
     }
 
     /// The value of `key` on its way out, piece by piece.

@@ -6,6 +6,7 @@ use holdfast::{Durability, Keyspace, Pool};
 use rig::{Dice, Rig};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::os::unix::fs::FileExt;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -175,4 +176,51 @@ fn random_changes_are_those_of_a_map() {
     for seed in 1..6 {
         story(seed, 400);
     }
+}
+
+#[test]
+fn a_lent_value_is_where_it_lies_until_its_view_is_given_up() {
+    let rig = Rig::new(64 << 20);
+    let pool = rig.open();
+    let keyspace = pool.keyspace_or_create("lent").unwrap();
+    let value: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+    for (key, value) in [(b"small", &value[..100]), (b"large", &value[..])] {
+        keyspace.put(key, value, Durability::Durable).unwrap();
+    }
+    let view = pool.read().unwrap().keyspace("lent").unwrap();
+    let small = view.borrow(b"small").unwrap().unwrap();
+    assert!(!small.is_zero_copy() && small.is_intact().unwrap());
+    let large = view.borrow(b"large").unwrap().unwrap();
+    assert!(large.is_zero_copy() && large.len() == value.len());
+    assert!(view.borrow(b"none").unwrap().is_none());
+    let seen = |lent: &holdfast::Borrowed| {
+        let mut bytes = vec![0; lent.len()];
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        memory
+            .read_exact_at(&mut bytes, lent.as_ptr() as u64)
+            .unwrap();
+        bytes
+    };
+    keyspace
+        .put(b"large", b"another", Durability::Durable)
+        .unwrap();
+    assert_eq!(seen(&large), value);
+    assert!(large.is_intact().unwrap());
+    // More than a quarter of the pool is changed: nothing is held back for the view any more.
+    for i in 0..60_000u32 {
+        keyspace
+            .put(&i.to_be_bytes(), &[7; 600], Durability::Ordered)
+            .unwrap();
+        keyspace
+            .put(
+                &(i % 500).to_le_bytes(),
+                &value[..8192],
+                Durability::Ordered,
+            )
+            .unwrap();
+    }
+    drop(pool.read().unwrap());
+    assert!(!large.is_intact().unwrap());
+    assert_eq!(view.get(b"small").unwrap_err().errno(), 116);
+    assert_eq!(keyspace.get(b"large").unwrap().unwrap(), b"another");
 }

@@ -10,7 +10,7 @@ use super::{get, index};
 use crate::drain;
 use crate::error::{Error, Result};
 use crate::lock;
-use crate::session::Session;
+use crate::session::{BLOCK, Session};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{Ordering::*, fence};
@@ -72,6 +72,46 @@ impl View {
         get::with_key(keyspace, key, |tree_key| {
             get::at_root(s, &reader, &self.root, tree_key, out)?.ok_or(Error::Ousted)
         })
+    }
+}
+
+impl View {
+    /// Where the value of `key` lies, if it lies in one piece in blocks: address and length. What
+    /// is read there is the value only if the view is intact afterwards.
+    pub fn piece(
+        &self,
+        s: &Session,
+        keyspace: super::Keyspace,
+        key: &[u8],
+    ) -> Result<Option<(usize, usize)>> {
+        if key.is_empty() || key.len() > value::USER_KEY_MAX {
+            return Ok(None);
+        }
+        let (mut head, mut runs) = ([0; HEAD], [0; value::IN_BLOCKS_MAX]);
+        let found = get::with_key(keyspace.ino(), key, |key| {
+            let reader = s.tree().reader();
+            reader.get_split(VALUES, &self.root, key, &mut head, &mut runs)
+        });
+        if !self.is_intact(s)? {
+            return Err(Error::Ousted);
+        }
+        let Some(len) = found? else { return Ok(None) };
+        if Head::decode(&head).map_err(pool::Error::from)?.inline {
+            return Ok(None);
+        }
+        let runs = runs.get(..len.saturating_sub(HEAD)).unwrap_or_default();
+        let blocks = InBlocks::decode(runs).map_err(pool::Error::from)?;
+        let [run] = blocks.runs() else {
+            return Ok(None);
+        };
+        let (at, len) = (run.block.saturating_mul(BLOCK), blocks.len as usize);
+        let inside = at.saturating_add(blocks.len) <= s.data().len() as u64;
+        Ok(inside.then(|| (s.data().addr() + at as usize, len)))
+    }
+
+    /// Whether nothing that the view shows has been reused up to now.
+    pub fn is_intact(&self, s: &Session) -> Result<bool> {
+        Ok(s.tree().reader().still(self.root.seq)?)
     }
 }
 

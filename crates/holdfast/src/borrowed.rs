@@ -1,0 +1,79 @@
+//! Values read where they lie.
+//!
+//! Invariants: what is lent belongs to a pinned view, which is kept until the last borrower is
+//! gone. No reference to it is made here, because other processes of the user can write what they
+//! have mapped; whoever reads through the pointer asks `is_intact` afterwards and forgets what it
+//! read if not.
+
+use crate::error::Result;
+use crate::kv;
+use crate::view::View;
+
+/// A value of a view in the memory of the pool, or a copy of it where it is not in one piece.
+pub struct Borrowed {
+    view: View,
+    address: usize,
+    len: usize,
+    copy: Option<Vec<u8>>,
+}
+
+impl Borrowed {
+    pub(crate) fn copied(view: View, copy: Vec<u8>) -> Borrowed {
+        Borrowed {
+            view,
+            address: copy.as_ptr() as usize,
+            len: copy.len(),
+            copy: Some(copy),
+        }
+    }
+
+    pub(crate) fn at(view: View, address: usize, len: usize) -> Borrowed {
+        Borrowed {
+            view,
+            address,
+            len,
+            copy: None,
+        }
+    }
+
+    /// The first byte. Reading it is as safe as reading any memory that another process may write:
+    /// not through a reference.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.address as *const u8
+    }
+
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the value is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it is where it lies in the pool, and no copy.
+    pub fn is_zero_copy(&self) -> bool {
+        self.copy.is_none()
+    }
+
+    /// Whether what was read up to now was the value: false once the view was given up and its
+    /// memory may have been used again.
+    pub fn is_intact(&self) -> Result<bool> {
+        if self.copy.is_some() {
+            return Ok(true);
+        }
+        let pinned = &self.view.pinned;
+        let session = pinned.pool().inner.client()?.session();
+        Ok(pinned.view()?.is_intact(session)?)
+    }
+}
+
+pub(crate) fn borrow(view: &View, id: kv::Keyspace, key: &[u8]) -> Result<Option<Borrowed>> {
+    let pinned = &view.pinned;
+    let session = pinned.pool().inner.client()?.session();
+    match pinned.view()?.piece(session, id, key)? {
+        Some((address, len)) => Ok(Some(Borrowed::at(view.clone(), address, len))),
+        None => Ok(None),
+    }
+}
