@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAP: Duration = Duration::from_millis(5);
 const EAGAIN: i32 = 11;
+/// A service that said nothing.
+const KILLED: &str = "the service ended before it was ready";
+/// So many of them are not taken for a reason to give up.
+const KILLED_MAX: u32 = 3;
 
 static PROGRAM: Mutex<Option<PathBuf>> = Mutex::new(None);
 
@@ -72,7 +76,7 @@ fn mapped_at(line: &str, address: usize) -> Option<&str> {
 /// A place in the session of the pool, from the service that is there or from a new one. `adopt`
 /// is the session memory that this process was using when its service went away.
 pub(crate) fn join(pool: &Path, adopt: Option<BorrowedFd<'_>>) -> Result<Attachment> {
-    let begun = Instant::now();
+    let (begun, mut killed) = (Instant::now(), 0);
     loop {
         let late = begun.elapsed() > PATIENCE;
         match attach(pool.as_os_str().as_bytes(), adopt) {
@@ -93,6 +97,8 @@ pub(crate) fn join(pool: &Path, adopt: Option<BorrowedFd<'_>>) -> Result<Attachm
             Err(Error::Start { why, .. }) if why.contains(" is in use") && !late => {
                 std::thread::sleep(NAP);
             }
+            // It was killed: the next one may live.
+            Err(Error::Start { why, .. }) if why == KILLED && killed < KILLED_MAX => killed += 1,
             Err(e) => return Err(e),
         }
     }
@@ -152,7 +158,7 @@ fn said(line: &str) -> Error {
     let said = line.trim_end().trim_start_matches("holdfast: ");
     let (why, fix) = match said.split_once("\tFix: ") {
         Some((why, fix)) => (why, Some(fix.to_string())),
-        None if said.is_empty() => ("the service ended before it was ready", None),
+        None if said.is_empty() => (KILLED, None),
         None => (said, None),
     };
     Error::Start {

@@ -7,6 +7,8 @@
 pub const LOG: &str = "service.log";
 /// Block ranges handed to the session that is alive; means nothing after it.
 pub const GRANTS: &str = "grants-0";
+/// The next one, while it is written.
+pub const GRANTS_NEW: &str = "grants-0.new";
 /// The kernel's pipes and sockets that have a name in the pool, by inode number.
 pub const SPECIAL: &str = "special";
 /// An empty file: every descriptor of a pool file is a duplicate of a description of it.
@@ -28,7 +30,12 @@ pub fn is_ours(name: &str) -> bool {
     });
     let users = name.strip_suffix(".users");
     let users = users.is_some_and(|stem| numbered(stem, "snapshot-"));
-    segment || users || ["lock", "sock", "empty", SPECIAL, LOG, GRANTS, BASE].contains(&name)
+    segment
+        || users
+        || [
+            "lock", "sock", "empty", SPECIAL, LOG, GRANTS, GRANTS_NEW, BASE,
+        ]
+        .contains(&name)
 }
 
 fn numbered(stem: &str, prefix: &str) -> bool {

@@ -33,6 +33,8 @@ const AHEAD_MAX: u64 = 32;
 const TURN_MAX: u64 = 4;
 /// Looks at a lock that a client has before the grant is put off to the next turn.
 const TRIES: usize = 1000;
+/// So many grants are added to the file before it is written anew.
+const NOTED_MAX: u32 = 4;
 /// Free pages of the trees below which nothing more is handed out, so that there is always room
 /// to erase.
 const META_RESERVE: u64 = 512;
@@ -40,6 +42,8 @@ const META_RESERVE: u64 = 512;
 /// Supplies one session.
 pub struct Supply {
     file: File,
+    /// Grants that were added to it since it was written anew.
+    noted: u32,
     /// The data segment, where it is worth being asked for huge pages.
     data: Option<Region>,
     ahead: u64,
@@ -79,6 +83,7 @@ impl Supply {
         };
         Ok(Supply {
             file,
+            noted: NOTED_MAX,
             data,
             ahead: AHEAD_MIN,
             begun: false,
@@ -121,7 +126,7 @@ impl Supply {
             self.set_full(memory, true);
             return None;
         };
-        let done = self.note(run).is_some() && publish(memory, slot, run);
+        let done = self.note(engine, run).is_some() && publish(memory, slot, run);
         if !done {
             engine.granted.remove(run.start, run.len);
             let _ = engine.pool.ungrant(run);
@@ -162,11 +167,44 @@ impl Supply {
         Some(run)
     }
 
-    fn note(&mut self, run: Run) -> Option<()> {
-        let mut line = [0; 16];
-        line[..8].copy_from_slice(&run.start.to_le_bytes());
-        line[8..].copy_from_slice(&run.len.to_le_bytes());
-        self.file.write_all(&line).ok()
+    fn note(&mut self, engine: &Engine, run: Run) -> Option<()> {
+        self.file.write_all(&line(run.start, run.len)).ok()?;
+        self.noted += 1;
+        if self.noted >= NOTED_MAX {
+            self.noted = 0;
+            // If it cannot be written, what is there is still right.
+            if let Some(file) = self.rewrite(engine) {
+                self.file = file;
+            }
+        }
+        Some(())
+    }
+
+    /// Puts a file that names only what is granted now in the place of the old one, which also
+    /// names what came into use since, and is free again: the next service would keep that from
+    /// use until the session ends.
+    fn rewrite(&self, engine: &Engine) -> Option<File> {
+        let path = engine.files.directory.join(directory::GRANTS);
+        let new = engine.files.directory.join(directory::GRANTS_NEW);
+        let all: Vec<u8> = engine
+            .granted
+            .iter()
+            .flat_map(|(b, n)| line(b, n))
+            .collect();
+        let _ = std::fs::remove_file(&new);
+        let mut file = File::options()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&new)
+            .ok()?;
+        let written = file
+            .write_all(&all)
+            .and_then(|()| std::fs::rename(&new, &path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
+        written.ok().map(|()| file)
     }
 
     fn set_full(&mut self, memory: &Memory, full: bool) {
@@ -217,6 +255,13 @@ fn publish(memory: &Memory, index: usize, run: Run) -> bool {
         }
     }
     false
+}
+
+fn line(block: u64, len: u64) -> [u8; 16] {
+    let mut line = [0; 16];
+    line[..8].copy_from_slice(&block.to_le_bytes());
+    line[8..].copy_from_slice(&len.to_le_bytes());
+    line
 }
 
 fn read_grants(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
