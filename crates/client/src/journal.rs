@@ -45,8 +45,12 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     }
     let prepared = Prepared::new(s, record)?;
     let (index, lane, guard) = take_lane(s, may_spread(s, record))?;
-    let (seq, published) = append(s, index, lane, record, prepared)?;
+    let (seq, end, published) = append(s, index, lane, record, prepared)?;
     drop(guard);
+    if seq < s.header().void_below.load(SeqCst) && matches!(record, Record::Batch { .. }) {
+        // The trees may seem to have this number already: the index is not asked about it.
+        drain::wait_until(s, true, || lane.tail.load(Acquire) >= end)?;
+    }
     if let Err(Error::NoMemory | Error::TableFull) = published {
         // No room in a table: the trees are right as soon as they know, and until then the
         // caller's locks keep everybody from looking.
@@ -116,7 +120,7 @@ fn append(
     lane: &Lane,
     record: &Record<'_>,
     prepared: Prepared<'_>,
-) -> Result<(u64, Result<()>)> {
+) -> Result<(u64, u64, Result<()>)> {
     // The length does not depend on the number.
     let mut encoded = record.draft(index as u16);
     let len = encoded.padded_len() as u64;
@@ -141,7 +145,7 @@ fn append(
     };
     let published = publish::publish(s, record, seq, place, prepared);
     lane.busy_seq.store(0, Release);
-    Ok((seq, published))
+    Ok((seq, start + len, published))
 }
 
 /// Takes a number. 0 is none, so a session that starts at 0 skips it.

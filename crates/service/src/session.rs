@@ -331,6 +331,9 @@ impl Session {
         if !all && !too_long {
             return false;
         }
+        // Before the last look: a writer that is not in it finds out that it is late.
+        let header = self.memory.header();
+        header.void_below.fetch_max(bound, SeqCst);
         // What was completed between our last look at the lanes and now.
         if engine.read(AHEAD_MAX) {
             self.gap = self.gap.filter(|_| !all);

@@ -185,8 +185,11 @@ shared! {
         pub refused_errno: AtomicU32,
         /// Serialises records that the service may refuse, until they are applied or refused.
         pub unseen_lock: AtomicU32,
+        /// The service may go on without records of numbers below this that it has not read yet:
+        /// one that comes late is applied after higher numbers.
+        pub void_below: AtomicU64,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 12],
+        pub spare: [AtomicU32; 10],
     }
 }
 

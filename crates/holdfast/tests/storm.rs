@@ -1,0 +1,436 @@
+//! Processes that write and read the same keyspaces are killed and stopped at any moment, and so
+//! is the service. What was acknowledged must be there, batches must be whole, nobody may fail or
+//! wait for good.
+//!
+//! This program is also the processes of the storm, and their `holdfast` command.
+
+mod rig;
+
+use holdfast::{Durability::*, Keyspace, Pool};
+use holdfast_pool::format::superblock::Consistency;
+use holdfast_service::{CreateOptions, Options, Service};
+use rig::Dice;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+const WRITERS: u64 = 3;
+const READERS: u64 = 2;
+const TIME: Duration = Duration::from_secs(12);
+/// Nothing takes so long, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Keys that a writer puts one by one.
+const SINGLES: u64 = 40;
+const ESTALE: i32 = 116;
+
+type Done = Result<(), Box<dyn std::error::Error>>;
+type Test = (&'static str, fn() -> Done);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let id = |text: &str| text.parse::<u64>().unwrap_or(0);
+    if let Ok(me) = std::env::current_exe() {
+        holdfast::use_program(me);
+    }
+    let done = match words.as_slice() {
+        ["serve", "--ending", "--apart", "--", dir] => serve_apart(dir),
+        ["serve", "--ending", "--", dir] => serve(Path::new(dir)),
+        ["writer", dir, n] => writer(Path::new(dir), id(n)),
+        ["reader", dir, n] => reader(Path::new(dir), id(n)),
+        ["viewer", dir] => viewer(Path::new(dir)),
+        _ => return play(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{words:?}: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play() -> ExitCode {
+    let (mut passed, mut failed) = (0, 0);
+    let tests: [Test; 2] = [
+        ("a_stopped_view_is_ousted", stopped_view),
+        ("nothing_acknowledged_is_lost", storm),
+    ];
+    for (name, test) in tests {
+        match test() {
+            Ok(()) => (passed, _) = (passed + 1, println!("test {name} ... ok")),
+            Err(e) => (failed, _) = (failed + 1, println!("test {name} ... FAILED\n    {e}")),
+        }
+    }
+    let ok = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {ok}. {passed} passed; {failed} failed; 0 ignored; 0 measured");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn serve_apart(dir: &str) -> Done {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve", "--ending", "--", dir]).spawn()?;
+    Ok(())
+}
+
+fn serve(dir: &Path) -> Done {
+    let opened = Service::open(dir, Options { ending: true });
+    let mut out = std::io::stdout();
+    match opened {
+        Ok(service) => {
+            if let Some((seq, why)) = &service.recovered().rejected {
+                std::fs::write(dir.join("rejected"), format!("{seq}: {why}"))?;
+            }
+            writeln!(out, "ready")?;
+            Ok(service.run()?)
+        }
+        Err(e) => Ok(writeln!(out, "holdfast: {e}")?),
+    }
+}
+
+/// A pool directory of our own, and beside it what its processes tell.
+struct Stage {
+    dir: PathBuf,
+}
+
+impl Stage {
+    fn new(name: &str, size: u64) -> Result<Stage, Box<dyn std::error::Error>> {
+        let dir = PathBuf::from(format!("/dev/shm/hf-storm-{name}-{}", std::process::id()));
+        let options = CreateOptions {
+            size: Some(size),
+            medium: None,
+            consistency: Consistency::Posix,
+        };
+        holdfast_service::create(&dir, &options)?;
+        Ok(Stage { dir })
+    }
+
+    fn start(&self, role: &str, id: u64) -> std::io::Result<Child> {
+        Command::new(std::env::current_exe()?)
+            .arg(role)
+            .arg(&self.dir)
+            .arg(id.to_string())
+            .stdin(Stdio::null())
+            .spawn()
+    }
+
+    /// The processes that serve this pool.
+    fn services(&self) -> Vec<Pid> {
+        let is_ours = |pid: &str| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = line.split(|b| *b == 0);
+            let dir = self.dir.as_os_str().as_encoded_bytes();
+            words.any(|w| w == b"serve") && words.any(|w| w == dir)
+        };
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.bytes().all(|b| b.is_ascii_digit()) && is_ours(name))
+            .filter_map(|name| Pid::from_raw(name.parse().ok()?))
+            .collect()
+    }
+
+    /// Waits until the last service has ended, and looks for damage.
+    fn close(&self) -> Done {
+        let begun = Instant::now();
+        while !self.services().is_empty() {
+            if begun.elapsed() > PATIENCE {
+                return Err("the service does not end with its last user".into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Whatever a killed one left.
+        drop(Pool::open(&self.dir)?);
+        while !self.services().is_empty() && begun.elapsed() < 2 * PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if let Ok(why) = std::fs::read_to_string(self.dir.join("rejected")) {
+            return Err(format!("recovery refused record {why}").into());
+        }
+        let meta = std::fs::read(self.dir.join("meta.seg"))?;
+        let data = std::fs::metadata(self.dir.join("data-0.seg"))?.len();
+        let report = holdfast_pool::check::check(&&meta[..], data, None);
+        let damage: Vec<String> = report.damage().map(|d| d.to_string()).collect();
+        match damage.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{damage:?}").into()),
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for pid in self.services() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// What a writer says of itself: the number that it is about to write, and the last that it has
+/// written. A file, so that it outlives the writer.
+struct Diary(File);
+
+impl Diary {
+    fn of(dir: &Path, id: u64) -> std::io::Result<Diary> {
+        let path = dir.join(format!("diary-{id}"));
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(path)?;
+        if file.metadata()?.len() == 0 {
+            file.write_all_at(&[0; 16], 0)?;
+        }
+        Ok(Diary(file))
+    }
+
+    fn get(&self, place: u64) -> std::io::Result<u64> {
+        let mut word = [0; 8];
+        self.0.read_exact_at(&mut word, 8 * place)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn begun(&self) -> std::io::Result<u64> {
+        self.get(0)
+    }
+
+    fn told(&self) -> std::io::Result<u64> {
+        self.get(1)
+    }
+
+    fn set(&self, place: u64, number: u64) -> std::io::Result<()> {
+        self.0.write_all_at(&number.to_le_bytes(), 8 * place)
+    }
+}
+
+fn both(pool: &Pool) -> holdfast::Result<[Keyspace; 2]> {
+    Ok([
+        pool.keyspace_or_create("one")?,
+        pool.keyspace_or_create("two")?,
+    ])
+}
+
+fn pair(id: u64) -> Vec<u8> {
+    format!("pair-{id}").into_bytes()
+}
+
+fn single(id: u64, number: u64) -> Vec<u8> {
+    format!("single-{id}-{:03}", number % SINGLES).into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let len = [8, 60, 1500, 4096, 20_000][(number.wrapping_mul(7919) >> 3) as usize % 5];
+    let mut value = vec![number as u8; len];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    value
+}
+
+/// The number in a value, which is whole.
+fn number(value: Option<Vec<u8>>) -> Result<u64, String> {
+    let Some(bytes) = value else { return Ok(0) };
+    let first = bytes.first_chunk().ok_or("a short value")?;
+    let number = u64::from_le_bytes(*first);
+    match bytes == self::value(number) {
+        true => Ok(number),
+        false => Err(format!("the value of {number} is torn")),
+    }
+}
+
+/// Writes numbers until it is killed.
+fn writer(dir: &Path, id: u64) -> Done {
+    let pool = Pool::open(dir)?;
+    let [one, two] = both(&pool)?;
+    let diary = Diary::of(dir, id)?;
+    for n in diary.begun()? + 1.. {
+        diary.set(0, n)?;
+        let mut batch = pool.batch();
+        batch.put(&one, &pair(id), &value(n))?;
+        batch.put(&two, &pair(id), &value(n))?;
+        if n.is_multiple_of(50) {
+            // Waits for the trees.
+            batch.erase_range(&one, b"x", None)?;
+        }
+        batch.commit(Durable)?;
+        one.put(&single(id, n), &value(n), Durable)?;
+        two.erase(&single(id, n + 1), Ordered)?;
+        diary.set(1, n)?;
+    }
+    Ok(())
+}
+
+/// What all writers have told must be there.
+fn look(pool: &Pool, dir: &Path, dice: &mut Dice) -> Done {
+    let [one, two] = both(pool)?;
+    for id in 0..WRITERS {
+        let diary = Diary::of(dir, id)?;
+        let told = diary.told()?;
+        let a = number(one.get(&pair(id))?)?;
+        let b = number(two.get(&pair(id))?)?;
+        let last = number(one.get(&single(id, told))?)?;
+        let begun = diary.begun()?;
+        if !(told <= a && a <= b && b <= begun && told <= last && last <= begun) {
+            return Err(format!("{id}: told {told}, found {a} {b} {last}, begun {begun}").into());
+        }
+        if dice.roll(20) == 0 {
+            let told = diary.told()?;
+            let [a, b] = match in_view(pool, id) {
+                Ok(found) => found,
+                // With its service, a view's root is gone.
+                Err(e) if e.errno() == ESTALE => continue,
+                Err(e) => return Err(e.into()),
+            };
+            let (a, b) = (number(a)?, number(b)?);
+            if a != b || a < told {
+                return Err(format!("{id}: a view shows {a} and {b}, told {told}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn in_view(pool: &Pool, id: u64) -> holdfast::Result<[Option<Vec<u8>>; 2]> {
+    let view = pool.read()?;
+    let get = |name| view.keyspace(name)?.get(&pair(id));
+    Ok([get("one")?, get("two")?])
+}
+
+/// Looks until it is killed.
+fn reader(dir: &Path, id: u64) -> Done {
+    let pool = Pool::open(dir)?;
+    let mut dice = Dice(id + 77);
+    loop {
+        look(&pool, dir, &mut dice)?;
+    }
+}
+
+fn storm() -> Done {
+    let stage = Stage::new("kill", 64 << 20)?;
+    let keeper = Pool::open(&stage.dir)?;
+    let mut dice = Dice(u64::from(std::process::id()));
+    let role = |place: u64| match place < WRITERS {
+        true => ("writer", place),
+        false => ("reader", place),
+    };
+    let mut children = Vec::new();
+    for place in 0..WRITERS + READERS {
+        let (role, id) = role(place);
+        children.push(stage.start(role, id)?);
+    }
+    let (begun, mut kills, mut services) = (Instant::now(), 0, 0);
+    while begun.elapsed() < TIME {
+        std::thread::sleep(Duration::from_micros(dice.roll(150_000)));
+        let place = dice.roll(WRITERS + READERS);
+        let child = &mut children[place as usize];
+        let pid = Pid::from_child(child);
+        if let Some(status) = child.try_wait()? {
+            let (role, id) = role(place);
+            children.iter_mut().for_each(|child| drop(child.kill()));
+            return Err(format!("{role} {id} ended by itself: {status}").into());
+        }
+        match dice.roll(8) {
+            0 => {
+                // Sometimes longer than others wait for a number.
+                kill_process(pid, Signal::STOP)?;
+                let most = [20, 300, 1500][dice.roll(3) as usize];
+                std::thread::sleep(Duration::from_millis(dice.roll(most)));
+                kill_process(pid, Signal::CONT)?;
+            }
+            1 => {
+                for pid in stage.services() {
+                    services += usize::from(kill_process(pid, Signal::KILL).is_ok());
+                }
+            }
+            _ => {
+                child.kill()?;
+                child.wait()?;
+                kills += 1;
+                look(&keeper, &stage.dir, &mut dice)?;
+                let (role, id) = role(place);
+                children[place as usize] = stage.start(role, id)?;
+            }
+        }
+    }
+    for child in &mut children {
+        child.kill()?;
+        child.wait()?;
+    }
+    look(&keeper, &stage.dir, &mut dice)?;
+    let steps: u64 = (0..WRITERS)
+        .map(|id| Diary::of(&stage.dir, id)?.told())
+        .sum::<Result<_, _>>()?;
+    drop(keeper);
+    println!("{kills} kills, {services} services, {steps} steps");
+    if steps < 100 || kills < 10 {
+        return Err(format!("only {steps} steps and {kills} kills").into());
+    }
+    stage.close()
+}
+
+/// Begins a view, says so, and reads it when it is told to.
+fn viewer(dir: &Path) -> Done {
+    let pool = Pool::open(dir)?;
+    let view = pool.read()?;
+    let old = view.keyspace("k")?;
+    println!("ready");
+    std::io::stdin().lock().read_line(&mut String::new())?;
+    let mut ousted = 0;
+    for i in 0..100u64 {
+        match old.get(&i.to_le_bytes()) {
+            Ok(found) => {
+                if found != Some(vec![1; 4096]) {
+                    return Err(format!("value {i} is another one").into());
+                }
+            }
+            Err(e) if e.errno() == ESTALE && e.fix().is_some() => ousted += 1,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    println!("{ousted}");
+    // Its process goes on with a new one.
+    let now = pool.read()?.keyspace("k")?.get(&0u64.to_le_bytes())?;
+    match now == Some(vec![2; 4096]) {
+        true => Ok(()),
+        false => Err("a new view does not show the present".into()),
+    }
+}
+
+fn stopped_view() -> Done {
+    let stage = Stage::new("view", 32 << 20)?;
+    let pool = Pool::open(&stage.dir)?;
+    let keyspace = pool.keyspace_or_create("k")?;
+    for i in 0..100u64 {
+        keyspace.put(&i.to_le_bytes(), &[1; 4096], Ordered)?;
+    }
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("viewer")
+        .arg(&stage.dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut out = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let mut line = String::new();
+    out.read_line(&mut line)?;
+    kill_process(Pid::from_child(&child), Signal::STOP)?;
+    // Several times what the pool has room for.
+    let begun = Instant::now();
+    for round in 0..40_000u64 {
+        keyspace.put(&(round % 100).to_le_bytes(), &[2; 4096], Ordered)?;
+    }
+    let took = begun.elapsed();
+    kill_process(Pid::from_child(&child), Signal::CONT)?;
+    writeln!(child.stdin.take().ok_or("no input")?, "go")?;
+    line.clear();
+    out.read_line(&mut line)?;
+    let status = child.wait()?;
+    let ousted: u64 = line.trim().parse().unwrap_or(0);
+    if !status.success() || ousted != 100 || took > PATIENCE {
+        return Err(format!("{status}, {ousted} of 100 ousted, {took:?}").into());
+    }
+    drop((keyspace, pool));
+    stage.close()
+}
