@@ -120,6 +120,35 @@ impl Supply {
         !self.full && left + new < goal && new > 0
     }
 
+    /// Takes back what an idle session does not need; the memory behind it can go back to the host.
+    pub fn take_back(&mut self, engine: &mut Engine, memory: &Memory) {
+        self.ahead = AHEAD_MIN;
+        let mut left = left_over(memory);
+        let used = (memory.header().grants_used.load(Acquire) as usize).min(GRANTS);
+        for index in (0..used).rev() {
+            let Some(grant) = memory.grant(index) else {
+                return;
+            };
+            let lock = &memory.header().grants_lock;
+            let taken = memory.with_lock(lock, || {
+                let (block, len) = (grant.block.load(Relaxed), grant.len.load(Relaxed));
+                let whole = len == CHUNK_BLOCKS && left >= (AHEAD_MIN + 1) * CHUNK_BLOCKS;
+                whole.then(|| {
+                    grant.len.store(0, Release);
+                    Run::new(block, len)
+                })
+            });
+            // What the session says is its own risk; only what was granted is taken back.
+            if let Some(Some(run)) = taken
+                && engine.granted.contains(run.start, run.len)
+            {
+                engine.granted.remove(run.start, run.len);
+                let _ = engine.pool.ungrant(run);
+                left -= run.len;
+            }
+        }
+    }
+
     fn hand_out(&mut self, engine: &mut Engine, memory: &Memory, huge: bool) -> Option<Run> {
         let slot = free_entry(memory)?;
         let Some(run) = self.take(engine, huge) else {

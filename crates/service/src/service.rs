@@ -302,6 +302,9 @@ impl Backroom<'_> {
             _ => NAP_MIN,
         };
         if turn.applied == 0 {
+            if nap >= NAP_MAX {
+                session.rest(&mut self.service.engine);
+            }
             self.service.engine.rest();
         }
         header.service_sleeps.store(1, SeqCst);

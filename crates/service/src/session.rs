@@ -212,6 +212,11 @@ impl Session {
         turn
     }
 
+    /// What can be done while nobody changes anything.
+    pub fn rest(&mut self, engine: &mut Engine) {
+        self.supply.take_back(engine, &self.memory);
+    }
+
     /// Grants for a session that has just begun.
     pub fn top_up(&mut self, engine: &mut Engine) {
         self.supply.top_up(engine, &self.memory);
