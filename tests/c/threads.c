@@ -39,6 +39,40 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* A child uses the handles that it was born with, while its parent goes on. */
+static void inherited(void)
+{
+    int n, status;
+    char key[16], buf[8];
+    hf_scan *scan;
+    CHECK(hf_scan_open(ks, NULL, 0, NULL, 0, &scan) == 0);
+    for (n = 0; n < 4; n++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            const void *k, *v;
+            size_t k_len, v_len;
+            int len = sprintf(key, "i%d", n);
+            CHECK(hf_put(ks, key, (size_t)len, "child", 5, HF_DURABLE) == 0);
+            CHECK(hf_get(ks, key, (size_t)len, buf, sizeof buf) == 5);
+            CHECK(hf_get(ks, "parent", 6, buf, sizeof buf) >= -ENOENT);
+            /* What was begun before is its parent's. */
+            CHECK(hf_scan_next(scan, &k, &k_len, &v, &v_len) < 0);
+            hf_scan_close(scan);
+            hf_keyspace_close(ks);
+            hf_pool_close(pool);
+            _exit(0);
+        }
+        CHECK(hf_put(ks, "parent", 6, "1", 1, n % 2 ? HF_DURABLE : 0) == 0);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(hf_get(ks, key, (size_t)sprintf(key, "i%d", n), buf, sizeof buf) == 5);
+        CHECK(hf_get(ks, "parent", 6, buf, sizeof buf) == 1);
+    }
+    hf_scan_close(scan);
+    /* The service that the library started is nobody's child. */
+    CHECK(wait(&status) == -1 && errno == ECHILD);
+}
+
 static void processes(const char *path)
 {
     int n, status;
@@ -82,6 +116,7 @@ int main(int argc, char **argv)
     for (n = 0; n < THREADS; n++)
         CHECK(pthread_join(threads[n], NULL) == 0);
     processes(argv[1]);
+    inherited();
     hf_keyspace_close(ks);
     hf_pool_close(pool);
     puts("all as it should be");

@@ -1,6 +1,7 @@
 """Pools: keyspaces, batches, views, snapshots, other processes, and what is closed."""
 
 import errno
+import os
 import subprocess
 import sys
 import time
@@ -119,6 +120,22 @@ def test_another_process(pool, keys, path):
     )
     subprocess.run([sys.executable, "-c", there, str(path)], check=True, timeout=60)
     assert keys[b"from there"] == b"2"
+
+
+def test_a_forked_process_goes_on_with_what_it_has(pool, keys):
+    keys[b"k"] = b"parent"
+    child = os.fork()
+    if child == 0:
+        try:
+            keys[b"child"] = keys[b"k"]
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert keys[b"child"] == b"parent"
+    # The service is nobody's child.
+    with pytest.raises(ChildProcessError):
+        os.wait()
 
 
 def test_what_was_put_is_there_when_the_pool_is_opened_again(path):
