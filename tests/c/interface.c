@@ -191,6 +191,35 @@ static void names(void)
     hf_keyspace_close(other);
 }
 
+static void lent_values(void)
+{
+    hf_pool *view;
+    hf_keyspace *then;
+    hf_lent *lent;
+    const void *val;
+    size_t len, n;
+    static char big[100000];
+    memset(big, 'L', sizeof big);
+    CHECK(hf_put(ks, "lent", 4, big, sizeof big, 0) == 0 && hf_put(ks, "tiny", 4, "t", 1, 0) == 0);
+    CHECK(hf_lend(ks, "lent", 4, &val, &len, &lent) == -EINVAL);
+    CHECK(hf_pool_view(pool, &view) == 0 && hf_keyspace_open(view, "main", 0, &then) == 0);
+    CHECK(hf_lend(then, "none", 4, &val, &len, &lent) == -ENOENT);
+    CHECK(hf_lend(then, "lent", 4, &val, &len, NULL) == -EINVAL);
+    CHECK(hf_lend(then, "tiny", 4, &val, &len, &lent) == 0 && len == 1 && *(char *)val == 't');
+    CHECK(hf_lent_check(lent) == 0);
+    hf_lent_close(lent);
+    CHECK(hf_lend(then, "lent", 4, &val, &len, &lent) == 0 && len == sizeof big);
+    CHECK(hf_put(ks, "lent", 4, "new", 3, HF_DURABLE) == 0);
+    hf_keyspace_close(then);
+    hf_pool_close(view);
+    CHECK(memcmp(val, big, sizeof big) == 0 && hf_lent_check(lent) == 0);
+    hf_lent_close(lent);
+    hf_lent_close(lent);
+    CHECK(hf_lent_check(lent) == -EINVAL && hf_lent_check(NULL) == -EINVAL);
+    for (n = 0; n < 2; n++)
+        CHECK(hf_erase(ks, n ? "lent" : "tiny", 4, 0) == 0);
+}
+
 static void views(void)
 {
     hf_pool *view;
@@ -269,6 +298,7 @@ int main(int argc, char **argv)
     streams();
     names();
     views();
+    lent_values();
     handles();
     CHECK(hf_pool_sync(pool) == 0);
     /* A keyspace outlives the handle of its pool. */

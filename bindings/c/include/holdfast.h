@@ -24,6 +24,7 @@ typedef struct hf_pool hf_pool;
 typedef struct hf_keyspace hf_keyspace;
 typedef struct hf_batch hf_batch;
 typedef struct hf_scan hf_scan;
+typedef struct hf_lent hf_lent;
 typedef struct hf_reader hf_reader;
 typedef struct hf_writer hf_writer;
 
@@ -89,6 +90,14 @@ int hf_scan_prefix(hf_keyspace *, const void *prefix, size_t prefix_len, unsigne
 int hf_scan_next(hf_scan *, const void **key, size_t *key_len, const void **val,
                  size_t *val_len); /* 1, 0 at the end; valid until the next call */
 void hf_scan_close(hf_scan *);
+
+/* Values of a view without a copy: *val is where the value lies in the pool, if it is large and in
+ * one piece, else a copy of it; it can be read until hf_lent_close. What was read was the value if
+ * hf_lent_check says 0 afterwards; -ESTALE: the view was given up meanwhile. */
+int hf_lend(hf_keyspace *of_a_view, const void *key, size_t key_len, const void **val,
+            size_t *val_len, hf_lent **out);
+int hf_lent_check(hf_lent *);
+void hf_lent_close(hf_lent *);
 
 /* Large values piece by piece. A value that is written so appears as a whole when it is finished;
  * a reader goes on with the value that it opened, whatever becomes of the key. */

@@ -11,6 +11,7 @@ const EINVAL: i32 = 22;
 const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const EROFS: i32 = 30;
+const ESTALE: i32 = 116;
 const EXDEV: i32 = 18;
 
 /// Why a call was refused.
@@ -48,6 +49,11 @@ impl Refusal {
     /// The pool is a view.
     pub fn read_only() -> Refusal {
         Refusal::new(EROFS, "a view of a pool cannot be changed")
+    }
+
+    /// A view was given up.
+    pub fn given_up() -> Refusal {
+        Refusal::new(ESTALE, "the view was held for so long that it was given up")
     }
 
     /// The keyspace is of another pool.

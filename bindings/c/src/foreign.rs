@@ -129,7 +129,12 @@ pub struct Start(*const c_void);
 impl Start {
     /// They live as long as their owner says.
     pub fn of(bytes: &[u8]) -> Start {
-        Start(bytes.as_ptr().cast())
+        Start::at(bytes.as_ptr())
+    }
+
+    /// As `of`, where there is no reference to them.
+    pub fn at(bytes: *const u8) -> Start {
+        Start(bytes.cast())
     }
 }
 

@@ -8,6 +8,7 @@ mod batch;
 mod error;
 mod foreign;
 mod keyspace;
+mod lent;
 mod pool;
 mod scan;
 mod snapshot;

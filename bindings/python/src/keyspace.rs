@@ -5,6 +5,7 @@
 use crate::args::{Bytes, durability};
 use crate::error::Failure;
 use crate::handle::{Close, Handle};
+use crate::lent::Lent;
 use crate::pool::{Pool, Shared, Source};
 use crate::scan::Scan;
 use crate::stream::{Reader, Writer};
@@ -222,6 +223,17 @@ impl Keyspace {
             })
         })?;
         Ok(self.scanned(scan, reverse))
+    }
+
+    /// A value of a view where it lies; None if there is no such key, or no view.
+    fn lend(&self, py: Python<'_>, key: Bytes) -> PyResult<Option<Lent>> {
+        let value = py.detach(|| -> Result<_, Failure> {
+            Ok(match self.keys.get()? {
+                Keys::Present(_) => None,
+                Keys::View(keyspace) => keyspace.borrow(&key)?,
+            })
+        })?;
+        Ok(value.map(|value| Lent { value }))
     }
 
     fn reader(&self, py: Python<'_>, key: Bytes) -> PyResult<Option<Reader>> {

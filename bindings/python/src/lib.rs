@@ -10,6 +10,7 @@ mod batch;
 mod error;
 mod handle;
 mod keyspace;
+mod lent;
 mod pool;
 mod scan;
 mod stream;
@@ -33,6 +34,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<keyspace::Keyspace>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<scan::Scan>()?;
+    module.add_class::<lent::Lent>()?;
     module.add_class::<stream::Reader>()?;
     module.add_class::<stream::Writer>()
 }

@@ -101,6 +101,27 @@ def test_views_and_buffers(keys):
         keys.view(b"none")
 
 
+def test_large_values_of_views_are_not_copied(pool, keys):
+    large = bytes(range(256)) * 400
+    keys.update({b"large": large, b"small": b"s"})
+    with pool.read() as moment:
+        seen = moment["keys"].view(b"large")
+        small = moment["keys"].view(b"small")
+        with pytest.raises(KeyError):
+            moment["keys"].view(b"none")
+    assert seen.obj.zero_copy and not small.obj.zero_copy
+    keys[b"large"] = b"new"
+    pool.sync()
+    # The view is closed; what was lent is there until the last memoryview is gone.
+    assert seen.readonly and seen == large and seen[1:3] == large[1:3] and seen.obj.intact
+    assert small == b"s" and small.obj.intact and len(small.obj) == 1
+    with pytest.raises(TypeError):
+        seen[0] = 1
+    part = seen[256:512]
+    seen.release()
+    assert bytes(part) == bytes(range(256))
+
+
 def test_durability(keys):
     for name in ["durable", "ordered", "volatile"]:
         keys.put(b"k", name.encode(), durability=name)

@@ -6,12 +6,12 @@
 use super::source::{Source, is_ident, skip_spaces};
 use super::{Offender, Tree};
 
-/// Where unsafe code may be: the crates that own it, the C interface, to which C gives pointers,
-/// and the benchmark's bindings to its peers.
+/// Where unsafe code may be: the crates that own it, the bindings, to which C gives pointers
+/// and Python asks for some, and the benchmark's bindings to its peers.
 const ALLOWED: &[&str] = &[
     "crates/pmem/",
     "crates/preload/",
-    "bindings/c/",
+    "bindings/",
     "bench/kv/src/peers/",
 ];
 
@@ -35,7 +35,7 @@ pub fn where_allowed(tree: &Tree) -> Vec<Offender> {
         .filter(|f| !ALLOWED.iter().any(|dir| f.path.starts_with(dir)))
     {
         for at in file.words("unsafe") {
-            let why = "`unsafe` belongs into pmem, or where unavoidable preload and bindings/c";
+            let why = "`unsafe` belongs into pmem, or where unavoidable preload and bindings";
             offenders.push(Offender::new(&file.path, file.line_of(at), why));
         }
     }

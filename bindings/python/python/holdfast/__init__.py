@@ -202,12 +202,16 @@ class Keyspace(_native.Keyspace, MutableMapping):
         return len(value)
 
     def view(self, key) -> memoryview:
-        """A value as a read-only memoryview.
+        """A value as a read-only memoryview, in which a later put does not show.
 
-        It is copied out of the pool once, when this is called, and not again by slicing or by
-        handing it on; a later put does not show in it.
+        In a keyspace of a view or a snapshot, a large value is not copied: the memory of the pool
+        itself is seen. A view of the present that is held for long while very much is changed is
+        given up, and its memory used again; `.obj.intact` of the memoryview says whether all that
+        was read up to then was the value. A snapshot is never given up. Otherwise, the value is
+        copied once, when this is called.
         """
-        return memoryview(self[key])
+        lent = self.lend(key)
+        return memoryview(self[key] if lent is None else lent)
 
     def open(self, key, mode: str = "rb", *, durability: str | None = None):
         """A value as a file: "rb" reads it, "wb" gives it another one when the file is closed.
