@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*, fence};
 use pool::journal::{Change, OP_ALIGN, OP_HEADER, Op, OpHeader, Ops};
 use pool::layout::dirent::name_hash;
-use pool::layout::value::{InBlocks, USER_KEY_MAX};
+use pool::layout::value::{ENTRY_MAX, InBlocks, USER_KEY_MAX, ValueRun};
 use pool::session::{VALUE_CELLS, ValueBucket};
 
 const LANE_BITS: u32 = 4;
@@ -143,28 +143,29 @@ fn read(
     let seq = s.journal().load_u64((at - h.back + 8) & !7)?;
     let value_at = at + (OP_HEADER + h.key_len) as u64;
     let look = if seq <= applied {
-        Look::Unknown
+        Ok(Look::Unknown)
+    } else if h.is_put() && h.value_len > ENTRY_MAX {
+        Ok(Look::Again)
     } else if h.is_put() {
         let n = h.value_len.min(out.len());
         s.journal().read(value_at, &mut out[..n])?;
-        Look::Value(h.value_len as u64)
+        Ok(Look::Value(h.value_len as u64))
     } else if h.is_put_blocks() {
         let mut runs = [0; pool::layout::value::IN_BLOCKS_MAX];
         let runs = &mut runs[..h.value_len.min(pool::layout::value::IN_BLOCKS_MAX)];
         s.journal().read(value_at, runs)?;
         match InBlocks::decode(runs) {
-            Ok(blocks) => Look::Value(copy_blocks(s, &blocks, out)?),
-            Err(_) => Look::Again,
+            Ok(blocks) => copy_blocks(s, &blocks, out).map(Look::Value),
+            Err(_) => Ok(Look::Again),
         }
     } else {
-        Look::Erased
+        Ok(Look::Erased)
     };
     fence(Acquire);
-    Ok(Some(if is_waiting(s, place) {
-        look
-    } else {
-        Look::Again
-    }))
+    match is_waiting(s, place) {
+        true => look.map(Some),
+        false => Ok(Some(Look::Again)),
+    }
 }
 
 #[inline]
@@ -179,8 +180,23 @@ fn is_key(s: &Session, at: u64, key: &[u8]) -> bool {
     })
 }
 
+/// Session memory and a damaged pool may say anything: no value is longer than the pool, so
+/// nobody makes room for more.
+pub(super) fn check_blocks(s: &Session, blocks: &InBlocks) -> Result<()> {
+    let end = |run: &ValueRun| run.block.saturating_add(run.len.into());
+    let inside = blocks.runs().iter().all(|run| end(run) <= s.data_blocks());
+    match inside && blocks.len <= s.data_blocks().saturating_mul(BLOCK) {
+        true => Ok(()),
+        false => Err(Error::Damaged {
+            what: "length of a value",
+            index: blocks.len,
+        }),
+    }
+}
+
 /// Copies as much as there is room for; the value's length.
 pub(super) fn copy_blocks(s: &Session, blocks: &InBlocks, out: &mut [u8]) -> Result<u64> {
+    check_blocks(s, blocks)?;
     let mut left = usize::try_from(blocks.len).map_or(out.len(), |len| len.min(out.len()));
     let mut done = 0;
     for run in blocks.runs() {

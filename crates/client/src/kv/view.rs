@@ -34,7 +34,9 @@ impl View {
     pub(super) fn begin(s: &Session) -> Result<View> {
         s.check()?;
         let h = s.header();
-        drain::wait_applied(s, h.values_seq.load(SeqCst))?;
+        let last = h.values_seq.load(SeqCst);
+        // Session memory may say anything: no record has a number that was not taken.
+        drain::wait_applied(s, last.min(h.next_seq.load(SeqCst).saturating_sub(1)))?;
         let pin = take_pin(s)?;
         let reader = s.tree().reader();
         for _ in 0..TRIES_MAX {
@@ -222,7 +224,11 @@ impl Scan {
         }
         let entry = match inline {
             true => Entry::Inline(rest),
-            false => Entry::Blocks(InBlocks::decode(rest).map_err(pool::Error::from)?),
+            false => {
+                let blocks = InBlocks::decode(rest).map_err(pool::Error::from)?;
+                index::check_blocks(s, &blocks)?;
+                Entry::Blocks(blocks)
+            }
         };
         Ok(Some((key, entry)))
     }

@@ -172,6 +172,12 @@ fn lead_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(eight)
 }
 
+/// Whether a change was refused because its keyspace was removed.
+fn is_gone(reject: &Reject, op: &Op<'_>) -> bool {
+    let removed = matches!(reject.why, Why::NoObject | Why::NotADirectory);
+    removed && reject.ino == op.keyspace
+}
+
 impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// The directory becomes a keyspace.
     pub(super) fn make_keyspace(&mut self, ino: u64, time: i64) -> Result<(), S> {
@@ -184,16 +190,21 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     /// Takes the changes of a record into the buffer.
     pub(super) fn batch(&mut self, bytes: &[u8], time: i64) -> Result<(), S> {
-        let mut blocks = Vec::new();
+        let (mut blocks, mut gone) = (Vec::new(), Vec::new());
         for op in Ops::new(bytes) {
             let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
-            self.check_op(&op, &mut blocks)?;
+            match self.check_op(&op, &mut blocks) {
+                // Its handles outlive a keyspace; nobody can see what they put into it.
+                Err(Failure::Rejected(r)) if is_gone(&r, &op) => gone.push(op.keyspace),
+                checked => checked?,
+            }
         }
         blocks.sort_unstable_by_key(|run: &ValueRun| run.block);
         let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
         ensure(blocks.windows(2).all(apart), 0, Why::BlocksInUse)?;
         for op in Ops::new(bytes).flatten() {
             match op.change {
+                _ if gone.contains(&op.keyspace) => {}
                 Change::EraseRange(to) => {
                     self.settle_values()?;
                     self.erase_values(op.keyspace, op.key, to)?;
