@@ -36,6 +36,7 @@ impl Batch {
     /// `key` of `keyspace` is to go; it may be missing.
     pub fn erase(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         check(key)?;
+        self.of_this_process()?;
         let client = self.pool.inner.client()?;
         Ok(self.changes.erase(client, keyspace.id, key)?)
     }
@@ -47,6 +48,7 @@ impl Batch {
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<()> {
+        self.of_this_process()?;
         Ok(self.changes.erase_range(keyspace.id, from, to)?)
     }
 

@@ -12,12 +12,18 @@ use crate::view::View;
 use holdfast_client::attach::Attachment;
 use holdfast_client::{Caller, Client, Segments, recover, slots};
 use holdfast_pmem::ForkMark;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// How long the thread of a child of fork(2) outlives its handles, at most.
+const CHILD_NAP: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// A pool that is open in this process, and its children. Handles are cheap to clone and may be
 /// used by any thread.
@@ -42,6 +48,10 @@ struct Link {
     session: OwnedFd,
     connection: Mutex<OwnedFd>,
     closing: AtomicBool,
+    /// The process whose connection it is.
+    opener: u64,
+    /// Whether the session needs a service.
+    watched: AtomicBool,
 }
 
 fn process() -> u64 {
@@ -166,6 +176,8 @@ impl Inner {
             session: attachment.session,
             connection: Mutex::new(attachment.connection),
             closing: AtomicBool::new(false),
+            opener: process(),
+            watched: AtomicBool::new(false),
         });
         let inner = Inner {
             client,
@@ -195,6 +207,11 @@ impl Inner {
             slots::register(session, process() as u32, None)?;
             recover::lanes(session);
             self.mark.set(process());
+            if self.link.opener != process() && self.link.watched.load(Acquire) {
+                // The thread that watches is the parent's. Without one this goes on until the
+                // service dies.
+                let _ = self.watch();
+            }
         }
         Ok(())
     }
@@ -211,6 +228,7 @@ impl Inner {
 
     /// When the service goes away, a thread looks for the next one.
     fn watch(&self) -> Result<()> {
+        self.link.watched.store(true, Release);
         let link = self.link.clone();
         let thread = std::thread::Builder::new().name("holdfast".into());
         let spawned = thread.spawn(move || link.watch());
@@ -229,7 +247,10 @@ impl Link {
             };
             let Ok(connection) = connection else { return };
             let mut fds = [PollFd::new(&connection, PollFlags::IN)];
-            match rustix::event::poll(&mut fds, None) {
+            // A child cannot shut its parent's connection down: it looks now and then.
+            let nap = (self.opener != process()).then_some(CHILD_NAP);
+            match rustix::event::poll(&mut fds, nap.as_ref()) {
+                Ok(0) => continue,
                 Ok(_) if self.closing.load(Acquire) => return,
                 Ok(_) => {}
                 Err(_) => continue,
@@ -253,7 +274,7 @@ impl Drop for Inner {
         }
         self.link.closing.store(true, Release);
         // A child's end of the connection is its parent's, too.
-        if self.mark.get() == process()
+        if self.link.opener == process()
             && let Ok(connection) = self.link.connection.lock()
         {
             let _ = rustix::net::shutdown(&*connection, rustix::net::Shutdown::Both);
