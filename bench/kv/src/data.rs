@@ -97,7 +97,9 @@ impl Data {
 
     /// What key `i` holds once it was written `version` times.
     pub fn value(&self, i: usize, version: u32) -> &[u8] {
-        let at = mix((u64::from(version) << 32) + i as u64 + 7) as usize % NOISE;
+        // An odd step: writes of one key take different places until all have been taken.
+        let at = mix(i as u64 + 7).wrapping_add(u64::from(version) * 0x9E37_79B1);
+        let at = at as usize % NOISE;
         &self.noise[at..at + self.value_len]
     }
 
@@ -164,6 +166,11 @@ mod tests {
     #[test]
     fn values_tell_keys_and_versions_apart() {
         let data = Data::new(100, 50);
+        for i in 0..100 {
+            let places: std::collections::BTreeSet<_> =
+                (1..2000).map(|v| data.value(i, v).as_ptr()).collect();
+            assert_eq!(places.len(), 1999, "two writes of key {i} look alike");
+        }
         assert_ne!(data.value(1, 1), data.value(2, 1));
         assert_ne!(data.value(1, 1), data.value(1, 2));
         assert_eq!((data.write(3), data.write(3)), (1, 2));

@@ -85,7 +85,10 @@ fn sheet(options: &Options, peers: &[&str]) -> Sheet {
             "files: open, write or read to the end, close, unlink; keyspace: put, get, erase"
                 .into(),
         ],
-        sections: &[("wall", "time of each thread per operation, ns")],
+        sections: &[
+            ("wall", "time of each thread per operation, ns"),
+            ("thread", "CPU time of each thread per operation, ns"),
+        ],
         rounds: options.rounds(),
         quick: options.quick,
         machine: machine(),
@@ -129,15 +132,14 @@ fn run_round(
                     row.title
                 ));
                 let answer = worker.ask(&format!("row {} {threads}", row.name));
-                match answer.map(|text| text.parse()) {
-                    Ok(Ok(ns)) => sheet.cells.push(Cell {
+                match answer.and_then(|text| figures(&text)) {
+                    Ok(figures) => sheet.cells.push(Cell {
                         group: threads,
                         row: row.name,
                         peer: (*peer).to_owned(),
                         round,
-                        figures: vec![("wall".into(), ns)],
+                        figures,
                     }),
-                    Ok(Err(_)) => sheet.failures.push(format!("{peer}: an unreadable answer")),
                     Err(error) => {
                         let what = format!("{} of {peer}, {threads} threads: {error}", row.title);
                         sheet.failures.push(what);
@@ -152,6 +154,15 @@ fn run_round(
         }
     }
     Ok(())
+}
+
+/// Wall and CPU time, from an answer.
+fn figures(answer: &str) -> Result<Vec<(String, f64)>> {
+    let words: Vec<f64> = answer.split(' ').filter_map(|w| w.parse().ok()).collect();
+    match words[..] {
+        [wall, thread] => Ok(vec![("wall".into(), wall), ("thread".into(), thread)]),
+        _ => Err(Error::Failed(format!("an unreadable answer: {answer}"))),
+    }
 }
 
 /// The command that runs a worker of this peer.

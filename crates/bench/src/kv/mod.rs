@@ -29,6 +29,10 @@ const SIZES: [(&str, usize); 3] = [("100b", 100), ("1k", 1000), ("4k", 4096)];
 const KEY: usize = 24;
 const SECTIONS: &[(&str, &str)] = &[
     ("wall", "time per operation, ns"),
+    (
+        "thread",
+        "CPU time of the thread that calls, per operation, ns",
+    ),
     ("all", "CPU time of all processes per operation, ns"),
     ("p99", "99th percentile of a commit, ns"),
     ("ratio", "bytes in files, a multiple of keys and values"),

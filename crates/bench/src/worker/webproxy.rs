@@ -115,6 +115,19 @@ fn size(random: &mut Random) -> usize {
     (size as usize).clamp(1, LARGEST)
 }
 
+/// Nanoseconds that passed, and that a thread was running.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    wall: f64,
+    thread: f64,
+}
+
+/// CPU time of this thread.
+fn cpu_ns() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+}
+
 /// One thread's part of the objects.
 struct Part<'a> {
     cache: &'a dyn Cache,
@@ -206,27 +219,30 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Fills the part, works, and judges every object; nanoseconds of the work.
-    fn run(&mut self, body: Body, ops: usize, together: &Barrier) -> io::Result<f64> {
+    /// Fills the part, works, and judges every object; what the work took.
+    fn run(&mut self, body: Body, ops: usize, together: &Barrier) -> io::Result<Took> {
         let filled = self.mine.clone().try_for_each(|object| self.write(object));
         let warm = filled.and_then(|()| (0..ops / 8).try_for_each(|n| self.step(body, n)));
         together.wait();
         warm?;
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_ns());
         for n in 0..ops {
             self.step(body, n)?;
         }
-        let ns = start.elapsed().as_nanos() as f64;
+        let took = Took {
+            wall: start.elapsed().as_nanos() as f64,
+            thread: cpu_ns() - cpu,
+        };
         for object in self.mine.clone() {
             self.read(object, true)?;
             self.cache.delete(&self.names[object])?;
         }
-        Ok(ns)
+        Ok(took)
     }
 }
 
-/// Nanoseconds of a step of each thread, on average.
-fn measure(cache: &dyn Cache, words: &[&str], quick: bool) -> io::Result<f64> {
+/// What a step of each thread takes, on average.
+fn measure(cache: &dyn Cache, words: &[&str], quick: bool) -> io::Result<Took> {
     let bad = || io::Error::other(format!("no such row: {}", words.join(" ")));
     let [body, fixed, threads] = words else {
         return Err(bad());
@@ -257,9 +273,13 @@ fn measure(cache: &dyn Cache, words: &[&str], quick: bool) -> io::Result<f64> {
         let all: Vec<_> = (0..threads).map(run).collect();
         let panicked = || Err(io::Error::other("a measuring thread panicked"));
         let join = |t: std::thread::ScopedJoinHandle<_>| t.join().unwrap_or_else(|_| panicked());
-        all.into_iter().map(join).collect::<io::Result<Vec<f64>>>()
+        all.into_iter().map(join).collect::<io::Result<Vec<Took>>>()
     })?;
-    Ok(times.iter().sum::<f64>() / (threads * ops.max(1)) as f64)
+    let n = (threads * ops.max(1)) as f64;
+    Ok(Took {
+        wall: times.iter().map(|t| t.wall).sum::<f64>() / n,
+        thread: times.iter().map(|t| t.thread).sum::<f64>() / n,
+    })
 }
 
 /// The hidden command: `webproxy files|keyspace DIR [--quick]`; answers `row BODY SIZE THREADS`.
@@ -302,7 +322,7 @@ fn serve(cache: &dyn Cache, quick: bool) -> io::Result<()> {
             _ => Err(io::Error::other(format!("no such command: {line}"))),
         };
         let answer = match answer {
-            Ok(ns) => format!("ok {ns}"),
+            Ok(took) => format!("ok {} {}", took.wall, took.thread),
             Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
         };
         let mut out = io::stdout().lock();
@@ -352,7 +372,7 @@ mod tests {
             ["put", "4096", "1"],
             ["get", "4096", "8"],
         ] {
-            assert!(measure(&*cache, &row, true).unwrap() > 0.0, "{row:?}");
+            assert!(measure(&*cache, &row, true).unwrap().wall > 0.0, "{row:?}");
         }
         for row in [
             ["turn", "mixed", "0"],
