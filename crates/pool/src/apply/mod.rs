@@ -429,3 +429,5 @@ pub(crate) mod model;
 pub(crate) mod pool_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod values_tests;

@@ -104,7 +104,7 @@ impl InBlocks {
     /// Adds a run behind those there; false when there are too many.
     pub fn push(&mut self, run: ValueRun) -> bool {
         if let Some(last) = self.count.checked_sub(1).and_then(|i| self.runs.get_mut(i))
-            && last.block + u64::from(last.len) == run.block
+            && last.block.checked_add(last.len.into()) == Some(run.block)
             && last.period == run.period
             && last.len.checked_add(run.len).is_some()
         {
