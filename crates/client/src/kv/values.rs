@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::session::{BLOCK, Session};
 use crate::space;
+use alloc::vec;
 use pmem::ConstBuf;
 use pool::layout::value::{InBlocks, ValueRun};
 
@@ -16,7 +17,8 @@ const ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
 /// Writes `value` to new blocks. `FileTooLarge` when the free blocks are in too many pieces.
 pub(super) fn write(s: &Session, value: &[u8]) -> Result<InBlocks> {
     let mut blocks = InBlocks::new(value.len() as u64);
-    match write_runs(s, value, &mut blocks) {
+    let want = (value.len() as u64).div_ceil(BLOCK);
+    match take(s, want, &mut blocks).and_then(|()| fill(s, value, &blocks)) {
         Ok(()) => Ok(blocks),
         Err(e) => {
             give_back(s, &blocks);
@@ -25,30 +27,66 @@ pub(super) fn write(s: &Session, value: &[u8]) -> Result<InBlocks> {
     }
 }
 
-fn write_runs(s: &Session, value: &[u8], blocks: &mut InBlocks) -> Result<()> {
-    let mut rest = value;
-    while !rest.is_empty() {
-        let want = (rest.len() as u64).div_ceil(BLOCK);
-        let ask = u32::try_from(want).unwrap_or(u32::MAX);
-        let (block, got) = space::alloc(s, ask, None, true)?;
-        let len = u64::from(got).min(want) as u32;
-        space::give_back(s, block + u64::from(len), got - len);
-        let period = 0;
-        if !blocks.push(ValueRun { block, len, period }) {
-            space::give_back(s, block, len);
-            return Err(Error::FileTooLarge);
+/// Up to `want` free blocks in one run.
+fn take_run(s: &Session, want: u64) -> Result<(u64, u32)> {
+    let ask = u32::try_from(want).unwrap_or(u32::MAX);
+    let (block, got) = space::alloc(s, ask, None, true)?;
+    let len = u64::from(got).min(want) as u32;
+    space::give_back(s, block + u64::from(len), got - len);
+    Ok((block, len))
+}
+
+/// Takes `want` blocks, in order of their numbers: pieces come from the ends of what is free, so
+/// only then neighbours are found to be one run.
+fn take(s: &Session, want: u64, blocks: &mut InBlocks) -> Result<()> {
+    if want == 0 {
+        return Ok(());
+    }
+    let first = take_run(s, want)?;
+    if u64::from(first.1) == want {
+        add(blocks, first);
+        return Ok(());
+    }
+    let mut taken = vec![first];
+    let mut left = want - u64::from(first.1);
+    let mut done = Ok(());
+    while left > 0 && done.is_ok() {
+        done = take_run(s, left).map(|run| {
+            left -= u64::from(run.1);
+            taken.push(run);
+        });
+    }
+    taken.sort_unstable();
+    for run in taken {
+        if done.is_ok() && !add(blocks, run) {
+            done = Err(Error::FileTooLarge);
         }
-        let n = rest.len().min((u64::from(len) * BLOCK) as usize);
+        if done.is_err() {
+            space::give_back(s, run.0, run.1);
+        }
+    }
+    done
+}
+
+fn add(blocks: &mut InBlocks, (block, len): (u64, u32)) -> bool {
+    let period = 0;
+    blocks.push(ValueRun { block, len, period })
+}
+
+fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {
+    let mut rest = value;
+    for run in blocks.runs() {
+        let (at, room) = (run.block * BLOCK, (u64::from(run.len) * BLOCK) as usize);
+        let n = rest.len().min(room);
         let (now, later) = rest.split_at(n);
-        s.data().copy_in(block * BLOCK, ConstBuf::from(now))?;
+        s.data().copy_in(at, ConstBuf::from(now))?;
         let tail = n % BLOCK as usize;
         if tail > 0 {
             let zeroes = ConstBuf::from(&ZEROES[tail..]);
-            s.data().copy_in(block * BLOCK + n as u64, zeroes)?;
+            s.data().copy_in(at + n as u64, zeroes)?;
         }
         if s.medium() == MEDIUM_FILE {
-            s.data()
-                .sync(block * BLOCK, (u64::from(len) * BLOCK) as usize)?;
+            s.data().sync(at, room)?;
         }
         rest = later;
     }

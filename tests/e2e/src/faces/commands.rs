@@ -6,6 +6,7 @@ use crate::bad_input::{Case, Scene, Stop};
 pub const CASES: &[(&str, Case)] = &[
     ("kv get put erase", single),
     ("kv bytes of all kinds", bytes),
+    ("kv a value of many pieces", huge),
     ("kv scan", scan),
     ("kv keyspaces", keyspaces),
     ("kv several at once", several),
@@ -56,6 +57,16 @@ fn bytes(scene: &Scene) -> Result<(), Stop> {
          [{json},\n{{\"key\":\"a\\\\tb\",\"value\":\"verbatim\\\\n\"}}]\n{json}\n"
     );
     expect("the commands", &said, &expected)
+}
+
+/// Free space is handed out in pieces, of which a value may have only some.
+fn huge(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.path("pool").to_string_lossy().into_owned();
+    scene.done(&["pool", "create", &pool, "--size", "600M"])?;
+    let text = r#"seq 1 26000000 | "$hf" kv "$pool" keys put huge
+        "$hf" kv "$pool" keys get huge | cmp - <(seq 1 26000000)
+        "$hf" kv "$pool" keys erase huge; "$hf" pool check "$pool" >/dev/null"#;
+    expect("the commands", &script(scene, &pool, text)?, "")
 }
 
 fn scan(scene: &Scene) -> Result<(), Stop> {
