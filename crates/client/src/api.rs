@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::session::Session;
-use crate::snapshot::{SnapshotError, SnapshotInfo};
+use crate::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 use crate::types::*;
 use crate::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
 use crate::{rename, snapshot, stat, statfs, sync, truncate, write, xattr};
@@ -68,6 +68,12 @@ impl Client {
     /// `pool` is the pool's directory.
     pub fn snapshot_create(&self, pool: &[u8], name: &[u8]) -> Result<(), SnapshotError> {
         snapshot::create(self, pool, name)
+    }
+
+    /// The first half of `snapshot_create`: from here on nobody stores into files, and everything
+    /// done before is in the journal and durable.
+    pub fn stop_stores(&self) -> Result<StoresStopped<'_>> {
+        snapshot::stop(&self.session)
     }
 
     /// Deletes the snapshot `name`; EBUSY while programs run on it.

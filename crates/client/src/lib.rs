@@ -80,5 +80,5 @@ pub use error::{Error, Result};
 pub use mapped::Segments;
 pub use process::SlotId;
 pub use session::Session;
-pub use snapshot::{SnapshotError, SnapshotInfo};
+pub use snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 pub use types::*;

@@ -115,15 +115,27 @@ pub(crate) fn create(
     let s = &c.session;
     s.check()?;
     let name = Name::new(name).ok_or(Error::Invalid)?;
-    let held = lock::acquire(s, &s.header().stores_lock)?;
+    let stopped = stop(s)?;
+    drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
+    let owner = stopped.owner;
+    attach::request(pool, Request::SnapshotCreate { name, owner })?;
+    Ok(())
+}
+
+/// While it lives, nobody begins to store into blocks.
+pub struct StoresStopped<'s> {
+    _held: lock::Guard<'s>,
+    /// Who stops them, as lock words name it.
+    pub owner: u32,
+}
+
+/// Stops stores, journals what is lazy and makes data durable.
+pub(crate) fn stop(s: &Session) -> Result<StoresStopped<'_>> {
+    let _held = lock::acquire(s, &s.header().stores_lock)?;
     flush_all(s)?;
     drain::sync_all(s)?;
-    drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
     let owner = s.owner();
-    let done = attach::request(pool, Request::SnapshotCreate { name, owner });
-    drop(held);
-    done?;
-    Ok(())
+    Ok(StoresStopped { _held, owner })
 }
 
 /// Journals what is lazy about every object, and waits for all who store into blocks now.

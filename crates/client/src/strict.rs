@@ -28,7 +28,16 @@ pub(crate) fn write(
     data::leave_inline(s, inode)?;
     let size = inode.e.size.load(Relaxed);
     if offset >= size {
-        // Nothing below the size changes, and the size rises with one record.
+        // Nothing below the size changes, and the size rises with one record: not with the one
+        // that replaces a last block which a snapshot has.
+        if !cow::must_stay(inode) {
+            cow::own(
+                s,
+                inode,
+                offset / BLOCK,
+                (offset + n as u64).div_ceil(BLOCK),
+            )?;
+        }
         return write_locked(s, inode, source, offset, n, now);
     }
     // Blocks must be the file's own before a record may speak of them.

@@ -46,4 +46,5 @@ pub mod stepping {
     pub use crate::engine::Engine;
     pub use crate::recover::recover;
     pub use crate::session::Session;
+    pub use crate::snapshots::{JOURNAL_LEN, begin as begin_on_snapshot};
 }

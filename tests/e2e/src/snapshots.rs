@@ -14,12 +14,13 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Scene) -> Done;
 
-const CASES: [(&str, Case); 5] = [
+const CASES: [(&str, Case); 6] = [
     ("programs read what was there", programs_read),
     ("nothing can be changed", nothing_can_be_changed),
     ("in use means not deleted", in_use),
     ("programs outlive the service", outlives_the_service),
     ("a database that is written to", a_live_database),
+    ("who takes one may die", takers_die),
 ];
 
 /// A pool of its own for each case.
@@ -373,4 +374,96 @@ while time.time() < end:
         true => Ok(()),
         false => Err(format!("the writer: {status}, {last} rows")),
     }
+}
+
+const COUNTER: &str = "import os, sys, time
+files = [os.open(name, os.O_RDWR | os.O_CREAT) for name in ('first', 'second')]
+print('ready', flush=True)
+end, i = time.time() + float(sys.argv[1]), 0
+while time.time() < end:
+    i += 1
+    for file in files:
+        os.pwrite(file, i.to_bytes(8, 'little') * 5000, 0)
+";
+
+const JUDGE: &str = "numbers = []
+for name in ('first', 'second'):
+    data = open(name, 'rb').read()
+    words = {data[at:at + 8] for at in range(0, len(data), 8)}
+    assert len(words) < 2, (name, 'is torn', len(words))
+    numbers.append(int.from_bytes(words.pop() if words else b'', 'little'))
+first, second = numbers
+assert second <= first <= second + 1, numbers
+print(first)
+";
+
+/// One program writes the same number to two files, over and over. Commands that take snapshots
+/// are killed at any moment, and so is the service. Each snapshot that came to be is one moment,
+/// and the writer is never stopped for long.
+fn takers_die(scene: &Scene) -> Done {
+    for (name, text) in [("counter.py", COUNTER), ("judge.py", JUDGE)] {
+        fs::write(scene.dir.join(name), text).map_err(|e| e.to_string())?;
+    }
+    let script = |name: &str| format!("exec python3 {}", scene.dir.join(name).display());
+    let mut writer = scene.started(None, &format!("{} 9", script("counter.py")))?;
+    first_line(&mut writer)?;
+    let mut killed = 0;
+    for i in 0..60u64 {
+        let mut command = Command::new(&scene.holdfast);
+        command.arg("snapshot").arg(scene.pool());
+        command.args(["create", &format!("s{i}")]);
+        process::clean(&mut command, &scene.dir.join("home"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut taker = command.spawn().map_err(|e| e.to_string())?;
+        std::thread::sleep(Duration::from_micros(i * 7919 % 23 * 700));
+        if i % 10 == 9 {
+            kill_service(scene)?;
+        }
+        if i % 3 > 0 {
+            let _ = taker.kill();
+            killed += u32::from(!taker.wait().is_ok_and(|status| status.success()));
+        } else {
+            // With the service killed in between it may fail; it may not hang.
+            process::wait(&mut taker, LIMIT)
+                .ok()
+                .flatten()
+                .ok_or("a command that takes a snapshot hangs")?;
+        }
+    }
+    let status = writer.wait().map_err(|e| e.to_string())?;
+    if !status.success() {
+        return Err(format!("the writer: {status}"));
+    }
+    let listed = scene.snapshot(&["list", "--json"])?.out;
+    let list: serde_json::Value = serde_json::from_str(&listed).map_err(|e| e.to_string())?;
+    let names = list.as_array().ok_or("no list")?;
+    let mut last = 0;
+    for name in names.iter().filter_map(|s| s["name"].as_str()) {
+        let found = ok(name, scene.shell(Some(name), &script("judge.py"))?)?;
+        let number: u64 = found
+            .trim()
+            .parse()
+            .map_err(|_| format!("{name}: {found}"))?;
+        if number < last {
+            return Err(format!("{name} has {number} after {last}"));
+        }
+        last = number;
+    }
+    match (names.len(), killed, last) {
+        (10.., 5.., 1..) => Ok(()),
+        (n, ..) => Err(format!(
+            "{n} snapshots, {killed} killed, up to {last}: too few"
+        )),
+    }
+}
+
+fn kill_service(scene: &Scene) -> Done {
+    let status = scene.admin(&["pool", "status", "--json"], &[])?;
+    let json: serde_json::Value = serde_json::from_str(&status).map_err(|e| e.to_string())?;
+    let Some(pid) = json["service"].as_u64().filter(|pid| *pid > 0) else {
+        return Ok(());
+    };
+    let mut kill = Command::new("kill");
+    kill.args(["-KILL", &pid.to_string()]);
+    scene.ended(kill).map(drop)
 }

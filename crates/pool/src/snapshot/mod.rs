@@ -19,10 +19,11 @@ mod tests;
 pub use record::{NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};
 
 use crate::error::{Error, Result};
-use crate::layout::{BadValue, ReadTrees, SNAPSHOTS};
+use crate::layout::{ReadTrees, SNAPSHOTS};
 use crate::pool::{Pool, WriteToken};
-use crate::tree::{Fixed, Garbage};
+use crate::tree::{Fixed, Garbage, Reader};
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 use holdfast_pmem::Record;
 
 /// The newest snapshot, as the writer remembers it.
@@ -58,22 +59,22 @@ pub fn find<R: ReadTrees>(
 }
 
 /// All snapshots with their names, in the order of the names.
-pub fn list<R: ReadTrees>(trees: &R) -> core::result::Result<Vec<(Vec<u8>, Snapshot)>, R::Error> {
-    let (mut key, mut value) = ([0; NAME_MAX], [0; record::ENCODED]);
-    let (mut all, mut from) = (Vec::new(), Vec::new());
-    while let Some((k, v)) = trees.at_or_after(SNAPSHOTS, &from, &mut key, &mut value)? {
-        let name = key.get(..k).unwrap_or_default().to_vec();
-        if name < from {
-            // A tree that is not in order would be walked for ever.
-            let what = "the names of snapshots do not rise";
-            return Err(BadValue { what }.into());
+pub fn list<R: Record>(reader: &Reader<'_, R>) -> Result<Vec<(Vec<u8>, Snapshot)>> {
+    let (mut all, mut bad) = (Vec::new(), None);
+    reader.scan(SNAPSHOTS, &[], None, |name, value| {
+        match Snapshot::decode(value) {
+            Ok(snapshot) => all.push((name.to_vec(), snapshot)),
+            Err(e) => bad = Some(e),
         }
-        let snapshot = Snapshot::decode(value.get(..v).unwrap_or_default())?;
-        from = name.clone();
-        from.push(0);
-        all.push((name, snapshot));
+        match bad {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
+        }
+    })?;
+    match bad {
+        None => Ok(all),
+        Some(e) => Err(e.into()),
     }
-    Ok(all)
 }
 
 impl<R: Record> Pool<R> {
