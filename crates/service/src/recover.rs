@@ -13,8 +13,8 @@ use crate::order::FLIGHT_MAX;
 use crate::process;
 use holdfast_pmem::Medium;
 use holdfast_pool::apply::Reject;
-use holdfast_pool::journal::{self, Change, Ops, Record};
-use holdfast_pool::layout::value::InBlocks;
+use holdfast_pool::journal::{self, Change, Ops, Promote, Record};
+use holdfast_pool::layout::value::{self, InBlocks};
 
 /// Records that the whole journal has room for.
 const READ_MAX: u64 = 1 << 20;
@@ -90,8 +90,16 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
 
 fn blocks_of_values(ops: &[u8], out: &mut Vec<(u64, u64)>) {
     for op in Ops::new(ops).flatten() {
-        if let Change::PutBlocks(runs) = op.change {
-            runs_of(runs, out);
+        match op.change {
+            Change::PutBlocks(runs) => runs_of(runs, out),
+            // One block that the client filled; others are in use already and stay so.
+            Change::Promote(fields) => {
+                let blocks = Promote::decode(fields).and_then(|p| InBlocks::decode(p.runs).ok());
+                let filled = blocks.filter(|b| value::fits_entry(op.key.len(), b.len as usize));
+                let runs = filled.iter().flat_map(|b| b.runs());
+                out.extend(runs.map(|run| (run.block, u64::from(run.len))));
+            }
+            _ => {}
         }
     }
 }

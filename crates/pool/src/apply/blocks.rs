@@ -361,7 +361,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(blocks)
     }
 
-    fn put_extent(&mut self, ino: u64, e: Extent) -> Result<(), S> {
+    pub(super) fn put_extent(&mut self, ino: u64, e: Extent) -> Result<(), S> {
         let key = extent::key(ino, e.file_block);
         self.store
             .put(EXTENTS, &key, &e.encode())

@@ -12,6 +12,7 @@
 
 mod attributes;
 mod blocks;
+mod files;
 mod kept;
 mod names;
 mod orphans;
@@ -142,7 +143,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             return Ok(Outcome::Skipped);
         }
         self.check_room(record, Size::of(bytes))?;
-        self.batch(bytes, time)?;
+        self.batch(bytes, time, true)?;
         self.applied[lane] = header.seq;
         Ok(Outcome::Applied)
     }
@@ -239,7 +240,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             } => self.write(ino, offset, size, mtime, data),
             Record::SyncMark { .. } => Ok(()),
             Record::Keyspace { ino, time } => self.make_keyspace(ino, time),
-            Record::Batch { time, ops } => self.batch(ops, time),
+            Record::Batch { time, ops } => self.batch(ops, time, false),
             // Its changes are not in the record: see `apply_spilled`.
             Record::Spilled { .. } => Err(Reject::new(0, Why::Changes).into()),
         }
@@ -335,7 +336,11 @@ fn adds(record: &Record<'_>) -> bool {
 
 /// Whether changes of keyspaces put something.
 pub fn adds_values(ops: &[u8]) -> bool {
-    let puts = |op: &Op<'_>| matches!(op.change, Change::Put(_) | Change::PutBlocks(_));
+    let puts = |op: &Op<'_>| match op.change {
+        Change::Put(_) | Change::PutBlocks(_) | Change::Promote(_) => true,
+        Change::Name(_) => op.change.is_keyed(),
+        Change::Erase | Change::EraseRange(_) => false,
+    };
     Ops::new(ops).flatten().any(|op| puts(&op))
 }
 

@@ -104,7 +104,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(())
     }
 
-    fn check_new_ino(&self, ino: u64) -> Result<(), S> {
+    pub(super) fn check_new_ino(&self, ino: u64) -> Result<(), S> {
         let end = self
             .store
             .next_ino()
@@ -327,7 +327,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     /// The cookie for a name that a directory does not hold yet.
-    fn check_new_name(&self, parent: u64, name: &[u8]) -> Result<u64, S> {
+    pub(super) fn check_new_name(&self, parent: u64, name: &[u8]) -> Result<u64, S> {
         self.directory(parent, &mut InodeBuf::default())?;
         ensure(is_legal_name(name), parent, Why::IllegalName)?;
         let (found, free) = dirent::search(&*self.store, parent, name).map_err(Failure::Store)?;
@@ -336,7 +336,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     /// The entry `name`, which must refer to `ino`.
-    fn entry(&self, parent: u64, name: &[u8], ino: u64) -> Result<Found, S> {
+    pub(super) fn entry(&self, parent: u64, name: &[u8], ino: u64) -> Result<Found, S> {
         ensure(is_legal_name(name), parent, Why::IllegalName)?;
         let found = dirent::find(&*self.store, parent, name).map_err(Failure::Store)?;
         let found = found.ok_or(Reject::new(parent, Why::NoName))?;
@@ -344,7 +344,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(found)
     }
 
-    fn put_entry(&mut self, dir: u64, cookie: u64, entry: &Dirent<'_>) -> Result<(), S> {
+    pub(super) fn put_entry(&mut self, dir: u64, cookie: u64, entry: &Dirent<'_>) -> Result<(), S> {
         let mut out = [0; dirent::ENCODED_MAX];
         let too_long = crate::layout::BadValue {
             what: "a directory entry is too long",

@@ -9,10 +9,10 @@
 //!  * What is in the buffer never needs more pages than were left when it came in.
 
 use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure};
-use crate::journal::{Change, Op, Ops};
-use crate::layout::inode::KEYSPACE;
-use crate::layout::value::{self, ENTRY_MAX, Head, InBlocks, TreeKey, USER_KEY_MAX, ValueRun};
-use crate::layout::{BadValue, VALUES};
+use crate::journal::{Change, Naming, Op, Ops, Promote};
+use crate::layout::inode::{FIXED, KEYSPACE};
+use crate::layout::value::{self, ENTRY_MAX, Head, InBlocks, RUN, TreeKey, USER_KEY_MAX, ValueRun};
+use crate::layout::{BadValue, INLINE_MAX, VALUES};
 use crate::tree::VALUE_MAX;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -75,6 +75,16 @@ impl Size {
                 self.bytes += op.key.len() + value.len() + value::HEAD;
                 1
             }
+            Change::Promote(fields) | Change::Name(fields) => {
+                // Of names, inodes, extents and orphans.
+                self.changes += 3 + (fields.len() / RUN) as u64;
+                if !op.change.is_keyed() {
+                    self.changes += 1;
+                    return;
+                }
+                self.bytes += op.key.len() + fields.len() + FIXED + INLINE_MAX;
+                3 + (fields.len() / RUN) as u64
+            }
             Change::Erase | Change::EraseRange(_) => 0,
         };
         self.changes += 1;
@@ -124,7 +134,7 @@ impl Messages {
         let (kind, value) = match op.change {
             Change::Put(value) => (Kind::Put, value),
             Change::PutBlocks(value) => (Kind::PutBlocks, value),
-            Change::Erase | Change::EraseRange(_) => (Kind::Erase, &[][..]),
+            _ => (Kind::Erase, &[][..]),
         };
         let at = self.bytes.len();
         self.size.add(op);
@@ -188,17 +198,26 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         })
     }
 
-    /// Takes the changes of a record into the buffer.
-    pub(super) fn batch(&mut self, bytes: &[u8], time: i64) -> Result<(), S> {
-        let (mut blocks, mut gone) = (Vec::new(), Vec::new());
+    /// Takes the changes of a record into the buffer. `spilled`: they were not in the record.
+    pub(super) fn batch(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
+        if !spilled && let Some(done) = self.alone(bytes, time)? {
+            return Ok(done);
+        }
+        let (mut blocks, mut gone, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for op in Ops::new(bytes) {
             let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
+            ensure(!spilled || !op.change.is_about_files(), 0, Why::Changes)?;
+            if op.change.is_about_files() {
+                names.push((op.keyspace, op.key));
+            }
             match self.check_op(&op, &mut blocks) {
                 // Its handles outlive a keyspace; nobody can see what they put into it.
                 Err(Failure::Rejected(r)) if is_gone(&r, &op) => gone.push(op.keyspace),
                 checked => checked?,
             }
         }
+        names.sort_unstable();
+        ensure(names.windows(2).all(|two| two[0] != two[1]), 0, Why::Changes)?;
         blocks.sort_unstable_by_key(|run: &ValueRun| run.block);
         let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
         ensure(blocks.windows(2).all(apart), 0, Why::BlocksInUse)?;
@@ -209,6 +228,12 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                     self.settle_values()?;
                     self.erase_values(op.keyspace, op.key, to)?;
                 }
+                Change::Name(fields) => {
+                    if let Some(n) = Naming::decode(fields) {
+                        self.unlink(op.keyspace, n.replaced, n.flags, time, op.key)?;
+                        self.messages.keyspace = 0;
+                    }
+                }
                 _ => {
                     self.take_blocks(&op)?;
                     self.messages.push(&op, time);
@@ -216,6 +241,43 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             }
         }
         Ok(())
+    }
+
+    /// A change that is the only one of its record, if it is one of those.
+    fn alone(&mut self, bytes: &[u8], time: i64) -> Result<Option<()>, S> {
+        let mut ops = Ops::new(bytes);
+        let (Some(Ok(op)), None) = (ops.next(), ops.next()) else {
+            return Ok(None);
+        };
+        match op.change {
+            Change::Promote(fields) => {
+                self.check_keyspace(op.keyspace)?;
+                let fields = Promote::decode(fields);
+                let fields = fields.ok_or(Reject::new(op.keyspace, Why::Changes))?;
+                self.promote(op.keyspace, op.key, &fields).map(Some)
+            }
+            Change::Name(_) if op.change.is_keyed() => {
+                self.check_keyspace(op.keyspace)?;
+                self.name_file(&op, time).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn check_keyspace(&mut self, ino: u64) -> Result<(), S> {
+        if self.messages.keyspace != ino {
+            let mut buf = InodeBuf::default();
+            let dir = self.directory(ino, &mut buf)?;
+            ensure(dir.flags & KEYSPACE != 0, ino, Why::NotAKeyspace)?;
+            self.messages.keyspace = ino;
+        }
+        Ok(())
+    }
+
+    /// The value of `op`'s key goes, if it has one.
+    pub(super) fn displace_value(&mut self, op: &Op<'_>, time: i64) {
+        let change = Change::Erase;
+        self.messages.push(&Op { change, ..*op }, time);
     }
 
     /// The blocks where a record's changes are: they must be the session's own, and stay so.
@@ -233,12 +295,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// Adds the blocks of a value to `blocks`.
     fn check_op(&mut self, op: &Op<'_>, blocks: &mut Vec<ValueRun>) -> Result<(), S> {
         let ino = op.keyspace;
-        if self.messages.keyspace != ino {
-            let mut buf = InodeBuf::default();
-            let dir = self.directory(ino, &mut buf)?;
-            ensure(dir.flags & KEYSPACE != 0, ino, Why::NotAKeyspace)?;
-            self.messages.keyspace = ino;
-        }
+        self.check_keyspace(ino)?;
         ensure(op.key.len() <= USER_KEY_MAX, ino, Why::Changes)?;
         match op.change {
             Change::Put(value) => {
@@ -257,6 +314,8 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 blocks.extend_from_slice(found.runs());
                 Ok(())
             }
+            Change::Name(fields) => self.check_unnamed(op, Naming::decode(fields)),
+            Change::Promote(_) => Err(Reject::new(ino, Why::Changes).into()),
             Change::Erase | Change::EraseRange(_) => Ok(()),
         }
     }

@@ -20,6 +20,8 @@ const CHUNK: usize = 1020;
 const XATTR_VALUE_MAX: usize = 8192;
 const XATTRS_MAX: u32 = 256;
 const LINK_MAX: u32 = 65_000;
+/// Numbers of files that were values.
+const VALUE_NUMBERS: core::ops::Range<u64> = 1 << 56..1 << 57;
 
 /// An attribute whose chunks are being read.
 #[derive(Default)]
@@ -111,7 +113,8 @@ impl<'a> Visitor<'a> {
 
     fn inode(&mut self, log: &mut Log, key: &[u8], value: &[u8], page: u64) {
         let ino = be64(key);
-        if key.len() != 8 || ino == 0 || ino >= self.next_ino {
+        let of_a_value = VALUE_NUMBERS.contains(&ino);
+        if key.len() != 8 || ino == 0 || ino >= self.next_ino && !of_a_value {
             log.damage(Some(ino), Some(page), "an inode number is impossible");
             return;
         }

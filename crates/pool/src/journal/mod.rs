@@ -7,8 +7,10 @@
 //!    everything that it depends on is durable.
 //!  * A record carries absolute values, so applying it twice changes nothing more.
 
+mod files;
 mod ops;
 mod record;
 
+pub use files::{Naming, Promote};
 pub use ops::{Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, OpHeader, Ops};
 pub use record::*;

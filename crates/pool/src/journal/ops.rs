@@ -5,6 +5,7 @@
 //! place finds the record's number; `Ops` accepts exactly what `push` makes and never panics on
 //! anything else. `docs/spec/journal.md` states every field.
 
+use super::files::{Naming, Promote};
 use super::record::Malformed;
 use crate::layout::value::{RUN, RUNS_MAX, USER_KEY_MAX};
 use alloc::vec::Vec;
@@ -20,6 +21,8 @@ const PUT: u8 = 1;
 const PUT_BLOCKS: u8 = 2;
 const ERASE: u8 = 3;
 const ERASE_RANGE: u8 = 4;
+const PROMOTE: u8 = 5;
+const NAME: u8 = 6;
 
 /// What a change does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,27 @@ pub enum Change<'a> {
     Erase,
     /// All keys from `key` up to, not including, this one are gone; empty: to the end.
     EraseRange(&'a [u8]),
+    /// The value becomes a file; `Promote` as bytes. The only change of its record.
+    Promote(&'a [u8]),
+    /// The key as a name leads to another file, or to none; `Naming` as bytes. One that names a
+    /// file is the only change of its record; others come before all else.
+    Name(&'a [u8]),
+}
+
+impl Change<'_> {
+    /// Whether it says of one key what value that has from now on.
+    pub fn is_keyed(&self) -> bool {
+        match self {
+            Change::EraseRange(_) => false,
+            Change::Name(bytes) => Naming::decode(bytes).is_some_and(|n| n.ino != 0),
+            _ => true,
+        }
+    }
+
+    /// Whether it changes names of the keyspace's directory.
+    pub fn is_about_files(&self) -> bool {
+        matches!(self, Change::Promote(_) | Change::Name(_))
+    }
 }
 
 /// A change of one keyspace.
@@ -64,7 +88,7 @@ impl OpHeader {
         };
         let (first, second) = (word(0), word(8));
         let kind = first as u8;
-        matches!(kind, PUT..=ERASE_RANGE).then_some(OpHeader {
+        matches!(kind, PUT..=NAME).then_some(OpHeader {
             kind,
             key_len: usize::from((first >> 16) as u16),
             value_len: (first >> 32) as u32 as usize,
@@ -115,6 +139,8 @@ impl<'a> Op<'a> {
             Change::PutBlocks(value) => (PUT_BLOCKS, value),
             Change::Erase => (ERASE, &[][..]),
             Change::EraseRange(to) => (ERASE_RANGE, to),
+            Change::Promote(fields) => (PROMOTE, fields),
+            Change::Name(fields) => (NAME, fields),
         };
         OpHeader {
             kind,
@@ -127,7 +153,11 @@ impl<'a> Op<'a> {
 
     fn value(&self) -> &'a [u8] {
         match self.change {
-            Change::Put(value) | Change::PutBlocks(value) | Change::EraseRange(value) => value,
+            Change::Put(value)
+            | Change::PutBlocks(value)
+            | Change::EraseRange(value)
+            | Change::Promote(value)
+            | Change::Name(value) => value,
             Change::Erase => &[],
         }
     }
@@ -185,6 +215,8 @@ impl<'a> Ops<'a> {
             PUT_BLOCKS if value.len() <= 8 + RUN * RUNS_MAX => Change::PutBlocks(value),
             ERASE if value.is_empty() => Change::Erase,
             ERASE_RANGE if value.len() <= USER_KEY_MAX => Change::EraseRange(value),
+            PROMOTE if Promote::decode(value).is_some() => Change::Promote(value),
+            NAME if Naming::decode(value).is_some() => Change::Name(value),
             _ => return None,
         };
         let keyed = matches!(change, Change::EraseRange(_)) || !key.is_empty();
@@ -219,7 +251,18 @@ impl<'a> Iterator for Ops<'a> {
 mod tests {
     use super::*;
 
-    fn samples() -> [Op<'static>; 4] {
+    /// A naming has 24 bytes, of which the last four are zero.
+    const NAMING: [u8; 24] = {
+        let mut bytes = [7; 24];
+        let mut at = 20;
+        while at < 24 {
+            bytes[at] = 0;
+            at += 1;
+        }
+        bytes
+    };
+
+    fn samples() -> [Op<'static>; 5] {
         let op = |key, change| Op {
             keyspace: 7,
             key,
@@ -230,6 +273,7 @@ mod tests {
             op(&[0, 255], Change::PutBlocks(&[5; 24])),
             op(b"gone", Change::Erase),
             op(b"", Change::EraseRange(b"z")),
+            op(b"name", Change::Name(&NAMING)),
         ]
     }
 

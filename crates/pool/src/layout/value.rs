@@ -4,6 +4,7 @@
 //!  * A value is as a whole in its entry or as a whole in data blocks that nothing else uses.
 //!  * Times are kept in 48 bits, in units of 2^16 ns since 1970.
 
+use super::dirent::name_hash;
 use super::fields::Reading;
 use super::{BLOCK, BadValue, bad};
 use crate::tree::KEY_MAX;
@@ -22,9 +23,21 @@ pub const RUN: usize = 16;
 /// The longest encoded value in blocks.
 pub const IN_BLOCKS_MAX: usize = HEAD + 8 + RUNS_MAX * RUN;
 
+/// Inode numbers of values are from here on, and below twice of it: above those of all objects
+/// that were made as files.
+pub const NUMBERS: u64 = 1 << 56;
+
 const INLINE: u8 = 1;
 const IN_BLOCKS: u8 = 2;
 const TIME_SHIFT: u32 = 16;
+
+/// The inode number under which the value of `key` is shown, and that it takes along when it
+/// becomes a file. Two keys may share one.
+pub fn number(keyspace: u64, key: &[u8]) -> u64 {
+    NUMBERS | name_hash(keyspace.wrapping_mul(NUMBER_SEED), key)
+}
+
+const NUMBER_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Whether a value may be in its entry.
 #[inline]
@@ -49,6 +62,11 @@ impl Head {
         let time = (self.mtime.max(0) as u64) >> TIME_SHIFT;
         let t = time.to_le_bytes();
         [kind, t[0], t[1], t[2], t[3], t[4], t[5]]
+    }
+
+    /// A time as it comes back.
+    pub fn rounded(time: i64) -> i64 {
+        time.max(0) >> TIME_SHIFT << TIME_SHIFT
     }
 
     /// What `bytes` begin with.
