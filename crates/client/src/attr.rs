@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode_table::{self, Attrs, LockedInode};
 use crate::journal;
-use crate::path::{self, RETRIES, Walk};
+use crate::path::{self, End, RETRIES, Walk};
 use crate::perm;
 use crate::session::{OfdLink, Session};
 use crate::types::{Base, Caller, SetTime};
@@ -216,8 +216,21 @@ pub(crate) fn readlink(
     if out.is_empty() {
         return Err(Error::Invalid);
     }
-    let walk = Walk::new(&c.session, &c.at, who);
-    let found = walk.object(base, path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
+    // A value is no symbolic link, and stays a value.
+    let walk = Walk {
+        shows: true,
+        ..Walk::new(&c.session, &c.at, who)
+    };
+    let found = match path.is_empty() {
+        true => walk.object(base, path, AT_EMPTY_PATH)?,
+        false => {
+            let at = walk.walk(base, path, End::NoFollow)?;
+            if at.value.is_some() {
+                return Err(Error::Invalid);
+            }
+            at.object()?
+        }
+    };
     let target = path::symlink_target(&c.session, &found)?;
     Ok(out.write(&target)?)
 }

@@ -387,6 +387,11 @@ pub(crate) fn map_counted(
     result
 }
 
+/// Enters the block that shadows the inline content of a file which nobody knows yet.
+pub(crate) fn map_shadow(s: &Session, inode: &InodeRef<'_>, block: u64) -> Result<()> {
+    map_ref(s, inode, 0, block, 1, false).1
+}
+
 /// Blocks that were holes, and how it ended.
 fn map_ref(
     s: &Session,

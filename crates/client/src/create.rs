@@ -10,6 +10,7 @@ use crate::dentry_table;
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, LockedInode};
 use crate::journal;
+use crate::kv::files::{self, Named};
 use crate::path::{End, Last, Walk, Walked};
 use crate::perm;
 use crate::session::Session;
@@ -120,7 +121,7 @@ fn parent_of_new(
         return Err(Error::Exists);
     }
     let dir = crate::path::entry(&c.session, at.dir, at.hint)?;
-    if dentry_table::lookup(&c.session, &dir, at.name())?.is_some() {
+    if !matches!(files::look(&c.session, &dir, at.name())?, Named::Nothing) {
         return Err(Error::Exists);
     }
     if at.slash && !is_dir {
@@ -138,7 +139,7 @@ pub(crate) fn lock_parent(s: &Session, dir: u64) -> Result<LockedInode<'_>> {
     }
 }
 
-/// Makes an object whose name is known to be free; its inode number.
+/// Makes an object whose name no file has; its inode number. `Exists`: a value has it.
 pub(crate) fn create_locked(
     s: &Session,
     who: &Caller,
@@ -155,6 +156,7 @@ pub(crate) fn create_locked(
     if perm::file_type(new.mode) == S_IFDIR && a.nlink >= LINK_MAX {
         return Err(Error::TooManyLinks);
     }
+    let _no_value = files::hold(s, dir, name)?;
     let ino = inode_table::new_ino(s);
     let (mode, gid) = mode_and_group(who, &a, new.mode);
     let record = Record::Create {

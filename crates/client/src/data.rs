@@ -80,7 +80,7 @@ pub(crate) fn inline_block(
 }
 
 /// Blocks from the session's space; shadows of inline data are dropped before the pool is full.
-fn alloc(s: &Session, want: u32, near: Option<u64>, huge: bool) -> Result<(u64, u32)> {
+pub(crate) fn alloc(s: &Session, want: u32, near: Option<u64>, huge: bool) -> Result<(u64, u32)> {
     match space::alloc(s, want, near, huge) {
         Err(Error::NoSpace) => {
             inode_table::drop_shadows(s);

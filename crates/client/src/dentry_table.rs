@@ -183,6 +183,12 @@ pub fn lookup(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Fou
     }
 }
 
+/// What the tables know of a name: `None` nothing, `Some(None)` that it leads to nothing.
+pub(crate) fn known(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Option<Found>>> {
+    let found = cached(s, &Key::new(dir.ino, name))?;
+    Ok(found.or_else(|| is_complete(dir).then_some(None)))
+}
+
 /// After nothing was found: no entry of the directory went before or meanwhile, so there was none.
 #[inline]
 fn is_complete(dir: &InodeRef<'_>) -> bool {

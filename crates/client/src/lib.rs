@@ -36,6 +36,7 @@ pub mod lock;
 pub mod mapped;
 pub mod ofd;
 pub mod publish;
+mod publish_values;
 pub mod range_locks;
 pub mod recover;
 pub mod refusal;

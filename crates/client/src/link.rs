@@ -10,6 +10,7 @@ use crate::dentry_table::{self, Found};
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, LockedInode};
 use crate::journal;
+use crate::kv::files::{self, Named};
 use crate::path::{self, End, KIND_DIR, Last, RETRIES, Walk, Walked};
 use crate::session::Session;
 use crate::types::{Base, Caller};
@@ -42,7 +43,7 @@ pub(crate) fn link(
         return Err(Error::Exists);
     }
     let dir = path::entry(s, to.dir, to.hint)?;
-    if dentry_table::lookup(s, &dir, to.name())?.is_some() {
+    if !matches!(files::look(s, &dir, to.name())?, Named::Nothing) {
         return Err(Error::Exists);
     }
     if to.slash {
@@ -88,6 +89,7 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked) -> Result<()> {
         return Err(Error::Invalid);
     }
     let (parent, name) = (to.dir, to.name());
+    let _no_value = files::hold(s, &dir, name)?;
     journal::commit(
         s,
         &Record::Link {
@@ -135,7 +137,19 @@ pub(crate) fn rmdir(c: &Client, who: &Caller, base: Base, path: &[u8]) -> Result
 fn remove(s: &Session, who: &Caller, at: &Walked, directory: bool) -> Result<()> {
     let dir = path::entry(s, at.dir, at.hint)?;
     for _ in 0..RETRIES {
-        let found = dentry_table::lookup(s, &dir, at.name())?.ok_or(Error::NotFound)?;
+        let found = match files::look(s, &dir, at.name())? {
+            Named::File(found) => found,
+            Named::Nothing => return Err(Error::NotFound),
+            Named::Value(_) if directory || at.slash => return Err(Error::NotDirectory),
+            Named::Value(meta) => {
+                let a = path::attributes(s, at.dir, at.hint)?.1;
+                perm::may_delete(who, &a, &files::attributes(&a, at.name(), &meta))?;
+                if files::erase_value(s, &dir, at.name())? {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
         if at.slash && !directory {
             return Err(if found.kind == KIND_DIR {
                 Error::IsDirectory
@@ -186,6 +200,9 @@ fn remove_locked(
         _ => {}
     }
     let removal = Removal::begin(child, a.nlink, directory);
+    if let Err(e) = files::check_no_values(s, child) {
+        return removal.finish(Err(e));
+    }
     let flags = removal.flags;
     let record = Record::Unlink {
         parent: dir.ino,

@@ -60,6 +60,11 @@ pub(crate) fn open(
         return opening.temporary(&walk.walk(base, path, End::Follow)?.object()?);
     }
     let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+    // A value is as good as a file to know that it is there.
+    let walk = Walk {
+        shows: exclusive,
+        ..walk
+    };
     let end = match flags & O_NOFOLLOW != 0 || exclusive {
         true => End::NoFollow,
         false => End::Follow,
@@ -185,7 +190,11 @@ impl Opening<'_> {
             rdev: 0,
             target: &[],
         };
-        let ino = create::create_locked(s, self.who, &dir, at.name(), &new, time)?;
+        let ino = match create::create_locked(s, self.who, &dir, at.name(), &new, time) {
+            // A value came meanwhile.
+            Err(Error::Exists) => return Err(Error::Stale),
+            ino => ino?,
+        };
         // Under the directory's lock the new name cannot go.
         let inode = inode_table::pin(s, ino)?;
         drop(dir);

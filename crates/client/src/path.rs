@@ -8,9 +8,10 @@
 //!    is a hint for those who lock and look again.
 
 use crate::abi::*;
-use crate::dentry_table::{self, Found};
+use crate::dentry_table::Found;
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, InodeRef};
+use crate::kv::files::{self, Meta, Named};
 use crate::perm;
 use crate::session::Session;
 use crate::types::{Base, Caller};
@@ -18,6 +19,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
+use pool::layout::value::number;
 
 /// Inode number of the pool's root directory.
 pub(crate) const ROOT: u64 = pool::layout::ROOT_INO;
@@ -37,6 +39,8 @@ pub(crate) struct Walk<'a> {
     pub resolve: u64,
     /// A file is to be made if there is none: its name may not end in a slash.
     pub creates: bool,
+    /// Values of keyspaces are shown; else the last name makes one a file.
+    pub shows: bool,
 }
 
 /// What to do with the last component.
@@ -97,6 +101,8 @@ pub(crate) struct Walked {
     pub slash: bool,
     /// What the last component leads to; `None` if not looked up or not there.
     pub found: Option<Found>,
+    /// What `found` leads to is a value, not an object.
+    pub value: Option<Meta>,
 }
 
 impl Walked {
@@ -128,6 +134,7 @@ impl<'a> Walk<'a> {
             c,
             resolve: 0,
             creates: false,
+            shows: false,
         }
     }
 
@@ -176,17 +183,25 @@ impl<'a> Walk<'a> {
                 inode: 0,
             });
         }
-        let end = match flags & AT_SYMLINK_NOFOLLOW {
-            0 => End::Follow,
-            _ => End::NoFollow,
-        };
-        self.walk(base, path, end)?.object()
+        self.walk(base, path, end_of(flags))?.object()
     }
 
     /// Attributes of the object that `path` leads to.
     pub fn attributes(&self, base: Base, path: &[u8], flags: u32) -> Result<Attrs> {
+        if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+            return Ok(attributes(self.s, self.start(base)?, 0)?.1);
+        }
+        let walk = Walk {
+            shows: true,
+            ..*self
+        };
         for _ in 0..RETRIES {
-            let found = self.object(base, path, flags)?;
+            let at = walk.walk(base, path, end_of(flags))?;
+            if let Some(meta) = &at.value {
+                let dir = attributes(self.s, at.dir, at.hint)?.1;
+                return Ok(files::attributes(&dir, at.name(), meta));
+            }
+            let found = at.object()?;
             match attributes(self.s, found.ino, found.inode) {
                 // Its name went while we looked.
                 Err(Error::NotFound) => {}
@@ -195,6 +210,14 @@ impl<'a> Walk<'a> {
             }
         }
         Err(Error::NotFound)
+    }
+}
+
+/// Whether a symbolic link at the end is followed.
+fn end_of(flags: u32) -> End {
+    match flags & AT_SYMLINK_NOFOLLOW {
+        0 => End::Follow,
+        _ => End::NoFollow,
     }
 }
 
@@ -300,7 +323,20 @@ impl<'a> State<'a> {
         if part.last && end == End::Parent {
             return Ok(Some(self.ended(name, part, None)?));
         }
-        let Some(found) = dentry_table::lookup(self.walk.s, here, name)? else {
+        let found = match files::look(self.walk.s, here, name)? {
+            Named::File(found) => Some(found),
+            Named::Nothing => None,
+            Named::Value(_) if !part.last || part.slash => return Err(Error::NotDirectory),
+            Named::Value(meta) if self.walk.shows => {
+                let (ino, kind, inode) = (number(here.ino, name), files::KIND_FILE, 0);
+                let found = Some(Found { ino, kind, inode });
+                let value = Some(meta);
+                let ended = self.ended(name, part, found)?;
+                return Ok(Some(Walked { value, ..ended }));
+            }
+            Named::Value(_) => files::find(self.walk.s, here, name)?,
+        };
+        let Some(found) = found else {
             return match part.last {
                 true => Ok(Some(self.ended(name, part, None)?)),
                 false => Err(Error::NotFound),
@@ -332,6 +368,7 @@ impl<'a> State<'a> {
             name,
             slash: part.slash,
             found,
+            value: None,
         })
     }
 
@@ -350,6 +387,7 @@ impl<'a> State<'a> {
                 kind: KIND_DIR,
                 inode: self.hint,
             }),
+            value: None,
         }
     }
 

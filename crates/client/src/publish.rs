@@ -15,6 +15,7 @@ use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
 use crate::journal::{self, reserve_name};
 use crate::kv;
 use crate::lock::{Changing, Rank};
+use crate::publish_values;
 use crate::session::{BLOCK, Session};
 use crate::space;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -24,8 +25,8 @@ use pool::session::*;
 
 /// Room in the tables, found before the record exists.
 pub struct Prepared<'s> {
-    fresh: Option<Fresh<'s>>,
-    rank: Rank,
+    pub(crate) fresh: Option<Fresh<'s>>,
+    pub(crate) rank: Rank,
 }
 
 impl<'s> Prepared<'s> {
@@ -45,6 +46,7 @@ impl<'s> Prepared<'s> {
                 reserve_name(s, old_name)?;
                 reserve_name(s, new_name)?;
             }
+            Record::Batch { ops, .. } => fresh = publish_values::prepare(s, ops)?,
             _ => {}
         }
         Ok(Prepared {
@@ -108,12 +110,12 @@ pub(crate) fn publish(
             put(s, [named(s, parent, name, (0, 0))], seq, room.rank)?;
             let dir = kind_of(s, ino) == DIR;
             change_dir(s, parent, seq, time, -1, if dir { -1 } else { 0 });
-            lose_name(s, ino, seq, time, flags);
+            lose_names(s, ino, seq, time, flags, 1);
             Ok(())
         }
         Record::Rename { .. } => rename(s, record, seq, room.rank),
         Record::SyncMark { .. } => Ok(()),
-        Record::Batch { ops, .. } => kv::publish(s, ops, seq, place),
+        Record::Batch { ops, time } => kv::publish(s, ops, (seq, time), place, room),
         // Its changes are visible when the trees have them.
         Record::Spilled { .. } => Err(Error::NoMemory),
         _ => publish_object(s, record, seq),
@@ -309,7 +311,7 @@ fn clear(e: &Inode, bits: u32) {
 
 const DIR: u8 = 4;
 
-fn store(field: &AtomicU64, time: i64) {
+pub(crate) fn store(field: &AtomicU64, time: i64) {
     field.store(time as u64, Relaxed);
 }
 
@@ -334,7 +336,7 @@ fn kind_of(s: &Session, ino: u64) -> u8 {
 
 /// Changes the entry of `ino` if it does not know record `seq` yet.
 #[inline]
-fn change(s: &Session, ino: u64, seq: u64, f: impl FnOnce(&Inode)) {
+pub(crate) fn change(s: &Session, ino: u64, seq: u64, f: impl FnOnce(&Inode)) {
     let Some(inode) = find(s, ino) else { return };
     if inode.e.seq.load(Relaxed) >= seq {
         return;
@@ -347,7 +349,7 @@ fn change(s: &Session, ino: u64, seq: u64, f: impl FnOnce(&Inode)) {
 
 /// Adds to the names and links of an entry, once per record: the sums are written as an intent
 /// first, so a redo finds them and does not add again.
-fn count(e: &Inode, seq: u64, names: i64, links: i64) {
+pub(crate) fn count(e: &Inode, seq: u64, names: i64, links: i64) {
     if e.intent_seq.load(Acquire) != seq {
         let entries = e.entries.load(Relaxed).saturating_add_signed(names);
         let nlink = u64::from(e.nlink.load(Relaxed)).saturating_add_signed(links);
@@ -361,7 +363,7 @@ fn count(e: &Inode, seq: u64, names: i64, links: i64) {
 
 /// A directory gained or lost names and subdirectories.
 #[inline]
-fn change_dir(s: &Session, dir: u64, seq: u64, time: i64, names: i64, links: i64) {
+pub(crate) fn change_dir(s: &Session, dir: u64, seq: u64, time: i64, names: i64, links: i64) {
     change(s, dir, seq, |e| {
         count(e, seq, names, links);
         store(&e.mtime, time);
@@ -371,7 +373,12 @@ fn change_dir(s: &Session, dir: u64, seq: u64, time: i64, names: i64, links: i64
 }
 
 /// `name` in `parent` leads to `ino` from now on.
-fn named<'a>(s: &Session, parent: u64, name: &'a [u8], (ino, kind): (u64, u8)) -> Put<'a> {
+pub(crate) fn named<'a>(
+    s: &Session,
+    parent: u64,
+    name: &'a [u8],
+    (ino, kind): (u64, u8),
+) -> Put<'a> {
     let inode = find(s, ino).map_or(0, |i| i.link);
     Put {
         parent,
@@ -517,7 +524,7 @@ fn rename(s: &Session, record: &Record<'_>, seq: u64, rank: Rank) -> Result<()> 
     match (exchange, replaced) {
         (_, 0) => {}
         (true, _) => move_to(s, replaced, old_parent, seq, time),
-        (false, _) => lose_name(s, replaced, seq, time, flags),
+        (false, _) => lose_names(s, replaced, seq, time, flags, 1),
     }
     Ok(())
 }
@@ -531,15 +538,15 @@ fn move_to(s: &Session, ino: u64, parent: u64, seq: u64, time: i64) {
     });
 }
 
-/// An object lost a name; with the last one it becomes an orphan or is gone.
-fn lose_name(s: &Session, ino: u64, seq: u64, time: i64, flags: u32) {
+/// An object lost names; with the last one it becomes an orphan or is gone.
+pub(crate) fn lose_names(s: &Session, ino: u64, seq: u64, time: i64, flags: u32, names: i64) {
     let Some(inode) = find(s, ino) else { return };
     let mut gone = false;
     change(s, ino, seq, |e| {
         let all = if is_dir(e.mode.load(Relaxed)) {
             -i64::from(u32::MAX)
         } else {
-            -1
+            -names
         };
         count(e, seq, 0, all);
         store(&e.ctime, time);

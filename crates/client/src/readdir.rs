@@ -2,22 +2,29 @@
 //!
 //! Invariants: positions are cookies of the trees plus two, so they stay true while names come and
 //! go; a reader sees every name that was there before it began and is still there, once. The trees
-//! are read once they know all changes that were made before the call.
+//! are read once they know all changes that were made before the call. Values of a keyspace are
+//! among the names of its directory, at the last cookie of the hash of their key: making a file
+//! of one does not move it to where a reader has passed already, or has yet to come.
 
 use crate::abi::*;
 use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::inode_table;
+use crate::inode_table::{self, InodeRef};
+use crate::kv::files;
 use crate::path::KIND_DIR;
 use crate::session::{OfdLink, Session};
 use crate::types::DirentFormat;
 use crate::{clock, drain, lock, read};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use pmem::MutBuf;
+use pool::layout::dirent::{COLLISION_BITS, name_hash};
 
 /// Positions 0 and 1 are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
+/// How often a keyspace is read again because it changed meanwhile.
+const MERGES: usize = 100;
 /// Bytes before the name in both formats.
 const HEAD_64: usize = 19;
 const HEAD_LEGACY: usize = 18;
@@ -41,6 +48,7 @@ pub(crate) fn getdents(
         return Err(Error::NotFound);
     }
     drain::wait_applied(s, file.inode.e.dir_seq.load(Acquire))?;
+    let keyspace = files::is_keyspace(&file.inode).then_some(file.inode);
     let _position = lock::acquire(s, &file.ofd.lock)?;
     let mut listing = Listing {
         s,
@@ -51,7 +59,7 @@ pub(crate) fn getdents(
         written: 0,
         at: file.ofd.offset.load(Relaxed),
     };
-    let done = listing.fill();
+    let done = listing.fill(keyspace);
     file.ofd.offset.store(listing.at, Relaxed);
     read::touch(&file, now);
     done.map(|()| listing.written)
@@ -69,7 +77,7 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn fill(&mut self) -> Result<()> {
+    fn fill(&mut self, keyspace: Option<InodeRef>) -> Result<()> {
         while self.at < FIRST_COOKIE {
             let (ino, name) = match self.at {
                 0 => (self.dir, &b"."[..]),
@@ -78,6 +86,9 @@ impl Listing<'_> {
             if !self.put(ino, KIND_DIR, name, self.at + 1)? {
                 return Ok(());
             }
+        }
+        if let Some(dir) = keyspace {
+            return self.fill_merged(&dir);
         }
         let (s, dir, from) = (self.s, self.dir, self.at - FIRST_COOKIE);
         s.tree().each_dirent(dir, from, &mut |cookie, entry, name| {
@@ -90,6 +101,45 @@ impl Listing<'_> {
             }
             self.put(entry.ino, entry.kind, name, next)
         })
+    }
+
+    /// Names of files and of values, in the order of their cookies.
+    fn fill_merged(&mut self, dir: &InodeRef) -> Result<()> {
+        let (s, from) = (self.s, self.at - FIRST_COOKIE);
+        // More do not fit.
+        let most = self.out.len() / HEAD_64 + 1;
+        let mut names = Vec::new();
+        for _ in 0..MERGES {
+            let before = dir.e.dir_seq.load(Acquire);
+            names = files::first_values(s, dir, from, most)?;
+            drain::wait_applied(s, dir.e.dir_seq.load(Acquire))?;
+            let mut left = most;
+            s.tree()
+                .each_dirent(dir.ino, from, &mut |cookie, entry, name| {
+                    names.push((cookie, name.to_vec(), entry.ino, entry.kind));
+                    left -= 1;
+                    Ok(left > 0)
+                })?;
+            // Else a value may have become a file, or the other way round, and be missed.
+            if dir.e.dir_seq.load(Acquire) == before {
+                break;
+            }
+        }
+        names.sort_unstable();
+        let mut shown: Vec<&[u8]> = Vec::new();
+        for (cookie, name, ino, kind) in &names {
+            let hash = cookie >> COLLISION_BITS;
+            // What became a file meanwhile is there twice, with the same hash.
+            shown.retain(|name| name_hash(s.hash_seed(), name) == hash);
+            if shown.contains(&name.as_slice()) {
+                continue;
+            }
+            if !self.put(*ino, *kind, name, cookie + 1 + FIRST_COOKIE)? {
+                return Ok(());
+            }
+            shown.push(name);
+        }
+        Ok(())
     }
 
     /// Writes one entry; false if the buffer is full.

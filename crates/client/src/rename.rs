@@ -9,6 +9,7 @@ use crate::api::Client;
 use crate::dentry_table::{self, Found};
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, LockedInode};
+use crate::kv::files;
 use crate::link::{Removal, second, still};
 use crate::path::{self, End, KIND_DIR, Last, RETRIES, ROOT, Walk, Walked};
 use crate::session::Session;
@@ -72,7 +73,14 @@ impl Move<'_> {
     fn attempt(&self) -> Result<bool> {
         let (s, time) = (self.s, clock::now());
         let old_dir = path::entry(s, self.from.dir, self.from.hint)?;
-        let old = dentry_table::lookup(s, &old_dir, self.from.name())?.ok_or(Error::NotFound)?;
+        let old = files::find(s, &old_dir, self.from.name())?.ok_or(Error::NotFound)?;
+        if self.flags & RENAME_NOREPLACE == 0 {
+            // A value that is replaced is a file, too, before any lock is taken.
+            let new_dir = path::entry(s, self.to.dir, self.to.hint)?;
+            if files::is_keyspace(&new_dir) {
+                files::find(s, &new_dir, self.to.name())?;
+            }
+        }
         let topology = self.from.dir != self.to.dir || old.kind == KIND_DIR || self.exchange();
         let rename_lock = &s.header().rename_lock;
         let _renames = topology
@@ -98,6 +106,15 @@ impl Move<'_> {
             return Ok(false);
         }
         let object = find(old.ino).ok_or(Error::Busy)?;
+        let held = match new {
+            None => files::hold(s, new_dir, self.to.name()),
+            Some(_) => Ok(None),
+        };
+        let _no_value = match held {
+            // Next time it is a file.
+            Err(Error::Exists) if self.flags & RENAME_NOREPLACE == 0 => return Ok(false),
+            held => held?,
+        };
         self.locked(old_dir, new_dir, object, find(new_ino), time)?;
         Ok(true)
     }
@@ -162,6 +179,10 @@ impl Move<'_> {
             }
             _ => None,
         };
+        let kept = match (&removal, target) {
+            (Some(_), Some(target)) => files::check_no_values(s, target),
+            _ => Ok(()),
+        };
         let flags = match self.exchange() {
             true => records::RENAME_EXCHANGE,
             false => removal.as_ref().map_or(0, |r| r.flags),
@@ -176,7 +197,7 @@ impl Move<'_> {
             old_name: self.from.name(),
             new_name: self.to.name(),
         };
-        let committed = journal::commit(s, &record);
+        let committed = kept.and_then(|()| journal::commit(s, &record));
         match removal {
             Some(removal) => removal.finish(committed),
             None => committed.map(|_| ()),

@@ -7,7 +7,7 @@
 //!  * What the index cannot hold (ranges, more changes than a record or a bucket has room for) is
 //!    visible when the trees have it, and its commit waits for that.
 
-use super::{Keyspace, check_key, index, values};
+use super::{Keyspace, check_key, index, over, values};
 use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::lock;
@@ -44,6 +44,9 @@ pub struct Changes {
     blocks: Vec<InBlocks>,
     count: usize,
     ranges: bool,
+    /// The keyspaces, each once.
+    first: Option<Keyspace>,
+    more: Vec<Keyspace>,
 }
 
 impl Changes {
@@ -73,6 +76,26 @@ impl Changes {
         self.ranges = true;
     }
 
+    /// No value that is put is longer: a longer one is a file.
+    pub const VALUE_MAX: u64 = 64 << 20;
+
+    fn note(&mut self, k: Keyspace) {
+        match self.first {
+            None => self.first = Some(k),
+            Some(first) if first == k || self.more.contains(&k) => {}
+            Some(_) => self.more.push(k),
+        }
+    }
+
+    /// The keyspaces that they are about.
+    pub(super) fn keyspaces(&self) -> impl Iterator<Item = Keyspace> {
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+
+    pub(super) fn ops(&self) -> &[u8] {
+        &self.ops
+    }
+
     fn push(&mut self, s: &Session, op: &Op<'_>) {
         self.hashes.push(index::hash(s, op.keyspace, op.key));
         op.push(&mut self.ops);
@@ -82,6 +105,10 @@ impl Changes {
     /// `key` is to have `value`. A value that is large is written now, to blocks of its own.
     pub fn put(&mut self, c: &Client, k: Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
+        if value.len() as u64 > Changes::VALUE_MAX {
+            return Err(Error::FileTooLarge);
+        }
+        self.note(k);
         let keyspace = k.ino();
         let s = c.session();
         if fits_entry(key.len(), value.len()) {
@@ -116,6 +143,7 @@ impl Changes {
     /// `key`, which may be missing, is to go.
     pub fn erase(&mut self, c: &Client, k: Keyspace, key: &[u8]) -> Result<()> {
         check_key(key)?;
+        self.note(k);
         let (keyspace, change) = (k.ino(), Change::Erase);
         self.push(
             c.session(),
@@ -142,6 +170,7 @@ impl Changes {
             key: from,
             change,
         };
+        self.note(k);
         op.push(&mut self.ops);
         self.count += 1;
         self.ranges = true;
@@ -171,27 +200,49 @@ pub(super) fn give_up(s: &Session, changes: &Changes) {
 fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     // Before any lock is taken.
     let time = clock::now();
+    if !is_seen(s, changes)? {
+        return over::write(s, changes, time);
+    }
+    let Some(locked) = index::lock_all(s, &mut changes.hashes)? else {
+        return over::write(s, changes, time);
+    };
+    if !over::is_plain(s, changes)? {
+        drop(locked);
+        return over::write(s, changes, time);
+    }
+    let ops = &changes.ops;
+    journal::commit(s, &Record::Batch { time, ops }).map(drop)
+}
+
+/// Whether a record may have changes of this length.
+fn fits(s: &Session, ops: usize) -> bool {
     let longest = (s.lane_len() / LANE_PART).min(BATCH_RECORD_MAX as u64);
     // With the change that `make_unseen` may add.
-    if (OPS_AT + changes.ops.len() + OP_HEADER + OP_ALIGN) as u64 > longest {
-        return spill(s, changes, time);
+    (OPS_AT + ops + OP_HEADER + OP_ALIGN) as u64 <= longest
+}
+
+/// Whether the changes are such as are visible before the trees have them.
+pub(super) fn is_seen(s: &Session, changes: &Changes) -> Result<bool> {
+    if !fits(s, changes.ops.len()) {
+        return Ok(false);
     }
     let roomy = s.header().trees_full.load(Relaxed) == TREES_ROOMY;
     if !roomy {
         keep_near(s)?;
     }
     let pages = s.tree().len() / BLOCK;
-    let fits = changes.count <= FEW || roomy && (changes.count as u64) < pages / FEW_PART;
-    if changes.ranges || !fits {
-        changes.make_unseen();
-        let ops = &changes.ops;
-        return commit_unseen(s, &Record::Batch { time, ops });
-    }
-    let Some(_locked) = index::lock_all(s, &mut changes.hashes)? else {
+    let few = changes.count <= FEW || roomy && (changes.count as u64) < pages / FEW_PART;
+    Ok(few && !changes.ranges)
+}
+
+/// Makes the changes where nobody sees them before the trees have them.
+pub(super) fn unseen(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
+    if !fits(s, changes.ops.len()) {
         return spill(s, changes, time);
-    };
+    }
+    changes.make_unseen();
     let ops = &changes.ops;
-    journal::commit(s, &Record::Batch { time, ops }).map(drop)
+    commit_unseen(s, &Record::Batch { time, ops })
 }
 
 /// With little room left, what is journaled and not applied must stay so little that it fits.

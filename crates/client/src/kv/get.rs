@@ -29,7 +29,53 @@ pub(super) fn with_key<T>(keyspace: u64, key: &[u8], f: impl FnOnce(&[u8]) -> T)
     f(TreeKey::new(keyspace, key).as_slice())
 }
 
-pub(super) fn get(s: &Session, keyspace: u64, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
+/// What is wanted of a value.
+pub(super) struct Out<'a> {
+    /// The first bytes of it.
+    pub bytes: &'a mut [u8],
+    /// Where its blocks are, instead of what is in them.
+    pub locate: bool,
+    /// The answer to that; nothing if the value has none.
+    pub blocks: Option<InBlocks>,
+    pub mtime: i64,
+}
+
+impl<'a> Out<'a> {
+    #[inline]
+    pub fn copy(bytes: &'a mut [u8]) -> Out<'a> {
+        Out {
+            bytes,
+            locate: false,
+            blocks: None,
+            mtime: 0,
+        }
+    }
+
+    pub fn locate(bytes: &'a mut [u8]) -> Out<'a> {
+        let locate = true;
+        Out {
+            locate,
+            ..Out::copy(bytes)
+        }
+    }
+
+    /// Takes a value in blocks; its length.
+    pub fn take(&mut self, s: &Session, blocks: &InBlocks) -> Result<u64> {
+        if self.locate {
+            self.blocks = Some(*blocks);
+            return Ok(blocks.len);
+        }
+        index::copy_blocks(s, blocks, self.bytes)
+    }
+}
+
+#[inline]
+pub(super) fn get(
+    s: &Session,
+    keyspace: u64,
+    key: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<u64>> {
     s.check()?;
     with_key(keyspace, key, |tree_key| {
         let reader = s.tree().reader();
@@ -59,7 +105,7 @@ pub(super) fn at_root(
     reader: &Reader<'_>,
     root: &LiveRoot,
     tree_key: &[u8],
-    out: &mut [u8],
+    out: &mut Out<'_>,
 ) -> Result<Option<Option<u64>>> {
     let found = look_once(s, reader, root, tree_key, out);
     match reader.still(root.seq)? {
@@ -73,17 +119,19 @@ fn look_once(
     reader: &Reader<'_>,
     root: &LiveRoot,
     tree_key: &[u8],
-    out: &mut [u8],
+    out: &mut Out<'_>,
 ) -> Result<Option<u64>> {
     let mut head = [0; HEAD];
-    let found = reader.get_split(VALUES, root, tree_key, &mut head, out)?;
+    let found = reader.get_split(VALUES, root, tree_key, &mut head, out.bytes)?;
     let Some(len) = found else { return Ok(None) };
-    if Head::decode(&head).map_err(pool::Error::from)?.inline {
+    let parsed = Head::decode(&head).map_err(pool::Error::from)?;
+    (out.mtime, out.blocks) = (parsed.mtime, None);
+    if parsed.inline {
         return Ok(Some(len.saturating_sub(HEAD) as u64));
     }
     let mut runs = [0; IN_BLOCKS_MAX];
     let found = reader.get_split(VALUES, root, tree_key, &mut head, &mut runs)?;
     let len = found.unwrap_or(0).saturating_sub(HEAD).min(runs.len());
     let blocks = InBlocks::decode(&runs[..len]).map_err(pool::Error::from)?;
-    index::copy_blocks(s, &blocks, out).map(Some)
+    out.take(s, &blocks).map(Some)
 }

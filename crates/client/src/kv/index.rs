@@ -9,12 +9,15 @@
 //!    before the first cell is stored until after the last.
 //!  * `values_seq` is raised before a cell is stored.
 
+use super::get::Out;
 use crate::error::{Error, Result};
 use crate::lock::{self, Guard};
+use crate::publish::Prepared;
+use crate::publish_values;
 use crate::session::{BLOCK, Session};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*, fence};
-use pool::journal::{Change, OP_ALIGN, OP_HEADER, Op, OpHeader, Ops};
+use pool::journal::{OP_ALIGN, OP_HEADER, Op, OpHeader, Ops, RECORD_HEADER};
 use pool::layout::dirent::name_hash;
 use pool::layout::value::{ENTRY_MAX, InBlocks, USER_KEY_MAX, ValueRun};
 use pool::session::{VALUE_CELLS, ValueBucket};
@@ -93,7 +96,7 @@ pub(super) fn look(
     keyspace: u64,
     key: &[u8],
     applied: u64,
-    out: &mut [u8],
+    out: &mut Out<'_>,
 ) -> Result<Look> {
     let hash = hash(s, keyspace, key);
     let bucket = s.value_bucket(hash)?;
@@ -130,7 +133,7 @@ fn read(
     keyspace: u64,
     key: &[u8],
     applied: u64,
-    out: &mut [u8],
+    out: &mut Out<'_>,
 ) -> Result<Option<Look>> {
     let at = offset(s, place);
     let mut head = [0; OP_HEADER];
@@ -147,15 +150,19 @@ fn read(
     } else if h.is_put() && h.value_len > ENTRY_MAX {
         Ok(Look::Again)
     } else if h.is_put() {
-        let n = h.value_len.min(out.len());
-        s.journal().read(value_at, &mut out[..n])?;
+        let n = h.value_len.min(out.bytes.len());
+        s.journal().read(value_at, &mut out.bytes[..n])?;
+        (out.mtime, out.blocks) = (time_of(s, at, h.back)?, None);
         Ok(Look::Value(h.value_len as u64))
     } else if h.is_put_blocks() {
         let mut runs = [0; pool::layout::value::IN_BLOCKS_MAX];
         let runs = &mut runs[..h.value_len.min(pool::layout::value::IN_BLOCKS_MAX)];
         s.journal().read(value_at, runs)?;
         match InBlocks::decode(runs) {
-            Ok(blocks) => copy_blocks(s, &blocks, out).map(Look::Value),
+            Ok(blocks) => {
+                out.mtime = time_of(s, at, h.back)?;
+                out.take(s, &blocks).map(Look::Value)
+            }
             Err(_) => Ok(Look::Again),
         }
     } else {
@@ -166,6 +173,13 @@ fn read(
         true => look.map(Some),
         false => Ok(Some(Look::Again)),
     }
+}
+
+/// The time of the record that is `back` bytes before a change.
+#[inline]
+fn time_of(s: &Session, at: u64, back: u64) -> Result<i64> {
+    Ok(s.journal()
+        .load_u64((at - back + RECORD_HEADER as u64) & !7)? as i64)
 }
 
 #[inline]
@@ -211,7 +225,7 @@ pub(super) fn copy_blocks(s: &Session, blocks: &InBlocks, out: &mut [u8]) -> Res
     Ok(blocks.len)
 }
 
-fn take<'s>(s: &'s Session, bucket: &'s ValueBucket) -> Result<Guard<'s>> {
+pub(super) fn take<'s>(s: &'s Session, bucket: &'s ValueBucket) -> Result<Guard<'s>> {
     let guard = lock::acquire(s, &bucket.lock)?;
     // Recovery has published what the last holder died with.
     lock::settle(&bucket.version);
@@ -287,21 +301,48 @@ fn room(s: &Session, bucket: &ValueBucket) -> usize {
 
 /// Makes the changes of record `seq` at `place` visible. `NoMemory`: they will be when the trees
 /// have them.
-pub(crate) fn publish(s: &Session, ops: &[u8], seq: u64, place: Place) -> Result<()> {
+pub(crate) fn publish(
+    s: &Session,
+    ops: &[u8],
+    (seq, time): (u64, i64),
+    place: Place,
+    room: Prepared<'_>,
+) -> Result<()> {
     s.header().values_seq.fetch_max(seq, SeqCst);
-    let keyed = |op: &Op<'_>| !matches!(op.change, Change::EraseRange(_));
-    if !Ops::new(ops).flatten().all(|op| keyed(&op)) {
-        return Err(Error::NoMemory);
-    }
     let mut all = Ops::new(ops);
     let first = all.next();
     let at = |op: &Op<'_>| s.value_bucket(hash(s, op.keyspace, op.key));
     if let (Some(Ok(op)), None) = (&first, all.next()) {
+        if op.change.is_about_files() {
+            publish_values::single(s, op, (seq, time), room)?;
+        }
+        if !op.change.is_keyed() {
+            let about_files = op.change.is_about_files();
+            return about_files.then_some(()).ok_or(Error::NoMemory);
+        }
         let bucket = at(op)?;
         let _change = lock::Changing::begin(&bucket.version);
         return insert(s, bucket, op, place, pool::journal::OPS_AT as u64);
     }
-    for op in Ops::new(ops).flatten() {
+    let done = publish_many(s, ops, place);
+    let names = first.is_some_and(|op| op.is_ok_and(|op| op.change.is_about_files()));
+    match names {
+        // After the values that replace them.
+        true => publish_values::unname(s, ops, (seq, time), room).and(done),
+        false => done,
+    }
+}
+
+fn publish_many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
+    let at = |op: &Op<'_>| s.value_bucket(hash(s, op.keyspace, op.key));
+    let about_files = |op: &Op<'_>| op.change.is_about_files();
+    if !Ops::new(ops)
+        .flatten()
+        .all(|op| op.change.is_keyed() || about_files(&op))
+    {
+        return Err(Error::NoMemory);
+    }
+    for op in Ops::new(ops).flatten().filter(|op| op.change.is_keyed()) {
         let version = &at(&op)?.version;
         version.store(version.load(Relaxed) | 1, Relaxed);
     }
@@ -311,9 +352,11 @@ pub(crate) fn publish(s: &Session, ops: &[u8], seq: u64, place: Place) -> Result
     loop {
         let back = all.place();
         let Some(Ok(op)) = all.next() else { break };
-        done = done.and(insert(s, at(&op)?, &op, place, back));
+        if op.change.is_keyed() {
+            done = done.and(insert(s, at(&op)?, &op, place, back));
+        }
     }
-    for op in Ops::new(ops).flatten() {
+    for op in Ops::new(ops).flatten().filter(|op| op.change.is_keyed()) {
         lock::settle(&at(&op)?.version);
     }
     done

@@ -44,7 +44,7 @@ pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<
     }
     let inode = inode_table::get(s, found.ino)?;
     if inode.e.state.load(Acquire) & INODE_KEYSPACE != 0 {
-        return Ok(Keyspace(found.ino));
+        return Ok(Keyspace::new(found.ino, inode.link));
     }
     if !make {
         return Err(Error::NotFound);
@@ -56,7 +56,7 @@ pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<
         let ino = locked.ino;
         journal::commit(s, &Record::Keyspace { ino, time })?;
     }
-    Ok(Keyspace(locked.ino))
+    Ok(Keyspace::new(locked.ino, locked.link))
 }
 
 pub(super) fn list(c: &Client, each: &mut dyn FnMut(&[u8])) -> Result<()> {

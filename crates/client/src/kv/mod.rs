@@ -11,9 +11,11 @@
 //! one in data blocks of its own.
 
 mod commit;
+pub(crate) mod files;
 mod get;
 mod index;
 mod keyspace;
+mod over;
 mod values;
 mod view;
 
@@ -23,18 +25,35 @@ pub use view::{Entry, Scan, View};
 
 use crate::api::Client;
 use crate::error::{Error, Result};
+use crate::inode_table::{self, InodeRef};
+use crate::session::Session;
 use crate::types::Caller;
 use crate::{drain, sync};
+use get::Out;
 use pool::layout::value::USER_KEY_MAX;
 
 /// A keyspace by its directory's inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Keyspace(u64);
+pub struct Keyspace {
+    ino: u64,
+    /// Where its inode's entry was seen.
+    link: u32,
+}
 
 impl Keyspace {
     /// The inode number of its directory.
     pub fn ino(self) -> u64 {
-        self.0
+        self.ino
+    }
+
+    fn new(ino: u64, link: u32) -> Keyspace {
+        Keyspace { ino, link }
+    }
+
+    /// The entry of its directory, if it is in memory.
+    #[inline]
+    fn entry(self, s: &Session) -> Option<InodeRef<'_>> {
+        inode_table::by_link(s, self.link, self.ino).or_else(|| inode_table::find(s, self.ino))
     }
 }
 
@@ -78,7 +97,7 @@ impl Client {
         if key.is_empty() || key.len() > USER_KEY_MAX {
             return Ok(None);
         }
-        get::get(&self.session, keyspace.0, key, out)
+        files::get_any(&self.session, keyspace, key, &mut Out::copy(out))
     }
 
     /// Sets `key` to `value`. A value for which the
@@ -123,6 +142,12 @@ impl Client {
         sync::sync(self)
     }
 
+    /// A view of the present that has all names of a keyspace's directory.
+    pub fn view_of(&self, keyspace: Keyspace) -> Result<View> {
+        files::wait_for_names(&self.session, keyspace)?;
+        View::begin(&self.session)
+    }
+
     /// A view of the present.
     pub fn view(&self) -> Result<View> {
         View::begin(&self.session)
@@ -141,6 +166,6 @@ impl Client {
         key: &[u8],
         out: &mut [u8],
     ) -> Result<Option<u64>> {
-        view.get(&self.session, keyspace.0, key, out)
+        view.get(&self.session, keyspace, key, out)
     }
 }

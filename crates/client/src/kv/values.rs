@@ -94,6 +94,16 @@ fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {
     Ok(())
 }
 
+/// What was stored to these blocks is durable, as the medium has it.
+pub(super) fn settle(s: &Session, block: u64, len: u32) -> Result<()> {
+    if s.medium() == MEDIUM_FILE {
+        s.data()
+            .sync(block * BLOCK, (u64::from(len) * BLOCK) as usize)?;
+    }
+    s.data().fence();
+    Ok(())
+}
+
 /// Returns blocks that no record mentions.
 pub(super) fn give_back(s: &Session, blocks: &InBlocks) {
     for run in blocks.runs() {

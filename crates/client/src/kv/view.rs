@@ -6,18 +6,22 @@
 //!    much; a view whose root was given up says `Ousted` and never a wrong answer.
 //!  * A scan reads private copies of leaves.
 
-use super::{get, index};
+use super::get::Out;
+use super::{Keyspace, files, get, index};
 use crate::drain;
 use crate::error::{Error, Result};
+use crate::inode_table::InodeRef;
 use crate::lock;
 use crate::session::{BLOCK, Session};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::sync::atomic::{Ordering::*, fence};
 use pool::Leaf;
 use pool::format::live::LiveRoot;
-use pool::layout::VALUES;
+use pool::layout::dirent::{self, Dirent};
 use pool::layout::value::{self, HEAD, Head, InBlocks, TreeKey};
+use pool::layout::{DIRENTS, VALUES};
 use pool::session::VIEWS;
 
 /// Roots that may pass before one is pinned.
@@ -27,6 +31,8 @@ const TRIES_MAX: usize = 1000;
 #[derive(Debug)]
 pub struct View {
     root: LiveRoot,
+    /// Of the same commit, where the names of files are.
+    names: LiveRoot,
     pin: u32,
 }
 
@@ -43,8 +49,9 @@ impl View {
             let root = reader.root(VALUES)?;
             s.view_pin(pin)?.seq.store(root.seq, SeqCst);
             fence(SeqCst);
-            if reader.still(root.seq)? {
-                return Ok(View { root, pin });
+            let names = reader.root(DIRENTS)?;
+            if reader.still(root.seq)? && names.seq == root.seq {
+                return Ok(View { root, names, pin });
             }
         }
         drop_pin(s, pin);
@@ -63,17 +70,83 @@ impl View {
     pub(super) fn get(
         &self,
         s: &Session,
-        keyspace: u64,
+        keyspace: Keyspace,
         key: &[u8],
         out: &mut [u8],
     ) -> Result<Option<u64>> {
         if key.is_empty() || key.len() > value::USER_KEY_MAX {
             return Ok(None);
         }
-        let reader = s.tree().reader();
-        get::with_key(keyspace, key, |tree_key| {
-            get::at_root(s, &reader, &self.root, tree_key, out)?.ok_or(Error::Ousted)
-        })
+        let (reader, mut out) = (s.tree().reader(), Out::copy(out));
+        let found = get::with_key(keyspace.ino(), key, |tree_key| {
+            get::at_root(s, &reader, &self.root, tree_key, &mut out)?.ok_or(Error::Ousted)
+        })?;
+        if found.is_some() || !self.may_have_files(s, keyspace) {
+            return Ok(found);
+        }
+        let mut ino = None;
+        self.each_file(s, keyspace, &mut |name, file| {
+            if name == key {
+                ino = Some(file);
+            }
+        })?;
+        match ino {
+            Some(ino) => read_file(s, keyspace, ino, key, &mut out),
+            None => Ok(None),
+        }
+    }
+
+    /// False: the keyspace's directory had no names when the view began.
+    fn may_have_files(&self, s: &Session, keyspace: Keyspace) -> bool {
+        let none = |dir: InodeRef<'_>| {
+            dir.e.entries.load(Acquire) == 0 && dir.e.dir_seq.load(Acquire) <= self.root.applied
+        };
+        !keyspace.entry(s).is_some_and(none)
+    }
+
+    /// Shows the names of all regular files of the keyspace's directory, with their numbers.
+    fn each_file(
+        &self,
+        s: &Session,
+        keyspace: Keyspace,
+        each: &mut dyn FnMut(&[u8], u64),
+    ) -> Result<()> {
+        let (reader, mut leaf) = (s.tree().reader(), Box::<Leaf>::default());
+        let (mut from, end) = (
+            dirent::key(keyspace.ino(), 0).to_vec(),
+            dirent::key(keyspace.ino().saturating_add(1), 0),
+        );
+        loop {
+            let loaded = reader.leaf_from(DIRENTS, &self.names, &from, &mut leaf);
+            if !reader.still(self.names.seq)? {
+                return Err(Error::Ousted);
+            }
+            loaded?;
+            for at in leaf.find(&from)?..leaf.find(&end)? {
+                let entry = Dirent::decode(leaf.entry(at)?.1).map_err(pool::Error::from)?;
+                if entry.kind == files::KIND_FILE {
+                    each(entry.name, entry.ino);
+                }
+            }
+            match leaf.beyond() {
+                Some(next) if next < &end[..] => from = next.to_vec(),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// The content of what was a file when a view began, as it is now; if it is gone, the key's value.
+fn read_file(
+    s: &Session,
+    keyspace: Keyspace,
+    ino: u64,
+    key: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<u64>> {
+    match files::read_file(s, ino, out)? {
+        Some(len) => Ok(Some(len)),
+        None => files::get_any(s, keyspace, key, out),
     }
 }
 
@@ -159,11 +232,18 @@ pub enum Entry<'a> {
     Inline(&'a [u8]),
     /// A value in blocks, to be copied with `Scan::copy`.
     Blocks(InBlocks),
+    /// A file, to be read with `Scan::read`: it is as it is then.
+    File(u64),
 }
 
 /// The keys of a range, in order or backwards.
 pub struct Scan {
+    space: Keyspace,
     keyspace: u64,
+    /// Files of the range that are still to come, the next one last; `None`: not looked for yet.
+    files: Option<Vec<(Vec<u8>, u64)>>,
+    /// The name of the file that was shown last.
+    name: Vec<u8>,
     /// Tree keys that bound what is still to come.
     from: Vec<u8>,
     to: Vec<u8>,
@@ -178,14 +258,17 @@ pub struct Scan {
 
 impl Scan {
     /// The keys of `keyspace` from `from` on, below `to` (`None`: to the end).
-    pub fn new(keyspace: super::Keyspace, from: &[u8], to: Option<&[u8]>, backward: bool) -> Scan {
+    pub fn new(keyspace: Keyspace, from: &[u8], to: Option<&[u8]>, backward: bool) -> Scan {
         let ino = keyspace.ino();
         let to = match to {
             Some(to) => TreeKey::new(ino, to),
             None => TreeKey::new(ino.saturating_add(1), &[]),
         };
         Scan {
+            space: keyspace,
             keyspace: ino,
+            files: None,
+            name: Vec::new(),
             from: TreeKey::new(ino, from).as_slice().to_vec(),
             to: to.as_slice().to_vec(),
             backward,
@@ -199,11 +282,94 @@ impl Scan {
 
     /// The next key and its value; `None` at the end.
     pub fn next(&mut self, s: &Session, view: &View) -> Result<Option<(&[u8], Entry<'_>)>> {
+        if self.files.is_none() {
+            self.find_files(s, view)?;
+        }
+        if self.files.as_ref().is_some_and(|files| !files.is_empty()) {
+            return self.next_merged(s, view);
+        }
+        self.next_value(s, view)
+    }
+
+    /// As `next` where there are files, too.
+    fn next_merged(&mut self, s: &Session, view: &View) -> Result<Option<(&[u8], Entry<'_>)>> {
+        let more = self.fill(s, view)?;
+        let order = {
+            let file = self.files.as_ref().and_then(|files| files.last());
+            let at = if self.backward {
+                self.end.wrapping_sub(1)
+            } else {
+                self.next
+            };
+            match (file, more) {
+                (Some((name, _)), true) => {
+                    let (key, _) = self.leaf.entry(at)?;
+                    let (_, key) = value::parse_key(key).map_err(pool::Error::from)?;
+                    let order = name.as_slice().cmp(key);
+                    if self.backward {
+                        order.reverse()
+                    } else {
+                        order
+                    }
+                }
+                (Some(_), false) => Ordering::Less,
+                (None, _) => Ordering::Greater,
+            }
+        };
+        if order.is_gt() {
+            return self.next_value(s, view);
+        }
+        let file = self.files.as_mut().and_then(Vec::pop);
+        match (order, file) {
+            (Ordering::Less, Some((name, ino))) => {
+                self.name = name;
+                Ok(Some((&self.name, Entry::File(ino))))
+            }
+            // Both: the value is what counts.
+            _ => self.next_value(s, view),
+        }
+    }
+
+    /// Looks for files of the range.
+    fn find_files(&mut self, s: &Session, view: &View) -> Result<()> {
+        let mut found = Vec::new();
+        if view.may_have_files(s, self.space) {
+            let (from, to) = (self.from.get(8..).unwrap_or_default(), &self.to);
+            let last = self.keyspace.to_be_bytes();
+            view.each_file(s, self.space, &mut |name, ino| {
+                let below = !to.starts_with(&last) || name < &to[8..];
+                if name >= from && below {
+                    found.push((name.to_vec(), ino));
+                }
+            })?;
+            found.sort_unstable();
+            if !self.backward {
+                found.reverse();
+            }
+        }
+        self.files = Some(found);
+        Ok(())
+    }
+
+    /// Makes the next entry that of the leaf; false at the end.
+    fn fill(&mut self, s: &Session, view: &View) -> Result<bool> {
         while self.next >= self.end {
             if self.done || self.from >= self.to {
-                return Ok(None);
+                return Ok(false);
             }
             self.load(s, view)?;
+        }
+        Ok(true)
+    }
+
+    /// As `next` without the files.
+    pub(super) fn next_value(
+        &mut self,
+        s: &Session,
+        view: &View,
+    ) -> Result<Option<(&[u8], Entry<'_>)>> {
+        if !self.fill(s, view)? {
+            return Ok(None);
         }
         let at = if self.backward {
             self.end -= 1;
@@ -260,6 +426,12 @@ impl Scan {
             (Some(next), false) => next >= self.to.as_slice(),
         };
         Ok(())
+    }
+
+    /// Copies the content of a file that the scan showed, as much as there is room for; `None`: the
+    /// key is gone.
+    pub fn read(&self, s: &Session, key: &[u8], ino: u64, out: &mut [u8]) -> Result<Option<u64>> {
+        read_file(s, self.space, ino, key, &mut Out::copy(out))
     }
 
     /// Copies a value of this scan's view to the start of `out`, as much as there is room for.

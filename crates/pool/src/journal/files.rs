@@ -29,7 +29,7 @@ pub struct Promote<'a> {
     pub size: u64,
     /// All four times of the file.
     pub mtime: i64,
-    /// For clients: a block with the content of a file that stays inline; 0 if it has none.
+    /// For clients: the block + 1 that has the content of a file which stays inline; 0: none.
     pub shadow: u64,
     pub mode: u32,
     pub uid: u32,

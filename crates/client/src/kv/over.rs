@@ -1,0 +1,342 @@
+//! Changes of keys that are files, or may be.
+//!
+//! Invariants:
+//!  * The directories are locked from before the names are looked at until the changes are
+//!    published, and with them the files that lose their names: so no key becomes a file meanwhile.
+//!  * The names go in the record that brings the values: after a crash a key is one or the other.
+
+use super::commit::{self, Changes};
+use super::{files, index, values};
+use crate::dentry_table::{self, Found};
+use crate::error::{Error, Result};
+use crate::inode_table::{self, LockedInode};
+use crate::link::Removal;
+use crate::path::{KIND_DIR, RETRIES};
+use crate::session::Session;
+use crate::{drain, journal};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use pool::journal::{Change, Naming, Op, Ops, Record};
+use pool::layout::is_legal_name;
+use pool::layout::value::{IN_BLOCKS_MAX, fits_entry};
+
+/// A key that is a file.
+struct File {
+    dir: u64,
+    key: Vec<u8>,
+    found: Found,
+}
+
+/// Whether no key of the changes is a file. The caller holds their buckets.
+#[inline]
+pub(super) fn is_plain(s: &Session, changes: &Changes) -> Result<bool> {
+    for keyspace in changes.keyspaces() {
+        let Some(dir) = keyspace.entry(s) else {
+            return Ok(false);
+        };
+        let empty = dir.e.entries.load(Acquire) == 0;
+        if !files::is_open(&dir) {
+            return Err(Error::NotFound);
+        }
+        if !(empty || no_key_is_named(s, changes, dir.ino)?) || !dir.is_current() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the tables say that no key is a name of the directory.
+fn no_key_is_named(s: &Session, changes: &Changes, ino: u64) -> Result<bool> {
+    let dir = inode_table::find(s, ino);
+    for op in Ops::new(changes.ops()).flatten() {
+        if op.keyspace != ino || !is_legal_name(op.key) {
+            continue;
+        }
+        match &dir {
+            Some(dir) if dentry_table::known(s, dir, op.key)? == Some(None) => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the changes, whatever their keys are.
+#[cold]
+pub(super) fn write(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
+    for _ in 0..RETRIES {
+        match attempt(s, changes, time) {
+            // Names changed before they were locked.
+            Err(Error::Stale) => {}
+            done => return done,
+        }
+    }
+    Err(Error::Busy)
+}
+
+fn attempt(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
+    let mut found = Vec::new();
+    let mut dirs = Vec::new();
+    for keyspace in changes.keyspaces() {
+        let dir = inode_table::get(s, keyspace.ino())?;
+        dirs.push((dir.ino, dir.e.dir_seq.load(Acquire)));
+        if dir.e.entries.load(Acquire) != 0 {
+            find_files(s, changes, dir.ino, &mut found)?;
+        }
+    }
+    found.sort_unstable_by(|a: &File, b| (a.dir, &a.key).cmp(&(b.dir, &b.key)));
+    found.dedup_by(|a, b| a.dir == b.dir && a.key == b.key);
+    let mut inos: Vec<u64> = dirs.iter().map(|dir| dir.0).collect();
+    inos.extend(found.iter().map(|file| file.found.ino));
+    inos.sort_unstable();
+    inos.dedup();
+    let mut locked = Vec::new();
+    for ino in inos {
+        match inode_table::lock(s, ino) {
+            Err(Error::NotFound) if !dirs.iter().any(|dir| dir.0 == ino) => {
+                return Err(Error::Stale);
+            }
+            inode => locked.push(inode?),
+        }
+    }
+    for (ino, seq) in &dirs {
+        let dir = by_ino(&locked, *ino)?;
+        if !files::is_open(dir) || dir.e.nlink.load(Relaxed) == 0 {
+            return Err(Error::NotFound);
+        }
+        // Nothing came or went since we looked, so what was found is what there is.
+        if dir.e.dir_seq.load(Acquire) != *seq {
+            return Err(Error::Stale);
+        }
+    }
+    locked_write(s, changes, &found, &locked, time)
+}
+
+fn by_ino<'a, 's>(locked: &'a [LockedInode<'s>], ino: u64) -> Result<&'a LockedInode<'s>> {
+    let at = locked.binary_search_by_key(&ino, |l| l.ino);
+    let at = at.map_err(|_| Error::Stale)?;
+    locked.get(at).ok_or(Error::Stale)
+}
+
+/// The keys of the changes that are names in the directory `ino` and not directories.
+fn find_files(s: &Session, changes: &Changes, ino: u64, out: &mut Vec<File>) -> Result<()> {
+    let dir = inode_table::get(s, ino)?;
+    for op in Ops::new(changes.ops()).flatten() {
+        if op.keyspace != ino {
+            continue;
+        }
+        let Change::EraseRange(to) = op.change else {
+            if !is_legal_name(op.key) {
+                continue;
+            }
+            let erases = op.change == Change::Erase;
+            match dentry_table::lookup(s, &dir, op.key)? {
+                Some(found) if found.kind == KIND_DIR && !erases => {
+                    return Err(Error::IsDirectory);
+                }
+                Some(found) if found.kind != KIND_DIR => out.push(File {
+                    dir: ino,
+                    key: op.key.to_vec(),
+                    found,
+                }),
+                _ => {}
+            }
+            continue;
+        };
+        drain::wait_applied(s, dir.e.dir_seq.load(Acquire))?;
+        s.tree().each_dirent(ino, 0, &mut |_, entry, name| {
+            let inside = name >= op.key && (to.is_empty() || name < to);
+            if inside && entry.kind != KIND_DIR {
+                let (ino, kind, inode) = (entry.ino, entry.kind, 0);
+                out.push(File {
+                    dir: op.keyspace,
+                    key: name.to_vec(),
+                    found: Found { ino, kind, inode },
+                });
+            }
+            Ok(true)
+        })?;
+    }
+    Ok(())
+}
+
+fn locked_write(
+    s: &Session,
+    changes: &mut Changes,
+    found: &[File],
+    locked: &[LockedInode<'_>],
+    time: i64,
+) -> Result<()> {
+    let mut names = Losing::begin(s, found, locked)?;
+    if commit::is_seen(s, changes)?
+        && let Some(done) = write_seen(s, changes, found, &mut names, time)?
+    {
+        return done;
+    }
+    // Of those that cannot be values the names go last: the value is what counts until then.
+    let huge = demote(s, found, locked, &mut names, time)?;
+    commit::unseen(s, changes, time)?;
+    for i in huge {
+        let ops = names.ops_of(i..i + 1);
+        let done = journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop);
+        names.finish_one(i, &done);
+        done?;
+    }
+    Ok(())
+}
+
+/// All in one record; `None`: the index will never have room for it.
+fn write_seen(
+    s: &Session,
+    changes: &Changes,
+    found: &[File],
+    names: &mut Losing<'_, '_>,
+    time: i64,
+) -> Result<Option<Result<()>>> {
+    let is_file = |op: &Op<'_>| {
+        let key = (op.keyspace, op.key);
+        found
+            .binary_search_by(|f| (f.dir, &f.key[..]).cmp(&key))
+            .is_ok()
+    };
+    let mut ops = names.ops_of(0..found.len());
+    let mut hashes = Vec::new();
+    for op in Ops::new(changes.ops()).flatten() {
+        if op.change == Change::Erase && is_file(&op) {
+            continue;
+        }
+        hashes.push(index::hash(s, op.keyspace, op.key));
+        op.push(&mut ops);
+    }
+    let _buckets = match hashes.is_empty() {
+        true => Vec::new(),
+        false => match index::lock_all(s, &mut hashes)? {
+            Some(buckets) => buckets,
+            None => return Ok(None),
+        },
+    };
+    let done = match ops.is_empty() {
+        true => Ok(()),
+        false => journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop),
+    };
+    names.finish(&done);
+    Ok(Some(done))
+}
+
+/// Makes values of files, one by one, so that the changes need not speak of them: nobody can see
+/// a difference. Which ones are too large for that.
+fn demote(
+    s: &Session,
+    found: &[File],
+    locked: &[LockedInode<'_>],
+    names: &mut Losing<'_, '_>,
+    time: i64,
+) -> Result<Vec<usize>> {
+    let mut huge = Vec::new();
+    for (i, file) in found.iter().enumerate() {
+        let content = match files::content(s, by_ino(locked, file.found.ino)?) {
+            Err(Error::FileTooLarge) => {
+                huge.push(i);
+                continue;
+            }
+            content => content?,
+        };
+        let mut ops = names.ops_of(i..i + 1);
+        let (keyspace, key) = (file.dir, &file.key[..]);
+        let mut runs = [0; IN_BLOCKS_MAX];
+        let mut blocks = None;
+        let change = match fits_entry(key.len(), content.len()) {
+            true => Change::Put(&content),
+            false => {
+                let written = values::write(s, &content)?;
+                let n = written.encode(&mut runs).unwrap_or(0);
+                blocks = Some(written);
+                Change::PutBlocks(&runs[..n])
+            }
+        };
+        let op = Op {
+            keyspace,
+            key,
+            change,
+        };
+        op.push(&mut ops);
+        let bucket = index::lock_all(s, &mut [index::hash(s, keyspace, key)])?;
+        let done = journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop);
+        drop(bucket);
+        if let (Err(e), Some(blocks)) = (&done, &blocks)
+            && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
+        {
+            values::give_back(s, blocks);
+        }
+        names.finish_one(i, &done);
+        done?;
+    }
+    Ok(huge)
+}
+
+/// Files that are about to lose names.
+struct Losing<'a, 's> {
+    found: &'a [File],
+    removals: Vec<Option<Removal<'a, 's>>>,
+}
+
+impl<'a, 's> Losing<'a, 's> {
+    fn begin(
+        s: &Session,
+        found: &'a [File],
+        locked: &'a [LockedInode<'s>],
+    ) -> Result<Losing<'a, 's>> {
+        let mut removals = Vec::new();
+        for (i, file) in found.iter().enumerate() {
+            let child = by_ino(locked, file.found.ino)?;
+            let same = |f: &&File| f.found.ino == file.found.ino;
+            let before = found[..i].iter().filter(same).count() as u32;
+            let nlink = inode_table::attrs(s, child)?.nlink.saturating_sub(before);
+            removals.push(Some(Removal::begin(child, nlink, false)));
+        }
+        Ok(Losing { found, removals })
+    }
+
+    fn ops_of(&self, which: core::ops::Range<usize>) -> Vec<u8> {
+        let mut ops = Vec::new();
+        for i in which {
+            let (Some(file), Some(Some(removal))) = (self.found.get(i), self.removals.get(i))
+            else {
+                continue;
+            };
+            let (ino, replaced, flags) = (0, file.found.ino, removal.flags);
+            let fields = Naming {
+                ino,
+                replaced,
+                flags,
+            };
+            let fields = fields.encode();
+            let (keyspace, key, change) = (file.dir, &file.key[..], Change::Name(&fields));
+            let op = Op {
+                keyspace,
+                key,
+                change,
+            };
+            op.push(&mut ops);
+        }
+        ops
+    }
+
+    fn finish(&mut self, done: &Result<()>) {
+        for i in 0..self.removals.len() {
+            self.finish_one(i, done);
+        }
+    }
+
+    fn finish_one(&mut self, i: usize, done: &Result<()>) {
+        if let Some(removal) = self.removals.get_mut(i).and_then(Option::take) {
+            // The result is the caller's.
+            let _ = removal.finish(done.clone().map(|()| 0));
+        }
+    }
+}
+
+impl Drop for Losing<'_, '_> {
+    fn drop(&mut self) {
+        self.finish(&Err(Error::Stale));
+    }
+}

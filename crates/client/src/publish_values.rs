@@ -1,0 +1,212 @@
+//! Bringing changes of keyspaces that concern files into the tables.
+//!
+//! Invariants:
+//!  * As in `publish`: twice is the same as once, an object appears before its name.
+//!  * A key that changes from value to file leads to the file before the value is gone, and one
+//!    that changes back has its value before the name is gone: so whoever finds neither looks
+//!    again until the directory did not change meanwhile.
+
+use crate::block_map;
+use crate::dentry_table::{Found, Put, put};
+use crate::error::Result;
+use crate::inode_table::{Fresh, InodeRef, find};
+use crate::journal::reserve_name;
+use crate::lock::{Changing, Rank};
+use crate::publish::{Prepared, change, change_dir, count, lose_names, named, store};
+use crate::session::Session;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::*;
+use pool::journal::{Change, Naming, Op, Ops, Promote};
+use pool::layout::value::InBlocks;
+use pool::session::*;
+
+/// d_type of regular files.
+const KIND_FILE: u8 = 8;
+
+/// Room for what the changes of a record do to names, and an entry for a new inode if they make
+/// one. Only the first changes can be about files.
+pub(crate) fn prepare<'s>(s: &'s Session, ops: &[u8]) -> Result<Option<Fresh<'s>>> {
+    let mut fresh = None;
+    for op in Ops::new(ops).flatten() {
+        if !op.change.is_about_files() {
+            break;
+        }
+        reserve_name(s, op.key)?;
+        if let Change::Promote(_) = op.change {
+            fresh = Some(Fresh::new(s, Rank::Normal)?);
+        }
+    }
+    Ok(fresh)
+}
+
+/// The only change of its record, which is about a file.
+pub(crate) fn single(
+    s: &Session,
+    op: &Op<'_>,
+    (seq, time): (u64, i64),
+    room: Prepared<'_>,
+) -> Result<()> {
+    match op.change {
+        Change::Promote(fields) => match Promote::decode(fields) {
+            Some(p) => promote(s, op, &p, seq, room),
+            None => Ok(()),
+        },
+        Change::Name(fields) => match Naming::decode(fields) {
+            Some(n) if n.ino != 0 => name(s, op, &n, (seq, time), room.rank),
+            Some(n) => unname_all(s, &[(op.keyspace, op.key, n)], (seq, time), room.rank),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Takes the names away that a record's first changes speak of.
+pub(crate) fn unname(
+    s: &Session,
+    ops: &[u8],
+    moment: (u64, i64),
+    room: Prepared<'_>,
+) -> Result<()> {
+    let about = |op: &Op<'_>| op.change.is_about_files();
+    let names = Ops::new(ops).flatten().take_while(about);
+    let naming = |op: Op<'_>| match op.change {
+        Change::Name(fields) => Naming::decode(fields).map(|n| (op.keyspace, n)),
+        _ => None,
+    };
+    let mut gone = Vec::new();
+    for op in names {
+        if let Some((keyspace, n)) = naming(op) {
+            gone.push((keyspace, op.key, n));
+        }
+    }
+    unname_all(s, &gone, moment, room.rank)
+}
+
+fn unname_all(
+    s: &Session,
+    gone: &[(u64, &[u8], Naming)],
+    (seq, time): (u64, i64),
+    rank: Rank,
+) -> Result<()> {
+    for (dir, name, _) in gone {
+        put(s, [named(s, *dir, name, (0, 0))], seq, rank)?;
+    }
+    let mut dirs: Vec<u64> = gone.iter().map(|(dir, _, _)| *dir).collect();
+    dirs.sort_unstable();
+    for same in dirs.chunk_by(|a, b| a == b) {
+        change_dir(s, same[0], seq, time, -(same.len() as i64), 0);
+    }
+    let mut files: Vec<_> = gone.iter().map(|(_, _, n)| (n.replaced, n.flags)).collect();
+    files.sort_unstable();
+    for same in files.chunk_by(|a, b| a.0 == b.0) {
+        let flags = same.iter().fold(0, |flags, f| flags | f.1);
+        lose_names(s, same[0].0, seq, time, flags, same.len() as i64);
+    }
+    Ok(())
+}
+
+/// A nameless file gets the name, in place of another one or not.
+fn name(s: &Session, op: &Op<'_>, n: &Naming, (seq, time): (u64, i64), rank: Rank) -> Result<()> {
+    change(s, n.ino, seq, |e| {
+        count(e, seq, 0, 1);
+        store(&e.ctime, time);
+        e.state.fetch_and(!(INODE_ORPHAN | INODE_LINKABLE), SeqCst);
+    });
+    let names = if n.replaced == 0 { 1 } else { 0 };
+    change_dir(s, op.keyspace, seq, time, names, 0);
+    let to = named(s, op.keyspace, op.key, (n.ino, KIND_FILE));
+    put(s, [to], seq, rank)?;
+    if n.replaced != 0 {
+        lose_names(s, n.replaced, seq, time, n.flags, 1);
+    }
+    Ok(())
+}
+
+/// The value is a file from now on.
+fn promote(s: &Session, op: &Op<'_>, p: &Promote<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
+    let known = match room.rank {
+        Rank::Plain => find(s, p.ino),
+        Rank::Normal => None,
+    };
+    let inode = match known {
+        Some(inode) => inode,
+        None => {
+            let fresh = match room.fresh {
+                Some(fresh) => fresh,
+                None => Fresh::new(s, room.rank)?,
+            };
+            fill(s, &fresh, p, seq);
+            fresh.publish(p.ino)?
+        }
+    };
+    change(s, op.keyspace, seq, |e| {
+        count(e, seq, 1, 0);
+        e.dir_seq.store(seq, Relaxed);
+    });
+    if let Err(e) = map(s, &inode, p) {
+        // The trees know where the blocks are, and the name; the tables do not any more.
+        inode.e.state.fetch_and(!INODE_MAPPED, AcqRel);
+        if let Some(dir) = find(s, op.keyspace) {
+            dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);
+        }
+        return Err(e);
+    }
+    let (ino, kind, inode) = (p.ino, KIND_FILE, inode.link);
+    let found = Found { ino, kind, inode };
+    let (parent, name) = (op.keyspace, op.key);
+    let put_it = Put {
+        parent,
+        name,
+        found,
+    };
+    put(s, [put_it], seq, room.rank)
+}
+
+/// All attributes of the file. Its map will be whole.
+fn fill(s: &Session, fresh: &Fresh<'_>, p: &Promote<'_>, seq: u64) {
+    let e = fresh.e;
+    let _change = Changing::begin(&e.version);
+    for (field, value) in [
+        (&e.mode, p.mode),
+        (&e.uid, p.uid),
+        (&e.gid, p.gid),
+        (&e.nlink, 1),
+    ] {
+        field.store(value, Relaxed);
+    }
+    for field in [&e.atime, &e.mtime, &e.ctime, &e.btime] {
+        store(field, p.mtime);
+    }
+    e.size.store(p.size, Relaxed);
+    // Once there was a snapshot, it may have the value's blocks.
+    let period = match s.header().period.load(Acquire) {
+        period @ ..=1 => period,
+        _ => 0,
+    };
+    e.map_period.store(period, Relaxed);
+    e.seq.store(seq, Relaxed);
+    e.dir_seq.store(seq, Relaxed);
+    let mut state = INODE_VALID | INODE_USED | INODE_MAPPED;
+    state |= if p.shadow != 0 {
+        INODE_INLINE | INODE_SHADOW
+    } else {
+        0
+    };
+    e.ino.store(p.ino, Release);
+    e.state.store(state, Release);
+}
+
+fn map(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
+    if let Some(block) = p.shadow.checked_sub(1) {
+        return block_map::map_shadow(s, inode, block);
+    }
+    let Ok(blocks) = InBlocks::decode(p.runs) else {
+        return Ok(());
+    };
+    let mut at = 0;
+    for run in blocks.runs() {
+        block_map::map_counted(s, inode, at, run.block, run.len.into())?;
+        at += u64::from(run.len);
+    }
+    Ok(())
+}
