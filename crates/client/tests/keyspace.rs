@@ -407,3 +407,71 @@ fn random_changes_by_both_interfaces_are_one_map() {
         }
     }
 }
+
+/// A value that shows where it came from: all its bytes are the same, as many as they say.
+fn whole(bytes: &[u8]) -> bool {
+    let first = bytes.first().copied().unwrap_or(0);
+    bytes.iter().all(|b| *b == first) && bytes.len() == usize::from(first) * 21
+}
+
+/// What one user does until the time is over; how often it found something.
+fn race(user: &User, what: usize, until: std::time::Instant) -> usize {
+    let k = keyspace(user);
+    let (mut rng, mut found) = (Rng(what as u64 * 77 + 1), 0);
+    while std::time::Instant::now() < until {
+        let (key, other) = (format!("k{}", rng.below(3)), format!("k{}", rng.below(3)));
+        let seed = rng.below(250) as u8 + 1;
+        let path = format!("ks/{key}");
+        match (what, rng.below(4)) {
+            (0, _) => put(user, k, &key, &vec![seed; usize::from(seed) * 21]),
+            (1, _) => {
+                if let Ok(ofd) = user.open(&path, O_RDONLY) {
+                    assert!(whole(&user.pread_vec(ofd, 1 << 16, 0)), "{path}");
+                    user.release(ofd).unwrap();
+                    found += 1;
+                }
+            }
+            (2, 0) => user.kv_erase(k, key.as_bytes(), V).unwrap(),
+            (2, 1) => drop(user.unlink(&ROOT, Base::Root, path.as_bytes())),
+            (2, 2) => {
+                let to = format!("ks/{other}");
+                let (from, to) = ((Base::Root, path.as_bytes()), (Base::Root, to.as_bytes()));
+                drop(user.rename(&ROOT, from, to, 0));
+            }
+            (2, _) => {
+                let mut changes = Changes::default();
+                let value = vec![seed; usize::from(seed) * 21];
+                changes.put(user, k, b"k0", &value).unwrap();
+                changes.put(user, k, b"k1", &value).unwrap();
+                user.kv_commit(changes, V).unwrap();
+            }
+            _ => {
+                if let Some(value) = get(user, k, &key) {
+                    assert!(whole(&value), "{key}");
+                    found += 1;
+                }
+                if let Ok(stat) = stat(user, &path) {
+                    assert!(stat.size % 21 == 0);
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn users_of_both_interfaces_race_for_few_keys() {
+    let rig = Rig::new(POOL);
+    keyspace(&rig.user());
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(3);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|what| {
+                let user = rig.user();
+                scope.spawn(move || race(&user, what, until))
+            })
+            .collect();
+        let found: Vec<usize> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        assert!(found[1] > 10 && found[3] > 10, "{found:?}");
+    });
+}
