@@ -8,6 +8,7 @@ use crate::scan::Scan;
 use crate::stream::{ValueReader, ValueWriter};
 use crate::view::View;
 use crate::{Durability, kv};
+use holdfast_pool::layout::is_legal_name;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -56,7 +57,20 @@ impl Keyspace {
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         check(key)?;
         let client = self.pool.inner.client()?;
-        Ok(client.kv_put(self.id, key, value, durability)?)
+        match client.kv_put(self.id, key, value, durability) {
+            // Too large, or free space is in too many pieces: a file takes it as it comes.
+            Err(holdfast_client::Error::FileTooLarge) if is_legal_name(key) => {
+                self.put_as_file(key, value, durability)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    #[cold]
+    fn put_as_file(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        let mut writer = ValueWriter::new(self.clone(), key);
+        writer.spill_all(value)?;
+        writer.finish(durability)
     }
 
     /// Removes `key`, which may be missing.
@@ -100,18 +114,18 @@ impl Keyspace {
 
     /// The value of `key` on its way out, piece by piece.
     pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
-        Ok(self.get(key)?.map(ValueReader::new))
+        ValueReader::open(self, key)
     }
 
     /// The keys of a range and their values, in byte order, as they are now.
     pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
-        let view = View::begin(self.pool.clone())?;
+        let view = View::of_keyspace(self.pool.clone(), self.id)?;
         Ok(Scan::new(view, self.id, from, to))
     }
 
     /// The keys that start with `prefix`, in byte order, as they are now.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
-        let view = View::begin(self.pool.clone())?;
+        let view = View::of_keyspace(self.pool.clone(), self.id)?;
         Ok(Scan::of_prefix(view, self.id, prefix))
     }
 }

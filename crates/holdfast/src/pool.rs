@@ -103,6 +103,23 @@ impl Pool {
     }
 
     fn open_keyspace(&self, name: &str, create: bool) -> Result<Keyspace> {
+        let client = self.inner.client()?;
+        let found = self.as_caller(|caller| client.keyspace(caller, name.as_bytes(), create));
+        match found {
+            Ok(keyspace) => Ok(Keyspace::new(self.clone(), name, keyspace)),
+            Err(e) if e == Error::Pool(holdfast_client::Error::NotFound) => Err(Error::Missing {
+                what: "keyspace",
+                name: name.into(),
+            }),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Calls `f` as the user of this process.
+    pub(crate) fn as_caller<T>(
+        &self,
+        f: impl FnOnce(&Caller) -> holdfast_client::Result<T>,
+    ) -> Result<T> {
         let groups = rustix::process::getgroups().map_err(Error::os("getgroups"))?;
         let groups: Vec<u32> = groups.iter().map(|g| g.as_raw()).collect();
         let caller = Caller {
@@ -112,18 +129,7 @@ impl Pool {
             umask: 0o022,
             privileged: rustix::process::geteuid().is_root(),
         };
-        let found = self
-            .inner
-            .client()?
-            .keyspace(&caller, name.as_bytes(), create);
-        match found {
-            Ok(keyspace) => Ok(Keyspace::new(self.clone(), name, keyspace)),
-            Err(holdfast_client::Error::NotFound) => Err(Error::Missing {
-                what: "keyspace",
-                name: name.into(),
-            }),
-            Err(e) => Err(e.into()),
-        }
+        Ok(f(&caller)?)
     }
 
     /// The names of all keyspaces.

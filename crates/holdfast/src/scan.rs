@@ -1,8 +1,10 @@
 //! Going through keys in order.
 //!
-//! Invariant: a scan shows one moment, each key once, in one direction.
+//! Invariant: a scan shows one moment, each key once, in one direction. Of keys that are files the
+//! names are those of that moment; the content is as it is when the scan comes to them.
 
 use crate::error::Result;
+use crate::keyspace::whole;
 use crate::kv;
 use crate::view::View;
 use std::ops::Bound;
@@ -80,20 +82,29 @@ impl Scan {
         let pinned = &self.view.pinned;
         let session = pinned.pool().inner.client()?.session();
         let view = pinned.view()?;
-        let Some((key, entry)) = self.scan.next(session, view)? else {
-            return Ok(None);
-        };
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.value.clear();
-        match entry {
-            kv::Entry::Inline(value) => self.value.extend_from_slice(value),
-            kv::Entry::Blocks(blocks) => {
-                self.value.resize(blocks.len as usize, 0);
-                kv::Scan::copy(session, view, &blocks, &mut self.value)?;
+        loop {
+            let Some((key, entry)) = self.scan.next(session, view)? else {
+                return Ok(None);
+            };
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.value.clear();
+            match entry {
+                kv::Entry::Inline(value) => self.value.extend_from_slice(value),
+                kv::Entry::Blocks(blocks) => {
+                    self.value.resize(blocks.len as usize, 0);
+                    kv::Scan::copy(session, view, &blocks, &mut self.value)?;
+                }
+                kv::Entry::File(ino) => {
+                    let (scan, key) = (&self.scan, &self.key);
+                    let found = whole(|out| Ok(scan.read(session, key, ino, out)?))?;
+                    // It went since the scan began.
+                    let Some(found) = found else { continue };
+                    self.value = found;
+                }
             }
+            return Ok(Some((&self.key, &self.value)));
         }
-        Ok(Some((&self.key, &self.value)))
     }
 }
 

@@ -3,16 +3,70 @@
 //! Invariants: a value that is not finished was never there, and one that is appears as a whole; a
 //! reader goes on with the value that it found, whatever becomes of its key.
 
-use crate::Durability;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
+use crate::pool::Pool;
+use crate::{Durability, kv};
+use holdfast_client::{Base, OfdLink, abi};
+use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_pool::layout::is_legal_name;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
-/// A value on its way in. It is held in memory until it is finished.
+/// Bytes of a value that are held in memory; with more of them it becomes a file of the keyspace's
+/// directory, as large as the pool allows.
+const HELD: usize = 1 << 20;
+
+/// An open file of the pool, closed in the process that opened it.
+struct Open {
+    pool: Pool,
+    ofd: OfdLink,
+    process: u64,
+}
+
+impl Open {
+    fn new(keyspace: &Keyspace, path: &str, flags: u32) -> Result<Open> {
+        let pool = keyspace.pool.clone();
+        let client = pool.inner.client()?;
+        let path = path.as_bytes();
+        let ofd =
+            pool.as_caller(|caller| client.open(caller, Base::Root, path, flags, 0o644, 0))?;
+        let process = pool.inner.process();
+        Ok(Open { pool, ofd, process })
+    }
+
+    fn ofd(&self) -> Result<OfdLink> {
+        self.pool.inner.client()?;
+        match self.process == self.pool.inner.process() {
+            true => Ok(self.ofd),
+            false => Err(Error::OtherProcess),
+        }
+    }
+
+    fn write_all(&self, mut part: &[u8]) -> Result<()> {
+        let (client, ofd) = (self.pool.inner.client()?, self.ofd()?);
+        while !part.is_empty() {
+            let n = client.write(ofd, ConstBuf::from(part))?;
+            part = part.get(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let (Ok(ofd), Ok(client)) = (self.ofd(), self.pool.inner.client()) {
+            let _ = client.release(ofd);
+        }
+    }
+}
+
+/// A value on its way in: in memory as long as it is small, then in a file that has no name
+/// before it is finished.
 pub struct ValueWriter {
     keyspace: Keyspace,
     key: Vec<u8>,
     value: Vec<u8>,
+    file: Option<Open>,
 }
 
 impl ValueWriter {
@@ -22,12 +76,37 @@ impl ValueWriter {
             keyspace,
             key,
             value: Vec::new(),
+            file: None,
         }
     }
 
     /// Makes what was written the value of its key.
     pub fn finish(self, durability: Durability) -> Result<()> {
-        self.keyspace.put(&self.key, &self.value, durability)
+        let Some(file) = &self.file else {
+            return self.keyspace.put(&self.key, &self.value, durability);
+        };
+        file.write_all(&self.value)?;
+        let client = self.keyspace.pool.inner.client()?;
+        Ok(client.kv_name(self.keyspace.id, &self.key, file.ofd()?, durability)?)
+    }
+
+    /// Puts what is in memory into the file.
+    fn spill(&mut self) -> Result<()> {
+        let value = std::mem::take(&mut self.value);
+        self.spill_all(&value)
+    }
+
+    /// Adds `value` to the file, which is made if there is none.
+    pub(crate) fn spill_all(&mut self, value: &[u8]) -> Result<()> {
+        if self.file.is_none() {
+            let flags = abi::O_TMPFILE_BIT | abi::O_DIRECTORY | abi::O_RDWR;
+            let path = self.keyspace.name();
+            self.file = Some(Open::new(&self.keyspace, path, flags)?);
+        }
+        match &self.file {
+            Some(file) => file.write_all(value),
+            None => Ok(()),
+        }
     }
 }
 
@@ -37,6 +116,10 @@ impl Write for ValueWriter {
         let room = self.value.try_reserve(part.len());
         room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         self.value.extend_from_slice(part);
+        // What cannot be a name stays a value, with the limits of one.
+        if self.value.len() > HELD && is_legal_name(&self.key) {
+            self.spill()?;
+        }
         Ok(part.len())
     }
 
@@ -47,25 +130,77 @@ impl Write for ValueWriter {
 
 /// A value on its way out.
 pub struct ValueReader {
-    value: Cursor<Vec<u8>>,
+    from: From,
+}
+
+enum From {
+    Memory(Cursor<Vec<u8>>),
+    File { file: Open, at: u64 },
 }
 
 impl ValueReader {
     pub(crate) fn new(value: Vec<u8>) -> ValueReader {
         ValueReader {
-            value: Cursor::new(value),
+            from: From::Memory(Cursor::new(value)),
+        }
+    }
+
+    /// The value of `key`; one that is too large for memory is read from its file.
+    pub(crate) fn open(keyspace: &Keyspace, key: &[u8]) -> Result<Option<ValueReader>> {
+        let Some(len) = keyspace.len_of(key)? else {
+            return Ok(None);
+        };
+        if len <= kv::Changes::VALUE_MAX {
+            return Ok(keyspace.get(key)?.map(ValueReader::new));
+        }
+        let Ok(name) = std::str::from_utf8(key) else {
+            return Ok(keyspace.get(key)?.map(ValueReader::new));
+        };
+        let path = format!("{}/{name}", keyspace.name());
+        match Open::new(keyspace, &path, abi::O_RDONLY) {
+            Ok(file) => Ok(Some(ValueReader {
+                from: From::File { file, at: 0 },
+            })),
+            Err(e) if e.is_missing() => Ok(None),
+            Err(e) => Err(e),
         }
     }
 }
 
 impl Read for ValueReader {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.value.read(room)
+        let (file, at) = match &mut self.from {
+            From::Memory(value) => return value.read(room),
+            From::File { file, at } => (file, at),
+        };
+        let (client, ofd) = (file.pool.inner.client()?, file.ofd()?);
+        let offset = i64::try_from(*at).unwrap_or(i64::MAX);
+        let n = client.pread(ofd, MutBuf::from(room), offset);
+        let n = n.map_err(Error::from)?;
+        *at += n as u64;
+        Ok(n)
     }
 }
 
 impl Seek for ValueReader {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.value.seek(to)
+        let (file, at) = match &mut self.from {
+            From::Memory(value) => return value.seek(to),
+            From::File { file, at } => (file, at),
+        };
+        let (client, ofd) = (file.pool.inner.client()?, file.ofd()?);
+        let place = match to {
+            SeekFrom::Start(place) => i64::try_from(place).ok(),
+            SeekFrom::Current(by) => i64::try_from(*at).ok().and_then(|at| at.checked_add(by)),
+            SeekFrom::End(by) => {
+                let size = client.fstat(ofd).map_err(Error::from)?.size;
+                i64::try_from(size)
+                    .ok()
+                    .and_then(|size| size.checked_add(by))
+            }
+        };
+        let place = place.and_then(|place| u64::try_from(place).ok());
+        *at = place.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(*at)
     }
 }

@@ -27,7 +27,18 @@ pub(crate) struct Pinned {
 
 impl View {
     pub(crate) fn begin(pool: Pool) -> Result<View> {
-        let view = Some(pool.inner.client()?.view()?);
+        let view = pool.inner.client()?.view()?;
+        View::of(pool, view)
+    }
+
+    /// One that has all files of a keyspace's directory, too.
+    pub(crate) fn of_keyspace(pool: Pool, keyspace: kv::Keyspace) -> Result<View> {
+        let view = pool.inner.client()?.view_of(keyspace)?;
+        View::of(pool, view)
+    }
+
+    fn of(pool: Pool, view: kv::View) -> Result<View> {
+        let view = Some(view);
         let process = pool.inner.process();
         Ok(View {
             pinned: Arc::new(Pinned {

@@ -25,11 +25,13 @@ pub use view::{Entry, Scan, View};
 
 use crate::api::Client;
 use crate::error::{Error, Result};
+use crate::file::File;
 use crate::inode_table::{self, InodeRef};
-use crate::session::Session;
+use crate::session::{OfdLink, Session};
 use crate::types::Caller;
 use crate::{drain, sync};
 use get::Out;
+use pool::layout::is_legal_name;
 use pool::layout::value::USER_KEY_MAX;
 
 /// A keyspace by its directory's inode number.
@@ -126,6 +128,28 @@ impl Client {
     pub fn kv_commit(&self, changes: Changes, durability: Durability) -> Result<()> {
         let s = &self.session;
         commit::commit(s, changes)?;
+        match durability {
+            Durability::Durable => drain::persist_medium(s, None),
+            Durability::Ordered | Durability::Volatile => Ok(()),
+        }
+    }
+
+    /// Makes a file that has no name yet (O_TMPFILE), in whatever pieces it was written, the value
+    /// of `key`, which must be a legal name: for values of any size.
+    pub fn kv_name(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+        ofd: OfdLink,
+        durability: Durability,
+    ) -> Result<()> {
+        if !is_legal_name(key) {
+            return Err(Error::FileTooLarge);
+        }
+        let s = &self.session;
+        // Before it has the name, so that a crash leaves the whole of it or nothing.
+        sync::fsync(self, ofd)?;
+        over::name(s, keyspace, key, File::any(s, ofd)?.inode.ino)?;
         match durability {
             Durability::Durable => drain::persist_medium(s, None),
             Durability::Ordered | Durability::Volatile => Ok(()),

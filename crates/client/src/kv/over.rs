@@ -6,19 +6,20 @@
 //!  * The names go in the record that brings the values: after a crash a key is one or the other.
 
 use super::commit::{self, Changes};
-use super::{files, index, values};
+use super::{Keyspace, files, index, values};
 use crate::dentry_table::{self, Found};
 use crate::error::{Error, Result};
 use crate::inode_table::{self, LockedInode};
 use crate::link::Removal;
 use crate::path::{KIND_DIR, RETRIES};
 use crate::session::Session;
-use crate::{drain, journal};
+use crate::{clock, drain, journal};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use pool::journal::{Change, Naming, Op, Ops, Record};
 use pool::layout::is_legal_name;
 use pool::layout::value::{IN_BLOCKS_MAX, fits_entry};
+use pool::session::INODE_LINKABLE;
 
 /// A key that is a file.
 struct File {
@@ -271,6 +272,82 @@ fn demote(
         done?;
     }
     Ok(huge)
+}
+
+/// Gives a file without a name the key as its name, in place of whatever has it.
+pub(super) fn name(s: &Session, keyspace: Keyspace, key: &[u8], ino: u64) -> Result<()> {
+    let time = clock::now();
+    for _ in 0..RETRIES {
+        let dir = inode_table::get(s, keyspace.ino())?;
+        let old = dentry_table::lookup(s, &dir, key)?;
+        let replaced = old.map_or(0, |old| old.ino);
+        let locked = match inode_table::lock_many(s, [dir.ino, ino, replaced]) {
+            // What has the name now lost it since it was looked up.
+            Err(Error::NotFound) if replaced != 0 => continue,
+            locked => locked?,
+        };
+        let [Some(dir), Some(file), old] = &locked else {
+            return Err(Error::Busy);
+        };
+        let now = dentry_table::lookup_locked(s, dir, key)?;
+        if now.map_or(0, |now| now.ino) != replaced {
+            continue;
+        }
+        if now.is_some_and(|now| now.kind == KIND_DIR) {
+            return Err(Error::IsDirectory);
+        }
+        if !files::is_open(dir) || dir.e.nlink.load(Relaxed) == 0 {
+            return Err(Error::NotFound);
+        }
+        let a = inode_table::attrs(s, file)?;
+        if a.nlink != 0 || a.state & INODE_LINKABLE == 0 {
+            return Err(Error::Invalid);
+        }
+        return name_locked(s, dir, key, ino, old.as_ref(), time);
+    }
+    Err(Error::Busy)
+}
+
+fn name_locked(
+    s: &Session,
+    dir: &LockedInode<'_>,
+    key: &[u8],
+    ino: u64,
+    old: Option<&LockedInode<'_>>,
+    time: i64,
+) -> Result<()> {
+    let removal = match old {
+        Some(old) => {
+            let nlink = inode_table::attrs(s, old)?.nlink;
+            Some(Removal::begin(old, nlink, false))
+        }
+        None => None,
+    };
+    let (replaced, flags) = (
+        old.map_or(0, |old| old.ino),
+        removal.as_ref().map_or(0, |r| r.flags),
+    );
+    let fields = Naming {
+        ino,
+        replaced,
+        flags,
+    };
+    let fields = fields.encode();
+    let (keyspace, change) = (dir.ino, Change::Name(&fields));
+    let mut ops = Vec::new();
+    let op = Op {
+        keyspace,
+        key,
+        change,
+    };
+    op.push(&mut ops);
+    let done = index::lock_all(s, &mut [index::hash(s, keyspace, key)]);
+    let done =
+        done.and_then(|_bucket| journal::commit(s, &Record::Batch { time, ops: &ops }));
+    match removal {
+        Some(removal) => removal.finish(done),
+        None => done.map(drop),
+    }
 }
 
 /// Files that are about to lose names.

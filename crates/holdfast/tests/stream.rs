@@ -1,0 +1,70 @@
+//! Values that are larger than one put can take: written and read piece by piece.
+
+mod rig;
+
+use holdfast::{Durability, Keyspace};
+use rig::Rig;
+use std::io::{Read, Seek, SeekFrom, Write};
+
+const D: Durability = Durability::Durable;
+const PIECE: usize = 300_000;
+
+fn piece(i: usize) -> Vec<u8> {
+    (0..PIECE).map(|at| (at / 7 + i * 3) as u8).collect()
+}
+
+fn write(keyspace: &Keyspace, key: &[u8], pieces: usize) {
+    let mut writer = keyspace.writer(key).unwrap();
+    for i in 0..pieces {
+        writer.write_all(&piece(i)).unwrap();
+        assert_eq!(
+            keyspace.len_of(key).unwrap().unwrap_or(3),
+            3,
+            "before its end"
+        );
+    }
+    writer.finish(D).unwrap();
+}
+
+#[test]
+fn values_of_any_size_appear_as_a_whole_and_replace_what_was_there() {
+    let rig = Rig::new(512 << 20);
+    let pool = rig.open();
+    let keyspace = pool.keyspace_or_create("large").unwrap();
+    keyspace.put(b"key", b"old", D).unwrap();
+    for pieces in [1, 10, 300] {
+        keyspace.put(b"key", b"old", D).unwrap();
+        write(&keyspace, b"key", pieces);
+        let len = (pieces * PIECE) as u64;
+        assert_eq!(keyspace.len_of(b"key").unwrap(), Some(len));
+        let mut reader = keyspace.reader(b"key").unwrap().unwrap();
+        let mut have = vec![0; PIECE];
+        for i in 0..pieces {
+            reader.read_exact(&mut have).unwrap();
+            assert!(have == piece(i), "{pieces}: piece {i}");
+        }
+        assert_eq!(reader.read(&mut have).unwrap(), 0);
+        assert_eq!(reader.seek(SeekFrom::End(-5)).unwrap(), len - 5);
+        // What was found stays, whatever becomes of the key.
+        keyspace.put(b"key", b"new", D).unwrap();
+        reader.read_exact(&mut have[..5]).unwrap();
+        assert_eq!(have[..5], piece(pieces - 1)[PIECE - 5..]);
+        assert_eq!(keyspace.get(b"key").unwrap().unwrap(), b"new");
+        keyspace.put(b"key", b"old", D).unwrap();
+    }
+    let large = vec![9; 70 << 20];
+    keyspace.put(b"at once", &large, D).unwrap();
+    assert!(keyspace.get(b"at once").unwrap().unwrap() == large);
+    let scanned: Vec<_> = keyspace.prefix(b"").unwrap().map(|e| e.unwrap()).collect();
+    let found: Vec<_> = scanned.iter().map(|(k, v)| (&k[..], v.len())).collect();
+    assert_eq!(found, [(&b"at once"[..], large.len()), (&b"key"[..], 3)]);
+    let no_name = keyspace.put(b"not/a/name", &large, D).unwrap_err();
+    assert_eq!(no_name.errno(), 27);
+    // A value that is not finished leaves nothing.
+    let mut writer = keyspace.writer(b"dropped").unwrap();
+    writer.write_all(&vec![1; 5 << 20]).unwrap();
+    drop(writer);
+    assert_eq!(keyspace.get(b"dropped").unwrap(), None);
+    keyspace.erase(b"at once", D).unwrap();
+    assert_eq!(keyspace.get(b"at once").unwrap(), None);
+}
