@@ -282,6 +282,8 @@ fn ranges_and_large_batches_reach_files_too() {
     assert_eq!(user.names("ks").len(), 2 + 340);
 }
 
+type Model = BTreeMap<String, Vec<u8>>;
+
 struct Rng(u64);
 
 impl Rng {
@@ -294,7 +296,7 @@ impl Rng {
 }
 
 /// One step of both; the model knows what each key has, not where.
-fn step(user: &User, k: Keyspace, rng: &mut Rng, model: &mut BTreeMap<String, Vec<u8>>) {
+fn step(user: &User, k: Keyspace, rng: &mut Rng, model: &mut Model) {
     let key = format!("k{}", rng.below(12));
     let other = format!("k{}", rng.below(12));
     let path = format!("ks/{key}");
@@ -327,17 +329,8 @@ fn step(user: &User, k: Keyspace, rng: &mut Rng, model: &mut BTreeMap<String, Ve
                 model.insert(other, value);
             }
         }
-        7 => {
-            let mut changes = Changes::default();
-            changes.put(user, k, key.as_bytes(), &value).unwrap();
-            if key != other {
-                changes.erase(user, k, other.as_bytes()).unwrap();
-                model.remove(&other);
-            }
-            user.kv_commit(changes, V).unwrap();
-            model.insert(key, value);
-        }
-        8 => {
+        7 | 8 => change_many(user, k, rng, model, (key, other)),
+        9 => {
             let Ok(ofd) = user.open(&path, O_RDWR | O_APPEND) else {
                 assert!(!model.contains_key(&key));
                 return;
@@ -345,15 +338,6 @@ fn step(user: &User, k: Keyspace, rng: &mut Rng, model: &mut BTreeMap<String, Ve
             user.pwrite_all(ofd, b"tail", 0);
             user.release(ofd).unwrap();
             model.get_mut(&key).unwrap().extend_from_slice(b"tail");
-        }
-        9 => {
-            let mut changes = Changes::default();
-            let (from, to) = (key.clone().min(other.clone()), key.max(other));
-            changes
-                .erase_range(k, from.as_bytes(), Some(to.as_bytes()))
-                .unwrap();
-            user.kv_commit(changes, V).unwrap();
-            model.retain(|key, _| !(&from..&to).contains(&key));
         }
         10 => {
             let there = user.open(&path, O_RDONLY);
@@ -363,22 +347,52 @@ fn step(user: &User, k: Keyspace, rng: &mut Rng, model: &mut BTreeMap<String, Ve
                 user.release(ofd).unwrap();
             }
         }
-        _ => {
-            let view = user.view_of(k).unwrap();
-            let backward = rng.below(2) == 0;
-            let mut scan = holdfast_client::kv::Scan::new(k, b"", None, backward);
-            let mut keys = Vec::new();
-            while let Some((key, _)) = scan.next(user.session(), &view).unwrap() {
-                keys.push(String::from_utf8(key.to_vec()).unwrap());
-            }
-            user.end_view(view);
-            let want: Vec<_> = match backward {
-                true => model.keys().rev().cloned().collect(),
-                false => model.keys().cloned().collect(),
-            };
-            assert_eq!(keys, want);
-        }
+        _ => compare_order(user, k, rng, model),
     }
+}
+
+/// A batch, or a range.
+fn change_many(
+    user: &User,
+    k: Keyspace,
+    rng: &mut Rng,
+    model: &mut Model,
+    (key, other): (String, String),
+) {
+    let mut changes = Changes::default();
+    if rng.below(2) == 0 {
+        let (from, to) = (key.clone().min(other.clone()), key.max(other));
+        changes
+            .erase_range(k, from.as_bytes(), Some(to.as_bytes()))
+            .unwrap();
+        user.kv_commit(changes, V).unwrap();
+        model.retain(|key, _| !(&from..&to).contains(&key));
+        return;
+    }
+    let value = bytes(sizes()[rng.below(6) as usize], 1);
+    changes.put(user, k, key.as_bytes(), &value).unwrap();
+    if key != other {
+        changes.erase(user, k, other.as_bytes()).unwrap();
+        model.remove(&other);
+    }
+    user.kv_commit(changes, V).unwrap();
+    model.insert(key, value);
+}
+
+fn compare_order(user: &User, k: Keyspace, rng: &mut Rng, model: &Model) {
+    let view = user.view_of(k).unwrap();
+    let backward = rng.below(2) == 0;
+    let mut scan = holdfast_client::kv::Scan::new(k, b"", None, backward);
+    let mut keys = Vec::new();
+    while let Some((key, _)) = scan.next(user.session(), &view).unwrap() {
+        keys.push(String::from_utf8(key.to_vec()).unwrap());
+    }
+    user.end_view(view);
+    let want: Vec<_> = match backward {
+        true => model.keys().rev().cloned().collect(),
+        false => model.keys().cloned().collect(),
+    };
+    assert_eq!(keys, want);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Pool {
         let found = self.as_caller(|caller| client.keyspace(caller, name.as_bytes(), create));
         match found {
             Ok(keyspace) => Ok(Keyspace::new(self.clone(), name, keyspace)),
-            Err(e) if e == Error::Pool(holdfast_client::Error::NotFound) => Err(Error::Missing {
+            Err(Error::Pool(holdfast_client::Error::NotFound)) => Err(Error::Missing {
                 what: "keyspace",
                 name: name.into(),
             }),

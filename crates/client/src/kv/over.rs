@@ -342,8 +342,7 @@ fn name_locked(
     };
     op.push(&mut ops);
     let done = index::lock_all(s, &mut [index::hash(s, keyspace, key)]);
-    let done =
-        done.and_then(|_bucket| journal::commit(s, &Record::Batch { time, ops: &ops }));
+    let done = done.and_then(|_bucket| journal::commit(s, &Record::Batch { time, ops: &ops }));
     match removal {
         Some(removal) => removal.finish(done),
         None => done.map(drop),

@@ -61,7 +61,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 let said = InBlocks::decode(p.runs).map_err(|_| wrong())?;
                 let place = |b: &InBlocks| b.runs().len();
                 let pairs = have.runs().iter().zip(said.runs());
-                let same = pairs.clone().all(|(a, b)| (a.block, a.len) == (b.block, b.len));
+                let same = pairs
+                    .clone()
+                    .all(|(a, b)| (a.block, a.len) == (b.block, b.len));
                 let same = same && place(&have) == place(&said) && have.len == said.len;
                 ensure(same && have.len == p.size, p.ino, Why::Changes)?;
             }
@@ -154,7 +156,11 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let mut buf = InodeBuf::default();
         let file = self.file(ino, &mut buf)?;
         ensure(file.nlink < LINK_MAX, ino, Why::TooManyNames)?;
-        ensure(is_legal_name(op.key) && ino != naming.replaced, ino, Why::IllegalName)?;
+        ensure(
+            is_legal_name(op.key) && ino != naming.replaced,
+            ino,
+            Why::IllegalName,
+        )?;
         if naming.replaced != 0 {
             let drop = Naming { ino: 0, ..naming };
             self.check_unnamed(op, Some(drop))?;

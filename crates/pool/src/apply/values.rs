@@ -217,7 +217,11 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             }
         }
         names.sort_unstable();
-        ensure(names.windows(2).all(|two| two[0] != two[1]), 0, Why::Changes)?;
+        ensure(
+            names.windows(2).all(|two| two[0] != two[1]),
+            0,
+            Why::Changes,
+        )?;
         blocks.sort_unstable_by_key(|run: &ValueRun| run.block);
         let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
         ensure(blocks.windows(2).all(apart), 0, Why::BlocksInUse)?;
