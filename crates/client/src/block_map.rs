@@ -387,9 +387,15 @@ pub(crate) fn map_counted(
     result
 }
 
-/// Enters the block that shadows the inline content of a file which nobody knows yet.
-pub(crate) fn map_shadow(s: &Session, inode: &InodeRef<'_>, block: u64) -> Result<()> {
-    map_ref(s, inode, 0, block, 1, false).1
+/// Enters blocks of a file that nobody knows yet and that counts them already.
+pub(crate) fn map_first(
+    s: &Session,
+    inode: &InodeRef<'_>,
+    file_block: u64,
+    block: u64,
+    len: u64,
+) -> Result<()> {
+    map_ref(s, inode, file_block, block, len, false).1
 }
 
 /// Blocks that were holes, and how it ended.

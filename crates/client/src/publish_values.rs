@@ -178,6 +178,10 @@ fn fill(s: &Session, fresh: &Fresh<'_>, p: &Promote<'_>, seq: u64) {
         store(field, p.mtime);
     }
     e.size.store(p.size, Relaxed);
+    // Here, because nobody holds the lock of the file while its blocks are entered.
+    let blocks = InBlocks::decode(p.runs).ok();
+    let count = blocks.map_or(0, |b| b.runs().iter().map(|run| u64::from(run.len)).sum());
+    e.blocks.store(count, Relaxed);
     // Once there was a snapshot, it may have the value's blocks.
     let period = match s.header().period.load(Acquire) {
         period @ ..=1 => period,
@@ -198,14 +202,14 @@ fn fill(s: &Session, fresh: &Fresh<'_>, p: &Promote<'_>, seq: u64) {
 
 fn map(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
     if let Some(block) = p.shadow.checked_sub(1) {
-        return block_map::map_shadow(s, inode, block);
+        return block_map::map_first(s, inode, 0, block, 1);
     }
     let Ok(blocks) = InBlocks::decode(p.runs) else {
         return Ok(());
     };
     let mut at = 0;
     for run in blocks.runs() {
-        block_map::map_counted(s, inode, at, run.block, run.len.into())?;
+        block_map::map_first(s, inode, at, run.block, run.len.into())?;
         at += u64::from(run.len);
     }
     Ok(())

@@ -169,15 +169,22 @@ fn keyspaces(user: &User) -> Vec<(String, Keyspace)> {
 }
 
 fn scan(user: &User, keyspace: Keyspace) -> Vec<Vec<u8>> {
-    let view = user.view().expect("a view");
+    let view = user.view_of(keyspace).expect("a view");
     let (s, mut scan) = (user.session(), Scan::new(keyspace, b"", None, false));
     let mut all = Vec::new();
-    while let Some((_, entry)) = scan.next(s, &view).expect("a scan goes on") {
+    while let Some((key, entry)) = scan.next(s, &view).expect("a scan goes on") {
+        let key = key.to_vec();
         all.push(match entry {
             Entry::Inline(value) => value.to_vec(),
             Entry::Blocks(blocks) => {
                 let mut value = vec![0; blocks.len as usize];
                 Scan::copy(s, &view, &blocks, &mut value).expect("a value");
+                value
+            }
+            Entry::File(ino) => {
+                let mut value = vec![0; VALUE_MAX];
+                let len = scan.read(s, &key, ino, &mut value).expect("a file");
+                value.truncate(len.expect("it is still there") as usize);
                 value
             }
         });
@@ -545,6 +552,66 @@ pub const SCENES: &[Scene] = &[
             ],
         );
     })),
+    values("open_value", |u, _| {
+        drop(u.get("k/a"));
+    }),
+    values("open_large_value", |u, _| {
+        drop(u.get("k/b"));
+    }),
+    values("write_to_value", |u, _| {
+        let file = u.open("l/c", O_WRONLY | O_APPEND).expect("a value");
+        u.pwrite_all(file, &[9; 300], 0);
+        u.release(file).expect("closed");
+    }),
+    values("rename_over_value", |u, _| {
+        let (from, to) = ((Base::Root, &b"k/b"[..]), (Base::Root, &b"l/c"[..]));
+        u.rename(&ROOT, from, to, 0).expect("renamed");
+    }),
+    values("unlink_value", |u, _| {
+        u.unlink(&ROOT, Base::Root, b"k/b").expect("a value");
+    }),
+    Scene {
+        ready: |u| {
+            drop(u.get("k/a"));
+            u.put("l/e", &[8; 3000]);
+            Some(u.open("k/b", O_RDONLY).expect("a value"))
+        },
+        ..with_heirs(values("put_over_files", |u, _| {
+            change(
+                u,
+                &[
+                    ("k", b"a", Some(40), 6),
+                    ("l", b"e", None, 0),
+                    ("k", b"b", Some(60), 8),
+                ],
+            );
+        }))
+    },
+    Scene {
+        ready: |u| {
+            drop(u.get("k/b"));
+            None
+        },
+        ..values("erase_range_of_files", |u, _| {
+            let mut changes = Changes::default();
+            let k = keyspace(u, "k");
+            changes.erase_range(k, b"a", Some(b"c")).expect("a range");
+            u.kv_commit(changes, Durability::Durable).expect("done");
+        })
+    },
+    Scene {
+        ready: |u| {
+            let flags = O_TMPFILE_BIT | O_DIRECTORY | O_RDWR;
+            let file = u.open("k", flags).expect("a directory");
+            u.pwrite_all(file, &[4; 6000], 0);
+            Some(file)
+        },
+        ..values("name_a_file", |u, f| {
+            let (k, file) = (keyspace(u, "k"), f.expect("open"));
+            u.kv_name(k, b"a", file, Durability::Durable)
+                .expect("named");
+        })
+    },
     values("erase_range", |u, _| {
         let mut changes = Changes::default();
         let k = keyspace(u, "k");
