@@ -573,7 +573,7 @@ pub const SCENES: &[Scene] = &[
     Scene {
         ready: |u| {
             drop(u.get("k/a"));
-            u.put("l/e", &[8; 3000]);
+            drop(u.get("l/c"));
             Some(u.open("k/b", O_RDONLY).expect("a value"))
         },
         ..with_heirs(values("put_over_files", |u, _| {
@@ -581,7 +581,7 @@ pub const SCENES: &[Scene] = &[
                 u,
                 &[
                     ("k", b"a", Some(40), 6),
-                    ("l", b"e", None, 0),
+                    ("l", b"c", None, 0),
                     ("k", b"b", Some(60), 8),
                 ],
             );
