@@ -104,12 +104,40 @@ fn attempt(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
         if !files::is_open(dir) || dir.e.nlink.load(Relaxed) == 0 {
             return Err(Error::NotFound);
         }
-        // Nothing came or went since we looked, so what was found is what there is.
         if dir.e.dir_seq.load(Acquire) != *seq {
             return Err(Error::Stale);
         }
+        // The directory knows of a name before the name is found.
+        still_found(s, changes, dir, &found)?;
     }
     locked_write(s, changes, &found, &locked, time)
+}
+
+/// `Stale`: a key leads to something else than before the directory was locked.
+fn still_found(
+    s: &Session,
+    changes: &Changes,
+    dir: &LockedInode<'_>,
+    found: &[File],
+) -> Result<()> {
+    let ranges = |op: &Op<'_>| matches!(op.change, Change::EraseRange(_));
+    for op in Ops::new(changes.ops()).flatten() {
+        if op.keyspace != dir.ino || ranges(&op) || !is_legal_name(op.key) {
+            continue;
+        }
+        let now = dentry_table::lookup_locked(s, dir, op.key)?;
+        if now.is_some_and(|now| now.kind == KIND_DIR) && op.change != Change::Erase {
+            return Err(Error::Stale);
+        }
+        let now = now.filter(|now| now.kind != KIND_DIR).map(|now| now.ino);
+        let key = (dir.ino, op.key);
+        let at = found.binary_search_by(|f| (f.dir, &f.key[..]).cmp(&key));
+        let before = at.ok().and_then(|at| found.get(at)).map(|f| f.found.ino);
+        if now != before {
+            return Err(Error::Stale);
+        }
+    }
+    Ok(())
 }
 
 fn by_ino<'a, 's>(locked: &'a [LockedInode<'s>], ino: u64) -> Result<&'a LockedInode<'s>> {

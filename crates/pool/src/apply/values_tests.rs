@@ -120,6 +120,8 @@ fn note(map: &mut Map, ops: &[u8]) {
             Change::EraseRange(to) => {
                 map.retain(|k, _| *k < key || !to.is_empty() && &k[..] >= to);
             }
+            // These records are about values only.
+            Change::Promote(_) | Change::Name(_) => {}
         }
     }
 }
