@@ -20,8 +20,10 @@ const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
 const WORTH: u64 = 384;
 /// Stretches that are looked at in one go.
 const LOOKS: usize = 4096;
-/// What one go may take.
-const TIME: Duration = Duration::from_millis(2);
+/// What one go may take, and how long nothing is done after it: short pauses between changes are
+/// for those who make them.
+const TIME: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What was done about the stretches of one segment.
 #[derive(Debug, Default)]
@@ -36,6 +38,7 @@ struct Stretches {
 pub struct Backing {
     trees: Stretches,
     data: Stretches,
+    last: Option<Instant>,
 }
 
 impl Stretches {
@@ -72,6 +75,10 @@ impl Backing {
             return;
         }
         let begun = Instant::now();
+        if self.last.is_some_and(|last| begun - last < PAUSE) {
+            return;
+        }
+        self.last = Some(begun);
         for _ in 0..LOOKS {
             if begun.elapsed() > TIME {
                 return;

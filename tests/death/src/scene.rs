@@ -3,10 +3,11 @@
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
-use holdfast_client::{Base, OfdLink, Target};
+use holdfast_client::{Base, OfdLink, Target, drain};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// One kind of work.
 pub struct Scene {
@@ -51,8 +52,8 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    /// What a change that was under way looks like is settled by the first who comes across it:
-    /// so the second look counts.
+    /// What a change that was under way looks like is settled by the first who comes across it, or
+    /// by whoever the service asks: so the look after that counts.
     pub fn of(user: &User) -> View {
         View::look(user);
         let mut view = View(BTreeMap::new());
@@ -63,6 +64,9 @@ impl View {
 
     fn look(user: &User) {
         View(BTreeMap::new()).add(user, "");
+        let s = user.session();
+        let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
+        drain::wait_applied(s, upto).expect("the trees have it");
         for (_, keyspace) in keyspaces(user) {
             for key in KEYS {
                 user.kv_get(keyspace, key, &mut []).expect("a get");

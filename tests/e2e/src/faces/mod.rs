@@ -3,6 +3,7 @@
 
 mod commands;
 mod documents;
+mod files;
 mod interface;
 mod transfer;
 
@@ -15,6 +16,7 @@ pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
         commands::CASES,
         documents::CASES,
+        files::CASES,
         interface::CASES,
         transfer::CASES,
     ];

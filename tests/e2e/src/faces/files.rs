@@ -1,0 +1,77 @@
+//! Values of keyspaces in the hands of programs that take them for files.
+
+use super::{expect, new_pool, script};
+use crate::bad_input::{Case, Scene, Stop};
+
+pub const CASES: &[(&str, Case)] = &[
+    ("programs read and list values", programs_read_values),
+    ("programs change values", programs_change_values),
+    ("programs and puts take turns", programs_and_puts),
+];
+
+/// What `run` does in the directory of the keyspace; its standard output, and proof that the pool
+/// served it: the directory is nowhere on the host.
+const RUN: &str = r#"
+kv() { "$hf" kv "$pool" words "$@"; }
+run() {
+    "$hf" run --pool "$pool" --at /hf-words --report "$pool.report" -- \
+        bash -euo pipefail -c "cd /hf-words/words; $1"
+    served=$(sed 's/.*"served":\([0-9]*\).*/\1/' "$pool.report")
+    ((served > 0)) && [[ ! -e /hf-words ]]
+}
+"#;
+
+fn with_run(scene: &Scene, pool: &str, text: &str) -> Result<String, Stop> {
+    script(scene, pool, &format!("{RUN}\n{text}"))
+}
+
+fn programs_read_values(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "read")?;
+    let text = r#"
+kv put one 1; kv put two 22; head -c 100000 /dev/zero | tr '\0' x | kv put large
+kv put 'no/name' hidden
+run 'ls; cat one two; echo; stat -c "%n %s %F %a" one large; wc -c <large
+    grep -r 2 .; find . -type f | sort; tar cf - . | tar tf - | sort; cmp large large'
+kv get one; echo; kv get large | wc -c; kv scan --limit 1 --prefix no
+"#;
+    let expected = "large\none\ntwo\n122\none 1 regular file 644\nlarge 100000 regular file 644\n\
+                    100000\n./two:22\n./large\n./one\n./two\n./\n./large\n./one\n./two\n\
+                    1\n100000\nno/name\thidden\n";
+    expect(
+        "what programs see",
+        &with_run(scene, &pool, text)?,
+        expected,
+    )?;
+    scene.done(&["pool", "check", &pool]).map(drop)
+}
+
+fn programs_change_values(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "change")?;
+    let text = r#"
+for i in 1 2 3 4 5; do kv put "k$i" "value $i"; done
+run 'sed -i s/value/VALUE/ k1; mv k2 moved; rm k3; echo new >made; cp k4 copy; printf + >>k5
+    ln copy link; mkdir sub; ! rmdir . 2>/dev/null; rmdir sub'
+kv scan
+run 'rm -r -- *; ls'
+kv scan; kv put again yes
+run 'cat again'
+"#;
+    let expected = "copy\tvalue 4\nk1\tVALUE 1\nk4\tvalue 4\nk5\tvalue 5+\nlink\tvalue 4\n\
+                    made\tnew\\n\nmoved\tvalue 2\nyes";
+    expect("what is left", &with_run(scene, &pool, text)?, expected)?;
+    scene.done(&["pool", "check", &pool]).map(drop)
+}
+
+fn programs_and_puts(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "turns")?;
+    let text = r#"
+kv put key first
+run 'exec 3<key; read -r -N 2 start <&3; '"$hf"' kv '"$pool"' words put key second
+    printf %s "$start"; cat <&3; echo; cat key; echo; printf third >key'
+kv get key; echo; kv erase key; ! kv get key 2>/dev/null
+run '[[ ! -e key ]]; echo fourth >key; '"$hf"' kv '"$pool"' words get key'
+"#;
+    let expected = "first\nsecond\nthird\nfourth\n";
+    expect("who sees what", &with_run(scene, &pool, text)?, expected)?;
+    scene.done(&["pool", "check", &pool]).map(drop)
+}
