@@ -106,8 +106,9 @@ impl Supply {
         let goal = ahead.max(wanted);
         let mut new = 0;
         while left + new < goal && new < TURN_MAX {
-            // Zeroing a huge page takes longer than a client that has nothing left should wait.
-            let huge = self.begun && left + new > 0;
+            // Making a huge page takes many times as long as one client takes to fill it: there is
+            // time for that only while enough is left.
+            let huge = self.begun && left + new > 0 && 2 * (left + new) >= goal;
             if self.hand_out(engine, memory, huge).is_none() {
                 break;
             }
