@@ -1,4 +1,4 @@
-//! `holdfast pool`: create, status, check, destroy.
+//! `holdfast pool`: create, status, check, resize, destroy.
 //!
 //! Invariant: status and check write nothing to the pool.
 

@@ -50,26 +50,7 @@ pub(super) fn get<N: Nodes>(
     key: &[u8],
     out: &mut [u8],
 ) -> Result<Option<usize>> {
-    check_height(root)?;
-    let mut addr = root.addr;
-    for level in (0..root.height).rev() {
-        let (node, h) = nodes.open(tree, addr, level)?;
-        if level > 0 {
-            let i = node::find_child(&node, &h, key).map_err(damaged(addr))?;
-            addr = node::child(&node, &h, i);
-            if level == 1 {
-                nodes.expect_leaf(addr);
-            }
-            continue;
-        }
-        let (i, equal) = node::find(&node, &h, 0, key).map_err(damaged(addr))?;
-        if equal {
-            return copy_value(&node, &h, i, out)
-                .map(Some)
-                .map_err(damaged(addr));
-        }
-    }
-    Ok(None)
+    get_split(nodes, tree, root, key, &mut [], out)
 }
 
 /// As [`get`], but the first bytes of the value go to `head` and what follows to `body`.
