@@ -14,7 +14,7 @@ use rustix::fd::AsFd;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ME: Caller<'static> = Caller {
     uid: 0,
@@ -26,6 +26,8 @@ const ME: Caller<'static> = Caller {
 const ROOT: Base = Base::Root;
 /// Memory, also for what the pool's medium is not.
 const MEDIUM: u32 = 0;
+/// No story has more to do than takes a small part of this.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 type Done = Result<(), String>;
 
@@ -337,10 +339,15 @@ fn serving<T>(service: &mut Option<Session>, engine: &mut Engine, f: impl FnOnce
     })
 }
 
+/// Until there is nothing to do. What waits for the client, whose thread may get no time for a
+/// while, is waited for as the service does.
 fn drain(session: &mut Session, engine: &mut Engine) -> Done {
-    for _ in 0..1000 {
+    let begun = Instant::now();
+    while begun.elapsed() < DRAIN_MAX {
         let turn = session.turn(engine);
-        if !turn.more && !turn.waiting && turn.applied == 0 {
+        if turn.waiting && !turn.more {
+            std::thread::sleep(Duration::from_micros(50));
+        } else if !turn.more && turn.applied == 0 {
             let poisoned = session.memory.is_poisoned();
             return if poisoned {
                 Err("the session is poisoned".into())
