@@ -10,6 +10,8 @@ pub(super) const KEY_MAX: usize = 1088;
 const VALUE_MAX: usize = 2048;
 const ARRAYS: usize = 64;
 const PREFIX_IN_HEADER: usize = 32;
+/// The tree to whose leaves entries are appended.
+pub(super) const VALUES: u8 = 5;
 
 /// An entry: where its value is, or its child.
 pub(super) struct Entry {
@@ -21,6 +23,8 @@ pub(super) struct Entry {
 /// What the node must be.
 pub(super) struct Expected {
     pub page: u64,
+    /// Entries appended to it, as its parent says.
+    pub appended: usize,
     pub tree: u8,
     pub level: u8,
     pub seq: u64,
@@ -63,14 +67,77 @@ pub(super) fn parse(b: &[u8; 4096], expected: &Expected) -> Result<Vec<Entry>, &
         entries.push(Entry { key, value, child });
     }
     check_cells(used)?;
+    if expected.appended > 0 {
+        add_appended(b, &c, expected, &prefix, &mut entries)?;
+    }
     Ok(entries)
+}
+
+/// Adds what was appended to a leaf: what comes later replaces an entry of the same key.
+fn add_appended(
+    b: &[u8; 4096],
+    c: &Counts,
+    expected: &Expected,
+    prefix: &[u8],
+    entries: &mut Vec<Entry>,
+) -> Result<(), &'static str> {
+    let first = (ARRAYS + 10 * c.count).div_ceil(8) * 8;
+    let behind = first + 16 * expected.appended;
+    if c.level > 0 || behind > c.heap {
+        return Err("a node has impossible appended entries");
+    }
+    let mut low = c.heap;
+    for at in (first..behind).step_by(16) {
+        let cell = le16(b, at + 12);
+        if cell < behind || cell % 4 != 0 || cell + 4 > low {
+            return Err("an appended entry has no cell");
+        }
+        let (suffix, len) = (le16(b, cell), le16(b, cell + 2));
+        let value = cell + 4 + suffix.saturating_sub(8);
+        let end = (value + len).div_ceil(4) * 4;
+        if end > low {
+            return Err("the cell of an appended entry reaches beyond its place");
+        }
+        low = cell;
+        let page = expected.page.to_le_bytes();
+        let summed = [
+            &page[..],
+            &b[at..at + 8],
+            &b[at + 12..at + 16],
+            &b[cell..end],
+        ]
+        .concat();
+        if crc32c(&summed) != le32(b, at + 8) {
+            return Err("an appended entry has a wrong checksum");
+        }
+        let head: Vec<u8> = b[at..at + 8].iter().rev().copied().collect();
+        let in_head = suffix.min(8);
+        check_head(&head, in_head)?;
+        let key = [prefix, &head[..in_head], &b[cell + 4..value]].concat();
+        if key.len() > KEY_MAX || len > VALUE_MAX {
+            return Err("a key or value is too long");
+        }
+        let (value, child) = (value..value + len, 0);
+        match entries.binary_search_by(|e| e.key.cmp(&key)) {
+            Ok(i) => entries[i].value = value,
+            Err(i) => entries.insert(i, Entry { key, value, child }),
+        }
+    }
+    Ok(())
 }
 
 fn counts(b: &[u8; 4096], expected: &Expected) -> Result<Counts, &'static str> {
     if &b[..4] != b"HFN1" {
         return Err("a node has no magic");
     }
-    if crc32c(&b[8..]) != le32(b, 4) {
+    let (count, prefix, heap) = (le16(b, 26), le16(b, 28), le16(b, 30));
+    let per_entry = if b[25] == 0 { 10 } else { 18 };
+    let arrays_end = ARRAYS + count * per_entry;
+    let summed = match arrays_end <= heap && heap <= 4096 {
+        true => [&b[8..arrays_end], &b[heap..]].concat(),
+        false => b[8..].to_vec(),
+    };
+    if crc32c(&summed) != le32(b, 4) {
         return Err("a node has a wrong checksum");
     }
     if le64(b, 8) != expected.page {
@@ -82,14 +149,12 @@ fn counts(b: &[u8; 4096], expected: &Expected) -> Result<Counts, &'static str> {
     if b[24] != expected.tree || b[25] != expected.level {
         return Err("a node belongs to another tree or level");
     }
-    let (count, prefix, heap) = (le16(b, 26), le16(b, 28), le16(b, 30));
     let heap_end = 4096usize.saturating_sub(prefix.saturating_sub(PREFIX_IN_HEADER));
-    let per_entry = if b[25] == 0 { 10 } else { 18 };
-    let arrays_end = ARRAYS + count * per_entry;
     if count == 0 || prefix > KEY_MAX || arrays_end > heap || heap > heap_end || heap % 4 != 0 {
         return Err("the counts of a node are impossible");
     }
-    if b[arrays_end..heap].iter().any(|byte| *byte != 0) {
+    let appendable = b[24] == VALUES && b[25] == 0;
+    if !appendable && b[arrays_end..heap].iter().any(|byte| *byte != 0) {
         return Err("the unused part of a node is not zero");
     }
     Ok(Counts {

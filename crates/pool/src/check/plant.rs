@@ -199,8 +199,15 @@ impl Broken {
 
     /// Gives the node or bitmap page at `at` the checksum of its bytes.
     pub fn seal(&mut self, at: usize) {
-        let crc = crc32c(&self.0[at + 8..at + 4096]);
-        self.put(at + 4, &crc.to_le_bytes());
+        let word = |i: usize| usize::from(u16::from_le_bytes([self.0[at + i], self.0[at + i + 1]]));
+        let per_entry = if self.0[at + 25] == 0 { 10 } else { 18 };
+        let (arrays_end, heap) = (64 + word(26) * per_entry, word(30));
+        let node = &self.0[at..at + 4096];
+        let summed = match arrays_end <= heap && heap <= 4096 {
+            true => [&node[8..arrays_end], &node[heap..]].concat(),
+            false => node[8..].to_vec(),
+        };
+        self.put(at + 4, &crc32c(&summed).to_le_bytes());
     }
 
     /// Byte offset of the bitmap page in force: 0 pages of `meta.seg`, 1 data blocks.

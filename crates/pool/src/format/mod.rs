@@ -3,6 +3,7 @@
 //! What always holds here: decoding reads a private copy, never shared memory; a decoded value
 //! has been checked so far that no accessor can panic; numbers are little-endian.
 
+pub mod appends;
 pub mod bitmap;
 pub mod geometry;
 pub mod live;

@@ -7,7 +7,7 @@
 //! - Searching checks every offset that it follows; a bad one is a [`Flaw`], never a panic.
 //!   After [`check`] no accessor of the same bytes reports a flaw.
 
-use super::{PAGE, array_at};
+use super::{PAGE, appends, array_at};
 use core::cmp::Ordering;
 
 /// Longest key.
@@ -30,6 +30,8 @@ pub(crate) const HEAD: usize = 8;
 /// Lengths at the start of a cell.
 pub(crate) const CELL_HEADER: usize = 4;
 pub(crate) const CELL_ALIGN: usize = 4;
+/// Most bytes of a cell.
+pub(crate) const CELL_MAX: usize = cell_size(KEY_MAX, VALUE_MAX);
 
 /// What is wrong with a node.
 pub type Flaw = &'static str;
@@ -110,13 +112,30 @@ pub(crate) fn be8(bytes: &[u8]) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub page: u64,
+    /// Entries that were appended to it: what the link to it says.
+    pub appends: usize,
     pub tree: u8,
     pub level: u8,
     /// No node of the root is younger.
     pub seq: u64,
 }
 
-/// The counts of a node's header. `heap` is where its cells start.
+impl Place {
+    /// Where `link` leads.
+    #[inline]
+    pub fn of_link(link: u64, tree: u8, level: u8, seq: u64) -> Place {
+        Place {
+            page: appends::page_of(link),
+            appends: appends::appends_of(link),
+            tree,
+            level,
+            seq,
+        }
+    }
+}
+
+/// The counts of a node's header, and of what was appended. `heap` is where the cells start that
+/// it was written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub tree: u8,
@@ -124,6 +143,7 @@ pub struct Header {
     pub count: usize,
     pub prefix: usize,
     pub heap: usize,
+    pub appends: usize,
 }
 
 impl Header {
@@ -135,6 +155,7 @@ impl Header {
             count: usize::from((word >> 16) as u16),
             prefix: usize::from((word >> 32) as u16),
             heap: usize::from((word >> 48) as u16),
+            appends: 0,
         }
     }
 
@@ -178,7 +199,9 @@ impl Header {
             && self.prefix <= KEY_MAX
             && self.heap.is_multiple_of(CELL_ALIGN)
             && self.arrays_end() <= self.heap
-            && self.heap <= self.heap_end();
+            && self.heap <= self.heap_end()
+            && (self.appends == 0
+                || self.level == 0 && appends::place(self, self.appends) <= self.heap);
         if good { Ok(()) } else { Err("node counts") }
     }
 }
@@ -189,7 +212,8 @@ pub fn open<S: Source + ?Sized>(s: &S, place: &Place) -> Result<Header, Flaw> {
     if s.word(0) as u32 != MAGIC || s.word(AT_PAGE) != place.page {
         return Err("node identity");
     }
-    let header = Header::unpack(s.word(AT_COUNTS));
+    let mut header = Header::unpack(s.word(AT_COUNTS));
+    header.appends = place.appends;
     if header.tree != place.tree || header.level != place.level {
         return Err("node tree or level");
     }
@@ -261,7 +285,7 @@ pub(crate) fn head<S: Source + ?Sized>(s: &S, i: usize) -> u64 {
     s.word(AT_HEADS + HEAD * i)
 }
 
-/// Child `i` of an inner node.
+/// The link to child `i` of an inner node.
 #[inline]
 pub fn child<S: Source + ?Sized>(s: &S, h: &Header, i: usize) -> u64 {
     s.word(AT_HEADS + HEAD * (h.count + i))
@@ -422,8 +446,20 @@ impl KeyBuf {
         i: usize,
         cell: &Cell,
     ) {
+        self.load_behind_prefix(s, h, head(s, i), cell);
+    }
+
+    /// As [`KeyBuf::load_suffix`], of any entry with this head.
+    #[inline]
+    pub(crate) fn load_behind_prefix<S: Source + ?Sized>(
+        &mut self,
+        s: &S,
+        h: &Header,
+        head: u64,
+        cell: &Cell,
+    ) {
         self.len = h.prefix + cell.suffix;
-        copy_suffix(s, i, cell, &mut self.bytes[h.prefix..self.len]);
+        copy_suffix(s, head, cell, &mut self.bytes[h.prefix..self.len]);
     }
 
     /// Replaces the contents by the key of entry `i`.
@@ -451,7 +487,7 @@ pub fn copy_key<S: Source + ?Sized>(
         return Err("key length");
     };
     copy_prefix(s, h, &mut out[..h.prefix]);
-    copy_suffix(s, i, &cell, &mut out[h.prefix..]);
+    copy_suffix(s, head(s, i), &cell, &mut out[h.prefix..]);
     Ok(len)
 }
 
@@ -464,8 +500,8 @@ fn copy_prefix<S: Source + ?Sized>(s: &S, h: &Header, out: &mut [u8]) {
 }
 
 #[inline]
-fn copy_suffix<S: Source + ?Sized>(s: &S, i: usize, cell: &Cell, out: &mut [u8]) {
-    let first = head(s, i).to_be_bytes();
+fn copy_suffix<S: Source + ?Sized>(s: &S, head: u64, cell: &Cell, out: &mut [u8]) {
+    let first = head.to_be_bytes();
     match out.split_first_chunk_mut::<HEAD>() {
         Some((lead, rest)) => {
             *lead = first;
@@ -477,8 +513,20 @@ fn copy_suffix<S: Source + ?Sized>(s: &S, i: usize, cell: &Cell, out: &mut [u8])
 
 /// Bytes that a cell takes in the heap.
 #[inline]
-pub(crate) fn cell_size(suffix: usize, value_len: usize) -> usize {
+pub(crate) const fn cell_size(suffix: usize, value_len: usize) -> usize {
     (CELL_HEADER + suffix.saturating_sub(HEAD) + value_len).next_multiple_of(CELL_ALIGN)
+}
+
+/// Whether a link may stand in an inner node.
+fn is_child(link: u64, level: u8, pages: &core::ops::Range<u64>) -> bool {
+    let leaf = level == 1 || appends::appends_of(link) == 0;
+    leaf && pages.contains(&appends::page_of(link))
+}
+
+/// The first eight bytes of a suffix as a number, and the others.
+#[inline]
+pub(crate) fn head_and_rest(suffix: &[u8]) -> (u64, &[u8]) {
+    (be8(suffix), suffix.get(HEAD..).unwrap_or(&[]))
 }
 
 /// Checks everything that accessors rely on: every cell, the order of heads, the children's
@@ -502,7 +550,7 @@ pub fn check(
         if cell.rest > 0 {
             live += cell_size(cell.suffix, cell.value_len);
         }
-        if h.level > 0 && !children.contains(&child(page, &h, i)) {
+        if h.level > 0 && !is_child(child(page, &h, i), h.level, &children) {
             return Err("node child");
         }
     }

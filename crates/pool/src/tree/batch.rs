@@ -12,8 +12,9 @@ use super::page::{self, Page};
 use super::reader::{Mapped, Trust, copy_mapped, open_mapped};
 use super::walk::{self, Nodes, Out, damaged};
 use crate::error::{Error, Result};
+use crate::format::appends::page_of;
 use crate::format::node::{
-    AT_BIRTH, AT_COUNTS, HEIGHT_MAX, Header, KEY_MAX, KeyBuf, Place, Source, VALUE_MAX,
+    AT_BIRTH, AT_COUNTS, CELL_MAX, HEIGHT_MAX, Header, KEY_MAX, KeyBuf, Place, Source, VALUE_MAX,
 };
 use crate::format::superblock::{Root, Superblock};
 use crate::format::{PAGE, PAGE_SHIFT, TREES};
@@ -22,6 +23,7 @@ use crate::pool::Pool;
 use crate::snapshot::SNAPSHOT_TREES;
 use crate::space::{Run, Space};
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use holdfast_pmem::{NoRecord, Record};
@@ -29,7 +31,8 @@ use holdfast_pmem::{NoRecord, Record};
 /// Free pages that only erasing may use, so that a full pool can be emptied.
 const ERASE_RESERVE: u64 = 64;
 
-/// The nodes from a tree's root to a leaf, all dirty, and which child leads on from each.
+/// The nodes from a tree's root to a leaf, all dirty but the leaf, which may be the committed one;
+/// and which child leads on from each.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Path {
     pub valid: bool,
@@ -63,6 +66,8 @@ pub struct Batch<'p, R: Record = NoRecord> {
     /// Where the last put went: leaf and place in it.
     pub(super) last_put: (u64, usize),
     pub(super) scratch: Entries,
+    /// A cell that is about to be appended to a leaf.
+    pub(super) append_cell: Vec<u8>,
     pub(super) committed: bool,
     /// Why a change stopped half-way: then the batch can only be dropped.
     pub(super) broken: Option<Error>,
@@ -115,7 +120,7 @@ impl<R: Record> Nodes for Batch<'_, R> {
             return Ok(page::header(out));
         }
         // Only this writer changes pages: what it wrote itself is well-formed.
-        let known = self.pool.checked.all_set(addr, 1);
+        let known = self.pool.checked.all_set(page_of(addr), 1);
         let trust = if known {
             Trust::Nothing
         } else {
@@ -147,18 +152,14 @@ impl<'p, R: Record> Batch<'p, R> {
             path: Path::default(),
             last_put: (0, 0),
             scratch: Entries::default(),
+            append_cell: vec![0; CELL_MAX],
             committed: false,
             broken: None,
         }
     }
 
-    fn place(&self, tree: TreeId, page: u64, level: u8) -> Place {
-        Place {
-            page,
-            tree,
-            level,
-            seq: self.pool.superblock.seq,
-        }
+    pub(super) fn place(&self, tree: TreeId, addr: u64, level: u8) -> Place {
+        Place::of_link(addr, tree, level, self.pool.superblock.seq)
     }
 
     #[inline]
@@ -225,6 +226,7 @@ impl<'p, R: Record> Batch<'p, R> {
     /// A committed node leaves the present: its page is free, unless a snapshot has it. One that
     /// is free already hangs in two places: damage.
     pub(super) fn free_page(&mut self, addr: u64) -> Result<()> {
+        let addr = page_of(addr);
         let run = Run::new(addr, 1);
         if self.pool.meta_space.is_used(run) && self.is_in_snapshot(addr)? {
             return Ok(());

@@ -79,12 +79,8 @@ impl<R: Record> Walk<'_, R> {
         high: Option<&[u8]>,
     ) -> Result<u64> {
         let mut page: Box<Page> = Box::new([0; PAGE]);
-        let place = Place {
-            page: addr,
-            tree,
-            level,
-            seq: self.seq,
-        };
+        let place = Place::of_link(addr, tree, level, self.seq);
+        let addr = place.page;
         let h = copy_mapped(self.meta, &place, Trust::Verified, &mut page)?;
         if !self.space.is_used(Run::new(addr, 1)) {
             return wrong("a node that is not in use", addr);

@@ -4,6 +4,7 @@
 //! path is private, and a node under a third full was merged with a neighbour if both fit one.
 
 use super::batch::{Batch, Path, Step};
+use super::dirty::DIRTY;
 use super::page::{self, Page, Payload};
 use super::walk::{self, Nodes, damaged};
 use crate::error::{Error, Result};
@@ -38,8 +39,13 @@ impl<R: Record> Batch<'_, R> {
         if !self.path_covers(tree, key)? {
             self.descend(tree, key)?;
         }
+        if let Some(found) = self.append(key, value, see)? {
+            let root = self.root_mut(tree);
+            root.keys = root.keys.saturating_add(u64::from(!found));
+            return Ok(found);
+        }
+        let addr = self.own_leaf()?;
         let depth = self.path.depth - 1;
-        let addr = self.path.steps[depth].addr;
         let leaf = self.dirty.get_mut(addr)?;
         let (at, found) = find_private(leaf, addr, key)?;
         if found {
@@ -69,14 +75,16 @@ impl<R: Record> Batch<'_, R> {
         key: &[u8],
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        let root = self.root(tree)?;
-        if !self.path_covers(tree, key)? {
-            if walk::get(self, tree, &root, key, &mut [])?.is_none() {
-                return Ok(false);
-            }
+        let covered = self.path_covers(tree, key)?;
+        // Nothing is copied for a key that is not there.
+        let copied = covered && self.path.steps[self.path.depth - 1].addr & DIRTY != 0;
+        if !copied && walk::get(self, tree, &self.root(tree)?, key, &mut [])?.is_none() {
+            return Ok(false);
+        }
+        if !covered {
             self.descend(tree, key)?;
         }
-        let addr = self.path.steps[self.path.depth - 1].addr;
+        let addr = self.own_leaf()?;
         let leaf = self.dirty.get_mut(addr)?;
         let (at, found) = find_private(leaf, addr, key)?;
         if !found {
@@ -97,8 +105,6 @@ impl<R: Record> Batch<'_, R> {
         if !path.valid || path.tree != tree {
             return Ok(false);
         }
-        let leaf = self.dirty.get(path.steps[path.depth - 1].addr)?;
-        let h = page::header(leaf);
         let flaw = damaged(0);
         let mut low = path.depth == 1;
         let mut high = low || rightmost(self, path, path.depth - 1)?;
@@ -110,13 +116,19 @@ impl<R: Record> Batch<'_, R> {
             low = pos > 0 && order(pos)? != Ordering::Greater;
             high |= pos + 1 < ph.count && order(pos + 1)? == Ordering::Greater;
         }
+        let addr = path.steps[path.depth - 1].addr;
+        if addr & DIRTY == 0 {
+            return Ok(low && high);
+        }
+        let leaf = self.dirty.get(addr)?;
+        let h = page::header(leaf);
         let order = |i| node::compare_entry(leaf, &h, i, key).map_err(&flaw);
         low = low || (h.count > 0 && order(0)? != Ordering::Greater);
         high = high || (h.count > 0 && order(h.count - 1)? != Ordering::Less);
         Ok(low && high)
     }
 
-    /// Makes the path to the leaf of `key` dirty, in a tree that may be empty.
+    /// Makes the path to the leaf of `key` dirty, but not the leaf, in a tree that may be empty.
     fn descend(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
         self.path.valid = false;
         let root = self.root(tree)?;
@@ -136,8 +148,11 @@ impl<R: Record> Batch<'_, R> {
             });
         }
         let root = self.root(tree)?;
-        let mut addr = self.own(tree, root.addr, root.height - 1)?;
-        self.root_mut(tree).addr = addr;
+        let mut addr = root.addr;
+        if root.height > 1 {
+            addr = self.own(tree, addr, root.height - 1)?;
+            self.root_mut(tree).addr = addr;
+        }
         let mut path = Path {
             valid: true,
             tree,
@@ -154,13 +169,41 @@ impl<R: Record> Batch<'_, R> {
             let h = page::header(node);
             step.pos = node::find_child(node, &h, key).map_err(damaged(addr))?;
             let child = node::child(node, &h, step.pos);
-            let owned = self.own(tree, child, level - 1)?;
+            let owned = match level {
+                1 => child,
+                _ => self.own(tree, child, level - 1)?,
+            };
             if owned != child {
                 page::set_child(self.dirty.get_mut(addr)?, step.pos, owned);
             }
             addr = owned;
         }
         self.path = path;
+        Ok(())
+    }
+
+    /// Makes the leaf of the path dirty, too; its address then.
+    fn own_leaf(&mut self) -> Result<u64> {
+        let depth = self.path.depth - 1;
+        let addr = self.path.steps[depth].addr;
+        let owned = self.own(self.path.tree, addr, 0)?;
+        if owned != addr {
+            self.set_leaf(owned)?;
+        }
+        Ok(owned)
+    }
+
+    /// The path, and what is above, leads to the leaf at `addr` from now on.
+    pub(super) fn set_leaf(&mut self, addr: u64) -> Result<()> {
+        let depth = self.path.depth - 1;
+        self.path.steps[depth].addr = addr;
+        match depth.checked_sub(1) {
+            None => self.root_mut(self.path.tree).addr = addr,
+            Some(above) => {
+                let Step { addr: parent, pos } = self.path.steps[above];
+                page::set_child(self.dirty.get_mut(parent)?, pos, addr);
+            }
+        }
         Ok(())
     }
 
@@ -281,7 +324,7 @@ impl<R: Record> Batch<'_, R> {
     pub(super) fn shrink_root(&mut self, tree: TreeId) -> Result<()> {
         loop {
             let root = self.root(tree)?;
-            if root.height == 0 || root.addr & super::dirty::DIRTY == 0 {
+            if root.height == 0 || root.addr & DIRTY == 0 {
                 return Ok(());
             }
             let node = self.dirty.get(root.addr)?;

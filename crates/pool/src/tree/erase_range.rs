@@ -9,6 +9,7 @@ use super::page::{self, Page};
 use super::walk::{Nodes, damaged};
 use crate::error::{Error, Result};
 use crate::format::PAGE;
+use crate::format::appends::appends_of;
 use crate::format::node::{self, HEIGHT_MAX};
 use crate::layout::TreeId;
 use alloc::boxed::Box;
@@ -74,7 +75,10 @@ impl<R: Record> Batch<'_, R> {
         }
     }
 
-    fn cut_leaf(&mut self, tree: TreeId, addr: u64, range: Range<'_>) -> Result<Cut> {
+    fn cut_leaf(&mut self, tree: TreeId, mut addr: u64, range: Range<'_>) -> Result<Cut> {
+        if appends_of(addr) > 0 {
+            addr = self.own(tree, addr, 0)?;
+        }
         let (leaf, h) = self.open(tree, addr, 0)?;
         let find =
             |key: &[u8]| Ok::<_, Error>(node::find(&leaf, &h, 0, key).map_err(damaged(addr))?.0);
@@ -152,7 +156,7 @@ impl<R: Record> Batch<'_, R> {
 
     /// Frees every node of a subtree; returns how many keys it had.
     fn drop_subtree(&mut self, tree: TreeId, addr: u64, level: u8) -> Result<u64> {
-        if level == 0 {
+        if level == 0 && appends_of(addr) == 0 {
             let (_, h) = self.open(tree, addr, 0)?;
             self.drop_node(addr)?;
             return Ok(h.count as u64);
@@ -160,6 +164,10 @@ impl<R: Record> Batch<'_, R> {
         let mut page: Box<Page> = self.dirty.buffer();
         let h = Nodes::copy(self, tree, addr, level, &mut page)?;
         self.drop_node(addr)?;
+        if level == 0 {
+            self.dirty.recycle(page);
+            return Ok(h.count as u64);
+        }
         let mut keys = 0;
         for i in 0..h.count {
             keys += self.drop_subtree(tree, node::child(&*page, &h, i), level - 1)?;

@@ -6,13 +6,15 @@
 //!   neighbours may be missing: before the first snapshot there is nothing, after the last one
 //!   comes the present.
 //! - A node that `after` has stands there at the same level under the same keys, and with it
-//!   everything below it: so it is found by one key, and what is below need not be looked at.
+//!   everything below it: so it is found by one key, and what is below need not be looked at. Of a
+//!   leaf that has another number of appended entries there, only the page is the same.
 //! - A block hangs under the same key for as long as it is in use.
 
 use super::page::Page;
 use super::reader::{At, Fixed, Reader, Trust, copy_mapped};
 use super::walk::{self, Nodes, damaged};
 use crate::error::{Error, Result};
+use crate::format::appends::{appends_of, page_of};
 use crate::format::node::VALUE_MAX;
 use crate::format::node::{self, AT_BIRTH, HEIGHT_MAX, Header, KeyBuf, Place, Source};
 use crate::format::{PAGE, PAGE_SHIFT, TREES};
@@ -74,14 +76,8 @@ impl Garbage {
 }
 
 impl<R: Record> Search<'_, R> {
-    fn copy(&self, tree: TreeId, page: u64, level: u8) -> Result<(Box<Page>, Header)> {
-        let seq = self.snapshot.seq;
-        let place = Place {
-            page,
-            tree,
-            level,
-            seq,
-        };
+    fn copy(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Box<Page>, Header)> {
+        let place = Place::of_link(addr, tree, level, self.snapshot.seq);
         let mut copy: Box<Page> = Box::new([0; PAGE]);
         let header = copy_mapped(self.meta, &place, Trust::Verified, &mut copy)?;
         Ok((copy, header))
@@ -90,12 +86,22 @@ impl<R: Record> Search<'_, R> {
     fn node(&mut self, tree: TreeId, addr: u64, level: u8) -> Result<()> {
         let (node, h) = self.copy(tree, addr, level)?;
         let birth = node.word(AT_BIRTH);
-        if self.before.is_some_and(|before| birth <= before.seq) {
+        let in_before = self.before.is_some_and(|before| birth <= before.seq);
+        // What was appended may be younger than the node.
+        if in_before && appends_of(addr) == 0 {
             return Ok(());
         }
         let key = self.key_in(tree, &node, &h)?;
-        if self.is_in_after(tree, addr, level, key.as_slice())? {
+        let there = self.in_after(tree, level, key.as_slice())?;
+        if there == Some(addr) {
             return Ok(());
+        }
+        if in_before || there.map(page_of) == Some(page_of(addr)) {
+            // A leaf that had fewer entries appended, or has more.
+            return match level {
+                0 => self.leaf(tree, addr, &node, &h),
+                _ => Ok(()),
+            };
         }
         if self.found.pages.len() as u64 >= self.meta.len() as u64 >> PAGE_SHIFT {
             // More nodes than there are pages: some hang in many places.
@@ -104,7 +110,7 @@ impl<R: Record> Search<'_, R> {
                 page: addr,
             });
         }
-        self.found.pages.push(addr);
+        self.found.pages.push(page_of(addr));
         if level == 0 {
             return self.leaf(tree, addr, &node, &h);
         }
@@ -126,8 +132,8 @@ impl<R: Record> Search<'_, R> {
         self.key_in(tree, &child, &below)
     }
 
-    /// Whether the node at `addr` is in `after`, where `key` belongs under it if it is.
-    fn is_in_after(&self, tree: TreeId, addr: u64, level: u8, key: &[u8]) -> Result<bool> {
+    /// The link to the node of this level in `after` under which `key` belongs.
+    fn in_after(&self, tree: TreeId, level: u8, key: &[u8]) -> Result<Option<u64>> {
         let root = self.after.roots[usize::from(tree)];
         let nodes = At {
             meta: self.meta,
@@ -136,13 +142,13 @@ impl<R: Record> Search<'_, R> {
         let mut at = root.addr;
         for here in (level..root.height).rev() {
             if here == level {
-                return Ok(at == addr);
+                return Ok(Some(at));
             }
             let (node, h) = nodes.open(tree, at, here)?;
             let i = node::find_child(&node, &h, key).map_err(damaged(at))?;
             at = node::child(&node, &h, i);
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The blocks that only the snapshot has, of those in a leaf.

@@ -5,7 +5,7 @@ use super::tests::{Dice, MIB, Model, change, params, token};
 use super::{KEY_MAX, VALUE_MAX};
 use crate::format::superblock::{SUPERBLOCK_LEN, Superblock};
 use crate::format::{PAGE, PAGE_LEN};
-use crate::layout::{ReadTrees, TreeId};
+use crate::layout::{ReadTrees, VALUES};
 use crate::pool::Pool;
 use crate::tree::{Reader, check};
 use alloc::vec;
@@ -36,7 +36,7 @@ fn region(image: &[u8]) -> Region<NoRecord> {
 /// Every way of reading, with errors ignored.
 fn read_all(reader: &Reader<'_>, dice: &mut Dice) {
     let (mut key, mut value) = ([0; KEY_MAX], [0; VALUE_MAX]);
-    for tree in 0..4 as TreeId {
+    for tree in [0, 1, 2, VALUES] {
         let wanted = dice.key();
         let _ = reader.get(tree, &wanted, &mut value);
         let _ = reader.at_or_after(tree, &wanted, &mut key, &mut value);
@@ -59,7 +59,7 @@ fn write_all(image: &[u8], dice: &mut Dice) {
     for _ in 0..3 {
         let mut batch = pool.begin(&token());
         for _ in 0..30 {
-            let (tree, key) = (dice.roll(3) as TreeId, dice.key());
+            let (tree, key) = (dice.tree(), dice.key());
             match dice.roll(6) {
                 0 => drop(batch.erase_range(tree, &key, Some(&dice.key()))),
                 1 | 2 => drop(batch.erase(tree, &key)),

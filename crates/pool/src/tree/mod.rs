@@ -6,6 +6,7 @@
 //! - A [`Reader`] needs no lock and no write access: it checks what it follows, and asks at the
 //!   end whether the root it used was still intact.
 
+mod append;
 mod batch;
 mod commit;
 mod dirty;

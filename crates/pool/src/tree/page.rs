@@ -3,12 +3,12 @@
 //! What always holds here: the bytes are a well-formed node of `format::node` (made by [`init`]
 //! or copied and checked); a change that does not fit reports so and changes nothing.
 
-use crate::checksum::crc32c;
+use crate::checksum::{Crc, crc32c};
 use crate::format::node::{
-    self, AT_BIRTH, AT_COUNTS, AT_CRC, AT_HEADS, AT_PAGE, AT_PREFIX, CELL_HEADER, HEAD, Header,
-    MAGIC, PREFIX_INLINE, be8, cell_size,
+    self, AT_BIRTH, AT_COUNTS, AT_CRC, AT_HEADS, AT_PAGE, AT_PREFIX, CELL_HEADER, Flaw, HEAD,
+    Header, KeyBuf, MAGIC, PREFIX_INLINE, be8, cell_size,
 };
-use crate::format::{PAGE, put_at, u32_at};
+use crate::format::{PAGE, appends, put_at, u32_at};
 
 /// Bytes of a node.
 pub(crate) type Page = [u8; PAGE];
@@ -49,6 +49,7 @@ pub(crate) fn init(page: &mut Page, tree: u8, level: u8, prefix: &[u8]) {
         count: 0,
         prefix: prefix.len(),
         heap: 0,
+        appends: 0,
     };
     let end = h.heap_end();
     h.heap = end / node::CELL_ALIGN * node::CELL_ALIGN;
@@ -65,20 +66,35 @@ pub(crate) fn seal(page: &mut Page, addr: u64, birth: u64) {
     let h = header(page);
     // What is between the arrays and the cells is of no use: do not let it reach the medium.
     page[h.arrays_end()..h.heap].fill(0);
-    let crc = crc32c(&page[AT_PAGE..]);
+    let crc = sum(page);
     put_at(page, AT_CRC, &crc.to_le_bytes());
+}
+
+/// The checksum of a node: of all but what is between the arrays and the cells, where entries may
+/// be appended.
+fn sum(page: &Page) -> u32 {
+    let h = header(page);
+    match (page.get(AT_PAGE..h.arrays_end()), page.get(h.heap..)) {
+        (Some(front), Some(back)) => {
+            let mut crc = Crc::new();
+            crc.update(front);
+            crc.update(back);
+            crc.finish()
+        }
+        _ => crc32c(&page[AT_PAGE..]),
+    }
 }
 
 /// Gives wrong contents a right checksum.
 #[cfg(test)]
 pub(crate) fn forge(page: &mut Page) {
-    let crc = crc32c(&page[AT_PAGE..]);
+    let crc = sum(page);
     put_at(page, AT_CRC, &crc.to_le_bytes());
 }
 
 /// True when the checksum is that of the contents.
 pub(crate) fn is_sound(page: &Page) -> bool {
-    u32_at(page, AT_CRC) == crc32c(&page[AT_PAGE..])
+    u32_at(page, AT_CRC) == sum(page)
 }
 
 /// True when `key` starts with the page's prefix.
@@ -219,6 +235,28 @@ pub(crate) fn set_value(page: &mut Page, i: usize, value: &[u8]) -> bool {
     put_at(page, h.slots() + 2 * i, &(at as u16).to_le_bytes());
     set_header(page, &grown);
     true
+}
+
+/// Brings what was appended to a leaf to its place among the other entries; the counts then.
+pub(crate) fn fold(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
+    let old = *page;
+    let mut key = KeyBuf::default();
+    key.load_prefix(&old, h);
+    for i in 0..h.appends {
+        let cell = appends::cell(&old, h, i)?;
+        key.load_behind_prefix(&old, h, appends::head(&old, h, i), &cell);
+        let value = old.get(cell.value..cell.value + cell.value_len);
+        let value = value.unwrap_or_default();
+        let (at, found) = node::find(&*page, &header(page), 0, key.as_slice())?;
+        let done = match found {
+            true => set_value(page, at, value),
+            false => insert(page, at, key.as_slice(), Payload::Value(value)),
+        };
+        if !done {
+            return Err("appended entries do not fit");
+        }
+    }
+    Ok(header(page))
 }
 
 /// Whether the node's entries need at least `min` bytes, garbage not counted.

@@ -17,7 +17,7 @@ use crate::format::geometry::LIVE_PAGE;
 use crate::format::live::{self, LiveRoot};
 use crate::format::node::{self, Header, KeyBuf, Place, Source};
 use crate::format::superblock::Root;
-use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, superblock};
+use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, superblock};
 use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
 use core::sync::atomic::{Ordering, fence};
@@ -120,7 +120,8 @@ pub(super) enum Trust {
     Verified,
 }
 
-/// A private copy of the node in page `place.page`, verified as `trust` says.
+/// A private copy of the node in page `place.page`, verified as `trust` says. What was appended
+/// to it is in its place among the other entries.
 pub(super) fn copy_mapped<R: Record>(
     meta: &Region<R>,
     place: &Place,
@@ -135,6 +136,14 @@ pub(super) fn copy_mapped<R: Record>(
         });
     }
     meta.read(place.page << PAGE_SHIFT, &mut out[..])?;
+    let header = verify(place, trust, pages, out)?;
+    match header.appends {
+        0 => Ok(header),
+        _ => page::fold(out, &header).map_err(damaged(place.page)),
+    }
+}
+
+fn verify(place: &Place, trust: Trust, pages: u64, out: &Page) -> Result<Header> {
     if trust != Trust::Nothing && !page::is_sound(out) {
         return Err(Error::Damaged {
             what: "checksum of a node",
@@ -142,7 +151,8 @@ pub(super) fn copy_mapped<R: Record>(
         });
     }
     let header = match trust {
-        Trust::Verified => node::check(out, place, LIVE_PAGE + 1..pages),
+        Trust::Verified => node::check(out, place, LIVE_PAGE + 1..pages)
+            .and_then(|h| appends::check(out, &h).map(|()| h)),
         Trust::Nothing => node::open(out, place),
     };
     header.map_err(damaged(place.page))
@@ -162,30 +172,18 @@ impl<R: Record> Nodes for At<'_, R> {
 
     #[inline]
     fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Mapped<'_, R>, Header)> {
-        open_mapped(
-            self.meta,
-            &Place {
-                page: addr,
-                tree,
-                level,
-                seq: self.seq,
-            },
-        )
+        open_mapped(self.meta, &Place::of_link(addr, tree, level, self.seq))
     }
 
     #[inline]
     fn expect_leaf(&self, addr: u64) {
+        let page = appends::page_of(addr);
         self.meta
-            .prefetch(addr.saturating_mul(PAGE_LEN), LEAF_START);
+            .prefetch(page.saturating_mul(PAGE_LEN), LEAF_START);
     }
 
     fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header> {
-        let place = Place {
-            page: addr,
-            tree,
-            level,
-            seq: self.seq,
-        };
+        let place = Place::of_link(addr, tree, level, self.seq);
         copy_mapped(self.meta, &place, Trust::Nothing, out)
     }
 }
@@ -273,7 +271,7 @@ impl<'a, R: Record> Reader<'a, R> {
     #[cold]
     fn name_damage(&self, what: &'static str, page: u64) -> Error {
         let mut copy = [0; PAGE];
-        let off = page.saturating_mul(PAGE_LEN);
+        let off = appends::page_of(page).saturating_mul(PAGE_LEN);
         let what = match self.meta.read(off, &mut copy) {
             Ok(()) if !page::is_sound(&copy) => "checksum of a node",
             _ => what,

@@ -4,7 +4,7 @@ use super::{KEY_MAX, VALUE_MAX};
 use crate::check::Severity;
 use crate::error::Error;
 use crate::format::superblock::Consistency;
-use crate::layout::{ReadTrees, TreeId};
+use crate::layout::{ReadTrees, TreeId, VALUES};
 use crate::pool::{Params, Pool, WriteToken};
 use crate::segment::Sizes;
 use crate::space::Run;
@@ -15,6 +15,8 @@ use core::ops::ControlFlow;
 use holdfast_pmem::{Medium, NoRecord, Record, Region};
 
 pub(super) const MIB: u64 = 1 << 20;
+/// The trees that are used, one of them with leaves that are appended to.
+pub(super) const TREES: [TreeId; 3] = [0, 1, VALUES];
 pub(super) type Model = BTreeMap<(TreeId, Vec<u8>), Vec<u8>>;
 
 pub(super) fn params(meta_len: u64) -> Params {
@@ -61,6 +63,10 @@ impl Dice {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % sides
+    }
+
+    pub fn tree(&mut self) -> TreeId {
+        TREES[self.roll(3) as usize]
     }
 
     /// Keys with many shapes: short, long, sharing prefixes, prefixes of each other.
@@ -118,7 +124,7 @@ pub(super) fn model_of(model: &Model, tree: TreeId) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Every entry, every count, and that the pages in use are those that the trees reach.
 pub(super) fn assert_is<R: Record>(pool: &Pool<R>, model: &Model) {
-    for tree in 0..3 {
+    for tree in TREES {
         let expected = model_of(model, tree);
         assert_eq!(all_of(pool, tree), expected);
         assert_eq!(
@@ -165,7 +171,7 @@ pub(super) fn change<R: Record>(
     dice: &mut Dice,
     erasing: bool,
 ) {
-    let (tree, key) = (dice.roll(3) as TreeId, dice.key());
+    let (tree, key) = (dice.tree(), dice.key());
     match dice.roll(20) {
         0 if erasing || dice.roll(8) == 0 => {
             let to = Some(dice.key()).filter(|_| dice.roll(10) > 0);
@@ -188,7 +194,7 @@ pub(super) fn change<R: Record>(
 }
 
 fn assert_scans<R: Record>(batch: &super::Batch<'_, R>, model: &Model, dice: &mut Dice) {
-    let (tree, from, to) = (dice.roll(3) as TreeId, dice.key(), dice.key());
+    let (tree, from, to) = (dice.tree(), dice.key(), dice.key());
     let limit = 1 + dice.roll(50) as usize;
     let mut seen = Vec::new();
     let see = |k: &[u8], v: &[u8]| {
@@ -218,7 +224,7 @@ fn run_model(seed: u64, batches: usize) {
             change(&mut batch, &mut next, &mut dice, erasing);
         }
         for _ in 0..10 {
-            assert_finds(&batch, &next, dice.roll(3) as TreeId, &dice.key());
+            assert_finds(&batch, &next, dice.tree(), &dice.key());
             assert_scans(&batch, &next, &mut dice);
         }
         if dice.roll(6) == 0 {
@@ -233,7 +239,7 @@ fn run_model(seed: u64, batches: usize) {
             pool = reopened(&pool);
         }
         for _ in 0..10 {
-            assert_finds(&pool.reader(), &model, dice.roll(3) as TreeId, &dice.key());
+            assert_finds(&pool.reader(), &model, dice.tree(), &dice.key());
         }
     }
     assert_is(&pool, &model);

@@ -5,8 +5,9 @@
 
 use super::page::Page;
 use crate::error::{Error, Result};
-use crate::format::node::{self, Flaw, HEIGHT_MAX, Header, KeyBuf, Source};
+use crate::format::node::{self, Cell, Flaw, HEIGHT_MAX, Header, KeyBuf, Source};
 use crate::format::superblock::Root;
+use crate::format::{PAGE, appends};
 use crate::layout::TreeId;
 use core::cmp::Ordering;
 
@@ -75,9 +76,7 @@ pub(super) fn get_split<N: Nodes>(
             }
             continue;
         }
-        let (i, equal) = node::find(&node, &h, 0, key).map_err(damaged(addr))?;
-        if equal {
-            let cell = node::cell(&node, &h, i).map_err(damaged(addr))?;
+        if let Some(cell) = find_value(&node, &h, key).map_err(damaged(addr))? {
             let first = cell.value_len.min(head.len());
             node.copy(cell.value, &mut head[..first]);
             let rest = (cell.value_len - first).min(body.len());
@@ -86,6 +85,23 @@ pub(super) fn get_split<N: Nodes>(
         }
     }
     Ok(None)
+}
+
+/// The cell of `key` in a leaf: the newest, if one was appended.
+#[inline]
+pub(super) fn find_value<S: Source>(
+    node: &S,
+    h: &Header,
+    key: &[u8],
+) -> core::result::Result<Option<Cell>, Flaw> {
+    if let Some(cell) = appends::find(node, h, key)? {
+        return Ok(Some(cell));
+    }
+    let (i, equal) = node::find(node, h, 0, key)?;
+    match equal {
+        true => node::cell(node, h, i).map(Some),
+        false => Ok(None),
+    }
 }
 
 #[inline]
@@ -122,6 +138,63 @@ fn copy_entry<S: Source>(
     }
 }
 
+/// Which entry of a leaf is wanted.
+#[derive(Clone, Copy)]
+enum Want<'a> {
+    AtOrAfter(&'a [u8]),
+    AtOrBefore(&'a [u8]),
+    First,
+    Last,
+}
+
+impl Want<'_> {
+    #[inline]
+    fn choose<S: Source>(self, node: &S, h: &Header) -> core::result::Result<Option<usize>, Flaw> {
+        Ok(match self {
+            Want::AtOrAfter(key) => Some(node::find(node, h, 0, key)?.0).filter(|i| *i < h.count),
+            Want::AtOrBefore(key) => match node::find(node, h, 0, key)? {
+                (i, true) => Some(i),
+                (i, false) => i.checked_sub(1),
+            },
+            Want::First => Some(0),
+            Want::Last => h.count.checked_sub(1),
+        })
+    }
+
+    #[inline]
+    fn copy<S: Source>(
+        self,
+        node: &S,
+        h: &Header,
+        out: &mut Out<'_>,
+    ) -> core::result::Result<Option<(usize, usize)>, Flaw> {
+        match self.choose(node, h)? {
+            Some(i) => copy_entry(node, h, i, out).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Copies the entry that is wanted of the leaf at `addr`. One to which entries were appended is
+/// copied whole, so that they are in their places.
+#[inline]
+fn in_leaf<N: Nodes>(
+    nodes: &N,
+    (tree, addr): (TreeId, u64),
+    (node, h): (&N::Node<'_>, Header),
+    want: Want<'_>,
+    out: &mut Out<'_>,
+) -> Result<Option<(usize, usize)>> {
+    let found = if h.appends == 0 {
+        want.copy(node, &h, out)
+    } else {
+        let mut leaf = [0; PAGE];
+        let h = nodes.copy(tree, addr, 0, &mut leaf)?;
+        want.copy(&leaf, &h, out)
+    };
+    found.map_err(damaged(addr))
+}
+
 /// The entry with the lowest key at or after `from`.
 pub(super) fn at_or_after<N: Nodes>(
     nodes: &N,
@@ -142,14 +215,12 @@ pub(super) fn at_or_after<N: Nodes>(
             addr = node::child(&node, &h, i);
             continue;
         }
-        let (i, _) = node::find(&node, &h, 0, from).map_err(damaged(addr))?;
-        if i < h.count {
-            return copy_entry(&node, &h, i, out)
-                .map(Some)
-                .map_err(damaged(addr));
+        let want = Want::AtOrAfter(from);
+        if let Some(found) = in_leaf(nodes, (tree, addr), (&node, h), want, out)? {
+            return Ok(Some(found));
         }
     }
-    edge(nodes, tree, beside, |_| 0, out)
+    edge(nodes, tree, beside, Want::First, out)
 }
 
 /// The entry with the highest key at or before `to`.
@@ -172,15 +243,12 @@ pub(super) fn at_or_before<N: Nodes>(
             addr = node::child(&node, &h, i);
             continue;
         }
-        let (i, equal) = node::find(&node, &h, 0, to).map_err(damaged(addr))?;
-        if equal || i > 0 {
-            let i = if equal { i } else { i - 1 };
-            return copy_entry(&node, &h, i, out)
-                .map(Some)
-                .map_err(damaged(addr));
+        let want = Want::AtOrBefore(to);
+        if let Some(found) = in_leaf(nodes, (tree, addr), (&node, h), want, out)? {
+            return Ok(Some(found));
         }
     }
-    edge(nodes, tree, beside, |h| h.count - 1, out)
+    edge(nodes, tree, beside, Want::Last, out)
 }
 
 /// The entry at one edge of the subtree `(addr, levels)`.
@@ -188,7 +256,7 @@ fn edge<N: Nodes>(
     nodes: &N,
     tree: TreeId,
     subtree: Option<(u64, u8)>,
-    side: impl Fn(&Header) -> usize,
+    side: Want<'_>,
     out: &mut Out<'_>,
 ) -> Result<Option<(usize, usize)>> {
     let Some((mut addr, levels)) = subtree else {
@@ -197,11 +265,13 @@ fn edge<N: Nodes>(
     for level in (0..levels).rev() {
         let (node, h) = nodes.open(tree, addr, level)?;
         if level == 0 {
-            return copy_entry(&node, &h, side(&h), out)
-                .map(Some)
-                .map_err(damaged(addr));
+            return in_leaf(nodes, (tree, addr), (&node, h), side, out);
         }
-        addr = node::child(&node, &h, side(&h));
+        let i = match side {
+            Want::Last => h.count - 1,
+            _ => 0,
+        };
+        addr = node::child(&node, &h, i);
     }
     Ok(None)
 }
