@@ -16,7 +16,7 @@ use crate::runs::Runs;
 use crate::store::Held;
 use holdfast_pmem::{Access, Region};
 use holdfast_pool::apply::{
-    Applier, Failure, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why, are_unseen,
+    Applier, Failure, Messages, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why, are_unseen,
 };
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::directory::LANE_LEN;
@@ -62,6 +62,7 @@ pub struct Engine {
     pub order: Order,
     done: [superblock::Lane; LANES],
     buffers: Buffers,
+    messages: Messages,
     backing: Backing,
     failed: bool,
 }
@@ -114,6 +115,7 @@ impl Engine {
             order,
             done,
             buffers: Buffers::default(),
+            messages: Messages::default(),
             backing: Backing::default(),
             failed,
         })
@@ -174,7 +176,8 @@ impl Engine {
         let values_most = VALUES_MIN.max(in_use / VALUES_PART);
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
-        let mut applier = Applier::keeping(&mut store, &mut held, applied_before);
+        let mut applier = Applier::keeping(&mut store, &mut held, applied_before)
+            .reusing(std::mem::take(&mut self.messages));
         while progress.applied < limit.min(BATCH_MAX) {
             let values = applier.waiting();
             if values > values_most || progress.applied % 64 == 63 && is_late(start, values) {
@@ -220,6 +223,7 @@ impl Engine {
         if let Err(Failure::Store(error)) = applier.settle() {
             return Err(store_failed(&mut self.failed, &self.files, error));
         }
+        self.messages = applier.into_buffers();
         if progress.applied > 0 {
             let (done, applied) = (self.done, self.order.next_seq() - 1);
             let committed = store.commit(|sb| {

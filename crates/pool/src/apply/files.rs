@@ -171,7 +171,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             ensure(found.1.is_some(), dir, Why::HashFull)?;
         }
         self.link(dir, ino, time, op.key)?;
-        self.displace_value(op, time);
+        self.displace_value(op, time)?;
         Ok(())
     }
 }

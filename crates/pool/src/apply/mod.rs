@@ -31,7 +31,8 @@ use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
 use kept::Kept;
-use values::{Messages, Size};
+pub use values::Messages;
+use values::Size;
 
 /// What `Applier` functions return.
 pub type Result<T, S> = core::result::Result<T, Failure<<S as crate::layout::ReadTrees>::Error>>;
@@ -87,6 +88,16 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             kept: Some(Kept::new()),
             ..Applier::new(store, grants, applied)
         }
+    }
+
+    /// Uses buffers of an applier that is through.
+    pub fn reusing(self, messages: Messages) -> Self {
+        Applier { messages, ..self }
+    }
+
+    /// The buffers, for the next one.
+    pub fn into_buffers(self) -> Messages {
+        self.messages
     }
 
     /// Writes everything that was kept back: changes of keyspaces and inodes.

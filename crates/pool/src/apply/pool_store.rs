@@ -129,6 +129,11 @@ impl<R: Record> Store for PoolStore<'_, R> {
         self.batch.replace(tree, key, value, see).map(|_| ())
     }
 
+    #[inline]
+    fn expect(&self, tree: TreeId, key: &[u8]) {
+        self.batch.expect(tree, key);
+    }
+
     fn take_out(&mut self, tree: TreeId, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Done {
         self.batch.take_out(tree, key, see).map(|_| ())
     }

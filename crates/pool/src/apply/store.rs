@@ -31,6 +31,9 @@ pub trait Store: ReadTrees {
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<(), Self::Error>;
 
+    /// A change of `key` is near: what it will look at can be loaded.
+    fn expect(&self, _tree: TreeId, _key: &[u8]) {}
+
     /// As `erase`; a value that goes is shown to `see` before.
     fn take_out(
         &mut self,

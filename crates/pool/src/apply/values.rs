@@ -25,26 +25,33 @@ enum Kind {
     Erase,
 }
 
-/// A change that waits. Its key and then its value are in the buffer's bytes.
+/// A change that waits. Its key and then its value are in the buffer's bytes, as the tree will
+/// have them.
 struct Message {
     /// Keyspace, and the first bytes of the key: what decides most comparisons.
     lead: u128,
-    at: usize,
-    key_len: usize,
-    value_len: usize,
-    time: i64,
+    at: u32,
+    key_len: u16,
+    value_len: u16,
     kind: Kind,
 }
 
 /// The changes that wait.
 #[derive(Default)]
-pub(super) struct Messages {
+pub struct Messages {
     bytes: Vec<u8>,
     list: Vec<Message>,
+    /// Keyspaces and when they were changed.
+    times: Vec<(u64, i64)>,
     size: Size,
     /// Known to be a keyspace: what was asked last. 0: none.
     keyspace: u64,
 }
+
+/// Bytes that may wait, but for those of one record.
+const WAITING_MAX: usize = 1 << 31;
+/// How many changes ahead what a change will look at is loaded.
+const AHEAD: usize = 3;
 
 /// Bytes of values that need a page of their own, at the worst filling of nodes.
 const BYTES_PER_PAGE: usize = 1024;
@@ -130,35 +137,70 @@ impl Messages {
         self.keyspace = 0;
     }
 
-    fn push(&mut self, op: &Op<'_>, time: i64) {
-        let (kind, value) = match op.change {
-            Change::Put(value) => (Kind::Put, value),
-            Change::PutBlocks(value) => (Kind::PutBlocks, value),
-            _ => (Kind::Erase, &[][..]),
-        };
-        let at = self.bytes.len();
+    /// Whether no other record's changes should join them.
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= WAITING_MAX
+    }
+
+    /// Adds a change; the blocks that it brings come into use in `period`.
+    fn push(&mut self, op: &Op<'_>, time: i64, period: u32) -> core::result::Result<(), BadValue> {
         self.size.add(op);
+        match self.times.last_mut() {
+            Some((ino, newest)) if *ino == op.keyspace => *newest = time.max(*newest),
+            _ => self.times.push((op.keyspace, time)),
+        }
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&op.keyspace.to_be_bytes());
         self.bytes.extend_from_slice(op.key);
-        self.bytes.extend_from_slice(value);
-        let lead = u128::from(op.keyspace) << 64 | u128::from(lead_of(op.key));
-        let (key_len, value_len) = (op.key.len(), value.len());
+        let value_at = self.bytes.len();
+        let head = |inline| Head {
+            mtime: time,
+            inline,
+        };
+        let kind = match op.change {
+            Change::Put(value) => {
+                self.bytes.extend_from_slice(&head(true).encode());
+                self.bytes.extend_from_slice(value);
+                Kind::Put
+            }
+            Change::PutBlocks(value) => {
+                let mut runs = [0; value::IN_BLOCKS_MAX];
+                let len = born_in(value, period)?.encode(&mut runs).unwrap_or(0);
+                self.bytes.extend_from_slice(&head(false).encode());
+                self.bytes.extend_from_slice(&runs[..len]);
+                Kind::PutBlocks
+            }
+            _ => Kind::Erase,
+        };
         self.list.push(Message {
-            lead,
-            at,
-            key_len,
-            value_len,
-            time,
+            lead: u128::from(op.keyspace) << 64 | u128::from(lead_of(op.key)),
+            at: at as u32,
+            key_len: (value_at - at) as u16,
+            value_len: (self.bytes.len() - value_at) as u16,
             kind,
         });
+        Ok(())
     }
 
+    /// The tree's key.
     fn key(&self, m: &Message) -> &[u8] {
-        self.bytes.get(m.at..m.at + m.key_len).unwrap_or_default()
+        let at = m.at as usize;
+        let end = at + usize::from(m.key_len);
+        self.bytes.get(at..end).unwrap_or_default()
     }
 
+    /// The tree's value.
     fn value(&self, m: &Message) -> &[u8] {
-        let at = m.at + m.key_len;
-        self.bytes.get(at..at + m.value_len).unwrap_or_default()
+        let at = m.at as usize + usize::from(m.key_len);
+        let end = at + usize::from(m.value_len);
+        self.bytes.get(at..end).unwrap_or_default()
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.bytes.clear();
+        self.times.clear();
+        self.size = Size::default();
     }
 
     fn compare(&self, a: &Message, b: &Message) -> Ordering {
@@ -173,6 +215,14 @@ impl Messages {
         list.sort_unstable_by(|a, b| self.compare(a, b).then(a.at.cmp(&b.at)));
         self.list = list;
     }
+}
+
+/// The blocks of a value that a record brings, as they come into use in `period`.
+fn born_in(bytes: &[u8], period: u32) -> core::result::Result<InBlocks, BadValue> {
+    let mut blocks = InBlocks::decode(bytes)?;
+    let runs = blocks.runs_mut().iter_mut();
+    runs.for_each(|run| run.period = period);
+    Ok(blocks)
 }
 
 fn lead_of(key: &[u8]) -> u64 {
@@ -200,6 +250,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     /// Takes the changes of a record into the buffer. `spilled`: they were not in the record.
     pub(super) fn batch(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
+        if self.messages.is_full() {
+            self.settle_values()?;
+        }
         if !spilled && let Some(done) = self.alone(bytes, time)? {
             return Ok(done);
         }
@@ -240,7 +293,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 }
                 _ => {
                     self.take_blocks(&op)?;
-                    self.messages.push(&op, time);
+                    self.messages.push(&op, time, self.store.period())?;
                 }
             }
         }
@@ -279,9 +332,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     /// The value of `op`'s key goes, if it has one.
-    pub(super) fn displace_value(&mut self, op: &Op<'_>, time: i64) {
-        let change = Change::Erase;
-        self.messages.push(&Op { change, ..*op }, time);
+    pub(super) fn displace_value(&mut self, op: &Op<'_>, time: i64) -> Result<(), S> {
+        let (change, period) = (Change::Erase, self.store.period());
+        Ok(self.messages.push(&Op { change, ..*op }, time, period)?)
     }
 
     /// The blocks where a record's changes are: they must be the session's own, and stay so.
@@ -359,60 +412,42 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let mut messages = core::mem::take(&mut self.messages);
         messages.sort();
         let done = self.settle_sorted(&messages);
-        messages.list.clear();
-        messages.bytes.clear();
-        messages.size = Size::default();
+        messages.clear();
         self.messages = messages;
         done
     }
 
     fn settle_sorted(&mut self, messages: &Messages) -> Result<(), S> {
-        let mut newest = (0, i64::MIN);
         for (i, m) in messages.list.iter().enumerate() {
-            let ino = (m.lead >> 64) as u64;
-            if newest.0 != ino {
-                self.touch_keyspace(newest)?;
-                newest = (ino, i64::MIN);
+            if let Some(later) = messages.list.get(i + AHEAD) {
+                self.store.expect(VALUES, messages.key(later));
             }
-            newest.1 = newest.1.max(m.time);
             let next = messages.list.get(i + 1);
-            if next.is_some_and(|next| messages.compare(m, next).is_eq()) {
-                if m.kind == Kind::PutBlocks {
-                    self.free_blocks(&self.born_now(messages.value(m))?)?;
-                }
-                continue;
+            if next.is_none_or(|next| messages.compare(m, next).is_ne()) {
+                self.settle_one(messages, m)?;
+            } else if m.kind == Kind::PutBlocks {
+                let runs = messages.value(m).get(value::HEAD..);
+                self.free_blocks(&InBlocks::decode(runs.unwrap_or_default())?)?;
             }
-            self.settle_one(ino, messages, m)?;
         }
-        self.touch_keyspace(newest)
+        let mut times = messages.times.clone();
+        times.sort_unstable();
+        for group in times.chunk_by(|a, b| a.0 == b.0) {
+            self.touch_keyspace(group[group.len() - 1])?;
+        }
+        Ok(())
     }
 
-    fn settle_one(&mut self, ino: u64, messages: &Messages, m: &Message) -> Result<(), S> {
-        let key = TreeKey::new(ino, messages.key(m));
+    fn settle_one(&mut self, messages: &Messages, m: &Message) -> Result<(), S> {
+        let key = messages.key(m);
         let mut old = Ok(None);
         let mut see = |bytes: &[u8]| old = value::blocks_of(bytes);
-        let done = if m.kind == Kind::Erase {
-            self.store.take_out(VALUES, key.as_slice(), &mut see)
-        } else {
-            let (mut out, mut value) = ([0; VALUE_MAX], messages.value(m));
-            let inline = m.kind == Kind::Put;
-            let mut runs = [0; value::IN_BLOCKS_MAX];
-            if !inline {
-                let len = self.born_now(value)?.encode(&mut runs).unwrap_or(0);
-                value = &runs[..len];
+        let done = match m.kind {
+            Kind::Erase => self.store.take_out(VALUES, key, &mut see),
+            _ => {
+                let value = messages.value(m);
+                self.store.replace(VALUES, key, value, &mut see)
             }
-            let mtime = m.time;
-            out[..value::HEAD].copy_from_slice(&Head { mtime, inline }.encode());
-            let len = value::HEAD + value.len();
-            let Some(place) = out.get_mut(value::HEAD..len) else {
-                return Err(BadValue {
-                    what: "a value of a keyspace is too long",
-                }
-                .into());
-            };
-            place.copy_from_slice(value);
-            self.store
-                .replace(VALUES, key.as_slice(), &out[..len], &mut see)
         };
         done.map_err(Failure::Store)?;
         match old? {
@@ -421,21 +456,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         }
     }
 
-    /// The blocks of a value that a record brings, as they come into use now.
-    fn born_now(&self, bytes: &[u8]) -> core::result::Result<InBlocks, BadValue> {
-        let mut blocks = InBlocks::decode(bytes)?;
-        let period = self.store.period();
-        blocks
-            .runs_mut()
-            .iter_mut()
-            .for_each(|run| run.period = period);
-        Ok(blocks)
-    }
-
     fn touch_keyspace(&mut self, (ino, time): (u64, i64)) -> Result<(), S> {
-        if ino == 0 {
-            return Ok(());
-        }
         self.update(ino, |dir| {
             dir.mtime = dir.mtime.max(time);
             dir.ctime = dir.ctime.max(time);

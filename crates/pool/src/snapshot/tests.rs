@@ -12,13 +12,14 @@ use crate::apply::model::Model;
 use crate::apply::pool_tests::{
     BLOCKS, ROOT_MODE, UUID, assert_clean, commit_some, image, new_pool,
 };
-use crate::layout::name_seed;
+use crate::layout::value::{self, InBlocks, ValueRun};
+use crate::layout::{VALUES, name_seed};
 use crate::space::Run;
 use crate::tree::Reader;
 use holdfast_pmem::{Medium, NoRecord, Region};
 use std::collections::{BTreeMap, BTreeSet};
-use std::format;
 use std::vec::Vec;
+use std::{format, vec};
 
 const MIB: usize = 1 << 20;
 
@@ -245,5 +246,67 @@ fn random_entries_never_panic() {
         value.iter_mut().for_each(|b| *b = rng.next() as u8);
         let _ = Snapshot::decode(&value);
         let _ = Snapshot::decode(&value[..rng.below(256) as usize]);
+    }
+}
+
+/// Puts a value in block `block`, and drops that of the value that it replaces.
+fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
+    let mut batch = pool.begin(&token());
+    let period = batch.superblock().period;
+    let run = ValueRun {
+        block,
+        len: 1,
+        period,
+    };
+    let mut runs = [0; value::IN_BLOCKS_MAX];
+    let mut blocks = InBlocks::new(4096);
+    assert!(blocks.push(run));
+    let len = blocks.encode(&mut runs).unwrap();
+    let (mtime, inline) = (0, false);
+    let head = value::Head { mtime, inline }.encode();
+    let bytes = [&head[..], &runs[..len]].concat();
+    batch.use_data(Run::new(block, 1)).unwrap();
+    let mut old = None;
+    let mut see = |bytes: &[u8]| old = value::blocks_of(bytes).unwrap();
+    batch
+        .replace(VALUES, &key.to_be_bytes(), &bytes, &mut see)
+        .unwrap();
+    for run in old.iter().flat_map(|blocks| blocks.runs()) {
+        let gone = Run::new(run.block, run.len.into());
+        batch.drop_data(gone, run.period).unwrap();
+    }
+    batch.commit(|_| {}).unwrap();
+}
+
+/// Snapshots that differ only in what was appended to a leaf that they share.
+#[test]
+fn what_was_appended_to_a_shared_leaf_goes_with_its_snapshot() {
+    for order in [[b"s", b"t", b"u"], [b"t", b"s", b"u"], [b"u", b"t", b"s"]] {
+        let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+        let (mut pool, _) = new_pool(meta, 700);
+        let used = |pool: &Pool| {
+            let used = |b: &u64| pool.data_space().is_used(Run::new(*b, 1));
+            (0..BLOCKS).filter(used).collect::<Vec<_>>()
+        };
+        (0..5).for_each(|i| put_in_block(&mut pool, i, 20 + i));
+        pool.create_snapshot(&token(), b"s", 0).unwrap();
+        put_in_block(&mut pool, 3, 30);
+        put_in_block(&mut pool, 3, 31);
+        pool.create_snapshot(&token(), b"t", 0).unwrap();
+        put_in_block(&mut pool, 3, 32);
+        pool.create_snapshot(&token(), b"u", 0).unwrap();
+        put_in_block(&mut pool, 3, 33);
+        let mut left = vec![20, 21, 22, 23, 24, 31, 32, 33];
+        assert_eq!(used(&pool), left);
+        for name in order {
+            pool.delete_snapshot(&token(), name).unwrap();
+            let block = match name {
+                b"s" => 23,
+                b"t" => 31,
+                _ => 32,
+            };
+            left.retain(|b| *b != block);
+            assert_eq!(used(&pool), left, "{order:?}");
+        }
     }
 }

@@ -5,12 +5,13 @@
 
 use super::batch::Batch;
 use super::dirty::DIRTY;
+use super::page;
 use super::reader::{Mapped, open_mapped};
 use super::walk::{self, Nodes, damaged};
 use crate::error::Result;
 use crate::format::appends::{self, appends_of, link, page_of};
-use crate::format::node::{Header, Source, VALUE_MAX, compare_prefix};
-use crate::format::{PAGE, PAGE_SHIFT};
+use crate::format::node::{self, Header, Source, VALUE_MAX, compare_prefix};
+use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT};
 use crate::layout::{TreeId, VALUES};
 use holdfast_pmem::Record;
 
@@ -20,7 +21,33 @@ fn takes_appends(tree: TreeId) -> bool {
     tree == VALUES
 }
 
+/// Bytes of a leaf that are loaded ahead of a change: header, heads and what was appended.
+const LEAF_START: usize = 512;
+
 impl<R: Record> Batch<'_, R> {
+    /// Starts loading the leaf of `key`, if it is near that of the last change. A hint.
+    #[inline]
+    pub fn expect(&self, tree: TreeId, key: &[u8]) {
+        let path = &self.path;
+        let Some(above) = path.depth.checked_sub(2).filter(|_| path.tree == tree) else {
+            return;
+        };
+        let Ok(parent) = self.dirty.get(path.steps[above].addr) else {
+            return;
+        };
+        let h = page::header(parent);
+        let Ok(at) = node::find_child(parent, &h, key) else {
+            return;
+        };
+        let child = node::child(parent, &h, at);
+        if child & DIRTY == 0 {
+            let page = page_of(child);
+            self.pool
+                .meta
+                .prefetch(page.saturating_mul(PAGE_LEN), LEAF_START);
+        }
+    }
+
     /// Puts by appending to the leaf of the path, if it is committed, has room and is of a tree
     /// where that is done. Whether the key was there; its old value is shown to `see`.
     pub(super) fn append(

@@ -1,7 +1,8 @@
 //! Copy-on-write B+-trees in `meta.seg`.
 //!
 //! What always holds here:
-//! - A page that a committed root can reach is never written: a change copies the node.
+//! - Nothing that a committed root can reach is ever written: a change copies the node, or is
+//!   appended to it where only new roots look.
 //! - All changes of a [`Batch`] become true together, with one superblock, or not at all.
 //! - A [`Reader`] needs no lock and no write access: it checks what it follows, and asks at the
 //!   end whether the root it used was still intact.
@@ -27,6 +28,8 @@ pub(crate) use garbage::Garbage;
 pub use leaf::Leaf;
 pub use reader::{Fixed, Reader};
 
+#[cfg(test)]
+mod append_tests;
 #[cfg(test)]
 mod check;
 #[cfg(test)]
