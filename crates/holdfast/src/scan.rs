@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::keyspace::whole;
-use crate::kv;
+use crate::kv::{self, Found};
 use crate::view::View;
 use std::ops::Bound;
 
@@ -16,8 +16,7 @@ pub struct Scan {
     keyspace: kv::Keyspace,
     from: Vec<u8>,
     to: Option<Vec<u8>>,
-    /// The key and the value that `next_ref` lends.
-    key: Vec<u8>,
+    /// The value that `next_ref` lends, if it is not in the leaf.
     value: Vec<u8>,
 }
 
@@ -65,7 +64,6 @@ impl Scan {
             keyspace,
             from,
             to,
-            key: Vec::new(),
             value: Vec::new(),
         }
     }
@@ -83,28 +81,25 @@ impl Scan {
         let session = pinned.pool().inner.client()?.session();
         let view = pinned.view()?;
         loop {
-            let Some((key, entry)) = self.scan.next(session, view)? else {
-                return Ok(None);
-            };
-            self.key.clear();
-            self.key.extend_from_slice(key);
-            self.value.clear();
-            match entry {
-                kv::Entry::Inline(value) => self.value.extend_from_slice(value),
-                kv::Entry::Blocks(blocks) => {
+            match self.scan.advance(session, view)? {
+                None => return Ok(None),
+                Some(Found::Inline) => break,
+                Some(Found::Blocks(blocks)) => {
                     self.value.resize(blocks.len as usize, 0);
                     kv::Scan::copy(session, view, &blocks, &mut self.value)?;
+                    return Ok(Some((self.scan.key(), &self.value)));
                 }
-                kv::Entry::File(ino) => {
-                    let (scan, key) = (&self.scan, &self.key);
+                Some(Found::File(ino)) => {
+                    let (scan, key) = (&self.scan, self.scan.key());
                     let found = whole(|out| Ok(scan.read(session, key, ino, out)?))?;
                     // It went since the scan began.
                     let Some(found) = found else { continue };
                     self.value = found;
+                    return Ok(Some((self.scan.key(), &self.value)));
                 }
             }
-            return Ok(Some((&self.key, &self.value)));
         }
+        Ok(Some((self.scan.key(), self.scan.value())))
     }
 }
 

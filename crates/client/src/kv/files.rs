@@ -453,7 +453,8 @@ fn lowest(
 ) -> Result<Vec<Shown>> {
     let mut scan = Scan::new(keyspace, &[], None, false);
     let mut found: BinaryHeap<Shown> = BinaryHeap::new();
-    while let Some((key, _)) = scan.next_value(s, view)? {
+    while scan.next_value(s, view)?.is_some() {
+        let key = scan.key();
         if !is_legal_name(key) {
             continue;
         }

@@ -21,7 +21,7 @@ mod view;
 
 pub use commit::Changes;
 pub(crate) use index::{Place, publish};
-pub use view::{Entry, Scan, View};
+pub use view::{Entry, Found, Scan, View};
 
 use crate::api::Client;
 use crate::error::{Error, Result};

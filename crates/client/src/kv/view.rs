@@ -236,6 +236,16 @@ pub enum Entry<'a> {
     File(u64),
 }
 
+/// What kind of value a scan has come to.
+pub enum Found {
+    /// `Scan::value` gives it.
+    Inline,
+    /// To be copied with `Scan::copy`.
+    Blocks(InBlocks),
+    /// To be read with `Scan::read`.
+    File(u64),
+}
+
 /// The keys of a range, in order or backwards.
 pub struct Scan {
     space: Keyspace,
@@ -244,6 +254,8 @@ pub struct Scan {
     files: Option<Vec<(Vec<u8>, u64)>>,
     /// The name of the file that was shown last.
     name: Vec<u8>,
+    /// The scan has come to that file.
+    at_file: bool,
     /// Tree keys that bound what is still to come.
     from: Vec<u8>,
     to: Vec<u8>,
@@ -269,6 +281,7 @@ impl Scan {
             keyspace: ino,
             files: None,
             name: Vec::new(),
+            at_file: false,
             from: TreeKey::new(ino, from).as_slice().to_vec(),
             to: to.as_slice().to_vec(),
             backward,
@@ -282,17 +295,44 @@ impl Scan {
 
     /// The next key and its value; `None` at the end.
     pub fn next(&mut self, s: &Session, view: &View) -> Result<Option<(&[u8], Entry<'_>)>> {
-        if self.files.is_none() {
-            self.find_files(s, view)?;
-        }
-        if self.files.as_ref().is_some_and(|files| !files.is_empty()) {
-            return self.next_merged(s, view);
-        }
-        self.next_value(s, view)
+        Ok(match self.advance(s, view)? {
+            None => None,
+            Some(Found::Inline) => Some((self.key(), Entry::Inline(self.value()))),
+            Some(Found::Blocks(blocks)) => Some((self.key(), Entry::Blocks(blocks))),
+            Some(Found::File(ino)) => Some((self.key(), Entry::File(ino))),
+        })
     }
 
-    /// As `next` where there are files, too.
-    fn next_merged(&mut self, s: &Session, view: &View) -> Result<Option<(&[u8], Entry<'_>)>> {
+    /// Goes to the next key, which `key` gives; `None` at the end.
+    #[inline]
+    pub fn advance(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
+        match &self.files {
+            Some(files) if files.is_empty() => self.next_value(s, view),
+            Some(_) => self.next_merged(s, view),
+            None => {
+                self.find_files(s, view)?;
+                self.advance(s, view)
+            }
+        }
+    }
+
+    /// The key that the scan has come to.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self.at_file {
+            true => &self.name,
+            false => self.leaf.key().get(8..).unwrap_or_default(),
+        }
+    }
+
+    /// The value that the scan has come to, if it is not in blocks or a file.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.leaf.value().get(HEAD..).unwrap_or_default()
+    }
+
+    /// As `advance` where there are files, too.
+    fn next_merged(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
         let more = self.fill(s, view)?;
         let order = {
             let file = self.files.as_ref().and_then(|files| files.last());
@@ -322,8 +362,8 @@ impl Scan {
         let file = self.files.as_mut().and_then(Vec::pop);
         match (order, file) {
             (Ordering::Less, Some((name, ino))) => {
-                self.name = name;
-                Ok(Some((&self.name, Entry::File(ino))))
+                (self.name, self.at_file) = (name, true);
+                Ok(Some(Found::File(ino)))
             }
             // Both: the value is what counts.
             _ => self.next_value(s, view),
@@ -362,13 +402,9 @@ impl Scan {
         Ok(true)
     }
 
-    /// As `next` without the files.
-    pub(super) fn next_value(
-        &mut self,
-        s: &Session,
-        view: &View,
-    ) -> Result<Option<(&[u8], Entry<'_>)>> {
-        if !self.fill(s, view)? {
+    /// As `advance` without the files.
+    pub(super) fn next_value(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
+        if self.next >= self.end && !self.fill(s, view)? {
             return Ok(None);
         }
         let at = if self.backward {
@@ -378,25 +414,22 @@ impl Scan {
             self.next += 1;
             self.next - 1
         };
+        self.at_file = false;
         let (key, bytes) = self.leaf.entry(at)?;
-        let (owner, key) = value::parse_key(key).map_err(pool::Error::from)?;
-        let (head, rest) = bytes.split_at_checked(HEAD).unwrap_or((bytes, &[]));
-        let inline = Head::decode(head).map_err(pool::Error::from)?.inline;
+        let (owner, _) = value::parse_key(key).map_err(pool::Error::from)?;
         if owner != self.keyspace {
             return Err(Error::Damaged {
                 what: "keyspace of a value",
                 index: owner,
             });
         }
-        let entry = match inline {
-            true => Entry::Inline(rest),
-            false => {
-                let blocks = InBlocks::decode(rest).map_err(pool::Error::from)?;
-                index::check_blocks(s, &blocks)?;
-                Entry::Blocks(blocks)
-            }
-        };
-        Ok(Some((key, entry)))
+        if Head::decode(bytes).map_err(pool::Error::from)?.inline {
+            return Ok(Some(Found::Inline));
+        }
+        let blocks = bytes.get(HEAD..).unwrap_or_default();
+        let blocks = InBlocks::decode(blocks).map_err(pool::Error::from)?;
+        index::check_blocks(s, &blocks)?;
+        Ok(Some(Found::Blocks(blocks)))
     }
 
     /// Copies the leaf where the scan goes on.

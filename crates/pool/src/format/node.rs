@@ -304,18 +304,35 @@ pub(crate) fn compare_prefix<S: Source + ?Sized>(s: &S, h: &Header, key: &[u8]) 
     order.reverse()
 }
 
-/// How entry `i`, whose head equals that of `suffix`, compares with `suffix`.
+/// What is behind the prefix of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Suffix<'a> {
+    pub head: u64,
+    /// Behind the bytes of the head.
+    pub rest: &'a [u8],
+    pub len: usize,
+}
+
+impl<'a> Suffix<'a> {
+    #[inline]
+    pub(crate) fn of(suffix: &'a [u8]) -> Suffix<'a> {
+        let (head, rest) = head_and_rest(suffix);
+        let len = suffix.len();
+        Suffix { head, rest, len }
+    }
+}
+
+/// How entry `i`, whose head is that of `suffix`, compares with `suffix`.
 #[inline]
 fn compare_tail<S: Source + ?Sized>(
     s: &S,
     h: &Header,
     i: usize,
-    suffix: &[u8],
+    suffix: Suffix<'_>,
 ) -> Result<Ordering, Flaw> {
     let cell = cell(s, h, i)?;
-    let rest = suffix.get(HEAD..).unwrap_or(&[]);
-    Ok(s.compare(cell.rest, cell.rest_len(), rest)
-        .then(cell.suffix.cmp(&suffix.len())))
+    Ok(s.compare(cell.rest, cell.rest_len(), suffix.rest)
+        .then(cell.suffix.cmp(&suffix.len)))
 }
 
 /// How entry `i` compares with `key`.
@@ -329,8 +346,8 @@ pub(crate) fn compare_entry<S: Source + ?Sized>(
     if order != Ordering::Equal {
         return Ok(order.reverse());
     }
-    let suffix = &key[h.prefix..];
-    match head(s, i).cmp(&be8(suffix)) {
+    let suffix = Suffix::of(&key[h.prefix..]);
+    match head(s, i).cmp(&suffix.head) {
         Ordering::Equal => compare_tail(s, h, i, suffix),
         order => Ok(order),
     }
@@ -349,17 +366,26 @@ pub fn find<S: Source + ?Sized>(
         Ordering::Greater => return Ok((h.count, false)),
         Ordering::Equal => {}
     }
-    let suffix = &key[h.prefix..];
-    let wanted = be8(suffix);
-    let at = bound(first, h.count, |i| head(s, i) < wanted);
-    if at >= h.count || head(s, at) != wanted {
+    find_suffix(s, h, first, Suffix::of(&key[h.prefix..]))
+}
+
+/// As [`find`], for a key that starts with the node's prefix.
+#[inline]
+pub(crate) fn find_suffix<S: Source + ?Sized>(
+    s: &S,
+    h: &Header,
+    first: usize,
+    suffix: Suffix<'_>,
+) -> Result<(usize, bool), Flaw> {
+    let at = bound(first, h.count, |i| head(s, i) < suffix.head);
+    if at >= h.count || head(s, at) != suffix.head {
         return Ok((at, false));
     }
     let order = compare_tail(s, h, at, suffix)?;
     if order != Ordering::Less {
         return Ok((at, order == Ordering::Equal));
     }
-    find_in_run(s, h, at + 1, suffix, wanted)
+    find_in_run(s, h, at + 1, suffix)
 }
 
 /// As [`find`], among entries with equal heads from `first` on.
@@ -367,10 +393,9 @@ fn find_in_run<S: Source + ?Sized>(
     s: &S,
     h: &Header,
     first: usize,
-    suffix: &[u8],
-    wanted: u64,
+    suffix: Suffix<'_>,
 ) -> Result<(usize, bool), Flaw> {
-    let end = bound(first, h.count, |i| head(s, i) == wanted);
+    let end = bound(first, h.count, |i| head(s, i) == suffix.head);
     let (mut low, mut high) = (first, end);
     while low < high {
         let mid = low + (high - low) / 2;

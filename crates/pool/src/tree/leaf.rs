@@ -9,6 +9,7 @@ use super::walk::damaged;
 use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::node::{self, Header, KeyBuf};
+use core::ops::Range;
 
 /// A copied leaf and where its neighbour begins.
 pub struct Leaf {
@@ -17,7 +18,9 @@ pub struct Leaf {
     /// The key where the next leaf starts, or where this one does: see `more`.
     pub(super) beyond: KeyBuf,
     more: bool,
+    /// The key of the entry that was looked at last, and where its value is.
     key: KeyBuf,
+    value: Range<usize>,
 }
 
 impl Default for Leaf {
@@ -28,6 +31,7 @@ impl Default for Leaf {
             beyond: KeyBuf::default(),
             more: false,
             key: KeyBuf::default(),
+            value: 0..0,
         }
     }
 }
@@ -39,6 +43,7 @@ impl Leaf {
         if let Some(h) = &self.header {
             self.key.load_prefix(&self.page, h);
         }
+        self.value = 0..0;
     }
 
     /// Entries.
@@ -60,6 +65,7 @@ impl Leaf {
     }
 
     /// Key and value of entry `i`.
+    #[inline]
     pub fn entry(&mut self, i: usize) -> Result<(&[u8], &[u8])> {
         let missing = Error::Damaged {
             what: "entry of a leaf",
@@ -68,7 +74,19 @@ impl Leaf {
         let h = self.header.filter(|h| i < h.count).ok_or(missing)?;
         let cell = node::cell(&self.page, &h, i).map_err(damaged(0))?;
         self.key.load_suffix(&self.page, &h, i, &cell);
-        let value = self.page.get(cell.value..cell.value + cell.value_len);
-        Ok((self.key.as_slice(), value.unwrap_or_default()))
+        self.value = cell.value..cell.value + cell.value_len;
+        Ok((self.key(), self.value()))
+    }
+
+    /// The key of the entry that was looked at last.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.key.as_slice()
+    }
+
+    /// Its value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.page.get(self.value.clone()).unwrap_or_default()
     }
 }

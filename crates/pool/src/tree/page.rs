@@ -4,11 +4,12 @@
 //! or copied and checked); a change that does not fit reports so and changes nothing.
 
 use crate::checksum::{Crc, crc32c};
+use crate::format::appends::{self, APPENDS_MAX};
 use crate::format::node::{
     self, AT_BIRTH, AT_COUNTS, AT_CRC, AT_HEADS, AT_PAGE, AT_PREFIX, CELL_HEADER, Flaw, HEAD,
-    Header, KeyBuf, MAGIC, PREFIX_INLINE, be8, cell_size,
+    Header, KeyBuf, MAGIC, PREFIX_INLINE, Suffix, be8, cell_size,
 };
-use crate::format::{PAGE, appends, put_at, u32_at};
+use crate::format::{PAGE, put_at, u32_at};
 
 /// Bytes of a node.
 pub(crate) type Page = [u8; PAGE];
@@ -257,6 +258,87 @@ pub(crate) fn fold(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
         }
     }
     Ok(header(page))
+}
+
+/// An appended entry whose key the leaf was written without: where it belongs among the sorted
+/// ones, its head, and its cell.
+type New<'a> = (usize, Suffix<'a>, usize);
+
+/// As [`fold`], for a copy that is only read: the sorted entries lead to the appended cells, which
+/// stay where they are. So no cell is copied, and no room is left.
+pub(crate) fn weave(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
+    let old = *page;
+    let mut low = h.heap;
+    let mut new: [New<'_>; APPENDS_MAX] = [(0, Suffix::of(&[]), 0); APPENDS_MAX];
+    let mut count = 0;
+    for i in (0..h.appends).rev() {
+        let cell = appends::cell(&old, h, i)?;
+        let at = cell.rest - CELL_HEADER;
+        low = low.min(at);
+        let suffix = Suffix {
+            head: appends::head(&old, h, i),
+            rest: old.get(cell.rest..cell.value).unwrap_or_default(),
+            len: cell.suffix,
+        };
+        let (place, found) = node::find_suffix(&old, h, 0, suffix)?;
+        let slot = h.slots() + 2 * place;
+        if found && u16_at(page, slot) >= h.heap {
+            put_at(page, slot, &(at as u16).to_le_bytes());
+        } else if !found {
+            count = insert_new(&mut new, count, (place, suffix, at))?;
+        }
+    }
+    let new = &new[..count];
+    let woven = Header {
+        count: h.count + new.len(),
+        heap: low,
+        appends: 0,
+        ..*h
+    };
+    if !new.is_empty() {
+        let slots = *page;
+        weave_arrays(page, (&old, &slots), h, &woven, new);
+    }
+    set_header(page, &woven);
+    Ok(woven)
+}
+
+/// Keeps `new` sorted; of one key the entry that came first, which is the newest.
+fn insert_new<'a>(new: &mut [New<'a>], count: usize, one: New<'a>) -> Result<usize, Flaw> {
+    let order = |other: &New<'_>| {
+        let (a, b) = (other.1, one.1);
+        (other.0, a.head, a.rest, a.len).cmp(&(one.0, b.head, b.rest, b.len))
+    };
+    let Err(at) = new[..count].binary_search_by(order) else {
+        return Ok(count);
+    };
+    let moved = new.get_mut(at..count + 1).ok_or("appended entries")?;
+    moved.rotate_right(1);
+    moved[0] = one;
+    Ok(count + 1)
+}
+
+/// Lays the arrays of a leaf out with `new` entries in between.
+fn weave_arrays(page: &mut Page, old: (&Page, &Page), h: &Header, to: &Header, new: &[New<'_>]) {
+    let (mut at, mut next) = (0, new.iter().peekable());
+    for i in 0..=h.count {
+        while let Some((_, suffix, cell)) = next.next_if(|one| one.0 == i) {
+            put_at(page, AT_HEADS + HEAD * at, &suffix.head.to_le_bytes());
+            put_at(page, to.slots() + 2 * at, &(*cell as u16).to_le_bytes());
+            at += 1;
+        }
+        if i < h.count {
+            let head = node::head(old.0, i);
+            let slot = u16_at(old.1, h.slots() + 2 * i) as u16;
+            put_at(page, AT_HEADS + HEAD * at, &head.to_le_bytes());
+            put_at(page, to.slots() + 2 * at, &slot.to_le_bytes());
+            at += 1;
+        }
+    }
+}
+
+fn u16_at(page: &Page, at: usize) -> usize {
+    usize::from(u16::from_le_bytes(crate::format::array_at(page, at)))
 }
 
 /// Whether the node's entries need at least `min` bytes, garbage not counted.

@@ -128,6 +128,29 @@ pub(super) fn copy_mapped<R: Record>(
     trust: Trust,
     out: &mut Page,
 ) -> Result<Header> {
+    let header = copy_as_it_is(meta, place, trust, out)?;
+    match header.appends {
+        0 => Ok(header),
+        _ => page::fold(out, &header).map_err(damaged(place.page)),
+    }
+}
+
+/// As [`copy_mapped`], of a node that is only read.
+fn copy_to_read<R: Record>(meta: &Region<R>, place: &Place, out: &mut Page) -> Result<Header> {
+    let header = copy_as_it_is(meta, place, Trust::Nothing, out)?;
+    match header.appends {
+        0 => Ok(header),
+        _ => page::weave(out, &header).map_err(damaged(place.page)),
+    }
+}
+
+/// A private copy without a change.
+fn copy_as_it_is<R: Record>(
+    meta: &Region<R>,
+    place: &Place,
+    trust: Trust,
+    out: &mut Page,
+) -> Result<Header> {
     let pages = meta.len() as u64 >> PAGE_SHIFT;
     if place.page <= LIVE_PAGE || place.page >= pages {
         return Err(Error::Damaged {
@@ -136,11 +159,7 @@ pub(super) fn copy_mapped<R: Record>(
         });
     }
     meta.read(place.page << PAGE_SHIFT, &mut out[..])?;
-    let header = verify(place, trust, pages, out)?;
-    match header.appends {
-        0 => Ok(header),
-        _ => page::fold(out, &header).map_err(damaged(place.page)),
-    }
+    verify(place, trust, pages, out)
 }
 
 fn verify(place: &Place, trust: Trust, pages: u64, out: &Page) -> Result<Header> {
@@ -182,9 +201,14 @@ impl<R: Record> Nodes for At<'_, R> {
             .prefetch(page.saturating_mul(PAGE_LEN), LEAF_START);
     }
 
+    #[inline]
+    fn expect_copy(&self, addr: u64) {
+        let page = appends::page_of(addr);
+        self.meta.prefetch(page.saturating_mul(PAGE_LEN), PAGE);
+    }
+
     fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header> {
-        let place = Place::of_link(addr, tree, level, self.seq);
-        copy_mapped(self.meta, &place, Trust::Nothing, out)
+        copy_to_read(self.meta, &Place::of_link(addr, tree, level, self.seq), out)
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) trait Nodes {
     #[inline]
     fn expect_leaf(&self, _addr: u64) {}
 
+    /// Starts loading the leaf at `addr`, which will be copied soon.
+    #[inline]
+    fn expect_copy(&self, _addr: u64) {}
+
     /// A private copy of such a node. Its entries may still be flawed.
     fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header>;
 }
@@ -302,6 +306,9 @@ pub(super) fn leaf_of<N: Nodes>(
                 Err("node count")
             };
             known.map_err(damaged(addr))?;
+            if level == 1 {
+                nodes.expect_copy(node::child(&node, &h, i));
+            }
             if next.as_slice().cmp(from) != Ordering::Greater {
                 return Err(Error::Damaged {
                     what: "order of separators",
