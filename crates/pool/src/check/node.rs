@@ -89,7 +89,7 @@ fn add_appended(
     let mut low = c.heap;
     for at in (first..behind).step_by(16) {
         let cell = le16(b, at + 12);
-        if cell < behind || cell % 4 != 0 || cell + 4 > low {
+        if cell < behind || !cell.is_multiple_of(4) || cell + 4 > low {
             return Err("an appended entry has no cell");
         }
         let (suffix, len) = (le16(b, cell), le16(b, cell + 2));
