@@ -162,6 +162,19 @@ impl Session {
         self.entry(GRANTS_AT, GRANTS, index, "grant")
     }
 
+    /// How far the rings of fragments are filled and emptied.
+    #[inline]
+    pub(crate) fn rings(&self) -> Result<&Rings> {
+        self.entry(RINGS_AT, 1, 0, "rings of fragments")
+    }
+
+    /// Run number `at` of ring `index`.
+    #[inline]
+    pub(crate) fn ring_word(&self, index: usize, at: u64) -> Result<&AtomicU64> {
+        let word = index * RING_RUNS + at as usize % RING_RUNS;
+        self.entry(RING_AT, RINGS * RING_RUNS, word as u32, "fragment")
+    }
+
     /// The byte-range lock that `link` refers to.
     #[inline]
     pub fn range_lock(&self, link: u32) -> Result<&RangeLock> {

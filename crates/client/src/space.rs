@@ -1,24 +1,27 @@
 //! Free blocks for new data.
 //!
 //! Invariants:
-//!  * A free block is in exactly one grant, or in the chunk of one process, or nowhere (it died
+//!  * A free block is in exactly one grant, ring, chunk or piece of a process, or nowhere (it died
 //!    with a process between two steps; the service takes it back when the session ends).
-//!  * A chunk is one word, `block << CHUNK_SHIFT | len`, so taking from it is one store. A grant
-//!    gives from its end, so that too is one store; what is taken leaves its old place before it
-//!    enters a new one.
+//!  * A chunk is one word, `block << RUN_SHIFT | len`, so taking from it is one store; a piece,
+//!    what is left of a fragment, is another. A grant gives from its end, so that too is one store;
+//!    what is taken leaves its old place before it enters a new one. A fragment is taken out of its
+//!    ring by one compare-and-swap of the ring's count.
+//!  * Few blocks come from fragments as long as there are such that suffice, many in a row from
+//!    grants. Only when there are no grants any more, everything is taken as it comes.
 //!  * Locks: the chunk's and the grants' are never held together, nor with another table's.
 
 use crate::error::{Error, Result};
 use crate::lock;
 use crate::session::Session;
 use crate::{drain, inode_table};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::*;
-use pool::session::{GRANTS, Grant, Slot};
+use pool::session::{GRANTS, Grant, RING_RUNS, RINGS, RUN_SHIFT, Slot, ring_of};
 
 /// Blocks of a huge page.
 pub const HUGE_BLOCKS: u32 = 512;
 
-const CHUNK_SHIFT: u32 = 16;
 /// Blocks that a process takes from the grants at a time, at most.
 const CHUNK_MAX: u64 = HUGE_BLOCKS as u64;
 /// With fewer granted blocks than this the service is asked for more. It keeps two huge pages
@@ -26,6 +29,9 @@ const CHUNK_MAX: u64 = HUGE_BLOCKS as u64;
 const LOW: u64 = 2 * CHUNK_MAX;
 /// How many blocks are asked for: the service knows better, so it only has to look.
 const ASK: u32 = 1;
+/// The service is asked for more fragments when a ring is down to so many, not when it ends: where
+/// there are few, there may be no more.
+const RING_LOW: u64 = 4096;
 
 /// Less than usual when the pool is almost full, so that no process sits on the rest.
 fn chunk_size(s: &Session) -> u64 {
@@ -33,11 +39,11 @@ fn chunk_size(s: &Session) -> u64 {
 }
 
 fn unpack(word: u64) -> (u64, u64) {
-    (word >> CHUNK_SHIFT, word & ((1 << CHUNK_SHIFT) - 1))
+    (word >> RUN_SHIFT, word & ((1 << RUN_SHIFT) - 1))
 }
 
 fn pack(block: u64, len: u64) -> u64 {
-    block << CHUNK_SHIFT | len
+    block << RUN_SHIFT | len
 }
 
 /// Between 1 and `want` blocks in a row: (first block, how many). `near`: begin there if that
@@ -52,6 +58,11 @@ pub fn alloc(s: &Session, want: u32, near: Option<u64>, align_2m: bool) -> Resul
         && want >= HUGE_BLOCKS
         && near.is_none_or(|near| near % u64::from(HUGE_BLOCKS) == 0)
         && let Some(run) = take_huge(s, near)?
+    {
+        return Ok(run);
+    }
+    if want < HUGE_BLOCKS
+        && let Some(run) = take_fragment(s, want.into(), near)?
     {
         return Ok(run);
     }
@@ -70,14 +81,94 @@ const REFILLS: u32 = 64;
 /// From the process's own chunk.
 fn take_chunk(s: &Session, want: u32) -> Result<Option<(u64, u32)>> {
     let slot = s.slot();
-    let _guard = lock::acquire_plain(s, &slot.chunk_lock)?;
-    let (block, len) = unpack(slot.chunk_block.load(Relaxed));
-    let n = len.min(u64::from(want));
-    if n == 0 {
+    take_some(s, slot, &slot.chunk_block, 1, want.into())
+}
+
+/// Up to `want` blocks from a chunk or piece of at least `least`.
+#[inline]
+fn take_some(
+    s: &Session,
+    slot: &Slot,
+    word: &AtomicU64,
+    least: u64,
+    want: u64,
+) -> Result<Option<(u64, u32)>> {
+    let enough = || unpack(word.load(Relaxed)).1 >= least;
+    if !enough() {
         return Ok(None);
     }
-    slot.chunk_block.store(pack(block + n, len - n), Relaxed);
+    let _guard = lock::acquire_plain(s, &slot.chunk_lock)?;
+    let (block, len) = unpack(word.load(Relaxed));
+    if len < least {
+        return Ok(None);
+    }
+    let n = len.min(want);
+    word.store(pack(block + n, len - n), Relaxed);
     in_range(s, block, n)
+}
+
+/// `want` blocks from a fragment that has as many, unless the chunk goes on where `near` is.
+fn take_fragment(s: &Session, want: u64, near: Option<u64>) -> Result<Option<(u64, u32)>> {
+    let slot = s.slot();
+    let (next, left) = unpack(slot.chunk_block.load(Relaxed));
+    if left > 0 && near == Some(next) {
+        return Ok(None);
+    }
+    if let Some(run) = take_some(s, slot, &slot.piece, want, want)? {
+        return Ok(Some(run));
+    }
+    for ring in ring_of(want)..RINGS {
+        if let Some((block, len)) = take_from_ring(s, ring, want)? {
+            in_range(s, block, len)?;
+            if len > want {
+                give_back_to(s, slot, &slot.piece, block + want, len - want);
+            }
+            return in_range(s, block, want);
+        }
+    }
+    Ok(None)
+}
+
+/// The next fragment of a ring if it has at least `least` blocks.
+#[inline]
+fn take_from_ring(s: &Session, ring: usize, least: u64) -> Result<Option<(u64, u64)>> {
+    let rings = s.rings()?;
+    let (put, taken) = (&rings.put[ring], &rings.taken[ring]);
+    loop {
+        let (next, end) = (taken.load(Acquire), put.load(Acquire));
+        let there = end.wrapping_sub(next);
+        if there == 0 || there > RING_RUNS as u64 {
+            return Ok(None);
+        }
+        let (block, len) = unpack(s.ring_word(ring, next)?.load(Relaxed));
+        // If somebody took it, this may be anything.
+        if len < least {
+            return Ok(None);
+        }
+        if taken
+            .compare_exchange(next, next + 1, AcqRel, Relaxed)
+            .is_ok()
+        {
+            if there == RING_LOW {
+                drain::ring(s);
+            }
+            return Ok(Some((block, len)));
+        }
+    }
+}
+
+/// Whatever fragment there is, the longest ones first.
+#[cold]
+fn take_any_fragment(s: &Session) -> Result<Option<(u64, u64)>> {
+    for ring in (0..RINGS).rev() {
+        if let Some((block, len)) = take_from_ring(s, ring, 1)? {
+            in_range(s, block, len)?;
+            return Ok(Some((block, len)));
+        }
+    }
+    let slot = s.slot();
+    let piece = take_some(s, slot, &slot.piece, 1, u64::MAX)?;
+    Ok(piece.map(|(block, len)| (block, len.into())))
 }
 
 /// Session memory may say anything: only blocks that are mapped are handed on.
@@ -122,26 +213,42 @@ fn used(s: &Session) -> u32 {
 /// Fills the process's chunk, from where `near` is if possible.
 #[cold]
 fn refill(s: &Session, want: u32, near: Option<u64>) -> Result<()> {
-    let (block, len) = match take_grant(s, near)? {
+    let (block, len) = match take_any(s, want, near)? {
         Some(run) => run,
         None => wait_for_grant(s, want, near)?,
     };
     in_range(s, block, len)?;
     let slot = s.slot();
-    let guard = lock::acquire_plain(s, &slot.chunk_lock)?;
-    let (_, left) = unpack(slot.chunk_block.load(Relaxed));
-    if left == 0 {
-        slot.chunk_block.store(pack(block, len), Relaxed);
-        return Ok(());
-    }
-    drop(guard);
-    put_grant(s, block, len)
+    give_back_to(s, slot, &slot.chunk_block, block, len);
+    Ok(())
 }
 
-/// Up to a chunk from one grant.
-fn take_grant(s: &Session, near: Option<u64>) -> Result<Option<(u64, u64)>> {
+/// Makes the run the chunk or the piece if that is empty, else a grant.
+fn give_back_to(s: &Session, slot: &Slot, word: &AtomicU64, block: u64, len: u64) {
+    if let Ok(_guard) = lock::acquire_plain(s, &slot.chunk_lock)
+        && unpack(word.load(Relaxed)).1 == 0
+    {
+        word.store(pack(block, len), Relaxed);
+        return;
+    }
+    // Where there is no room they wait for the end of the session.
+    let _ = put_grant(s, block, len);
+}
+
+/// From a grant, else from a fragment.
+fn take_any(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, u64)>> {
+    match take_grant(s, want, near)? {
+        Some(run) => Ok(Some(run)),
+        None => take_any_fragment(s),
+    }
+}
+
+/// Up to a chunk from one grant: from the smallest that has `want` blocks, so that whole huge pages
+/// stay whole, or from the largest one.
+fn take_grant(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, u64)>> {
     let _guard = lock::acquire_plain(s, &s.header().grants_lock)?;
     let (mut best, mut left) = (None::<(&Grant, u64, u64)>, 0u64);
+    let want = u64::from(want).min(chunk_size(s));
     for index in 0..used(s) {
         let grant = s.grant(index)?;
         let (block, len) = (grant.block.load(Relaxed), grant.len.load(Relaxed));
@@ -155,8 +262,11 @@ fn take_grant(s: &Session, near: Option<u64>) -> Result<Option<(u64, u64)>> {
             left = LOW.max(left);
             break;
         }
-        // Small remains first, so that whole huge pages stay whole.
-        if best.is_none_or(|(_, _, least)| len < least) {
+        let better = |old: u64| match old >= want {
+            true => len >= want && len < old,
+            false => len > old,
+        };
+        if best.is_none_or(|(_, _, old)| better(old)) {
             best = Some((grant, block, len));
         }
     }
@@ -177,20 +287,22 @@ fn take_grant(s: &Session, near: Option<u64>) -> Result<Option<(u64, u64)>> {
 #[cold]
 fn wait_for_grant(s: &Session, want: u32, near: Option<u64>) -> Result<(u64, u64)> {
     let h = s.header();
-    for round in 0..2 {
-        // What was freed a moment ago counts only once it is applied.
-        drain::wait_applied(s, h.next_seq.load(Acquire).saturating_sub(1))?;
+    for round in 0..3 {
+        if round > 0 {
+            // What was freed a moment ago counts only once it is applied.
+            drain::wait_applied(s, h.next_seq.load(Acquire).saturating_sub(1))?;
+        }
         h.out_of_space.store(0, SeqCst);
         h.grant_wanted.fetch_max(want.max(HUGE_BLOCKS), AcqRel);
         drain::wait_until(s, true, || {
-            h.out_of_space.load(Acquire) != 0 || any_grant(s)
+            h.out_of_space.load(Acquire) != 0 || any_grant(s) || any_fragment(s)
         })?;
-        if let Some(run) = take_grant(s, near)? {
+        if let Some(run) = take_any(s, want, near)? {
             return Ok(run);
         }
-        if round == 0 {
+        if round == 1 {
             inode_table::drop_shadows(s);
-            if let Some(run) = take_grant(s, near)? {
+            if let Some(run) = take_any(s, want, near)? {
                 return Ok(run);
             }
         }
@@ -205,6 +317,32 @@ fn any_grant(s: &Session) -> bool {
     })
 }
 
+fn any_fragment(s: &Session) -> bool {
+    let Ok(rings) = s.rings() else {
+        return false;
+    };
+    let pairs = rings.put.iter().zip(&rings.taken);
+    let mut left = pairs.map(|(put, taken)| put.load(Acquire).wrapping_sub(taken.load(Acquire)));
+    left.any(|n| n != 0 && n <= RING_RUNS as u64)
+}
+
+/// Free blocks that the session has in its rings.
+pub(crate) fn in_fragments(s: &Session) -> u64 {
+    let mut sum = 0;
+    let Ok(rings) = s.rings() else { return 0 };
+    for (ring, (put, taken)) in rings.put.iter().zip(&rings.taken).enumerate() {
+        let (first, end) = (taken.load(Acquire), put.load(Acquire));
+        if end.wrapping_sub(first) > RING_RUNS as u64 {
+            continue;
+        }
+        for at in first..end {
+            let word = s.ring_word(ring, at).map_or(0, |word| word.load(Relaxed));
+            sum += unpack(word).1;
+        }
+    }
+    sum
+}
+
 /// Returns blocks that no journal record mentions.
 pub fn give_back(s: &Session, block: u64, len: u32) {
     let len = u64::from(len);
@@ -217,18 +355,24 @@ pub fn give_back(s: &Session, block: u64, len: u32) {
     }
 }
 
-/// To the process's chunk if they lie right before it, or it is empty.
+/// To the process's chunk or piece if they lie right before it, or it is empty.
 fn give_to_chunk(s: &Session, block: u64, len: u64) -> bool {
     let slot = s.slot();
     let Ok(_guard) = lock::acquire_plain(s, &slot.chunk_lock) else {
         return false;
     };
-    let (first, left) = unpack(slot.chunk_block.load(Relaxed));
-    let fits = len + left < 1 << CHUNK_SHIFT && (left == 0 || block + len == first);
-    if fits {
-        slot.chunk_block.store(pack(block, len + left), Relaxed);
+    let words = [&slot.chunk_block, &slot.piece];
+    for fits in [|before, _| before, |_, empty| empty] as [fn(bool, bool) -> bool; 2] {
+        for word in words {
+            let (first, left) = unpack(word.load(Relaxed));
+            let before = left > 0 && block + len == first;
+            if len + left < 1 << RUN_SHIFT && fits(before, left == 0) {
+                word.store(pack(block, len + left), Relaxed);
+                return true;
+            }
+        }
     }
-    fits
+    false
 }
 
 /// To the grant that they follow, or to a grant of their own.
@@ -259,10 +403,12 @@ pub(crate) fn return_chunk(s: &Session, slot: &Slot) {
     let Ok(guard) = lock::acquire_plain(s, &slot.chunk_lock) else {
         return;
     };
-    let (block, len) = unpack(slot.chunk_block.swap(0, AcqRel));
+    let words = [&slot.chunk_block, &slot.piece].map(|word| word.swap(0, AcqRel));
     drop(guard);
-    if len > 0 {
-        // Where there is no room they wait for the end of the session.
-        let _ = put_grant(s, block, len);
+    for (block, len) in words.map(unpack) {
+        if len > 0 {
+            // Where there is no room they wait for the end of the session.
+            let _ = put_grant(s, block, len);
+        }
     }
 }

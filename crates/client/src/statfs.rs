@@ -4,9 +4,9 @@
 //! free, that commit has everything that was removed before the call, if the service is there.
 
 use crate::api::Client;
-use crate::drain;
 use crate::error::Result;
 use crate::types::StatFs;
+use crate::{drain, space};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// No limit is set on the number of objects; programs that look for one see this many free.
@@ -39,6 +39,7 @@ pub(crate) fn statfs(c: &Client) -> Result<StatFs> {
 fn free_blocks(c: &Client) -> u64 {
     let free = c.session.header().free_blocks.load(Relaxed);
     free.saturating_add(granted_blocks(c))
+        .saturating_add(space::in_fragments(&c.session))
 }
 
 /// Free blocks that the session holds already.

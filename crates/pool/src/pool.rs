@@ -192,7 +192,27 @@ impl<R: Record> Pool<R> {
             .ok_or(Error::NoSpace)
     }
 
-    /// Hands out exactly `run`: a grant remembered from before a restart.
+    /// Hands out a free stretch of 512 data blocks that has memory behind it.
+    pub fn grant_warm(&mut self) -> Option<Run> {
+        self.data_space.alloc_warm()
+    }
+
+    /// Hands out `len` free data blocks that begin at a multiple of `len`.
+    pub fn grant_whole(&mut self, len: u64) -> Option<Run> {
+        self.data_space.alloc_run(len, len)
+    }
+
+    /// Data blocks that were freed and that a reader may still look at.
+    pub fn data_held(&self) -> u64 {
+        self.held_data
+    }
+
+    /// The memory behind free data blocks was given back.
+    pub fn cool(&mut self, run: Run) {
+        self.data_space.cool(run);
+    }
+
+    /// Hands out exactly `run`.
     pub fn grant_again(&mut self, run: Run) -> Result<()> {
         self.data_space.reserve(run)
     }
@@ -205,6 +225,11 @@ impl<R: Record> Pool<R> {
     /// Gives up all older roots, so that everything they alone can reach is free.
     pub fn reclaim(&mut self) -> Result<()> {
         self.release_held(0)
+    }
+
+    /// Frees what no view reads: for when there are no commits that would.
+    pub fn rest(&mut self) -> Result<()> {
+        self.release_held(self.held_for_view())
     }
 
     /// Pages of `meta.seg` that commits can still fill.

@@ -52,25 +52,34 @@ impl Stretches {
         Some((index, Run::new(index as u64 * STRETCH, STRETCH)))
     }
 
-    /// Takes the memory from under a stretch of which nothing is in use.
-    fn empty(&mut self, index: usize, run: Run, space: &Space, file: &OwnedFd, map: &Region) {
+    /// Takes the memory from under a stretch of which nothing is in use; says whether it did.
+    fn empty(
+        &mut self,
+        index: usize,
+        run: Run,
+        space: &Space,
+        file: &OwnedFd,
+        map: &Region,
+    ) -> bool {
         if !space.is_free(run) {
             self.empty[index] = false;
-            return;
+            return false;
         }
-        if !std::mem::replace(&mut self.empty[index], true) {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let at = run.start * PAGE_LEN;
-            map.note_zeroed(at, STRETCH_LEN as usize);
-            let _ = rustix::fs::fallocate(file, flags, at, STRETCH_LEN);
-            self.huge[index] = false;
+        if std::mem::replace(&mut self.empty[index], true) && !space.has_warm(run) {
+            return false;
         }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let at = run.start * PAGE_LEN;
+        map.note_zeroed(at, STRETCH_LEN as usize);
+        let _ = rustix::fs::fallocate(file, flags, at, STRETCH_LEN);
+        self.huge[index] = false;
+        true
     }
 }
 
 impl Backing {
     /// Does a little.
-    pub fn go_on(&mut self, pool: &Pool, data: &Region, files: &Files) {
+    pub fn go_on(&mut self, pool: &mut Pool, data: &Region, files: &Files) {
         if files.medium != Medium::Memory {
             return;
         }
@@ -88,7 +97,9 @@ impl Backing {
             }
             if let Some((index, run)) = self.data.step(pool.data_space()) {
                 let space = pool.data_space();
-                self.data.empty(index, run, space, &files.data, data);
+                if self.data.empty(index, run, space, &files.data, data) {
+                    pool.cool(run);
+                }
             }
         }
     }

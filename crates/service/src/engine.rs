@@ -44,6 +44,8 @@ const VALUES_MIN: usize = 8 * 1024;
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Pages beyond those that lanes full of changes of keyspaces can use up.
 const ROOM_AHEAD_MAX: u64 = 96 * 1024;
+/// Blocks of a free run that are given back to the medium when a session ends.
+const WORTH_PUNCHING: u64 = 16;
 /// Bytes of the changes of one record that are not in the journal.
 const SPILLED_MAX: u64 = 1 << 30;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
@@ -102,7 +104,7 @@ impl Engine {
             .map(|(i, l)| Lane::new(i, LANE_LEN, l.start, l.applied))
             .collect();
         let order = Order::new(LANES, pool.superblock().applied_seq + 1);
-        let granted = Runs::default();
+        let granted = Runs::new(pool.data_space().len());
         let failed = false;
         Ok(Engine {
             files,
@@ -238,7 +240,7 @@ impl Engine {
 
     /// What can be done while there is nothing to do.
     pub fn rest(&mut self) {
-        self.backing.go_on(&self.pool, &self.data, &self.files);
+        self.backing.go_on(&mut self.pool, &self.data, &self.files);
     }
 
     /// Applies records that come from the service itself, in one commit; those that are refused
@@ -436,16 +438,35 @@ impl Engine {
         }
     }
 
-    /// Takes every grant back; the memory behind it goes back to the medium.
-    pub fn ungrant_all(&mut self) {
-        let granted = std::mem::take(&mut self.granted);
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        for (block, len) in granted.iter() {
-            let (at, bytes) = (block * PAGE_LEN, len * PAGE_LEN);
-            self.data.note_zeroed(at, bytes as usize);
-            let _ = rustix::fs::fallocate(&self.files.data, flags, at, bytes);
-            let _ = self.pool.ungrant(Run::new(block, len));
+    /// Takes a grant back that was not used.
+    pub fn ungrant(&mut self, run: Run) {
+        if self.granted.contains(run.start, run.len) {
+            self.granted.remove(run.start, run.len);
+            let _ = self.pool.ungrant(run);
         }
+    }
+
+    /// Takes every grant back; the memory behind it goes back to the medium, but for single blocks
+    /// amid others: for those a huge page would be broken up.
+    pub fn ungrant_all(&mut self) {
+        let none = Runs::new(self.pool.data_space().len());
+        let granted = std::mem::replace(&mut self.granted, none);
+        for (block, len) in granted.iter() {
+            let run = Run::new(block, len);
+            let _ = self.pool.ungrant(run);
+            if len >= WORTH_PUNCHING {
+                self.punch(run);
+            }
+        }
+    }
+
+    /// Gives the memory behind free blocks back to the medium.
+    fn punch(&mut self, run: Run) {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let (at, bytes) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
+        self.data.note_zeroed(at, bytes as usize);
+        let _ = rustix::fs::fallocate(&self.files.data, flags, at, bytes);
+        self.pool.cool(run);
     }
 
     fn check(&mut self, committed: holdfast_pool::Result<u64>) -> Result<()> {

@@ -11,6 +11,7 @@
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::fragments::Fragments;
 use crate::memory::Memory;
 use holdfast_pmem::{Access, Medium, Region};
 use holdfast_pool::directory;
@@ -29,49 +30,75 @@ const CHUNK_BLOCKS: u64 = directory::CHUNK / PAGE_LEN;
 /// Chunks kept ahead of an idle session, and of one that uses them up fast.
 const AHEAD_MIN: u64 = 2;
 const AHEAD_MAX: u64 = 32;
+/// After so many turns in which no chunk was used, fewer are kept ahead; in which nothing became
+/// free, nobody overwrites.
+const CALM: u32 = 16;
 /// Chunks handed out in one turn, so that others do not wait long.
 const TURN_MAX: u64 = 4;
 /// Looks at a lock that a client has before the grant is put off to the next turn.
 const TRIES: usize = 1000;
-/// So many grants are added to the file before it is written anew.
-const NOTED_MAX: u32 = 4;
+/// So many runs, or blocks, are added to the file before it is written anew; of runs also as many
+/// as it had, so that what is written stays in proportion.
+const NOTED_RUNS: u64 = 1024;
+const NOTED_BLOCKS: u64 = 8 * CHUNK_BLOCKS;
+/// Blocks that may be on their way from a writer to the next one before it has to wait for them:
+/// so many, or this part of those in use.
+const ON_ITS_WAY: u64 = 16 * 1024;
+const ON_ITS_WAY_PART: u64 = 4;
 /// Free pages of the trees below which nothing more is handed out, so that there is always room
 /// to erase.
 const META_RESERVE: u64 = 512;
 
+/// The file of grants, from which a service that comes later learns what is granted.
+struct Notes {
+    file: File,
+    /// Runs and blocks that were added since it was written anew, and runs that it had then.
+    runs: u64,
+    blocks: u64,
+    had: u64,
+}
+
 /// Supplies one session.
 pub struct Supply {
-    file: File,
-    /// Grants that were added to it since it was written anew.
-    noted: u32,
+    notes: Notes,
+    fragments: Fragments,
     /// The data segment, where it is worth being asked for huge pages.
     data: Option<Region>,
     ahead: u64,
+    /// Turns since a chunk was used.
+    calm: u32,
+    /// There was no whole chunk when `Space::released` was this.
+    no_chunk_at: Option<u64>,
+    /// What comes back soon is enough: no memory is set aside for more.
+    enough: bool,
+    /// `Space::released` and `Engine::applied_seq` at the last look.
+    released: u64,
+    applied: u64,
+    /// Turns in which nothing became free.
+    unfreed: u32,
+    /// Something was applied since everything was taken back.
+    busy: bool,
     /// The first grants were handed out: what is missing now was used up.
     begun: bool,
     full: bool,
 }
 
 impl Supply {
-    /// For a new session. With `again`, one that lived on without its service: what it was
-    /// granted is granted still.
-    pub fn start(engine: &mut Engine, again: bool) -> Result<Supply> {
+    /// For a new session.
+    pub fn start(engine: &Engine) -> Result<Supply> {
+        Supply::new(engine, Notes::open(engine, false)?, Fragments::new())
+    }
+
+    /// For a session that lived on without its service: what it was granted is granted still.
+    pub fn again(engine: &mut Engine, memory: &Memory) -> Result<Supply> {
         let path = engine.files.directory.join(directory::GRANTS);
-        let what = path.display().to_string();
-        if again {
-            for (block, len) in read_grants(&std::fs::read(&path).unwrap_or_default()) {
-                engine.grant_again(block, len);
-            }
+        for (block, len) in read_grants(&std::fs::read(&path).unwrap_or_default()) {
+            engine.grant_again(block, len);
         }
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io(what.clone()))?;
-        if !again {
-            file.set_len(0).map_err(Error::io(what))?;
-        }
+        Supply::new(engine, Notes::open(engine, true)?, Fragments::again(memory))
+    }
+
+    fn new(engine: &Engine, notes: Notes, fragments: Fragments) -> Result<Supply> {
         let data = match engine.files.medium {
             Medium::Memory => Some(files::map(
                 &engine.files.data,
@@ -82,10 +109,17 @@ impl Supply {
             _ => None,
         };
         Ok(Supply {
-            file,
-            noted: NOTED_MAX,
+            notes,
+            fragments,
             data,
             ahead: AHEAD_MIN,
+            calm: 0,
+            no_chunk_at: None,
+            enough: false,
+            released: engine.pool.data_space().released(),
+            applied: engine.applied_seq(),
+            unfreed: CALM,
+            busy: true,
             begun: false,
             full: false,
         })
@@ -94,22 +128,24 @@ impl Supply {
     /// Hands out what the session needs; returns whether more is needed at once.
     pub fn top_up(&mut self, engine: &mut Engine, memory: &Memory) -> bool {
         let wanted = memory.header().grant_wanted.swap(0, AcqRel);
-        let left = left_over(memory) / CHUNK_BLOCKS;
-        if self.begun && left < self.ahead / 2 {
-            self.ahead = (self.ahead * 2).min(AHEAD_MAX);
+        self.fragments.look(memory);
+        let left = left_over(memory);
+        self.enough = self.is_enough(engine, left + self.fragments.blocks());
+        if self.begun {
+            self.recycle(engine, memory, false);
+            if left + self.fragments.blocks() == 0 && engine.pool.data_held() > 0 {
+                // Those who look at what the last commits freed look again.
+                let _ = engine.pool.rest();
+                self.recycle(engine, memory, false);
+            }
         }
-        let pool_share = engine.pool.data_space().len() / CHUNK_BLOCKS / 8;
-        let ahead = self.ahead.min(pool_share.max(1));
-        let wanted = u64::from(wanted)
-            .div_ceil(CHUNK_BLOCKS)
-            .min(GRANTS as u64 / 2);
-        let goal = ahead.max(wanted);
-        let mut new = 0;
+        let goal = self.goal(engine, left / CHUNK_BLOCKS, wanted);
+        let (left, mut new) = (left / CHUNK_BLOCKS, 0);
         while left + new < goal && new < TURN_MAX {
             // Making a huge page takes many times as long as one client takes to fill it: there is
             // time for that only while enough is left.
             let huge = self.begun && left + new > 0 && 2 * (left + new) >= goal;
-            if self.hand_out(engine, memory, huge).is_none() {
+            if !self.hand_out(engine, memory, huge) {
                 break;
             }
             new += 1;
@@ -118,12 +154,81 @@ impl Supply {
         if new > 0 || wanted > 0 {
             memory.tick();
         }
+        if wanted > 0 && self.enough && left + new + self.fragments.blocks() == 0 {
+            // Whoever waits gets something from what the next commit frees, or else a chunk.
+            memory.header().grant_wanted.fetch_max(wanted, AcqRel);
+            return true;
+        }
         !self.full && left + new < goal && new > 0
+    }
+
+    /// Whether so much is on its way, between being handed out and being free again, that those who
+    /// overwrite should rather wait for it than get memory that was not used before: else a writer
+    /// that is faster than we are makes the pool grow for as long as the journal has room. Once
+    /// nothing comes back any more, it is not enough for those who have nothing `left`.
+    fn is_enough(&mut self, engine: &Engine, left: u64) -> bool {
+        let (space, applied) = (engine.pool.data_space(), engine.applied_seq());
+        let freed = std::mem::replace(&mut self.released, space.released()) != space.released();
+        self.unfreed = if freed {
+            0
+        } else {
+            self.unfreed.saturating_add(1)
+        };
+        let goes_on = std::mem::replace(&mut self.applied, applied) != applied;
+        self.busy |= goes_on;
+        let on_its_way = engine.granted.len() + engine.pool.data_held() + space.count_warm();
+        let limit = ON_ITS_WAY.max(space.count_used() / ON_ITS_WAY_PART);
+        self.unfreed < CALM && on_its_way >= limit && (goes_on || left > 0)
+    }
+
+    /// How many chunks there should be when `left` are.
+    fn goal(&mut self, engine: &Engine, left: u64, wanted: u32) -> u64 {
+        self.calm = if left < self.ahead { 0 } else { self.calm + 1 };
+        if self.begun && left < self.ahead / 2 {
+            self.ahead = (self.ahead * 2).min(AHEAD_MAX);
+        } else if self.calm >= CALM {
+            self.ahead = (self.ahead / 2).max(AHEAD_MIN);
+            self.calm = 0;
+        }
+        let pool_share = engine.pool.data_space().len() / CHUNK_BLOCKS / 8;
+        let ahead = self.ahead.min(pool_share.max(1));
+        let wanted = u64::from(wanted).div_ceil(CHUNK_BLOCKS);
+        ahead.max(wanted.min(GRANTS as u64 / 2))
+    }
+
+    /// Hands out what is free between blocks that are in use; says whether there was anything.
+    fn recycle(&mut self, engine: &mut Engine, memory: &Memory, all: bool) -> bool {
+        if !has_reserve(engine) {
+            return false;
+        }
+        let runs = self.fragments.find(engine, all);
+        if runs.is_empty() {
+            return false;
+        }
+        if self.notes.add(engine, &runs).is_none() {
+            runs.iter().for_each(|run| engine.ungrant(*run));
+            return false;
+        }
+        self.fragments.publish(memory, &runs);
+        self.set_full(memory, false);
+        true
     }
 
     /// Takes back what an idle session does not need; the memory behind it can go back to the host.
     pub fn take_back(&mut self, engine: &mut Engine, memory: &Memory) {
         self.ahead = AHEAD_MIN;
+        self.take_back_chunks(engine, memory);
+        if std::mem::replace(&mut self.busy, false) {
+            let _ = engine.pool.rest();
+            // What is around a fragment may be free by now.
+            for run in self.fragments.retract(memory) {
+                engine.ungrant(run);
+            }
+            self.recycle(engine, memory, false);
+        }
+    }
+
+    fn take_back_chunks(&mut self, engine: &mut Engine, memory: &Memory) {
         let mut left = left_over(memory);
         let used = (memory.header().grants_used.load(Acquire) as usize).min(GRANTS);
         for index in (0..used).rev() {
@@ -140,42 +245,78 @@ impl Supply {
                 })
             });
             // What the session says is its own risk; only what was granted is taken back.
-            if let Some(Some(run)) = taken
-                && engine.granted.contains(run.start, run.len)
-            {
-                engine.granted.remove(run.start, run.len);
-                let _ = engine.pool.ungrant(run);
+            if let Some(Some(run)) = taken {
+                engine.ungrant(run);
                 left -= run.len;
             }
         }
     }
 
-    fn hand_out(&mut self, engine: &mut Engine, memory: &Memory, huge: bool) -> Option<Run> {
-        let slot = free_entry(memory)?;
-        let Some(run) = self.take(engine, huge) else {
-            self.set_full(memory, true);
-            return None;
+    /// One more grant; false when there is none or it cannot be handed out now.
+    fn hand_out(&mut self, engine: &mut Engine, memory: &Memory, huge: bool) -> bool {
+        let Some(slot) = free_entry(memory) else {
+            return false;
         };
-        let done = self.note(engine, run).is_some() && publish(memory, slot, run);
-        if !done {
-            engine.granted.remove(run.start, run.len);
-            let _ = engine.pool.ungrant(run);
+        let Some(run) = self.take(engine, huge) else {
+            return self.hand_out_the_last(engine, memory);
+        };
+        let done = self.notes.add(engine, &[run]).is_some() && publish(memory, slot, run);
+        match done {
+            true => self.set_full(memory, false),
+            false => engine.ungrant(run),
+        }
+        done
+    }
+
+    /// There is no whole chunk: once everything else is used up, what readers of older roots keep
+    /// from use and what has no memory behind it is handed out, too.
+    fn hand_out_the_last(&mut self, engine: &mut Engine, memory: &Memory) -> bool {
+        if self.enough || left_over(memory) + self.fragments.blocks() >= CHUNK_BLOCKS {
+            return false;
+        }
+        let _ = engine.pool.reclaim();
+        self.no_chunk_at = None;
+        let more = self.recycle(engine, memory, true);
+        if !more && left_over(memory) + self.fragments.blocks() == 0 {
+            self.set_full(memory, true);
+        }
+        false
+    }
+
+    /// A chunk that the host has set memory aside for. The first ones are not huge pages: they are
+    /// what a short session uses, and its program would wait for them.
+    fn take(&mut self, engine: &mut Engine, huge: bool) -> Option<Run> {
+        if !has_reserve(engine) {
             return None;
         }
-        self.set_full(memory, false);
+        let released = engine.pool.data_space().released();
+        // Where there was none, there is one only after much was freed.
+        if self
+            .no_chunk_at
+            .is_some_and(|then| released < then + CHUNK_BLOCKS)
+        {
+            return None;
+        }
+        let warm = engine.pool.grant_warm();
+        if warm.is_none() && self.enough {
+            return None;
+        }
+        let found = warm.or_else(|| engine.pool.grant_whole(CHUNK_BLOCKS));
+        let Some(run) = found else {
+            self.no_chunk_at = Some(released);
+            return None;
+        };
+        if warm.is_none() && !self.set_aside(engine, run, huge) {
+            let _ = engine.pool.ungrant(run);
+            engine.pool.cool(run);
+            return None;
+        }
+        engine.granted.insert(run.start, run.len);
         Some(run)
     }
 
-    /// A run that the host has set memory aside for. The first ones are not huge pages: they are
-    /// what a short session uses, and its program would wait for them.
-    fn take(&mut self, engine: &mut Engine, huge: bool) -> Option<Run> {
-        if engine.pool.meta_space().count_free() < META_RESERVE {
-            let _ = engine.pool.reclaim();
-            if engine.pool.meta_space().count_free() < META_RESERVE {
-                return None;
-            }
-        }
-        let run = engine.pool.grant(CHUNK_BLOCKS, CHUNK_BLOCKS).ok()?;
+    /// Has the host set memory aside.
+    fn set_aside(&self, engine: &Engine, run: Run, huge: bool) -> bool {
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
         if let Some(data) = self.data.as_ref().filter(|_| huge) {
             // For speed only. The kernel makes a page huge once a small one is there; to do that
@@ -184,27 +325,70 @@ impl Supply {
             let _ = data.make_huge(at, len as usize);
         }
         match rustix::fs::fallocate(&engine.files.data, FallocateFlags::empty(), at, len) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Ok(()) | Err(Errno::OPNOTSUPP) => true,
             Err(e) => {
-                let _ = engine.pool.ungrant(run);
                 if !self.full {
                     eprintln!("holdfast: the host has no room for the pool's data: {e}");
                 }
-                return None;
+                false
             }
         }
-        engine.granted.insert(run.start, run.len);
-        Some(run)
     }
 
-    fn note(&mut self, engine: &Engine, run: Run) -> Option<()> {
-        self.file.write_all(&line(run.start, run.len)).ok()?;
-        self.noted += 1;
-        if self.noted >= NOTED_MAX {
-            self.noted = 0;
+    fn set_full(&mut self, memory: &Memory, full: bool) {
+        if full && !self.full {
+            eprintln!("holdfast: the pool is full");
+        }
+        self.full = full;
+        memory.header().out_of_space.store(full.into(), Release);
+    }
+}
+
+/// Whether the trees have room left to erase after more was written.
+fn has_reserve(engine: &mut Engine) -> bool {
+    if engine.pool.meta_space().count_free() < META_RESERVE {
+        let _ = engine.pool.reclaim();
+    }
+    engine.pool.meta_space().count_free() >= META_RESERVE
+}
+
+impl Notes {
+    fn open(engine: &Engine, again: bool) -> Result<Notes> {
+        let path = engine.files.directory.join(directory::GRANTS);
+        let what = path.display().to_string();
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io(what.clone()))?;
+        if !again {
+            file.set_len(0).map_err(Error::io(what))?;
+        }
+        Ok(Notes {
+            file,
+            runs: 0,
+            // An old one names too much.
+            blocks: NOTED_BLOCKS,
+            had: 0,
+        })
+    }
+
+    /// Names what was granted, in one write.
+    fn add(&mut self, engine: &Engine, runs: &[Run]) -> Option<()> {
+        let lines: Vec<u8> = runs
+            .iter()
+            .flat_map(|run| line(run.start, run.len))
+            .collect();
+        self.file.write_all(&lines).ok()?;
+        self.runs += runs.len() as u64;
+        self.blocks += runs.iter().map(|run| run.len).sum::<u64>();
+        let long = self.runs >= NOTED_RUNS.max(self.had);
+        if long || self.runs < NOTED_RUNS && self.blocks >= NOTED_BLOCKS {
+            (self.runs, self.blocks) = (0, 0);
             // If it cannot be written, what is there is still right.
-            if let Some(file) = self.rewrite(engine) {
-                self.file = file;
+            if let Some((file, had)) = Notes::rewrite(engine) {
+                (self.file, self.had) = (file, had);
             }
         }
         Some(())
@@ -212,8 +396,8 @@ impl Supply {
 
     /// Puts a file that names only what is granted now in the place of the old one, which also
     /// names what came into use since, and is free again: the next service would keep that from
-    /// use until the session ends.
-    fn rewrite(&self, engine: &Engine) -> Option<File> {
+    /// use until the session ends. Also says how many runs it names.
+    fn rewrite(engine: &Engine) -> Option<(File, u64)> {
         let path = engine.files.directory.join(directory::GRANTS);
         let new = engine.files.directory.join(directory::GRANTS_NEW);
         let all: Vec<u8> = engine
@@ -234,15 +418,7 @@ impl Supply {
         if written.is_err() {
             let _ = std::fs::remove_file(&new);
         }
-        written.ok().map(|()| file)
-    }
-
-    fn set_full(&mut self, memory: &Memory, full: bool) {
-        if full && !self.full {
-            eprintln!("holdfast: the pool is full");
-        }
-        self.full = full;
-        memory.header().out_of_space.store(full.into(), Release);
+        written.ok().map(|()| (file, all.len() as u64 / LINE))
     }
 }
 
@@ -286,6 +462,9 @@ fn publish(memory: &Memory, index: usize, run: Run) -> bool {
     }
     false
 }
+
+/// Bytes of one run in the file.
+const LINE: u64 = 16;
 
 fn line(block: u64, len: u64) -> [u8; 16] {
     let mut line = [0; 16];

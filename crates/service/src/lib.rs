@@ -12,6 +12,7 @@ mod check;
 mod engine;
 mod error;
 mod files;
+mod fragments;
 mod grants;
 mod harvest;
 mod lane;

@@ -10,7 +10,7 @@ use holdfast_pmem::{Shared, SharedMem, futex};
 use holdfast_pool::session::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::SealFlags;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Slot of the service.
 pub const SERVICE_SLOT: usize = SLOTS - 1;
@@ -140,6 +140,21 @@ impl Memory {
     /// Grant `index`.
     pub fn grant(&self, index: usize) -> Option<&Grant> {
         self.entry(GRANTS_AT, GRANTS, index)
+    }
+
+    /// How far the rings of fragments are filled and emptied.
+    pub fn rings(&self) -> &Rings {
+        match self.shared.at(RINGS_AT as u64) {
+            Some(rings) => rings,
+            // As for the header.
+            None => unreachable!(),
+        }
+    }
+
+    /// Where run number `at` of ring `index` stands.
+    pub fn ring_word(&self, index: usize, at: u64) -> Option<&AtomicU64> {
+        let ring: &Ring = self.entry(RING_AT, RINGS, index)?;
+        ring.runs.get(at as usize % RING_RUNS)
     }
 
     /// Runs `f` with a lock of the session held, if nobody has it now. Never waits.

@@ -1,89 +1,62 @@
-//! A set of blocks as runs.
+//! A set of blocks, one bit each: thousands of single blocks come and go with each commit.
 //!
-//! Invariants: runs are not empty, do not touch each other and do not overlap; `len` is the
-//! number of blocks in the set.
+//! Invariants: blocks from `limit` on are never in the set; all that are in it lie in `span`.
 
-use std::collections::BTreeMap;
+use holdfast_pool::space::Bits;
+use std::ops::Range;
 
 /// A set of blocks.
-#[derive(Clone, Debug, Default)]
 pub struct Runs {
-    by_start: BTreeMap<u64, u64>,
-    len: u64,
+    bits: Bits,
+    limit: u64,
+    span: Range<u64>,
 }
 
 impl Runs {
-    /// Blocks in the set.
-    #[cfg(test)]
-    pub fn len(&self) -> u64 {
-        self.len
+    /// An empty set of blocks below `limit`.
+    pub fn new(limit: u64) -> Runs {
+        Runs {
+            bits: Bits::new(limit.div_ceil(64) as usize),
+            limit,
+            span: limit..0,
+        }
     }
 
-    /// Adds blocks that are not in the set; those that are stay in.
+    /// Blocks in the set.
+    pub fn len(&self) -> u64 {
+        self.bits.count()
+    }
+
+    /// Adds blocks; those that are in the set stay in.
     pub fn insert(&mut self, start: u64, len: u64) {
-        let Some(end) = start.checked_add(len).filter(|_| len > 0) else {
-            return;
-        };
-        self.remove(start, len);
-        let (mut first, mut last) = (start, end);
-        if let Some((&s, &l)) = self.by_start.range(..start).next_back()
-            && s + l == start
-        {
-            self.by_start.remove(&s);
-            first = s;
+        let end = start.saturating_add(len).min(self.limit);
+        if start < end {
+            self.bits.set(start, end - start);
+            self.span = self.span.start.min(start)..self.span.end.max(end);
         }
-        if let Some(l) = self.by_start.remove(&end) {
-            last = end + l;
-        }
-        self.by_start.insert(first, last - first);
-        self.len += len;
     }
 
     /// True if all of the blocks are in the set.
     pub fn contains(&self, start: u64, len: u64) -> bool {
-        let Some(end) = start.checked_add(len) else {
-            return false;
-        };
-        len == 0
-            || self
-                .by_start
-                .range(..=start)
-                .next_back()
-                .is_some_and(|(&s, &l)| end <= s + l)
+        let end = start.checked_add(len);
+        end.is_some() && (len == 0 || self.bits.all_set(start, len))
     }
 
     /// Takes blocks out of the set, as far as they are in it; says how many were.
     pub fn remove(&mut self, start: u64, len: u64) -> u64 {
-        let Some(end) = start.checked_add(len).filter(|_| len > 0) else {
-            return 0;
-        };
-        let from = match self.by_start.range(..=start).next_back() {
-            Some((&s, &l)) if s + l > start => s,
-            _ => start,
-        };
-        let hit: Vec<(u64, u64)> = self
-            .by_start
-            .range(from..end)
-            .map(|(&s, &l)| (s, l))
-            .collect();
-        let mut removed = 0;
-        for (s, l) in hit {
-            self.by_start.remove(&s);
-            if s < start {
-                self.by_start.insert(s, start - s);
-            }
-            if s + l > end {
-                self.by_start.insert(end, s + l - end);
-            }
-            removed += (s + l).min(end) - s.max(start);
-        }
-        self.len -= removed;
-        removed
+        let before = self.bits.count();
+        self.bits.clear(start, len);
+        before - self.bits.count()
     }
 
     /// The runs in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.by_start.iter().map(|(&s, &l)| (s, l))
+        let Range { mut start, end } = self.span;
+        std::iter::from_fn(move || {
+            let first = self.bits.next(start, end, true);
+            start = self.bits.next(first, end, false);
+            (first < end).then(|| (first, start - first))
+        })
     }
 }
 
@@ -95,7 +68,7 @@ mod tests {
     #[test]
     fn behaves_as_a_set_of_blocks() {
         let mut model = BTreeSet::new();
-        let mut runs = Runs::default();
+        let mut runs = Runs::new(220);
         let mut x = 7u64;
         for _ in 0..5000 {
             x = x
@@ -129,7 +102,7 @@ mod tests {
 
     #[test]
     fn hostile_numbers_are_refused() {
-        let mut runs = Runs::default();
+        let mut runs = Runs::new(220);
         runs.insert(u64::MAX, 5);
         assert_eq!(runs.len(), 0);
         assert!(!runs.contains(u64::MAX, 2));

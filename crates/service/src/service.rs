@@ -37,6 +37,8 @@ const NAP_MIN: Duration = Duration::from_millis(20);
 /// On an ordinary file a commit costs milliseconds of input and output.
 const NAP_FILE: Duration = Duration::from_millis(100);
 const NAP_MAX: Duration = Duration::from_millis(200);
+/// The nap of a service that has had nothing to do for some time: naps double.
+const NAP_IDLE: Duration = Duration::from_millis(80);
 
 /// How a service is to behave.
 #[derive(Clone, Copy, Debug, Default)]
@@ -302,10 +304,13 @@ impl Backroom<'_> {
             _ => NAP_MIN,
         };
         if turn.applied == 0 {
-            if nap >= NAP_MAX {
+            if nap >= NAP_IDLE {
                 session.rest(&mut self.service.engine);
             }
-            self.service.engine.rest();
+            // What is taken from under free blocks now costs those who write again much more.
+            if nap >= 2 * NAP_IDLE {
+                self.service.engine.rest();
+            }
         }
         header.service_sleeps.store(1, SeqCst);
         if header.doorbell.load(SeqCst) == bell {

@@ -130,7 +130,10 @@ impl Session {
             data: files.reopen(&holdfast_pool::segment::data(0), OFlags::RDWR)?,
         };
         survivors::mark(&handout.journal)?;
-        let supply = Supply::start(engine, again)?;
+        let supply = match again {
+            true => Supply::again(engine, &memory)?,
+            false => Supply::start(engine)?,
+        };
         let memory = Arc::new(memory);
         let mut session = Session {
             memory,

@@ -6,7 +6,6 @@ use crate::runs::Runs;
 use holdfast_pool::apply::Grants;
 
 /// Blocks that were handed out and are not used yet.
-#[derive(Debug)]
 pub struct Held<'a>(pub &'a mut Runs);
 
 impl Grants for Held<'_> {

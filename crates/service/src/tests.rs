@@ -13,6 +13,7 @@ use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{RECORD_MAX, Record};
 use holdfast_pool::layout::{InodeRecord, ROOT_INO, inode};
+use holdfast_pool::session::RUN_SHIFT;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -510,6 +511,159 @@ fn a_session_is_adopted_with_its_grants_and_its_journal() {
     assert!(!session.memory.is_poisoned());
     assert_eq!(size_of(&engine, 2), 10);
     assert_eq!(session.memory.header().service_generation.load(Relaxed), 2);
+}
+
+/// Puts `count` blocks of a grant into file `ino`, one after the other, and frees every other one;
+/// the fragments in ring 0 afterwards.
+fn fragmented(session: &mut Session, engine: &mut Engine, ino: u64, count: u64) -> Vec<u64> {
+    drain(session, engine);
+    let grant = session.memory.grant(0).unwrap();
+    let len = grant.len.load(Relaxed);
+    let block = grant.block.load(Relaxed) + len - count;
+    grant.len.store(len - count, Relaxed);
+    let client = Client { session, engine };
+    client.create(0, ino, format!("file-{ino}").as_bytes());
+    let size = count * 4096;
+    let (len, mtime, ctime) = (count as u32, 1, 1);
+    client.write(
+        0,
+        &Record::Extent {
+            ino,
+            file_block: 0,
+            block,
+            len,
+            size,
+            mtime,
+            ctime,
+        },
+    );
+    for file_block in (0..count).step_by(2) {
+        let client = Client { session, engine };
+        let (len, time) = (1, 2);
+        client.write(
+            0,
+            &Record::Punch {
+                ino,
+                file_block,
+                len,
+                size,
+                time,
+            },
+        );
+        drain(session, engine);
+    }
+    // What commits freed is held for readers until there were more of them.
+    for n in 0..40 {
+        let client = Client { session, engine };
+        client.create(0, 1000 * ino + n, format!("{ino}-{n}").as_bytes());
+        drain(session, engine);
+    }
+    in_ring(session, 0)
+}
+
+/// First blocks of what clients find in a ring.
+fn in_ring(session: &Session, ring: usize) -> Vec<u64> {
+    let rings = session.memory.rings();
+    let (from, to) = (
+        rings.taken[ring].load(Relaxed),
+        rings.put[ring].load(Relaxed),
+    );
+    let word = |at| session.memory.ring_word(ring, at).unwrap().load(Relaxed);
+    (from..to).map(|at| word(at) >> RUN_SHIFT).collect()
+}
+
+fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
+    Record::Extent {
+        ino,
+        file_block,
+        block,
+        len: 1,
+        size: 40_960,
+        mtime: 3,
+        ctime: 3,
+    }
+}
+
+#[test]
+fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
+    let dir = TempDir::new("fragments");
+    let path = pool(&dir);
+    let (fd, second) = {
+        let mut engine = opened(&path);
+        let mut session = Session::create(&mut engine).unwrap();
+        let found = fragmented(&mut session, &mut engine, 2, 40);
+        assert_eq!(found.len(), 20, "{found:?}");
+        assert!(found.iter().all(|block| engine.granted.contains(*block, 1)));
+        // The first one is taken and used.
+        session.memory.rings().taken[0].fetch_add(1, AcqRel);
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.write(0, &extent(2, 0, found[0]));
+        drain(&mut session, &mut engine);
+        assert!(!session.memory.is_poisoned() && !engine.granted.contains(found[0], 1));
+        (session.memory.fd().try_clone().unwrap(), found[1])
+    };
+    let mut engine = open(&path);
+    let mut session = Session::adopt(&mut engine, fd).unwrap();
+    let left = in_ring(&session, 0);
+    assert!(left.len() >= 19 && left[0] == second, "{left:?}");
+    session.memory.rings().taken[0].fetch_add(1, AcqRel);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write(0, &extent(2, 2, second));
+    drain(&mut session, &mut engine);
+    assert!(!session.memory.is_poisoned());
+    // What is in no ring any more is nobody's, also if the counts lie.
+    session.memory.rings().taken[0].store(u64::MAX, Relaxed);
+    drain(&mut session, &mut engine);
+    session.rest(&mut engine);
+    session.memory.rings().put[0].store(7, Relaxed);
+    session.rest(&mut engine);
+    session.end(&mut engine).unwrap();
+    assert_eq!(engine.granted.iter().count(), 0);
+    drop(engine);
+    assert_clean(&path);
+}
+
+#[test]
+fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
+    let dir = TempDir::new("idle");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let found = fragmented(&mut session, &mut engine, 2, 512);
+    assert_eq!(found.len(), 256);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write(
+        0,
+        &Record::Truncate {
+            ino: 2,
+            size: 0,
+            time: 4,
+        },
+    );
+    drain(&mut session, &mut engine);
+    for n in 0..40 {
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.create(0, 5000 + n, format!("more-{n}").as_bytes());
+        drain(&mut session, &mut engine);
+    }
+    assert!(in_ring(&session, 0).len() >= 256);
+    session.rest(&mut engine);
+    assert_eq!(in_ring(&session, 0), []);
+    let chunk = holdfast_pool::space::Run::new(found[0] - found[0] % 512, 512);
+    assert!(engine.pool.data_space().is_free(chunk));
+    session.end(&mut engine).unwrap();
 }
 
 /// Threads write noise over session memory and journal while the service drains.

@@ -8,10 +8,13 @@ use holdfast_client::{Base, Client, Error, slots};
 use holdfast_pmem::ConstBuf;
 use holdfast_pool::format::superblock::Consistency;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const DIRS: u64 = 4;
 const NAMES: u64 = 6;
+/// The tree only grows, by names moved into each other: more records fill the pool.
+const RECORDS_MAX: u64 = 60_000;
 
 fn name(random: &mut Random) -> String {
     let (d, n) = (random.below(DIRS), random.below(NAMES));
@@ -173,11 +176,16 @@ fn the_session_and_the_pool_agree_after_chaos() {
 
 fn run(pool: &TestPool, c: &Client, random: &mut Random) {
     let until = Instant::now() + Duration::from_millis(1500);
-    while Instant::now() < until {
+    let taken = || c.session().header().next_seq.load(Ordering::Relaxed);
+    let most = taken() + RECORDS_MAX;
+    while Instant::now() < until && taken() < most {
         let mut children: Vec<_> = (0..3)
             .map(|_| pool.spawn("chaos", &(random.below(u64::MAX) | 1).to_string()))
             .collect();
-        std::thread::sleep(Duration::from_millis(200 + random.below(300)));
+        let killed = Instant::now() + Duration::from_millis(200 + random.below(300));
+        while Instant::now() < killed && taken() < most {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         for child in &mut children {
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "a process failed: {ended:?}");

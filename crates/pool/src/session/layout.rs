@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::shared;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3130_5345_5346_4448;
+pub const MAGIC: u64 = 0x3230_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = 512;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -54,6 +54,13 @@ pub const VALUE_CELLS: usize = 7;
 pub const VIEWS: usize = 1024;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
+/// Rings of fragments: ring `n` has runs of `1 << n` blocks and less than twice as many, the last
+/// one everything longer.
+pub const RINGS: usize = 8;
+/// Runs that one ring has room for.
+pub const RING_RUNS: usize = 16 * 1024;
+/// Low bits of a fragment's word that hold its length; its first block is above.
+pub const RUN_SHIFT: u32 = 16;
 /// `Header::trees_full`: there is room.
 pub const TREES_ROOMY: u32 = 0;
 /// Nothing may be journaled that adds to the trees.
@@ -248,7 +255,9 @@ shared! {
         /// Guards the process's `PinTable`.
         pub pins_lock: AtomicU32,
         pub unused: AtomicU32,
-        pub spare: [AtomicU64; 19],
+        /// The rest of a fragment that the process took, as a word of a ring. Under `chunk_lock`.
+        pub piece: AtomicU64,
+        pub spare: [AtomicU64; 18],
     }
 }
 
@@ -513,6 +522,25 @@ shared! {
 }
 
 shared! {
+    /// How far the rings of fragments are filled and emptied: counts that only grow; the place in
+    /// the ring is the count modulo `RING_RUNS`.
+    #[repr(align(64))]
+    pub struct Rings {
+        /// Runs put into each ring. Only the service counts, and it keeps its own copy.
+        pub put: [AtomicU64; RINGS],
+        /// Runs taken from each; whoever raises it from `n` to `n + 1` has run `n`.
+        pub taken: [AtomicU64; RINGS],
+    }
+}
+
+shared! {
+    /// Free runs of the session that are shorter than a grant: words `block << RUN_SHIFT | len`.
+    pub struct Ring {
+        pub runs: [AtomicU64; RING_RUNS],
+    }
+}
+
+shared! {
     /// One refusal of a run's report.
     pub struct Refusal {
         /// System call number + 1.
@@ -590,8 +618,17 @@ pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<Ma
 pub const VALUE_BUCKETS_AT: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
 /// Offset of the `ViewPin` array.
 pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::<ValueBucket>());
+/// Offset of the `Rings`.
+pub const RINGS_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
+/// Offset of the `Ring` array.
+pub const RING_AT: usize = page_up(RINGS_AT + size_of::<Rings>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
+pub const SESSION_LEN: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
+
+/// Which ring has runs of `len` blocks.
+pub fn ring_of(len: u64) -> usize {
+    (len.max(1).ilog2() as usize).min(RINGS - 1)
+}
 
 // The entries that hot paths touch keep to whole cache lines.
 const _: () = assert!(size_of::<Lane>() == 128);
@@ -600,3 +637,4 @@ const _: () = assert!(size_of::<Ofd>() == 128);
 const _: () = assert!(size_of::<Inode>() == 256);
 const _: () = assert!(size_of::<Dentry>() == 128);
 const _: () = assert!(size_of::<ValueBucket>() == 64);
+const _: () = assert!(size_of::<Rings>() == 128);

@@ -95,7 +95,7 @@ impl Bits {
     }
 
     /// The first bit in `from .. limit` that is `set`, else `limit`.
-    fn next(&self, from: u64, limit: u64, set: bool) -> u64 {
+    pub fn next(&self, from: u64, limit: u64, set: bool) -> u64 {
         let limit = limit.min(self.len());
         let mut w = from / 64;
         let mut keep = u64::MAX << (from % 64);

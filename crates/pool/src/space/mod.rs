@@ -6,6 +6,7 @@
 //! - Of the two copies of a bitmap page the one in force is never written; a commit writes the
 //!   other. After `open` no copy on the medium has a seq above that of the superblock, so a
 //!   copy left by a commit that never happened cannot come into force later.
+//! - A data block is `warm` while it is free and was released since `open`: memory is behind it.
 
 mod bits;
 
@@ -62,9 +63,15 @@ pub struct Space {
     floor: u64,
     used: Bits,
     busy: Bits,
+    warm: Bits,
+    /// How many were released since `open`.
+    released: u64,
     pages: Vec<PageState>,
     next: u64,
 }
+
+/// Blocks of a stretch: what grants and huge pages are aligned to.
+const STRETCH: u64 = 512;
 
 impl Space {
     /// The bitmap of a new pool, all pages of which the first commit writes.
@@ -95,6 +102,11 @@ impl Space {
             floor,
             used: Bits::new(words),
             busy: Bits::new(words),
+            warm: Bits::new(match kind {
+                Kind::Meta => 0,
+                Kind::Data => words,
+            }),
+            released: 0,
             pages: vec![
                 PageState {
                     copy: 1,
@@ -271,7 +283,7 @@ impl Space {
             .find_clear(self.next, self.limit, len, align)
             .or_else(|| self.busy.find_clear(self.floor, self.limit, len, align))?;
         let run = Run::new(found, len);
-        self.busy.set(found, len);
+        self.take(run);
         self.next = if run.end() < self.limit {
             run.end()
         } else {
@@ -299,9 +311,82 @@ impl Space {
     pub fn release(&mut self, run: Run) -> Result<()> {
         self.check(self.is_busy(run) && self.is_unused(run), run)?;
         self.busy.clear(run.start, run.len);
+        self.warm.set(run.start, run.len);
+        self.released += run.len;
         // What was used before is warm: memory behind it is there, often as huge pages.
         self.next = self.next.min(run.start);
         Ok(())
+    }
+
+    fn take(&mut self, run: Run) {
+        self.busy.set(run.start, run.len);
+        self.warm.clear(run.start, run.len);
+    }
+
+    /// The memory behind free numbers was given back.
+    pub fn cool(&mut self, run: Run) {
+        self.warm.clear(run.start, run.len);
+    }
+
+    /// All free, with memory behind them.
+    pub fn is_warm(&self, run: Run) -> bool {
+        run.len > 0 && self.warm.all_set(run.start, run.len)
+    }
+
+    /// Some are free and have memory behind them.
+    pub fn has_warm(&self, run: Run) -> bool {
+        self.kind == Kind::Data && !self.warm.all_clear(run.start, run.len)
+    }
+
+    /// Takes a whole stretch with memory behind it.
+    pub fn alloc_warm(&mut self) -> Option<Run> {
+        let mut at = 0;
+        while self.warm.count() >= STRETCH {
+            at = self.warm.next(at, self.limit, true);
+            if at >= self.limit {
+                break;
+            }
+            let run = Run::new(at - at % STRETCH, STRETCH);
+            if self.warm.all_set(run.start, run.len) {
+                self.take(run);
+                return Some(run);
+            }
+            at = run.end();
+        }
+        None
+    }
+
+    /// Free numbers that have memory behind them.
+    pub fn count_warm(&self) -> u64 {
+        self.warm.count()
+    }
+
+    /// How many numbers became free since `open`.
+    pub fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// The first free run in `from .. to` that is a fragment: part of a stretch of which something
+    /// is in use or granted. It ends with the stretch. With `cold` also where no memory is.
+    pub fn next_fragment(&self, from: u64, to: u64, cold: bool) -> Option<Run> {
+        let to = to.min(self.limit);
+        let next = |from: u64, to: u64, free: bool| match cold {
+            true => self.busy.next(from, to, !free),
+            false => self.warm.next(from, to, free),
+        };
+        let mut at = from.max(self.floor);
+        loop {
+            at = next(at, to, true);
+            if at >= to {
+                return None;
+            }
+            let stretch = at - at % STRETCH;
+            if !self.busy.all_clear(stretch, STRETCH) {
+                let end = next(at, to.min(stretch + STRETCH), false);
+                return Some(Run::new(at, end - at));
+            }
+            at = stretch + STRETCH;
+        }
     }
 
     /// Marks allocated numbers used.
@@ -323,7 +408,7 @@ impl Space {
     /// Marks numbers busy that no one holds: a grant remembered from before a restart.
     pub(crate) fn reserve(&mut self, run: Run) -> Result<()> {
         self.check(self.is_free(run), run)?;
-        self.busy.set(run.start, run.len);
+        self.take(run);
         Ok(())
     }
 

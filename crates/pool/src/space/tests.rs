@@ -73,3 +73,59 @@ fn only_what_is_held_can_be_given() {
         assert!(space.mark_used(run).is_err() && space.release(run).is_err());
     }
 }
+
+/// Every fifth block of the first two stretches is in use, and the third is free as a whole.
+fn fragmented() -> Space {
+    let mut space = Space::new(Kind::Data, &geometry());
+    let all = space.alloc_run(3 * 512, 512).unwrap();
+    for start in (0..1024).step_by(5) {
+        space.mark_used(Run::new(start, 1)).unwrap();
+    }
+    for start in (0..1020).step_by(5) {
+        space.release(Run::new(start + 1, 4)).unwrap();
+    }
+    space.release(Run::new(1021, 3)).unwrap();
+    space.release(Run::new(1024, 512)).unwrap();
+    assert_eq!(all.start, 0);
+    space
+}
+
+fn fragments(space: &Space, cold: bool) -> Vec<Run> {
+    let mut at = 0;
+    core::iter::from_fn(|| {
+        let run = space.next_fragment(at, u64::MAX, cold)?;
+        at = run.end();
+        Some(run)
+    })
+    .collect()
+}
+
+#[test]
+fn fragments_are_what_is_free_beside_what_is_not() {
+    let mut space = fragmented();
+    let warm = fragments(&space, false);
+    assert_eq!(warm, fragments(&space, true));
+    assert_eq!(warm[0], Run::new(1, 4));
+    // Those that reach over the end of a stretch come in two.
+    assert!(warm.contains(&Run::new(511, 1)) && warm.contains(&Run::new(512, 3)));
+    assert_eq!(warm.iter().map(|run| run.len).sum::<u64>(), 1024 - 205);
+    assert_eq!(space.count_warm(), 1024 - 205 + 512);
+    for run in &warm {
+        space.reserve(*run).unwrap();
+    }
+    assert!(fragments(&space, true).is_empty());
+    assert_eq!(space.count_warm(), 512);
+    let whole = space.alloc_run(512, 512).unwrap();
+    assert_eq!((whole.start, space.count_warm()), (1024, 0));
+}
+
+#[test]
+fn what_lost_its_memory_is_only_found_when_asked_for() {
+    let mut space = fragmented();
+    space.cool(Run::new(0, 512));
+    assert!(!space.is_warm(Run::new(1, 4)) && space.is_warm(Run::new(516, 4)));
+    assert!(fragments(&space, false).iter().all(|run| run.start >= 512));
+    assert_eq!(fragments(&space, true)[0], Run::new(1, 4));
+    let none = Space::new(Kind::Data, &geometry());
+    assert!(fragments(&none, true).is_empty() && fragments(&none, false).is_empty());
+}

@@ -1,0 +1,172 @@
+//! Free blocks: what overwriting leaves behind is used again, long runs stay long, and a full
+//! pool gives out its last block.
+
+mod common;
+
+use common::{ROOT, Rig, User};
+use holdfast_client::kv::{Durability, Keyspace};
+use holdfast_client::{Error, drain, space};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const BLOCK: u64 = 4096;
+const V: Durability = Durability::Volatile;
+
+fn put(user: &User, k: Keyspace, key: u64, value: &[u8]) -> Result<(), Error> {
+    user.kv_put(k, format!("key-{key}").as_bytes(), value, V)
+}
+
+/// Blocks of the data segment that have memory behind them.
+fn in_memory(rig: &Rig) -> u64 {
+    let meta = std::fs::metadata(rig.dir.join("data-0.seg")).unwrap();
+    meta.blocks() * 512 / BLOCK
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Waits until the service has applied everything and handed out what that made free.
+fn settle(user: &User) {
+    let s = user.session();
+    let last = s.header().next_seq.load(Ordering::Acquire) - 1;
+    drain::wait_applied(s, last).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+/// `n` values of one block each, and then overwritten `times` times at random.
+fn overwrite(user: &User, k: Keyspace, n: u64, times: u64) {
+    let mut state = 88_172_645_463_325_252;
+    let value = [7; BLOCK as usize];
+    for key in 0..n {
+        put(user, k, key, &value).unwrap();
+    }
+    for _ in 0..times {
+        put(user, k, random(&mut state) % n, &value).unwrap();
+    }
+    settle(user);
+}
+
+#[test]
+fn overwriting_takes_little_more_memory_than_the_values() {
+    const N: u64 = 16 * 1024;
+    let rig = Rig::new(1 << 30);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    overwrite(&user, k, N, 8 * N);
+    let there = in_memory(&rig);
+    // Nine times as many blocks were written.
+    assert!(there < 4 * N, "{there} blocks for {N} values");
+}
+
+#[test]
+fn many_blocks_in_a_row_are_still_found_after_that() {
+    let rig = Rig::new(256 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    overwrite(&user, k, 4096, 20_000);
+    for want in [512, 300, 512] {
+        let (block, len) = space::alloc(user.session(), want, None, true).unwrap();
+        assert_eq!(len, want);
+        space::give_back(user.session(), block, len);
+    }
+}
+
+#[test]
+fn few_blocks_come_from_what_was_freed() {
+    let rig = Rig::new(256 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    overwrite(&user, k, 4096, 2000);
+    let before = user.statfs().unwrap().free;
+    let mut taken = BTreeSet::new();
+    let (mut alone, mut seen) = (0, u64::MAX);
+    for _ in 0..500 {
+        let (block, len) = space::alloc(user.session(), 1, None, true).unwrap();
+        assert!(len == 1 && taken.insert(block), "block {block} twice");
+        alone += u64::from(block != seen.wrapping_add(1));
+        seen = block;
+    }
+    assert!(alone > 400, "{alone} fragments");
+    assert!(user.statfs().unwrap().free <= before - 500);
+    for block in taken {
+        space::give_back(user.session(), block, 1);
+    }
+}
+
+/// Fills the pool with values of one block; how many there were room for.
+fn fill(user: &User, k: Keyspace, from: u64) -> u64 {
+    let value = [9; BLOCK as usize];
+    let full = (from..).find(|n| put(user, k, *n, &value) == Err(Error::NoSpace));
+    full.unwrap() - from
+}
+
+#[test]
+fn a_full_pool_gives_out_what_lies_scattered() {
+    let mut rig = Rig::new(32 << 20);
+    let (all, freed) = {
+        let user = rig.user();
+        let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+        let all = fill(&user, k, 0);
+        assert!(all > 7 * 1024, "{all} values in 8192 blocks");
+        let freed = (0..all).step_by(3).count() as u64;
+        for key in (0..all).step_by(3) {
+            user.kv_erase(k, format!("key-{key}").as_bytes(), V)
+                .unwrap();
+        }
+        settle(&user);
+        let again = fill(&user, k, all);
+        assert!(again * 10 > freed * 9, "{again} of {freed} blocks");
+        for key in (1..all).step_by(3) {
+            user.kv_erase(k, format!("key-{key}").as_bytes(), V)
+                .unwrap();
+        }
+        settle(&user);
+        // One value of many blocks in pieces, as far as that goes; then what is left.
+        let pieces = [1; 20 * BLOCK as usize];
+        let large = (0..).find(|n| {
+            let key = format!("large-{n}");
+            user.kv_put(k, key.as_bytes(), &pieces, V).is_err()
+        });
+        assert!(large.unwrap() > 50, "{large:?} values of 20 blocks");
+        holdfast_client::slots::exit(user.session());
+        (all, freed)
+    };
+    // A new session knows nothing of what is warm.
+    rig.stop();
+    rig.start();
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    for key in (2..all).step_by(3) {
+        user.kv_erase(k, format!("key-{key}").as_bytes(), V)
+            .unwrap();
+    }
+    settle(&user);
+    let again = fill(&user, k, 4 * all);
+    assert!(again * 10 > freed * 9, "{again} of {freed} blocks");
+}
+
+/// Memory under what was removed goes back, also if fragments of it were handed out before.
+#[test]
+fn what_is_empty_goes_back_to_the_host() {
+    const N: u64 = 8 * 1024;
+    let rig = Rig::new(256 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    overwrite(&user, k, N, N);
+    for key in 0..N {
+        user.kv_erase(k, format!("key-{key}").as_bytes(), V)
+            .unwrap();
+    }
+    settle(&user);
+    let until = Instant::now() + Duration::from_secs(20);
+    while in_memory(&rig) > N / 4 {
+        assert!(Instant::now() < until, "{} blocks", in_memory(&rig));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
