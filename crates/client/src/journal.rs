@@ -6,7 +6,7 @@
 //!     finds no record of that number there and clears it.
 //!  3. `next_seq` counted up. A number without a record: the service sees that no live lane can
 //!     bring it any more and goes on.
-//!  4. `busy_seq`: the number. As 3.
+//!  4. `busy_seq`: the number; that the index may have changes up to it. As 3.
 //!  5. The record, around the cache, then one fence. Torn: the checksum fails, as 3. Whole: it
 //!     is committed, recovery goes on at 6.
 //!  6. `head` behind it: the service may read it. Recovery publishes.
@@ -17,7 +17,7 @@
 //! beginning of the ring. A reader knows by the numbers, which only grow along a lane.
 
 use crate::error::Result;
-use crate::kv::Place;
+use crate::kv::{self, Place};
 use crate::lock::{self, Guard};
 use crate::publish::{self, Prepared};
 use crate::session::Session;
@@ -131,6 +131,9 @@ fn append(
         .store(h.next_seq.load(Relaxed).max(1), Relaxed);
     let seq = next_seq(s);
     lane.busy_seq.store(seq, Release);
+    if matches!(record, Record::Batch { .. }) {
+        kv::raise_values_seq(s, seq);
+    }
     encoded.seal(seq);
     let written = write(s, index, start, &encoded);
     if let Err(e) = written {

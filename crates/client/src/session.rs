@@ -205,6 +205,14 @@ impl Session {
         self.entry(VALUE_BUCKETS_AT, VALUE_BUCKETS, index, "value bucket")
     }
 
+    /// Starts loading the bucket that will be asked for.
+    #[inline]
+    pub(crate) fn expect_value_bucket(&self, hash: u64) {
+        let index = Session::value_bucket_index(hash) as usize;
+        let off = VALUE_BUCKETS_AT + index * size_of::<ValueBucket>();
+        self.mem.prefetch(off as u64);
+    }
+
     /// Pin of a view.
     pub(crate) fn view_pin(&self, index: u32) -> Result<&ViewPin> {
         self.entry(VIEWS_AT, VIEWS, index, "view")

@@ -36,11 +36,37 @@ const AHEAD_MAX: u64 = 1536;
 const SPILLED_MAX: u64 = 1 << 30;
 const ENOSPC: u32 = 28;
 
+/// Of the keys of changes. One, the usual case, takes no memory from the heap.
+#[derive(Default)]
+struct Hashes {
+    one: Option<u64>,
+    more: Vec<u64>,
+}
+
+impl Hashes {
+    fn push(&mut self, hash: u64) {
+        match self.one {
+            None if self.more.is_empty() => self.one = Some(hash),
+            _ => {
+                self.more.extend(self.one.take());
+                self.more.push(hash);
+            }
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u64] {
+        match &mut self.one {
+            Some(one) => core::slice::from_mut(one),
+            None => &mut self.more,
+        }
+    }
+}
+
 /// Changes that will be made together.
 #[derive(Default)]
 pub struct Changes {
     ops: Vec<u8>,
-    hashes: Vec<u64>,
+    hashes: Hashes,
     blocks: Vec<InBlocks>,
     count: usize,
     ranges: bool,
@@ -97,7 +123,9 @@ impl Changes {
     }
 
     fn push(&mut self, s: &Session, op: &Op<'_>) {
-        self.hashes.push(index::hash(s, op.keyspace, op.key));
+        let hash = index::hash(s, op.keyspace, op.key);
+        s.expect_value_bucket(hash);
+        self.hashes.push(hash);
         op.push(&mut self.ops);
         self.count += 1;
     }
@@ -203,7 +231,7 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     if !is_seen(s, changes)? {
         return over::write(s, changes, time);
     }
-    let Some(locked) = index::lock_all(s, &mut changes.hashes)? else {
+    let Some(locked) = index::lock_all(s, changes.hashes.as_mut_slice())? else {
         return over::write(s, changes, time);
     };
     if !over::is_plain(s, changes)? {

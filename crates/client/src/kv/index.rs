@@ -233,7 +233,11 @@ pub(super) fn take<'s>(s: &'s Session, bucket: &'s ValueBucket) -> Result<Guard<
 }
 
 /// The locked buckets of the keys of a record.
-pub(super) type Locked<'s> = Vec<(Guard<'s>, &'s ValueBucket)>;
+pub(crate) enum Locked<'s> {
+    None,
+    One(#[expect(dead_code, reason = "held")] Guard<'s>),
+    Many(#[expect(dead_code, reason = "held")] Vec<Guard<'s>>),
+}
 
 /// Locks the buckets of these hashes once they have room for one change each; `None`: they never
 /// will. Nobody waits here for a bucket while holding another.
@@ -242,9 +246,7 @@ pub(super) fn lock_all<'s>(s: &'s Session, hashes: &mut [u64]) -> Result<Option<
         let bucket = s.value_bucket(*hash)?;
         let guard = take(s, bucket)?;
         if room(s, bucket) > 0 {
-            let mut one = Vec::with_capacity(1);
-            one.push((guard, bucket));
-            return Ok(Some(one));
+            return Ok(Some(Locked::One(guard)));
         }
         drop(guard);
     }
@@ -285,9 +287,9 @@ fn try_lock_all<'s>(s: &'s Session, sorted: &[u64]) -> Result<Tried<'s>> {
         if room(s, bucket) < group.len() {
             return Ok(Tried::Full);
         }
-        all.push((guard, bucket));
+        all.push(guard);
     }
-    Ok(Tried::Locked(all))
+    Ok(Tried::Locked(Locked::Many(all)))
 }
 
 /// Cells that a new change may take.
@@ -299,6 +301,16 @@ fn room(s: &Session, bucket: &ValueBucket) -> usize {
     bucket.cells.iter().filter(free).count()
 }
 
+/// Says that the index may have changes with this number. Best before the record is stored: what
+/// was stored around the cache makes a locked instruction wait.
+#[inline]
+pub(crate) fn raise_values_seq(s: &Session, seq: u64) {
+    let newest = &s.header().values_seq;
+    if newest.load(Relaxed) < seq {
+        newest.fetch_max(seq, SeqCst);
+    }
+}
+
 /// Makes the changes of record `seq` at `place` visible. `NoMemory`: they will be when the trees
 /// have them.
 pub(crate) fn publish(
@@ -308,7 +320,7 @@ pub(crate) fn publish(
     place: Place,
     room: Prepared<'_>,
 ) -> Result<()> {
-    s.header().values_seq.fetch_max(seq, SeqCst);
+    raise_values_seq(s, seq);
     let mut all = Ops::new(ops);
     let first = all.next();
     let at = |op: &Op<'_>| s.value_bucket(hash(s, op.keyspace, op.key));

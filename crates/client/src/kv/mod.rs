@@ -20,7 +20,7 @@ mod values;
 mod view;
 
 pub use commit::Changes;
-pub(crate) use index::{Place, publish};
+pub(crate) use index::{Place, publish, raise_values_seq};
 pub use view::{Entry, Found, Scan, View};
 
 use crate::api::Client;

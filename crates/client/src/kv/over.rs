@@ -237,7 +237,7 @@ fn write_seen(
         op.push(&mut ops);
     }
     let _buckets = match hashes.is_empty() {
-        true => Vec::new(),
+        true => index::Locked::None,
         false => match index::lock_all(s, &mut hashes)? {
             Some(buckets) => buckets,
             None => return Ok(None),

@@ -442,17 +442,26 @@ impl Scan {
             }
             reader.leaf_before(VALUES, &view.root, Some(&self.to), &mut self.leaf)
         } else {
+            let mut near = Ok(false);
             if going_on && let Some(next) = self.leaf.beyond() {
-                self.from = next.to_vec();
+                self.from.clear();
+                self.from.extend_from_slice(next);
+                near = reader.leaf_behind(VALUES, &view.root, &mut self.leaf);
             }
-            reader.leaf_from(VALUES, &view.root, &self.from, &mut self.leaf)
+            match near {
+                Ok(false) => reader.leaf_from(VALUES, &view.root, &self.from, &mut self.leaf),
+                near => near.map(drop),
+            }
         };
         if !reader.still(view.root.seq)? {
             return Err(Error::Ousted);
         }
         loaded?;
         self.next = self.leaf.find(&self.from)?;
-        self.end = self.leaf.find(&self.to)?;
+        self.end = match self.leaf.beyond() {
+            Some(next) if !self.backward && next <= self.to.as_slice() => self.leaf.count(),
+            _ => self.leaf.find(&self.to)?,
+        };
         self.done = match (self.leaf.beyond(), self.backward) {
             (None, _) => true,
             (Some(low), true) => low <= self.from.as_slice(),

@@ -168,6 +168,31 @@ fn sum(page: u64, entry: &[u8; ENTRY], cell: &[u8]) -> u32 {
     crc.finish()
 }
 
+/// Checks the last entry, which says where the next one's cell goes. `room` has room for any cell.
+pub(crate) fn check_last<S: Source + ?Sized>(
+    s: &S,
+    h: &Header,
+    page: u64,
+    room: &mut [u8],
+) -> Result<(), Flaw> {
+    let Some(i) = h.appends.checked_sub(1) else {
+        return Ok(());
+    };
+    let found = cell(s, h, i)?;
+    let size = cell_size(found.suffix, found.value_len);
+    let Some(bytes) = room.get_mut(..size) else {
+        return Err("cell of an appended entry");
+    };
+    s.copy(found.rest - CELL_HEADER, bytes);
+    let mut entry = [0; ENTRY];
+    s.copy(place(h, i), &mut entry);
+    let stored = u32::from_le_bytes(array_at(&entry, AT_SUM));
+    match stored == sum(page, &entry, bytes) {
+        true => Ok(()),
+        false => Err("checksum of an appended entry"),
+    }
+}
+
 /// Checks everything that is relied on of a leaf that passed `node::check`: every cell, that they
 /// follow each other downwards, and every checksum.
 pub fn check(page: &[u8; PAGE], h: &Header) -> Result<(), Flaw> {

@@ -176,6 +176,7 @@ impl<'a> Op<'a> {
     pub fn push(&self, ops: &mut Vec<u8>) {
         let header = self.header((OPS_AT + ops.len()) as u64);
         let end = ops.len() + header.len();
+        ops.reserve(header.len());
         ops.extend_from_slice(&header.encode());
         ops.extend_from_slice(self.key);
         ops.extend_from_slice(self.value());

@@ -10,9 +10,9 @@ use super::reader::{Mapped, open_mapped};
 use super::walk::{self, Nodes, damaged};
 use crate::error::Result;
 use crate::format::appends::{self, appends_of, link, page_of};
-use crate::format::node::{self, Header, Source, VALUE_MAX, compare_prefix};
+use crate::format::node::{self, Flaw, Header, Source, compare_prefix};
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT};
-use crate::layout::{TreeId, VALUES};
+use crate::layout::{TreeId, VALUES, value};
 use holdfast_pmem::Record;
 
 /// Trees whose leaves are appended to: those of many small changes far apart. Readers of the
@@ -60,49 +60,58 @@ impl<R: Record> Batch<'_, R> {
         if addr & DIRTY != 0 || !takes_appends(tree) {
             return Ok(None);
         }
-        self.verify_once(tree, addr)?;
+        let page = page_of(addr);
+        let known = self.pool.checked.all_set(page, 1);
         let (leaf, h) = open_mapped(&self.pool.meta, &self.place(tree, addr, 0))?;
         if compare_prefix(&leaf, &h, key).is_ne() {
             return Ok(None);
         }
-        let (page, entry) = (page_of(addr), (&key[h.prefix..], value));
-        let cell = &mut self.append_cell[..];
-        let Some((append, len)) = appends::lay_out(&leaf, &h, page, entry, cell) else {
+        if !known {
+            let last = appends::check_last(&leaf, &h, page, &mut self.append_cell);
+            last.map_err(damaged(page))?;
+        }
+        let entry = (&key[h.prefix..], value);
+        let laid_out = appends::lay_out(&leaf, &h, page, entry, &mut self.append_cell);
+        let Some((append, len)) = laid_out else {
             return Ok(None);
         };
-        let found = show_old(&leaf, &h, addr, key, see)?;
+        let old = copy_value(&leaf, &h, key, &mut self.old_value).map_err(damaged(page))?;
+        if let Some(len) = old {
+            if !known && !matches!(value::blocks_of(&self.old_value[..len]), Ok(None)) {
+                self.verify(tree, addr)?;
+            }
+            see(&self.old_value[..len]);
+        }
         let (at, meta) = (page << PAGE_SHIFT, &self.pool.meta);
         meta.write_nt(at + append.cell_at as u64, &self.append_cell[..len])?;
         meta.write_nt(at + append.entry_at as u64, &append.entry)?;
         self.set_leaf(link(page, appends_of(addr) + 1))?;
-        Ok(Some(found))
+        Ok(Some(old.is_some()))
     }
 
-    /// A leaf that this writer did not write is verified before it is built on.
-    fn verify_once(&mut self, tree: TreeId, addr: u64) -> Result<()> {
-        let page = page_of(addr);
-        if !self.pool.checked.all_set(page, 1) {
-            let mut copy = [0; PAGE];
-            Nodes::copy(self, tree, addr, 0, &mut copy)?;
-            self.pool.checked.set(page, 1);
-        }
+    /// What is appended to a leaf that this writer did not write leaves the damage there may be
+    /// as it is, for whoever copies the leaf to find. But nothing is freed on its word.
+    fn verify(&mut self, tree: TreeId, addr: u64) -> Result<()> {
+        let mut copy = [0; PAGE];
+        Nodes::copy(self, tree, addr, 0, &mut copy)?;
+        self.pool.checked.set(page_of(addr), 1);
         Ok(())
     }
 }
 
-fn show_old<R: Record>(
+/// Copies the value of `key` to the start of `out`, which has room for any; its length.
+fn copy_value<R: Record>(
     leaf: &Mapped<'_, R>,
     h: &Header,
-    addr: u64,
     key: &[u8],
-    see: &mut dyn FnMut(&[u8]),
-) -> Result<bool> {
-    let Some(cell) = walk::find_value(leaf, h, key).map_err(damaged(addr))? else {
-        return Ok(false);
+    out: &mut [u8],
+) -> core::result::Result<Option<usize>, Flaw> {
+    let Some(cell) = walk::find_value(leaf, h, key)? else {
+        return Ok(None);
     };
-    let mut value = [0; VALUE_MAX];
-    let value = &mut value[..cell.value_len.min(VALUE_MAX)];
-    leaf.copy(cell.value, value);
-    see(value);
-    Ok(true)
+    let Some(out) = out.get_mut(..cell.value_len) else {
+        return Err("length of a value");
+    };
+    leaf.copy(cell.value, out);
+    Ok(Some(cell.value_len))
 }

@@ -127,21 +127,22 @@ fn erasing_brings_them_into_place() {
     assert_eq!(all_of(&pool, VALUES).len(), KEYS as usize - 1);
 }
 
+/// The pool as the next service finds it, with a byte of the leaf flipped.
+fn damaged(pool: &Pool, at: u64) -> Pool {
+    let again = reopened(pool);
+    let at = page_of(root(pool)) * PAGE_LEN + at;
+    let byte = (again.meta().load_u64(at & !7).unwrap() >> (at % 8 * 8)) as u8;
+    again.meta().store(at, &[byte ^ 1]).unwrap();
+    again
+}
+
 #[test]
 fn one_that_was_damaged_is_not_built_on() {
     let mut pool = filled();
     put(&mut pool, &[(3, 2)]);
-    let page = page_of(root(&pool));
-    let damage = |at: u64| {
-        let again = reopened(&pool);
-        let at = page * PAGE_LEN + at;
-        let byte = (again.meta().load_u64(at & !7).unwrap() >> (at % 8 * 8)) as u8;
-        again.meta().store(at, &[byte ^ 1]).unwrap();
-        again
-    };
     let directory = 64 + 10 * KEYS;
-    for at in [directory, directory + 9, directory + 12, 4000] {
-        let mut again = damage(at);
+    for at in [directory, directory + 9, directory + 12] {
+        let mut again = damaged(&pool, at);
         let mut batch = again.begin(&token());
         let refused = batch.put(VALUES, &key(3), &[7; 60]);
         assert!(
@@ -149,4 +150,13 @@ fn one_that_was_damaged_is_not_built_on() {
             "{at}: {refused:?}"
         );
     }
+}
+
+#[test]
+fn a_damaged_leaf_is_not_copied() {
+    let mut again = damaged(&filled(), 4000);
+    put(&mut again, &[(3, 2)]);
+    let mut batch = again.begin(&token());
+    let refused = batch.erase(VALUES, &key(3));
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
 }

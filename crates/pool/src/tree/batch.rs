@@ -68,6 +68,8 @@ pub struct Batch<'p, R: Record = NoRecord> {
     pub(super) scratch: Entries,
     /// A cell that is about to be appended to a leaf.
     pub(super) append_cell: Vec<u8>,
+    /// The value that it replaces.
+    pub(super) old_value: Vec<u8>,
     pub(super) committed: bool,
     /// Why a change stopped half-way: then the batch can only be dropped.
     pub(super) broken: Option<Error>,
@@ -153,6 +155,7 @@ impl<'p, R: Record> Batch<'p, R> {
             last_put: (0, 0),
             scratch: Entries::default(),
             append_cell: vec![0; CELL_MAX],
+            old_value: vec![0; VALUE_MAX],
             committed: false,
             broken: None,
         }
@@ -352,7 +355,7 @@ impl<'p, R: Record> Batch<'p, R> {
         let mut visit = |key: &[u8], value: &[u8]| visit(key, value).is_continue();
         loop {
             let found = walk::leaf_of(self, tree, &root, at.as_slice(), &mut leaf, &mut next)?;
-            let Some((h, more)) = found else {
+            let Some((h, more, _)) = found else {
                 return Ok(());
             };
             let go_on = walk::visit_leaf(&leaf, &h, at.as_slice(), to, &mut key, &mut visit)

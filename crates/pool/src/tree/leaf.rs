@@ -5,7 +5,7 @@
 //! still intact.
 
 use super::page::Page;
-use super::walk::damaged;
+use super::walk::{Hang, damaged};
 use crate::error::{Error, Result};
 use crate::format::PAGE;
 use crate::format::node::{self, Header, KeyBuf};
@@ -18,6 +18,8 @@ pub struct Leaf {
     /// The key where the next leaf starts, or where this one does: see `more`.
     pub(super) beyond: KeyBuf,
     more: bool,
+    /// Where it was found, if the one behind it may be near.
+    pub(super) hang: Option<Hang>,
     /// The key of the entry that was looked at last, and where its value is.
     key: KeyBuf,
     value: Range<usize>,
@@ -30,6 +32,7 @@ impl Default for Leaf {
             header: None,
             beyond: KeyBuf::default(),
             more: false,
+            hang: None,
             key: KeyBuf::default(),
             value: 0..0,
         }
@@ -37,9 +40,10 @@ impl Default for Leaf {
 }
 
 impl Leaf {
-    pub(super) fn set(&mut self, found: Option<(Header, bool)>) {
-        self.header = found.map(|(header, _)| header);
-        self.more = found.is_some_and(|(_, more)| more);
+    pub(super) fn set(&mut self, found: Option<(Header, bool, Option<Hang>)>) {
+        self.header = found.map(|(header, _, _)| header);
+        self.more = found.is_some_and(|(_, more, _)| more);
+        self.hang = found.and_then(|(_, _, hang)| hang);
         if let Some(h) = &self.header {
             self.key.load_prefix(&self.page, h);
         }

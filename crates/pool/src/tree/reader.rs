@@ -15,7 +15,7 @@ use super::walk::{self, Nodes, Out, damaged};
 use crate::error::{Error, Result};
 use crate::format::geometry::LIVE_PAGE;
 use crate::format::live::{self, LiveRoot};
-use crate::format::node::{self, Header, KeyBuf, Place, Source};
+use crate::format::node::{self, AT_COUNTS, Header, KeyBuf, Place, Source};
 use crate::format::superblock::Root;
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, superblock};
 use crate::layout::{ReadTrees, TreeId};
@@ -31,6 +31,8 @@ const DAMAGE_LOOKS: usize = 3;
 /// Bytes of a leaf that hold its header and, for entries of usual size, heads and slots. Loading
 /// them at once costs one miss instead of one after the other.
 const LEAF_START: usize = 384;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// The roots of a snapshot, which stay intact for as long as the snapshot exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,8 +205,12 @@ impl<R: Record> Nodes for At<'_, R> {
 
     #[inline]
     fn expect_copy(&self, addr: u64) {
-        let page = appends::page_of(addr);
-        self.meta.prefetch(page.saturating_mul(PAGE_LEN), PAGE);
+        let start = appends::page_of(addr).saturating_mul(PAGE_LEN);
+        // Its start was expected when the leaf before was copied.
+        let counts = self.meta.load_u64(start.saturating_add(AT_COUNTS as u64));
+        let heap = Header::unpack(counts.unwrap_or(0)).heap.min(PAGE);
+        let cells = heap.max(LEAF_START) / LINE * LINE;
+        self.meta.prefetch(start + cells as u64, PAGE - cells);
     }
 
     fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header> {
@@ -361,6 +367,20 @@ impl<'a, R: Record> Reader<'a, R> {
         Ok(())
     }
 
+    /// As [`leaf_from`](Reader::leaf_from), the leaf behind `leaf`, if that is near; else false,
+    /// and it is found by the key where it starts.
+    pub fn leaf_behind(&self, tree: TreeId, root: &LiveRoot, leaf: &mut Leaf) -> Result<bool> {
+        let Some(hang) = leaf.hang else {
+            return Ok(false);
+        };
+        let at = self.at(root);
+        let found = walk::leaf_behind(&at, tree, hang, &mut leaf.page, &mut leaf.beyond)?;
+        if found.is_some() {
+            leaf.set(found);
+        }
+        Ok(found.is_some())
+    }
+
     /// As [`leaf_from`](Reader::leaf_from), the leaf with the keys just below `to`.
     pub fn leaf_before(
         &self,
@@ -371,7 +391,7 @@ impl<'a, R: Record> Reader<'a, R> {
     ) -> Result<()> {
         let at = self.at(root);
         let found = walk::leaf_before(&at, tree, &root.root, to, &mut leaf.page, &mut leaf.beyond)?;
-        leaf.set(found);
+        leaf.set(found.map(|(header, more)| (header, more, None)));
         Ok(())
     }
 
@@ -392,7 +412,7 @@ impl<'a, R: Record> Reader<'a, R> {
             let found = self.settled(tree, |nodes, live| {
                 walk::leaf_of(nodes, tree, &live.root, at.as_slice(), &mut leaf, &mut next)
             })?;
-            let Some((h, more)) = found else {
+            let Some((h, more, _)) = found else {
                 return Ok(());
             };
             let go_on = walk::visit_leaf(&leaf, &h, at.as_slice(), to, &mut key, &mut visit)

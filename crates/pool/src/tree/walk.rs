@@ -280,6 +280,17 @@ fn edge<N: Nodes>(
     Ok(None)
 }
 
+/// Where a copied leaf hangs.
+#[derive(Clone, Copy)]
+pub(super) struct Hang {
+    /// The link to its parent, and which child it is.
+    pub parent: u64,
+    pub pos: usize,
+}
+
+/// A leaf that was copied: its counts, whether there is one behind it, and where it hangs.
+type Copied = (Header, bool, Option<Hang>);
+
 /// Copies the leaf where `from` belongs to `leaf`. `next` becomes the key where the next leaf
 /// starts; false when there is none.
 pub(super) fn leaf_of<N: Nodes>(
@@ -289,14 +300,14 @@ pub(super) fn leaf_of<N: Nodes>(
     from: &[u8],
     leaf: &mut Page,
     next: &mut KeyBuf,
-) -> Result<Option<(Header, bool)>> {
+) -> Result<Option<Copied>> {
     check_height(root)?;
-    let (mut addr, mut beside) = (root.addr, None);
+    let (mut addr, mut beside, mut hang) = (root.addr, None, None);
     for level in (0..root.height).rev() {
         if level == 0 {
             let header = nodes.copy(tree, addr, 0, leaf)?;
             let Some((addr, level, i)) = beside else {
-                return Ok(Some((header, false)));
+                return Ok(Some((header, false, hang)));
             };
             let (node, h) = nodes.open(tree, addr, level)?;
             // Under a running writer the node may have changed: then `i` may be out of range.
@@ -307,7 +318,8 @@ pub(super) fn leaf_of<N: Nodes>(
             };
             known.map_err(damaged(addr))?;
             if level == 1 {
-                nodes.expect_copy(node::child(&node, &h, i));
+                // Whether all of it is wanted is not known yet.
+                (i..h.count.min(i + 2)).for_each(|i| nodes.expect_leaf(node::child(&node, &h, i)));
             }
             if next.as_slice().cmp(from) != Ordering::Greater {
                 return Err(Error::Damaged {
@@ -315,16 +327,60 @@ pub(super) fn leaf_of<N: Nodes>(
                     page: addr,
                 });
             }
-            return Ok(Some((header, true)));
+            return Ok(Some((header, true, hang)));
         }
         let (node, h) = nodes.open(tree, addr, level)?;
         let i = node::find_child(&node, &h, from).map_err(damaged(addr))?;
         if i + 1 < h.count {
             beside = Some((addr, level, i + 1));
         }
-        addr = node::child(&node, &h, i);
+        (hang, addr) = (
+            Some(Hang {
+                parent: addr,
+                pos: i,
+            }),
+            node::child(&node, &h, i),
+        );
     }
     Ok(None)
+}
+
+/// Copies the leaf behind the one at `hang`, if that is found below the same parent. `next`, where
+/// the leaf starts, becomes the key where the one behind it starts.
+pub(super) fn leaf_behind<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    hang: Hang,
+    leaf: &mut Page,
+    next: &mut KeyBuf,
+) -> Result<Option<Copied>> {
+    let Hang { parent, pos } = hang;
+    let (node, h) = nodes.open(tree, parent, 1)?;
+    if pos + 2 >= h.count {
+        return Ok(None);
+    }
+    let order = node::compare_entry(&node, &h, pos + 2, next.as_slice());
+    if order.map_err(damaged(parent))? != Ordering::Greater {
+        let what = "order of separators";
+        return Err(Error::Damaged { what, page: parent });
+    }
+    let header = nodes.copy(tree, node::child(&node, &h, pos + 1), 0, leaf)?;
+    expect_behind(nodes, &node, &h, pos + 2);
+    next.load(&node, &h, pos + 2).map_err(damaged(parent))?;
+    let hang = Hang {
+        parent,
+        pos: pos + 1,
+    };
+    Ok(Some((header, true, Some(hang))))
+}
+
+/// Child `i` of `node` is copied next, and then the one behind it.
+#[inline]
+fn expect_behind<N: Nodes>(nodes: &N, node: &N::Node<'_>, h: &Header, i: usize) {
+    nodes.expect_copy(node::child(node, h, i));
+    if i + 1 < h.count {
+        nodes.expect_leaf(node::child(node, h, i + 1));
+    }
 }
 
 /// Copies the leaf with the highest key below `to` (of all keys when `None`), or the one left of
