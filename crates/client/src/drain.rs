@@ -135,7 +135,7 @@ fn sync_journal(s: &Session) -> Result<()> {
 }
 
 /// Waits until no record up to `upto` is in flight.
-fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
+pub(crate) fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
     for index in 0..LANES as u32 {
         let lane = s.lane(index)?;
         let busy = || (1..=upto).contains(&lane.busy_seq.load(SeqCst));

@@ -65,6 +65,8 @@ pub struct Engine {
     done: [superblock::Lane; LANES],
     buffers: Buffers,
     messages: Messages,
+    /// The highest number of a record that is in the trees.
+    newest: u64,
     backing: Backing,
     failed: bool,
 }
@@ -103,7 +105,8 @@ impl Engine {
         let lanes = lanes
             .map(|(i, l)| Lane::new(i, LANE_LEN, l.start, l.applied))
             .collect();
-        let order = Order::new(LANES, pool.superblock().applied_seq + 1);
+        let newest = pool.superblock().applied_seq;
+        let order = Order::new(LANES, newest + 1);
         let granted = Runs::new(pool.data_space().len());
         let failed = false;
         Ok(Engine {
@@ -118,6 +121,7 @@ impl Engine {
             done,
             buffers: Buffers::default(),
             messages: Messages::default(),
+            newest,
             backing: Backing::default(),
             failed,
         })
@@ -164,10 +168,21 @@ impl Engine {
         }
     }
 
-    /// Applies what is in order, up to the first gap and at most `limit` records, and commits it.
+    /// The highest number of a record that is in the trees.
+    pub fn newest_applied(&self) -> u64 {
+        self.newest
+    }
+
+    /// Applies what is in order, up to the first gap, at most `limit` records and none with a
+    /// number above `upto`, and commits it.
     /// `finished` says whether the writer of a record is through with what it does outside the
     /// trees: until then other clients may still see and use what the record takes away.
-    pub fn apply(&mut self, limit: usize, finished: impl Fn(&Entry) -> bool) -> Result<Progress> {
+    pub fn apply(
+        &mut self,
+        limit: usize,
+        upto: u64,
+        finished: impl Fn(&Entry) -> bool,
+    ) -> Result<Progress> {
         let mut progress = Progress::default();
         if self.failed || self.order.waiting() == 0 {
             return Ok(progress);
@@ -193,6 +208,10 @@ impl Engine {
                 }
                 Next::Nothing => break,
             };
+            if entry.seq > upto {
+                self.order.put_back(entry);
+                break;
+            }
             let Ok((header, record)) = journal::decode_sound(&entry.bytes) else {
                 continue;
             };
@@ -208,7 +227,7 @@ impl Engine {
                     let later = reject.why == Why::NoRoom && progress.applied > 0;
                     if !later && may_refuse(&record, &reject) {
                         progress.refused = Some((entry.seq, reject));
-                        note_applied(&mut progress, &mut self.done, &entry);
+                        note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
                         continue;
                     }
                     progress.rejected = (!later).then_some((entry.seq, reject));
@@ -219,7 +238,7 @@ impl Engine {
                     return Err(store_failed(&mut self.failed, &self.files, error));
                 }
             }
-            note_applied(&mut progress, &mut self.done, &entry);
+            note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
             self.buffers.put(entry.bytes);
         }
         if let Err(Failure::Store(error)) = applier.settle() {
@@ -483,8 +502,13 @@ impl Engine {
     }
 }
 
-fn note_applied(progress: &mut Progress, done: &mut [superblock::Lane; LANES], entry: &Entry) {
+fn note_applied(
+    progress: &mut Progress,
+    (done, newest): (&mut [superblock::Lane; LANES], &mut u64),
+    entry: &Entry,
+) {
     progress.applied += 1;
+    *newest = entry.seq.max(*newest);
     done[entry.lane] = superblock::Lane {
         start: entry.end,
         applied: entry.seq,

@@ -10,7 +10,7 @@ use holdfast_pmem::{Shared, SharedMem, futex};
 use holdfast_pool::session::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::SealFlags;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 
 /// Slot of the service.
 pub const SERVICE_SLOT: usize = SLOTS - 1;
@@ -220,6 +220,42 @@ impl Memory {
             oldest = if oldest == 0 { seq } else { seq.min(oldest) };
         }
         oldest
+    }
+
+    fn views(&self) -> impl Iterator<Item = &ViewPin> {
+        let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
+        (0..used).filter_map(|index| self.entry::<ViewPin>(VIEWS_AT, VIEWS, index))
+    }
+
+    /// The lowest number above `applied` of which a view wants a root with all records up to it
+    /// and none above it.
+    pub fn wanted_root(&self, applied: u64) -> u64 {
+        let header = self.header();
+        let taken = header.next_seq.load(SeqCst).saturating_sub(1);
+        header.applying.store(taken, SeqCst);
+        // Views store what they want and then look at that.
+        fence(SeqCst);
+        let wanted = self.views().map(|pin| pin.wanted.load(SeqCst));
+        let wanted = wanted.filter(|wanted| *wanted > applied).min();
+        wanted.unwrap_or(u64::MAX)
+    }
+
+    /// Gives these roots, of the commit `seq`, to the views that want what they have: every record
+    /// up to `applied`, of which `newest` is the last one that exists.
+    pub fn serve_views(&self, (newest, applied): (u64, u64), seq: u64, roots: [u64; 4]) {
+        for pin in self.views() {
+            let wanted = pin.wanted.load(Acquire);
+            if (newest..=applied).contains(&wanted)
+                && wanted != 0
+                && pin.served.load(Relaxed) != wanted
+            {
+                pin.served_seq.store(seq, Relaxed);
+                for (word, root) in pin.served_roots.iter().zip(roots) {
+                    word.store(root, Relaxed);
+                }
+                pin.served.store(wanted, Release);
+            }
+        }
     }
 
     /// Wakes all who wait for something that the service does.

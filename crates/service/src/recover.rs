@@ -114,12 +114,12 @@ fn runs_of(runs: &[u8], out: &mut Vec<(u64, u64)>) {
 /// Applies everything that was read, up to where recovery ends.
 fn apply_all(engine: &mut Engine, limit: u64, recovered: &mut Recovered) -> Result<()> {
     while engine.order.waiting() > 0 {
-        let mut progress = engine.apply(usize::MAX, |_| false)?;
+        let mut progress = engine.apply(usize::MAX, u64::MAX, |_| false)?;
         recovered.records += progress.applied as u64;
         if progress.unfinished.is_some() {
             // The bytes go where the records before this one put the file's blocks.
             engine.redo_next()?;
-            progress = engine.apply(1, |_| true)?;
+            progress = engine.apply(1, u64::MAX, |_| true)?;
             recovered.records += progress.applied as u64;
         }
         if progress.rejected.is_some() {

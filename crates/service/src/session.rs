@@ -19,6 +19,7 @@ use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::layout::{DIRENTS, TreeId, VALUES};
 use holdfast_pool::session::OWNER_WAITERS;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -230,7 +231,9 @@ impl Session {
         let memory = self.memory.clone();
         let current = engine.pool.superblock().seq;
         engine.pool.set_oldest_view(memory.oldest_view(current));
-        let progress = engine.apply(usize::MAX, |entry| is_finished(&memory, entry))?;
+        self.serve_views(engine);
+        let upto = memory.wanted_root(engine.applied_seq());
+        let progress = engine.apply(usize::MAX, upto, |entry| is_finished(&memory, entry))?;
         self.tell_refused(&progress);
         if progress.applied > 0 {
             self.publish(engine);
@@ -283,7 +286,7 @@ impl Session {
             return Ok((true, false));
         }
         engine.redo_next()?;
-        let progress = engine.apply(1, |_| true)?;
+        let progress = engine.apply(1, u64::MAX, |_| true)?;
         self.unfinished = None;
         self.tell_refused(&progress);
         if progress.applied > 0 {
@@ -364,8 +367,22 @@ impl Session {
         lock == 0 || busy >= bound || !self.memory.owner_lives(lock)
     }
 
+    /// Gives the roots that there are to the views that want just these.
+    fn serve_views(&self, engine: &Engine) {
+        let superblock = engine.pool.superblock();
+        let packed = |tree: TreeId| {
+            let root = &superblock.roots[usize::from(tree)];
+            [root.addr, root.keys << 8 | u64::from(root.height)]
+        };
+        let ([v, of_v], [n, of_n]) = (packed(VALUES), packed(DIRENTS));
+        let have = (engine.newest_applied(), engine.applied_seq());
+        self.memory
+            .serve_views(have, superblock.seq, [v, of_v, n, of_n]);
+    }
+
     /// Tells clients how far the trees are.
     fn publish(&mut self, engine: &Engine) {
+        self.serve_views(engine);
         let header = self.memory.header();
         for (index, done) in engine.done().iter().enumerate() {
             if let Some(lane) = self.memory.lane(index) {
@@ -419,10 +436,11 @@ impl Session {
     fn drain_rest(&mut self, engine: &mut Engine) -> Result<()> {
         let memory = self.memory.clone();
         while engine.read(AHEAD_MAX) || engine.order.waiting() > 0 {
-            let mut progress = engine.apply(usize::MAX, |entry| is_finished(&memory, entry))?;
+            let mut progress =
+                engine.apply(usize::MAX, u64::MAX, |entry| is_finished(&memory, entry))?;
             if progress.unfinished.is_some() {
                 engine.redo_next()?;
-                progress = engine.apply(1, |_| true)?;
+                progress = engine.apply(1, u64::MAX, |_| true)?;
             }
             if let Some((seq, why)) = progress.rejected {
                 self.reject(seq, &why);

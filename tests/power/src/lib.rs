@@ -8,6 +8,7 @@
 //!   (but for changes of values, some of which wait for the service: it is at work meanwhile).
 //! - An image is accepted when it is the state after all operations that had returned, or that
 //!   with the operation under way done; never anything that the consistency mode does not allow.
+//! - `views` uses the same stack to hold the service where it is.
 //! - The stories can fail: `mutations` leaves out the fence after a journal record, before a
 //!   superblock and after new data, and an image must show each.
 #![forbid(unsafe_code)]
@@ -21,3 +22,4 @@ mod run;
 mod stack;
 mod stories;
 mod values;
+mod views;

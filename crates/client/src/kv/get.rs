@@ -3,7 +3,7 @@
 //! Invariant: what is returned was read whole from one root, or from one change that is newer than
 //! it; bytes that were reused meanwhile lead to another try.
 
-use super::index::{self, Look};
+use super::index::{self, Between, Look};
 use crate::error::{Error, Result};
 use crate::session::Session;
 use core::sync::atomic::Ordering::Acquire;
@@ -82,13 +82,16 @@ pub(super) fn get(
         for _ in 0..TRIES_MAX {
             let root = reader.root(VALUES)?;
             if s.header().values_seq.load(Acquire) > root.applied {
-                match index::look(s, keyspace, key, root.applied, out)? {
+                let between = Between {
+                    applied: root.applied,
+                    upto: u64::MAX,
+                };
+                match index::look(s, keyspace, key, between, out)? {
                     Look::Value(len) => return Ok(Some(len)),
                     Look::Erased => return Ok(None),
                     // What the index knew and passed over is in a newer root.
                     Look::Unknown if reader.seq()? == root.seq => {}
-                    Look::Unknown => continue,
-                    Look::Again => continue,
+                    Look::Unknown | Look::Again | Look::Newer => continue,
                 }
             }
             if let Some(found) = at_root(s, &reader, &root, tree_key, out)? {

@@ -88,14 +88,24 @@ pub(super) enum Look {
     Unknown,
     /// What it said was passed over meanwhile: look again with a newer root.
     Again,
+    /// A change that is newer than what was asked for.
+    Newer,
 }
 
-/// Looks for a change of `key` that a root with everything up to `applied` does not know.
+/// The numbers of the changes that are looked for: above what a root has, and not above what a
+/// view shows.
+#[derive(Clone, Copy)]
+pub(super) struct Between {
+    pub applied: u64,
+    pub upto: u64,
+}
+
+/// Looks for the newest change of `key`.
 pub(super) fn look(
     s: &Session,
     keyspace: u64,
     key: &[u8],
-    applied: u64,
+    between: Between,
     out: &mut Out<'_>,
 ) -> Result<Look> {
     let hash = hash(s, keyspace, key);
@@ -117,7 +127,7 @@ pub(super) fn look(
         if !is_waiting(s, place) {
             continue;
         }
-        match read(s, place, keyspace, key, applied, out)? {
+        match read(s, place, keyspace, key, between, out)? {
             Some(look) => return Ok(look),
             None => continue,
         }
@@ -132,7 +142,7 @@ fn read(
     place: Place,
     keyspace: u64,
     key: &[u8],
-    applied: u64,
+    between: Between,
     out: &mut Out<'_>,
 ) -> Result<Option<Look>> {
     let at = offset(s, place);
@@ -145,8 +155,10 @@ fn read(
     };
     let seq = s.journal().load_u64((at - h.back + 8) & !7)?;
     let value_at = at + (OP_HEADER + h.key_len) as u64;
-    let look = if seq <= applied {
+    let look = if seq <= between.applied {
         Ok(Look::Unknown)
+    } else if seq > between.upto {
+        Ok(Look::Newer)
     } else if h.is_put() && h.value_len > ENTRY_MAX {
         Ok(Look::Again)
     } else if h.is_put() {

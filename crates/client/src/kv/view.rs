@@ -1,12 +1,13 @@
 //! Views: many reads of one moment.
 //!
 //! Invariants:
-//!  * A view's root has every change that was committed before it began.
+//!  * A view shows every change that was committed before it began, and none that came after.
 //!  * The root is pinned, which the service respects as long as what it keeps for views is not too
 //!    much; a view whose root was given up says `Ousted` and never a wrong answer.
 //!  * A scan reads private copies of leaves.
 
 use super::get::Out;
+use super::index::{Between, Look};
 use super::{Keyspace, files, get, index};
 use crate::drain;
 use crate::error::{Error, Result};
@@ -16,9 +17,10 @@ use crate::session::{BLOCK, Session};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use core::sync::atomic::{Ordering::*, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use pool::Leaf;
 use pool::format::live::LiveRoot;
+use pool::format::superblock::Root;
 use pool::layout::dirent::{self, Dirent};
 use pool::layout::value::{self, HEAD, Head, InBlocks, TreeKey};
 use pool::layout::{DIRENTS, VALUES};
@@ -27,44 +29,180 @@ use pool::session::VIEWS;
 /// Roots that may pass before one is pinned.
 const TRIES_MAX: usize = 1000;
 
-/// A root that stays as it is.
+/// A moment that stays as it is: every record up to `upto`.
+///
+/// A root that has just these does not exist when the view begins, if changes wait in the journal.
+/// The service is asked to commit one when it comes there; until then the view reads a root that
+/// has less and looks in the index for the rest. So it waits for the service only where the index
+/// cannot tell: for scans, files, and keys that were changed again since.
 #[derive(Debug)]
 pub struct View {
-    root: LiveRoot,
-    /// Of the same commit, where the names of files are.
-    names: LiveRoot,
+    upto: u64,
+    roots: Roots,
     pin: u32,
+}
+
+/// The root that a view reads now, and that of the same commit where the names of files are.
+/// Threads share it: it is stored anew while others read it.
+#[derive(Debug, Default)]
+struct Roots {
+    version: AtomicU32,
+    /// Commit, the last record in it, and a link and keys << 8 | height of each root.
+    words: [AtomicU64; 6],
+}
+
+impl Roots {
+    fn load(&self) -> (LiveRoot, LiveRoot) {
+        let words = loop {
+            let words = || self.words.each_ref().map(|word| word.load(Relaxed));
+            if let Some(words) = lock::read_stable(&self.version, words) {
+                break words;
+            }
+        };
+        let [seq, applied, values, of_values, names, of_names] = words;
+        let live = |addr, packed: u64| LiveRoot {
+            seq,
+            applied,
+            root: Root {
+                addr,
+                keys: packed >> 8,
+                height: packed as u8,
+            },
+        };
+        (live(values, of_values), live(names, of_names))
+    }
+
+    /// Unless another thread is storing one, which is as good.
+    fn store(&self, words: [u64; 6]) {
+        let version = self.version.load(Relaxed);
+        let odd = version | 1;
+        if version == odd
+            || self
+                .version
+                .compare_exchange(version, odd, Acquire, Relaxed)
+                .is_err()
+        {
+            return;
+        }
+        fence(Release);
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+        self.version.store(odd.wrapping_add(1), Release);
+    }
+}
+
+fn pack(root: &Root) -> u64 {
+    root.keys << 8 | u64::from(root.height)
 }
 
 impl View {
     pub(super) fn begin(s: &Session) -> Result<View> {
         s.check()?;
-        let h = s.header();
-        let last = h.values_seq.load(SeqCst);
-        // Session memory may say anything: no record has a number that was not taken.
-        drain::wait_applied(s, last.min(h.next_seq.load(SeqCst).saturating_sub(1)))?;
         let pin = take_pin(s)?;
+        let mut view = View {
+            upto: u64::MAX,
+            roots: Roots::default(),
+            pin,
+        };
+        match view.start(s) {
+            Ok(()) => Ok(view),
+            Err(e) => {
+                drop_pin(s, pin);
+                Err(e)
+            }
+        }
+    }
+
+    /// Chooses the moment.
+    fn start(&mut self, s: &Session) -> Result<()> {
+        let h = s.header();
+        // Session memory may say anything: no record has a number that was not taken.
+        let last = h.values_seq.load(SeqCst).min(last_taken(s));
+        self.pin_current(s)?;
+        let (root, _) = self.roots.load();
+        if last <= root.applied {
+            self.upto = root.applied;
+            return Ok(());
+        }
+        self.upto = ask_for_root(s, self.pin)?;
+        // Of changes that are not in the index, and wait for the trees, nothing is seen before.
+        if h.unseen_lock.load(SeqCst) != 0 {
+            return self.settled(s).map(drop);
+        }
+        drain::wait_lanes(s, self.upto)?;
+        self.go_on(s)
+    }
+
+    /// Reads from the current root on.
+    fn pin_current(&self, s: &Session) -> Result<()> {
         let reader = s.tree().reader();
         for _ in 0..TRIES_MAX {
             let root = reader.root(VALUES)?;
-            s.view_pin(pin)?.seq.store(root.seq, SeqCst);
+            if root.applied > self.upto {
+                return Err(Error::Ousted);
+            }
+            s.view_pin(self.pin)?.seq.store(root.seq, SeqCst);
             fence(SeqCst);
             let names = reader.root(DIRENTS)?;
             if reader.still(root.seq)? && names.seq == root.seq {
-                return Ok(View { root, names, pin });
+                let (v, n) = (&root.root, &names.root);
+                self.roots
+                    .store([root.seq, root.applied, v.addr, pack(v), n.addr, pack(n)]);
+                return Ok(());
             }
         }
-        drop_pin(s, pin);
         Err(Error::Pool(pool::Error::Busy.errno()))
+    }
+
+    /// Reads from a newer root on, that of the view's moment if the service has made it.
+    fn go_on(&self, s: &Session) -> Result<()> {
+        let pin = s.view_pin(self.pin)?;
+        if pin.served.load(Acquire) != self.upto {
+            match self.pin_current(s) {
+                // A root that is too new: the right one was served before.
+                Err(Error::Ousted) if pin.served.load(Acquire) == self.upto => {}
+                Err(e) => return Err(e),
+                Ok(()) => {
+                    if self.roots.load().0.applied >= self.upto {
+                        pin.wanted.store(0, Release);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        let seq = pin.served_seq.load(Relaxed);
+        let [v, of_v, n, of_n] = pin.served_roots.each_ref().map(|word| word.load(Relaxed));
+        self.roots.store([seq, self.upto, v, of_v, n, of_n]);
+        pin.seq.store(seq, SeqCst);
+        pin.wanted.store(0, Release);
+        Ok(())
+    }
+
+    /// The root that has what the view shows, and that of names; waits for it.
+    fn settled(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
+        let roots = self.roots.load();
+        if roots.0.applied >= self.upto {
+            return Ok(roots);
+        }
+        self.settle(s)
+    }
+
+    #[cold]
+    fn settle(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
+        drain::wait_applied(s, self.upto)?;
+        for _ in 0..TRIES_MAX {
+            let roots = self.roots.load();
+            if roots.0.applied >= self.upto {
+                return Ok(roots);
+            }
+            self.go_on(s)?;
+        }
+        Err(Error::Ousted)
     }
 
     pub(super) fn end(self, s: &Session) {
         drop_pin(s, self.pin);
-    }
-
-    /// The commit that it shows.
-    pub fn seq(&self) -> u64 {
-        self.root.seq
     }
 
     pub(super) fn get(
@@ -77,9 +215,9 @@ impl View {
         if key.is_empty() || key.len() > value::USER_KEY_MAX {
             return Ok(None);
         }
-        let (reader, mut out) = (s.tree().reader(), Out::copy(out));
+        let mut out = Out::copy(out);
         let found = get::with_key(keyspace.ino(), key, |tree_key| {
-            get::at_root(s, &reader, &self.root, tree_key, &mut out)?.ok_or(Error::Ousted)
+            self.get_value(s, keyspace.ino(), key, tree_key, &mut out)
         })?;
         if found.is_some() || !self.may_have_files(s, keyspace) {
             return Ok(found);
@@ -96,10 +234,50 @@ impl View {
         }
     }
 
+    #[inline]
+    fn get_value(
+        &self,
+        s: &Session,
+        keyspace: u64,
+        key: &[u8],
+        tree_key: &[u8],
+        out: &mut Out<'_>,
+    ) -> Result<Option<u64>> {
+        let reader = s.tree().reader();
+        for _ in 0..TRIES_MAX {
+            let (root, _) = self.roots.load();
+            if root.applied >= self.upto {
+                let found = get::at_root(s, &reader, &root, tree_key, out)?;
+                return found.ok_or(Error::Ousted);
+            }
+            let between = Between {
+                applied: root.applied,
+                upto: self.upto,
+            };
+            match index::look(s, keyspace, key, between, out)? {
+                Look::Value(len) => return Ok(Some(len)),
+                Look::Erased => return Ok(None),
+                Look::Newer => {
+                    self.settled(s)?;
+                }
+                // What the index knew and passed over is in a newer root.
+                Look::Unknown if reader.seq()? == root.seq => {
+                    if let Some(found) = get::at_root(s, &reader, &root, tree_key, out)? {
+                        return Ok(found);
+                    }
+                    self.go_on(s)?;
+                }
+                Look::Unknown | Look::Again => self.go_on(s)?,
+            }
+        }
+        Err(Error::Ousted)
+    }
+
     /// False: the keyspace's directory had no names when the view began.
     fn may_have_files(&self, s: &Session, keyspace: Keyspace) -> bool {
+        let applied = self.roots.load().0.applied;
         let none = |dir: InodeRef<'_>| {
-            dir.e.entries.load(Acquire) == 0 && dir.e.dir_seq.load(Acquire) <= self.root.applied
+            dir.e.entries.load(Acquire) == 0 && dir.e.dir_seq.load(Acquire) <= applied
         };
         !keyspace.entry(s).is_some_and(none)
     }
@@ -112,13 +290,14 @@ impl View {
         each: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
         let (reader, mut leaf) = (s.tree().reader(), Box::<Leaf>::default());
+        let (_, names) = self.settled(s)?;
         let (mut from, end) = (
             dirent::key(keyspace.ino(), 0).to_vec(),
             dirent::key(keyspace.ino().saturating_add(1), 0),
         );
         loop {
-            let loaded = reader.leaf_from(DIRENTS, &self.names, &from, &mut leaf);
-            if !reader.still(self.names.seq)? {
+            let loaded = reader.leaf_from(DIRENTS, &names, &from, &mut leaf);
+            if !reader.still(names.seq)? {
                 return Err(Error::Ousted);
             }
             loaded?;
@@ -163,9 +342,10 @@ impl View {
             return Ok(None);
         }
         let (mut head, mut runs) = ([0; HEAD], [0; value::IN_BLOCKS_MAX]);
+        let (root, _) = self.settled(s)?;
         let found = get::with_key(keyspace.ino(), key, |key| {
             let reader = s.tree().reader();
-            reader.get_split(VALUES, &self.root, key, &mut head, &mut runs)
+            reader.get_split(VALUES, &root, key, &mut head, &mut runs)
         });
         if !self.is_intact(s)? {
             return Err(Error::Ousted);
@@ -186,7 +366,7 @@ impl View {
 
     /// Whether nothing that the view shows has been reused up to now.
     pub fn is_intact(&self, s: &Session) -> Result<bool> {
-        Ok(s.tree().reader().still(self.root.seq)?)
+        Ok(s.tree().reader().still(self.roots.load().0.seq)?)
     }
 }
 
@@ -212,6 +392,8 @@ fn take_pin_if(s: &Session, wanted: impl Fn(u32) -> bool) -> Result<Option<u32>>
                 .is_ok()
         {
             pin.seq.store(0, Relaxed);
+            pin.wanted.store(0, Relaxed);
+            pin.served.store(0, Relaxed);
             h.views_used.fetch_max(index + 1, AcqRel);
             return Ok(Some(index));
         }
@@ -219,8 +401,30 @@ fn take_pin_if(s: &Session, wanted: impl Fn(u32) -> bool) -> Result<Option<u32>>
     Ok(None)
 }
 
+/// The last number of a record that was taken.
+fn last_taken(s: &Session) -> u64 {
+    s.header().next_seq.load(SeqCst).saturating_sub(1)
+}
+
+/// Asks for a root of this moment: with every record that has a number now. The service says how
+/// far it may be before it looks for what is wanted; so what it did not see, we do.
+fn ask_for_root(s: &Session, pin: u32) -> Result<u64> {
+    let pin = s.view_pin(pin)?;
+    for _ in 0..TRIES_MAX {
+        let upto = last_taken(s);
+        pin.wanted.store(upto, SeqCst);
+        fence(SeqCst);
+        if s.header().applying.load(SeqCst) <= upto {
+            return Ok(upto);
+        }
+    }
+    Err(Error::Pool(pool::Error::Busy.errno()))
+}
+
 fn drop_pin(s: &Session, index: u32) {
     if let Ok(pin) = s.view_pin(index) {
+        pin.wanted.store(0, Relaxed);
+        pin.served.store(0, Relaxed);
         pin.seq.store(0, Relaxed);
         pin.owner.store(0, Release);
     }
@@ -434,26 +638,26 @@ impl Scan {
 
     /// Copies the leaf where the scan goes on.
     fn load(&mut self, s: &Session, view: &View) -> Result<()> {
-        let reader = s.tree().reader();
+        let (reader, (root, _)) = (s.tree().reader(), view.settled(s)?);
         let going_on = core::mem::replace(&mut self.begun, true);
         let loaded = if self.backward {
             if going_on && let Some(low) = self.leaf.beyond() {
                 self.to = low.to_vec();
             }
-            reader.leaf_before(VALUES, &view.root, Some(&self.to), &mut self.leaf)
+            reader.leaf_before(VALUES, &root, Some(&self.to), &mut self.leaf)
         } else {
             let mut near = Ok(false);
             if going_on && let Some(next) = self.leaf.beyond() {
                 self.from.clear();
                 self.from.extend_from_slice(next);
-                near = reader.leaf_behind(VALUES, &view.root, &mut self.leaf);
+                near = reader.leaf_behind(VALUES, &root, &mut self.leaf);
             }
             match near {
-                Ok(false) => reader.leaf_from(VALUES, &view.root, &self.from, &mut self.leaf),
+                Ok(false) => reader.leaf_from(VALUES, &root, &self.from, &mut self.leaf),
                 near => near.map(drop),
             }
         };
-        if !reader.still(view.root.seq)? {
+        if !reader.still(root.seq)? {
             return Err(Error::Ousted);
         }
         loaded?;
@@ -479,7 +683,7 @@ impl Scan {
     /// Copies a value of this scan's view to the start of `out`, as much as there is room for.
     pub fn copy(s: &Session, view: &View, blocks: &InBlocks, out: &mut [u8]) -> Result<u64> {
         let copied = index::copy_blocks(s, blocks, out);
-        match s.tree().reader().still(view.root.seq)? {
+        match view.is_intact(s)? {
             true => copied,
             false => Err(Error::Ousted),
         }

@@ -195,6 +195,9 @@ shared! {
         /// The service may go on without records of numbers below this that it has not read yet:
         /// one that comes late is applied after higher numbers.
         pub void_below: AtomicU64,
+        /// The service may be at work on records up to this number; it is stored before the
+        /// service looks what views want.
+        pub applying: AtomicU64,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 10],
     }
@@ -483,6 +486,14 @@ shared! {
         pub unused: AtomicU32,
         /// The commit; 0: not known yet.
         pub seq: AtomicU64,
+        /// The view shows every record up to this number, and the root does not: the service is
+        /// to commit just these, and to say which root that was. 0: nothing is wanted.
+        pub wanted: AtomicU64,
+        /// The number for which the service has done so; then what follows is that commit and its
+        /// roots of values and of names, each a link and keys << 8 | height.
+        pub served: AtomicU64,
+        pub served_seq: AtomicU64,
+        pub served_roots: [AtomicU64; 4],
     }
 }
 

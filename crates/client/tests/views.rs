@@ -1,0 +1,109 @@
+//! Views: one moment each, whatever the service is at.
+
+mod common;
+
+use common::{ROOT, Rig};
+use holdfast_client::Client;
+use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan, View};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+const POOL: u64 = 128 << 20;
+const V: Durability = Durability::Volatile;
+
+fn keyspace(user: &Client) -> Keyspace {
+    user.keyspace(&ROOT, b"ks", true).unwrap()
+}
+
+fn put(user: &Client, k: Keyspace, key: &str, number: u64) {
+    let value = number.to_le_bytes();
+    user.kv_put(k, key.as_bytes(), &value, V).unwrap();
+}
+
+fn get(user: &Client, view: &View, k: Keyspace, key: &str) -> Option<u64> {
+    let mut out = [0; 8];
+    let found = user.view_get(view, k, key.as_bytes(), &mut out).unwrap();
+    found.map(|len| {
+        assert_eq!(len, 8);
+        u64::from_le_bytes(out)
+    })
+}
+
+fn scan(user: &Client, view: &View, k: Keyspace) -> Vec<(String, u64)> {
+    let (mut scan, mut all) = (Scan::new(k, b"", None, false), Vec::new());
+    while let Some((key, entry)) = scan.next(user.session(), view).unwrap() {
+        let Entry::Inline(value) = entry else {
+            panic!("a value in blocks")
+        };
+        let number = u64::from_le_bytes(value.try_into().unwrap());
+        all.push((String::from_utf8(key.to_vec()).unwrap(), number));
+    }
+    all
+}
+
+/// Two keys that always change together, among many others, are the same in each view, at any
+/// time, and not older than when it began.
+#[test]
+fn a_view_is_one_moment_while_others_write() {
+    let rig = Rig::new(POOL);
+    let user = rig.user();
+    let k = keyspace(&user);
+    let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let pair = |n: u64| {
+        let mut changes = Changes::default();
+        for key in ["a", "b"] {
+            changes
+                .put(&user, k, key.as_bytes(), &n.to_le_bytes())
+                .unwrap();
+        }
+        user.kv_commit(changes, V).unwrap();
+        done.store(n, SeqCst);
+    };
+    pair(1);
+    let (mut views, mut moved) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 2.. {
+                pair(n);
+                for i in 0..20 {
+                    put(&user, k, &format!("other {}", (n * 7 + i) % 500), n);
+                }
+                if stop.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let readers = [0, 1].map(|_| {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                let (mut views, mut moved) = (0u64, 0u64);
+                while begun.elapsed() < Duration::from_millis(1500) {
+                    let least = done.load(SeqCst);
+                    let view = user.view().unwrap();
+                    let first = get(&user, &view, k, "a").unwrap();
+                    assert!(first >= least, "{first} after {least}");
+                    for i in 0..6 {
+                        let key = ["b", "a"][i % 2];
+                        assert_eq!(get(&user, &view, k, key), Some(first));
+                    }
+                    if views % 8 == 0 {
+                        let all = scan(&user, &view, k);
+                        assert_eq!((all[0].1, all[1].1), (first, first));
+                        assert!(all[2..].iter().all(|(_, n)| *n <= first));
+                    }
+                    moved += u64::from(done.load(SeqCst) != first);
+                    views += 1;
+                    user.end_view(view);
+                }
+                (views, moved)
+            })
+        });
+        for reader in readers {
+            let (a, b) = reader.join().unwrap();
+            (views, moved) = (views + a, moved + b);
+        }
+        stop.store(true, Relaxed);
+    });
+    println!("{views} views, under {moved} of which something changed");
+    assert!(views > 50 && moved > 10);
+}
