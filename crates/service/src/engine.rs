@@ -200,18 +200,9 @@ impl Engine {
             if values > values_most || progress.applied % 64 == 63 && is_late(start, values) {
                 break;
             }
-            let entry = match self.order.next() {
-                Next::Record(entry) | Next::Late(entry) => entry,
-                Next::Missing { first, bound } => {
-                    progress.missing = Some((first, bound));
-                    break;
-                }
-                Next::Nothing => break,
-            };
-            if entry.seq > upto {
-                self.order.put_back(entry);
+            let Some(entry) = next_upto(&mut self.order, upto, &mut progress) else {
                 break;
-            }
+            };
             let Ok((header, record)) = journal::decode_sound(&entry.bytes) else {
                 continue;
             };
@@ -499,6 +490,22 @@ impl Engine {
                 })
             }
         }
+    }
+}
+
+/// The next record, if it is in order and its number is not above `upto`.
+fn next_upto(order: &mut Order, upto: u64, progress: &mut Progress) -> Option<Entry> {
+    match order.next() {
+        Next::Record(entry) | Next::Late(entry) if entry.seq <= upto => Some(entry),
+        Next::Record(entry) | Next::Late(entry) => {
+            order.put_back(entry);
+            None
+        }
+        Next::Missing { first, bound } => {
+            progress.missing = Some((first, bound));
+            None
+        }
+        Next::Nothing => None,
     }
 }
 
