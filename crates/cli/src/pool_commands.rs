@@ -11,6 +11,7 @@ use holdfast_client::attach::AttachError;
 use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::segment::tree_share;
 use holdfast_service::{CreateOptions, Files, PoolLock};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -93,7 +94,10 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
         answer => answer.ok(),
     };
     let sb = &files.superblock;
-    let used = sb.used_data_blocks.saturating_mul(4096);
+    let share = tree_share(sb.data_len, sb.data_len_max) / 4096;
+    let beyond = sb.used_pages.saturating_sub(share);
+    let used = sb.used_data_blocks.saturating_add(beyond);
+    let used = used.saturating_mul(4096).min(sb.data_len);
     let objects: u64 = sb.counts.iter().sum();
     let snapshots = sb.roots[usize::from(holdfast_pool::layout::SNAPSHOTS)].keys;
     let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
@@ -106,8 +110,8 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
         number("used", used, Size(used).to_string()),
         number(
             "free",
-            sb.data_len - used.min(sb.data_len),
-            Size(sb.data_len - used.min(sb.data_len)).to_string(),
+            sb.data_len - used,
+            Size(sb.data_len - used).to_string(),
         ),
         number("objects", objects, objects.to_string()),
         number("snapshots", snapshots, snapshots.to_string()),

@@ -82,12 +82,17 @@ fn adds(record: &Record<'_>) -> bool {
         || matches!(record, Record::Spilled { .. })
 }
 
-/// Blocks of a pool whose trees keep enough room back for all lanes full of additions.
+/// Blocks of a pool whose trees keep enough room back for all lanes full of additions, at any time.
 const LARGE_POOL: u64 = 1 << 18;
+/// The same as long as the trees are roomy: three quarters of them are free then, at least 48 MiB
+/// for lanes of 16.
+const ROOMY_POOL: u64 = 1 << 16;
 
 /// Whether the record may go to another lane because the process's own is full.
 fn may_spread(s: &Session, record: &Record<'_>) -> bool {
-    s.header().total_blocks.load(Relaxed) >= LARGE_POOL || !adds(record)
+    let (h, blocks) = (s.header(), s.header().total_blocks.load(Relaxed));
+    let roomy = || h.trees_full.load(Relaxed) == TREES_ROOMY;
+    blocks >= LARGE_POOL || !adds(record) || blocks >= ROOMY_POOL && roomy()
 }
 
 /// A lane: the process's own if it is free, else another one. With `spread` also if it is full,

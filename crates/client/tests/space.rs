@@ -151,6 +151,34 @@ fn a_full_pool_gives_out_what_lies_scattered() {
     assert!(again * 10 > freed * 9, "{again} of {freed} blocks");
 }
 
+/// Small values are in the trees, which may take the place of data; both together have a limit.
+#[test]
+fn small_values_may_fill_the_pool() {
+    const SIZE: u64 = 256 << 20;
+    let rig = Rig::new(SIZE);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    let free = user.statfs().unwrap().free;
+    let key = |n: u64| format!("small-{n:08}").into_bytes();
+    let small = |n: u64| user.kv_put(k, &key(n), &[5; 1000], V);
+    let n = (0..).find(|n| small(*n) == Err(Error::NoSpace)).unwrap();
+    assert!(n * 1000 > 100 << 20, "{n} values in {SIZE} bytes");
+    settle(&user);
+    let left = user.statfs().unwrap().free;
+    assert!(left < free * 3 / 4, "{left} of {free} blocks are free");
+    let large = fill(&user, k, 0);
+    let all = n * 1000 + large * BLOCK;
+    assert!(
+        all < SIZE + SIZE / 2,
+        "{n} small values and {large} of a block"
+    );
+    for n in 0..n {
+        user.kv_erase(k, &key(n), V).unwrap();
+    }
+    settle(&user);
+    assert!(fill(&user, k, large) > free / 4);
+}
+
 /// Memory under what was removed goes back, also if fragments of it were handed out before.
 #[test]
 fn what_is_empty_goes_back_to_the_host() {

@@ -51,9 +51,18 @@ pub struct Sizes {
     pub data_len_max: u64,
 }
 
+/// Bytes that the trees of a pool of `data_len` bytes may take beside its data; `data_len_max`: as
+/// many as it may have, which the bitmap of data has room for.
+pub fn tree_share(data_len: u64, data_len_max: u64) -> u64 {
+    let bitmaps = Geometry::bitmap_pages(data_len_max / PAGE_LEN) * 2 * PAGE_LEN;
+    (data_len / 4 + bitmaps)
+        .max(META_MIN)
+        .next_multiple_of(DATA_ALIGN)
+}
+
 impl Sizes {
-    /// For a pool of `size` bytes of data. The files are sparse: metadata may take a quarter
-    /// of the pool, and takes what it needs.
+    /// For a pool of `size` bytes. The files are sparse and take what they need: data as much, and
+    /// trees as much, but trees beyond `tree_share` in the place of data.
     pub fn for_pool(size: u64) -> Result<Sizes> {
         let too_large = Error::Geometry {
             what: "the size is too large",
@@ -66,11 +75,10 @@ impl Sizes {
             .checked_mul(GROWTH_MAX)
             .ok_or(too_large)?
             .max(DATA_MAX_MIN);
-        let bitmaps = Geometry::bitmap_pages(data_len_max / PAGE_LEN) * 2 * PAGE_LEN;
-        let meta_len = (data_len / 4 + bitmaps)
-            .max(META_MIN)
-            .next_multiple_of(DATA_ALIGN);
-        let meta_len_max = meta_len.checked_mul(GROWTH_MAX).ok_or(too_large)?;
+        let share = tree_share(data_len, data_len_max);
+        let meta_len = share.max(data_len);
+        // Room for bitmaps is taken when the pool is made, so not more of it than before.
+        let meta_len_max = share.checked_mul(GROWTH_MAX).ok_or(too_large)?;
         let sizes = Sizes {
             meta_len,
             meta_len_max,
@@ -91,6 +99,7 @@ mod tests {
         for shift in 0..45 {
             let sizes = Sizes::for_pool(1 << shift).unwrap();
             assert!(sizes.data_len >= 1 << shift);
+            assert!(sizes.meta_len >= sizes.data_len && sizes.meta_len <= sizes.meta_len_max);
             assert!(
                 sizes.data_len.is_multiple_of(DATA_ALIGN)
                     && sizes.meta_len.is_multiple_of(DATA_ALIGN)

@@ -20,8 +20,9 @@ const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
 const WORTH: u64 = 384;
 /// Stretches that are looked at in one go.
 const LOOKS: usize = 4096;
-/// What one go may take, and how long nothing is done after it: short pauses between changes are
-/// for those who make them.
+/// What one go may take, for data and for trees, and how long nothing is done after it: short
+/// pauses between changes are for those who make them.
+const TIME_DATA: Duration = Duration::from_millis(4);
 const TIME: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -88,19 +89,28 @@ impl Backing {
             return;
         }
         self.last = Some(begun);
+        // Taking memory away takes much less time than making pages huge, so it comes first.
+        for _ in 0..LOOKS {
+            if begun.elapsed() > TIME_DATA {
+                break;
+            }
+            let Some((index, run)) = self.data.step(pool.data_space()) else {
+                break;
+            };
+            let space = pool.data_space();
+            if self.data.empty(index, run, space, &files.data, data) {
+                pool.cool(run);
+            }
+        }
+        let begun = Instant::now();
         for _ in 0..LOOKS {
             if begun.elapsed() > TIME {
                 return;
             }
-            if let Some((index, run)) = self.trees.step(pool.meta_space()) {
-                self.look_at_trees(pool, files, index, run);
-            }
-            if let Some((index, run)) = self.data.step(pool.data_space()) {
-                let space = pool.data_space();
-                if self.data.empty(index, run, space, &files.data, data) {
-                    pool.cool(run);
-                }
-            }
+            let Some((index, run)) = self.trees.step(pool.meta_space()) else {
+                return;
+            };
+            self.look_at_trees(pool, files, index, run);
         }
     }
 

@@ -24,6 +24,7 @@ use holdfast_pool::format::superblock::{self, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::journal::{self, Record};
 use holdfast_pool::layout::value::InBlocks;
+use holdfast_pool::segment::tree_share;
 use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_ROOMY, TREES_SHORT};
 use holdfast_pool::space::Run;
 use holdfast_pool::{Pool, WriteToken};
@@ -155,12 +156,31 @@ impl Engine {
         self.order.waiting() > before
     }
 
+    /// Pages that the trees may have without taking the place of data.
+    fn tree_share(&self) -> u64 {
+        let sb = self.pool.superblock();
+        tree_share(sb.data_len, sb.data_len_max) / PAGE_LEN
+    }
+
+    /// Pages that are in use or that readers may still look at.
+    fn pages_taken(&self) -> u64 {
+        self.pool.meta_space().len() - self.pool.pages_left()
+    }
+
+    /// Data blocks that may still come into use: trees and data together have the pool's size, and
+    /// the share of the trees.
+    pub fn blocks_left(&self) -> u64 {
+        let beyond = self.pages_taken().saturating_sub(self.tree_share());
+        self.pool.blocks_left().saturating_sub(beyond)
+    }
+
     /// How much room the trees have left, as `TREES_*`. They are full when clients must not add to
     /// them: what they have journaled already has to fit.
     pub fn trees_full(&self) -> u32 {
         let all = self.pool.meta_space().len();
+        let all = all.min(self.tree_share() + self.pool.blocks_left());
         let kept = (all / 4).min(ROOM_KEPT_MAX);
-        match self.pool.pages_left().saturating_sub(ROOM_TO_GROW) {
+        match all.saturating_sub(self.pages_taken() + ROOM_TO_GROW) {
             left if left < kept / 2 && self.pool.has_snapshots() => TREES_OVER,
             left if left < kept => TREES_FULL,
             left if left < kept + (all / 2).min(ROOM_AHEAD_MAX) => TREES_SHORT,

@@ -344,12 +344,12 @@ impl Supply {
     }
 }
 
-/// Whether the trees have room left to erase after more was written.
+/// Whether the pool has room, and the trees have enough left to erase after more was written.
 fn has_reserve(engine: &mut Engine) -> bool {
     if engine.pool.meta_space().count_free() < META_RESERVE {
         let _ = engine.pool.reclaim();
     }
-    engine.pool.meta_space().count_free() >= META_RESERVE
+    engine.pool.meta_space().count_free() >= META_RESERVE && engine.blocks_left() > 0
 }
 
 impl Notes {

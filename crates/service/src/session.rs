@@ -390,7 +390,7 @@ impl Session {
             }
         }
         let superblock = engine.pool.superblock();
-        header.free_blocks.store(engine.pool.blocks_left(), Relaxed);
+        header.free_blocks.store(engine.blocks_left(), Relaxed);
         header
             .total_blocks
             .store(engine.pool.data_space().len(), Relaxed);

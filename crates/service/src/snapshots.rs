@@ -46,7 +46,7 @@ pub fn begin(engine: &Engine, name: &[u8]) -> Result<Vec<OwnedFd>> {
     header
         .total_blocks
         .store(engine.pool.data_space().len(), Relaxed);
-    header.free_blocks.store(engine.pool.blocks_left(), Relaxed);
+    header.free_blocks.store(engine.blocks_left(), Relaxed);
     header.next_seq.store(snapshot.applied_seq + 1, Relaxed);
     header.applied_seq.store(snapshot.applied_seq, Release);
     let meta = files.reopen(segment::META, OFlags::RDONLY)?;
