@@ -243,6 +243,7 @@ impl Memory {
     /// Gives these roots, of the commit `seq`, to the views that want what they have: every record
     /// up to `applied`, of which `newest` is the last one that exists.
     pub fn serve_views(&self, (newest, applied): (u64, u64), seq: u64, roots: [u64; 4]) {
+        let mut served = false;
         for pin in self.views() {
             let wanted = pin.wanted.load(Acquire);
             if (newest..=applied).contains(&wanted)
@@ -254,7 +255,11 @@ impl Memory {
                     word.store(root, Relaxed);
                 }
                 pin.served.store(wanted, Release);
+                served = true;
             }
+        }
+        if served {
+            self.tick();
         }
     }
 

@@ -18,11 +18,13 @@ use holdfast_client::slots;
 use holdfast_pool::format::superblock::Consistency;
 use scene::{SCENES, Scene, View};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// In every round of this number the session ends right after the death.
 const ENDING: usize = 5;
+/// Processes that play scenes at once.
+const PARTS: usize = 2;
 /// What a survivor may wait for a dead process, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 const POOL: u64 = 64 << 20;
@@ -33,8 +35,25 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["child", dir, name] => return child(Path::new(dir), name),
         ["probe"] => return debugger::probe(),
+        ["part", part] => return scenes(&[], part.parse().ok()),
+        [] => return parts(),
         _ => {}
     }
+    scenes(&words, None)
+}
+
+/// All scenes, by as many processes as are worth it: they share nothing.
+fn parts() -> ExitCode {
+    let me = std::env::current_exe().expect("this program has a path");
+    let run = |part: usize| Command::new(&me).args(["part", &part.to_string()]).spawn();
+    let all: Vec<_> = (0..PARTS).map(run).collect();
+    let ended = all.into_iter().map(|child| child?.wait());
+    let good = ended.filter(|ended| ended.as_ref().is_ok_and(|e| e.success()));
+    ExitCode::from(u8::from(good.count() != PARTS))
+}
+
+/// The scenes that `words` name, or those of one part.
+fn scenes(words: &[&str], part: Option<usize>) -> ExitCode {
     debugger::same_addresses();
     let wanted = |name: &str| {
         let mut filters = words
@@ -51,11 +70,15 @@ fn main() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
-    let (mut passed, mut failed) = (0, 0);
+    let (mut passed, mut failed, mut count) = (0, 0, 0);
     for mode in [Consistency::Posix, Consistency::Strict] {
         for scene in SCENES {
             let name = format!("{}_{mode:?}", scene.name).to_lowercase();
             if !wanted(&name) || !(scene.in_mode)(mode) {
+                continue;
+            }
+            count += 1;
+            if part.is_some_and(|part| count % PARTS != part) {
                 continue;
             }
             let began = Instant::now();

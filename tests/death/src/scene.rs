@@ -57,7 +57,7 @@ impl View {
     pub fn of(user: &User) -> View {
         View::look(user);
         let mut view = View(BTreeMap::new());
-        assert!(view.add(user, ""), "a name is listed and leads nowhere");
+        assert!(view.add(user, ""), "a name is not what it leads to");
         view.add_values(user);
         view
     }
@@ -103,9 +103,15 @@ impl View {
         }
     }
 
-    /// False: a name that is listed leads nowhere.
+    /// False: a name that is listed leads nowhere, or to something else from one call to the next.
     fn add(&mut self, user: &User, dir: &str) -> bool {
-        for name in user.names(if dir.is_empty() { "." } else { dir }) {
+        let here = if dir.is_empty() { "." } else { dir };
+        let Ok(opened) = user.open(here, O_RDONLY | O_DIRECTORY) else {
+            return false;
+        };
+        let names = user.names_of(opened, 1024);
+        user.release(opened).expect("a directory is closed");
+        for name in names {
             if name == "." || name == ".." {
                 continue;
             }
@@ -120,14 +126,11 @@ impl View {
             };
             let what = format!("{:o} {} {}", stat.mode, stat.nlink, attribute(user, &path));
             let bytes = match stat.mode & S_IFMT {
-                S_IFREG => {
-                    let bytes = user.get(&path);
-                    assert_eq!(bytes.len() as u64, stat.size, "{path}");
-                    bytes
-                }
+                S_IFREG => content(user, &path).filter(|bytes| bytes.len() as u64 == stat.size),
                 S_IFLNK => link(user, &path),
-                _ => Vec::new(),
+                _ => Some(Vec::new()),
             };
+            let Some(bytes) = bytes else { return false };
             self.0.insert(path.clone(), (what, bytes));
             let is_dir = stat.mode & S_IFMT == S_IFDIR;
             if is_dir && !is_keyspace(user, &path) && !self.add(user, &path) {
@@ -269,7 +272,15 @@ fn attribute(user: &User, path: &str) -> String {
     }
 }
 
-fn link(user: &User, path: &str) -> Vec<u8> {
+fn content(user: &User, path: &str) -> Option<Vec<u8>> {
+    let file = user.open(path, O_RDONLY).ok()?;
+    let size = user.fstat(file).expect("a file has a size").size as usize;
+    let bytes = user.pread_vec(file, size + 1, 0);
+    user.release(file).expect("a file is closed");
+    Some(bytes)
+}
+
+fn link(user: &User, path: &str) -> Option<Vec<u8>> {
     let mut out = vec![0; 4096];
     let n = user.readlink(
         &ROOT,
@@ -277,8 +288,8 @@ fn link(user: &User, path: &str) -> Vec<u8> {
         path.as_bytes(),
         MutBuf::from(&mut out[..]),
     );
-    out.truncate(n.expect("a symlink is read"));
-    out
+    out.truncate(n.ok()?);
+    Some(out)
 }
 
 /// What the next process does: it joins, and looks around.

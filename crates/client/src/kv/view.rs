@@ -190,7 +190,14 @@ impl View {
 
     #[cold]
     fn settle(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
-        drain::wait_applied(s, self.upto)?;
+        let pin = s.view_pin(self.pin)?;
+        // That the trees have it is not enough: numbers that nobody used are passed over without
+        // a commit.
+        let there = || {
+            let served = pin.served.load(Acquire) == self.upto;
+            served || self.roots.load().0.applied >= self.upto
+        };
+        drain::wait_until(s, true, there)?;
         for _ in 0..TRIES_MAX {
             let roots = self.roots.load();
             if roots.0.applied >= self.upto {
