@@ -32,6 +32,12 @@ const ASK: u32 = 1;
 /// The service is asked for more fragments when a ring is down to so many, not when it ends: where
 /// there are few, there may be no more.
 const RING_LOW: u64 = 4096;
+/// Who wants so many blocks wants them in a row.
+const LONG: u32 = 64;
+/// How often the service may say that there is nothing.
+const ROUNDS: u32 = 3;
+/// Others may take what came in between, but not as often as this.
+const TRIES: u32 = 10_000;
 
 /// Less than usual when the pool is almost full, so that no process sits on the rest.
 fn chunk_size(s: &Session) -> u64 {
@@ -237,15 +243,24 @@ fn give_back_to(s: &Session, slot: &Slot, word: &AtomicU64, block: u64, len: u64
 
 /// From a grant, else from a fragment.
 fn take_any(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, u64)>> {
-    match take_grant(s, want, near)? {
+    match take_grant(s, want, near, kept(s, want))? {
         Some(run) => Ok(Some(run)),
         None => take_any_fragment(s),
     }
 }
 
+/// Granted blocks that are left for those who want many in a row.
+fn kept(s: &Session, want: u32) -> u64 {
+    match s.header().grants_kept.load(Acquire) {
+        1 if want < LONG => LOW,
+        _ => 0,
+    }
+}
+
 /// Up to a chunk from one grant: from the smallest that has `want` blocks, so that whole huge pages
 /// stay whole, or from the largest one.
-fn take_grant(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, u64)>> {
+/// `kept`: so many have to be left.
+fn take_grant(s: &Session, want: u32, near: Option<u64>, kept: u64) -> Result<Option<(u64, u64)>> {
     let _guard = lock::acquire_plain(s, &s.header().grants_lock)?;
     let (mut best, mut left) = (None::<(&Grant, u64, u64)>, 0u64);
     let want = u64::from(want).min(chunk_size(s));
@@ -259,7 +274,7 @@ fn take_grant(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, 
         let n = len.min(chunk_size(s));
         if near == Some(block.wrapping_add(len - n)) {
             best = Some((grant, block, len));
-            left = LOW.max(left);
+            left = (LOW + CHUNK_MAX).max(left);
             break;
         }
         let better = |old: u64| match old >= want {
@@ -274,6 +289,9 @@ fn take_grant(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, 
         return Ok(None);
     };
     let n = len.min(chunk_size(s));
+    if left < n + kept {
+        return Ok(None);
+    }
     grant.len.store(len - n, Relaxed);
     if left - n < LOW && s.header().out_of_space.load(Relaxed) == 0 {
         // Before they are used up, so that nobody has to wait.
@@ -287,7 +305,11 @@ fn take_grant(s: &Session, want: u32, near: Option<u64>) -> Result<Option<(u64, 
 #[cold]
 fn wait_for_grant(s: &Session, want: u32, near: Option<u64>) -> Result<(u64, u64)> {
     let h = s.header();
-    for round in 0..3 {
+    let mut round = 0;
+    for _ in 0..TRIES {
+        if round == ROUNDS {
+            break;
+        }
         if round > 0 {
             // What was freed a moment ago counts only once it is applied.
             drain::wait_applied(s, h.next_seq.load(Acquire).saturating_sub(1))?;
@@ -295,17 +317,21 @@ fn wait_for_grant(s: &Session, want: u32, near: Option<u64>) -> Result<(u64, u64
         h.out_of_space.store(0, SeqCst);
         h.grant_wanted.fetch_max(want.max(HUGE_BLOCKS), AcqRel);
         drain::wait_until(s, true, || {
-            h.out_of_space.load(Acquire) != 0 || any_grant(s) || any_fragment(s)
+            let any = any_fragment(s) || kept(s, want) == 0 && any_grant(s);
+            any || h.out_of_space.load(Acquire) != 0
         })?;
+        let full = h.out_of_space.load(Acquire) != 0;
         if let Some(run) = take_any(s, want, near)? {
             return Ok(run);
         }
-        if round == 1 {
+        if full && round == 1 {
             inode_table::drop_shadows(s);
             if let Some(run) = take_any(s, want, near)? {
                 return Ok(run);
             }
         }
+        // Else others were faster.
+        round += u32::from(full);
     }
     Err(Error::NoSpace)
 }

@@ -64,6 +64,37 @@ fn overwriting_takes_little_more_memory_than_the_values() {
     assert!(there < 4 * N, "{there} blocks for {N} values");
 }
 
+/// Many writers at once wait for what comes back; neither they nor who wants many blocks meanwhile
+/// are told that the pool is full.
+#[test]
+fn nobody_goes_without_while_others_overwrite() {
+    const N: u64 = 4 * 1024;
+    let rig = Rig::new(512 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    overwrite(&user, k, N, N);
+    let writers = 4;
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let user = &user;
+            scope.spawn(move || {
+                let mut state = 77 + writer;
+                for _ in 0..10 * N {
+                    put(user, k, random(&mut state) % N, &[3; BLOCK as usize]).unwrap();
+                }
+            });
+        }
+        for _ in 0..100 {
+            let (block, len) = space::alloc(user.session(), 512, None, true).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+            space::give_back(user.session(), block, len);
+        }
+    });
+    settle(&user);
+    let there = in_memory(&rig);
+    assert!(there < 64 * 1024, "{there} blocks for {N} values");
+}
+
 #[test]
 fn many_blocks_in_a_row_are_still_found_after_that() {
     let rig = Rig::new(256 << 20);

@@ -71,6 +71,8 @@ pub struct Supply {
     no_chunk_at: Option<u64>,
     /// What comes back soon is enough: no memory is set aside for more.
     enough: bool,
+    /// There are fewer chunks than there should always be.
+    few: bool,
     /// `Space::released` and `Engine::applied_seq` at the last look.
     released: u64,
     applied: u64,
@@ -116,6 +118,7 @@ impl Supply {
             calm: 0,
             no_chunk_at: None,
             enough: false,
+            few: false,
             released: engine.pool.data_space().released(),
             applied: engine.applied_seq(),
             unfreed: CALM,
@@ -130,10 +133,13 @@ impl Supply {
         let wanted = memory.header().grant_wanted.swap(0, AcqRel);
         self.fragments.look(memory);
         let left = left_over(memory);
-        self.enough = self.is_enough(engine, left + self.fragments.blocks());
+        self.enough = self.is_enough(engine);
+        let kept = &memory.header().grants_kept;
+        let now_free = kept.swap(self.enough.into(), AcqRel) != 0 && !self.enough;
         if self.begun {
             self.recycle(engine, memory, false);
-            if left + self.fragments.blocks() == 0 && engine.pool.data_held() > 0 {
+            let none = self.fragments.blocks() == 0 && (self.enough || left == 0);
+            if none && engine.pool.data_held() > 0 {
                 // Those who look at what the last commits freed look again.
                 let _ = engine.pool.rest();
                 self.recycle(engine, memory, false);
@@ -145,16 +151,17 @@ impl Supply {
             // Making a huge page takes many times as long as one client takes to fill it: there is
             // time for that only while enough is left.
             let huge = self.begun && left + new > 0 && 2 * (left + new) >= goal;
+            self.few = left + new < AHEAD_MIN;
             if !self.hand_out(engine, memory, huge) {
                 break;
             }
             new += 1;
         }
         self.begun = true;
-        if new > 0 || wanted > 0 {
+        if new > 0 || wanted > 0 || now_free {
             memory.tick();
         }
-        if wanted > 0 && self.enough && left + new + self.fragments.blocks() == 0 {
+        if wanted > 0 && self.enough && self.fragments.blocks() == 0 {
             // Whoever waits gets something from what the next commit frees, or else a chunk.
             memory.header().grant_wanted.fetch_max(wanted, AcqRel);
             return true;
@@ -165,8 +172,9 @@ impl Supply {
     /// Whether so much is on its way, between being handed out and being free again, that those who
     /// overwrite should rather wait for it than get memory that was not used before: else a writer
     /// that is faster than we are makes the pool grow for as long as the journal has room. Once
-    /// nothing comes back any more, it is not enough for those who have nothing `left`.
-    fn is_enough(&mut self, engine: &Engine, left: u64) -> bool {
+    /// nothing comes back any more, it is not enough. The last chunks are kept meanwhile for those
+    /// who want many blocks in a row.
+    fn is_enough(&mut self, engine: &Engine) -> bool {
         let (space, applied) = (engine.pool.data_space(), engine.applied_seq());
         let freed = std::mem::replace(&mut self.released, space.released()) != space.released();
         self.unfreed = if freed {
@@ -178,7 +186,8 @@ impl Supply {
         self.busy |= goes_on;
         let on_its_way = engine.granted.len() + engine.pool.data_held() + space.count_warm();
         let limit = ON_ITS_WAY.max(space.count_used() / ON_ITS_WAY_PART);
-        self.unfreed < CALM && on_its_way >= limit && (goes_on || left > 0)
+        let some = goes_on || self.fragments.blocks() > 0;
+        self.unfreed < CALM && on_its_way >= limit && some
     }
 
     /// How many chunks there should be when `left` are.
@@ -298,7 +307,7 @@ impl Supply {
             return None;
         }
         let warm = engine.pool.grant_warm();
-        if warm.is_none() && self.enough {
+        if warm.is_none() && self.enough && !self.few {
             return None;
         }
         let found = warm.or_else(|| engine.pool.grant_whole(CHUNK_BLOCKS));

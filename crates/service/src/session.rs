@@ -211,6 +211,7 @@ impl Session {
                 Err(e) => self.give_up(&e.to_string(), e.errno()),
             }
             let more = self.supply.top_up(engine, &self.memory);
+            self.publish_free(engine);
             turn.more |= more;
         }
         turn
@@ -219,6 +220,13 @@ impl Session {
     /// What can be done while nobody changes anything.
     pub fn rest(&mut self, engine: &mut Engine) {
         self.supply.take_back(engine, &self.memory);
+        self.publish_free(engine);
+    }
+
+    /// Blocks that are not handed out.
+    fn publish_free(&self, engine: &Engine) {
+        let free = &self.memory.header().free_blocks;
+        free.store(engine.blocks_left(), Relaxed);
     }
 
     /// Grants for a session that has just begun.
@@ -390,7 +398,7 @@ impl Session {
             }
         }
         let superblock = engine.pool.superblock();
-        header.free_blocks.store(engine.blocks_left(), Relaxed);
+        self.publish_free(engine);
         header
             .total_blocks
             .store(engine.pool.data_space().len(), Relaxed);

@@ -198,8 +198,11 @@ shared! {
         /// The service may be at work on records up to this number; it is stored before the
         /// service looks what views want.
         pub applying: AtomicU64,
+        /// 1 while those who want few blocks are to leave the last grants to those who want many in
+        /// a row, and to wait for fragments.
+        pub grants_kept: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 10],
+        pub spare: [AtomicU32; 9],
     }
 }
 
