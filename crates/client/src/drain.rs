@@ -20,6 +20,8 @@ const PATIENCE_MS: u64 = 10_000;
 /// Without progress for so long a dead process may hold things up.
 const DOUBT_MS: u64 = 50;
 const NAP: Duration = Duration::from_millis(20);
+/// Looks at a lane before others get the processor.
+const SPINS: u32 = 100;
 /// The medium `file`: only system calls make things durable.
 const MEDIUM_FILE: u32 = 1;
 
@@ -139,9 +141,14 @@ pub(crate) fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
     for index in 0..LANES as u32 {
         let lane = s.lane(index)?;
         let busy = || (1..=upto).contains(&lane.busy_seq.load(SeqCst));
-        let started = monotonic_ms();
+        let (started, mut looks) = (monotonic_ms(), 0);
         while busy() {
-            core::hint::spin_loop();
+            looks += 1;
+            match looks < SPINS {
+                true => core::hint::spin_loop(),
+                // Whoever is at work on it may need our processor.
+                false => rustix::thread::sched_yield(),
+            }
             let waited = monotonic_ms().saturating_sub(started);
             if waited > PATIENCE_MS {
                 return Err(Error::ServiceGone);

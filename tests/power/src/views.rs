@@ -143,8 +143,10 @@ fn a_view_does_not_wait_for_the_service() {
         assert_eq!(seen, [Some(1), Some(2), Some(3), None, None]);
     }
     put(c, k, "a", 9);
+    assert_eq!(get(c, &second, k, "a"), Some(1));
+    assert_eq!(get(c, &second, k, "later"), None);
     put(c, k, "b", 9);
-    // What changed since only the service can tell.
+    // What had changed before, too, only the service can tell.
     pool.work_while(|c| {
         let seen = ["a", "b", "new", "later"].map(|key| get(c, &second, k, key));
         assert_eq!(seen, [Some(1), Some(2), Some(3), None]);

@@ -238,6 +238,7 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
         drop(locked);
         return over::write(s, changes, time);
     }
+    index::mark_alone(s, &mut changes.ops);
     let ops = &changes.ops;
     journal::commit(s, &Record::Batch { time, ops }).map(drop)
 }

@@ -157,6 +157,9 @@ fn read(
     let value_at = at + (OP_HEADER + h.key_len) as u64;
     let look = if seq <= between.applied {
         Ok(Look::Unknown)
+    } else if seq > between.upto && h.alone {
+        // What was before it is in the trees.
+        Ok(Look::Unknown)
     } else if seq > between.upto {
         Ok(Look::Newer)
     } else if h.is_put() && h.value_len > ENTRY_MAX {
@@ -302,6 +305,21 @@ fn try_lock_all<'s>(s: &'s Session, sorted: &[u64]) -> Result<Tried<'s>> {
         all.push(guard);
     }
     Ok(Tried::Locked(Locked::Many(all)))
+}
+
+/// Says of each change whether another one of its key may wait for the trees. The buckets are
+/// locked: it stays so until the changes are published.
+pub(super) fn mark_alone(s: &Session, ops: &mut [u8]) {
+    pool::journal::mark_alone(ops, |op| {
+        let hash = hash(s, op.keyspace, op.key);
+        let Ok(bucket) = s.value_bucket(hash) else {
+            return false;
+        };
+        bucket.cells.iter().all(|cell| {
+            let cell = cell.load(Relaxed);
+            cell == 0 || cell & !PLACE != tag_of(hash) || !is_waiting(s, unpack(cell))
+        })
+    });
 }
 
 /// Cells that a new change may take.

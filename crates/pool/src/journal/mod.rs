@@ -12,5 +12,5 @@ mod ops;
 mod record;
 
 pub use files::{Naming, Promote};
-pub use ops::{Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, OpHeader, Ops};
+pub use ops::{Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, OpHeader, Ops, mark_alone};
 pub use record::*;

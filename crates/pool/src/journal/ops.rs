@@ -23,6 +23,8 @@ const ERASE: u8 = 3;
 const ERASE_RANGE: u8 = 4;
 const PROMOTE: u8 = 5;
 const NAME: u8 = 6;
+/// Flags.
+const ALONE: u8 = 1;
 
 /// What a change does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub struct Op<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpHeader {
     kind: u8,
+    /// When it was made no other change of the key waited for the trees. For clients.
+    pub alone: bool,
     pub key_len: usize,
     pub value_len: usize,
     /// Bytes from the start of the record to the change.
@@ -90,6 +94,7 @@ impl OpHeader {
         let kind = first as u8;
         matches!(kind, PUT..=NAME).then_some(OpHeader {
             kind,
+            alone: (first >> 8) as u8 == ALONE,
             key_len: usize::from((first >> 16) as u16),
             value_len: (first >> 32) as u32 as usize,
             back: (second & u64::from(u32::MAX)) * OP_ALIGN as u64,
@@ -98,8 +103,11 @@ impl OpHeader {
     }
 
     fn encode(&self) -> [u8; OP_HEADER] {
-        let first =
-            u64::from(self.kind) | (self.key_len as u64) << 16 | (self.value_len as u64) << 32;
+        let flags = if self.alone { ALONE } else { 0 };
+        let first = u64::from(self.kind)
+            | u64::from(flags) << 8
+            | (self.key_len as u64) << 16
+            | (self.value_len as u64) << 32;
         let words = [first, self.back / OP_ALIGN as u64, self.keyspace];
         let mut out = [0; OP_HEADER];
         for (place, word) in out.chunks_exact_mut(8).zip(words) {
@@ -144,6 +152,7 @@ impl<'a> Op<'a> {
         };
         OpHeader {
             kind,
+            alone: false,
             key_len: self.key.len(),
             value_len: value.len(),
             back,
@@ -184,6 +193,21 @@ impl<'a> Op<'a> {
     }
 }
 
+/// Says of the changes of a record, which are `ops`, whether they are `alone`.
+pub fn mark_alone(ops: &mut [u8], mut alone: impl FnMut(&Op<'_>) -> bool) {
+    let mut at = 0;
+    while let Some(rest) = ops.get(at..) {
+        let mut one = Ops { bytes: rest, at: 0 };
+        // Places count from the start of all.
+        let Some(op) = one.take_at(at) else { return };
+        let (next, flags) = (at + one.at, if alone(&op) { ALONE } else { 0 });
+        if let Some(place) = ops.get_mut(at + 1) {
+            *place = flags;
+        }
+        at = next;
+    }
+}
+
 /// Goes through the changes of a record, in order.
 pub struct Ops<'a> {
     bytes: &'a [u8],
@@ -202,10 +226,15 @@ impl<'a> Ops<'a> {
     }
 
     fn take(&mut self) -> Option<Op<'a>> {
+        self.take_at(self.at)
+    }
+
+    /// The next change, which is `at` bytes behind the first one of its record.
+    fn take_at(&mut self, at: usize) -> Option<Op<'a>> {
         let rest = self.bytes.get(self.at..)?;
         let (head, body) = rest.split_first_chunk::<OP_HEADER>()?;
         let h = OpHeader::decode(head)?;
-        if h.back != self.place() || *head != h.encode() {
+        if h.back != (OPS_AT + at) as u64 || *head != h.encode() {
             return None;
         }
         let (key, body) = body.split_at_checked(h.key_len)?;
@@ -276,6 +305,38 @@ mod tests {
             op(b"", Change::EraseRange(b"z")),
             op(b"name", Change::Name(&NAMING)),
         ]
+    }
+
+    #[test]
+    fn changes_are_marked_one_by_one() {
+        let mut ops = Vec::new();
+        for key in [&b"a"[..], b"bb", b"c"] {
+            let change = Change::Put(b"value");
+            let keyspace = 7;
+            Op {
+                keyspace,
+                key,
+                change,
+            }
+            .push(&mut ops);
+        }
+        let plain = ops.clone();
+        let marks = |ops: &[u8]| {
+            let mut all = Ops::new(ops);
+            let mut marks = Vec::new();
+            loop {
+                let at = all.place() as usize - OPS_AT;
+                let Some(op) = all.next() else { return marks };
+                let head = ops[at..at + OP_HEADER].try_into().unwrap();
+                marks.push((op.unwrap().key[0], OpHeader::decode(head).unwrap().alone));
+            }
+        };
+        mark_alone(&mut ops, |op| op.key != b"bb");
+        assert_eq!(marks(&ops), [(b'a', true), (b'b', false), (b'c', true)]);
+        mark_alone(&mut ops, |_| false);
+        assert_eq!(ops, plain);
+        ops[1] = 2;
+        assert!(Ops::new(&ops).next().unwrap().is_err());
     }
 
     #[test]
