@@ -315,7 +315,10 @@ impl Supply {
             self.no_chunk_at = Some(released);
             return None;
         };
-        if warm.is_none() && !self.set_aside(engine, run, huge) {
+        if huge {
+            self.make_huge(run);
+        }
+        if warm.is_none() && !self.set_aside(engine, run) {
             let _ = engine.pool.ungrant(run);
             engine.pool.cool(run);
             return None;
@@ -324,15 +327,21 @@ impl Supply {
         Some(run)
     }
 
-    /// Has the host set memory aside.
-    fn set_aside(&self, engine: &Engine, run: Run, huge: bool) -> bool {
+    /// For speed only, also where memory is there already: a process that never touched it faults
+    /// once, and not for each small page.
+    fn make_huge(&self, run: Run) {
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        if let Some(data) = self.data.as_ref().filter(|_| huge) {
-            // For speed only. The kernel makes a page huge once a small one is there; to do that
-            // before the others are there is half the work.
+        if let Some(data) = &self.data {
+            // The kernel makes a page huge once a small one is there; to do that before the others
+            // are there is half the work.
             let _ = data.prefault(at, PAGE_LEN as usize);
             let _ = data.make_huge(at, len as usize);
         }
+    }
+
+    /// Has the host set memory aside.
+    fn set_aside(&self, engine: &Engine, run: Run) -> bool {
+        let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
         match rustix::fs::fallocate(&engine.files.data, FallocateFlags::empty(), at, len) {
             Ok(()) | Err(Errno::OPNOTSUPP) => true,
             Err(e) => {
