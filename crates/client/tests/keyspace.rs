@@ -4,8 +4,9 @@ mod common;
 
 use common::{ROOT, Rig, User};
 use holdfast_client::kv::{Changes, Durability, Keyspace};
-use holdfast_client::{Base, Error, abi::*};
+use holdfast_client::{Base, Error, abi::*, drain};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
 
 const POOL: u64 = 128 << 20;
 const V: Durability = Durability::Volatile;
@@ -49,10 +50,9 @@ fn a_value_is_a_file_with_its_content_and_stays_the_same_when_it_is_opened() {
             let (key, value) = (format!("v{len}-{round}"), bytes(len, 7));
             put(&user, k, &key, &value);
             if round == 1 {
-                // Now the trees have it.
-                user.kv_sync().unwrap();
-                let view = user.view().unwrap();
-                user.end_view(view);
+                // Now it is found in the trees.
+                let taken = user.session().header().next_seq.load(SeqCst);
+                drain::wait_applied(user.session(), taken - 1).unwrap();
             }
             let path = format!("ks/{key}");
             let before = stat(&user, &path).unwrap();

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-const ME: Caller<'static> = Caller {
+pub const ME: Caller<'static> = Caller {
     uid: 0,
     gid: 0,
     groups: &[],
@@ -95,6 +95,16 @@ impl Stack {
         };
         let engine = &mut self.engine;
         std::thread::scope(|s| s.spawn(|| drain(session, engine)).join()).unwrap()
+    }
+
+    /// The client, while the service stands still.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Runs `f` while the service is at work.
+    pub fn serve<T>(&mut self, f: impl FnOnce(&Client) -> T) -> T {
+        serving(&mut self.service, &mut self.engine, || f(&self.client))
     }
 
     /// The client leaves and the service closes the pool.

@@ -353,7 +353,6 @@ pub(crate) fn publish(
     raise_values_seq(s, seq);
     let mut all = Ops::new(ops);
     let first = all.next();
-    let at = |op: &Op<'_>| s.value_bucket(hash(s, op.keyspace, op.key));
     if let (Some(Ok(op)), None) = (&first, all.next()) {
         if op.change.is_about_files() {
             publish_values::single(s, op, (seq, time), room)?;
@@ -362,9 +361,10 @@ pub(crate) fn publish(
             let about_files = op.change.is_about_files();
             return about_files.then_some(()).ok_or(Error::NoMemory);
         }
-        let bucket = at(op)?;
+        let hash = hash(s, op.keyspace, op.key);
+        let bucket = s.value_bucket(hash)?;
         let _change = lock::Changing::begin(&bucket.version);
-        return insert(s, bucket, op, place, pool::journal::OPS_AT as u64);
+        return insert(s, (bucket, hash), op, place, pool::journal::OPS_AT as u64);
     }
     let done = publish_many(s, ops, place);
     let names = first.is_some_and(|op| op.is_ok_and(|op| op.change.is_about_files()));
@@ -395,7 +395,9 @@ fn publish_many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
         let back = all.place();
         let Some(Ok(op)) = all.next() else { break };
         if op.change.is_keyed() {
-            done = done.and(insert(s, at(&op)?, &op, place, back));
+            let hash = hash(s, op.keyspace, op.key);
+            let bucket = s.value_bucket(hash)?;
+            done = done.and(insert(s, (bucket, hash), &op, place, back));
         }
     }
     for op in Ops::new(ops).flatten().filter(|op| op.change.is_keyed()) {
@@ -405,8 +407,13 @@ fn publish_many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
 }
 
 /// Stores the cell of one change, in the place of the key's last one if that still waits.
-fn insert(s: &Session, b: &ValueBucket, op: &Op<'_>, record: Place, back: u64) -> Result<()> {
-    let hash = hash(s, op.keyspace, op.key);
+fn insert(
+    s: &Session,
+    (b, hash): (&ValueBucket, u64),
+    op: &Op<'_>,
+    record: Place,
+    back: u64,
+) -> Result<()> {
     let place = Place {
         lane: record.lane,
         position: record.position + back,

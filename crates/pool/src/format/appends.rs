@@ -9,7 +9,7 @@
 //!   cells of the leaf downwards.
 
 use super::node::{
-    AT_PAGE, CELL_ALIGN, CELL_HEADER, Cell, Flaw, HEAD, Header, KEY_MAX, Source, VALUE_MAX, be8,
+    AT_PAGE, CELL_ALIGN, CELL_HEADER, Cell, Flaw, HEAD, Header, Source, be8, cell_between,
     cell_size, compare_prefix, head_and_rest,
 };
 use super::{PAGE, array_at, put_at};
@@ -64,24 +64,8 @@ fn cell_at<S: Source + ?Sized>(s: &S, h: &Header, i: usize) -> usize {
 /// The cell of entry `i`, which must be below `h.appends`.
 #[inline]
 pub(crate) fn cell<S: Source + ?Sized>(s: &S, h: &Header, i: usize) -> Result<Cell, Flaw> {
-    let at = cell_at(s, h, i);
-    if at < place(h, h.appends) || at + CELL_HEADER > h.heap || !at.is_multiple_of(CELL_ALIGN) {
-        return Err("place of an appended entry");
-    }
-    let lengths = s.word(at & !7) >> ((at & 4) * 8);
-    let suffix = usize::from(lengths as u16);
-    let value_len = usize::from((lengths >> 16) as u16);
-    let rest = at + CELL_HEADER;
-    let value = rest + suffix.saturating_sub(HEAD);
-    if value + value_len > h.heap || h.prefix + suffix > KEY_MAX || value_len > VALUE_MAX {
-        return Err("cell of an appended entry");
-    }
-    Ok(Cell {
-        suffix,
-        rest,
-        value,
-        value_len,
-    })
+    let cells = place(h, h.appends)..h.heap;
+    cell_between(s, h, cell_at(s, h, i), cells).ok_or("cell of an appended entry")
 }
 
 /// The head of entry `i`.

@@ -260,19 +260,28 @@ pub fn cell<S: Source + ?Sized>(s: &S, h: &Header, i: usize) -> Result<Cell, Fla
             value_len: 0,
         });
     }
-    let end = h.heap_end();
-    if slot < h.heap || slot + CELL_HEADER > end || !slot.is_multiple_of(CELL_ALIGN) {
-        return Err("node slot");
+    cell_between(s, h, slot, h.heap..h.heap_end()).ok_or("node cell")
+}
+
+/// The cell at `at`, if it and its lengths lie in `range`.
+#[inline]
+pub(crate) fn cell_between<S: Source + ?Sized>(
+    s: &S,
+    h: &Header,
+    at: usize,
+    range: core::ops::Range<usize>,
+) -> Option<Cell> {
+    let aligned = at.is_multiple_of(CELL_ALIGN);
+    if at < range.start || at + CELL_HEADER > range.end || !aligned {
+        return None;
     }
-    let lengths = s.word(slot & !7) >> ((slot & 4) * 8);
+    let lengths = s.word(at & !7) >> ((at & 4) * 8);
     let suffix = usize::from(lengths as u16);
     let value_len = usize::from((lengths >> 16) as u16);
-    let rest = slot + CELL_HEADER;
+    let rest = at + CELL_HEADER;
     let value = rest + suffix.saturating_sub(HEAD);
-    if value + value_len > end || h.prefix + suffix > KEY_MAX || value_len > VALUE_MAX {
-        return Err("node cell");
-    }
-    Ok(Cell {
+    let fits = value + value_len <= range.end;
+    (fits && h.prefix + suffix <= KEY_MAX && value_len <= VALUE_MAX).then_some(Cell {
         suffix,
         rest,
         value,
