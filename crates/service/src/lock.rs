@@ -18,6 +18,8 @@ pub struct PoolLock {
 
 /// Who only looks holds the lock for a moment, too.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long the service of a user who has just left may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl PoolLock {
     /// Takes the lock of the pool in `directory`, or says who has it.
@@ -40,6 +42,19 @@ impl PoolLock {
         let _ = rustix::fs::ftruncate(&file, 0);
         let _ = rustix::io::pwrite(&file, std::process::id().to_string().as_bytes(), 0);
         Ok(PoolLock { file })
+    }
+
+    /// As [`take`](PoolLock::take); the service of a user who has just left may still be ending.
+    pub fn take_patiently(directory: &Path) -> Result<PoolLock> {
+        let begun = Instant::now();
+        loop {
+            match PoolLock::take(directory) {
+                Err(Error::InUse { .. }) if begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Whether somebody holds the lock, and who.

@@ -16,16 +16,12 @@ use holdfast_pool::{Pool, WriteToken};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, ftruncate};
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// How long a service that ends may take.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Gives the pool in `directory`, which nobody may use, room for `size` bytes of data; how many it
 /// has then.
 pub fn resize(directory: &Path, size: u64) -> Result<u64> {
     Files::open(directory)?.check_owner()?;
-    let _lock = take_lock(directory)?;
+    let _lock = PoolLock::take_patiently(directory)?;
     bring_up_to_date(directory)?;
     let files = Files::open(directory)?;
     let (old, size) = (files.superblock.data_len, rounded(size)?);
@@ -60,19 +56,6 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
         set_len(&files.data, &segment::data(0), size)?;
     }
     Ok(size)
-}
-
-/// The service of a user who has just left may still be ending.
-fn take_lock(directory: &Path) -> Result<PoolLock> {
-    let begun = Instant::now();
-    loop {
-        match PoolLock::take(directory) {
-            Err(Error::InUse { .. }) if begun.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            done => return done,
-        }
-    }
 }
 
 /// What is still in the journal goes to the trees first.

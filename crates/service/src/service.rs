@@ -125,7 +125,11 @@ impl Service {
     /// Takes the pool in `directory`, brings it up to date and opens the door.
     pub fn open(directory: &Path, options: Options) -> Result<Service> {
         Files::open(directory)?.check_owner()?;
-        let lock = PoolLock::take(directory)?;
+        let lock = match options.ending {
+            // Whoever started us finds the service that has it, or tries again.
+            true => PoolLock::take(directory)?,
+            false => PoolLock::take_patiently(directory)?,
+        };
         // What was read before the lock was ours may be old.
         let files = Files::open(directory)?;
         let owner = files.owner;
