@@ -1,8 +1,8 @@
-//! The memory under the segments: huge pages under the trees, nothing under what is free.
+//! The memory under the segments: huge pages under what is in use, nothing under what is free.
 //!
-//! Invariants: only for speed and space, and only where the pool is kept in memory; done while
-//! there is nothing else to do, a little at a time; nothing is taken from under a page or block
-//! that is in use, granted, or that a reader may still look at.
+//! Invariants: only for speed and space, and only where the pool is kept in memory; nothing is
+//! taken from under a page or block that is in use, granted, or that a reader may still look at;
+//! done while there is nothing else to do, a little at a time.
 
 use crate::files::Files;
 use holdfast_pmem::{Medium, Region};
@@ -16,112 +16,200 @@ use std::time::{Duration, Instant};
 /// Pages of a stretch: a huge page.
 const STRETCH: u64 = 512;
 const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
-/// How many of them must be in use for a huge page.
-const WORTH: u64 = 384;
-/// Stretches that are looked at in one go.
-const LOOKS: usize = 4096;
-/// What one go may take, for data and for trees, and how long nothing is done after it: short
-/// pauses between changes are for those who make them.
-const TIME_DATA: Duration = Duration::from_millis(4);
-const TIME: Duration = Duration::from_millis(1);
-const PAUSE: Duration = Duration::from_millis(100);
+/// How many of them must be in use for a huge page: of a tree, where the rest comes into use soon,
+/// and of data, where it may not.
+const WORTH_TREES: u64 = 384;
+const WORTH_DATA: u64 = 480;
+/// What one go may take, for data and for trees each: pauses are for those who make changes.
+const TIME: Duration = Duration::from_millis(2);
+/// What a huge page may take while somebody waits.
+const CHEAP: Duration = Duration::from_micros(1500);
+/// For so many times as long as the last page took no data is made huge: who reads it meanwhile
+/// has to wait, and it gains less than trees do.
+const PAUSE: u32 = 20;
+
+/// Free pages in a row that are worth a call.
+const WORTH_PUNCHING: u64 = 4;
 
 /// What was done about the stretches of one segment.
 #[derive(Debug, Default)]
 struct Stretches {
     huge: Vec<bool>,
     empty: Vec<bool>,
+    /// How many pages were in use when memory was taken from under the others.
+    thin: Vec<u64>,
     next: usize,
 }
+
+/// What making the last page huge took, and when it was done.
+type Last = Option<(Duration, Instant)>;
 
 /// Looks after the memory under the segments.
 #[derive(Debug, Default)]
 pub struct Backing {
     trees: Stretches,
     data: Stretches,
-    last: Option<Instant>,
+    last: Last,
+}
+
+/// One segment.
+struct Segment<'a> {
+    space: &'a Space,
+    file: &'a OwnedFd,
+    map: &'a Region,
+    /// How many pages of a stretch must be in use for a huge page.
+    worth: u64,
+    /// How many pages may be made huge.
+    most: usize,
+    /// Memory is taken away also where only a part of a stretch is free.
+    thin: bool,
+}
+
+impl Segment<'_> {
+    fn punch(&self, run: Run) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
+        self.map.note_zeroed(at, len as usize);
+        let _ = rustix::fs::fallocate(self.file, flags, at, len);
+    }
 }
 
 impl Stretches {
-    /// The next one to look at.
-    fn step(&mut self, space: &Space) -> Option<(usize, Run)> {
+    fn resize(&mut self, space: &Space) -> usize {
         let all = (space.len() / STRETCH) as usize;
         self.huge.resize(all, false);
         self.empty.resize(all, false);
-        let index = self.next.checked_rem(all)?;
-        self.next = index + 1;
-        Some((index, Run::new(index as u64 * STRETCH, STRETCH)))
+        self.thin.resize(all, STRETCH);
+        all
+    }
+
+    /// Looks at some stretches, from where the last go ended; which of them have no memory behind
+    /// them any more, and whether time ran out.
+    fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
+        let (begun, mut emptied, mut made) = (Instant::now(), Vec::new(), 0);
+        let all = self.resize(segment.space);
+        for _ in 0..all {
+            if begun.elapsed() > TIME {
+                return (emptied, true);
+            }
+            let index = self.next % all;
+            self.next = index + 1;
+            let run = Run::new(index as u64 * STRETCH, STRETCH);
+            if self.empty(index, run, segment) {
+                emptied.push(run);
+            }
+            if self.huge[index] {
+                continue;
+            }
+            let used = segment.space.count_used_in(run);
+            if used < segment.worth && segment.thin {
+                self.thin(index, run, segment, used);
+            } else if used >= segment.worth && made < segment.most {
+                *last = Some((self.make_huge(index, segment.map), Instant::now()));
+                made += 1;
+            }
+        }
+        (emptied, false)
     }
 
     /// Takes the memory from under a stretch of which nothing is in use; says whether it did.
-    fn empty(
-        &mut self,
-        index: usize,
-        run: Run,
-        space: &Space,
-        file: &OwnedFd,
-        map: &Region,
-    ) -> bool {
-        if !space.is_free(run) {
+    fn empty(&mut self, index: usize, run: Run, segment: &Segment<'_>) -> bool {
+        if !segment.space.is_free(run) {
             self.empty[index] = false;
             return false;
         }
-        if std::mem::replace(&mut self.empty[index], true) && !space.has_warm(run) {
+        if std::mem::replace(&mut self.empty[index], true) && !segment.space.has_warm(run) {
             return false;
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let at = run.start * PAGE_LEN;
-        map.note_zeroed(at, STRETCH_LEN as usize);
-        let _ = rustix::fs::fallocate(file, flags, at, STRETCH_LEN);
+        segment.punch(run);
         self.huge[index] = false;
         true
+    }
+
+    /// Takes the memory from under longer free parts of a stretch of which `used` pages are in use.
+    fn thin(&mut self, index: usize, run: Run, segment: &Segment<'_>, used: u64) {
+        let before = std::mem::replace(&mut self.thin[index], used);
+        if before == used {
+            return;
+        }
+        let mut at = run.start;
+        while let Some(free) = segment.space.next_free(at, run.end()) {
+            at = free.end();
+            if free.len >= WORTH_PUNCHING {
+                segment.punch(free);
+            }
+        }
+    }
+
+    /// For speed only; how long it took.
+    fn make_huge(&mut self, index: usize, map: &Region) -> Duration {
+        let begun = Instant::now();
+        let _ = map.make_huge(index as u64 * STRETCH_LEN, STRETCH_LEN as usize);
+        self.huge[index] = true;
+        self.empty[index] = false;
+        begun.elapsed()
     }
 }
 
 impl Backing {
-    /// Does a little.
-    pub fn go_on(&mut self, pool: &mut Pool, data: &Region, files: &Files) {
+    /// Does a little for the trees and, where it is given, for data; whether there is more to do.
+    pub fn go_on(&mut self, pool: &mut Pool, data: Option<&Region>, files: &Files) -> bool {
         if files.medium != Medium::Memory {
-            return;
+            return false;
         }
-        let begun = Instant::now();
-        if self.last.is_some_and(|last| begun - last < PAUSE) {
-            return;
-        }
-        self.last = Some(begun);
-        // Taking memory away takes much less time than making pages huge, so it comes first.
-        for _ in 0..LOOKS {
-            if begun.elapsed() > TIME_DATA {
-                break;
-            }
-            let Some((index, run)) = self.data.step(pool.data_space()) else {
-                break;
-            };
-            let space = pool.data_space();
-            if self.data.empty(index, run, space, &files.data, data) {
-                pool.cool(run);
-            }
-        }
-        let begun = Instant::now();
-        for _ in 0..LOOKS {
-            if begun.elapsed() > TIME {
-                return;
-            }
-            let Some((index, run)) = self.trees.step(pool.meta_space()) else {
-                return;
-            };
-            self.look_at_trees(pool, files, index, run);
-        }
+        // Taking memory away takes much less time than making pages huge, so data comes first.
+        let more_data = data.is_some_and(|data| self.go_on_with_data(pool, data, files));
+        let trees = Segment {
+            space: pool.meta_space(),
+            file: &files.meta,
+            map: pool.meta(),
+            worth: WORTH_TREES,
+            most: usize::MAX,
+            thin: true,
+        };
+        let (_, more) = self.trees.go_on(&trees, &mut self.last);
+        more || more_data
     }
 
-    fn look_at_trees(&mut self, pool: &Pool, files: &Files, index: usize, run: Run) {
-        let space = pool.meta_space();
-        let trees = &mut self.trees;
-        trees.empty(index, run, space, &files.meta, pool.meta());
-        if !trees.huge[index] && space.count_used_in(run) >= WORTH {
-            let at = run.start * PAGE_LEN;
-            let _ = pool.meta().make_huge(at, STRETCH_LEN as usize);
-            trees.huge[index] = true;
+    fn go_on_with_data(&mut self, pool: &mut Pool, data: &Region, files: &Files) -> bool {
+        let rested = |(took, then): (Duration, Instant)| then.elapsed() > took * PAUSE;
+        let data = Segment {
+            space: pool.data_space(),
+            file: &files.data,
+            map: data,
+            worth: WORTH_DATA,
+            most: self.last.is_none_or(rested).into(),
+            // What is free between blocks in use is handed out again soon.
+            thin: false,
+        };
+        let (emptied, more) = self.data.go_on(&data, &mut self.last);
+        emptied.into_iter().for_each(|run| pool.cool(run));
+        more
+    }
+
+    /// Has a huge page under a chunk of data that is about to be handed out, where that takes no
+    /// longer than to fault its small pages in one by one. Where the host of a virtual machine has
+    /// to find memory for it, it takes many times as long.
+    pub fn prepare(&mut self, data: &Region, space: &Space, chunk: Run) {
+        let aligned = chunk.len == STRETCH && chunk.start.is_multiple_of(STRETCH);
+        if !aligned || self.last.is_some_and(|(took, _)| took > CHEAP) {
+            return;
+        }
+        self.data.resize(space);
+        // The kernel makes a page huge once a small one is there; to do that before the others are
+        // there is half the work.
+        let _ = data.prefault(chunk.start * PAGE_LEN, PAGE_LEN as usize);
+        let index = (chunk.start / STRETCH) as usize;
+        self.last = Some((self.data.make_huge(index, data), Instant::now()));
+    }
+
+    /// A part of some stretches was given back: they are not huge any more.
+    pub fn split(&mut self, run: Run) {
+        let stretches = (run.start / STRETCH)..run.end().div_ceil(STRETCH);
+        for index in stretches {
+            if let Some(huge) = self.data.huge.get_mut(index as usize) {
+                *huge = false;
+            }
         }
     }
 }

@@ -46,7 +46,7 @@ const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Pages beyond those that lanes full of changes of keyspaces can use up.
 const ROOM_AHEAD_MAX: u64 = 96 * 1024;
 /// Blocks of a free run that are given back to the medium when a session ends.
-const WORTH_PUNCHING: u64 = 16;
+const WORTH_PUNCHING: u64 = 128;
 /// Bytes of the changes of one record that are not in the journal.
 const SPILLED_MAX: u64 = 1 << 30;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
@@ -68,7 +68,7 @@ pub struct Engine {
     messages: Messages,
     /// The highest number of a record that is in the trees.
     newest: u64,
-    backing: Backing,
+    pub backing: Backing,
     failed: bool,
 }
 
@@ -268,9 +268,11 @@ impl Engine {
         Ok(progress)
     }
 
-    /// What can be done while there is nothing to do.
-    pub fn rest(&mut self) {
-        self.backing.go_on(&mut self.pool, &self.data, &self.files);
+    /// Does a little of what can be done while there is nothing to do, some of it only if that is
+    /// so for `long`; whether there is more.
+    pub fn rest(&mut self, long: bool) -> bool {
+        let data = long.then_some(&self.data);
+        self.backing.go_on(&mut self.pool, data, &self.files)
     }
 
     /// Applies records that come from the service itself, in one commit; those that are refused
@@ -496,6 +498,7 @@ impl Engine {
         let (at, bytes) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
         self.data.note_zeroed(at, bytes as usize);
         let _ = rustix::fs::fallocate(&self.files.data, flags, at, bytes);
+        self.backing.split(run);
         self.pool.cool(run);
     }
 

@@ -10,10 +10,9 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::fragments::Fragments;
 use crate::memory::Memory;
-use holdfast_pmem::{Access, Medium, Region};
+use holdfast_pmem::Medium;
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
@@ -62,8 +61,6 @@ struct Notes {
 pub struct Supply {
     notes: Notes,
     fragments: Fragments,
-    /// The data segment, where it is worth being asked for huge pages.
-    data: Option<Region>,
     ahead: u64,
     /// Turns since a chunk was used.
     calm: u32,
@@ -101,19 +98,9 @@ impl Supply {
     }
 
     fn new(engine: &Engine, notes: Notes, fragments: Fragments) -> Result<Supply> {
-        let data = match engine.files.medium {
-            Medium::Memory => Some(files::map(
-                &engine.files.data,
-                engine.pool.superblock().data_len,
-                Access::ReadWrite,
-                Medium::Memory,
-            )?),
-            _ => None,
-        };
         Ok(Supply {
             notes,
             fragments,
-            data,
             ahead: AHEAD_MIN,
             calm: 0,
             no_chunk_at: None,
@@ -315,8 +302,9 @@ impl Supply {
             self.no_chunk_at = Some(released);
             return None;
         };
-        if huge {
-            self.make_huge(run);
+        if huge && engine.files.medium == Medium::Memory {
+            let (pool, data) = (&engine.pool, &engine.data);
+            engine.backing.prepare(data, pool.data_space(), run);
         }
         if warm.is_none() && !self.set_aside(engine, run) {
             let _ = engine.pool.ungrant(run);
@@ -325,18 +313,6 @@ impl Supply {
         }
         engine.granted.insert(run.start, run.len);
         Some(run)
-    }
-
-    /// For speed only, also where memory is there already: a process that never touched it faults
-    /// once, and not for each small page.
-    fn make_huge(&self, run: Run) {
-        let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        if let Some(data) = &self.data {
-            // The kernel makes a page huge once a small one is there; to do that before the others
-            // are there is half the work.
-            let _ = data.prefault(at, PAGE_LEN as usize);
-            let _ = data.make_huge(at, len as usize);
-        }
     }
 
     /// Has the host set memory aside.

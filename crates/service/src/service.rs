@@ -39,6 +39,8 @@ const NAP_FILE: Duration = Duration::from_millis(100);
 const NAP_MAX: Duration = Duration::from_millis(200);
 /// The nap of a service that has had nothing to do for some time: naps double.
 const NAP_IDLE: Duration = Duration::from_millis(80);
+/// A nap amid what is done only while there is nothing to do.
+const NAP_REST: Duration = Duration::from_millis(10);
 
 /// How a service is to behave.
 #[derive(Clone, Copy, Debug, Default)]
@@ -307,18 +309,20 @@ impl Backroom<'_> {
             (_, Medium::File) => NAP_FILE,
             _ => NAP_MIN,
         };
+        let mut wait = nap;
         if turn.applied == 0 {
+            // What is taken from under free blocks now costs those who write again much more.
+            let long = nap >= 2 * NAP_IDLE;
             if nap >= NAP_IDLE {
                 session.rest(&mut self.service.engine);
-            }
-            // What is taken from under free blocks now costs those who write again much more.
-            if nap >= 2 * NAP_IDLE {
-                self.service.engine.rest();
+                if self.service.engine.rest(long) {
+                    wait = NAP_REST;
+                }
             }
         }
         header.service_sleeps.store(1, SeqCst);
         if header.doorbell.load(SeqCst) == bell {
-            futex::wait(&header.doorbell, bell, Some(nap));
+            futex::wait(&header.doorbell, bell, Some(wait));
         }
         header.service_sleeps.store(0, SeqCst);
         nap

@@ -389,6 +389,14 @@ impl Space {
         }
     }
 
+    /// The first free run in `from .. to`.
+    pub fn next_free(&self, from: u64, to: u64) -> Option<Run> {
+        let to = to.min(self.limit);
+        let at = self.busy.next(from.max(self.floor), to, false);
+        let end = self.busy.next(at, to, true);
+        (at < to).then(|| Run::new(at, end - at))
+    }
+
     /// Marks allocated numbers used.
     pub(crate) fn mark_used(&mut self, run: Run) -> Result<()> {
         self.check(self.is_busy(run) && self.is_unused(run), run)?;
