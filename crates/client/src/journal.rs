@@ -201,6 +201,7 @@ fn start_of(s: &Session, head: u64, len: u64) -> u64 {
 /// Writes the padded record around the cache and fences.
 fn write(s: &Session, index: u32, start: u64, record: &Encoded<'_>) -> Result<()> {
     let mut at = u64::from(index) * s.lane_len() + start % s.lane_len();
+    s.enter_journal(at, record.padded_len() as u64);
     let (mut piece, mut filled) = ([0; PIECE], 0);
     for mut part in record.parts() {
         while !part.is_empty() {

@@ -45,6 +45,7 @@ pub mod session;
 pub mod slots;
 pub mod space;
 pub mod trees;
+mod windows;
 
 // The operations.
 mod attr;

@@ -9,11 +9,15 @@
 use crate::error::{Error, Result};
 use crate::trees::Trees;
 pub use crate::types::OfdLink;
+use crate::windows::{WINDOW, Windows};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
 use pool::session::*;
+
+/// The medium `file`: a page that has an entry is written back.
+const MEDIUM_FILE: u32 = 1;
 
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
@@ -40,6 +44,9 @@ pub struct Session {
     file_limit: AtomicU64,
     /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
     hash_seed: u64,
+    data_windows: Windows,
+    journal_windows: Windows,
+    value_windows: Windows,
 }
 
 impl Session {
@@ -71,6 +78,9 @@ impl Session {
         );
         let hash_seed = ReadTrees::name_seed(&trees.reader())?;
         let read_only = header.snapshot_seq.load(Relaxed) != 0;
+        let data_windows = Windows::new(data_blocks * BLOCK);
+        let journal_windows = Windows::new(journal.len() as u64);
+        let value_windows = Windows::new((VIEWS_AT - VALUE_BUCKETS_AT) as u64);
         let (me, vforks) = (AtomicU32::new(NOBODY + 1), AtomicU32::new(0));
         Ok(Session {
             mem,
@@ -86,6 +96,9 @@ impl Session {
             vforks,
             file_limit: AtomicU64::new(u64::MAX),
             hash_seed,
+            data_windows,
+            journal_windows,
+            value_windows,
         })
     }
 
@@ -209,8 +222,36 @@ impl Session {
     #[inline]
     pub(crate) fn expect_value_bucket(&self, hash: u64) {
         let index = Session::value_bucket_index(hash) as usize;
-        let off = VALUE_BUCKETS_AT + index * size_of::<ValueBucket>();
-        self.mem.prefetch(off as u64);
+        let at = index * size_of::<ValueBucket>();
+        let base = VALUE_BUCKETS_AT as u64;
+        self.value_windows
+            .enter(at as u64, at as u64 + 1, |window| {
+                let _ = self.mem.prefault(base + window, WINDOW as usize);
+            });
+        self.mem.prefetch(base + at as u64);
+    }
+
+    /// These blocks are written next.
+    #[inline]
+    pub(crate) fn enter_blocks(&self, block: u64, len: u64) {
+        if self.medium == MEDIUM_FILE {
+            return;
+        }
+        let (at, end) = (block * BLOCK, (block + len) * BLOCK);
+        self.data_windows.enter(at, end, |window| {
+            let _ = self.data.prefault(window, WINDOW as usize);
+        });
+    }
+
+    /// This part of the journal is written next.
+    #[inline]
+    pub(crate) fn enter_journal(&self, at: u64, len: u64) {
+        if self.medium == MEDIUM_FILE {
+            return;
+        }
+        self.journal_windows.enter(at, at + len, |window| {
+            let _ = self.journal.prefault(window, WINDOW as usize);
+        });
     }
 
     /// Pin of a view.

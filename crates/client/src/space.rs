@@ -56,7 +56,17 @@ fn pack(block: u64, len: u64) -> u64 {
 /// block is free; `align_2m`: begin on a 2 MiB boundary where there is such a run.
 /// `NoSpace` when the pool is full.
 pub fn alloc(s: &Session, want: u32, near: Option<u64>, align_2m: bool) -> Result<(u64, u32)> {
-    let want = want.max(1);
+    let (block, len) = alloc_somewhere(s, want.max(1), near, align_2m)?;
+    s.enter_blocks(block, len.into());
+    Ok((block, len))
+}
+
+fn alloc_somewhere(
+    s: &Session,
+    want: u32,
+    near: Option<u64>,
+    align_2m: bool,
+) -> Result<(u64, u32)> {
     if s.is_read_only() {
         return Err(Error::NoSpace);
     }

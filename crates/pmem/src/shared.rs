@@ -18,6 +18,7 @@ use core::sync::atomic::{
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::Advice;
 
 /// A type that may live in memory which hostile processes write.
 ///
@@ -185,6 +186,18 @@ impl SharedMem {
             // SAFETY: inside of the mapping; a prefetch changes and faults nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
         }
+    }
+
+    /// As [`crate::Region::prefault`].
+    pub fn prefault(&self, off: u64, len: usize) -> Result<(), Error> {
+        let Some(at) = self.check::<u8>(off, len).filter(|_| len > 0) else {
+            return Err(Error::OutOfRange { off, len });
+        };
+        let start = at as usize / PAGE * PAGE;
+        let end = (at as usize + len).next_multiple_of(PAGE);
+        // SAFETY: whole pages of the mapping; populating changes no contents.
+        unsafe { rustix::mm::madvise(start as *mut _, end - start, Advice::LinuxPopulateWrite) }
+            .map_err(Error::os("madvise"))
     }
 
     /// `n` of `T` from `off`, or `None` when they are not inside or not aligned.
