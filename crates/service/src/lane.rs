@@ -23,28 +23,36 @@ pub struct Entry {
 /// Buffers of records that were applied, for those to come.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    spare: Vec<Vec<u8>>,
+    short: Vec<Vec<u8>>,
+    long: Vec<Vec<u8>>,
 }
 
-/// Buffers that are kept, and how long they may be.
-const SPARE_MAX: usize = 16 * 1024;
-const SPARE_LEN_MAX: usize = 1024;
+/// Short buffers that are kept, and how long they may be.
+const SHORT_MAX: usize = 16 * 1024;
+const SHORT_LEN_MAX: usize = 1024;
+/// Longer ones that are kept: of records of many changes, of which few wait at a time.
+const LONG_MAX: usize = 8;
 
 impl Buffers {
+    /// One of `len` bytes, of which each is to be written: they may be those of another record.
     fn take(&mut self, len: usize) -> Vec<u8> {
-        if len > SPARE_LEN_MAX {
-            return vec![0; len];
-        }
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.clear();
+        let kept = match len > SHORT_LEN_MAX {
+            true => self.long.pop(),
+            false => self.short.pop(),
+        };
+        let mut buffer = kept.unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
 
     /// Takes a buffer back.
     pub fn put(&mut self, buffer: Vec<u8>) {
-        if buffer.capacity() <= SPARE_LEN_MAX && self.spare.len() < SPARE_MAX {
-            self.spare.push(buffer);
+        let (kept, most) = match buffer.capacity() > SHORT_LEN_MAX {
+            true => (&mut self.long, LONG_MAX),
+            false => (&mut self.short, SHORT_MAX),
+        };
+        if kept.len() < most {
+            kept.push(buffer);
         }
     }
 }

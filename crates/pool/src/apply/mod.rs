@@ -17,6 +17,7 @@ mod kept;
 mod names;
 mod orphans;
 mod pool_store;
+mod radix;
 mod reject;
 mod store;
 mod values;

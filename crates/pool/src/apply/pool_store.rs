@@ -130,8 +130,13 @@ impl<R: Record> Store for PoolStore<'_, R> {
     }
 
     #[inline]
-    fn expect(&self, tree: TreeId, key: &[u8]) {
-        self.batch.expect(tree, key);
+    fn expect(&self, tree: TreeId, key: &[u8]) -> u64 {
+        self.batch.expect(tree, key)
+    }
+
+    #[inline]
+    fn expect_entry(&self, tree: TreeId, expected: u64, key: &[u8]) {
+        self.batch.expect_entry(tree, expected, key);
     }
 
     fn take_out(&mut self, tree: TreeId, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Done {

@@ -22,7 +22,8 @@ pub trait Store: ReadTrees {
     /// Inserts or replaces.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
 
-    /// As `put`; a value that is replaced is shown to `see` before.
+    /// As `put`; a value that is replaced is shown to `see` before, but perhaps not one of a
+    /// keyspace that is in its entry.
     fn replace(
         &mut self,
         tree: TreeId,
@@ -32,7 +33,12 @@ pub trait Store: ReadTrees {
     ) -> Result<(), Self::Error>;
 
     /// A change of `key` is near: what it will look at can be loaded.
-    fn expect(&self, _tree: TreeId, _key: &[u8]) {}
+    fn expect(&self, _tree: TreeId, _key: &[u8]) -> u64 {
+        0
+    }
+
+    /// `key`, of which `expect` returned this, will be put even sooner. A hint.
+    fn expect_entry(&self, _tree: TreeId, _expected: u64, _key: &[u8]) {}
 
     /// As `erase`; a value that goes is shown to `see` before.
     fn take_out(

@@ -8,7 +8,7 @@
 //!    grants then, and the blocks of a value that it replaces are freed when it leaves.
 //!  * What is in the buffer never needs more pages than were left when it came in.
 
-use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure};
+use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure, radix};
 use crate::journal::{Change, Naming, Op, Ops, Promote};
 use crate::layout::inode::{FIXED, KEYSPACE};
 use crate::layout::value::{self, ENTRY_MAX, Head, InBlocks, RUN, TreeKey, USER_KEY_MAX, ValueRun};
@@ -16,6 +16,7 @@ use crate::layout::{BadValue, INLINE_MAX, VALUES};
 use crate::tree::VALUE_MAX;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::mem::take;
 
 /// What to do with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ enum Kind {
 
 /// A change that waits. Its key and then its value are in the buffer's bytes, as the tree will
 /// have them.
+#[derive(Clone, Copy)]
 struct Message {
     /// Keyspace, and the first bytes of the key: what decides most comparisons.
     lead: u128,
@@ -41,6 +43,8 @@ struct Message {
 pub struct Messages {
     bytes: Vec<u8>,
     list: Vec<Message>,
+    /// Room for sorting.
+    spare: Vec<Message>,
     /// Keyspaces and when they were changed.
     times: Vec<(u64, i64)>,
     size: Size,
@@ -50,8 +54,9 @@ pub struct Messages {
 
 /// Bytes that may wait, but for those of one record.
 const WAITING_MAX: usize = 1 << 31;
-/// How many changes ahead what a change will look at is loaded.
-const AHEAD: usize = 3;
+/// How many changes ahead the leaf of a change is loaded, and then what is looked at in it.
+const AHEAD_LEAF: usize = 8;
+const AHEAD_ENTRY: usize = 4;
 
 /// Bytes of values that need a page of their own, at the worst filling of nodes.
 const BYTES_PER_PAGE: usize = 1024;
@@ -211,9 +216,10 @@ impl Messages {
 
     /// By key, and those of one key in the order in which they came.
     fn sort(&mut self) {
-        let mut list = core::mem::take(&mut self.list);
-        list.sort_unstable_by(|a, b| self.compare(a, b).then(a.at.cmp(&b.at)));
-        self.list = list;
+        let (mut list, mut spare) = (take(&mut self.list), take(&mut self.spare));
+        let order = |a: &Message, b: &Message| self.compare(a, b).then(a.at.cmp(&b.at));
+        radix::sort(&mut list, &mut spare, |m| m.lead, order);
+        (self.list, self.spare) = (list, spare);
     }
 }
 
@@ -409,7 +415,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         if self.messages.list.is_empty() {
             return Ok(());
         }
-        let mut messages = core::mem::take(&mut self.messages);
+        let mut messages = take(&mut self.messages);
         messages.sort();
         let done = self.settle_sorted(&messages);
         messages.clear();
@@ -418,9 +424,14 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     fn settle_sorted(&mut self, messages: &Messages) -> Result<(), S> {
+        let mut leaves = [0; AHEAD_LEAF];
         for (i, m) in messages.list.iter().enumerate() {
-            if let Some(later) = messages.list.get(i + AHEAD) {
-                self.store.expect(VALUES, messages.key(later));
+            if let Some(later) = messages.list.get(i + AHEAD_LEAF) {
+                leaves[i % AHEAD_LEAF] = self.store.expect(VALUES, messages.key(later));
+            }
+            if let Some(later) = messages.list.get(i + AHEAD_ENTRY) {
+                let leaf = leaves[(i + AHEAD_ENTRY) % AHEAD_LEAF];
+                self.store.expect_entry(VALUES, leaf, messages.key(later));
             }
             let next = messages.list.get(i + 1);
             if next.is_none_or(|next| messages.compare(m, next).is_ne()) {

@@ -9,7 +9,7 @@
 //!   cells of the leaf downwards.
 
 use super::node::{
-    AT_PAGE, CELL_ALIGN, CELL_HEADER, Cell, Flaw, HEAD, Header, Source, be8, cell_between,
+    self, AT_PAGE, CELL_ALIGN, CELL_HEADER, Cell, Flaw, HEAD, Header, Source, be8, cell_between,
     cell_size, compare_prefix, head_and_rest,
 };
 use super::{PAGE, array_at, put_at};
@@ -96,6 +96,26 @@ pub fn find<S: Source + ?Sized>(s: &S, h: &Header, key: &[u8]) -> Result<Option<
     Ok(None)
 }
 
+/// Where the next cell ends, if there is one more.
+#[inline]
+pub(crate) fn lowest<S: Source + ?Sized>(s: &S, h: &Header) -> usize {
+    match h.appends {
+        0 => h.heap,
+        n => cell_at(s, h, n - 1).min(h.heap),
+    }
+}
+
+/// Where the cell of `key` is, if it has one and its head is that of no other: a hint.
+#[inline]
+pub(crate) fn likely_cell<S: Source + ?Sized>(s: &S, h: &Header, key: &[u8]) -> Option<usize> {
+    let wanted = be8(key.get(h.prefix..)?);
+    let appended = (0..h.appends).rev().find(|i| head(s, h, *i) == wanted);
+    match appended {
+        Some(i) => Some(cell_at(s, h, i)),
+        None => node::likely_slot(s, h, wanted),
+    }
+}
+
 /// An entry that is to be appended: what to write where.
 pub(crate) struct Append {
     pub entry_at: usize,
@@ -112,10 +132,7 @@ pub(crate) fn lay_out<S: Source + ?Sized>(
     (suffix, value): (&[u8], &[u8]),
     cell: &mut [u8],
 ) -> Option<(Append, usize)> {
-    let low = match h.appends {
-        0 => h.heap,
-        n => cell_at(s, h, n - 1).min(h.heap),
-    };
+    let low = lowest(s, h);
     let size = cell_size(suffix.len(), value.len());
     let entry_at = place(h, h.appends);
     if h.appends >= APPENDS_MAX || entry_at + ENTRY + size > low {

@@ -430,6 +430,13 @@ fn bound(from: usize, to: usize, below: impl Fn(usize) -> bool) -> usize {
     base
 }
 
+/// The slot of the first entry that has this head; a hint.
+#[inline]
+pub(crate) fn likely_slot<S: Source + ?Sized>(s: &S, h: &Header, wanted: u64) -> Option<usize> {
+    let at = bound(0, h.count, |i| head(s, i) < wanted);
+    (at < h.count && head(s, at) == wanted).then(|| slot(s, h, at))
+}
+
 /// The child of an inner node under which `key` belongs.
 #[inline]
 pub fn find_child<S: Source + ?Sized>(s: &S, h: &Header, key: &[u8]) -> Result<usize, Flaw> {

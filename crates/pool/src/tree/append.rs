@@ -23,33 +23,57 @@ fn takes_appends(tree: TreeId) -> bool {
 
 /// Bytes of a leaf that are loaded ahead of a change: header, heads and what was appended.
 const LEAF_START: usize = 512;
+/// Bytes of a cell that are loaded ahead.
+const CELL_LIKELY: usize = 128;
 
 impl<R: Record> Batch<'_, R> {
-    /// Starts loading the leaf of `key`, if it is near that of the last change. A hint.
+    /// Starts loading the leaf of `key`, if it is near that of the last change. A hint; what it
+    /// returns is for `expect_entry`.
     #[inline]
-    pub fn expect(&self, tree: TreeId, key: &[u8]) {
+    pub fn expect(&self, tree: TreeId, key: &[u8]) -> u64 {
         let path = &self.path;
         let Some(above) = path.depth.checked_sub(2).filter(|_| path.tree == tree) else {
-            return;
+            return 0;
         };
         let Ok(parent) = self.dirty.get(path.steps[above].addr) else {
-            return;
+            return 0;
         };
         let h = page::header(parent);
         let Ok(at) = node::find_child(parent, &h, key) else {
-            return;
+            return 0;
         };
         let child = node::child(parent, &h, at);
-        if child & DIRTY == 0 {
-            let page = page_of(child);
-            self.pool
-                .meta
-                .prefetch(page.saturating_mul(PAGE_LEN), LEAF_START);
+        if child & DIRTY != 0 {
+            return 0;
+        }
+        let page = page_of(child);
+        self.pool
+            .meta
+            .prefetch(page.saturating_mul(PAGE_LEN), LEAF_START);
+        child
+    }
+
+    /// Starts loading what a put of `key` looks at in the leaf that was expected before.
+    #[inline]
+    pub fn expect_entry(&self, tree: TreeId, leaf: u64, key: &[u8]) {
+        if leaf == 0 {
+            return;
+        }
+        let (page, meta) = (page_of(leaf), &self.pool.meta);
+        let Ok((leaf, h)) = open_mapped(meta, &self.place(tree, leaf, 0)) else {
+            return;
+        };
+        let load = |at: usize, len: usize| meta.prefetch((page << PAGE_SHIFT) + at as u64, len);
+        let lowest = appends::lowest(&leaf, &h);
+        load(lowest.saturating_sub(CELL_LIKELY), CELL_LIKELY);
+        if let Some(cell) = appends::likely_cell(&leaf, &h, key) {
+            load(cell, CELL_LIKELY.min(PAGE.saturating_sub(cell)));
         }
     }
 
     /// Puts by appending to the leaf of the path, if it is committed, has room and is of a tree
-    /// where that is done. Whether the key was there; its old value is shown to `see`.
+    /// where that is done. Whether the key was there; its old value is shown to `see`, if it is in
+    /// blocks.
     pub(super) fn append(
         &mut self,
         key: &[u8],
@@ -75,9 +99,9 @@ impl<R: Record> Batch<'_, R> {
         let Some((append, len)) = laid_out else {
             return Ok(None);
         };
-        let old = copy_value(&leaf, &h, key, &mut self.old_value).map_err(damaged(page))?;
-        if let Some(len) = old {
-            if !known && !matches!(value::blocks_of(&self.old_value[..len]), Ok(None)) {
+        let old = copy_blocks(&leaf, &h, key, &mut self.old_value).map_err(damaged(page))?;
+        if let Some(len @ 1..) = old {
+            if !known {
                 self.verify(tree, addr)?;
             }
             see(&self.old_value[..len]);
@@ -99,8 +123,9 @@ impl<R: Record> Batch<'_, R> {
     }
 }
 
-/// Copies the value of `key` to the start of `out`, which has room for any; its length.
-fn copy_value<R: Record>(
+/// Copies the value of `key` to the start of `out`, which has room for any; its length. Of a value
+/// that is in its entry nothing is copied.
+fn copy_blocks<R: Record>(
     leaf: &Mapped<'_, R>,
     h: &Header,
     key: &[u8],
@@ -109,6 +134,11 @@ fn copy_value<R: Record>(
     let Some(cell) = walk::find_value(leaf, h, key)? else {
         return Ok(None);
     };
+    let mut head = [0; value::HEAD];
+    leaf.copy(cell.value, &mut head[..cell.value_len.min(value::HEAD)]);
+    if matches!(value::Head::decode(&head), Ok(head) if head.inline) {
+        return Ok(Some(0));
+    }
     let Some(out) = out.get_mut(..cell.value_len) else {
         return Err("length of a value");
     };

@@ -301,7 +301,8 @@ impl<'p, R: Record> Batch<'p, R> {
         self.replace(tree, key, value, &mut |_| {})
     }
 
-    /// As [`put`](Batch::put); a value that is replaced is shown to `see` before.
+    /// As [`put`](Batch::put); a value that is replaced is shown to `see` before, but perhaps not
+    /// one of a keyspace that is in its entry.
     pub fn replace(
         &mut self,
         tree: TreeId,

@@ -36,7 +36,7 @@ impl<R: Record> Batch<'_, R> {
         value: &[u8],
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        if !self.path_covers(tree, key)? {
+        if !self.path_covers(tree, key)? && !self.turn(tree, key)? {
             self.descend(tree, key)?;
         }
         if let Some(found) = self.append(key, value, see)? {
@@ -125,6 +125,42 @@ impl<R: Record> Batch<'_, R> {
         let order = |i| node::compare_entry(leaf, &h, i, key).map_err(&flaw);
         low = low || (h.count > 0 && order(0)? != Ordering::Greater);
         high = high || (h.count > 0 && order(h.count - 1)? != Ordering::Less);
+        Ok(low && high)
+    }
+
+    /// Leads the path to another leaf below the same parent, if `key` belongs there.
+    fn turn(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        let path = &self.path;
+        let Some(above) = path.depth.checked_sub(2) else {
+            return Ok(false);
+        };
+        if !path.valid || path.tree != tree || !self.belongs_below(above, key)? {
+            return Ok(false);
+        }
+        let addr = path.steps[above].addr;
+        let node = self.dirty.get(addr)?;
+        let h = page::header(node);
+        let pos = node::find_child(node, &h, key).map_err(damaged(addr))?;
+        let leaf = node::child(node, &h, pos);
+        self.path.steps[above].pos = pos;
+        self.path.steps[above + 1] = Step { addr: leaf, pos: 0 };
+        Ok(true)
+    }
+
+    /// Whether `key` belongs below path step `d`, as far as the step above tells.
+    fn belongs_below(&self, d: usize, key: &[u8]) -> Result<bool> {
+        let Some(above) = d.checked_sub(1) else {
+            return Ok(true);
+        };
+        let Step { addr, pos } = self.path.steps[above];
+        let parent = self.dirty.get(addr)?;
+        let h = page::header(parent);
+        let order = |i| node::compare_entry(parent, &h, i, key).map_err(damaged(addr));
+        let low = pos > 0 && order(pos)? != Ordering::Greater;
+        let high = match pos + 1 < h.count {
+            true => order(pos + 1)? == Ordering::Greater,
+            false => rightmost(self, &self.path, d)?,
+        };
         Ok(low && high)
     }
 

@@ -31,6 +31,8 @@ const DAMAGE_LOOKS: usize = 3;
 /// Bytes of a leaf that hold its header and, for entries of usual size, heads and slots. Loading
 /// them at once costs one miss instead of one after the other.
 const LEAF_START: usize = 384;
+/// What a cell that was appended is taken to have, until it is looked at.
+const APPENDED: usize = 144;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -137,9 +139,19 @@ pub(super) fn copy_mapped<R: Record>(
     }
 }
 
-/// As [`copy_mapped`], of a node that is only read.
+/// As [`copy_mapped`], of a node that is only read: what is of no use between its arrays and its
+/// cells is left as it was in `out`.
 fn copy_to_read<R: Record>(meta: &Region<R>, place: &Place, out: &mut Page) -> Result<Header> {
-    let header = copy_as_it_is(meta, place, Trust::Nothing, out)?;
+    let (node, seen) = open_mapped(meta, place)?;
+    let front = appends::place(&seen, seen.appends).min(PAGE);
+    let back = appends::lowest(&node, &seen).clamp(front, PAGE);
+    meta.read(node.base, &mut out[..front])?;
+    meta.read(node.base + back as u64, &mut out[back..])?;
+    let header = node::open(&*out, place).map_err(damaged(place.page))?;
+    if header != seen {
+        // It is being reused: this was never a node.
+        return Err(damaged(place.page)("node counts"));
+    }
     match header.appends {
         0 => Ok(header),
         _ => page::weave(out, &header).map_err(damaged(place.page)),
@@ -209,7 +221,8 @@ impl<R: Record> Nodes for At<'_, R> {
         // Its start was expected when the leaf before was copied.
         let counts = self.meta.load_u64(start.saturating_add(AT_COUNTS as u64));
         let heap = Header::unpack(counts.unwrap_or(0)).heap.min(PAGE);
-        let cells = heap.max(LEAF_START) / LINE * LINE;
+        let low = heap.saturating_sub(appends::appends_of(addr) * APPENDED);
+        let cells = low.max(LEAF_START) / LINE * LINE;
         self.meta.prefetch(start + cells as u64, PAGE - cells);
     }
 
