@@ -20,6 +20,8 @@ const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
 /// and of data, where it may not.
 const WORTH_TREES: u64 = 384;
 const WORTH_DATA: u64 = 480;
+/// Trees with fewer pages are treated as data are: they are mostly in caches.
+const SMALL: u64 = 8 * STRETCH;
 /// What one go may take, for data and for trees each: pauses are for those who make changes.
 const TIME: Duration = Duration::from_millis(2);
 /// What a huge page may take while somebody waits.
@@ -27,9 +29,6 @@ const CHEAP: Duration = Duration::from_micros(1500);
 /// For so many times as long as the last page took no data is made huge: who reads it meanwhile
 /// has to wait, and it gains less than trees do.
 const PAUSE: u32 = 20;
-
-/// Free pages in a row that are worth a call.
-const WORTH_PUNCHING: u64 = 4;
 
 /// What was done about the stretches of one segment.
 #[derive(Debug, Default)]
@@ -126,7 +125,7 @@ impl Stretches {
         true
     }
 
-    /// Takes the memory from under longer free parts of a stretch of which `used` pages are in use.
+    /// Takes the memory from under the free parts of a stretch of which `used` pages are in use.
     fn thin(&mut self, index: usize, run: Run, segment: &Segment<'_>, used: u64) {
         let before = std::mem::replace(&mut self.thin[index], used);
         if before == used {
@@ -135,9 +134,7 @@ impl Stretches {
         let mut at = run.start;
         while let Some(free) = segment.space.next_free(at, run.end()) {
             at = free.end();
-            if free.len >= WORTH_PUNCHING {
-                segment.punch(free);
-            }
+            segment.punch(free);
         }
     }
 
@@ -163,9 +160,12 @@ impl Backing {
             space: pool.meta_space(),
             file: &files.meta,
             map: pool.meta(),
-            worth: WORTH_TREES,
+            worth: match pool.meta_space().count_used() < SMALL {
+                true => WORTH_DATA,
+                false => WORTH_TREES,
+            },
             most: usize::MAX,
-            thin: true,
+            thin: data.is_some(),
         };
         let (_, more) = self.trees.go_on(&trees, &mut self.last);
         more || more_data

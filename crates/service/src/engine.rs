@@ -7,6 +7,7 @@
 //!  * After a store failure nothing more is applied: what is on the medium stays right.
 
 use crate::backing::Backing;
+use crate::compaction::Compaction;
 use crate::error::{Error, Result};
 use crate::files::{self, Files};
 use crate::lane::{Buffers, Entry, Lane};
@@ -69,6 +70,7 @@ pub struct Engine {
     /// The highest number of a record that is in the trees.
     newest: u64,
     pub backing: Backing,
+    compaction: Compaction,
     failed: bool,
 }
 
@@ -124,6 +126,7 @@ impl Engine {
             messages: Messages::default(),
             newest,
             backing: Backing::default(),
+            compaction: Compaction::default(),
             failed,
         })
     }
@@ -193,6 +196,12 @@ impl Engine {
         self.newest
     }
 
+    /// How many changes of keyspaces one commit makes.
+    fn values_most(&self) -> usize {
+        let in_use = self.pool.meta_space().count_used() as usize;
+        VALUES_MIN.max(in_use / VALUES_PART)
+    }
+
     /// Applies what is in order, up to the first gap, at most `limit` records and none with a
     /// number above `upto`, and commits it.
     /// `finished` says whether the writer of a record is through with what it does outside the
@@ -209,8 +218,7 @@ impl Engine {
         }
         let applied_before = self.done.map(|lane| lane.applied);
         let start = Instant::now();
-        let in_use = self.pool.meta_space().count_used() as usize;
-        let values_most = VALUES_MIN.max(in_use / VALUES_PART);
+        let values_most = self.values_most();
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::keeping(&mut store, &mut held, applied_before)
@@ -252,6 +260,7 @@ impl Engine {
             note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
             self.buffers.put(entry.bytes);
         }
+        self.compaction.note_changes(applier.waiting());
         if let Err(Failure::Store(error)) = applier.settle() {
             return Err(store_failed(&mut self.failed, &self.files, error));
         }
@@ -270,9 +279,19 @@ impl Engine {
 
     /// Does a little of what can be done while there is nothing to do, some of it only if that is
     /// so for `long`; whether there is more.
-    pub fn rest(&mut self, long: bool) -> bool {
+    pub fn rest(&mut self, long: bool) -> Result<bool> {
+        if self.failed {
+            return Ok(false);
+        }
+        let compacted = self.compaction.go_on(&mut self.pool, &self.token);
+        match compacted {
+            // What it frees is given back only then.
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => return Err(store_failed(&mut self.failed, &self.files, error)),
+        }
         let data = long.then_some(&self.data);
-        self.backing.go_on(&mut self.pool, data, &self.files)
+        Ok(self.backing.go_on(&mut self.pool, data, &self.files))
     }
 
     /// Applies records that come from the service itself, in one commit; those that are refused

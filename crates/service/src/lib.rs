@@ -9,6 +9,7 @@
 mod admission;
 mod backing;
 mod check;
+mod compaction;
 mod engine;
 mod error;
 mod files;

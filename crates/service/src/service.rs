@@ -313,11 +313,8 @@ impl Backroom<'_> {
         if turn.applied == 0 {
             // What is taken from under free blocks now costs those who write again much more.
             let long = nap >= 2 * NAP_IDLE;
-            if nap >= NAP_IDLE {
-                session.rest(&mut self.service.engine);
-                if self.service.engine.rest(long) {
-                    wait = NAP_REST;
-                }
+            if nap >= NAP_IDLE && session.rest(&mut self.service.engine, long) {
+                wait = NAP_REST;
             }
         }
         header.service_sleeps.store(1, SeqCst);

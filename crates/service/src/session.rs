@@ -217,10 +217,16 @@ impl Session {
         turn
     }
 
-    /// What can be done while nobody changes anything.
-    pub fn rest(&mut self, engine: &mut Engine) {
+    /// Does a little of what can be done while nobody changes anything, some of it only if that is
+    /// so for `long`; whether there is more.
+    pub fn rest(&mut self, engine: &mut Engine, long: bool) -> bool {
         self.supply.take_back(engine, &self.memory);
+        let more = engine.rest(long);
         self.publish_free(engine);
+        more.unwrap_or_else(|e| {
+            self.give_up(&e.to_string(), e.errno());
+            false
+        })
     }
 
     /// Blocks that are not handed out.

@@ -11,8 +11,9 @@ use crate::testing::TempDir;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
-use holdfast_pool::journal::{RECORD_MAX, Record};
-use holdfast_pool::layout::{InodeRecord, ROOT_INO, inode};
+use holdfast_pool::journal::{Change, Op, RECORD_MAX, Record};
+use holdfast_pool::layout::value::{HEAD, TreeKey};
+use holdfast_pool::layout::{InodeRecord, ROOT_INO, VALUES, inode};
 use holdfast_pool::session::RUN_SHIFT;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -620,9 +621,9 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
     // What is in no ring any more is nobody's, also if the counts lie.
     session.memory.rings().taken[0].store(u64::MAX, Relaxed);
     drain(&mut session, &mut engine);
-    session.rest(&mut engine);
+    session.rest(&mut engine, true);
     session.memory.rings().put[0].store(7, Relaxed);
-    session.rest(&mut engine);
+    session.rest(&mut engine, true);
     session.end(&mut engine).unwrap();
     assert_eq!(engine.granted.iter().count(), 0);
     drop(engine);
@@ -659,11 +660,83 @@ fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
         drain(&mut session, &mut engine);
     }
     assert!(in_ring(&session, 0).len() >= 256);
-    session.rest(&mut engine);
+    session.rest(&mut engine, true);
     assert_eq!(in_ring(&session, 0), []);
     let chunk = holdfast_pool::space::Run::new(found[0] - found[0] % 512, 512);
     assert!(engine.pool.data_space().is_free(chunk));
     session.end(&mut engine).unwrap();
+}
+
+#[test]
+fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
+    let dir = TempDir::new("compaction");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let write = |engine: &mut Engine, session: &mut Session, record: &Record<'_>| {
+        Client { session, engine }.write(0, record);
+        drain(session, engine);
+        assert!(!session.memory.is_poisoned());
+    };
+    let (parent, time) = (ROOT_INO, 3);
+    let (mode, flags) = (0o40755, 0);
+    let (uid, gid, rdev) = (0, 0, 0);
+    let (name, target) = (&b"keys"[..], &b""[..]);
+    let ino = 5000;
+    let directory = Record::Create {
+        parent,
+        ino,
+        mode,
+        uid,
+        gid,
+        flags,
+        rdev,
+        time,
+        name,
+        target,
+    };
+    write(&mut engine, &mut session, &directory);
+    write(&mut engine, &mut session, &Record::Keyspace { ino, time });
+    let base = engine.pool.meta_space().count_used();
+    let keys = 6000u64;
+    let all: Vec<u64> = (0..keys)
+        .map(|i| (i * i).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i << 50)
+        .collect();
+    for few in all.chunks(100) {
+        let mut ops = Vec::new();
+        for key in few {
+            let key = &key.to_be_bytes()[..];
+            let change = Change::Put(&[5; 100]);
+            let keyspace = ino;
+            let op = Op {
+                keyspace,
+                key,
+                change,
+            };
+            op.push(&mut ops);
+        }
+        let ops = &ops[..];
+        write(&mut engine, &mut session, &Record::Batch { time, ops });
+    }
+    engine.pool.reclaim().unwrap();
+    let before = engine.pool.meta_space().count_used() - base;
+    while session.rest(&mut engine, false) {}
+    engine.pool.reclaim().unwrap();
+    let after = engine.pool.meta_space().count_used() - base;
+    assert!(
+        after * 9 < before * 8,
+        "{before} pages before, {after} after"
+    );
+    let reader = engine.pool.reader();
+    let mut value = [0; 200];
+    for key in all {
+        let key = TreeKey::new(ino, &key.to_be_bytes());
+        let found = reader.get(VALUES, key.as_slice(), &mut value).unwrap();
+        assert_eq!(found, Some(HEAD + 100));
+    }
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
 }
 
 /// Threads write noise over session memory and journal while the service drains.

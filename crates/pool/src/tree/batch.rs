@@ -280,7 +280,7 @@ impl<'p, R: Record> Batch<'p, R> {
     }
 
     /// Runs a change of `tree`. An error in the middle of it leaves a tree that must not commit.
-    fn change<T>(
+    pub(super) fn change<T>(
         &mut self,
         tree: TreeId,
         erasing: bool,

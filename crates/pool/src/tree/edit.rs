@@ -165,7 +165,7 @@ impl<R: Record> Batch<'_, R> {
     }
 
     /// Makes the path to the leaf of `key` dirty, but not the leaf, in a tree that may be empty.
-    fn descend(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+    pub(super) fn descend(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
         self.path.valid = false;
         let root = self.root(tree)?;
         if root.height == 0 {

@@ -162,6 +162,37 @@ impl Entries {
         parts
     }
 
+    /// Cuts all entries into parts that take `fill` bytes of a node, or what one entry takes.
+    pub(crate) fn pack(&self, level: u8, fill: usize) -> Vec<Range<usize>> {
+        let (mut parts, mut start) = (Vec::new(), 0);
+        while start < self.len() {
+            let mut end = start + 1 + self.at_least(start, fill);
+            while end < self.len() && self.size(level, &(start..end + 1)) <= fill {
+                end += 1;
+            }
+            parts.push(start..end);
+            start = end;
+        }
+        parts
+    }
+
+    /// How many entries behind `start` take `fill` bytes together with it, whatever their prefix.
+    fn at_least(&self, start: usize, fill: usize) -> usize {
+        let mut left = fill.saturating_sub(AT_HEADS);
+        let fits = |e: &&Entry| {
+            let size = cell_size(e.key.len(), e.value.len()) + 2 * HEAD + 2;
+            left.checked_sub(size).is_some_and(|rest| {
+                left = rest;
+                true
+            })
+        };
+        self.list[start..]
+            .iter()
+            .take_while(fits)
+            .count()
+            .saturating_sub(1)
+    }
+
     /// True when the first `count` entries fit one node.
     pub(crate) fn start_fits(&self, level: u8, count: usize) -> bool {
         self.size(level, &(0..count.min(self.len()))) <= PAGE

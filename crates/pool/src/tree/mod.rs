@@ -10,6 +10,7 @@
 mod append;
 mod batch;
 mod commit;
+mod compact;
 mod dirty;
 mod edit;
 mod entries;
@@ -23,6 +24,7 @@ mod walk;
 pub use crate::format::node::{KEY_MAX, VALUE_MAX};
 pub use crate::layout::TreeId;
 pub use batch::Batch;
+pub use compact::Compacted;
 pub(crate) use dirty::Dirty;
 pub(crate) use garbage::Garbage;
 pub use leaf::Leaf;
@@ -32,6 +34,8 @@ pub use reader::{Fixed, Reader};
 mod append_tests;
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod compact_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]

@@ -260,80 +260,104 @@ pub(crate) fn fold(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
     Ok(header(page))
 }
 
-/// An appended entry whose key the leaf was written without: where it belongs among the sorted
-/// ones, its head, and its cell.
-type New<'a> = (usize, Suffix<'a>, usize);
+/// An appended entry whose key the leaf was written without.
+#[derive(Clone, Copy, Default)]
+struct New {
+    head: u64,
+    /// Where it belongs among the sorted ones.
+    place: u16,
+    cell: u16,
+}
 
 /// As [`fold`], for a copy that is only read: the sorted entries lead to the appended cells, which
 /// stay where they are. So no cell is copied, and no room is left.
 pub(crate) fn weave(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
-    let old = *page;
+    if h.appends > APPENDS_MAX {
+        return Err("appended entries");
+    }
     let mut low = h.heap;
-    let mut new: [New<'_>; APPENDS_MAX] = [(0, Suffix::of(&[]), 0); APPENDS_MAX];
-    let mut count = 0;
+    let (mut new, mut added) = ([New::default(); APPENDS_MAX], 0);
+    let (mut newer, mut replaced) = ([(0, 0); APPENDS_MAX], 0);
     for i in (0..h.appends).rev() {
-        let cell = appends::cell(&old, h, i)?;
+        let cell = appends::cell(&*page, h, i)?;
         let at = cell.rest - CELL_HEADER;
         low = low.min(at);
         let suffix = Suffix {
-            head: appends::head(&old, h, i),
-            rest: old.get(cell.rest..cell.value).unwrap_or_default(),
+            head: appends::head(&*page, h, i),
+            rest: page.get(cell.rest..cell.value).unwrap_or_default(),
             len: cell.suffix,
         };
-        let (place, found) = node::find_suffix(&old, h, 0, suffix)?;
-        let slot = h.slots() + 2 * place;
-        if found && u16_at(page, slot) >= h.heap {
-            put_at(page, slot, &(at as u16).to_le_bytes());
-        } else if !found {
-            count = insert_new(&mut new, count, (place, suffix, at))?;
+        let (place, found) = node::find_suffix(&*page, h, 0, suffix)?;
+        if !found {
+            added += usize::from(insert_new(page, &mut new[..=added], place, suffix, at));
+        } else if newer[..replaced].iter().all(|(other, _)| *other != place) {
+            newer[replaced] = (place, at);
+            replaced += 1;
         }
     }
-    let new = &new[..count];
+    for (place, at) in &newer[..replaced] {
+        put_at(page, h.slots() + 2 * place, &(*at as u16).to_le_bytes());
+    }
     let woven = Header {
-        count: h.count + new.len(),
+        count: h.count + added,
         heap: low,
         appends: 0,
         ..*h
     };
-    if !new.is_empty() {
-        let slots = *page;
-        weave_arrays(page, (&old, &slots), h, &woven, new);
-    }
+    make_gaps(page, h, &woven, &new[..added]);
     set_header(page, &woven);
     Ok(woven)
 }
 
-/// Keeps `new` sorted; of one key the entry that came first, which is the newest.
-fn insert_new<'a>(new: &mut [New<'a>], count: usize, one: New<'a>) -> Result<usize, Flaw> {
-    let order = |other: &New<'_>| {
-        let (a, b) = (other.1, one.1);
-        (other.0, a.head, a.rest, a.len).cmp(&(one.0, b.head, b.rest, b.len))
+/// Adds an entry to the sorted ones in `new`, the last of which is room for it. Not if there is one
+/// of its key: that came first, and is newer. Whether it did.
+fn insert_new(page: &Page, new: &mut [New], place: usize, suffix: Suffix<'_>, at: usize) -> bool {
+    let one = New {
+        head: suffix.head,
+        place: place as u16,
+        cell: at as u16,
     };
-    let Err(at) = new[..count].binary_search_by(order) else {
-        return Ok(count);
+    let order = |other: &New| {
+        let (len, rest) = rest_of(page, other.cell.into());
+        let first = (other.place, other.head).cmp(&(one.place, one.head));
+        first.then_with(|| (rest, len).cmp(&(suffix.rest, suffix.len)))
     };
-    let moved = new.get_mut(at..count + 1).ok_or("appended entries")?;
-    moved.rotate_right(1);
-    moved[0] = one;
-    Ok(count + 1)
+    let last = new.len() - 1;
+    let Err(at) = new[..last].binary_search_by(order) else {
+        return false;
+    };
+    new[at..].rotate_right(1);
+    new[at] = one;
+    true
 }
 
-/// Lays the arrays of a leaf out with `new` entries in between.
-fn weave_arrays(page: &mut Page, old: (&Page, &Page), h: &Header, to: &Header, new: &[New<'_>]) {
-    let (mut at, mut next) = (0, new.iter().peekable());
-    for i in 0..=h.count {
-        while let Some((_, suffix, cell)) = next.next_if(|one| one.0 == i) {
-            put_at(page, AT_HEADS + HEAD * at, &suffix.head.to_le_bytes());
-            put_at(page, to.slots() + 2 * at, &(*cell as u16).to_le_bytes());
-            at += 1;
-        }
-        if i < h.count {
-            let head = node::head(old.0, i);
-            let slot = u16_at(old.1, h.slots() + 2 * i) as u16;
-            put_at(page, AT_HEADS + HEAD * at, &head.to_le_bytes());
-            put_at(page, to.slots() + 2 * at, &slot.to_le_bytes());
-            at += 1;
-        }
+/// The length of the suffix of a cell that was looked at before, and its bytes behind the head.
+fn rest_of(page: &Page, cell: usize) -> (usize, &[u8]) {
+    let (len, at) = (u16_at(page, cell), cell + CELL_HEADER);
+    let rest = page.get(at..at + len.saturating_sub(HEAD));
+    (len, rest.unwrap_or_default())
+}
+
+/// Lays the arrays of a leaf out with `new` entries in between. From the back, and the slots, which
+/// are behind the heads, first, since everything moves towards the end.
+fn make_gaps(page: &mut Page, h: &Header, to: &Header, new: &[New]) {
+    let mut end = h.count;
+    for (before, one) in new.iter().enumerate().rev() {
+        let place = usize::from(one.place);
+        let moved = h.slots() + 2 * place..h.slots() + 2 * end;
+        let gap = to.slots() + 2 * (place + before);
+        page.copy_within(moved, gap + 2);
+        put_at(page, gap, &one.cell.to_le_bytes());
+        end = place;
+    }
+    page.copy_within(h.slots()..h.slots() + 2 * end, to.slots());
+    end = h.count;
+    for (before, one) in new.iter().enumerate().rev() {
+        let place = usize::from(one.place);
+        let gap = AT_HEADS + HEAD * (place + before);
+        page.copy_within(AT_HEADS + HEAD * place..AT_HEADS + HEAD * end, gap + HEAD);
+        put_at(page, gap, &one.head.to_le_bytes());
+        end = place;
     }
 }
 

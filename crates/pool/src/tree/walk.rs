@@ -36,7 +36,7 @@ pub(super) fn damaged(page: u64) -> impl Fn(Flaw) -> Error {
     move |what| Error::Damaged { what, page }
 }
 
-fn check_height(root: &Root) -> Result<()> {
+pub(super) fn check_height(root: &Root) -> Result<()> {
     match root.height <= HEIGHT_MAX {
         true => Ok(()),
         false => Err(Error::Damaged {

@@ -1,0 +1,65 @@
+//! Laying the leaves of keyspaces out anew while there is nothing else to do.
+//!
+//! Invariants: one pass after changes, a little of it at a time, each little a commit of its own;
+//! where a snapshot has the leaves it is left alone, since they would take room twice; what is
+//! damaged is left as it is, for whoever needs it to find.
+
+use holdfast_pool::layout::VALUES;
+use holdfast_pool::tree::Compacted;
+use holdfast_pool::{Pool, Result, WriteToken};
+use std::time::{Duration, Instant};
+
+/// What one go may take: pauses are for those who make changes.
+const TIME: Duration = Duration::from_millis(2);
+
+/// Where the pass has come to.
+#[derive(Debug, Default)]
+pub struct Compaction {
+    /// Something changed since the pass began.
+    changed: bool,
+    /// The key where it goes on; `None`: there is none.
+    from: Option<Vec<u8>>,
+}
+
+impl Compaction {
+    /// So many changes of keyspaces are applied.
+    pub fn note_changes(&mut self, changes: usize) {
+        self.changed |= changes > 0;
+    }
+
+    /// Does a little; says whether there is more to do. An error is that of a commit.
+    pub fn go_on(&mut self, pool: &mut Pool, token: &WriteToken) -> Result<bool> {
+        if pool.has_snapshots() {
+            return Ok(false);
+        }
+        if std::mem::replace(&mut self.changed, false) && self.from.is_none() {
+            self.from = Some(Vec::new());
+        }
+        let Some(mut from) = self.from.take() else {
+            return Ok(false);
+        };
+        let (begun, mut next, mut anew) = (Instant::now(), Vec::new(), false);
+        let mut batch = pool.begin(token);
+        while begun.elapsed() < TIME {
+            match batch.compact(VALUES, &from, &mut next) {
+                // The pass ends here, and nothing of this go is kept.
+                Err(_) | Ok(Compacted::NoRoom) => return Ok(false),
+                Ok(done) => anew |= done == Compacted::Anew,
+            }
+            std::mem::swap(&mut from, &mut next);
+            if from.is_empty() {
+                break;
+            }
+        }
+        match anew {
+            true => drop(batch.commit(|superblock| superblock.clean = false)?),
+            false => drop(batch),
+        }
+        self.from = Some(from).filter(|from| !from.is_empty());
+        if self.from.is_none() {
+            // What the last commits freed.
+            pool.rest()?;
+        }
+        Ok(self.from.is_some() || self.changed)
+    }
+}
