@@ -83,13 +83,14 @@ impl Stretches {
     }
 
     /// Looks at some stretches, from where the last go ended; which of them have no memory behind
-    /// them any more, and whether time ran out.
+    /// them any more, and whether there was more to do than time.
     fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
         let (begun, mut emptied, mut made) = (Instant::now(), Vec::new(), 0);
         let all = self.resize(segment.space);
         for _ in 0..all {
             if begun.elapsed() > TIME {
-                return (emptied, true);
+                let more = made > 0 || !emptied.is_empty();
+                return (emptied, more);
             }
             let index = self.next % all;
             self.next = index + 1;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// What one go may take: pauses are for those who make changes.
 const TIME: Duration = Duration::from_millis(2);
 
+/// With more than this part of the trees kept for views a pass waits: what it frees would be, too.
+const HELD_PART: u64 = 8;
+
 /// Where the pass has come to.
 #[derive(Debug, Default)]
 pub struct Compaction {
@@ -29,11 +32,18 @@ impl Compaction {
 
     /// Does a little; says whether there is more to do. An error is that of a commit.
     pub fn go_on(&mut self, pool: &mut Pool, token: &WriteToken) -> Result<bool> {
-        if pool.has_snapshots() {
+        let nothing = !self.changed && self.from.is_none();
+        if nothing || pool.has_snapshots() {
             return Ok(false);
         }
         if std::mem::replace(&mut self.changed, false) && self.from.is_none() {
             self.from = Some(Vec::new());
+        }
+        // What the last commits freed; the rest is what views read.
+        pool.rest()?;
+        let (space, free) = (pool.meta_space(), pool.meta_space().count_free());
+        if pool.pages_left() - free > space.count_used() / HELD_PART {
+            return Ok(false);
         }
         let Some(mut from) = self.from.take() else {
             return Ok(false);
@@ -57,7 +67,6 @@ impl Compaction {
         }
         self.from = Some(from).filter(|from| !from.is_empty());
         if self.from.is_none() {
-            // What the last commits freed.
             pool.rest()?;
         }
         Ok(self.from.is_some() || self.changed)

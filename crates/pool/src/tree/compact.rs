@@ -46,10 +46,13 @@ impl<R: Record> Batch<'_, R> {
             return Ok(Compacted::Same);
         };
         let leaves = self.worth(tree, parent)?;
+        // Not those that views read: for this no view is given up.
+        let free = self.pool.meta_space.count_free();
+        let left = free.saturating_sub(self.dirty.len() as u64);
         match leaves {
             0 => Ok(Compacted::Same),
             // Old and new ones have pages for some time.
-            n if self.pages_left() < 4 * n as u64 => Ok(Compacted::NoRoom),
+            n if left < 4 * n as u64 => Ok(Compacted::NoRoom),
             _ => self.change(tree, false, |batch| batch.lay_out(tree, from)),
         }
     }
