@@ -7,7 +7,7 @@
 use crate::clock::monotonic_ms;
 use crate::error::{Error, Result};
 use crate::inode_table::InodeRef;
-use crate::session::{BLOCK, Session};
+use crate::session::{BLOCK, MEDIUM_FILE, Session};
 use crate::{block_map, journal, recover};
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
@@ -22,8 +22,6 @@ const DOUBT_MS: u64 = 50;
 const NAP: Duration = Duration::from_millis(20);
 /// Looks at a lane before others get the processor.
 const SPINS: u32 = 100;
-/// The medium `file`: only system calls make things durable.
-const MEDIUM_FILE: u32 = 1;
 
 /// Tells the service to drain the lanes now.
 #[inline]

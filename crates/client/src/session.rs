@@ -16,8 +16,8 @@ use pmem::{Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
 use pool::session::*;
 
-/// The medium `file`: a page that has an entry is written back.
-const MEDIUM_FILE: u32 = 1;
+/// The medium `file`: only system calls make things durable.
+pub(crate) const MEDIUM_FILE: u32 = 1;
 
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
@@ -234,23 +234,23 @@ impl Session {
     /// These blocks are written next.
     #[inline]
     pub(crate) fn enter_blocks(&self, block: u64, len: u64) {
-        if self.medium == MEDIUM_FILE {
-            return;
-        }
-        let (at, end) = (block * BLOCK, (block + len) * BLOCK);
-        self.data_windows.enter(at, end, |window| {
-            let _ = self.data.prefault(window, WINDOW as usize);
-        });
+        self.enter(&self.data, &self.data_windows, block * BLOCK, len * BLOCK);
     }
 
     /// This part of the journal is written next.
     #[inline]
     pub(crate) fn enter_journal(&self, at: u64, len: u64) {
+        self.enter(&self.journal, &self.journal_windows, at, len);
+    }
+
+    #[inline]
+    fn enter(&self, region: &Region, windows: &Windows, at: u64, len: u64) {
+        // The pages of a file that have an entry are read and written back.
         if self.medium == MEDIUM_FILE {
             return;
         }
-        self.journal_windows.enter(at, at + len, |window| {
-            let _ = self.journal.prefault(window, WINDOW as usize);
+        windows.enter(at, at + len, |window| {
+            let _ = region.prefault(window, WINDOW as usize);
         });
     }
 

@@ -5,10 +5,7 @@
 //! bit, and a child of this process begins with fewer entries than it thinks.
 
 use alloc::boxed::Box;
-use alloc::vec;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Bytes of a window.
 pub const WINDOW: u64 = 64 * 1024;
@@ -29,10 +26,7 @@ impl Windows {
         let windows = len.div_ceil(WINDOW).min(WINDOWS);
         let words = windows.div_ceil(64).max(1);
         Windows {
-            bits: vec![0; words as usize]
-                .into_iter()
-                .map(AtomicU64::new)
-                .collect(),
+            bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
             places: AtomicU32::new(0),
         }
     }

@@ -22,6 +22,8 @@ const WORTH_TREES: u64 = 384;
 const WORTH_DATA: u64 = 480;
 /// Trees with fewer pages are treated as data are: they are mostly in caches.
 const SMALL: u64 = 8 * STRETCH;
+/// Stretches that one go looks at.
+const LOOKS: usize = 4096;
 /// What one go may take, for data and for trees each: pauses are for those who make changes.
 const TIME: Duration = Duration::from_millis(2);
 /// What a huge page may take while somebody waits.
@@ -87,7 +89,7 @@ impl Stretches {
     fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
         let (begun, mut emptied, mut made) = (Instant::now(), Vec::new(), 0);
         let all = self.resize(segment.space);
-        for _ in 0..all {
+        for _ in 0..all.min(LOOKS) {
             if begun.elapsed() > TIME {
                 let more = made > 0 || !emptied.is_empty();
                 return (emptied, more);
@@ -98,7 +100,7 @@ impl Stretches {
             if self.empty(index, run, segment) {
                 emptied.push(run);
             }
-            if self.huge[index] {
+            if self.huge[index] || self.empty[index] {
                 continue;
             }
             let used = segment.space.count_used_in(run);
@@ -191,7 +193,7 @@ impl Backing {
     /// Has a huge page under a chunk of data that is about to be handed out, where that takes no
     /// longer than to fault its small pages in one by one. Where the host of a virtual machine has
     /// to find memory for it, it takes many times as long.
-    pub fn prepare(&mut self, data: &Region, space: &Space, chunk: Run) {
+    pub fn prepare(&mut self, chunk: Run, space: &Space, data: &Region) {
         let aligned = chunk.len == STRETCH && chunk.start.is_multiple_of(STRETCH);
         if !aligned || self.last.is_some_and(|(took, _)| took > CHEAP) {
             return;

@@ -1,6 +1,7 @@
 //! Laying the leaves of keyspaces out anew while there is nothing else to do.
 //!
-//! Invariants: one pass after changes, a little of it at a time, each little a commit of its own;
+//! Invariants: one pass after many changes, so that what it looks at stays in proportion to them; a
+//! little of it at a time, each little a commit of its own;
 //! where a snapshot has the leaves it is left alone, since they would take room twice; what is
 //! damaged is left as it is, for whoever needs it to find.
 
@@ -15,11 +16,14 @@ const TIME: Duration = Duration::from_millis(2);
 /// With more than this part of the trees kept for views a pass waits: what it frees would be, too.
 const HELD_PART: u64 = 8;
 
+/// A pass looks at each leaf: it begins after changes of this part of the pages in use.
+const CHANGED_PART: u64 = 2;
+
 /// Where the pass has come to.
 #[derive(Debug, Default)]
 pub struct Compaction {
-    /// Something changed since the pass began.
-    changed: bool,
+    /// Changes since the pass began.
+    changes: u64,
     /// The key where it goes on; `None`: there is none.
     from: Option<Vec<u8>>,
 }
@@ -27,17 +31,17 @@ pub struct Compaction {
 impl Compaction {
     /// So many changes of keyspaces are applied.
     pub fn note_changes(&mut self, changes: usize) {
-        self.changed |= changes > 0;
+        self.changes += changes as u64;
     }
 
     /// Does a little; says whether there is more to do. An error is that of a commit.
     pub fn go_on(&mut self, pool: &mut Pool, token: &WriteToken) -> Result<bool> {
-        let nothing = !self.changed && self.from.is_none();
-        if nothing || pool.has_snapshots() {
+        let enough = self.changes > pool.meta_space().count_used() / CHANGED_PART;
+        if pool.has_snapshots() || self.from.is_none() && !enough {
             return Ok(false);
         }
-        if std::mem::replace(&mut self.changed, false) && self.from.is_none() {
-            self.from = Some(Vec::new());
+        if self.from.is_none() {
+            (self.from, self.changes) = (Some(Vec::new()), 0);
         }
         // What the last commits freed; the rest is what views read.
         pool.rest()?;
@@ -69,6 +73,6 @@ impl Compaction {
         if self.from.is_none() {
             pool.rest()?;
         }
-        Ok(self.from.is_some() || self.changed)
+        Ok(self.from.is_some())
     }
 }

@@ -15,7 +15,7 @@ use crate::order::{Next, Order};
 use crate::process;
 use crate::runs::Runs;
 use crate::store::Held;
-use holdfast_pmem::{Access, Region};
+use holdfast_pmem::{Access, Medium, Region};
 use holdfast_pool::apply::{
     Applier, Failure, Messages, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why, are_unseen,
 };
@@ -69,7 +69,7 @@ pub struct Engine {
     messages: Messages,
     /// The highest number of a record that is in the trees.
     newest: u64,
-    pub backing: Backing,
+    backing: Backing,
     compaction: Compaction,
     failed: bool,
 }
@@ -275,6 +275,14 @@ impl Engine {
             self.check(committed)?;
         }
         Ok(progress)
+    }
+
+    /// A chunk is about to be handed out.
+    pub fn prepare(&mut self, chunk: Run) {
+        if self.files.medium == Medium::Memory {
+            let space = self.pool.data_space();
+            self.backing.prepare(chunk, space, &self.data);
+        }
     }
 
     /// Does a little of what can be done while there is nothing to do, some of it only if that is

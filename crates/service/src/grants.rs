@@ -4,15 +4,14 @@
 //!  * What was handed out is in `Engine::granted` and in the grants file before a client can see
 //!    it; records are validated against that, never against session memory.
 //!  * The host has set memory aside for every block that is handed out, so that a store to it
-//!    cannot fail later. Where the pool is kept in memory, a whole huge page if the host has one,
-//!    so that a store to it hardly faults either.
+//!    cannot fail later. Where the pool is kept in memory, a whole huge page if that is cheap, so
+//!    that a store to it hardly faults either.
 //!  * How much is left is asked of session memory; a wrong answer costs the session its own space.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::fragments::Fragments;
 use crate::memory::Memory;
-use holdfast_pmem::Medium;
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
@@ -302,9 +301,8 @@ impl Supply {
             self.no_chunk_at = Some(released);
             return None;
         };
-        if huge && engine.files.medium == Medium::Memory {
-            let (pool, data) = (&engine.pool, &engine.data);
-            engine.backing.prepare(data, pool.data_space(), run);
+        if huge {
+            engine.prepare(run);
         }
         if warm.is_none() && !self.set_aside(engine, run) {
             let _ = engine.pool.ungrant(run);

@@ -87,10 +87,14 @@ impl Client<'_> {
 }
 
 fn create(ino: u64, name: &[u8]) -> Record<'_> {
+    create_as(0o100644, ino, name)
+}
+
+fn create_as(mode: u32, ino: u64, name: &[u8]) -> Record<'_> {
     Record::Create {
         parent: ROOT_INO,
         ino,
-        mode: 0o100644,
+        mode,
         uid: 0,
         gid: 0,
         flags: 0,
@@ -678,23 +682,8 @@ fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
         drain(session, engine);
         assert!(!session.memory.is_poisoned());
     };
-    let (parent, time) = (ROOT_INO, 3);
-    let (mode, flags) = (0o40755, 0);
-    let (uid, gid, rdev) = (0, 0, 0);
-    let (name, target) = (&b"keys"[..], &b""[..]);
-    let ino = 5000;
-    let directory = Record::Create {
-        parent,
-        ino,
-        mode,
-        uid,
-        gid,
-        flags,
-        rdev,
-        time,
-        name,
-        target,
-    };
+    let (ino, time) = (5000, 3);
+    let directory = create_as(0o40755, ino, b"keys");
     write(&mut engine, &mut session, &directory);
     write(&mut engine, &mut session, &Record::Keyspace { ino, time });
     let base = engine.pool.meta_space().count_used();

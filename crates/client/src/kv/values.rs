@@ -4,14 +4,12 @@
 //! is filled up with zeroes, so nothing of another owner is ever in a value's blocks.
 
 use crate::error::{Error, Result};
-use crate::session::{BLOCK, Session};
+use crate::session::{BLOCK, MEDIUM_FILE, Session};
 use crate::space;
 use alloc::vec;
 use pmem::ConstBuf;
 use pool::layout::value::{InBlocks, ValueRun};
 
-/// The medium `file`: only system calls make bytes durable.
-const MEDIUM_FILE: u32 = 1;
 const ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
 /// Writes `value` to new blocks. `FileTooLarge` when the free blocks are in too many pieces.
