@@ -18,7 +18,7 @@ use alloc::vec;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
-use rustix::mm::{Advice, MsyncFlags};
+use rustix::mm::MsyncFlags;
 
 /// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
 /// to read or overwrite the lines soon, and going around the cache would cost a miss then.
@@ -397,14 +397,10 @@ impl<R: Record> Region<R> {
         if len == 0 {
             return Ok(());
         }
-        let advice = match self.is_writable() {
-            true => Advice::LinuxPopulateWrite,
-            false => Advice::LinuxPopulateRead,
-        };
         let start = off as usize / PAGE * PAGE;
         let end = (off as usize + len).next_multiple_of(PAGE);
-        // SAFETY: whole pages of the mapping; populating changes no contents.
-        unsafe { rustix::mm::madvise(self.base.add(start).cast(), end - start, advice) }
+        // SAFETY: whole pages of the mapping, which is writable if it says so.
+        unsafe { sys::populate(self.base.add(start), end - start, self.is_writable()) }
             .map_err(Error::os("madvise"))
     }
 

@@ -18,7 +18,6 @@ use core::sync::atomic::{
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::Advice;
 
 /// A type that may live in memory which hostile processes write.
 ///
@@ -195,8 +194,8 @@ impl SharedMem {
         };
         let start = at as usize / PAGE * PAGE;
         let end = (at as usize + len).next_multiple_of(PAGE);
-        // SAFETY: whole pages of the mapping; populating changes no contents.
-        unsafe { rustix::mm::madvise(start as *mut _, end - start, Advice::LinuxPopulateWrite) }
+        // SAFETY: whole pages of the mapping, which is always writable.
+        unsafe { crate::sys::populate(start as *mut u8, end - start, true) }
             .map_err(Error::os("madvise"))
     }
 

@@ -1,9 +1,40 @@
-//! System calls that rustix has no name for.
+//! System calls that rustix has no name for, and those that take more than one call.
 
+use crate::PAGE;
 use core::arch::asm;
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 
 const SYS_MADVISE: usize = 28;
 const MADV_COLLAPSE: usize = 25;
+
+/// Bytes around a page that the kernel maps with it when it is read for the first time, as far as
+/// they are in memory: the default of `fault_around_bytes`.
+const AROUND: usize = 64 * 1024;
+
+/// Makes the page-table entries of a range now, and finds memory for the pages that have none.
+///
+/// To write, too: what is in memory already is mapped with the first page of each `AROUND`, which
+/// takes half as long as page by page.
+///
+/// # Safety
+/// The range must be whole pages of a mapping of this process, writable if `write` says so.
+pub(crate) unsafe fn populate(start: *mut u8, len: usize, write: bool) -> Result<(), Errno> {
+    if !write {
+        // SAFETY: populating changes no contents; the caller vouches for the range.
+        return unsafe { madvise(start.cast(), len, Advice::LinuxPopulateRead) };
+    }
+    for at in (0..len).step_by(AROUND) {
+        let left = (len - at).min(AROUND);
+        // SAFETY: as above; `at` is below `len` and a whole number of pages.
+        unsafe {
+            let at = start.add(at).cast();
+            madvise(at, PAGE, Advice::LinuxPopulateRead)?;
+            madvise(at, left, Advice::LinuxPopulateWrite)?;
+        }
+    }
+    Ok(())
+}
 
 /// Asks the kernel to back a range with huge pages now. Returns the positive errno on failure.
 ///

@@ -32,16 +32,18 @@ use holdfast_pool::{Pool, WriteToken};
 use std::time::{Duration, Instant};
 
 /// Records of one commit.
-const BATCH_MAX: usize = 32 * 1024;
+const BATCH_MAX: usize = 128 * 1024;
 /// A commit is not put off for longer.
 const BATCH_TIME: Duration = Duration::from_millis(5);
 /// The same while changes of keyspaces are collected: the more of them there are, the fewer nodes
 /// each of them costs.
 const BATCH_TIME_VALUES: Duration = Duration::from_millis(20);
 /// Changes of keyspaces that one commit makes: each may copy a leaf, and what is copied takes room
-/// twice for a while. So not more than a part of the pages in use, but where those are few.
-const VALUES_PART: usize = 4;
+/// twice for a while. So not more than a part of the pages in use, but where those are few, and no
+/// more than we have memory for.
+const VALUES_PART: usize = 2;
 const VALUES_MIN: usize = 8 * 1024;
+const VALUES_MAX: usize = 64 * 1024;
 /// Pages that are kept for records that are journaled and not applied yet.
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
 /// Pages beyond those that lanes full of changes of keyspaces can use up.
@@ -52,7 +54,7 @@ const WORTH_PUNCHING: u64 = 128;
 const SPILLED_MAX: u64 = 1 << 30;
 /// Records of one lane that are read ahead of what is applied; of their bytes never more than the
 /// lane has room for, so that clients cannot fill our memory.
-pub const AHEAD_MAX: usize = 2 * 1024;
+pub const AHEAD_MAX: usize = 4 * 1024;
 
 /// The pool as its writer has it.
 pub struct Engine {
@@ -199,7 +201,7 @@ impl Engine {
     /// How many changes of keyspaces one commit makes.
     fn values_most(&self) -> usize {
         let in_use = self.pool.meta_space().count_used() as usize;
-        VALUES_MIN.max(in_use / VALUES_PART)
+        (in_use / VALUES_PART).clamp(VALUES_MIN, VALUES_MAX)
     }
 
     /// Applies what is in order, up to the first gap, at most `limit` records and none with a

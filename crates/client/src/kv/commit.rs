@@ -122,9 +122,15 @@ impl Changes {
         &self.ops
     }
 
-    fn push(&mut self, s: &Session, op: &Op<'_>) {
-        let hash = index::hash(s, op.keyspace, op.key);
+    /// The hash of a key that is about to be changed.
+    #[inline]
+    fn expect(s: &Session, k: Keyspace, key: &[u8]) -> u64 {
+        let hash = index::hash(s, k.ino(), key);
         s.expect_value_bucket(hash);
+        hash
+    }
+
+    fn push(&mut self, hash: u64, op: &Op<'_>) {
         self.hashes.push(hash);
         op.push(&mut self.ops);
         self.count += 1;
@@ -137,34 +143,23 @@ impl Changes {
             return Err(Error::FileTooLarge);
         }
         self.note(k);
-        let keyspace = k.ino();
-        let s = c.session();
+        let (s, keyspace) = (c.session(), k.ino());
+        let hash = Changes::expect(s, k, key);
+        let op = |change| Op {
+            keyspace,
+            key,
+            change,
+        };
         if fits_entry(key.len(), value.len()) {
-            let change = Change::Put(value);
-            self.push(
-                s,
-                &Op {
-                    keyspace,
-                    key,
-                    change,
-                },
-            );
+            self.push(hash, &op(Change::Put(value)));
             return Ok(());
         }
         s.check()?;
         let blocks = values::write(s, value)?;
         let mut runs = [0; IN_BLOCKS_MAX];
         let len = blocks.encode(&mut runs).unwrap_or(0);
-        let change = Change::PutBlocks(&runs[..len]);
         self.blocks.push(blocks);
-        self.push(
-            s,
-            &Op {
-                keyspace,
-                key,
-                change,
-            },
-        );
+        self.push(hash, &op(Change::PutBlocks(&runs[..len])));
         Ok(())
     }
 
@@ -173,14 +168,12 @@ impl Changes {
         check_key(key)?;
         self.note(k);
         let (keyspace, change) = (k.ino(), Change::Erase);
-        self.push(
-            c.session(),
-            &Op {
-                keyspace,
-                key,
-                change,
-            },
-        );
+        let op = Op {
+            keyspace,
+            key,
+            change,
+        };
+        self.push(Changes::expect(c.session(), k, key), &op);
         Ok(())
     }
 

@@ -60,12 +60,13 @@ impl<'a> Out<'a> {
     }
 
     /// Takes a value in blocks; its length.
-    pub fn take(&mut self, s: &Session, blocks: &InBlocks) -> Result<u64> {
+    pub fn take(&mut self, s: &Session, blocks: InBlocks) -> Result<u64> {
         if self.locate {
-            self.blocks = Some(*blocks);
-            return Ok(blocks.len);
+            let len = blocks.len;
+            self.blocks = Some(blocks);
+            return Ok(len);
         }
-        index::copy_blocks(s, blocks, self.bytes)
+        index::copy_blocks(s, &blocks, self.bytes)
     }
 }
 
@@ -132,9 +133,23 @@ fn look_once(
     if parsed.inline {
         return Ok(Some(len.saturating_sub(HEAD) as u64));
     }
-    let mut runs = [0; IN_BLOCKS_MAX];
-    let found = reader.get_split(VALUES, root, tree_key, &mut head, &mut runs)?;
+    let blocks = match out.bytes.get(..len.saturating_sub(HEAD)) {
+        Some(runs) => InBlocks::decode(runs),
+        None => InBlocks::decode(read_runs(reader, root, tree_key, &mut [0; IN_BLOCKS_MAX])?),
+    };
+    let blocks = blocks.map_err(pool::Error::from)?;
+    out.take(s, blocks).map(Some)
+}
+
+/// Where the blocks of a value are, for a caller with room for less than that.
+#[cold]
+fn read_runs<'r>(
+    reader: &Reader<'_>,
+    root: &LiveRoot,
+    tree_key: &[u8],
+    runs: &'r mut [u8; IN_BLOCKS_MAX],
+) -> Result<&'r [u8]> {
+    let found = reader.get_split(VALUES, root, tree_key, &mut [0; HEAD], runs)?;
     let len = found.unwrap_or(0).saturating_sub(HEAD).min(runs.len());
-    let blocks = InBlocks::decode(&runs[..len]).map_err(pool::Error::from)?;
-    out.take(s, &blocks).map(Some)
+    Ok(&runs[..len])
 }

@@ -176,7 +176,7 @@ fn read(
         match InBlocks::decode(runs) {
             Ok(blocks) => {
                 out.mtime = time_of(s, at, h.back)?;
-                out.take(s, &blocks).map(Look::Value)
+                out.take(s, blocks).map(Look::Value)
             }
             Err(_) => Ok(Look::Again),
         }

@@ -126,11 +126,12 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= last {
             return Ok(Outcome::Skipped);
         }
-        let changes = match record {
-            Record::Batch { ops, .. } => Size::of(ops),
-            _ => Size::default(),
-        };
-        self.check_room(record, changes)?;
+        match record {
+            // What they need is only counted where room is short.
+            Record::Batch { ops, .. } if self.has_room(record, Size::at_most(ops.len())) => {}
+            Record::Batch { ops, .. } => self.check_room(record, Size::of(ops))?,
+            _ => self.check_room(record, Size::default())?,
+        }
         if !matches!(record, Record::Batch { .. } | Record::SyncMark { .. }) {
             self.messages.forget_keyspace();
         }
@@ -160,14 +161,18 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         Ok(Outcome::Applied)
     }
 
+    fn check_room(&self, record: &Record<'_>, changes: Size) -> Result<(), S> {
+        ensure(self.has_room(record, changes), 0, Why::NoRoom)
+    }
+
     /// Whether there are more pages left than the record, its changes of keyspaces and those that
     /// wait can use up.
-    fn check_room(&self, record: &Record<'_>, changes: Size) -> Result<(), S> {
+    fn has_room(&self, record: &Record<'_>, changes: Size) -> bool {
         let grows = adds(record) || changes.adds();
         let least = if grows { ROOM_TO_GROW } else { ROOM_TO_SHRINK };
         let all = changes.and(self.messages.size());
         let need = least + all.pages(self.store.filled());
-        ensure(self.store.room() >= need, 0, Why::NoRoom)
+        self.store.room() >= need
     }
 
     /// Whether the blocks of a `Record::Spilled` are the session's own; where they are.

@@ -9,10 +9,10 @@
 //!  * What is in the buffer never needs more pages than were left when it came in.
 
 use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure, radix};
-use crate::journal::{Change, Naming, Op, Ops, Promote};
+use crate::journal::{Change, Naming, OP_HEADER, Op, Ops, Promote};
 use crate::layout::inode::{FIXED, KEYSPACE};
 use crate::layout::value::{self, ENTRY_MAX, Head, InBlocks, RUN, TreeKey, USER_KEY_MAX, ValueRun};
-use crate::layout::{BadValue, INLINE_MAX, VALUES};
+use crate::layout::{INLINE_MAX, VALUES};
 use crate::tree::VALUE_MAX;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -81,6 +81,17 @@ impl Size {
         size
     }
 
+    /// Of the changes of a record that has `len` bytes of them: at least what they may need.
+    pub(super) fn at_most(len: usize) -> Size {
+        let ops = len / OP_HEADER;
+        let changes = (4 * ops + len / RUN) as u64;
+        Size {
+            changes,
+            puts: changes,
+            bytes: len + ops * (value::HEAD + FIXED + INLINE_MAX),
+        }
+    }
+
     fn add(&mut self, op: &Op<'_>) {
         let puts = match op.change {
             Change::Put(value) | Change::PutBlocks(value) => {
@@ -147,8 +158,8 @@ impl Messages {
         self.bytes.len() >= WAITING_MAX
     }
 
-    /// Adds a change; the blocks that it brings come into use in `period`.
-    fn push(&mut self, op: &Op<'_>, time: i64, period: u32) -> core::result::Result<(), BadValue> {
+    /// Adds a change; `blocks` are those that it brings.
+    fn push(&mut self, op: &Op<'_>, blocks: Option<&InBlocks>, time: i64) {
         self.size.add(op);
         match self.times.last_mut() {
             Some((ino, newest)) if *ino == op.keyspace => *newest = time.max(*newest),
@@ -168,11 +179,11 @@ impl Messages {
                 self.bytes.extend_from_slice(value);
                 Kind::Put
             }
-            Change::PutBlocks(value) => {
-                let mut runs = [0; value::IN_BLOCKS_MAX];
-                let len = born_in(value, period)?.encode(&mut runs).unwrap_or(0);
+            Change::PutBlocks(runs) => {
                 self.bytes.extend_from_slice(&head(false).encode());
-                self.bytes.extend_from_slice(&runs[..len]);
+                let at = self.bytes.len();
+                self.bytes.extend_from_slice(runs);
+                blocks.and_then(|blocks| blocks.encode(&mut self.bytes[at..]));
                 Kind::PutBlocks
             }
             _ => Kind::Erase,
@@ -184,7 +195,6 @@ impl Messages {
             value_len: (self.bytes.len() - value_at) as u16,
             kind,
         });
-        Ok(())
     }
 
     /// The tree's key.
@@ -223,19 +233,21 @@ impl Messages {
     }
 }
 
-/// The blocks of a value that a record brings, as they come into use in `period`.
-fn born_in(bytes: &[u8], period: u32) -> core::result::Result<InBlocks, BadValue> {
-    let mut blocks = InBlocks::decode(bytes)?;
-    let runs = blocks.runs_mut().iter_mut();
-    runs.for_each(|run| run.period = period);
-    Ok(blocks)
-}
-
 fn lead_of(key: &[u8]) -> u64 {
     let mut eight = [0; 8];
     let n = key.len().min(8);
     eight[..n].copy_from_slice(&key[..n]);
     u64::from_be_bytes(eight)
+}
+
+/// No block is in two of the runs.
+fn ensure_apart(runs: &mut [ValueRun]) -> core::result::Result<(), Reject> {
+    runs.sort_unstable_by_key(|run| run.block);
+    let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
+    match runs.windows(2).all(apart) {
+        true => Ok(()),
+        false => Err(Reject::new(0, Why::BlocksInUse)),
+    }
 }
 
 /// Whether a change was refused because its keyspace was removed.
@@ -259,20 +271,27 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         if self.messages.is_full() {
             self.settle_values()?;
         }
-        if !spilled && let Some(done) = self.alone(bytes, time)? {
-            return Ok(done);
+        let mut ops = Ops::new(bytes);
+        match (ops.next(), ops.next()) {
+            (Some(Ok(op)), None) if !spilled => self.single(&op, time),
+            _ => self.several(bytes, time, spilled),
         }
-        let (mut blocks, mut gone, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    }
+
+    fn several(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
+        let (mut runs, mut gone, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for op in Ops::new(bytes) {
             let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
             ensure(!spilled || !op.change.is_about_files(), 0, Why::Changes)?;
             if op.change.is_about_files() {
                 names.push((op.keyspace, op.key));
             }
-            match self.check_op(&op, &mut blocks) {
+            match self.check_op(&op) {
+                Ok(Some(blocks)) => runs.extend_from_slice(blocks.runs()),
+                Ok(None) => {}
                 // Its handles outlive a keyspace; nobody can see what they put into it.
                 Err(Failure::Rejected(r)) if is_gone(&r, &op) => gone.push(op.keyspace),
-                checked => checked?,
+                Err(failure) => return Err(failure),
             }
         }
         names.sort_unstable();
@@ -281,49 +300,65 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             0,
             Why::Changes,
         )?;
-        blocks.sort_unstable_by_key(|run: &ValueRun| run.block);
-        let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
-        ensure(blocks.windows(2).all(apart), 0, Why::BlocksInUse)?;
+        ensure_apart(&mut runs)?;
         for op in Ops::new(bytes).flatten() {
-            match op.change {
-                _ if gone.contains(&op.keyspace) => {}
-                Change::EraseRange(to) => {
-                    self.settle_values()?;
-                    self.erase_values(op.keyspace, op.key, to)?;
-                }
-                Change::Name(fields) => {
-                    if let Some(n) = Naming::decode(fields) {
-                        self.unlink(op.keyspace, n.replaced, n.flags, time, op.key)?;
-                        self.messages.keyspace = 0;
-                    }
-                }
-                _ => {
-                    self.take_blocks(&op)?;
-                    self.messages.push(&op, time, self.store.period())?;
-                }
+            if !gone.contains(&op.keyspace) {
+                let blocks = match op.change {
+                    Change::PutBlocks(runs) => Some(InBlocks::decode(runs)?),
+                    _ => None,
+                };
+                self.make(&op, blocks, time)?;
             }
         }
         Ok(())
     }
 
-    /// A change that is the only one of its record, if it is one of those.
-    fn alone(&mut self, bytes: &[u8], time: i64) -> Result<Option<()>, S> {
-        let mut ops = Ops::new(bytes);
-        let (Some(Ok(op)), None) = (ops.next(), ops.next()) else {
-            return Ok(None);
-        };
+    /// A change that is the only one of its record.
+    fn single(&mut self, op: &Op<'_>, time: i64) -> Result<(), S> {
         match op.change {
             Change::Promote(fields) => {
                 self.check_keyspace(op.keyspace)?;
                 let fields = Promote::decode(fields);
                 let fields = fields.ok_or(Reject::new(op.keyspace, Why::Changes))?;
-                self.promote(op.keyspace, op.key, &fields).map(Some)
+                return self.promote(op.keyspace, op.key, &fields);
             }
             Change::Name(_) if op.change.is_keyed() => {
                 self.check_keyspace(op.keyspace)?;
-                self.name_file(&op, time).map(Some)
+                return self.name_file(op, time);
             }
-            _ => Ok(None),
+            _ => {}
+        }
+        match self.check_op(op) {
+            Err(Failure::Rejected(r)) if is_gone(&r, op) => Ok(()),
+            Err(failure) => Err(failure),
+            Ok(blocks) => {
+                if let Some(blocks) = blocks.as_ref().filter(|blocks| blocks.runs().len() > 1) {
+                    ensure_apart(&mut blocks.runs().to_vec())?;
+                }
+                self.make(op, blocks, time)
+            }
+        }
+    }
+
+    /// A change that was checked, which brings these blocks.
+    fn make(&mut self, op: &Op<'_>, blocks: Option<InBlocks>, time: i64) -> Result<(), S> {
+        match op.change {
+            Change::EraseRange(to) => {
+                self.settle_values()?;
+                self.erase_values(op.keyspace, op.key, to)
+            }
+            Change::Name(fields) => {
+                if let Some(n) = Naming::decode(fields) {
+                    self.unlink(op.keyspace, n.replaced, n.flags, time, op.key)?;
+                    self.messages.keyspace = 0;
+                }
+                Ok(())
+            }
+            _ => {
+                let blocks = blocks.map(|blocks| self.take_blocks(blocks)).transpose()?;
+                self.messages.push(op, blocks.as_ref(), time);
+                Ok(())
+            }
         }
     }
 
@@ -339,8 +374,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     /// The value of `op`'s key goes, if it has one.
     pub(super) fn displace_value(&mut self, op: &Op<'_>, time: i64) -> Result<(), S> {
-        let (change, period) = (Change::Erase, self.store.period());
-        Ok(self.messages.push(&Op { change, ..*op }, time, period)?)
+        let change = Change::Erase;
+        self.messages.push(&Op { change, ..*op }, None, time);
+        Ok(())
     }
 
     /// The blocks where a record's changes are: they must be the session's own, and stay so.
@@ -355,15 +391,15 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(found)
     }
 
-    /// Adds the blocks of a value to `blocks`.
-    fn check_op(&mut self, op: &Op<'_>, blocks: &mut Vec<ValueRun>) -> Result<(), S> {
+    /// Checks a change; the blocks that it brings.
+    fn check_op(&mut self, op: &Op<'_>) -> Result<Option<InBlocks>, S> {
         let ino = op.keyspace;
         self.check_keyspace(ino)?;
         ensure(op.key.len() <= USER_KEY_MAX, ino, Why::Changes)?;
         match op.change {
             Change::Put(value) => {
                 let fits = value::fits_entry(op.key.len(), value.len());
-                ensure(fits, ino, Why::Changes)
+                ensure(fits, ino, Why::Changes).map(|()| None)
             }
             Change::PutBlocks(runs) => {
                 let wrong = Reject::new(ino, Why::Changes);
@@ -374,26 +410,26 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                     ensure(self.grants.holds(block, len), ino, Why::NotGranted)?;
                     ensure(self.store.is_unused(block, len), ino, Why::BlocksInUse)?;
                 }
-                blocks.extend_from_slice(found.runs());
-                Ok(())
+                Ok(Some(found))
             }
-            Change::Name(fields) => self.check_unnamed(op, Naming::decode(fields)),
+            Change::Name(fields) => self
+                .check_unnamed(op, Naming::decode(fields))
+                .map(|()| None),
             Change::Promote(_) => Err(Reject::new(ino, Why::Changes).into()),
-            Change::Erase | Change::EraseRange(_) => Ok(()),
+            Change::Erase | Change::EraseRange(_) => Ok(None),
         }
     }
 
-    /// The blocks of a value are in use from now on.
-    fn take_blocks(&mut self, op: &Op<'_>) -> Result<(), S> {
-        let Change::PutBlocks(runs) = op.change else {
-            return Ok(());
-        };
-        for run in InBlocks::decode(runs)?.runs() {
+    /// The blocks of a value are in use from now on, and say since when.
+    fn take_blocks(&mut self, mut blocks: InBlocks) -> Result<InBlocks, S> {
+        let period = self.store.period();
+        for run in blocks.runs_mut() {
             let (block, len) = (run.block, u64::from(run.len));
             self.store.mark_used(block, len).map_err(Failure::Store)?;
             self.grants.take(block, len);
+            run.period = period;
         }
-        Ok(())
+        Ok(blocks)
     }
 
     fn free_blocks(&mut self, found: &InBlocks) -> Result<(), S> {

@@ -234,7 +234,8 @@ impl<'a> Ops<'a> {
         let rest = self.bytes.get(self.at..)?;
         let (head, body) = rest.split_first_chunk::<OP_HEADER>()?;
         let h = OpHeader::decode(head)?;
-        if h.back != (OPS_AT + at) as u64 || *head != h.encode() {
+        // What `encode` would not write: an unknown flag, or a place of more than 32 bits.
+        if h.back != (OPS_AT + at) as u64 || head[1] > ALONE || head[12..16] != [0; 4] {
             return None;
         }
         let (key, body) = body.split_at_checked(h.key_len)?;

@@ -8,6 +8,8 @@ use super::dirent::name_hash;
 use super::fields::Reading;
 use super::{BLOCK, BadValue, bad};
 use crate::tree::KEY_MAX;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// No key of a keyspace is longer.
 pub const USER_KEY_MAX: usize = 1024;
@@ -101,27 +103,44 @@ pub struct ValueRun {
 }
 
 /// Where the blocks of a value are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InBlocks {
     /// Bytes of the value.
     pub len: u64,
-    runs: [ValueRun; RUNS_MAX],
-    count: usize,
+    runs: Runs,
+}
+
+/// Runs of blocks. One, the usual case, takes no memory from the heap; then it is never `Many`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Runs {
+    One([ValueRun; 1]),
+    Many(Vec<ValueRun>),
+}
+
+impl Runs {
+    /// Adds a run; false when there are too many.
+    #[inline]
+    fn push(&mut self, run: ValueRun) -> bool {
+        match self {
+            Runs::Many(runs) if runs.is_empty() => *self = Runs::One([run]),
+            Runs::Many(runs) if runs.len() == RUNS_MAX => return false,
+            Runs::Many(runs) => runs.push(run),
+            Runs::One([first]) => *self = Runs::Many(vec![*first, run]),
+        }
+        true
+    }
 }
 
 impl InBlocks {
     /// A value of `len` bytes without blocks yet.
     pub fn new(len: u64) -> InBlocks {
-        InBlocks {
-            len,
-            runs: [ValueRun::default(); RUNS_MAX],
-            count: 0,
-        }
+        let runs = Runs::Many(Vec::new());
+        InBlocks { len, runs }
     }
 
     /// Adds a run behind those there; false when there are too many.
     pub fn push(&mut self, run: ValueRun) -> bool {
-        if let Some(last) = self.count.checked_sub(1).and_then(|i| self.runs.get_mut(i))
+        if let Some(last) = self.runs_mut().last_mut()
             && last.block.checked_add(last.len.into()) == Some(run.block)
             && last.period == run.period
             && last.len.checked_add(run.len).is_some()
@@ -129,28 +148,30 @@ impl InBlocks {
             last.len += run.len;
             return true;
         }
-        match self.runs.get_mut(self.count) {
-            Some(place) => *place = run,
-            None => return false,
-        }
-        self.count += 1;
-        true
+        self.runs.push(run)
     }
 
     /// The runs, in order.
     #[inline]
     pub fn runs(&self) -> &[ValueRun] {
-        self.runs.get(..self.count).unwrap_or_default()
+        match &self.runs {
+            Runs::One(one) => one,
+            Runs::Many(runs) => runs,
+        }
     }
 
     /// The runs, to be changed where they are.
+    #[inline]
     pub fn runs_mut(&mut self) -> &mut [ValueRun] {
-        self.runs.get_mut(..self.count).unwrap_or_default()
+        match &mut self.runs {
+            Runs::One(one) => one,
+            Runs::Many(runs) => runs,
+        }
     }
 
     /// Writes length and runs to the start of `out`; how many bytes, if they fit.
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
-        let total = 8 + RUN * self.count;
+        let total = 8 + RUN * self.runs().len();
         let out = out.get_mut(..total)?;
         let (len, runs) = out.split_at_mut(8);
         len.copy_from_slice(&self.len.to_le_bytes());
@@ -173,14 +194,12 @@ impl InBlocks {
             let beyond = block
                 .checked_add(u64::from(len))
                 .is_none_or(|e| e >= 1 << 52);
-            if len == 0 || beyond || found.count == RUNS_MAX {
+            if len == 0 || beyond || !found.runs.push(run) {
                 return bad("a value of a keyspace has impossible blocks");
             }
-            found.runs[found.count] = run;
-            found.count += 1;
             blocks += u64::from(len);
         }
-        match blocks == found.len.div_ceil(BLOCK) && found.count > 0 {
+        match blocks == found.len.div_ceil(BLOCK) && blocks > 0 {
             true => Ok(found),
             false => bad("a value of a keyspace has another length than its blocks"),
         }

@@ -36,7 +36,7 @@ impl<R: Record> Batch<'_, R> {
         value: &[u8],
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        if !self.path_covers(tree, key)? && !self.turn(tree, key)? {
+        if !self.turn(tree, key)? && !self.path_covers(tree, key)? {
             self.descend(tree, key)?;
         }
         if let Some(found) = self.append(key, value, see)? {
@@ -128,19 +128,24 @@ impl<R: Record> Batch<'_, R> {
         Ok(low && high)
     }
 
-    /// Leads the path to another leaf below the same parent, if `key` belongs there.
+    /// Leads the path to the leaf of `key`, if that is below the same parent.
     fn turn(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
         let path = &self.path;
         let Some(above) = path.depth.checked_sub(2) else {
             return Ok(false);
         };
-        if !path.valid || path.tree != tree || !self.belongs_below(above, key)? {
+        if !path.valid || path.tree != tree {
             return Ok(false);
         }
         let addr = path.steps[above].addr;
         let node = self.dirty.get(addr)?;
         let h = page::header(node);
         let pos = node::find_child(node, &h, key).map_err(damaged(addr))?;
+        // Between two of its entries it is below the node for sure.
+        let between = pos > 0 && pos + 1 < h.count;
+        if !between && !self.belongs_below(above, key)? {
+            return Ok(false);
+        }
         let leaf = node::child(node, &h, pos);
         self.path.steps[above].pos = pos;
         self.path.steps[above + 1] = Step { addr: leaf, pos: 0 };

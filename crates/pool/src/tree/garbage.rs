@@ -198,7 +198,7 @@ impl<R: Record> Search<'_, R> {
             }
             let len = Reader::get(&after, VALUES, &key, &mut bytes)?.unwrap_or(0);
             let now = bytes.get(..len).unwrap_or_default();
-            if len == 0 || value::blocks_of(now)? != Some(blocks) {
+            if len == 0 || value::blocks_of(now)?.as_ref() != Some(&blocks) {
                 let runs = blocks.runs().iter();
                 let runs = runs.map(|run| Run::new(run.block, run.len.into()));
                 self.found.data.extend(runs);
