@@ -5,6 +5,7 @@
 
 use super::batch::{Batch, Path, Step};
 use super::dirty::DIRTY;
+use super::entries::separator;
 use super::page::{self, Page, Payload};
 use super::walk::{self, Nodes, damaged};
 use crate::error::{Error, Result};
@@ -19,6 +20,8 @@ use holdfast_pmem::Record;
 
 /// A node with fewer bytes in use looks for a neighbour to merge with.
 const FILL_MIN: usize = PAGE / 3;
+/// A node with more is full, however it is laid out.
+const FILL_FULL: usize = PAGE * 7 / 8;
 /// Bytes left free in a merged node, so that the next put does not split it again.
 const MERGE_SPARE: usize = PAGE / 4;
 
@@ -57,7 +60,7 @@ impl<R: Record> Batch<'_, R> {
         };
         let follows = self.last_put == (addr, at.wrapping_sub(1));
         self.last_put = (addr, at);
-        if !done {
+        if !done && !(follows && !found && self.start_leaf(at, key, value)?) {
             let added = [Added {
                 key,
                 payload: Payload::Value(value),
@@ -67,6 +70,39 @@ impl<R: Record> Batch<'_, R> {
         let root = self.root_mut(tree);
         root.keys = root.keys.saturating_add(u64::from(!found));
         Ok(found)
+    }
+
+    /// Puts a key that follows all those of the leaf of the path, which is full of them, into a new
+    /// leaf behind it: what keys that come in order need. Whether it did.
+    fn start_leaf(&mut self, at: usize, key: &[u8], value: &[u8]) -> Result<bool> {
+        let (tree, depth) = (self.path.tree, self.path.depth - 1);
+        let addr = self.path.steps[depth].addr;
+        let leaf = self.dirty.get(addr)?;
+        let h = page::header(leaf);
+        let full = at == h.count && page::fills(leaf, FILL_FULL);
+        if !full || depth == 0 || node::compare_prefix(leaf, &h, key).is_ne() {
+            return Ok(false);
+        }
+        let mut last = KeyBuf::default();
+        last.load(leaf, &h, at - 1).map_err(damaged(addr))?;
+        let separator = separator(last.as_slice(), key);
+        let mut new = self.dirty.buffer();
+        page::init(&mut new, tree, 0, &key[..h.prefix]);
+        if !page::insert(&mut new, 0, key, Payload::Value(value)) {
+            self.dirty.recycle(new);
+            return Ok(false);
+        }
+        let new = self.dirty.add(new);
+        let added = [Added {
+            key: separator,
+            payload: Payload::Child(new),
+        }];
+        // Unless the parent is laid out anew, the path leads to the new leaf.
+        self.path.steps[depth] = Step { addr: new, pos: 0 };
+        self.hang_siblings(depth, &added)?;
+        self.path.steps[depth - 1].pos += 1;
+        self.last_put = (new, 0);
+        Ok(true)
     }
 
     pub(super) fn erase_seeing(

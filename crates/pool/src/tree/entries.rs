@@ -252,9 +252,14 @@ impl Entries {
         if level > 0 || part.start == 0 {
             return key;
         }
-        let common = common_prefix(self.key(part.start - 1), key);
-        &key[..(common + 1).min(key.len())]
+        separator(self.key(part.start - 1), key)
     }
+}
+
+/// The shortest key that is above `before` and not above `key`, which follows it.
+pub(crate) fn separator<'k>(before: &[u8], key: &'k [u8]) -> &'k [u8] {
+    let common = common_prefix(before, key);
+    &key[..(common + 1).min(key.len())]
 }
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {

@@ -268,6 +268,31 @@ fn sorted_puts_fill_their_leaves() {
 }
 
 #[test]
+fn runs_of_sorted_puts_come_between_other_keys() {
+    let (mut dice, mut pool, mut model) = (Dice(77 << 32 | 5), pool(64 * MIB), Model::new());
+    for round in 0..60 {
+        let (tree, spacing) = (dice.tree(), 1 << dice.roll(24));
+        let mut next = dice.roll(1 << 30);
+        let mut batch = pool.begin(&token());
+        for _ in 0..dice.roll(400) {
+            // Now and then another length, and another prefix than that of the leaf.
+            next += 1 + dice.roll(spacing);
+            let mut key = b"of all ".to_vec();
+            key.extend((next << 20).to_be_bytes());
+            key.resize(key.len() + dice.roll(3) as usize, 7);
+            let value = vec![round as u8; dice.roll(120) as usize];
+            batch.put(tree, &key, &value).unwrap();
+            model.insert((tree, key), value);
+        }
+        batch.commit(|_| {}).unwrap();
+        if round % 20 == 19 {
+            assert_is(&reopened(&pool), &model);
+        }
+    }
+    assert_is(&pool, &model);
+}
+
+#[test]
 fn a_huge_range_is_erased_without_copying_its_leaves() {
     let mut pool = pool(64 * MIB);
     let mut batch = pool.begin(&token());
