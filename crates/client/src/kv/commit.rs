@@ -36,7 +36,7 @@ const AHEAD_MAX: u64 = 1536;
 const SPILLED_MAX: u64 = 1 << 30;
 const ENOSPC: u32 = 28;
 
-/// Of the keys of changes. One, the usual case, takes no memory from the heap.
+/// Of the keys of changes, in order. One, the usual case, takes no memory from the heap.
 #[derive(Default)]
 struct Hashes {
     one: Option<u64>,
@@ -54,10 +54,10 @@ impl Hashes {
         }
     }
 
-    fn as_mut_slice(&mut self) -> &mut [u64] {
-        match &mut self.one {
-            Some(one) => core::slice::from_mut(one),
-            None => &mut self.more,
+    fn as_slice(&self) -> &[u64] {
+        match &self.one {
+            Some(one) => core::slice::from_ref(one),
+            None => &self.more,
         }
     }
 }
@@ -224,14 +224,14 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     if !is_seen(s, changes)? {
         return over::write(s, changes, time);
     }
-    let Some(locked) = index::lock_all(s, changes.hashes.as_mut_slice())? else {
+    let Some(locked) = index::lock_all(s, changes.hashes.as_slice())? else {
         return over::write(s, changes, time);
     };
     if !over::is_plain(s, changes)? {
         drop(locked);
         return over::write(s, changes, time);
     }
-    index::mark_alone(s, &mut changes.ops);
+    index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
     let ops = &changes.ops;
     journal::commit(s, &Record::Batch { time, ops }).map(drop)
 }

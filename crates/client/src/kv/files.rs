@@ -149,7 +149,7 @@ fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found>> {
     if let Some(found) = dentry_table::lookup_locked(s, &dir, name)? {
         return Ok(Some(found));
     }
-    let _bucket = index::lock_all(s, &mut [index::hash(s, dir.ino, name)])?;
+    let _bucket = index::lock_all(s, &[index::hash(s, dir.ino, name)])?;
     let mut bytes = [0; ENTRY_MAX];
     let mut out = Out::locate(&mut bytes);
     let Some(len) = get::get(s, dir.ino, name, &mut out)? else {
@@ -255,7 +255,7 @@ fn one_block(len: u64, block: u64) -> InBlocks {
 
 /// As records have it.
 fn without_periods(mut blocks: InBlocks) -> InBlocks {
-    blocks.runs_mut().iter_mut().for_each(|run| run.period = 0);
+    blocks.be_born_in(0);
     blocks
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn hold<'s>(
     if !is_keyspace(dir) {
         return Ok(None);
     }
-    let locked = index::lock_all(s, &mut [index::hash(s, dir.ino, name)])?;
+    let locked = index::lock_all(s, &[index::hash(s, dir.ino, name)])?;
     match meta(s, dir, name)? {
         Some(_) => Err(Error::Exists),
         None => Ok(locked),
@@ -279,7 +279,7 @@ pub(crate) fn hold<'s>(
 /// Removes the value of `name`; false: there is none.
 pub(crate) fn erase_value(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<bool> {
     let time = clock::now();
-    let _bucket = index::lock_all(s, &mut [index::hash(s, dir.ino, name)])?;
+    let _bucket = index::lock_all(s, &[index::hash(s, dir.ino, name)])?;
     if !dir.is_current() || meta(s, dir, name)?.is_none() {
         return Ok(false);
     }

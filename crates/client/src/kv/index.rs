@@ -27,6 +27,8 @@ const PLACE_BITS: u32 = 48;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 /// Positions from here on have no cell: 2^47 bytes of one lane in one session.
 const POSITION_END: u64 = 1 << (PLACE_BITS - LANE_BITS + OP_ALIGN.trailing_zeros());
+/// Bytes of a change, as far as room is made ahead.
+const OP_LIKELY: usize = 128;
 /// Bits of a hash that choose the bucket are below those of the tag.
 const TAG_AT: u32 = 24;
 
@@ -256,7 +258,7 @@ pub(crate) enum Locked<'s> {
 
 /// Locks the buckets of these hashes once they have room for one change each; `None`: they never
 /// will. Nobody waits here for a bucket while holding another.
-pub(super) fn lock_all<'s>(s: &'s Session, hashes: &mut [u64]) -> Result<Option<Locked<'s>>> {
+pub(super) fn lock_all<'s>(s: &'s Session, hashes: &[u64]) -> Result<Option<Locked<'s>>> {
     if let [hash] = hashes {
         let bucket = s.value_bucket(*hash)?;
         let guard = take(s, bucket)?;
@@ -265,9 +267,10 @@ pub(super) fn lock_all<'s>(s: &'s Session, hashes: &mut [u64]) -> Result<Option<
         }
         drop(guard);
     }
-    hashes.sort_unstable_by_key(|hash| Session::value_bucket_index(*hash));
+    let mut sorted = hashes.to_vec();
+    sorted.sort_unstable_by_key(|hash| Session::value_bucket_index(*hash));
     loop {
-        match try_lock_all(s, hashes)? {
+        match try_lock_all(s, &sorted)? {
             Tried::Locked(all) => return Ok(Some(all)),
             Tried::Never => return Ok(None),
             Tried::Full => {
@@ -308,16 +311,19 @@ fn try_lock_all<'s>(s: &'s Session, sorted: &[u64]) -> Result<Tried<'s>> {
 }
 
 /// Says of each change whether another one of its key may wait for the trees. The buckets are
-/// locked: it stays so until the changes are published.
-pub(super) fn mark_alone(s: &Session, ops: &mut [u8]) {
-    pool::journal::mark_alone(ops, |op| {
-        let hash = hash(s, op.keyspace, op.key);
-        let Ok(bucket) = s.value_bucket(hash) else {
+/// locked: it stays so until the changes are published. `hashes`: those of the keys, in order.
+pub(super) fn mark_alone(s: &Session, ops: &mut [u8], hashes: &[u64]) {
+    let mut hashes = hashes.iter();
+    pool::journal::mark_alone(ops, || {
+        let Some(hash) = hashes.next() else {
+            return false;
+        };
+        let Ok(bucket) = s.value_bucket(*hash) else {
             return false;
         };
         bucket.cells.iter().all(|cell| {
             let cell = cell.load(Relaxed);
-            cell == 0 || cell & !PLACE != tag_of(hash) || !is_waiting(s, unpack(cell))
+            cell == 0 || cell & !PLACE != tag_of(*hash) || !is_waiting(s, unpack(cell))
         })
     });
 }
@@ -375,21 +381,16 @@ pub(crate) fn publish(
     }
 }
 
+/// A change and where it goes: its place behind the start of its record, and its key's bucket.
+struct Cell<'a, 's> {
+    op: Op<'a>,
+    back: u64,
+    hash: u64,
+    bucket: &'s ValueBucket,
+}
+
 fn publish_many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
-    let at = |op: &Op<'_>| s.value_bucket(hash(s, op.keyspace, op.key));
-    let about_files = |op: &Op<'_>| op.change.is_about_files();
-    if !Ops::new(ops)
-        .flatten()
-        .all(|op| op.change.is_keyed() || about_files(&op))
-    {
-        return Err(Error::NoMemory);
-    }
-    for op in Ops::new(ops).flatten().filter(|op| op.change.is_keyed()) {
-        let version = &at(&op)?.version;
-        version.store(version.load(Relaxed) | 1, Relaxed);
-    }
-    fence(Release);
-    let mut done = Ok(());
+    let mut cells = Vec::with_capacity(ops.len() / OP_LIKELY + 1);
     let mut all = Ops::new(ops);
     loop {
         let back = all.place();
@@ -397,12 +398,29 @@ fn publish_many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
         if op.change.is_keyed() {
             let hash = hash(s, op.keyspace, op.key);
             let bucket = s.value_bucket(hash)?;
-            done = done.and(insert(s, (bucket, hash), &op, place, back));
+            cells.push(Cell {
+                op,
+                back,
+                hash,
+                bucket,
+            });
+        } else if !op.change.is_about_files() {
+            return Err(Error::NoMemory);
         }
     }
-    for op in Ops::new(ops).flatten().filter(|op| op.change.is_keyed()) {
-        lock::settle(&at(&op)?.version);
+    for cell in &cells {
+        let version = &cell.bucket.version;
+        version.store(version.load(Relaxed) | 1, Relaxed);
     }
+    fence(Release);
+    let mut done = Ok(());
+    for cell in &cells {
+        let to = (cell.bucket, cell.hash);
+        done = done.and(insert(s, to, &cell.op, place, cell.back));
+    }
+    cells
+        .iter()
+        .for_each(|cell| lock::settle(&cell.bucket.version));
     done
 }
 

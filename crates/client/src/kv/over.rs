@@ -238,7 +238,7 @@ fn write_seen(
     }
     let _buckets = match hashes.is_empty() {
         true => index::Locked::None,
-        false => match index::lock_all(s, &mut hashes)? {
+        false => match index::lock_all(s, &hashes)? {
             Some(buckets) => buckets,
             None => return Ok(None),
         },
@@ -288,7 +288,7 @@ fn demote(
             change,
         };
         op.push(&mut ops);
-        let bucket = index::lock_all(s, &mut [index::hash(s, keyspace, key)])?;
+        let bucket = index::lock_all(s, &[index::hash(s, keyspace, key)])?;
         let done = journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop);
         drop(bucket);
         if let (Err(e), Some(blocks)) = (&done, &blocks)
@@ -369,7 +369,7 @@ fn name_locked(
         change,
     };
     op.push(&mut ops);
-    let done = index::lock_all(s, &mut [index::hash(s, keyspace, key)]);
+    let done = index::lock_all(s, &[index::hash(s, keyspace, key)]);
     let done = done.and_then(|_bucket| journal::commit(s, &Record::Batch { time, ops: &ops }));
     match removal {
         Some(removal) => removal.finish(done),

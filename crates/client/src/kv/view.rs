@@ -640,7 +640,26 @@ impl Scan {
         let blocks = bytes.get(HEAD..).unwrap_or_default();
         let blocks = InBlocks::decode(blocks).map_err(pool::Error::from)?;
         index::check_blocks(s, &blocks)?;
+        self.expect_next(s);
         Ok(Some(Found::Blocks(blocks)))
+    }
+
+    /// Starts loading the blocks of the next value of the leaf, while this one is looked at.
+    fn expect_next(&self, s: &Session) {
+        let next = match self.backward {
+            true => self.end.wrapping_sub(1),
+            false => self.next,
+        };
+        if !(self.next..self.end).contains(&next) {
+            return;
+        }
+        let bytes = self.leaf.value_at(next).unwrap_or_default();
+        if let Ok(Some(blocks)) = value::blocks_of(bytes)
+            && let Some(run) = blocks.runs().first()
+        {
+            let at = run.block.saturating_mul(BLOCK);
+            s.data().prefetch(at, blocks.len.min(BLOCK) as usize);
+        }
     }
 
     /// Copies the leaf where the scan goes on.

@@ -52,6 +52,15 @@ pub struct Messages {
     keyspace: u64,
 }
 
+/// How far the buffer was filled.
+struct Mark {
+    bytes: usize,
+    changes: usize,
+    keyspaces: usize,
+    newest: i64,
+    size: Size,
+}
+
 /// Bytes that may wait, but for those of one record.
 const WAITING_MAX: usize = 1 << 31;
 /// How many changes ahead the leaf of a change is loaded, and then what is looked at in it.
@@ -156,6 +165,28 @@ impl Messages {
     /// Whether no other record's changes should join them.
     fn is_full(&self) -> bool {
         self.bytes.len() >= WAITING_MAX
+    }
+
+    /// What waits now, for `go_back`.
+    fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.bytes.len(),
+            changes: self.list.len(),
+            keyspaces: self.times.len(),
+            newest: self.times.last().map_or(0, |(_, newest)| *newest),
+            size: self.size,
+        }
+    }
+
+    /// What was added since then never was.
+    fn go_back(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        self.list.truncate(mark.changes);
+        self.times.truncate(mark.keyspaces);
+        if let Some((_, newest)) = self.times.last_mut() {
+            *newest = mark.newest;
+        }
+        self.size = mark.size;
     }
 
     /// Adds a change; `blocks` are those that it brings.
@@ -279,6 +310,46 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     fn several(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
+        let mark = self.messages.mark();
+        let done = self.values_only(bytes, time);
+        if !matches!(done, Ok(true)) {
+            self.messages.go_back(mark);
+        }
+        match done? {
+            true => Ok(()),
+            false => self.of_all_kinds(bytes, time, spilled),
+        }
+    }
+
+    /// Changes that do nothing but put values and erase them, what most records are: they enter the
+    /// buffer while they are checked. False, or a failure: what is in the buffer means nothing.
+    fn values_only(&mut self, bytes: &[u8], time: i64) -> Result<bool, S> {
+        let (mut runs, period) = (Vec::new(), self.store.period());
+        for op in Ops::new(bytes) {
+            let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
+            if !matches!(
+                op.change,
+                Change::Put(_) | Change::PutBlocks(_) | Change::Erase
+            ) {
+                return Ok(false);
+            }
+            let mut blocks = match self.check_op(&op) {
+                // Its handles outlive a keyspace; nobody can see what they put into it.
+                Err(Failure::Rejected(r)) if is_gone(&r, &op) => continue,
+                checked => checked?,
+            };
+            if let Some(blocks) = &mut blocks {
+                runs.extend_from_slice(blocks.runs());
+                blocks.be_born_in(period);
+            }
+            self.messages.push(&op, blocks.as_ref(), time);
+        }
+        ensure_apart(&mut runs)?;
+        self.take_runs(&runs)?;
+        Ok(true)
+    }
+
+    fn of_all_kinds(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
         let (mut runs, mut gone, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for op in Ops::new(bytes) {
             let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
@@ -422,14 +493,18 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     /// The blocks of a value are in use from now on, and say since when.
     fn take_blocks(&mut self, mut blocks: InBlocks) -> Result<InBlocks, S> {
-        let period = self.store.period();
-        for run in blocks.runs_mut() {
+        self.take_runs(blocks.runs())?;
+        blocks.be_born_in(self.store.period());
+        Ok(blocks)
+    }
+
+    fn take_runs(&mut self, runs: &[ValueRun]) -> Result<(), S> {
+        for run in runs {
             let (block, len) = (run.block, u64::from(run.len));
             self.store.mark_used(block, len).map_err(Failure::Store)?;
             self.grants.take(block, len);
-            run.period = period;
         }
-        Ok(blocks)
+        Ok(())
     }
 
     fn free_blocks(&mut self, found: &InBlocks) -> Result<(), S> {

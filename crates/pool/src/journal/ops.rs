@@ -193,18 +193,16 @@ impl<'a> Op<'a> {
     }
 }
 
-/// Says of the changes of a record, which are `ops`, whether they are `alone`.
-pub fn mark_alone(ops: &mut [u8], mut alone: impl FnMut(&Op<'_>) -> bool) {
+/// Says of the changes of a record, which are `ops`, whether they are `alone`: it is asked for one
+/// after the other.
+pub fn mark_alone(ops: &mut [u8], mut alone: impl FnMut() -> bool) {
     let mut at = 0;
-    while let Some(rest) = ops.get(at..) {
-        let mut one = Ops { bytes: rest, at: 0 };
-        // Places count from the start of all.
-        let Some(op) = one.take_at(at) else { return };
-        let (next, flags) = (at + one.at, if alone(&op) { ALONE } else { 0 });
-        if let Some(place) = ops.get_mut(at + 1) {
-            *place = flags;
-        }
-        at = next;
+    while let Some(rest) = ops.get_mut(at..)
+        && let Some(head) = rest.first_chunk_mut::<OP_HEADER>()
+        && let Some(header) = OpHeader::decode(head)
+    {
+        head[1] = if alone() { ALONE } else { 0 };
+        at += header.len();
     }
 }
 
@@ -332,9 +330,10 @@ mod tests {
                 marks.push((op.unwrap().key[0], OpHeader::decode(head).unwrap().alone));
             }
         };
-        mark_alone(&mut ops, |op| op.key != b"bb");
+        let mut alone = [true, false, true].into_iter();
+        mark_alone(&mut ops, || alone.next().unwrap());
         assert_eq!(marks(&ops), [(b'a', true), (b'b', false), (b'c', true)]);
-        mark_alone(&mut ops, |_| false);
+        mark_alone(&mut ops, || false);
         assert_eq!(ops, plain);
         ops[1] = 2;
         assert!(Ops::new(&ops).next().unwrap().is_err());

@@ -160,9 +160,15 @@ impl InBlocks {
         }
     }
 
-    /// The runs, to be changed where they are.
+    /// All blocks came into use in `period`.
+    pub fn be_born_in(&mut self, period: u32) {
+        self.runs_mut()
+            .iter_mut()
+            .for_each(|run| run.period = period);
+    }
+
     #[inline]
-    pub fn runs_mut(&mut self) -> &mut [ValueRun] {
+    fn runs_mut(&mut self) -> &mut [ValueRun] {
         match &mut self.runs {
             Runs::One(one) => one,
             Runs::Many(runs) => runs,

@@ -82,6 +82,14 @@ impl Leaf {
         Ok((self.key(), self.value()))
     }
 
+    /// The value of entry `i`, without going there.
+    #[inline]
+    pub fn value_at(&self, i: usize) -> Option<&[u8]> {
+        let h = self.header.filter(|h| i < h.count)?;
+        let cell = node::cell(&self.page, &h, i).ok()?;
+        self.page.get(cell.value..cell.value + cell.value_len)
+    }
+
     /// The key of the entry that was looked at last.
     #[inline]
     pub fn key(&self) -> &[u8] {
