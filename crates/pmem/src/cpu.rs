@@ -6,7 +6,7 @@
 //! touches no memory.
 
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The word means something.
@@ -21,6 +21,18 @@ pub(crate) const CLFLUSHOPT: u32 = 1 << 5;
 const ALL: u32 = (1 << 6) - 1;
 
 static FEATURES: AtomicU32 = AtomicU32::new(0);
+
+/// Starts loading the lines of `bytes`; a hint.
+#[inline]
+pub fn prefetch(bytes: &[u8]) {
+    for line in bytes
+        .chunks(crate::LINE)
+        .chain(bytes.last_chunk::<1>().map(|last| &last[..]))
+    {
+        // SAFETY: inside of the slice; a prefetch changes and faults nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
 
 /// The features of this processor, for `assume` in a process that this one starts.
 #[inline]

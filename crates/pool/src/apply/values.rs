@@ -17,6 +17,7 @@ use crate::tree::VALUE_MAX;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::mem::take;
+use holdfast_pmem::cpu::prefetch;
 
 /// What to do with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,9 @@ struct Mark {
 
 /// Bytes that may wait, but for those of one record.
 const WAITING_MAX: usize = 1 << 31;
-/// How many changes ahead the leaf of a change is loaded, and then what is looked at in it.
+/// How many changes ahead a change is loaded, which sorting left in another place than those before
+/// it; then the leaf of its key, and then what is looked at in it.
+const AHEAD_CHANGE: usize = 16;
 const AHEAD_LEAF: usize = 8;
 const AHEAD_ENTRY: usize = 4;
 
@@ -239,6 +242,12 @@ impl Messages {
     fn value(&self, m: &Message) -> &[u8] {
         let at = m.at as usize + usize::from(m.key_len);
         let end = at + usize::from(m.value_len);
+        self.bytes.get(at..end).unwrap_or_default()
+    }
+
+    fn key_and_value(&self, m: &Message) -> &[u8] {
+        let at = m.at as usize;
+        let end = at + usize::from(m.key_len) + usize::from(m.value_len);
         self.bytes.get(at..end).unwrap_or_default()
     }
 
@@ -537,6 +546,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     fn settle_sorted(&mut self, messages: &Messages) -> Result<(), S> {
         let mut leaves = [0; AHEAD_LEAF];
         for (i, m) in messages.list.iter().enumerate() {
+            if let Some(later) = messages.list.get(i + AHEAD_CHANGE) {
+                prefetch(messages.key_and_value(later));
+            }
             if let Some(later) = messages.list.get(i + AHEAD_LEAF) {
                 leaves[i % AHEAD_LEAF] = self.store.expect(VALUES, messages.key(later));
             }
