@@ -531,6 +531,20 @@ impl Engine {
         self.pool.cool(run);
     }
 
+    /// How far a lane is, if of what was read of it everything is in the trees.
+    pub fn drained_lane(&self, index: usize) -> Option<u64> {
+        let (lane, done) = (self.lanes.get(index)?, self.done.get(index)?);
+        let all = !self.failed && done.start == lane.position();
+        all.then_some(done.start)
+    }
+
+    /// Takes the memory from under a part of the journal that has nothing of use.
+    pub fn punch_journal(&self, at: u64, len: u64) {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        self.journal.note_zeroed(at, len as usize);
+        let _ = rustix::fs::fallocate(&self.files.journal, flags, at, len);
+    }
+
     fn check(&mut self, committed: holdfast_pool::Result<u64>) -> Result<()> {
         match committed {
             Ok(_) => Ok(()),

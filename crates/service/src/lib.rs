@@ -10,6 +10,7 @@ mod admission;
 mod backing;
 mod check;
 mod compaction;
+mod drained;
 mod engine;
 mod error;
 mod files;

@@ -6,6 +6,7 @@
 //!    while its writer can be at work on it, and never longer than `GAP_MAX`.
 //!  * A record that is refused ends the session for its clients, not for the pool.
 
+use crate::drained::Drained;
 use crate::engine::{AHEAD_MAX, Engine, Progress};
 use crate::error::{Error, Result};
 use crate::grants::Supply;
@@ -57,6 +58,7 @@ pub struct Session {
     pub memory: Arc<Memory>,
     handout: Handout,
     supply: Supply,
+    drained: Drained,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
     unfinished: Option<(u64, Instant)>,
@@ -116,6 +118,8 @@ impl Session {
         let memory = Memory::adopt(fd, &constants(engine))?;
         let header = memory.header();
         memory.break_own_lock(&header.grants_lock);
+        let lanes = (0..LANES).filter_map(|index| memory.lane(index));
+        lanes.for_each(|lane| memory.break_own_lock(&lane.lock));
         // What the service was at when it died: a snapshot that came to be is in the pool.
         header.period.store(engine.pool.superblock().period, SeqCst);
         header.snapshots_gone.fetch_add(1, SeqCst);
@@ -140,6 +144,7 @@ impl Session {
             memory,
             handout,
             supply,
+            drained: Drained::default(),
             gap: None,
             unfinished: None,
         };
@@ -221,6 +226,9 @@ impl Session {
     /// so for `long`; whether there is more.
     pub fn rest(&mut self, engine: &mut Engine, long: bool) -> bool {
         self.supply.take_back(engine, &self.memory);
+        if long {
+            self.drained.give_back(engine, &self.memory);
+        }
         let more = engine.rest(long);
         self.publish_free(engine);
         more.unwrap_or_else(|e| {

@@ -15,6 +15,7 @@ use holdfast_pool::journal::{Change, Op, RECORD_MAX, Record};
 use holdfast_pool::layout::value::{HEAD, TreeKey};
 use holdfast_pool::layout::{InodeRecord, ROOT_INO, VALUES, inode};
 use holdfast_pool::session::RUN_SHIFT;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -729,6 +730,67 @@ fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
 }
 
 /// Threads write noise over session memory and journal while the service drains.
+#[test]
+fn an_idle_service_keeps_no_memory_under_lanes_of_which_the_trees_have_all() {
+    let dir = TempDir::new("drained");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let memory = session.memory.clone();
+    let journal = path.join(holdfast_pool::segment::journal(0));
+    let kept = || journal.metadata().unwrap().blocks() * 512;
+    let mut last = 1;
+    let mut fill = |session: &mut Session, engine: &mut Engine, lane| {
+        let client = Client { session, engine };
+        for _ in 0..2000 {
+            last += 1;
+            client.create(lane, last, format!("file-{last}").as_bytes());
+        }
+        drain(session, engine);
+        last
+    };
+    fill(&mut session, &mut engine, 1);
+    fill(&mut session, &mut engine, 2);
+    assert!(kept() > 256 * 1024);
+    // Somebody is about to append to one of them.
+    let lock = &memory.lane(2).unwrap().lock;
+    lock.store(7, SeqCst);
+    while session.rest(&mut engine, false) {}
+    assert!(kept() > 256 * 1024);
+    while session.rest(&mut engine, true) {}
+    assert!((128 * 1024..256 * 1024).contains(&kept()), "{}", kept());
+    // A record that was appended after the last look is not lost.
+    lock.store(0, SeqCst);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(2, 1_000_000, b"late");
+    while session.rest(&mut engine, true) {}
+    assert!(kept() > 128 * 1024);
+    drain(&mut session, &mut engine);
+    while session.rest(&mut engine, true) {}
+    // Looking for the next record of a lane takes a page.
+    assert!(kept() <= LANES as u64 * 4096, "{}", kept());
+    // Lanes go on where they were, and so does the next service.
+    let last = fill(&mut session, &mut engine, 2);
+    while session.rest(&mut engine, true) {}
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(1, last + 1, b"last");
+    drop((session, engine));
+    let engine = opened(&path);
+    assert!(
+        (2..=last + 1)
+            .chain([1_000_000])
+            .all(|ino| exists(&engine, ino))
+    );
+    drop(engine);
+    assert_clean(&path);
+}
+
 #[test]
 fn noise_neither_stops_nor_breaks_the_service() {
     let dir = TempDir::new("noise");
