@@ -104,9 +104,11 @@ impl Stretches {
                 continue;
             }
             let used = segment.space.count_used_in(run);
+            // What is below the first is mostly room for a larger pool.
+            let whole = run.start >= segment.space.first();
             if used < segment.worth && segment.thin {
                 self.thin(index, run, segment, used);
-            } else if used >= segment.worth && made < segment.most {
+            } else if whole && used >= segment.worth && made < segment.most {
                 *last = Some((self.make_huge(index, segment.map), Instant::now()));
                 made += 1;
             }

@@ -180,12 +180,8 @@ pub(super) fn compare_bitmap(
         Which::Pages => (3, sb.meta_pages, 0u64),
         Which::Blocks => (sb.data_bitmap, sb.data_blocks, 1),
     };
-    let end = if which == Which::Pages {
-        sb.data_bitmap
-    } else {
-        sb.first_node
-    };
-    for i in 0..(end - base) / 2 {
+    // Pages of the bitmap that are beyond mean nothing until the pool grows.
+    for i in 0..limit.div_ceil(BITS_PER_PAGE) {
         let Some((at, page)) = bitmap_page(meta, sb, base + 2 * i, kind << 56 | i) else {
             log.damage(
                 None,

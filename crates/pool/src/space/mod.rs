@@ -74,7 +74,8 @@ pub struct Space {
 const STRETCH: u64 = 512;
 
 impl Space {
-    /// The bitmap of a new pool, all pages of which the first commit writes.
+    /// The bitmap of a new pool. The first commit writes the pages below the limit; those beyond
+    /// mean nothing until the pool grows.
     pub(crate) fn new(kind: Kind, geometry: &Geometry) -> Space {
         let (base, limit, max, floor) = match kind {
             Kind::Meta => {
@@ -107,15 +108,14 @@ impl Space {
                 Kind::Data => words,
             }),
             released: 0,
-            pages: vec![
-                PageState {
-                    copy: 1,
-                    changed: true
-                };
-                pages
-            ],
+            pages: vec![PageState::default(); pages],
             next: floor,
         };
+        let inside = space.pages_below(limit);
+        space.pages[..inside].fill(PageState {
+            copy: 1,
+            changed: true,
+        });
         space.used.set(0, floor);
         space.busy.set(0, floor);
         space
@@ -129,10 +129,6 @@ impl Space {
         seq: u64,
     ) -> Result<Space> {
         let mut space = Space::new(kind, geometry);
-        // What is beyond the limit means nothing until the pool grows.
-        for page in &mut space.pages {
-            page.changed = false;
-        }
         let inside = space.pages_below(space.limit);
         for i in 0..inside {
             space.load_page(meta, i, seq)?;
@@ -211,6 +207,11 @@ impl Space {
             };
         }
         Ok(())
+    }
+
+    /// The first number that can come into use.
+    pub fn first(&self) -> u64 {
+        self.floor
     }
 
     /// Numbers in the space.
