@@ -64,9 +64,12 @@ pub fn map(segments: &Segments) -> Result<Session> {
         None => Access::ReadWrite,
     };
     let data = region(segments.data, access)?;
+    let header: Option<&Header> = mem.at(HEADER_AT as u64);
+    let since = header.map_or(u64::MAX, |header| header.begun_after.load(Acquire));
+    let trees = MappedTrees::new(meta).verifying(since)?;
     let trees = match snapshot {
-        Some(fixed) => MappedTrees::of_snapshot(meta, fixed),
-        None => MappedTrees::new(meta),
+        Some(fixed) => trees.of_snapshot(fixed),
+        None => trees,
     };
     Session::new(mem, journal, data, Box::new(trees))
 }

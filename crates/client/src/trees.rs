@@ -13,7 +13,7 @@ use pool::Reader;
 use pool::layout::dirent::Dirent;
 use pool::layout::{self, DIRENTS, ORPHANS, ReadTrees, dirent, extent, inode, xattr};
 use pool::snapshot::{self, Snapshot};
-use pool::tree::Fixed;
+use pool::tree::{Fixed, Verified};
 
 pub use pool::layout::extent::Run;
 
@@ -88,18 +88,31 @@ pub struct MappedTrees {
     meta: Region,
     /// Of a snapshot instead of the present.
     fixed: Option<Fixed>,
+    verified: Option<Verified>,
 }
 
 impl MappedTrees {
     /// Wraps the mapping.
     pub fn new(meta: Region) -> MappedTrees {
-        MappedTrees { meta, fixed: None }
+        MappedTrees {
+            meta,
+            fixed: None,
+            verified: None,
+        }
     }
 
-    /// The trees of a snapshot, which exists for as long as they are used.
-    pub fn of_snapshot(meta: Region, fixed: Fixed) -> MappedTrees {
+    /// The same trees, of a snapshot, which exists for as long as they are used.
+    pub fn of_snapshot(self, fixed: Fixed) -> MappedTrees {
         let fixed = Some(fixed);
-        MappedTrees { meta, fixed }
+        MappedTrees { fixed, ..self }
+    }
+
+    /// The same trees, of which each node that was there after commit `since` is verified before it
+    /// is used for the first time.
+    pub fn verifying(self, since: u64) -> Result<MappedTrees> {
+        let verified = Verified::new(self.meta.len() as u64, since)?;
+        let verified = Some(verified);
+        Ok(MappedTrees { verified, ..self })
     }
 }
 
@@ -111,9 +124,13 @@ impl From<pool::Error> for Error {
 
 impl Trees for MappedTrees {
     fn reader(&self) -> Reader<'_> {
-        match &self.fixed {
+        let reader = match &self.fixed {
             None => Reader::new(&self.meta),
             Some(fixed) => Reader::of_snapshot(&self.meta, fixed),
+        };
+        match &self.verified {
+            None => reader,
+            Some(verified) => reader.verifying(verified),
         }
     }
 

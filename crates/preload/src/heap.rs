@@ -157,6 +157,20 @@ unsafe impl GlobalAlloc for Global {
         }
     }
 
+    // SAFETY: as `alloc`; what is mapped is zero, and is not touched before it is used.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if class_of(&layout).is_none() {
+            return map(&layout);
+        }
+        // SAFETY: the caller's promise about `layout` is ours.
+        let block = unsafe { self.alloc(layout) };
+        if !block.is_null() {
+            // SAFETY: `alloc` gave as many bytes.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let base = HEAP.base();
         match class_of(&layout) {

@@ -102,6 +102,9 @@ impl Session {
         let header = memory.header();
         header.next_seq.store(engine.applied_seq() + 1, Relaxed);
         header
+            .begun_after
+            .store(engine.pool.superblock().seq, Relaxed);
+        header
             .next_ino
             .store(engine.pool.superblock().next_ino, Relaxed);
         for (index, done) in engine.done().iter().enumerate() {

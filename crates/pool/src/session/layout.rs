@@ -201,8 +201,11 @@ shared! {
         /// 1 while those who want few blocks are to leave the last grants to those who want many in
         /// a row, and to wait for fragments.
         pub grants_kept: AtomicU32,
+        pub unused_as_well: AtomicU32,
+        /// The commit after which the session began: nodes of later ones are this session's own.
+        pub begun_after: AtomicU64,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 9],
+        pub spare: [AtomicU32; 6],
     }
 }
 

@@ -74,7 +74,8 @@ pub struct Space {
 const STRETCH: u64 = 512;
 
 impl Space {
-    /// The bitmap of a new pool, all pages of which the first commit writes.
+    /// The bitmap of a new pool. The first commit writes the pages below the limit; those beyond
+    /// mean nothing until the pool grows.
     pub(crate) fn new(kind: Kind, geometry: &Geometry) -> Space {
         let (base, limit, max, floor) = match kind {
             Kind::Meta => {
@@ -110,7 +111,8 @@ impl Space {
             pages: vec![PageState::default(); pages],
             next: floor,
         };
-        space.pages.fill(PageState {
+        let inside = space.pages_below(limit);
+        space.pages[..inside].fill(PageState {
             copy: 1,
             changed: true,
         });
@@ -127,9 +129,8 @@ impl Space {
         seq: u64,
     ) -> Result<Space> {
         let mut space = Space::new(kind, geometry);
-        // What is beyond the limit means nothing until the pool grows.
-        space.pages.fill(PageState::default());
         let inside = space.pages_below(space.limit);
+        space.pages.fill(PageState::default());
         for i in 0..inside {
             space.load_page(meta, i, seq)?;
         }

@@ -138,6 +138,7 @@ impl<R: Record> Search<'_, R> {
         let nodes = At {
             meta: self.meta,
             seq: self.after.seq,
+            verified: None,
         };
         let mut at = root.addr;
         for here in (level..root.height).rev() {

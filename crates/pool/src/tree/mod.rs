@@ -19,6 +19,7 @@ mod garbage;
 mod leaf;
 mod page;
 mod reader;
+mod verified;
 mod walk;
 
 pub use crate::format::node::{KEY_MAX, VALUE_MAX};
@@ -29,6 +30,7 @@ pub(crate) use dirty::Dirty;
 pub(crate) use garbage::Garbage;
 pub use leaf::Leaf;
 pub use reader::{Fixed, Reader};
+pub use verified::Verified;
 
 #[cfg(test)]
 mod append_tests;

@@ -6,16 +6,18 @@
 //! - An answer is given only if the root was still intact after the last byte was copied: then
 //!   no page that was read has been reused meanwhile.
 //! - Checksums are not computed on the way: one costs as much as a whole descent from cache, and
-//!   a torn or recycled node is caught by the check of the root. The writer verifies them on
-//!   every node that it copies, `check` on all; a reader does to name what is wrong.
+//!   a torn or recycled node is caught by the check of the root. What has lain on the medium since
+//!   before the session is verified once, by a reader that was given a `Verified`; by the writer
+//!   every node that it copies, by `check` all.
 
 use super::leaf::Leaf;
 use super::page::{self, Page};
+use super::verified::Verified;
 use super::walk::{self, Nodes, Out, damaged};
 use crate::error::{Error, Result};
 use crate::format::geometry::LIVE_PAGE;
 use crate::format::live::{self, LiveRoot};
-use crate::format::node::{self, AT_COUNTS, Header, KeyBuf, Place, Source};
+use crate::format::node::{self, AT_BIRTH, AT_COUNTS, Header, KeyBuf, Place, Source};
 use crate::format::superblock::Root;
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, superblock};
 use crate::layout::{ReadTrees, TreeId};
@@ -60,6 +62,7 @@ impl Fixed {
 pub struct Reader<'a, R: Record = NoRecord> {
     meta: &'a Region<R>,
     fixed: Option<&'a Fixed>,
+    verified: Option<&'a Verified>,
 }
 
 impl<R: Record> Clone for Reader<'_, R> {
@@ -195,6 +198,27 @@ fn verify(place: &Place, trust: Trust, pages: u64, out: &Page) -> Result<Header>
 pub(super) struct At<'a, R: Record> {
     pub meta: &'a Region<R>,
     pub seq: u64,
+    pub verified: Option<&'a Verified>,
+}
+
+impl<R: Record> At<'_, R> {
+    /// Verifies the node at `place`, of which `node` are the bytes, if that was not done before.
+    #[inline]
+    fn rely_on(&self, place: &Place, node: &Mapped<'_, R>) -> Result<()> {
+        match self.verified {
+            Some(verified) if !verified.has(place.page, node.word(AT_BIRTH)) => {
+                self.look_into(place, verified)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn look_into(&self, place: &Place, verified: &Verified) -> Result<()> {
+        copy_as_it_is(self.meta, place, Trust::Verified, &mut [0; PAGE])?;
+        verified.note(place.page);
+        Ok(())
+    }
 }
 
 impl<R: Record> Nodes for At<'_, R> {
@@ -205,7 +229,10 @@ impl<R: Record> Nodes for At<'_, R> {
 
     #[inline]
     fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Mapped<'_, R>, Header)> {
-        open_mapped(self.meta, &Place::of_link(addr, tree, level, self.seq))
+        let place = Place::of_link(addr, tree, level, self.seq);
+        let (node, header) = open_mapped(self.meta, &place)?;
+        self.rely_on(&place, &node)?;
+        Ok((node, header))
     }
 
     #[inline]
@@ -227,6 +254,7 @@ impl<R: Record> Nodes for At<'_, R> {
     }
 
     fn copy(&self, tree: TreeId, addr: u64, level: u8, out: &mut Page) -> Result<Header> {
+        self.open(tree, addr, level)?;
         copy_to_read(self.meta, &Place::of_link(addr, tree, level, self.seq), out)
     }
 }
@@ -234,13 +262,25 @@ impl<R: Record> Nodes for At<'_, R> {
 impl<'a, R: Record> Reader<'a, R> {
     /// A reader of `meta.seg`, which may be mapped for reading only.
     pub fn new(meta: &'a Region<R>) -> Reader<'a, R> {
-        Reader { meta, fixed: None }
+        Reader {
+            meta,
+            fixed: None,
+            verified: None,
+        }
+    }
+
+    /// The same reader, which verifies what it comes to for the first time.
+    pub fn verifying(self, verified: &'a Verified) -> Reader<'a, R> {
+        let verified = Some(verified);
+        Reader { verified, ..self }
     }
 
     /// A reader of a snapshot. Whether that still exists is for the caller to know.
     pub fn of_snapshot(meta: &'a Region<R>, fixed: &'a Fixed) -> Reader<'a, R> {
-        let fixed = Some(fixed);
-        Reader { meta, fixed }
+        Reader {
+            fixed: Some(fixed),
+            ..Reader::new(meta)
+        }
     }
 
     /// The current root of `tree`.
@@ -292,6 +332,7 @@ impl<'a, R: Record> Reader<'a, R> {
                 &At {
                     meta: self.meta,
                     seq: root.seq,
+                    verified: self.verified,
                 },
                 &root,
             );
@@ -355,6 +396,7 @@ impl<'a, R: Record> Reader<'a, R> {
         At {
             meta: self.meta,
             seq: root.seq,
+            verified: self.verified,
         }
     }
 
