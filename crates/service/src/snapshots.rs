@@ -47,6 +47,9 @@ pub fn begin(engine: &Engine, name: &[u8]) -> Result<Vec<OwnedFd>> {
         .total_blocks
         .store(engine.pool.data_space().len(), Relaxed);
     header.free_blocks.store(engine.blocks_left(), Relaxed);
+    header
+        .begun_after
+        .store(engine.pool.superblock().seq, Relaxed);
     header.next_seq.store(snapshot.applied_seq + 1, Relaxed);
     header.applied_seq.store(snapshot.applied_seq, Release);
     let meta = files.reopen(segment::META, OFlags::RDONLY)?;
