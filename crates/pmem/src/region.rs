@@ -94,7 +94,7 @@ impl Region<NoRecord> {
 }
 
 impl<R: Record> Region<R> {
-    /// Zeroed heap memory that behaves as [`Medium::Memory`], for tests.
+    /// Zeroed heap memory of this process alone that behaves as [`Medium::Memory`].
     pub fn in_memory(len: usize, record: R) -> Result<Region<R>, Error> {
         Region::in_memory_as(len, Medium::Memory, record)
     }

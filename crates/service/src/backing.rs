@@ -4,13 +4,12 @@
 //! taken from under a page or block that is in use, granted, or that a reader may still look at;
 //! done while there is nothing else to do, a little at a time.
 
-use crate::files::Files;
+use crate::files::{self, Files};
 use holdfast_pmem::{Medium, Region};
 use holdfast_pool::Pool;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::space::{Run, Space};
 use rustix::fd::OwnedFd;
-use rustix::fs::FallocateFlags;
 use std::time::{Duration, Instant};
 
 /// Pages of a stretch: a huge page.
@@ -68,10 +67,8 @@ struct Segment<'a> {
 
 impl Segment<'_> {
     fn punch(&self, run: Run) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        self.map.note_zeroed(at, len as usize);
-        let _ = rustix::fs::fallocate(self.file, flags, at, len);
+        files::punch(self.file, self.map, at, len);
     }
 }
 

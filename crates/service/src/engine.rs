@@ -457,10 +457,8 @@ impl Engine {
     /// Empties the journal, so that no record of a dead session is ever read again. Everything
     /// in it must be applied or given up.
     pub fn wipe_journal(&mut self) -> Result<()> {
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let len = LANES as u64 * LANE_LEN;
-        self.journal.note_zeroed(0, len as usize);
-        if rustix::fs::fallocate(&self.files.journal, flags, 0, len).is_err() {
+        if !files::punch(&self.files.journal, &self.journal, 0, len) {
             self.journal.zero_nt(0, len as usize)?;
         }
         self.journal.fence();
@@ -523,10 +521,8 @@ impl Engine {
 
     /// Gives the memory behind free blocks back to the medium.
     fn punch(&mut self, run: Run) {
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        let (at, bytes) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        self.data.note_zeroed(at, bytes as usize);
-        let _ = rustix::fs::fallocate(&self.files.data, flags, at, bytes);
+        let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
+        files::punch(&self.files.data, &self.data, at, len);
         self.backing.split(run);
         self.pool.cool(run);
     }
@@ -540,9 +536,7 @@ impl Engine {
 
     /// Takes the memory from under a part of the journal that has nothing of use.
     pub fn punch_journal(&self, at: u64, len: u64) {
-        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        self.journal.note_zeroed(at, len as usize);
-        let _ = rustix::fs::fallocate(&self.files.journal, flags, at, len);
+        files::punch(&self.files.journal, &self.journal, at, len);
     }
 
     fn check(&mut self, committed: holdfast_pool::Result<u64>) -> Result<()> {

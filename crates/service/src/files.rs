@@ -16,7 +16,7 @@ use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::segment::{self, Sizes};
 use holdfast_pool::{Params, Pool, WriteToken};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -232,6 +232,14 @@ fn sync_file(directory: &Path, name: &str) -> Result<()> {
 pub fn map(file: &OwnedFd, len: u64, access: Access, medium: Medium) -> Result<Region> {
     let options = MapOptions::new(access, medium).registers(Registers::Ymm);
     Ok(Region::map_with(file.as_fd(), 0, len as usize, &options)?)
+}
+
+/// Takes the memory, or the blocks of the host, from under a range of a segment, which reads as
+/// zeroes then; false: the host cannot do that, and the bytes are as they were.
+pub fn punch(file: &OwnedFd, map: &Region, at: u64, len: u64) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    map.note_zeroed(at, len as usize);
+    rustix::fs::fallocate(file, flags, at, len).is_ok()
 }
 
 impl Files {

@@ -152,8 +152,8 @@ pub static ROWS: &[Row] = &[
     row(
         "mix-read",
         "2 readers + 1 writer: a read",
-        // By the clock where there is a processor for each thread and the service; else per second
-        // of a processor.
+        // By the clock, which also counts how many threads share the processors, and by what a read
+        // takes of one.
         &[
             wall(WRITEMAP, "of LMDB writemap", 0.77),
             of_caller(wall(WRITEMAP, "of LMDB writemap", 0.77)),
