@@ -212,6 +212,11 @@ impl<R: Record> Pool<R> {
         self.data_space.cool(run);
     }
 
+    /// The memory behind free pages of the trees was given back.
+    pub fn cool_trees(&mut self, run: Run) {
+        self.meta_space.cool(run);
+    }
+
     /// Hands out exactly `run`.
     pub fn grant_again(&mut self, run: Run) -> Result<()> {
         self.data_space.reserve(run)

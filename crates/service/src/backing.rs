@@ -17,8 +17,10 @@ const STRETCH: u64 = 512;
 const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
 /// How many of them must be in use for a huge page: of a tree, where the rest comes into use soon,
 /// and of data, where it may not.
-const WORTH_TREES: u64 = 384;
+const WORTH_TREES: u64 = 448;
 const WORTH_DATA: u64 = 480;
+/// A huge page of which less is in use gives the rest back.
+const WORTH_KEEPING: u64 = 384;
 /// Trees with fewer pages are treated as data are: they are mostly in caches.
 const SMALL: u64 = 8 * STRETCH;
 /// Stretches that one go looks at.
@@ -81,8 +83,8 @@ impl Stretches {
         all
     }
 
-    /// Looks at some stretches, from where the last go ended; which of them have no memory behind
-    /// them any more, and whether there was more to do than time.
+    /// Looks at some stretches, from where the last go ended; what has no memory behind it any
+    /// more, and whether there was more to do than time.
     fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
         let (begun, mut emptied, mut made) = (Instant::now(), Vec::new(), 0);
         let all = self.resize(segment.space);
@@ -97,14 +99,15 @@ impl Stretches {
             if self.empty(index, run, segment) {
                 emptied.push(run);
             }
+            let used = segment.space.count_used_in(run);
+            self.huge[index] &= used >= WORTH_KEEPING || !segment.thin;
             if self.huge[index] || self.empty[index] {
                 continue;
             }
-            let used = segment.space.count_used_in(run);
             // What is below the first is mostly room for a larger pool.
             let whole = run.start >= segment.space.first();
             if used < segment.worth && segment.thin {
-                self.thin(index, run, segment, used);
+                self.thin(index, run, segment, used, &mut emptied);
             } else if whole && used >= segment.worth && made < segment.most {
                 *last = Some((self.make_huge(index, segment.map), Instant::now()));
                 made += 1;
@@ -127,16 +130,25 @@ impl Stretches {
         true
     }
 
-    /// Takes the memory from under the free parts of a stretch of which `used` pages are in use.
-    fn thin(&mut self, index: usize, run: Run, segment: &Segment<'_>, used: u64) {
+    /// Takes the memory from under the free parts of a stretch of which `used` pages are in use,
+    /// and adds them to `emptied`.
+    fn thin(
+        &mut self,
+        index: usize,
+        run: Run,
+        segment: &Segment<'_>,
+        used: u64,
+        emptied: &mut Vec<Run>,
+    ) {
         let before = std::mem::replace(&mut self.thin[index], used);
-        if before == used {
+        if before == used && !segment.space.has_warm(run) {
             return;
         }
         let mut at = run.start;
         while let Some(free) = segment.space.next_free(at, run.end()) {
             at = free.end();
             segment.punch(free);
+            emptied.push(free);
         }
     }
 
@@ -146,6 +158,8 @@ impl Stretches {
         let _ = map.make_huge(index as u64 * STRETCH_LEN, STRETCH_LEN as usize);
         self.huge[index] = true;
         self.empty[index] = false;
+        // All of it has memory again.
+        self.thin[index] = STRETCH;
         begun.elapsed()
     }
 }
@@ -169,7 +183,8 @@ impl Backing {
             most: usize::MAX,
             thin: data.is_some(),
         };
-        let (_, more) = self.trees.go_on(&trees, &mut self.last);
+        let (emptied, more) = self.trees.go_on(&trees, &mut self.last);
+        emptied.into_iter().for_each(|run| pool.cool_trees(run));
         more || more_data
     }
 

@@ -672,42 +672,46 @@ fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
     session.end(&mut engine).unwrap();
 }
 
-#[test]
-fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
-    let dir = TempDir::new("compaction");
-    let path = pool(&dir);
-    let mut engine = opened(&path);
-    let mut session = Session::create(&mut engine).unwrap();
-    let write = |engine: &mut Engine, session: &mut Session, record: &Record<'_>| {
-        Client { session, engine }.write(0, record);
-        drain(session, engine);
-        assert!(!session.memory.is_poisoned());
-    };
-    let (ino, time) = (5000, 3);
+/// Writes records through lane 0 and drains them.
+fn write(session: &mut Session, engine: &mut Engine, record: &Record<'_>) {
+    Client { session, engine }.write(0, record);
+    drain(session, engine);
+    assert!(!session.memory.is_poisoned());
+}
+
+/// A keyspace with `keys` values of 100 bytes that came in no order; what their keys are.
+fn keyspace_of(session: &mut Session, engine: &mut Engine, ino: u64, keys: u64) -> Vec<u64> {
     let directory = create_as(0o40755, ino, b"keys");
-    write(&mut engine, &mut session, &directory);
-    write(&mut engine, &mut session, &Record::Keyspace { ino, time });
-    let base = engine.pool.meta_space().count_used();
-    let keys = 6000u64;
+    write(session, engine, &directory);
+    write(session, engine, &Record::Keyspace { ino, time: 3 });
     let all: Vec<u64> = (0..keys)
         .map(|i| (i * i).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i << 50)
         .collect();
     for few in all.chunks(100) {
         let mut ops = Vec::new();
         for key in few {
-            let key = &key.to_be_bytes()[..];
-            let change = Change::Put(&[5; 100]);
-            let keyspace = ino;
             let op = Op {
-                keyspace,
-                key,
-                change,
+                keyspace: ino,
+                key: &key.to_be_bytes(),
+                change: Change::Put(&[5; 100]),
             };
             op.push(&mut ops);
         }
         let ops = &ops[..];
-        write(&mut engine, &mut session, &Record::Batch { time, ops });
+        write(session, engine, &Record::Batch { time: 3, ops });
     }
+    all
+}
+
+#[test]
+fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
+    let dir = TempDir::new("compaction");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let base = engine.pool.meta_space().count_used();
+    let ino = 5000;
+    let all = keyspace_of(&mut session, &mut engine, ino, 6000);
     engine.pool.reclaim().unwrap();
     let before = engine.pool.meta_space().count_used() - base;
     while session.rest(&mut engine, false) {}
@@ -729,7 +733,36 @@ fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
     assert_clean(&path);
 }
 
-/// Threads write noise over session memory and journal while the service drains.
+#[test]
+fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
+    let dir = TempDir::new("emptied");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    // It looks at all stretches once while there is nothing in them.
+    while session.rest(&mut engine, true) {}
+    let trees = path.join(holdfast_pool::segment::META);
+    let kept = || trees.metadata().unwrap().blocks() * 512 / 4096;
+    let base = engine.pool.meta_space().count_used() - kept();
+    keyspace_of(&mut session, &mut engine, 5000, 40_000);
+    assert!(kept() > 3 * 512);
+    // Everything is free again before it looks for the second time.
+    let ops = &mut Vec::new();
+    let erase = Op {
+        keyspace: 5000,
+        key: &[0],
+        change: Change::EraseRange(&[]),
+    };
+    erase.push(ops);
+    write(&mut session, &mut engine, &Record::Batch { time: 4, ops });
+    while session.rest(&mut engine, true) {}
+    let used = engine.pool.meta_space().count_used() - base;
+    assert!(kept() <= used, "{} kept for {used}", kept());
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
 #[test]
 fn an_idle_service_keeps_no_memory_under_lanes_of_which_the_trees_have_all() {
     let dir = TempDir::new("drained");

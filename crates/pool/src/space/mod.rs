@@ -6,7 +6,7 @@
 //! - Of the two copies of a bitmap page the one in force is never written; a commit writes the
 //!   other. After `open` no copy on the medium has a seq above that of the superblock, so a
 //!   copy left by a commit that never happened cannot come into force later.
-//! - A data block is `warm` while it is free and was released since `open`: memory is behind it.
+//! - A number is `warm` while it is free and was released since `open`: memory is behind it.
 
 mod bits;
 
@@ -103,10 +103,7 @@ impl Space {
             floor,
             used: Bits::new(words),
             busy: Bits::new(words),
-            warm: Bits::new(match kind {
-                Kind::Meta => 0,
-                Kind::Data => words,
-            }),
+            warm: Bits::new(words),
             released: 0,
             pages: vec![PageState::default(); pages],
             next: floor,
@@ -337,7 +334,7 @@ impl Space {
 
     /// Some are free and have memory behind them.
     pub fn has_warm(&self, run: Run) -> bool {
-        self.kind == Kind::Data && !self.warm.all_clear(run.start, run.len)
+        !self.warm.all_clear(run.start, run.len)
     }
 
     /// Takes a whole stretch with memory behind it.
