@@ -16,8 +16,9 @@ const TIME: Duration = Duration::from_millis(2);
 /// With more than this part of the trees kept for views a pass waits: what it frees would be, too.
 const HELD_PART: u64 = 8;
 
-/// A pass looks at each leaf: it begins after changes of this part of the pages in use.
-const CHANGED_PART: u64 = 2;
+/// A pass looks at each leaf: it begins after so many changes for each page in use. With fewer
+/// there is hardly a leaf that it would lay out anew.
+const CHANGES: u64 = 2;
 
 /// Where the pass has come to.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl Compaction {
 
     /// Does a little; says whether there is more to do. An error is that of a commit.
     pub fn go_on(&mut self, pool: &mut Pool, token: &WriteToken) -> Result<bool> {
-        let enough = self.changes > pool.meta_space().count_used() / CHANGED_PART;
+        let enough = self.changes > pool.meta_space().count_used() * CHANGES;
         if pool.has_snapshots() || self.from.is_none() && !enough {
             return Ok(false);
         }
