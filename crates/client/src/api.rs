@@ -474,7 +474,7 @@ impl Client {
     }
 
     /// The content of `MapPiece::Inline`: how many bytes of `out`, zeroes behind them.
-    pub fn map_inline(&self, pin: MapPin, out: &mut [u8; 512]) -> Result<usize> {
+    pub fn map_inline(&self, pin: MapPin, out: &mut [u8; 4096]) -> Result<usize> {
         map::inline(self, pin, out)
     }
 

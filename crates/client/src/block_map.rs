@@ -16,6 +16,7 @@
 
 use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef, LockedInode};
+use crate::kv::frozen;
 use crate::lock::{self, Changing};
 use crate::session::Session;
 use crate::space;
@@ -164,7 +165,7 @@ fn lookup_unknown(s: &Session, inode: &InodeRef<'_>, file_block: u64, max: u64) 
         Some(locked) => lookup_run_locked(s, &locked, file_block, max),
         None => {
             let period = s.header().period.load(Acquire);
-            Ok(clip(s.tree().extent(inode.ino, file_block)?, max, period))
+            Ok(clip(in_trees(s, inode, file_block)?, max, period))
         }
     }
 }
@@ -180,10 +181,17 @@ pub fn lookup_run_locked(
     if let Some(run) = mapped_run(s, inode.e, file_block, max.max(1))? {
         return Ok(run);
     }
-    let run = s.tree().extent(inode.ino, file_block)?;
+    let run = in_trees(s, inode, file_block)?;
     // Without a page for it, it is asked for again next time.
     let _ = keep(s, inode, file_block, run);
     Ok(clip(run, max, inode.e.map_period.load(Relaxed)))
+}
+
+fn in_trees(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Result<trees::Run> {
+    match frozen::extent(s, inode, file_block)? {
+        Some(run) => Ok(run),
+        None => s.tree().extent(inode.ino, file_block),
+    }
 }
 
 /// What the trees say, cut to `max` blocks, in a pool that is in `now`.

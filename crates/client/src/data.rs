@@ -15,7 +15,6 @@ use crate::session::{BLOCK, Session};
 use crate::space::{self, HUGE_BLOCKS};
 use crate::{close, cow};
 use core::sync::atomic::Ordering::*;
-use pool::layout::INLINE_MAX;
 use pool::session::*;
 
 /// Content that is only in the inode record comes into block 0, which stays the session's.
@@ -67,16 +66,13 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     Ok(())
 }
 
-/// Block 0 of a file whose content is in its inode record.
+/// Block 0 of a file whose content is in its inode record, to a page of zeroes.
 pub(crate) fn inline_block(
     s: &Session,
     inode: &LockedInode,
     out: &mut [u8; BLOCK as usize],
 ) -> Result<()> {
-    let mut content = [0; INLINE_MAX];
-    let len = inode_table::inline_data(s, inode, &mut content)?.min(INLINE_MAX);
-    out[..len].copy_from_slice(&content[..len]);
-    Ok(())
+    inode_table::inline_data(s, inode, out).map(drop)
 }
 
 /// Blocks from the session's space; shadows of inline data are dropped before the pool is full.

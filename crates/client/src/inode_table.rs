@@ -14,8 +14,9 @@
 
 use crate::error::{Error, Result};
 use crate::free_list::{FreeList, count_down, recycles};
+use crate::kv::frozen;
 use crate::lock::{self, Changing, Guard, Rank};
-use crate::session::Session;
+use crate::session::{BLOCK, Session};
 use crate::trees::TreeInode;
 use crate::{block_map, drain, publish, recover, snapshot};
 use core::ops::Deref;
@@ -154,14 +155,28 @@ pub fn by_link(s: &Session, link: u32, ino: u64) -> Option<InodeRef<'_>> {
 /// The entry of `ino`, loaded from the trees if need be. `NotFound` if there is none.
 #[inline]
 pub fn get(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+    get_or(s, ino, || Err(Error::NotFound))
+}
+
+/// As `get`, but what the trees do not know is what `unknown` says.
+#[inline]
+pub(crate) fn get_or<'s>(
+    s: &'s Session,
+    ino: u64,
+    unknown: impl FnOnce() -> Result<TreeInode>,
+) -> Result<InodeRef<'s>> {
     match find(s, ino) {
         Some(found) => Ok(found),
-        None => load(s, ino),
+        None => load(s, ino, unknown),
     }
 }
 
 #[cold]
-fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+fn load<'s>(
+    s: &'s Session,
+    ino: u64,
+    unknown: impl FnOnce() -> Result<TreeInode>,
+) -> Result<InodeRef<'s>> {
     if ino == 0 {
         return Err(Error::NotFound);
     }
@@ -173,7 +188,7 @@ fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
     if let Some(found) = walk(s, bucket, ino) {
         return Ok(found);
     }
-    let known = s.tree().inode(ino)?.ok_or(Error::NotFound)?;
+    let known = s.tree().inode(ino)?.map_or_else(unknown, Ok)?;
     fill_from_tree(fresh.e, ino, &known);
     Ok(fresh.insert(bucket, ino))
 }
@@ -570,8 +585,15 @@ pub fn dir_name(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usi
 }
 
 /// Content of an inline file that is in no block; its length.
-pub fn inline_data(s: &Session, inode: &InodeRef<'_>, out: &mut [u8; 512]) -> Result<usize> {
-    tail(s, inode, out)
+pub fn inline_data(
+    s: &Session,
+    inode: &InodeRef<'_>,
+    out: &mut [u8; BLOCK as usize],
+) -> Result<usize> {
+    match frozen::content(s, inode, out)? {
+        Some(len) => Ok(len),
+        None => tail(s, inode, out),
+    }
 }
 
 /// The tail of the inode's record in the trees, once they know the newest record about it.

@@ -15,7 +15,6 @@ use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
 use crate::{clock, cow, data, drain, slots};
 use core::sync::atomic::Ordering::*;
-use pool::layout::INLINE_MAX;
 use pool::session::{INODE_DIRTY, INODE_INLINE};
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
@@ -132,7 +131,7 @@ pub(crate) fn plan(
 }
 
 /// The content of a file that is in no block.
-pub(crate) fn inline(c: &Client, pin: MapPin, out: &mut [u8; INLINE_MAX]) -> Result<usize> {
+pub(crate) fn inline(c: &Client, pin: MapPin, out: &mut [u8; BLOCK as usize]) -> Result<usize> {
     let s = &c.session;
     let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
     inode_table::inline_data(s, &inode, out)

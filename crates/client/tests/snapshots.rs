@@ -8,6 +8,7 @@ mod common;
 
 use common::{ROOT, Rig, User};
 use holdfast_client::attach::{self, Attachment};
+use holdfast_client::kv::Durability;
 use holdfast_client::mapped::{self, Segments};
 use holdfast_client::{Base, Client, Error, MapPiece, SetTime, abi, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
@@ -381,6 +382,96 @@ fn nothing_can_be_changed_in_a_snapshot() {
     assert_eq!(c.stat(&ROOT, Base::Root, b"small", 0).unwrap(), before);
     let missing = attach::attach_snapshot(pool_of(&rig), b"t").unwrap_err();
     assert_eq!(missing.errno(), 2);
+}
+
+/// A value that tells which key and which version it is of.
+fn value_of(key: usize, version: usize, len: usize) -> Vec<u8> {
+    let word = (key * 31 + version) as u64;
+    let bytes = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    (0..len).map(|i| bytes[i % 8] ^ (i / 8) as u8).collect()
+}
+
+/// However a value of more than 50 bytes is looked at.
+fn assert_shown_alike(c: &Client, path: &str, wanted: &[u8]) {
+    let path = path.as_bytes();
+    let file = c
+        .open(&ROOT, Base::Root, path, abi::O_RDONLY, 0, 0)
+        .unwrap();
+    let shown = c.stat(&ROOT, Base::Root, path, 0).unwrap();
+    assert_eq!(c.fstat(file).unwrap(), shown);
+    let (len, mut out) = (wanted.len(), [0xee; 100]);
+    let n = c
+        .pread(file, MutBuf::from(&mut out[..]), len as i64 - 50)
+        .unwrap();
+    assert_eq!(out[..n], wanted[len - 50..]);
+    assert_eq!(c.lseek(file, 0, abi::SEEK_HOLE).unwrap(), len as u64);
+    let pin = c.map_pin(file, 1, false).unwrap();
+    let mut inline = false;
+    c.map_plan(pin, 0, 4096, false, &mut |piece| {
+        inline |= piece == MapPiece::Inline;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(inline, len < 1920);
+    if inline {
+        let mut page = [0; 4096];
+        let n = c.map_inline(pin, &mut page).unwrap();
+        assert_eq!(page[..n], *wanted);
+    }
+    c.map_unpin(pin, false).unwrap();
+    c.release(file).unwrap();
+}
+
+#[test]
+fn the_values_of_a_snapshot_are_files() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let keyspaces = [&b"a"[..], b"b"].map(|name| user.keyspace(&ROOT, name, true).unwrap());
+    let lens = [0, 1, 300, 512, 513, 1900, 1930, 4096, 9000, 700_000];
+    let len = |i: usize| lens[if i < 40 { i % lens.len() } else { i % 5 }];
+    let put = |version| {
+        for (n, k) in keyspaces.iter().enumerate() {
+            for i in 0..400 {
+                let value = value_of(i * 2 + n, version, len(i));
+                let key = format!("value-{i:03}");
+                user.kv_put(*k, key.as_bytes(), &value, Durability::Volatile)
+                    .unwrap();
+            }
+        }
+    };
+    put(0);
+    // One of them is a file before.
+    let early = user.open("a/value-007", abi::O_RDONLY).unwrap();
+    user.release(early).unwrap();
+    user.snapshot_create(pool_of(&rig), b"s").unwrap();
+    put(1);
+    let reading = read(&rig, "s");
+    let c = &reading.client;
+    for (n, dir) in ["a", "b"].iter().enumerate() {
+        for i in 0..400 {
+            let path = format!("{dir}/value-{i:03}");
+            let wanted = value_of(i * 2 + n, 0, len(i));
+            assert_eq!(contents(c, &path), wanted, "{path}");
+            // Again, by what is known of it now.
+            assert_eq!(contents(c, &path), wanted, "{path}");
+            let live = contents(&user.client, &path);
+            assert_eq!(live, value_of(i * 2 + n, 1, len(i)), "{path}");
+        }
+    }
+    let open = |path: &str, flags| c.open(&ROOT, Base::Root, path.as_bytes(), flags, 0, 0);
+    for i in [2, 5, 8] {
+        let wanted = value_of(i * 2 + 1, 0, len(i));
+        assert_shown_alike(c, &format!("b/value-{i:03}"), &wanted);
+    }
+    for flags in [abi::O_RDWR, abi::O_TRUNC, abi::O_WRONLY | abi::O_CREAT] {
+        let refused = open("b/value-003", flags);
+        assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
+    }
+    let removed = c.unlink(&ROOT, Base::Root, b"b/value-003");
+    assert!(matches!(removed, Err(Error::ReadOnly)), "{removed:?}");
+    let missing = open("b/value-999", abi::O_RDONLY);
+    assert!(matches!(missing, Err(Error::NotFound)), "{missing:?}");
+    assert_eq!(contents(c, "b/value-003"), value_of(7, 0, len(3)));
 }
 
 #[test]

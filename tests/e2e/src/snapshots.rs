@@ -14,8 +14,9 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Scene) -> Done;
 
-const CASES: [(&str, Case); 6] = [
+const CASES: [(&str, Case); 7] = [
     ("programs read what was there", programs_read),
+    ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
     ("in use means not deleted", in_use),
     ("programs outlive the service", outlives_the_service),
@@ -215,6 +216,61 @@ fn programs_read(scene: &Scene) -> Done {
     match scene.used()? {
         0..4_000_000 => Ok(()),
         left => Err(format!("{left} bytes are in use still")),
+    }
+}
+
+/// Gives keys 000 to 299 of a keyspace values of many lengths, which say which `version` they are
+/// of; the same as files on the host.
+fn load_values(scene: &Scene, version: u32) -> Done<PathBuf> {
+    let wanted = scene.dir.join(format!("version-{version}"));
+    fs::create_dir_all(&wanted).map_err(|e| e.to_string())?;
+    let mut lines = String::new();
+    let lens = [0, 1, 300, 512, 513, 1900, 4096, 9000, 70_000, 2_500_000];
+    for i in 0..300 {
+        let word = format!("{i} in version {version}, ");
+        let len = lens[if i < 20 { i % 10 } else { i % 8 }];
+        let value: String = word.chars().cycle().take(len).collect();
+        fs::write(wanted.join(format!("{i:03}")), &value).map_err(|e| e.to_string())?;
+        lines += &format!("{i:03}\t{value}\n");
+    }
+    let input = scene.dir.join("lines");
+    fs::write(&input, lines).map_err(|e| e.to_string())?;
+    let mut load = Command::new("bash");
+    let line = "exec \"$0\" kv \"$1\" keys load <\"$2\"";
+    load.args(["-c", line]).arg(&scene.holdfast);
+    load.arg(scene.pool()).arg(input);
+    ok("kv load", scene.ended(load)?)?;
+    Ok(wanted)
+}
+
+/// Reads all files of the working directory in several ways.
+const READ_VALUES: &str = "sha256sum * && cat * | wc -c && grep -c 'in version 1' * \
+    && stat -c %s * && tar cf - * | tar xOf - | sha256sum && cmp 007 <(tail -c 9000 007) \
+    && python3 -c 'import mmap, sys, hashlib
+for name in sys.argv[1:]:
+    with open(name, \"rb\") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
+        print(name, len(m), hashlib.sha256(m).hexdigest())' 001 002 003 004 005 006 007 008 009";
+
+fn values_are_files(scene: &Scene) -> Done {
+    let wanted = load_values(scene, 1)?;
+    scene.take("first")?;
+    load_values(scene, 2)?;
+    let read = |dir: &Path| {
+        let mut command = Command::new("bash");
+        let line = format!("cd {} && {READ_VALUES}", dir.display());
+        command.args(["-c", &line]);
+        ok("the host's files", scene.ended(command)?)
+    };
+    let shown = scene.shell(Some("first"), &format!("cd keys && {READ_VALUES}"))?;
+    equal("the snapshot", &ok("values", shown)?, &read(&wanted)?)?;
+    let refused = scene.shell(
+        Some("first"),
+        "echo x >>keys/003; rm -f keys/003; cat keys/300",
+    )?;
+    let told = refused.tail().join("\n");
+    match told.matches("Read-only").count() == 2 && told.contains("No such file") {
+        true => Ok(()),
+        false => Err(format!("to change a value is answered with {told:?}")),
     }
 }
 

@@ -9,7 +9,7 @@
 //!  * Who found neither a value nor a name is right only if no name came or went meanwhile.
 
 use super::get::{self, Out};
-use super::{Changes, Keyspace, Scan, View, index, values};
+use super::{Changes, Keyspace, Scan, View, frozen, index, values};
 use crate::clock;
 use crate::dentry_table::{self, Found};
 use crate::error::{Error, Result};
@@ -125,14 +125,18 @@ pub(crate) fn attributes(dir: &Attrs, name: &[u8], meta: &Meta) -> Attrs {
     }
 }
 
-/// As `look`, but a value is made a file.
+/// As `look`, but a value is made a file; on a snapshot it is shown as one.
 pub(crate) fn find(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
     for _ in 0..RETRIES {
         match look(s, dir, name)? {
             Named::File(found) => return Ok(Some(found)),
             Named::Nothing => return Ok(None),
             Named::Value(_) => {
-                if let Some(found) = promote(s, dir.ino, name)? {
+                let found = match s.is_read_only() {
+                    true => frozen::open(s, dir, name)?,
+                    false => promote(s, dir.ino, name)?,
+                };
+                if let Some(found) = found {
                     return Ok(Some(found));
                 }
             }

@@ -12,6 +12,7 @@
 
 mod commit;
 pub(crate) mod files;
+pub(crate) mod frozen;
 mod get;
 mod index;
 mod keyspace;

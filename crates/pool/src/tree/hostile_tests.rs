@@ -5,9 +5,9 @@ use super::tests::{Dice, MIB, Model, change, params, token};
 use super::{KEY_MAX, VALUE_MAX};
 use crate::format::superblock::{SUPERBLOCK_LEN, Superblock};
 use crate::format::{PAGE, PAGE_LEN};
-use crate::layout::{ReadTrees, VALUES};
+use crate::layout::{ReadTrees, TreeId, VALUES};
 use crate::pool::Pool;
-use crate::tree::{Reader, check};
+use crate::tree::{Leaf, Reader, check};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -47,6 +47,22 @@ fn read_all(reader: &Reader<'_>, dice: &mut Dice) {
             ControlFlow::Continue(())
         });
         assert!(seen <= META_LEN, "a scan that does not end");
+        read_leaves(reader, tree, dice);
+    }
+}
+
+/// By links that lead to a leaf, and by others.
+fn read_leaves(reader: &Reader<'_>, tree: TreeId, dice: &mut Dice) {
+    let Ok(root) = reader.root(tree) else { return };
+    let key = dice.key();
+    let known = reader.leaf_link(tree, &root, &key).ok().flatten();
+    let known = known.unwrap_or_default();
+    for link in [known, known ^ 1 << dice.roll(60), dice.roll(u64::MAX)] {
+        let mut leaf = Leaf::default();
+        if reader.leaf_at(tree, &root, link, &mut leaf).is_ok() {
+            let _ = leaf.find(&key);
+            (0..=255).for_each(|i| drop(leaf.entry(i).is_ok()));
+        }
     }
 }
 

@@ -400,6 +400,18 @@ impl<'a, R: Record> Reader<'a, R> {
         }
     }
 
+    /// The link to the leaf below `root` where `key` belongs, for [`leaf_at`](Reader::leaf_at).
+    pub fn leaf_link(&self, tree: TreeId, root: &LiveRoot, key: &[u8]) -> Result<Option<u64>> {
+        walk::link_of(&self.at(root), tree, &root.root, key)
+    }
+
+    /// A copy of the leaf that `link` leads to. A snapshot's leaves stay where they are.
+    pub fn leaf_at(&self, tree: TreeId, root: &LiveRoot, link: u64, leaf: &mut Leaf) -> Result<()> {
+        let header = self.at(root).copy(tree, link, 0, &mut leaf.page)?;
+        leaf.set(Some((header, false, None)));
+        Ok(())
+    }
+
     /// A copy of the leaf below `root` where `from` belongs. Means something only if the root is
     /// [`still`](Reader::still) intact.
     pub fn leaf_from(

@@ -291,6 +291,23 @@ pub(super) struct Hang {
 /// A leaf that was copied: its counts, whether there is one behind it, and where it hangs.
 type Copied = (Header, bool, Option<Hang>);
 
+/// The link to the leaf where `key` belongs.
+pub(super) fn link_of<N: Nodes>(
+    nodes: &N,
+    tree: TreeId,
+    root: &Root,
+    key: &[u8],
+) -> Result<Option<u64>> {
+    check_height(root)?;
+    let mut addr = root.addr;
+    for level in (1..root.height).rev() {
+        let (node, h) = nodes.open(tree, addr, level)?;
+        let i = node::find_child(&node, &h, key).map_err(damaged(addr))?;
+        addr = node::child(&node, &h, i);
+    }
+    Ok((root.height > 0).then_some(addr))
+}
+
 /// Copies the leaf where `from` belongs to `leaf`. `next` becomes the key where the next leaf
 /// starts; false when there is none.
 pub(super) fn leaf_of<N: Nodes>(

@@ -270,7 +270,7 @@ fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Sto
                 len
             }
             MapPiece::Inline => {
-                let mut bytes = [0; 512];
+                let mut bytes = [0; PAGE];
                 p.client.map_inline(r.pin, &mut bytes)?;
                 put_bytes(addr, &bytes, r.prot)?;
                 PAGE as u64
