@@ -11,12 +11,14 @@ use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode_table::{self, InodeRef};
-use crate::kv::files;
+use crate::kv::files::{self, Shown};
 use crate::path::KIND_DIR;
 use crate::session::{OfdLink, Session};
 use crate::types::DirentFormat;
 use crate::{clock, drain, lock, read};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use pmem::MutBuf;
 use pool::layout::dirent::{COLLISION_BITS, name_hash};
@@ -25,6 +27,10 @@ use pool::layout::dirent::{COLLISION_BITS, name_hash};
 const FIRST_COOKIE: u64 = 2;
 /// How often a keyspace is read again because it changed meanwhile.
 const MERGES: usize = 100;
+/// To find the next names of a keyspace all its values are looked at: so many names are kept for
+/// the calls that follow, and for so long.
+const AHEAD: usize = 64 * 1024;
+const AHEAD_MS: u64 = 1000;
 /// Bytes before the name in both formats.
 const HEAD_64: usize = 19;
 const HEAD_LEGACY: usize = 18;
@@ -52,6 +58,7 @@ pub(crate) fn getdents(
     let _position = lock::acquire(s, &file.ofd.lock)?;
     let mut listing = Listing {
         s,
+        ofd,
         dir: a.ino,
         parent: a.parent,
         format,
@@ -65,8 +72,73 @@ pub(crate) fn getdents(
     done.map(|()| listing.written)
 }
 
+/// Names of values that come next in a listing.
+pub(crate) struct Ahead {
+    ofd: OfdLink,
+    dir: u64,
+    /// What the directory's `dir_seq` was before they were read, and when that was.
+    dir_seq: u64,
+    read: u64,
+    /// All those at cookies in this range, in order.
+    covers: Range<u64>,
+    names: Vec<Shown>,
+}
+
+impl Ahead {
+    /// None yet.
+    fn nothing(ofd: OfdLink, dir: &InodeRef, from: u64) -> Ahead {
+        Ahead {
+            ofd,
+            dir: dir.ino,
+            dir_seq: dir.e.dir_seq.load(Acquire),
+            read: clock::monotonic_ms(),
+            covers: from..from,
+            names: Vec::new(),
+        }
+    }
+
+    /// All names from `from` on, or the first `AHEAD` of them.
+    fn read(s: &Session, ofd: OfdLink, dir: &InodeRef, from: u64) -> Result<Ahead> {
+        let mut ahead = Ahead::nothing(ofd, dir, from);
+        let mut names = files::first_values(s, dir, from, AHEAD)?;
+        names.sort_unstable();
+        ahead.covers.end = u64::MAX;
+        if names.len() == AHEAD
+            && let Some((last, ..)) = names.last()
+        {
+            // There may be more at the last cookie.
+            ahead.covers.end = *last;
+            names.retain(|(cookie, ..)| *cookie < ahead.covers.end);
+        }
+        ahead.names = names;
+        Ok(ahead)
+    }
+
+    fn is_of(&self, ofd: OfdLink, dir: &InodeRef) -> bool {
+        (self.ofd, self.dir) == (ofd, dir.ino)
+    }
+
+    /// Whether no name came or went since.
+    fn is_current(&self, dir: &InodeRef) -> bool {
+        self.dir_seq == dir.e.dir_seq.load(Acquire)
+    }
+
+    /// The first `most` names from `from` on; `None`: they have to be read.
+    fn show(&self, ofd: OfdLink, dir: &InodeRef, from: u64, most: usize) -> Option<&[Shown]> {
+        let old = clock::monotonic_ms().wrapping_sub(self.read) >= AHEAD_MS;
+        if old || !self.is_of(ofd, dir) || !self.is_current(dir) || !self.covers.contains(&from) {
+            return None;
+        }
+        let first = self.names.partition_point(|(cookie, ..)| *cookie < from);
+        let rest = self.names.get(first..)?;
+        let enough = rest.len() >= most || self.covers.end == u64::MAX;
+        enough.then(|| &rest[..rest.len().min(most)])
+    }
+}
+
 struct Listing<'a> {
     s: &'a Session,
+    ofd: OfdLink,
     dir: u64,
     parent: u64,
     format: DirentFormat,
@@ -111,7 +183,7 @@ impl Listing<'_> {
         let mut names = Vec::new();
         for _ in 0..MERGES {
             let before = dir.e.dir_seq.load(Acquire);
-            names = files::first_values(s, dir, from, most)?;
+            names = self.values(dir, from, most)?;
             drain::wait_applied(s, dir.e.dir_seq.load(Acquire))?;
             let mut left = most;
             s.tree()
@@ -140,6 +212,32 @@ impl Listing<'_> {
             shown.push(name);
         }
         Ok(())
+    }
+
+    /// Names of values at the first `most` cookies from `from` on, and maybe more.
+    fn values(&self, dir: &InodeRef, from: u64, most: usize) -> Result<Vec<Shown>> {
+        let (s, ofd) = (self.s, self.ofd);
+        // Who begins sees what is there now; and most directories end with that.
+        if from == 0 {
+            return files::first_values(s, dir, 0, most);
+        }
+        let ahead = match s.names_ahead.take() {
+            Some(ahead) if ahead.show(ofd, dir, from, most).is_some() => ahead,
+            Some(ahead) if ahead.is_of(ofd, dir) && !ahead.is_current(dir) => {
+                // While names come and go, to read more of them would be in vain.
+                s.names_ahead.put(Box::new(Ahead::nothing(ofd, dir, from)));
+                return files::first_values(s, dir, from, most);
+            }
+            _ => Box::new(Ahead::read(s, ofd, dir, from)?),
+        };
+        let Some(names) = ahead.show(ofd, dir, from, most) else {
+            return files::first_values(s, dir, from, most);
+        };
+        let names = names.to_vec();
+        if !names.is_empty() {
+            s.names_ahead.put(ahead);
+        }
+        Ok(names)
     }
 
     /// Writes one entry; false if the buffer is full.

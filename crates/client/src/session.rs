@@ -7,12 +7,13 @@
 //!  * `slot()` is the process that runs now: a vfork child that shares this memory is told apart.
 
 use crate::error::{Error, Result};
+use crate::readdir::Ahead;
 use crate::trees::Trees;
 pub use crate::types::OfdLink;
 use crate::windows::{WINDOW, Windows};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use pmem::{Region, Shared, SharedMem};
+use pmem::{Parked, Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
 use pool::session::*;
 
@@ -47,6 +48,8 @@ pub struct Session {
     data_windows: Windows,
     journal_windows: Windows,
     value_windows: Windows,
+    /// Of the listing of a keyspace that this process is in the middle of.
+    pub(crate) names_ahead: Parked<Ahead>,
 }
 
 impl Session {
@@ -99,6 +102,7 @@ impl Session {
             data_windows,
             journal_windows,
             value_windows,
+            names_ahead: Parked::default(),
         })
     }
 

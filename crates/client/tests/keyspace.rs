@@ -228,6 +228,49 @@ fn readdir_shows_each_value_and_each_file_once() {
     assert_eq!(again, want);
 }
 
+#[test]
+fn readdir_shows_very_many_values_once_while_others_come_and_go() {
+    let rig = Rig::new(POOL);
+    let user = rig.user();
+    let k = keyspace(&user);
+    const MANY: usize = 70_000;
+    (0..MANY).for_each(|i| put(&user, k, &format!("key-{i}"), b"value"));
+    let dir = user.open("ks", O_RDONLY | O_DIRECTORY).unwrap();
+    let (mut seen, mut calls) = (vec![0; MANY], 0);
+    loop {
+        let names = some_names(&user, dir);
+        if names.is_empty() {
+            break;
+        }
+        calls += 1;
+        for name in &names {
+            let number = name.strip_prefix("key-").and_then(|n| n.parse().ok());
+            number.into_iter().for_each(|n: usize| seen[n] += 1);
+        }
+        // Keys 0 to 999 go, others come; now and then a value becomes a file, or a file a value.
+        let n = calls % 1000;
+        user.kv_erase(k, format!("key-{n}").as_bytes(), V).unwrap();
+        put(&user, k, &format!("new-{calls}"), b"value");
+        let name = format!("key-{}", 1000 + calls * 7 % 5000);
+        match calls % 100 {
+            33 => drop(user.get(&format!("ks/{name}"))),
+            66 => user.put(&format!("ks/key-{}", 6000 + calls), b"now a file"),
+            99 => put(&user, k, &format!("key-{}", 6000 + calls - 33), b"again"),
+            _ => {}
+        }
+    }
+    user.release(dir).unwrap();
+    assert!(calls > 2000, "{calls}");
+    let wrong = seen.iter().skip(1000).position(|times| *times != 1);
+    assert_eq!(wrong, None, "{:?} times", wrong.map(|i| seen[1000 + i]));
+    assert!(seen[..1000].iter().all(|times| *times <= 1));
+    // Who begins anew sees what is there now.
+    let names = user.names("ks");
+    assert!(names.contains(&format!("new-{calls}")));
+    assert!(!names.contains(&"key-1".to_string()));
+    assert!(names.len() > MANY);
+}
+
 fn some_names(user: &User, dir: holdfast_client::OfdLink) -> Vec<String> {
     let mut out = vec![0; 600];
     let to = holdfast_pmem::MutBuf::from(&mut out[..]);
