@@ -39,8 +39,8 @@ impl<T: Send> Parked<T> {
     fn exchange(&self, value: Option<Box<T>>) -> Option<Box<T>> {
         let new = value.map_or(ptr::null_mut(), Box::into_raw);
         let old = self.place.swap(new, AcqRel);
-        // SAFETY: what is in `place` came from `into_raw`, and who swaps it out alone has it. `T` is
-        // `Send`, so it may come from another thread, which released it.
+        // SAFETY: what is in `place` came from `into_raw`, and who swaps it out alone has it. `T`
+        // is `Send`, so it may come from another thread, which released it.
         (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
     }
 }
