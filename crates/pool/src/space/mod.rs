@@ -337,8 +337,8 @@ impl Space {
         !self.warm.all_clear(run.start, run.len)
     }
 
-    /// Takes a whole stretch with memory behind it.
-    pub fn alloc_warm(&mut self) -> Option<Run> {
+    /// The first whole stretch that is free and has memory behind it.
+    pub fn warm_stretch(&self) -> Option<Run> {
         let mut at = 0;
         while self.warm.count() >= STRETCH {
             at = self.warm.next(at, self.limit, true);
@@ -347,12 +347,18 @@ impl Space {
             }
             let run = Run::new(at - at % STRETCH, STRETCH);
             if self.warm.all_set(run.start, run.len) {
-                self.take(run);
                 return Some(run);
             }
             at = run.end();
         }
         None
+    }
+
+    /// Takes it.
+    pub fn alloc_warm(&mut self) -> Option<Run> {
+        let run = self.warm_stretch()?;
+        self.take(run);
+        Some(run)
     }
 
     /// Free numbers that have memory behind them.
