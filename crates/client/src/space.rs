@@ -3,8 +3,8 @@
 //! Invariants:
 //!  * A free block is in exactly one grant, ring, chunk or piece of a process, or nowhere (it died
 //!    with a process between two steps; the service takes it back when the session ends).
-//!  * A chunk is one word, `block << RUN_SHIFT | len`, so taking from it is one store; a piece,
-//!    what is left of a fragment, is another. A grant gives from its end, so that too is one store;
+//!  * A chunk is one word, `block << RUN_SHIFT | len`, so taking from it is one store; so is each
+//!    piece, what is left of a fragment. A grant gives from its end, so that too is one store;
 //!    what is taken leaves its old place before it enters a new one. A fragment is taken out of its
 //!    ring by one compare-and-swap of the ring's count.
 //!  * Few blocks come from fragments as long as there are such that suffice, many in a row from
@@ -97,30 +97,62 @@ const REFILLS: u32 = 64;
 /// From the process's own chunk.
 fn take_chunk(s: &Session, want: u32) -> Result<Option<(u64, u32)>> {
     let slot = s.slot();
-    take_some(s, slot, &slot.chunk_block, 1, want.into())
-}
-
-/// Up to `want` blocks from a chunk or piece of at least `least`.
-#[inline]
-fn take_some(
-    s: &Session,
-    slot: &Slot,
-    word: &AtomicU64,
-    least: u64,
-    want: u64,
-) -> Result<Option<(u64, u32)>> {
-    let enough = || unpack(word.load(Relaxed)).1 >= least;
-    if !enough() {
+    let word = &slot.chunk_block;
+    if unpack(word.load(Relaxed)).1 == 0 {
         return Ok(None);
     }
     let _guard = lock::acquire_plain(s, &slot.chunk_lock)?;
-    let (block, len) = unpack(word.load(Relaxed));
-    if len < least {
-        return Ok(None);
+    match unpack(word.load(Relaxed)) {
+        (_, 0) => Ok(None),
+        (block, len) => take_from(s, word, (block, len), len.min(want.into())),
     }
-    let n = len.min(want);
+}
+
+/// The first `n` blocks of a run that is in `word`.
+#[inline]
+fn take_from(
+    s: &Session,
+    word: &AtomicU64,
+    (block, len): (u64, u64),
+    n: u64,
+) -> Result<Option<(u64, u32)>> {
     word.store(pack(block + n, len - n), Relaxed);
     in_range(s, block, n)
+}
+
+/// `want` blocks from the smallest piece that has as many.
+#[inline]
+fn take_piece(s: &Session, slot: &Slot, want: u64) -> Result<Option<(u64, u32)>> {
+    let smallest = || {
+        let all = slot.pieces.iter().map(|word| (unpack(word.load(Relaxed)), word));
+        let enough = all.filter(|((_, len), _)| *len >= want);
+        enough.min_by_key(|((_, len), _)| *len)
+    };
+    if smallest().is_none() {
+        return Ok(None);
+    }
+    let _guard = lock::acquire_plain(s, &slot.chunk_lock)?;
+    match smallest() {
+        Some((run, word)) => take_from(s, word, run, want),
+        None => Ok(None),
+    }
+}
+
+/// Keeps a run as a piece, instead of the shortest one, which becomes a grant.
+fn keep_piece(s: &Session, slot: &Slot, block: u64, len: u64) {
+    let mut shortest = (block, len);
+    if let Ok(_guard) = lock::acquire_plain(s, &slot.chunk_lock) {
+        let by_len = |word: &&AtomicU64| unpack(word.load(Relaxed)).1;
+        if let Some(word) = slot.pieces.iter().min_by_key(by_len)
+            && by_len(&word) < len
+        {
+            shortest = unpack(word.swap(pack(block, len), Relaxed));
+        }
+    }
+    if shortest.1 > 0 {
+        // Where there is no room they wait for the end of the session.
+        let _ = put_grant(s, shortest.0, shortest.1);
+    }
 }
 
 /// `want` blocks from a fragment that has as many, unless the chunk goes on where `near` is.
@@ -130,14 +162,14 @@ fn take_fragment(s: &Session, want: u64, near: Option<u64>) -> Result<Option<(u6
     if left > 0 && near == Some(next) {
         return Ok(None);
     }
-    if let Some(run) = take_some(s, slot, &slot.piece, want, want)? {
+    if let Some(run) = take_piece(s, slot, want)? {
         return Ok(Some(run));
     }
     for ring in ring_of(want)..RINGS {
         if let Some((block, len)) = take_from_ring(s, ring, want)? {
             in_range(s, block, len)?;
             if len > want {
-                give_back_to(s, slot, &slot.piece, block + want, len - want);
+                keep_piece(s, slot, block + want, len - want);
             }
             return in_range(s, block, want);
         }
@@ -183,8 +215,13 @@ fn take_any_fragment(s: &Session) -> Result<Option<(u64, u64)>> {
         }
     }
     let slot = s.slot();
-    let piece = take_some(s, slot, &slot.piece, 1, u64::MAX)?;
-    Ok(piece.map(|(block, len)| (block, len.into())))
+    let _guard = lock::acquire_plain(s, &slot.chunk_lock)?;
+    let pieces = slot.pieces.iter().map(|word| unpack(word.swap(0, Relaxed)));
+    let Some((block, len)) = pieces.into_iter().find(|(_, len)| *len > 0) else {
+        return Ok(None);
+    };
+    in_range(s, block, len)?;
+    Ok(Some((block, len)))
 }
 
 /// Session memory may say anything: only blocks that are mapped are handed on.
@@ -234,13 +271,13 @@ fn refill(s: &Session, want: u32, near: Option<u64>) -> Result<()> {
         None => wait_for_grant(s, want, near)?,
     };
     in_range(s, block, len)?;
-    let slot = s.slot();
-    give_back_to(s, slot, &slot.chunk_block, block, len);
+    keep_chunk(s, s.slot(), block, len);
     Ok(())
 }
 
-/// Makes the run the chunk or the piece if that is empty, else a grant.
-fn give_back_to(s: &Session, slot: &Slot, word: &AtomicU64, block: u64, len: u64) {
+/// Makes the run the chunk if that is empty, else a grant.
+fn keep_chunk(s: &Session, slot: &Slot, block: u64, len: u64) {
+    let word = &slot.chunk_block;
     if let Ok(_guard) = lock::acquire_plain(s, &slot.chunk_lock)
         && unpack(word.load(Relaxed)).1 == 0
     {
@@ -397,9 +434,8 @@ fn give_to_chunk(s: &Session, block: u64, len: u64) -> bool {
     let Ok(_guard) = lock::acquire_plain(s, &slot.chunk_lock) else {
         return false;
     };
-    let words = [&slot.chunk_block, &slot.piece];
     for fits in [|before, _| before, |_, empty| empty] as [fn(bool, bool) -> bool; 2] {
-        for word in words {
+        for word in [&slot.chunk_block].into_iter().chain(&slot.pieces) {
             let (first, left) = unpack(word.load(Relaxed));
             let before = left > 0 && block + len == first;
             if len + left < 1 << RUN_SHIFT && fits(before, left == 0) {
@@ -439,9 +475,10 @@ pub(crate) fn return_chunk(s: &Session, slot: &Slot) {
     let Ok(guard) = lock::acquire_plain(s, &slot.chunk_lock) else {
         return;
     };
-    let words = [&slot.chunk_block, &slot.piece].map(|word| word.swap(0, AcqRel));
+    let chunk = slot.chunk_block.swap(0, AcqRel);
+    let pieces = slot.pieces.each_ref().map(|word| word.swap(0, AcqRel));
     drop(guard);
-    for (block, len) in words.map(unpack) {
+    for (block, len) in [chunk].into_iter().chain(pieces).map(unpack) {
         if len > 0 {
             // Where there is no room they wait for the end of the session.
             let _ = put_grant(s, block, len);

@@ -33,6 +33,10 @@ const AHEAD_MAX: u64 = 32;
 const CALM: u32 = 16;
 /// Chunks handed out in one turn, so that others do not wait long.
 const TURN_MAX: u64 = 4;
+/// Clients look at all grants for each one that they take: of more than so many, those of fewer
+/// blocks than these are taken back. They are what is left of fragments.
+const MANY_GRANTS: usize = 32;
+const CRUMB: u64 = 64;
 /// Looks at a lock that a client has before the grant is put off to the next turn.
 const TRIES: usize = 1000;
 /// So many runs, or blocks, are added to the file before it is written anew; of runs also as many
@@ -41,7 +45,7 @@ const NOTED_RUNS: u64 = 1024;
 const NOTED_BLOCKS: u64 = 8 * CHUNK_BLOCKS;
 /// Blocks that may be on their way from a writer to the next one before it has to wait for them:
 /// so many, or this part of those in use.
-const ON_ITS_WAY: u64 = 16 * 1024;
+const ON_ITS_WAY: u64 = 4 * 1024;
 const ON_ITS_WAY_PART: u64 = 4;
 /// Free pages of the trees below which nothing more is handed out, so that there is always room
 /// to erase.
@@ -118,6 +122,7 @@ impl Supply {
     pub fn top_up(&mut self, engine: &mut Engine, memory: &Memory) -> bool {
         let wanted = memory.header().grant_wanted.swap(0, AcqRel);
         self.fragments.look(memory);
+        sweep(engine, memory);
         let left = left_over(memory);
         self.enough = self.is_enough(engine);
         let kept = &memory.header().grants_kept;
@@ -422,6 +427,35 @@ fn left_over(memory: &Memory) -> u64 {
     grants
         .map(|grant| grant.len.load(Relaxed).min(1 << 32))
         .sum()
+}
+
+/// Takes crumbs back, unless clients are at work on the table now.
+fn sweep(engine: &mut Engine, memory: &Memory) {
+    let header = memory.header();
+    let used = (header.grants_used.load(Acquire) as usize).min(GRANTS);
+    if used <= MANY_GRANTS {
+        return;
+    }
+    let crumbs = memory.with_lock(&header.grants_lock, || {
+        let (mut crumbs, mut end) = (Vec::new(), 0);
+        let used = (header.grants_used.load(Acquire) as usize).min(GRANTS);
+        for (index, grant) in (0..used).filter_map(|i| Some((i, memory.grant(i)?))) {
+            match grant.len.load(Relaxed) {
+                0 => {}
+                len if len < CRUMB => {
+                    grant.len.store(0, Release);
+                    crumbs.push(Run::new(grant.block.load(Relaxed), len));
+                }
+                _ => end = index as u32 + 1,
+            }
+        }
+        header.grants_used.store(end, Release);
+        crumbs
+    });
+    // What the session says is its own risk; only what was granted is taken back.
+    for run in crumbs.into_iter().flatten() {
+        engine.ungrant(run);
+    }
 }
 
 fn free_entry(memory: &Memory) -> Option<usize> {

@@ -54,6 +54,8 @@ pub const VALUE_CELLS: usize = 7;
 pub const VIEWS: usize = 1024;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
+/// Rests of fragments that a process keeps.
+pub const PIECES: usize = 8;
 /// Rings of fragments: ring `n` has runs of `1 << n` blocks and less than twice as many, the last
 /// one everything longer.
 pub const RINGS: usize = 8;
@@ -264,9 +266,9 @@ shared! {
         /// Guards the process's `PinTable`.
         pub pins_lock: AtomicU32,
         pub unused: AtomicU32,
-        /// The rest of a fragment that the process took, as a word of a ring. Under `chunk_lock`.
-        pub piece: AtomicU64,
-        pub spare: [AtomicU64; 18],
+        /// The rests of fragments that the process took, as words of a ring. Under `chunk_lock`.
+        pub pieces: [AtomicU64; PIECES],
+        pub spare: [AtomicU64; 19 - PIECES],
     }
 }
 
