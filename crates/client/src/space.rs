@@ -124,7 +124,10 @@ fn take_from(
 #[inline]
 fn take_piece(s: &Session, slot: &Slot, want: u64) -> Result<Option<(u64, u32)>> {
     let smallest = || {
-        let all = slot.pieces.iter().map(|word| (unpack(word.load(Relaxed)), word));
+        let all = slot
+            .pieces
+            .iter()
+            .map(|word| (unpack(word.load(Relaxed)), word));
         let enough = all.filter(|((_, len), _)| *len >= want);
         enough.min_by_key(|((_, len), _)| *len)
     };

@@ -53,6 +53,40 @@ fn overwrite(user: &User, k: Keyspace, n: u64, times: u64) {
 }
 
 #[test]
+fn values_of_many_lengths_leave_no_crumbs_that_others_look_at() {
+    const KEYS: u64 = 100;
+    let rig = Rig::new(256 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    let value = |key: u64, turn: u64| {
+        let mut state = key * 1_000_003 + turn + 1;
+        let len = random(&mut state) % (24 * BLOCK) + 1;
+        vec![(key + turn) as u8; len as usize]
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (user, value) = (&user, &value);
+            scope.spawn(move || {
+                for n in 0..10_000 {
+                    let (key, turn) = (2 * (n % KEYS) + thread, n / KEYS);
+                    put(user, k, key, &value(key, turn)).unwrap();
+                }
+            });
+        }
+    });
+    settle(&user);
+    let grants = user.session().header().grants_used.load(Ordering::Acquire);
+    assert!(grants < 64, "{grants} grants");
+    let mut out = vec![0; 25 * BLOCK as usize];
+    for key in 0..2 * KEYS {
+        let wanted = value(key, 99);
+        let len = user.kv_get(k, format!("key-{key}").as_bytes(), &mut out);
+        assert_eq!(len.unwrap(), Some(wanted.len() as u64));
+        assert!(out[..wanted.len()] == wanted, "key {key}");
+    }
+}
+
+#[test]
 fn overwriting_takes_little_more_memory_than_the_values() {
     const N: u64 = 16 * 1024;
     let rig = Rig::new(1 << 30);

@@ -164,8 +164,8 @@ impl Supply {
     /// overwrite should rather wait for it than get memory that was not used before: else a writer
     /// that is faster than we are makes the pool grow for as long as the journal has room. Once
     /// nothing comes back any more, it is not enough. The last chunks are kept meanwhile for those
-    /// who want many blocks in a row. Where whole chunks have come back they are handed out: fragments
-    /// alone would be too few, and everybody would wait for ever the next ones.
+    /// who want many blocks in a row. Where whole chunks have come back they are handed out:
+    /// fragments alone would be too few, and everybody would wait for ever the next ones.
     fn is_enough(&mut self, engine: &Engine) -> bool {
         let (space, applied) = (engine.pool.data_space(), engine.applied_seq());
         let freed = std::mem::replace(&mut self.released, space.released()) != space.released();

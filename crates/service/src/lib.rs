@@ -17,6 +17,8 @@ mod files;
 mod fragments;
 mod grants;
 mod harvest;
+#[cfg(test)]
+mod idle_tests;
 mod lane;
 mod lock;
 mod memory;

@@ -11,16 +11,14 @@ use crate::testing::TempDir;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
-use holdfast_pool::journal::{Change, Op, RECORD_MAX, Record};
-use holdfast_pool::layout::value::{HEAD, TreeKey};
-use holdfast_pool::layout::{InodeRecord, ROOT_INO, VALUES, inode};
+use holdfast_pool::journal::{RECORD_MAX, Record};
+use holdfast_pool::layout::{InodeRecord, ROOT_INO, inode};
 use holdfast_pool::session::RUN_SHIFT;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-fn pool(dir: &TempDir) -> PathBuf {
+pub(crate) fn pool(dir: &TempDir) -> PathBuf {
     let path = dir.path().join("pool");
     let options = CreateOptions {
         size: Some(64 << 20),
@@ -32,7 +30,7 @@ fn pool(dir: &TempDir) -> PathBuf {
 }
 
 /// The independent check finds nothing.
-fn assert_clean(path: &Path) {
+pub(crate) fn assert_clean(path: &Path) {
     let report = crate::check::check(&Files::open_read_only(path).unwrap()).unwrap();
     let damage: Vec<String> = report.damage().map(ToString::to_string).collect();
     assert!(damage.is_empty(), "{damage:?}");
@@ -42,24 +40,24 @@ fn open(path: &Path) -> Engine {
     Engine::open(Files::open(path).unwrap()).unwrap()
 }
 
-fn opened(path: &Path) -> Engine {
+pub(crate) fn opened(path: &Path) -> Engine {
     let mut engine = open(path);
     recover::recover(&mut engine).unwrap();
     engine
 }
 
 /// A client that does what the protocol says, without caches.
-struct Client<'a> {
-    session: &'a Session,
-    engine: &'a Engine,
+pub(crate) struct Client<'a> {
+    pub session: &'a Session,
+    pub engine: &'a Engine,
 }
 
 impl Client<'_> {
-    fn take_seq(&self) -> u64 {
+    pub fn take_seq(&self) -> u64 {
         self.session.memory.header().next_seq.fetch_add(1, AcqRel)
     }
 
-    fn write_as(&self, lane: usize, seq: u64, record: &Record<'_>) {
+    pub fn write_as(&self, lane: usize, seq: u64, record: &Record<'_>) {
         let shared = self.session.memory.lane(lane).unwrap();
         let mut bytes = vec![0; RECORD_MAX];
         let n = record.encode(seq, lane as u16).copy_to(&mut bytes).unwrap() as u64;
@@ -76,13 +74,13 @@ impl Client<'_> {
         shared.head.store(head + n, Release);
     }
 
-    fn write(&self, lane: usize, record: &Record<'_>) -> u64 {
+    pub fn write(&self, lane: usize, record: &Record<'_>) -> u64 {
         let seq = self.take_seq();
         self.write_as(lane, seq, record);
         seq
     }
 
-    fn create(&self, lane: usize, ino: u64, name: &[u8]) -> u64 {
+    pub fn create(&self, lane: usize, ino: u64, name: &[u8]) -> u64 {
         self.write(lane, &create(ino, name))
     }
 }
@@ -91,7 +89,7 @@ fn create(ino: u64, name: &[u8]) -> Record<'_> {
     create_as(0o100644, ino, name)
 }
 
-fn create_as(mode: u32, ino: u64, name: &[u8]) -> Record<'_> {
+pub(crate) fn create_as(mode: u32, ino: u64, name: &[u8]) -> Record<'_> {
     Record::Create {
         parent: ROOT_INO,
         ino,
@@ -106,7 +104,7 @@ fn create_as(mode: u32, ino: u64, name: &[u8]) -> Record<'_> {
     }
 }
 
-fn exists(engine: &Engine, ino: u64) -> bool {
+pub(crate) fn exists(engine: &Engine, ino: u64) -> bool {
     let mut buf = [0; inode::ENCODED_MAX];
     let found: Option<InodeRecord<'_>> = inode::find(&engine.pool.reader(), ino, &mut buf).unwrap();
     found.is_some()
@@ -121,7 +119,7 @@ fn size_of(engine: &Engine, ino: u64) -> u64 {
 }
 
 /// Turns until nothing is left to do.
-fn drain(session: &mut Session, engine: &mut Engine) -> usize {
+pub(crate) fn drain(session: &mut Session, engine: &mut Engine) -> usize {
     let mut applied = 0;
     for _ in 0..10_000 {
         let turn = session.turn(engine);
@@ -578,6 +576,84 @@ fn in_ring(session: &Session, ring: usize) -> Vec<u64> {
     (from..to).map(|at| word(at) >> RUN_SHIFT).collect()
 }
 
+#[test]
+fn crumbs_in_the_table_of_grants_are_taken_back() {
+    let dir = TempDir::new("crumbs");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    drain(&mut session, &mut engine);
+    // As clients leave them: every fifth block of a grant is in use, the rest in entries of four.
+    let (block, count) = {
+        let grant = session.memory.grant(0).unwrap();
+        let len = grant.len.swap(0, Relaxed);
+        (grant.block.load(Relaxed), len / 5)
+    };
+    for n in 0..count {
+        let grant = session.memory.grant(10 + n as usize).unwrap();
+        grant.block.store(block + 5 * n + 1, Relaxed);
+        grant.len.store(4, Relaxed);
+    }
+    // And some that were never granted.
+    let foreign = session.memory.grant(5).unwrap();
+    foreign
+        .block
+        .store(engine.pool.data_space().len() - 7, Relaxed);
+    foreign.len.store(7, Relaxed);
+    let used = &session.memory.header().grants_used;
+    used.store(10 + count as u32, Relaxed);
+    let free = engine.pool.data_space().count_free();
+    let memory = session.memory.clone();
+    let lock = &memory.header().grants_lock;
+    lock.store(7, SeqCst);
+    session.turn(&mut engine);
+    assert!(used_grants(&session) >= count, "a client has the table");
+    lock.store(0, SeqCst);
+    drain(&mut session, &mut engine);
+    assert!(used_grants(&session) < 10);
+    // They are free, or handed out anew as fragments.
+    let anew: u64 = in_ring(&session, 2).len() as u64 * 4;
+    let now = engine.pool.data_space().count_free();
+    assert!(
+        now + anew + 512 >= free + 4 * count,
+        "{free}, {now}, {anew}"
+    );
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
+fn used_grants(session: &Session) -> u64 {
+    session.memory.header().grants_used.load(Relaxed).into()
+}
+
+#[test]
+fn whole_chunks_that_came_back_are_not_kept_from_writers() {
+    let dir = TempDir::new("chunks");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    drain(&mut session, &mut engine);
+    let came_back = |engine: &mut Engine, whole: u64| {
+        let runs: Vec<_> = (0..9).map(|_| engine.pool.grant_whole(512)).collect();
+        for run in runs.into_iter().flatten() {
+            let part = holdfast_pool::space::Run::new(run.start, whole);
+            engine.pool.ungrant(part).unwrap();
+        }
+    };
+    for (whole, kept) in [(511, 1), (512, 0)] {
+        came_back(&mut engine, whole);
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.create(0, 5000 + whole, format!("file-{whole}").as_bytes());
+        session.turn(&mut engine);
+        let header = session.memory.header();
+        assert_eq!(header.grants_kept.load(Relaxed), kept, "{whole} of 512");
+    }
+}
+
 fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
     Record::Extent {
         ino,
@@ -670,158 +746,6 @@ fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
     let chunk = holdfast_pool::space::Run::new(found[0] - found[0] % 512, 512);
     assert!(engine.pool.data_space().is_free(chunk));
     session.end(&mut engine).unwrap();
-}
-
-/// Writes records through lane 0 and drains them.
-fn write(session: &mut Session, engine: &mut Engine, record: &Record<'_>) {
-    Client { session, engine }.write(0, record);
-    drain(session, engine);
-    assert!(!session.memory.is_poisoned());
-}
-
-/// A keyspace with `keys` values of 100 bytes that came in no order; what their keys are.
-fn keyspace_of(session: &mut Session, engine: &mut Engine, ino: u64, keys: u64) -> Vec<u64> {
-    let directory = create_as(0o40755, ino, b"keys");
-    write(session, engine, &directory);
-    write(session, engine, &Record::Keyspace { ino, time: 3 });
-    let all: Vec<u64> = (0..keys)
-        .map(|i| (i * i).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i << 50)
-        .collect();
-    for few in all.chunks(100) {
-        let mut ops = Vec::new();
-        for key in few {
-            let op = Op {
-                keyspace: ino,
-                key: &key.to_be_bytes(),
-                change: Change::Put(&[5; 100]),
-            };
-            op.push(&mut ops);
-        }
-        let ops = &ops[..];
-        write(session, engine, &Record::Batch { time: 3, ops });
-    }
-    all
-}
-
-#[test]
-fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
-    let dir = TempDir::new("compaction");
-    let path = pool(&dir);
-    let mut engine = opened(&path);
-    let mut session = Session::create(&mut engine).unwrap();
-    let base = engine.pool.meta_space().count_used();
-    let ino = 5000;
-    let all = keyspace_of(&mut session, &mut engine, ino, 6000);
-    engine.pool.reclaim().unwrap();
-    let before = engine.pool.meta_space().count_used() - base;
-    while session.rest(&mut engine, false) {}
-    engine.pool.reclaim().unwrap();
-    let after = engine.pool.meta_space().count_used() - base;
-    assert!(
-        after * 9 < before * 8,
-        "{before} pages before, {after} after"
-    );
-    let reader = engine.pool.reader();
-    let mut value = [0; 200];
-    for key in all {
-        let key = TreeKey::new(ino, &key.to_be_bytes());
-        let found = reader.get(VALUES, key.as_slice(), &mut value).unwrap();
-        assert_eq!(found, Some(HEAD + 100));
-    }
-    session.end(&mut engine).unwrap();
-    drop(engine);
-    assert_clean(&path);
-}
-
-#[test]
-fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
-    let dir = TempDir::new("emptied");
-    let path = pool(&dir);
-    let mut engine = opened(&path);
-    let mut session = Session::create(&mut engine).unwrap();
-    // It looks at all stretches once while there is nothing in them.
-    while session.rest(&mut engine, true) {}
-    let trees = path.join(holdfast_pool::segment::META);
-    let kept = || trees.metadata().unwrap().blocks() * 512 / 4096;
-    let base = engine.pool.meta_space().count_used() - kept();
-    keyspace_of(&mut session, &mut engine, 5000, 40_000);
-    assert!(kept() > 3 * 512);
-    // Everything is free again before it looks for the second time.
-    let ops = &mut Vec::new();
-    let erase = Op {
-        keyspace: 5000,
-        key: &[0],
-        change: Change::EraseRange(&[]),
-    };
-    erase.push(ops);
-    write(&mut session, &mut engine, &Record::Batch { time: 4, ops });
-    while session.rest(&mut engine, true) {}
-    let used = engine.pool.meta_space().count_used() - base;
-    assert!(kept() <= used, "{} kept for {used}", kept());
-    session.end(&mut engine).unwrap();
-    drop(engine);
-    assert_clean(&path);
-}
-
-#[test]
-fn an_idle_service_keeps_no_memory_under_lanes_of_which_the_trees_have_all() {
-    let dir = TempDir::new("drained");
-    let path = pool(&dir);
-    let mut engine = opened(&path);
-    let mut session = Session::create(&mut engine).unwrap();
-    let memory = session.memory.clone();
-    let journal = path.join(holdfast_pool::segment::journal(0));
-    let kept = || journal.metadata().unwrap().blocks() * 512;
-    let mut last = 1;
-    let mut fill = |session: &mut Session, engine: &mut Engine, lane| {
-        let client = Client { session, engine };
-        for _ in 0..2000 {
-            last += 1;
-            client.create(lane, last, format!("file-{last}").as_bytes());
-        }
-        drain(session, engine);
-        last
-    };
-    fill(&mut session, &mut engine, 1);
-    fill(&mut session, &mut engine, 2);
-    assert!(kept() > 256 * 1024);
-    // Somebody is about to append to one of them.
-    let lock = &memory.lane(2).unwrap().lock;
-    lock.store(7, SeqCst);
-    while session.rest(&mut engine, false) {}
-    assert!(kept() > 256 * 1024);
-    while session.rest(&mut engine, true) {}
-    assert!((128 * 1024..256 * 1024).contains(&kept()), "{}", kept());
-    // A record that was appended after the last look is not lost.
-    lock.store(0, SeqCst);
-    let client = Client {
-        session: &session,
-        engine: &engine,
-    };
-    client.create(2, 1_000_000, b"late");
-    while session.rest(&mut engine, true) {}
-    assert!(kept() > 128 * 1024);
-    drain(&mut session, &mut engine);
-    while session.rest(&mut engine, true) {}
-    // Looking for the next record of a lane takes a page.
-    assert!(kept() <= LANES as u64 * 4096, "{}", kept());
-    // Lanes go on where they were, and so does the next service.
-    let last = fill(&mut session, &mut engine, 2);
-    while session.rest(&mut engine, true) {}
-    let client = Client {
-        session: &session,
-        engine: &engine,
-    };
-    client.create(1, last + 1, b"last");
-    drop((session, engine));
-    let engine = opened(&path);
-    assert!(
-        (2..=last + 1)
-            .chain([1_000_000])
-            .all(|ino| exists(&engine, ino))
-    );
-    drop(engine);
-    assert_clean(&path);
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! What an idle service does with its pauses.
+
+use crate::engine::Engine;
+use crate::session::Session;
+use crate::testing::TempDir;
+use crate::tests::{Client, assert_clean, create_as, drain, exists, opened, pool};
+use holdfast_pool::format::LANES;
+use holdfast_pool::journal::{Change, Op, Record};
+use holdfast_pool::layout::VALUES;
+use holdfast_pool::layout::value::{HEAD, TreeKey};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::*;
+
+/// Writes records through lane 0 and drains them.
+fn write(session: &mut Session, engine: &mut Engine, record: &Record<'_>) {
+    Client { session, engine }.write(0, record);
+    drain(session, engine);
+    assert!(!session.memory.is_poisoned());
+}
+
+/// A keyspace with `keys` values of 100 bytes that came in no order; what their keys are.
+fn keyspace_of(session: &mut Session, engine: &mut Engine, ino: u64, keys: u64) -> Vec<u64> {
+    let directory = create_as(0o40755, ino, b"keys");
+    write(session, engine, &directory);
+    write(session, engine, &Record::Keyspace { ino, time: 3 });
+    let all: Vec<u64> = (0..keys)
+        .map(|i| (i * i).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i << 50)
+        .collect();
+    for few in all.chunks(100) {
+        let mut ops = Vec::new();
+        for key in few {
+            let op = Op {
+                keyspace: ino,
+                key: &key.to_be_bytes(),
+                change: Change::Put(&[5; 100]),
+            };
+            op.push(&mut ops);
+        }
+        let ops = &ops[..];
+        write(session, engine, &Record::Batch { time: 3, ops });
+    }
+    all
+}
+
+#[test]
+fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
+    let dir = TempDir::new("compaction");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let base = engine.pool.meta_space().count_used();
+    let ino = 5000;
+    let all = keyspace_of(&mut session, &mut engine, ino, 6000);
+    engine.pool.reclaim().unwrap();
+    let before = engine.pool.meta_space().count_used() - base;
+    while session.rest(&mut engine, false) {}
+    engine.pool.reclaim().unwrap();
+    let after = engine.pool.meta_space().count_used() - base;
+    assert!(
+        after * 9 < before * 8,
+        "{before} pages before, {after} after"
+    );
+    let reader = engine.pool.reader();
+    let mut value = [0; 200];
+    for key in all {
+        let key = TreeKey::new(ino, &key.to_be_bytes());
+        let found = reader.get(VALUES, key.as_slice(), &mut value).unwrap();
+        assert_eq!(found, Some(HEAD + 100));
+    }
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
+#[test]
+fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
+    let dir = TempDir::new("emptied");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    // It looks at all stretches once while there is nothing in them.
+    while session.rest(&mut engine, true) {}
+    let trees = path.join(holdfast_pool::segment::META);
+    let kept = || trees.metadata().unwrap().blocks() * 512 / 4096;
+    let base = engine.pool.meta_space().count_used() - kept();
+    keyspace_of(&mut session, &mut engine, 5000, 40_000);
+    assert!(kept() > 3 * 512);
+    // Everything is free again before it looks for the second time.
+    let ops = &mut Vec::new();
+    let erase = Op {
+        keyspace: 5000,
+        key: &[0],
+        change: Change::EraseRange(&[]),
+    };
+    erase.push(ops);
+    write(&mut session, &mut engine, &Record::Batch { time: 4, ops });
+    while session.rest(&mut engine, true) {}
+    let used = engine.pool.meta_space().count_used() - base;
+    assert!(kept() <= used, "{} kept for {used}", kept());
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
+#[test]
+fn an_idle_service_keeps_no_memory_under_lanes_of_which_the_trees_have_all() {
+    let dir = TempDir::new("drained");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let memory = session.memory.clone();
+    let journal = path.join(holdfast_pool::segment::journal(0));
+    let kept = || journal.metadata().unwrap().blocks() * 512;
+    let mut last = 1;
+    let mut fill = |session: &mut Session, engine: &mut Engine, lane| {
+        let client = Client { session, engine };
+        for _ in 0..2000 {
+            last += 1;
+            client.create(lane, last, format!("file-{last}").as_bytes());
+        }
+        drain(session, engine);
+        last
+    };
+    fill(&mut session, &mut engine, 1);
+    fill(&mut session, &mut engine, 2);
+    assert!(kept() > 256 * 1024);
+    // Somebody is about to append to one of them.
+    let lock = &memory.lane(2).unwrap().lock;
+    lock.store(7, SeqCst);
+    while session.rest(&mut engine, false) {}
+    assert!(kept() > 256 * 1024);
+    while session.rest(&mut engine, true) {}
+    assert!((128 * 1024..256 * 1024).contains(&kept()), "{}", kept());
+    // A record that was appended after the last look is not lost.
+    lock.store(0, SeqCst);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(2, 1_000_000, b"late");
+    while session.rest(&mut engine, true) {}
+    assert!(kept() > 128 * 1024);
+    drain(&mut session, &mut engine);
+    while session.rest(&mut engine, true) {}
+    // Looking for the next record of a lane takes a page.
+    assert!(kept() <= LANES as u64 * 4096, "{}", kept());
+    // Lanes go on where they were, and so does the next service.
+    let last = fill(&mut session, &mut engine, 2);
+    while session.rest(&mut engine, true) {}
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(1, last + 1, b"last");
+    drop((session, engine));
+    let engine = opened(&path);
+    assert!(
+        (2..=last + 1)
+            .chain([1_000_000])
+            .all(|ino| exists(&engine, ino))
+    );
+    drop(engine);
+    assert_clean(&path);
+}
