@@ -915,6 +915,8 @@ fn must_end() -> bool {
 /// (`parent`), is the parent's, but the child was born with the mask of that time. What arrived
 /// for the child itself since its birth stays.
 pub fn forked(parent: Option<u32>) {
+    // What came between a look at an entry and freeing it would be lost, and its mask would stay.
+    let before = set_mask(u64::MAX);
     ACTIONS_LOCK.reopen();
     let own = sys::gettid();
     let born_with = parent.and_then(held_mask);
@@ -935,6 +937,7 @@ pub fn forked(parent: Option<u32>) {
         kept += 1;
     }
     PENDING.store(kept, Ordering::Release);
+    set_mask(before);
 }
 
 // Without it the kernel would learn of handlers that are not wrapped.
