@@ -45,7 +45,7 @@ const NOTED_RUNS: u64 = 1024;
 const NOTED_BLOCKS: u64 = 8 * CHUNK_BLOCKS;
 /// Blocks that may be on their way from a writer to the next one before it has to wait for them:
 /// so many, or this part of those in use.
-const ON_ITS_WAY: u64 = 4 * 1024;
+const ON_ITS_WAY: u64 = 16 * 1024;
 const ON_ITS_WAY_PART: u64 = 4;
 /// Free pages of the trees below which nothing more is handed out, so that there is always room
 /// to erase.

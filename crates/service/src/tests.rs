@@ -19,9 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 pub(crate) fn pool(dir: &TempDir) -> PathBuf {
+    pool_of(dir, 64 << 20)
+}
+
+fn pool_of(dir: &TempDir, size: u64) -> PathBuf {
     let path = dir.path().join("pool");
     let options = CreateOptions {
-        size: Some(64 << 20),
+        size: Some(size),
         medium: None,
         consistency: Consistency::Posix,
     };
@@ -630,12 +634,12 @@ fn used_grants(session: &Session) -> u64 {
 #[test]
 fn whole_chunks_that_came_back_are_not_kept_from_writers() {
     let dir = TempDir::new("chunks");
-    let path = pool(&dir);
+    let path = pool_of(&dir, 256 << 20);
     let mut engine = opened(&path);
     let mut session = Session::create(&mut engine).unwrap();
     drain(&mut session, &mut engine);
     let came_back = |engine: &mut Engine, whole: u64| {
-        let runs: Vec<_> = (0..9).map(|_| engine.pool.grant_whole(512)).collect();
+        let runs: Vec<_> = (0..33).map(|_| engine.pool.grant_whole(512)).collect();
         for run in runs.into_iter().flatten() {
             let part = holdfast_pool::space::Run::new(run.start, whole);
             engine.pool.ungrant(part).unwrap();
