@@ -24,7 +24,7 @@ pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
         return Ok(());
     }
     let mut content = [0; BLOCK as usize];
-    inline_block(s, inode, &mut content)?;
+    inode_table::inline_data(s, inode, &mut content)?;
     let (block, _) = alloc(s, 1, None, false)?;
     let stored = s.data().write_nt(block * BLOCK, &content);
     s.data().fence();
@@ -64,15 +64,6 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     block_map::map(s, inode, 0, block, 1, true)?;
     count_new(e, 1);
     Ok(())
-}
-
-/// Block 0 of a file whose content is in its inode record, to a page of zeroes.
-pub(crate) fn inline_block(
-    s: &Session,
-    inode: &LockedInode,
-    out: &mut [u8; BLOCK as usize],
-) -> Result<()> {
-    inode_table::inline_data(s, inode, out).map(drop)
 }
 
 /// Blocks from the session's space; shadows of inline data are dropped before the pool is full.

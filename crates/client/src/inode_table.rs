@@ -584,7 +584,7 @@ pub fn dir_name(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usi
     tail(s, inode, out)
 }
 
-/// Content of an inline file that is in no block; its length.
+/// Content of an inline file that is in no block, to the start of `out`; its length.
 pub fn inline_data(
     s: &Session,
     inode: &InodeRef<'_>,

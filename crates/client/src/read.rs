@@ -252,7 +252,7 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
         Err(e) => return Err(e),
     }
     let mut content = [0; BLOCK as usize];
-    data::inline_block(file.s, &locked, &mut content)?;
+    inode_table::inline_data(file.s, &locked, &mut content)?;
     let size = file.inode.e.size.load(Relaxed);
     let end = size.min(BLOCK) as usize;
     let Some(bytes) = content[..end].get(offset as usize..) else {

@@ -131,9 +131,9 @@ pub(crate) fn find(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Optio
         match look(s, dir, name)? {
             Named::File(found) => return Ok(Some(found)),
             Named::Nothing => return Ok(None),
-            Named::Value(_) => {
+            Named::Value(meta) => {
                 let found = match s.is_read_only() {
-                    true => frozen::open(s, dir, name)?,
+                    true => frozen::open(s, dir, name, &meta)?,
                     false => promote(s, dir.ino, name)?,
                 };
                 if let Some(found) = found {
@@ -402,7 +402,7 @@ fn read_locked(s: &Session, file: &LockedInode<'_>, a: &Attrs, out: &mut [u8]) -
     let mut done = 0;
     if a.state & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE {
         let mut content = [0; BLOCK as usize];
-        data::inline_block(s, file, &mut content)?;
+        inode_table::inline_data(s, file, &mut content)?;
         done = out.len().min(content.len());
         out[..done].copy_from_slice(&content[..done]);
     }

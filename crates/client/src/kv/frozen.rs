@@ -7,7 +7,7 @@
 //! session memory says about the place is not believed: it leads to an entry of the keyspace or to
 //! an error.
 
-use super::files;
+use super::files::{self, Meta};
 use super::get::with_key;
 use crate::dentry_table::Found;
 use crate::error::{Error, Result};
@@ -94,16 +94,18 @@ impl Place {
     }
 }
 
-/// What the value of `name` is as a file; `None`: there is none.
+/// What the value of `name`, of which `meta` is known, is as a file; `None`: there is none.
 #[cold]
-pub(super) fn open(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
-    let Some(meta) = files::meta(s, dir, name)? else {
-        return Ok(None);
-    };
+pub(super) fn open(
+    s: &Session,
+    dir: &InodeRef<'_>,
+    name: &[u8],
+    meta: &Meta,
+) -> Result<Option<Found>> {
     let Some(place) = Place::find(s, dir.ino, name)? else {
         return Ok(None);
     };
-    let shown = files::attributes(&inode_table::attrs(s, dir)?, name, &meta);
+    let shown = files::attributes(&inode_table::attrs(s, dir)?, name, meta);
     let value = TreeInode {
         mode: shown.mode,
         uid: shown.uid,

@@ -344,9 +344,9 @@ shared! {
         pub ctime: AtomicU64,
         pub btime: AtomicU64,
         pub rdev: AtomicU64,
-        /// Directories: the parent.
+        /// Directories: the parent. Values of a snapshot: their keyspace.
         pub parent: AtomicU64,
-        /// Directories: number of entries.
+        /// Directories: number of entries. Values of a snapshot: where in the tree they are.
         pub entries: AtomicU64,
         /// Allocated blocks of 4 KiB.
         pub blocks: AtomicU64,
