@@ -12,7 +12,7 @@ use crate::{block_map, journal, recover};
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
 use pmem::futex;
-use pool::journal::Record;
+use pool::journal::{MarkLanes, Record};
 use pool::session::LANES;
 
 /// Without progress for so long the service is gone.
@@ -130,7 +130,13 @@ fn sync_journal(s: &Session) -> Result<()> {
     let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
     wait_lanes(s, upto)?;
     s.journal().sync(0, s.journal().len())?;
-    journal::commit(s, &Record::SyncMark { seq: upto })?;
+    let lanes = MarkLanes::default().encode();
+    let mark = Record::SyncMark {
+        seq: upto,
+        acked: 0,
+        lanes: &lanes,
+    };
+    journal::commit(s, &mark)?;
     Ok(s.journal().sync(0, s.journal().len())?)
 }
 

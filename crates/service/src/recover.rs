@@ -78,7 +78,7 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
                     blocks_of_values(&ops, &mut blocks);
                 }
             }
-            Ok((_, Record::SyncMark { seq })) => mark = seq.max(mark),
+            Ok((_, Record::SyncMark { seq, .. })) => mark = seq.max(mark),
             _ => {}
         }
     }

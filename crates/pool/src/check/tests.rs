@@ -597,7 +597,11 @@ fn findings_have_paths() {
 const LANE_LEN: usize = 4096;
 
 fn write_record(journal: &mut [u8], lane: usize, position: usize, seq: u64) -> usize {
-    let record = Record::SyncMark { seq: 1 }.encode(seq, lane as u16);
+    let record = Record::InPlace {
+        before: 1,
+        runs: &[],
+    }
+    .encode(seq, lane as u16);
     let at = lane * LANE_LEN + position % LANE_LEN;
     position
         + record
