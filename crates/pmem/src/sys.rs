@@ -2,6 +2,7 @@
 
 use crate::PAGE;
 use core::arch::asm;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
@@ -34,6 +35,35 @@ pub(crate) unsafe fn populate(start: *mut u8, len: usize, write: bool) -> Result
         }
     }
     Ok(())
+}
+
+const SYS_SYNC_FILE_RANGE: usize = 277;
+/// Waits for pages that are being written, writes those that are dirty, waits for them.
+const WRITE_AND_WAIT: usize = 7;
+
+/// Writes what is dirty in a range of a file and waits until the device has taken it; nothing is
+/// flushed there.
+pub(crate) fn write_range(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<(), Errno> {
+    let ret: isize;
+    // SAFETY: sync_file_range touches no memory of ours.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") SYS_SYNC_FILE_RANGE as isize => ret,
+            in("rdi") fd.as_raw_fd() as usize,
+            in("rsi") off,
+            in("rdx") len,
+            in("r10") WRITE_AND_WAIT,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    if ret == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_raw_os_error(-ret as i32))
+    }
 }
 
 /// Asks the kernel to back a range with huge pages now. Returns the positive errno on failure.

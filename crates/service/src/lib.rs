@@ -9,6 +9,7 @@
 mod admission;
 mod backing;
 mod check;
+mod checkpoint;
 mod compaction;
 mod drained;
 mod engine;

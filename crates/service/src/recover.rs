@@ -88,6 +88,11 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
     mark
 }
 
+/// The blocks of all records that were read and not applied count as granted.
+pub fn grant_what_records_need(engine: &mut Engine) {
+    look_ahead(engine, &mut 0);
+}
+
 fn blocks_of_values(ops: &[u8], out: &mut Vec<(u64, u64)>) {
     for op in Ops::new(ops).flatten() {
         match op.change {
