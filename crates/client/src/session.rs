@@ -17,9 +17,6 @@ use pmem::{Parked, Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
 use pool::session::*;
 
-/// The medium `file`: only system calls make things durable.
-pub(crate) const MEDIUM_FILE: u32 = 1;
-
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
 

@@ -396,6 +396,7 @@ fn drop_pins(s: &Session, index: u32) {
             };
             let one_less = |n: u32| n.checked_sub(1);
             let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+            let _ = s.header().maps.fetch_update(SeqCst, SeqCst, one_less);
             let _ = close::put_inode(s, &inode);
         }
     }

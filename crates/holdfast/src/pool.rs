@@ -46,6 +46,8 @@ struct Link {
     path: PathBuf,
     /// Session memory, to offer it to the next service.
     session: OwnedFd,
+    /// Journal and data: the client flushes through them.
+    _segments: [OwnedFd; 2],
     connection: Mutex<OwnedFd>,
     closing: AtomicBool,
     /// The process whose connection it is.
@@ -180,6 +182,7 @@ impl Inner {
         let link = Arc::new(Link {
             path,
             session: attachment.session,
+            _segments: [attachment.journal, attachment.data],
             connection: Mutex::new(attachment.connection),
             closing: AtomicBool::new(false),
             opener: process(),

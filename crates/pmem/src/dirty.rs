@@ -141,6 +141,13 @@ impl DirtyMap {
         }
     }
 
+    /// Whether no page is dirty.
+    pub fn is_clean(&self) -> bool {
+        let groups = self.pages.div_ceil(GROUP);
+        let clean = |index| self.word(index).is_none_or(|w| w.load(SeqCst) == 0);
+        (0..groups.div_ceil(WORD_BITS)).all(clean)
+    }
+
     fn is_group_dirty(&self, group: u64) -> bool {
         let word = self.word(group / WORD_BITS);
         word.is_none_or(|w| w.load(SeqCst) >> (group % WORD_BITS) & 1 != 0)
@@ -239,7 +246,7 @@ mod tests {
             let (page, len) = ((x >> 20) % PAGES, (x >> 50) % 300);
             if round % 3 == 0 {
                 map.clear(page, len);
-                (page..page + len).for_each(|p| drop(model.remove(&p)));
+                model.retain(|p| !(page..page + len).contains(p));
             } else {
                 map.mark(page * 4096, len / 4 * 4096);
                 model.extend((page..page + len / 4).filter(|p| *p < PAGES));

@@ -94,7 +94,8 @@ pub struct Progress {
     pub rejected: Option<(u64, Reject)>,
     /// The last record that was refused and passed over.
     pub refused: Option<(u64, Reject)>,
-    /// There is no room before the next checkpoint.
+    /// There is no room before the next checkpoint, or a record speaks of blocks that are used
+    /// again as soon as it is applied.
     short: bool,
 }
 
@@ -312,6 +313,7 @@ impl Engine {
                 }
             }
             note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
+            progress.short |= matches!(record, Record::Spilled { .. });
             self.buffers.put(entry.bytes);
         }
         self.compaction.note_changes(applier.waiting());
@@ -357,7 +359,7 @@ impl Engine {
             Ok(false) => {}
             Err(error) => return Err(store_failed(&mut self.failed, &self.files, error)),
         }
-        let data = long.then_some(&self.data);
+        let data = long.then_some(&*self.data);
         Ok(self.backing.go_on(&mut self.pool, data, &self.files))
     }
 

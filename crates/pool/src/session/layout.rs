@@ -225,7 +225,8 @@ shared! {
         pub loose_values: AtomicU64,
         /// 1 while the service may have to wait for the disk.
         pub flushing: AtomicU32,
-        pub unused_at_last: AtomicU32,
+        /// How often files are mapped, in all processes.
+        pub maps: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 4],
     }
@@ -339,7 +340,9 @@ shared! {
         pub parent: AtomicU64,
         pub name_len: AtomicU32,
         pub spare: AtomicU32,
-        pub name: [AtomicU8; 72],
+        /// `Header::sync_errors` as it was when this description reported one, or was opened.
+        pub errors_seen: AtomicU32,
+        pub name: [AtomicU8; 68],
     }
 }
 
@@ -432,6 +435,10 @@ pub const INODE_GONE: u32 = 512;
 pub const INODE_LINKABLE: u32 = 1024;
 /// A directory that is a keyspace.
 pub const INODE_KEYSPACE: u32 = 2048;
+
+/// Medium file: the content was cut to nothing, and what replaces it is to be in the journal when
+/// the file is closed, if it is short.
+pub const INODE_REWRITTEN: u32 = 4096;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
