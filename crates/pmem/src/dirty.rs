@@ -3,7 +3,8 @@
 //! What always holds here:
 //! - A page's bit is set before bytes are stored to it, so whoever clears the bit and reads the
 //!   page then has them, or finds the bit set again.
-//! - A group's bit is set while any bit of its pages is: whoever clears it looks once more.
+//! - A group's bit is set while any bit of its pages is, but for the time in which somebody clears
+//!   it and looks once more: that it is clear is believed only if nobody did meanwhile.
 
 use crate::map::Access;
 use crate::medium::Medium;
@@ -16,12 +17,17 @@ const WORD_BITS: u64 = 64;
 /// Pages of a group: one word of the bits of groups covers 4096 words of the bits of pages.
 const GROUP: u64 = 4096;
 const GROUP_WORDS: u64 = GROUP / WORD_BITS;
+/// Words that count how often somebody began to clear bits of groups, and ended it.
+const BEGUN: u64 = 0;
+const ENDED: u64 = 1;
+/// Where the bits of groups begin.
+const GROUPS_AT: u64 = PAGE as u64;
 
 /// A bitmap in memory that the processes of a session share.
 pub struct DirtyMap {
     words: Region,
     pages: u64,
-    /// Offset of the bits of pages; those of groups come first.
+    /// Offset of the bits of pages; counters and the bits of groups come first.
     pages_at: u64,
 }
 
@@ -29,7 +35,7 @@ impl DirtyMap {
     /// Bytes that the map of a segment of `len` bytes takes.
     pub fn len_for(len: u64) -> u64 {
         let pages = len / PAGE as u64;
-        bytes_for(pages.div_ceil(GROUP)) + bytes_for(pages)
+        GROUPS_AT + bytes_for(pages.div_ceil(GROUP)) + bytes_for(pages)
     }
 
     /// The map of a segment of `len` bytes that lies at `offset` of `fd`.
@@ -59,7 +65,7 @@ impl DirtyMap {
 
     fn over(words: Region, len: u64) -> DirtyMap {
         let pages = len / PAGE as u64;
-        let pages_at = bytes_for(pages.div_ceil(GROUP));
+        let pages_at = GROUPS_AT + bytes_for(pages.div_ceil(GROUP));
         DirtyMap {
             words,
             pages,
@@ -67,8 +73,19 @@ impl DirtyMap {
         }
     }
 
-    fn word(&self, at: u64) -> Option<&AtomicU64> {
-        self.words.word(at * 8)
+    fn count(&self, which: u64) -> u64 {
+        self.words.word(which * 8).map_or(0, |w| w.load(SeqCst))
+    }
+
+    fn group_word(&self, index: u64) -> Option<&AtomicU64> {
+        self.words.word(GROUPS_AT + index * 8)
+    }
+
+    /// Whether `look` says so while nobody clears bits of groups.
+    fn surely(&self, look: impl FnOnce() -> bool) -> bool {
+        let begun = self.count(BEGUN);
+        // One who died between the two is believed to go on: it costs time, nothing else.
+        begun == self.count(ENDED) && look() && begun == self.count(BEGUN)
     }
 
     fn page_word(&self, index: u64) -> Option<&AtomicU64> {
@@ -95,7 +112,7 @@ impl DirtyMap {
                 word.fetch_or(mask, SeqCst);
             }
             let group = index / GROUP_WORDS;
-            if let Some(groups) = self.word(group / WORD_BITS) {
+            if let Some(groups) = self.group_word(group / WORD_BITS) {
                 let bit = 1 << (group % WORD_BITS);
                 if groups.load(SeqCst) & bit == 0 {
                     groups.fetch_or(bit, SeqCst);
@@ -110,7 +127,7 @@ impl DirtyMap {
         let end = page.saturating_add(len).min(self.pages);
         let (mut at, mut run) = (page, (0, 0));
         while at < end {
-            if at.is_multiple_of(GROUP) && !self.is_group_dirty(at / GROUP) {
+            if at.is_multiple_of(GROUP) && self.is_group_clean(at / GROUP) {
                 at += GROUP;
                 continue;
             }
@@ -144,13 +161,14 @@ impl DirtyMap {
     /// Whether no page is dirty.
     pub fn is_clean(&self) -> bool {
         let groups = self.pages.div_ceil(GROUP);
-        let clean = |index| self.word(index).is_none_or(|w| w.load(SeqCst) == 0);
-        (0..groups.div_ceil(WORD_BITS)).all(clean)
+        let clean = |index| self.group_word(index).is_none_or(|w| w.load(SeqCst) == 0);
+        self.surely(|| (0..groups.div_ceil(WORD_BITS)).all(clean))
     }
 
-    fn is_group_dirty(&self, group: u64) -> bool {
-        let word = self.word(group / WORD_BITS);
-        word.is_none_or(|w| w.load(SeqCst) >> (group % WORD_BITS) & 1 != 0)
+    fn is_group_clean(&self, group: u64) -> bool {
+        let word = self.group_word(group / WORD_BITS);
+        let bit = 1 << (group % WORD_BITS);
+        self.surely(|| word.is_some_and(|w| w.load(SeqCst) & bit == 0))
     }
 
     /// Clears the bits of `len` pages from `page` on; their bytes are read, or written to the
@@ -174,16 +192,20 @@ impl DirtyMap {
             let mut words = words.clone().take_while(|index| *index < last);
             words.all(|index| self.page_word(index).is_none_or(|w| w.load(SeqCst) == 0))
         };
-        let (Some(groups), bit) = (self.word(group / WORD_BITS), 1 << (group % WORD_BITS)) else {
+        let (Some(groups), bit) = (self.group_word(group / WORD_BITS), 1 << (group % WORD_BITS))
+        else {
             return;
         };
         if groups.load(SeqCst) & bit == 0 || !clean() {
             return;
         }
+        let step = |which: u64| self.words.word(which * 8).map(|w| w.fetch_add(1, SeqCst));
+        step(BEGUN);
         groups.fetch_and(!bit, SeqCst);
         if !clean() {
             groups.fetch_or(bit, SeqCst);
         }
+        step(ENDED);
     }
 }
 
