@@ -339,7 +339,12 @@ impl<'a> Source<'a> {
     /// Copies the next `n` bytes to `to` in the data segment: how many, and why not all.
     #[inline]
     pub fn copy_in(&mut self, s: &Session, to: u64, n: usize) -> (usize, Result<()>) {
-        let copied = self.pieces(n, |piece, done| s.data().copy_in(to + done as u64, piece));
+        let copied = match s.writes_through(n) {
+            false => self.pieces(n, |piece, done| s.data().copy_in(to + done as u64, piece)),
+            true => self.pieces(n, |piece, done| {
+                s.data().write_through(to + done as u64, piece)
+            }),
+        };
         match copied {
             Ok(n) => (n, Ok(())),
             Err(fault) => (fault.copied(), Err(fault.into())),

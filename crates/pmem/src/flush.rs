@@ -52,6 +52,12 @@ impl SegmentFile {
         rustix::fs::fdatasync(self.borrow()?).map_err(Error::os("fdatasync"))
     }
 
+    /// Writes from memory that may not be there.
+    pub(crate) fn write(&self, src: *const u8, len: usize, off: u64) -> Result<usize, Errno> {
+        let fd = self.borrow().map_err(|_| Errno::BADF)?;
+        sys::pwrite(fd, src, len, off)
+    }
+
     /// Writes what is dirty in a range, without a flush of the device.
     pub(crate) fn write_back(&self, off: u64, len: u64) -> Result<(), Error> {
         sys::write_range(self.borrow()?, off, len).map_err(Error::os("sync_file_range"))

@@ -467,6 +467,39 @@ impl<R: Record> Region<R> {
         Ok(src.len())
     }
 
+    /// As `copy_in`, by a system call where the region has a file: for long copies to pages that
+    /// may not be mapped yet, each of which would fault. The process must not have a limit for the
+    /// size of files.
+    pub fn write_through(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
+        let len = src.len();
+        self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        let Some(file) = &self.file else {
+            return self.copy_in(off, src);
+        };
+        self.note(off, len);
+        let mut done = 0;
+        while done < len {
+            let from = src.as_ptr().wrapping_add(done);
+            let at = off + done as u64;
+            match file.write(from, len - done, at) {
+                Ok(n) if n > 0 => {
+                    self.record_copied(at, n, false);
+                    done += n;
+                }
+                // Whatever it was, a store through the mapping says it again, or works: memory of
+                // the program may be there only for those who take a fault.
+                _ => {
+                    let (_, rest) = src.split_at(done);
+                    return match self.copy_in(at, rest) {
+                        Ok(n) => Ok(done + n),
+                        Err(fault) => Err(after(fault, done)),
+                    };
+                }
+            }
+        }
+        Ok(len)
+    }
+
     /// Copies out of the region into a caller's memory. Returns the bytes copied, always
     /// `dst.len()`.
     #[inline]

@@ -37,6 +37,36 @@ pub(crate) unsafe fn populate(start: *mut u8, len: usize, write: bool) -> Result
     Ok(())
 }
 
+const SYS_PWRITE64: usize = 18;
+
+/// pwrite(2) from memory that may not be there, which the kernel reports.
+pub(crate) fn pwrite(
+    fd: BorrowedFd<'_>,
+    src: *const u8,
+    len: usize,
+    off: u64,
+) -> Result<usize, Errno> {
+    let ret: isize;
+    // SAFETY: the kernel only reads the range, and looks itself whether it may.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") SYS_PWRITE64 as isize => ret,
+            in("rdi") fd.as_raw_fd() as usize,
+            in("rsi") src,
+            in("rdx") len,
+            in("r10") off,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    match ret {
+        n if n >= 0 => Ok(n as usize),
+        e => Err(Errno::from_raw_os_error(-e as i32)),
+    }
+}
+
 const SYS_SYNC_FILE_RANGE: usize = 277;
 /// Waits for pages that are being written, writes those that are dirty, waits for them.
 const WRITE_AND_WAIT: usize = 7;
