@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
-use crate::{clock, cow, data, drain, slots};
+use crate::{clock, cow, data, drain, pins};
 use core::sync::atomic::Ordering::*;
 use pool::session::{INODE_DIRTY, INODE_INLINE};
 
@@ -49,7 +49,7 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
 fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
-    slots::note_pin(s, inode)?;
+    pins::note(s, inode)?;
     Ok(MapPin {
         ino: inode.ino,
         inode: inode.link,
@@ -152,7 +152,7 @@ pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     let inode = pinned(&c.session, pin)?;
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
-    slots::note_pin(&c.session, &inode)
+    pins::note(&c.session, &inode)
 }
 
 pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
@@ -161,7 +161,7 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     if written {
         changed(s, &inode)?;
     }
-    slots::forget_pin(s, &inode)?;
+    pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
     let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
     close::put_inode(s, &inode)
