@@ -168,26 +168,17 @@ mod tests {
     fn command_names_do_not_confuse() {
         let parsed = |rest: &str| parse_stat(format!("7 (a) R 1 (b)) {rest}").as_bytes());
         let (ended, start) = (false, 4711);
+        let stat = |ended, threads| Stat {
+            ended,
+            start,
+            threads,
+        };
         let running = "S 1 2 3 4 5 64 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
-        assert_eq!(
-            parsed(running),
-            Some(Stat {
-                ended,
-                start,
-                threads,
-            })
-        );
+        assert_eq!(parsed(running), Some(stat(ended, 1)));
         let exiting = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
-        assert_eq!(parsed(exiting), Some(Stat { ended: true, start }));
+        assert_eq!(parsed(exiting), Some(stat(true, 1)));
         let one_of_two = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 2 18 4711 20\n";
-        assert_eq!(
-            parsed(one_of_two),
-            Some(Stat {
-                ended,
-                start,
-                threads,
-            })
-        );
+        assert_eq!(parsed(one_of_two), Some(stat(ended, 2)));
         assert_eq!(parsed("Z").map(|s| s.ended), None);
         assert_eq!(parse_stat(b"7 (a"), None);
     }
