@@ -2,25 +2,31 @@
 //!
 //! Invariants: they sit just below the limit of descriptors or below 1024, whichever is lower, so
 //! that the kernel's tables stay small and programs find the low numbers free; they survive exec.
+//! Through two of them the kernel may be asked to do what was meant for the pool, by a call that
+//! was missed: nothing can be read, written or made there, by root neither.
 
 use crate::failure::Failure;
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{Segment, SessionEnv};
-use holdfast_pool::directory::BASE;
+use holdfast_pool::segment::EMPTY_DIR;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::FdFlags;
 use rustix::process::{Resource, getrlimit};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Above the highest descriptor that select(2) can watch nothing of ours is needed.
 const TOP_MAX: u64 = 1024;
 /// How many there are.
-const COUNT: u64 = 5;
+const COUNT: u64 = 6;
 /// open(2): neither reading nor writing is possible.
 const NO_ACCESS: u32 = 3;
 
-/// Session memory, meta, journal, data and base, in this order.
+/// So many times `..` leads from the parking directory to a removed one.
+const DEPTH: usize = 8;
+
+/// Session memory, meta, journal, data, base and parking, in this order.
 pub struct Inherited {
     fds: Vec<OwnedFd>,
 }
@@ -28,14 +34,14 @@ pub struct Inherited {
 impl Inherited {
     /// Puts duplicates of what the service gave us where a program inherits them.
     pub fn prepare(attachment: &Attachment, pool: &Path) -> Result<Inherited, Failure> {
-        let base = open_base(pool)?;
+        let (base, parking) = (open_base()?, open_parking(pool)?);
         let limit = getrlimit(Resource::Nofile)
             .current
             .unwrap_or(TOP_MAX)
             .min(TOP_MAX);
         let first = i32::try_from(limit.saturating_sub(COUNT)).unwrap_or(0);
         let a = attachment;
-        let fds = [&a.session, &a.meta, &a.journal, &a.data, &base];
+        let fds = [&a.session, &a.meta, &a.journal, &a.data, &base, &parking];
         let fds = fds.into_iter().map(|fd| duplicate(fd, first));
         let fds = fds.collect::<rustix::io::Result<Vec<_>>>().map_err(|e| {
             Failure::io("descriptors for the program", &e.into()).fix("raise `ulimit -n`")
@@ -62,6 +68,7 @@ impl Inherited {
             journal: segment(2, answer.journal_len),
             data: segment(3, answer.data_len),
             base: self.number(4),
+            parking: self.number(5),
             medium: answer.medium,
             run,
             slot: 0,
@@ -82,17 +89,56 @@ fn duplicate(fd: &OwnedFd, first: i32) -> rustix::io::Result<OwnedFd> {
     Ok(copy)
 }
 
-/// What every descriptor of a pool file is a duplicate of.
-fn open_base(pool: &Path) -> Result<OwnedFd, Failure> {
-    let path = pool.join(BASE);
-    let open = |flags| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-    let flags = OFlags::from_bits_retain(NO_ACCESS) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let base = match open(flags) {
-        Err(rustix::io::Errno::NOENT) => {
-            let made = open(OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW);
-            made.and_then(|_| open(flags))
-        }
-        base => base,
+/// What every descriptor of a pool file is a duplicate of: sealed, so that also who opens it once
+/// more, through /proc, cannot write to it.
+fn open_base() -> Result<OwnedFd, Failure> {
+    let open = || -> rustix::io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("holdfast-file", flags)?;
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals)?;
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let flags = OFlags::from_bits_retain(NO_ACCESS) | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
     };
-    base.map_err(|e| Failure::io(path.display(), &e.into()))
+    open().map_err(|e| Failure::io("a placeholder for files of the pool", &e.into()))
+}
+
+/// The kernel's working directory of programs whose own is in the pool. In a removed directory
+/// nothing is found and nothing can be made; nor in those above it, which are removed as well.
+fn open_parking(pool: &Path) -> Result<OwnedFd, Failure> {
+    // A full disk must not keep programs from making room on it.
+    let places = [
+        pool.join(EMPTY_DIR),
+        "/dev/shm".into(),
+        std::env::temp_dir(),
+    ];
+    let mut opened = Err(io::ErrorKind::NotFound.into());
+    for place in &places {
+        opened = removed_directory(place);
+        if opened.is_ok() {
+            break;
+        }
+    }
+    opened.map_err(|e| Failure::io(places[0].display(), &e))
+}
+
+fn removed_directory(place: &Path) -> io::Result<OwnedFd> {
+    let top = place.join(format!("holdfast-{}", std::process::id()));
+    let inner = |levels: usize| -> PathBuf {
+        let below = std::iter::repeat_n("removed", levels);
+        std::iter::once(top.as_path())
+            .chain(below.map(Path::new))
+            .collect()
+    };
+    // Left by one of the same number that was killed in here.
+    let _ = std::fs::remove_dir_all(&top);
+    std::fs::create_dir_all(inner(DEPTH))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::chmod(inner(DEPTH), Mode::from_raw_mode(0o555))
+        .and_then(|()| rustix::fs::open(inner(DEPTH), flags, Mode::empty()));
+    for levels in (0..=DEPTH).rev() {
+        std::fs::remove_dir(inner(levels))?;
+    }
+    Ok(opened?)
 }

@@ -33,7 +33,7 @@ pub(crate) fn chdir(c: &Client, who: &Caller, base: Base, path: &[u8]) -> Result
 
 /// The present working directory, which may be removed but can be entered again.
 fn already_pinned(s: &Session, ino: u64) -> Option<InodeRef<'_>> {
-    (s.slot().cwd.load(Relaxed) == ino).then(|| inode_table::find(s, ino))?
+    (s.directory_slot().ok()?.cwd.load(Relaxed) == ino).then(|| inode_table::find(s, ino))?
 }
 
 pub(crate) fn fchdir(c: &Client, who: &Caller, ofd: OfdLink) -> Result<()> {
@@ -52,7 +52,7 @@ fn enter(s: &Session, who: &Caller, inode: &InodeRef) -> Result<()> {
 }
 
 fn replace(s: &Session, ino: u64) -> Result<()> {
-    match s.slot().cwd.swap(ino, AcqRel) {
+    match s.directory_slot()?.cwd.swap(ino, AcqRel) {
         0 => Ok(()),
         old => match inode_table::find(s, old) {
             Some(inode) => close::put_inode(s, &inode),
@@ -62,19 +62,20 @@ fn replace(s: &Session, ino: u64) -> Result<()> {
 }
 
 pub(crate) fn chdir_outside(c: &Client) -> Result<()> {
-    match c.session.slot().cwd.load(Relaxed) {
+    match c.session.directory_slot()?.cwd.load(Relaxed) {
         0 => Ok(()),
         _ => replace(&c.session, 0),
     }
 }
 
 pub(crate) fn cwd_inside(c: &Client) -> bool {
-    c.session.slot().cwd.load(Relaxed) != 0
+    let slot = c.session.directory_slot();
+    slot.is_ok_and(|slot| slot.cwd.load(Relaxed) != 0)
 }
 
 pub(crate) fn getcwd(c: &Client, out: &mut [u8]) -> Result<usize> {
     let s = &c.session;
-    let ino = match s.slot().cwd.load(Relaxed) {
+    let ino = match s.directory_slot()?.cwd.load(Relaxed) {
         0 => return Err(Error::NotFound),
         ino => ino,
     };

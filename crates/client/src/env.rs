@@ -9,7 +9,7 @@ pub const VARIABLE: &str = "HOLDFAST_SESSION";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 256;
 
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// An inherited descriptor of a segment and the bytes to map of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct SessionEnv<'a> {
     pub data: Segment,
     /// What every descriptor of a pool file is a duplicate of.
     pub base: i32,
+    /// A removed directory: the kernel's working directory of processes whose own is in the pool.
+    pub parking: i32,
     /// 0 memory, 1 file, 2 dax.
     pub medium: u32,
     /// Index of the `Run`.
@@ -64,7 +66,7 @@ impl<'a> SessionEnv<'a> {
         Some(at)
     }
 
-    fn numbers(&self) -> [u64; 14] {
+    fn numbers(&self) -> [u64; 15] {
         let fd = |fd: i32| u64::from(fd.unsigned_abs());
         [
             VERSION,
@@ -77,6 +79,7 @@ impl<'a> SessionEnv<'a> {
             fd(self.data.fd),
             self.data.len,
             fd(self.base),
+            fd(self.parking),
             self.medium.into(),
             self.run.into(),
             self.slot.into(),
@@ -102,6 +105,7 @@ impl<'a> SessionEnv<'a> {
             journal: segment(&mut rest)?,
             data: segment(&mut rest)?,
             base: take_number(&mut rest)?.try_into().ok()?,
+            parking: take_number(&mut rest)?.try_into().ok()?,
             medium: take_number(&mut rest)?.try_into().ok()?,
             run: take_number(&mut rest)?.try_into().ok()?,
             slot: take_number(&mut rest)?.try_into().ok()?,
@@ -173,6 +177,7 @@ mod tests {
         journal: Segment { fd: 1022, len: 0 },
         data: Segment { fd: 0, len: 4 },
         base: 1019,
+        parking: 1018,
         medium: 1,
         run: 63,
         slot: 511,
@@ -213,11 +218,11 @@ mod tests {
         }
         for bad in [
             "",
-            "1:1:",
-            "2:01:",
-            "2::",
-            "2:-1:",
-            "2:99999999999999999999:",
+            "2:1:",
+            "3:01:",
+            "3::",
+            "3:-1:",
+            "3:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

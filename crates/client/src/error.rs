@@ -120,6 +120,8 @@ errors! {
     /// EINVAL
     Invalid 22 "an argument is not valid",
     /// ENFILE
+    /// See `Session::has_place`.
+    NoPlace 5 "the process has no place in the session",
     TableFull 23 "too many files are open in the session",
     /// EMFILE
     TooManyFiles 24 "the descriptor number is too high for a pool file",

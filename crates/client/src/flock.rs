@@ -54,8 +54,8 @@ impl Owner {
     fn me(s: &Session, kind: u32, ofd: OfdLink) -> Owner {
         Owner {
             kind,
-            slot: s.slot_index() + 1,
-            generation: s.slot().generation.load(Relaxed),
+            slot: s.table_index() + 1,
+            generation: slots::table_generation(s),
             ofd: if kind == POSIX { 0 } else { ofd.raw() },
         }
     }
@@ -256,7 +256,7 @@ fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()>
 
 fn sleep(s: &Session, wish: &Wish, blocker: &Owner, tick: u32) -> Result<()> {
     let deadlocks = wish.owner.kind == POSIX && blocker.kind == POSIX;
-    let slot = s.slot();
+    let slot = s.slot_at(wish.owner.slot.wrapping_sub(1))?;
     if deadlocks {
         blocker_of(slot).store(blocker.slot.into(), SeqCst);
         if leads_to_me(s, blocker.slot, wish.owner.slot) {

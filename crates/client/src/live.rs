@@ -17,14 +17,34 @@ pub const SLOT_LIVE: u32 = 2;
 /// Dead and being reaped.
 pub const SLOT_DEAD: u32 = 3;
 
+/// How long a child whose parent is gone may take to say that it was born.
+const ORPHAN_SECONDS_MAX: u32 = 10;
+
 /// Whether the process in `slot` lives. A zombie does not: it will never touch memory again.
 pub fn is_alive(slot: &Slot) -> bool {
     let pid = slot.pid.load(Acquire);
+    let lives = || pid == 0 || process_lives(pid, slot.start_time.load(Acquire));
     match slot.state.load(Acquire) {
         SLOT_FREE | SLOT_DEAD => false,
-        _ if pid == 0 => true,
-        _ => process_lives(pid, slot.start_time.load(Acquire)),
+        SLOT_SETUP => lives() || is_expected(slot),
+        _ => lives(),
     }
+}
+
+/// Whether a child may still come for the slot, whose parent died or whose child never said a
+/// word. If it comes later than this it finds the slot gone.
+fn is_expected(slot: &Slot) -> bool {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec as u32 | 1;
+    match slot.orphaned.compare_exchange(0, now, AcqRel, Acquire) {
+        Ok(_) => true,
+        Err(since) => now.wrapping_sub(since) < ORPHAN_SECONDS_MAX,
+    }
+}
+
+/// Whether the caller is the only thread of its process.
+pub fn is_single_threaded() -> bool {
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    read_stat(pid).is_some_and(|stat| stat.threads == 1)
 }
 
 /// Whether process `pid` that started at `start` (0: unknown) lives.
@@ -53,6 +73,7 @@ struct Stat {
     /// It will never run a program's instruction again.
     ended: bool,
     start: u64,
+    threads: u64,
 }
 
 fn read_stat(pid: u32) -> Option<Stat> {
@@ -107,7 +128,11 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     let start = number(fields.nth(1)?);
     let exiting = flags & PF_EXITING != 0 && threads <= 1;
     let ended = matches!(state, b'Z' | b'X' | b'x') || exiting;
-    Some(Stat { ended, start })
+    Some(Stat {
+        ended,
+        start,
+        threads,
+    })
 }
 
 fn number(digits: &[u8]) -> u64 {
@@ -143,12 +168,17 @@ mod tests {
     fn command_names_do_not_confuse() {
         let parsed = |rest: &str| parse_stat(format!("7 (a) R 1 (b)) {rest}").as_bytes());
         let (ended, start) = (false, 4711);
+        let stat = |ended, threads| Stat {
+            ended,
+            start,
+            threads,
+        };
         let running = "S 1 2 3 4 5 64 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
-        assert_eq!(parsed(running), Some(Stat { ended, start }));
+        assert_eq!(parsed(running), Some(stat(ended, 1)));
         let exiting = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
-        assert_eq!(parsed(exiting), Some(Stat { ended: true, start }));
+        assert_eq!(parsed(exiting), Some(stat(true, 1)));
         let one_of_two = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 2 18 4711 20\n";
-        assert_eq!(parsed(one_of_two), Some(Stat { ended, start }));
+        assert_eq!(parsed(one_of_two), Some(stat(ended, 2)));
         assert_eq!(parsed("Z").map(|s| s.ended), None);
         assert_eq!(parse_stat(b"7 (a"), None);
     }

@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
-use crate::{clock, cow, data, durable, slots};
+use crate::{clock, cow, data, durable, pins};
 use core::sync::atomic::Ordering::*;
 use pool::session::{INODE_DIRTY, INODE_INLINE};
 
@@ -50,7 +50,7 @@ fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
     s.header().maps.fetch_add(1, SeqCst);
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
-    slots::note_pin(s, inode)?;
+    pins::note(s, inode)?;
     Ok(MapPin {
         ino: inode.ino,
         inode: inode.link,
@@ -159,7 +159,7 @@ pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     s.header().maps.fetch_add(1, SeqCst);
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
-    slots::note_pin(s, &inode)
+    pins::note(s, &inode)
 }
 
 pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
@@ -168,7 +168,7 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     if written {
         changed(s, &inode)?;
     }
-    slots::forget_pin(s, &inode)?;
+    pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
     let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
     let _ = s.header().maps.fetch_update(SeqCst, SeqCst, one_less);

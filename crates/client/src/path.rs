@@ -142,7 +142,7 @@ impl<'a> Walk<'a> {
     pub fn start(&self, base: Base) -> Result<u64> {
         match base {
             Base::Root => Ok(ROOT),
-            Base::Cwd => match self.s.slot().cwd.load(Relaxed) {
+            Base::Cwd => match self.s.directory_slot()?.cwd.load(Relaxed) {
                 0 => Err(Error::NotFound),
                 ino => Ok(ino),
             },

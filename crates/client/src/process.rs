@@ -7,12 +7,10 @@ use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::mapped::{self, Segments};
 use crate::session::OfdLink;
+use crate::slots::{Share, SlotId};
 use crate::{recover, run, slots};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use pool::session::FDS;
-
-/// A process slot, by index.
-pub type SlotId = u32;
 
 impl Client {
     /// A client of the session that the descriptors belong to; `at` is where the pool appears.
@@ -43,7 +41,8 @@ impl Client {
 
     /// No descriptor at or above this number is a pool file.
     pub fn fd_limit(&self) -> u32 {
-        self.session.slot().fd_limit.load(Relaxed).min(FDS as u32)
+        let slot = self.session.slot_at(self.session.table_index());
+        slot.map_or(0, |slot| slot.fd_limit.load(Relaxed).min(FDS as u32))
     }
 
     /// One more reference to a description.
@@ -55,51 +54,104 @@ impl Client {
         Ok(())
     }
 
-    /// Before fork(2).
-    pub fn fork_prepare(&self) -> Result<SlotId> {
-        slots::fork_prepare(&self.session)
+    /// Whether the process has a place in the session. Without one nothing else may be asked.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        self.session.has_place()
     }
 
-    /// In the parent after fork(2) answered `result`.
-    pub fn forked(&self, slot: SlotId, result: isize) {
+    /// Whether another process may run in this memory.
+    pub fn shares_memory(&self) -> bool {
+        self.session.members().is_shared()
+    }
+
+    /// Before a child is made. `TableFull`: the session has no place for one more process.
+    pub fn child_prepare(&self, share: Share) -> Result<SlotId> {
+        slots::child_prepare(&self.session, share)
+    }
+
+    /// In the parent, with the answer of the call: the child, or a negated errno.
+    pub fn child_made(&self, slot: SlotId, result: isize) {
         if result < 0 {
-            slots::fork_failed(&self.session, slot);
+            let _ = slots::child_gone(&self.session, slot);
         } else {
             // A slot number that we made ourselves; nothing to report to a parent of a child.
-            let _ = slots::fork_parent(&self.session, slot, result as u32);
+            let _ = slots::child_made(&self.session, slot, result as u32);
         }
     }
 
-    /// In the child.
-    pub fn fork_child(&self, slot: SlotId) -> Result<()> {
+    /// In a child with a memory of its own.
+    pub fn fork_child(&self, slot: Option<SlotId>) -> Result<()> {
         slots::fork_child(&self.session, slot)
     }
 
-    /// Before vfork(2) and its like.
-    pub fn vfork_prepare(&self) -> Result<SlotId> {
-        slots::vfork_prepare(&self.session)
+    /// In a child that runs in its parent's memory. `Exists`: it must end.
+    pub fn shared_child(&self, slot: Option<SlotId>) -> Result<()> {
+        slots::shared_child(&self.session, slot)
     }
 
-    /// In the child that shares its parent's memory.
-    pub fn vfork_child(&self, slot: SlotId) -> Result<()> {
-        slots::vfork_child(&self.session, slot)
+    /// As `child_prepare` for a child that shares this memory and gets no place in the session.
+    pub fn expect_shared_child(&self) {
+        self.session.members().expect(&self.session);
     }
 
-    /// In the parent, once the child has left its memory.
-    pub fn vfork_done(&self, slot: SlotId) {
-        slots::vfork_done(&self.session, slot);
+    /// Such a child, the process `pid` (0: not born), runs in this memory no more.
+    pub fn placeless_child_gone(&self, pid: u32) {
+        self.session.members().remove_placeless(pid);
     }
 
-    /// The process that was given `slot`, 0 while none has claimed it.
-    pub fn slot_pid(&self, slot: SlotId) -> u32 {
-        self.session
-            .slot_at(slots::index_of(slot))
-            .map_or(0, |slot| slot.pid.load(Relaxed))
+    /// In the parent: the child was not born, or runs in this memory no more.
+    pub fn shared_child_gone(&self, slot: SlotId) {
+        slots::shared_child_gone(&self.session, slot);
     }
 
-    /// The process ends.
-    pub fn exit(&self) {
-        slots::exit(&self.session);
+    /// Before exec, which leaves a shared descriptor table.
+    pub fn exec_prepare(&self) -> Result<Option<SlotId>> {
+        let next = slots::part_prepare(&self.session, true, false)?;
+        slots::exec_prepared(&self.session, next);
+        Ok(next)
+    }
+
+    /// exec failed.
+    pub fn exec_failed(&self, next: Option<SlotId>) {
+        slots::exec_prepared(&self.session, None);
+        if let Some(next) = next {
+            let _ = slots::child_gone(&self.session, next);
+        }
+    }
+
+    /// Before unshare(2) of descriptors or working directory. `None`: they are not shared.
+    pub fn part_prepare(&self, files: bool, directory: bool) -> Result<Option<SlotId>> {
+        slots::part_prepare(&self.session, files, directory)
+    }
+
+    /// After it, with the answer of the call. No other thread of the process runs.
+    pub fn parted(&self, next: SlotId, result: isize) -> Result<()> {
+        match result {
+            0 => slots::part(&self.session, next),
+            _ => {
+                let _ = slots::child_gone(&self.session, next);
+                Ok(())
+            }
+        }
+    }
+
+    /// The mask that files are made with.
+    pub fn creation_mask(&self) -> u32 {
+        let slot = self.session.directory_slot();
+        slot.map_or(0, |slot| slot.creation_mask.load(Relaxed))
+    }
+
+    /// umask(2).
+    pub fn set_creation_mask(&self, mask: u32) {
+        if let Ok(slot) = self.session.directory_slot() {
+            slot.creation_mask.store(mask & 0o777, Relaxed);
+        }
+    }
+
+    /// The process ends; `alone`: no other thread of it runs.
+    pub fn exit(&self, alone: bool) {
+        slots::exit(&self.session, alone);
     }
 
     /// Counts a call that the pool served.

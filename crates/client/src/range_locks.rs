@@ -29,9 +29,9 @@ fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
 pub fn alloc(s: &Session) -> Result<u32> {
     let claim = |index: u32| {
         let lock = s.range_lock(index + 1)?;
-        lock.slot.store(s.slot_index() + 1, Relaxed);
-        lock.slot_generation
-            .store(s.slot().generation.load(Relaxed), Relaxed);
+        lock.slot.store(s.table_index() + 1, Relaxed);
+        let generation = crate::slots::table_generation(s);
+        lock.slot_generation.store(generation, Relaxed);
         lock.kind.store(1, Release);
         Ok(())
     };

@@ -17,6 +17,8 @@ pub enum Why {
     Unsupported = 8,
     TooManyPieces = 9,
     ReservedDescriptor = 10,
+    NoRoom = 11,
+    OwnDescriptors = 12,
 }
 
 /// The sentence of each reason, by number.
@@ -32,6 +34,8 @@ pub const SENTENCES: &[&str] = &[
     "the call is not supported on pool files",
     "the mapping would need too many pieces",
     "the descriptor number is in use by Holdfast",
+    "the session has no room for one more process",
+    "a thread cannot have descriptors or a working directory of its own",
 ];
 
 /// The sentence of reason `why`, whatever session memory says.

@@ -4,15 +4,17 @@
 //!  * A `Link` from session memory is an index plus one and is checked on every use; a bad one is
 //!    `Error::Damaged`, never a fault.
 //!  * References point to atomics only; whatever is read is a copy.
-//!  * `slot()` is the process that runs now: a vfork child that shares this memory is told apart.
+//!  * `slot()` is the process that runs now: a child that shares this memory is told apart. One
+//!    that has no slot gets that of nobody, and `has_place` says so.
 
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::readdir::Ahead;
 use crate::trees::Trees;
 pub use crate::types::OfdLink;
 use crate::windows::{WINDOW, Windows};
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use pmem::{Parked, Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
 use pool::session::*;
@@ -37,10 +39,8 @@ pub struct Session {
     medium: u32,
     /// On a snapshot.
     read_only: bool,
-    /// We, as lock words name us.
-    me: AtomicU32,
-    /// vfork children that run in this memory now.
-    vforks: AtomicU32,
+    /// Who runs in this memory.
+    members: Members,
     /// RLIMIT_FSIZE of this process: no file grows beyond it.
     file_limit: AtomicU64,
     /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
@@ -84,7 +84,6 @@ impl Session {
         let data_windows = Windows::new(data_blocks * BLOCK);
         let journal_windows = Windows::new(journal.len() as u64);
         let value_windows = Windows::new((VIEWS_AT - VALUE_BUCKETS_AT) as u64);
-        let (me, vforks) = (AtomicU32::new(NOBODY + 1), AtomicU32::new(0));
         Ok(Session {
             mem,
             journal,
@@ -95,8 +94,7 @@ impl Session {
             consistency,
             medium,
             read_only,
-            me,
-            vforks,
+            members: Members::new(),
             file_limit: AtomicU64::new(u64::MAX),
             hash_seed,
             data_windows,
@@ -415,27 +413,47 @@ impl Session {
             .ok()
     }
 
-    /// The caller as lock words name it.
+    /// The slot whose descriptor table the caller uses.
     #[inline]
-    pub fn owner(&self) -> u32 {
-        match self.vforks.load(Relaxed) {
-            0 => self.me.load(Relaxed),
-            _ => crate::slots::owner_in_vfork(self),
+    pub fn table_index(&self) -> u32 {
+        match self.slot().files.load(Relaxed) {
+            0 => self.slot_index(),
+            link => link - 1,
         }
     }
 
-    /// As `owner`, whether or not a vfork child runs.
-    pub(crate) fn parent_owner(&self) -> u32 {
-        self.me.load(Relaxed)
+    /// The slot whose working directory and creation mask the caller uses.
+    #[inline]
+    pub(crate) fn directory_slot(&self) -> Result<&Slot> {
+        match self.slot().directory.load(Relaxed) {
+            0 => Ok(self.slot()),
+            link => self.slot_at(link - 1),
+        }
     }
 
-    /// From now on this process is the one in `slot`.
+    /// The caller as lock words name it.
+    #[inline]
+    pub fn owner(&self) -> u32 {
+        self.members.owner(self)
+    }
+
+    /// Whether the caller has a slot and it still is its own.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        let owner = self.owner();
+        let index = (owner & OWNER_SLOT).wrapping_sub(1);
+        let is_own = |slot: &Slot| owner_word(index, slot.epoch.load(Relaxed)) == owner;
+        index != NOBODY && self.slot_at(index).is_ok_and(is_own)
+    }
+
+    /// From now on this memory belongs to the process in `slot`, and to it alone.
     pub(crate) fn set_me(&self, slot: u32, epoch: u32) {
-        self.me.store(owner_word(slot, epoch), Release);
+        self.members.alone(owner_word(slot, epoch));
     }
 
-    pub(crate) fn vforks(&self) -> &AtomicU32 {
-        &self.vforks
+    /// Who runs in this memory.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
     }
 }
 

@@ -8,47 +8,31 @@
 //!  * A descriptor's entry is cleared before its reference is dropped: a process that dies in
 //!    between, or a reaper that does, leaves a reference too many and never one too few; `ofd`
 //!    recounts when the table runs out.
-//!  * fork copies the table into a slot that names the parent until the child has taken it over.
-//!    A parent may be late: by then the child may be gone and its slot another's. So a prepared
-//!    slot is named together with its generation, and a parent looks at it under `slots_lock`.
+//!  * A child gets its slot before it is born. Until the child has taken it over the slot names
+//!    the parent, and it is *awaited*: whoever makes that word 0 decides what becomes of the slot,
+//!    the child (it is mine) or anybody else (free it). So a slot has one owner at a time, however
+//!    late the child or the parent is; it is named together with its generation.
+//!  * Nobody but its own process frees the slot of a process that lives, and that only when no
+//!    thread of it runs but the caller.
+//!  * A process may use the descriptor table or the working directory of another one's slot. Such
+//!    a slot is not free before all who use it have gone, whatever became of its own process.
 
 use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef};
 use crate::live::{self, SLOT_DEAD, SLOT_FREE, SLOT_LIVE, SLOT_SETUP};
 use crate::lock;
+use crate::members::{NOWHERE, own_pid};
 use crate::session::{NOBODY, OfdLink, Session, owner_word};
-use crate::{close, ofd, recover, run, space};
+use crate::{close, ofd, pins, recover, run, space};
 use core::sync::atomic::Ordering::*;
 use pool::session::*;
-
-/// The owner in lock words while a vfork child may be running in our memory.
-#[cold]
-pub(crate) fn owner_in_vfork(s: &Session) -> u32 {
-    let parent = s.parent_owner();
-    let pid = own_pid();
-    let of = |index: u32| s.slot_at(index).ok();
-    let parent_index = (parent & OWNER_SLOT).wrapping_sub(1);
-    if of(parent_index).is_some_and(|slot| slot.pid.load(Relaxed) == pid) {
-        return parent;
-    }
-    for index in 0..NOBODY {
-        let Some(slot) = of(index) else { break };
-        if slot.shadow_of.load(Relaxed) == parent_index + 1 && slot.pid.load(Relaxed) == pid {
-            return owner_word(index, slot.epoch.load(Relaxed));
-        }
-    }
-    parent
-}
-
-fn own_pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
-}
 
 /// Joins as process `pid`; `run` is the run's index. Returns the slot.
 pub fn register(s: &Session, pid: u32, run: Option<u32>) -> Result<u32> {
     let start = live::start_time(pid).unwrap_or(0);
     let index = take(s, pid, start, run.map_or(0, |r| r + 1))?;
     let slot = s.slot_at(index)?;
+    slot.awaited.store(0, Relaxed);
     slot.state.store(SLOT_LIVE, Release);
     s.set_me(index, slot.epoch.load(Relaxed));
     Ok(index)
@@ -76,12 +60,20 @@ fn take_free(s: &Session, pid: u32, start: u64, run: u32) -> Result<Option<u32>>
             continue;
         }
         slot.epoch.fetch_add(1, AcqRel);
-        slot.generation.fetch_add(1, AcqRel);
+        let generation = slot.generation.fetch_add(1, AcqRel).wrapping_add(1).max(1);
+        slot.generation.store(generation, Relaxed);
+        slot.awaited.store(generation, Relaxed);
         slot.pid.store(pid, Relaxed);
         slot.start_time.store(start, Relaxed);
         for field in [
             &slot.fd_limit,
-            &slot.shadow_of,
+            &slot.memory,
+            &slot.files,
+            &slot.directory,
+            &slot.lent,
+            &slot.creation_mask,
+            &slot.orphaned,
+            &slot.successor,
             &slot.fd_changes,
             &slot.umask,
         ] {
@@ -107,34 +99,129 @@ fn token(index: u32, slot: &Slot) -> u32 {
 }
 
 /// The number of the slot that `token` names.
-pub fn index_of(token: u32) -> u32 {
+fn index_of(token: u32) -> u32 {
     token & ((1 << TOKEN_SHIFT) - 1)
 }
 
-/// The slot that `token` names, if it is still the one that was prepared. The caller holds
-/// `slots_lock` where that has to stay so.
+/// A slot that was made for a child: its name, and its owner in lock words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotId {
+    name: u32,
+    owner: u32,
+}
+
+impl SlotId {
+    fn of(index: u32, slot: &Slot) -> SlotId {
+        SlotId {
+            name: token(index, slot),
+            owner: owner_word(index, slot.epoch.load(Relaxed)),
+        }
+    }
+
+    /// As one number, which is not 0.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.owner) << 32 | u64::from(self.name)
+    }
+
+    /// What `to_bits` made of it; `None` for 0.
+    pub fn from_bits(bits: u64) -> Option<SlotId> {
+        let (name, owner) = (bits as u32, (bits >> 32) as u32);
+        (bits != 0).then_some(SlotId { name, owner })
+    }
+}
+
+/// The slot that `name` names, if it still is the one that was prepared.
 fn prepared(s: &Session, name: u32) -> Option<&Slot> {
     let slot = s.slot_at(index_of(name)).ok()?;
     (token(index_of(name), slot) == name).then_some(slot)
 }
 
-/// Before fork: a slot for the child with a copy of the descriptor table and working directory.
-pub fn fork_prepare(s: &Session) -> Result<u32> {
+/// Makes the caller the one who decides about a slot that is awaited.
+fn decide(slot: &Slot, generation: u32) -> bool {
+    let awaited = &slot.awaited;
+    generation != 0
+        && awaited
+            .compare_exchange(generation, 0, AcqRel, Relaxed)
+            .is_ok()
+}
+
+/// As `decide`, for the slot that `name` names.
+fn decide_named(s: &Session, name: u32) -> Option<&Slot> {
+    let slot = s.slot_at(index_of(name)).ok()?;
+    // One load: it is the generation of the slot that is decided about.
+    let generation = slot.awaited.load(Acquire);
+    let same = index_of(name) | generation << TOKEN_SHIFT == name;
+    (same && decide(slot, generation)).then_some(slot)
+}
+
+/// What a child has in common with its parent, as the flags of clone(2) say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    pub memory: bool,
+    pub files: bool,
+    pub directory: bool,
+}
+
+/// Before a child is made: a slot for it, with a copy of what it does not share.
+pub fn child_prepare(s: &Session, share: Share) -> Result<SlotId> {
+    if !s.has_place() {
+        return Err(Error::NoPlace);
+    }
     let parent = s.slot();
     // The child finds out when it started; until then its slot's process is known by its number.
     let child = take(s, parent.pid.load(Relaxed), 0, parent.run.load(Relaxed))?;
-    match copy_process(s, child) {
-        Ok(()) => Ok(token(child, s.slot_at(child)?)),
-        Err(e) => {
-            drop_slot(s, child);
-            Err(e)
+    let id = SlotId::of(child, s.slot_at(child)?);
+    if let Err(e) = copy_process(s, child, share) {
+        child_gone(s, id);
+        return Err(e);
+    }
+    if share.memory {
+        s.members().expect(s);
+    }
+    Ok(id)
+}
+
+fn copy_process(s: &Session, child: u32, share: Share) -> Result<()> {
+    let (from, to) = (s.slot(), s.slot_at(child)?);
+    if share.memory {
+        to.memory.store(memory_of(s, from), Release);
+    }
+    let directory = s.directory_slot()?;
+    to.creation_mask
+        .store(directory.creation_mask.load(Relaxed), Relaxed);
+    if share.directory {
+        let of = match from.directory.load(Relaxed) {
+            0 => s.slot_index() + 1,
+            link => link,
+        };
+        directory.lent.store(1, Relaxed);
+        to.directory.store(of, SeqCst);
+    } else {
+        copy_cwd(s, directory, to);
+    }
+    if share.files {
+        let lender = s.table_index();
+        s.slot_at(lender)?.lent.store(1, Relaxed);
+        to.files.store(lender + 1, SeqCst);
+        return Ok(());
+    }
+    copy_table(s, child)
+}
+
+/// The number of the memory that the process of `slot` runs in; it gets one.
+fn memory_of(s: &Session, slot: &Slot) -> u32 {
+    match slot.memory.load(Acquire) {
+        0 => {
+            let number = s.header().memories.fetch_add(1, Relaxed).wrapping_add(1);
+            let number = number.max(1);
+            let first = slot.memory.compare_exchange(0, number, AcqRel, Acquire);
+            first.map_or_else(|other| other, |_| number)
         }
+        number => number,
     }
 }
 
-fn copy_process(s: &Session, child: u32) -> Result<()> {
-    let (from, to) = (s.slot(), s.slot_at(child)?);
-    to.umask.store(from.umask.load(Relaxed), Relaxed);
+fn copy_cwd(s: &Session, from: &Slot, to: &Slot) {
     let cwd = from.cwd.load(Acquire);
     // Our own pin keeps the entry, so one more needs no look at its name: a removed directory
     // stays the working directory of children too.
@@ -144,9 +231,13 @@ fn copy_process(s: &Session, child: u32) -> Result<()> {
         inode.e.opens.fetch_add(1, SeqCst);
         to.cwd.store(cwd, Release);
     }
-    let limit = from.fd_limit.load(Acquire).min(FDS as u32);
-    to.fd_limit.store(limit, Release);
-    let (old, new) = (s.fd_table(s.slot_index())?, s.fd_table(child)?);
+}
+
+fn copy_table(s: &Session, child: u32) -> Result<()> {
+    let table = s.table_index();
+    let limit = s.slot_at(table)?.fd_limit.load(Acquire).min(FDS as u32);
+    s.slot_at(child)?.fd_limit.store(limit, Release);
+    let (old, new) = (s.fd_table(table)?, s.fd_table(child)?);
     let _changing = fd_changing(s);
     for (old, new) in old.entries.iter().zip(&new.entries).take(limit as usize) {
         let link = old.load(Acquire);
@@ -163,22 +254,23 @@ fn copy_process(s: &Session, child: u32) -> Result<()> {
     Ok(())
 }
 
-/// In the child after fork, first of all: the slot is ours.
-pub fn fork_child(s: &Session, child: u32) -> Result<()> {
-    let child = index_of(child);
-    s.vforks().store(0, Relaxed);
-    settle_in(s, child)?;
-    s.set_me(child, s.slot_at(child)?.epoch.load(Relaxed));
+/// In a child with a memory of its own, first of all: the slot is ours. `NoPlace`: it is not any
+/// more, because nobody knew for long that we live, or there was none.
+pub fn fork_child(s: &Session, child: Option<SlotId>) -> Result<()> {
+    // Not in the name of the parent from here on, whatever happens.
+    s.set_me(NOBODY, 0);
+    let index = settle_in(s, child.ok_or(Error::NoPlace)?.name)?;
+    s.set_me(index, s.slot_at(index)?.epoch.load(Relaxed));
     Ok(())
 }
 
-/// In the parent after fork, with the child's number: if the child dies before `fork_child`, its
-/// slot is known to be dead.
-pub fn fork_parent(s: &Session, child: u32, pid: u32) -> Result<()> {
+/// In the parent, with the child's number: if the child dies before it has taken its slot over,
+/// the slot is known to be dead.
+pub fn child_made(s: &Session, child: SlotId, pid: u32) -> Result<()> {
     // Both sides store the same. When it started only the child says: asking the kernel about
     // each child would cost as much as the rest.
     let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;
-    let Some(slot) = prepared(s, child) else {
+    let Some(slot) = prepared(s, child.name) else {
         return Ok(());
     };
     if slot.state.load(Acquire) == SLOT_SETUP {
@@ -187,51 +279,52 @@ pub fn fork_parent(s: &Session, child: u32, pid: u32) -> Result<()> {
     Ok(())
 }
 
-fn settle_in(s: &Session, child: u32) -> Result<()> {
-    let (slot, pid) = (s.slot_at(child)?, own_pid());
-    slot.start_time
-        .store(live::start_time(pid).unwrap_or(0), Relaxed);
+/// In the child: takes no lock, which would be in the name of somebody else.
+fn settle_in(s: &Session, name: u32) -> Result<u32> {
+    let (pid, index) = (own_pid(), index_of(name));
+    let start = live::start_time(pid).unwrap_or(0);
+    let slot = decide_named(s, name).ok_or(Error::NoPlace)?;
+    slot.start_time.store(start, Relaxed);
     slot.pid.store(pid, Release);
     slot.state.store(SLOT_LIVE, Release);
-    Ok(())
+    // The parent may have stored what it calls us in between, from another namespace.
+    slot.pid.store(pid, Release);
+    Ok(index)
 }
 
-/// In the parent after fork failed: drops the prepared slot.
-pub fn fork_failed(s: &Session, child: u32) {
-    drop_slot(s, index_of(child));
-}
-
-/// In the parent before vfork: a slot that the child uses while it shares our memory.
-pub fn vfork_prepare(s: &Session) -> Result<u32> {
-    let child = fork_prepare(s)?;
-    s.slot_at(index_of(child))?
-        .shadow_of
-        .store(s.slot_index() + 1, Release);
-    s.vforks().fetch_add(1, AcqRel);
-    Ok(child)
-}
-
-/// In the vfork child, first of all.
-pub fn vfork_child(s: &Session, child: u32) -> Result<()> {
-    settle_in(s, index_of(child))
-}
-
-/// In the parent when it runs again: the child has called exec (and will adopt its slot), died,
-/// or was never made.
-pub fn vfork_done(s: &Session, child: u32) {
-    s.vforks().fetch_sub(1, AcqRel);
-    let Ok(guard) = lock::acquire_plain(s, &s.header().slots_lock) else {
-        return;
+/// In the parent when no child was made, or when it is gone: frees the slot if it waits still.
+/// True if it did.
+pub fn child_gone(s: &Session, child: SlotId) -> bool {
+    let Some(slot) = decide_named(s, child.name) else {
+        return false;
     };
-    let Some(slot) = prepared(s, child) else {
-        return;
+    // If we die meanwhile somebody else goes on with it.
+    slot.umask.store(s.owner(), Release);
+    slot.state.store(SLOT_DEAD, Release);
+    drop_slot(s, index_of(child.name));
+    true
+}
+
+/// In a child that runs in its parent's memory, first of all. `NoPlace`: the slot is gone, and
+/// the child is nowhere. `Exists`: it cannot be told from another process in this memory.
+pub fn shared_child(s: &Session, child: Option<SlotId>) -> Result<()> {
+    let settled = child.ok_or(Error::NoPlace);
+    let settled = settled.and_then(|child| settle_in(s, child.name));
+    let owner = match settled {
+        Ok(index) => owner_word(index, s.slot_at(index)?.epoch.load(Relaxed)),
+        Err(_) => NOWHERE,
     };
-    slot.shadow_of.store(0, Release);
-    // Claimed by nobody: it stays ours when the lock is free again.
-    let unclaimed = slot.state.load(Acquire) == SLOT_SETUP;
-    drop(guard);
-    if unclaimed {
-        drop_slot(s, index_of(child));
+    if !s.members().add(owner) {
+        return Err(Error::Exists);
+    }
+    settled.map(|_| ())
+}
+
+/// In the parent: the child whose slot was `child` was not born, or runs in this memory no more.
+pub fn shared_child_gone(s: &Session, child: SlotId) {
+    match child_gone(s, child) {
+        true => s.members().unexpect(),
+        false => s.members().remove(child.owner),
     }
 }
 
@@ -246,17 +339,24 @@ pub fn exec_adopt(s: &Session, is_open: &dyn Fn(u32) -> bool) -> Result<Option<u
             && slot.start_time.load(Acquire) == start
     };
     let mut found = (0..NOBODY).filter(|index| s.slot_at(*index).is_ok_and(is_ours));
-    let Some(index) = found.next() else {
+    let Some(old) = found.next() else {
         return Ok(None);
     };
-    let slot = s.slot_at(index)?;
+    let slot = s.slot_at(old)?;
+    let index = match slot.successor.swap(0, AcqRel) {
+        0 => old,
+        successor => settle_in(s, successor).unwrap_or(old),
+    };
     // From here on what threads of the old program had locked is a dead owner's.
-    let epoch = slot.epoch.fetch_add(1, AcqRel).wrapping_add(1);
-    slot.shadow_of.store(0, Release);
+    let epoch = &s.slot_at(index)?.epoch;
+    s.set_me(index, epoch.fetch_add(1, AcqRel).wrapping_add(1));
     slot.fd_changes.store(0, Release);
-    s.set_me(index, epoch);
-    drop_pins(s, index);
-    let limit = slot.fd_limit.load(Acquire).min(FDS as u32);
+    if index == old {
+        pins::leave_memory(s, index);
+    } else {
+        drop_slot(s, old);
+    }
+    let limit = s.slot().fd_limit.load(Acquire).min(FDS as u32);
     for fd in 0..limit {
         if fd_get(s, fd) != 0 && !is_open(fd) {
             close_fd(s, index, fd);
@@ -265,9 +365,83 @@ pub fn exec_adopt(s: &Session, is_open: &dyn Fn(u32) -> bool) -> Result<Option<u
     Ok(Some(index))
 }
 
-/// The process ends: drops its descriptors, working directory and slot.
-pub fn exit(s: &Session) {
-    drop_slot(s, s.slot_index());
+/// Whether the slot's own descriptor table (`files`) or working directory is used by others.
+fn is_used(s: &Session, index: u32, files: bool, directory: bool) -> bool {
+    if s.slot_at(index)
+        .is_ok_and(|slot| slot.lent.load(Relaxed) == 0)
+    {
+        return false;
+    }
+    let uses = |slot: &Slot| {
+        slot.state.load(SeqCst) != SLOT_FREE
+            && (files && slot.files.load(SeqCst) == index + 1
+                || directory && slot.directory.load(SeqCst) == index + 1)
+    };
+    (0..NOBODY).any(|other| other != index && s.slot_at(other).is_ok_and(uses))
+}
+
+/// Before the caller leaves what it shares: the descriptor table, as exec does, and unshare(2) of
+/// the working directory. The slot that it will have then; `None`: it shares nothing of that.
+pub fn part_prepare(s: &Session, files: bool, directory: bool) -> Result<Option<SlotId>> {
+    if !s.has_place() {
+        return Ok(None);
+    }
+    let (index, slot) = (s.slot_index(), s.slot());
+    let shares_files = slot.files.load(Acquire) != 0 || is_used(s, index, true, false);
+    let shares_directory = slot.directory.load(Acquire) != 0 || is_used(s, index, false, true);
+    if !(files && shares_files || directory && shares_directory) {
+        return Ok(None);
+    }
+    let share = Share {
+        memory: false,
+        files: shares_files && !files,
+        directory: shares_directory && !directory,
+    };
+    child_prepare(s, share).map(Some)
+}
+
+/// The caller's next program starts in the slot `next`; `None`: in this one.
+pub fn exec_prepared(s: &Session, next: Option<SlotId>) {
+    if s.has_place() {
+        let name = next.map_or(0, |next| next.name);
+        s.slot().successor.store(name, Release);
+    }
+}
+
+/// The caller left what it shared: its slot is `next` now. No other thread of it runs.
+pub fn part(s: &Session, next: SlotId) -> Result<()> {
+    let (old, owner) = (s.slot_index(), s.owner());
+    // The mappings go on with us.
+    let memory = memory_of(s, s.slot());
+    s.slot_at(index_of(next.name))?
+        .memory
+        .store(memory, Release);
+    settle_in(s, next.name)?;
+    s.members().replace(owner, next.owner);
+    drop_slot(s, old);
+    Ok(())
+}
+
+/// The process ends: drops its descriptors and working directory, and its slot if no other thread
+/// of it runs (`alone`). Otherwise the slot is reaped when all of them have ended.
+pub fn exit(s: &Session, alone: bool) {
+    let index = s.slot_index();
+    // In a copy of a memory of whose making we were not told the slot is that of another process.
+    if !s.has_place() || s.slot().pid.load(Acquire) != own_pid() {
+        return;
+    }
+    let (owner, used) = (s.owner(), is_used(s, index, true, true));
+    if alone && !used {
+        drop_slot(s, index);
+        s.members().remove(owner);
+        return;
+    }
+    // The rest is left to a process whose locks are not those of a dead one meanwhile.
+    if !used {
+        close_all(s, index);
+        set_cwd_of(s, s.slot(), 0);
+    }
+    run::fold(s, s.slot());
 }
 
 /// Cleans up after dead processes; returns how many.
@@ -279,7 +453,7 @@ pub fn reap_dead(s: &Session) -> u32 {
         if state == SLOT_FREE || (state != SLOT_DEAD && live::is_alive(slot)) {
             continue;
         }
-        if claim_dead(s, slot) {
+        if claim_dead(s, index, slot) {
             drop_slot(s, index);
             reaped += 1;
         }
@@ -289,13 +463,17 @@ pub fn reap_dead(s: &Session) -> u32 {
 
 /// One process reaps: it puts its own number into `umask`, which the dead one needs no more.
 /// When the reaper dies too, the next one takes over.
-fn claim_dead(s: &Session, slot: &Slot) -> bool {
+fn claim_dead(s: &Session, index: u32, slot: &Slot) -> bool {
     let Ok(_guard) = lock::acquire_plain(s, &s.header().slots_lock) else {
         return false;
     };
     let claimed = match slot.state.load(Acquire) {
         SLOT_FREE => false,
-        SLOT_DEAD => !lock::owner_lives(s, slot.umask.load(Acquire)),
+        SLOT_DEAD => {
+            !lock::owner_lives(s, slot.umask.load(Acquire)) && !is_used(s, index, true, true)
+        }
+        // Whoever was to take it over may still come, and finds that it is too late.
+        SLOT_SETUP => !live::is_alive(slot) && decide(slot, slot.awaited.load(Acquire)),
         _ => !live::is_alive(slot),
     };
     if claimed {
@@ -307,14 +485,50 @@ fn claim_dead(s: &Session, slot: &Slot) -> bool {
     claimed
 }
 
-/// Drops everything that a slot refers to and frees it.
+/// Drops everything that a slot refers to and frees it. A dead process's slot of which others use
+/// the table or the working directory stays, without a process, until the last of them goes.
 fn drop_slot(s: &Session, index: u32) {
     let Ok(slot) = s.slot_at(index) else { return };
-    let limit = slot.fd_limit.load(Acquire).min(FDS as u32);
-    for fd in 0..limit {
-        close_fd(s, index, fd);
+    abandon_half_open(s, owner_word(index, slot.epoch.load(Relaxed)));
+    pins::leave_memory(s, index);
+    space::return_chunk(s, slot);
+    run::fold(s, slot);
+    for lender in [&slot.files, &slot.directory] {
+        let link = lender.swap(0, SeqCst);
+        drop_unused(s, link.wrapping_sub(1));
     }
-    let holder = owner_word(index, slot.epoch.load(Relaxed));
+    if is_used(s, index, true, true) {
+        slot.fd_changes.store(0, Release);
+        slot.epoch.fetch_add(1, AcqRel);
+        slot.umask.store(0, Release);
+        slot.state.store(SLOT_DEAD, SeqCst);
+        // Its last user may have gone just before.
+        drop_unused(s, index);
+        return;
+    }
+    close_all(s, index);
+    set_cwd_of(s, slot, 0);
+    s.header().live_slots.fetch_sub(1, Relaxed);
+    slot.pid.store(0, Relaxed);
+    slot.epoch.fetch_add(1, AcqRel);
+    slot.state.store(SLOT_FREE, Release);
+}
+
+/// Frees a slot of a dead process that nobody uses any more.
+fn drop_unused(s: &Session, index: u32) {
+    let Ok(slot) = s.slot_at(index) else { return };
+    let dead = match slot.state.load(SeqCst) {
+        SLOT_DEAD => true,
+        SLOT_LIVE => !live::is_alive(slot),
+        _ => false,
+    };
+    if index < NOBODY && dead && claim_dead(s, index, slot) {
+        drop_slot(s, index);
+    }
+}
+
+/// Open files that the dead process `holder` had not bound to a descriptor yet.
+fn abandon_half_open(s: &Session, holder: u32) {
     let opened = s.header().ofd_used.load(Acquire).min(OFDS as u32);
     for link in 1..=opened {
         if let Ok(ofd) = s.ofd(link)
@@ -324,13 +538,14 @@ fn drop_slot(s: &Session, index: u32) {
             ofd::abandon(s, link, ofd);
         }
     }
-    drop_pins(s, index);
-    set_cwd_of(s, slot, 0);
-    space::return_chunk(s, slot);
-    run::fold(s, slot);
-    s.header().live_slots.fetch_sub(1, Relaxed);
-    slot.pid.store(0, Relaxed);
-    slot.state.store(SLOT_FREE, Release);
+}
+
+fn close_all(s: &Session, index: u32) {
+    let Ok(slot) = s.slot_at(index) else { return };
+    let limit = slot.fd_limit.load(Acquire).min(FDS as u32);
+    for fd in 0..limit {
+        close_fd(s, index, fd);
+    }
 }
 
 fn close_fd(s: &Session, index: u32, fd: u32) {
@@ -354,67 +569,28 @@ fn set_cwd_of(s: &Session, slot: &Slot, ino: u64) {
     }
 }
 
-/// Notes that the caller has pinned `inode` for one more mapping (after it has).
-pub(crate) fn note_pin(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
-    let index = s.slot_index();
-    let table = s.pin_table(index)?;
-    let _guard = lock::acquire_plain(s, &s.slot_at(index)?.pins_lock)?;
-    let same = |pin: &&Pin| pin.count.load(Relaxed) > 0 && pin.ino.load(Relaxed) == inode.ino;
-    if let Some(pin) = table.entries.iter().find(same) {
-        pin.count.fetch_add(1, Release);
-    } else if let Some(pin) = table.entries.iter().find(|p| p.count.load(Relaxed) == 0) {
-        pin.inode.store(inode.link, Relaxed);
-        pin.ino.store(inode.ino, Relaxed);
-        pin.count.store(1, Release);
-    }
-    Ok(())
-}
-
-/// Takes a note back (before the pin goes: dying in between leaves a pin too many).
-pub(crate) fn forget_pin(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
-    let index = s.slot_index();
-    let table = s.pin_table(index)?;
-    let _guard = lock::acquire_plain(s, &s.slot_at(index)?.pins_lock)?;
-    let same = |pin: &&Pin| pin.count.load(Relaxed) > 0 && pin.ino.load(Relaxed) == inode.ino;
-    if let Some(pin) = table.entries.iter().find(same) {
-        pin.count.fetch_sub(1, Release);
-    }
-    Ok(())
-}
-
-/// The mappings of a process are gone: drops their pins.
-fn drop_pins(s: &Session, index: u32) {
-    let Ok(table) = s.pin_table(index) else {
-        return;
-    };
-    for pin in &table.entries {
-        let count = pin.count.swap(0, AcqRel);
-        let (link, ino) = (pin.inode.load(Relaxed), pin.ino.load(Relaxed));
-        for _ in 0..count {
-            let Some(inode) = inode_table::by_link(s, link, ino) else {
-                break;
-            };
-            let one_less = |n: u32| n.checked_sub(1);
-            let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
-            let _ = s.header().maps.fetch_update(SeqCst, SeqCst, one_less);
-            let _ = close::put_inode(s, &inode);
-        }
-    }
-}
-
-/// Whether the process that had slot `slot_plus1` when its generation was `generation` lives.
+/// Whether the descriptor table of slot `slot_plus1` is the one that it was when the generation
+/// was `generation`, and is in use.
 pub fn alive(s: &Session, slot_plus1: u32, generation: u32) -> bool {
-    let Ok(slot) = s.slot_at(slot_plus1.wrapping_sub(1)) else {
+    let index = slot_plus1.wrapping_sub(1);
+    let Ok(slot) = s.slot_at(index) else {
         return false;
     };
-    slot.generation.load(Acquire) == generation && live::is_alive(slot)
+    slot.generation.load(Acquire) == generation
+        && (live::is_alive(slot) || is_used(s, index, true, false))
+}
+
+/// The generation of the slot whose descriptor table the caller uses.
+pub(crate) fn table_generation(s: &Session) -> u32 {
+    let slot = s.slot_at(s.table_index());
+    slot.map_or(0, |slot| slot.generation.load(Relaxed))
 }
 
 /// The link of the description behind descriptor `fd`, 0 if it is no pool file.
 #[inline]
 pub fn fd_get(s: &Session, fd: u32) -> u32 {
     let entry = s
-        .fd_table(s.slot_index())
+        .fd_table(s.table_index())
         .ok()
         .and_then(|t| t.entries.get(fd as usize));
     entry.map_or(0, |entry| entry.load(Acquire))
@@ -424,7 +600,7 @@ pub fn fd_get(s: &Session, fd: u32) -> u32 {
 /// References are the caller's to count, inside `fd_changing`. `TooManyFiles`: too high.
 #[inline]
 pub fn fd_swap(s: &Session, fd: u32, link: u32) -> Result<u32> {
-    let index = s.slot_index();
+    let index = s.table_index();
     let fds = s.fd_table(index)?;
     let entry = fds.entries.get(fd as usize).ok_or(Error::TooManyFiles)?;
     let limit = &s.slot_at(index)?.fd_limit;

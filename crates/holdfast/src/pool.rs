@@ -279,7 +279,7 @@ impl Link {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.mark.get() != 0 {
-            self.client.exit();
+            self.client.exit(true);
         }
         self.link.closing.store(true, Release);
         // A child's end of the connection is its parent's, too.

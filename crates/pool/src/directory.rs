@@ -11,7 +11,7 @@ pub const GRANTS: &str = "grants-0";
 pub const GRANTS_NEW: &str = "grants-0.new";
 /// The kernel's pipes and sockets that have a name in the pool, by inode number.
 pub const SPECIAL: &str = "special";
-/// An empty file: every descriptor of a pool file is a duplicate of a description of it.
+/// An empty file of pools that were made before this was a file without a name.
 pub const BASE: &str = "base";
 
 /// Bytes of one journal lane.

@@ -3,7 +3,7 @@
 //! Invariants: a trampoline reads one byte by the low 16 bits of a number, so an entry may claim
 //! too much but never too little; a call whose class is `NATIVE` and a call of class `BY_FD`
 //! whose descriptor is unmarked run in the kernel without the hook being entered.
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Runs natively; its sites need no patch.
 pub const NATIVE: u8 = 0;
@@ -107,8 +107,21 @@ pub fn mark_fd(fd: u32) {
     MARKED[(fd & 0xffff) as usize].store(1, Ordering::Relaxed);
 }
 
+static ALL_MARKED: AtomicBool = AtomicBool::new(false);
+
+/// From now on calls on all descriptors enter the hook: a process with another memory makes
+/// pool files of any of them.
+pub fn mark_all() {
+    ALL_MARKED.store(true, Ordering::Relaxed);
+    for mark in &MARKED {
+        mark.store(1, Ordering::Relaxed);
+    }
+}
+
 /// Calls on `fd` pass again without entering the hook.
-#[allow(dead_code, reason = "for dispatch")]
 pub fn unmark_fd(fd: u32) {
+    if ALL_MARKED.load(Ordering::Relaxed) {
+        return;
+    }
     MARKED[(fd & 0xffff) as usize].store(0, Ordering::Relaxed);
 }

@@ -3,7 +3,7 @@
 //! Invariants: runs on the program's stack with its signals held back; allocates nothing itself;
 //! the trampoline finds in `Regs` where to continue and what rax holds.
 use crate::dispatch;
-use crate::entry::{Regs, SYSCALL_LEN, THEN_BACK};
+use crate::entry::{FRAME, Regs, SYSCALL_LEN, THEN_BACK};
 use crate::patch;
 use crate::process;
 use crate::signals;
@@ -52,7 +52,8 @@ pub unsafe extern "C" fn hook(regs: *mut Regs) {
     // SAFETY: the entry pushed the registers on this stack; nothing else refers to them.
     let regs = unsafe { &mut *regs };
     bump(&ENTERED);
-    match decide(&call_of(regs)) {
+    let stack = stack_of(regs);
+    match decide(&call_of(regs), stack) {
         Verdict::Handled(result) => {
             bump(&HANDLED);
             regs.rax = result as u64;
@@ -64,11 +65,16 @@ pub unsafe extern "C" fn hook(regs: *mut Regs) {
     }
 }
 
-fn decide(call: &Call) -> Verdict {
+/// The program's stack pointer.
+fn stack_of(regs: &Regs) -> usize {
+    core::ptr::from_ref(regs) as usize + FRAME as usize
+}
+
+fn decide(call: &Call, stack: usize) -> Verdict {
     match call.nr {
         nr::RT_SIGACTION => return signals::sigaction(call),
         nr::RT_SIGPROCMASK => return signals::sigprocmask(call),
-        nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => return process::split(call),
+        nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => return process::split(call, stack),
         _ => {}
     }
     match (dispatch::handle(call), call.nr) {
@@ -85,8 +91,5 @@ fn decide(call: &Call) -> Verdict {
 pub unsafe extern "C" fn post(regs: *mut Regs) {
     // SAFETY: as in `hook`.
     let regs = unsafe { &mut *regs };
-    let result = regs.rax as isize;
-    let mut call = call_of(regs);
-    call.nr = patch::known_nr(regs.target as usize).unwrap_or(usize::MAX);
-    process::after_split(&call, result);
+    process::after_split(regs.rax as isize, stack_of(regs));
 }

@@ -9,6 +9,7 @@
 #![no_std]
 extern crate alloc;
 
+mod births;
 mod cache;
 mod calls;
 mod dispatch;

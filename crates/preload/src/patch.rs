@@ -114,13 +114,6 @@ pub fn reports(ip: usize) -> bool {
     slot_of(ip).is_some_and(Slot::reports)
 }
 
-/// The number of the call at the trampoline `ip` is in, where the site tells it.
-pub fn known_nr(ip: usize) -> Option<usize> {
-    slot_of(ip)
-        .filter(|s| s.nr != u16::MAX)
-        .map(|s| usize::from(s.nr))
-}
-
 /// Patches everything that is mapped now.
 pub fn init(env: &Env) {
     // SAFETY: nothing is patched yet, so no hook runs; start-up is single-threaded.

@@ -1,22 +1,29 @@
 //! Who we are: this process, or a child that still runs in its parent's memory.
 //!
 //! Invariants: `PID` belongs to the process that owns this memory; only fork (which copies it)
-//! and start-up change it. While a child made by vfork, or by clone with CLONE_VM, may run,
-//! `SHARED` is not zero, and only then is the kernel asked.
+//! and start-up change it. While a child that shares the memory may run, `SHARED` is not zero,
+//! and only then is the kernel asked. What a call makes is decided once, before it is made.
+use crate::births::{self, Birth, Memory};
 use crate::dispatch;
 use crate::hook::{Call, Verdict};
 use crate::patch;
 use crate::signals;
 use crate::sys::{self, nr};
 use crate::user::{self, Plain};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static SHARED: AtomicU32 = AtomicU32::new(0);
+/// Whether a thread was ever made in this memory.
+static THREADS: AtomicBool = AtomicBool::new(false);
 
 const CLONE_VM: u64 = 0x100;
+const CLONE_FS: u64 = 0x200;
+const CLONE_FILES: u64 = 0x400;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
+/// The last byte of the flags of clone(2) is the signal.
+const SIGNAL: u64 = 0xff;
 
 pub fn init() {
     PID.store(sys::getpid(), Ordering::Relaxed);
@@ -30,21 +37,36 @@ pub fn pid() -> u32 {
 /// Whether the caller is a child that runs in its parent's memory: tables kept in memory are the
 /// parent's, descriptors and signal actions its own.
 pub fn in_shared_child() -> bool {
-    SHARED.load(Ordering::Acquire) != 0 && sys::getpid() != pid()
+    is_shared() && sys::getpid() != pid()
+}
+
+/// Whether another process may run in this memory.
+pub fn is_shared() -> bool {
+    SHARED.load(Ordering::Acquire) != 0
+}
+
+/// Whether the process may have more threads than the caller.
+pub fn has_threads() -> bool {
+    THREADS.load(Ordering::Relaxed)
 }
 
 /// What a call to clone, clone3, fork or vfork makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Split {
-    Thread,
-    /// Shares memory with its parent; `waits`: the parent sleeps until it has gone.
-    Shared {
-        waits: bool,
+    /// `whole`: descriptors and working directory are those of the process.
+    Thread {
+        whole: bool,
     },
-    /// A copy, on the same stack.
-    Fork,
-    /// A copy, on a stack of its own.
-    ForkOnStack,
+    Child(Child),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Child {
+    pub memory: Memory,
+    pub shares_files: bool,
+    pub shares_directory: bool,
+    /// Where its stack pointer is when it begins; `None`: where its parent's is.
+    pub stack: Option<usize>,
 }
 
 #[repr(C)]
@@ -56,6 +78,7 @@ struct CloneArgs {
     parent_tid: u64,
     exit_signal: u64,
     stack: u64,
+    stack_size: u64,
 }
 // SAFETY: integers only.
 unsafe impl Plain for CloneArgs {}
@@ -63,85 +86,125 @@ unsafe impl Plain for CloneArgs {}
 impl Split {
     pub fn of(call: &Call) -> Option<Split> {
         let (flags, stack) = match call.nr {
-            nr::FORK => return Some(Split::Fork),
-            nr::VFORK => return Some(Split::Shared { waits: true }),
-            nr::CLONE => (call.args[0] as u64, call.args[1] as u64),
+            nr::FORK => (0, 0),
+            nr::VFORK => (CLONE_VM | CLONE_VFORK, 0),
+            nr::CLONE => (call.args[0] as u64 & !SIGNAL, call.args[1] as u64),
             nr::CLONE3 => {
                 let args = user::read::<CloneArgs>(call.args[0])?;
-                (args.flags, args.stack)
+                let end = args.stack.wrapping_add(args.stack_size);
+                (args.flags, if args.stack == 0 { 0 } else { end })
             }
             _ => return None,
         };
-        Some(match (flags & CLONE_VM != 0, flags & CLONE_THREAD != 0) {
-            (true, true) => Split::Thread,
-            (true, false) => Split::Shared {
-                waits: flags & CLONE_VFORK != 0,
-            },
-            (false, _) if stack == 0 => Split::Fork,
-            (false, _) => Split::ForkOnStack,
-        })
+        let has = |flag| flags & flag != 0;
+        let (shares_files, shares_directory) = (has(CLONE_FILES), has(CLONE_FS));
+        if has(CLONE_THREAD) {
+            let whole = shares_files && shares_directory;
+            return Some(Split::Thread { whole });
+        }
+        let memory = match (has(CLONE_VM), has(CLONE_VFORK)) {
+            (false, _) => Memory::Own,
+            (true, false) => Memory::Shared,
+            (true, true) => Memory::Borrowed,
+        };
+        Some(Split::Child(Child {
+            memory,
+            shares_files,
+            shares_directory,
+            stack: (stack != 0).then_some(stack as usize),
+        }))
     }
 }
 
-/// Makes the child. A fork happens here, in both processes at once; everything else is left to
-/// the trampoline, because it may return on another stack.
-pub fn split(call: &Call) -> Verdict {
-    match Split::of(call) {
-        Some(Split::Fork) => Verdict::Handled(fork(call)),
-        Some(Split::Shared { .. }) => {
-            SHARED.fetch_add(1, Ordering::AcqRel);
-            dispatch::before_shared_child();
-            Verdict::NativeThen
+/// Makes the child. One with a copy of the memory and of the stack is made here, in both
+/// processes at once; everything else is left to the trampoline, because it may return on another
+/// stack. `stack` is the caller's stack pointer.
+pub fn split(call: &Call, stack: usize) -> Verdict {
+    let child = match Split::of(call) {
+        Some(Split::Child(child)) => child,
+        Some(Split::Thread { whole: false }) => {
+            return dispatch::refuse_half_thread(call).unwrap_or(Verdict::Native);
         }
-        Some(Split::ForkOnStack) => {
-            dispatch::before_fork();
-            Verdict::NativeThen
+        Some(Split::Thread { .. }) => {
+            THREADS.store(true, Ordering::Relaxed);
+            return Verdict::Native;
         }
-        Some(Split::Thread) | None => Verdict::Native,
+        None => return Verdict::Native,
+    };
+    let slot = match dispatch::before_child(call, &child) {
+        Ok(slot) => slot,
+        Err(verdict) => return verdict,
+    };
+    let memory = child.memory;
+    if memory != Memory::Own {
+        SHARED.fetch_add(1, Ordering::AcqRel);
+    }
+    let birth = Birth { memory, slot };
+    if !births::expect(sys::gettid(), child.stack.unwrap_or(stack), birth) {
+        made(&birth, -EAGAIN);
+        return Verdict::Handled(-EAGAIN);
+    }
+    match (memory, child.stack) {
+        (Memory::Own, None) => Verdict::Handled(fork(call, &birth)),
+        _ => Verdict::NativeThen,
     }
 }
 
-fn fork(call: &Call) -> isize {
+const EAGAIN: isize = 11;
+
+fn fork(call: &Call, birth: &Birth) -> isize {
     let parent = sys::gettid();
-    dispatch::before_fork();
     let still = dispatch::hold_still();
     // SAFETY: the child gets a copy of this stack and returns from here as the parent does.
     let ret = unsafe { sys::raw(call.nr, call.args) };
     drop(still);
-    forked(ret, Some(parent));
+    match ret {
+        0 => forked(birth.slot, Some(parent)),
+        _ => after_call(ret),
+    }
     ret
 }
 
-/// `parent`: the thread that forked, where it is known in the child too.
-fn forked(ret: isize, parent: Option<u32>) {
-    if ret == 0 {
-        init();
-        SHARED.store(0, Ordering::Release);
-        signals::forked(parent);
-        patch::forked();
-        dispatch::after_fork_child(parent);
-    } else {
-        dispatch::after_fork_parent(ret);
+/// In a child with a memory of its own. `parent`: the thread that forked, where it is known.
+fn forked(slot: u64, parent: Option<u32>) {
+    init();
+    births::forked();
+    SHARED.store(0, Ordering::Release);
+    THREADS.store(false, Ordering::Relaxed);
+    signals::forked(parent);
+    patch::forked();
+    dispatch::after_fork_child(slot);
+}
+
+/// In the parent.
+fn after_call(result: isize) {
+    if let Some(birth) = births::made(sys::gettid(), result) {
+        made(&birth, result);
     }
 }
 
+fn made(birth: &Birth, result: isize) {
+    // A child that outlives the call may go on sharing: ask the kernel from now on.
+    let left = birth.memory == Memory::Borrowed || result < 0;
+    if birth.memory != Memory::Own && left {
+        SHARED.fetch_sub(1, Ordering::AcqRel);
+    }
+    dispatch::after_child(birth, result);
+}
+
 /// After a call that was answered `NativeThen`; runs in parent and child.
-pub fn after_split(call: &Call, result: isize) {
-    // The number is known where the site tells it; else the owner of this memory decides.
-    let shared = match Split::of(call) {
-        Some(Split::Shared { waits }) => Some(waits),
-        Some(_) => None,
-        None => (SHARED.load(Ordering::Acquire) != 0).then_some(true),
-    };
-    match (shared, result) {
-        (Some(_), 0) => dispatch::in_shared_child(),
-        (Some(waits), _) => {
-            // One that outlives the call may go on sharing: ask the kernel from now on.
-            if waits || result < 0 {
-                SHARED.fetch_sub(1, Ordering::AcqRel);
-            }
-            dispatch::after_shared_child(result);
-        }
-        (None, _) => forked(result, None),
+pub fn after_split(result: isize, stack: usize) {
+    if result != 0 {
+        return after_call(result);
+    }
+    match births::born(stack) {
+        Some(Birth {
+            memory: Memory::Own,
+            slot,
+        }) => forked(slot, None),
+        Some(birth) => dispatch::in_shared_child(birth.slot),
+        // Made behind our back: it has no place of its own, and gets none of somebody else's.
+        None if is_shared() => dispatch::in_shared_child(0),
+        None => forked(0, None),
     }
 }

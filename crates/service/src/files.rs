@@ -110,7 +110,6 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     set_len(directory, segment::META, &meta, sizes.meta_len)?;
     new_file(directory, &segment::data(0), sizes.data_len)?;
     new_file(directory, &segment::journal(0), LANES as u64 * LANE_LEN)?;
-    new_file(directory, directory::BASE, 0)?;
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
     let region = map(&meta, sizes.meta_len, Access::ReadWrite, medium)?;

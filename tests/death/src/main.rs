@@ -113,7 +113,7 @@ fn child(dir: &Path, name: &str) -> ExitCode {
         (scene.work)(&user, ready);
     }
     debugger::end();
-    slots::exit(user.session());
+    slots::exit(user.session(), true);
     ExitCode::SUCCESS
 }
 
@@ -231,7 +231,7 @@ impl<'s> Theatre<'s> {
 
     fn end_session(&mut self) {
         if let Some(user) = self.user.take() {
-            slots::exit(user.session());
+            slots::exit(user.session(), true);
         }
         self.rig.stop();
         self.rig.check();

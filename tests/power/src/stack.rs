@@ -110,7 +110,7 @@ impl Stack {
     /// The client leaves and the service closes the pool.
     pub fn end(mut self) -> Done {
         self.step()?;
-        slots::exit(self.client.session());
+        slots::exit(self.client.session(), true);
         match self.service.take() {
             Some(session) => session
                 .end(&mut self.engine)

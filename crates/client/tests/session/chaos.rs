@@ -156,7 +156,7 @@ fn the_session_and_the_pool_agree_after_chaos() {
             let c = pool.client();
             run(&pool, &c, &mut random);
             let before = snapshot(&c);
-            slots::exit(c.session());
+            slots::exit(c.session(), true);
             before
         };
         pool.stop();
@@ -170,7 +170,7 @@ fn the_session_and_the_pool_agree_after_chaos() {
             assert_eq!(Some(seen), after.get(path), "{path} in round {round:?}");
         }
         assert_eq!(before.len(), after.len(), "round {round:?}");
-        slots::exit(c.session());
+        slots::exit(c.session(), true);
     }
 }
 

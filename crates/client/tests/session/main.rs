@@ -1,9 +1,10 @@
 //! Sessions under use by threads and processes, some of which are killed in the middle.
 
 mod chaos;
+mod places;
 mod rig;
 
-use holdfast_client::{Base, Client, Error, drain, slots};
+use holdfast_client::{Base, Client, Error, Share, SlotId, drain, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use rig::{ROOT, Random, TestPool};
 use std::io::{BufRead, BufReader, Write};
@@ -503,15 +504,15 @@ fn descriptions_are_shared_over_fork_and_kept_over_exec() {
     let ofd = c.open(&ROOT, Base::Root, b"f", 2, 0, 0).unwrap();
     c.bind(7, ofd).unwrap();
     let refs = || s.ofd(ofd.raw()).unwrap().refs.load(Relaxed);
-    let slot = slots::fork_prepare(s).unwrap();
+    let slot = slots::child_prepare(s, Share::default()).unwrap();
     assert_eq!(refs(), 2);
-    slots::fork_failed(s, slot);
+    assert!(slots::child_gone(s, slot));
     assert_eq!(refs(), 1);
 
     // Another process stands for the forked child: it joins with the slot that was prepared.
-    let slot = slots::fork_prepare(s).unwrap();
-    let mut child = pool.spawn("forked", &format!("{slot} {}", ofd.raw()));
-    slots::fork_parent(s, slot, child.id()).unwrap();
+    let slot = slots::child_prepare(s, Share::default()).unwrap();
+    let mut child = pool.spawn("forked", &format!("{} {}", slot.to_bits(), ofd.raw()));
+    slots::child_made(s, slot, child.id()).unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(slots::reap_dead(s), 1);
     assert_eq!(refs(), 1);
@@ -521,8 +522,8 @@ fn descriptions_are_shared_over_fork_and_kept_over_exec() {
 fn forked(c: &Client, arg: &str) {
     let (slot, link) = arg.split_once(' ').unwrap();
     let s = c.session();
-    slots::exit(s);
-    slots::fork_child(s, slot.parse().unwrap()).unwrap();
+    slots::exit(s, true);
+    slots::fork_child(s, SlotId::from_bits(slot.parse().unwrap())).unwrap();
     let ofd = c.lookup(7).unwrap();
     assert_eq!(ofd.raw().to_string(), link);
     let mut buf = [0; 6];

@@ -205,7 +205,8 @@ shared! {
         /// 1 while those who want few blocks are to leave the last grants to those who want many in
         /// a row, and to wait for fragments.
         pub grants_kept: AtomicU32,
-        pub unused_as_well: AtomicU32,
+        /// The last number that was given to a memory (`Slot::memory`).
+        pub memories: AtomicU32,
         /// The commit after which the session began: nodes of later ones are this session's own.
         pub begun_after: AtomicU64,
         /// Medium file, from here on. Held by who flushes the journal.
@@ -266,8 +267,8 @@ shared! {
         pub generation: AtomicU32,
         /// `Run` index + 1.
         pub run: AtomicU32,
-        /// Slot + 1 of the parent while this is a vfork child that shares its memory.
-        pub shadow_of: AtomicU32,
+        /// The same number in all slots whose processes may run in one memory; 0: in one alone.
+        pub memory: AtomicU32,
         /// Lowest number above every descriptor that was ever a pool file here.
         pub fd_limit: AtomicU32,
         /// Inode of the working directory when it lies in the pool, else 0; counted in `opens`.
@@ -288,10 +289,25 @@ shared! {
         pub fd_changes: AtomicU32,
         /// Guards the process's `PinTable`.
         pub pins_lock: AtomicU32,
-        pub unused: AtomicU32,
+        /// Slot + 1 whose descriptor table this process uses; 0: its own.
+        pub files: AtomicU32,
         /// The rests of fragments that the process took, as words of a ring. Under `chunk_lock`.
         pub pieces: [AtomicU64; PIECES],
-        pub spare: [AtomicU64; 19 - PIECES],
+        /// Slot + 1 whose `cwd` and `creation_mask` this process uses; 0: its own.
+        pub directory: AtomicU32,
+        /// The mask of umask(2).
+        pub creation_mask: AtomicU32,
+        /// `generation` while the slot waits for the child that it was made for; whoever makes it
+        /// 0 decides what becomes of the slot.
+        pub awaited: AtomicU32,
+        /// When the slot was first seen to wait for a child whose parent is gone, in seconds since
+        /// boot.
+        pub orphaned: AtomicU32,
+        /// The slot (with its generation) that the process goes to when its exec succeeds, or 0.
+        pub successor: AtomicU32,
+        /// 1 once another slot may have used the table or the working directory of this one.
+        pub lent: AtomicU32,
+        pub spare: [AtomicU64; 16 - PIECES],
     }
 }
 

@@ -465,15 +465,18 @@ fn compare(entry: usize, ours: &[u8]) -> Result<Same, Errno> {
 
 /// Leaves this program for another; comes back only with an error.
 fn enter(p: &Process, nr: usize, args: [usize; 6]) -> Outcome {
-    let borrowed = p.borrowed();
-    if !borrowed {
+    let next = p.client.exec_prepare()?;
+    // Otherwise the mappings are those of another process as well.
+    let leaves = !crate::process::is_shared();
+    if leaves {
         maps::leave_all(p);
     }
     // SAFETY: replaces this program or fails; the arguments are the program's or live above.
     let ret = unsafe { crate::signals::exec(nr, &args) };
-    if !borrowed {
+    if leaves {
         maps::enter_all(p);
     }
+    p.client.exec_failed(next);
     debug_assert!(ret != 0, "exec returned without an error");
     let errno = if ret < 0 { -ret as Errno } else { ENOENT };
     Err(Stop::Errno(errno))

@@ -114,6 +114,10 @@ pub fn close_range(p: &Process, a: &Args) -> Outcome {
     if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(EINVAL.into());
     }
+    let flags = match flags & CLOSE_RANGE_UNSHARE {
+        0 => flags,
+        _ => unshared(p, flags)?,
+    };
     if flags & CLOSE_RANGE_CLOEXEC == 0 {
         for fd in first..=last.min(p.client.fd_limit()) {
             p.unmark(fd);
@@ -134,6 +138,16 @@ pub fn close_range(p: &Process, a: &Args) -> Outcome {
         kernel_close_range(from, last, flags)?;
     }
     Ok(0)
+}
+
+/// Gives the process descriptors of its own first; the flags that are left.
+fn unshared(p: &Process, flags: usize) -> Result<usize, Stop> {
+    const CLONE_FILES: usize = 0x400;
+    match super::split::part(p, nr::UNSHARE, &[CLONE_FILES, 0, 0, 0, 0, 0], true, false) {
+        Ok(0) | Err(Stop::Native) => Ok(flags & !CLOSE_RANGE_UNSHARE),
+        Ok(errno) => Err(Stop::Errno(-errno as Errno)),
+        Err(stop) => Err(stop),
+    }
 }
 
 fn kernel_close_range(first: u32, last: u32, flags: usize) -> Result<(), Stop> {

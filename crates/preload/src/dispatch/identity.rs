@@ -12,7 +12,7 @@ type Args = [usize; 6];
 pub fn umask(p: &Process, a: &Args) -> Outcome {
     // SAFETY: changes the mask only.
     let old = unsafe { sys::raw(nr::UMASK, *a) };
-    p.set_umask(a[0] as u32);
+    p.client.set_creation_mask(a[0] as u32);
     Ok(old)
 }
 

@@ -468,7 +468,7 @@ pub fn remap_file_pages(_: &Process, a: &Args) -> Outcome {
 /// A page fault at `addr` that the kernel answered with SIGBUS: true if the file has grown over
 /// it meanwhile, and the page is there now.
 pub fn on_fault(addr: usize) -> bool {
-    let Some(p) = super::process::process() else {
+    let Some(p) = super::process::process().filter(|p| p.client.has_place()) else {
         return false;
     };
     let page = addr & !(PAGE - 1);
@@ -563,6 +563,17 @@ pub fn leave_all(p: &Process) {
         let _ = p
             .client
             .map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0);
+    }
+}
+
+/// The program ends while others may go on storing: what it stored changed the files until now.
+pub fn touch_all(p: &Process) {
+    let written = |r: &&Range| r.shared && r.prot & PROT_WRITE != 0;
+    for r in RANGES.lock().iter().filter(written) {
+        if p.client.map_repin(r.pin).is_ok() {
+            // As in `leave_all`.
+            let _ = p.client.map_unpin(r.pin, true);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 //! * A call on a descriptor arrives only if [`crate::calls::mark_fd`] was called for it (class
 //!   `BY_FD` in `calls`); calls of class `ALWAYS` always arrive. After a fork marks are as they
 //!   were; after exec they are all clear.
+//! * A process without a place in the session never reaches a handler: see `lost`.
 //! * In a child that shares its parent's memory ([`crate::process::in_shared_child`]) nothing
 //!   that the parent relies on may be changed; marks may be set but not cleared.
 
@@ -23,6 +24,7 @@ mod fds;
 mod held;
 mod identity;
 mod limits;
+mod lost;
 mod maps;
 mod names;
 mod nr;
@@ -48,8 +50,8 @@ use process::Process;
 
 pub use maps::on_fault;
 pub use split::hold_still;
-pub use split::{after_fork_child, in_shared_child};
-pub use split::{after_fork_parent, after_shared_child, before_fork, before_shared_child};
+pub use split::{after_child, after_fork_child, before_child};
+pub use split::{in_shared_child, refuse_half_thread};
 pub use start::start;
 
 const EFAULT: args::Errno = 14;
@@ -70,9 +72,15 @@ fn serve(call: &Call, returns: u32) -> Verdict {
     let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
         return Verdict::Native;
     };
+    if !p.client.has_place() {
+        return lost::handle(p, handler, call);
+    }
     let mut outcome = handler(p, &call.args);
     if matches!(outcome, Err(Stop::Errno(EFAULT))) && maps::fill(p, call) {
         outcome = handler(p, &call.args);
+    }
+    if let Err(Stop::Left) = outcome {
+        return Verdict::Native;
     }
     maps::settle(p);
     match outcome {
@@ -90,6 +98,7 @@ fn serve(call: &Call, returns: u32) -> Verdict {
 #[inline(never)]
 fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
     match stop {
+        Stop::Left => Verdict::Native,
         Stop::Native => {
             p.client.count_passed();
             Verdict::Native

@@ -418,11 +418,11 @@ pub fn utime(p: &Process, a: &Args) -> Outcome {
     })
 }
 
-/// The kernel's working directory becomes an empty one of the pool's, so that a call that we
-/// miss fails instead of touching the wrong files.
+/// The kernel's working directory becomes a removed one, in which nobody finds or makes
+/// anything: a call that we miss fails instead of touching the wrong files.
 fn park(p: &Process) -> Outcome {
-    // SAFETY: the path is NUL-terminated.
-    let ret = unsafe { sys::raw(nr::CHDIR, [p.empty_dir.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    // SAFETY: touches no memory.
+    let ret = unsafe { sys::raw(nr::FCHDIR, [p.parking_fd as usize, 0, 0, 0, 0, 0]) };
     if ret < 0 {
         Err(Stop::Errno(-ret as Errno))
     } else {

@@ -16,6 +16,8 @@ pub type Outcome = Result<isize, Stop>;
 pub enum Stop {
     /// The call is not about the pool: the kernel does it.
     Native,
+    /// As `Native`; the process has left the session, so nothing may be counted any more.
+    Left,
     /// The call was served and fails with this errno.
     Errno(Errno),
     /// The call is about the pool, which cannot do it: fails with this errno, and is reported.

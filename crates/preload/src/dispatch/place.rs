@@ -111,6 +111,11 @@ fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) ->
     }
 }
 
+/// Whether a relative path walks into the pool from a directory of the host.
+pub fn relative_leads_to_pool(p: &Process, dirfd: i32, path: &[u8]) -> bool {
+    at::may_reach(&p.at, path) && relative(p, dirfd, path, |_, _| Ok(0)).is_ok()
+}
+
 /// A relative path that may walk into the pool from a directory of the host.
 #[inline(never)]
 fn relative(

@@ -15,7 +15,7 @@ use holdfast_client::{Caller, Client};
 pub const VARIABLES: usize = 3;
 
 /// Descriptors that Holdfast keeps open in every process.
-pub const INTERNAL: usize = 5;
+pub const INTERNAL: usize = 6;
 
 /// Ids as of the last change.
 struct Credentials {
@@ -32,8 +32,8 @@ pub struct Process {
     pub client: Client,
     /// Absolute path under which the pool appears.
     pub at: Box<[u8]>,
-    /// The pool's empty directory, NUL-terminated.
-    pub empty_dir: Box<[u8]>,
+    /// The kernel's working directory while that of the process is in the pool: a removed one.
+    pub parking_fd: u32,
     /// Where the kernel's pipes and sockets with a name in the pool are.
     pub special_dir: Box<[u8]>,
     /// Path of the running program if it lies in the pool.
@@ -46,7 +46,6 @@ pub struct Process {
     pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
     pid: AtomicU32,
-    umask: AtomicU32,
     credentials: AtomicPtr<Credentials>,
 }
 
@@ -64,7 +63,7 @@ pub fn process() -> Option<&'static Process> {
 pub struct Parts {
     pub client: Client,
     pub at: Box<[u8]>,
-    pub empty_dir: Box<[u8]>,
+    pub parking_fd: u32,
     pub special_dir: Box<[u8]>,
     pub exe: Option<Box<[u8]>>,
     pub base_fd: u32,
@@ -81,7 +80,7 @@ pub fn install(parts: Parts) -> &'static Process {
     let process = Process {
         client: parts.client,
         at: parts.at,
-        empty_dir: parts.empty_dir,
+        parking_fd: parts.parking_fd,
         special_dir: parts.special_dir,
         exe: parts.exe,
         base_fd: parts.base_fd,
@@ -89,9 +88,9 @@ pub fn install(parts: Parts) -> &'static Process {
         env: parts.env,
         internal,
         pid: AtomicU32::new(sys::getpid()),
-        umask: AtomicU32::new(kernel_umask()),
         credentials: AtomicPtr::new(Box::into_raw(Box::new(Credentials::now()))),
     };
+    process.client.set_creation_mask(kernel_umask());
     let process: &'static Process = Box::leak(Box::new(process));
     PROCESS.store(core::ptr::from_ref(process).cast_mut(), Release);
     process
@@ -158,44 +157,52 @@ impl Credentials {
 }
 
 impl Process {
-    fn credentials(&self) -> &Credentials {
+    /// Calls `f` with the credentials of the caller. What is kept here is the owner's of this
+    /// memory; those of a child that runs in it the kernel tells.
+    fn with_credentials<T>(&self, f: impl FnOnce(&Credentials) -> T) -> T {
+        if self.borrowed() {
+            return f(&Credentials::now());
+        }
         let c = self.credentials.load(Acquire);
         // SAFETY: always a leaked box; replaced values are never freed.
-        unsafe { &*c }
+        f(unsafe { &*c })
     }
 
     /// Calls `f` with the rights of the process.
     pub fn with_caller<T>(&self, f: impl FnOnce(&Caller) -> T) -> T {
-        let c = self.credentials();
-        f(&Caller {
-            uid: c.fs_uid,
-            gid: c.fs_gid,
-            groups: &c.groups,
-            umask: self.umask.load(Relaxed),
-            privileged: c.privileged,
+        let umask = self.client.creation_mask();
+        self.with_credentials(|c| {
+            f(&Caller {
+                uid: c.fs_uid,
+                gid: c.fs_gid,
+                groups: &c.groups,
+                umask,
+                privileged: c.privileged,
+            })
         })
     }
 
     /// Calls `f` with the rights of the real user, as access(2) asks.
     pub fn with_real_caller<T>(&self, f: impl FnOnce(&Caller) -> T) -> T {
-        let c = self.credentials();
-        f(&Caller {
-            uid: c.uid,
-            gid: c.gid,
-            groups: &c.groups,
-            umask: self.umask.load(Relaxed),
-            privileged: c.uid == 0,
+        let umask = self.client.creation_mask();
+        self.with_credentials(|c| {
+            f(&Caller {
+                uid: c.uid,
+                gid: c.gid,
+                groups: &c.groups,
+                umask,
+                privileged: c.uid == 0,
+            })
         })
     }
 
     /// The program changed its ids: look again. Old snapshots stay, other threads may read them.
     pub fn refresh_credentials(&self) {
+        if self.borrowed() {
+            return;
+        }
         self.credentials
             .store(Box::into_raw(Box::new(Credentials::now())), Release);
-    }
-
-    pub fn set_umask(&self, mask: u32) {
-        self.umask.store(mask & 0o777, Relaxed);
     }
 
     pub fn pid(&self) -> u32 {
@@ -207,7 +214,7 @@ impl Process {
         self.pid.store(pid, Relaxed);
     }
 
-    /// Whether the caller is a vfork child that shares its parent's memory.
+    /// Whether the caller is a child that runs in its parent's memory.
     pub fn borrowed(&self) -> bool {
         crate::process::in_shared_child()
     }
@@ -222,9 +229,9 @@ impl Process {
         self.internal
     }
 
-    /// Calls on `fd` no longer need a look; in a vfork child the marks are the parent's.
+    /// Calls on `fd` no longer need a look, unless another process with this memory needs one.
     pub fn unmark(&self, fd: u32) {
-        if !self.borrowed() && !self.is_internal(fd) {
+        if !crate::process::is_shared() && !self.is_internal(fd) {
             calls::unmark_fd(fd);
         }
     }

@@ -1,107 +1,170 @@
-//! fork, vfork and the end of a process, as far as the pool is concerned.
+//! fork, vfork, clone and the end of a process, as far as the pool is concerned.
 //!
-//! Invariants: a child has its slot before it runs; a forked child owns a copy of the parent's
-//! descriptors, a vfork child a copy that only it uses while it borrows the parent's memory.
+//! Invariants: a child has its slot before it is born; what it does not share with its parent is
+//! a copy, made then. A slot is given back by its own process, and only when no other thread of
+//! that process can use it; what cannot be represented is refused before a child is born.
 
-use super::held::Held;
 use super::maps;
-use super::outcome::{Outcome, Stop};
+use super::outcome::{Outcome, Stop, Why};
 use super::process::{Process, process};
+use super::{UNKNOWN_CALL, nr};
+use crate::births::{self, Birth, Memory};
+use crate::calls;
+use crate::hook::{Call, Verdict};
+use crate::process::{Child, has_threads, is_shared};
 use crate::sys;
-use alloc::vec::Vec;
-use holdfast_client::SlotId;
+use holdfast_client::{Error, Share, SlotId, live};
 
-/// Slots made for children that are being born, by the thread that makes them.
-static EXPECTED: Held<Vec<(u32, SlotId)>> = Held::new(Vec::new());
-
-fn expect(slot: SlotId) {
-    let tid = sys::gettid();
-    EXPECTED.lock().push((tid, slot));
-}
-
-/// The slot that thread `tid` prepared last.
-fn expected(tid: u32) -> Option<SlotId> {
-    let mut list = EXPECTED.lock();
-    let at = list.iter().rposition(|(t, _)| *t == tid)?;
-    Some(list.swap_remove(at).1)
-}
-
-/// The slot that the finished vfork child `pid` had claimed, else one the thread prepared.
-fn finished(tid: u32, pid: isize, claimed_by: impl Fn(SlotId) -> u32) -> Option<SlotId> {
-    let mut list = EXPECTED.lock();
-    let by_pid = list
-        .iter()
-        .position(|(_, slot)| claimed_by(*slot) as isize == pid);
-    let at = by_pid.or_else(|| list.iter().rposition(|(t, _)| *t == tid))?;
-    Some(list.swap_remove(at).1)
-}
+const EAGAIN: isize = 11;
+const EINVAL: isize = 22;
 
 /// Nobody changes our lists while the value lives: a forked child gets them whole and unlocked.
 pub fn hold_still() -> impl Sized {
-    (EXPECTED.lock(), maps::hold_still())
+    maps::hold_still()
 }
 
-pub fn before_fork() {
-    if let Some(p) = process()
-        && let Ok(slot) = p.client.fork_prepare()
-    {
-        expect(slot);
+/// Before `child` is made: its slot, 0 if it gets none; or why it must not be made.
+pub fn before_child(call: &Call, child: &Child) -> Result<u64, Verdict> {
+    let Some(p) = process() else { return Ok(0) };
+    let lives = |pid| live::process_lives(pid, 0);
+    births::sweep(lives, |birth| gone(p, &birth, 0));
+    let shares_memory = child.memory != Memory::Own;
+    if child.shares_files && !shares_memory {
+        calls::mark_all();
+    }
+    let share = Share {
+        memory: shares_memory,
+        files: child.shares_files,
+        directory: child.shares_directory,
+    };
+    match p.client.child_prepare(share) {
+        Ok(slot) => Ok(slot.to_bits()),
+        Err(Error::TableFull) => {
+            p.client.refuse(call.nr as u32, Why::NoRoom as u32);
+            Err(Verdict::Handled(-EAGAIN))
+        }
+        // A process without a place, or a session that was given up: the child has no place.
+        Err(_) => {
+            if shares_memory {
+                p.client.expect_shared_child();
+            }
+            Ok(0)
+        }
     }
 }
 
-pub fn after_fork_parent(result: isize) {
+/// A thread with descriptors or a working directory of its own: the answer, if there is a pool.
+pub fn refuse_half_thread(call: &Call) -> Option<Verdict> {
+    let p = process()?;
+    p.client.refuse(call.nr as u32, Why::OwnDescriptors as u32);
+    Some(Verdict::Handled(-EINVAL))
+}
+
+/// In the parent, with the answer of its call.
+pub fn after_child(birth: &Birth, result: isize) {
     let Some(p) = process() else { return };
-    if let Some(slot) = expected(sys::gettid()) {
-        p.client.forked(slot, result);
+    match (birth.memory, SlotId::from_bits(birth.slot)) {
+        (Memory::Own, Some(slot)) => p.client.child_made(slot, result),
+        (Memory::Shared, Some(slot)) if result > 0 => p.client.child_made(slot, result),
+        (Memory::Own, None) => {}
+        (Memory::Shared, None) if result > 0 => {}
+        _ => gone(p, birth, result),
     }
 }
 
-/// In the child: the thread id is new; what counts is which thread of the parent forked.
-pub fn after_fork_child(parent_tid: Option<u32>) {
+/// A child that shared this memory was not born, or has left it.
+fn gone(p: &Process, birth: &Birth, result: isize) {
+    match SlotId::from_bits(birth.slot) {
+        Some(slot) => p.client.shared_child_gone(slot),
+        None => p.client.placeless_child_gone(result.max(0) as u32),
+    }
+}
+
+/// In a child with a memory of its own.
+pub fn after_fork_child(slot: u64) {
     let Some(p) = process() else { return };
     p.set_pid(sys::getpid());
-    let slot = match parent_tid {
-        Some(tid) => expected(tid),
-        None => EXPECTED.lock().pop().map(|(_, slot)| slot),
-    };
-    EXPECTED.lock().clear();
-    match slot {
-        // Without a slot the child shares its parent's, as before: its locks name the parent.
-        Some(slot) => drop(p.client.fork_child(slot)),
-        None => {}
-    }
-    maps::enter_all(p);
-}
-
-pub fn before_shared_child() {
-    if let Some(p) = process()
-        && let Ok(slot) = p.client.vfork_prepare()
-    {
-        expect(slot);
+    // Without a slot the child has no place in the session: see `lost`.
+    if p.client.fork_child(SlotId::from_bits(slot)).is_ok() {
+        maps::enter_all(p);
     }
 }
 
-/// In a vfork child. Its slot is the newest that was prepared and not claimed.
-pub fn in_shared_child() {
+/// In a child that runs in its parent's memory.
+pub fn in_shared_child(slot: u64) {
     let Some(p) = process() else { return };
-    let slot = EXPECTED.lock().last().map(|(_, slot)| *slot);
-    if let Some(slot) = slot {
-        drop(p.client.vfork_child(slot));
+    if let Err(Error::Exists) = p.client.shared_child(SlotId::from_bits(slot)) {
+        p.client.refuse(UNKNOWN_CALL, Why::OwnDescriptors as u32);
+        end_unborn();
     }
 }
 
-pub fn after_shared_child(result: isize) {
-    let Some(p) = process() else { return };
-    if let Some(slot) = finished(sys::gettid(), result, |slot| p.client.slot_pid(slot)) {
-        p.client.vfork_done(slot);
+/// The child cannot be told from another process in this memory: it ends before it begins.
+fn end_unborn() -> ! {
+    const STATUS: usize = 127;
+    loop {
+        // SAFETY: ends the process.
+        unsafe { sys::raw(nr::EXIT_GROUP, [STATUS, 0, 0, 0, 0, 0]) };
     }
+}
+
+fn is_alone() -> bool {
+    !has_threads() || live::is_single_threaded()
 }
 
 /// exit_group(2): descriptors, locks and mappings go before the kernel ends the process.
 pub fn exit_group(p: &Process, _: &[usize; 6]) -> Outcome {
-    if !p.borrowed() {
-        maps::leave_all(p);
+    leave(p, is_alone());
+    Err(Stop::Left)
+}
+
+/// exit(2): the same if this is the last thread.
+pub fn exit(p: &Process, _: &[usize; 6]) -> Outcome {
+    if !is_alone() {
+        return Err(Stop::Native);
     }
-    p.client.exit();
-    Err(Stop::Native)
+    leave(p, true);
+    Err(Stop::Left)
+}
+
+fn leave(p: &Process, alone: bool) {
+    p.client.count_passed();
+    match (alone, is_shared()) {
+        (true, false) => maps::leave_all(p),
+        // Others may go on storing.
+        _ => maps::touch_all(p),
+    }
+    p.client.exit(alone);
+}
+
+const CLONE_FS: usize = 0x200;
+const CLONE_FILES: usize = 0x400;
+const CLONE_NEWNS: usize = 0x2_0000;
+const CLONE_NEWUSER: usize = 0x1000_0000;
+
+/// unshare(flags)
+pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
+    let files = a[0] & CLONE_FILES != 0;
+    let directory = a[0] & (CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER) != 0;
+    if !files && !directory {
+        return Err(Stop::Native);
+    }
+    part(p, nr::UNSHARE, a, files, directory)
+}
+
+/// Makes a call that gives the caller descriptors or a working directory of its own.
+pub fn part(p: &Process, nr: usize, a: &[usize; 6], files: bool, directory: bool) -> Outcome {
+    if !is_alone() {
+        return match files {
+            true => Err(Stop::Refused(EINVAL as i32, Why::OwnDescriptors)),
+            false => Err(Stop::Native),
+        };
+    }
+    let Some(next) = p.client.part_prepare(files, directory)? else {
+        return Err(Stop::Native);
+    };
+    // SAFETY: the program's own call; it touches no memory.
+    let ret = unsafe { sys::raw(nr, *a) };
+    p.client.parted(next, ret)?;
+    Ok(ret)
 }

@@ -62,7 +62,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
     let parts = Parts {
         client,
         at: session.at.into(),
-        empty_dir: joined(&[session.pool, b"/empty\0"]),
+        parking_fd: session.parking as u32,
         special_dir: joined(&[session.pool, b"/special"]),
         exe: env
             .get(&EXE_VARIABLE[..EXE_VARIABLE.len() - 1])
@@ -80,6 +80,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
             session.journal.fd,
             session.data.fd,
             session.base,
+            session.parking,
         ]
         .map(|fd| fd as u32),
     };

@@ -146,7 +146,9 @@ const DESCRIPTORS: &[(usize, Handler)] = &[
 const PROCESS: &[(usize, Handler)] = &[
     (nr::EXECVE, exec::execve),
     (nr::EXECVEAT, exec::execveat),
+    (nr::EXIT, split::exit),
     (nr::EXIT_GROUP, split::exit_group),
+    (nr::UNSHARE, split::unshare),
     (nr::SETRLIMIT, limits::setrlimit),
     (nr::PRLIMIT64, limits::prlimit64),
     (nr::UMASK, identity::umask),

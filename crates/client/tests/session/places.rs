@@ -1,0 +1,238 @@
+//! Who has which slot: children before, at and after their birth, and what they share. Several
+//! clients of this one process play parent and child; where a process has to be dead, its slot is
+//! made to name one that is.
+
+use crate::rig::{ROOT, TestPool};
+use crate::{READ, content, create};
+use holdfast_client::{Base, Client, Error, Share, live, slots};
+use std::process::Command;
+use std::sync::atomic::Ordering::*;
+
+const FREE: u32 = live::SLOT_FREE;
+
+/// The number of a process that has ended.
+fn dead() -> u32 {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+fn state(c: &Client, index: u32) -> u32 {
+    c.session().slot_at(index).unwrap().state.load(SeqCst)
+}
+
+fn kill(c: &Client, index: u32) {
+    let slot = c.session().slot_at(index).unwrap();
+    slot.pid.store(dead(), SeqCst);
+}
+
+/// Slots that are not free.
+fn taken(c: &Client) -> Vec<u32> {
+    (0..500).filter(|index| state(c, *index) != FREE).collect()
+}
+
+/// The slot that is made for a child with `share`.
+fn prepared(c: &Client, share: Share) -> (holdfast_client::SlotId, u32) {
+    let before = taken(c);
+    let id = c.child_prepare(share).unwrap();
+    let new = taken(c).into_iter().find(|index| !before.contains(index));
+    (id, new.unwrap())
+}
+
+fn bind(c: &Client, path: &str, fd: u32) {
+    let ofd = c.open(&ROOT, Base::Root, path.as_bytes(), READ, 0, 0);
+    c.bind(fd, ofd.unwrap()).unwrap();
+}
+
+const MEMORY: Share = Share {
+    memory: true,
+    files: false,
+    directory: false,
+};
+const FILES: Share = Share {
+    memory: false,
+    files: true,
+    directory: false,
+};
+const DIRECTORY: Share = Share {
+    memory: false,
+    files: false,
+    directory: true,
+};
+
+#[test]
+fn a_slot_waits_for_the_child_that_was_made() {
+    let pool = TestPool::new("waits");
+    let c = pool.client();
+    let (id, index) = prepared(&c, MEMORY);
+    // clone(2) is over, and the child, which lives, has not run yet.
+    c.child_made(id, std::process::id() as isize);
+    let (_, next) = prepared(&c, MEMORY);
+    assert_ne!(index, next, "the slot of a child that lives was given away");
+    slots::reap_dead(c.session());
+    assert_ne!(state(&c, index), FREE);
+    // The child comes, and then it goes.
+    let child = pool.client();
+    child.exit(true);
+    child.fork_child(Some(id)).unwrap();
+    assert_eq!(child.session().slot_index(), index);
+    child.exit(true);
+    assert_eq!(state(&c, index), FREE);
+}
+
+#[test]
+fn one_side_decides_about_a_slot() {
+    let pool = TestPool::new("decides");
+    let (c, child) = (pool.client(), pool.client());
+    child.exit(true);
+    let (id, index) = prepared(&c, Share::default());
+    // The call failed. Somebody else has the slot meanwhile.
+    c.child_made(id, -11);
+    assert_eq!(state(&c, index), FREE);
+    let (other, again) = prepared(&c, Share::default());
+    assert_eq!(again, index);
+    assert_eq!(child.fork_child(Some(id)), Err(Error::NoPlace));
+    assert!(!child.has_place());
+    c.child_made(id, -11);
+    assert_ne!(
+        state(&c, index),
+        FREE,
+        "a late parent freed the slot of another child"
+    );
+    child.fork_child(Some(other)).unwrap();
+    assert!(child.has_place());
+    assert_eq!(child.fork_child(Some(other)), Err(Error::NoPlace));
+    c.shared_child_gone(other);
+    assert_eq!(
+        state(&c, index),
+        live::SLOT_LIVE,
+        "a parent freed its child's slot"
+    );
+}
+
+#[test]
+fn a_child_whose_parent_died_may_be_late() {
+    let pool = TestPool::new("late");
+    let (c, child) = (pool.client(), pool.client());
+    child.exit(true);
+    let (id, index) = prepared(&c, Share::default());
+    kill(&c, index);
+    assert_eq!(slots::reap_dead(c.session()), 0);
+    child.fork_child(Some(id)).unwrap();
+    assert!(child.has_place());
+    child.exit(true);
+    // One that never comes does not keep its slot for ever.
+    let (id, index) = prepared(&c, Share::default());
+    kill(&c, index);
+    assert_eq!(slots::reap_dead(c.session()), 0);
+    let slot = c.session().slot_at(index).unwrap();
+    slot.orphaned.fetch_sub(20, SeqCst);
+    assert_eq!(slots::reap_dead(c.session()), 1);
+    assert_eq!(child.fork_child(Some(id)), Err(Error::NoPlace));
+}
+
+#[test]
+fn without_a_place_nothing_of_others_is_touched() {
+    let pool = TestPool::new("placeless");
+    let (c, lost) = (pool.client(), pool.client());
+    create(&c, "f", b"mine").unwrap();
+    assert_eq!(lost.fork_child(None), Err(Error::NoPlace));
+    assert!(!lost.has_place() && c.has_place());
+    assert_eq!(lost.child_prepare(Share::default()), Err(Error::NoPlace));
+    let before = taken(&c);
+    lost.exit(true);
+    assert_eq!(taken(&c), before);
+    // A slot that was freed is not its old owner's any more, whoever has it now.
+    let gone = pool.client();
+    let index = gone.session().slot_index();
+    gone.exit(true);
+    assert!(!gone.has_place());
+    let next = pool.client();
+    assert_eq!(next.session().slot_index(), index);
+    assert!(!gone.has_place() && next.has_place());
+    gone.exit(true);
+    assert!(
+        next.has_place(),
+        "an exit ended the slot of another process"
+    );
+}
+
+#[test]
+fn a_shared_table_is_there_until_its_last_user_has_gone() {
+    let pool = TestPool::new("table");
+    let (parent, child) = (pool.client(), pool.client());
+    child.exit(true);
+    create(&parent, "f", b"shared").unwrap();
+    create(&parent, "g", b"later").unwrap();
+    bind(&parent, "f", 5);
+    let (id, index) = prepared(&parent, FILES);
+    let owner = parent.session().slot_index();
+    child.fork_child(Some(id)).unwrap();
+    assert!(child.lookup(5).is_some());
+    bind(&child, "g", 6);
+    assert!(
+        parent.lookup(6).is_some(),
+        "what the child opened is not there"
+    );
+    // The parent ends; its table stays as long as the child does.
+    parent.exit(true);
+    kill(&child, owner);
+    slots::reap_dead(child.session());
+    slots::reap_dead(child.session());
+    assert_ne!(state(&child, owner), FREE);
+    assert!(child.lookup(5).is_some() && child.lookup(6).is_some());
+    assert_eq!(content(&child, "f").unwrap(), b"shared");
+    let watcher = pool.client();
+    child.exit(true);
+    assert_eq!(state(&watcher, index), FREE);
+    assert_eq!(state(&watcher, owner), FREE);
+}
+
+#[test]
+fn a_shared_working_directory_is_one() {
+    let pool = TestPool::new("directory");
+    let (parent, child) = (pool.client(), pool.client());
+    child.exit(true);
+    parent.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    let (id, _) = prepared(&parent, DIRECTORY);
+    child.fork_child(Some(id)).unwrap();
+    child.chdir(&ROOT, Base::Root, b"d").unwrap();
+    child.set_creation_mask(0o77);
+    assert!(parent.cwd_inside());
+    assert_eq!(parent.creation_mask(), 0o77);
+    // unshare(CLONE_FS) in the child.
+    let own = child.part_prepare(false, true).unwrap().unwrap();
+    child.parted(own, 0).unwrap();
+    assert!(child.has_place() && child.cwd_inside());
+    child.chdir_outside().unwrap();
+    assert!(parent.cwd_inside() && !child.cwd_inside());
+    assert_eq!(child.part_prepare(false, true), Ok(None));
+}
+
+#[test]
+fn leaving_a_shared_table_takes_a_copy() {
+    let pool = TestPool::new("copy");
+    let (parent, child) = (pool.client(), pool.client());
+    child.exit(true);
+    create(&parent, "f", b"x").unwrap();
+    bind(&parent, "f", 5);
+    let (id, _) = prepared(&parent, FILES);
+    child.fork_child(Some(id)).unwrap();
+    // The owner of the table leaves it, as exec and unshare(CLONE_FILES) do.
+    let before = parent.session().slot_index();
+    let own = parent.part_prepare(true, false).unwrap().unwrap();
+    parent.parted(own, 0).unwrap();
+    assert_ne!(parent.session().slot_index(), before);
+    assert!(parent.lookup(5).is_some() && child.lookup(5).is_some());
+    parent.unbind(5).unwrap();
+    assert!(parent.lookup(5).is_none() && child.lookup(5).is_some());
+    bind(&child, "f", 7);
+    assert!(parent.lookup(7).is_none());
+    // A call that failed changes nothing.
+    let index = child.session().slot_index();
+    if let Some(next) = child.part_prepare(true, false).unwrap() {
+        child.parted(next, -12).unwrap();
+    }
+    assert_eq!(child.session().slot_index(), index);
+    assert!(child.lookup(5).is_some());
+}
