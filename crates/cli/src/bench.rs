@@ -23,6 +23,9 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
         peers: args.peers.clone(),
         json,
         plot: args.plot.clone(),
+        dir: args.dir.clone(),
+        large: args.large.0,
+        dense: args.dense,
     };
     let known = holdfast_bench::list()
         .iter()
