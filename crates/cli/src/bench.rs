@@ -39,7 +39,10 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
         if let Some(fix) = e.fix() {
             failure.fix(fix)
         } else if known {
-            failure
+            match e {
+                Error::Usage(_) => failure.code(failure::USAGE),
+                _ => failure,
+            }
         } else {
             failure
                 .fix("holdfast bench lists them")

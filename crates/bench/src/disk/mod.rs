@@ -322,6 +322,6 @@ mod tests {
             dir: Some("/nowhere/at/all".into()),
             ..Options::default()
         };
-        assert!(matches!(run(&nowhere), Err(Error::Io(..))));
+        assert!(matches!(run(&nowhere), Err(Error::Usage(_))));
     }
 }

@@ -62,6 +62,10 @@ impl Site {
         let dir = options.dir.as_ref().ok_or_else(|| {
             Error::Usage("bench disk needs a directory on the file system to measure".into())
         })?;
+        if !dir.is_dir() {
+            let dir = dir.display();
+            return Err(Error::Usage(format!("{dir} is no directory")));
+        }
         let dir = fs::canonicalize(dir).map_err(Error::io(dir.display()))?;
         let under = Under::of(&dir)?;
         let mut janitor = Janitor::start()?;
@@ -257,12 +261,11 @@ impl Peer {
         }
         let path = self.report();
         let text = fs::read_to_string(&path).map_err(Error::io(path.display()))?;
+        fs::remove_file(&path).map_err(Error::io(path.display()))?;
         let value: Option<serde_json::Value> = serde_json::from_str(&text).ok();
         let served = value.as_ref().and_then(|v| v["served"].as_u64());
         let unreadable = || Error::Failed(format!("an unreadable report: {text}"));
-        let served = served.ok_or_else(unreadable)?;
-        fs::remove_file(&path).map_err(Error::io(path.display()))?;
-        match served {
+        match served.ok_or_else(unreadable)? {
             0 => Err(Error::Failed("no call reached the pool".into())),
             n => Ok(Some(n)),
         }
@@ -304,4 +307,37 @@ fn drop_cache(path: &Path) -> Result<()> {
             .map_err(|e| Error::Io("posix_fadvise".into(), e.into()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_served_nothing_is_noticed() {
+        let dir = std::env::temp_dir().join(format!("holdfast-site.{}", std::process::id()));
+        let pool = dir.join("pool");
+        fs::create_dir_all(&pool).unwrap();
+        let plain = Peer {
+            name: FS,
+            dir: dir.join("fs"),
+            pool: None,
+            user: None,
+        };
+        let peer = Peer {
+            pool: Some((pool, "posix")),
+            ..plain.clone()
+        };
+        assert!(peer.served().is_err(), "there is no report");
+        let report = |text: &str| fs::write(peer.report(), text).unwrap();
+        report("{\"served\":0,\"passed\":9}");
+        assert!(peer.served().is_err(), "everything went past the pool");
+        report("not JSON");
+        assert!(peer.served().is_err());
+        report("{\"served\":7}");
+        assert_eq!(peer.served().unwrap(), Some(7));
+        assert!(peer.served().is_err(), "a report counts once");
+        assert_eq!(plain.served().unwrap(), None);
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -63,11 +63,11 @@ fn compared(sheet: &Sheet, peer: &str, keys: bool, out: &mut String) {
     let other = if keys { "best other" } else { FS };
     let _ = writeln!(
         out,
-        "\n{:<TITLE$}{other:>COLUMN$}{peer:>w$}{:>8} {:<15}{:>7}{:>7}  to reach",
+        "\n{:<TITLE$}{other:>COLUMN$}{peer:>w$}{:>8} {:<15}{:>9}{:>8}  to reach",
         "",
         "ratio",
         "",
-        "fl. fs",
+        if keys { "fl. other" } else { "fl. fs" },
         "pool",
         w = COLUMN.max(peer.len() + 2),
     );
@@ -78,10 +78,10 @@ fn compared(sheet: &Sheet, peer: &str, keys: bool, out: &mut String) {
             sheet.spread(GROUP, row.name, who, figure).map(|s| s.median)
         };
         let ratio = sheet.ratio((GROUP, row.name, "wall"), peer, others);
-        let flushes = |who| figure(who, "flushes").map_or("-".into(), |f| format!("{f:.2}"));
+        let flushes = |who| figure(who, "flushes").map_or("-".into(), count);
         let time = |who| figure(who, "wall").map_or("-".into(), time);
         let line = format!(
-            "{:<TITLE$}{:>COLUMN$}{:>w$}{:>8} {:<15}{:>7}{:>7}  {}",
+            "{:<TITLE$}{:>COLUMN$}{:>w$}{:>8} {:<15}{:>9}{:>8}  {}",
             row.title,
             time(base),
             time(Some(peer)),
@@ -133,7 +133,7 @@ fn stores(sheet: &Sheet, out: &mut String) {
     }
     let known = |who: &&&str| sheet.peers.iter().any(|peer| peer == **who);
     let all = || [SUBJECT].iter().chain(&STORES).filter(known);
-    for (what, shown) in [("wall", time as fn(f64) -> String), ("flushes", flushes)] {
+    for (what, shown) in [("wall", time as fn(f64) -> String), ("flushes", count)] {
         let title = if what == "wall" {
             "stores: time"
         } else {
@@ -155,8 +155,12 @@ fn stores(sheet: &Sheet, out: &mut String) {
     }
 }
 
-fn flushes(value: f64) -> String {
-    format!("{value:.2}")
+/// Flushes: two digits after the point as long as they count.
+fn count(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v => format!("{v:.2}"),
+    }
 }
 
 /// Medians and high percentiles of single operations.
@@ -272,8 +276,8 @@ mod tests {
             "said",
             "skipped: SQLite: why not",
             "failed: gone",
-            "150 us     330 us    2.20 (2.20..2.20)     1.50   3.30  <= 1.1: missed by 100 %",
-            "300 us     150 us    0.50 (0.50..0.50)     3.00   1.50  <= 0.8: reached",
+            "150 us     330 us    2.20 (2.20..2.20)       1.50    3.30  <= 1.1: missed by 100 %",
+            "300 us     150 us    0.50 (0.50..0.50)       3.00    1.50  <= 0.8: reached",
             "150 us, 300 us",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
