@@ -5,30 +5,21 @@
 //! stopped; a row ends after its commits or its time, whichever comes first.
 
 use crate::bench::{BATCH, batches, verify};
+use crate::counter::Counter;
 use crate::data::{Data, Random};
 use crate::store::{Done, Role, Site, Store};
 use crate::worker::{Plan, clear, site};
+use std::ffi::OsStr;
 use std::io::{BufRead, Write};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// The place of completed flush requests in a device's `stat` file.
-const FLUSHES: usize = 15;
-/// Calls in a trace that wait for a device.
-const CALLS: [&str; 7] = [
-    "fsync(",
-    "fdatasync(",
-    "msync(",
-    "sync_file_range(",
-    "syncfs(",
-    "sync(",
-    "RWF_DSYNC",
-];
 /// The least that a thread does, however long it takes.
 const COMMITS_MIN: usize = 4;
 
 /// Answers `load` and `row put-1`, `put-8`, `batch-1` and `batch-8`.
-pub fn serve(plan: &Plan, counter: &str) -> Done<()> {
+pub fn serve(plan: &Plan, counter: &OsStr) -> Done<()> {
+    let counter = Counter::parse(counter).ok_or("no such counter of flushes")?;
     let data = Data::new(plan.keys, plan.value);
     let site = site(plan, &data);
     let mut store: Option<Box<dyn Store>> = None;
@@ -39,7 +30,7 @@ pub fn serve(plan: &Plan, counter: &str) -> Done<()> {
                 store = Some(made);
                 String::new()
             }),
-            (line, Some(store)) => row(plan, &data, store, counter, line),
+            (line, Some(store)) => row(plan, &data, store, &counter, line),
             _ => Err(format!("no such command: {line}").into()),
         };
         let answer = match answer {
@@ -63,7 +54,7 @@ fn load(plan: &Plan, data: &Data, site: &Site) -> Done<Box<dyn Store>> {
     Ok(store)
 }
 
-fn row(plan: &Plan, data: &Data, store: &dyn Store, counter: &str, line: &str) -> Done<String> {
+fn row(plan: &Plan, data: &Data, store: &dyn Store, counter: &Counter, line: &str) -> Done<String> {
     let (threads, pairs, commits) = match line {
         "row put-1" => (1, 1, 1000),
         "row put-8" => (8, 1, 4000),
@@ -97,14 +88,14 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn measure(&self, counter: &str) -> Done<String> {
+    fn measure(&self, counter: &Counter) -> Done<String> {
         // One more than the threads: whoever reads the counter starts them.
         let together = Barrier::new(self.threads + 1);
         let (before, all) = std::thread::scope(|scope| {
             let together = &together;
             let run = |thread| scope.spawn(move || self.thread(thread, together));
             let threads: Vec<_> = (0..self.threads).map(run).collect();
-            let before = flushes(counter);
+            let before = counter.read();
             together.wait();
             let join = |t: std::thread::ScopedJoinHandle<Done<Vec<f64>>>| {
                 t.join().unwrap_or_else(|_| Err("a thread panicked".into()))
@@ -112,7 +103,7 @@ impl Work<'_> {
             let all: Vec<_> = threads.into_iter().map(join).collect();
             (before, all)
         });
-        let after = flushes(counter);
+        let after = counter.read();
         let mut ns = Vec::new();
         for times in all {
             ns.extend(times?);
@@ -161,29 +152,6 @@ impl Work<'_> {
     }
 }
 
-/// Flushes until now, from `stat:FILE,FILE` or `trace:FILE`.
-fn flushes(counter: &str) -> Option<u64> {
-    match counter.split_once(':')? {
-        ("stat", files) => files
-            .split(',')
-            .map(|file| {
-                let text = std::fs::read_to_string(file).ok()?;
-                let word = text.split_ascii_whitespace().nth(FLUSHES)?;
-                word.parse::<u64>().ok()
-            })
-            .sum(),
-        ("trace", file) => {
-            let text = std::fs::read(file).ok()?;
-            let waits = |line: &&str| {
-                !line.contains(" resumed>") && CALLS.iter().any(|call| line.contains(call))
-            };
-            let text = String::from_utf8_lossy(&text);
-            Some(text.lines().filter(waits).count() as u64)
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,11 +177,17 @@ mod tests {
             let site = site(&plan, &data);
             let store = load(&plan, &data, &site).unwrap();
             for name in ["put-1", "put-8", "batch-1", "batch-8"] {
-                let got = row(&plan, &data, &*store, "none", &format!("row {name}"));
+                let got = row(
+                    &plan,
+                    &data,
+                    &*store,
+                    &Counter::Nothing,
+                    &format!("row {name}"),
+                );
                 let got = got.unwrap_or_else(|e| panic!("{name} of {}: {e}", peer.name));
                 assert!(got.starts_with("wall="), "{got}");
             }
-            assert!(row(&plan, &data, &*store, "none", "row get").is_err());
+            assert!(row(&plan, &data, &*store, &Counter::Nothing, "row get").is_err());
             drop(store);
             clear(&plan, &site).unwrap();
         }

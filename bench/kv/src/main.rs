@@ -7,6 +7,8 @@
 
 mod bench;
 mod clock;
+#[path = "../../../crates/bench/src/worker/disk/counter.rs"]
+mod counter;
 mod data;
 mod disk;
 mod peers;
@@ -56,7 +58,7 @@ fn run(role: &str, plan: Plan, count: Option<&OsString>) -> Done<()> {
     match (role, count) {
         ("worker", None) => worker::serve(plan),
         ("reader", None) => worker::reader(&plan),
-        ("disk", Some(counter)) => disk::serve(&plan, &counter.to_string_lossy()),
+        ("disk", Some(counter)) => disk::serve(&plan, counter),
         ("victim", Some(count)) => worker::victim(&plan, count.as_ref()),
         _ => Err(format!("there is no role {role}").into()),
     }

@@ -50,6 +50,19 @@ impl Under {
     }
 }
 
+/// A counter on a command line, as `Counter::parse` reads it.
+pub fn word(counter: &Counter) -> String {
+    let list = |files: &[PathBuf]| {
+        let all: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
+        all.join(",")
+    };
+    match counter {
+        Counter::Devices(files) => format!("stat:{}", list(files)),
+        Counter::Trace(file) => format!("trace:{}", file.display()),
+        Counter::Nothing => "none".into(),
+    }
+}
+
 /// Kind and source of the last mount that holds the directory.
 fn mount(mountinfo: &str, dir: &Path) -> Option<(String, String)> {
     let held = |line: &str| -> Option<(usize, (String, String))> {
@@ -112,6 +125,18 @@ mod tests {
         let counter = under.counter();
         assert!(counter == Counter::Nothing || counter.read().is_some());
         assert!(Under::of(Path::new("/nowhere/at/all")).is_err());
+    }
+
+    #[test]
+    fn counters_travel_on_a_command_line() {
+        for counter in [
+            Counter::Devices(vec!["/a".into(), "/b".into()]),
+            Counter::Trace("/t".into()),
+            Counter::Nothing,
+        ] {
+            assert_eq!(Counter::parse(word(&counter).as_ref()), Some(counter));
+        }
+        assert_eq!(Counter::parse("disk".as_ref()), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Invariants: the program of `bench kv` measures; all stores hold the same pairs before they are
 //! measured; a store that the program lacks is skipped by name.
 
+use super::device::word;
 use super::rows::{Kind, STORES, SUBJECT};
 use super::{Run, site};
 use crate::error::{Error, Result};
@@ -94,7 +95,7 @@ impl Run<'_> {
         command.args([keys.to_string(), VALUE.to_string()]);
         command.arg(if quick { "quick" } else { "full" });
         command.arg(std::env::current_exe().map_err(Error::io("find this program"))?);
-        command.arg(self.site.counter.word());
+        command.arg(word(&self.site.counter));
         let log = self.site.base.join(format!("store-{name}.log"));
         let mut worker = Worker::start(command, log, site::PATIENCE)?;
         worker.ask("load")?;

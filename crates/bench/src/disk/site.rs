@@ -3,7 +3,7 @@
 //! Invariants: everything lies in one directory that the janitor knows before it exists; a pool
 //! is made once and each round is a new session of it.
 
-use super::device::Under;
+use super::device::{Under, word};
 use super::rows::{FS, SUBJECT};
 use crate::error::{Error, Result};
 use crate::janitor::{Janitor, Thing};
@@ -206,7 +206,7 @@ impl Site {
                 .arg(own.get_program());
         }
         command.args([crate::WORKER, kind]).arg(&peer.dir);
-        command.args(["--flushes", &self.counter.word()]);
+        command.args(["--flushes", &word(&self.counter)]);
         command.args(["--large", &self.large.to_string()]);
         command.args(self.quick.then_some("--quick"));
         command.args(self.dense.then_some("--dense"));

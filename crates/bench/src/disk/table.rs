@@ -118,9 +118,10 @@ fn verdict(row: &Row, ratio: Option<Spread>) -> String {
     let most = target.at_most;
     match ratio.median <= most {
         true => format!("<= {most}: reached"),
+        // What is missed by little is still not "by 0 %".
         false => format!(
             "<= {most}: missed by {:.0} %",
-            (ratio.median / most - 1.0) * 100.0
+            ((ratio.median / most - 1.0) * 100.0).max(1.0)
         ),
     }
 }
