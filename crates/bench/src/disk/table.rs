@@ -277,12 +277,26 @@ mod tests {
             "said",
             "skipped: SQLite: why not",
             "failed: gone",
-            "150 us     330 us    2.20 (2.20..2.20)       1.50    3.30  <= 1.1: missed by 100 %",
-            "300 us     150 us    0.50 (0.50..0.50)       3.00    1.50  <= 0.8: reached",
+            "150 us     330 us    2.20 (2.20..2.20)        1.50    3.30  <= 1.1: missed by 100 %",
+            "300 us     150 us    0.50 (0.50..0.50)        3.00    1.50  <= 0.8: reached",
             "150 us, 300 us",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_near_miss_is_a_miss() {
+        let at = |median| Spread {
+            median,
+            min: median,
+            max: median,
+        };
+        let said = |ratio| verdict(&ROWS[0], Some(at(ratio)));
+        assert_eq!(said(1.1), "<= 1.1: reached");
+        assert_eq!(said(1.101), "<= 1.1: missed by 1 %");
+        assert_eq!(said(1.65), "<= 1.1: missed by 50 %");
+        assert_eq!(verdict(&ROWS[0], None), "");
     }
 
     #[test]
