@@ -5,6 +5,7 @@
 //! make is ever removed.
 
 use crate::error::{Error, Result};
+use crate::host;
 use crate::lock::PoolLock;
 use crate::process;
 use crate::snapshots;
@@ -28,7 +29,7 @@ const FIRST_INO: u64 = holdfast_pool::layout::ROOT_INO + 1;
 pub struct CreateOptions {
     /// Bytes of file data; half of what is free when `None`.
     pub size: Option<u64>,
-    /// The medium that must be there; whatever is there when `None`.
+    /// The medium that must be there, or a better one; `None` and `File`: whatever is there.
     pub medium: Option<Medium>,
     /// When changes are durable.
     pub consistency: Consistency,
@@ -163,8 +164,7 @@ fn uuid() -> [u8; 16] {
 }
 
 fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Result<Medium> {
-    let page = PAGE_LEN;
-    set_len(directory, segment::META, meta, page)?;
+    set_len(directory, segment::META, meta, PAGE_LEN)?;
     let found = Medium::detect(meta.as_fd());
     let wrong = |wanted| {
         Err(Error::Medium {
@@ -173,10 +173,9 @@ fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Re
         })
     };
     match (wanted, found) {
-        (None, found) => Ok(found),
         (Some(Medium::Dax), Medium::Memory | Medium::File) => wrong("dax"),
         (Some(Medium::Memory), Medium::File | Medium::Dax) => wrong("memory"),
-        (Some(wanted), _) => Ok(wanted),
+        (_, found) => Ok(found),
     }
 }
 
@@ -261,11 +260,8 @@ impl Files {
         let journal = open_segment(directory, &journal_name, flags, LANES as u64 * LANE_LEN)?;
         check_len(directory, segment::META, &meta, superblock.meta_len)?;
         let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
-        let medium = match (superblock.medium, Medium::detect(meta.as_fd())) {
-            // A pool that pays for an ordinary file's promise keeps it anywhere.
-            (Medium::File, _) => Medium::File,
-            (_, found) => found,
-        };
+        // What it was when the pool was made or last used promises nothing here.
+        let medium = Medium::detect(meta.as_fd());
         let (directory, owner) = (directory.into(), stat.st_uid);
         Ok(Files {
             directory,
@@ -276,6 +272,11 @@ impl Files {
             journal,
             data,
         })
+    }
+
+    /// Why an fsync here may not survive the loss of power, in a sentence, if so.
+    pub fn doubt(&self) -> Option<String> {
+        host::doubt(self.meta.as_fd(), self.medium)
     }
 
     /// A pool is for its owner alone, not even for root: what root wrote, the owner's service

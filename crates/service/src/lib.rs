@@ -17,10 +17,13 @@ mod files;
 mod fragments;
 mod grants;
 mod harvest;
+mod host;
 #[cfg(test)]
 mod idle_tests;
 mod lane;
 mod lock;
+#[cfg(test)]
+mod medium_tests;
 mod memory;
 mod order;
 mod process;
