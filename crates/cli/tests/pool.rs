@@ -375,3 +375,35 @@ fn status_promises_what_the_place_of_the_pool_can_keep() {
     assert_eq!(kv(&back, &["get", "b"]), b"2");
     assert!(holdfast(&["pool", "check", text(&back)]).status.success());
 }
+
+/// A power cut after a resize must not leave a superblock that is ahead of the files.
+#[test]
+fn a_pool_that_grows_is_long_for_good_before_it_says_so() {
+    let scratch = Scratch::new("grow");
+    let pool = scratch.pool();
+    let log = scratch.0.join("log");
+    let traced = Command::new("strace")
+        .args(["-f", "-y", "-e", "trace=ftruncate,fsync,fdatasync,msync"])
+        .arg("-o")
+        .arg(&log)
+        .arg(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["pool", "resize", text(&pool), "96M"])
+        .output();
+    if !traced.is_ok_and(|done| done.status.success()) {
+        return eprintln!("skipped: strace does not work here");
+    }
+    let log = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let after = |from: usize, call: &str, name: &str| {
+        let found = |line: &&str| line.contains(call) && line.contains(name);
+        from + lines[from..]
+            .iter()
+            .position(found)
+            .unwrap_or_else(|| panic!("{call} {name}: {log}"))
+    };
+    let longer = after(0, "ftruncate(", "data-0.seg");
+    let synced = ["data-0.seg>", "meta.seg>", "/pool>"].map(|name| after(longer, "fsync(", name));
+    // On an ordinary file the superblock is made durable by this; in memory by no call at all.
+    let later = |line: &usize| lines[longer..*line].iter().any(|l| l.contains("msync("));
+    assert!(!synced.iter().any(later), "{log}");
+}
