@@ -7,6 +7,7 @@
 use crate::failure::Failure;
 use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot};
 use holdfast_pool::directory::LOG;
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
@@ -150,6 +151,11 @@ fn log(pool: &Path) -> Stdio {
         .create(true)
         .append(true)
         .mode(0o600)
+        // Nor to whatever stands there that is no file.
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(pool.join(LOG));
-    file.map_or_else(|_| Stdio::null(), Stdio::from)
+    let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+    file.ok()
+        .filter(is_file)
+        .map_or_else(Stdio::null, Stdio::from)
 }

@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::host;
 use crate::lock::PoolLock;
+use crate::ordinary;
 use crate::process;
 use crate::snapshots;
 use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers};
@@ -216,7 +217,7 @@ fn set_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()>
     rustix::fs::ftruncate(file, len).map_err(Error::os(what))
 }
 
-fn sync_file(directory: &Path, name: &str) -> Result<()> {
+pub(crate) fn sync_file(directory: &Path, name: &str) -> Result<()> {
     let path = directory.join(name);
     let what = path.display().to_string();
     let file = std::fs::File::open(&path).map_err(Error::io(what.clone()))?;
@@ -255,6 +256,7 @@ impl Files {
     fn open_as(directory: &Path, flags: OFlags) -> Result<Files> {
         let meta = open_meta(directory, flags)?;
         let superblock = read_superblock(directory, &meta)?;
+        ordinary::check(directory)?;
         let journal_name = segment::journal(superblock.journal_segment);
         let data = open_segment(directory, &segment::data(0), flags, superblock.data_len)?;
         let journal = open_segment(directory, &journal_name, flags, LANES as u64 * LANE_LEN)?;
@@ -287,9 +289,7 @@ impl Files {
 
     /// A descriptor of a segment that has nothing to do with the one that we use.
     pub fn reopen(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
-        let path = self.directory.join(name);
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::open(&path, flags, Mode::empty()).map_err(Error::os(path.display().to_string()))
+        ordinary::open_or_say(&self.directory.join(name), flags)
     }
 
     /// File name of the journal.
@@ -325,9 +325,9 @@ fn open_meta(directory: &Path, flags: OFlags) -> Result<OwnedFd> {
         Err(e) => return Err(Error::io(what())(e)),
     }
     let path = directory.join(segment::META);
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::open(&path, flags, Mode::empty()) {
-        Ok(file) => Ok(file),
+    match ordinary::open(&path, flags) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(Error::NotOrdinary { path }),
         Err(Errno::NOENT | Errno::LOOP) => Err(Error::NotAPool {
             path: directory.into(),
         }),
@@ -349,9 +349,9 @@ fn foreign(directory: &Path, meta: &Path) -> Error {
 
 fn open_segment(directory: &Path, name: &str, flags: OFlags, len: u64) -> Result<OwnedFd> {
     let path = directory.join(name);
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = match rustix::fs::open(&path, flags, Mode::empty()) {
-        Ok(file) => file,
+    let file = match ordinary::open(&path, flags) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Err(Error::NotOrdinary { path }),
         Err(Errno::NOENT) => {
             return Err(Error::Segment {
                 path,
@@ -425,8 +425,8 @@ pub fn destroy(directory: &Path) -> Result<()> {
     }
     let lock = PoolLock::take(directory)?;
     let journal = directory.join(segment::journal(0));
-    if let Ok(journal) = std::fs::File::open(&journal)
-        && crate::survivors::exist(&OwnedFd::from(journal))
+    if let Ok(Some(journal)) = ordinary::open(&journal, OFlags::RDONLY)
+        && crate::survivors::exist(&journal)
     {
         return Err(Error::InUse {
             path: directory.into(),

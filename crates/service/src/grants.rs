@@ -12,15 +12,17 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::fragments::Fragments;
 use crate::memory::Memory;
+use crate::ordinary;
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
 use holdfast_pool::space::Run;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::Ordering::*;
 
 /// Blocks of a grant.
@@ -94,7 +96,7 @@ impl Supply {
     /// For a session that lived on without its service: what it was granted is granted still.
     pub fn again(engine: &mut Engine, memory: &Memory) -> Result<Supply> {
         let path = engine.files.directory.join(directory::GRANTS);
-        for (block, len) in read_grants(&std::fs::read(&path).unwrap_or_default()) {
+        for (block, len) in read_grants(&read(&path)) {
             engine.grant_again(block, len);
         }
         Supply::new(engine, Notes::open(engine, true)?, Fragments::again(memory))
@@ -353,14 +355,10 @@ fn has_reserve(engine: &mut Engine) -> bool {
 impl Notes {
     fn open(engine: &Engine, again: bool) -> Result<Notes> {
         let path = engine.files.directory.join(directory::GRANTS);
-        let what = path.display().to_string();
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io(what.clone()))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        let file = File::from(ordinary::open_or_say(&path, flags)?);
         if !again {
+            let what = path.display().to_string();
             file.set_len(0).map_err(Error::io(what))?;
         }
         Ok(Notes {
@@ -498,6 +496,15 @@ fn line(block: u64, len: u64) -> [u8; 16] {
     line[..8].copy_from_slice(&block.to_le_bytes());
     line[8..].copy_from_slice(&len.to_le_bytes());
     line
+}
+
+/// What there is to read of the file.
+fn read(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(Some(file)) = ordinary::open(path, OFlags::RDONLY) {
+        let _ = File::from(file).read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn read_grants(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {

@@ -26,6 +26,7 @@ mod lock;
 mod medium_tests;
 mod memory;
 mod order;
+mod ordinary;
 mod process;
 mod recover;
 mod resize;
