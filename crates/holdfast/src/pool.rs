@@ -166,6 +166,8 @@ impl Inner {
     }
 
     fn assemble(path: PathBuf, attachment: Attachment) -> Result<Inner> {
+        // Memory that the host has none for is an error of the operation, not the program's end.
+        holdfast_pmem::fault::install();
         let answer = &attachment.answer;
         let segments = Segments {
             session: attachment.session.as_fd(),
