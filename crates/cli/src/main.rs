@@ -18,6 +18,7 @@ mod paths;
 mod pool_commands;
 mod program;
 mod report;
+mod restart;
 mod run;
 mod serve;
 mod session;

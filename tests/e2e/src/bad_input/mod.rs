@@ -4,6 +4,7 @@
 
 mod command_line;
 mod damage;
+mod hosts;
 mod keys;
 mod places;
 mod surroundings;
@@ -48,6 +49,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         command_line::CASES,
         damage::CASES,
         keys::CASES,
+        hosts::CASES,
         places::CASES,
         surroundings::CASES,
     ];
