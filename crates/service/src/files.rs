@@ -111,7 +111,10 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let sizes = Sizes::for_pool(size).map_err(pool_error)?;
     set_len(directory, segment::META, &meta, sizes.meta_len)?;
     new_file(directory, &segment::data(0), sizes.data_len)?;
-    new_file(directory, &segment::journal(0), LANES as u64 * LANE_LEN)?;
+    let journal = segment::journal(0);
+    let file = new_file(directory, &journal, LANES as u64 * LANE_LEN)?;
+    let what = directory.join(&journal).display().to_string();
+    set_aside(&file, 0, LANES as u64 * LANE_LEN).map_err(Error::os(what))?;
     new_file(directory, directory::BASE, 0)?;
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
@@ -128,7 +131,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     };
     let mut pool = Pool::create(region, &params, &token).map_err(pool_error)?;
     plant_root(&mut pool, &token).map_err(pool_error)?;
-    for name in [segment::META, &segment::data(0), &segment::journal(0)] {
+    for name in [segment::META, &segment::data(0), &journal] {
         sync_file(directory, name)?;
     }
     sync_file(directory, ".")
@@ -242,6 +245,15 @@ pub fn punch(file: &OwnedFd, map: &Region, at: u64, len: u64) -> bool {
     rustix::fs::fallocate(file, flags, at, len).is_ok()
 }
 
+/// Has the host set memory, or blocks, aside for a range of a segment, so that a store to it cannot
+/// fail later; hosts that cannot do that are believed to need it not.
+pub fn set_aside(file: &OwnedFd, at: u64, len: u64) -> rustix::io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), at, len) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        done => done,
+    }
+}
+
 impl Files {
     /// Opens the segments of a pool for writing.
     pub fn open(directory: &Path) -> Result<Files> {
@@ -290,6 +302,15 @@ impl Files {
     /// A descriptor of a segment that has nothing to do with the one that we use.
     pub fn reopen(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
         ordinary::open_or_say(&self.directory.join(name), flags)
+    }
+
+    /// Has the host set memory aside for the whole journal, as far as it does not have it already.
+    pub fn set_journal_aside(&self) -> rustix::io::Result<()> {
+        let len = LANES as u64 * LANE_LEN;
+        match rustix::fs::fstat(&self.journal)?.st_blocks as u64 * 512 {
+            there if there >= len => Ok(()),
+            _ => set_aside(&self.journal, 0, len),
+        }
     }
 
     /// File name of the journal.

@@ -10,6 +10,7 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::fragments::Fragments;
 use crate::memory::Memory;
 use crate::ordinary;
@@ -17,8 +18,7 @@ use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
 use holdfast_pool::space::Run;
-use rustix::fs::{FallocateFlags, OFlags};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -85,6 +85,8 @@ pub struct Supply {
     /// The first grants were handed out: what is missing now was used up.
     begun: bool,
     full: bool,
+    /// The host had no room the last time, and we said so.
+    told: bool,
 }
 
 impl Supply {
@@ -117,6 +119,7 @@ impl Supply {
             busy: true,
             begun: false,
             full: false,
+            told: false,
         })
     }
 
@@ -322,17 +325,17 @@ impl Supply {
     }
 
     /// Has the host set memory aside.
-    fn set_aside(&self, engine: &Engine, run: Run) -> bool {
+    fn set_aside(&mut self, engine: &Engine, run: Run) -> bool {
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        match rustix::fs::fallocate(&engine.files.data, FallocateFlags::empty(), at, len) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => true,
-            Err(e) => {
-                if !self.full {
-                    eprintln!("holdfast: the host has no room for the pool's data: {e}");
-                }
-                false
-            }
+        let done = files::set_aside(&engine.files.data, at, len);
+        if let Err(e) = done
+            && !std::mem::replace(&mut self.told, true)
+        {
+            let e = std::io::Error::from(e);
+            eprintln!("holdfast: the host has no room for the pool's data: {e}");
         }
+        self.told &= done.is_err();
+        done.is_ok()
     }
 
     fn set_full(&mut self, memory: &Memory, full: bool) {
