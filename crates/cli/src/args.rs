@@ -82,7 +82,7 @@ pub enum MediumArg {
     Auto,
     /// A DAX file system.
     Dax,
-    /// An ordinary file system.
+    /// Any file system; what is found at the directory counts.
     File,
     /// tmpfs or hugetlbfs.
     Memory,

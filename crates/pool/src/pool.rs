@@ -385,7 +385,8 @@ impl<R: Record> Pool<R> {
         let next = Superblock {
             uuid: old.uuid,
             seq,
-            medium: old.medium,
+            // Where it lies now, whatever it was made on.
+            medium: self.meta.medium(),
             meta_len: self.meta_space.len() * PAGE_LEN,
             meta_len_max: old.meta_len_max,
             data_len: self.data_space.len() * PAGE_LEN,

@@ -34,8 +34,9 @@ pub struct Recovered {
 pub fn recover(engine: &mut Engine) -> Result<Recovered> {
     let before = engine.pool.superblock();
     let was_clean = before.clean;
-    let power_lost =
-        engine.files.medium == Medium::File && before.boot_id != process::boot_id() && !was_clean;
+    // The pool may have been copied from the file that lost power to where none does.
+    let on_file = [before.medium, engine.files.medium].contains(&Medium::File);
+    let power_lost = on_file && before.boot_id != process::boot_id() && !was_clean;
     engine.begin()?;
     let mut recovered = Recovered::default();
     let mut highest = engine.applied_seq();

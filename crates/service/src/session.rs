@@ -145,6 +145,10 @@ impl Session {
             data: files.reopen(&holdfast_pool::segment::data(0), OFlags::RDWR)?,
         };
         survivors::mark(&handout.journal)?;
+        if let Err(e) = engine.files.set_journal_aside() {
+            let e = std::io::Error::from(e);
+            eprintln!("holdfast: the host has no room for the pool's journal: {e}");
+        }
         let supply = match again {
             true => Supply::again(engine, &memory)?,
             false => Supply::start(engine)?,
@@ -228,6 +232,7 @@ impl Session {
                 }
                 Err(e) => self.give_up(&e.to_string(), e.errno()),
             }
+            self.drained.take_again(engine, &self.memory);
             let more = self.supply.top_up(engine, &self.memory);
             self.publish_free(engine);
             turn.more |= more;
