@@ -219,7 +219,8 @@ shared! {
         pub journal_suspect: AtomicU32,
         /// Every record up to this number is durable.
         pub synced_seq: AtomicU64,
-        /// How far each lane was durable by the last flush, which covered records up to `acked_seq`.
+        /// How far each lane was durable by the last flush, which covered records up to
+        /// `acked_seq`.
         pub acked: [AtomicU64; LANES],
         pub acked_seq: AtomicU64,
         /// The last record with a value in blocks that may not be durable; 0: there is none.
