@@ -25,7 +25,8 @@ cat >t.c <<'END'
 enum { STACK = 64 << 10, FAMILIES = 6 };
 static const int FLAGS[] = {
     CLONE_VM, CLONE_VM | CLONE_FILES, CLONE_VM | CLONE_FS, CLONE_VM | CLONE_VFORK, CLONE_FILES,
-    CLONE_FS, CLONE_FILES | CLONE_FS | CLONE_VM, CLONE_FILES | CLONE_FS, CLONE_VM | CLONE_SIGHAND, 0,
+    CLONE_FS, CLONE_FILES | CLONE_FS | CLONE_VM, CLONE_FILES | CLONE_FS,
+    CLONE_VM | CLONE_SIGHAND, 0,
 };
 
 static unsigned below(unsigned *seed, unsigned n) {
