@@ -66,7 +66,7 @@ static void net(int fd, int dir) {
     IS(MISSED(SYS_copy_file_range, source, 0, fd, 0, 10, 0), EBADF);
     if (pipe(pipes) || write(pipes[1], "x", 1) != 1) failures++;
     IS(MISSED(SYS_splice, pipes[0], 0, fd, 0, 1, 0), EBADF);
-    IS(MISSED(SYS_ioctl, fd, 0x40049409, source, 0, 0, 0), EBADF);
+    IS(MISSED(SYS_ioctl, fd, 0x40049409, source, 0, 0, 0), EXDEV);
     /* Whoever opens it once more can do no more. */
     sprintf(path, "/proc/self/fd/%d", fd);
     long again = missed(SYS_openat, cwd, (long)path, O_RDWR, 0, 0, 0);
