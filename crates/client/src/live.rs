@@ -18,26 +18,39 @@ pub const SLOT_LIVE: u32 = 2;
 pub const SLOT_DEAD: u32 = 3;
 
 /// How long a child whose parent is gone may take to say that it was born.
-const ORPHAN_SECONDS_MAX: u32 = 10;
+pub const ORPHAN_MS_MAX: u32 = 2000;
 
 /// Whether the process in `slot` lives. A zombie does not: it will never touch memory again.
 pub fn is_alive(slot: &Slot) -> bool {
-    let pid = slot.pid.load(Acquire);
-    let lives = || pid == 0 || process_lives(pid, slot.start_time.load(Acquire));
-    match slot.state.load(Acquire) {
-        SLOT_FREE | SLOT_DEAD => false,
-        SLOT_SETUP => lives() || is_expected(slot),
-        _ => lives(),
+    for _ in 0..LOOKS_MAX {
+        let generation = slot.generation.load(Acquire);
+        let state = slot.state.load(Acquire);
+        let (pid, start) = (slot.pid.load(Acquire), slot.start_time.load(Acquire));
+        if slot.state.load(Acquire) != state || slot.generation.load(Acquire) != generation {
+            // It has just been taken, or taken over: its fields may be of two processes.
+            continue;
+        }
+        return match state {
+            SLOT_FREE | SLOT_DEAD => false,
+            // A child stores when it started before it says that the slot is its own.
+            SLOT_SETUP => pid == 0 || process_lives(pid, 0) || is_expected(slot),
+            _ => pid == 0 || process_lives(pid, start),
+        };
     }
+    true
 }
+
+/// So often a slot may change hands while it is looked at.
+const LOOKS_MAX: u32 = 1000;
 
 /// Whether a child may still come for the slot, whose parent died or whose child never said a
 /// word. If it comes later than this it finds the slot gone.
 fn is_expected(slot: &Slot) -> bool {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec as u32 | 1;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = (now.tv_sec as u32).wrapping_mul(1000) + now.tv_nsec as u32 / 1_000_000 | 1;
     match slot.orphaned.compare_exchange(0, now, AcqRel, Acquire) {
         Ok(_) => true,
-        Err(since) => now.wrapping_sub(since) < ORPHAN_SECONDS_MAX,
+        Err(since) => now.wrapping_sub(since) < ORPHAN_MS_MAX,
     }
 }
 

@@ -24,7 +24,7 @@ use crate::lock;
 use crate::members::{NOWHERE, own_pid};
 use crate::session::{NOBODY, OfdLink, Session, owner_word};
 use crate::{close, ofd, pins, recover, run, space};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;
 
 /// Joins as process `pid`; `run` is the run's index. Returns the slot.
@@ -41,16 +41,28 @@ pub fn register(s: &Session, pid: u32, run: Option<u32>) -> Result<u32> {
 /// A free slot, being set up for `pid`. Dying in here leaves a slot in `SLOT_SETUP` of a dead
 /// process, or a free one.
 fn take(s: &Session, pid: u32, start: u64, run: u32) -> Result<u32> {
-    for round in 0..2 {
+    let mut naps = live::ORPHAN_MS_MAX / NAP_MS + 1;
+    loop {
         if let Some(index) = take_free(s, pid, start, run)? {
             return Ok(index);
         }
-        if round == 0 {
-            reap_dead(s);
+        if reap_dead(s) > 0 {
+            continue;
         }
+        // Slots whose child never came are free after a while.
+        let waits = |slot: &Slot| slot.state.load(Relaxed) == SLOT_SETUP;
+        let any = (0..NOBODY).any(|index| s.slot_at(index).is_ok_and(waits));
+        if naps == 0 || !any {
+            return Err(Error::TableFull);
+        }
+        naps -= 1;
+        let nap = core::time::Duration::from_millis(NAP_MS.into());
+        let word = AtomicU32::new(0);
+        pmem::futex::wait(&word, 0, Some(nap));
     }
-    Err(Error::TableFull)
 }
+
+const NAP_MS: u32 = 20;
 
 fn take_free(s: &Session, pid: u32, start: u64, run: u32) -> Result<Option<u32>> {
     let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;

@@ -112,7 +112,9 @@ static ALL_MARKED: AtomicBool = AtomicBool::new(false);
 /// From now on calls on all descriptors enter the hook: a process with another memory makes
 /// pool files of any of them.
 pub fn mark_all() {
-    ALL_MARKED.store(true, Ordering::Relaxed);
+    if ALL_MARKED.swap(true, Ordering::Relaxed) {
+        return;
+    }
     for mark in &MARKED {
         mark.store(1, Ordering::Relaxed);
     }

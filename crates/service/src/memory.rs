@@ -21,6 +21,7 @@ const WAITERS: u32 = 1 << 31;
 /// A view this many commits behind is asked whether its process lives.
 const VIEW_LAG: u64 = 16;
 /// A slot that is a process.
+const SLOT_SETUP: u32 = 1;
 const SLOT_LIVE: u32 = 2;
 
 /// What stays the same for as long as a session lives.
@@ -286,10 +287,24 @@ impl Memory {
 }
 
 fn is_alive(slot: &Slot) -> bool {
-    let pid = slot.pid.load(Acquire);
-    let taken = matches!(slot.state.load(Acquire), 1 | SLOT_LIVE);
-    taken && pid != 0 && process::lives(pid, slot.start_time.load(Acquire))
+    for _ in 0..LOOKS_MAX {
+        let (generation, state) = (slot.generation.load(Acquire), slot.state.load(Acquire));
+        let (pid, start) = (slot.pid.load(Acquire), slot.start_time.load(Acquire));
+        if slot.state.load(Acquire) != state || slot.generation.load(Acquire) != generation {
+            // It has just been taken, or taken over: its fields may be of two processes.
+            continue;
+        }
+        return match state {
+            SLOT_SETUP => pid != 0 && process::lives(pid, 0),
+            SLOT_LIVE => pid != 0 && process::lives(pid, start),
+            _ => false,
+        };
+    }
+    true
 }
+
+/// So often a slot may change hands while it is looked at.
+const LOOKS_MAX: u32 = 100;
 
 #[cfg(test)]
 mod tests {

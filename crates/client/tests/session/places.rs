@@ -126,7 +126,7 @@ fn a_child_whose_parent_died_may_be_late() {
     kill(&c, index);
     assert_eq!(slots::reap_dead(c.session()), 0);
     let slot = c.session().slot_at(index).unwrap();
-    slot.orphaned.fetch_sub(20, SeqCst);
+    slot.orphaned.fetch_sub(2 * live::ORPHAN_MS_MAX, SeqCst);
     assert_eq!(slots::reap_dead(c.session()), 1);
     assert_eq!(child.fork_child(Some(id)), Err(Error::NoPlace));
 }

@@ -301,8 +301,8 @@ shared! {
         /// `generation` while the slot waits for the child that it was made for; whoever makes it
         /// 0 decides what becomes of the slot.
         pub awaited: AtomicU32,
-        /// When the slot was first seen to wait for a child whose parent is gone, in seconds since
-        /// boot.
+        /// When the slot was first seen to wait for a child whose parent is gone, in milliseconds
+        /// since boot.
         pub orphaned: AtomicU32,
         /// The slot (with its generation) that the process goes to when its exec succeeds, or 0.
         pub successor: AtomicU32,
