@@ -136,9 +136,10 @@ mod tests {
         for _ in 0..1000 {
             assert!(anywhere(5 * PAGE, &mut random) <= 4 * PAGE);
             let at = at_the_ends(1 << 30, &mut random);
-            assert!(at % PAGE == 0 && (at < END || (at >= (1 << 30) - END && at < 1 << 30)));
+            let ends = at < END || ((1 << 30) - END..1 << 30).contains(&at);
+            assert!(at.is_multiple_of(PAGE) && ends);
             let at = in_runs(2 * STRIDE + PAGE, &mut random);
-            assert!(at % STRIDE == 0 && at <= 2 * STRIDE);
+            assert!(at.is_multiple_of(STRIDE) && at <= 2 * STRIDE);
         }
     }
 }
