@@ -41,6 +41,7 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     match s.header().trees_full.load(Relaxed) {
         TREES_ROOMY | TREES_SHORT => {}
         TREES_FULL if !adds(record) => {}
+        _ if record.is_about_durability() => {}
         _ => check_full(s, record)?,
     }
     let prepared = Prepared::new(s, record)?;

@@ -103,6 +103,9 @@ impl Session {
         let memory = Memory::create(&name, &constants(engine))?;
         let header = memory.header();
         header.next_seq.store(engine.applied_seq() + 1, Relaxed);
+        // Before a session begins everything is durable.
+        header.synced_seq.store(engine.applied_seq(), Relaxed);
+        header.acked_seq.store(engine.applied_seq(), Relaxed);
         header
             .begun_after
             .store(engine.pool.superblock().seq, Relaxed);
