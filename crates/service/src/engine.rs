@@ -13,6 +13,7 @@ use crate::files::{self, Files};
 use crate::lane::{Buffers, Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
+use crate::room::HostRoom;
 use crate::runs::Runs;
 use crate::store::Held;
 use holdfast_pmem::{Access, Medium, Region};
@@ -73,6 +74,7 @@ pub struct Engine {
     newest: u64,
     backing: Backing,
     compaction: Compaction,
+    room: HostRoom,
     failed: bool,
 }
 
@@ -85,6 +87,8 @@ pub struct Progress {
     pub missing: Option<(u64, u64)>,
     /// A record that is not finished by its writer.
     pub unfinished: Option<u64>,
+    /// The host has no room for what would be written: nothing was done.
+    pub short: bool,
     /// The record that was refused, and why: nothing after it was applied.
     pub rejected: Option<(u64, Reject)>,
     /// The last record that was refused and passed over.
@@ -129,6 +133,7 @@ impl Engine {
             newest,
             backing: Backing::default(),
             compaction: Compaction::default(),
+            room: HostRoom::default(),
             failed,
         })
     }
@@ -185,6 +190,9 @@ impl Engine {
         let all = self.pool.meta_space().len();
         let all = all.min(self.tree_share() + self.pool.blocks_left());
         let kept = (all / 4).min(ROOM_KEPT_MAX);
+        if self.room.is_short() {
+            return TREES_FULL;
+        }
         match all.saturating_sub(self.pages_taken() + ROOM_TO_GROW) {
             left if left < kept / 2 && self.pool.has_snapshots() => TREES_OVER,
             left if left < kept => TREES_FULL,
@@ -218,9 +226,10 @@ impl Engine {
         if self.failed || self.order.waiting() == 0 {
             return Ok(progress);
         }
-        let applied_before = self.done.map(|lane| lane.applied);
-        let start = Instant::now();
-        let values_most = self.values_most();
+        let room = self.room.to_apply(&mut self.pool);
+        progress.short = room == 0;
+        let (limit, values_most) = (limit.min(room), self.values_most().min(room));
+        let (applied_before, start) = (self.done.map(|lane| lane.applied), Instant::now());
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::keeping(&mut store, &mut held, applied_before)
@@ -270,8 +279,7 @@ impl Engine {
         if progress.applied > 0 {
             let (done, applied) = (self.done, self.order.next_seq() - 1);
             let committed = store.commit(|sb| {
-                sb.lanes = done;
-                sb.applied_seq = applied;
+                (sb.lanes, sb.applied_seq) = (done, applied);
                 sb.clean = false;
             });
             self.check(committed)?;
