@@ -226,7 +226,7 @@ impl Engine {
         if self.failed || self.order.waiting() == 0 {
             return Ok(progress);
         }
-        let room = self.room.to_apply(&mut self.pool);
+        let room = self.room.for_apply(&mut self.pool);
         progress.short = room == 0;
         let (limit, values_most) = (limit.min(room), self.values_most().min(room));
         let (applied_before, start) = (self.done.map(|lane| lane.applied), Instant::now());

@@ -25,7 +25,7 @@ impl HostRoom {
     }
 
     /// How many records, or changes of keyspaces, one commit may take; 0: it has to wait.
-    pub fn to_apply(&mut self, pool: &mut Pool) -> usize {
+    pub fn for_apply(&mut self, pool: &mut Pool) -> usize {
         // A host that had no room may have some again.
         let enough = pool.meta_space().count_warm() >= BACKED && !self.short;
         if enough || pool.back(BACKED).is_ok() {
