@@ -3,6 +3,7 @@
 //! Invariant: a sentence starts in lower case or with a name, has no line break and no full stop.
 
 use std::fmt;
+use std::io::Write;
 
 /// Done.
 pub const OK: u8 = 0;
@@ -66,6 +67,11 @@ impl Failure {
             text.split(" (os error").next().unwrap_or(&text)
         ))
     }
+}
+
+/// A line on standard error, as far as it can be written: a full disk there is no reason to end.
+pub fn say(what: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// Data that went to standard output, or could not. A reader that has seen enough is no failure.

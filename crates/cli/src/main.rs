@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("{failure}");
+            failure::say(&failure);
             ExitCode::from(failure.status())
         }
     }
@@ -95,7 +95,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         }
         _ => Failure::new(first_paragraph(&error.to_string())).fix("see holdfast --help"),
     };
-    eprintln!("{failure}");
+    failure::say(&failure);
     ExitCode::from(if check {
         failure::CHECK_USAGE
     } else {

@@ -3,7 +3,7 @@
 //! Invariants: the first time at once, then after pauses that double up to `PAUSE_MAX`, for as long
 //! as the program runs: what is wrong may end. The same sentence is said once.
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::start;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ impl Restarts {
     fn say(&mut self, why: Failure) {
         let why = why.to_string();
         if why != self.said {
-            eprintln!("{why}");
+            failure::say(&why);
             self.said = why;
         }
     }

@@ -27,8 +27,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         // A session of its own: the terminal's signals are for the programs.
         let _ = rustix::process::setsid();
     }
+    let pool = std::path::absolute(&args.pool);
+    let pool = &pool.map_err(|e| Failure::io(args.pool.display(), &e))?;
     let _ = std::env::set_current_dir("/");
-    let pool = &args.pool;
     let options = Options {
         ending: args.ending,
     };
@@ -47,10 +48,14 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let recovered = service.recovered();
     if recovered.records + recovered.orphans > 0 {
         let (records, orphans) = (recovered.records, recovered.orphans);
-        eprintln!("holdfast: recovered {records} changes, freed {orphans} unnamed objects");
+        failure::say(format_args!(
+            "holdfast: recovered {records} changes, freed {orphans} unnamed objects"
+        ));
     }
     if let Some((seq, why)) = &recovered.rejected {
-        eprintln!("holdfast: recovery stopped at journal record {seq}: {why}");
+        failure::say(format_args!(
+            "holdfast: recovery stopped at journal record {seq}: {why}"
+        ));
     }
     let stopper = service.stopper();
     std::thread::spawn(move || {
@@ -163,6 +168,6 @@ fn tell_systemd(state: &str) {
         None => socket.send_to(state.as_bytes(), &path),
     };
     if let Err(e) = sent {
-        eprintln!("{}", Failure::io("systemd cannot be told", &e));
+        failure::say(Failure::io("systemd cannot be told", &e));
     }
 }

@@ -19,6 +19,8 @@ pub enum Error {
     Damaged { what: &'static str, page: u64 },
     /// The pool has no room for the change; the batch can still be dropped.
     NoSpace,
+    /// The file system under the pool has no room, or lost some; the batch can still be dropped.
+    HostFull,
     /// The end of a segment that was to become shorter is in use.
     EndInUse,
     /// The pool has a snapshot of this name already.
@@ -58,7 +60,7 @@ impl Error {
         match self {
             Error::NotAPool | Error::Version { .. } => EMEDIUMTYPE,
             Error::Geometry { .. } | Error::Damaged { .. } | Error::BadValue(_) => EUCLEAN,
-            Error::NoSpace => ENOSPC,
+            Error::NoSpace | Error::HostFull => ENOSPC,
             Error::EndInUse => EBUSY,
             Error::SnapshotExists => EEXIST,
             Error::NoSnapshot => ENOENT,
@@ -98,6 +100,9 @@ impl fmt::Display for Error {
                 write!(f, "the pool is damaged: {what} in page {page} of meta.seg")
             }
             Error::NoSpace => f.write_str("the pool has no space left"),
+            Error::HostFull => {
+                f.write_str("the file system that the pool is on has no room for its trees")
+            }
             Error::EndInUse => f.write_str("the pool cannot become that small: data is at its end"),
             Error::SnapshotExists => f.write_str("the pool has a snapshot of this name already"),
             Error::NoSnapshot => f.write_str("the pool has no snapshot of this name"),
@@ -138,6 +143,7 @@ mod tests {
             (Error::Geometry { what: "x" }, EUCLEAN),
             (Error::Damaged { what: "x", page: 1 }, EUCLEAN),
             (Error::NoSpace, ENOSPC),
+            (Error::HostFull, ENOSPC),
             (Error::EndInUse, EBUSY),
             (Error::SnapshotExists, EEXIST),
             (Error::NoSnapshot, ENOENT),

@@ -335,6 +335,21 @@ impl<R: Record> Pool<R> {
         self.release_held(self.held_for_view())
     }
 
+    /// Has memory of the host behind what a commit of `need` nodes writes. `HostFull`: there is not
+    /// as much; nothing was written.
+    pub fn back(&mut self, need: u64) -> Result<()> {
+        let Pool { meta, .. } = self;
+        let data = self.data_space.back_bitmap(meta, 0);
+        if data && self.meta_space.back(meta, need) {
+            return Ok(());
+        }
+        self.release_all()?;
+        match data && self.meta_space.back(&self.meta, need) {
+            true => Ok(()),
+            false => Err(Error::HostFull),
+        }
+    }
+
     /// Pages of `meta.seg` that commits can still fill.
     pub fn pages_left(&self) -> u64 {
         self.meta_space.count_free() + self.held_meta

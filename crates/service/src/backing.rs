@@ -5,6 +5,7 @@
 //! done while there is nothing else to do, a little at a time.
 
 use crate::files::{self, Files};
+use crate::room::BACKED;
 use holdfast_pmem::{Medium, Region};
 use holdfast_pool::Pool;
 use holdfast_pool::format::PAGE_LEN;
@@ -65,9 +66,16 @@ struct Segment<'a> {
     most: usize,
     /// Memory is taken away also where only a part of a stretch is free.
     thin: bool,
+    /// Free pages that keep their memory.
+    kept: u64,
 }
 
 impl Segment<'_> {
+    /// Whether enough keeps its memory when that under `len` free pages is taken.
+    fn may_punch(&self, len: u64) -> bool {
+        self.kept == 0 || self.space.count_warm() >= self.kept + len
+    }
+
     fn punch(&self, run: Run) {
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
         files::punch(self.file, self.map, at, len);
@@ -125,6 +133,9 @@ impl Stretches {
         if std::mem::replace(&mut self.empty[index], true) && !segment.space.has_warm(run) {
             return false;
         }
+        if !segment.may_punch(run.len) {
+            return false;
+        }
         segment.punch(run);
         self.huge[index] = false;
         true
@@ -141,7 +152,7 @@ impl Stretches {
         emptied: &mut Vec<Run>,
     ) {
         let before = std::mem::replace(&mut self.thin[index], used);
-        if before == used && !segment.space.has_warm(run) {
+        if before == used && !segment.space.has_warm(run) || !segment.may_punch(STRETCH) {
             return;
         }
         let mut at = run.start;
@@ -182,6 +193,7 @@ impl Backing {
             },
             most: usize::MAX,
             thin: data.is_some(),
+            kept: BACKED,
         };
         let (emptied, more) = self.trees.go_on(&trees, &mut self.last);
         emptied.into_iter().for_each(|run| pool.cool_trees(run));
@@ -198,6 +210,7 @@ impl Backing {
             most: self.last.is_none_or(rested).into(),
             // What is free between blocks in use is handed out again soon.
             thin: false,
+            kept: 0,
         };
         let (emptied, more) = self.data.go_on(&data, &mut self.last);
         emptied.into_iter().for_each(|run| pool.cool(run));

@@ -15,6 +15,7 @@ use crate::lane::{Buffers, Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
 use crate::recover;
+use crate::room::HostRoom;
 use crate::runs::Runs;
 use crate::store::Held;
 use holdfast_pmem::{Access, Medium, Region, SegmentFile};
@@ -78,6 +79,7 @@ pub struct Engine {
     backing: Backing,
     compaction: Compaction,
     pub(crate) checkpoints: Checkpoints,
+    room: HostRoom,
     failed: bool,
 }
 
@@ -90,13 +92,15 @@ pub struct Progress {
     pub missing: Option<(u64, u64)>,
     /// A record that is not finished by its writer.
     pub unfinished: Option<u64>,
+    /// The host has no room for what would be written: nothing was done.
+    pub short: bool,
     /// The record that was refused, and why: nothing after it was applied.
     pub rejected: Option<(u64, Reject)>,
     /// The last record that was refused and passed over.
     pub refused: Option<(u64, Reject)>,
     /// There is no room before the next checkpoint, or a record speaks of blocks that are used
     /// again as soon as it is applied.
-    short: bool,
+    checkpoint: bool,
 }
 
 impl Engine {
@@ -144,6 +148,7 @@ impl Engine {
             backing: Backing::default(),
             compaction: Compaction::default(),
             checkpoints: Checkpoints::default(),
+            room: HostRoom::default(),
             failed,
         })
     }
@@ -234,6 +239,9 @@ impl Engine {
         let all = self.pool.meta_space().len();
         let all = all.min(self.tree_share() + self.pool.blocks_left());
         let kept = (all / 4).min(ROOM_KEPT_MAX);
+        if self.room.is_short() {
+            return TREES_FULL;
+        }
         match all.saturating_sub(self.pages_taken() + ROOM_TO_GROW) {
             left if left < kept / 2 && self.pool.has_snapshots() => TREES_OVER,
             left if left < kept => TREES_FULL,
@@ -270,9 +278,11 @@ impl Engine {
         if self.pool.is_loose() && self.pool.pages_ready() < self.pool.pages_left() / 2 {
             self.checkpoint()?;
         }
-        let applied_before = self.done.map(|lane| lane.applied);
-        let start = Instant::now();
-        let (values_most, loose) = (self.values_most(), self.pool.is_loose());
+        let room = self.room.for_apply(&mut self.pool);
+        progress.short = room == 0;
+        let (limit, values_most) = (limit.min(room), self.values_most().min(room));
+        let (applied_before, start) = (self.done.map(|lane| lane.applied), Instant::now());
+        let loose = self.pool.is_loose();
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::keeping(&mut store, &mut held, applied_before)
@@ -297,7 +307,7 @@ impl Engine {
                 Ok(_) => {}
                 Err(Failure::Rejected(reject)) => {
                     // What was applied makes room when it is committed, or at the checkpoint.
-                    progress.short |= reject.why == Why::NoRoom && loose;
+                    progress.checkpoint |= reject.why == Why::NoRoom && loose;
                     let later = reject.why == Why::NoRoom && (progress.applied > 0 || loose);
                     if !later && may_refuse(&record, &reject) {
                         progress.refused = Some((entry.seq, reject));
@@ -313,7 +323,7 @@ impl Engine {
                 }
             }
             note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
-            progress.short |= matches!(record, Record::Spilled { .. });
+            progress.checkpoint |= matches!(record, Record::Spilled { .. });
             self.buffers.put(entry.bytes);
         }
         self.compaction.note_changes(applier.waiting());
@@ -324,15 +334,14 @@ impl Engine {
         if progress.applied > 0 {
             let (done, applied) = (self.done, self.order.next_seq() - 1);
             let committed = store.commit(|sb| {
-                sb.lanes = done;
-                sb.applied_seq = applied;
+                (sb.lanes, sb.applied_seq) = (done, applied);
                 sb.clean = false;
             });
             self.check(committed)?;
         } else {
             drop(store);
         }
-        if progress.short {
+        if progress.checkpoint {
             self.checkpoint()?;
         }
         Ok(progress)

@@ -93,6 +93,10 @@ impl Error {
             Error::Size { min, .. } => format!("--size {}M or more", min >> 20),
             Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
             Error::TooLarge { .. } => "a smaller --size, or another directory".into(),
+            Error::Pool {
+                error: holdfast_pool::Error::HostFull,
+                ..
+            } => "free some space there".into(),
             Error::Medium { .. } => "--medium auto".into(),
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
             Error::NotOrdinary { path } if path.extension().is_none() => {

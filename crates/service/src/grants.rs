@@ -332,7 +332,7 @@ impl Supply {
             && !std::mem::replace(&mut self.told, true)
         {
             let e = std::io::Error::from(e);
-            eprintln!("holdfast: the host has no room for the pool's data: {e}");
+            say!("holdfast: the host has no room for the pool's data: {e}");
         }
         self.told &= done.is_err();
         done.is_ok()
@@ -340,7 +340,7 @@ impl Supply {
 
     fn set_full(&mut self, memory: &Memory, full: bool) {
         if full && !self.full {
-            eprintln!("holdfast: the pool is full");
+            say!("holdfast: the pool is full");
         }
         self.full = full;
         memory.header().out_of_space.store(full.into(), Release);

@@ -6,6 +6,15 @@
 //!  * One service per pool; it is the only writer of the trees.
 #![forbid(unsafe_code)]
 
+/// A line for whoever reads what the service says. That nobody can, as on a full disk, is no reason
+/// to end.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod admission;
 mod backing;
 mod check;
@@ -31,6 +40,7 @@ mod ordinary;
 mod process;
 mod recover;
 mod resize;
+mod room;
 mod runs;
 mod service;
 mod session;

@@ -8,7 +8,7 @@
 //!  * Recovery that is interrupted is simply done again.
 
 use crate::engine::{Engine, read_spilled};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::order::FLIGHT_MAX;
 use crate::process;
 use holdfast_pmem::Medium;
@@ -122,6 +122,12 @@ fn apply_all(engine: &mut Engine, limit: u64, recovered: &mut Recovered) -> Resu
     while engine.order.waiting() > 0 {
         let mut progress = engine.apply(usize::MAX, u64::MAX, |_| false)?;
         recovered.records += progress.applied as u64;
+        if progress.short {
+            return Err(Error::Pool {
+                path: engine.files.directory.clone(),
+                error: holdfast_pool::Error::HostFull,
+            });
+        }
         if progress.unfinished.is_some() {
             // The bytes go where the records before this one put the file's blocks.
             engine.redo_next()?;

@@ -150,7 +150,7 @@ impl Session {
         survivors::mark(&handout.journal)?;
         if let Err(e) = engine.files.set_journal_aside() {
             let e = std::io::Error::from(e);
-            eprintln!("holdfast: the host has no room for the pool's journal: {e}");
+            say!("holdfast: the host has no room for the pool's journal: {e}");
         }
         let supply = match again {
             true => Supply::again(engine, &memory)?,
@@ -311,8 +311,11 @@ impl Session {
         let upto = memory.wanted_root(engine.applied_seq());
         let progress = engine.apply(usize::MAX, upto, |entry| is_finished(&memory, entry))?;
         self.tell_refused(&progress);
-        if progress.applied > 0 {
+        if progress.applied > 0 || progress.short {
             self.publish(engine);
+        }
+        if progress.short {
+            return Ok((0, false, false));
         }
         if let Some((seq, why)) = progress.rejected {
             self.reject(seq, &why);
@@ -427,7 +430,7 @@ impl Session {
             return true;
         }
         if !all {
-            eprintln!("holdfast: a stopped process holds record {first}: going on without it");
+            say!("holdfast: a stopped process holds record {first}: going on without it");
         }
         engine.order.declare_void(bound);
         self.gap = None;
@@ -503,7 +506,7 @@ impl Session {
     }
 
     fn give_up(&mut self, why: &str, errno: i32) {
-        eprintln!("holdfast: {why}: the session ends with an error");
+        say!("holdfast: {why}: the session ends with an error");
         self.memory.poison(errno);
     }
 
@@ -547,7 +550,7 @@ impl Session {
         if !self.memory.is_poisoned() {
             let (_, refused) = harvest::harvest(engine, &self.memory)?;
             if refused > 0 {
-                eprintln!("holdfast: {refused} unsynced changes of ended programs were not valid");
+                say!("holdfast: {refused} unsynced changes of ended programs were not valid");
             }
         }
         let taken = self.memory.header().next_seq.load(Acquire);

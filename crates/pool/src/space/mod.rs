@@ -6,8 +6,10 @@
 //! - Of the two copies of a bitmap page the one in force is never written; a commit writes the
 //!   other. After `open` no copy on the medium has a seq above that of the superblock, so a
 //!   copy left by a commit that never happened cannot come into force later.
-//! - A number is `warm` while it is free and was released since `open`: memory is behind it.
+//! - A number is `warm` while it is free and memory is behind it: it was released since `open`, or
+//!   the host was asked for it. With `warm_only` no other is handed out one by one.
 
+mod backing;
 mod bits;
 
 use crate::error::{Error, Result};
@@ -49,6 +51,8 @@ pub enum Kind {
 struct PageState {
     /// The copy in force: 0 or 1.
     copy: u8,
+    /// The copies that have memory behind them, as bits.
+    backed: u8,
     /// `used` differs from the copy in force.
     changed: bool,
 }
@@ -64,6 +68,7 @@ pub struct Space {
     used: Bits,
     busy: Bits,
     warm: Bits,
+    warm_only: bool,
     /// How many were released since `open`.
     released: u64,
     pages: Vec<PageState>,
@@ -104,6 +109,7 @@ impl Space {
             used: Bits::new(words),
             busy: Bits::new(words),
             warm: Bits::new(words),
+            warm_only: false,
             released: 0,
             pages: vec![PageState::default(); pages],
             next: floor,
@@ -111,6 +117,7 @@ impl Space {
         let inside = space.pages_below(limit);
         space.pages[..inside].fill(PageState {
             copy: 1,
+            backed: 0,
             changed: true,
         });
         space.used.set(0, floor);
@@ -170,6 +177,7 @@ impl Space {
         })?;
         self.pages[i] = PageState {
             copy,
+            backed: 0,
             changed: false,
         };
         Ok(())
@@ -202,6 +210,7 @@ impl Space {
             self.pages[i] = PageState {
                 copy: 1 - state.copy,
                 changed: false,
+                ..state
             };
         }
         Ok(())
@@ -438,6 +447,7 @@ impl Space {
             meta.zero_nt(self.at(i, 1), PAGE)?;
             self.pages[i] = PageState {
                 copy: 1,
+                backed: 0,
                 changed: true,
             };
         }

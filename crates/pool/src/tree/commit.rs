@@ -13,10 +13,7 @@ use crate::format::node;
 use crate::format::superblock::Superblock;
 use crate::space::Run;
 use alloc::vec::Vec;
-use holdfast_pmem::{Medium, Record};
-
-/// Pages of which the page-table entries are made at once.
-const WINDOW: u64 = 16;
+use holdfast_pmem::Record;
 
 impl<R: Record> Batch<'_, R> {
     /// Makes all changes durable and visible, together with `change` to the superblock (its
@@ -34,6 +31,7 @@ impl<R: Record> Batch<'_, R> {
         if self.pool.meta_space.count_free() < self.dirty.len() as u64 {
             return Err(Error::NoSpace);
         }
+        self.pool.back(self.dirty.len() as u64)?;
         // From here on a failure leaves memory and medium apart.
         self.committed = true;
         self.pool.poisoned = true;
@@ -66,9 +64,8 @@ impl<R: Record> Batch<'_, R> {
             }
         }
         let space = &mut self.pool.meta_space;
-        let run = space.alloc_run(1, 1).ok_or(Error::NoSpace)?;
+        let run = space.alloc_one().ok_or(Error::NoSpace)?;
         space.mark_used(run)?;
-        self.enter(run.start);
         page::seal(&mut node, run.start, seq);
         self.pool
             .meta
@@ -76,18 +73,6 @@ impl<R: Record> Batch<'_, R> {
         self.pool.checked.set(run.start, 1);
         self.dirty.recycle(node);
         Ok(run.start)
-    }
-
-    /// A page is about to be written. Where free ones follow they will be next: the faults of all
-    /// are taken at once.
-    fn enter(&self, page: u64) {
-        let (meta, following) = (&self.pool.meta, Run::new(page + 1, WINDOW - 1));
-        if page.is_multiple_of(WINDOW)
-            && meta.medium() == Medium::Memory
-            && self.pool.meta_space.is_free(following)
-        {
-            let _ = meta.prefault(page << PAGE_SHIFT, (WINDOW << PAGE_SHIFT) as usize);
-        }
     }
 
     /// Keeps what this commit freed from use until older roots are given up.
