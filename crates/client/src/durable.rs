@@ -230,8 +230,8 @@ fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
     Ok(())
 }
 
-/// Makes the bytes of these blocks (first, length), which belong to nothing that is locked or
-/// mapped, durable together with the records so far.
+/// The bytes of these blocks (first, length), which are the caller's alone, count from now on for
+/// every record that speaks of them: they are in the journal before it, or durable.
 pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
     let run = |&(block, len): &(u64, u64)| Dirty {
         file_block: 0,
@@ -263,13 +263,8 @@ pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
 /// All data that was stored so far is in its place, and the journal says so.
 pub(crate) fn all_data(s: &Session) -> Result<()> {
     let h = s.header();
-    let loose = h.loose_values.load(SeqCst);
     let before = h.next_seq.load(SeqCst);
-    let settled = || {
-        let _ = h.loose_values.compare_exchange(loose, 0, SeqCst, Relaxed);
-    };
     let Some(dirty) = s.data().dirty().filter(|dirty| !dirty.is_clean()) else {
-        settled();
         return Ok(());
     };
     let mut runs = Vec::new();
@@ -297,8 +292,16 @@ pub(crate) fn all_data(s: &Session) -> Result<()> {
         }
         return Err(e);
     }
-    settled();
     Ok(())
+}
+
+/// Every change of a keyspace up to now is durable, as the medium has it.
+pub(crate) fn changes(s: &Session) -> Result<()> {
+    s.data().fence();
+    match is_needed(s) {
+        true => records(s),
+        false => Ok(()),
+    }
 }
 
 /// Every record up to now is durable.

@@ -118,12 +118,6 @@ impl Changes {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
-    /// Where the values are that have blocks.
-    pub(super) fn block_runs(&self) -> Vec<(u64, u64)> {
-        let runs = self.blocks.iter().flat_map(|blocks| blocks.runs());
-        runs.map(|run| (run.block, run.len.into())).collect()
-    }
-
     pub(super) fn ops(&self) -> &[u8] {
         &self.ops
     }
@@ -162,6 +156,10 @@ impl Changes {
         }
         s.check()?;
         let blocks = values::write(s, value)?;
+        if let Err(e) = values::count(s, &blocks) {
+            values::give_back(s, &blocks);
+            return Err(e);
+        }
         let mut runs = [0; IN_BLOCKS_MAX];
         let len = blocks.encode(&mut runs).unwrap_or(0);
         self.blocks.push(blocks);

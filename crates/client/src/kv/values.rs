@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::session::{BLOCK, Session};
 use crate::{durable, space};
 use alloc::vec;
-use core::sync::atomic::Ordering::SeqCst;
+use alloc::vec::Vec;
 use pmem::ConstBuf;
 use pool::layout::value::{InBlocks, ValueRun};
 
@@ -91,27 +91,14 @@ fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {
     Ok(())
 }
 
-/// All changes so far are durable; of those that were made last, `runs` are the values in blocks.
-pub(super) fn make_durable(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
-    s.data().fence();
+/// What was written to these blocks counts with the record that speaks of them.
+pub(super) fn count(s: &Session, blocks: &InBlocks) -> Result<()> {
     if !durable::is_needed(s) {
         return Ok(());
     }
-    if s.header().loose_values.load(SeqCst) != 0 {
-        // Earlier ones come before them.
-        durable::all_data(s)?;
-    } else if !runs.is_empty() {
-        durable::blocks(s, runs)?;
-    }
-    durable::records(s)
-}
-
-/// Values in blocks were put without being made durable.
-pub(super) fn note_loose(s: &Session, runs: &[(u64, u64)]) {
-    let h = s.header();
-    if !runs.is_empty() {
-        h.loose_values.fetch_max(h.next_seq.load(SeqCst), SeqCst);
-    }
+    let runs = blocks.runs().iter();
+    let runs: Vec<(u64, u64)> = runs.map(|run| (run.block, run.len.into())).collect();
+    durable::blocks(s, &runs)
 }
 
 /// What was stored to these blocks is durable, as the medium has it.

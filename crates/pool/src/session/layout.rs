@@ -223,14 +223,12 @@ shared! {
         /// `acked_seq`.
         pub acked: [AtomicU64; LANES],
         pub acked_seq: AtomicU64,
-        /// The last record with a value in blocks that may not be durable; 0: there is none.
-        pub loose_values: AtomicU64,
         /// 1 while the service may have to wait for the disk.
         pub flushing: AtomicU32,
         /// How often files are mapped, in all processes.
         pub maps: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 4],
+        pub spare: [AtomicU32; 6],
     }
 }
 
