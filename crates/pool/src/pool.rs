@@ -121,6 +121,7 @@ impl<R: Record> Pool<R> {
             });
         }
         // The copies of later commits must be gone for good before their seq is used again.
+        Superblock::forget_torn(&meta, 1 - copy)?;
         settle(&meta)?;
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
         let sb = &pool.superblock;
