@@ -55,6 +55,8 @@ pub(super) struct Super {
     pub roots: [Root; TREES],
     /// Start position and last applied seq of each lane.
     pub lanes: [(u64, u64); LANES],
+    pub boot_id: [u8; 16],
+    pub clean: bool,
 }
 
 /// Which bitmap.
@@ -114,8 +116,10 @@ fn parse(meta: &dyn Bytes, page: u64, data_len: u64) -> Result<Super, String> {
         seed: le64(&b, 16) ^ le64(&b, 24),
         used_data_blocks: le64(&b, 112),
         period: le32(&b, 840),
+        clean: b[58] == 1,
         ..Super::default()
     };
+    sb.boot_id.copy_from_slice(&b[40..56]);
     for (i, count) in sb.counts.iter_mut().enumerate() {
         *count = le64(&b, 128 + 8 * i);
     }
