@@ -1,6 +1,7 @@
 //! Every way in which the service refuses. Each error has exactly one errno, and a remedy where
 //! there is one.
 
+use crate::damage::Loss;
 use rustix::io::Errno;
 use std::fmt;
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub enum Error {
         path: PathBuf,
         error: holdfast_pool::Error,
     },
+    /// Records of the journal were complete once and cannot be read.
+    Journal { path: PathBuf, losses: Vec<Loss> },
     /// A journal record that is not allowed.
     Rejected { seq: u64, why: String },
     /// Session memory that was offered is not this pool's.
@@ -70,7 +73,7 @@ impl Error {
             Error::Size { .. } | Error::Medium { .. } | Error::NotASession => Errno::INVAL,
             Error::TooLarge { .. } => Errno::NOSPC,
             Error::Owner { .. } => Errno::ACCESS,
-            Error::Segment { .. } => return EUCLEAN,
+            Error::Segment { .. } | Error::Journal { .. } => return EUCLEAN,
             Error::Rejected { .. } => return EIO,
             Error::Pool { error, .. } => return error.errno(),
             Error::Memory(e) => return e.errno(),
@@ -93,6 +96,9 @@ impl Error {
             Error::TooLarge { .. } => "a smaller --size, or another directory".into(),
             Error::Medium { .. } => "--medium auto".into(),
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
+            Error::Journal { path, .. } => {
+                format!("holdfast pool check --accept-loss {}", path.display())
+            }
             Error::Segment { .. } | Error::Pool { .. } if self.errno() == EUCLEAN => {
                 "holdfast pool check POOL names what is damaged".into()
             }
@@ -166,6 +172,11 @@ impl fmt::Display for Error {
                 write!(f, "the pool is damaged: {} {what}", path.display())
             }
             Error::Pool { path, error } => write!(f, "{}: {error}", path.display()),
+            Error::Journal { path, losses } => {
+                let losses: Vec<String> = losses.iter().map(Loss::to_string).collect();
+                let (pool, losses) = (path.display(), losses.join("; "));
+                write!(f, "the journal of {pool} is damaged: {losses}")
+            }
             Error::Rejected { seq, why } => write!(f, "journal record {seq} is not valid: {why}"),
             Error::NotASession => {
                 f.write_str("the session memory that was offered does not belong to this pool")

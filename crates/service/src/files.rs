@@ -109,7 +109,10 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let sizes = Sizes::for_pool(size).map_err(pool_error)?;
     set_len(directory, segment::META, &meta, sizes.meta_len)?;
     new_file(directory, &segment::data(0), sizes.data_len)?;
-    new_file(directory, &segment::journal(0), LANES as u64 * LANE_LEN)?;
+    let journal = new_file(directory, &segment::journal(0), LANES as u64 * LANE_LEN)?;
+    if medium == Medium::File {
+        write_zeroes(directory, &segment::journal(0), &journal, LANES as u64)?;
+    }
     new_file(directory, directory::BASE, 0)?;
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
@@ -215,6 +218,26 @@ fn new_file(directory: &Path, name: &str, len: u64) -> Result<OwnedFd> {
 fn set_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()> {
     let what = directory.join(name).display().to_string();
     rustix::fs::ftruncate(file, len).map_err(Error::os(what))
+}
+
+/// Writes the first `lanes` lanes of a journal: blocks that are only reserved would cost every
+/// flush of the journal a change of the host's metadata.
+fn write_zeroes(directory: &Path, name: &str, file: &OwnedFd, lanes: u64) -> Result<()> {
+    let what = || directory.join(name).display().to_string();
+    let zeroes = vec![0; LANE_LEN as usize];
+    for lane in 0..lanes {
+        let mut done = 0;
+        while done < zeroes.len() {
+            let at = lane * LANE_LEN + done as u64;
+            match rustix::io::pwrite(file, &zeroes[done..], at) {
+                Ok(0) => return Err(Error::os(what())(Errno::IO)),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::os(what())(e)),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn sync_file(directory: &Path, name: &str) -> Result<()> {

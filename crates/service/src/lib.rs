@@ -10,9 +10,11 @@ mod admission;
 mod backing;
 mod check;
 mod compaction;
+mod damage;
 mod drained;
 mod engine;
 mod error;
+mod evidence;
 mod files;
 mod fragments;
 mod grants;
@@ -25,6 +27,9 @@ mod memory;
 mod order;
 mod process;
 mod recover;
+#[cfg(test)]
+mod recover_tests;
+mod replay;
 mod resize;
 mod runs;
 mod service;
@@ -38,10 +43,11 @@ mod testing;
 mod tests;
 
 pub use check::check;
+pub use damage::Loss;
 pub use error::{Error, Result};
 pub use files::{CreateOptions, Files, create, destroy};
 pub use lock::PoolLock;
-pub use recover::Recovered;
+pub use recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
 pub use service::{Options, Service, Stopper};
 
