@@ -3,6 +3,7 @@
 //! Invariant: a sentence starts in lower case or with a name, has no line break and no full stop.
 
 use std::fmt;
+use std::path::Path;
 
 /// Done.
 pub const OK: u8 = 0;
@@ -16,6 +17,8 @@ pub const RUN_FAILED: u8 = 125;
 pub const RUN_NOT_EXECUTABLE: u8 = 126;
 /// `run`: there is no such program.
 pub const RUN_NOT_FOUND: u8 = 127;
+/// `pool check`: damage was found and mended.
+pub const CHECK_MENDED: u8 = 1;
 /// `pool check`: damage was found and left.
 pub const CHECK_DAMAGED: u8 = 4;
 /// `pool check`: the check could not be made.
@@ -65,6 +68,22 @@ impl Failure {
             "{what}: {}",
             text.split(" (os error").next().unwrap_or(&text)
         ))
+    }
+}
+
+/// Says why a pool can only be read, if `why` says so.
+pub fn warn_of_damage(pool: &Path, why: &str) {
+    if !why.is_empty() {
+        let what = Failure::new(format!(
+            "{why}; until that is accepted the pool can only be read"
+        ));
+        eprintln!(
+            "{}",
+            what.fix(format!(
+                "holdfast pool check --accept-loss {}",
+                pool.display()
+            ))
+        );
     }
 }
 
