@@ -4,6 +4,7 @@
 
 mod command_line;
 mod damage;
+mod journal;
 mod keys;
 mod surroundings;
 
@@ -46,6 +47,7 @@ pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
         command_line::CASES,
         damage::CASES,
+        journal::CASES,
         keys::CASES,
         surroundings::CASES,
     ];
