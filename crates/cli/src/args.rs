@@ -48,7 +48,12 @@ pub enum PoolCommand {
     /// Say how a pool is doing.
     Status { pool: PathBuf },
     /// Re-derive every invariant; exits with the bits of fsck(8).
-    Check { pool: PathBuf },
+    Check {
+        pool: PathBuf,
+        /// Give up changes in the journal that cannot be read, and apply all others.
+        #[arg(long)]
+        accept_loss: bool,
+    },
     /// Remove a pool and all that is in it.
     Destroy { pool: PathBuf },
     /// Make a pool that nobody uses larger or smaller.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 
 /// Done.
 pub const OK: u8 = 0;
@@ -17,6 +18,8 @@ pub const RUN_FAILED: u8 = 125;
 pub const RUN_NOT_EXECUTABLE: u8 = 126;
 /// `run`: there is no such program.
 pub const RUN_NOT_FOUND: u8 = 127;
+/// `pool check`: damage was found and mended.
+pub const CHECK_MENDED: u8 = 1;
 /// `pool check`: damage was found and left.
 pub const CHECK_DAMAGED: u8 = 4;
 /// `pool check`: the check could not be made.
@@ -72,6 +75,18 @@ impl Failure {
 /// A line on standard error, as far as it can be written: a full disk there is no reason to end.
 pub fn say(what: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// Says why a pool can only be read, if `why` says so.
+pub fn warn_of_damage(pool: &Path, why: &str) {
+    if why.is_empty() {
+        return;
+    }
+    let what = Failure::new(format!(
+        "{why}; until that is accepted the pool can only be read"
+    ));
+    let fix = format!("holdfast pool check --accept-loss {}", pool.display());
+    say(what.fix(fix));
 }
 
 /// Data that went to standard output, or could not. A reader that has seen enough is no failure.

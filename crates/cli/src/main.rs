@@ -61,7 +61,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Pool(PoolCommand::Create(args)) => pool_commands::create(&args, cli.json),
         Command::Pool(PoolCommand::Status { pool }) => pool_commands::status(&pool, cli.json),
-        Command::Pool(PoolCommand::Check { pool }) => pool_commands::check(&pool, cli.json),
+        Command::Pool(PoolCommand::Check { pool, accept_loss }) => {
+            pool_commands::check(&pool, accept_loss, cli.json)
+        }
         Command::Pool(PoolCommand::Destroy { pool }) => pool_commands::destroy(&pool),
         Command::Pool(PoolCommand::Resize { pool, size }) => {
             pool_commands::resize(&pool, size, cli.json)

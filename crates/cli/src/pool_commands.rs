@@ -1,6 +1,6 @@
 //! `holdfast pool`: create, status, check, resize, destroy.
 //!
-//! Invariant: status and check write nothing to the pool.
+//! Invariant: status and check write nothing to the pool, unless a loss is to be accepted.
 
 use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
 use crate::failure::{self, Failure};
@@ -12,7 +12,7 @@ use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::segment::tree_share;
-use holdfast_service::{CreateOptions, Files, PoolLock};
+use holdfast_service::{Accepted, CreateOptions, Files, PoolLock};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn number_text(name: &'static str, text: &str) -> (&'static str, Json, String) {
 }
 
 /// `pool check`: the bits of fsck(8).
-pub fn check(pool: &Path, json: bool) -> Result<u8, Failure> {
+pub fn check(pool: &Path, accept_loss: bool, json: bool) -> Result<u8, Failure> {
     let fail = |e: holdfast_service::Error| Failure::from(e).code(failure::CHECK_FAILED);
     match Files::open_read_only(pool) {
         Ok(_) => {}
@@ -177,6 +177,13 @@ pub fn check(pool: &Path, json: bool) -> Result<u8, Failure> {
         Err(e) => return Err(fail(e)),
     }
     wait_for_service(pool).map_err(fail)?;
+    let accepted = match accept_loss {
+        true => holdfast_service::accept_loss(pool).map_err(fail)?,
+        false => None,
+    };
+    if let Some(accepted) = &accepted {
+        say_what_was_lost(pool, accepted);
+    }
     // What was read while the service was ending may be old.
     let files = Files::open_read_only(pool).map_err(fail)?;
     let report = holdfast_service::check(&files).map_err(fail)?;
@@ -187,11 +194,24 @@ pub fn check(pool: &Path, json: bool) -> Result<u8, Failure> {
         write_report(&mut out, pool, &report)
     };
     failure::printed(done).map_err(|e| e.code(failure::CHECK_FAILED))?;
-    Ok(if report.is_clean() {
-        failure::OK
-    } else {
-        failure::CHECK_DAMAGED
+    Ok(match (report.is_clean(), accepted) {
+        (true, None) => failure::OK,
+        (true, Some(_)) => failure::CHECK_MENDED,
+        (false, None) => failure::CHECK_DAMAGED,
+        (false, Some(_)) => failure::CHECK_MENDED | failure::CHECK_DAMAGED,
     })
+}
+
+fn say_what_was_lost(pool: &Path, accepted: &Accepted) {
+    let pool = pool.display();
+    for loss in &accepted.losses {
+        eprintln!("holdfast: {pool}: the journal was damaged: {loss}");
+    }
+    let (records, skipped) = (accepted.recovered.records, accepted.recovered.skipped);
+    eprintln!("holdfast: {pool}: applied {records} changes, gave up {skipped} that need lost ones");
+    if let Some((seq, why)) = &accepted.recovered.rejected {
+        eprintln!("holdfast: {pool}: stopped at journal record {seq}: {why}");
+    }
 }
 
 fn write_report(out: &mut impl Write, pool: &Path, report: &Report) -> std::io::Result<()> {

@@ -74,6 +74,9 @@ impl Prepared {
             None => start::join(&pool, None)?,
             Some(name) => start::join_snapshot(&pool, name)?,
         };
+        let why = attachment.answer.text();
+        failure::warn_of_damage(&pool, why);
+        let only_reads = args.snapshot.is_some() || !why.is_empty();
         let record = RunRecord::create(&attachment.session, at.as_os_str().as_bytes())?;
         if let Some(wanted) = args.consistency {
             set_consistency(&record, wanted)?;
@@ -84,7 +87,7 @@ impl Prepared {
             library,
             attachment,
             record,
-            on_snapshot: args.snapshot.is_some(),
+            on_snapshot: only_reads,
         })
     }
 

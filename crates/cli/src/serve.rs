@@ -57,6 +57,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
             "holdfast: recovery stopped at journal record {seq}: {why}"
         ));
     }
+    if let Some(damage) = service.damage() {
+        failure::warn_of_damage(pool, &damage.to_string());
+    }
     let stopper = service.stopper();
     std::thread::spawn(move || {
         signals.wait_for_end();

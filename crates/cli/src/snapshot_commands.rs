@@ -5,6 +5,7 @@
 use crate::args::{SnapshotArgs, SnapshotCommand};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
+use crate::kv::open_pool;
 use holdfast::Pool;
 use std::io::Write;
 
@@ -13,7 +14,7 @@ pub fn snapshot(args: &SnapshotArgs, json: bool) -> Result<u8, Failure> {
     if let Ok(program) = std::env::current_exe() {
         holdfast::use_program(program);
     }
-    let pool = Pool::open(&args.pool)?;
+    let pool = open_pool(&args.pool)?;
     match &args.command {
         SnapshotCommand::Create { name } => pool.snapshot_create(name)?,
         SnapshotCommand::Delete { name } => pool.snapshot_delete(name)?,

@@ -197,7 +197,12 @@ impl Server {
             .spawn()
             .unwrap();
         let mut said = [0; 64];
-        let n = socket.recv(&mut said).unwrap();
+        let n = loop {
+            match socket.recv(&mut said) {
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                done => break done.unwrap(),
+            }
+        };
         assert!(said[..n].starts_with(b"READY=1"));
         Server(child)
     }

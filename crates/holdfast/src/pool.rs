@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     mark: ForkMark,
     joining: Mutex<()>,
     link: Arc<Link>,
+    /// Why nothing can be changed; empty: it can.
+    damage: String,
 }
 
 /// The way to the service, and what is needed to find the next one.
@@ -74,8 +76,12 @@ impl Pool {
             errno: e.raw_os_error().unwrap_or(22),
         })?;
         let attachment = start::join(&path, None)?;
+        let inner = match attachment.answer.text() {
+            "" => Inner::new(path, attachment)?,
+            _ => Inner::on_snapshot(path, attachment)?,
+        };
         Ok(Pool {
-            inner: Arc::new(Inner::new(path, attachment)?),
+            inner: Arc::new(inner),
         })
     }
 
@@ -91,6 +97,12 @@ impl Pool {
             return Err(e);
         }
         Pool::open(path)
+    }
+
+    /// Why the pool can only be read, as a sentence: its journal is damaged. Changes fail with
+    /// EROFS until `holdfast pool check --accept-loss` has been run.
+    pub fn damage(&self) -> Option<&str> {
+        Some(self.inner.damage.as_str()).filter(|why| !why.is_empty())
     }
 
     /// Everything that was changed before is durable, as far as the medium promises.
@@ -184,6 +196,7 @@ impl Inner {
             medium: answer.medium,
             cpu: 0,
         };
+        let damage = answer.text().to_string();
         let client = Client::attach(&segments, b"")?;
         let mark = ForkMark::new().map_err(holdfast_client::Error::Memory)?;
         let link = Arc::new(Link {
@@ -196,6 +209,7 @@ impl Inner {
             watched: AtomicBool::new(false),
         });
         let inner = Inner {
+            damage,
             client,
             mark,
             joining: Mutex::new(()),

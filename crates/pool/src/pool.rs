@@ -153,6 +153,7 @@ impl<R: Record> Pool<R> {
             });
         }
         // The copies of later commits must be gone for good before their seq is used again.
+        Superblock::forget_torn(&meta, 1 - copy)?;
         settle(&meta)?;
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
         // No commit has the number of one that readers saw and that never became durable.

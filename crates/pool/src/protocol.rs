@@ -102,7 +102,7 @@ pub struct Answer {
     pub data_len: u64,
     /// Everything up to here is in the trees.
     pub applied_seq: u64,
-    /// The sentence that goes with `errno`.
+    /// The sentence that goes with `errno`; without one, why nothing can be changed.
     pub text: Text,
 }
 
@@ -175,20 +175,26 @@ impl Request {
 impl Answer {
     /// A refusal: why, as errno and as a sentence, which is cut when too long.
     pub fn refusal(errno: i32, sentence: &str) -> Answer {
-        let mut answer = Answer {
+        let answer = Answer {
             errno: errno.unsigned_abs().max(1),
             ..Answer::default()
         };
+        answer.with_text(sentence)
+    }
+
+    /// The same with a sentence, which is cut to what there is room for.
+    pub fn with_text(mut self, sentence: &str) -> Answer {
         let mut len = sentence.len().min(TEXT_LEN);
         while !sentence.is_char_boundary(len) {
             len -= 1;
         }
-        answer.text.bytes[..len].copy_from_slice(&sentence.as_bytes()[..len]);
-        answer.text.len = len;
-        answer
+        self.text = Text::default();
+        self.text.bytes[..len].copy_from_slice(&sentence.as_bytes()[..len]);
+        self.text.len = len;
+        self
     }
 
-    /// Why the service refused; empty when it did not.
+    /// Why the service refused, or why the session it gives can only read; else empty.
     pub fn text(&self) -> &str {
         core::str::from_utf8(&self.text.bytes[..self.text.len]).unwrap_or("the service refused")
     }

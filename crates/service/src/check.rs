@@ -4,8 +4,9 @@
 
 use crate::error::Result;
 use crate::files::{self, Files};
-use holdfast_pmem::Access;
-use holdfast_pool::check::Report;
+use crate::process;
+use holdfast_pmem::{Access, Medium};
+use holdfast_pool::check::{Now, Report};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 
@@ -15,9 +16,14 @@ pub fn check(files: &Files) -> Result<Report> {
     let meta = files::map(&files.meta, sb.meta_len, Access::ReadOnly, files.medium)?;
     let len = LANES as u64 * LANE_LEN;
     let journal = files::map(&files.journal, len, Access::ReadOnly, files.medium)?;
-    Ok(holdfast_pool::check::check(
+    let now = Now {
+        boot_id: process::boot_id(),
+        is_file: files.medium == Medium::File,
+    };
+    Ok(holdfast_pool::check::check_now(
         &meta,
         sb.data_len,
         Some(&journal),
+        Some(now),
     ))
 }

@@ -15,6 +15,7 @@ use crate::lane::{Buffers, Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
 use crate::recover;
+use crate::replay::Replay;
 use crate::room::HostRoom;
 use crate::runs::Runs;
 use crate::store::Held;
@@ -80,6 +81,8 @@ pub struct Engine {
     compaction: Compaction,
     pub(crate) checkpoints: Checkpoints,
     room: HostRoom,
+    /// While the pool is recovered.
+    pub replay: Option<Replay>,
     failed: bool,
 }
 
@@ -149,6 +152,7 @@ impl Engine {
             compaction: Compaction::default(),
             checkpoints: Checkpoints::default(),
             room: HostRoom::default(),
+            replay: None,
             failed,
         })
     }
@@ -215,6 +219,22 @@ impl Engine {
         self.order.waiting() > before
     }
 
+    /// Where the reading of a lane has come to.
+    pub fn lane(&self, index: usize) -> Option<&Lane> {
+        self.lanes.get(index)
+    }
+
+    /// Reads the rest of a lane from a position ahead, where a record was found behind damage;
+    /// where it ends then.
+    pub fn read_on(&mut self, index: usize, position: u64) -> u64 {
+        let Some(lane) = self.lanes.get_mut(index) else {
+            return position;
+        };
+        lane.skip_to(position);
+        self.read(usize::MAX);
+        self.lanes.get(index).map_or(position, Lane::position)
+    }
+
     /// Pages that the trees may have without taking the place of data.
     fn tree_share(&self) -> u64 {
         let sb = self.pool.superblock();
@@ -261,6 +281,16 @@ impl Engine {
         (in_use / VALUES_PART).clamp(VALUES_MIN, VALUES_MAX)
     }
 
+    /// How many records, and changes of keyspaces, one commit may take now.
+    fn room_to_apply(&mut self, limit: usize, progress: &mut Progress) -> Result<(usize, usize)> {
+        if self.pool.is_loose() && self.pool.pages_ready() < self.pool.pages_left() / 2 {
+            self.checkpoint()?;
+        }
+        let room = self.room.for_apply(&mut self.pool);
+        progress.short = room == 0;
+        Ok((limit.min(BATCH_MAX).min(room), self.values_most().min(room)))
+    }
+
     /// Applies what is in order, up to the first gap, at most `limit` records and none with a
     /// number above `upto`, and commits it.
     /// `finished` says whether the writer of a record is through with what it does outside the
@@ -271,23 +301,31 @@ impl Engine {
         upto: u64,
         finished: impl Fn(&Entry) -> bool,
     ) -> Result<Progress> {
-        let mut progress = Progress::default();
         if self.failed || self.order.waiting() == 0 {
-            return Ok(progress);
+            return Ok(Progress::default());
         }
-        if self.pool.is_loose() && self.pool.pages_ready() < self.pool.pages_left() / 2 {
+        let progress = self.apply_batch(limit, upto, finished)?;
+        if progress.checkpoint {
             self.checkpoint()?;
         }
-        let room = self.room.for_apply(&mut self.pool);
-        progress.short = room == 0;
-        let (limit, values_most) = (limit.min(room), self.values_most().min(room));
-        let (applied_before, start) = (self.done.map(|lane| lane.applied), Instant::now());
-        let loose = self.pool.is_loose();
+        Ok(progress)
+    }
+
+    fn apply_batch(
+        &mut self,
+        limit: usize,
+        upto: u64,
+        finished: impl Fn(&Entry) -> bool,
+    ) -> Result<Progress> {
+        let mut progress = Progress::default();
+        let before = self.done.map(|lane| lane.applied);
+        let (limit, values_most) = self.room_to_apply(limit, &mut progress)?;
+        let (start, loose) = (Instant::now(), self.pool.is_loose());
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
-        let mut applier = Applier::keeping(&mut store, &mut held, applied_before)
-            .reusing(std::mem::take(&mut self.messages));
-        while progress.applied < limit.min(BATCH_MAX) {
+        let messages = std::mem::take(&mut self.messages);
+        let mut applier = Applier::keeping(&mut store, &mut held, before).reusing(messages);
+        while progress.applied < limit {
             let values = applier.waiting();
             if values > values_most || progress.applied % 64 == 63 && is_late(start, values) {
                 break;
@@ -303,13 +341,14 @@ impl Engine {
                 self.order.put_back(entry);
                 break;
             }
-            match apply_one(&mut applier, &self.data, &header, &record) {
+            let what = (&header, &record);
+            match apply_one(&mut applier, &self.data, what, &mut self.replay) {
                 Ok(_) => {}
                 Err(Failure::Rejected(reject)) => {
                     // What was applied makes room when it is committed, or at the checkpoint.
                     progress.checkpoint |= reject.why == Why::NoRoom && loose;
                     let later = reject.why == Why::NoRoom && (progress.applied > 0 || loose);
-                    if !later && may_refuse(&record, &reject) {
+                    if !later && may_refuse(&record, &reject, &mut self.replay) {
                         progress.refused = Some((entry.seq, reject));
                         note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
                         continue;
@@ -332,17 +371,9 @@ impl Engine {
         }
         self.messages = applier.into_buffers();
         if progress.applied > 0 {
-            let (done, applied) = (self.done, self.order.next_seq() - 1);
-            let committed = store.commit(|sb| {
-                (sb.lanes, sb.applied_seq) = (done, applied);
-                sb.clean = false;
-            });
-            self.check(committed)?;
-        } else {
-            drop(store);
-        }
-        if progress.checkpoint {
-            self.checkpoint()?;
+            sync_replayed(self.replay.as_ref(), &self.data)?;
+            let done = store.commit(|sb| note_place(sb, self.done, self.order.next_seq() - 1));
+            self.check(done)?;
         }
         Ok(progress)
     }
@@ -502,10 +533,7 @@ impl Engine {
     /// Makes durable how far the lanes are behind us.
     pub fn keep_place(&mut self) -> Result<()> {
         let (done, applied) = (self.done, self.applied_seq());
-        self.note(|sb| {
-            sb.lanes = done;
-            sb.applied_seq = applied;
-        })
+        self.note(|sb| note_place(sb, done, applied))
     }
 
     /// Closes the pool: nothing is in any journal.
@@ -528,9 +556,12 @@ impl Engine {
 
     /// Empties the journal, so that no record of a dead session is ever read again. Everything
     /// in it must be applied or given up.
+    /// On an ordinary file the blocks of the journal stay its own: a flush of the journal must have
+    /// nothing to do but to write pages.
     pub fn wipe_journal(&mut self) -> Result<()> {
         let len = LANES as u64 * LANE_LEN;
-        if !files::punch(&self.files.journal, &self.journal, 0, len) {
+        let keeps = self.files.medium == Medium::File;
+        if keeps || !files::punch(&self.files.journal, &self.journal, 0, len) {
             self.journal.zero_nt(0, len as usize)?;
         }
         self.journal.fence();
@@ -553,16 +584,10 @@ impl Engine {
 
     /// Makes the free ones of these blocks a grant: they were one before a restart.
     pub fn grant_again(&mut self, block: u64, len: u64) {
-        let end = block.saturating_add(len).min(self.pool.data_space().len());
+        let end = block.saturating_add(len);
         let mut at = block;
-        while at < end {
-            let whole = Run::new(at, end - at);
-            let run = if self.pool.data_space().is_free(whole) {
-                whole
-            } else {
-                Run::new(at, 1)
-            };
-            if !self.granted.contains(run.start, run.len) && self.pool.grant_again(run).is_ok() {
+        while let Some(run) = self.pool.data_space().next_free(at, end) {
+            if self.pool.grant_again(run).is_ok() {
                 self.granted.insert(run.start, run.len);
             }
             at = run.end();
@@ -606,8 +631,12 @@ impl Engine {
         all.then_some(done.start)
     }
 
-    /// Takes the memory from under a part of the journal that has nothing of use.
+    /// Takes the memory from under a part of the journal that has nothing of use; not the blocks
+    /// of an ordinary file.
     pub fn punch_journal(&self, at: u64, len: u64) {
+        if self.files.medium == Medium::File {
+            return;
+        }
         files::punch(&self.files.journal, &self.journal, at, len);
     }
 
@@ -661,8 +690,28 @@ fn note_applied(
     };
 }
 
-/// Whether a record that contradicts the trees may be passed over: its writer waits for it.
-fn may_refuse(record: &Record<'_>, reject: &Reject) -> bool {
+/// Where the lanes continue in a pool that is in use.
+fn note_place(superblock: &mut Superblock, lanes: [superblock::Lane; LANES], applied: u64) {
+    superblock.lanes = lanes;
+    superblock.applied_seq = applied;
+    superblock.clean = false;
+}
+
+/// What recovery has put in place must be there before anything points to it.
+fn sync_replayed(replay: Option<&Replay>, data: &Region) -> Result<()> {
+    match replay {
+        Some(_) => Ok(data.sync(0, data.len())?),
+        None => Ok(()),
+    }
+}
+
+/// Whether a record that contradicts the trees may be passed over: its writer waits for it, or is
+/// dead and lost what it needs.
+fn may_refuse(record: &Record<'_>, reject: &Reject, replay: &mut Option<Replay>) -> bool {
+    let replay = replay.as_mut();
+    if replay.is_some_and(|replay| replay.passes_over(reject)) {
+        return true;
+    }
     let honest = [
         Why::NoRoom,
         Why::NoObject,
@@ -682,12 +731,15 @@ fn is_late(start: Instant, values: usize) -> bool {
 }
 
 /// Applies a record. Changes of keyspaces that are not in the journal are copied first.
-fn apply_one(
-    applier: &mut Applier<'_, PoolStore<'_>, Held<'_>>,
+fn apply_one<'a>(
+    applier: &mut Applier<'a, PoolStore<'_>, Held<'a>>,
     data: &Region,
-    header: &journal::Header,
-    record: &Record<'_>,
+    (header, record): (&journal::Header, &Record<'_>),
+    replay: &mut Option<Replay>,
 ) -> std::result::Result<Outcome, Failure<holdfast_pool::Error>> {
+    if let Some(replay) = replay {
+        return replay.apply(applier, data, header, record);
+    }
     let Record::Spilled { len, sum, .. } = *record else {
         return applier.apply(header, record);
     };

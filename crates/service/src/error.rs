@@ -1,9 +1,10 @@
 //! Every way in which the service refuses. Each error has exactly one errno, and a remedy where
 //! there is one.
 
+use crate::damage::Loss;
 use rustix::io::Errno;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What this crate's functions return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -41,6 +42,8 @@ pub enum Error {
         path: PathBuf,
         error: holdfast_pool::Error,
     },
+    /// Records of the journal were complete once and cannot be read.
+    Journal { path: PathBuf, losses: Vec<Loss> },
     /// A journal record that is not allowed.
     Rejected { seq: u64, why: String },
     /// Session memory that was offered is not this pool's.
@@ -72,7 +75,9 @@ impl Error {
             Error::Size { .. } | Error::Medium { .. } | Error::NotASession => Errno::INVAL,
             Error::TooLarge { .. } => Errno::NOSPC,
             Error::Owner { .. } => Errno::ACCESS,
-            Error::Segment { .. } | Error::NotOrdinary { .. } => return EUCLEAN,
+            Error::Segment { .. } | Error::NotOrdinary { .. } | Error::Journal { .. } => {
+                return EUCLEAN;
+            }
             Error::Rejected { .. } => return EIO,
             Error::Pool { error, .. } => return error.errno(),
             Error::Memory(e) => return e.errno(),
@@ -101,6 +106,9 @@ impl Error {
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
             Error::NotOrdinary { path } if path.extension().is_none() => {
                 format!("remove {}: it is made anew", path.display())
+            }
+            Error::Journal { path, .. } => {
+                format!("holdfast pool check --accept-loss {}", path.display())
             }
             Error::Segment { .. } | Error::Pool { .. } if self.errno() == EUCLEAN => {
                 "holdfast pool check POOL names what is damaged".into()
@@ -151,10 +159,10 @@ impl fmt::Display for Error {
                 "programs still use the pool {} whose service is gone, and cannot be taken over",
                 path.display()
             ),
-            Error::Size { size, min, max } => write!(
-                f,
-                "a pool of {size} bytes is not possible: it takes {min} to {max} bytes"
-            ),
+            Error::Size { size, min, max } => {
+                let possible = format!("it takes {min} to {max} bytes");
+                write!(f, "a pool of {size} bytes is not possible: {possible}")
+            }
             Error::TooLarge { size, free } => {
                 write!(
                     f,
@@ -179,6 +187,7 @@ impl fmt::Display for Error {
                 write!(f, "the pool is damaged: {path} is not what belongs there")
             }
             Error::Pool { path, error } => write!(f, "{}: {error}", path.display()),
+            Error::Journal { path, losses } => write_losses(f, path, losses),
             Error::Rejected { seq, why } => write!(f, "journal record {seq} is not valid: {why}"),
             Error::NotASession => {
                 f.write_str("the session memory that was offered does not belong to this pool")
@@ -200,6 +209,12 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn write_losses(f: &mut fmt::Formatter<'_>, pool: &Path, losses: &[Loss]) -> fmt::Result {
+    let losses: Vec<String> = losses.iter().map(Loss::to_string).collect();
+    let (pool, losses) = (pool.display(), losses.join("; "));
+    write!(f, "the journal of {pool} is damaged: {losses}")
 }
 
 impl std::error::Error for Error {}

@@ -115,6 +115,9 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let file = new_file(directory, &journal, LANES as u64 * LANE_LEN)?;
     let what = directory.join(&journal).display().to_string();
     set_aside(&file, 0, LANES as u64 * LANE_LEN).map_err(Error::os(what))?;
+    if medium == Medium::File {
+        write_zeroes(directory, &journal, &file, LANES as u64)?;
+    }
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
     let region = map(&meta, sizes.meta_len, Access::ReadWrite, medium)?;
@@ -217,6 +220,26 @@ fn new_file(directory: &Path, name: &str, len: u64) -> Result<OwnedFd> {
 fn set_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()> {
     let what = directory.join(name).display().to_string();
     rustix::fs::ftruncate(file, len).map_err(Error::os(what))
+}
+
+/// Writes the first `lanes` lanes of a journal: blocks that are only reserved would cost every
+/// flush of the journal a change of the host's metadata.
+fn write_zeroes(directory: &Path, name: &str, file: &OwnedFd, lanes: u64) -> Result<()> {
+    let what = || directory.join(name).display().to_string();
+    let zeroes = vec![0; LANE_LEN as usize];
+    for lane in 0..lanes {
+        let mut done = 0;
+        while done < zeroes.len() {
+            let at = lane * LANE_LEN + done as u64;
+            match rustix::io::pwrite(file, &zeroes[done..], at) {
+                Ok(0) => return Err(Error::os(what())(Errno::IO)),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::os(what())(e)),
+            }
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn sync_file(directory: &Path, name: &str) -> Result<()> {

@@ -85,16 +85,31 @@ impl Lane {
         self.position
     }
 
+    /// Number of the last record that was read.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// Goes on at a position ahead, where a record was found behind damage.
+    pub fn skip_to(&mut self, position: u64) {
+        self.position = position.max(self.position);
+    }
+
     /// The next complete record, if there is one.
     ///
     /// A record never crosses the end of the ring: a writer that has no room there goes on at the
-    /// start. So where no newer record begins, the start of the ring is the only other place.
+    /// start. So where no newer record begins, the start of the ring is the only other place, and
+    /// only for a record that has no room here.
     pub fn next(&mut self, journal: &Region, buffers: &mut Buffers) -> Option<Entry> {
         let offset = self.position % self.len;
         let wrapped = self.position - offset + self.len;
         let entry = match self.read(journal, self.position, buffers) {
             Some(entry) => entry,
-            None if offset > 0 => self.read(journal, wrapped, buffers)?,
+            None if offset > 0 => {
+                let entry = self.read(journal, wrapped, buffers)?;
+                let has_room = entry.end - wrapped <= self.len - offset;
+                Some(entry).filter(|_| !has_room)?
+            }
             None => return None,
         };
         self.position = entry.end;

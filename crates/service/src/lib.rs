@@ -20,9 +20,11 @@ mod backing;
 mod check;
 mod checkpoint;
 mod compaction;
+mod damage;
 mod drained;
 mod engine;
 mod error;
+mod evidence;
 mod files;
 mod fragments;
 mod grants;
@@ -39,6 +41,9 @@ mod order;
 mod ordinary;
 mod process;
 mod recover;
+#[cfg(test)]
+mod recover_tests;
+mod replay;
 mod resize;
 mod room;
 mod runs;
@@ -53,10 +58,11 @@ mod testing;
 mod tests;
 
 pub use check::check;
+pub use damage::Loss;
 pub use error::{Error, Result};
 pub use files::{CreateOptions, Files, create, destroy};
 pub use lock::PoolLock;
-pub use recover::Recovered;
+pub use recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
 pub use service::{Options, Service, Stopper};
 

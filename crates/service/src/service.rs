@@ -70,6 +70,8 @@ pub struct Service {
     recovered: Recovered,
     door: Option<Door>,
     awaiting_survivors: bool,
+    /// Why the pool can be read and not changed.
+    damage: Option<Error>,
     // Last: let go only when everything else is closed.
     _lock: PoolLock,
 }
@@ -137,12 +139,17 @@ impl Service {
         let mut engine = Engine::open(files)?;
         let mut session = None;
         let mut recovered = Recovered::default();
+        let mut damage = None;
         let (alive, memory) = look_for_survivors(&engine)?;
         match memory {
             Some(fd) => session = Some(Session::adopt(&mut engine, fd)?),
             None if !alive => {
                 engine.show()?;
-                recovered = recover::recover(&mut engine)?;
+                match recover::recover(&mut engine) {
+                    Ok(done) => recovered = done,
+                    Err(error @ Error::Journal { .. }) => damage = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
             None => {}
         }
@@ -158,6 +165,7 @@ impl Service {
             recovered,
             door,
             awaiting_survivors,
+            damage,
             _lock,
         })
     }
@@ -165,6 +173,11 @@ impl Service {
     /// What had to be done to bring the pool up to date.
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
+    }
+
+    /// Why the pool can only be read, if that is so.
+    pub fn damage(&self) -> Option<&Error> {
+        self.damage.as_ref()
     }
 
     /// A way to end the service.
@@ -213,7 +226,7 @@ impl Service {
     /// goes on by itself until then.
     fn close(&mut self) -> Result<()> {
         let Some(mut session) = self.session.take() else {
-            return match self.awaiting_survivors {
+            return match self.awaiting_survivors || self.damage.is_some() {
                 true => Ok(()),
                 false => self.engine.close(),
             };
@@ -367,32 +380,50 @@ impl Backroom<'_> {
         if let Request::Status = request {
             return (self.describe(), Vec::new());
         }
+        let damage = self.service.damage.as_ref();
         let done = match request {
+            Request::Attach { .. } if damage.is_some() => return self.attach_to_read(),
+            Request::SnapshotCreate { .. } | Request::SnapshotDelete { .. }
+                if let Some(e) = damage =>
+            {
+                return (Answer::refusal(e.errno(), &e.to_string()), Vec::new());
+            }
             Request::SnapshotCreate { name, owner } => {
                 self.snapshot_create(name.as_bytes(), *owner)
             }
             Request::SnapshotDelete { name } => self.snapshot_delete(name.as_bytes()),
             Request::SnapshotAttach { name } => {
-                return match snapshots::begin(&self.service.engine, name.as_bytes()) {
-                    Ok(fds) => {
-                        let journal_len = snapshots::JOURNAL_LEN;
-                        let answer = self.describe();
-                        (
-                            Answer {
-                                journal_len,
-                                ..answer
-                            },
-                            fds,
-                        )
-                    }
-                    Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
-                };
+                return self.to_read(snapshots::begin(&self.service.engine, name.as_bytes()));
             }
             Request::Attach { .. } | Request::Status => self.attach(adopt),
         };
         match done {
             Ok(fds) => (self.describe(), fds),
             Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
+        }
+    }
+
+    /// A session in which nothing can be changed.
+    fn to_read(&self, begun: Result<Vec<OwnedFd>>) -> Reply {
+        match begun {
+            Ok(fds) => {
+                let answer = Answer {
+                    journal_len: snapshots::JOURNAL_LEN,
+                    ..self.describe()
+                };
+                (answer, fds)
+            }
+            Err(e) => (Answer::refusal(e.errno(), &e.to_string()), Vec::new()),
+        }
+    }
+
+    /// What the trees have of a pool whose journal is damaged.
+    fn attach_to_read(&self) -> Reply {
+        let (answer, fds) = self.to_read(snapshots::begin_on_present(&self.service.engine));
+        let said = self.service.damage.as_ref().map(Error::to_string);
+        match answer.errno {
+            0 => (answer.with_text(&said.unwrap_or_default()), fds),
+            _ => (answer, fds),
         }
     }
 
@@ -454,6 +485,7 @@ impl Backroom<'_> {
         }
         drop(journal);
         service.recovered = recover::recover(&mut service.engine)?;
+        service.awaiting_survivors = false;
         Ok(())
     }
 

@@ -24,12 +24,17 @@ pub const JOURNAL_LEN: u64 = LANES as u64 * LANE_LEN;
 
 /// Descriptors for a new session on the snapshot `name`: session memory, meta, journal, data.
 pub fn begin(engine: &Engine, name: &[u8]) -> Result<Vec<OwnedFd>> {
-    let snapshot = find(engine, name)?;
+    begin_on(engine, &find(engine, name)?)
+}
+
+/// As `begin`, on what the pool has now: nothing may be changed in it, also by us.
+pub fn begin_on_present(engine: &Engine) -> Result<Vec<OwnedFd>> {
+    begin_on(engine, &Snapshot::of(engine.pool.superblock(), 0))
+}
+
+fn begin_on(engine: &Engine, snapshot: &Snapshot) -> Result<Vec<OwnedFd>> {
     let files = &engine.files;
-    let users = open_users(
-        &users_path(engine, &snapshot),
-        OFlags::RDWR | OFlags::CREATE,
-    )?;
+    let users = open_users(&users_path(engine, snapshot), OFlags::RDWR | OFlags::CREATE)?;
     rustix::fs::ftruncate(&users, JOURNAL_LEN).map_err(Error::os("users of the snapshot"))?;
     survivors::mark(&users)?;
     let constants = Constants {

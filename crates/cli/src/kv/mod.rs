@@ -46,6 +46,13 @@ fn usage(what: &str) -> Failure {
     failure.code(failure::USAGE)
 }
 
+/// Opens a pool, and says so if it can only be read.
+pub fn open_pool(path: &Path) -> Result<Pool, Failure> {
+    let pool = Pool::open(path)?;
+    failure::warn_of_damage(path, pool.damage().unwrap_or_default());
+    Ok(pool)
+}
+
 /// What the command line names.
 pub struct Target<'a> {
     pool: &'a Path,
@@ -54,7 +61,7 @@ pub struct Target<'a> {
 }
 
 fn keyspaces(target: &Target<'_>, json: bool) -> Result<u8, Failure> {
-    let pool = Pool::open(target.pool)?;
+    let pool = open_pool(target.pool)?;
     let names = match target.snapshot {
         None => pool.keyspaces()?,
         Some(name) => pool.snapshot(name)?.keyspaces()?,
@@ -106,7 +113,7 @@ pub enum Source {
 
 impl Source {
     fn open(args: &Target<'_>) -> Result<Source, Failure> {
-        let pool = Pool::open(args.pool)?;
+        let pool = open_pool(args.pool)?;
         Ok(match args.snapshot {
             None => Source::Present(pool.keyspace(args.keyspace)?),
             Some(name) => Source::View(pool.snapshot(name)?.keyspace(args.keyspace)?),
@@ -143,7 +150,7 @@ fn to_change(args: &Target<'_>, create: bool) -> Result<(Pool, Keyspace), Failur
             .fix(fix)
             .code(failure::USAGE));
     }
-    let pool = Pool::open(args.pool)?;
+    let pool = open_pool(args.pool)?;
     let keyspace = match create {
         true => pool.keyspace_or_create(args.keyspace)?,
         false => pool.keyspace(args.keyspace)?,

@@ -5,7 +5,7 @@
 //! the failure says how much that is; a dump shows one moment.
 
 use super::lines::{self, Lines, Pair};
-use super::{Source, Target, mdb};
+use super::{Source, Target, mdb, open_pool};
 use crate::args::{DumpFormat, LoadFormat};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
@@ -131,7 +131,7 @@ impl Loader<'_> {
 
 /// `kv dump`.
 pub fn dump(args: &Target<'_>, format: DumpFormat) -> Result<u8, Failure> {
-    let pool = Pool::open(args.pool)?;
+    let pool = open_pool(args.pool)?;
     let view = match args.snapshot {
         None => pool.read()?,
         Some(name) => pool.snapshot(name)?,

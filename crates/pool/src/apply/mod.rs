@@ -162,6 +162,37 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         Ok(Outcome::Applied)
     }
 
+    /// Applies `parts`, of which none changes keyspaces, in place of the record that has `header`.
+    /// They are to be such that one of them does not make the trees refuse another.
+    pub fn apply_parts(&mut self, header: &Header, parts: &[Record<'_>]) -> Result<Outcome, S> {
+        let lane = usize::from(header.lane);
+        let Some(&last) = self.applied.get(lane) else {
+            return Err(Reject::new(0, Why::Lane).into());
+        };
+        if header.seq <= last {
+            return Ok(Outcome::Skipped);
+        }
+        // Each may split a leaf and what is above it.
+        let need = ROOM_TO_GROW + 2 * parts.len() as u64;
+        ensure(self.store.room() >= need, 0, Why::NoRoom)?;
+        self.messages.forget_keyspace();
+        for part in parts {
+            self.dispatch(part)?;
+        }
+        self.applied[lane] = header.seq;
+        Ok(Outcome::Applied)
+    }
+
+    /// Whether all of the blocks are granted to the session.
+    pub fn holds(&self, block: u64, len: u64) -> bool {
+        self.grants.holds(block, len)
+    }
+
+    /// Takes a grant away: no record that comes may name the blocks.
+    pub fn take(&mut self, block: u64, len: u64) {
+        self.grants.take(block, len);
+    }
+
     fn check_room(&self, record: &Record<'_>, changes: Size) -> Result<(), S> {
         ensure(self.has_room(record, changes), 0, Why::NoRoom)
     }

@@ -58,6 +58,8 @@ pub(super) struct Super {
     pub roots: [Root; TREES],
     /// Start position and last applied seq of each lane.
     pub lanes: [(u64, u64); LANES],
+    pub boot_id: [u8; 16],
+    pub clean: bool,
 }
 
 /// Which bitmap.
@@ -129,8 +131,10 @@ fn parse(b: &Raw, page: u64, meta_len: u64, data_len: u64) -> Result<Super, Stri
         used_data_blocks: le64(b, 112),
         used_pages: le64(b, 832),
         period: le32(b, 840),
+        clean: b[58] == 1,
         ..Super::default()
     };
+    sb.boot_id.copy_from_slice(&b[40..56]);
     for (i, count) in sb.counts.iter_mut().enumerate() {
         *count = le64(b, 128 + 8 * i);
     }

@@ -72,6 +72,25 @@ pub const FACTS_BYTES: usize = size_of::<facts::Fact>();
 /// Checks a pool: `meta` is its `meta.seg`, `data_len` the length of its data segment, `journal`
 /// its newest journal segment if there is one.
 pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Report {
+    check_now(meta, data_len, journal, None)
+}
+
+/// What the pool cannot say itself, and of which depends what may be in its journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The machine's boot id: another one than the pool's says that it lost power.
+    pub boot_id: [u8; 16],
+    /// Whether the pool is on ordinary files.
+    pub is_file: bool,
+}
+
+/// As `check`, where more is known.
+pub fn check_now(
+    meta: &dyn Bytes,
+    data_len: u64,
+    journal: Option<&dyn Bytes>,
+    now: Option<Now>,
+) -> Report {
     let mut log = Log::default();
     let Some(sb) = media::superblock(meta, data_len, &mut log) else {
         return log.finish(Summary::default());
@@ -120,7 +139,7 @@ pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Re
             log.damage(None, Some(sb.page), what);
         }
     }
-    let waiting = journal.map_or(0, |j| journal::waiting(j, &sb));
+    let waiting = journal.map_or(0, |j| journal::waiting(j, &sb, now, &mut log));
     if waiting > 0 {
         log.note(format!(
             "the journal has {waiting} records that are not yet applied"

@@ -635,11 +635,11 @@ fn findings_have_paths() {
 const LANE_LEN: usize = 4096;
 
 fn write_record(journal: &mut [u8], lane: usize, position: usize, seq: u64) -> usize {
-    let record = Record::InPlace {
-        before: 1,
-        runs: &[],
-    }
-    .encode(seq, lane as u16);
+    write_long(journal, lane, position, seq, &[])
+}
+
+fn write_long(journal: &mut [u8], lane: usize, position: usize, seq: u64, runs: &[u8]) -> usize {
+    let record = Record::InPlace { before: 1, runs }.encode(seq, lane as u16);
     let at = lane * LANE_LEN + position % LANE_LEN;
     position
         + record
@@ -669,9 +669,9 @@ fn records_that_wait_are_counted_and_reported() {
     for seq in [11, 12, 14, 9] {
         at = write_record(&mut journal, 0, at, seq);
     }
-    // Lane 5 goes on at the start of the ring: its last 64 bytes were skipped.
+    // Lane 5 goes on at the start of the ring: its last 64 bytes were too few.
     write_record(&mut journal, 5, start, 21);
-    let next = write_record(&mut journal, 5, 3 * LANE_LEN, 22);
+    let next = write_long(&mut journal, 5, 3 * LANE_LEN, 22, &[1; 48]);
     write_record(&mut journal, 5, next, 19);
     let report = check(pool.meta(), DATA_LEN, Some(&&journal[..]));
     assert!(report.is_clean());

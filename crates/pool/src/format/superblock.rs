@@ -206,6 +206,27 @@ impl Superblock {
         best
     }
 
+    /// Takes the checksum from a copy that is not valid. Else the next commit, which writes to the
+    /// same place and has much in common with one that was torn, could make that one whole while it
+    /// is being written itself. Durable with the next fence or sync.
+    pub fn forget_torn<R: Record>(meta: &Region<R>, copy: usize) -> Result<()> {
+        let Some(page) = SUPERBLOCK_PAGES.get(copy) else {
+            return Ok(());
+        };
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        meta.read(page * PAGE_LEN, &mut bytes)?;
+        let torn = matches!(
+            Superblock::decode(&bytes),
+            Err(Error::NotAPool | Error::Damaged { .. })
+        );
+        let at = page * PAGE_LEN + AT_VERSION as u64;
+        if torn && meta.load_u64(at)? != 0 {
+            meta.store_u64(at, 0)?;
+            meta.flush(at, 8)?;
+        }
+        Ok(())
+    }
+
     /// The checked sizes; `region_len` is what is mapped of `meta.seg`.
     pub fn geometry(&self, region_len: u64) -> Result<Geometry> {
         let meta = [self.meta_len, self.meta_len_max];

@@ -44,7 +44,8 @@ pub fn is_legal_name(name: &[u8]) -> bool {
 }
 
 impl Snapshot {
-    pub(super) fn of(superblock: &Superblock, time: i64) -> Snapshot {
+    /// What `superblock` has, as if it were kept.
+    pub fn of(superblock: &Superblock, time: i64) -> Snapshot {
         Snapshot {
             period: superblock.period,
             seq: superblock.seq,

@@ -5,6 +5,7 @@
 mod command_line;
 mod damage;
 mod hosts;
+mod journal;
 mod keys;
 mod places;
 mod surroundings;
@@ -48,6 +49,7 @@ pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
         command_line::CASES,
         damage::CASES,
+        journal::CASES,
         keys::CASES,
         hosts::CASES,
         places::CASES,

@@ -1,0 +1,255 @@
+//! What is taken over after a loss of power, rule by rule, with proof and without.
+
+use super::*;
+
+/// What may prove something, whether it lies behind the record in question, a record made from
+/// its own number, and what the block shows then.
+type Proof = (&'static str, bool, fn(u64) -> Body, Option<u8>);
+
+const PROOFS: &[Proof] = &[
+    ("nothing", true, |_| create(9, b"other", 0o100_644), None),
+    ("data", true, |_| data(40, &[5; 4096]), Some(5)),
+    ("data before", false, |_| data(40, &[5; 4096]), None),
+    ("data elsewhere", true, |_| data(41, &[5; 4096]), None),
+    ("in place", true, |n| in_place(n, &[(38, 5)]), Some(STALE)),
+    ("all in place", true, |n| in_place(n, &[]), Some(STALE)),
+    ("too old", true, |_| in_place(2, &[(38, 5)]), None),
+    ("beside", true, |n| in_place(n, &[(41, 5), (0, 40)]), None),
+    ("in place before", false, |_| in_place(9, &[(40, 1)]), None),
+    ("a promise", false, |_| in_place(u64::MAX, &[]), None),
+];
+
+#[test]
+fn only_blocks_with_evidence_are_mapped_after_a_loss_of_power() {
+    for (what, behind, proof, want) in PROOFS {
+        for power_lost in [true, false] {
+            let mut rig = Rig::file("evidence");
+            rig.fill(40, STALE);
+            if *behind {
+                rig.put(1, &extent(0, 40, 1, 4096));
+                rig.put(2, &proof(rig.seq + 1));
+            } else {
+                rig.put(2, &proof(rig.seq + 1));
+                rig.put(1, &extent(0, 40, 1, 4096));
+            }
+            rig.mark(3);
+            let (engine, _) = match power_lost {
+                true => rig.recovered(),
+                false => rig.recover_soundly(),
+            };
+            // The death of processes alone loses nothing, and nothing is copied for it.
+            let want = if power_lost { *want } else { Some(STALE) };
+            let what = format!("{what}, power lost: {power_lost}");
+            assert_eq!(shown(&engine, 2), [want, None], "{what}");
+            assert_eq!(size_and_times(&engine), (4096, 7, 8), "{what}");
+        }
+    }
+}
+
+#[test]
+fn an_extent_is_split_where_a_part_has_evidence_but_not_in_a_strict_pool() {
+    for consistency in [Consistency::Posix, Consistency::Strict] {
+        let strict = consistency == Consistency::Strict;
+        let mut rig = Rig::new("parts", Medium::File, consistency);
+        rig.put(0, &create(INO, b"f", 0o100_644));
+        rig.put(0, &extent(0, 30, 6, 6 * 4096));
+        rig.put(0, &in_place(3, &[(30, 6)]));
+        (30..46).for_each(|block| rig.fill(block, block as u8));
+        rig.put(0, &extent(0, 40, 6, 5 * 4096 + 9));
+        rig.put(1, &data(41, &[1; 5000]));
+        rig.put(1, &in_place(6, &[(44, 1)]));
+        rig.mark(2);
+        let (engine, recovered) = rig.recovered();
+        let want = match strict {
+            true => [30, 31, 32, 33, 34, 35],
+            false => [30, 1, 1, 33, 44, 35],
+        };
+        assert_eq!(shown(&engine, 6), want.map(Some));
+        assert_eq!(recovered.skipped, u64::from(strict));
+        let size = if strict { 6 * 4096 } else { 5 * 4096 + 9 };
+        assert_eq!(size_and_times(&engine).0, size);
+        // Zeroes follow the bytes to the end of their last block.
+        let mut end = [9; 2];
+        engine.data.read(42 * BLOCK + 903, &mut end).unwrap();
+        assert_eq!(end, [1, 0]);
+    }
+}
+
+#[test]
+fn an_extent_with_evidence_for_all_is_taken_over_in_a_strict_pool() {
+    let mut rig = Rig::new("strict", Medium::File, Consistency::Strict);
+    rig.put(0, &create(INO, b"f", 0o100_644));
+    rig.put(0, &extent(0, 40, 3, 3 * 4096));
+    rig.put(1, &data(42, &[1; 1]));
+    rig.put(1, &in_place(4, &[(40, 1), (41, 1)]));
+    (40..43).for_each(|block| rig.fill(block, block as u8));
+    rig.mark(2);
+    let (engine, recovered) = rig.recovered();
+    assert_eq!(shown(&engine, 3), [Some(40), Some(41), Some(1)]);
+    assert_eq!(recovered.skipped, 0);
+}
+
+#[test]
+fn bytes_are_copied_unless_newer_ones_are_in_place() {
+    for (before, runs, want) in [
+        (4, &[(40, 2)][..], STALE),
+        (4, &[], STALE),
+        (3, &[(40, 2)], 5),
+        (3, &[], 5),
+        (9, &[(41, 100)], 5),
+        (9, &[(0, u64::MAX)], STALE),
+        (u64::MAX, &[(40, 1)], STALE),
+    ] {
+        let mut rig = Rig::file("superseded");
+        rig.fill(40, STALE);
+        rig.put(1, &extent(0, 40, 1, 4096));
+        rig.put(1, &data(40, &[5; 4096]));
+        rig.seq = 9;
+        rig.put(1, &in_place(before, runs));
+        rig.mark(1);
+        let (engine, _) = rig.recovered();
+        assert_eq!(shown(&engine, 1), [Some(want)], "{before} {runs:?}");
+    }
+}
+
+#[test]
+fn the_last_bytes_of_a_block_win() {
+    let mut rig = Rig::file("order");
+    rig.put(3, &extent(0, 40, 1, 4096));
+    rig.put(2, &data(40, &[1; 4096]));
+    rig.put(1, &data(40, &[2; 10]));
+    rig.mark(0);
+    let (engine, _) = rig.recovered();
+    let mut bytes = [9; 11];
+    engine.data.read(40 * BLOCK, &mut bytes).unwrap();
+    assert_eq!(bytes, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0]);
+}
+
+fn in_blocks(len: u64, block: u64) -> Vec<u8> {
+    let mut f = words(&[len, block]);
+    f.extend(1_u32.to_le_bytes());
+    f.extend(0_u32.to_le_bytes());
+    f
+}
+
+fn spilled(block: u64, changes: &[u8]) -> Body {
+    let len = changes.len() as u64;
+    let mut f = words(&[9, len]);
+    f.extend(crc32c(changes).to_le_bytes());
+    f.extend(in_blocks(len, block));
+    (18, f)
+}
+
+fn has_value(engine: &Engine, key: &[u8]) -> bool {
+    let key = [&INO.to_be_bytes()[..], key].concat();
+    let mut value = [0; 4096];
+    let found = engine
+        .pool
+        .reader()
+        .get(holdfast_pool::layout::VALUES, &key, &mut value);
+    found.unwrap().is_some()
+}
+
+#[test]
+fn values_in_blocks_need_evidence_and_spilled_changes_their_bytes() {
+    let put = |key: &[u8], block| change(2, INO, key, &in_blocks(4096, block));
+    for proved in [false, true] {
+        let mut rig = Rig::new("values", Medium::File, Consistency::Posix);
+        rig.put(0, &create(INO, b"k", 0o040_755));
+        rig.put(0, &(16, words(&[INO, 5])));
+        rig.put(0, &batch(&put(b"key", 40)));
+        // Changes in block 41: in place if proved, else as the loss of power left it.
+        let changes = change(1, INO, b"spilled", b"value");
+        if proved {
+            rig.data.write_all_at(&changes, 41 * BLOCK).unwrap();
+            rig.put(1, &in_place(rig.seq + 1, &[(40, 1)]));
+        }
+        rig.put(2, &spilled(41, &changes));
+        // These are there, but the block that they name has no evidence.
+        let named = put(b"named", 43);
+        rig.data.write_all_at(&named, 42 * BLOCK).unwrap();
+        rig.put(2, &spilled(42, &named));
+        // The bytes of this one are in the journal alone.
+        let other = change(1, INO, b"journaled", b"value");
+        rig.put(2, &spilled(44, &other));
+        if proved {
+            rig.put(3, &data(44, &other));
+        }
+        rig.put(0, &batch(&change(1, INO, b"plain", b"v")));
+        rig.mark(0);
+        let (engine, recovered) = rig.recovered();
+        assert!(has_value(&engine, b"plain") && !has_value(&engine, b"named"));
+        for key in [&b"key"[..], b"spilled", b"journaled"] {
+            assert_eq!(has_value(&engine, key), proved, "{}", key.escape_ascii());
+        }
+        assert_eq!(recovered.rejected, None);
+        assert_eq!(recovered.skipped, if proved { 1 } else { 4 });
+    }
+}
+
+#[test]
+fn a_write_to_blocks_that_are_not_mapped_is_skipped() {
+    let write = |offset: u64, byte: u8| {
+        let fields = words(&[INO, offset, 8192, 9]);
+        (14, [fields, vec![byte; 16]].concat())
+    };
+    let mut rig = Rig::file("write");
+    rig.put(0, &extent(0, 40, 1, 8192));
+    rig.put(0, &in_place(3, &[]));
+    rig.put(0, &extent(1, 41, 1, 8192));
+    rig.put(0, &write(0, 3));
+    rig.put(0, &write(4096, 4));
+    rig.put(0, &create(3, b"later", 0o100_644));
+    rig.mark(0);
+    let (engine, recovered) = rig.recovered();
+    assert_eq!(shown(&engine, 2), [Some(3), None]);
+    assert!(exists(&engine, 3));
+    assert_eq!((recovered.skipped, recovered.rejected), (1, None));
+}
+
+#[test]
+fn missing_numbers_are_void_below_a_sound_mark_and_end_recovery_above() {
+    for (sound, want) in [(true, [true, true, false]), (false, [true, false, false])] {
+        let mut rig = Rig::file("void");
+        rig.put(1, &create(3, b"3", 0o100_644));
+        rig.seq += 1;
+        rig.put(2, &create(4, b"4", 0o100_644));
+        let mut claimed = rig.heads;
+        // A lane that could not be read as far as it was makes a mark unsound.
+        claimed[5] = if sound { 0 } else { 64 };
+        rig.put(3, &mark(rig.seq, 0, claimed, [0; 16]));
+        rig.seq += 1;
+        rig.put(1, &create(5, b"5", 0o100_644));
+        let (engine, _) = rig.recovered();
+        assert_eq!([3, 4, 5].map(|ino| exists(&engine, ino)), want);
+    }
+    let mut rig = Rig::file("void");
+    rig.seq += 1;
+    rig.put(1, &create(3, b"3", 0o100_644));
+    let (engine, _) = rig.recover_soundly();
+    assert!(exists(&engine, 3), "dead writers leave void numbers");
+}
+
+#[test]
+fn recovery_that_was_interrupted_still_knows_that_power_was_lost() {
+    let mut rig = Rig::file("again");
+    rig.fill(40, STALE);
+    rig.put(0, &extent(0, 40, 1, 4096));
+    rig.mark(0);
+    rig.lose_power();
+    // The first record was applied by one that died.
+    let mut engine = rig.engine();
+    engine.read(usize::MAX);
+    engine.apply(1, u64::MAX, |_| true).unwrap();
+    drop(engine);
+    let (engine, recovered) = rig.recover().unwrap();
+    assert_eq!(shown(&engine, 1), [None]);
+    assert_eq!(recovered.records, 2);
+    drop(engine);
+    let engine = rig.engine();
+    assert_eq!(
+        engine.pool.superblock().boot_id,
+        crate::process::boot_id(),
+        "it is noted at the end"
+    );
+}
