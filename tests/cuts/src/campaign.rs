@@ -37,7 +37,11 @@ impl Plan {
             _ => Promise::Posix,
         };
         let options = match kind {
-            Kind::Ext4 => ["noinit_itable", "noinit_itable,commit=300", "noinit_itable,commit=1"],
+            Kind::Ext4 => [
+                "noinit_itable",
+                "noinit_itable,commit=300",
+                "noinit_itable,commit=1",
+            ],
             Kind::Xfs => ["nouuid"; 3],
         };
         Plan {
@@ -49,7 +53,7 @@ impl Plan {
             write_back: promise == Promise::Strict || random.chance(35),
             size: Size {
                 passages: 13,
-                crowd: number % 6 == 1,
+                crowd: !baseline && number % 6 == 1,
                 snapshot: !baseline && random.chance(40),
             },
         }
@@ -65,7 +69,11 @@ impl Plan {
             if self.write_back { ", write-back" } else { "" },
             if self.size.snapshot { ", snapshot" } else { "" },
             if self.size.crowd { ", crowd" } else { "" },
-            if self.options.contains("commit") { &self.options[13..] } else { "" },
+            if self.options.contains("commit") {
+                &self.options[13..]
+            } else {
+                ""
+            },
         )
     }
 }
@@ -100,7 +108,8 @@ impl Place {
     pub fn new(programs: Programs, kinds: &[Kind]) -> Result<Place, String> {
         let export = Export::mount(&programs.scratch.join("disks"))?;
         let boot = programs.scratch.join("boot_id");
-        std::fs::write(&boot, "3c1a3b6e-0cf5-4c5e-9f43-2f6d6c0d8b11\n").map_err(|e| e.to_string())?;
+        std::fs::write(&boot, "3c1a3b6e-0cf5-4c5e-9f43-2f6d6c0d8b11\n")
+            .map_err(|e| e.to_string())?;
         let mut empty = Vec::new();
         for &kind in kinds {
             empty.push((kind, device::fresh(&export, kind)?));
@@ -125,6 +134,7 @@ impl Place {
         Subject {
             programs: self.programs.clone(),
             promise: plan.promise,
+            kind: plan.kind,
             dir: mount.join("pool"),
         }
     }
@@ -148,7 +158,12 @@ impl Place {
                 let (played, cuts, next, tally) = (&played, &cuts, &next, &tally);
                 scope.spawn(move || {
                     while let Some(cut) = cuts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let wrong = self.judge(played, *cut, lane);
+                        let mut wrong = self.judge(played, *cut, lane);
+                        if !wrong.is_empty()
+                            && let Err(e) = keep(played, *cut, &wrong)
+                        {
+                            wrong.push(format!("it could not be kept: {e}"));
+                        }
                         let mut tally = tally.lock().expect("no thread panics with it");
                         tally.add(plan, *cut, wrong);
                     }
@@ -217,7 +232,12 @@ impl Place {
                 let mut wrong = oracle::judge(&played.history, cut.at, rules, &seen);
                 for (snapshot, seen) in played.history.snapshots.iter().zip(snapshots) {
                     let Some(seen) = seen else { continue };
-                    wrong.extend(oracle::judge_snapshot(&played.history, snapshot, rules, &seen));
+                    wrong.extend(oracle::judge_snapshot(
+                        &played.history,
+                        snapshot,
+                        rules,
+                        &seen,
+                    ));
                 }
                 wrong
             }
@@ -307,6 +327,25 @@ impl Tally {
             ));
         }
     }
+}
+
+/// Saves the image of a cut and the history of its run in the directory HF_KEEP.
+fn keep(played: &Played, cut: Cut, wrong: &[String]) -> std::io::Result<()> {
+    let Some(dir) = std::env::var_os("HF_KEEP").map(PathBuf::from) else {
+        return Ok(());
+    };
+    let plan = &played.plan;
+    let name = format!(
+        "{}-{}-{}-{:x}",
+        plan.kind.name(),
+        plan.number,
+        cut.at,
+        cut.seed
+    );
+    let text = format!("{plan:?}\n{cut:?}\n{wrong:#?}\n{:#?}\n", played.history);
+    std::fs::create_dir_all(&dir)?;
+    std::fs::write(dir.join(format!("{name}.txt")), text)?;
+    played.log.image(cut).save(&dir.join(format!("{name}.img")))
 }
 
 /// Where to cut: after acknowledgements, around flushes, and anywhere.

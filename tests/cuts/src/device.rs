@@ -81,7 +81,9 @@ impl<'a> Loop<'a> {
     fn attach(export: &'a Export, disk: SharedDisk) -> Result<Loop<'a>, String> {
         let file = export.add(disk);
         let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).arg(&file);
+        command
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(&file);
         match tool(&mut command) {
             Ok(said) => Ok(Loop {
                 export,

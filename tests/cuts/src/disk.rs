@@ -6,6 +6,9 @@
 //! whole or torn between two sectors. Nothing from `c` on.
 
 use crate::random::Random;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 pub const SECTOR: usize = 512;
@@ -69,6 +72,20 @@ impl Image {
             at += part.len();
             rest = more;
         }
+    }
+}
+
+impl Image {
+    /// Writes it as a sparse file.
+    pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(self.bytes())?;
+        for (number, page) in self.pages.iter().enumerate() {
+            if let Some(page) = page {
+                file.write_all_at(&page[..], (number * PAGE) as u64)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -158,8 +175,8 @@ impl Log {
 
     /// The positions right before and right after each flush from `from` on.
     pub fn flush_boundaries(&self, from: Position) -> Vec<Position> {
-        let flushes = (from..self.entries.len())
-            .filter(|&index| matches!(self.entries[index], Entry::Flush));
+        let flushes =
+            (from..self.entries.len()).filter(|&index| matches!(self.entries[index], Entry::Flush));
         flushes.flat_map(|index| [index, index + 1]).collect()
     }
 
@@ -197,10 +214,15 @@ impl Log {
     }
 }
 
-/// Writes some of the sectors.
+/// Writes some of the sectors. The first page of the device is there as a whole or not at all: ext4
+/// compares the checksum of its superblock before it replays its journal, so it does not mount
+/// where that was torn, whatever lies on it.
 fn tear(image: &mut Image, at: u64, bytes: &[u8], random: &mut Random, chance: u64) {
+    let first_page = random.chance(chance);
     for (index, sector) in bytes.chunks(SECTOR).enumerate() {
-        if random.chance(chance) {
+        let chosen = random.chance(chance);
+        let inside = at + ((index * SECTOR) as u64) < PAGE as u64;
+        if if inside { first_page } else { chosen } {
             image.write(at + (index * SECTOR) as u64, sector);
         }
     }
@@ -212,10 +234,11 @@ mod tests {
 
     fn logged() -> Log {
         let mut disk = Disk::new(Image::new(1 << 20), true);
-        disk.write(0, &[1; 1024]);
+        disk.write(8192, &[1; 1024]);
         disk.flush();
-        disk.write(0, &[2; 1024]);
-        disk.write(4000, &[3; 512]);
+        disk.write(8192, &[2; 1024]);
+        disk.write(12000, &[3; 512]);
+        disk.write(0, &[4; 4096]);
         disk.take_log()
     }
 
@@ -227,14 +250,14 @@ mod tests {
     fn what_was_flushed_is_there_and_what_came_later_may_be() {
         let log = logged();
         assert_eq!(log.flush_boundaries(0), [1, 2]);
-        let none = log.image(cut(4, Rest::None, 0));
-        assert_eq!(none.read(0, 1024), [1; 1024]);
-        assert_eq!(none.read(4000, 512), [0; 512]);
-        let all = log.image(cut(4, Rest::All, 0));
-        assert_eq!(all.read(0, 1024), [2; 1024]);
-        assert_eq!(all.read(4000, 512), [3; 512], "over a page boundary");
+        let none = log.image(cut(5, Rest::None, 0));
+        assert_eq!(none.read(8192, 1024), [1; 1024]);
+        assert_eq!(none.read(12000, 512), [0; 512]);
+        let all = log.image(cut(5, Rest::All, 0));
+        assert_eq!(all.read(8192, 1024), [2; 1024]);
+        assert_eq!(all.read(12000, 512), [3; 512], "over a page boundary");
         let before = log.image(cut(1, Rest::None, 0));
-        assert_eq!(before.read(0, 1024), [0; 1024], "not flushed yet");
+        assert_eq!(before.read(8192, 1024), [0; 1024], "not flushed yet");
     }
 
     #[test]
@@ -242,14 +265,15 @@ mod tests {
         let log = logged();
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..400 {
-            let image = log.image(cut(4, Rest::Torn, seed));
+            let image = log.image(cut(5, Rest::Torn, seed));
             let at = |at| image.read(at, 1)[0];
-            seen.insert((at(0), at(512), at(4000)));
+            assert_eq!(at(0), at(4095), "the first page is not torn");
+            seen.insert((at(8192), at(8704), at(12000)));
         }
         assert_eq!(seen.len(), 8);
         for seed in 0..400 {
-            let image = log.image(cut(4, Rest::Prefix, seed));
-            assert!(image.read(0, 1)[0] == 2 || image.read(4000, 1)[0] == 0);
+            let image = log.image(cut(5, Rest::Prefix, seed));
+            assert!(image.read(8192, 1)[0] == 2 || image.read(12000, 1)[0] == 0);
         }
     }
 }

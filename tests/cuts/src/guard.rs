@@ -14,7 +14,8 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Whether a program is there.
 pub fn has(program: &str) -> bool {
-    PATH.split(':').any(|dir| Path::new(dir).join(program).exists())
+    PATH.split(':')
+        .any(|dir| Path::new(dir).join(program).exists())
 }
 
 /// The process that made the namespaces, by its number outside of them.

@@ -33,7 +33,10 @@ pub fn answer_lines(mut act: impl FnMut(&[&str]) -> io::Result<()>) -> ExitCode 
             Err(e) => format!("error {line}: {e}"),
         };
         let mut out = io::stdout().lock();
-        if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() {
+        if writeln!(out, "{answer}")
+            .and_then(|()| out.flush())
+            .is_err()
+        {
             return ExitCode::FAILURE;
         }
     }
@@ -61,12 +64,8 @@ impl Hand {
             ["unlink", name] => std::fs::remove_file(at(name)),
             ["truncate", name, len] => open(&at(name), 0)?.set_len(number(len)?),
             ["write", how, keep, name, file, version, at, len] => {
-                let bytes = pattern::fill(
-                    number(file)?,
-                    number(version)?,
-                    number(at)?,
-                    number(len)?,
-                );
+                let bytes =
+                    pattern::fill(number(file)?, number(version)?, number(at)?, number(len)?);
                 self.write(how, *keep == "keep", name, number(at)?, &bytes)
             }
             ["rewrite", name, file, version, len, chunk] => {

@@ -80,11 +80,17 @@ impl File {
 
     /// How many changes may be seen after this cut.
     pub fn begun(&self, cut: Position) -> usize {
-        self.ops.iter().take_while(|op| op.span.begun_by(cut)).count()
+        self.ops
+            .iter()
+            .take_while(|op| op.span.begun_by(cut))
+            .count()
     }
 
     pub fn done(&self, cut: Position) -> usize {
-        self.ops.iter().take_while(|op| op.span.done_by(cut)).count()
+        self.ops
+            .iter()
+            .take_while(|op| op.span.done_by(cut))
+            .count()
     }
 
     /// Whether everything that was done is covered by a sync.
@@ -96,10 +102,20 @@ impl File {
 
 #[derive(Clone, Debug)]
 pub enum Naming {
-    Create { name: String, id: u32 },
+    Create {
+        name: String,
+        id: u32,
+    },
     /// `over`: the file whose name it took, and how many changes the new one had had.
-    Rename { from: String, to: String, over: bool, ops: usize },
-    Unlink { name: String },
+    Rename {
+        from: String,
+        to: String,
+        over: bool,
+        ops: usize,
+    },
+    Unlink {
+        name: String,
+    },
 }
 
 impl Naming {

@@ -51,7 +51,7 @@ const USAGE: &str = "usage: hf-cuts COMMAND
   dump DIR EXCEPT                      reads a tree
   guard                                holds the kernel's write-back while its input is open
 environment: HOLDFAST (the command), HF_CUTS (how many), HF_CUTS_RUN (of each run),
-  HF_CUTS_SEED, HF_WORK (scratch)";
+  HF_CUTS_SEED, HF_WORK (scratch), HF_KEEP (a directory for images of failed cuts)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -90,7 +90,11 @@ fn run(args: &[&str]) -> Result<ExitCode, String> {
         let named = args.iter().any(|arg| others.contains(arg));
         !named || args.contains(&kind.name())
     });
-    let missing: Vec<Kind> = kinds.iter().copied().filter(|k| !guard::has(k.maker())).collect();
+    let missing: Vec<Kind> = kinds
+        .iter()
+        .copied()
+        .filter(|k| !guard::has(k.maker()))
+        .collect();
     kinds.retain(|kind| !missing.contains(kind));
     for kind in &missing {
         println!("skipped cuts on {} (needs {})", kind.name(), kind.maker());
@@ -116,8 +120,15 @@ fn run(args: &[&str]) -> Result<ExitCode, String> {
     let scratch = place.programs.scratch.clone();
     drop(place);
     let _ = std::fs::remove_dir_all(scratch);
-    println!("{passed} passed, {failed} failed, {} skipped", missing.len());
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!(
+        "{passed} passed, {failed} failed, {} skipped",
+        missing.len()
+    );
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn programs(baseline: bool) -> Result<Programs, String> {

@@ -73,7 +73,12 @@ pub fn judge_snapshot(
         }
     }
     wrong.truncate(COMPLAINTS_MAX);
-    wrong.extend(judge_keys(history, snapshot.commits, snapshot.commits, &keys));
+    wrong.extend(judge_keys(
+        history,
+        snapshot.commits,
+        snapshot.commits,
+        &keys,
+    ));
     wrong
         .into_iter()
         .map(|line| format!("in snapshot {}: {line}", snapshot.name))
@@ -210,10 +215,16 @@ fn judge_file(
         return wrong;
     }
     // One that was rewritten and closed and not touched since.
-    let last = file.rewrites.last().filter(|rewrite| {
-        rules.whole && rewrite.op + 2 == most && rewrite.span.done_by(cut)
-    })?;
-    let new = pattern::fill(file.id, last.op as u32 + 1, 0, file.size_after(most) as usize);
+    let last = file
+        .rewrites
+        .last()
+        .filter(|rewrite| rules.whole && rewrite.op + 2 == most && rewrite.span.done_by(cut))?;
+    let new = pattern::fill(
+        file.id,
+        last.op as u32 + 1,
+        0,
+        file.size_after(most) as usize,
+    );
     let before = File {
         ops: file.ops[..last.op].to_vec(),
         ..file.clone()
@@ -258,7 +269,8 @@ impl Durable {
             prefix = whole;
             how = "the rename, which shows it whole".into();
         }
-        let alone = (prefix..most).filter(|&op| file.ops[op].alone && file.ops[op].span.done_by(cut));
+        let alone =
+            (prefix..most).filter(|&op| file.ops[op].alone && file.ops[op].span.done_by(cut));
         Durable {
             prefix: prefix.min(most),
             alone: alone.collect(),
@@ -354,7 +366,10 @@ fn judge_bytes(file: &File, durable: &Durable, seen: &[u8]) -> Option<String> {
             continue;
         }
         for at in from..to {
-            if contents.iter().all(|content| content[at - from] != seen[at]) {
+            if contents
+                .iter()
+                .all(|content| content[at - from] != seen[at])
+            {
                 bad += 1;
                 zero += usize::from(seen[at] == 0);
                 first.get_or_insert((at, sources.clone()));
@@ -388,7 +403,11 @@ fn tell(
         "{class} {bad} of {} bytes ({zero} of them zero), the first at {at}: {is}, expected \
          {sources:?}; durable by {}",
         seen.len(),
-        if durable.how.is_empty() { "nothing" } else { &durable.how },
+        if durable.how.is_empty() {
+            "nothing"
+        } else {
+            &durable.how
+        },
     )
 }
 
@@ -418,7 +437,9 @@ fn judge_exact(file: &File, cut: Position, seen: &[u8]) -> Option<String> {
     }
     let older = (0..least).rev().find(|&n| content_after(file, n) == seen);
     if let Some(older) = older {
-        return Some(format!("LOST changes {older} to {least}, which had returned"));
+        return Some(format!(
+            "LOST changes {older} to {least}, which had returned"
+        ));
     }
     let expected = content_after(file, least);
     let differs = (0..seen.len().min(expected.len())).filter(|&i| seen[i] != expected[i]);
@@ -451,7 +472,9 @@ fn judge_keys(
         }
     }
     let why = why.unwrap_or_default();
-    vec![format!("KEYS not those after commits {least} to {most}: {why}")]
+    vec![format!(
+        "KEYS not those after commits {least} to {most}: {why}"
+    )]
 }
 
 /// Paths of values and what they hold after the first `count` commits.

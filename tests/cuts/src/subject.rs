@@ -1,5 +1,6 @@
 //! What is under test: a pool, or for comparison the file system that it lies on, without it.
 
+use crate::device::Kind;
 use crate::disk::Position;
 use crate::export::{SharedDisk, lock};
 use crate::oracle::Promise;
@@ -28,6 +29,7 @@ pub struct Programs {
 pub struct Subject {
     pub programs: Programs,
     pub promise: Promise,
+    pub kind: Kind,
     /// The pool, or the directory that stands in for its files.
     pub dir: PathBuf,
 }
@@ -35,6 +37,12 @@ pub struct Subject {
 impl Subject {
     pub fn has_pool(&self) -> bool {
         self.programs.holdfast.is_some()
+    }
+
+    /// Whether `sync` and `syncfs` make everything durable. Those of XFS do not flush the device
+    /// when there is nothing to log, as after writes in place within one tick of the clock.
+    pub fn syncs_all(&self) -> bool {
+        self.has_pool() || self.kind == Kind::Ext4
     }
 
     /// Where programs find the files.

@@ -358,7 +358,11 @@ fn anything(driver: &mut Driver) -> Done {
             _ => sync_file(driver, id)?,
         }
     }
-    let call = if driver.random.chance(20) { "sync" } else { "syncfs" };
+    let call = if driver.random.chance(20) {
+        "sync"
+    } else {
+        "syncfs"
+    };
     if driver.random.chance(50) {
         let hand = driver.hand();
         driver.sync_all(hand, call)?;
