@@ -52,7 +52,7 @@ impl Plan {
             options: options[random.below(3) as usize],
             write_back: promise == Promise::Strict || random.chance(35),
             size: Size {
-                passages: 13,
+                passages: 14,
                 crowd: !baseline && number % 6 == 1,
                 snapshot: !baseline && random.chance(40),
             },
@@ -126,7 +126,7 @@ impl Place {
         Rules {
             promise: plan.promise,
             // Without a pool, what ext4 does (auto_da_alloc); XFS promises no such thing.
-            whole: self.programs.holdfast.is_some(),
+            whole: self.programs.holdfast.is_some() || plan.kind == Kind::Ext4,
         }
     }
 
@@ -355,7 +355,10 @@ fn choose(played: &Played, count: usize) -> Vec<Cut> {
     let flushes = played.log.flush_boundaries(first);
     let mut cuts = Vec::new();
     for _ in 0..count {
+        // What is durable at return is at risk within calls, the rest after them.
+        let within = played.plan.promise != Promise::Posix && random.chance(50);
         let at = match random.below(10) {
+            _ if within => None,
             0..=4 => random.pick(&played.marks).copied(),
             5..=7 => random.pick(&flushes).copied(),
             _ => None,

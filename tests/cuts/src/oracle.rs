@@ -110,29 +110,49 @@ fn judge_names(
     // The newest state first: most often it is the one.
     let mut best: Option<Vec<String>> = None;
     for count in (least..=most).rev() {
-        let names = history.names_after(count);
-        let mut wrong = compare_names(&names, seen, count);
-        // Names that differ say nothing about contents, but a state whose names fit comes first.
+        if !compare_names(&history.names_after(count), seen, count).is_empty() {
+            continue;
+        }
+        let wrong = judge_contents(history, cut, rules, count, seen);
         if wrong.is_empty() {
-            wrong = judge_contents(history, cut, rules, count, seen);
-            if wrong.is_empty() {
-                return wrong;
-            }
-            best = Some(match best {
-                Some(best) if !best[0].starts_with("NAMES") && best.len() <= wrong.len() => best,
-                _ => wrong,
-            });
-        } else if best.is_none() {
+            return wrong;
+        }
+        if best.as_ref().is_none_or(|best| wrong.len() < best.len()) {
             best = Some(wrong);
         }
     }
-    let mut best = best.unwrap_or_default();
-    let more = best.len().saturating_sub(COMPLAINTS_MAX);
+    let mut wrong = best.unwrap_or_else(|| wrong_names(history, cut, rules, (least, most), seen));
+    let more = wrong.len().saturating_sub(COMPLAINTS_MAX);
     if more > 0 {
-        best.truncate(COMPLAINTS_MAX);
-        best.push(format!("and {more} more files"));
+        wrong.truncate(COMPLAINTS_MAX);
+        wrong.push(format!("and {more} more files"));
     }
-    best
+    wrong
+}
+
+/// Names that none of the allowed states has; the contents are judged with an older one that fits.
+fn wrong_names(
+    history: &History,
+    cut: Position,
+    rules: Rules,
+    (least, most): (usize, usize),
+    seen: &BTreeMap<&str, &[u8]>,
+) -> Vec<String> {
+    let mut wrong = compare_names(&history.names_after(least), seen, least);
+    if wrong.is_empty() {
+        wrong = compare_names(&history.names_after(most), seen, most);
+    }
+    let older = (0..least)
+        .rev()
+        .find(|&count| compare_names(&history.names_after(count), seen, count).is_empty());
+    if let Some(older) = older {
+        wrong = vec![format!(
+            "{}; they are those after change {older}, although {least} were durable",
+            wrong.concat()
+        )];
+        wrong.extend(judge_contents(history, cut, rules, older, seen));
+    }
+    wrong
 }
 
 /// One complaint about names that are not these.
@@ -157,8 +177,7 @@ fn compare_names(
     let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
     let extra: Vec<String> = extra.iter().map(ToString::to_string).collect();
     vec![format!(
-        "NAMES not those after change {count} nor another allowed one: \
-         {} missing ({}), {} too many ({})",
+        "NAMES not those after change {count}: {} missing ({}), {} too many ({})",
         lost.len(),
         few(&lost),
         extra.len(),
@@ -518,3 +537,7 @@ fn differing_key(
     let extra = seen.keys().find(|path| !expected.contains_key(**path));
     extra.map(|path| format!("{path} should not be there"))
 }
+
+#[cfg(test)]
+#[path = "oracle_tests.rs"]
+mod tests;

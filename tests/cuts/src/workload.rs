@@ -21,6 +21,7 @@ const PASSAGES: &[(&str, fn(&mut Driver) -> Done)] = &[
     ("cut and grown", cut_and_grown),
     ("anything", anything),
     ("names", names),
+    ("in place", in_place),
 ];
 
 /// How large a run is.
@@ -366,6 +367,21 @@ fn anything(driver: &mut Driver) -> Done {
     if driver.random.chance(50) {
         let hand = driver.hand();
         driver.sync_all(hand, call)?;
+    }
+    Ok(())
+}
+
+/// Overwrites that are small enough to be made where the bytes lie, and large enough to be torn.
+fn in_place(driver: &mut Driver) -> Done {
+    let id = synced_file(driver, 20_000)?;
+    for _ in 0..8 {
+        let at = driver.random.below(18_000);
+        let len = 600 + driver.random.below(1400);
+        let hand = driver.hand();
+        driver.write(hand, id, at, len, How::Plain)?;
+    }
+    if driver.random.chance(50) {
+        sync_file(driver, id)?;
     }
     Ok(())
 }
