@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex};
 pub struct Plan {
     pub number: u64,
     pub seed: u64,
+    /// The seed of the campaign.
+    campaign: u64,
     pub kind: Kind,
     pub promise: Promise,
     options: &'static str,
@@ -47,6 +49,7 @@ impl Plan {
         Plan {
             number,
             seed: random.next(),
+            campaign: seed,
             kind,
             promise,
             options: options[random.below(3) as usize],
@@ -57,6 +60,16 @@ impl Plan {
                 snapshot: !baseline && random.chance(40),
             },
         }
+    }
+
+    /// How to play it again. Threads run differently then, so positions in the log may differ.
+    fn again(&self) -> String {
+        format!(
+            "  again: HF_CUTS_SEED={} HF_CUTS=12 hf-cuts run {} {}",
+            self.campaign,
+            self.kind.name(),
+            self.number
+        )
     }
 
     /// The run in one line, for people.
@@ -146,7 +159,7 @@ impl Place {
             Err(e) => {
                 return Tally {
                     failed: 1,
-                    lines: vec![format!("FAILED {}: {e}", plan.title())],
+                    lines: vec![format!("FAILED {}: {e}", plan.title()), plan.again()],
                     ..Tally::default()
                 };
             }
@@ -184,6 +197,9 @@ impl Place {
             history.events.len(),
             history.commits.len(),
         ));
+        if tally.failed > 0 {
+            tally.lines.push(plan.again());
+        }
         tally
     }
 

@@ -5,13 +5,13 @@
 
 use crate::disk::Position;
 use crate::export::{SharedDisk, lock};
-use crate::hand::MAPPER;
 use crate::history::{
     Change, Commit, Event, File, History, Naming, Op, Rewrite, Snapshot, Span, Sync,
 };
 use crate::pattern;
 use crate::random::Random;
 use crate::subject::{Subject, Worker, run};
+use crate::writer::MAPPER;
 
 pub type Done = Result<(), String>;
 
@@ -43,8 +43,10 @@ pub struct Driver {
     pub history: History,
     /// Positions at which a cut says most: after each acknowledgement and each pause.
     pub marks: Vec<Position>,
+    /// What the workload is doing.
+    pub passage: &'static str,
     disk: SharedDisk,
-    hands: Vec<Worker>,
+    writers: Vec<Worker>,
     mapper: Option<Worker>,
     keys: Option<Worker>,
     session: usize,
@@ -59,8 +61,9 @@ impl Driver {
             random,
             history: History::default(),
             marks: Vec::new(),
+            passage: "",
             disk,
-            hands: Vec::new(),
+            writers: Vec::new(),
             mapper: None,
             keys: None,
             session: 0,
@@ -77,21 +80,21 @@ impl Driver {
         self.marks.push(self.position());
     }
 
-    /// Ends the session and begins the next with some hands.
+    /// Ends the session and begins the next with some writers.
     pub fn next_session(&mut self) -> Done {
         self.end_session()?;
         self.session += 1;
         for _ in 0..1 + self.random.below(3) {
             let files = self.subject.files().display().to_string();
             let own = self.subject.programs.own.display().to_string();
-            let command = self.on_files(&[&own, "hand", &files]);
-            self.hands.push(Worker::start(command, &self.disk)?);
+            let command = self.on_files(&[&own, "writer", &files]);
+            self.writers.push(Worker::start(command, &self.disk)?);
         }
         Ok(())
     }
 
     pub fn end_session(&mut self) -> Done {
-        let workers = self.hands.drain(..);
+        let workers = self.writers.drain(..);
         let workers = workers.chain(self.mapper.take()).chain(self.keys.take());
         workers.map(Worker::end).collect()
     }
@@ -101,29 +104,29 @@ impl Driver {
         self.subject.program(&["--consistency", consistency], words)
     }
 
-    pub fn hand(&mut self) -> usize {
-        self.random.below(self.hands.len() as u64) as usize
+    pub fn writer(&mut self) -> usize {
+        self.random.below(self.writers.len() as u64) as usize
     }
 
-    pub fn hands(&self) -> usize {
-        self.hands.len()
+    pub fn writers(&self) -> usize {
+        self.writers.len()
     }
 
-    /// Has a hand do this.
-    pub fn tell(&mut self, hand: usize, line: &str) -> Result<Span, String> {
-        let spans = self.tell_all(&[(hand, line.to_string())])?;
+    /// Has a writer do this.
+    pub fn tell(&mut self, writer: usize, line: &str) -> Result<Span, String> {
+        let spans = self.tell_all(&[(writer, line.to_string())])?;
         spans.first().copied().ok_or("nobody was told".into())
     }
 
-    /// Has different hands do things at the same time.
+    /// Has different writers do things at the same time.
     pub fn tell_all(&mut self, lines: &[(usize, String)]) -> Result<Vec<Span>, String> {
         let begun = self.position();
-        for (hand, line) in lines {
-            self.hands[*hand].tell(line)?;
+        for (writer, line) in lines {
+            self.writers[*writer].tell(line)?;
         }
         let mut spans = Vec::new();
-        for (hand, line) in lines {
-            let done = self.hands[*hand].answer();
+        for (writer, line) in lines {
+            let done = self.writers[*writer].answer();
             spans.push(Span {
                 begun,
                 done: Some(done.map_err(|e| format!("{e} (`{line}`)"))?),
@@ -142,12 +145,13 @@ impl Driver {
     }
 
     /// An empty file.
-    pub fn create(&mut self, hand: usize, name: &str) -> Result<u32, String> {
+    pub fn create(&mut self, writer: usize, name: &str) -> Result<u32, String> {
         let id = self.next_id;
         self.next_id += 1;
-        let span = self.tell(hand, &format!("create {name}"))?;
+        let span = self.tell(writer, &format!("create {name}"))?;
         let file = File {
             id,
+            passage: self.passage,
             ..File::default()
         };
         self.history.files.insert(id, file);
@@ -187,23 +191,23 @@ impl Driver {
         }
     }
 
-    pub fn write(&mut self, hand: usize, id: u32, at: u64, len: u64, how: How) -> Done {
+    pub fn write(&mut self, writer: usize, id: u32, at: u64, len: u64, how: How) -> Done {
         let name = self.name_of(id)?;
         let line = self.write_line(id, &name, at, len, how);
-        let span = self.tell(hand, &line)?;
+        let span = self.tell(writer, &line)?;
         let alone = !matches!(how, How::Plain | How::Append);
         self.wrote(id, at, len, alone, span);
         Ok(())
     }
 
-    pub fn append(&mut self, hand: usize, id: u32, len: u64) -> Done {
+    pub fn append(&mut self, writer: usize, id: u32, len: u64) -> Done {
         let at = self.file(id).size();
-        self.write(hand, id, at, len, How::Append)
+        self.write(writer, id, at, len, How::Append)
     }
 
-    pub fn truncate(&mut self, hand: usize, id: u32, len: u64) -> Done {
+    pub fn truncate(&mut self, writer: usize, id: u32, len: u64) -> Done {
         let name = self.name_of(id)?;
-        let span = self.tell(hand, &format!("truncate {name} {len}"))?;
+        let span = self.tell(writer, &format!("truncate {name} {len}"))?;
         self.file_mut(id).ops.push(Op {
             change: Change::Truncate { len },
             span,
@@ -213,11 +217,11 @@ impl Driver {
     }
 
     /// Cuts a file to nothing and writes it anew, in pieces.
-    pub fn rewrite(&mut self, hand: usize, id: u32, len: u64, chunk: u64) -> Done {
+    pub fn rewrite(&mut self, writer: usize, id: u32, len: u64, chunk: u64) -> Done {
         let name = self.name_of(id)?;
         let op = self.file(id).ops.len();
         let line = format!("rewrite {name} {id} {} {len} {chunk}", op + 1);
-        let span = self.tell(hand, &line)?;
+        let span = self.tell(writer, &line)?;
         let file = self.file_mut(id);
         for change in [Change::Truncate { len: 0 }, Change::Write { at: 0, len }] {
             file.ops.push(Op {
@@ -252,7 +256,7 @@ impl Driver {
         Ok(())
     }
 
-    pub fn rename(&mut self, hand: usize, from: &str, to: &str) -> Done {
+    pub fn rename(&mut self, writer: usize, from: &str, to: &str) -> Done {
         let names = self.history.names();
         let id = *names.get(from).ok_or("a rename of nothing")?;
         let naming = Naming::Rename {
@@ -261,13 +265,13 @@ impl Driver {
             over: names.contains_key(to),
             ops: self.file(id).ops.len(),
         };
-        let span = self.tell(hand, &format!("rename {from} {to}"))?;
+        let span = self.tell(writer, &format!("rename {from} {to}"))?;
         self.event(naming, span);
         Ok(())
     }
 
-    pub fn unlink(&mut self, hand: usize, name: &str) -> Done {
-        let span = self.tell(hand, &format!("unlink {name}"))?;
+    pub fn unlink(&mut self, writer: usize, name: &str) -> Done {
+        let span = self.tell(writer, &format!("unlink {name}"))?;
         self.event(Naming::Unlink { name: name.into() }, span);
         Ok(())
     }
@@ -287,24 +291,24 @@ impl Driver {
         }
     }
 
-    pub fn fsync(&mut self, hand: usize, id: u32) -> Done {
+    pub fn fsync(&mut self, writer: usize, id: u32) -> Done {
         let line = format!("fsync {}", self.name_of(id)?);
         let (covers, events) = (self.file(id).ops.len(), self.history.last_event_of(id));
-        let span = self.tell(hand, &line)?;
-        self.synced(id, covers, span, &format!("fsync by hand {hand}"));
+        let span = self.tell(writer, &line)?;
+        self.synced(id, covers, span, &format!("fsync by writer {writer}"));
         self.names_synced(events, span);
         Ok(())
     }
 
-    pub fn fdatasync(&mut self, hand: usize, id: u32) -> Done {
+    pub fn fdatasync(&mut self, writer: usize, id: u32) -> Done {
         let line = format!("fdatasync {}", self.name_of(id)?);
         let covers = self.file(id).ops.len();
-        let span = self.tell(hand, &line)?;
-        self.synced(id, covers, span, &format!("fdatasync by hand {hand}"));
+        let span = self.tell(writer, &line)?;
+        self.synced(id, covers, span, &format!("fdatasync by writer {writer}"));
         Ok(())
     }
 
-    pub fn fsync_dir(&mut self, hand: usize, dir: &str) -> Done {
+    pub fn fsync_dir(&mut self, writer: usize, dir: &str) -> Done {
         let concerns = |event: &Event| {
             let inside = |name: &str| name.starts_with(&format!("{dir}/"));
             match &event.naming {
@@ -313,14 +317,14 @@ impl Driver {
             }
         };
         let last = self.history.events.iter().rposition(concerns);
-        let span = self.tell(hand, &format!("fsyncdir {dir}"))?;
+        let span = self.tell(writer, &format!("fsyncdir {dir}"))?;
         self.names_synced(last.map_or(0, |last| last + 1), span);
         Ok(())
     }
 
     /// `sync` or `syncfs`: everything.
-    pub fn sync_all(&mut self, hand: usize, call: &str) -> Done {
-        let span = self.tell(hand, call)?;
+    pub fn sync_all(&mut self, writer: usize, call: &str) -> Done {
+        let span = self.tell(writer, call)?;
         if !self.subject.syncs_all() {
             return Ok(());
         }

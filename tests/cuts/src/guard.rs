@@ -1,14 +1,17 @@
 //! What surrounds a campaign: namespaces that end with everything in them, and the kernel's
 //! write-back, which is held and let go again however the campaign ends.
 
-use std::fs::{File, Permissions};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 const WRITE_BACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
+/// Where nobody but root can put a link.
+const TURN: &str = "/run/holdfast-cuts.lock";
 const OUTER: &str = "HF_CUTS_OUTER";
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
@@ -101,10 +104,12 @@ pub fn main() -> ExitCode {
 }
 
 fn hold() -> io::Result<()> {
-    let path = std::env::temp_dir().join("holdfast-cuts.lock");
-    let turn = File::options().create(true).append(true).open(&path)?;
-    turn.set_permissions(Permissions::from_mode(0o600))?;
-    turn.lock()?;
+    let turn = File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(TURN)?;
+    flock(&turn, FlockOperation::LockExclusive)?;
     let before = std::fs::read_to_string(WRITE_BACK)?;
     std::fs::write(WRITE_BACK, "0")?;
     println!("held");

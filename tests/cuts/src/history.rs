@@ -59,6 +59,8 @@ pub struct Sync {
 #[derive(Clone, Debug, Default)]
 pub struct File {
     pub id: u32,
+    /// Which part of the workload made it.
+    pub passage: &'static str,
     pub ops: Vec<Op>,
     pub syncs: Vec<Sync>,
     pub rewrites: Vec<Rewrite>,

@@ -3,8 +3,8 @@
 //! `batch durable|ordered KEYSPACE KEY:VERSION:LENGTH...` commits them all at once; `-` for the
 //! length erases the key. The number of a key is its file number in the pattern of its value.
 
-use crate::hand::{answer_lines, number};
 use crate::pattern;
+use crate::writer::{answer_lines, number};
 use holdfast::{Durability, Pool};
 use std::io;
 use std::process::ExitCode;

@@ -28,7 +28,6 @@ mod driver;
 mod dump;
 mod export;
 mod guard;
-mod hand;
 mod history;
 mod keys;
 mod oracle;
@@ -37,6 +36,7 @@ mod random;
 mod subject;
 mod workload;
 mod writeback;
+mod writer;
 
 use campaign::{Place, Plan};
 use device::Kind;
@@ -46,7 +46,7 @@ use subject::Programs;
 
 const USAGE: &str = "usage: hf-cuts COMMAND
   run [--baseline] [ext4|xfs] [FROM]   cuts of runs from number FROM on (default 0)
-  hand DIR                             works on files as it is told
+  writer DIR                           works on files as it is told
   keys POOL                            changes keys as it is told
   dump DIR EXCEPT                      reads a tree
   guard                                holds the kernel's write-back while its input is open
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        ["hand", dir] => hand::main(dir),
+        ["writer", dir] => writer::main(dir),
         ["keys", pool] => keys::main(pool),
         ["dump", dir, except] => dump::main(dir, except),
         ["guard"] => guard::main(),
@@ -109,8 +109,12 @@ fn run(args: &[&str]) -> Result<ExitCode, String> {
     let mut number = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(0);
     while !kinds.is_empty() && passed + failed < wanted {
         for kind in &kinds {
+            let left = wanted.saturating_sub(passed + failed);
+            if left == 0 {
+                break;
+            }
             let plan = Plan::new(seed, number, *kind, baseline);
-            let tally = place.campaign(&plan, each.min(wanted.saturating_sub(passed + failed)));
+            let tally = place.campaign(&plan, each.min(left));
             passed += tally.passed;
             failed += tally.failed;
             tally.lines.iter().for_each(|line| println!("{line}"));

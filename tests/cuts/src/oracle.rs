@@ -69,7 +69,11 @@ pub fn judge_snapshot(
                 ops: file.ops[..file.done(at)].to_vec(),
                 ..file.clone()
             };
-            wrong.extend(complain(name, id, judge_file(&before, at, rules, 0, bytes)));
+            wrong.extend(complain(
+                name,
+                file,
+                judge_file(&before, at, rules, 0, bytes),
+            ));
         }
     }
     wrong.truncate(COMPLAINTS_MAX);
@@ -204,15 +208,18 @@ fn judge_contents(
             0
         };
         let judged = judge_file(file, cut, rules, whole, bytes);
-        wrong.extend(complain(&name, &id, judged));
+        wrong.extend(complain(&name, file, judged));
     }
     wrong
 }
 
-fn complain(name: &str, id: &u32, judged: Option<String>) -> Option<String> {
+fn complain(name: &str, file: &File, judged: Option<String>) -> Option<String> {
     judged.map(|why| {
         let (class, why) = why.split_once(' ').unwrap_or(("", &why));
-        format!("{class} {name} (file {id}): {why}")
+        format!(
+            "{class} {name} (file {}, `{}`): {why}",
+            file.id, file.passage
+        )
     })
 }
 

@@ -46,15 +46,18 @@ pub fn play(driver: &mut Driver, size: Size) -> Done {
     for number in 0..size.passages {
         // Each passage once before any comes twice.
         let (name, passage) = PASSAGES[(first + number * 5) % PASSAGES.len()];
+        driver.passage = name;
         passage(driver).map_err(|e| format!("in passage `{name}`: {e}"))?;
         if driver.random.chance(30) {
             driver.next_session()?;
         }
         if size.snapshot && number == size.passages / 3 {
+            driver.passage = "overwritten after a snapshot";
             driver.snapshot("s1")?;
             overwritten_old(driver)?;
         }
         if size.crowd && number == size.passages / 2 {
+            driver.passage = "evicted";
             evicted(driver)?;
         }
     }
@@ -81,13 +84,13 @@ fn fresh_name(driver: &mut Driver) -> String {
 /// A new file of this length, written in one or more calls.
 fn new_file(driver: &mut Driver, len: u64) -> Result<u32, String> {
     let name = fresh_name(driver);
-    let hand = driver.hand();
-    let id = driver.create(hand, &name)?;
+    let writer = driver.writer();
+    let id = driver.create(writer, &name)?;
     let parts = 1 + driver.random.below(3);
     for part in 0..parts {
         let (from, to) = (len * part / parts, len * (part + 1) / parts);
         if to > from {
-            driver.write(hand, id, from, to - from, How::Plain)?;
+            driver.write(writer, id, from, to - from, How::Plain)?;
         }
     }
     Ok(id)
@@ -95,11 +98,11 @@ fn new_file(driver: &mut Driver, len: u64) -> Result<u32, String> {
 
 /// fsync or fdatasync by any process.
 fn sync_file(driver: &mut Driver, id: u32) -> Done {
-    let hand = driver.hand();
+    let writer = driver.writer();
     if driver.random.chance(60) {
-        driver.fsync(hand, id)
+        driver.fsync(writer, id)
     } else {
-        driver.fdatasync(hand, id)
+        driver.fdatasync(writer, id)
     }
 }
 
@@ -139,8 +142,8 @@ fn synced_later(driver: &mut Driver) -> Done {
     }
     driver.next_session()?;
     if driver.random.chance(20) {
-        let hand = driver.hand();
-        return driver.sync_all(hand, "syncfs");
+        let writer = driver.writer();
+        return driver.sync_all(writer, "syncfs");
     }
     for id in ids {
         sync_file(driver, id)?;
@@ -154,8 +157,8 @@ fn appended(driver: &mut Driver) -> Done {
         let len = 1 + driver.random.below(1000);
         let id = synced_file(driver, len)?;
         let more = 1 + driver.random.below(3000);
-        let hand = driver.hand();
-        driver.append(hand, id, more)?;
+        let writer = driver.writer();
+        driver.append(writer, id, more)?;
     }
     pause(driver);
     Ok(())
@@ -169,8 +172,8 @@ fn overwritten(driver: &mut Driver) -> Done {
     for _ in 0..1 + driver.random.below(3) {
         let at = driver.random.below(len);
         let part = 1 + driver.random.below((len - at).min(5000));
-        let hand = driver.hand();
-        driver.write(hand, id, at, part, How::Plain)?;
+        let writer = driver.writer();
+        driver.write(writer, id, at, part, How::Plain)?;
     }
     pause(driver);
     Ok(())
@@ -181,8 +184,8 @@ fn overwritten_old(driver: &mut Driver) -> Done {
     for _ in 0..3 {
         let id = any_file(driver, true)?;
         let at = driver.random.below(driver.file(id).size().max(1));
-        let hand = driver.hand();
-        driver.write(hand, id, at, 10, How::Plain)?;
+        let writer = driver.writer();
+        driver.write(writer, id, at, 10, How::Plain)?;
     }
     pause(driver);
     Ok(())
@@ -196,9 +199,9 @@ fn deleted(driver: &mut Driver) -> Done {
         ids.push(synced_file(driver, len)?);
     }
     for id in ids {
-        let hand = driver.hand();
+        let writer = driver.writer();
         let name = driver.name_of(id)?;
-        driver.unlink(hand, &name)?;
+        driver.unlink(writer, &name)?;
     }
     // Their blocks come back when the removal was committed.
     pause(driver);
@@ -217,13 +220,13 @@ fn renamed_over(driver: &mut Driver) -> Done {
     let len = length(driver);
     let new = new_file(driver, len)?;
     let (from, to) = (driver.name_of(new)?, driver.name_of(old)?);
-    let hand = driver.hand();
-    driver.rename(hand, &from, &to)?;
+    let writer = driver.writer();
+    driver.rename(writer, &from, &to)?;
     driver.mark();
     pause(driver);
     if driver.random.chance(40) {
         let dir = to[..2].to_string();
-        driver.fsync_dir(hand, &dir)?;
+        driver.fsync_dir(writer, &dir)?;
     }
     Ok(())
 }
@@ -235,8 +238,8 @@ fn rewritten(driver: &mut Driver) -> Done {
     let len = length(driver);
     let chunk = 1 + driver.random.below(len);
     let chunk = if driver.random.chance(50) { len } else { chunk };
-    let hand = driver.hand();
-    driver.rewrite(hand, id, len, chunk)?;
+    let writer = driver.writer();
+    driver.rewrite(writer, id, len, chunk)?;
     pause(driver);
     Ok(())
 }
@@ -249,8 +252,8 @@ fn mapped(driver: &mut Driver) -> Done {
         let part = 1 + driver.random.below((len - at).min(6000));
         driver.map(id, at, part)?;
     }
-    let hand = driver.hand();
-    driver.append(hand, id, 50)
+    let writer = driver.writer();
+    driver.append(writer, id, 50)
 }
 
 /// Writes that are durable when they return, between others that are not.
@@ -263,8 +266,8 @@ fn synchronous(driver: &mut Driver) -> Done {
         let part = length(driver).min(9000);
         let hows = [How::OSync, How::ODsync, How::RwfDsync, How::Plain];
         let how = hows[driver.random.below(4) as usize];
-        let hand = driver.hand();
-        driver.write(hand, id, at, part, how)?;
+        let writer = driver.writer();
+        driver.write(writer, id, at, part, how)?;
     }
     Ok(())
 }
@@ -296,26 +299,26 @@ fn keys(driver: &mut Driver) -> Done {
 /// Several processes write, then sync, at the same time.
 fn together(driver: &mut Driver) -> Done {
     let mut jobs = Vec::new();
-    for hand in 0..driver.hands() {
+    for writer in 0..driver.writers() {
         let len = length(driver);
-        jobs.push((hand, new_file(driver, len)?, length(driver)));
+        jobs.push((writer, new_file(driver, len)?, length(driver)));
     }
     let mut lines = Vec::new();
-    for (hand, id, len) in &jobs {
+    for (writer, id, len) in &jobs {
         let name = driver.name_of(*id)?;
-        lines.push((*hand, driver.write_line(*id, &name, 0, *len, How::Plain)));
+        lines.push((*writer, driver.write_line(*id, &name, 0, *len, How::Plain)));
     }
     let spans = driver.tell_all(&lines)?;
     for ((_, id, len), span) in jobs.iter().zip(spans) {
         driver.wrote(*id, 0, *len, false, span);
     }
     let mut lines = Vec::new();
-    for (hand, id, _) in &jobs {
-        lines.push((*hand, format!("fsync {}", driver.name_of(*id)?)));
+    for (writer, id, _) in &jobs {
+        lines.push((*writer, format!("fsync {}", driver.name_of(*id)?)));
     }
     let spans = driver.tell_all(&lines)?;
-    for ((hand, id, _), span) in jobs.iter().zip(spans) {
-        let how = format!("fsync by hand {hand} beside others");
+    for ((writer, id, _), span) in jobs.iter().zip(spans) {
+        let how = format!("fsync by writer {writer} beside others");
         driver.synced(*id, driver.file(*id).ops.len(), span, &how);
         driver.names_synced(driver.history.last_event_of(*id), span);
     }
@@ -325,15 +328,15 @@ fn together(driver: &mut Driver) -> Done {
 fn cut_and_grown(driver: &mut Driver) -> Done {
     let len = length(driver);
     let id = synced_file(driver, len)?;
-    let hand = driver.hand();
+    let writer = driver.writer();
     let to = driver.random.below(len + 1);
-    driver.truncate(hand, id, to)?;
+    driver.truncate(writer, id, to)?;
     if driver.random.chance(50) {
         sync_file(driver, id)?;
     }
     let at = to + driver.random.below(9000);
     let part = length(driver);
-    driver.write(hand, id, at, part, How::Plain)?;
+    driver.write(writer, id, at, part, How::Plain)?;
     if driver.random.chance(50) {
         sync_file(driver, id)?;
     } else {
@@ -347,15 +350,15 @@ fn anything(driver: &mut Driver) -> Done {
     for _ in 0..6 {
         let id = any_file(driver, false)?;
         let size = driver.file(id).size();
-        let hand = driver.hand();
+        let writer = driver.writer();
         let len = length(driver).min(8000);
         match driver.random.below(6) {
             0 | 1 => {
                 let at = driver.random.below(size + 1);
-                driver.write(hand, id, at, len, How::Plain)?;
+                driver.write(writer, id, at, len, How::Plain)?;
             }
-            2 => driver.append(hand, id, len)?,
-            3 => driver.truncate(hand, id, size / 2)?,
+            2 => driver.append(writer, id, len)?,
+            3 => driver.truncate(writer, id, size / 2)?,
             _ => sync_file(driver, id)?,
         }
     }
@@ -365,8 +368,8 @@ fn anything(driver: &mut Driver) -> Done {
         "syncfs"
     };
     if driver.random.chance(50) {
-        let hand = driver.hand();
-        driver.sync_all(hand, call)?;
+        let writer = driver.writer();
+        driver.sync_all(writer, call)?;
     }
     Ok(())
 }
@@ -377,8 +380,8 @@ fn in_place(driver: &mut Driver) -> Done {
     for _ in 0..8 {
         let at = driver.random.below(18_000);
         let len = 600 + driver.random.below(1400);
-        let hand = driver.hand();
-        driver.write(hand, id, at, len, How::Plain)?;
+        let writer = driver.writer();
+        driver.write(writer, id, at, len, How::Plain)?;
     }
     if driver.random.chance(50) {
         sync_file(driver, id)?;
@@ -389,16 +392,16 @@ fn in_place(driver: &mut Driver) -> Done {
 fn names(driver: &mut Driver) -> Done {
     let id = any_file(driver, false)?;
     let (from, to) = (driver.name_of(id)?, fresh_name(driver));
-    let hand = driver.hand();
-    driver.rename(hand, &from, &to)?;
+    let writer = driver.writer();
+    driver.rename(writer, &from, &to)?;
     let id = any_file(driver, false)?;
     let name = driver.name_of(id)?;
-    driver.unlink(hand, &name)?;
+    driver.unlink(writer, &name)?;
     let name = fresh_name(driver);
-    let id = driver.create(hand, &name)?;
+    let id = driver.create(writer, &name)?;
     match driver.random.below(3) {
-        0 => driver.fsync_dir(hand, &name[..2]),
-        1 => driver.fsync(hand, id),
+        0 => driver.fsync_dir(writer, &name[..2]),
+        1 => driver.fsync(writer, id),
         _ => Ok(()),
     }
 }

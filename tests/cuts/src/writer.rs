@@ -12,13 +12,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// `hf-cuts hand DIR`
+/// `hf-cuts writer DIR`
 pub fn main(dir: &str) -> ExitCode {
-    let mut hand = Hand {
+    let mut writer = Writer {
         dir: dir.into(),
         kept: None,
     };
-    answer_lines(|words| hand.act(words))
+    answer_lines(|words| writer.act(words))
 }
 
 /// Answers each line of standard input until its end.
@@ -48,13 +48,13 @@ pub fn number<T: std::str::FromStr>(word: &str) -> io::Result<T> {
         .map_err(|_| io::Error::other(format!("`{word}` is no number")))
 }
 
-struct Hand {
+struct Writer {
     dir: std::path::PathBuf,
     /// The file that was written last, still open if that was asked for.
     kept: Option<(String, File)>,
 }
 
-impl Hand {
+impl Writer {
     fn act(&mut self, words: &[&str]) -> io::Result<()> {
         let at = |name: &str| self.dir.join(name);
         match words {
