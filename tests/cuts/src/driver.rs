@@ -37,6 +37,15 @@ impl How {
     }
 }
 
+/// Whether writers leave this file open.
+fn keep(id: u32) -> &'static str {
+    if id.is_multiple_of(2) {
+        "keep"
+    } else {
+        "close"
+    }
+}
+
 pub struct Driver {
     pub subject: Subject,
     pub random: Random,
@@ -146,18 +155,30 @@ impl Driver {
 
     /// An empty file.
     pub fn create(&mut self, writer: usize, name: &str) -> Result<u32, String> {
+        let span = self.tell(writer, &format!("create {name}"))?;
+        Ok(self.created(name, span))
+    }
+
+    /// A file that is created and written by one open.
+    pub fn make(&mut self, writer: usize, name: &str, len: u64) -> Result<u32, String> {
+        let line = format!("make {} {name} {} {len}", keep(self.next_id), self.next_id);
+        let span = self.tell(writer, &line)?;
+        let id = self.created(name, span);
+        self.wrote(id, 0, len, false, span);
+        Ok(id)
+    }
+
+    fn created(&mut self, name: &str, span: Span) -> u32 {
         let id = self.next_id;
         self.next_id += 1;
-        let span = self.tell(writer, &format!("create {name}"))?;
         let file = File {
             id,
-            passage: self.passage,
             ..File::default()
         };
         self.history.files.insert(id, file);
         let name = name.into();
         self.event(Naming::Create { name, id }, span);
-        Ok(id)
+        id
     }
 
     pub fn file(&self, id: u32) -> &File {
@@ -170,21 +191,19 @@ impl Driver {
 
     /// The words of a write, and its place in the history, to be added when it is done.
     pub fn write_line(&self, id: u32, name: &str, at: u64, len: u64, how: How) -> String {
-        let keep = if id.is_multiple_of(2) {
-            "keep"
-        } else {
-            "close"
-        };
+        let keep = keep(id);
         let version = self.file(id).ops.len();
         let how = how.word();
         format!("write {how} {keep} {name} {id} {version} {at} {len}")
     }
 
     pub fn wrote(&mut self, id: u32, at: u64, len: u64, alone: bool, span: Span) {
+        let passage = self.passage;
         self.file_mut(id).ops.push(Op {
             change: Change::Write { at, len },
             span,
             alone,
+            passage,
         });
         if alone {
             self.marks.extend(span.done);
@@ -208,10 +227,12 @@ impl Driver {
     pub fn truncate(&mut self, writer: usize, id: u32, len: u64) -> Done {
         let name = self.name_of(id)?;
         let span = self.tell(writer, &format!("truncate {name} {len}"))?;
+        let passage = self.passage;
         self.file_mut(id).ops.push(Op {
             change: Change::Truncate { len },
             span,
             alone: false,
+            passage,
         });
         Ok(())
     }
@@ -222,12 +243,14 @@ impl Driver {
         let op = self.file(id).ops.len();
         let line = format!("rewrite {name} {id} {} {len} {chunk}", op + 1);
         let span = self.tell(writer, &line)?;
+        let passage = self.passage;
         let file = self.file_mut(id);
         for change in [Change::Truncate { len: 0 }, Change::Write { at: 0, len }] {
             file.ops.push(Op {
                 change,
                 span,
                 alone: false,
+                passage,
             });
         }
         file.rewrites.push(Rewrite { op, span });

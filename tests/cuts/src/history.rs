@@ -36,6 +36,8 @@ pub struct Op {
     pub span: Span,
     /// This change alone is durable once it is acknowledged (O_SYNC and its like).
     pub alone: bool,
+    /// Which part of the workload made it.
+    pub passage: &'static str,
 }
 
 /// A file was cut to nothing, written anew and closed, all without a sync.
@@ -59,8 +61,6 @@ pub struct Sync {
 #[derive(Clone, Debug, Default)]
 pub struct File {
     pub id: u32,
-    /// Which part of the workload made it.
-    pub passage: &'static str,
     pub ops: Vec<Op>,
     pub syncs: Vec<Sync>,
     pub rewrites: Vec<Rewrite>,

@@ -51,7 +51,7 @@ const USAGE: &str = "usage: hf-cuts COMMAND
   dump DIR EXCEPT                      reads a tree
   guard                                holds the kernel's write-back while its input is open
 environment: HOLDFAST (the command), HF_CUTS (how many), HF_CUTS_RUN (of each run),
-  HF_CUTS_SEED, HF_WORK (scratch), HF_KEEP (a directory for images of failed cuts)";
+  HF_CUTS_SEED, HF_CUTS_PASSAGE (only this part of the workload), HF_WORK (scratch), HF_KEEP (a directory for images of failed cuts)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

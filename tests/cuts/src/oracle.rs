@@ -72,6 +72,7 @@ pub fn judge_snapshot(
             wrong.extend(complain(
                 name,
                 file,
+                at,
                 judge_file(&before, at, rules, 0, bytes),
             ));
         }
@@ -208,18 +209,19 @@ fn judge_contents(
             0
         };
         let judged = judge_file(file, cut, rules, whole, bytes);
-        wrong.extend(complain(&name, file, judged));
+        wrong.extend(complain(&name, file, cut, judged));
     }
     wrong
 }
 
-fn complain(name: &str, file: &File, judged: Option<String>) -> Option<String> {
+fn complain(name: &str, file: &File, cut: Position, judged: Option<String>) -> Option<String> {
     judged.map(|why| {
         let (class, why) = why.split_once(' ').unwrap_or(("", &why));
-        format!(
-            "{class} {name} (file {}, `{}`): {why}",
-            file.id, file.passage
-        )
+        let begun = &file.ops[..file.begun(cut)];
+        let mut passages: Vec<&str> = begun.iter().map(|op| op.passage).collect();
+        passages.dedup();
+        let passages = passages.join(", then ");
+        format!("{class} {name} (file {}, {passages}): {why}", file.id)
     })
 }
 

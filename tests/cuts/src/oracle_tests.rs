@@ -24,6 +24,7 @@ fn op(change: Change, begun: Position) -> Op {
         change,
         span: span(begun, begun + 1),
         alone: false,
+        passage: "",
     }
 }
 

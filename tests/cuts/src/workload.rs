@@ -7,7 +7,9 @@ use std::time::Duration;
 /// Files in the inode cache of a session are fewer than this.
 const CROWD: u64 = 70_000;
 
-const PASSAGES: &[(&str, fn(&mut Driver) -> Done)] = &[
+type Passage = (&'static str, fn(&mut Driver) -> Done);
+
+const PASSAGES: &[Passage] = &[
     ("synced later", synced_later),
     ("appended", appended),
     ("overwritten", overwritten),
@@ -42,10 +44,15 @@ pub fn play(driver: &mut Driver, size: Size) -> Done {
     driver.sync_all(0, "syncfs")?;
     driver.marks.clear();
     driver.mark();
+    let only = std::env::var("HF_CUTS_PASSAGE").ok();
+    let chosen = |(name, _): &&Passage| only.as_deref().is_none_or(|only| only == *name);
+    let passages: Vec<&Passage> = PASSAGES.iter().filter(chosen).collect();
     let first = driver.random.below(PASSAGES.len() as u64) as usize;
     for number in 0..size.passages {
         // Each passage once before any comes twice.
-        let (name, passage) = PASSAGES[(first + number * 5) % PASSAGES.len()];
+        let (name, passage) = passages
+            .get((first + number * 5) % passages.len().max(1))
+            .ok_or("no passage has this name")?;
         driver.passage = name;
         passage(driver).map_err(|e| format!("in passage `{name}`: {e}"))?;
         if driver.random.chance(30) {
@@ -81,10 +88,13 @@ fn fresh_name(driver: &mut Driver) -> String {
     format!("d{dir}/f{}", driver.history.events.len())
 }
 
-/// A new file of this length, written in one or more calls.
+/// A new file of this length, made at once or written in one or more calls.
 fn new_file(driver: &mut Driver, len: u64) -> Result<u32, String> {
     let name = fresh_name(driver);
     let writer = driver.writer();
+    if driver.random.chance(40) {
+        return driver.make(writer, &name, len);
+    }
     let id = driver.create(writer, &name)?;
     let parts = 1 + driver.random.below(3);
     for part in 0..parts {
@@ -153,9 +163,15 @@ fn synced_later(driver: &mut Driver) -> Done {
 
 /// Small synced bytes, then a small append that nobody syncs.
 fn appended(driver: &mut Driver) -> Done {
-    for _ in 0..1 + driver.random.below(3) {
-        let len = 1 + driver.random.below(1000);
-        let id = synced_file(driver, len)?;
+    let mut ids = Vec::new();
+    for _ in 0..2 + driver.random.below(3) {
+        let len = 1 + driver.random.below(700);
+        ids.push(synced_file(driver, len)?);
+    }
+    if driver.random.chance(50) {
+        driver.next_session()?;
+    }
+    for id in ids {
         let more = 1 + driver.random.below(3000);
         let writer = driver.writer();
         driver.append(writer, id, more)?;

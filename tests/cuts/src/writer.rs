@@ -60,6 +60,14 @@ impl Writer {
         match words {
             ["mkdir", name] => std::fs::create_dir(at(name)),
             ["create", name] => File::create_new(at(name)).map(drop),
+            ["make", keep, name, file, len] => {
+                let mut made = File::create_new(at(name))?;
+                made.write_all(&pattern::fill(number(file)?, 0, 0, number(len)?))?;
+                if *keep == "keep" {
+                    self.kept = Some((name.to_string(), made));
+                }
+                Ok(())
+            }
             ["rename", from, to] => std::fs::rename(at(from), at(to)),
             ["unlink", name] => std::fs::remove_file(at(name)),
             ["truncate", name, len] => open(&at(name), 0)?.set_len(number(len)?),
