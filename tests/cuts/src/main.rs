@@ -1,12 +1,12 @@
 //! Power cuts at the device, under pools on ext4 and XFS.
 //!
 //! The model: a loop device stands on a file that this process serves through FUSE, so every write
-//! and every flush that reaches the "disk" is logged, in order. ext4 or XFS lies on it, with a pool,
-//! and ordinary programs change files and keys there through the installed `holdfast`. Each of
-//! their acknowledgements is noted with the position of the log at which it came. A power cut at
-//! position `c` leaves what was written before the last flush before `c`, and any part of what was
-//! written between that flush and `c`, torn between sectors (`disk.rs`). So each run gives as many
-//! cuts as one likes, at any moment, without being stopped.
+//! and every flush that reaches the "disk" is logged, in order. ext4 or XFS lies on it, with a
+//! pool, and ordinary programs change files and keys there through the installed `holdfast`. Each
+//! of their acknowledgements is noted with the position of the log at which it came. A power cut
+//! at position `c` leaves what was written before the last flush before `c`, and any part of what
+//! was written between that flush and `c`, torn between sectors (`disk.rs`). So each run gives as
+//! many cuts as one likes, at any moment, without being stopped.
 //!
 //! After a cut the image is mounted (the file system replays its journal), the pool is opened under
 //! another boot id, checked, and read by an ordinary program, and the oracle (`oracle.rs`) compares
@@ -17,6 +17,9 @@
 //! The kernel's own write-back is off; in some runs `writeback.rs` takes its place, which writes
 //! back any page at any time. `--baseline` runs the same on the file system itself, without a pool,
 //! to show that the model asks for nothing that ext4 and XFS do not keep.
+//!
+//! What a run does follows from its seed, which failures name; threads run differently each time, so
+//! the same loss may come at another position of the log. HF_KEEP keeps images of failed cuts.
 //!
 //! Everything that is started runs in a mount and a process namespace of its own and ends with it.
 #![forbid(unsafe_code)]
@@ -31,6 +34,8 @@ mod guard;
 mod history;
 mod keys;
 mod oracle;
+#[cfg(test)]
+mod oracle_tests;
 mod pattern;
 mod random;
 mod subject;
@@ -51,7 +56,8 @@ const USAGE: &str = "usage: hf-cuts COMMAND
   dump DIR EXCEPT                      reads a tree
   guard                                holds the kernel's write-back while its input is open
 environment: HOLDFAST (the command), HF_CUTS (how many), HF_CUTS_RUN (of each run),
-  HF_CUTS_SEED, HF_CUTS_PASSAGE (only this part of the workload), HF_WORK (scratch), HF_KEEP (a directory for images of failed cuts)";
+  HF_CUTS_SEED, HF_CUTS_PASSAGE (the only part of the workload to play), HF_WORK (scratch),
+  HF_KEEP (a directory for images of failed cuts)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

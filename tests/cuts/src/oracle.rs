@@ -546,7 +546,3 @@ fn differing_key(
     let extra = seen.keys().find(|path| !expected.contains_key(**path));
     extra.map(|path| format!("{path} should not be there"))
 }
-
-#[cfg(test)]
-#[path = "oracle_tests.rs"]
-mod tests;

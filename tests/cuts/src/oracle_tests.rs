@@ -1,7 +1,12 @@
 //! The oracle finds each kind of loss, and calls nothing a loss that may be.
 
-use super::*;
-use crate::history::{Commit, Event, Naming, Op, Rewrite, Span, Sync};
+use crate::disk::Position;
+use crate::dump::Seen;
+use crate::history::{
+    Change, Commit, Event, File, History, Naming, Op, Rewrite, Snapshot, Span, Sync,
+};
+use crate::oracle::{Promise, Rules, content_after, judge, judge_snapshot};
+use crate::pattern;
 
 const POSIX: Rules = Rules {
     promise: Promise::Posix,
