@@ -6,7 +6,7 @@
 use crate::disk::Position;
 use crate::export::{SharedDisk, lock};
 use crate::history::{
-    Change, Commit, Event, File, History, Naming, Op, Rewrite, Snapshot, Span, Sync,
+    Change, Commit, Event, File, History, KeyChange, Naming, Op, Rewrite, Snapshot, Span, Sync,
 };
 use crate::pattern;
 use crate::random::Random;
@@ -104,8 +104,8 @@ impl Driver {
 
     pub fn end_session(&mut self) -> Done {
         let workers = self.writers.drain(..);
-        let workers = workers.chain(self.mapper.take()).chain(self.keys.take());
-        workers.map(Worker::end).collect()
+        let mut workers = workers.chain(self.mapper.take()).chain(self.keys.take());
+        workers.try_for_each(Worker::end)
     }
 
     fn on_files(&self, words: &[&str]) -> std::process::Command {
@@ -445,12 +445,7 @@ impl Driver {
         command
     }
 
-    fn commit(
-        &mut self,
-        changes: Vec<(String, u32, Option<(u32, usize)>)>,
-        durable: bool,
-        span: Span,
-    ) {
+    fn commit(&mut self, changes: Vec<KeyChange>, durable: bool, span: Span) {
         self.history.commits.push(Commit {
             changes,
             durable,

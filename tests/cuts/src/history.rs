@@ -148,11 +148,13 @@ pub struct Event {
 /// Names and the files that they stand for.
 pub type Names = BTreeMap<String, u32>;
 
+/// Keyspace and key; version and length, None if it was erased.
+pub type KeyChange = (String, u32, Option<(u32, usize)>);
+
 /// One commit of changes of keys: all or nothing.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// Keyspace and key; version and length, None if it was erased.
-    pub changes: Vec<(String, u32, Option<(u32, usize)>)>,
+    pub changes: Vec<KeyChange>,
     pub durable: bool,
     pub span: Span,
 }

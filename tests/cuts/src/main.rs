@@ -18,8 +18,8 @@
 //! back any page at any time. `--baseline` runs the same on the file system itself, without a pool,
 //! to show that the model asks for nothing that ext4 and XFS do not keep.
 //!
-//! What a run does follows from its seed, which failures name; threads run differently each time, so
-//! the same loss may come at another position of the log. HF_KEEP keeps images of failed cuts.
+//! What a run does follows from its seed, which failures name; threads run differently each time,
+//! so the same loss may come at another position of the log. HF_KEEP keeps images of failed cuts.
 //!
 //! Everything that is started runs in a mount and a process namespace of its own and ends with it.
 #![forbid(unsafe_code)]

@@ -90,21 +90,19 @@ pub fn judge_snapshot(
         .collect()
 }
 
+/// What was read, by name.
+type Contents<'a> = BTreeMap<&'a str, &'a [u8]>;
+
 /// Files apart from values of keyspaces, which lie in directories `k...`; other directories are
 /// made before the first cut.
-fn split(seen: &Seen) -> (BTreeMap<&str, &[u8]>, BTreeMap<&str, &[u8]>) {
+fn split(seen: &Seen) -> (Contents<'_>, Contents<'_>) {
     let entries = seen.iter().filter(|(name, _)| !name.ends_with('/'));
     entries
         .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
         .partition(|(name, _)| !name.starts_with('k'))
 }
 
-fn judge_names(
-    history: &History,
-    cut: Position,
-    rules: Rules,
-    seen: &BTreeMap<&str, &[u8]>,
-) -> Vec<String> {
+fn judge_names(history: &History, cut: Position, rules: Rules, seen: &Contents<'_>) -> Vec<String> {
     let synced = history.name_syncs.iter().filter(|(at, _)| *at <= cut);
     let events = &history.events;
     let least = match rules.promise {
@@ -141,7 +139,7 @@ fn wrong_names(
     cut: Position,
     rules: Rules,
     (least, most): (usize, usize),
-    seen: &BTreeMap<&str, &[u8]>,
+    seen: &Contents<'_>,
 ) -> Vec<String> {
     let mut wrong = compare_names(&history.names_after(least), seen, least);
     if wrong.is_empty() {
@@ -161,11 +159,7 @@ fn wrong_names(
 }
 
 /// One complaint about names that are not these.
-fn compare_names(
-    names: &BTreeMap<String, u32>,
-    seen: &BTreeMap<&str, &[u8]>,
-    count: usize,
-) -> Vec<String> {
+fn compare_names(names: &BTreeMap<String, u32>, seen: &Contents<'_>, count: usize) -> Vec<String> {
     let lost: Vec<&str> = names
         .keys()
         .map(String::as_str)
@@ -196,7 +190,7 @@ fn judge_contents(
     cut: Position,
     rules: Rules,
     count: usize,
-    seen: &BTreeMap<&str, &[u8]>,
+    seen: &Contents<'_>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, id) in history.names_after(count) {
@@ -483,12 +477,7 @@ fn judge_exact(file: &File, cut: Position, seen: &[u8]) -> Option<String> {
 }
 
 /// Keyspaces hold what they held after `least` to `most` commits, in all of them together.
-fn judge_keys(
-    history: &History,
-    least: usize,
-    most: usize,
-    seen: &BTreeMap<&str, &[u8]>,
-) -> Vec<String> {
+fn judge_keys(history: &History, least: usize, most: usize, seen: &Contents<'_>) -> Vec<String> {
     let mut why = None;
     for count in (least..=most).rev() {
         let expected = keys_after(history, count);
@@ -524,10 +513,7 @@ fn keys_after(history: &History, count: usize) -> BTreeMap<String, Vec<u8>> {
     keys
 }
 
-fn differing_key(
-    expected: &BTreeMap<String, Vec<u8>>,
-    seen: &BTreeMap<&str, &[u8]>,
-) -> Option<String> {
+fn differing_key(expected: &BTreeMap<String, Vec<u8>>, seen: &Contents<'_>) -> Option<String> {
     for (path, value) in expected {
         match seen.get(path.as_str()) {
             None => return Some(format!("{path} is missing")),
