@@ -47,6 +47,7 @@ const ALLOWED: &[Allowed] = &[
     ),
     allow("c", &["holdfast"], None),
     allow("python", &["holdfast"], None),
+    allow("cuts", &["holdfast"], None),
     allow("e2e", &[], None),
     allow("power", &["client", "service", "pool", "pmem"], None),
     allow("death", &["client", "service", "pool", "pmem"], None),

@@ -1,0 +1,158 @@
+//! Power cuts at the device, under pools on ext4 and XFS.
+//!
+//! The model: a loop device stands on a file that this process serves through FUSE, so every write
+//! and every flush that reaches the "disk" is logged, in order. ext4 or XFS lies on it, with a
+//! pool, and ordinary programs change files and keys there through the installed `holdfast`. Each
+//! of their acknowledgements is noted with the position of the log at which it came. A power cut
+//! at position `c` leaves what was written before the last flush before `c`, and any part of what
+//! was written between that flush and `c`, torn between sectors (`disk.rs`). So each run gives as
+//! many cuts as one likes, at any moment, without being stopped.
+//!
+//! After a cut the image is mounted (the file system replays its journal), the pool is opened under
+//! another boot id, checked, and read by an ordinary program, and the oracle (`oracle.rs`) compares
+//! that with the history (`history.rs`): nothing acknowledged is lost, there are no foreign bytes,
+//! no torn writes where writes are atomic, keyspaces are those after some number of commits. It
+//! knows the promises and shares no code with what it judges.
+//!
+//! The kernel's own write-back is off; in some runs `writeback.rs` takes its place, which writes
+//! back any page at any time. `--baseline` runs the same on the file system itself, without a pool,
+//! to show that the model asks for nothing that ext4 and XFS do not keep.
+//!
+//! What a run does follows from its seed, which failures name; threads run differently each time,
+//! so the same loss may come at another position of the log. HF_KEEP keeps images of failed cuts.
+//!
+//! Everything that is started runs in a mount and a process namespace of its own and ends with it.
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod device;
+mod disk;
+mod driver;
+mod dump;
+mod export;
+mod guard;
+mod history;
+mod keys;
+mod oracle;
+#[cfg(test)]
+mod oracle_tests;
+mod pattern;
+mod random;
+mod subject;
+mod workload;
+mod writeback;
+mod writer;
+
+use campaign::{Place, Plan};
+use device::Kind;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use subject::Programs;
+
+const USAGE: &str = "usage: hf-cuts COMMAND
+  run [--baseline] [ext4|xfs] [FROM]   cuts of runs from number FROM on (default 0)
+  writer DIR                           works on files as it is told
+  keys POOL                            changes keys as it is told
+  dump DIR EXCEPT                      reads a tree
+  guard                                holds the kernel's write-back while its input is open
+environment: HOLDFAST (the command), HF_CUTS (how many), HF_CUTS_RUN (of each run),
+  HF_CUTS_SEED, HF_CUTS_PASSAGE (the only part of the workload to play), HF_WORK (scratch),
+  HF_KEEP (a directory for images of failed cuts)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["run", ..] => guard::inside(&args),
+        ["inside", "run", args @ ..] => match run(args) {
+            Ok(status) => status,
+            Err(e) => {
+                println!("FAILED cuts: {e}\n0 passed, 1 failed, 0 skipped");
+                ExitCode::FAILURE
+            }
+        },
+        ["writer", dir] => writer::main(dir),
+        ["keys", pool] => keys::main(pool),
+        ["dump", dir, except] => dump::main(dir, except),
+        ["guard"] => guard::main(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// All cuts, in the namespaces that `guard` made.
+fn run(args: &[&str]) -> Result<ExitCode, String> {
+    let baseline = args.contains(&"--baseline");
+    let mut kinds = vec![Kind::Ext4, Kind::Xfs];
+    kinds.retain(|kind| {
+        let others = [Kind::Ext4, Kind::Xfs].map(Kind::name);
+        let named = args.iter().any(|arg| others.contains(arg));
+        !named || args.contains(&kind.name())
+    });
+    let missing: Vec<Kind> = kinds
+        .iter()
+        .copied()
+        .filter(|k| !guard::has(k.maker()))
+        .collect();
+    kinds.retain(|kind| !missing.contains(kind));
+    for kind in &missing {
+        println!("skipped cuts on {} (needs {})", kind.name(), kind.maker());
+    }
+    let seed = from_env("HF_CUTS_SEED", guard::outer_pid().parse().unwrap_or(1));
+    let wanted = from_env("HF_CUTS", 300) as usize;
+    let each = from_env("HF_CUTS_RUN", 12).max(1) as usize;
+    let programs = programs(baseline)?;
+    println!("cuts: {wanted}, HF_CUTS_SEED={seed}");
+    let place = Place::new(programs, &kinds)?;
+    let (mut passed, mut failed) = (0, 0);
+    let mut number = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(0);
+    while !kinds.is_empty() && passed + failed < wanted {
+        for kind in &kinds {
+            let left = wanted.saturating_sub(passed + failed);
+            if left == 0 {
+                break;
+            }
+            let plan = Plan::new(seed, number, *kind, baseline);
+            let tally = place.campaign(&plan, each.min(left));
+            passed += tally.passed;
+            failed += tally.failed;
+            tally.lines.iter().for_each(|line| println!("{line}"));
+        }
+        number += 1;
+    }
+    let scratch = place.programs.scratch.clone();
+    drop(place);
+    let _ = std::fs::remove_dir_all(scratch);
+    println!(
+        "{passed} passed, {failed} failed, {} skipped",
+        missing.len()
+    );
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn programs(baseline: bool) -> Result<Programs, String> {
+    let holdfast = match std::env::var_os("HOLDFAST") {
+        _ if baseline => None,
+        Some(path) => Some(std::path::absolute(path).map_err(|e| e.to_string())?),
+        None => return Err("HOLDFAST does not name the command to test".into()),
+    };
+    let parent = std::env::var_os("HF_WORK").map_or("/dev/shm".into(), PathBuf::from);
+    let scratch = parent.join(format!("cuts.{}", guard::outer_pid()));
+    std::fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
+    Ok(Programs {
+        holdfast,
+        own: std::env::current_exe().map_err(|e| e.to_string())?,
+        scratch,
+    })
+}

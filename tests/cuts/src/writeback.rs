@@ -1,0 +1,74 @@
+//! The kernel's write-back at its most arbitrary: any page of the pool's segments, at any time.
+//!
+//! POSIX_FADV_DONTNEED starts writing the dirty pages of a range and waits for nothing, as the
+//! kernel itself may do whenever it likes. No flush follows.
+
+use crate::random::Random;
+use rustix::fs::{Advice, fadvise};
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub struct Writeback {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writeback {
+    /// Begins to write back pages of the files in `dir`.
+    pub fn start(dir: &Path, mut random: Random) -> Writeback {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, dir) = (stop.clone(), dir.to_path_buf());
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                // A page that vanished meanwhile is as good as one that was not chosen.
+                let _ = write_some(&dir, &mut random);
+                std::thread::sleep(Duration::from_micros(300 + random.below(3000)));
+            }
+        });
+        Writeback {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Writeback {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write_some(dir: &Path, random: &mut Random) -> std::io::Result<()> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "seg") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let Some(path) = random.pick(&files) else {
+        return Ok(());
+    };
+    let file = File::open(path)?;
+    let pages = file.metadata()?.len() / 4096;
+    // Short ranges tear what lies together; long ones find what is dirty at all. Segments fill
+    // from their beginning.
+    let stride = 1 << random.below(12);
+    let bound = pages >> random.below(8);
+    let (from, count) = (random.below(bound.max(1)), 1 + random.below(64));
+    for index in 0..count {
+        let at = (from + index * stride) * 4096;
+        let len = 4096 * (1 + random.below(stride));
+        fadvise(&file, at, NonZeroU64::new(len), Advice::DontNeed)?;
+    }
+    Ok(())
+}
