@@ -73,8 +73,7 @@ pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Re
     let e = inode.e;
     let pending = e.pending_block.load(Relaxed);
     let pending = pending..pending.saturating_add(e.pending_len.load(Relaxed).into());
-    let (new, old): (Vec<Dirty>, Vec<Dirty>) =
-        dirty.iter().partition(|run| pending.contains(&run.block));
+    let (new, old) = split(&dirty, &pending);
     // A record that only raises the size counts when it is there: the bytes come before it. One
     // that shows new blocks counts when their bytes are there, too, and those come after it.
     log(s, inode, &old)?;
@@ -118,6 +117,32 @@ pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Resul
         return Ok(());
     }
     before_records(s, inode)
+}
+
+/// Those in `pending`, and the others; a run may be both.
+fn split(dirty: &[Dirty], pending: &Range<u64>) -> (Vec<Dirty>, Vec<Dirty>) {
+    let (mut new, mut old) = (Vec::new(), Vec::new());
+    for run in dirty {
+        let end = run.block + run.len;
+        let (from, to) = (
+            pending.start.clamp(run.block, end),
+            pending.end.clamp(run.block, end),
+        );
+        for (first, end, part) in [
+            (run.block, from, &mut old),
+            (from, to.max(from), &mut new),
+            (to.max(from), end, &mut old),
+        ] {
+            if first < end {
+                part.push(Dirty {
+                    file_block: run.file_block + (first - run.block),
+                    block: first,
+                    len: end - first,
+                });
+            }
+        }
+    }
+    (new, old)
 }
 
 fn is_mapped(inode: &LockedInode) -> bool {
@@ -385,4 +410,39 @@ fn redirty(s: &Session) -> Result<()> {
 fn failed(s: &Session, e: pmem::Error) -> Error {
     s.header().sync_errors.fetch_add(1, SeqCst);
     e.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(runs: &[Dirty]) -> Vec<(u64, u64, u64)> {
+        runs.iter()
+            .map(|r| (r.file_block, r.block, r.len))
+            .collect()
+    }
+
+    #[test]
+    fn a_run_that_is_pending_in_part_is_split() {
+        let run = Dirty {
+            file_block: 7,
+            block: 100,
+            len: 5,
+        };
+        for (pending, want_new, want_old) in [
+            (0..0, vec![], vec![(7, 100, 5)]),
+            (101..103, vec![(8, 101, 2)], vec![(7, 100, 1), (10, 103, 2)]),
+            (101..200, vec![(8, 101, 4)], vec![(7, 100, 1)]),
+            (90..102, vec![(7, 100, 2)], vec![(9, 102, 3)]),
+            (90..200, vec![(7, 100, 5)], vec![]),
+            (105..110, vec![], vec![(7, 100, 5)]),
+        ] {
+            let (new, old) = split(&[run], &pending);
+            assert_eq!(
+                (blocks(&new), blocks(&old)),
+                (want_new, want_old),
+                "{pending:?}"
+            );
+        }
+    }
 }
