@@ -128,11 +128,9 @@ fn split(dirty: &[Dirty], pending: &Range<u64>) -> (Vec<Dirty>, Vec<Dirty>) {
             pending.start.clamp(run.block, end),
             pending.end.clamp(run.block, end),
         );
-        for (first, end, part) in [
-            (run.block, from, &mut old),
-            (from, to.max(from), &mut new),
-            (to.max(from), end, &mut old),
-        ] {
+        let to = to.max(from);
+        for (first, end, is_new) in [(run.block, from, false), (from, to, true), (to, end, false)] {
+            let part = if is_new { &mut new } else { &mut old };
             if first < end {
                 part.push(Dirty {
                     file_block: run.file_block + (first - run.block),
