@@ -208,6 +208,7 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
                 size,
                 mtime,
                 ctime,
+                flags: durable::extent_flags(s),
             }
         }
         _ if file => Record::Size {

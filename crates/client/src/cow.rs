@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::inode_table::LockedInode;
 use crate::session::{BLOCK, Session};
 use crate::write::Source;
-use crate::{close, data, journal, space};
+use crate::{close, data, durable, journal, space};
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use pool::journal::Record;
@@ -156,6 +156,7 @@ fn take_place(
         size,
         mtime,
         ctime,
+        flags: durable::extent_flags(s),
     };
     journal::commit(s, &record)?;
     inode.e.truncations.fetch_add(1, Release);

@@ -12,6 +12,7 @@ use crate::block_map::{self, Run};
 use crate::error::{Error, Result};
 use crate::inode_table::{LockedInode, is_file};
 use crate::session::{BLOCK, Session};
+use crate::write::STRICT;
 use crate::{close, drain, journal, lock};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +20,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
 use pmem::futex;
-use pool::journal::{BlockRuns, MarkLanes, Record};
+use pool::journal::{BlockRuns, EXTENT_WHOLE, MarkLanes, Record};
 use pool::session::{INODE_INLINE, LANES, MEDIUM_FILE};
 
 /// Dirty blocks that travel in the journal; more are written in their place.
@@ -27,8 +28,6 @@ const LOGGED_MAX: u64 = 16;
 /// How long others are waited for before one flushes alone.
 const NAP: Duration = Duration::from_millis(50);
 const NAPS_MAX: u32 = 4;
-/// Runs of dirty blocks that sync(2) remembers; with more of them their bits stay set.
-const RUNS_MAX: usize = 4096;
 
 /// Dirty blocks that lie in a row.
 #[derive(Clone, Copy)]
@@ -51,6 +50,14 @@ pub(crate) struct Placing {
 #[inline]
 pub(crate) fn is_needed(s: &Session) -> bool {
     s.medium() == MEDIUM_FILE && !s.is_read_only()
+}
+
+/// Of records that show new blocks.
+pub(crate) fn extent_flags(s: &Session) -> u32 {
+    match s.consistency() == STRICT && is_needed(s) {
+        true => EXTENT_WHOLE,
+        false => 0,
+    }
 }
 
 /// Journals what is lazy about a file, and those of its file blocks `range` that are dirty if they
@@ -287,35 +294,16 @@ pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
 pub(crate) fn all_data(s: &Session) -> Result<()> {
     let h = s.header();
     let before = h.next_seq.load(SeqCst);
-    let Some(dirty) = s.data().dirty().filter(|dirty| !dirty.is_clean()) else {
+    if s.data().dirty().is_some_and(|dirty| dirty.is_clean()) {
         return Ok(());
-    };
-    let mut runs = Vec::new();
-    dirty.each(0, u64::MAX, |block, len| {
-        runs.push(Dirty {
-            file_block: 0,
-            block,
-            len,
-        });
-        runs.len() <= RUNS_MAX
-    });
-    // Bits of mapped files must stay, and whose bits they are is not known here.
-    let cleared = runs.len() <= RUNS_MAX && h.maps.load(SeqCst) == 0;
-    if cleared {
-        clear(s, &runs);
     }
+    // No bit is cleared: a block of which no record is there yet needs to be named again.
     let flushed = s.data().sync_file().map_err(|e| failed(s, e));
     let said = flushed.and_then(|()| {
         let record = Record::InPlace { before, runs: &[] };
         journal::commit(s, &record)
     });
-    if let Err(e) = said {
-        if cleared {
-            mark(s, &runs);
-        }
-        return Err(e);
-    }
-    Ok(())
+    said.map(drop)
 }
 
 /// Every change of a keyspace up to now is durable, as the medium has it.

@@ -47,7 +47,6 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
 }
 
 fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
-    s.header().maps.fetch_add(1, SeqCst);
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
     pins::note(s, inode)?;
@@ -156,7 +155,6 @@ pub(crate) fn cuts(c: &Client) -> u32 {
 pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     let s = &c.session;
     let inode = pinned(s, pin)?;
-    s.header().maps.fetch_add(1, SeqCst);
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
     pins::note(s, &inode)
@@ -171,7 +169,6 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
     let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
-    let _ = s.header().maps.fetch_update(SeqCst, SeqCst, one_less);
     close::put_inode(s, &inode)
 }
 

@@ -269,6 +269,7 @@ fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u
         size,
         mtime,
         ctime,
+        ..
     } = *record
     else {
         return Ok(());

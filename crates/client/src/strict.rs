@@ -2,6 +2,7 @@
 //!
 //! Invariants: bytes that a reader or a recovery could already see are never overwritten before a
 //! record allows to redo it (short writes) or replaced otherwise than by one record (long writes).
+//! On an ordinary file all are long, and one that goes to a file that is mapped is not atomic.
 //! A write that is longer than the longest run of free blocks happens in as many pieces, from its
 //! start on; so does one to a file that is mapped, whose blocks must stay where they are.
 
@@ -43,8 +44,9 @@ pub(crate) fn write(
     // Blocks must be the file's own before a record may speak of them.
     close::flush(s, inode)?;
     let stays = cow::must_stay(inode);
-    // On an ordinary file no store can be held back until a record is durable: new blocks always.
-    let redoes = stays || !durable::is_needed(s);
+    // On an ordinary file no store can be held back until a record is durable, and a redo would
+    // undo stores through a mapping that came later: new blocks always, or in place.
+    let redoes = !durable::is_needed(s);
     if n <= REDO_MAX && redoes && (stays || !cow::is_shared(s, inode, offset, n)?) {
         return redo(s, inode, source, offset, n, now);
     }

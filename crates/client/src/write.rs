@@ -25,7 +25,7 @@ use pool::session::{INODE_DIRTY, INODE_INLINE};
 
 /// Values of `Session::consistency`.
 const SYNC: u32 = 1;
-const STRICT: u32 = 2;
+pub(crate) const STRICT: u32 = 2;
 
 /// Where a write begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

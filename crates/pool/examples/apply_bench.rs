@@ -82,6 +82,7 @@ fn record<'n>(what: &str, i: u64, name: &'n [u8], other: &'n [u8]) -> Record<'n>
             size: 4096,
             mtime: time,
             ctime: time,
+            flags: 0,
         },
         "setattr" => Record::SetAttr {
             ino,

@@ -153,6 +153,7 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
             size,
             mtime,
             ctime,
+            flags: 0,
         });
     }
     if dirty {

@@ -14,7 +14,7 @@ use crate::store::Held;
 use holdfast_pmem::Region;
 use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, Reject, Why};
 use holdfast_pool::format::PAGE_LEN;
-use holdfast_pool::journal::{Header, Record, SET_CTIME, SET_MTIME};
+use holdfast_pool::journal::{EXTENT_WHOLE, Header, Record, SET_CTIME, SET_MTIME};
 use holdfast_pool::space::Run;
 
 const PAGE: usize = PAGE_LEN as usize;
@@ -127,6 +127,7 @@ impl Replay {
                 size,
                 mtime,
                 ctime,
+                flags,
             },
         ) = (&self.evidence, *record)
         else {
@@ -141,7 +142,8 @@ impl Replay {
         if parts == [(block, blocks)] {
             return applier.apply(header, record);
         }
-        let outcome = if self.strict {
+        let whole = self.strict || flags & EXTENT_WHOLE != 0;
+        let outcome = if whole {
             self.skip(applier, header)?
         } else if parts.is_empty() {
             applier.apply_parts(header, &size_and_times(ino, size, mtime, ctime))?
@@ -154,15 +156,12 @@ impl Replay {
                 size,
                 mtime,
                 ctime,
+                flags: 0,
             };
             let parts: Vec<Record<'_>> = parts.iter().map(part).collect();
             applier.apply_parts(header, &parts)?
         };
-        self.give_up(
-            applier,
-            (block, blocks),
-            if self.strict { &[] } else { &parts },
-        );
+        self.give_up(applier, (block, blocks), if whole { &[] } else { &parts });
         Ok(outcome)
     }
 

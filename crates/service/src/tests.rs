@@ -347,6 +347,7 @@ fn a_record_that_is_not_valid_ends_the_session_but_not_the_pool() {
             size: 4096,
             mtime: 1,
             ctime: 1,
+            flags: 0,
         },
     );
     client.create(0, 3, b"after");
@@ -392,6 +393,7 @@ fn grants_can_be_used_and_come_back() {
             size: 16_384,
             mtime: 1,
             ctime: 1,
+            flags: 0,
         },
     );
     drain(&mut session, &mut engine);
@@ -513,6 +515,7 @@ fn a_session_is_adopted_with_its_grants_and_its_journal() {
             size: 10,
             mtime: 1,
             ctime: 1,
+            flags: 0,
         },
     );
     assert_eq!(drain(&mut session, &mut engine), 2);
@@ -543,6 +546,7 @@ fn fragmented(session: &mut Session, engine: &mut Engine, ino: u64, count: u64) 
             size,
             mtime,
             ctime,
+            flags: 0,
         },
     );
     for file_block in (0..count).step_by(2) {
@@ -666,6 +670,7 @@ fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
         size: 40_960,
         mtime: 3,
         ctime: 3,
+        flags: 0,
     }
 }
 
@@ -817,6 +822,7 @@ fn scribble(
             size: random(),
             mtime: 0,
             ctime: 0,
+            flags: 0,
         };
         seq += random() % 3;
         let lane = random() % LANES as u64;

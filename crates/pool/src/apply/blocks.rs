@@ -48,6 +48,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             size,
             mtime,
             ctime,
+            ..
         } = *record
         else {
             return Ok(());

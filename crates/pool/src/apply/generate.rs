@@ -339,6 +339,7 @@ impl<'m> Generator<'m> {
             size: self.size(),
             mtime: self.time,
             ctime: -self.time,
+            flags: 0,
         }
     }
 

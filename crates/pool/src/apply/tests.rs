@@ -322,6 +322,7 @@ fn neighbouring_extents_become_one() {
             size: 9,
             mtime: 0,
             ctime: 0,
+            flags: 0,
         });
     }
     let first = extent::next(&store, 2, 0).unwrap().unwrap();
@@ -354,6 +355,7 @@ fn redo_names_the_blocks_of_a_write() {
         size: 8192,
         mtime: 0,
         ctime: 0,
+        flags: 0,
     };
     let data = [7; 300];
     let write = Record::Write {

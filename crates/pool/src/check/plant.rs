@@ -57,6 +57,7 @@ fn extent(file_block: u64, block: u64, len: u32) -> Record<'static> {
         size: 40_000,
         mtime: 1,
         ctime: 1,
+        flags: 0,
     }
 }
 

@@ -29,6 +29,10 @@ pub const KEEP_ORPHAN: u32 = 2;
 /// Create: no name; the object starts as an orphan (O_TMPFILE).
 pub const CREATE_ORPHAN: u32 = 4;
 
+/// Extent: a write that is whole or not at all: after a loss of power all of the blocks are there,
+/// or the record does not count.
+pub const EXTENT_WHOLE: u32 = 1;
+
 /// Bits of `Record::SetAttr::mask`.
 pub const SET_MODE: u32 = 1;
 /// The owner changes.
@@ -105,6 +109,7 @@ pub enum Record<'a> {
         size: u64,
         mtime: i64,
         ctime: i64,
+        flags: u32,
     },
     /// Size and times of a file whose blocks did not change; blocks beyond `size` stay.
     Size {
@@ -491,7 +496,8 @@ kinds! {
         ino: u64, mask: u32, mode: u32, uid: u32, gid: u32, atime: i64, mtime: i64, ctime: i64
     };
     6 Extent {
-        ino: u64, file_block: u64, block: u64, len: u32, size: u64, mtime: i64, ctime: i64
+        ino: u64, file_block: u64, block: u64, len: u32, size: u64, mtime: i64, ctime: i64,
+        flags: u32
     };
     7 Size { ino: u64, size: u64, atime: i64, mtime: i64, ctime: i64 };
     8 Truncate { ino: u64, size: u64, time: i64 };
@@ -560,6 +566,7 @@ mod tests {
                 size: 5,
                 mtime: 6,
                 ctime: 7,
+                flags: 0,
             },
             Record::Inline {
                 ino: 1,

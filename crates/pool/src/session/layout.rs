@@ -225,8 +225,7 @@ shared! {
         pub acked_seq: AtomicU64,
         /// 1 while the service may have to wait for the disk.
         pub flushing: AtomicU32,
-        /// How often files are mapped, in all processes.
-        pub maps: AtomicU32,
+        pub unused_at_last: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 6],
     }
