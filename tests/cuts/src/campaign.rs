@@ -214,12 +214,16 @@ impl Place {
             Some(mut command) => {
                 run(command.arg(&subject.dir), &self.programs.scratch)?;
             }
-            None => std::fs::create_dir(&subject.dir).map_err(|e| e.to_string())?,
+            None => device::tool(Command::new("mkdir").arg(&subject.dir)).map(drop)?,
         }
         let mut random = Random(plan.seed);
-        let write_back = plan
-            .write_back
-            .then(|| Writeback::start(&subject.dir, Random(random.next())));
+        let write_back = match plan.write_back {
+            true => {
+                let own = &self.programs.own;
+                Some(Writeback::start(own, &subject.dir, Random(random.next()))?)
+            }
+            false => None,
+        };
         let mut driver = Driver::new(subject, disk.clone(), random);
         let done = workload::play(&mut driver, plan.size);
         let (end, log) = {
