@@ -368,6 +368,18 @@ fn keep(played: &Played, cut: Cut, wrong: &[String]) -> std::io::Result<()> {
     played.log.image(cut).save(&dir.join(format!("{name}.img")))
 }
 
+/// A position within a call that changed a file's content.
+fn within_call(played: &Played, random: &mut Random) -> Option<Position> {
+    let files = played.history.files.values();
+    let spans = files.flat_map(|file| file.ops.iter().map(|op| op.span));
+    let spans: Vec<(Position, Position)> = spans
+        .filter_map(|span| Some((span.begun, span.done?)))
+        .filter(|(begun, done)| begun < done)
+        .collect();
+    let (begun, done) = *random.pick(&spans)?;
+    Some(begun + 1 + random.below((done - begun) as u64) as usize)
+}
+
 /// Where to cut: after acknowledgements, around flushes, and anywhere.
 fn choose(played: &Played, count: usize) -> Vec<Cut> {
     let mut random = Random::of(played.plan.seed, 1);
@@ -376,9 +388,9 @@ fn choose(played: &Played, count: usize) -> Vec<Cut> {
     let mut cuts = Vec::new();
     for _ in 0..count {
         // What is durable at return is at risk within calls, the rest after them.
-        let within = played.plan.promise != Promise::Posix && random.chance(50);
+        let within = played.plan.promise != Promise::Posix && random.chance(70);
         let at = match random.below(10) {
-            _ if within => None,
+            _ if within => within_call(played, &mut random),
             0..=4 => random.pick(&played.marks).copied(),
             5..=7 => random.pick(&flushes).copied(),
             _ => None,
