@@ -1,8 +1,8 @@
 //! File systems on disks of ours: a loop device over the exported file, and its mount.
 //!
 //! A mount and its loop device end with the value that stands for them. This process serves the
-//! disks, so it leaves to others whatever waits for one: a thread of it that waits for a disk cannot
-//! end, and so nor could what serves it, if the process is killed.
+//! disks, so it leaves to others whatever waits for one: a thread of it that waits for a disk
+//! cannot end, and so nor could what serves it, if the process is killed.
 
 use crate::disk::Image;
 use crate::export::{Export, SharedDisk};
