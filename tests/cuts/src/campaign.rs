@@ -214,12 +214,16 @@ impl Place {
             Some(mut command) => {
                 run(command.arg(&subject.dir), &self.programs.scratch)?;
             }
-            None => std::fs::create_dir(&subject.dir).map_err(|e| e.to_string())?,
+            None => device::tool(Command::new("mkdir").arg(&subject.dir)).map(drop)?,
         }
         let mut random = Random(plan.seed);
-        let write_back = plan
-            .write_back
-            .then(|| Writeback::start(&subject.dir, Random(random.next())));
+        let write_back = match plan.write_back {
+            true => {
+                let own = &self.programs.own;
+                Some(Writeback::start(own, &subject.dir, Random(random.next()))?)
+            }
+            false => None,
+        };
         let mut driver = Driver::new(subject, disk.clone(), random);
         let done = workload::play(&mut driver, plan.size);
         let (end, log) = {
@@ -364,6 +368,18 @@ fn keep(played: &Played, cut: Cut, wrong: &[String]) -> std::io::Result<()> {
     played.log.image(cut).save(&dir.join(format!("{name}.img")))
 }
 
+/// A position within a call that changed a file's content.
+fn within_call(played: &Played, random: &mut Random) -> Option<Position> {
+    let files = played.history.files.values();
+    let spans = files.flat_map(|file| file.ops.iter().map(|op| op.span));
+    let spans: Vec<(Position, Position)> = spans
+        .filter_map(|span| Some((span.begun, span.done?)))
+        .filter(|(begun, done)| begun < done)
+        .collect();
+    let (begun, done) = *random.pick(&spans)?;
+    Some(begun + 1 + random.below((done - begun) as u64) as usize)
+}
+
 /// Where to cut: after acknowledgements, around flushes, and anywhere.
 fn choose(played: &Played, count: usize) -> Vec<Cut> {
     let mut random = Random::of(played.plan.seed, 1);
@@ -372,9 +388,9 @@ fn choose(played: &Played, count: usize) -> Vec<Cut> {
     let mut cuts = Vec::new();
     for _ in 0..count {
         // What is durable at return is at risk within calls, the rest after them.
-        let within = played.plan.promise != Promise::Posix && random.chance(50);
+        let within = played.plan.promise != Promise::Posix && random.chance(70);
         let at = match random.below(10) {
-            _ if within => None,
+            _ if within => within_call(played, &mut random),
             0..=4 => random.pick(&played.marks).copied(),
             5..=7 => random.pick(&flushes).copied(),
             _ => None,

@@ -1,11 +1,11 @@
 //! File systems on disks of ours: a loop device over the exported file, and its mount.
 //!
-//! A mount and its loop device end with the value that stands for them.
+//! A mount and its loop device end with the value that stands for them. This process serves the
+//! disks, so it leaves to others whatever waits for one: a thread of it that waits for a disk
+//! cannot end, and so nor could what serves it, if the process is killed.
 
 use crate::disk::Image;
 use crate::export::{Export, SharedDisk};
-use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -70,47 +70,29 @@ pub fn tool(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
 }
 
-/// A loop device over a disk.
-struct Loop<'a> {
+/// The file of a disk, while somebody uses it.
+struct Shown<'a> {
     export: &'a Export,
     file: PathBuf,
-    device: PathBuf,
 }
 
-impl<'a> Loop<'a> {
-    fn attach(export: &'a Export, disk: SharedDisk) -> Result<Loop<'a>, String> {
+impl<'a> Shown<'a> {
+    fn new(export: &'a Export, disk: SharedDisk) -> Shown<'a> {
         let file = export.add(disk);
-        let mut command = Command::new("losetup");
-        command
-            .args(["--find", "--show", "--direct-io=on"])
-            .arg(&file);
-        match tool(&mut command) {
-            Ok(said) => Ok(Loop {
-                export,
-                file,
-                device: said.trim().into(),
-            }),
-            Err(e) => {
-                export.remove(&file);
-                Err(e)
-            }
-        }
+        Shown { export, file }
     }
 }
 
-impl Drop for Loop<'_> {
+impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        if let Err(e) = tool(Command::new("losetup").arg("--detach").arg(&self.device)) {
-            eprintln!("cuts: {e}");
-        }
         self.export.remove(&self.file);
     }
 }
 
-/// A mounted file system.
+/// A mounted file system on a loop device that ends with it.
 pub struct Mount<'a> {
     pub dir: PathBuf,
-    _device: Loop<'a>,
+    _file: Shown<'a>,
 }
 
 impl<'a> Mount<'a> {
@@ -122,14 +104,14 @@ impl<'a> Mount<'a> {
         dir: &Path,
     ) -> Result<Mount<'a>, String> {
         std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
-        let device = Loop::attach(export, disk)?;
-        let options = CString::new(options).map_err(|e| e.to_string())?;
-        let flags = MountFlags::empty();
-        rustix::mount::mount(&device.device, dir, kind.name(), flags, &*options)
-            .map_err(|e| format!("mounting {}: {e}", kind.name()))?;
+        let file = Shown::new(export, disk);
+        let options = format!("loop,{options}");
+        let mut command = Command::new("mount");
+        command.args(["-t", kind.name(), "-o", &options]);
+        tool(command.arg(&file.file).arg(dir))?;
         Ok(Mount {
             dir: dir.into(),
-            _device: device,
+            _file: file,
         })
     }
 }
@@ -138,10 +120,10 @@ impl Drop for Mount<'_> {
     fn drop(&mut self) {
         // The service of a pool may be on its way out.
         let end = Instant::now() + Duration::from_secs(10);
-        while let Err(e) = rustix::mount::unmount(&self.dir, UnmountFlags::empty()) {
+        while let Err(e) = tool(Command::new("umount").arg(&self.dir)) {
             if Instant::now() > end {
-                eprintln!("cuts: unmounting {}: {e}", self.dir.display());
-                let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+                eprintln!("cuts: {e}");
+                let _ = tool(Command::new("umount").arg("--lazy").arg(&self.dir));
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -154,9 +136,14 @@ impl Drop for Mount<'_> {
 pub fn fresh(export: &Export, kind: Kind) -> Result<Image, String> {
     let disk = crate::disk::Disk::new(Image::new(kind.bytes()), false);
     let disk: SharedDisk = std::sync::Arc::new(std::sync::Mutex::new(disk));
-    let device = Loop::attach(export, disk.clone())?;
-    tool(&mut kind.make(&device.device))?;
-    drop(device);
+    let file = Shown::new(export, disk.clone());
+    let mut command = Command::new("losetup");
+    let said = tool(command.args(["--find", "--show"]).arg(&file.file))?;
+    let device = Path::new(said.trim());
+    let made = tool(&mut kind.make(device));
+    tool(Command::new("losetup").arg("--detach").arg(device))?;
+    made?;
+    drop(file);
     let image = crate::export::lock(&disk).image.clone();
     Ok(image)
 }

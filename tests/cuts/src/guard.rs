@@ -26,6 +26,12 @@ pub fn outer_pid() -> String {
     std::env::var(OUTER).unwrap_or_else(|_| std::process::id().to_string())
 }
 
+/// The directory of this campaign, for all that is written aside.
+pub fn scratch() -> PathBuf {
+    let parent = std::env::var_os("HF_WORK").map_or("/dev/shm".into(), PathBuf::from);
+    parent.join(format!("cuts.{}", outer_pid()))
+}
+
 /// Runs this program again with these arguments, in namespaces of its own.
 pub fn inside(args: &[String]) -> ExitCode {
     if let Some(why) = missing() {
@@ -51,7 +57,7 @@ fn missing() -> Option<String> {
             return Some(format!("{device}: {e}"));
         }
     }
-    let programs = ["unshare", "losetup", "mount", "python3"];
+    let programs = ["setpriv", "unshare", "losetup", "mount", "python3"];
     let missing = programs.into_iter().find(|program| !has(program));
     missing.map(|program| format!("needs {program}"))
 }
@@ -59,8 +65,17 @@ fn missing() -> Option<String> {
 fn run(args: &[String]) -> io::Result<ExitCode> {
     let own = std::env::current_exe()?;
     let mut guard = start_guard(&own)?;
-    let status = Command::new("unshare")
-        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+    let status = Command::new("setpriv")
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ])
         .arg(&own)
         .arg("inside")
         .args(args)
@@ -80,6 +95,7 @@ fn run(args: &[String]) -> io::Result<ExitCode> {
 fn start_guard(own: &PathBuf) -> io::Result<Child> {
     let mut guard = Command::new(own)
         .arg("guard")
+        .env(OUTER, std::process::id().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .process_group(0)
@@ -116,5 +132,6 @@ fn hold() -> io::Result<()> {
     io::stdout().flush()?;
     let waited = io::stdin().read_to_end(&mut Vec::new());
     std::fs::write(WRITE_BACK, before.trim())?;
+    let _ = std::fs::remove_dir_all(scratch());
     waited.map(drop)
 }

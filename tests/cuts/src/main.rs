@@ -45,7 +45,6 @@ mod writer;
 
 use campaign::{Place, Plan};
 use device::Kind;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use subject::Programs;
 
@@ -54,6 +53,7 @@ const USAGE: &str = "usage: hf-cuts COMMAND
   writer DIR                           works on files as it is told
   keys POOL                            changes keys as it is told
   dump DIR EXCEPT                      reads a tree
+  writeback POOL SEED                  writes pages of a pool back until it is killed
   guard                                holds the kernel's write-back while its input is open
 environment: HOLDFAST (the command), HF_CUTS (how many), HF_CUTS_RUN (of each run),
   HF_CUTS_SEED, HF_CUTS_PASSAGE (the only part of the workload to play), HF_WORK (scratch),
@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         ["writer", dir] => writer::main(dir),
         ["keys", pool] => keys::main(pool),
         ["dump", dir, except] => dump::main(dir, except),
+        ["writeback", pool, seed] => writeback::main(pool, seed),
         ["guard"] => guard::main(),
         _ => {
             eprintln!("{USAGE}");
@@ -147,8 +148,7 @@ fn programs(baseline: bool) -> Result<Programs, String> {
         Some(path) => Some(std::path::absolute(path).map_err(|e| e.to_string())?),
         None => return Err("HOLDFAST does not name the command to test".into()),
     };
-    let parent = std::env::var_os("HF_WORK").map_or("/dev/shm".into(), PathBuf::from);
-    let scratch = parent.join(format!("cuts.{}", guard::outer_pid()));
+    let scratch = guard::scratch();
     std::fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
     Ok(Programs {
         holdfast,

@@ -197,7 +197,7 @@ fn overwritten(driver: &mut Driver) -> Done {
 
 /// Overwrites of files that a snapshot has.
 fn overwritten_old(driver: &mut Driver) -> Done {
-    for _ in 0..3 {
+    for _ in 0..6 {
         let id = any_file(driver, true)?;
         let at = driver.random.below(driver.file(id).size().max(1));
         let writer = driver.writer();

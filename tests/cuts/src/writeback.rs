@@ -8,41 +8,40 @@ use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-pub struct Writeback {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+/// The process that does it, until this is dropped.
+pub struct Writeback(Child);
 
 impl Writeback {
     /// Begins to write back pages of the files in `dir`.
-    pub fn start(dir: &Path, mut random: Random) -> Writeback {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, dir) = (stop.clone(), dir.to_path_buf());
-        let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                // A page that vanished meanwhile is as good as one that was not chosen.
-                let _ = write_some(&dir, &mut random);
-                std::thread::sleep(Duration::from_micros(300 + random.below(3000)));
-            }
-        });
-        Writeback {
-            stop,
-            thread: Some(thread),
-        }
+    pub fn start(own: &Path, dir: &Path, mut random: Random) -> Result<Writeback, String> {
+        let mut command = Command::new(own);
+        command.arg("writeback").arg(dir);
+        command.arg(random.next().to_string()).stdin(Stdio::null());
+        let child = command.spawn().map_err(|e| format!("write-back: {e}"))?;
+        Ok(Writeback(child))
     }
 }
 
 impl Drop for Writeback {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `hf-cuts writeback POOL SEED`
+pub fn main(dir: &str, seed: &str) -> ExitCode {
+    let Ok(seed) = seed.parse() else {
+        return ExitCode::FAILURE;
+    };
+    let mut random = Random(seed);
+    loop {
+        // A file that vanished meanwhile is as good as one that was not chosen.
+        let _ = write_some(Path::new(dir), &mut random);
+        std::thread::sleep(Duration::from_micros(300 + random.below(3000)));
     }
 }
 
