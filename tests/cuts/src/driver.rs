@@ -253,7 +253,8 @@ impl Driver {
                 passage,
             });
         }
-        file.rewrites.push(Rewrite { op, span });
+        let chunk = chunk.max(1);
+        file.rewrites.push(Rewrite { op, chunk, span });
         self.mark();
         Ok(())
     }

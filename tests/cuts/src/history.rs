@@ -45,6 +45,8 @@ pub struct Op {
 pub struct Rewrite {
     /// The number of the change that cuts; the next one writes.
     pub op: usize,
+    /// In pieces of so many bytes.
+    pub chunk: u64,
     pub span: Span,
 }
 

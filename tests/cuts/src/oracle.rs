@@ -8,7 +8,7 @@
 
 use crate::disk::Position;
 use crate::dump::Seen;
-use crate::history::{Change, File, History, Snapshot};
+use crate::history::{Change, File, History, Rewrite, Snapshot};
 use crate::pattern;
 use std::collections::BTreeMap;
 
@@ -457,6 +457,13 @@ fn judge_exact(file: &File, cut: Position, seen: &[u8]) -> Option<String> {
     if states.into_iter().any(|content| content == seen) {
         return None;
     }
+    if file
+        .rewrites
+        .iter()
+        .any(|r| is_beginning(file, r, (least, most), seen))
+    {
+        return None;
+    }
     let older = (0..least).rev().find(|&n| content_after(file, n) == seen);
     if let Some(older) = older {
         return Some(format!(
@@ -474,6 +481,20 @@ fn judge_exact(file: &File, cut: Position, seen: &[u8]) -> Option<String> {
         expected.len(),
         most - least
     ))
+}
+
+/// Whether the file is being written anew, and has some of the pieces, each of which is atomic.
+fn is_beginning(
+    file: &File,
+    rewrite: &Rewrite,
+    (least, most): (usize, usize),
+    seen: &[u8],
+) -> bool {
+    let end = rewrite.op + 2;
+    let under_way = least < end && end <= most;
+    under_way
+        && (seen.len() as u64).is_multiple_of(rewrite.chunk)
+        && content_after(file, end).starts_with(seen)
 }
 
 /// Keyspaces hold what they held after `least` to `most` commits, in all of them together.

@@ -177,6 +177,7 @@ fn a_rewritten_file_is_old_or_a_beginning_of_the_new_one() {
     if let Some(file) = history.files.get_mut(&1) {
         file.rewrites.push(Rewrite {
             op: 1,
+            chunk: 200,
             span: span(5, 6),
         });
     }
@@ -186,6 +187,10 @@ fn a_rewritten_file_is_old_or_a_beginning_of_the_new_one() {
     }
     assert_eq!(class(&history, 9, POSIX, &[0; 600]), "MIXED");
     assert_eq!(class(&history, 5, POSIX, &[0; 600]), "", "not closed yet");
+    // Each piece is atomic where writes are; while the pieces come, any number of them is there.
+    assert_eq!(class(&history, 5, STRICT, &new[..400]), "");
+    assert_eq!(class(&history, 5, STRICT, &new[..300]), "TORN");
+    assert_eq!(class(&history, 9, STRICT, &new[..400]), "TORN");
 }
 
 #[test]
