@@ -157,8 +157,9 @@ impl Place {
         let played = match self.play(plan) {
             Ok(played) => played,
             Err(e) => {
+                // None of its cuts can be made.
                 return Tally {
-                    failed: 1,
+                    failed: count,
                     lines: vec![format!("FAILED {}: {e}", plan.title()), plan.again()],
                     ..Tally::default()
                 };

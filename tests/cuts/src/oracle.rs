@@ -410,10 +410,14 @@ fn tell(
     bad: usize,
     zero: usize,
 ) -> String {
-    let origin = pattern::origin(seen, at);
-    let class = match origin {
+    // The first wrong byte may lie within a word that is right in part.
+    let word = at / 8 * 8;
+    let here = pattern::origin(seen, word).map(|origin| (origin, word));
+    let found = here.or_else(|| Some((pattern::origin(seen, word + 8)?, word + 8)));
+    let origin = found.map(|(origin, _)| origin);
+    let class = match found {
         _ if seen[at] == 0 => "LOST",
-        Some(origin) if origin.file == file.id && origin.offset == (at / 8 * 8) as u64 => "LOST",
+        Some((origin, at)) if origin.file == file.id && origin.offset == at as u64 => "LOST",
         _ => "FOREIGN",
     };
     let is = match origin {
