@@ -219,7 +219,7 @@ fn fill(
     keep(s, inode, first, block, 0..(offset % BLOCK) as usize)?;
     let used = (end - last * BLOCK) as usize;
     keep(s, inode, last, block + (last - first), used..BLOCK as usize)?;
-    let (_, copied) = source.copy_in(s, block * BLOCK + offset % BLOCK, n);
+    let (_, copied) = source.copy_in(s, inode, block * BLOCK + offset % BLOCK, n);
     copied?;
     s.data().fence();
     Ok(())

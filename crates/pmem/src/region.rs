@@ -516,6 +516,34 @@ impl<R: Record> Region<R> {
         }
     }
 
+    /// As `copy_out`, by a system call where the region has a file: for pages that may not be in
+    /// memory. The kernel reads them together, and ahead of a sequential reader.
+    pub fn read_through(&self, off: u64, mut dst: MutBuf<'_>) -> Result<usize, Fault> {
+        let n = dst.len();
+        self.readable(off, n).map_err(|_| Fault::OutOfRange)?;
+        let Some(file) = &self.file else {
+            return self.copy_out(off, dst);
+        };
+        let mut done = 0;
+        while done < n {
+            // SAFETY: what `dst` stands for is the caller's, by the contract of MutBuf.
+            match unsafe { file.read(dst.as_ptr(), n - done, off + done as u64) } {
+                Ok(got) if got > 0 => {
+                    dst.advance(got);
+                    done += got;
+                }
+                // A load from the mapping says what it was, or works, as in `write_through`.
+                _ => {
+                    return match self.copy_out(off + done as u64, dst) {
+                        Ok(rest) => Ok(done + rest),
+                        Err(fault) => Err(after(fault, done)),
+                    };
+                }
+            }
+        }
+        Ok(n)
+    }
+
     /// Faults the pages of the range in now, rather than one by one on first use.
     pub fn prefault(&self, off: u64, len: usize) -> Result<(), Error> {
         self.readable(off, len)?;
