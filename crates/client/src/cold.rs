@@ -149,3 +149,41 @@ fn in_streak<T>(left: &AtomicU32, n: usize, copy: impl FnOnce() -> T) -> T {
     left.store(next, Relaxed);
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    fn sleep() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    #[test]
+    fn copies_of_several_blocks_and_some_of_single_ones_are_watched() {
+        let single = |block: u64| is_watched(block * BLOCK, BLOCK as usize);
+        assert_eq!((0..64).filter(|block| single(*block)).count(), 16);
+        assert!((0..64).all(|block| is_watched(block * BLOCK, (WATCHED * BLOCK) as usize)));
+        assert!(is_watched(WATCHED * BLOCK - 1, 2));
+        assert!(!is_watched(BLOCK, 0));
+    }
+
+    #[test]
+    fn a_wait_begins_a_streak_and_fast_copies_end_it() {
+        let left = AtomicU32::new(0);
+        watched(&left, 4096, sleep);
+        assert_eq!(left.load(Relaxed), STREAK);
+        // A thread that has to yield the processor looks as if it had waited.
+        let calls = (1..100_000).find(|_| {
+            in_streak(&left, 4096, || ());
+            left.load(Relaxed) == 0
+        });
+        assert!(calls.is_some_and(|n| n >= STREAK));
+        watched(&left, 4096, sleep);
+        in_streak(&left, 4096, sleep);
+        assert_eq!(left.load(Relaxed), STREAK);
+        // Long copies count for more.
+        in_streak(&left, 1 << 30, || ());
+        assert_eq!(left.load(Relaxed), 0);
+    }
+}

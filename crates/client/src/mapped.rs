@@ -57,6 +57,9 @@ pub fn map(segments: &Segments) -> Result<Session> {
     };
     let mem = SharedMem::map(segments.session, SESSION_LEN)?;
     let meta = region(segments.meta, Access::ReadOnly)?;
+    if medium == Medium::File {
+        meta.expect_random();
+    }
     let journal = region(segments.journal, Access::ReadWrite)?;
     let snapshot = snapshot_in(&mem);
     let access = match snapshot {

@@ -21,7 +21,7 @@ use alloc::vec;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
-use rustix::mm::MsyncFlags;
+use rustix::mm::{Advice, MsyncFlags};
 
 /// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
 /// to read or overwrite the lines soon, and going around the cache would cost a miss then.
@@ -542,6 +542,17 @@ impl<R: Record> Region<R> {
             }
         }
         Ok(n)
+    }
+
+    /// Reads pages that are not in memory alone, without those around them; a hint. For ranges of
+    /// which only here and there a page is used: read with each, others would take their memory.
+    pub fn expect_random(&self) {
+        if self.mapping.is_heap() {
+            return;
+        }
+        let len = self.len.next_multiple_of(PAGE);
+        // SAFETY: whole pages of the mapping; the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::Random) };
     }
 
     /// Faults the pages of the range in now, rather than one by one on first use.

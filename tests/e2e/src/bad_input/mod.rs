@@ -5,6 +5,7 @@
 mod command_line;
 mod damage;
 mod keys;
+mod memory;
 mod surroundings;
 
 use crate::dump;
@@ -47,6 +48,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         command_line::CASES,
         damage::CASES,
         keys::CASES,
+        memory::CASES,
         surroundings::CASES,
     ];
     play("bad-input", &tables.concat(), names)
