@@ -16,6 +16,7 @@ use crate::{close, data, durable, journal, space};
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use pool::journal::Record;
+use pool::session::INODE_INLINE;
 
 /// Whether the file's blocks have to stay where they are.
 #[inline]
@@ -102,6 +103,31 @@ pub(crate) fn own(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resul
         at = first + u64::from(want);
     }
     Ok(())
+}
+
+/// After a cut to `size` on an ordinary file: the last block becomes another one, with zeroes
+/// behind the end. Zeroes in place could reach the disk before the record of the cut does; and what
+/// was cut off would be there again after a loss of power, once the file has grown.
+#[cold]
+pub(crate) fn renew_tail(s: &Session, inode: &LockedInode, size: u64) -> Result<()> {
+    let (file_block, used) = (size / BLOCK, (size % BLOCK) as usize);
+    let inline = inode.e.state.load(Relaxed) & INODE_INLINE != 0;
+    if used == 0 || inline || must_stay(inode) || !durable::is_needed(s) {
+        return Ok(());
+    }
+    let Run::Blocks { .. } = block_map::lookup_run_locked(s, inode, file_block, 1)? else {
+        return Ok(());
+    };
+    let times = [&inode.e.mtime, &inode.e.ctime].map(|t| t.load(Relaxed) as i64);
+    let (block, got) = longest_run(s, 1)?;
+    let done = keep(s, inode, file_block, block, 0..used).and_then(|()| {
+        let rest = BLOCK as usize - used;
+        s.data().zero_nt(block * BLOCK + used as u64, rest)?;
+        s.data().fence();
+        take_place(s, inode, (file_block, block, 1), size, times)
+    });
+    finish(s, (block, 1, got), done)?;
+    durable::blocks(s, &[(block, 1)])
 }
 
 /// Copies whole blocks.
@@ -220,7 +246,7 @@ fn fill(
     keep(s, inode, first, block, 0..(offset % BLOCK) as usize)?;
     let used = (end - last * BLOCK) as usize;
     keep(s, inode, last, block + (last - first), used..BLOCK as usize)?;
-    let (_, copied) = source.copy_in(s, block * BLOCK + offset % BLOCK, n);
+    let (_, copied) = source.copy_in(s, inode, block * BLOCK + offset % BLOCK, n);
     copied?;
     s.data().fence();
     Ok(())

@@ -26,6 +26,7 @@ mod types;
 // The substrate: session memory and the tables in it.
 pub mod block_map;
 pub mod clock;
+mod cold;
 pub mod dentry_table;
 pub mod drain;
 mod durable;

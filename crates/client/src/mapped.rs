@@ -57,6 +57,9 @@ pub fn map(segments: &Segments) -> Result<Session> {
     };
     let mem = SharedMem::map(segments.session, SESSION_LEN)?;
     let meta = region(segments.meta, Access::ReadOnly)?;
+    if medium == Medium::File {
+        meta.expect_random();
+    }
     let journal = region(segments.journal, Access::ReadWrite)?;
     let snapshot = snapshot_in(&mem);
     let access = match snapshot {
@@ -65,12 +68,13 @@ pub fn map(segments: &Segments) -> Result<Session> {
     };
     let mut data = region(segments.data, access)?;
     let mut journal = journal;
-    if medium == Medium::File && snapshot.is_none() {
+    if medium == Medium::File {
         // The caller keeps the descriptors open.
+        data = data.of_file(SegmentFile::new(segments.data.0)?);
+    }
+    if medium == Medium::File && snapshot.is_none() {
         let dirty = DirtyMap::map(segments.session, DIRTY_AT as u64, segments.data.1)?;
-        data = data
-            .noting(dirty)
-            .of_file(SegmentFile::new(segments.data.0)?);
+        data = data.noting(dirty);
         journal = journal.of_file(SegmentFile::new(segments.journal.0)?);
     }
     let header: Option<&Header> = mem.at(HEADER_AT as u64);

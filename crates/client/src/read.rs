@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::api::Client;
 use crate::block_map::{self, Run};
 use crate::clock;
+use crate::cold;
 use crate::data;
 use crate::error::{Error, Result};
 use crate::file::{self, File};
@@ -219,7 +220,7 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 let from = block * BLOCK + skip;
                 out.put(done, want, |to, shift| {
-                    file.s.data().copy_out(from + shift as u64, to)
+                    cold::copy_out(file.s, file.inode.link, from + shift as u64, to)
                 })
             }
             Run::Hole(len) => {

@@ -7,6 +7,7 @@
 //!  * `slot()` is the process that runs now: a child that shares this memory is told apart. One
 //!    that has no slot gets that of nobody, and `has_place` says so.
 
+use crate::cold::Cold;
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::readdir::Ahead;
@@ -21,9 +22,6 @@ use pool::session::*;
 
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
-
-/// Shorter writes are stored through the mapping.
-const THROUGH_MIN: usize = 32 * 1024;
 
 /// What the service gave us, mapped.
 pub struct Session {
@@ -48,6 +46,7 @@ pub struct Session {
     data_windows: Windows,
     journal_windows: Windows,
     value_windows: Windows,
+    pub(crate) cold: Cold,
     /// Of the listing of a keyspace that this process is in the middle of.
     pub(crate) names_ahead: Parked<Ahead>,
 }
@@ -100,6 +99,7 @@ impl Session {
             data_windows,
             journal_windows,
             value_windows,
+            cold: Cold::default(),
             names_ahead: Parked::default(),
         })
     }
@@ -254,13 +254,6 @@ impl Session {
         windows.enter(at, at + len, |window| {
             let _ = region.prefault(window, WINDOW as usize);
         });
-    }
-
-    /// Whether the kernel copies so many bytes faster than we do: on an ordinary file the first
-    /// store to each page faults.
-    #[inline]
-    pub(crate) fn writes_through(&self, n: usize) -> bool {
-        self.medium == MEDIUM_FILE && n >= THROUGH_MIN && self.file_limit() == u64::MAX
     }
 
     /// Pin of a view.

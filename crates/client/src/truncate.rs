@@ -14,7 +14,7 @@ use crate::journal;
 use crate::path::{RETRIES, Walk};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{Base, Caller};
-use crate::{clock, data, durable, perm, write};
+use crate::{clock, cow, data, durable, perm, write};
 use core::sync::atomic::Ordering::*;
 use pool::journal::Record;
 use pool::layout::FILE_SIZE_MAX;
@@ -109,7 +109,14 @@ fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()>
         e.state.fetch_and(!INODE_INLINE, Release);
         unjournaled.give_back(s);
     }
-    Ok(())
+    match size < old {
+        // In a pool without a free block the end stays as it is.
+        true => cow::renew_tail(s, inode, size).or_else(|e| match e {
+            Error::NoSpace => Ok(()),
+            e => Err(e),
+        }),
+        false => Ok(()),
+    }
 }
 
 /// Before a cut: the reserve goes back, and a pending run that the cut touches is journaled.

@@ -16,7 +16,7 @@ use crate::file::{self, File};
 use crate::inode_table::{self, LockedInode};
 use crate::read::{TRANSFER_MAX, later};
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::{clock, cow, durable, journal, lock, perm, strict};
+use crate::{clock, cold, cow, durable, journal, lock, perm, strict};
 use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
@@ -254,7 +254,7 @@ fn copy_runs(
             }
             Ok(Run::Blocks { block, len, .. }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
-                source.copy_in(s, block * BLOCK + skip, want)
+                source.copy_in(s, inode, block * BLOCK + skip, want)
             }
             Ok(Run::Hole(len)) => {
                 let growing = at + (n - done) as u64 >= size;
@@ -287,7 +287,7 @@ fn fill(
     let bytes = u64::from(run.len) * BLOCK;
     let skip = at - start;
     let want = n.min((bytes - skip) as usize);
-    let (copied, end) = source.copy_in(s, run.block * BLOCK + skip, want);
+    let (copied, end) = source.copy_in(s, inode, run.block * BLOCK + skip, want);
     if copied == 0 {
         data::give_up(s, run);
         return (0, end);
@@ -336,15 +336,19 @@ impl<'a> Source<'a> {
         total - self.skip
     }
 
-    /// Copies the next `n` bytes to `to` in the data segment: how many, and why not all.
+    /// Copies the next `n` bytes to `to` in the data segment, where `inode` has or gets a block:
+    /// how many, and why not all.
     #[inline]
-    pub fn copy_in(&mut self, s: &Session, to: u64, n: usize) -> (usize, Result<()>) {
-        let copied = match s.writes_through(n) {
-            false => self.pieces(n, |piece, done| s.data().copy_in(to + done as u64, piece)),
-            true => self.pieces(n, |piece, done| {
-                s.data().write_through(to + done as u64, piece)
-            }),
-        };
+    pub fn copy_in(
+        &mut self,
+        s: &Session,
+        inode: &LockedInode,
+        to: u64,
+        n: usize,
+    ) -> (usize, Result<()>) {
+        let copied = self.pieces(n, |piece, done| {
+            cold::copy_in(s, inode.link, to + done as u64, piece)
+        });
         match copied {
             Ok(n) => (n, Ok(())),
             Err(fault) => (fault.copied(), Err(fault.into())),

@@ -6,7 +6,7 @@
 //! touches no memory.
 
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T0, _mm_prefetch};
+use core::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T0, _mm_prefetch, _rdtsc};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The word means something.
@@ -32,6 +32,14 @@ pub fn prefetch(bytes: &[u8]) {
         // SAFETY: inside of the slice; a prefetch changes and faults nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
+}
+
+/// A clock for short times, of some GHz. Processors may differ by a little.
+#[inline]
+pub fn ticks() -> u64 {
+    // SAFETY: rdtsc touches no memory. Where a process has forbidden it to itself, not even the
+    // clock of the vDSO works.
+    unsafe { _rdtsc() }
 }
 
 /// The features of this processor, for `assume` in a process that this one starts.

@@ -58,6 +58,16 @@ impl SegmentFile {
         sys::pwrite(fd, src, len, off)
     }
 
+    /// Reads to memory that may not be there.
+    ///
+    /// # Safety
+    /// What is mapped of the destination must be the caller's to be written.
+    pub(crate) unsafe fn read(&self, dst: *mut u8, len: usize, off: u64) -> Result<usize, Errno> {
+        let fd = self.borrow().map_err(|_| Errno::BADF)?;
+        // SAFETY: the caller vouches for it.
+        unsafe { sys::pread(fd, dst, len, off) }
+    }
+
     /// Writes what is dirty in a range, without a flush of the device.
     pub(crate) fn write_back(&self, off: u64, len: u64) -> Result<(), Error> {
         sys::write_range(self.borrow()?, off, len).map_err(Error::os("sync_file_range"))

@@ -21,7 +21,7 @@ use alloc::vec;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
-use rustix::mm::MsyncFlags;
+use rustix::mm::{Advice, MsyncFlags};
 
 /// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
 /// to read or overwrite the lines soon, and going around the cache would cost a miss then.
@@ -514,6 +514,45 @@ impl<R: Record> Region<R> {
             (left, SIDE_SOURCE) => Err(Fault::Media { copied: n - left }),
             (left, _) => Err(Fault::BadAddress { copied: n - left }),
         }
+    }
+
+    /// As `copy_out`, by a system call where the region has a file: for pages that may not be in
+    /// memory. The kernel reads them together, and ahead of a sequential reader.
+    pub fn read_through(&self, off: u64, mut dst: MutBuf<'_>) -> Result<usize, Fault> {
+        let n = dst.len();
+        self.readable(off, n).map_err(|_| Fault::OutOfRange)?;
+        let Some(file) = &self.file else {
+            return self.copy_out(off, dst);
+        };
+        let mut done = 0;
+        while done < n {
+            // SAFETY: what `dst` stands for is the caller's, by the contract of MutBuf.
+            match unsafe { file.read(dst.as_ptr(), n - done, off + done as u64) } {
+                Ok(got) if got > 0 => {
+                    dst.advance(got);
+                    done += got;
+                }
+                // A load from the mapping says what it was, or works, as in `write_through`.
+                _ => {
+                    return match self.copy_out(off + done as u64, dst) {
+                        Ok(rest) => Ok(done + rest),
+                        Err(fault) => Err(after(fault, done)),
+                    };
+                }
+            }
+        }
+        Ok(n)
+    }
+
+    /// Reads pages that are not in memory alone, without those around them; a hint. For ranges of
+    /// which only here and there a page is used: read with each, others would take their memory.
+    pub fn expect_random(&self) {
+        if self.mapping.is_heap() {
+            return;
+        }
+        let len = self.len.next_multiple_of(PAGE);
+        // SAFETY: whole pages of the mapping; the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::Random) };
     }
 
     /// Faults the pages of the range in now, rather than one by one on first use.

@@ -37,6 +37,7 @@ pub(crate) unsafe fn populate(start: *mut u8, len: usize, write: bool) -> Result
     Ok(())
 }
 
+const SYS_PREAD64: usize = 17;
 const SYS_PWRITE64: usize = 18;
 
 /// pwrite(2) from memory that may not be there, which the kernel reports.
@@ -46,14 +47,41 @@ pub(crate) fn pwrite(
     len: usize,
     off: u64,
 ) -> Result<usize, Errno> {
-    let ret: isize;
     // SAFETY: the kernel only reads the range, and looks itself whether it may.
+    unsafe { transfer(SYS_PWRITE64, fd, src as usize, len, off) }
+}
+
+/// pread(2) to memory that may not be there, which the kernel reports.
+///
+/// # Safety
+/// What is mapped of the range must be the caller's to be written.
+pub(crate) unsafe fn pread(
+    fd: BorrowedFd<'_>,
+    dst: *mut u8,
+    len: usize,
+    off: u64,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller vouches for what is mapped; the kernel looks itself what is.
+    unsafe { transfer(SYS_PREAD64, fd, dst as usize, len, off) }
+}
+
+/// # Safety
+/// As `call` demands of the range.
+unsafe fn transfer(
+    call: usize,
+    fd: BorrowedFd<'_>,
+    addr: usize,
+    len: usize,
+    off: u64,
+) -> Result<usize, Errno> {
+    let ret: isize;
+    // SAFETY: the caller vouches for the range; a system call changes no other memory.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") SYS_PWRITE64 as isize => ret,
+            inlateout("rax") call as isize => ret,
             in("rdi") fd.as_raw_fd() as usize,
-            in("rsi") src,
+            in("rsi") addr,
             in("rdx") len,
             in("r10") off,
             lateout("rcx") _,

@@ -657,6 +657,8 @@ impl Engine {
 /// A pool whose commits become durable with its checkpoints, which begin with the data.
 fn open_lazy(meta: Region, token: &WriteToken, data: Arc<Region>) -> holdfast_pool::Result<Pool> {
     let mut pool = Pool::open_hidden(meta, token)?;
+    // The bitmaps were read from end to end; from now on it is a page here and a page there.
+    pool.meta().expect_random();
     pool.be_lazy(Box::new(move || Ok(data.sync_file()?)));
     Ok(pool)
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, InodeRef, LockedInode};
 use crate::path::RETRIES;
 use crate::session::{BLOCK, Session};
-use crate::{block_map, create, data, drain, journal, space};
+use crate::{block_map, cold, create, data, drain, journal, space};
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
@@ -421,7 +421,7 @@ fn read_locked(s: &Session, file: &LockedInode<'_>, a: &Attrs, out: &mut [u8]) -
         match block {
             None => piece.fill(0),
             Some(block) => {
-                s.data().copy_out(block * BLOCK, MutBuf::from(piece))?;
+                cold::copy_out(s, file.link, block * BLOCK, MutBuf::from(piece))?;
             }
         }
         done += n;

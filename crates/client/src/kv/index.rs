@@ -10,6 +10,7 @@
 //!  * `values_seq` is raised before a cell is stored.
 
 use super::get::Out;
+use crate::cold;
 use crate::error::{Error, Result};
 use crate::lock::{self, Guard};
 use crate::publish::Prepared;
@@ -236,7 +237,7 @@ pub(super) fn copy_blocks(s: &Session, blocks: &InBlocks, out: &mut [u8]) -> Res
             break;
         }
         let piece = &mut out[done..done + n];
-        s.data().copy_out(run.block * BLOCK, piece.into())?;
+        cold::copy_out(s, cold::VALUES, run.block * BLOCK, piece.into())?;
         (done, left) = (done + n, left - n);
     }
     Ok(blocks.len)

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::session::{BLOCK, Session};
-use crate::{durable, space};
+use crate::{cold, durable, space};
 use alloc::vec;
 use alloc::vec::Vec;
 use pmem::ConstBuf;
@@ -79,7 +79,7 @@ fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {
         let (at, room) = (run.block * BLOCK, (u64::from(run.len) * BLOCK) as usize);
         let n = rest.len().min(room);
         let (now, later) = rest.split_at(n);
-        s.data().copy_in(at, ConstBuf::from(now))?;
+        cold::copy_in(s, cold::VALUES, at, ConstBuf::from(now))?;
         let tail = n % BLOCK as usize;
         if tail > 0 {
             let zeroes = ConstBuf::from(&ZEROES[tail..]);

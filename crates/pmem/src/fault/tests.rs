@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::copy::{self, CopyFn};
-use crate::{Access, ConstBuf, CstrFault, Error, Fault, Medium, MutBuf, PAGE, Region, copy_cstr};
+use crate::copy_cstr;
+use crate::{Access, ConstBuf, CstrFault, Error, Fault, Medium, MutBuf, PAGE, Region, SegmentFile};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Once;
 use std::{ptr, vec, vec::Vec};
@@ -159,6 +160,58 @@ fn copy_out_stops_where_the_program_memory_stops() {
         let dst = unsafe { MutBuf::from_raw(cliff.edge(good), len) };
         assert_eq!(r.copy_out(3, dst), Err(Fault::BadAddress { copied: good }));
     }
+}
+
+/// A region that has its file, and the file.
+fn with_file(len: usize) -> (Region, OwnedFd) {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let fd: OwnedFd = rustix::fs::memfd_create("through", flags).unwrap();
+    rustix::fs::ftruncate(&fd, len as u64).unwrap();
+    let r = Region::map(fd.as_fd(), 0, len, Access::ReadWrite, Medium::File).unwrap();
+    let file = SegmentFile::new(fd.as_fd()).unwrap();
+    (r.of_file(file), fd)
+}
+
+#[test]
+fn system_calls_move_the_same_bytes_and_stop_at_the_same_places() {
+    let cliff = Cliff::new();
+    let (r, fd) = with_file(4 * PAGE);
+    let bytes: Vec<u8> = (0..4 * PAGE).map(|i| (i % 251) as u8).collect();
+    assert_eq!(r.write_through(5, bytes[5..].into()), Ok(4 * PAGE - 5));
+    for (off, len) in [(5, 0), (5, 1), (4090, 20), (100, 3 * PAGE)] {
+        let mut got = vec![0; len];
+        assert_eq!(r.read_through(off, (&mut got[..]).into()), Ok(len));
+        assert_eq!(got, bytes[off as usize..][..len]);
+    }
+    let mut out = [0; 8];
+    let beyond = r.read_through(4 * PAGE as u64 - 7, (&mut out[..]).into());
+    assert_eq!(beyond, Err(Fault::OutOfRange));
+    for (good, len) in [(0, 10), (5, 10), (1500, 4000)] {
+        // SAFETY: the memory is ours to overwrite, and faults are routed.
+        let dst = unsafe { MutBuf::from_raw(cliff.edge(good), len) };
+        let stopped = Err(Fault::BadAddress { copied: good });
+        assert_eq!(r.read_through(7, dst), stopped);
+        // SAFETY: the last `good` bytes of the usable page.
+        let got = unsafe { std::slice::from_raw_parts(cliff.edge(good), good) };
+        assert_eq!(got, &bytes[7..7 + good]);
+    }
+    // The descriptor means something else by now: nothing of that is read.
+    let other = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let mut number = fd;
+    rustix::io::dup2(&other, &mut number).unwrap();
+    let mut got = [0; 16];
+    assert_eq!(r.read_through(64, (&mut got[..]).into()), Ok(16));
+    assert_eq!(got, bytes[64..80]);
+}
+
+#[test]
+fn a_system_call_that_meets_the_end_of_a_cut_file_is_an_error_of_the_medium() {
+    route_faults();
+    let (r, fd) = with_file(2 * PAGE);
+    rustix::fs::ftruncate(&fd, PAGE as u64).unwrap();
+    let mut got = [0; 64];
+    let lost = r.read_through(PAGE as u64 - 10, (&mut got[..]).into());
+    assert_eq!(lost, Err(Fault::Media { copied: 10 }));
 }
 
 #[test]

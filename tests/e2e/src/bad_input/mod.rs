@@ -7,6 +7,7 @@ mod damage;
 mod hosts;
 mod journal;
 mod keys;
+mod memory;
 mod places;
 mod surroundings;
 
@@ -53,6 +54,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         keys::CASES,
         hosts::CASES,
         places::CASES,
+        memory::CASES,
         surroundings::CASES,
     ];
     play("bad-input", &tables.concat(), names)
