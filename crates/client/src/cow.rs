@@ -111,7 +111,7 @@ pub(crate) fn own(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resul
 #[cold]
 pub(crate) fn renew_tail(s: &Session, inode: &LockedInode, size: u64) -> Result<()> {
     let (file_block, used) = (size / BLOCK, (size % BLOCK) as usize);
-    let inline = inode.e.state.load(Relaxed) & INODE_INLINE != 0;
+    let inline = file_block == 0 && inode.e.state.load(Relaxed) & INODE_INLINE != 0;
     if used == 0 || inline || must_stay(inode) || !durable::is_needed(s) {
         return Ok(());
     }

@@ -161,11 +161,13 @@ fn find_dirty(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Vec
     let Some(dirty) = s.data().dirty().filter(|dirty| !dirty.is_clean()) else {
         return Ok(found);
     };
-    if e.state.load(Relaxed) & INODE_INLINE != 0 || !is_file(e.mode.load(Relaxed)) {
+    if !is_file(e.mode.load(Relaxed)) {
         return Ok(found);
     }
     let end = range.end.min(e.size.load(Relaxed).div_ceil(BLOCK));
-    let mut at = range.start;
+    // Inline content is in its record, and block 0 only a shadow of it.
+    let inline = e.state.load(Relaxed) & INODE_INLINE != 0;
+    let mut at = range.start.max(inline.into());
     while at < end {
         match block_map::lookup_run_locked(s, inode, at, end - at)? {
             Run::Hole(len) => at = at.saturating_add(len.max(1)),
