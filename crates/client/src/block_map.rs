@@ -165,7 +165,9 @@ fn lookup_unknown(s: &Session, inode: &InodeRef<'_>, file_block: u64, max: u64) 
         Some(locked) => lookup_run_locked(s, &locked, file_block, max),
         None => {
             let period = s.header().period.load(Acquire);
-            Ok(clip(in_trees(s, inode, file_block)?, max, period))
+            let run = in_trees(s, inode, file_block)?;
+            let max = unknown_len(s, inode.e, file_block, max)?;
+            Ok(clip(run, max, period))
         }
     }
 }
@@ -182,9 +184,24 @@ pub fn lookup_run_locked(
         return Ok(run);
     }
     let run = in_trees(s, inode, file_block)?;
+    let max = unknown_len(s, inode.e, file_block, max.max(1))?;
     // Without a page for it, it is asked for again next time.
     let _ = keep(s, inode, file_block, run);
     Ok(clip(run, max, inode.e.map_period.load(Relaxed)))
+}
+
+/// How many blocks from `file_block` on, which is one, the map does not know: of others it may know
+/// what the trees do not yet.
+fn unknown_len(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<u64> {
+    let mut at = file_block;
+    while at - file_block < max {
+        match find(s, e, at)? {
+            None => return Ok(max),
+            Some(place) if place.value == MAP_UNKNOWN => at += place.span - at % place.span,
+            Some(_) => break,
+        }
+    }
+    Ok((at - file_block).clamp(1, max))
 }
 
 fn in_trees(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Result<trees::Run> {
