@@ -48,7 +48,7 @@ fn everything_is_there_after_the_service_restarted() {
         user.symlink(&ROOT, b"dir/inline", Base::Root, b"link")
             .unwrap();
         assert_eq!(user.get("link"), b"0123456789");
-        holdfast_client::slots::exit(user.session());
+        holdfast_client::slots::exit(user.session(), true);
     }
     rig.stop();
     rig.start();

@@ -577,7 +577,7 @@ impl World {
         }
         let user = self.user.take().unwrap();
         user.release(self.base.take().unwrap()).unwrap();
-        holdfast_client::slots::exit(user.session());
+        holdfast_client::slots::exit(user.session(), true);
         drop(user);
         self.rig.stop();
         self.rig.start();

@@ -206,7 +206,7 @@ fn stricter_modes_write_the_same_bytes() {
         }
         assert!(user.pread_vec(ofd, model.len() + 1, 0) == model, "{mode:?}");
         user.release(ofd).unwrap();
-        holdfast_client::slots::exit(user.session());
+        holdfast_client::slots::exit(user.session(), true);
         drop(user);
         rig.stop();
         rig.start();

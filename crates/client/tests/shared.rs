@@ -103,7 +103,7 @@ fn child_appends() {
     };
     let user = common::join(&PathBuf::from(dir));
     append_all(&user, writer.parse().unwrap(), RECORDS);
-    holdfast_client::slots::exit(user.session());
+    holdfast_client::slots::exit(user.session(), true);
 }
 
 fn child(rig: &Rig, writer: u32) -> Child {

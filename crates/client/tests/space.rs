@@ -199,7 +199,7 @@ fn a_full_pool_gives_out_what_lies_scattered() {
             user.kv_put(k, key.as_bytes(), &pieces, V).is_err()
         });
         assert!(large.unwrap() > 50, "{large:?} values of 20 blocks");
-        holdfast_client::slots::exit(user.session());
+        holdfast_client::slots::exit(user.session(), true);
         (all, freed)
     };
     // A new session knows nothing of what is warm.

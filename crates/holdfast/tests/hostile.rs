@@ -192,5 +192,5 @@ fn a_keyspace_that_was_removed_ends_no_session() {
         let found = pool.read().unwrap().keyspace("other").unwrap().get(b"b");
         assert_eq!(found.unwrap(), Some(vec![2; len]));
     }
-    client.exit();
+    client.exit(true);
 }
