@@ -27,6 +27,9 @@ demo:
 BUILD_PEERS := cargo build --release --quiet --locked --manifest-path bench/kv/Cargo.toml \
   --target-dir $(TARGET)
 
+# Where `bench disk` measures: a directory on an ordinary file system.
+BENCH_DIR ?= $(TARGET)/bench-disk
+
 bench:
 	@tests/prepare bench
 	@cargo build --release --quiet -p holdfast-cli
@@ -36,6 +39,8 @@ bench:
 	@$(RELEASE)/holdfast bench files
 	@$(RELEASE)/holdfast bench kv
 	@$(RELEASE)/holdfast bench webproxy
+	@mkdir -p $(BENCH_DIR)
+	@$(RELEASE)/holdfast bench disk $(BENCH_DIR)
 
 # The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
 install:

@@ -1,5 +1,5 @@
-//! `holdfast-bench-kv`: the worker of `holdfast bench kv`, which starts it and tells it what to
-//! measure.
+//! `holdfast-bench-kv`: the worker of `holdfast bench kv` and of the stores of `bench disk`, which
+//! start it and tell it what to measure.
 //!
 //! Invariants: all stores stand behind one trait and get the same keys, values and order of
 //! operations; every commit is durable by the store's own word; what is read is compared with
@@ -7,7 +7,10 @@
 
 mod bench;
 mod clock;
+#[path = "../../../crates/bench/src/worker/disk/counter.rs"]
+mod counter;
 mod data;
+mod disk;
 mod peers;
 mod process;
 mod store;
@@ -55,6 +58,7 @@ fn run(role: &str, plan: Plan, count: Option<&OsString>) -> Done<()> {
     match (role, count) {
         ("worker", None) => worker::serve(plan),
         ("reader", None) => worker::reader(&plan),
+        ("disk", Some(counter)) => disk::serve(&plan, counter),
         ("victim", Some(count)) => worker::victim(&plan, count.as_ref()),
         _ => Err(format!("there is no role {role}").into()),
     }

@@ -56,13 +56,25 @@ impl Plan {
         command.arg(&self.holdfast);
         Ok(command)
     }
+}
 
-    fn site(&self, data: &Data) -> Site {
-        Site {
-            dir: self.dir.clone(),
-            payload: data.payload(),
-            holdfast: self.holdfast.clone(),
-        }
+/// Where the store of a plan is.
+pub fn site(plan: &Plan, data: &Data) -> Site {
+    Site {
+        dir: plan.dir.clone(),
+        payload: data.payload(),
+        holdfast: plan.holdfast.clone(),
+    }
+}
+
+/// Removes a store that is not open, and all that its peer made for it.
+pub fn clear(plan: &Plan, site: &Site) -> Done<()> {
+    if site.dir.exists() {
+        (plan.peer.unmake)(site)?;
+    }
+    match fs::remove_dir_all(&site.dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -79,7 +91,7 @@ struct Worker {
 /// Answers commands until the end of standard input.
 pub fn serve(plan: Plan) -> Done<()> {
     let data = Data::new(plan.keys, plan.value);
-    let site = plan.site(&data);
+    let site = site(&plan, &data);
     let mut worker = Worker {
         plan,
         data,
@@ -165,13 +177,7 @@ impl Worker {
 
     fn clear(&mut self) -> Done<()> {
         self.store = None;
-        if self.site.dir.exists() {
-            (self.plan.peer.unmake)(&self.site)?;
-        }
-        match fs::remove_dir_all(&self.site.dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        clear(&self.plan, &self.site)
     }
 
     /// What the files occupy, as a multiple of keys and values.
@@ -311,7 +317,7 @@ pub fn reader(plan: &Plan) -> Done<()> {
     (0..plan.keys).for_each(|i| {
         data.write(i);
     });
-    let store = (plan.peer.open)(&plan.site(&data), Role::Reader)?;
+    let store = (plan.peer.open)(&site(plan, &data), Role::Reader)?;
     let figures = bench::own_gets(&*store, &data, plan.ops(400_000))?;
     println!("{}", text(&[("get-other", figures)]));
     Ok(())
@@ -320,7 +326,7 @@ pub fn reader(plan: &Plan) -> Done<()> {
 /// A writer that never stops, and notes after each put how many there were.
 pub fn victim(plan: &Plan, count: &Path) -> Done<()> {
     let data = Data::new(plan.keys, plan.value);
-    let store = (plan.peer.open)(&plan.site(&data), Role::Alone)?;
+    let store = (plan.peer.open)(&site(plan, &data), Role::Alone)?;
     let count = fs::OpenOptions::new().write(true).open(count)?;
     let mut value = Vec::new();
     let order = data.shuffled(VICTIM);
@@ -369,7 +375,7 @@ mod tests {
             holdfast: PathBuf::new(),
         };
         let data = Data::new(plan.keys, plan.value);
-        let site = plan.site(&data);
+        let site = site(&plan, &data);
         Worker {
             plan,
             data,

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod disk;
 mod error;
 mod files;
 mod janitor;
@@ -39,6 +40,10 @@ pub const JANITOR: &str = "bench-janitor";
 pub fn list() -> &'static [(&'static str, &'static str)] {
     &[
         (
+            "disk",
+            "waiting for a disk: a pool in DIR, side by side with the file system of DIR",
+        ),
+        (
             "files",
             "calls on files, side by side with tmpfs, huge tmpfs, and ext4 and XFS on zram",
         ),
@@ -55,7 +60,11 @@ pub fn list() -> &'static [(&'static str, &'static str)] {
 
 /// Runs the benchmark `name` and returns what is to be printed.
 pub fn run(name: &str, options: &Options) -> Result<String> {
+    if options.dir.is_some() && name != "disk" {
+        return Err(Error::Usage(format!("bench {name} takes no directory")));
+    }
     match name {
+        "disk" => disk::run(options),
         "files" => files::run(options),
         "kv" => kv::run(options),
         "webproxy" => webproxy::run(options),

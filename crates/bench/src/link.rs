@@ -47,6 +47,11 @@ impl Worker {
         })
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The answer to one command.
     pub fn ask(&mut self, line: &str) -> Result<String> {
         let sent = match &mut self.input {

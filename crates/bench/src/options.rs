@@ -19,6 +19,12 @@ pub struct Options {
     pub json: bool,
     /// Where plots are written to.
     pub plot: Option<PathBuf>,
+    /// `bench disk`: a directory on the file system to measure.
+    pub dir: Option<PathBuf>,
+    /// `bench disk`: bytes of its largest file; 0: 10 GiB.
+    pub large: u64,
+    /// `bench disk`: the largest file has no holes.
+    pub dense: bool,
 }
 
 impl Options {

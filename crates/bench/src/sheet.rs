@@ -153,6 +153,11 @@ impl Sheet {
 
     /// What there is to print, as the options want it.
     pub fn finish(self, options: &Options) -> Result<String> {
+        self.finish_as(options, crate::sheet_table::text)
+    }
+
+    /// The same with a table of the benchmark's own.
+    pub fn finish_as(self, options: &Options, table: fn(&Sheet) -> String) -> Result<String> {
         #[cfg(feature = "plot")]
         if let Some(dir) = &options.plot {
             crate::plot::write_sheet(&self, dir)?;
@@ -164,7 +169,7 @@ impl Sheet {
         let text = if options.json {
             self.json()
         } else {
-            crate::sheet_table::text(&self)
+            table(&self)
         };
         match self.failures.is_empty() {
             true => Ok(text),

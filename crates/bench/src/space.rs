@@ -73,6 +73,16 @@ pub fn memory(peer: &Peer) -> Result<u64> {
     Ok(private + shared.values().sum::<u64>())
 }
 
+/// The processes that have a file below the directory mapped.
+pub fn users(dir: &Path) -> Vec<PathBuf> {
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let prefix = format!("{}/", dir.display());
+    let maps = |process: &PathBuf| fs::read_to_string(process.join("maps"));
+    processes()
+        .filter(|process| maps(process).is_ok_and(|maps| maps.contains(&prefix)))
+        .collect()
+}
+
 fn processes() -> impl Iterator<Item = PathBuf> {
     let numbered = |path: &PathBuf| {
         path.file_name()

@@ -82,7 +82,7 @@ pub enum MediumArg {
     Auto,
     /// A DAX file system.
     Dax,
-    /// An ordinary file system.
+    /// Any file system; what is found at the directory counts.
     File,
     /// tmpfs or hugetlbfs.
     Memory,
@@ -255,6 +255,8 @@ pub enum SnapshotCommand {
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     pub name: Option<String>,
+    /// Where `disk` measures: a directory on an ordinary file system.
+    pub dir: Option<PathBuf>,
     /// How often each peer is measured; 0: as often as the benchmark thinks right.
     #[arg(long, default_value_t = 0)]
     pub rounds: usize,
@@ -270,4 +272,10 @@ pub struct BenchArgs {
     /// Write plots to this directory.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
+    /// Bytes of the largest file of `disk`, with K, M, G or T.
+    #[arg(long, value_name = "SIZE", default_value = "10G")]
+    pub large: Size,
+    /// The largest file of `disk` has no holes.
+    #[arg(long)]
+    pub dense: bool,
 }

@@ -23,6 +23,9 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
         peers: args.peers.clone(),
         json,
         plot: args.plot.clone(),
+        dir: args.dir.clone(),
+        large: args.large.0,
+        dense: args.dense,
     };
     let known = holdfast_bench::list()
         .iter()
@@ -36,7 +39,10 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
         if let Some(fix) = e.fix() {
             failure.fix(fix)
         } else if known {
-            failure
+            match e {
+                Error::Usage(_) => failure.code(failure::USAGE),
+                _ => failure,
+            }
         } else {
             failure
                 .fix("holdfast bench lists them")

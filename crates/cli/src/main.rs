@@ -18,6 +18,7 @@ mod paths;
 mod pool_commands;
 mod program;
 mod report;
+mod restart;
 mod run;
 mod serve;
 mod session;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         return ExitCode::from(status);
     }
     signals::survive_limits();
+    holdfast_pmem::fault::install_with(LOST);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -50,6 +52,10 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Said where a fault in pool memory cannot be made an error.
+const LOST: &str = "holdfast: the pool's file system is full, or has lost a part of the pool.\n\
+    Fix: free some space there, then holdfast pool check POOL\n";
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {

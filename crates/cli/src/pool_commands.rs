@@ -35,9 +35,17 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
         consistency: consistency(args.consistency),
     };
     holdfast_service::create(&args.pool, &options)?;
+    let files = Files::open_read_only(&args.pool)?;
+    let doubt = files.doubt();
+    if let Some(doubt) = &doubt {
+        eprintln!("holdfast: {doubt}.");
+    }
     if json {
         return status(&args.pool, true);
     }
+    let name = medium_name(files.medium);
+    let promise = promise(files.medium, options.consistency, doubt.is_some());
+    failure::printed(writeln!(std::io::stdout(), "{name}: {promise}"))?;
     Ok(failure::OK)
 }
 
@@ -74,9 +82,11 @@ fn consistency_name(consistency: Consistency) -> &'static str {
     }
 }
 
-fn promise(medium: Medium, consistency: Consistency) -> &'static str {
+/// What the file system that the pool is on now promises; `doubted`: its own word is not enough.
+fn promise(medium: Medium, consistency: Consistency, doubted: bool) -> &'static str {
     match (medium, consistency) {
         (Medium::Memory, _) => "survives the death of processes, not the loss of power",
+        _ if doubted => "survives the death of processes, the loss of power perhaps not",
         (_, Consistency::Posix) => "survives the loss of power, as of the last fsync",
         (_, Consistency::Sync) => "survives the loss of power, as of the last call",
         (_, Consistency::Strict) => {
@@ -102,9 +112,11 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     let snapshots = sb.roots[usize::from(holdfast_pool::layout::SNAPSHOTS)].keys;
     let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
     let service = live.map_or(0, |a| a.service_pid);
-    let rows: Vec<(&'static str, Json, String)> = vec![
+    let doubt = files.doubt();
+    let promise = promise(files.medium, sb.consistency, doubt.is_some());
+    let mut rows: Vec<(&'static str, Json, String)> = vec![
         number_text("medium", medium_name(files.medium)),
-        number_text("promise", promise(files.medium, sb.consistency)),
+        number_text("promise", promise),
         number_text("consistency", consistency_name(sb.consistency)),
         number("size", sb.data_len, Size(sb.data_len).to_string()),
         number("used", used, Size(used).to_string()),
@@ -132,6 +144,7 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
             if sb.clean { "yes" } else { "no" }.into(),
         ),
     ];
+    rows.extend(doubt.map(|doubt| number_text("warning", &doubt)));
     let mut out = std::io::stdout().lock();
     let done = if json {
         let mut fields = vec![("pool", Json::Text(pool.display().to_string()))];

@@ -11,6 +11,7 @@ use crate::failure::{self, Failure};
 use crate::inherit::Inherited;
 use crate::nested::Outer;
 use crate::report::{Counts, ReportFile};
+use crate::restart::Restarts;
 use crate::session::RunRecord;
 use crate::signals::Signals;
 use crate::{default_pool, paths, program, start};
@@ -25,9 +26,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
-
-/// The service is started again at most this often in a row; then the session is on its own.
-const RESTARTS_MAX: u32 = 100;
 
 /// `run`.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
@@ -128,14 +126,21 @@ impl Prepared {
     /// Until the program ends: hands signals on and keeps a service there.
     fn watch(&mut self, child: &mut Child, signals: Signals) -> Result<ExitStatus, Failure> {
         let mut events = Watched::new(child, signals)?;
-        let mut restarts = 0;
+        let mut restarts = Restarts::new();
         loop {
-            let watched = restarts < RESTARTS_MAX && !self.on_snapshot;
+            let wait = restarts.wait();
+            let watched = wait.is_none() && !self.on_snapshot;
             let service = watched.then_some(&self.attachment.connection);
-            match events.next(service)? {
+            match events.next(service, wait)? {
                 Event::Ended(status) => return Ok(status),
-                Event::ServiceLost => restarts = if self.rejoin() { 0 } else { restarts + 1 },
+                Event::ServiceLost => restarts.lost(&self.pool),
                 Event::Nothing => {}
+            }
+            if restarts.wait() == Some(Duration::ZERO) {
+                match self.rejoin() {
+                    Ok(()) => restarts.found(),
+                    Err(failure) => restarts.failed(failure),
+                }
             }
         }
     }
@@ -169,18 +174,10 @@ impl Prepared {
     }
 
     /// A new service takes the session over.
-    fn rejoin(&mut self) -> bool {
-        match start::join(&self.pool, Some(&self.attachment.session)) {
-            Ok(attachment) => {
-                self.attachment.connection = attachment.connection;
-                true
-            }
-            Err(failure) => {
-                eprintln!("{failure}");
-                std::thread::sleep(Duration::from_millis(100));
-                false
-            }
-        }
+    fn rejoin(&mut self) -> Result<(), Failure> {
+        let attachment = start::join(&self.pool, Some(&self.attachment.session))?;
+        self.attachment.connection = attachment.connection;
+        Ok(())
     }
 }
 
@@ -201,7 +198,7 @@ struct Watched<'a> {
 pub fn wait_for(child: &mut Child, signals: Signals) -> Result<ExitStatus, Failure> {
     let mut watched = Watched::new(child, signals)?;
     loop {
-        if let Event::Ended(status) = watched.next(None)? {
+        if let Event::Ended(status) = watched.next(None, None)? {
             return Ok(status);
         }
     }
@@ -222,8 +219,12 @@ impl Watched<'_> {
         })
     }
 
-    /// Sleeps until something happens; `service` is a connection to watch too.
-    fn next(&mut self, service: Option<&OwnedFd>) -> Result<Event, Failure> {
+    /// Sleeps until something happens, at most for `time`; `service` is a connection to watch too.
+    fn next(
+        &mut self,
+        service: Option<&OwnedFd>,
+        time: Option<Duration>,
+    ) -> Result<Event, Failure> {
         if let Some(status) = self.child.try_wait().map_err(fail)? {
             return Ok(Event::Ended(status));
         }
@@ -232,11 +233,12 @@ impl Watched<'_> {
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
         ];
         fds.extend(service.map(|connection| PollFd::new(connection, PollFlags::RDHUP)));
-        let long = Timespec {
-            tv_sec: 3600,
-            tv_nsec: 0,
+        let time = time.unwrap_or(Duration::from_secs(3600));
+        let time = Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
         };
-        match poll(&mut fds, Some(&long)) {
+        match poll(&mut fds, Some(&time)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(fail(e.into())),
         }

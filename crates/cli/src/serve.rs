@@ -7,7 +7,7 @@
 use crate::args::ServeArgs;
 use crate::failure::{self, Failure};
 use crate::signals::Signals;
-use holdfast_pool::session::SESSION_LEN;
+use holdfast_pool::session::{MEDIUM_FILE, session_len};
 use holdfast_service::{Options, Service};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -113,7 +113,7 @@ fn raise_limits(pool: &Path) -> Result<(), Failure> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()))
         .sum();
-    let session = SESSION_LEN as u64;
+    let session = session_len(MEDIUM_FILE, segments);
     for (what, needed, flag, unit) in [
         (Resource::Nofile, FILES_MIN, 'n', "open files"),
         (Resource::Fsize, session, 'f', "bytes in a file"),

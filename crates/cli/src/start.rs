@@ -7,6 +7,7 @@
 use crate::failure::Failure;
 use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot};
 use holdfast_pool::directory::LOG;
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
@@ -130,18 +131,49 @@ fn launch(pool: &Path) -> Result<Launched, Failure> {
     if line.trim_end() == "ready" {
         return Ok(Launched::Ready);
     }
-    let _ = child.wait();
-    let said = line.trim_end().trim_start_matches("holdfast: ");
+    let ended = child.wait().map(|status| status.to_string());
+    Ok(Launched::Failed(match line.trim_end() {
+        "" => {
+            let how = ended.unwrap_or_default();
+            let what = format!("the service ended before it was ready ({how})");
+            Failure::new(what).fix(format!("{} may say why", pool.join(LOG).display()))
+        }
+        said => quoted(said),
+    }))
+}
+
+/// What a service said, in one line.
+fn quoted(said: &str) -> Failure {
+    let said = said.trim_start_matches("holdfast: ");
     let (sentence, fix) = match said.split_once("\tFix: ") {
         Some((sentence, fix)) => (sentence, Some(fix)),
-        None if said.is_empty() => ("the service ended before it was ready", None),
         None => (said, None),
     };
     let failure = Failure::new(sentence.trim_end_matches('.'));
-    Ok(Launched::Failed(match fix {
+    match fix {
         Some(fix) => failure.fix(fix),
         None => failure,
-    }))
+    }
+}
+
+/// The service of the pool ended soon after it was started again.
+pub fn ended_again(pool: &Path) -> Failure {
+    let log = pool.join(LOG);
+    let is_file = std::fs::symlink_metadata(&log).is_ok_and(|found| found.is_file());
+    let said = match is_file {
+        true => std::fs::read(&log).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    let said = String::from_utf8_lossy(&said);
+    let last = said.lines().rfind(|line| line.starts_with("holdfast: "));
+    let last = last.map_or(String::new(), |line| {
+        format!(": {}", line.trim_start_matches("holdfast: "))
+    });
+    let what = format!(
+        "the service of {} ends soon after it starts",
+        pool.display()
+    );
+    Failure::new(what + &last).fix(format!("see {}", log.display()))
 }
 
 /// The service's messages go to a file in the pool; on a full or read-only file system, nowhere.
@@ -150,6 +182,11 @@ fn log(pool: &Path) -> Stdio {
         .create(true)
         .append(true)
         .mode(0o600)
+        // Nor to whatever stands there that is no file.
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(pool.join(LOG));
-    file.map_or_else(|_| Stdio::null(), Stdio::from)
+    let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+    file.ok()
+        .filter(is_file)
+        .map_or_else(Stdio::null, Stdio::from)
 }

@@ -322,3 +322,88 @@ fn a_pool_becomes_larger_and_smaller_and_keeps_what_is_in_it() {
     assert_eq!(kv(&["get", "first"]), long.as_bytes());
     assert!(holdfast(&["pool", "check", text(&pool)]).status.success());
 }
+
+fn status_of(pool: &Path) -> String {
+    let status = holdfast(&["pool", "status", text(pool)]);
+    assert!(status.status.success(), "{status:?}");
+    String::from_utf8(status.stdout).unwrap()
+}
+
+/// Where nothing survives the loss of power, nothing says that it does: neither what the pool was
+/// made on nor what was asked for counts.
+#[test]
+fn status_promises_what_the_place_of_the_pool_can_keep() {
+    let none = "survives the death of processes, not the loss of power";
+    let memory = Path::new("/dev/shm").join(format!("hf-cli-medium-{}", std::process::id()));
+    if std::fs::create_dir(&memory).is_err() {
+        return eprintln!("skipped: there is no /dev/shm");
+    }
+    let in_memory = Scratch(memory);
+    let asked = in_memory.0.join("asked");
+    let words = ["--size", "32M", "--medium", "file"];
+    let made = holdfast(&[&["pool", "create", text(&asked)], &words[..]].concat());
+    assert_eq!(
+        String::from_utf8_lossy(&made.stdout),
+        format!("memory: {none}\n")
+    );
+    assert!(status_of(&asked).contains(none));
+
+    let scratch = Scratch::new("medium");
+    let there = scratch.pool();
+    if status_of(&there).contains("medium       memory") {
+        return eprintln!("skipped: temporary files are in memory, too");
+    }
+    let copied = in_memory.0.join("copied");
+    let copy = |from: &Path, to: &Path| {
+        let done = Command::new("cp").arg("-a").args([from, to]).status();
+        assert!(done.unwrap().success());
+    };
+    let kv = |pool: &Path, words: &[&str]| {
+        let done = holdfast(&[&["kv", text(pool), "words"], words].concat());
+        assert!(done.status.success(), "{words:?}: {done:?}");
+        done.stdout
+    };
+    kv(&there, &["put", "a", "1"]);
+    copy(&there, &copied);
+    assert!(status_of(&copied).contains(none));
+    assert_eq!(kv(&copied, &["get", "a"]), b"1");
+    kv(&copied, &["put", "b", "2"]);
+    assert!(status_of(&copied).contains(none));
+    let back = scratch.0.join("back");
+    copy(&copied, &back);
+    assert!(!status_of(&back).contains(none));
+    assert_eq!(kv(&back, &["get", "b"]), b"2");
+    assert!(holdfast(&["pool", "check", text(&back)]).status.success());
+}
+
+/// A power cut after a resize must not leave a superblock that is ahead of the files.
+#[test]
+fn a_pool_that_grows_is_long_for_good_before_it_says_so() {
+    let scratch = Scratch::new("grow");
+    let pool = scratch.pool();
+    let log = scratch.0.join("log");
+    let traced = Command::new("strace")
+        .args(["-f", "-y", "-e", "trace=ftruncate,fsync,fdatasync,msync"])
+        .arg("-o")
+        .arg(&log)
+        .arg(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["pool", "resize", text(&pool), "96M"])
+        .output();
+    if !traced.is_ok_and(|done| done.status.success()) {
+        return eprintln!("skipped: strace does not work here");
+    }
+    let log = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let after = |from: usize, call: &str, name: &str| {
+        let found = |line: &&str| line.contains(call) && line.contains(name);
+        from + lines[from..]
+            .iter()
+            .position(found)
+            .unwrap_or_else(|| panic!("{call} {name}: {log}"))
+    };
+    let longer = after(0, "ftruncate(", "data-0.seg");
+    let synced = ["data-0.seg>", "meta.seg>", "/pool>"].map(|name| after(longer, "fsync(", name));
+    // On an ordinary file the superblock is made durable by this; in memory by no call at all.
+    let later = |line: &usize| lines[longer..*line].iter().any(|l| l.contains("msync("));
+    assert!(!synced.iter().any(later), "{log}");
+}

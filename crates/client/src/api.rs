@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 use crate::types::*;
-use crate::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
+use crate::{attr, copy_range, create, cwd, durable, fds, flock, link, map, open, read, readdir};
 use crate::{rename, snapshot, stat, statfs, sync, truncate, write, xattr};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -100,22 +100,33 @@ impl Client {
         mode: u32,
         resolve: u64,
     ) -> Result<OfdLink> {
-        open::open(self, c, base, path, oflags, mode, resolve)
+        self.durable(open::open(self, c, base, path, oflags, mode, resolve))
+    }
+
+    /// What was done survives what the medium survives, where the pool promises that at return.
+    #[inline]
+    fn durable<T>(&self, done: Result<T>) -> Result<T> {
+        if self.session.consistency() == 0 || !durable::is_needed(&self.session) {
+            return done;
+        }
+        let done = done?;
+        durable::records(&self.session)?;
+        Ok(done)
     }
 
     /// mkdir(2).
     pub fn mkdir(&self, c: &Caller, base: Base, path: &[u8], mode: u32) -> Result<()> {
-        create::mkdir(self, c, base, path, mode)
+        self.durable(create::mkdir(self, c, base, path, mode))
     }
 
     /// mknod(2); `mode` holds the type, `rdev` the kernel's device number.
     pub fn mknod(&self, c: &Caller, base: Base, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
-        create::mknod(self, c, base, path, mode, rdev)
+        self.durable(create::mknod(self, c, base, path, mode, rdev))
     }
 
     /// symlink(2).
     pub fn symlink(&self, c: &Caller, target: &[u8], base: Base, path: &[u8]) -> Result<()> {
-        create::symlink(self, c, target, base, path)
+        self.durable(create::symlink(self, c, target, base, path))
     }
 
     /// linkat(2); `flags`: `AT_SYMLINK_FOLLOW`, `AT_EMPTY_PATH`.
@@ -126,17 +137,17 @@ impl Client {
         new: (Base, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        link::link(self, c, old, new, flags)
+        self.durable(link::link(self, c, old, new, flags))
     }
 
     /// unlink(2).
     pub fn unlink(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()> {
-        link::unlink(self, c, base, path)
+        self.durable(link::unlink(self, c, base, path))
     }
 
     /// rmdir(2).
     pub fn rmdir(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()> {
-        link::rmdir(self, c, base, path)
+        self.durable(link::rmdir(self, c, base, path))
     }
 
     /// renameat2(2).
@@ -147,7 +158,7 @@ impl Client {
         new: (Base, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        rename::rename(self, c, old, new, flags)
+        self.durable(rename::rename(self, c, old, new, flags))
     }
 
     /// readlink(2). An empty path reads the link that `base` is (`O_PATH | O_NOFOLLOW`).
@@ -162,7 +173,7 @@ impl Client {
 
     /// fchmodat2(2); `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`.
     pub fn chmod(&self, c: &Caller, base: Base, path: &[u8], mode: u32, flags: u32) -> Result<()> {
-        attr::chmod(self, c, base, path, mode, flags)
+        self.durable(attr::chmod(self, c, base, path, mode, flags))
     }
 
     /// fchownat(2); `None` leaves an id as it is.
@@ -174,7 +185,7 @@ impl Client {
         owner: (Option<u32>, Option<u32>),
         flags: u32,
     ) -> Result<()> {
-        attr::chown(self, c, base, path, owner, flags)
+        self.durable(attr::chown(self, c, base, path, owner, flags))
     }
 
     /// utimensat(2): access and modification time.
@@ -186,12 +197,12 @@ impl Client {
         times: [SetTime; 2],
         flags: u32,
     ) -> Result<()> {
-        attr::utimens(self, c, base, path, times, flags)
+        self.durable(attr::utimens(self, c, base, path, times, flags))
     }
 
     /// truncate(2).
     pub fn truncate(&self, c: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
-        truncate::truncate(self, c, base, path, size)
+        self.durable(truncate::truncate(self, c, base, path, size))
     }
 
     /// newfstatat(2), statx(2); `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`.
@@ -253,7 +264,7 @@ impl Client {
         value: ConstBuf,
         flags: u32,
     ) -> Result<()> {
-        xattr::set(self, c, target, name, value, flags)
+        self.durable(xattr::set(self, c, target, name, value, flags))
     }
 
     /// listxattr(2); with an empty `out` the length of the list.
@@ -263,7 +274,7 @@ impl Client {
 
     /// removexattr(2).
     pub fn removexattr(&self, c: &Caller, target: Target, name: &[u8]) -> Result<()> {
-        xattr::remove(self, c, target, name)
+        self.durable(xattr::remove(self, c, target, name))
     }
 }
 
@@ -370,12 +381,12 @@ impl Client {
         to_at: Option<&mut i64>,
         len: usize,
     ) -> Result<usize> {
-        copy_range::copy_range(self, from, from_at, to, to_at, len)
+        self.durable(copy_range::copy_range(self, from, from_at, to, to_at, len))
     }
 
     /// ftruncate(2).
     pub fn ftruncate(&self, ofd: OfdLink, size: i64) -> Result<()> {
-        truncate::ftruncate(self, ofd, size)
+        self.durable(truncate::ftruncate(self, ofd, size))
     }
 
     /// fallocate(2).
@@ -413,7 +424,7 @@ impl Client {
 
     /// fchmod(2).
     pub fn fchmod(&self, c: &Caller, ofd: OfdLink, mode: u32) -> Result<()> {
-        attr::fchmod(self, c, ofd, mode)
+        self.durable(attr::fchmod(self, c, ofd, mode))
     }
 
     /// fchown(2).
@@ -423,12 +434,12 @@ impl Client {
         ofd: OfdLink,
         owner: (Option<u32>, Option<u32>),
     ) -> Result<()> {
-        attr::fchown(self, c, ofd, owner)
+        self.durable(attr::fchown(self, c, ofd, owner))
     }
 
     /// futimens(3).
     pub fn futimens(&self, c: &Caller, ofd: OfdLink, times: [SetTime; 2]) -> Result<()> {
-        attr::futimens(self, c, ofd, times)
+        self.durable(attr::futimens(self, c, ofd, times))
     }
 }
 

@@ -578,33 +578,6 @@ fn free_below(s: &Session, link: u32, level: u32) {
     let _ = free_page(s, index);
 }
 
-/// Shows every run of blocks that the map knows.
-pub(crate) fn each_run(
-    s: &Session,
-    inode: &InodeRef<'_>,
-    visit: &mut dyn FnMut(u64, u64) -> Result<()>,
-) -> Result<()> {
-    let (mut at, mut run) = (0, (0, 0));
-    while let Some(place) = find(s, inode.e, at)? {
-        let block = place.value >> MAP_SHIFT;
-        at += place.span;
-        if place.value & MAP_BLOCK == 0 {
-            continue;
-        }
-        if run.0 + run.1 != block {
-            if run.1 > 0 {
-                visit(run.0, run.1)?;
-            }
-            run = (block, 0);
-        }
-        run.1 += place.span;
-    }
-    if run.1 > 0 {
-        visit(run.0, run.1)?;
-    }
-    Ok(())
-}
-
 /// Where file block 0 is, if the map knows.
 pub fn first_block(s: &Session, inode: &InodeRef<'_>) -> Option<u64> {
     match mapped_run(s, inode.e, 0, 1) {

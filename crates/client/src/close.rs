@@ -8,6 +8,7 @@
 //!    `INODE_ORPHAN` is looked at: one of the two sides sees the other.
 
 use crate::block_map::{self, Run};
+use crate::durable;
 use crate::error::{Error, Result};
 use crate::flock;
 use crate::inode_table::{self, InodeRef, LockedInode};
@@ -94,10 +95,14 @@ fn flush_last(s: &Session, inode: &LockedInode) -> Result<()> {
         return Ok(());
     }
     return_reserve(s, inode);
-    match becomes_inline(inode.e) {
-        true => store_inline(s, inode),
-        false => flush(s, inode),
+    if becomes_inline(inode.e) {
+        return store_inline(s, inode);
     }
+    if inode.e.state.load(Relaxed) & INODE_REWRITTEN != 0 {
+        inode.e.state.fetch_and(!INODE_REWRITTEN, Release);
+        durable::before_records_if_small(s, inode)?;
+    }
+    flush(s, inode)
 }
 
 /// The object without a name is not used any more.

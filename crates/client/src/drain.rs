@@ -1,4 +1,4 @@
-//! Waiting for the service and making things durable.
+//! Waiting for the service.
 //!
 //! Invariants: every wait is bounded by the service's progress; nobody waits here with a bucket or
 //! a table locked, or with a record that is not published yet. Waiters help: they finish what
@@ -6,14 +6,12 @@
 
 use crate::clock::monotonic_ms;
 use crate::error::{Error, Result};
-use crate::inode_table::InodeRef;
-use crate::session::{BLOCK, MEDIUM_FILE, Session};
-use crate::{block_map, journal, recover};
+use crate::session::Session;
+use crate::{live, recover};
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
 use pmem::futex;
-use pool::journal::Record;
-use pool::session::LANES;
+use pool::session::{LANES, SERVICE_SLOT};
 
 /// Without progress for so long the service is gone.
 const PATIENCE_MS: u64 = 10_000;
@@ -82,7 +80,7 @@ pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Re
         s.check_poison()?;
         let _ = futex::wait(&h.applied_tick, tick, Some(NAP));
         let (now, applied) = (monotonic_ms(), s.applied_seq());
-        if applied != seen {
+        if applied != seen || is_flushing(s) {
             (seen, since) = (applied, now);
         }
         if now.saturating_sub(since) > PATIENCE_MS {
@@ -99,46 +97,22 @@ pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Re
     }
 }
 
-/// fsync: everything committed so far, and the blocks of `inode`, survive what the medium
-/// survives.
-pub fn persist_medium(s: &Session, inode: Option<&InodeRef<'_>>) -> Result<()> {
-    // What was stored around the cache before is ordered by this.
-    s.data().fence();
-    if s.medium() != MEDIUM_FILE || s.is_read_only() {
-        return Ok(());
-    }
-    if let Some(inode) = inode {
-        block_map::each_run(s, inode, &mut |block, len| {
-            Ok(s.data().sync(block * BLOCK, (len * BLOCK) as usize)?)
-        })?;
-    }
-    sync_journal(s)
-}
-
-/// sync(2): as `persist_medium` for all data.
-pub fn sync_all(s: &Session) -> Result<()> {
-    s.data().fence();
-    if s.medium() != MEDIUM_FILE || s.is_read_only() {
-        return Ok(());
-    }
-    s.data().sync(0, s.data().len())?;
-    sync_journal(s)
-}
-
-/// First the records, then a mark that says they are there, then the mark.
-fn sync_journal(s: &Session) -> Result<()> {
-    let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
-    wait_lanes(s, upto)?;
-    s.journal().sync(0, s.journal().len())?;
-    journal::commit(s, &Record::SyncMark { seq: upto })?;
-    Ok(s.journal().sync(0, s.journal().len())?)
+/// Whether the service waits for a disk, which may take long.
+fn is_flushing(s: &Session) -> bool {
+    let flushing = s.header().flushing.load(Acquire) != 0;
+    flushing && s.slot_at(SERVICE_SLOT as u32).is_ok_and(live::is_alive)
 }
 
 /// Waits until no record up to `upto` is in flight.
 pub(crate) fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
     for index in 0..LANES as u32 {
         let lane = s.lane(index)?;
-        let busy = || (1..=upto).contains(&lane.busy_seq.load(SeqCst));
+        let void_below = &s.header().void_below;
+        let busy = || {
+            let seq = lane.busy_seq.load(SeqCst);
+            // A stopped process: the service goes on without it.
+            (1..=upto).contains(&seq) && seq >= void_below.load(SeqCst)
+        };
         let (started, mut looks) = (monotonic_ms(), 0);
         while busy() {
             looks += 1;

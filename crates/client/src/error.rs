@@ -91,6 +91,8 @@ errors! {
     Interrupted 4 "a signal interrupted the wait",
     /// EIO
     ServiceGone 5 "the service does not apply changes any more",
+    /// EIO
+    FlushFailed 5 "the host could not write what was stored before to its disk",
     /// ENXIO
     NoData 6 "no data or hole beyond this offset",
     /// E2BIG

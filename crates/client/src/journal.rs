@@ -49,7 +49,7 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     drop(guard);
     if seq < s.header().void_below.load(SeqCst) && matches!(record, Record::Batch { .. }) {
         // The trees may seem to have this number already: the index is not asked about it.
-        drain::wait_until(s, true, || lane.tail.load(Acquire) >= end)?;
+        drain::wait_until(s, true, || lane.applied.load(Acquire) >= end)?;
     }
     if let Err(Error::NoMemory | Error::TableFull) = published {
         // No room in a table: the trees are right as soon as they know, and until then the
@@ -175,7 +175,9 @@ fn make_room(s: &Session, lane: &Lane, len: u64) -> Result<u64> {
     let head = lane.head.load(Relaxed);
     let start = start_of(s, head, len);
     let fill = |tail: u64| (start + len).wrapping_sub(tail);
-    if fill(lane.tail.load(Acquire)) > s.lane_len() / RING_PART {
+    let tail = lane.tail.load(Acquire);
+    let waiting = fill(lane.applied.load(Relaxed).max(tail));
+    if waiting > s.lane_len() / RING_PART || fill(tail) > s.lane_len() {
         make_room_slow(s, lane, fill)?;
     }
     Ok(start)

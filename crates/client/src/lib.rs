@@ -28,6 +28,7 @@ pub mod block_map;
 pub mod clock;
 pub mod dentry_table;
 pub mod drain;
+mod durable;
 mod free_list;
 pub mod inode_table;
 pub mod journal;

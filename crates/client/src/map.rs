@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
-use crate::{clock, cow, data, drain, pins};
+use crate::{clock, cow, data, durable, pins};
 use core::sync::atomic::Ordering::*;
 use pool::session::{INODE_DIRTY, INODE_INLINE};
 
@@ -47,6 +47,7 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
 }
 
 fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
+    s.header().maps.fetch_add(1, SeqCst);
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
     pins::note(s, inode)?;
@@ -109,6 +110,10 @@ pub(crate) fn plan(
             }
             Run::Blocks { block, len, .. } => {
                 at += len.max(1);
+                if fills && let Some(dirty) = s.data().dirty() {
+                    // Stores through the mapping are not seen.
+                    dirty.mark(block * BLOCK, len.max(1) * BLOCK);
+                }
                 MapPiece::Data {
                     segment_offset: block * BLOCK,
                     len: len.max(1) * BLOCK,
@@ -149,10 +154,12 @@ pub(crate) fn cuts(c: &Client) -> u32 {
 }
 
 pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
-    let inode = pinned(&c.session, pin)?;
+    let s = &c.session;
+    let inode = pinned(s, pin)?;
+    s.header().maps.fetch_add(1, SeqCst);
     inode.e.maps.fetch_add(1, SeqCst);
     inode.e.opens.fetch_add(1, SeqCst);
-    pins::note(&c.session, &inode)
+    pins::note(s, &inode)
 }
 
 pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
@@ -164,6 +171,7 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
     let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    let _ = s.header().maps.fetch_update(SeqCst, SeqCst, one_less);
     close::put_inode(s, &inode)
 }
 
@@ -198,6 +206,10 @@ pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()
             .saturating_mul(BLOCK);
     }
     s.data().fence();
-    close::flush(s, &inode)?;
-    drain::persist_medium(s, Some(&inode))
+    if !durable::is_needed(s) {
+        return close::flush(s, &inode);
+    }
+    let placing = durable::prepare(s, &inode, offset / BLOCK..end.div_ceil(BLOCK))?;
+    drop(inode);
+    durable::finish(s, placing)
 }

@@ -8,8 +8,8 @@ use crate::session::Session;
 use crate::trees::MappedTrees;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use pmem::{Access, MapOptions, Medium, Region, SharedMem};
-use pool::session::{HEADER_AT, Header, SESSION_LEN};
+use pmem::{Access, DirtyMap, MapOptions, Medium, Region, SegmentFile, SharedMem};
+use pool::session::{DIRTY_AT, HEADER_AT, Header, SESSION_LEN};
 use pool::tree::Fixed;
 use rustix::fd::BorrowedFd;
 
@@ -48,7 +48,7 @@ fn snapshot_in(mem: &SharedMem) -> Option<Fixed> {
     (seq != 0).then(|| Fixed::unpack(seq, &words))
 }
 
-/// Maps everything. The descriptors are not kept.
+/// Maps everything. Those of journal and data have to stay open for as long as the session is used.
 pub fn map(segments: &Segments) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
     let medium = medium(segments.medium);
@@ -63,7 +63,16 @@ pub fn map(segments: &Segments) -> Result<Session> {
         Some(_) => Access::ReadOnly,
         None => Access::ReadWrite,
     };
-    let data = region(segments.data, access)?;
+    let mut data = region(segments.data, access)?;
+    let mut journal = journal;
+    if medium == Medium::File && snapshot.is_none() {
+        // The caller keeps the descriptors open.
+        let dirty = DirtyMap::map(segments.session, DIRTY_AT as u64, segments.data.1)?;
+        data = data
+            .noting(dirty)
+            .of_file(SegmentFile::new(segments.data.0)?);
+        journal = journal.of_file(SegmentFile::new(segments.journal.0)?);
+    }
     let header: Option<&Header> = mem.at(HEADER_AT as u64);
     let since = header.map_or(u64::MAX, |header| header.begun_after.load(Acquire));
     let trees = MappedTrees::new(meta).verifying(since)?;

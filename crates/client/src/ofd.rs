@@ -51,6 +51,8 @@ pub fn alloc(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result<OfdLink> {
     ofd.offset.store(0, Relaxed);
     ofd.name_len.store(0, Relaxed);
     ofd.parent.store(0, Relaxed);
+    let errors = s.header().sync_errors.load(Relaxed);
+    ofd.errors_seen.store(errors, Relaxed);
     ofd.ino.store(inode.ino, Relaxed);
     ofd.generation
         .store(ofd.generation.load(Relaxed).wrapping_add(1), Relaxed);

@@ -97,6 +97,7 @@ fn unpin(s: &Session, (link, ino): (u32, u64), count: u32) {
         };
         let one_less = |n: u32| n.checked_sub(1);
         let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+        let _ = s.header().maps.fetch_update(SeqCst, SeqCst, one_less);
         let _ = close::put_inode(s, &inode);
     }
 }

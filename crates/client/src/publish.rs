@@ -114,7 +114,7 @@ pub(crate) fn publish(
             Ok(())
         }
         Record::Rename { .. } => rename(s, record, seq, room.rank),
-        Record::SyncMark { .. } => Ok(()),
+        _ if record.is_about_durability() => Ok(()),
         Record::Batch { ops, time } => kv::publish(s, ops, (seq, time), place, room),
         // Its changes are visible when the trees have them.
         Record::Spilled { .. } => Err(Error::NoMemory),

@@ -8,13 +8,14 @@ use crate::abi::*;
 use crate::api::Client;
 use crate::dentry_table::{self, Found};
 use crate::error::{Error, Result};
-use crate::inode_table::{self, Attrs, LockedInode};
+use crate::inode_table::{self, Attrs, LockedInode, is_file};
 use crate::kv::files;
 use crate::link::{Removal, second, still};
 use crate::path::{self, End, KIND_DIR, Last, RETRIES, ROOT, Walk, Walked};
 use crate::session::Session;
 use crate::types::{Base, Caller};
-use crate::{clock, journal, lock, perm};
+use crate::{clock, durable, journal, lock, perm};
+use core::sync::atomic::Ordering::Relaxed;
 use pool::journal::{self as records, Record};
 use pool::layout::is_legal_name;
 
@@ -197,10 +198,21 @@ impl Move<'_> {
             old_name: self.from.name(),
             new_name: self.to.name(),
         };
-        let committed = kept.and_then(|()| journal::commit(s, &record));
+        let ready = kept.and_then(|()| self.content_first(object, target));
+        let committed = ready.and_then(|()| journal::commit(s, &record));
         match removal {
             Some(removal) => removal.finish(committed),
             None => committed.map(|_| ()),
+        }
+    }
+
+    /// A file that takes another one's place has its content wherever the name is found: programs
+    /// rename without fsync and rely on that.
+    fn content_first(&self, object: &LockedInode, target: Option<&LockedInode>) -> Result<()> {
+        let replaces = target.is_some() && !self.exchange();
+        match replaces && durable::is_needed(self.s) && is_file(object.e.mode.load(Relaxed)) {
+            true => durable::before_records(self.s, object),
+            false => Ok(()),
         }
     }
 

@@ -19,11 +19,11 @@ use pmem::{Parked, Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
 use pool::session::*;
 
-/// The medium `file`: only system calls make things durable.
-pub(crate) const MEDIUM_FILE: u32 = 1;
-
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
+
+/// Shorter writes are stored through the mapping.
+const THROUGH_MIN: usize = 32 * 1024;
 
 /// What the service gave us, mapped.
 pub struct Session {
@@ -254,6 +254,13 @@ impl Session {
         windows.enter(at, at + len, |window| {
             let _ = region.prefault(window, WINDOW as usize);
         });
+    }
+
+    /// Whether the kernel copies so many bytes faster than we do: on an ordinary file the first
+    /// store to each page faults.
+    #[inline]
+    pub(crate) fn writes_through(&self, n: usize) -> bool {
+        self.medium == MEDIUM_FILE && n >= THROUGH_MIN && self.file_limit() == u64::MAX
     }
 
     /// Pin of a view.

@@ -133,7 +133,8 @@ pub struct StoresStopped<'s> {
 pub(crate) fn stop(s: &Session) -> Result<StoresStopped<'_>> {
     let _held = lock::acquire(s, &s.header().stores_lock)?;
     flush_all(s)?;
-    drain::sync_all(s)?;
+    // The service makes all of it durable before it keeps the root.
+    s.data().fence();
     let owner = s.owner();
     Ok(StoresStopped { _held, owner })
 }

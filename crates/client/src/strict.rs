@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inode_table::LockedInode;
 use crate::session::{BLOCK, Session};
 use crate::write::{Source, write_locked};
-use crate::{close, cow, journal};
+use crate::{close, cow, durable, journal};
 use core::sync::atomic::Ordering::Relaxed;
 use pool::journal::Record;
 
@@ -43,7 +43,9 @@ pub(crate) fn write(
     // Blocks must be the file's own before a record may speak of them.
     close::flush(s, inode)?;
     let stays = cow::must_stay(inode);
-    if n <= REDO_MAX && (stays || !cow::is_shared(s, inode, offset, n)?) {
+    // On an ordinary file no store can be held back until a record is durable: new blocks always.
+    let redoes = stays || !durable::is_needed(s);
+    if n <= REDO_MAX && redoes && (stays || !cow::is_shared(s, inode, offset, n)?) {
         return redo(s, inode, source, offset, n, now);
     }
     if stays {

@@ -1,25 +1,47 @@
 //! fsync(2), sync(2).
 //!
-//! Invariant: when a call returns, everything that was written before it survives what the medium
-//! promises to survive.
+//! Invariants: when a call returns, everything that was written before it survives what the medium
+//! promises to survive. A flush that failed is reported once by each open description.
 
 use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode_table::InodeRef;
 use crate::session::OfdLink;
-use crate::{close, drain, inode_table};
-use core::sync::atomic::Ordering::Acquire;
+use crate::{close, durable, inode_table};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use pool::session::{INODE_DIRTY, INODE_VALID};
 
 pub(crate) fn fsync(c: &Client, ofd: OfdLink) -> Result<()> {
     let s = &c.session;
     let file = File::usable(s, ofd)?;
+    if durable::is_needed(s) {
+        let done = fsync_file(&file);
+        return report(&file).and(done);
+    }
     if file.inode.e.state.load(Acquire) & INODE_DIRTY != 0 {
         let inode = inode_table::lock_ref(s, file.inode)?;
         close::flush(s, &inode)?;
     }
-    drain::persist_medium(s, Some(&file.inode))
+    // What was stored around the cache before is ordered by this.
+    s.data().fence();
+    Ok(())
+}
+
+fn fsync_file(file: &File<'_>) -> Result<()> {
+    let inode = inode_table::lock_ref(file.s, file.inode)?;
+    let placing = durable::prepare(file.s, &inode, 0..u64::MAX)?;
+    drop(inode);
+    durable::finish(file.s, placing)
+}
+
+/// An error if flushes failed since the description was opened or reported one.
+fn report(file: &File<'_>) -> Result<()> {
+    let errors = file.s.header().sync_errors.load(Acquire);
+    match file.ofd.errors_seen.swap(errors, Relaxed) == errors {
+        true => Ok(()),
+        false => Err(Error::FlushFailed),
+    }
 }
 
 pub(crate) fn sync(c: &Client) -> Result<()> {
@@ -37,5 +59,10 @@ pub(crate) fn sync(c: &Client) -> Result<()> {
             Err(e) => return Err(e),
         }
     }
-    drain::sync_all(s)
+    s.data().fence();
+    if durable::is_needed(s) {
+        durable::all_data(s)?;
+        durable::records(s)?;
+    }
+    Ok(())
 }

@@ -14,11 +14,11 @@ use crate::journal;
 use crate::path::{RETRIES, Walk};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{Base, Caller};
-use crate::{clock, data, drain, perm, write};
+use crate::{clock, data, durable, perm, write};
 use core::sync::atomic::Ordering::*;
 use pool::journal::Record;
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE};
+use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_REWRITTEN};
 
 pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
     let size = file::offset(size)?;
@@ -86,6 +86,9 @@ fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()>
     }
     if size >= old {
         data::zero_gap(s, inode, old, size)?;
+    }
+    if size == 0 && old > 0 && durable::is_needed(s) {
+        e.state.fetch_or(INODE_REWRITTEN, Release);
     }
     let unjournaled = match size {
         0 => Some(Unjournaled::take(s, inode)),
@@ -173,8 +176,7 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
         _ => return Err(Error::NotSupported),
     }
     if s.consistency() > 0 || file.flags & O_DSYNC != 0 {
-        close::flush(s, &inode)?;
-        drain::persist_medium(s, Some(&inode))?;
+        durable::now(s, inode)?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::file::{self, File};
 use crate::inode_table::{self, LockedInode};
 use crate::read::{TRANSFER_MAX, later};
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::{clock, close, cow, drain, journal, lock, perm, strict};
+use crate::{clock, cow, durable, journal, lock, perm, strict};
 use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
@@ -156,8 +156,7 @@ fn write_at_time(
         _ => write_locked(s, &inode, source, offset, n, now)?,
     };
     if s.consistency() >= SYNC || flags & O_DSYNC != 0 {
-        close::flush(s, &inode)?;
-        drain::persist_medium(s, Some(&inode))?;
+        durable::now(s, inode)?;
     }
     Ok((written, offset + written as u64))
 }
@@ -295,8 +294,10 @@ fn fill(
     }
     let after = skip + copied as u64;
     let head = s.data().zero_nt(run.block * BLOCK, skip as usize);
-    // Beyond the end of the file anything may be there, unless somebody has it mapped.
-    let visible = start + after < size || copied < want || inode.e.maps.load(Relaxed) > 0;
+    // Beyond the end of the file anything may be there, unless somebody has it mapped, or a power
+    // cut may bring a size back without the bytes below it.
+    let shows = inode.e.maps.load(Relaxed) > 0 || durable::is_needed(s);
+    let visible = start + after < size || copied < want || shows;
     let rest = if visible { (bytes - after) as usize } else { 0 };
     let tail = s.data().zero_nt(run.block * BLOCK + after, rest);
     let ready = head.and(tail).map_err(Error::from);
@@ -338,7 +339,12 @@ impl<'a> Source<'a> {
     /// Copies the next `n` bytes to `to` in the data segment: how many, and why not all.
     #[inline]
     pub fn copy_in(&mut self, s: &Session, to: u64, n: usize) -> (usize, Result<()>) {
-        let copied = self.pieces(n, |piece, done| s.data().copy_in(to + done as u64, piece));
+        let copied = match s.writes_through(n) {
+            false => self.pieces(n, |piece, done| s.data().copy_in(to + done as u64, piece)),
+            true => self.pieces(n, |piece, done| {
+                s.data().write_through(to + done as u64, piece)
+            }),
+        };
         match copied {
             Ok(n) => (n, Ok(())),
             Err(fault) => (fault.copied(), Err(fault.into())),

@@ -17,13 +17,18 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread of a child of fork(2) outlives its handles, at most.
 const CHILD_NAP: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
+
+/// Between attempts to have a service again, which double, and a service that did its work.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(1);
 
 /// A pool that is open in this process, and its children. Handles are cheap to clone and may be
 /// used by any thread.
@@ -46,6 +51,8 @@ struct Link {
     path: PathBuf,
     /// Session memory, to offer it to the next service.
     session: OwnedFd,
+    /// Journal and data: the client flushes through them.
+    _segments: [OwnedFd; 2],
     connection: Mutex<OwnedFd>,
     closing: AtomicBool,
     /// The process whose connection it is.
@@ -166,6 +173,8 @@ impl Inner {
     }
 
     fn assemble(path: PathBuf, attachment: Attachment) -> Result<Inner> {
+        // Memory that the host has none for is an error of the operation, not the program's end.
+        holdfast_pmem::fault::install();
         let answer = &attachment.answer;
         let segments = Segments {
             session: attachment.session.as_fd(),
@@ -180,6 +189,7 @@ impl Inner {
         let link = Arc::new(Link {
             path,
             session: attachment.session,
+            _segments: [attachment.journal, attachment.data],
             connection: Mutex::new(attachment.connection),
             closing: AtomicBool::new(false),
             opener: process(),
@@ -247,6 +257,7 @@ impl Inner {
 
 impl Link {
     fn watch(&self) {
+        let (mut pause, mut joined) = (Duration::ZERO, Instant::now());
         while !self.closing.load(Acquire) {
             let Ok(connection) = self.connection.lock().map(|c| c.try_clone()) else {
                 return;
@@ -261,13 +272,20 @@ impl Link {
                 Ok(_) => {}
                 Err(_) => continue,
             }
-            match start::join(&self.path, Some(self.session.as_fd())) {
-                Ok(attachment) => {
-                    if let Ok(mut place) = self.connection.lock() {
-                        *place = attachment.connection;
-                    }
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(200)),
+            // One that ends soon after it starts is not started in a loop.
+            if joined.elapsed() > LONG {
+                pause = Duration::ZERO;
+            }
+            std::thread::sleep(pause);
+            if self.closing.load(Acquire) {
+                return;
+            }
+            pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            if let Ok(attachment) = start::join(&self.path, Some(self.session.as_fd()))
+                && let Ok(mut place) = self.connection.lock()
+            {
+                *place = attachment.connection;
+                joined = Instant::now();
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use holdfast_client::attach::{AttachError, Attachment, attach};
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
@@ -173,8 +174,13 @@ fn log(pool: &Path) -> Stdio {
         .create(true)
         .append(true)
         .mode(0o600)
+        // Nor to whatever stands there that is no file.
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(pool.join(holdfast_pool::directory::LOG));
-    file.map_or_else(|_| Stdio::null(), Stdio::from)
+    let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+    file.ok()
+        .filter(is_file)
+        .map_or_else(Stdio::null, Stdio::from)
 }
 
 /// Makes a pool in a directory that is new or empty.

@@ -37,7 +37,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    /// What the kernel said to `call`.
+    pub fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
         move |e| Error::Os {
             call,
             errno: e.raw_os_error(),

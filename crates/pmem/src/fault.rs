@@ -6,6 +6,9 @@
 
 use crate::copy;
 
+mod handler;
+pub use handler::{install, install_with};
+
 /// Where to resume after a fault at `ip`, or `None` when the fault was not in a copy routine.
 pub fn landing_for(ip: usize) -> Option<usize> {
     macro_rules! at {

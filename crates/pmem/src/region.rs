@@ -9,11 +9,14 @@
 
 use crate::buf::{ConstBuf, Fault, MutBuf};
 use crate::copy::{self, Outcome, SIDE_SOURCE};
+use crate::dirty::DirtyMap;
+use crate::flush::SegmentFile;
 use crate::map::{Access, HUGE, MapOptions, Mapping};
 use crate::medium::{Medium, caches_persistent};
 use crate::persist::{self, Persistence, Registers, Routines};
 use crate::record::{NoRecord, Record};
 use crate::{Error, LINE, PAGE, sys};
+use alloc::boxed::Box;
 use alloc::vec;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -40,6 +43,9 @@ pub struct Region<R: Record = NoRecord> {
     medium: Medium,
     persistence: Persistence,
     record: Tap<R>,
+    /// Where stores are noted.
+    dirty: Option<Box<DirtyMap>>,
+    file: Option<SegmentFile>,
     mapping: Mapping,
 }
 
@@ -88,6 +94,8 @@ impl Region<NoRecord> {
             record: NoRecord,
             #[cfg(feature = "recording")]
             record: Tap::of_file(fd, offset, NoRecord),
+            dirty: None,
+            file: None,
             mapping,
         })
     }
@@ -114,6 +122,8 @@ impl<R: Record> Region<R> {
             record,
             #[cfg(feature = "recording")]
             record: Tap::of_own(record),
+            dirty: None,
+            file: None,
             mapping,
         })
     }
@@ -124,6 +134,32 @@ impl<R: Record> Region<R> {
         // SAFETY: the region was just made with image.len() bytes, so it cannot overlap image.
         unsafe { copy::holdfast_copy(region.base, image.as_ptr(), image.len()) };
         Ok(region)
+    }
+
+    /// The same region, which notes in `dirty` what is stored to.
+    pub fn noting(self, dirty: DirtyMap) -> Region<R> {
+        let dirty = Some(Box::new(dirty));
+        Region { dirty, ..self }
+    }
+
+    /// The same region, which flushes through a descriptor of its file.
+    pub fn of_file(self, file: SegmentFile) -> Region<R> {
+        let file = Some(file);
+        Region { file, ..self }
+    }
+
+    /// Where stores are noted, if they are.
+    #[inline]
+    pub fn dirty(&self) -> Option<&DirtyMap> {
+        self.dirty.as_deref()
+    }
+
+    /// Before bytes are stored.
+    #[inline]
+    fn note(&self, off: u64, len: usize) {
+        if let Some(dirty) = &self.dirty {
+            dirty.mark(off, len as u64);
+        }
     }
 
     #[inline]
@@ -240,6 +276,7 @@ impl<R: Record> Region<R> {
     pub fn store_u64(&self, off: u64, value: u64) -> Result<(), Error> {
         aligned(off, 8)?;
         let p = self.writable(off, 8)?;
+        self.note(off, 8);
         self.record.store(off, &value.to_le_bytes(), false);
         // SAFETY: as in word.
         unsafe { AtomicU64::from_ptr(p.cast()) }.store(value.to_le(), Ordering::Release);
@@ -250,6 +287,7 @@ impl<R: Record> Region<R> {
     #[inline]
     pub fn store(&self, off: u64, src: &[u8]) -> Result<(), Error> {
         let dst = self.writable(off, src.len())?;
+        self.note(off, src.len());
         self.record.store(off, src, false);
         // SAFETY: both ranges were checked and cannot overlap: src is not pool memory.
         let out = unsafe { (self.routines.copy)(dst, src.as_ptr(), src.len()) };
@@ -260,6 +298,7 @@ impl<R: Record> Region<R> {
     #[inline]
     pub fn write_nt(&self, off: u64, src: &[u8]) -> Result<(), Error> {
         self.writable(off, src.len())?;
+        self.note(off, src.len());
         // Whole lines, the case of every journal record, take the short way.
         if (off as usize).is_multiple_of(LINE) && src.len().is_multiple_of(LINE) {
             return self
@@ -273,6 +312,7 @@ impl<R: Record> Region<R> {
     /// Zeroes around the cache. Durable after [`Region::fence`].
     pub fn zero_nt(&self, off: u64, len: usize) -> Result<(), Error> {
         self.writable(off, len)?;
+        self.note(off, len);
         let (head, body, tail) = split_lines(off, len);
         let zero = [0u8; LINE];
         if head > 0 {
@@ -361,18 +401,103 @@ impl<R: Record> Region<R> {
         Ok(())
     }
 
+    /// As `sync` for many ranges, with one flush for all. Only what is dirty in them is written.
+    pub fn sync_ranges(
+        &self,
+        ranges: impl Iterator<Item = (u64, usize)> + Clone,
+    ) -> Result<(), Error> {
+        let Some(file) = self.file.as_ref().filter(|file| file.overwrites_in_place()) else {
+            return ranges
+                .into_iter()
+                .try_for_each(|(off, len)| self.sync(off, len));
+        };
+        for (off, len) in ranges.clone() {
+            self.readable(off, len)?;
+            file.write_back(off, len as u64)?;
+        }
+        // One page of them stands for all: what the host's file system has to note about any of
+        // them is made durable with it, and the flush is that of the device.
+        if let Some((off, _)) = ranges.clone().last() {
+            self.sync(off, 1)?;
+        }
+        ranges.for_each(|(off, len)| self.record.sync(off, len));
+        Ok(())
+    }
+
+    /// Makes everything durable that was stored to the file of the region, also through others.
+    pub fn sync_file(&self) -> Result<(), Error> {
+        if self.persistence != Persistence::Synced {
+            self.fence();
+            return Ok(());
+        }
+        match &self.file {
+            None => self.sync(0, self.len),
+            Some(file) => {
+                file.flush()?;
+                self.record.sync(0, self.len);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the kernel take the pages of a range for dirty again, though their bytes stay the
+    /// same: a flush that failed may have left them clean.
+    pub fn redirty(&self, off: u64, len: usize) {
+        let first = off / PAGE as u64 * PAGE as u64;
+        for at in (first..off + len as u64).step_by(PAGE) {
+            if let Some(word) = self.word(at) {
+                word.fetch_or(0, Ordering::SeqCst);
+            }
+        }
+        self.note(off, len);
+    }
+
     /// Copies a caller's memory into the region: around the cache when long, else cached and
     /// flushed. Durable after [`Region::fence`]. Returns the bytes copied, always `src.len()`.
     #[inline]
     pub fn copy_in(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
         self.writable(off, src.len())
             .map_err(|_| Fault::OutOfRange)?;
+        self.note(off, src.len());
         if src.len() >= AROUND_CACHE_MIN {
             self.copy_durable(off, src)?;
         } else {
             self.copy_flushed(off, src.as_ptr(), src.len())?;
         }
         Ok(src.len())
+    }
+
+    /// As `copy_in`, by a system call where the region has a file: for long copies to pages that
+    /// may not be mapped yet, each of which would fault. The process must not have a limit for the
+    /// size of files.
+    pub fn write_through(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
+        let len = src.len();
+        self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        let Some(file) = &self.file else {
+            return self.copy_in(off, src);
+        };
+        self.note(off, len);
+        let mut done = 0;
+        while done < len {
+            let from = src.as_ptr().wrapping_add(done);
+            let at = off + done as u64;
+            match file.write(from, len - done, at) {
+                Ok(n) if n > 0 => {
+                    self.record_copied(at, n, false);
+                    done += n;
+                }
+                // Whatever it was, a store through the mapping says it again, or works: memory of
+                // the program may be there only for those who take a fault.
+                _ => {
+                    let (_, rest) = src.split_at(done);
+                    return match self.copy_in(at, rest) {
+                        Ok(n) => Ok(done + n),
+                        Err(fault) => Err(after(fault, done)),
+                    };
+                }
+            }
+        }
+        Ok(len)
     }
 
     /// Copies out of the region into a caller's memory. Returns the bytes copied, always

@@ -2,6 +2,7 @@
 
 use crate::PAGE;
 use core::arch::asm;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
@@ -34,6 +35,65 @@ pub(crate) unsafe fn populate(start: *mut u8, len: usize, write: bool) -> Result
         }
     }
     Ok(())
+}
+
+const SYS_PWRITE64: usize = 18;
+
+/// pwrite(2) from memory that may not be there, which the kernel reports.
+pub(crate) fn pwrite(
+    fd: BorrowedFd<'_>,
+    src: *const u8,
+    len: usize,
+    off: u64,
+) -> Result<usize, Errno> {
+    let ret: isize;
+    // SAFETY: the kernel only reads the range, and looks itself whether it may.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") SYS_PWRITE64 as isize => ret,
+            in("rdi") fd.as_raw_fd() as usize,
+            in("rsi") src,
+            in("rdx") len,
+            in("r10") off,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    match ret {
+        n if n >= 0 => Ok(n as usize),
+        e => Err(Errno::from_raw_os_error(-e as i32)),
+    }
+}
+
+const SYS_SYNC_FILE_RANGE: usize = 277;
+/// Waits for pages that are being written, writes those that are dirty, waits for them.
+const WRITE_AND_WAIT: usize = 7;
+
+/// Writes what is dirty in a range of a file and waits until the device has taken it; nothing is
+/// flushed there.
+pub(crate) fn write_range(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<(), Errno> {
+    let ret: isize;
+    // SAFETY: sync_file_range touches no memory of ours.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") SYS_SYNC_FILE_RANGE as isize => ret,
+            in("rdi") fd.as_raw_fd() as usize,
+            in("rsi") off,
+            in("rdx") len,
+            in("r10") WRITE_AND_WAIT,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    if ret == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_raw_os_error(-ret as i32))
+    }
 }
 
 /// Asks the kernel to back a range with huge pages now. Returns the positive errno on failure.

@@ -6,6 +6,9 @@
 //! - What commit N freed is handed out again only after N is durable and the live page says,
 //!   fenced, that roots before N are no longer intact.
 //! - After a commit that failed half-way nothing more is written.
+//! - A pool that is `lazy` commits for readers only; a checkpoint makes the last commit durable,
+//!   after the data that it points to. What the last checkpoint has is not handed out again before
+//!   the next one.
 
 use crate::error::{Error, Result};
 use crate::format::geometry::SUPERBLOCK_PAGES;
@@ -15,6 +18,7 @@ use crate::segment::Sizes;
 use crate::snapshot::Newest;
 use crate::space::{Bits, Kind, Run, Space};
 use crate::tree::{Batch, Dirty, Reader};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
@@ -23,6 +27,8 @@ use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
 const COMMITS_KEPT: usize = 8;
 /// The same where commits replace much: what they keep from use must not make the trees spread.
 const COMMITS_KEPT_MIN: usize = 1;
+/// Commits that may have been shown to readers after the last durable one.
+const SHOWN_MAX: u64 = 1 << 40;
 /// Pages and blocks that may be kept from use for readers before fewer commits are kept.
 const HELD_FREELY: u64 = 4096;
 
@@ -60,6 +66,19 @@ struct Held {
     data: Vec<Run>,
 }
 
+/// Makes all bytes of data durable that were stored before.
+pub type FlushData = Box<dyn Fn() -> Result<()> + Send>;
+
+/// A pool whose commits are made durable apart.
+struct Lazy {
+    flush_data: FlushData,
+    /// The commit that is durable.
+    checkpoint: u64,
+    /// Of the held ones, those that only later commits freed.
+    loose_meta: u64,
+    loose_data: u64,
+}
+
 /// A pool and what its writer remembers of it.
 pub struct Pool<R: Record = NoRecord> {
     pub(crate) meta: Region<R>,
@@ -73,6 +92,11 @@ pub struct Pool<R: Record = NoRecord> {
     held_data: u64,
     oldest_view: u64,
     pub(crate) poisoned: bool,
+    lazy: Option<Lazy>,
+    /// Readers are not shown any root yet.
+    hidden: bool,
+    /// Where each lane continues, as of the superblock on the medium.
+    durable_lanes: [Lane; LANES],
     /// The newest snapshot: what it has is not freed when it leaves the present.
     pub(crate) newest: Option<Newest>,
     /// Pages that this writer wrote, so that their entries need no check.
@@ -103,7 +127,15 @@ impl<R: Record> Pool<R> {
     }
 
     /// Opens the pool in `meta` at its last commit, and shows its roots to readers.
-    pub fn open(meta: Region<R>, _: &WriteToken) -> Result<Pool<R>> {
+    pub fn open(meta: Region<R>, token: &WriteToken) -> Result<Pool<R>> {
+        let mut pool = Pool::open_hidden(meta, token)?;
+        pool.show()?;
+        Ok(pool)
+    }
+
+    /// Opens the pool in `meta` at its last durable commit. Readers that go on from an earlier
+    /// service, which may have shown them later commits, wait until there is something to `show`.
+    pub fn open_hidden(meta: Region<R>, _: &WriteToken) -> Result<Pool<R>> {
         let (superblock, copy) = Superblock::read(&meta)?;
         let geometry = superblock.geometry(meta.len() as u64)?;
         let seq = superblock.seq;
@@ -123,18 +155,77 @@ impl<R: Record> Pool<R> {
         // The copies of later commits must be gone for good before their seq is used again.
         settle(&meta)?;
         let mut pool = Pool::assemble(meta, superblock, copy, spaces);
-        let sb = &pool.superblock;
-        live::publish(&pool.meta, seq, sb.applied_seq, &sb.roots)?;
-        pool.give_up_before(seq)?;
+        // No commit has the number of one that readers saw and that never became durable.
+        let shown = live::newest(&pool.meta).unwrap_or(0);
+        if (seq + 1..seq.saturating_add(SHOWN_MAX)).contains(&shown) {
+            pool.superblock.seq = shown + 1;
+        }
+        live::hide(&pool.meta)?;
+        pool.give_up_before(pool.superblock.seq)?;
+        pool.hidden = true;
         pool.newest = pool.find_newest()?;
         Ok(pool)
+    }
+
+    /// Shows the last commit to readers.
+    pub fn show(&mut self) -> Result<()> {
+        let sb = &self.superblock;
+        live::publish(&self.meta, sb.seq, sb.applied_seq, &sb.roots)?;
+        self.hidden = false;
+        Ok(())
+    }
+
+    /// From now on commits are for readers only, until a checkpoint makes the last one durable.
+    pub fn be_lazy(&mut self, flush_data: FlushData) {
+        self.lazy = Some(Lazy {
+            flush_data,
+            checkpoint: self.superblock.seq,
+            loose_meta: 0,
+            loose_data: 0,
+        });
+    }
+
+    /// Whether there are commits that a checkpoint would make durable.
+    pub fn is_loose(&self) -> bool {
+        let lazy = self.lazy.as_ref();
+        lazy.is_some_and(|lazy| lazy.checkpoint != self.superblock.seq)
+    }
+
+    /// Makes the last commit durable: first the data that it points to, then nodes and bitmaps,
+    /// then the superblock. A failure of the first changes nothing.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        let Some(lazy) = self.lazy.as_ref().filter(|_| self.is_loose()) else {
+            return Ok(());
+        };
+        if self.poisoned {
+            return Err(Error::Poisoned);
+        }
+        (lazy.flush_data)()?;
+        self.poisoned = true;
+        self.write_durably(&self.superblock.clone())?;
+        if let Some(lazy) = &mut self.lazy {
+            lazy.checkpoint = self.superblock.seq;
+            (lazy.loose_meta, lazy.loose_data) = (0, 0);
+        }
+        self.poisoned = false;
+        Ok(())
+    }
+
+    /// Where each lane continues, as of the superblock on the medium: what is before that is not
+    /// needed any more.
+    pub fn durable_lanes(&self) -> [Lane; LANES] {
+        self.durable_lanes
     }
 
     fn assemble(meta: Region<R>, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
         let [meta_space, data_space] = spaces;
         let checked = Bits::new(meta_space.len().div_ceil(64) as usize);
+        let durable_lanes = superblock.lanes;
         Pool {
             meta,
+            lazy: None,
+            hidden: false,
+            durable_lanes,
             superblock,
             copy,
             meta_space,
@@ -227,8 +318,15 @@ impl<R: Record> Pool<R> {
         self.data_space.release(run)
     }
 
-    /// Gives up all older roots, so that everything they alone can reach is free.
+    /// Gives up all older roots, so that everything they alone can reach is free. Not for the
+    /// time while a batch is under way: the bitmaps are between two commits then.
     pub fn reclaim(&mut self) -> Result<()> {
+        self.checkpoint()?;
+        self.release_all()
+    }
+
+    /// As `reclaim`, but for what is free only after the next checkpoint.
+    pub(crate) fn release_all(&mut self) -> Result<()> {
         self.release_held(0)
     }
 
@@ -240,6 +338,11 @@ impl<R: Record> Pool<R> {
     /// Pages of `meta.seg` that commits can still fill.
     pub fn pages_left(&self) -> u64 {
         self.meta_space.count_free() + self.held_meta
+    }
+
+    /// Pages that commits can fill before the next checkpoint.
+    pub fn pages_ready(&self) -> u64 {
+        self.pages_left() - self.lazy.as_ref().map_or(0, |lazy| lazy.loose_meta)
     }
 
     /// Data blocks that `grant` can still hand out.
@@ -275,14 +378,15 @@ impl<R: Record> Pool<R> {
         self.data_space.grow(len / PAGE_LEN, &self.meta)
     }
 
-    /// Writes bitmaps, then superblock `next` as commit `seq`, then the live page. The nodes
-    /// are already written, not yet durable.
+    /// Writes bitmaps, then superblock `next` as commit `seq`, then the live page; a lazy pool only
+    /// the latter. The nodes are already written, not yet durable.
     pub(crate) fn write_commit(&mut self, next: Superblock, seq: u64) -> Result<()> {
         let old = &self.superblock;
         let next = Superblock {
             uuid: old.uuid,
             seq,
-            medium: old.medium,
+            // Where it lies now, whatever it was made on.
+            medium: self.meta.medium(),
             meta_len: self.meta_space.len() * PAGE_LEN,
             meta_len_max: old.meta_len_max,
             data_len: self.data_space.len() * PAGE_LEN,
@@ -291,23 +395,40 @@ impl<R: Record> Pool<R> {
             used_pages: self.meta_space.count_used(),
             ..next
         };
-        self.meta_space.write(&self.meta, seq)?;
-        self.data_space.write(&self.meta, seq)?;
+        if self.lazy.is_none() {
+            self.write_durably(&next)?;
+        } else {
+            self.meta.fence();
+        }
+        if !self.hidden {
+            live::publish(&self.meta, seq, next.applied_seq, &next.roots)?;
+        }
+        self.superblock = next;
+        Ok(())
+    }
+
+    fn write_durably(&mut self, next: &Superblock) -> Result<()> {
+        self.meta_space.write(&self.meta, next.seq)?;
+        self.data_space.write(&self.meta, next.seq)?;
         settle(&self.meta)?;
         let copy = 1 - self.copy;
         self.meta
             .write_nt(SUPERBLOCK_PAGES[copy] * PAGE_LEN, &next.encode())?;
         settle(&self.meta)?;
-        live::publish(&self.meta, seq, next.applied_seq, &next.roots)?;
         self.copy = copy;
-        self.superblock = next;
+        self.durable_lanes = next.lanes;
         Ok(())
     }
 
     /// Remembers what commit `seq` freed, and frees what old enough commits did.
     pub(crate) fn hold(&mut self, seq: u64, pages: Vec<u64>, data: Vec<Run>) {
+        let blocks = data.iter().map(|run| run.len).sum::<u64>();
         self.held_meta += pages.len() as u64;
-        self.held_data += data.iter().map(|run| run.len).sum::<u64>();
+        self.held_data += blocks;
+        if let Some(lazy) = &mut self.lazy {
+            lazy.loose_meta += pages.len() as u64;
+            lazy.loose_data += blocks;
+        }
         self.held.push_back(Held { seq, pages, data });
         let keep = match self.held.len() {
             n if n > 2 * COMMITS_KEPT => COMMITS_KEPT,
@@ -346,9 +467,15 @@ impl<R: Record> Pool<R> {
             .count()
     }
 
-    /// Frees what all but the last `keep` commits freed.
+    /// Frees what all but the last `keep` commits freed, as far as that is durable.
     fn release_held(&mut self, keep: usize) -> Result<()> {
-        let gone = self.held.len().saturating_sub(keep);
+        let durable = match &self.lazy {
+            None => self.held.len(),
+            Some(lazy) => self
+                .held
+                .partition_point(|held| held.seq <= lazy.checkpoint),
+        };
+        let gone = self.held.len().saturating_sub(keep).min(durable);
         let Some(last) = gone.checked_sub(1).and_then(|i| self.held.get(i)) else {
             return Ok(());
         };

@@ -7,15 +7,17 @@
 //!  * After a store failure nothing more is applied: what is on the medium stays right.
 
 use crate::backing::Backing;
+use crate::checkpoint::Checkpoints;
 use crate::compaction::Compaction;
 use crate::error::{Error, Result};
 use crate::files::{self, Files};
 use crate::lane::{Buffers, Entry, Lane};
 use crate::order::{Next, Order};
 use crate::process;
+use crate::recover;
 use crate::runs::Runs;
 use crate::store::Held;
-use holdfast_pmem::{Access, Medium, Region};
+use holdfast_pmem::{Access, Medium, Region, SegmentFile};
 use holdfast_pool::apply::{
     Applier, Failure, Messages, Outcome, PoolStore, ROOM_TO_GROW, Reject, Why, are_unseen,
 };
@@ -29,6 +31,8 @@ use holdfast_pool::segment::tree_share;
 use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_ROOMY, TREES_SHORT};
 use holdfast_pool::space::Run;
 use holdfast_pool::{Pool, WriteToken};
+use rustix::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Records of one commit.
@@ -61,7 +65,7 @@ pub struct Engine {
     pub files: Files,
     pub pool: Pool,
     pub journal: Region,
-    pub data: Region,
+    pub data: Arc<Region>,
     token: WriteToken,
     pub granted: Runs,
     lanes: Vec<Lane>,
@@ -73,6 +77,7 @@ pub struct Engine {
     newest: u64,
     backing: Backing,
     compaction: Compaction,
+    pub(crate) checkpoints: Checkpoints,
     failed: bool,
 }
 
@@ -89,10 +94,14 @@ pub struct Progress {
     pub rejected: Option<(u64, Reject)>,
     /// The last record that was refused and passed over.
     pub refused: Option<(u64, Reject)>,
+    /// There is no room before the next checkpoint, or a record speaks of blocks that are used
+    /// again as soon as it is applied.
+    short: bool,
 }
 
 impl Engine {
-    /// Opens the pool of `files` at its last commit.
+    /// Opens the pool of `files` at its last commit. On an ordinary file readers are shown nothing
+    /// yet: those of an earlier service may have seen more.
     pub fn open(files: Files) -> Result<Engine> {
         let pool_error = |error| Error::Pool {
             path: files.directory.clone(),
@@ -103,8 +112,13 @@ impl Engine {
         let journal_len = LANES as u64 * LANE_LEN;
         let journal = files::map(&files.journal, journal_len, Access::ReadWrite, files.medium)?;
         let data = files::map(&files.data, sizes.1, Access::ReadWrite, files.medium)?;
+        let data = Arc::new(data.of_file(SegmentFile::new(files.data.as_fd())?));
         let token = WriteToken::for_service();
-        let pool = Pool::open(meta, &token).map_err(pool_error)?;
+        let pool = match files.medium {
+            Medium::File => open_lazy(meta, &token, data.clone()),
+            _ => Pool::open(meta, &token),
+        };
+        let pool = pool.map_err(pool_error)?;
         let done = pool.superblock().lanes;
         let lanes = done.iter().enumerate();
         let lanes = lanes
@@ -129,8 +143,43 @@ impl Engine {
             newest,
             backing: Backing::default(),
             compaction: Compaction::default(),
+            checkpoints: Checkpoints::default(),
             failed,
         })
+    }
+
+    /// Shows readers the last commit.
+    pub fn show(&mut self) -> Result<()> {
+        let shown = self.pool.show();
+        shown.map_err(|error| Error::Pool {
+            path: self.files.directory.clone(),
+            error,
+        })
+    }
+
+    /// Applies again, after the death of a service, what that one had shown to clients: everything
+    /// up to record `upto`. Then readers, who wait meanwhile, are shown the trees.
+    pub fn catch_up(&mut self, upto: u64) -> Result<()> {
+        self.read(usize::MAX);
+        recover::grant_what_records_need(self);
+        while self.applied_seq() < upto {
+            // Its writer was through with each of them, or they would not have been applied.
+            let progress = self.apply(usize::MAX, upto, |_| true)?;
+            match progress.missing {
+                Some((_, bound)) => self.order.declare_void(bound.min(upto + 1)),
+                None if progress.applied == 0 => break,
+                None => {}
+            }
+        }
+        self.show()
+    }
+
+    /// Where each lane continues of which everything before is in the trees, durably.
+    pub fn passed(&self) -> [superblock::Lane; LANES] {
+        match self.files.medium {
+            Medium::File => self.pool.durable_lanes(),
+            _ => self.done,
+        }
     }
 
     /// Where each lane continues, and what of it the trees have.
@@ -218,9 +267,12 @@ impl Engine {
         if self.failed || self.order.waiting() == 0 {
             return Ok(progress);
         }
+        if self.pool.is_loose() && self.pool.pages_ready() < self.pool.pages_left() / 2 {
+            self.checkpoint()?;
+        }
         let applied_before = self.done.map(|lane| lane.applied);
         let start = Instant::now();
-        let values_most = self.values_most();
+        let (values_most, loose) = (self.values_most(), self.pool.is_loose());
         let mut store = PoolStore::begin(&mut self.pool, &self.token);
         let mut held = Held(&mut self.granted);
         let mut applier = Applier::keeping(&mut store, &mut held, applied_before)
@@ -244,8 +296,9 @@ impl Engine {
             match apply_one(&mut applier, &self.data, &header, &record) {
                 Ok(_) => {}
                 Err(Failure::Rejected(reject)) => {
-                    // What was applied makes room when it is committed.
-                    let later = reject.why == Why::NoRoom && progress.applied > 0;
+                    // What was applied makes room when it is committed, or at the checkpoint.
+                    progress.short |= reject.why == Why::NoRoom && loose;
+                    let later = reject.why == Why::NoRoom && (progress.applied > 0 || loose);
                     if !later && may_refuse(&record, &reject) {
                         progress.refused = Some((entry.seq, reject));
                         note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
@@ -260,6 +313,7 @@ impl Engine {
                 }
             }
             note_applied(&mut progress, (&mut self.done, &mut self.newest), &entry);
+            progress.short |= matches!(record, Record::Spilled { .. });
             self.buffers.put(entry.bytes);
         }
         self.compaction.note_changes(applier.waiting());
@@ -275,6 +329,11 @@ impl Engine {
                 sb.clean = false;
             });
             self.check(committed)?;
+        } else {
+            drop(store);
+        }
+        if progress.short {
+            self.checkpoint()?;
         }
         Ok(progress)
     }
@@ -300,7 +359,7 @@ impl Engine {
             Ok(false) => {}
             Err(error) => return Err(store_failed(&mut self.failed, &self.files, error)),
         }
-        let data = long.then_some(&self.data);
+        let data = long.then_some(&*self.data);
         Ok(self.backing.go_on(&mut self.pool, data, &self.files))
     }
 
@@ -407,24 +466,28 @@ impl Engine {
                 error: holdfast_pool::Error::Poisoned,
             });
         }
-        change(&mut self.pool, &self.token).map_err(|error| {
-            // A name that is taken, or no room: the pool is as before.
-            self.failed |= error == holdfast_pool::Error::Poisoned;
-            Error::Pool {
-                path: self.files.directory.clone(),
-                error,
-            }
-        })
+        let changed = change(&mut self.pool, &self.token);
+        changed
+            .and_then(|()| self.pool.checkpoint())
+            .map_err(|error| {
+                // A name that is taken, or no room: the pool is as before.
+                self.failed |= error == holdfast_pool::Error::Poisoned;
+                Error::Pool {
+                    path: self.files.directory.clone(),
+                    error,
+                }
+            })
     }
 
-    /// A commit without changes of the trees.
+    /// A commit without changes of the trees, which is durable at once.
     pub fn note(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         if self.failed {
             return Ok(());
         }
         let store = PoolStore::begin(&mut self.pool, &self.token);
         let committed = store.commit(change);
-        self.check(committed)
+        self.check(committed)?;
+        self.checkpoint()
     }
 
     /// Makes durable how far the lanes are behind us.
@@ -551,6 +614,13 @@ impl Engine {
             }
         }
     }
+}
+
+/// A pool whose commits become durable with its checkpoints, which begin with the data.
+fn open_lazy(meta: Region, token: &WriteToken, data: Arc<Region>) -> holdfast_pool::Result<Pool> {
+    let mut pool = Pool::open_hidden(meta, token)?;
+    pool.be_lazy(Box::new(move || Ok(data.sync_file()?)));
+    Ok(pool)
 }
 
 /// The next record, if it is in order and its number is not above `upto`.

@@ -34,6 +34,8 @@ pub enum Error {
     Owner { path: PathBuf, owner: u32 },
     /// A segment is missing or shorter than the superblock says.
     Segment { path: PathBuf, what: &'static str },
+    /// Something else stands in the pool's directory where a file, or a directory, belongs.
+    NotOrdinary { path: PathBuf },
     /// The trees or superblocks.
     Pool {
         path: PathBuf,
@@ -70,7 +72,7 @@ impl Error {
             Error::Size { .. } | Error::Medium { .. } | Error::NotASession => Errno::INVAL,
             Error::TooLarge { .. } => Errno::NOSPC,
             Error::Owner { .. } => Errno::ACCESS,
-            Error::Segment { .. } => return EUCLEAN,
+            Error::Segment { .. } | Error::NotOrdinary { .. } => return EUCLEAN,
             Error::Rejected { .. } => return EIO,
             Error::Pool { error, .. } => return error.errno(),
             Error::Memory(e) => return e.errno(),
@@ -93,6 +95,9 @@ impl Error {
             Error::TooLarge { .. } => "a smaller --size, or another directory".into(),
             Error::Medium { .. } => "--medium auto".into(),
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
+            Error::NotOrdinary { path } if path.extension().is_none() => {
+                format!("remove {}: it is made anew", path.display())
+            }
             Error::Segment { .. } | Error::Pool { .. } if self.errno() == EUCLEAN => {
                 "holdfast pool check POOL names what is damaged".into()
             }
@@ -164,6 +169,10 @@ impl fmt::Display for Error {
             }
             Error::Segment { path, what } => {
                 write!(f, "the pool is damaged: {} {what}", path.display())
+            }
+            Error::NotOrdinary { path } => {
+                let path = path.display();
+                write!(f, "the pool is damaged: {path} is not what belongs there")
             }
             Error::Pool { path, error } => write!(f, "{}: {error}", path.display()),
             Error::Rejected { seq, why } => write!(f, "journal record {seq} is not valid: {why}"),

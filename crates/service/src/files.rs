@@ -5,7 +5,9 @@
 //! make is ever removed.
 
 use crate::error::{Error, Result};
+use crate::host;
 use crate::lock::PoolLock;
+use crate::ordinary;
 use crate::process;
 use crate::snapshots;
 use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers};
@@ -28,7 +30,7 @@ const FIRST_INO: u64 = holdfast_pool::layout::ROOT_INO + 1;
 pub struct CreateOptions {
     /// Bytes of file data; half of what is free when `None`.
     pub size: Option<u64>,
-    /// The medium that must be there; whatever is there when `None`.
+    /// The medium that must be there, or a better one; `None` and `File`: whatever is there.
     pub medium: Option<Medium>,
     /// When changes are durable.
     pub consistency: Consistency,
@@ -109,7 +111,10 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let sizes = Sizes::for_pool(size).map_err(pool_error)?;
     set_len(directory, segment::META, &meta, sizes.meta_len)?;
     new_file(directory, &segment::data(0), sizes.data_len)?;
-    new_file(directory, &segment::journal(0), LANES as u64 * LANE_LEN)?;
+    let journal = segment::journal(0);
+    let file = new_file(directory, &journal, LANES as u64 * LANE_LEN)?;
+    let what = directory.join(&journal).display().to_string();
+    set_aside(&file, 0, LANES as u64 * LANE_LEN).map_err(Error::os(what))?;
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
     let region = map(&meta, sizes.meta_len, Access::ReadWrite, medium)?;
@@ -125,7 +130,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     };
     let mut pool = Pool::create(region, &params, &token).map_err(pool_error)?;
     plant_root(&mut pool, &token).map_err(pool_error)?;
-    for name in [segment::META, &segment::data(0), &segment::journal(0)] {
+    for name in [segment::META, &segment::data(0), &journal] {
         sync_file(directory, name)?;
     }
     sync_file(directory, ".")
@@ -162,8 +167,7 @@ fn uuid() -> [u8; 16] {
 }
 
 fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Result<Medium> {
-    let page = PAGE_LEN;
-    set_len(directory, segment::META, meta, page)?;
+    set_len(directory, segment::META, meta, PAGE_LEN)?;
     let found = Medium::detect(meta.as_fd());
     let wrong = |wanted| {
         Err(Error::Medium {
@@ -172,10 +176,9 @@ fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Re
         })
     };
     match (wanted, found) {
-        (None, found) => Ok(found),
         (Some(Medium::Dax), Medium::Memory | Medium::File) => wrong("dax"),
         (Some(Medium::Memory), Medium::File | Medium::Dax) => wrong("memory"),
-        (Some(wanted), _) => Ok(wanted),
+        (_, found) => Ok(found),
     }
 }
 
@@ -216,7 +219,7 @@ fn set_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()>
     rustix::fs::ftruncate(file, len).map_err(Error::os(what))
 }
 
-fn sync_file(directory: &Path, name: &str) -> Result<()> {
+pub(crate) fn sync_file(directory: &Path, name: &str) -> Result<()> {
     let path = directory.join(name);
     let what = path.display().to_string();
     let file = std::fs::File::open(&path).map_err(Error::io(what.clone()))?;
@@ -241,6 +244,15 @@ pub fn punch(file: &OwnedFd, map: &Region, at: u64, len: u64) -> bool {
     rustix::fs::fallocate(file, flags, at, len).is_ok()
 }
 
+/// Has the host set memory, or blocks, aside for a range of a segment, so that a store to it cannot
+/// fail later; hosts that cannot do that are believed to need it not.
+pub fn set_aside(file: &OwnedFd, at: u64, len: u64) -> rustix::io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), at, len) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        done => done,
+    }
+}
+
 impl Files {
     /// Opens the segments of a pool for writing.
     pub fn open(directory: &Path) -> Result<Files> {
@@ -255,16 +267,14 @@ impl Files {
     fn open_as(directory: &Path, flags: OFlags) -> Result<Files> {
         let meta = open_meta(directory, flags)?;
         let superblock = read_superblock(directory, &meta)?;
+        ordinary::check(directory)?;
         let journal_name = segment::journal(superblock.journal_segment);
         let data = open_segment(directory, &segment::data(0), flags, superblock.data_len)?;
         let journal = open_segment(directory, &journal_name, flags, LANES as u64 * LANE_LEN)?;
         check_len(directory, segment::META, &meta, superblock.meta_len)?;
         let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
-        let medium = match (superblock.medium, Medium::detect(meta.as_fd())) {
-            // A pool that pays for an ordinary file's promise keeps it anywhere.
-            (Medium::File, _) => Medium::File,
-            (_, found) => found,
-        };
+        // What it was when the pool was made or last used promises nothing here.
+        let medium = Medium::detect(meta.as_fd());
         let (directory, owner) = (directory.into(), stat.st_uid);
         Ok(Files {
             directory,
@@ -277,6 +287,11 @@ impl Files {
         })
     }
 
+    /// Why an fsync here may not survive the loss of power, in a sentence, if so.
+    pub fn doubt(&self) -> Option<String> {
+        host::doubt(self.meta.as_fd(), self.medium)
+    }
+
     /// A pool is for its owner alone, not even for root: what root wrote, the owner's service
     /// could not open.
     pub fn check_owner(&self) -> Result<()> {
@@ -285,9 +300,16 @@ impl Files {
 
     /// A descriptor of a segment that has nothing to do with the one that we use.
     pub fn reopen(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
-        let path = self.directory.join(name);
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::open(&path, flags, Mode::empty()).map_err(Error::os(path.display().to_string()))
+        ordinary::open_or_say(&self.directory.join(name), flags)
+    }
+
+    /// Has the host set memory aside for the whole journal, as far as it does not have it already.
+    pub fn set_journal_aside(&self) -> rustix::io::Result<()> {
+        let len = LANES as u64 * LANE_LEN;
+        match rustix::fs::fstat(&self.journal)?.st_blocks as u64 * 512 {
+            there if there >= len => Ok(()),
+            _ => set_aside(&self.journal, 0, len),
+        }
     }
 
     /// File name of the journal.
@@ -323,9 +345,9 @@ fn open_meta(directory: &Path, flags: OFlags) -> Result<OwnedFd> {
         Err(e) => return Err(Error::io(what())(e)),
     }
     let path = directory.join(segment::META);
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::open(&path, flags, Mode::empty()) {
-        Ok(file) => Ok(file),
+    match ordinary::open(&path, flags) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(Error::NotOrdinary { path }),
         Err(Errno::NOENT | Errno::LOOP) => Err(Error::NotAPool {
             path: directory.into(),
         }),
@@ -347,9 +369,9 @@ fn foreign(directory: &Path, meta: &Path) -> Error {
 
 fn open_segment(directory: &Path, name: &str, flags: OFlags, len: u64) -> Result<OwnedFd> {
     let path = directory.join(name);
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = match rustix::fs::open(&path, flags, Mode::empty()) {
-        Ok(file) => file,
+    let file = match ordinary::open(&path, flags) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Err(Error::NotOrdinary { path }),
         Err(Errno::NOENT) => {
             return Err(Error::Segment {
                 path,
@@ -423,8 +445,8 @@ pub fn destroy(directory: &Path) -> Result<()> {
     }
     let lock = PoolLock::take(directory)?;
     let journal = directory.join(segment::journal(0));
-    if let Ok(journal) = std::fs::File::open(&journal)
-        && crate::survivors::exist(&OwnedFd::from(journal))
+    if let Ok(Some(journal)) = ordinary::open(&journal, OFlags::RDONLY)
+        && crate::survivors::exist(&journal)
     {
         return Err(Error::InUse {
             path: directory.into(),

@@ -10,17 +10,19 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::fragments::Fragments;
 use crate::memory::Memory;
+use crate::ordinary;
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
 use holdfast_pool::space::Run;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::Ordering::*;
 
 /// Blocks of a grant.
@@ -83,6 +85,8 @@ pub struct Supply {
     /// The first grants were handed out: what is missing now was used up.
     begun: bool,
     full: bool,
+    /// The host had no room the last time, and we said so.
+    told: bool,
 }
 
 impl Supply {
@@ -94,7 +98,7 @@ impl Supply {
     /// For a session that lived on without its service: what it was granted is granted still.
     pub fn again(engine: &mut Engine, memory: &Memory) -> Result<Supply> {
         let path = engine.files.directory.join(directory::GRANTS);
-        for (block, len) in read_grants(&std::fs::read(&path).unwrap_or_default()) {
+        for (block, len) in read_grants(&read(&path)) {
             engine.grant_again(block, len);
         }
         Supply::new(engine, Notes::open(engine, true)?, Fragments::again(memory))
@@ -115,6 +119,7 @@ impl Supply {
             busy: true,
             begun: false,
             full: false,
+            told: false,
         })
     }
 
@@ -320,17 +325,17 @@ impl Supply {
     }
 
     /// Has the host set memory aside.
-    fn set_aside(&self, engine: &Engine, run: Run) -> bool {
+    fn set_aside(&mut self, engine: &Engine, run: Run) -> bool {
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
-        match rustix::fs::fallocate(&engine.files.data, FallocateFlags::empty(), at, len) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => true,
-            Err(e) => {
-                if !self.full {
-                    eprintln!("holdfast: the host has no room for the pool's data: {e}");
-                }
-                false
-            }
+        let done = files::set_aside(&engine.files.data, at, len);
+        if let Err(e) = done
+            && !std::mem::replace(&mut self.told, true)
+        {
+            let e = std::io::Error::from(e);
+            eprintln!("holdfast: the host has no room for the pool's data: {e}");
         }
+        self.told &= done.is_err();
+        done.is_ok()
     }
 
     fn set_full(&mut self, memory: &Memory, full: bool) {
@@ -353,14 +358,10 @@ fn has_reserve(engine: &mut Engine) -> bool {
 impl Notes {
     fn open(engine: &Engine, again: bool) -> Result<Notes> {
         let path = engine.files.directory.join(directory::GRANTS);
-        let what = path.display().to_string();
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io(what.clone()))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        let file = File::from(ordinary::open_or_say(&path, flags)?);
         if !again {
+            let what = path.display().to_string();
             file.set_len(0).map_err(Error::io(what))?;
         }
         Ok(Notes {
@@ -498,6 +499,15 @@ fn line(block: u64, len: u64) -> [u8; 16] {
     line[..8].copy_from_slice(&block.to_le_bytes());
     line[8..].copy_from_slice(&len.to_le_bytes());
     line
+}
+
+/// What there is to read of the file.
+fn read(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(Some(file)) = ordinary::open(path, OFlags::RDONLY) {
+        let _ = File::from(file).read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn read_grants(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {

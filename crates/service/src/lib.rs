@@ -9,6 +9,7 @@
 mod admission;
 mod backing;
 mod check;
+mod checkpoint;
 mod compaction;
 mod drained;
 mod engine;
@@ -17,12 +18,16 @@ mod files;
 mod fragments;
 mod grants;
 mod harvest;
+mod host;
 #[cfg(test)]
 mod idle_tests;
 mod lane;
 mod lock;
+#[cfg(test)]
+mod medium_tests;
 mod memory;
 mod order;
+mod ordinary;
 mod process;
 mod recover;
 mod resize;

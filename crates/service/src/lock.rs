@@ -4,8 +4,9 @@
 //! happens; the file's text is the holder's process id, for messages only.
 
 use crate::error::{Error, Result};
+use crate::ordinary;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,9 +26,7 @@ impl PoolLock {
     /// Takes the lock of the pool in `directory`, or says who has it.
     pub fn take(directory: &Path) -> Result<PoolLock> {
         let path = directory.join(holdfast_pool::segment::LOCK);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(Error::os(path.display().to_string()))?;
+        let file = ordinary::open_or_say(&path, OFlags::RDWR | OFlags::CREATE)?;
         match lock(&file) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -60,8 +59,7 @@ impl PoolLock {
     /// Whether somebody holds the lock, and who.
     pub fn holder(directory: &Path) -> Option<Option<u32>> {
         let path = directory.join(holdfast_pool::segment::LOCK);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+        let file = ordinary::open(&path, OFlags::RDONLY).ok()??;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => Some(holder(&file)),
             _ => None,

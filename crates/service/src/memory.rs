@@ -46,10 +46,11 @@ pub struct Memory {
 impl Memory {
     /// New memory, all zero but for what `constants` say. `name` shows in /proc.
     pub fn create(name: &str, constants: &Constants) -> Result<Memory> {
-        let (fd, shared) = SharedMem::create_memfd(name, SESSION_LEN)?;
+        let len = session_len(constants.medium, constants.data_len);
+        let (fd, shared) = SharedMem::create_memfd(name, len as usize)?;
         let memory = Memory { fd, shared };
         let header = memory.header();
-        header.len.store(SESSION_LEN as u64, Relaxed);
+        header.len.store(len, Relaxed);
         header.consistency.store(constants.consistency, Relaxed);
         header.medium.store(constants.medium, Relaxed);
         header.data_len.store(constants.data_len, Relaxed);
@@ -64,7 +65,8 @@ impl Memory {
         let stat = rustix::fs::fstat(&fd).map_err(Error::os("session memory"))?;
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Error::NotASession)?;
         let sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
-        if !sealed || (stat.st_size as u64) < SESSION_LEN as u64 {
+        let len = session_len(constants.medium, constants.data_len);
+        if !sealed || (stat.st_size as u64) < len {
             return Err(Error::NotASession);
         }
         let shared = SharedMem::map(fd.as_fd(), SESSION_LEN)?;

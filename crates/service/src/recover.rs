@@ -34,8 +34,9 @@ pub struct Recovered {
 pub fn recover(engine: &mut Engine) -> Result<Recovered> {
     let before = engine.pool.superblock();
     let was_clean = before.clean;
-    let power_lost =
-        engine.files.medium == Medium::File && before.boot_id != process::boot_id() && !was_clean;
+    // The pool may have been copied from the file that lost power to where none does.
+    let on_file = [before.medium, engine.files.medium].contains(&Medium::File);
+    let power_lost = on_file && before.boot_id != process::boot_id() && !was_clean;
     engine.begin()?;
     let mut recovered = Recovered::default();
     let mut highest = engine.applied_seq();
@@ -78,7 +79,7 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
                     blocks_of_values(&ops, &mut blocks);
                 }
             }
-            Ok((_, Record::SyncMark { seq })) => mark = seq.max(mark),
+            Ok((_, Record::SyncMark { seq, .. })) => mark = seq.max(mark),
             _ => {}
         }
     }
@@ -86,6 +87,11 @@ fn look_ahead(engine: &mut Engine, highest: &mut u64) -> u64 {
         engine.grant_again(block, len);
     }
     mark
+}
+
+/// The blocks of all records that were read and not applied count as granted.
+pub fn grant_what_records_need(engine: &mut Engine) {
+    look_ahead(engine, &mut 0);
 }
 
 fn blocks_of_values(ops: &[u8], out: &mut Vec<(u64, u64)>) {

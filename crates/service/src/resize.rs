@@ -1,7 +1,8 @@
 //! Making a pool larger or smaller.
 //!
-//! Invariants: nobody uses the pool meanwhile; a segment is as long as the superblock says before
-//! the superblock says so, and is cut only after; a pool is made smaller only where nothing is.
+//! Invariants: nobody uses the pool meanwhile; a segment is as long as the superblock says, for
+//! good, before the superblock says so, and is cut only after; a pool is made smaller only where
+//! nothing is.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -46,6 +47,10 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
     set_len(&files.meta, segment::META, meta_len)?;
     if size > old {
         set_len(&files.data, &segment::data(0), size)?;
+    }
+    // A superblock that a power cut leaves must not speak of lengths that it took away.
+    for name in [segment::META, &segment::data(0), "."] {
+        files::sync_file(directory, name)?;
     }
     let meta = files::map(&files.meta, meta_len, Access::ReadWrite, files.medium)?;
     let token = WriteToken::for_offline_tool();

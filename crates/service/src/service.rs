@@ -12,8 +12,9 @@ use crate::memory::Memory;
 use crate::recover::{self, Recovered};
 use crate::session::{self, Session};
 use crate::{snapshots, survivors};
-use holdfast_pmem::{Medium, futex};
+use holdfast_pmem::futex;
 use holdfast_pool::protocol::{Answer, Request};
+use holdfast_pool::session::session_len;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -34,8 +35,6 @@ const ROUND: Duration = Duration::from_millis(250);
 /// The same when there is nobody but perhaps processes that are about to join or to end.
 const ROUND_ALONE: Duration = Duration::from_millis(10);
 const NAP_MIN: Duration = Duration::from_millis(20);
-/// On an ordinary file a commit costs milliseconds of input and output.
-const NAP_FILE: Duration = Duration::from_millis(100);
 const NAP_MAX: Duration = Duration::from_millis(200);
 /// The nap of a service that has had nothing to do for some time: naps double.
 const NAP_IDLE: Duration = Duration::from_millis(80);
@@ -141,7 +140,10 @@ impl Service {
         let (alive, memory) = look_for_survivors(&engine)?;
         match memory {
             Some(fd) => session = Some(Session::adopt(&mut engine, fd)?),
-            None if !alive => recovered = recover::recover(&mut engine)?,
+            None if !alive => {
+                engine.show()?;
+                recovered = recover::recover(&mut engine)?;
+            }
             None => {}
         }
         let awaiting_survivors = alive && session.is_none();
@@ -304,12 +306,14 @@ impl Backroom<'_> {
             std::thread::sleep(Duration::from_micros(50));
             return NAP_MIN;
         }
-        let nap = match (turn.applied, self.service.engine.files.medium) {
-            (0, _) => (nap * 2).min(NAP_MAX).min(round),
-            (_, Medium::File) => NAP_FILE,
+        let nap = match turn.applied {
+            0 => (nap * 2).min(NAP_MAX).min(round),
             _ => NAP_MIN,
         };
         let mut wait = nap;
+        if self.service.engine.checkpoints.is_busy() {
+            wait = wait.min(NAP_REST);
+        }
         if turn.applied == 0 {
             // What is taken from under free blocks now costs those who write again much more.
             let long = nap >= 2 * NAP_IDLE;
@@ -332,6 +336,13 @@ impl Backroom<'_> {
             None => Ok(true),
         };
         if self.users.attached.load(Acquire) > 0 || !deserted(self.service)? {
+            return Ok(false);
+        }
+        // Whoever comes while a lot is flushed does not have to wait for that.
+        let service = &mut *self.service;
+        if let Some(session) = &mut service.session
+            && !session.is_settled(&mut service.engine)
+        {
             return Ok(false);
         }
         let ever = self.users.ever.load(Acquire);
@@ -460,7 +471,7 @@ impl Backroom<'_> {
             sessions: memory.is_some().into(),
             processes,
             users: processes + self.users.attached.load(Acquire),
-            session_len: holdfast_pool::session::SESSION_LEN as u64,
+            session_len: session_len(constants.medium, constants.data_len),
             meta_len: superblock.meta_len,
             journal_len: engine.journal.len() as u64,
             data_len: superblock.data_len,

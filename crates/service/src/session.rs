@@ -62,6 +62,8 @@ pub struct Session {
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
     unfinished: Option<(u64, Instant)>,
+    /// Why the last checkpoint failed, as it was logged.
+    failure: Option<String>,
 }
 
 /// What one turn of the drain did.
@@ -111,6 +113,8 @@ impl Session {
             if let Some(lane) = memory.lane(index) {
                 lane.head.store(done.start, Relaxed);
                 lane.tail.store(done.start, Relaxed);
+                lane.applied.store(done.start, Relaxed);
+                header.acked[index].store(done.start, Relaxed);
             }
         }
         Session::assemble(engine, memory, false)
@@ -127,6 +131,9 @@ impl Session {
         header.period.store(engine.pool.superblock().period, SeqCst);
         header.snapshots_gone.fetch_add(1, SeqCst);
         header.stores_stopped.store(0, SeqCst);
+        if engine.files.medium == Medium::File {
+            engine.catch_up(header.applied_seq.load(Acquire))?;
+        }
         Session::assemble(engine, memory, true)
     }
 
@@ -138,6 +145,10 @@ impl Session {
             data: files.reopen(&holdfast_pool::segment::data(0), OFlags::RDWR)?,
         };
         survivors::mark(&handout.journal)?;
+        if let Err(e) = engine.files.set_journal_aside() {
+            let e = std::io::Error::from(e);
+            eprintln!("holdfast: the host has no room for the pool's journal: {e}");
+        }
         let supply = match again {
             true => Supply::again(engine, &memory)?,
             false => Supply::start(engine)?,
@@ -150,6 +161,7 @@ impl Session {
             drained: Drained::default(),
             gap: None,
             unfinished: None,
+            failure: None,
         };
         session.publish(engine);
         session.top_up(engine);
@@ -211,6 +223,8 @@ impl Session {
     /// Drains what can be drained now.
     pub fn turn(&mut self, engine: &mut Engine) -> Turn {
         let mut turn = Turn::default();
+        let on_file = engine.files.medium == Medium::File;
+        self.memory.header().flushing.store(on_file.into(), SeqCst);
         if !self.memory.is_poisoned() {
             match self.drain(engine) {
                 Ok((applied, waiting, more)) => {
@@ -218,11 +232,45 @@ impl Session {
                 }
                 Err(e) => self.give_up(&e.to_string(), e.errno()),
             }
+            self.drained.take_again(engine, &self.memory);
             let more = self.supply.top_up(engine, &self.memory);
             self.publish_free(engine);
             turn.more |= more;
+            self.tend_checkpoint(engine, false);
         }
+        self.memory.header().flushing.store(0, SeqCst);
         turn
+    }
+
+    /// Does what is due of the next checkpoint; says whether everything is durable.
+    pub fn tend_checkpoint(&mut self, engine: &mut Engine, now: bool) -> bool {
+        let before = engine.passed();
+        let done = engine.tend_checkpoint(now);
+        if engine.passed() != before {
+            self.publish(engine);
+        }
+        match done {
+            Ok(done) => done,
+            Err(e) => {
+                self.note_failure(&e);
+                false
+            }
+        }
+    }
+
+    /// Whether ending the session would find hardly anything that is to be made durable; if not,
+    /// that is begun.
+    pub fn is_settled(&mut self, engine: &mut Engine) -> bool {
+        self.memory.is_poisoned() || self.failure.is_some() || self.tend_checkpoint(engine, true)
+    }
+
+    /// A checkpoint failed: what it would have made durable is in the journal still.
+    fn note_failure(&mut self, why: &Error) {
+        let why = why.to_string();
+        if self.failure.as_ref() != Some(&why) {
+            eprintln!("holdfast: {why}: what is not durable yet is tried again");
+            self.failure = Some(why);
+        }
     }
 
     /// Does a little of what can be done while nobody changes anything, some of it only if that is
@@ -409,9 +457,10 @@ impl Session {
     fn publish(&mut self, engine: &Engine) {
         self.serve_views(engine);
         let header = self.memory.header();
-        for (index, done) in engine.done().iter().enumerate() {
+        for (index, (done, passed)) in engine.done().iter().zip(engine.passed()).enumerate() {
             if let Some(lane) = self.memory.lane(index) {
-                lane.tail.store(done.start, Release);
+                lane.applied.store(done.start, Release);
+                lane.tail.store(passed.start, Release);
             }
         }
         let superblock = engine.pool.superblock();

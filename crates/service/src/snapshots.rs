@@ -8,12 +8,12 @@
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::{Constants, Memory};
-use crate::{session, survivors};
+use crate::{ordinary, session, survivors};
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::segment;
 use holdfast_pool::snapshot::{self, Snapshot};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 
@@ -94,7 +94,5 @@ fn users_path(engine: &Engine, snapshot: &Snapshot) -> PathBuf {
 }
 
 fn open_users(path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode = Mode::RUSR | Mode::WUSR;
-    rustix::fs::open(path, flags, mode).map_err(Error::os(path.display().to_string()))
+    ordinary::open_or_say(path, flags)
 }

@@ -1,4 +1,5 @@
-//! Holdfast: one keyspace of a pool in memory; every put and every batch is `Durable`.
+//! Holdfast: one keyspace of a pool, in memory or on a disk as its directory is; every put and
+//! every batch is `Durable`.
 //!
 //! Invariant: the pool's service is a process of its own, and its CPU time counts.
 
@@ -45,7 +46,7 @@ fn pool(site: &Site) -> PathBuf {
 
 fn make(site: &Site) -> Done<()> {
     let size = site.room().to_string();
-    let words = ["pool", "create", "--medium", "memory", "--size", &size];
+    let words = ["pool", "create", "--size", &size];
     run(Command::new(&site.holdfast).args(words).arg(pool(site)))
 }
 

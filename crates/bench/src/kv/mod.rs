@@ -222,14 +222,15 @@ fn cells(answer: &str, size: &Size, peer: &str, round: usize) -> Vec<Cell> {
     answer.split(';').filter_map(one).collect()
 }
 
-fn program() -> Result<PathBuf> {
+/// The program beside this one.
+pub fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().map_err(Error::io("find this program"))?;
     let beside = own.parent().unwrap_or(Path::new("/")).join(PROGRAM);
     if beside.exists() {
         return Ok(beside);
     }
     Err(Error::Missing(
-        format!("bench kv needs {PROGRAM} beside {}", own.display()),
+        format!("{PROGRAM} is not beside {}", own.display()),
         "make bench builds it; alone: cargo build --release --manifest-path \
          bench/kv/Cargo.toml --target-dir target"
             .into(),

@@ -6,6 +6,7 @@
 
 mod content;
 mod data;
+pub mod disk;
 mod meter;
 mod names;
 mod pair;
@@ -158,6 +159,11 @@ pub fn main(args: &[OsString]) -> u8 {
         && first == "webproxy"
     {
         return webproxy::main(rest);
+    }
+    if let Some((first, rest)) = args.split_first()
+        && let Some(kind @ ("disk" | "disk-job" | "disk-postgres")) = first.to_str()
+    {
+        return disk::main(kind, rest);
     }
     let Some(plan) = Plan::parse(args) else {
         eprintln!("usage: {} files DIR [--quick] [--job N]", crate::WORKER);

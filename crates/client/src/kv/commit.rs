@@ -118,6 +118,12 @@ impl Changes {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
+    /// Where the values are that have blocks.
+    pub(super) fn block_runs(&self) -> Vec<(u64, u64)> {
+        let runs = self.blocks.iter().flat_map(|blocks| blocks.runs());
+        runs.map(|run| (run.block, run.len.into())).collect()
+    }
+
     pub(super) fn ops(&self) -> &[u8] {
         &self.ops
     }

@@ -71,7 +71,7 @@ fn unpack(cell: u64) -> Place {
 #[inline]
 fn is_waiting(s: &Session, place: Place) -> bool {
     let lane = s.lane(place.lane);
-    lane.is_ok_and(|lane| place.position >= lane.tail.load(Acquire))
+    lane.is_ok_and(|lane| place.position >= lane.applied.load(Acquire))
 }
 
 /// Where the bytes of a place are in the journal segment.

@@ -30,7 +30,8 @@ use crate::file::File;
 use crate::inode_table::{self, InodeRef};
 use crate::session::{OfdLink, Session};
 use crate::types::Caller;
-use crate::{drain, sync};
+use crate::{durable, sync};
+use alloc::vec::Vec;
 use get::Out;
 use pool::layout::is_legal_name;
 use pool::layout::value::USER_KEY_MAX;
@@ -128,10 +129,17 @@ impl Client {
     /// Makes all changes or none of them.
     pub fn kv_commit(&self, changes: Changes, durability: Durability) -> Result<()> {
         let s = &self.session;
+        let runs = match durable::is_needed(s) {
+            true => changes.block_runs(),
+            false => Vec::new(),
+        };
         commit::commit(s, changes)?;
         match durability {
-            Durability::Durable => drain::persist_medium(s, None),
-            Durability::Ordered | Durability::Volatile => Ok(()),
+            Durability::Durable => values::make_durable(s, &runs),
+            Durability::Ordered | Durability::Volatile => {
+                values::note_loose(s, &runs);
+                Ok(())
+            }
         }
     }
 
@@ -152,7 +160,7 @@ impl Client {
         sync::fsync(self, ofd)?;
         over::name(s, keyspace, key, File::any(s, ofd)?.inode.ino)?;
         match durability {
-            Durability::Durable => drain::persist_medium(s, None),
+            Durability::Durable => values::make_durable(s, &[]),
             Durability::Ordered | Durability::Volatile => Ok(()),
         }
     }

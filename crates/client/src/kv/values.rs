@@ -1,12 +1,14 @@
 //! Large values: writing them to blocks before a record speaks of them.
 //!
-//! Invariant: the bytes are durable as the medium has it before the record can be; the last block
-//! is filled up with zeroes, so nothing of another owner is ever in a value's blocks.
+//! Invariants: the bytes are written before the record can be; on an ordinary file the record does
+//! not count without them. The last block is filled up with zeroes, so nothing of another owner is
+//! ever in a value's blocks.
 
 use crate::error::{Error, Result};
-use crate::session::{BLOCK, MEDIUM_FILE, Session};
-use crate::space;
+use crate::session::{BLOCK, Session};
+use crate::{durable, space};
 use alloc::vec;
+use core::sync::atomic::Ordering::SeqCst;
 use pmem::ConstBuf;
 use pool::layout::value::{InBlocks, ValueRun};
 
@@ -83,18 +85,38 @@ fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {
             let zeroes = ConstBuf::from(&ZEROES[tail..]);
             s.data().copy_in(at + n as u64, zeroes)?;
         }
-        if s.medium() == MEDIUM_FILE {
-            s.data().sync(at, room)?;
-        }
         rest = later;
     }
     s.data().fence();
     Ok(())
 }
 
+/// All changes so far are durable; of those that were made last, `runs` are the values in blocks.
+pub(super) fn make_durable(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
+    s.data().fence();
+    if !durable::is_needed(s) {
+        return Ok(());
+    }
+    if s.header().loose_values.load(SeqCst) != 0 {
+        // Earlier ones come before them.
+        durable::all_data(s)?;
+    } else if !runs.is_empty() {
+        durable::blocks(s, runs)?;
+    }
+    durable::records(s)
+}
+
+/// Values in blocks were put without being made durable.
+pub(super) fn note_loose(s: &Session, runs: &[(u64, u64)]) {
+    let h = s.header();
+    if !runs.is_empty() {
+        h.loose_values.fetch_max(h.next_seq.load(SeqCst), SeqCst);
+    }
+}
+
 /// What was stored to these blocks is durable, as the medium has it.
 pub(super) fn settle(s: &Session, block: u64, len: u32) -> Result<()> {
-    if s.medium() == MEDIUM_FILE {
+    if durable::is_needed(s) {
         s.data()
             .sync(block * BLOCK, (u64::from(len) * BLOCK) as usize)?;
     }

@@ -374,7 +374,11 @@ impl<'m> Generator<'m> {
                 ctime,
                 data: self.bytes(530),
             },
-            4 => Record::SyncMark { seq: 7 },
+            4 => Record::SyncMark {
+                seq: 7,
+                acked: 5,
+                lanes: &[],
+            },
             _ => {
                 let data = self.bytes(5000);
                 let offset = self.size();

@@ -130,9 +130,10 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             // What they need is only counted where room is short.
             Record::Batch { ops, .. } if self.has_room(record, Size::at_most(ops.len())) => {}
             Record::Batch { ops, .. } => self.check_room(record, Size::of(ops))?,
+            _ if record.is_about_durability() => {}
             _ => self.check_room(record, Size::default())?,
         }
-        if !matches!(record, Record::Batch { .. } | Record::SyncMark { .. }) {
+        if !matches!(record, Record::Batch { .. }) && !record.is_about_durability() {
             self.messages.forget_keyspace();
         }
         self.dispatch(record)?;
@@ -255,7 +256,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
                 mtime,
                 data,
             } => self.write(ino, offset, size, mtime, data),
-            Record::SyncMark { .. } => Ok(()),
+            Record::SyncMark { .. } | Record::Data { .. } | Record::InPlace { .. } => Ok(()),
             Record::Keyspace { ino, time } => self.make_keyspace(ino, time),
             Record::Batch { time, ops } => self.batch(ops, time, false),
             // Its changes are not in the record: see `apply_spilled`.

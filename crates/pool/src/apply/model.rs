@@ -141,7 +141,7 @@ impl Model {
                 }
                 removed
             }
-            Record::SyncMark { .. } => true,
+            _ if record.is_about_durability() => true,
             _ => self.content(record),
         }
     }

@@ -1,6 +1,7 @@
 //! Superblocks and bitmaps, as `docs/spec/format.md` states them.
 //!
-//! Invariants: of two valid superblock copies the one with the higher seq counts; of two valid
+//! Invariants: of two valid superblock copies the one with the higher seq counts, also where what
+//! it says is impossible: a commit that was cut short has a wrong checksum; of two valid
 //! copies of a bitmap page the one with the highest seq that is not above the superblock's.
 
 use super::Bytes;
@@ -14,6 +15,7 @@ pub(super) const PAGE: u64 = 4096;
 pub(super) const TREES: usize = 16;
 pub(super) const LANES: usize = 16;
 const HEIGHT_MAX: u8 = 12;
+const SEQ_MAX: u64 = (1 << 63) - 1;
 const BITS_PER_PAGE: u64 = (4096 - 64) * 8;
 
 pub(super) fn le16(bytes: &[u8], at: usize) -> usize {
@@ -49,6 +51,7 @@ pub(super) struct Super {
     /// Seed of the hashes of names: both halves of the uuid.
     pub seed: u64,
     pub used_data_blocks: u64,
+    pub used_pages: u64,
     /// No block came into use in a later period.
     pub period: u32,
     pub counts: [u64; 8],
@@ -64,30 +67,34 @@ pub(super) enum Which {
     Blocks,
 }
 
+type Raw = [u8; 1024];
+
+/// The copy in force, if what it says is possible.
 pub(super) fn superblock(meta: &dyn Bytes, data_len: u64, log: &mut Log) -> Option<Super> {
-    let mut best: Option<Super> = None;
-    let mut problems = [const { String::new() }; 2];
+    let copies = [0, 1].map(|page| valid(meta, page));
+    let seq = |copy: &Result<Raw, String>| copy.as_ref().ok().map(|b| le64(b, 32));
+    let newest = usize::from(seq(&copies[1]) > seq(&copies[0]));
+    let any = copies.iter().any(Result::is_ok);
+    let parsed = |page: usize| {
+        let raw = copies[page].as_ref().map_err(String::clone)?;
+        parse(raw, page as u64, meta.len(), data_len)
+    };
+    let mut found = None;
     for page in 0..2 {
-        match parse(meta, page, data_len) {
-            Ok(sb) if best.as_ref().is_none_or(|b| sb.seq > b.seq) => best = Some(sb),
+        match parsed(page) {
+            Ok(sb) if page == newest => found = Some(sb),
             Ok(_) => {}
-            Err(what) => problems[page as usize] = what,
+            Err(what) if any && page != newest => {
+                log.note(format!("superblock copy {page}: {what}"));
+            }
+            Err(what) => log.damage(None, Some(page as u64), format!("superblock: {what}")),
         }
     }
-    for (page, what) in problems
-        .iter()
-        .enumerate()
-        .filter(|(_, what)| !what.is_empty())
-    {
-        match best {
-            Some(_) => log.note(format!("superblock copy {page}: {what}")),
-            None => log.damage(None, Some(page as u64), format!("superblock: {what}")),
-        }
-    }
-    best
+    found
 }
 
-fn parse(meta: &dyn Bytes, page: u64, data_len: u64) -> Result<Super, String> {
+/// The bytes of a copy that was written as a whole.
+fn valid(meta: &dyn Bytes, page: u64) -> Result<Raw, String> {
     let mut b = [0; 1024];
     if !meta.read(page * PAGE, &mut b) {
         return Err("cannot be read".into());
@@ -104,36 +111,44 @@ fn parse(meta: &dyn Bytes, page: u64, data_len: u64) -> Result<Super, String> {
     if le32(&b, 8) != 1 || le32(&b, 60) != 4096 {
         return Err(format!("has format version {}", le32(&b, 8)));
     }
+    Ok(b)
+}
+
+fn parse(b: &Raw, page: u64, meta_len: u64, data_len: u64) -> Result<Super, String> {
     if !matches!(b[56], 1..=3) || !matches!(b[57], 1..=3) || b[58] > 1 {
         return Err("names an unknown medium, consistency or state".into());
     }
+    if le64(b, 32) > SEQ_MAX {
+        return Err("has an impossible number".into());
+    }
     let mut sb = Super {
         page,
-        seq: le64(&b, 32),
-        next_ino: le64(&b, 96),
-        seed: le64(&b, 16) ^ le64(&b, 24),
-        used_data_blocks: le64(&b, 112),
-        period: le32(&b, 840),
+        seq: le64(b, 32),
+        next_ino: le64(b, 96),
+        seed: le64(b, 16) ^ le64(b, 24),
+        used_data_blocks: le64(b, 112),
+        used_pages: le64(b, 832),
+        period: le32(b, 840),
         ..Super::default()
     };
     for (i, count) in sb.counts.iter_mut().enumerate() {
-        *count = le64(&b, 128 + 8 * i);
+        *count = le64(b, 128 + 8 * i);
     }
     for (i, root) in sb.roots.iter_mut().enumerate() {
         let at = 192 + 24 * i;
         *root = Root {
-            addr: le64(&b, at),
-            keys: le64(&b, at + 8),
+            addr: le64(b, at),
+            keys: le64(b, at + 8),
             height: b[at + 16],
         };
     }
     for (i, lane) in sb.lanes.iter_mut().enumerate() {
-        *lane = (le64(&b, 576 + 16 * i), le64(&b, 584 + 16 * i));
+        *lane = (le64(b, 576 + 16 * i), le64(b, 584 + 16 * i));
     }
     sizes(
         &mut sb,
-        [le64(&b, 64), le64(&b, 72), le64(&b, 80), le64(&b, 88)],
-        meta.len(),
+        [64, 72, 80, 88].map(|at| le64(b, at)),
+        meta_len,
         data_len,
     )?;
     Ok(sb)

@@ -111,12 +111,14 @@ pub fn check(meta: &dyn Bytes, data_len: u64, journal: Option<&dyn Bytes>) -> Re
     media::compare_bitmap(meta, &sb, media::Which::Pages, &pages, &mut log);
     media::compare_bitmap(meta, &sb, media::Which::Blocks, &blocks, &mut log);
     let used = blocks.count();
-    if used != sb.used_data_blocks {
-        let what = format!(
-            "superblock says {} data blocks, found {used}",
-            sb.used_data_blocks
-        );
-        log.damage(None, Some(sb.page), what);
+    for (noun, said, found) in [
+        ("data blocks", sb.used_data_blocks, used),
+        ("pages in use", sb.used_pages, pages.count()),
+    ] {
+        if said != found {
+            let what = format!("superblock says {said} {noun}, found {found}");
+            log.damage(None, Some(sb.page), what);
+        }
     }
     let waiting = journal.map_or(0, |j| journal::waiting(j, &sb));
     if waiting > 0 {

@@ -170,7 +170,10 @@ impl Broken {
     }
 
     pub fn seal_superblock(&mut self) {
-        let at = self.superblock();
+        self.seal_superblock_at(self.superblock());
+    }
+
+    pub fn seal_superblock_at(&mut self, at: usize) {
         let mut crc = Crc::new();
         crc.update(&self.0[at..at + 12]);
         crc.update(&self.0[at + 16..at + 1024]);

@@ -11,7 +11,8 @@ use crate::layout::dirent::{self, Dirent};
 use crate::layout::extent::{self, Extent};
 use crate::layout::inode::{self, InodeRecord};
 use crate::layout::{DIRENTS, EXTENTS, INODES, ORPHANS, XATTRS, ino_key, name_seed, xattr};
-use crate::pool::WriteToken;
+use crate::pool::{Pool, WriteToken};
+use holdfast_pmem::{Medium, NoRecord, Region};
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -518,6 +519,19 @@ fn damaged_superblocks_and_bitmaps_are_named() {
             b.put(b.superblock() + 56, &[4]);
             b.seal_superblock();
         }),
+        ("pages in use, found", |b| {
+            let at = b.superblock() + 832;
+            b.0[at] ^= 1;
+            b.seal_superblock();
+        }),
+        ("superblock: gives tree 1 an impossible height", |b| {
+            b.put(b.superblock() + 192 + 24 + 16, &[13]);
+            b.seal_superblock();
+        }),
+        ("superblock: names an unknown medium", |b| {
+            b.put(b.superblock() + 56, &[0]);
+            b.seal_superblock();
+        }),
         ("data blocks, found 5", |b| {
             b.put(b.superblock() + 112, &[6]);
             b.seal_superblock();
@@ -565,6 +579,30 @@ fn a_lost_older_superblock_is_only_a_note() {
     assert!(report.findings.iter().any(|f| f.severity == Severity::Note));
 }
 
+/// Whatever a superblock with the right checksum says: what is called clean can be opened.
+#[test]
+fn a_superblock_that_is_called_clean_opens() {
+    let (pool, _) = sample();
+    let good = Broken::new(&pool).0;
+    for at in (8..1024).filter(|at| !(12..16).contains(at)) {
+        for change in [1, 0x80, 0xff] {
+            let mut broken = Broken(good.clone());
+            let place = broken.superblock() + at;
+            broken.0[place] ^= change;
+            broken.seal_superblock_at(place - at);
+            if broken.report().is_clean() {
+                let meta = Region::from_image(&broken.0, Medium::Memory, NoRecord).unwrap();
+                let opened = Pool::open(meta, &WriteToken::for_service());
+                assert!(
+                    opened.is_ok(),
+                    "byte {at} ^ {change:#x}: {:?}",
+                    opened.err()
+                );
+            }
+        }
+    }
+}
+
 /// Any flipped bit of a page in use is found: no byte of a node or bitmap is without a checksum.
 #[test]
 fn every_flipped_bit_of_a_used_page_is_found() {
@@ -597,7 +635,11 @@ fn findings_have_paths() {
 const LANE_LEN: usize = 4096;
 
 fn write_record(journal: &mut [u8], lane: usize, position: usize, seq: u64) -> usize {
-    let record = Record::SyncMark { seq: 1 }.encode(seq, lane as u16);
+    let record = Record::InPlace {
+        before: 1,
+        runs: &[],
+    }
+    .encode(seq, lane as u16);
     let at = lane * LANE_LEN + position % LANE_LEN;
     position
         + record

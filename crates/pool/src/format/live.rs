@@ -17,6 +17,8 @@ const BASE: u64 = LIVE_PAGE * PAGE_LEN;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFLIVE01");
 const AT_TURN: u64 = 8;
 const AT_OLDEST: u64 = 16;
+const AT_HIDDEN: u64 = 24;
+const HIDDEN: u64 = u64::from_le_bytes(*b"HFHIDDEN");
 /// The two sets: seq, applied_seq, then the roots.
 const AT_SETS: [u64; 2] = [512, 1024];
 const AT_APPLIED: u64 = 8;
@@ -69,13 +71,31 @@ pub(crate) fn publish<R: Record>(
     }
     turn.store(next, Ordering::Release);
     word(meta, 0)?.store(MAGIC, Ordering::Release);
+    word(meta, AT_HIDDEN)?.store(0, Ordering::Release);
     Ok(())
+}
+
+/// Says that no root is intact until the next one is published: readers wait.
+pub(crate) fn hide<R: Record>(meta: &Region<R>) -> Result<()> {
+    word(meta, AT_HIDDEN)?.store(HIDDEN, Ordering::Release);
+    Ok(())
+}
+
+/// Whether readers are to wait for the next root.
+#[inline]
+pub(crate) fn is_hidden<R: Record>(meta: &Region<R>) -> Result<bool> {
+    Ok(meta.load_u64(BASE + AT_HIDDEN)? == HIDDEN)
 }
 
 /// Says that roots before `seq` are no longer intact. The caller fences before it reuses pages.
 pub(crate) fn set_oldest_intact<R: Record>(meta: &Region<R>, seq: u64) -> Result<()> {
     word(meta, AT_OLDEST)?.store(seq, Ordering::Release);
     Ok(())
+}
+
+/// The seq of the roots that readers were shown last, as far as the page says.
+pub(crate) fn newest<R: Record>(meta: &Region<R>) -> Result<u64> {
+    consistent(meta, |set| Ok(meta.load_u64(set)?))
 }
 
 /// The lowest seq whose roots are still intact.

@@ -7,10 +7,12 @@
 //!    everything that it depends on is durable.
 //!  * A record carries absolute values, so applying it twice changes nothing more.
 
+mod durable;
 mod files;
 mod ops;
 mod record;
 
+pub use durable::{BlockRuns, MarkLanes};
 pub use files::{Naming, Promote};
 pub use ops::{Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, OpHeader, Ops, mark_alone};
 pub use record::*;

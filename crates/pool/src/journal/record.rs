@@ -5,6 +5,7 @@
 //! `docs/spec/journal.md` states every field.
 
 use crate::checksum::{Crc, crc32c};
+use crate::format::LANES;
 
 /// Records start and end on multiples of this many bytes.
 pub const RECORD_ALIGN: usize = 64;
@@ -14,8 +15,10 @@ pub const RECORD_MAGIC: u32 = 0x524a_4648;
 pub const RECORD_HEADER: usize = 24;
 /// No record is longer, but for `Record::Batch`.
 pub const RECORD_MAX: usize = 16 * 1024;
-/// No record of changes of keyspaces is longer.
+/// No record of changes of keyspaces, and none with bytes of blocks, is longer.
 pub const BATCH_RECORD_MAX: usize = 256 * 1024;
+/// Bytes of `Record::SyncMark::lanes`.
+pub const MARK_LANES_LEN: usize = 2 * LANES * 8;
 /// Bytes of header and fixed fields of any record.
 pub const RECORD_HEAD_MAX: usize = 128;
 
@@ -147,8 +150,20 @@ pub enum Record<'a> {
         mtime: i64,
         data: &'a [u8],
     },
-    /// File medium: everything up to `seq` that is not in the journal never will be.
-    SyncMark { seq: u64 },
+    /// File medium: everything up to `seq` that is not in the journal never will be. `lanes` is
+    /// how far each lane reached when this was written, and how far each was durable before that
+    /// (`MarkLanes`): all records up to `acked` were.
+    SyncMark {
+        seq: u64,
+        acked: u64,
+        lanes: &'a [u8],
+    },
+    /// File medium: these are the bytes of the blocks from `block` on; zeroes follow in the last
+    /// one.
+    Data { block: u64, bytes: &'a [u8] },
+    /// File medium: what had been stored to these blocks (`BlockRuns`; none: to all blocks) before
+    /// record `before` was durable in its place when this was written.
+    InPlace { before: u64, runs: &'a [u8] },
     /// The directory is a keyspace from now on.
     Keyspace { ino: u64, time: i64 },
     /// Changes of keyspaces, all or none of which happen; see `Ops`.
@@ -161,6 +176,16 @@ pub enum Record<'a> {
         sum: u32,
         runs: &'a [u8],
     },
+}
+
+impl Record<'_> {
+    /// Whether it changes nothing, but says what is durable on an ordinary file.
+    pub fn is_about_durability(&self) -> bool {
+        matches!(
+            self,
+            Record::SyncMark { .. } | Record::Data { .. } | Record::InPlace { .. }
+        )
+    }
 }
 
 /// What precedes the fields of every record.
@@ -391,7 +416,8 @@ pub fn decode_sound(bytes: &[u8]) -> Result<(Header, Record<'_>), Malformed> {
         bytes: &bytes[RECORD_HEADER..],
     };
     let record = decode_kind(kind, &mut fields)?;
-    let long = header.len > RECORD_MAX && !matches!(record, Record::Batch { .. });
+    let may_be_long = matches!(record, Record::Batch { .. } | Record::Data { .. });
+    let long = header.len > RECORD_MAX && !may_be_long;
     if long || !fields.bytes.is_empty() {
         return Err(Malformed::Fields);
     }
@@ -475,10 +501,12 @@ kinds! {
     12 RemoveXattr { ino: u64, time: i64 } [name];
     13 Release { ino: u64 };
     14 Write { ino: u64, offset: u64, size: u64, mtime: i64 } [data];
-    15 SyncMark { seq: u64 };
+    15 SyncMark { seq: u64, acked: u64 } [lanes];
     16 Keyspace { ino: u64, time: i64 };
     17 Batch { time: i64 } [ops];
     18 Spilled { time: i64, len: u64, sum: u32 } [runs];
+    19 Data { block: u64 } [bytes];
+    20 InPlace { before: u64 } [runs];
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 //! waits.
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
-use holdfast_pmem::shared;
+use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3230_5345_5346_4448;
+pub const MAGIC: u64 = 0x3330_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = 512;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -73,6 +73,8 @@ pub const TREES_OVER: u32 = 2;
 pub const TREES_SHORT: u32 = 3;
 /// Journal lanes.
 pub const LANES: usize = 16;
+/// `Header::medium` of an ordinary file.
+pub const MEDIUM_FILE: u32 = 1;
 /// `holdfast run` commands of one session at a time.
 pub const RUNS: usize = 64;
 /// Kinds of refusals that one run's report can tell apart.
@@ -207,8 +209,28 @@ shared! {
         pub memories: AtomicU32,
         /// The commit after which the session began: nodes of later ones are this session's own.
         pub begun_after: AtomicU64,
+        /// Medium file, from here on. Held by who flushes the journal.
+        pub sync_lock: AtomicU32,
+        /// Rises with each flush; a futex word for those whom it covers.
+        pub sync_tick: AtomicU32,
+        /// Counts flushes that failed: each open description reports each of them once.
+        pub sync_errors: AtomicU32,
+        /// 1 after a flush of the journal that failed: the kernel may take its pages for clean.
+        pub journal_suspect: AtomicU32,
+        /// Every record up to this number is durable.
+        pub synced_seq: AtomicU64,
+        /// How far each lane was durable by the last flush, which covered records up to
+        /// `acked_seq`.
+        pub acked: [AtomicU64; LANES],
+        pub acked_seq: AtomicU64,
+        /// The last record with a value in blocks that may not be durable; 0: there is none.
+        pub loose_values: AtomicU64,
+        /// 1 while the service may have to wait for the disk.
+        pub flushing: AtomicU32,
+        /// How often files are mapped, in all processes.
+        pub maps: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 6],
+        pub spare: [AtomicU32; 4],
     }
 }
 
@@ -224,11 +246,13 @@ shared! {
         pub busy_seq: AtomicU64,
         /// End of the last complete record.
         pub head: AtomicU64,
-        /// Everything before was applied (published by the service, which keeps its own copy).
+        /// Nothing before is needed any more (published by the service, which keeps its own copy).
         pub tail: AtomicU64,
         /// Position of the record numbered `busy_seq`.
         pub busy_at: AtomicU64,
-        pub spare: [AtomicU64; 11],
+        /// Everything before is in the trees that clients read; not below `tail`.
+        pub applied: AtomicU64,
+        pub spare: [AtomicU64; 10],
     }
 }
 
@@ -333,7 +357,9 @@ shared! {
         pub parent: AtomicU64,
         pub name_len: AtomicU32,
         pub spare: AtomicU32,
-        pub name: [AtomicU8; 72],
+        /// `Header::sync_errors` as it was when this description reported one, or was opened.
+        pub errors_seen: AtomicU32,
+        pub name: [AtomicU8; 68],
     }
 }
 
@@ -426,6 +452,10 @@ pub const INODE_GONE: u32 = 512;
 pub const INODE_LINKABLE: u32 = 1024;
 /// A directory that is a keyspace.
 pub const INODE_KEYSPACE: u32 = 2048;
+
+/// Medium file: the content was cut to nothing, and what replaces it is to be in the journal when
+/// the file is closed, if it is short.
+pub const INODE_REWRITTEN: u32 = 4096;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
@@ -659,6 +689,18 @@ pub const RINGS_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 pub const RING_AT: usize = page_up(RINGS_AT + size_of::<Rings>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
 pub const SESSION_LEN: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
+
+/// Offset of the bitmap of dirty blocks, on medium file.
+pub const DIRTY_AT: usize = SESSION_LEN;
+
+/// Bytes of session memory for a pool with so many bytes of data; `medium` as in the header.
+pub fn session_len(medium: u32, data_len: u64) -> u64 {
+    let dirty = match medium {
+        MEDIUM_FILE => DirtyMap::len_for(data_len),
+        _ => 0,
+    };
+    SESSION_LEN as u64 + dirty
+}
 
 /// Which ring has runs of `len` blocks.
 pub fn ring_of(len: u64) -> usize {

@@ -83,8 +83,17 @@ impl<R: Record> Pool<R> {
         self.newest.is_some()
     }
 
+    /// The last commit, whatever readers are shown.
+    fn present(&self) -> Fixed {
+        Fixed {
+            seq: self.superblock.seq,
+            roots: self.superblock.roots,
+        }
+    }
+
     pub(crate) fn find_newest(&self) -> Result<Option<Newest>> {
-        let all = list(&self.reader())?;
+        let present = self.present();
+        let all = list(&Reader::of_snapshot(&self.meta, &present))?;
         let newest = all.iter().max_by_key(|(_, s)| s.period);
         Ok(newest.map(|(_, s)| Newest::of(s)))
     }
@@ -121,10 +130,7 @@ impl<R: Record> Pool<R> {
         let before = before.max_by_key(|s| s.period).map(Newest::of);
         let after = others().filter(|s| s.period > snapshot.period);
         let after = after.min_by_key(|s| s.period).map(Snapshot::fixed);
-        let present = Fixed {
-            seq: self.superblock.seq,
-            roots: self.superblock.roots,
-        };
+        let present = self.present();
         let is_newest = after.is_none();
         let after = after.unwrap_or(present);
         let garbage = Garbage::find(&self.meta, &snapshot.fixed(), before, &after)?;

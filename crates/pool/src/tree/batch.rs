@@ -196,7 +196,7 @@ impl<'p, R: Record> Batch<'p, R> {
     /// Pages that commit can write to.
     pub fn pages_left(&self) -> u64 {
         self.pool
-            .pages_left()
+            .pages_ready()
             .saturating_sub(self.dirty.len() as u64)
     }
 

@@ -29,7 +29,7 @@ impl<R: Record> Batch<'_, R> {
             return Err(e);
         }
         if self.pool.meta_space.count_free() < self.dirty.len() as u64 {
-            self.pool.reclaim()?;
+            self.pool.release_all()?;
         }
         if self.pool.meta_space.count_free() < self.dirty.len() as u64 {
             return Err(Error::NoSpace);

@@ -22,11 +22,15 @@ use crate::format::superblock::Root;
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, superblock};
 use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
-use core::sync::atomic::{Ordering, fence};
-use holdfast_pmem::{NoRecord, Record, Region};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::time::Duration;
+use holdfast_pmem::{NoRecord, Record, Region, futex};
 
 /// Roots that may pass under a reader before it gives up.
 const TRIES_MAX: usize = 1000;
+/// How long, and how often, a reader waits for a service that has just begun to show a root.
+const NAP: Duration = Duration::from_millis(1);
+const AWAITED_MAX: usize = 10_000;
 /// Times that damage is looked at before it is believed.
 const DAMAGE_LOOKS: usize = 3;
 
@@ -293,7 +297,7 @@ impl<'a, R: Record> Reader<'a, R> {
             });
         }
         match self.fixed {
-            None => live::root(self.meta, usize::from(tree)),
+            None => self.live_root(usize::from(tree)),
             Some(fixed) => Ok(LiveRoot {
                 seq: fixed.seq,
                 // No journal record is newer than what nobody changes.
@@ -301,6 +305,26 @@ impl<'a, R: Record> Reader<'a, R> {
                 root: fixed.roots[usize::from(tree)],
             }),
         }
+    }
+
+    #[inline]
+    fn live_root(&self, tree: usize) -> Result<LiveRoot> {
+        match live::is_hidden(self.meta)? {
+            false => live::root(self.meta, tree),
+            true => self.await_root(tree),
+        }
+    }
+
+    /// A service that follows one that died shows nothing before it has again what that one showed.
+    #[cold]
+    fn await_root(&self, tree: usize) -> Result<LiveRoot> {
+        for _ in 0..AWAITED_MAX {
+            if !live::is_hidden(self.meta)? {
+                return live::root(self.meta, tree);
+            }
+            futex::wait(&AtomicU32::new(0), 0, Some(NAP));
+        }
+        Err(Error::Busy)
     }
 
     /// The commit whose trees readers see now.

@@ -4,7 +4,9 @@
 
 mod command_line;
 mod damage;
+mod hosts;
 mod keys;
+mod places;
 mod surroundings;
 
 use crate::dump;
@@ -47,6 +49,8 @@ pub fn main(names: &[&str]) -> ExitCode {
         command_line::CASES,
         damage::CASES,
         keys::CASES,
+        hosts::CASES,
+        places::CASES,
         surroundings::CASES,
     ];
     play("bad-input", &tables.concat(), names)

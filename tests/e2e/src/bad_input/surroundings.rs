@@ -112,7 +112,7 @@ print(n > 5000)";
 
 /// Runs the script where mounts are private; skips where that is not allowed. The script may use
 /// $HOLDFAST, and ends with 99 where a mount fails.
-fn in_private_mounts(scene: &Scene, script: &str) -> Result<Ended, Stop> {
+pub fn in_private_mounts(scene: &Scene, script: &str) -> Result<Ended, Stop> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
         let root = rustix::process::geteuid().is_root();

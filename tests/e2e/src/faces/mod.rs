@@ -1,6 +1,7 @@
 //! Keys, values and snapshots through the faces that people use: the command, C and C++, what the
 //! documents show, and the tools of LMDB.
 
+mod bench;
 mod commands;
 mod documents;
 mod files;
@@ -14,6 +15,7 @@ use std::process::{Command, ExitCode};
 /// `hf-e2e faces`
 pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
+        bench::CASES,
         commands::CASES,
         documents::CASES,
         files::CASES,

@@ -1,0 +1,385 @@
+//! Making things durable where memory alone is not: on the medium `file`.
+//!
+//! Invariants:
+//!  * Bytes are durable, in a `Data` record or in their place, by the flush after which a call
+//!    returns; records that show them never count without them (`docs/spec/media.md`).
+//!  * The bits of dirty blocks are cleared before their bytes are read, and set again if anything
+//!    fails after that. While a file is mapped its bits stay set: mapped stores are not seen.
+//!  * Nobody waits for a flush with an inode locked, and nobody for a stopped process: who has
+//!    waited for long enough flushes alone.
+
+use crate::block_map::{self, Run};
+use crate::error::{Error, Result};
+use crate::inode_table::{LockedInode, is_file};
+use crate::session::{BLOCK, Session};
+use crate::{close, drain, journal, lock};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering::*;
+use core::time::Duration;
+use pmem::futex;
+use pool::journal::{BlockRuns, MarkLanes, Record};
+use pool::session::{INODE_INLINE, LANES, MEDIUM_FILE};
+
+/// Dirty blocks that travel in the journal; more are written in their place.
+const LOGGED_MAX: u64 = 16;
+/// How long others are waited for before one flushes alone.
+const NAP: Duration = Duration::from_millis(50);
+const NAPS_MAX: u32 = 4;
+/// Runs of dirty blocks that sync(2) remembers; with more of them their bits stay set.
+const RUNS_MAX: usize = 4096;
+
+/// Dirty blocks that lie in a row.
+#[derive(Clone, Copy)]
+struct Dirty {
+    file_block: u64,
+    block: u64,
+    len: u64,
+}
+
+/// Blocks that have to be written in their place, and what may be said of them then.
+#[derive(Default)]
+pub(crate) struct Placing {
+    runs: Vec<Dirty>,
+    before: u64,
+    /// The bits are cleared.
+    cleared: bool,
+}
+
+/// Whether anything has to be done here.
+#[inline]
+pub(crate) fn is_needed(s: &Session) -> bool {
+    s.medium() == MEDIUM_FILE && !s.is_read_only()
+}
+
+/// Journals what is lazy about a file, and those of its file blocks `range` that are dirty if they
+/// are few. `finish`, without the lock, does the rest.
+pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Placing> {
+    let dirty = find_dirty(s, inode, range)?;
+    let blocks: u64 = dirty.iter().map(|run| run.len).sum();
+    if blocks > LOGGED_MAX {
+        close::flush(s, inode)?;
+        let cleared = !is_mapped(inode);
+        if cleared {
+            clear(s, &dirty);
+        }
+        return Ok(Placing {
+            runs: dirty,
+            before: s.header().next_seq.load(SeqCst),
+            cleared,
+        });
+    }
+    let e = inode.e;
+    let pending = e.pending_block.load(Relaxed);
+    let pending = pending..pending.saturating_add(e.pending_len.load(Relaxed).into());
+    let (new, old): (Vec<Dirty>, Vec<Dirty>) =
+        dirty.iter().partition(|run| pending.contains(&run.block));
+    // A record that only raises the size counts when it is there: the bytes come before it. One
+    // that shows new blocks counts when their bytes are there, too, and those come after it.
+    log(s, inode, &old)?;
+    close::flush(s, inode)?;
+    log(s, inode, &new)?;
+    Ok(Placing::default())
+}
+
+/// fsync of a locked file, whose lock is given up before anything is waited for.
+pub(crate) fn now(s: &Session, inode: LockedInode) -> Result<()> {
+    if !is_needed(s) {
+        close::flush(s, &inode)?;
+        s.data().fence();
+        return Ok(());
+    }
+    let placing = prepare(s, &inode, 0..u64::MAX)?;
+    drop(inode);
+    finish(s, placing)
+}
+
+/// Everything that `prepare` saw, and every record up to now, is durable.
+pub(crate) fn finish(s: &Session, placing: Placing) -> Result<()> {
+    place(s, &placing)?;
+    records(s)
+}
+
+/// As `prepare` and what follows, but for the flush of the journal: records that follow count only
+/// together with these bytes.
+pub(crate) fn before_records(s: &Session, inode: &LockedInode) -> Result<()> {
+    let placing = prepare(s, inode, 0..u64::MAX)?;
+    place(s, &placing)
+}
+
+/// As `before_records` if that costs no flush, else nothing.
+pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Result<()> {
+    if !is_needed(s) {
+        return Ok(());
+    }
+    let dirty = find_dirty(s, inode, 0..u64::MAX)?;
+    if dirty.iter().map(|run| run.len).sum::<u64>() > LOGGED_MAX {
+        return Ok(());
+    }
+    before_records(s, inode)
+}
+
+fn is_mapped(inode: &LockedInode) -> bool {
+    inode.e.maps.load(SeqCst) > 0
+}
+
+/// The dirty ones among the blocks of a file.
+fn find_dirty(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Vec<Dirty>> {
+    let mut found = Vec::new();
+    let e = inode.e;
+    let Some(dirty) = s.data().dirty().filter(|dirty| !dirty.is_clean()) else {
+        return Ok(found);
+    };
+    if e.state.load(Relaxed) & INODE_INLINE != 0 || !is_file(e.mode.load(Relaxed)) {
+        return Ok(found);
+    }
+    let end = range.end.min(e.size.load(Relaxed).div_ceil(BLOCK));
+    let mut at = range.start;
+    while at < end {
+        match block_map::lookup_run_locked(s, inode, at, end - at)? {
+            Run::Hole(len) => at = at.saturating_add(len.max(1)),
+            Run::Blocks { block, len, .. } => {
+                let len = len.clamp(1, end - at);
+                dirty.each(block, len, |first, len| {
+                    found.push(Dirty {
+                        file_block: at + (first - block),
+                        block: first,
+                        len,
+                    });
+                    true
+                });
+                at += len;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn clear(s: &Session, runs: &[Dirty]) {
+    if let Some(dirty) = s.data().dirty() {
+        runs.iter().for_each(|run| dirty.clear(run.block, run.len));
+    }
+}
+
+fn mark(s: &Session, runs: &[Dirty]) {
+    if let Some(dirty) = s.data().dirty() {
+        let bytes = |run: &Dirty| (run.block * BLOCK, run.len * BLOCK);
+        runs.iter()
+            .map(bytes)
+            .for_each(|(at, len)| dirty.mark(at, len));
+    }
+}
+
+/// The bytes of a few blocks go to the journal.
+fn log(s: &Session, inode: &LockedInode, runs: &[Dirty]) -> Result<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    if !is_mapped(inode) {
+        clear(s, runs);
+    }
+    let size = inode.e.size.load(Relaxed);
+    let each = |run: &Dirty| {
+        let end = (run.file_block + run.len) * BLOCK;
+        let bytes = end.min(size).saturating_sub(run.file_block * BLOCK);
+        log_run(s, run.block, bytes as usize)
+    };
+    let logged = runs.iter().try_for_each(each);
+    if logged.is_err() {
+        mark(s, runs);
+    }
+    logged
+}
+
+fn log_run(s: &Session, block: u64, len: usize) -> Result<()> {
+    let mut bytes = vec![0; len];
+    s.data().read(block * BLOCK, &mut bytes)?;
+    let record = Record::Data {
+        block,
+        bytes: &bytes,
+    };
+    journal::commit(s, &record).map(drop)
+}
+
+/// Writes blocks in their place, flushes, and says so in the journal.
+fn place(s: &Session, placing: &Placing) -> Result<()> {
+    if placing.runs.is_empty() {
+        return Ok(());
+    }
+    let ranges = placing.runs.iter();
+    let ranges = ranges.map(|run| (run.block * BLOCK, (run.len * BLOCK) as usize));
+    let placed = s.data().sync_ranges(ranges).map_err(|e| failed(s, e));
+    let said = placed.and_then(|()| say_in_place(s, placing));
+    if said.is_err() && placing.cleared {
+        mark(s, &placing.runs);
+    }
+    said
+}
+
+fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
+    let before = placing.before;
+    for some in placing.runs.chunks(BlockRuns::MAX) {
+        let mut runs = BlockRuns::new();
+        some.iter().for_each(|run| {
+            runs.push(run.block, run.len);
+        });
+        let runs = runs.as_bytes();
+        journal::commit(s, &Record::InPlace { before, runs })?;
+    }
+    Ok(())
+}
+
+/// Makes the bytes of these blocks (first, length), which belong to nothing that is locked or
+/// mapped, durable together with the records so far.
+pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
+    let run = |&(block, len): &(u64, u64)| Dirty {
+        file_block: 0,
+        block,
+        len,
+    };
+    let runs: Vec<Dirty> = runs.iter().map(run).collect();
+    clear(s, &runs);
+    if runs.iter().map(|run| run.len).sum::<u64>() > LOGGED_MAX {
+        let before = s.header().next_seq.load(SeqCst);
+        let cleared = true;
+        return place(
+            s,
+            &Placing {
+                runs,
+                before,
+                cleared,
+            },
+        );
+    }
+    let each = |run: &Dirty| log_run(s, run.block, (run.len * BLOCK) as usize);
+    let logged = runs.iter().try_for_each(each);
+    if logged.is_err() {
+        mark(s, &runs);
+    }
+    logged
+}
+
+/// All data that was stored so far is in its place, and the journal says so.
+pub(crate) fn all_data(s: &Session) -> Result<()> {
+    let h = s.header();
+    let loose = h.loose_values.load(SeqCst);
+    let before = h.next_seq.load(SeqCst);
+    let settled = || {
+        let _ = h.loose_values.compare_exchange(loose, 0, SeqCst, Relaxed);
+    };
+    let Some(dirty) = s.data().dirty().filter(|dirty| !dirty.is_clean()) else {
+        settled();
+        return Ok(());
+    };
+    let mut runs = Vec::new();
+    dirty.each(0, u64::MAX, |block, len| {
+        runs.push(Dirty {
+            file_block: 0,
+            block,
+            len,
+        });
+        runs.len() <= RUNS_MAX
+    });
+    // Bits of mapped files must stay, and whose bits they are is not known here.
+    let cleared = runs.len() <= RUNS_MAX && h.maps.load(SeqCst) == 0;
+    if cleared {
+        clear(s, &runs);
+    }
+    let flushed = s.data().sync_file().map_err(|e| failed(s, e));
+    let said = flushed.and_then(|()| {
+        let record = Record::InPlace { before, runs: &[] };
+        journal::commit(s, &record)
+    });
+    if let Err(e) = said {
+        if cleared {
+            mark(s, &runs);
+        }
+        return Err(e);
+    }
+    settled();
+    Ok(())
+}
+
+/// Every record up to now is durable.
+pub(crate) fn records(s: &Session) -> Result<()> {
+    let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
+    let h = s.header();
+    let mut naps = 0;
+    while h.synced_seq.load(SeqCst) < upto {
+        let tick = h.sync_tick.load(SeqCst);
+        if let Some(_leads) = lock::try_acquire(s, &h.sync_lock) {
+            return flush(s);
+        }
+        if naps == NAPS_MAX {
+            return flush(s);
+        }
+        if h.synced_seq.load(SeqCst) < upto
+            && futex::wait(&h.sync_tick, tick, Some(NAP)) == futex::WaitResult::TimedOut
+        {
+            naps += 1;
+            let owner = h.sync_lock.load(Relaxed);
+            if owner != 0 && !lock::owner_lives(s, owner) {
+                drop(lock::acquire_plain(s, &h.sync_lock)?);
+            }
+        }
+        s.check_poison()?;
+    }
+    Ok(())
+}
+
+/// One flush of the journal, for everybody who waits.
+fn flush(s: &Session) -> Result<()> {
+    let h = s.header();
+    let upto = h.next_seq.load(SeqCst).saturating_sub(1);
+    drain::wait_lanes(s, upto)?;
+    if h.journal_suspect.load(SeqCst) != 0 {
+        redirty(s)?;
+    }
+    let mut lanes = MarkLanes::default();
+    for (index, (head, acked)) in lanes.heads.iter_mut().zip(&mut lanes.acked).enumerate() {
+        *head = s.lane(index as u32)?.head.load(SeqCst);
+        *acked = h.acked[index].load(SeqCst);
+    }
+    let mark = Record::SyncMark {
+        seq: upto,
+        acked: h.acked_seq.load(SeqCst),
+        lanes: &lanes.encode(),
+    };
+    let marked = journal::commit(s, &mark)?;
+    let flushed = s.journal().sync_file();
+    match &flushed {
+        Ok(()) => {
+            for (acked, head) in h.acked.iter().zip(lanes.heads) {
+                acked.fetch_max(head, SeqCst);
+            }
+            h.acked_seq.fetch_max(upto, SeqCst);
+            // The mark itself, if nobody came between.
+            let last = if marked == upto + 1 { marked } else { upto };
+            h.synced_seq.fetch_max(last, SeqCst);
+        }
+        // The kernel may take the pages for clean though they are not on the device.
+        Err(_) => h.journal_suspect.store(1, SeqCst),
+    }
+    h.sync_tick.fetch_add(1, SeqCst);
+    futex::wake(&h.sync_tick, i32::MAX.unsigned_abs());
+    flushed.map_err(|e| failed(s, e))
+}
+
+/// Makes the kernel write all of the journal that is needed once more.
+#[cold]
+fn redirty(s: &Session) -> Result<()> {
+    s.header().journal_suspect.store(0, SeqCst);
+    for index in 0..LANES as u32 {
+        let at = u64::from(index) * s.lane_len();
+        s.journal().redirty(at, s.lane_len() as usize);
+    }
+    Ok(())
+}
+
+/// Counts a flush that failed, for all open descriptions to report.
+#[cold]
+fn failed(s: &Session, e: pmem::Error) -> Error {
+    s.header().sync_errors.fetch_add(1, SeqCst);
+    e.into()
+}

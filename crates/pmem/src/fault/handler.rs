@@ -1,0 +1,174 @@
+//! A handler of SIGBUS for processes that have no other way to route faults: of our own commands,
+//! the service, and programs that use the library.
+//!
+//! What always holds here:
+//! - It is installed once per process. What is not a fault in one of our copies goes to the
+//!   handler that was there before, with the arguments that the kernel gave, or has the effect
+//!   that it would have had without us.
+//! - It takes no lock, allocates nothing and touches no thread-local storage.
+
+use super::landing_for;
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+
+const SIGBUS: i32 = 7;
+const SYS_WRITE: usize = 1;
+const SYS_RT_SIGACTION: usize = 13;
+const SYS_GETPID: usize = 39;
+const SYS_GETTID: usize = 186;
+const SYS_TGKILL: usize = 234;
+const SYS_EXIT_GROUP: usize = 231;
+
+const SA_SIGINFO: u64 = 4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const DEFAULT: usize = 0;
+const IGNORE: usize = 1;
+
+/// Where `struct ucontext` has the instruction pointer: flags, link and stack, then 16 registers.
+const RIP_AT: usize = 40 + 16 * 8;
+/// Where `siginfo_t` says who sent the signal: above 0, the kernel because of a fault.
+const CODE_AT: usize = 8;
+
+type Handler = extern "C" fn(i32, *mut u8, *mut u8);
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+// The bytes by which debuggers and unwinders know the frame of a signal.
+global_asm!(
+    ".pushsection .text.holdfast_restorer,\"ax\",@progbits",
+    ".globl holdfast_restorer",
+    ".hidden holdfast_restorer",
+    "nop",
+    "holdfast_restorer:",
+    "mov rax, 15",
+    "syscall",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn holdfast_restorer();
+}
+
+/// 0: not installed; 1: installed, or about to be.
+static STATE: AtomicUsize = AtomicUsize::new(0);
+/// What was there before.
+static OLD: AtomicUsize = AtomicUsize::new(DEFAULT);
+static OLD_FLAGS: AtomicU64 = AtomicU64::new(0);
+/// What is said before the process ends because of a fault that is not in a copy.
+static LAST_WORDS: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+static LAST_WORDS_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on a copy that meets pool memory which the host cannot provide ends with a short
+/// count. Does nothing when called again. False when the kernel refused.
+pub fn install() -> bool {
+    if STATE.compare_exchange(0, 1, AcqRel, Acquire).is_err() {
+        return true;
+    }
+    let mut old = Action::default_action();
+    let asked = sigaction(None, Some(&mut old));
+    OLD.store(old.handler, Relaxed);
+    OLD_FLAGS.store(old.flags, Relaxed);
+    let new = Action {
+        handler: on_fault as *const () as usize,
+        // What was there before runs with the stack and the mask that it asked for.
+        flags: old.flags | SA_SIGINFO | SA_RESTORER | SA_ONSTACK,
+        restorer: holdfast_restorer as *const () as usize,
+        mask: old.mask,
+    };
+    let done = asked && sigaction(Some(&new), None);
+    STATE.store(done.into(), Release);
+    done
+}
+
+/// As `install`, for a process of our own: a fault elsewhere ends it with `words` on standard
+/// error and exit status 1.
+pub fn install_with(words: &'static str) -> bool {
+    LAST_WORDS.store(words.as_ptr().cast_mut(), Relaxed);
+    LAST_WORDS_LEN.store(words.len(), Release);
+    install()
+}
+
+extern "C" fn on_fault(signal: i32, info: *mut u8, context: *mut u8) {
+    // SAFETY: the kernel passes a siginfo and a ucontext to a handler set with SA_SIGINFO.
+    let (code, rip) = unsafe {
+        (
+            info.add(CODE_AT).cast::<i32>().read(),
+            &mut *context.add(RIP_AT).cast::<usize>(),
+        )
+    };
+    if code > 0 {
+        if let Some(landing) = landing_for(*rip) {
+            *rip = landing;
+            return;
+        }
+        let (words, len) = (LAST_WORDS.load(Relaxed), LAST_WORDS_LEN.load(Acquire));
+        if len > 0 {
+            syscall(SYS_WRITE, [2, words as usize, len, 0]);
+            syscall(SYS_EXIT_GROUP, [1, 0, 0, 0]);
+        }
+    }
+    match OLD.load(Relaxed) {
+        IGNORE if code <= 0 => {}
+        DEFAULT | IGNORE => {
+            // A fault happens again at once, and ends the process as it would have without us.
+            sigaction(Some(&Action::default_action()), None);
+            if code <= 0 {
+                let [pid, thread] = [SYS_GETPID, SYS_GETTID].map(|n| syscall(n, [0; 4]) as usize);
+                syscall(SYS_TGKILL, [pid, thread, SIGBUS as usize, 0]);
+            }
+        }
+        old => {
+            // SAFETY: the address was a handler of this signal until ours took its place, and the
+            // program that set it expects to be called so; one that was set without SA_SIGINFO
+            // ignores what it does not ask for.
+            let old = unsafe { core::ptr::from_ref(&old).cast::<Handler>().read() };
+            old(signal, info, context);
+        }
+    }
+}
+
+impl Action {
+    fn default_action() -> Action {
+        Action {
+            handler: DEFAULT,
+            flags: SA_RESTORER,
+            restorer: holdfast_restorer as *const () as usize,
+            mask: 0,
+        }
+    }
+}
+
+fn sigaction(new: Option<&Action>, old: Option<&mut Action>) -> bool {
+    let new = new.map_or(0, |action| core::ptr::from_ref(action) as usize);
+    let old = old.map_or(0, |action| core::ptr::from_mut(action) as usize);
+    syscall(SYS_RT_SIGACTION, [SIGBUS as usize, new, old, 8]) == 0
+}
+
+fn syscall(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
+    let ret: isize;
+    // SAFETY: only called above, with numbers and with addresses of values that live until it
+    // returns; none of these calls changes other memory of this process.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => ret,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    ret
+}

@@ -1,0 +1,143 @@
+//! When the last commit of a pool on an ordinary file is made durable.
+//!
+//! Invariants:
+//!  * The bulk of what is dirty is flushed by a thread of its own while records are still applied;
+//!    the checkpoint itself then finds little left to wait for.
+//!  * A checkpoint is begun at the latest `PERIOD` after the commit that needs it, or as soon as
+//!    clients may soon want the room in the journal that only it frees.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use holdfast_pool::directory::LANE_LEN;
+use holdfast_pool::format::LANES;
+use rustix::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// As long as ext4 puts off its own commits.
+const PERIOD: Duration = Duration::from_secs(5);
+/// A flush that took no longer left little behind.
+const SHORT: Duration = Duration::from_millis(30);
+/// Flushes that are made before a checkpoint, however long they take.
+const ROUNDS_MAX: u32 = 4;
+/// The part of the journal that may be in use before it is emptied without delay.
+const JOURNAL_PART: u64 = 4;
+/// After a failure it is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A flush of the segments that goes on in the background.
+struct Flush {
+    done: Receiver<std::result::Result<(), rustix::io::Errno>>,
+    begun: Instant,
+}
+
+/// What is known about checkpoints to come.
+#[derive(Default)]
+pub struct Checkpoints {
+    flush: Option<Flush>,
+    rounds: u32,
+    /// When the oldest commit that is not durable was seen first.
+    loose_since: Option<Instant>,
+    failed_at: Option<Instant>,
+}
+
+impl Checkpoints {
+    /// Whether a flush goes on, of whose end nobody is told.
+    pub fn is_busy(&self) -> bool {
+        self.flush.is_some()
+    }
+
+    /// Whether the time has come; `used` bytes of the journal wait for it.
+    fn is_due(&mut self, used: u64) -> bool {
+        let since = *self.loose_since.get_or_insert_with(Instant::now);
+        let failed_lately = self.failed_at.is_some_and(|at| at.elapsed() < AGAIN);
+        let full = used > LANES as u64 * LANE_LEN / JOURNAL_PART;
+        !failed_lately && (full || since.elapsed() > PERIOD)
+    }
+
+    /// Looks whether the flush is over; `None`: it is not.
+    fn poll(&mut self) -> Option<Result<Duration>> {
+        let flush = self.flush.as_ref()?;
+        let took = flush.begun.elapsed();
+        let done = match flush.done.try_recv() {
+            Ok(Ok(())) => Ok(took),
+            Ok(Err(errno)) => Err(Error::os("flushing the segments")(errno)),
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Ok(took),
+        };
+        self.flush = None;
+        Some(done)
+    }
+
+    fn begin(&mut self, segments: Vec<OwnedFd>) {
+        let (tell, done) = channel();
+        let work = move || {
+            let flushed = segments.iter().try_for_each(rustix::fs::fdatasync);
+            let _ = tell.send(flushed);
+        };
+        let thread = std::thread::Builder::new().name("flush".into());
+        if thread.spawn(work).is_ok() {
+            let begun = Instant::now();
+            self.flush = Some(Flush { done, begun });
+            self.rounds += 1;
+        }
+    }
+
+    fn reset(&mut self) {
+        self.rounds = 0;
+        self.loose_since = None;
+    }
+}
+
+impl Engine {
+    /// Does what is due of the next checkpoint; `now`: whatever the time. Says whether it is over
+    /// and was the last that is needed: everything that was committed is durable.
+    pub fn tend_checkpoint(&mut self, now: bool) -> Result<bool> {
+        if !self.pool.is_loose() {
+            self.checkpoints.reset();
+            return Ok(true);
+        }
+        let used = self.journal_used();
+        if !self.checkpoints.is_busy() {
+            if now || self.checkpoints.is_due(used) {
+                let segments = self.segments_to_flush()?;
+                self.checkpoints.begin(segments);
+            }
+            return Ok(false);
+        }
+        match self.checkpoints.poll() {
+            None => Ok(false),
+            Some(Ok(took)) if took > SHORT && self.checkpoints.rounds < ROUNDS_MAX => {
+                let segments = self.segments_to_flush()?;
+                self.checkpoints.begin(segments);
+                Ok(false)
+            }
+            Some(flushed) => {
+                let done = flushed.and_then(|_| self.checkpoint());
+                self.checkpoints.failed_at = done.is_err().then(Instant::now);
+                done.map(|()| true)
+            }
+        }
+    }
+
+    /// Makes the last commit durable, however long that takes.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        self.checkpoints.reset();
+        let done = self.pool.checkpoint();
+        done.map_err(|error| Error::Pool {
+            path: self.files.directory.clone(),
+            error,
+        })
+    }
+
+    fn segments_to_flush(&self) -> Result<Vec<OwnedFd>> {
+        let clone = |fd: &OwnedFd| fd.try_clone().map_err(Error::io("descriptors"));
+        Ok(vec![clone(&self.files.data)?, clone(&self.files.meta)?])
+    }
+
+    /// Bytes of the journal that only a checkpoint frees.
+    fn journal_used(&self) -> u64 {
+        let pairs = self.done().into_iter().zip(self.pool.durable_lanes());
+        pairs.map(|(now, then)| now.start - then.start).sum()
+    }
+}
