@@ -6,6 +6,7 @@ use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
 use holdfast_client::{Base, OfdLink, Target, drain};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::session::{DENTRIES, INODES};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -22,6 +23,8 @@ pub struct Scene {
     torn: bool,
     /// Whoever finishes for the dead one dies, too.
     pub heirs: bool,
+    /// Whoever finishes for the dead one finds the tables full.
+    pub full: bool,
 }
 
 impl Scene {
@@ -332,6 +335,31 @@ pub fn go_on(user: &User) {
     }
 }
 
+/// No entry of a table is free, and what is `pinned` cannot make room either.
+pub fn fill(user: &User, pinned: bool) {
+    let s = user.session();
+    let h = s.header();
+    for (used, free, all) in [
+        (&h.inode_used, &h.inode_free, INODES),
+        (&h.dentry_used, &h.dentry_free, DENTRIES),
+    ] {
+        used.store(all as u32, SeqCst);
+        free.store(0, SeqCst);
+    }
+    pin(user, u32::from(pinned));
+}
+
+/// Entries go again where nobody needs them.
+pub fn unpin(user: &User) {
+    pin(user, 0);
+}
+
+/// Nobody maps files here.
+fn pin(user: &User, maps: u32) {
+    let all = (1..=INODES as u32).map_while(|link| user.session().inode(link).ok());
+    all.for_each(|e| e.maps.store(maps, SeqCst));
+}
+
 /// Removes everything.
 pub fn clear(user: &User) {
     for name in user.names(".") {
@@ -403,6 +431,7 @@ const fn scene(
         work,
         torn: false,
         heirs: false,
+        full: false,
     }
 }
 
@@ -423,6 +452,15 @@ const fn names(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
 
 const fn with_heirs(scene: Scene) -> Scene {
     Scene {
+        heirs: true,
+        ..scene
+    }
+}
+
+/// As `with_heirs`, who find no room in the tables of names and inodes.
+const fn without_room(scene: Scene) -> Scene {
+    Scene {
+        full: true,
         heirs: true,
         ..scene
     }
@@ -456,9 +494,18 @@ pub const SCENES: &[Scene] = &[
     with_heirs(names("create", |u, _| {
         drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
     })),
+    without_room(names("create_full", |u, _| {
+        drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
+    })),
     names("mkdir", |u, _| {
         u.mkdir(&ROOT, R, b"n", 0o755).expect("done")
     }),
+    without_room(names("mkdir_full", |u, _| {
+        u.mkdir(&ROOT, R, b"d/n", 0o755).expect("done")
+    })),
+    without_room(names("rename_full", |u, _| {
+        u.rename(&ROOT, (R, b"f"), (R, b"d/n"), 0).expect("done")
+    })),
     names("symlink", |u, _| {
         u.symlink(&ROOT, b"f", R, b"n").expect("done")
     }),
@@ -573,6 +620,9 @@ pub const SCENES: &[Scene] = &[
     values("open_large_value", |u, _| {
         drop(u.get("k/b"));
     }),
+    without_room(values("open_value_full", |u, _| {
+        drop(u.get("k/b"));
+    })),
     values("write_to_value", |u, _| {
         let file = u.open("l/c", O_WRONLY | O_APPEND).expect("a value");
         u.pwrite_all(file, &[9; 300], 0);
