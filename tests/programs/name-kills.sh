@@ -64,7 +64,8 @@ static void clear(void) {
         struct stat st;
         if (e->d_name[0] == '.') continue;
         if (lstat(e->d_name, &st)) printf("%s is listed, but not there: %m\n", e->d_name);
-        if (S_ISDIR(st.st_mode) ? rmdir(e->d_name) : unlink(e->d_name)) printf("%s is not removed: %m\n", e->d_name);
+        if (S_ISDIR(st.st_mode) ? rmdir(e->d_name) : unlink(e->d_name))
+            printf("%s is not removed: %m\n", e->d_name);
     }
     closedir(dir);
 }

@@ -215,10 +215,7 @@ impl<'s> Theatre<'s> {
         } else if self.scene.full {
             self.rounds += 1;
             let pinned = self.rounds.is_multiple_of(2);
-            let user = self.user();
-            scene::fill(user, pinned);
-            let _ = user.names(".");
-            scene::unpin(user);
+            scene::recover_without_room(self.user(), pinned);
         }
         let seen = View::of(self.user());
         let allowed = self.scene.allows(&self.before, &self.after, &seen);

@@ -3,7 +3,7 @@
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
-use holdfast_client::{Base, OfdLink, Target, drain};
+use holdfast_client::{Base, OfdLink, Target, drain, recover};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::session::{DENTRIES, INODES};
@@ -23,7 +23,7 @@ pub struct Scene {
     torn: bool,
     /// Whoever finishes for the dead one dies, too.
     pub heirs: bool,
-    /// Whoever finishes for the dead one finds the tables full.
+    /// Whoever finishes for the dead one finds no room in the tables of names and inodes.
     pub full: bool,
 }
 
@@ -335,29 +335,25 @@ pub fn go_on(user: &User) {
     }
 }
 
-/// No entry of a table is free, and what is `pinned` cannot make room either.
-pub fn fill(user: &User, pinned: bool) {
-    let s = user.session();
-    let h = s.header();
-    for (used, free, all) in [
-        (&h.inode_used, &h.inode_free, INODES),
-        (&h.dentry_used, &h.dentry_free, DENTRIES),
-    ] {
-        used.store(all as u32, SeqCst);
-        free.store(0, SeqCst);
-    }
-    pin(user, u32::from(pinned));
-}
-
-/// Entries go again where nobody needs them.
-pub fn unpin(user: &User) {
-    pin(user, 0);
-}
-
-/// Nobody maps files here.
-fn pin(user: &User, maps: u32) {
-    let all = (1..=INODES as u32).map_while(|link| user.session().inode(link).ok());
-    all.for_each(|e| e.maps.store(maps, SeqCst));
+/// The survivor finishes for the dead while no entry of a table is free, and with `pinned` no
+/// inode can make room either.
+pub fn recover_without_room(user: &User, pinned: bool) {
+    let h = user.session().header();
+    let inodes = h.inode_used.swap(INODES as u32, SeqCst);
+    let dentries = h.dentry_used.swap(DENTRIES as u32, SeqCst);
+    h.inode_free.store(0, SeqCst);
+    h.dentry_free.store(0, SeqCst);
+    // Nobody maps files here.
+    let map = |maps: u32| {
+        let all = (1..=inodes).map_while(|link| user.session().inode(link).ok());
+        all.for_each(|e| e.maps.store(maps, SeqCst));
+    };
+    map(u32::from(pinned));
+    recover::lanes(user.session()).expect("the service lives");
+    map(0);
+    // What was free is lost, but not what never was in use.
+    h.inode_used.store(inodes, SeqCst);
+    h.dentry_used.store(dentries, SeqCst);
 }
 
 /// Removes everything.
@@ -457,11 +453,9 @@ const fn with_heirs(scene: Scene) -> Scene {
     }
 }
 
-/// As `with_heirs`, who find no room in the tables of names and inodes.
 const fn without_room(scene: Scene) -> Scene {
     Scene {
         full: true,
-        heirs: true,
         ..scene
     }
 }
