@@ -258,7 +258,8 @@ pub(crate) struct Put<'a> {
 }
 
 /// Publishes what record `seq` makes of up to two names, at once for all readers. Idempotent: an
-/// entry that already knows `seq` is left alone.
+/// entry that already knows `seq` is left alone. `NoMemory`: there was no room for a name, so
+/// only the trees will know what it leads to; all else is done.
 ///
 /// The buckets are locked and odd from before the first store to after the last. A death in
 /// between leaves them so: readers end up waiting for the lock, whoever takes it over has
@@ -270,6 +271,7 @@ pub(crate) fn put<const N: usize>(
     rank: Rank,
 ) -> Result<()> {
     let mut spares = [const { None::<Spare<'_>> }; N];
+    let mut room = [true; N];
     let any = s.dentry_bucket(0)?;
     let mut keys = puts
         .each_ref()
@@ -279,10 +281,19 @@ pub(crate) fn put<const N: usize>(
     }
     loop {
         let guards = lock_all(s, &keys, rank)?;
-        let absent = |i: &usize| spares[*i].is_none() && walk(s, keys[*i].1, &keys[*i].0).is_none();
+        let absent = |i: &usize| {
+            room[*i] && spares[*i].is_none() && walk(s, keys[*i].1, &keys[*i].0).is_none()
+        };
         if let Some(i) = (0..N).find(absent) {
             drop(guards);
-            spares[i] = Some(Spare::claim(s, keys[i].0.is_long())?);
+            match Spare::claim(s, keys[i].0.is_long()) {
+                Ok(spare) => spares[i] = Some(spare),
+                Err(Error::NoMemory) => {
+                    uncover(s, puts[i].parent);
+                    room[i] = false;
+                }
+                Err(e) => return Err(e),
+            }
             continue;
         }
         let _changes = guards.each_ref().map(|g| {
@@ -306,7 +317,31 @@ pub(crate) fn put<const N: usize>(
                 }
             }
         }
-        return Ok(());
+        return match room == [true; N] {
+            true => Ok(()),
+            false => Err(Error::NoMemory),
+        };
+    }
+}
+
+/// Names of a directory may be missing from now on.
+fn uncover(s: &Session, parent: u64) {
+    if let Some(dir) = inode_table::find(s, parent) {
+        dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);
+    }
+}
+
+/// What a record makes of a name is known to the trees only: whoever looks asks them, once the
+/// lock of the directory is free.
+pub(crate) fn forget(s: &Session, parent: u64, name: &[u8], rank: Rank) -> Result<()> {
+    uncover(s, parent);
+    let key = Key::new(parent, name);
+    let bucket = s.dentry_bucket(key.hash)?;
+    let guard = acquire_as(s, &bucket.lock, rank)?;
+    lock::settle(&bucket.version);
+    match walk(s, bucket, &key) {
+        Some((index, e)) => release(s, (bucket, guard), index, e),
+        None => Ok(()),
     }
 }
 
@@ -475,20 +510,26 @@ fn evict(s: &Session, index: u32, applied: u64) -> bool {
     if !same {
         return false;
     }
-    let led_to = e.ino.load(Relaxed);
-    if led_to == 0 && e.seq.load(Relaxed) != 0 {
-        count_down(&s.header().dentry_gone);
+    if e.ino.load(Relaxed) != 0 {
+        uncover(s, parent);
     }
-    if led_to != 0
-        && let Some(dir) = inode_table::find(s, parent)
-    {
-        dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);
+    release(s, (bucket, guard), index, e).is_ok()
+}
+
+/// Takes an entry out of its bucket, which is locked, and frees it.
+fn release(
+    s: &Session,
+    (bucket, guard): (&Bucket, Guard<'_>),
+    index: u32,
+    e: &Dentry,
+) -> Result<()> {
+    if e.ino.load(Relaxed) == 0 && e.seq.load(Relaxed) != 0 {
+        count_down(&s.header().dentry_gone);
     }
     remove(s, bucket, index, e);
     drop(guard);
     let t = table(s, index as usize >= DENTRIES);
     t.push(s, index, &e.next, || e.state.store(0, Release))
-        .is_ok()
 }
 
 /// Unlinks and claims an entry. Dying in between leaves a claim of a dead process, in a chain or

@@ -11,7 +11,7 @@ use crate::{live, recover};
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
 use pmem::futex;
-use pool::session::{LANES, SERVICE_SLOT};
+use pool::session::{LANES, Lane, SERVICE_SLOT};
 
 /// Without progress for so long the service is gone.
 const PATIENCE_MS: u64 = 10_000;
@@ -60,9 +60,14 @@ pub fn wait_applied_for(s: &Session, seq: u64, ms_max: u64) {
     }
 }
 
-/// As `wait_applied` for recovery itself, which nobody helps.
-pub(crate) fn wait_applied_alone(s: &Session, seq: u64) -> Result<()> {
-    wait_until(s, false, || s.applied_seq() >= seq)
+/// Waits until everything of `lane` before `end` is in the trees.
+pub(crate) fn wait_in_trees(s: &Session, lane: &Lane, end: u64) -> Result<()> {
+    wait_until(s, true, || lane.applied.load(Acquire) >= end)
+}
+
+/// As `wait_in_trees` for recovery itself, which nobody helps.
+pub(crate) fn wait_in_trees_alone(s: &Session, lane: &Lane, end: u64) -> Result<()> {
+    wait_until(s, false, || lane.applied.load(Acquire) >= end)
 }
 
 /// Sleeps until `done`, as long as the service makes progress.
@@ -90,7 +95,8 @@ pub(crate) fn wait_until(s: &Session, help: bool, done: impl Fn() -> bool) -> Re
         if asked || now.saturating_sub(helped.max(since)) > DOUBT_MS {
             helped = now;
             if help {
-                recover::lanes(s);
+                // Who fails at it waits for the service as we do.
+                let _ = recover::lanes(s);
             }
             ring(s);
         }
@@ -126,7 +132,7 @@ pub(crate) fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
                 return Err(Error::ServiceGone);
             }
             if waited > DOUBT_MS {
-                recover::lanes(s);
+                let _ = recover::lanes(s);
                 let _ = futex::wait(&lane.lock, lane.lock.load(Relaxed), Some(NAP));
             }
         }

@@ -14,7 +14,7 @@
 
 use crate::error::{Error, Result};
 use crate::free_list::{FreeList, count_down, recycles};
-use crate::kv::frozen;
+use crate::kv::{self, frozen};
 use crate::lock::{self, Changing, Guard, Rank};
 use crate::session::{BLOCK, Session};
 use crate::trees::TreeInode;
@@ -294,6 +294,23 @@ impl<'s> Fresh<'s> {
             ino,
             e: self.e,
         }
+    }
+
+    /// As `insert` for the object that the record at `place` made, by who does not know what
+    /// others did since; its link. 0: the trees have it, who needs it loads it.
+    pub fn publish_again(self, ino: u64, place: kv::Place) -> Result<u32> {
+        let (s, bucket) = (self.s, self.s.inode_bucket(hash(ino))?);
+        let _guard = lock::acquire_plain(s, &bucket.lock)?;
+        lock::settle(&bucket.version);
+        if let Some(found) = walk(s, bucket, ino) {
+            return Ok(found.link);
+        }
+        // Looked at with the bucket locked: who loaded and changed the object before this could
+        // not have let the entry go yet.
+        if s.lane(place.lane)?.applied.load(Acquire) > place.position {
+            return Ok(0);
+        }
+        Ok(self.insert(bucket, ino).link)
     }
 
     /// As `insert`, when `ino` is known not to be in the table.
@@ -644,6 +661,8 @@ pub fn drop_shadows(s: &Session) {
 #[cold]
 fn make_room(s: &Session, rank: Rank) -> Result<()> {
     if rank == Rank::Plain {
+        // Recovery waits for nobody; what goes was locked by nobody.
+        clock(s);
         return Ok(());
     }
     for round in 0..4 {
@@ -778,7 +797,7 @@ fn sweep(s: &Session) -> Result<u32> {
         if ino == 0 || !dead(e.lock.load(Relaxed)) && e.state.load(Relaxed) & INODE_VALID != 0 {
             continue;
         }
-        recover::lanes(s);
+        recover::lanes(s)?;
         let guard = lock::acquire(s, &e.lock)?;
         lock::settle(&e.version);
         let inode = InodeRef { link, ino, e };

@@ -10,7 +10,9 @@
 //!  5. The record, around the cache, then one fence. Torn: the checksum fails, as 3. Whole: it
 //!     is committed, recovery goes on at 6.
 //!  6. `head` behind it: the service may read it. Recovery publishes.
-//!  7. Published. Recovery publishes again, which changes nothing.
+//!  7. Published. Recovery publishes again, which changes nothing. Where the tables have no room
+//!     they know nothing of what the record changes, and the trees come to know it
+//!     (`left_to_trees`) before anything else happens.
 //!  8. `busy_seq` 0, lock free.
 //!
 //! A record never crosses the end of its lane's ring: where it does not fit it starts at the
@@ -24,7 +26,7 @@ use crate::session::Session;
 use crate::{Error, dentry_table, drain};
 use core::sync::atomic::Ordering::*;
 use pool::apply::adds_values;
-use pool::journal::{BATCH_RECORD_MAX, Encoded, RECORD_MAX, Record};
+use pool::journal::{BATCH_RECORD_MAX, Encoded, Ops, RECORD_MAX, Record};
 use pool::session::{LANES, Lane, TREES_FULL, TREES_ROOMY, TREES_SHORT};
 
 /// Records are written through a buffer of this many bytes; most fit.
@@ -48,18 +50,33 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     let (index, lane, guard) = take_lane(s, may_spread(s, record))?;
     let (seq, end, published) = append(s, index, lane, record, prepared)?;
     drop(guard);
-    if seq < s.header().void_below.load(SeqCst) && matches!(record, Record::Batch { .. }) {
-        // The trees may seem to have this number already: the index is not asked about it.
-        drain::wait_until(s, true, || lane.applied.load(Acquire) >= end)?;
-    }
-    if let Err(Error::NoMemory | Error::TableFull) = published {
-        // No room in a table: the trees are right as soon as they know, and until then the
-        // caller's locks keep everybody from looking.
-        drain::wait_applied(s, seq)?;
+    // With a number that was declared void the trees seem to have the record already: the index
+    // would not be asked about it, and entries might go.
+    let late = seq < s.header().void_below.load(SeqCst);
+    if late || is_no_room(&published) {
+        drain::wait_in_trees(s, lane, end)?;
     } else {
         published?;
     }
     Ok(seq)
+}
+
+/// Whether a record is published as far as it can be, and in effect once the trees have it.
+pub(crate) fn is_no_room(published: &Result<()>) -> bool {
+    matches!(published, Err(Error::NoMemory | Error::TableFull))
+}
+
+/// Whether a record changes names or inodes. Other changes are not in these tables, which cannot
+/// contradict them.
+fn is_about_files(record: &Record<'_>) -> bool {
+    match record {
+        Record::Batch { ops, .. } => {
+            let first = Ops::new(ops).next();
+            first.is_some_and(|op| op.is_ok_and(|op| op.change.is_about_files()))
+        }
+        Record::Spilled { .. } => false,
+        _ => true,
+    }
 }
 
 /// What was removed makes room once it is in the trees: only then a pool is full. Where a snapshot
@@ -153,6 +170,11 @@ fn append(
         position,
     };
     let published = publish::publish(s, record, seq, place, prepared);
+    if is_no_room(&published) && is_about_files(record) {
+        // Should we die meanwhile, recovery waits before anybody gets our locks.
+        lane.left_to_trees.store(seq, Release);
+        let _ = drain::wait_in_trees(s, lane, start + len);
+    }
     lane.busy_seq.store(0, Release);
     Ok((seq, start + len, published))
 }

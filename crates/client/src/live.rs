@@ -47,7 +47,8 @@ const LOOKS_MAX: u32 = 1000;
 /// word. If it comes later than this it finds the slot gone.
 fn is_expected(slot: &Slot) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let now = (now.tv_sec as u32).wrapping_mul(1000) + now.tv_nsec as u32 / 1_000_000 | 1;
+    let ms = (now.tv_sec as u32).wrapping_mul(1000);
+    let now = ms.wrapping_add(now.tv_nsec as u32 / 1_000_000) | 1;
     match slot.orphaned.compare_exchange(0, now, AcqRel, Acquire) {
         Ok(_) => true,
         Err(since) => now.wrapping_sub(since) < ORPHAN_MS_MAX,

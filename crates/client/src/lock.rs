@@ -69,7 +69,7 @@ impl Drop for Guard<'_> {
 }
 
 /// Takes the lock, however long it takes; a dead owner does not stop us. Fails only when the
-/// session was given up.
+/// session was given up, or the service is gone while what a dead owner did waits for it.
 #[inline]
 pub fn acquire<'a>(session: &Session, word: &'a AtomicU32) -> Result<Guard<'a>> {
     acquire_as(session, word, Rank::Normal)
@@ -147,11 +147,18 @@ fn acquire_slow<'a>(
         session.check_poison()?;
         if word.load(Relaxed) == waiting
             && !owner_lives(session, waiting)
-            && steal(session, word, waiting, me, rank)
+            && steal(session, word, waiting, me, rank)?
         {
             return Ok(Guard { word, stolen: 1 });
         }
     }
+}
+
+/// Whether somebody died with the lock, and nobody took it over since.
+#[inline]
+pub(crate) fn is_dead_ones(session: &Session, word: &AtomicU32) -> bool {
+    let seen = word.load(Acquire);
+    seen != 0 && !owner_lives(session, seen)
 }
 
 /// Whether the owner that `word` names lives. A number that is no slot never lived.
@@ -165,13 +172,14 @@ pub(crate) fn owner_lives(session: &Session, word: u32) -> bool {
     same && live::is_alive(slot)
 }
 
-fn steal(session: &Session, word: &AtomicU32, seen: u32, me: u32, rank: Rank) -> bool {
+fn steal(session: &Session, word: &AtomicU32, seen: u32, me: u32, rank: Rank) -> Result<bool> {
     if rank == Rank::Normal {
-        recover::lanes(session);
+        recover::lanes(session)?;
     }
     // One thief wins: the others find the word changed.
-    word.compare_exchange(seen, me | WAITERS, Acquire, Relaxed)
-        .is_ok()
+    Ok(word
+        .compare_exchange(seen, me | WAITERS, Acquire, Relaxed)
+        .is_ok())
 }
 
 /// Makes a sequence word odd for the time of a change, for readers that take no lock.

@@ -26,7 +26,8 @@ impl Client {
         if slots::exec_adopt(s, is_open)?.is_none() {
             slots::register(s, rustix::process::getpid().as_raw_pid() as u32, Some(run))?;
         }
-        recover::lanes(s);
+        // What cannot be finished now stays locked.
+        let _ = recover::lanes(s);
         Ok(())
     }
 

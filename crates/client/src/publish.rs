@@ -6,10 +6,12 @@
 //!    directory, links) goes through `Inode::intent_*`, written before the sum changes.
 //!  * Whoever publishes holds the locks of the inodes, or is recovery while a dead process does.
 //!  * An object appears before its name, and a name goes before its object.
+//!  * What finds no room in a table (`NoMemory`) is in no table then, also not as it was before:
+//!    whoever looks for it asks the trees, after the locks of who publishes.
 
 use crate::block_map;
 use crate::block_map::Run;
-use crate::dentry_table::{Found, Put, put};
+use crate::dentry_table::{Found, Put, forget, put};
 use crate::error::{Error, Result};
 use crate::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
 use crate::journal::{self, reserve_name};
@@ -84,7 +86,7 @@ pub(crate) fn publish(
     room: Prepared<'_>,
 ) -> Result<()> {
     match *record {
-        Record::Create { .. } => create(s, record, seq, room),
+        Record::Create { .. } => create(s, record, seq, place, room),
         Record::Link {
             parent,
             ino,
@@ -107,11 +109,11 @@ pub(crate) fn publish(
             time,
             name,
         } => {
-            put(s, [named(s, parent, name, (0, 0))], seq, room.rank)?;
+            let done = put(s, [named(s, parent, name, (0, 0))], seq, room.rank);
             let dir = kind_of(s, ino) == DIR;
             change_dir(s, parent, seq, time, -1, if dir { -1 } else { 0 });
             lose_names(s, ino, seq, time, flags, 1);
-            Ok(())
+            done
         }
         Record::Rename { .. } => rename(s, record, seq, room.rank),
         _ if record.is_about_durability() => Ok(()),
@@ -388,7 +390,13 @@ pub(crate) fn named<'a>(
     }
 }
 
-fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
+fn create(
+    s: &Session,
+    record: &Record<'_>,
+    seq: u64,
+    place: kv::Place,
+    room: Prepared<'_>,
+) -> Result<()> {
     let Record::Create {
         parent,
         ino,
@@ -401,27 +409,19 @@ fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Res
     else {
         return Ok(());
     };
-    let orphan = flags & CREATE_ORPHAN != 0;
-    let known = if room.rank == Rank::Plain {
-        find(s, ino)
-    } else {
-        None
-    };
-    let link = match known {
-        Some(inode) => inode.link,
-        None => {
-            let fresh = match room.fresh {
-                Some(fresh) => fresh,
-                None => Fresh::new(s, room.rank)?,
-            };
-            fill_new(fresh.e, record, seq);
-            fresh.publish(ino)?.link
-        }
-    };
-    if orphan {
-        return Ok(());
+    let fill = |fresh: &Fresh<'_>| fill_new(fresh.e, record, seq);
+    let entered = enter(s, ino, place, room.fresh, fill);
+    if flags & CREATE_ORPHAN != 0 {
+        return entered.map(drop);
     }
     change_dir(s, parent, seq, time, 1, if is_dir(mode) { 1 } else { 0 });
+    let link = match entered {
+        Ok(link) => link,
+        Err(e) => {
+            forget(s, parent, name, room.rank)?;
+            return Err(e);
+        }
+    };
     let found = Found {
         ino,
         kind: (mode >> 12) as u8 & 15,
@@ -437,6 +437,27 @@ fn create(s: &Session, record: &Record<'_>, seq: u64, room: Prepared<'_>) -> Res
         seq,
         room.rank,
     )
+}
+
+/// The link of the entry of a new object, which the record at `place` made. Without an entry at
+/// hand somebody published it before, or did not come to it; 0: it can be loaded.
+pub(crate) fn enter(
+    s: &Session,
+    ino: u64,
+    place: kv::Place,
+    fresh: Option<Fresh<'_>>,
+    fill: impl FnOnce(&Fresh<'_>),
+) -> Result<u32> {
+    if let Some(fresh) = fresh {
+        fill(&fresh);
+        return Ok(fresh.publish(ino)?.link);
+    }
+    if let Some(known) = find(s, ino) {
+        return Ok(known.link);
+    }
+    let fresh = Fresh::new(s, Rank::Plain)?;
+    fill(&fresh);
+    fresh.publish_again(ino, place)
 }
 
 /// All attributes of a new object. Its map is whole: everything is a hole.
@@ -520,14 +541,14 @@ fn rename(s: &Session, record: &Record<'_>, seq: u64, rank: Rank) -> Result<()> 
     }
     let to = named(s, new_parent, new_name, (ino, kind));
     let back = if exchange { (replaced, other) } else { (0, 0) };
-    put(s, [to, named(s, old_parent, old_name, back)], seq, rank)?;
+    let done = put(s, [to, named(s, old_parent, old_name, back)], seq, rank);
     move_to(s, ino, new_parent, seq, time);
     match (exchange, replaced) {
         (_, 0) => {}
         (true, _) => move_to(s, replaced, old_parent, seq, time),
         (false, _) => lose_names(s, replaced, seq, time, flags, 1),
     }
-    Ok(())
+    done
 }
 
 fn move_to(s: &Session, ino: u64, parent: u64, seq: u64, time: i64) {

@@ -7,12 +7,13 @@
 //!    again until the directory did not change meanwhile.
 
 use crate::block_map;
-use crate::dentry_table::{Found, Put, put};
+use crate::dentry_table::{Found, Put, forget, put};
 use crate::error::Result;
-use crate::inode_table::{Fresh, InodeRef, find};
+use crate::inode_table::{Fresh, InodeRef, by_link};
 use crate::journal::reserve_name;
+use crate::kv;
 use crate::lock::{Changing, Rank};
-use crate::publish::{Prepared, change, change_dir, count, lose_names, named, store};
+use crate::publish::{Prepared, change, change_dir, count, enter, lose_names, named, store};
 use crate::session::Session;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::*;
@@ -44,11 +45,12 @@ pub(crate) fn single(
     s: &Session,
     op: &Op<'_>,
     (seq, time): (u64, i64),
+    place: kv::Place,
     room: Prepared<'_>,
 ) -> Result<()> {
     match op.change {
         Change::Promote(fields) => match Promote::decode(fields) {
-            Some(p) => promote(s, op, &p, seq, room),
+            Some(p) => promote(s, op, &p, (seq, place), room),
             None => Ok(()),
         },
         Change::Name(fields) => match Naming::decode(fields) {
@@ -88,8 +90,9 @@ fn unname_all(
     (seq, time): (u64, i64),
     rank: Rank,
 ) -> Result<()> {
+    let mut done = Ok(());
     for (dir, name, _) in gone {
-        put(s, [named(s, *dir, name, (0, 0))], seq, rank)?;
+        done = done.and(put(s, [named(s, *dir, name, (0, 0))], seq, rank));
     }
     let mut dirs: Vec<u64> = gone.iter().map(|(dir, _, _)| *dir).collect();
     dirs.sort_unstable();
@@ -102,7 +105,7 @@ fn unname_all(
         let flags = same.iter().fold(0, |flags, f| flags | f.1);
         lose_names(s, same[0].0, seq, time, flags, same.len() as i64);
     }
-    Ok(())
+    done
 }
 
 /// A nameless file gets the name, in place of another one or not.
@@ -115,45 +118,43 @@ fn name(s: &Session, op: &Op<'_>, n: &Naming, (seq, time): (u64, i64), rank: Ran
     let names = if n.replaced == 0 { 1 } else { 0 };
     change_dir(s, op.keyspace, seq, time, names, 0);
     let to = named(s, op.keyspace, op.key, (n.ino, KIND_FILE));
-    put(s, [to], seq, rank)?;
+    let done = put(s, [to], seq, rank);
     if n.replaced != 0 {
         lose_names(s, n.replaced, seq, time, n.flags, 1);
     }
-    Ok(())
+    done
 }
 
 /// The value is a file from now on.
-fn promote(s: &Session, op: &Op<'_>, p: &Promote<'_>, seq: u64, room: Prepared<'_>) -> Result<()> {
-    let known = match room.rank {
-        Rank::Plain => find(s, p.ino),
-        Rank::Normal => None,
-    };
-    let inode = match known {
-        Some(inode) => inode,
-        None => {
-            let fresh = match room.fresh {
-                Some(fresh) => fresh,
-                None => Fresh::new(s, room.rank)?,
-            };
-            fill(s, &fresh, p, seq);
-            fresh.publish(p.ino)?
-        }
-    };
-    change(s, op.keyspace, seq, |e| {
+fn promote(
+    s: &Session,
+    op: &Op<'_>,
+    p: &Promote<'_>,
+    (seq, place): (u64, kv::Place),
+    room: Prepared<'_>,
+) -> Result<()> {
+    let (parent, name) = (op.keyspace, op.key);
+    let entered = enter(s, p.ino, place, room.fresh, |fresh| fill(s, fresh, p, seq));
+    change(s, parent, seq, |e| {
         count(e, seq, 1, 0);
         e.dir_seq.store(seq, Relaxed);
     });
-    if let Err(e) = map(s, &inode, p) {
-        // The trees know where the blocks are, and the name; the tables do not any more.
-        inode.e.state.fetch_and(!INODE_MAPPED, AcqRel);
-        if let Some(dir) = find(s, op.keyspace) {
-            dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);
+    let mapped = entered.and_then(|link| {
+        // Where others have changed the file since, all of this was published before.
+        match by_link(s, link, p.ino).filter(|inode| inode.e.seq.load(Relaxed) <= seq) {
+            Some(inode) => map(s, &inode, p).map(|()| link),
+            None => Ok(link),
         }
-        return Err(e);
-    }
-    let (ino, kind, inode) = (p.ino, KIND_FILE, inode.link);
+    });
+    let inode = match mapped {
+        Ok(link) => link,
+        Err(e) => {
+            forget(s, parent, name, room.rank)?;
+            return Err(e);
+        }
+    };
+    let (ino, kind) = (p.ino, KIND_FILE);
     let found = Found { ino, kind, inode };
-    let (parent, name) = (op.keyspace, op.key);
     let put_it = Put {
         parent,
         name,
@@ -200,7 +201,16 @@ fn fill(s: &Session, fresh: &Fresh<'_>, p: &Promote<'_>, seq: u64) {
     e.state.store(state, Release);
 }
 
+/// Enters the blocks of the file, or leaves it to the trees to know where they are.
 fn map(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
+    let mapped = map_all(s, inode, p);
+    if mapped.is_err() {
+        inode.e.state.fetch_and(!INODE_MAPPED, AcqRel);
+    }
+    mapped
+}
+
+fn map_all(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
     if let Some(block) = p.shadow.checked_sub(1) {
         return block_map::map_first(s, inode, 0, block, 1);
     }

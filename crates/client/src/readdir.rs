@@ -2,7 +2,8 @@
 //!
 //! Invariants: positions are cookies of the trees plus two, so they stay true while names come and
 //! go; a reader sees every name that was there before it began and is still there, once. The trees
-//! are read once they know all changes that were made before the call. Values of a keyspace are
+//! are read once they know all changes that were made before the call, also those of processes
+//! that died before they showed them to anybody. Values of a keyspace are
 //! among the names of its directory, at the last cookie of the hash of their key: making a file
 //! of one does not move it to where a reader has passed already, or has yet to come.
 
@@ -52,6 +53,10 @@ pub(crate) fn getdents(
     let a = inode_table::attrs(s, &file.inode)?;
     if a.nlink == 0 {
         return Err(Error::NotFound);
+    }
+    if lock::is_dead_ones(s, &file.inode.e.lock) {
+        // What a dead process did here and nobody published is not in `dir_seq`.
+        inode_table::lock_ref(s, file.inode)?;
     }
     drain::wait_applied(s, file.inode.e.dir_seq.load(Acquire))?;
     let keyspace = files::is_keyspace(&file.inode).then_some(file.inode);

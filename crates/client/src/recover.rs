@@ -5,9 +5,12 @@
 //!    committed is published before anybody else sees an object that it had locked.
 //!  * It runs in one process at a time (`recovery_lock`). Dying in it changes nothing: the lane
 //!    keeps its dead owner, and publication is idempotent.
+//!  * A lane is free only when what its owner committed is in the tables, or, where they have no
+//!    room, in the trees. As long as it is not, nobody takes over what the owner had locked.
 
 use crate::drain;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::journal::is_no_room;
 use crate::kv::Place;
 use crate::lock::{self, Guard, WAITERS};
 use crate::publish;
@@ -15,33 +18,47 @@ use crate::session::Session;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::*;
-use pool::journal::{self, RECORD_HEADER, Record};
+use pool::journal::{self, RECORD_HEADER};
 use pool::session::{LANES, Lane};
 
-/// Publishes the complete records in lanes of dead owners, drops the incomplete ones.
+/// Publishes the complete records in lanes of dead owners, drops the incomplete ones. Fails when
+/// the session was given up, or the service is gone while it is needed.
 #[cold]
-pub fn lanes(s: &Session) {
-    let Ok(_guard) = lock::acquire_plain(s, &s.header().recovery_lock) else {
-        return;
-    };
+pub fn lanes(s: &Session) -> Result<()> {
+    let _guard = lock::acquire_plain(s, &s.header().recovery_lock)?;
     // First, so that what dies while we look asks again.
     s.header().recover_wanted.store(0, SeqCst);
-    for index in 0..LANES as u32 {
-        let Ok(lane) = s.lane(index) else { return };
+    let mut left = [false; LANES];
+    for (index, left) in (0..).zip(&mut left) {
+        let lane = s.lane(index)?;
         let word = lane.lock.load(Acquire);
         if word & !WAITERS == 0 || lock::owner_lives(s, word) {
             continue;
         }
-        finish(s, index, lane);
-        // Only we free locks of the dead, so the lane is still the dead owner's.
-        drop(Guard::adopt(&lane.lock));
+        match finish(s, index, lane) {
+            true => release(lane),
+            false => *left = true,
+        }
     }
+    // When all are published: the service would wait for any of them.
+    for (index, _) in (0..).zip(left).filter(|(_, left)| *left) {
+        let lane = s.lane(index)?;
+        drain::wait_in_trees_alone(s, lane, lane.head.load(Relaxed))?;
+        release(lane);
+    }
+    Ok(())
 }
 
-/// Completes the append that the lane's dead owner was in.
-fn finish(s: &Session, index: u32, lane: &Lane) {
+/// Only we free locks of the dead, so the lane is still the dead owner's.
+fn release(lane: &Lane) {
+    lane.busy_seq.store(0, Release);
+    drop(Guard::adopt(&lane.lock));
+}
+
+/// Completes the append that the lane's dead owner was in. False: the tables had no room, and
+/// the trees have to know what is in the lane.
+fn finish(s: &Session, index: u32, lane: &Lane) -> bool {
     let (seq, at) = (lane.busy_seq.load(Acquire), lane.busy_at.load(Acquire));
-    let mut published = Ok(());
     if seq != 0
         && let Some((bytes, end)) = complete_record(s, index, at, seq)
         && let Ok((_, record)) = journal::decode(&bytes)
@@ -54,22 +71,13 @@ fn finish(s: &Session, index: u32, lane: &Lane) {
             lane: index,
             position,
         };
-        published = redo(s, &record, seq, place);
+        // Another error is damage that the operation itself would have met.
+        if is_no_room(&publish::republish(s, &record, seq, place)) {
+            lane.left_to_trees.store(seq, Release);
+            return false;
+        }
     }
-    lane.busy_seq.store(0, Release);
-    if published.is_err() {
-        // No room: the trees are right once they know, and until then the dead owner's locks
-        // keep everybody from looking. If the service is gone too, nothing helps.
-        let _ = drain::wait_applied_alone(s, seq);
-    }
-}
-
-fn redo(s: &Session, record: &Record<'_>, seq: u64, place: Place) -> Result<()> {
-    match publish::republish(s, record, seq, place) {
-        Err(Error::NoMemory | Error::TableFull) => Err(Error::NoMemory),
-        // Anything else is damage that the operation itself would have met.
-        _ => Ok(()),
-    }
+    true
 }
 
 /// A copy of the record numbered `seq` at `at`, and the position behind it.

@@ -490,7 +490,9 @@ fn claim_dead(s: &Session, index: u32, slot: &Slot) -> bool {
     };
     if claimed {
         // What it had committed comes first: its locks are anybody's after this.
-        recover::lanes(s);
+        if recover::lanes(s).is_err() {
+            return false;
+        }
         slot.umask.store(s.owner(), Release);
         slot.state.store(SLOT_DEAD, Release);
     }

@@ -235,7 +235,8 @@ impl Inner {
         if self.mark.get() == 0 {
             let session = self.client.session();
             slots::register(session, process() as u32, None)?;
-            recover::lanes(session);
+            // What cannot be finished now stays locked.
+            let _ = recover::lanes(session);
             self.mark.set(process());
             if self.link.opener != process() && self.link.watched.load(Acquire) {
                 // The thread that watches is the parent's. Without one this goes on until the

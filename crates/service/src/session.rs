@@ -570,11 +570,14 @@ impl Session {
 }
 
 /// A record is finished when its writer has published it (and copied the bytes of a redo record):
-/// it says so by turning to something else. One that died leaves it to recovery.
+/// it says so by turning to something else, or by leaving the rest to us. One that died leaves it
+/// to recovery.
 fn is_finished(memory: &Memory, entry: &Entry) -> bool {
     let Some(lane) = memory.lane(entry.lane) else {
         return true;
     };
     let lock = lane.lock.load(Acquire);
-    lane.busy_seq.load(Acquire) != entry.seq || lock == 0
+    lane.busy_seq.load(Acquire) != entry.seq
+        || lock == 0
+        || lane.left_to_trees.load(Acquire) == entry.seq
 }

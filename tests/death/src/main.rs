@@ -151,6 +151,8 @@ struct Theatre<'s> {
     user: Option<User>,
     before: View,
     after: View,
+    /// How often the tables were full.
+    rounds: usize,
 }
 
 impl<'s> Theatre<'s> {
@@ -165,6 +167,7 @@ impl<'s> Theatre<'s> {
             user: Some(user),
             after: before.clone(),
             before,
+            rounds: 0,
         }
     }
 
@@ -209,6 +212,10 @@ impl<'s> Theatre<'s> {
         let killed = Instant::now();
         if !survives {
             self.end_session();
+        } else if self.scene.full {
+            self.rounds += 1;
+            let pinned = self.rounds.is_multiple_of(2);
+            scene::recover_without_room(self.user(), pinned);
         }
         let seen = View::of(self.user());
         let allowed = self.scene.allows(&self.before, &self.after, &seen);

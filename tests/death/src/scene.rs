@@ -3,9 +3,10 @@
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
-use holdfast_client::{Base, OfdLink, Target, drain};
+use holdfast_client::{Base, OfdLink, Target, drain, recover};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::session::{DENTRIES, INODES};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -22,6 +23,8 @@ pub struct Scene {
     torn: bool,
     /// Whoever finishes for the dead one dies, too.
     pub heirs: bool,
+    /// Whoever finishes for the dead one finds no room in the tables of names and inodes.
+    pub full: bool,
 }
 
 impl Scene {
@@ -332,6 +335,27 @@ pub fn go_on(user: &User) {
     }
 }
 
+/// The survivor finishes for the dead while no entry of a table is free, and with `pinned` no
+/// inode can make room either.
+pub fn recover_without_room(user: &User, pinned: bool) {
+    let h = user.session().header();
+    let inodes = h.inode_used.swap(INODES as u32, SeqCst);
+    let dentries = h.dentry_used.swap(DENTRIES as u32, SeqCst);
+    h.inode_free.store(0, SeqCst);
+    h.dentry_free.store(0, SeqCst);
+    // Nobody maps files here.
+    let map = |maps: u32| {
+        let all = (1..=inodes).map_while(|link| user.session().inode(link).ok());
+        all.for_each(|e| e.maps.store(maps, SeqCst));
+    };
+    map(u32::from(pinned));
+    recover::lanes(user.session()).expect("the service lives");
+    map(0);
+    // What was free is lost, but not what never was in use.
+    h.inode_used.store(inodes, SeqCst);
+    h.dentry_used.store(dentries, SeqCst);
+}
+
 /// Removes everything.
 pub fn clear(user: &User) {
     for name in user.names(".") {
@@ -403,6 +427,7 @@ const fn scene(
         work,
         torn: false,
         heirs: false,
+        full: false,
     }
 }
 
@@ -424,6 +449,13 @@ const fn names(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
 const fn with_heirs(scene: Scene) -> Scene {
     Scene {
         heirs: true,
+        ..scene
+    }
+}
+
+const fn without_room(scene: Scene) -> Scene {
+    Scene {
+        full: true,
         ..scene
     }
 }
@@ -456,9 +488,18 @@ pub const SCENES: &[Scene] = &[
     with_heirs(names("create", |u, _| {
         drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
     })),
+    without_room(names("create_full", |u, _| {
+        drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
+    })),
     names("mkdir", |u, _| {
         u.mkdir(&ROOT, R, b"n", 0o755).expect("done")
     }),
+    without_room(names("mkdir_full", |u, _| {
+        u.mkdir(&ROOT, R, b"d/n", 0o755).expect("done")
+    })),
+    without_room(names("rename_full", |u, _| {
+        u.rename(&ROOT, (R, b"f"), (R, b"d/n"), 0).expect("done")
+    })),
     names("symlink", |u, _| {
         u.symlink(&ROOT, b"f", R, b"n").expect("done")
     }),
@@ -573,6 +614,9 @@ pub const SCENES: &[Scene] = &[
     values("open_large_value", |u, _| {
         drop(u.get("k/b"));
     }),
+    without_room(values("open_value_full", |u, _| {
+        drop(u.get("k/b"));
+    })),
     values("write_to_value", |u, _| {
         let file = u.open("l/c", O_WRONLY | O_APPEND).expect("a value");
         u.pwrite_all(file, &[9; 300], 0);

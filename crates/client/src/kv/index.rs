@@ -361,17 +361,19 @@ pub(crate) fn publish(
     let mut all = Ops::new(ops);
     let first = all.next();
     if let (Some(Ok(op)), None) = (&first, all.next()) {
-        if op.change.is_about_files() {
-            publish_values::single(s, op, (seq, time), room)?;
-        }
+        let done = match op.change.is_about_files() {
+            true => publish_values::single(s, op, (seq, time), place, room),
+            false => Ok(()),
+        };
         if !op.change.is_keyed() {
-            let about_files = op.change.is_about_files();
-            return about_files.then_some(()).ok_or(Error::NoMemory);
+            let in_tables = op.change.is_about_files();
+            return done.and(in_tables.then_some(()).ok_or(Error::NoMemory));
         }
         let hash = hash(s, op.keyspace, op.key);
         let bucket = s.value_bucket(hash)?;
         let _change = lock::Changing::begin(&bucket.version);
-        return insert(s, (bucket, hash), op, place, pool::journal::OPS_AT as u64);
+        let start = pool::journal::OPS_AT as u64;
+        return done.and(insert(s, (bucket, hash), op, place, start));
     }
     let done = publish_many(s, ops, place);
     let names = first.is_some_and(|op| op.is_ok_and(|op| op.change.is_about_files()));

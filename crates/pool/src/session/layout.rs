@@ -249,7 +249,10 @@ shared! {
         pub busy_at: AtomicU64,
         /// Everything before is in the trees that clients read; not below `tail`.
         pub applied: AtomicU64,
-        pub spare: [AtomicU64; 10],
+        /// Number of a record for which the tables have no room: whoever publishes it waits until
+        /// the trees have it, so the service does not wait for that.
+        pub left_to_trees: AtomicU64,
+        pub spare: [AtomicU64; 9],
     }
 }
 
