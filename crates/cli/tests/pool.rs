@@ -360,6 +360,15 @@ fn status_promises_what_the_place_of_the_pool_can_keep() {
     }
     let copied = in_memory.0.join("copied");
     let copy = |from: &Path, to: &Path| {
+        // A service that is just ending makes the pool durable first, and removes its socket.
+        let begun = std::time::Instant::now();
+        while from.join("sock").exists() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "the service stays"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let done = Command::new("cp").arg("-a").args([from, to]).status();
         assert!(done.unwrap().success());
     };

@@ -10,7 +10,7 @@
 
 use crate::block_map::{self, Run};
 use crate::error::{Error, Result};
-use crate::inode_table::{LockedInode, is_file};
+use crate::inode_table::{self, InodeRef, LockedInode, is_file};
 use crate::session::{BLOCK, Session};
 use crate::write::STRICT;
 use crate::{close, drain, journal, lock};
@@ -111,6 +111,14 @@ pub(crate) fn finish(s: &Session, placing: Placing) -> Result<()> {
 /// together with these bytes.
 pub(crate) fn before_records(s: &Session, inode: &LockedInode) -> Result<()> {
     let placing = prepare(s, inode, 0..u64::MAX)?;
+    place(s, &placing)
+}
+
+/// As `before_records`, but nothing stays locked while blocks are written in their place.
+pub(crate) fn place_first(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
+    let locked = inode_table::lock_ref(s, *inode)?;
+    let placing = prepare(s, &locked, 0..u64::MAX)?;
+    drop(locked);
     place(s, &placing)
 }
 

@@ -27,6 +27,8 @@ pub(crate) const ROOT: u64 = pool::layout::ROOT_INO;
 pub(crate) const KIND_SYMLINK: u8 = 10;
 /// d_type of directories.
 pub(crate) const KIND_DIR: u8 = 4;
+/// d_type of regular files.
+pub(crate) const KIND_FILE: u8 = 8;
 
 /// Who walks, and by which rules.
 #[derive(Clone, Copy)]

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::inode_table::{self, Attrs, LockedInode, is_file};
 use crate::kv::files;
 use crate::link::{Removal, second, still};
-use crate::path::{self, End, KIND_DIR, Last, RETRIES, ROOT, Walk, Walked};
+use crate::path::{self, End, KIND_DIR, KIND_FILE, Last, RETRIES, ROOT, Walk, Walked};
 use crate::session::Session;
 use crate::types::{Base, Caller};
-use crate::{clock, durable, journal, lock, perm};
+use crate::{clock, close, durable, journal, lock, perm};
 use core::sync::atomic::Ordering::Relaxed;
 use pool::journal::{self as records, Record};
 use pool::layout::is_legal_name;
@@ -82,6 +82,7 @@ impl Move<'_> {
                 files::find(s, &new_dir, self.to.name())?;
             }
         }
+        self.long_content_first(&old)?;
         let topology = self.from.dir != self.to.dir || old.kind == KIND_DIR || self.exchange();
         let rename_lock = &s.header().rename_lock;
         let _renames = topology
@@ -213,6 +214,27 @@ impl Move<'_> {
         match replaces && durable::is_needed(self.s) && is_file(object.e.mode.load(Relaxed)) {
             true => durable::before_records(self.s, object),
             false => Ok(()),
+        }
+    }
+
+    /// The same where it may take long, before anything is locked that others wait for.
+    fn long_content_first(&self, old: &Found) -> Result<()> {
+        let s = self.s;
+        if !durable::is_needed(s) || self.exchange() || old.kind != KIND_FILE {
+            return Ok(());
+        }
+        let new_dir = path::entry(s, self.to.dir, self.to.hint)?;
+        if dentry_table::lookup(s, &new_dir, self.to.name())?.is_none() {
+            return Ok(());
+        }
+        match inode_table::pin(s, old.ino) {
+            Ok(inode) => {
+                let done = durable::place_first(s, &inode);
+                done.and(close::put_inode(s, &inode))
+            }
+            // It went meanwhile.
+            Err(Error::NotFound) => Ok(()),
+            Err(e) => Err(e),
         }
     }
 

@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::files::{self, Files};
 use crate::process;
-use holdfast_pmem::{Access, Medium};
+use holdfast_pmem::Access;
 use holdfast_pool::check::{Now, Report};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
@@ -18,7 +18,7 @@ pub fn check(files: &Files) -> Result<Report> {
     let journal = files::map(&files.journal, len, Access::ReadOnly, files.medium)?;
     let now = Now {
         boot_id: process::boot_id(),
-        is_file: files.medium == Medium::File,
+        is_file: files.was_on_file(),
     };
     Ok(holdfast_pool::check::check_now(
         &meta,

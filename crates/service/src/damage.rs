@@ -11,7 +11,6 @@
 
 use crate::engine::Engine;
 use crate::lane::Lane;
-use holdfast_pmem::Medium;
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
@@ -128,7 +127,7 @@ pub fn survey(engine: &Engine, power_lost: bool) -> Survey {
         sound: sound.map(|mark| mark.seq).max().unwrap_or(0),
         behind,
     };
-    let mark = highest_mark.filter(|_| engine.files.medium == Medium::File);
+    let mark = highest_mark.filter(|_| engine.files.was_on_file());
     survey.losses = (0..LANES)
         .filter_map(|index| survey.loss(engine, index, power_lost, mark, &there))
         .collect();

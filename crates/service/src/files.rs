@@ -321,6 +321,12 @@ impl Files {
         check_owner(&self.directory, self.owner)
     }
 
+    /// Whether what the pool has was written on an ordinary file: it lies on one, or was copied
+    /// from one.
+    pub fn was_on_file(&self) -> bool {
+        [self.superblock.medium, self.medium].contains(&Medium::File)
+    }
+
     /// A descriptor of a segment that has nothing to do with the one that we use.
     pub fn reopen(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
         ordinary::open_or_say(&self.directory.join(name), flags)

@@ -96,6 +96,8 @@ pub struct Accepted {
 }
 
 fn bring_up(engine: &mut Engine, losses: Losses) -> Result<Recovered> {
+    // There is nobody who was shown more than this.
+    engine.show()?;
     let was_clean = engine.pool.superblock().clean;
     let power_lost = power_lost(engine);
     engine.read(usize::MAX);
@@ -130,8 +132,7 @@ fn power_lost(engine: &Engine) -> bool {
     let before = engine.pool.superblock();
     let other_boot = before.boot_id != process::boot_id();
     // The pool may have been copied from the file that lost power to where none does.
-    let on_file = [before.medium, engine.files.medium].contains(&Medium::File);
-    on_file && other_boot && !before.clean
+    engine.files.was_on_file() && other_boot && !before.clean
 }
 
 /// What the journal has lost.

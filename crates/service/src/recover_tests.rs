@@ -74,6 +74,7 @@ fn extent(file_block: u64, block: u64, len: u32, size: u64) -> Body {
     let mut f = words(&[INO, file_block, block]);
     f.extend(len.to_le_bytes());
     f.extend(words(&[size, 7, 8]));
+    f.extend(0u32.to_le_bytes());
     (6, f)
 }
 
@@ -114,6 +115,8 @@ fn batch(changes: &[u8]) -> Body {
 struct Rig {
     _dir: TempDir,
     path: PathBuf,
+    /// Whatever the directory of the test lies on.
+    medium: Medium,
     journal: File,
     data: File,
     heads: [u64; 16],
@@ -129,7 +132,7 @@ impl Rig {
         let path = dir.path().join("pool");
         let options = CreateOptions {
             size: Some(16 << 20),
-            medium: Some(medium),
+            medium: None,
             consistency,
         };
         files::create(&path, &options).unwrap();
@@ -139,6 +142,7 @@ impl Rig {
             options.open(path.join(name)).unwrap()
         };
         let rig = Rig {
+            medium,
             journal: open("journal-0.seg"),
             data: open("data-0.seg"),
             _dir: dir,
@@ -160,7 +164,11 @@ impl Rig {
     }
 
     fn engine(&self) -> Engine {
-        Engine::open(Files::open(&self.path).unwrap()).unwrap()
+        let mut files = Files::open(&self.path).unwrap();
+        files.medium = self.medium;
+        let mut engine = Engine::open(files).unwrap();
+        engine.show().unwrap();
+        engine
     }
 
     fn put(&mut self, lane: usize, body: &Body) -> u64 {
@@ -238,7 +246,9 @@ impl Rig {
 
     /// What the independent check has to say.
     fn findings(&self) -> Vec<String> {
-        let report = crate::check::check(&Files::open_read_only(&self.path).unwrap()).unwrap();
+        let mut files = Files::open_read_only(&self.path).unwrap();
+        files.medium = self.medium;
+        let report = crate::check::check(&files).unwrap();
         report.damage().map(ToString::to_string).collect()
     }
 

@@ -143,14 +143,11 @@ impl Service {
         let (alive, memory) = look_for_survivors(&engine)?;
         match memory {
             Some(fd) => session = Some(Session::adopt(&mut engine, fd)?),
-            None if !alive => {
-                engine.show()?;
-                match recover::recover(&mut engine) {
-                    Ok(done) => recovered = done,
-                    Err(error @ Error::Journal { .. }) => damage = Some(error),
-                    Err(error) => return Err(error),
-                }
-            }
+            None if !alive => match recover::recover(&mut engine) {
+                Ok(done) => recovered = done,
+                Err(error @ Error::Journal { .. }) => damage = Some(error),
+                Err(error) => return Err(error),
+            },
             None => {}
         }
         let awaiting_survivors = alive && session.is_none();

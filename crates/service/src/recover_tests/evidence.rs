@@ -241,6 +241,7 @@ fn recovery_that_was_interrupted_still_knows_that_power_was_lost() {
     let mut engine = rig.engine();
     engine.read(usize::MAX);
     engine.apply(1, u64::MAX, |_| true).unwrap();
+    engine.checkpoint().unwrap();
     drop(engine);
     let (engine, recovered) = rig.recover().unwrap();
     assert_eq!(shown(&engine, 1), [None]);
