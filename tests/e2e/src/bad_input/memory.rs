@@ -73,7 +73,9 @@ elif sys.argv[1] == 'read':
         for i in range(2000):
             at = random.randrange(COUNT * PIECE // size) * size
             check(at, os.pread(fd, size, at))
-        if fetched() - before > 3 * 2000 * size:
+        # A few reads find out through the mapping how slow the disk is, and each such fault fetches
+        # what the disk reads ahead, often 8 MiB. Were all to do so it would be 12 GB.
+        if fetched() - before > 3 * 2000 * size + (128 << 20):
             sys.exit(f'{fetched() - before} bytes fetched for 2000 reads of {size}')
 else:
     places = random.sample(range(COUNT * 256), 20000)
