@@ -110,7 +110,7 @@ impl Replay {
         Ok(outcome)
     }
 
-    /// Maps what has evidence; the rest stays as it was, with the new size and times.
+    /// Maps what has evidence, with the new size; where nothing has, only the times are new.
     fn extent(
         &mut self,
         applier: &mut Apply<'_, '_>,
@@ -146,7 +146,7 @@ impl Replay {
         let outcome = if whole {
             self.skip(applier, header)?
         } else if parts.is_empty() {
-            applier.apply_parts(header, &size_and_times(ino, size, mtime, ctime))?
+            applier.apply_parts(header, &[times(ino, mtime, ctime)])?
         } else {
             let part = |(at, n): &(u64, u64)| Record::Extent {
                 file_block: file_block.saturating_add(at - block),
@@ -183,16 +183,9 @@ impl Replay {
     }
 }
 
-/// Blocks stay as they are.
-fn size_and_times(ino: u64, size: u64, mtime: i64, ctime: i64) -> [Record<'static>; 2] {
-    let sized = Record::Write {
-        ino,
-        offset: 0,
-        size,
-        mtime,
-        data: &[],
-    };
-    let timed = Record::SetAttr {
+/// Blocks and size stay as they are: nobody synced the file since.
+fn times(ino: u64, mtime: i64, ctime: i64) -> Record<'static> {
+    Record::SetAttr {
         ino,
         mask: SET_MTIME | SET_CTIME,
         mode: 0,
@@ -201,8 +194,7 @@ fn size_and_times(ino: u64, size: u64, mtime: i64, ctime: i64) -> [Record<'stati
         atime: 0,
         mtime,
         ctime,
-    };
-    [sized, timed]
+    }
 }
 
 /// Copies the bytes of a `DATA` record, but for blocks of which newer ones are in place.
