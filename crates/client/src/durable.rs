@@ -64,29 +64,37 @@ pub(crate) fn extent_flags(s: &Session) -> u32 {
 /// are few. `finish`, without the lock, does the rest.
 pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Placing> {
     let dirty = find_dirty(s, inode, range)?;
-    let blocks: u64 = dirty.iter().map(|run| run.len).sum();
-    if blocks > LOGGED_MAX {
-        close::flush(s, inode)?;
-        let cleared = !is_mapped(inode);
-        if cleared {
-            clear(s, &dirty);
-        }
-        return Ok(Placing {
-            runs: dirty,
-            before: s.header().next_seq.load(SeqCst),
-            cleared,
-        });
+    if are_few(&dirty) {
+        log_few(s, inode, &dirty)?;
+        return Ok(Placing::default());
     }
+    close::flush(s, inode)?;
+    let cleared = !is_mapped(inode);
+    if cleared {
+        clear(s, &dirty);
+    }
+    Ok(Placing {
+        runs: dirty,
+        before: s.header().next_seq.load(SeqCst),
+        cleared,
+    })
+}
+
+fn are_few(dirty: &[Dirty]) -> bool {
+    dirty.iter().map(|run| run.len).sum::<u64>() <= LOGGED_MAX
+}
+
+/// Journals what is lazy about a file, and these of its blocks.
+fn log_few(s: &Session, inode: &LockedInode, dirty: &[Dirty]) -> Result<()> {
     let e = inode.e;
     let pending = e.pending_block.load(Relaxed);
     let pending = pending..pending.saturating_add(e.pending_len.load(Relaxed).into());
-    let (new, old) = split(&dirty, &pending);
+    let (new, old) = split(dirty, &pending);
     // A record that only raises the size counts when it is there: the bytes come before it. One
     // that shows new blocks counts when their bytes are there, too, and those come after it.
     log(s, inode, &old)?;
     close::flush(s, inode)?;
-    log(s, inode, &new)?;
-    Ok(Placing::default())
+    log(s, inode, &new)
 }
 
 /// fsync of a locked file, whose lock is given up before anything is waited for.
@@ -128,10 +136,10 @@ pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Resul
         return Ok(());
     }
     let dirty = find_dirty(s, inode, 0..u64::MAX)?;
-    if dirty.iter().map(|run| run.len).sum::<u64>() > LOGGED_MAX {
-        return Ok(());
+    match are_few(&dirty) {
+        true => log_few(s, inode, &dirty),
+        false => Ok(()),
     }
-    before_records(s, inode)
 }
 
 /// Those in `pending`, and the others; a run may be both.
@@ -202,12 +210,14 @@ fn clear(s: &Session, runs: &[Dirty]) {
     }
 }
 
+/// What was to be made durable is dirty still, for us and for the kernel.
+#[cold]
 fn mark(s: &Session, runs: &[Dirty]) {
-    if let Some(dirty) = s.data().dirty() {
-        let bytes = |run: &Dirty| (run.block * BLOCK, run.len * BLOCK);
-        runs.iter()
-            .map(bytes)
-            .for_each(|(at, len)| dirty.mark(at, len));
+    for run in runs {
+        // Where the page is gone with its disk there is nothing left to be written.
+        let _ = s
+            .data()
+            .redirty(run.block * BLOCK, (run.len * BLOCK) as usize);
     }
 }
 
@@ -280,17 +290,13 @@ pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
     };
     let runs: Vec<Dirty> = runs.iter().map(run).collect();
     clear(s, &runs);
-    if runs.iter().map(|run| run.len).sum::<u64>() > LOGGED_MAX {
-        let before = s.header().next_seq.load(SeqCst);
-        let cleared = true;
-        return place(
-            s,
-            &Placing {
-                runs,
-                before,
-                cleared,
-            },
-        );
+    if !are_few(&runs) {
+        let placing = Placing {
+            runs,
+            before: s.header().next_seq.load(SeqCst),
+            cleared: true,
+        };
+        return place(s, &placing);
     }
     let each = |run: &Dirty| log_run(s, run.block, (run.len * BLOCK) as usize);
     let logged = runs.iter().try_for_each(each);
@@ -327,32 +333,49 @@ pub(crate) fn changes(s: &Session) -> Result<()> {
 
 /// Every record up to now is durable.
 pub(crate) fn records(s: &Session) -> Result<()> {
-    let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
     let h = s.header();
+    let upto = h.next_seq.load(SeqCst).saturating_sub(1);
     let mut naps = 0;
     while h.synced_seq.load(SeqCst) < upto {
+        s.check_poison()?;
         let tick = h.sync_tick.load(SeqCst);
-        if let Some(_leads) = lock::try_acquire(s, &h.sync_lock) {
-            return flush(s);
+        if let Some(leads) = lock::try_acquire(s, &h.sync_lock) {
+            h.sync_stuck.store(0, Relaxed);
+            let flushed = flush(s);
+            // First the lock, so that one of those who wake leads the next flush.
+            drop(leads);
+            wake(s);
+            return flushed;
         }
-        if naps == NAPS_MAX {
-            return flush(s);
+        let leader = h.sync_lock.load(SeqCst) & !lock::WAITERS;
+        if leader == 0 || h.synced_seq.load(SeqCst) >= upto {
+            continue;
         }
-        if h.synced_seq.load(SeqCst) < upto
-            && futex::wait(&h.sync_tick, tick, Some(NAP)) == futex::WaitResult::TimedOut
-        {
+        if naps == NAPS_MAX || h.sync_stuck.load(Relaxed) == leader {
+            // It is stopped, or its disk is slow: nobody else waits for it that long.
+            h.sync_stuck.store(leader, Relaxed);
+            let flushed = flush(s);
+            wake(s);
+            return flushed;
+        }
+        if futex::wait(&h.sync_tick, tick, Some(NAP)) == futex::WaitResult::TimedOut {
             naps += 1;
-            let owner = h.sync_lock.load(Relaxed);
-            if owner != 0 && !lock::owner_lives(s, owner) {
+            if !lock::owner_lives(s, leader) {
                 drop(lock::acquire_plain(s, &h.sync_lock)?);
             }
         }
-        s.check_poison()?;
     }
     Ok(())
 }
 
-/// One flush of the journal, for everybody who waits.
+/// A flush is over: those whom it covers go on, one of the others leads the next.
+fn wake(s: &Session) {
+    let tick = &s.header().sync_tick;
+    tick.fetch_add(1, SeqCst);
+    futex::wake(tick, i32::MAX.unsigned_abs());
+}
+
+/// One flush of the journal.
 fn flush(s: &Session) -> Result<()> {
     let h = s.header();
     let upto = h.next_seq.load(SeqCst).saturating_sub(1);
@@ -385,8 +408,6 @@ fn flush(s: &Session) -> Result<()> {
         // The kernel may take the pages for clean though they are not on the device.
         Err(_) => h.journal_suspect.store(1, SeqCst),
     }
-    h.sync_tick.fetch_add(1, SeqCst);
-    futex::wake(&h.sync_tick, i32::MAX.unsigned_abs());
     flushed.map_err(|e| failed(s, e))
 }
 
@@ -396,7 +417,7 @@ fn redirty(s: &Session) -> Result<()> {
     s.header().journal_suspect.store(0, SeqCst);
     for index in 0..LANES as u32 {
         let at = u64::from(index) * s.lane_len();
-        s.journal().redirty(at, s.lane_len() as usize);
+        s.journal().redirty(at, s.lane_len() as usize)?;
     }
     Ok(())
 }

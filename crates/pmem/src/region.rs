@@ -441,15 +441,11 @@ impl<R: Record> Region<R> {
     }
 
     /// Makes the kernel take the pages of a range for dirty again, though their bytes stay the
-    /// same: a flush that failed may have left them clean.
-    pub fn redirty(&self, off: u64, len: usize) {
-        let first = off / PAGE as u64 * PAGE as u64;
-        for at in (first..off + len as u64).step_by(PAGE) {
-            if let Some(word) = self.word(at) {
-                word.fetch_or(0, Ordering::SeqCst);
-            }
-        }
+    /// same: a flush that failed may have left them clean. A page that was being written is mapped
+    /// for reading only, so a write fault is enough, and stores to nothing.
+    pub fn redirty(&self, off: u64, len: usize) -> Result<(), Error> {
         self.note(off, len);
+        self.prefault(off, len)
     }
 
     /// Copies a caller's memory into the region: around the cache when long, else cached and

@@ -48,7 +48,7 @@ pub(crate) fn pwrite(
     off: u64,
 ) -> Result<usize, Errno> {
     // SAFETY: the kernel only reads the range, and looks itself whether it may.
-    unsafe { transfer(SYS_PWRITE64, fd, src as usize, len, off) }
+    count(unsafe { syscall(SYS_PWRITE64, [number(fd), src as usize, len, off as usize]) })
 }
 
 /// pread(2) to memory that may not be there, which the kernel reports.
@@ -62,37 +62,36 @@ pub(crate) unsafe fn pread(
     off: u64,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller vouches for what is mapped; the kernel looks itself what is.
-    unsafe { transfer(SYS_PREAD64, fd, dst as usize, len, off) }
+    count(unsafe { syscall(SYS_PREAD64, [number(fd), dst as usize, len, off as usize]) })
+}
+
+fn number(fd: BorrowedFd<'_>) -> usize {
+    fd.as_raw_fd() as usize
+}
+
+fn count(ret: isize) -> Result<usize, Errno> {
+    usize::try_from(ret).map_err(|_| Errno::from_raw_os_error(-ret as i32))
 }
 
 /// # Safety
-/// As `call` demands of the range.
-unsafe fn transfer(
-    call: usize,
-    fd: BorrowedFd<'_>,
-    addr: usize,
-    len: usize,
-    off: u64,
-) -> Result<usize, Errno> {
+/// As the call demands of its arguments.
+pub(crate) unsafe fn syscall(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
     let ret: isize;
-    // SAFETY: the caller vouches for the range; a system call changes no other memory.
+    // SAFETY: the caller vouches for the arguments; no register but these is touched.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") call as isize => ret,
-            in("rdi") fd.as_raw_fd() as usize,
-            in("rsi") addr,
-            in("rdx") len,
-            in("r10") off,
+            inlateout("rax") number as isize => ret,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack)
         );
     }
-    match ret {
-        n if n >= 0 => Ok(n as usize),
-        e => Err(Errno::from_raw_os_error(-e as i32)),
-    }
+    ret
 }
 
 const SYS_SYNC_FILE_RANGE: usize = 277;
@@ -102,26 +101,9 @@ const WRITE_AND_WAIT: usize = 7;
 /// Writes what is dirty in a range of a file and waits until the device has taken it; nothing is
 /// flushed there.
 pub(crate) fn write_range(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<(), Errno> {
-    let ret: isize;
+    let arguments = [number(fd), off as usize, len as usize, WRITE_AND_WAIT];
     // SAFETY: sync_file_range touches no memory of ours.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") SYS_SYNC_FILE_RANGE as isize => ret,
-            in("rdi") fd.as_raw_fd() as usize,
-            in("rsi") off,
-            in("rdx") len,
-            in("r10") WRITE_AND_WAIT,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
-    }
-    if ret == 0 {
-        Ok(())
-    } else {
-        Err(Errno::from_raw_os_error(-ret as i32))
-    }
+    count(unsafe { syscall(SYS_SYNC_FILE_RANGE, arguments) }).map(drop)
 }
 
 /// Asks the kernel to back a range with huge pages now. Returns the positive errno on failure.
@@ -129,19 +111,9 @@ pub(crate) fn write_range(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<(), 
 /// # Safety
 /// The range must be mapped by this process.
 pub(crate) unsafe fn madvise_collapse(addr: usize, len: usize) -> Result<(), i32> {
-    let ret: isize;
     // SAFETY: MADV_COLLAPSE does not change the contents of memory; the kernel checks the rest.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") SYS_MADVISE as isize => ret,
-            in("rdi") addr,
-            in("rsi") len,
-            in("rdx") MADV_COLLAPSE,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
+    match unsafe { syscall(SYS_MADVISE, [addr, len, MADV_COLLAPSE, 0]) } {
+        0 => Ok(()),
+        ret => Err(-ret as i32),
     }
-    if ret == 0 { Ok(()) } else { Err(-ret as i32) }
 }

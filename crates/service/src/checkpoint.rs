@@ -3,13 +3,15 @@
 //! Invariants:
 //!  * The bulk of what is dirty is flushed by a thread of its own while records are still applied;
 //!    the checkpoint itself then finds little left to wait for.
+//!  * After a flush of data that failed, whoever made it, the kernel may take pages for clean that
+//!    are not on the device: before the next checkpoint all data in use is made dirty again.
 //!  * A checkpoint is begun at the latest `PERIOD` after the commit that needs it, or as soon as
 //!    clients may soon want the room in the journal that only it frees.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use holdfast_pool::directory::LANE_LEN;
-use holdfast_pool::format::LANES;
+use holdfast_pool::format::{LANES, PAGE_LEN};
 use rustix::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -39,6 +41,8 @@ pub struct Checkpoints {
     /// When the oldest commit that is not durable was seen first.
     loose_since: Option<Instant>,
     failed_at: Option<Instant>,
+    /// A flush of data failed since the last checkpoint.
+    doubtful: bool,
 }
 
 impl Checkpoints {
@@ -113,6 +117,7 @@ impl Engine {
                 Ok(false)
             }
             Some(flushed) => {
+                self.checkpoints.doubtful |= flushed.is_err();
                 let done = flushed.and_then(|_| self.checkpoint());
                 self.checkpoints.failed_at = done.is_err().then(Instant::now);
                 done.map(|()| true)
@@ -123,11 +128,36 @@ impl Engine {
     /// Makes the last commit durable, however long that takes.
     pub fn checkpoint(&mut self) -> Result<()> {
         self.checkpoints.reset();
+        if std::mem::take(&mut self.checkpoints.doubtful) {
+            self.redirty();
+        }
         let done = self.pool.checkpoint();
+        self.checkpoints.doubtful |= done.is_err();
         done.map_err(|error| Error::Pool {
             path: self.files.directory.clone(),
             error,
         })
+    }
+
+    /// A client's flush of data failed.
+    pub fn doubt_data(&mut self) {
+        self.checkpoints.doubtful = true;
+    }
+
+    /// All data blocks that are in use or granted are to be written again.
+    fn redirty(&mut self) {
+        let space = self.pool.data_space();
+        let mut at = 0;
+        while at < space.len() {
+            let free = space.next_free(at, space.len());
+            let (end, next) = free.map_or((space.len(), space.len()), |f| (f.start, f.end()));
+            let redone = self
+                .data
+                .redirty(at * PAGE_LEN, ((end - at) * PAGE_LEN) as usize);
+            // A page that cannot be had from the disk has nothing that could be written.
+            self.checkpoints.doubtful |= redone.is_err();
+            at = next;
+        }
     }
 
     fn segments_to_flush(&self) -> Result<Vec<OwnedFd>> {

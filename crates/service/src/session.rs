@@ -64,6 +64,8 @@ pub struct Session {
     unfinished: Option<(u64, Instant)>,
     /// Why the last checkpoint failed, as it was logged.
     failure: Option<String>,
+    /// Flushes that failed, as far as they were seen.
+    sync_errors: u32,
 }
 
 /// What one turn of the drain did.
@@ -165,6 +167,7 @@ impl Session {
             gap: None,
             unfinished: None,
             failure: None,
+            sync_errors: 0,
         };
         session.publish(engine);
         session.top_up(engine);
@@ -228,6 +231,7 @@ impl Session {
         let mut turn = Turn::default();
         let on_file = engine.files.medium == Medium::File;
         self.memory.header().flushing.store(on_file.into(), SeqCst);
+        self.look_for_failures(engine);
         if !self.memory.is_poisoned() {
             match self.drain(engine) {
                 Ok((applied, waiting, more)) => {
@@ -247,6 +251,7 @@ impl Session {
 
     /// Does what is due of the next checkpoint; says whether everything is durable.
     pub fn tend_checkpoint(&mut self, engine: &mut Engine, now: bool) -> bool {
+        self.look_for_failures(engine);
         let before = engine.passed();
         let done = engine.tend_checkpoint(now);
         if engine.passed() != before {
@@ -255,9 +260,21 @@ impl Session {
         match done {
             Ok(done) => done,
             Err(e) => {
+                // The kernel says it once, and said it to us: each open file says it again.
+                let errors = &self.memory.header().sync_errors;
+                self.sync_errors = errors.fetch_add(1, AcqRel).wrapping_add(1);
                 self.note_failure(&e);
                 false
             }
+        }
+    }
+
+    /// Before anything is made durable: whether a client's flush failed, which the kernel says to
+    /// one of us only.
+    fn look_for_failures(&mut self, engine: &mut Engine) {
+        let known = self.memory.header().sync_errors.load(Acquire);
+        if std::mem::replace(&mut self.sync_errors, known) != known {
+            engine.doubt_data();
         }
     }
 

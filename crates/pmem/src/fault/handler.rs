@@ -8,7 +8,8 @@
 //! - It takes no lock, allocates nothing and touches no thread-local storage.
 
 use super::landing_for;
-use core::arch::{asm, global_asm};
+use crate::sys;
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 const SIGBUS: i32 = 7;
@@ -153,22 +154,8 @@ fn sigaction(new: Option<&Action>, old: Option<&mut Action>) -> bool {
     syscall(SYS_RT_SIGACTION, [SIGBUS as usize, new, old, 8]) == 0
 }
 
-fn syscall(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
-    let ret: isize;
+fn syscall(number: usize, arguments: [usize; 4]) -> isize {
     // SAFETY: only called above, with numbers and with addresses of values that live until it
     // returns; none of these calls changes other memory of this process.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => ret,
-            in("rdi") a,
-            in("rsi") b,
-            in("rdx") c,
-            in("r10") d,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
-    }
-    ret
+    unsafe { sys::syscall(number, arguments) }
 }

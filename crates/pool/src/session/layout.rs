@@ -225,7 +225,8 @@ shared! {
         pub acked_seq: AtomicU64,
         /// 1 while the service may have to wait for the disk.
         pub flushing: AtomicU32,
-        pub unused_at_last: AtomicU32,
+        /// Whose flush others do not wait for any more, as `sync_lock` names it.
+        pub sync_stuck: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 6],
     }

@@ -61,7 +61,7 @@ fn read_leaves(reader: &Reader<'_>, tree: TreeId, dice: &mut Dice) {
         let mut leaf = Leaf::default();
         if reader.leaf_at(tree, &root, link, &mut leaf).is_ok() {
             let _ = leaf.find(&key);
-            (0..=255).for_each(|i| drop(leaf.entry(i).is_ok()));
+            (0..=255).for_each(|i| _ = leaf.entry(i).is_ok());
         }
     }
 }
