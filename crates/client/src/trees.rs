@@ -61,7 +61,7 @@ pub trait Trees {
     /// The reader behind it.
     fn reader(&self) -> Reader<'_>;
     /// Bytes of the segment.
-    fn len(&self) -> u64;
+    fn segment_len(&self) -> u64;
     /// The inode `ino`.
     fn inode(&self, ino: u64) -> Result<Option<TreeInode>>;
     /// Target of a symlink, content of an inline file, or name of a directory.
@@ -134,7 +134,7 @@ impl Trees for MappedTrees {
         }
     }
 
-    fn len(&self) -> u64 {
+    fn segment_len(&self) -> u64 {
         self.meta.len() as u64
     }
 

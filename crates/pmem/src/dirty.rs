@@ -1,8 +1,8 @@
 //! Which pages of a segment were stored to since they were last made durable.
 //!
 //! What always holds here:
-//! - A page's bit is set before bytes are stored to it, so whoever clears the bit and reads the
-//!   page then has them, or finds the bit set again.
+//! - A page's bit is set before bytes are stored to it. Whoever clears it, and has the page read or
+//!   written then, makes sure that nobody stores to it between the two.
 //! - A group's bit is set while any bit of its pages is, but for the time in which somebody clears
 //!   it and looks once more: that it is clear is believed only if nobody did meanwhile.
 

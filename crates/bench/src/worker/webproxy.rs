@@ -205,7 +205,7 @@ impl<'a> Part<'a> {
                 self.write(object)?;
                 (0..READS).try_for_each(|k| {
                     let object = self.pick();
-                    self.read(object, (n + k) % 64 == 0)
+                    self.read(object, (n + k).is_multiple_of(64))
                 })
             }
             Body::Put => {
@@ -214,7 +214,7 @@ impl<'a> Part<'a> {
             }
             Body::Get => {
                 let object = self.pick();
-                self.read(object, n % 64 == 0)
+                self.read(object, n.is_multiple_of(64))
             }
         }
     }

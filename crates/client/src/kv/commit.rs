@@ -256,7 +256,7 @@ pub(super) fn is_seen(s: &Session, changes: &Changes) -> Result<bool> {
     if !roomy {
         keep_near(s)?;
     }
-    let pages = s.tree().len() / BLOCK;
+    let pages = s.tree().segment_len() / BLOCK;
     let few = changes.count <= FEW || roomy && (changes.count as u64) < pages / FEW_PART;
     Ok(few && !changes.ranges)
 }
@@ -274,7 +274,7 @@ pub(super) fn unseen(s: &Session, changes: &mut Changes, time: i64) -> Result<()
 /// With little room left, what is journaled and not applied must stay so little that it fits.
 #[cold]
 fn keep_near(s: &Session) -> Result<()> {
-    let ahead = (s.tree().len() / BLOCK / AHEAD_PART).min(AHEAD_MAX);
+    let ahead = (s.tree().segment_len() / BLOCK / AHEAD_PART).min(AHEAD_MAX);
     let next = s.header().next_seq.load(SeqCst);
     drain::wait_applied(s, next.saturating_sub(ahead))
 }
@@ -297,7 +297,7 @@ fn commit_unseen(s: &Session, record: &Record<'_>) -> Result<()> {
 /// Changes that the journal or the index has no room for, in blocks.
 fn spill(s: &Session, changes: &Changes, time: i64) -> Result<()> {
     let ops = &changes.ops;
-    if ops.len() as u64 > (s.tree().len() / TREES_PART).min(SPILLED_MAX) {
+    if ops.len() as u64 > (s.tree().segment_len() / TREES_PART).min(SPILLED_MAX) {
         return Err(Error::TooBig);
     }
     let blocks = values::write(s, ops)?;

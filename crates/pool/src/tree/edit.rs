@@ -60,7 +60,8 @@ impl<R: Record> Batch<'_, R> {
         };
         let follows = self.last_put == (addr, at.wrapping_sub(1));
         self.last_put = (addr, at);
-        if !done && !(follows && !found && self.start_leaf(at, key, value)?) {
+        let done = done || (follows && !found && self.start_leaf(at, key, value)?);
+        if !done {
             let added = [Added {
                 key,
                 payload: Payload::Value(value),
