@@ -6,6 +6,7 @@
 
 use crate::{Error, sys};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 const EXT_MAGIC: u64 = 0xef53;
@@ -74,7 +75,10 @@ impl SegmentFile {
     }
 }
 
+/// What tells a file from all others. Its times are not asked for: the kernel would make the next
+/// change of the file get a time of its own, and each flush write that.
 fn id(fd: BorrowedFd<'_>) -> Result<(u64, u64), Error> {
-    let stat = rustix::fs::fstat(fd).map_err(Error::os("fstat"))?;
-    Ok((stat.st_dev, stat.st_ino))
+    let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).map_err(Error::os("statx"))?;
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    Ok((device, stat.stx_ino))
 }

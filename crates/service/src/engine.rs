@@ -117,6 +117,7 @@ impl Engine {
         let sizes = (files.superblock.meta_len, files.superblock.data_len);
         let meta = files::map(&files.meta, sizes.0, Access::ReadWrite, files.medium)?;
         let journal_len = LANES as u64 * LANE_LEN;
+        files.shed_large_folios();
         let journal = files::map(&files.journal, journal_len, Access::ReadWrite, files.medium)?;
         let data = files::map(&files.data, sizes.1, Access::ReadWrite, files.medium)?;
         let data = Arc::new(data.of_file(SegmentFile::new(files.data.as_fd())?));

@@ -341,6 +341,16 @@ impl Files {
         }
     }
 
+    /// Has the kernel forget what it has of the journal in large folios, as a long write or a copy
+    /// leaves it: a store through a mapping makes all of a folio dirty, and each flush of a few
+    /// records would write a megabyte.
+    pub fn shed_large_folios(&self) {
+        if self.medium == Medium::File {
+            // Where this is not possible everything is slower, and nothing else.
+            let _ = rustix::fs::fadvise(&self.journal, 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+
     /// File name of the journal.
     pub fn journal_name(&self) -> String {
         segment::journal(self.superblock.journal_segment)
