@@ -47,7 +47,7 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
         _ => check_full(s, record)?,
     }
     let prepared = Prepared::new(s, record)?;
-    let (index, lane, guard) = take_lane(s, may_spread(s, record))?;
+    let (index, lane, guard) = take_lane(s, record)?;
     let (seq, end, published) = append(s, index, lane, record, prepared)?;
     drop(guard);
     // With a number that was declared void the trees seem to have the record already: the index
@@ -110,30 +110,56 @@ const ROOMY_POOL: u64 = 1 << 16;
 fn may_spread(s: &Session, record: &Record<'_>) -> bool {
     let (h, blocks) = (s.header(), s.header().total_blocks.load(Relaxed));
     let roomy = || h.trees_full.load(Relaxed) == TREES_ROOMY;
-    blocks >= LARGE_POOL || !adds(record) || blocks >= ROOMY_POOL && roomy()
+    // What only waits for a checkpoint is in the trees and needs no room there.
+    let few_wait = || unapplied(s) <= s.lane_len();
+    blocks >= LARGE_POOL || !adds(record) || blocks >= ROOMY_POOL && roomy() || few_wait()
 }
 
-/// A lane: the process's own if it is free, else another one. With `spread` also if it is full,
-/// so that a burst of records waits for the service only when all lanes are.
-fn take_lane(s: &Session, spread: bool) -> Result<(u32, &Lane, Guard<'_>)> {
+/// Bytes of all lanes that the trees do not have yet.
+fn unapplied(s: &Session) -> u64 {
+    let lanes = (0..LANES as u32).filter_map(|index| s.lane(index).ok());
+    let waiting = lanes.map(|lane| {
+        let applied = lane.applied.load(Relaxed).max(lane.tail.load(Relaxed));
+        lane.head.load(Relaxed).saturating_sub(applied)
+    });
+    waiting.sum()
+}
+
+/// A lane: the process's own if it is free, else another one; also if it is full, so that a burst
+/// of records waits for the service only when all lanes are, where the pool has room for that.
+fn take_lane<'a>(s: &'a Session, record: &Record<'_>) -> Result<(u32, &'a Lane, Guard<'a>)> {
     let own = s.slot().lane.load(Relaxed) % LANES as u32;
+    let len = len_at_most(record);
+    let lane = s.lane(own)?;
+    if has_room(s, lane, len)
+        && let Some(guard) = lock::try_acquire(s, &lane.lock)
+    {
+        return Ok((own, lane, guard));
+    }
+    let spread = may_spread(s, record);
     for i in 0..LANES as u32 {
         let index = (own + i) % LANES as u32;
         let lane = s.lane(index)?;
-        if (!spread || has_room(s, lane))
+        if (!spread || has_room(s, lane, len))
             && let Some(guard) = lock::try_acquire(s, &lane.lock)
         {
             return Ok((index, lane, guard));
         }
     }
-    let lane = s.lane(own)?;
     Ok((own, lane, lock::acquire(s, &lane.lock)?))
 }
 
-/// Whether any record fits. Only a hint while the lane is not locked.
+fn len_at_most(record: &Record<'_>) -> u64 {
+    match record {
+        Record::Batch { ops, .. } => (ops.len() + RECORD_MAX) as u64,
+        _ => RECORD_MAX as u64,
+    }
+}
+
+/// Whether a record fits, wherever the ring ends. Only a hint while the lane is not locked.
 #[inline]
-fn has_room(s: &Session, lane: &Lane) -> bool {
-    let end = lane.head.load(Relaxed).wrapping_add(2 * RECORD_MAX as u64);
+fn has_room(s: &Session, lane: &Lane, len: u64) -> bool {
+    let end = lane.head.load(Relaxed).wrapping_add(2 * len);
     end.wrapping_sub(lane.tail.load(Relaxed)) <= s.lane_len()
 }
 
