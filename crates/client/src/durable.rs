@@ -9,6 +9,7 @@
 //!    waited for long enough flushes alone.
 
 use crate::block_map::{self, Run};
+use crate::clock::monotonic_us;
 use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef, LockedInode, is_file};
 use crate::session::{BLOCK, Session};
@@ -28,6 +29,10 @@ const LOGGED_MAX: u64 = 16;
 /// How long others are waited for before one flushes alone.
 const NAP: Duration = Duration::from_millis(50);
 const NAPS_MAX: u32 = 4;
+/// How long a flush is put off for others who may come: in microseconds, since the last one came
+/// and in all.
+const QUIET_US: u64 = 20;
+const GATHER_US: u64 = 100;
 
 /// Dirty blocks that lie in a row.
 #[derive(Clone, Copy)]
@@ -336,12 +341,19 @@ pub(crate) fn records(s: &Session) -> Result<()> {
     let h = s.header();
     let upto = h.next_seq.load(SeqCst).saturating_sub(1);
     let mut naps = 0;
+    if h.synced_seq.load(SeqCst) < upto {
+        h.sync_waiting.fetch_add(1, SeqCst);
+        gather(s, upto);
+    }
     while h.synced_seq.load(SeqCst) < upto {
         s.check_poison()?;
         let tick = h.sync_tick.load(SeqCst);
         if let Some(leads) = lock::try_acquire(s, &h.sync_lock) {
             h.sync_stuck.store(0, Relaxed);
+            let came = h.sync_waiting.swap(0, SeqCst);
             let flushed = flush(s);
+            let more = h.sync_waiting.load(Relaxed);
+            h.sync_gathered.store(came.saturating_add(more), Relaxed);
             // First the lock, so that one of those who wake leads the next flush.
             drop(leads);
             wake(s);
@@ -366,6 +378,32 @@ pub(crate) fn records(s: &Session) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Before a flush: as many may come as came last time, and those whom the last flush woke are on
+/// their way. Flushing at once would split them into groups that wait for each other's flushes.
+fn gather(s: &Session, upto: u64) {
+    let h = s.header();
+    let wanted = h.sync_gathered.load(Relaxed);
+    let mut came = h.sync_waiting.load(Relaxed);
+    if came >= wanted || h.sync_lock.load(Relaxed) != 0 {
+        return;
+    }
+    let begun = monotonic_us();
+    let mut since = begun;
+    loop {
+        rustix::thread::sched_yield();
+        let now = monotonic_us();
+        let waiting = h.sync_waiting.load(Relaxed);
+        if waiting != came {
+            (came, since) = (waiting, now);
+        }
+        let over = now - since > QUIET_US || now - begun > GATHER_US;
+        let led = h.sync_lock.load(Relaxed) != 0 || h.synced_seq.load(Relaxed) >= upto;
+        if over || led || came >= wanted {
+            return;
+        }
+    }
 }
 
 /// A flush is over: those whom it covers go on, one of the others leads the next.

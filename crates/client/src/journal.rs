@@ -238,7 +238,15 @@ fn make_room_slow(s: &Session, lane: &Lane, fill: impl Fn(u64) -> u64) -> Result
     if fill(lane.tail.load(Acquire)) <= s.lane_len() {
         return Ok(());
     }
-    drain::wait_until(s, true, || fill(lane.tail.load(Acquire)) <= s.lane_len())
+    let wanted = &s.header().room_wanted;
+    drain::wait_until(s, true, || {
+        let fits = fill(lane.tail.load(Acquire)) <= s.lane_len();
+        if !fits && wanted.load(Relaxed) == 0 {
+            wanted.store(1, SeqCst);
+            drain::ring(s);
+        }
+        fits
+    })
 }
 
 fn start_of(s: &Session, head: u64, len: u64) -> u64 {

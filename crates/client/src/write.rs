@@ -254,7 +254,7 @@ fn copy_runs(
             }
             Ok(Run::Blocks { block, len, .. }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
-                source.copy_in(s, inode, block * BLOCK + skip, want)
+                source.overwrite(s, inode, block * BLOCK + skip, want)
             }
             Ok(Run::Hole(len)) => {
                 let growing = at + (n - done) as u64 >= size;
@@ -310,6 +310,13 @@ fn fill(
     }
 }
 
+fn so_far(copied: Result<usize, Fault>) -> (usize, Result<()>) {
+    match copied {
+        Ok(n) => (n, Ok(())),
+        Err(fault) => (fault.copied(), Err(fault.into())),
+    }
+}
+
 /// The caller's bytes, taken from the front.
 pub(crate) struct Source<'a> {
     bufs: &'a [ConstBuf<'a>],
@@ -336,8 +343,8 @@ impl<'a> Source<'a> {
         total - self.skip
     }
 
-    /// Copies the next `n` bytes to `to` in the data segment, where `inode` has or gets a block:
-    /// how many, and why not all.
+    /// Copies the next `n` bytes to `to` in the data segment, where `inode` gets a block: how many,
+    /// and why not all.
     #[inline]
     pub fn copy_in(
         &mut self,
@@ -349,10 +356,22 @@ impl<'a> Source<'a> {
         let copied = self.pieces(n, |piece, done| {
             cold::copy_in(s, inode.link, to + done as u64, piece)
         });
-        match copied {
-            Ok(n) => (n, Ok(())),
-            Err(fault) => (fault.copied(), Err(fault.into())),
-        }
+        so_far(copied)
+    }
+
+    /// The same where `inode` has a block.
+    #[inline]
+    pub fn overwrite(
+        &mut self,
+        s: &Session,
+        inode: &LockedInode,
+        to: u64,
+        n: usize,
+    ) -> (usize, Result<()>) {
+        let copied = self.pieces(n, |piece, done| {
+            cold::overwrite(s, inode.link, to + done as u64, piece)
+        });
+        so_far(copied)
     }
 
     /// Copies the next `out.len()` bytes to private memory.

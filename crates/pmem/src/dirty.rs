@@ -121,6 +121,13 @@ impl DirtyMap {
         });
     }
 
+    /// Whether a page is dirty.
+    #[inline]
+    pub fn has(&self, page: u64) -> bool {
+        let word = self.page_word(page / WORD_BITS);
+        word.is_some_and(|w| w.load(Relaxed) & 1 << (page % WORD_BITS) != 0)
+    }
+
     /// Calls `visit` with the runs (first page, length) of dirty pages among `len` from `page` on,
     /// until it says false.
     pub fn each(&self, page: u64, len: u64, mut visit: impl FnMut(u64, u64) -> bool) {
@@ -250,6 +257,7 @@ mod tests {
         map.mark(100 * 4096, 0);
         assert_eq!(runs(&map, 0, PAGES), [(0, 2), (63, 3)]);
         assert_eq!(runs(&map, 64, 1), [(64, 1)]);
+        assert!(map.has(65) && !map.has(66) && !map.has(PAGES + 64));
         map.clear(64, 1);
         assert_eq!(runs(&map, 0, PAGES), [(0, 2), (63, 1), (65, 1)]);
         // Beyond the end there is nothing.

@@ -26,6 +26,9 @@ use rustix::mm::{Advice, MsyncFlags};
 /// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
 /// to read or overwrite the lines soon, and going around the cache would cost a miss then.
 const AROUND_CACHE_MIN: usize = 256;
+/// The kernel may keep what one call writes in one folio, and a store through a mapping makes all
+/// of that dirty.
+const FOLIO_MAX: usize = 128 * 1024;
 
 /// What a region tells its recorder through.
 #[cfg(not(feature = "recording"))]
@@ -477,7 +480,7 @@ impl<R: Record> Region<R> {
         while done < len {
             let from = src.as_ptr().wrapping_add(done);
             let at = off + done as u64;
-            match file.write(from, len - done, at) {
+            match file.write(from, (len - done).min(FOLIO_MAX), at) {
                 Ok(n) if n > 0 => {
                     self.record_copied(at, n, false);
                     done += n;

@@ -22,10 +22,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(30);
 /// Flushes that are made before a checkpoint, however long they take.
 const ROUNDS_MAX: u32 = 4;
-/// The part of the journal that may be in use before it is emptied without delay,
+/// The part of the journal that may be in use before it is emptied without delay.
 const JOURNAL_PART: u64 = 4;
-/// and the part of a lane.
-const LANE_PART: u64 = 2;
 /// After a failure it is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -45,6 +43,8 @@ pub struct Checkpoints {
     failed_at: Option<Instant>,
     /// A flush of data failed since the last checkpoint.
     doubtful: bool,
+    /// Somebody waits for room in the journal.
+    pub room_wanted: bool,
 }
 
 impl Checkpoints {
@@ -53,12 +53,11 @@ impl Checkpoints {
         self.flush.is_some()
     }
 
-    /// Whether the time has come; `used` bytes of each lane wait for it.
-    fn is_due(&mut self, used: &[u64; LANES]) -> bool {
+    /// Whether the time has come; `used` bytes of the journal wait for it.
+    fn is_due(&mut self, used: u64) -> bool {
         let since = *self.loose_since.get_or_insert_with(Instant::now);
         let failed_lately = self.failed_at.is_some_and(|at| at.elapsed() < AGAIN);
-        let full = used.iter().sum::<u64>() > LANES as u64 * LANE_LEN / JOURNAL_PART
-            || used.iter().any(|lane| *lane > LANE_LEN / LANE_PART);
+        let full = self.room_wanted || used > LANES as u64 * LANE_LEN / JOURNAL_PART;
         !failed_lately && (full || since.elapsed() > PERIOD)
     }
 
@@ -106,7 +105,7 @@ impl Engine {
         }
         let used = self.journal_used();
         if !self.checkpoints.is_busy() {
-            if now || self.checkpoints.is_due(&used) {
+            if now || self.checkpoints.is_due(used) {
                 let segments = self.segments_to_flush()?;
                 self.checkpoints.begin(segments);
             }
@@ -169,8 +168,8 @@ impl Engine {
     }
 
     /// Bytes of the journal that only a checkpoint frees.
-    fn journal_used(&self) -> [u64; LANES] {
-        let (now, then) = (self.done(), self.pool.durable_lanes());
-        std::array::from_fn(|lane| now[lane].start - then[lane].start)
+    fn journal_used(&self) -> u64 {
+        let pairs = self.done().into_iter().zip(self.pool.durable_lanes());
+        pairs.map(|(now, then)| now.start - then.start).sum()
     }
 }

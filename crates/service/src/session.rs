@@ -253,7 +253,12 @@ impl Session {
     pub fn tend_checkpoint(&mut self, engine: &mut Engine, now: bool) -> bool {
         self.look_for_failures(engine);
         let before = engine.passed();
+        let wanted = &self.memory.header().room_wanted;
+        engine.checkpoints.room_wanted = wanted.load(SeqCst) != 0;
         let done = engine.tend_checkpoint(now);
+        if matches!(done, Ok(true)) {
+            wanted.store(0, SeqCst);
+        }
         if engine.passed() != before {
             self.publish(engine);
         }

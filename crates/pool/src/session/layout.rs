@@ -227,8 +227,14 @@ shared! {
         pub flushing: AtomicU32,
         /// Whose flush others do not wait for any more, as `sync_lock` names it.
         pub sync_stuck: AtomicU32,
+        /// How many have come for a flush since the last one was begun.
+        pub sync_waiting: AtomicU32,
+        /// How many came for the last one, or while it went on.
+        pub sync_gathered: AtomicU32,
+        /// 1 while somebody waits for room in a lane that only a checkpoint frees.
+        pub room_wanted: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 6],
+        pub spare: [AtomicU32; 3],
     }
 }
 
