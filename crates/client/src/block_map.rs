@@ -14,6 +14,7 @@
 //!  * `Inode::blocks` counts the blocks mapped; it is stored after the entries and recounted when
 //!    a dead process's lock is taken over.
 
+use crate::dirty_range;
 use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::kv::frozen;
@@ -432,6 +433,7 @@ fn map_ref(
     len: u64,
     pending: bool,
 ) -> (u64, Result<()>) {
+    dirty_range::widen(inode.e, file_block, file_block.saturating_add(len));
     let (mut done, mut added, mut left) = (0, 0, false);
     let mut result = Ok(());
     while done < len {

@@ -118,7 +118,10 @@ pub(crate) fn copy_in(s: &Session, file: u32, off: u64, from: ConstBuf) -> Resul
 /// clean faults, and the kernel takes all of its folio for dirty, which may be much longer.
 #[inline]
 pub(crate) fn overwrite(s: &Session, file: u32, off: u64, from: ConstBuf) -> Result<usize, Fault> {
-    let is_clean = s.data().dirty().is_some_and(|dirty| !dirty.has(off / BLOCK));
+    let is_clean = s
+        .data()
+        .dirty()
+        .is_some_and(|dirty| !dirty.has(off / BLOCK));
     if is_clean && s.file_limit() == u64::MAX {
         return s.data().write_through(off, from);
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::inode_table::{self, LockedInode};
 use crate::session::{BLOCK, Session};
 use crate::space::{self, HUGE_BLOCKS};
-use crate::{close, cow};
+use crate::{close, cow, dirty_range};
 use core::sync::atomic::Ordering::*;
 use pool::session::*;
 
@@ -211,7 +211,10 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
                     continue;
                 }
             }
-            Run::Blocks { block, .. } => s.data().zero_nt(block * BLOCK + skip, n as usize)?,
+            Run::Blocks { block, .. } => {
+                dirty_range::widen(inode.e, file_block, (at + n).div_ceil(BLOCK));
+                s.data().zero_nt(block * BLOCK + skip, n as usize)?;
+            }
             Run::Hole(_) => {}
         }
         at += n;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef, LockedInode, is_file};
 use crate::session::{BLOCK, Session};
 use crate::write::STRICT;
-use crate::{close, drain, journal, lock};
+use crate::{close, dirty_range, drain, journal, lock};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -46,6 +46,8 @@ struct Dirty {
 #[derive(Default)]
 pub(crate) struct Placing {
     runs: Vec<Dirty>,
+    /// Table entry of the file; 0: they are of none.
+    file: u32,
     before: u64,
     /// The bits are cleared.
     cleared: bool,
@@ -68,21 +70,32 @@ pub(crate) fn extent_flags(s: &Session) -> u32 {
 /// Journals what is lazy about a file, and those of its file blocks `range` that are dirty if they
 /// are few. `finish`, without the lock, does the rest.
 pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Placing> {
-    let dirty = find_dirty(s, inode, range)?;
+    let dirty = find_dirty(s, inode, &range)?;
     if are_few(&dirty) {
         log_few(s, inode, &dirty)?;
+        settle(inode, &range);
         return Ok(Placing::default());
     }
     close::flush(s, inode)?;
     let cleared = !is_mapped(inode);
     if cleared {
         clear(s, &dirty);
+        settle(inode, &range);
     }
     Ok(Placing {
         runs: dirty,
+        file: inode.link,
         before: s.header().next_seq.load(SeqCst),
         cleared,
     })
+}
+
+/// After all dirty blocks in `range` were looked at, and their bits cleared.
+fn settle(inode: &LockedInode, range: &Range<u64>) {
+    let dirty = dirty_range::get(inode.e);
+    if range.start <= dirty.start && dirty.end <= range.end {
+        dirty_range::settle(inode.e);
+    }
 }
 
 fn are_few(dirty: &[Dirty]) -> bool {
@@ -140,11 +153,13 @@ pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Resul
     if !is_needed(s) {
         return Ok(());
     }
-    let dirty = find_dirty(s, inode, 0..u64::MAX)?;
-    match are_few(&dirty) {
-        true => log_few(s, inode, &dirty),
-        false => Ok(()),
+    let all = 0..u64::MAX;
+    let dirty = find_dirty(s, inode, &all)?;
+    if are_few(&dirty) {
+        log_few(s, inode, &dirty)?;
+        settle(inode, &all);
     }
+    Ok(())
 }
 
 /// Those in `pending`, and the others; a run may be both.
@@ -176,7 +191,7 @@ fn is_mapped(inode: &LockedInode) -> bool {
 }
 
 /// The dirty ones among the blocks of a file.
-fn find_dirty(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Vec<Dirty>> {
+fn find_dirty(s: &Session, inode: &LockedInode, range: &Range<u64>) -> Result<Vec<Dirty>> {
     let mut found = Vec::new();
     let e = inode.e;
     let Some(dirty) = s.data().dirty().filter(|dirty| !dirty.is_clean()) else {
@@ -185,10 +200,12 @@ fn find_dirty(s: &Session, inode: &LockedInode, range: Range<u64>) -> Result<Vec
     if !is_file(e.mode.load(Relaxed)) {
         return Ok(found);
     }
-    let end = range.end.min(e.size.load(Relaxed).div_ceil(BLOCK));
+    let dirty_range = dirty_range::get(e);
+    let end = e.size.load(Relaxed).div_ceil(BLOCK);
+    let end = end.min(range.end).min(dirty_range.end);
     // Inline content is in its record, and block 0 only a shadow of it.
     let inline = e.state.load(Relaxed) & INODE_INLINE != 0;
-    let mut at = range.start.max(inline.into());
+    let mut at = range.start.max(dirty_range.start).max(inline.into());
     while at < end {
         match block_map::lookup_run_locked(s, inode, at, end - at)? {
             Run::Hole(len) => at = at.saturating_add(len.max(1)),
@@ -243,6 +260,7 @@ fn log(s: &Session, inode: &LockedInode, runs: &[Dirty]) -> Result<()> {
     let logged = runs.iter().try_for_each(each);
     if logged.is_err() {
         mark(s, runs);
+        dirty_range::forget(inode.e);
     }
     logged
 }
@@ -268,6 +286,10 @@ fn place(s: &Session, placing: &Placing) -> Result<()> {
     let said = placed.and_then(|()| say_in_place(s, placing));
     if said.is_err() && placing.cleared {
         mark(s, &placing.runs);
+        // Harmless should the entry be another file's by now.
+        if let Ok(e) = s.inode(placing.file) {
+            dirty_range::forget(e);
+        }
     }
     said
 }
@@ -298,6 +320,7 @@ pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
     if !are_few(&runs) {
         let placing = Placing {
             runs,
+            file: 0,
             before: s.header().next_seq.load(SeqCst),
             cleared: true,
         };

@@ -28,6 +28,7 @@ pub mod block_map;
 pub mod clock;
 mod cold;
 pub mod dentry_table;
+mod dirty_range;
 pub mod drain;
 mod durable;
 mod free_list;

@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::inode_table::{self, InodeRef, LockedInode};
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::types::{MapPiece, MapPin};
-use crate::{clock, cow, data, durable, pins};
+use crate::{clock, cow, data, dirty_range, durable, pins};
 use core::sync::atomic::Ordering::*;
 use pool::session::{INODE_DIRTY, INODE_INLINE};
 
@@ -48,6 +48,7 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
 
 fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
     inode.e.maps.fetch_add(1, SeqCst);
+    dirty_range::forget(inode.e);
     inode.e.opens.fetch_add(1, SeqCst);
     pins::note(s, inode)?;
     Ok(MapPin {
@@ -156,6 +157,7 @@ pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     let s = &c.session;
     let inode = pinned(s, pin)?;
     inode.e.maps.fetch_add(1, SeqCst);
+    dirty_range::forget(inode.e);
     inode.e.opens.fetch_add(1, SeqCst);
     pins::note(s, &inode)
 }

@@ -16,7 +16,7 @@ use crate::file::{self, File};
 use crate::inode_table::{self, LockedInode};
 use crate::read::{TRANSFER_MAX, later};
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::{clock, cold, cow, durable, journal, lock, perm, strict};
+use crate::{clock, cold, cow, dirty_range, durable, journal, lock, perm, strict};
 use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
@@ -254,6 +254,8 @@ fn copy_runs(
             }
             Ok(Run::Blocks { block, len, .. }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
+                let end = (at + want as u64).div_ceil(BLOCK);
+                dirty_range::widen(inode.e, file_block, end);
                 source.overwrite(s, inode, block * BLOCK + skip, want)
             }
             Ok(Run::Hole(len)) => {

@@ -401,7 +401,9 @@ shared! {
         pub blocks: AtomicU64,
         /// Newest journal record about this object.
         pub seq: AtomicU64,
-        /// Directories: newest record that changed the entries.
+        /// Directories: newest record that changed the entries. Files, once bit 63 is set: the
+        /// blocks that may be dirty, both ends in units of 16 blocks, from in bits 0-30, to in
+        /// bits 31-61.
         pub dir_seq: AtomicU64,
         /// Open-file descriptions, working directories and mappings that pin the entry.
         pub opens: AtomicU32,
