@@ -399,9 +399,14 @@ impl Client {
         sync::fsync(self, ofd)
     }
 
-    /// fdatasync(2), sync_file_range(2).
+    /// fdatasync(2).
     pub fn fdatasync(&self, ofd: OfdLink) -> Result<()> {
         sync::fsync(self, ofd)
+    }
+
+    /// sync_file_range(2): `len` of 0 is to the end of the file.
+    pub fn sync_file_range(&self, ofd: OfdLink, offset: i64, len: i64, flags: u32) -> Result<()> {
+        sync::sync_file_range(self, ofd, offset, len, flags)
     }
 
     /// sync(2), syncfs(2).

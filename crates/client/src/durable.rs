@@ -162,6 +162,27 @@ pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Resul
     Ok(())
 }
 
+/// Has dirty blocks among the file blocks `range` written in their place; they stay dirty.
+pub(crate) fn write_back(
+    s: &Session,
+    inode: &InodeRef<'_>,
+    range: Range<u64>,
+    wait: bool,
+) -> Result<()> {
+    let locked = inode_table::lock_ref(s, *inode)?;
+    let dirty = find_dirty(s, &locked, &range)?;
+    drop(locked);
+    for run in dirty {
+        let (at, len) = (run.block * BLOCK, (run.len * BLOCK) as usize);
+        let written = unless_failed(s, || s.data().write_back(at, len, wait));
+        if written.is_err() {
+            mark(s, &[run]);
+        }
+        written?;
+    }
+    Ok(())
+}
+
 /// Those in `pending`, and the others; a run may be both.
 fn split(dirty: &[Dirty], pending: &Range<u64>) -> (Vec<Dirty>, Vec<Dirty>) {
     let (mut new, mut old) = (Vec::new(), Vec::new());

@@ -7,10 +7,15 @@ use crate::api::Client;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode_table::InodeRef;
-use crate::session::OfdLink;
+use crate::session::{BLOCK, OfdLink};
 use crate::{close, durable, inode_table};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use pool::session::{INODE_DIRTY, INODE_VALID};
+
+/// Flags of sync_file_range(2).
+const WAIT_BEFORE: u32 = 1;
+const WRITE: u32 = 2;
+const WAIT_AFTER: u32 = 4;
 
 pub(crate) fn fsync(c: &Client, ofd: OfdLink) -> Result<()> {
     let s = &c.session;
@@ -33,6 +38,36 @@ fn fsync_file(file: &File<'_>) -> Result<()> {
     let placing = durable::prepare(file.s, &inode, 0..u64::MAX)?;
     drop(inode);
     durable::finish(file.s, placing)
+}
+
+/// Only begins to write, or waits for that: as the manual says, nothing is durable by it.
+pub(crate) fn sync_file_range(
+    c: &Client,
+    ofd: OfdLink,
+    offset: i64,
+    len: i64,
+    flags: u32,
+) -> Result<()> {
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    let (Ok(from), Ok(len)) = (u64::try_from(offset), u64::try_from(len)) else {
+        return Err(Error::Invalid);
+    };
+    let end = from.checked_add(len).filter(|end| *end <= i64::MAX as u64);
+    let end = end.ok_or(Error::Invalid)?;
+    if flags & !(WAIT_BEFORE | WRITE | WAIT_AFTER) != 0 {
+        return Err(Error::Invalid);
+    }
+    if !durable::is_needed(s) || flags == 0 {
+        return Ok(());
+    }
+    let end = if len == 0 {
+        u64::MAX
+    } else {
+        end.div_ceil(BLOCK)
+    };
+    let wait = flags & (WAIT_BEFORE | WAIT_AFTER) != 0;
+    durable::write_back(s, &file.inode, from / BLOCK..end, wait)
 }
 
 /// An error if flushes failed since the description was opened or reported one.

@@ -268,3 +268,21 @@ fn a_mapping_keeps_its_blocks_while_the_file_shrinks_and_grows() {
     user.release(ofd).unwrap();
     assert!(user.get("mapped") == expected);
 }
+
+#[test]
+fn sync_file_range_takes_what_the_manual_says() {
+    let rig = Rig::new(16 << 20);
+    let user = rig.user();
+    let ofd = user.create("f");
+    user.pwrite_all(ofd, &[1; 10_000], 0);
+    for (offset, len, flags) in [(0, 0, 0), (0, 0, 7), (4096, 4096, 2), (i64::MAX, 0, 2)] {
+        user.sync_file_range(ofd, offset, len, flags).unwrap();
+    }
+    for (offset, len, flags) in [(-1, 0, 2), (0, -1, 2), (0, 0, 8), (i64::MAX, 1, 2)] {
+        let refused = user.sync_file_range(ofd, offset, len, flags);
+        assert!(
+            matches!(refused, Err(Error::Invalid)),
+            "{offset} {len} {flags}"
+        );
+    }
+}

@@ -69,9 +69,9 @@ impl SegmentFile {
         unsafe { sys::pread(fd, dst, len, off) }
     }
 
-    /// Writes what is dirty in a range, without a flush of the device.
-    pub(crate) fn write_back(&self, off: u64, len: u64) -> Result<(), Error> {
-        sys::write_range(self.borrow()?, off, len).map_err(Error::os("sync_file_range"))
+    /// Writes what is dirty in a range, without a flush of the device, or only begins to.
+    pub(crate) fn write_back(&self, off: u64, len: u64, wait: bool) -> Result<(), Error> {
+        sys::write_range(self.borrow()?, off, len, wait).map_err(Error::os("sync_file_range"))
     }
 }
 

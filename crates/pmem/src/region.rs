@@ -416,7 +416,7 @@ impl<R: Record> Region<R> {
         };
         for (off, len) in ranges.clone() {
             self.readable(off, len)?;
-            file.write_back(off, len as u64)?;
+            file.write_back(off, len as u64, true)?;
         }
         // One page of them stands for all: what the host's file system has to note about any of
         // them is made durable with it, and the flush is that of the device.
@@ -425,6 +425,18 @@ impl<R: Record> Region<R> {
         }
         ranges.for_each(|(off, len)| self.record.sync(off, len));
         Ok(())
+    }
+
+    /// Has an ordinary file write what is dirty in a range, with `wait` until that is done. Nothing
+    /// becomes durable by it.
+    pub fn write_back(&self, off: u64, len: usize, wait: bool) -> Result<(), Error> {
+        self.readable(off, len)?;
+        match &self.file {
+            Some(file) if self.persistence == Persistence::Synced => {
+                file.write_back(off, len as u64, wait)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes everything durable that was stored to the file of the region, also through others.

@@ -95,13 +95,16 @@ pub(crate) unsafe fn syscall(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
 }
 
 const SYS_SYNC_FILE_RANGE: usize = 277;
-/// Waits for pages that are being written, writes those that are dirty, waits for them.
+/// Begins to write those pages that are dirty,
+const WRITE: usize = 2;
+/// but first waits for those that are being written, and in the end for all.
 const WRITE_AND_WAIT: usize = 7;
 
-/// Writes what is dirty in a range of a file and waits until the device has taken it; nothing is
-/// flushed there.
-pub(crate) fn write_range(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<(), Errno> {
-    let arguments = [number(fd), off as usize, len as usize, WRITE_AND_WAIT];
+/// Writes what is dirty in a range of a file, with `wait` until the device has taken it; nothing
+/// is flushed there.
+pub(crate) fn write_range(fd: BorrowedFd<'_>, off: u64, len: u64, wait: bool) -> Result<(), Errno> {
+    let how = if wait { WRITE_AND_WAIT } else { WRITE };
+    let arguments = [number(fd), off as usize, len as usize, how];
     // SAFETY: sync_file_range touches no memory of ours.
     count(unsafe { syscall(SYS_SYNC_FILE_RANGE, arguments) }).map(drop)
 }

@@ -132,6 +132,12 @@ pub fn fdatasync(p: &Process, a: &Args) -> Outcome {
     done(p.client.fdatasync(ofd))
 }
 
+pub fn sync_file_range(p: &Process, a: &Args) -> Outcome {
+    let ofd = ours(p, a[0])?;
+    let (offset, len) = (a[1] as i64, a[2] as i64);
+    done(p.client.sync_file_range(ofd, offset, len, a[3] as u32))
+}
+
 pub fn syncfs(p: &Process, a: &Args) -> Outcome {
     ours(p, a[0])?;
     done(p.client.sync())

@@ -50,7 +50,7 @@ const DATA: &[(usize, Handler)] = &[
     (nr::FALLOCATE, data::fallocate),
     (nr::FSYNC, data::fsync),
     (nr::FDATASYNC, data::fdatasync),
-    (nr::SYNC_FILE_RANGE, data::fdatasync),
+    (nr::SYNC_FILE_RANGE, data::sync_file_range),
     (nr::SYNCFS, data::syncfs),
     (nr::SYNC, data::sync),
     (nr::FADVISE64, data::fadvise64),
