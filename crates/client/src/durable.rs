@@ -28,6 +28,9 @@ const LOGGED_MAX: u64 = 16;
 /// How long others are waited for before one flushes alone.
 const NAP: Duration = Duration::from_millis(50);
 const NAPS_MAX: u32 = 4;
+/// In `journal_suspect`: a flush failed; all of the journal is being made dirty.
+const SUSPECT: u32 = 1;
+const REDIRTYING: u32 = 2;
 
 /// Dirty blocks that lie in a row.
 #[derive(Clone, Copy)]
@@ -35,6 +38,18 @@ struct Dirty {
     file_block: u64,
     block: u64,
     len: u64,
+}
+
+impl Dirty {
+    /// Blocks of whatever file.
+    fn anywhere((block, len): (u64, u64)) -> Dirty {
+        let file_block = 0;
+        Dirty {
+            file_block,
+            block,
+            len,
+        }
+    }
 }
 
 /// Blocks that have to be written in their place, and what may be said of them then.
@@ -257,14 +272,30 @@ fn place(s: &Session, placing: &Placing) -> Result<()> {
     if placing.runs.is_empty() {
         return Ok(());
     }
-    let ranges = placing.runs.iter();
-    let ranges = ranges.map(|run| (run.block * BLOCK, (run.len * BLOCK) as usize));
-    let placed = unless_failed(s, || s.data().sync_ranges(ranges));
-    let said = placed.and_then(|()| say_in_place(s, placing));
+    let said = write_runs(s, &placing.runs).and_then(|()| say_in_place(s, placing));
     if said.is_err() && placing.cleared {
         mark(s, &placing.runs);
     }
     said
+}
+
+/// Writes blocks in their place and flushes. After any flush that failed the kernel may take pages
+/// for clean that are not on the device, and may have yet to say so to the clients' descriptor:
+/// from then on pages are made dirty first, and what fails is tried once more.
+fn write_runs(s: &Session, runs: &[Dirty]) -> Result<()> {
+    let ranges = runs.iter();
+    let ranges = ranges.map(|run| (run.block * BLOCK, (run.len * BLOCK) as usize));
+    let again = || {
+        for (at, len) in ranges.clone() {
+            // For the kernel alone; the bits are the caller's.
+            s.data().prefault(at, len)?;
+        }
+        s.data().sync_ranges(ranges.clone())
+    };
+    unless_failed(s, || match s.header().sync_errors.load(SeqCst) {
+        0 => s.data().sync_ranges(ranges.clone()),
+        _ => again().or_else(|_| again()),
+    })
 }
 
 fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
@@ -283,12 +314,7 @@ fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
 /// The bytes of these blocks (first, length), which are the caller's alone, count from now on for
 /// every record that speaks of them: they are in the journal before it, or durable.
 pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
-    let run = |&(block, len): &(u64, u64)| Dirty {
-        file_block: 0,
-        block,
-        len,
-    };
-    let runs: Vec<Dirty> = runs.iter().map(run).collect();
+    let runs: Vec<Dirty> = runs.iter().map(|run| Dirty::anywhere(*run)).collect();
     clear(s, &runs);
     if !are_few(&runs) {
         let placing = Placing {
@@ -310,10 +336,23 @@ pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
 pub(crate) fn all_data(s: &Session) -> Result<()> {
     let h = s.header();
     let before = h.next_seq.load(SeqCst);
-    if s.data().dirty().is_some_and(|dirty| dirty.is_clean()) {
+    let dirty = s.data().dirty();
+    if dirty.is_some_and(|dirty| dirty.is_clean()) {
         return Ok(());
     }
     // No bit is cleared: a block of which no record is there yet needs to be named again.
+    if let Some(dirty) = dirty.filter(|_| h.sync_errors.load(SeqCst) != 0) {
+        // Not all that is clean for the kernel is on the device: what is there is said by name.
+        let mut placing = Placing {
+            before,
+            ..Placing::default()
+        };
+        dirty.each(0, u64::MAX, |block, len| {
+            placing.runs.push(Dirty::anywhere((block, len)));
+            true
+        });
+        return place(s, &placing);
+    }
     let flushed = unless_failed(s, || s.data().sync_file());
     let said = flushed.and_then(|()| {
         let record = Record::InPlace { before, runs: &[] };
@@ -394,7 +433,7 @@ fn flush(s: &Session) -> Result<()> {
         lanes: &lanes.encode(),
     };
     let marked = journal::commit(s, &mark)?;
-    let flushed = unless_failed(s, || s.journal().sync_file());
+    let flushed = unless_failed(s, || write_journal(s));
     match &flushed {
         Ok(()) => {
             for (acked, head) in h.acked.iter().zip(lanes.heads) {
@@ -406,20 +445,38 @@ fn flush(s: &Session) -> Result<()> {
             h.synced_seq.fetch_max(last, SeqCst);
         }
         // The kernel may take the pages for clean though they are not on the device.
-        Err(_) => h.journal_suspect.store(1, SeqCst),
+        Err(_) => h.journal_suspect.store(SUSPECT, SeqCst),
     }
     flushed
+}
+
+/// Flushes the file of the journal; as with `write_runs`, what fails after an earlier failure is
+/// tried once more.
+fn write_journal(s: &Session) -> core::result::Result<(), pmem::Error> {
+    let flushed = s.journal().sync_file();
+    if flushed.is_ok() || s.header().sync_errors.load(SeqCst) == 0 {
+        return flushed;
+    }
+    redirty_lanes(s)?;
+    s.journal().sync_file()
 }
 
 /// Makes the kernel write all of the journal that is needed once more.
 #[cold]
 fn redirty(s: &Session) -> Result<()> {
-    s.header().journal_suspect.store(0, SeqCst);
-    for index in 0..LANES as u32 {
-        let at = u64::from(index) * s.lane_len();
-        s.journal().redirty(at, s.lane_len() as usize)?;
-    }
+    let suspect = &s.header().journal_suspect;
+    suspect.store(REDIRTYING, SeqCst);
+    redirty_lanes(s)?;
+    // Unless another flush failed meanwhile.
+    let _ = suspect.compare_exchange(REDIRTYING, 0, SeqCst, SeqCst);
     Ok(())
+}
+
+fn redirty_lanes(s: &Session) -> core::result::Result<(), pmem::Error> {
+    (0..LANES as u64).try_for_each(|index| {
+        let len = s.lane_len();
+        s.journal().redirty(index * len, len as usize)
+    })
 }
 
 /// Flushes, and counts it if that fails, for all open descriptions to report. The kernel says it

@@ -215,7 +215,8 @@ shared! {
         pub sync_tick: AtomicU32,
         /// Counts flushes that failed: each open description reports each of them once.
         pub sync_errors: AtomicU32,
-        /// 1 after a flush of the journal that failed: the kernel may take its pages for clean.
+        /// 1 after a flush of the journal that failed, as the kernel may take its pages for clean;
+        /// 2 while they are made dirty again.
         pub journal_suspect: AtomicU32,
         /// Every record up to this number is durable.
         pub synced_seq: AtomicU64,
