@@ -4,6 +4,8 @@
 //!  * It is a hint of the upper bound: a dirty block of a file that is not mapped lies within it.
 //!    Whoever stores to a block, or gives a file one, widens it before; whoever has cleared all of
 //!    it makes it empty. Both with the file locked.
+//!  * `Inode::stores` rises whenever a range is widened: who finds it unchanged knows that nothing
+//!    was stored meanwhile.
 //!  * An entry of the table that is filled anew, and one of which anything is unclear, says `any`.
 
 use crate::inode_table::is_file;
@@ -30,9 +32,11 @@ fn range(word: u64) -> Range<u64> {
     }
 }
 
-/// Blocks `from..to` are about to be stored to.
+/// Blocks `from..to` are about to be stored to, or to become others.
 #[inline]
 pub(crate) fn widen(e: &Inode, from: u64, to: u64) {
+    let stores = e.stores.load(Relaxed);
+    e.stores.store(stores.wrapping_add(1), Release);
     let word = e.dir_seq.load(Relaxed);
     let wider = widened(word, from, to);
     if wider != word {

@@ -3,8 +3,10 @@
 //! Invariants:
 //!  * Bytes are durable, in a `Data` record or in their place, by the flush after which a call
 //!    returns; records that show them never count without them (`docs/spec/media.md`).
-//!  * The bits of dirty blocks are cleared before their bytes are read, and set again if anything
-//!    fails after that. While a file is mapped its bits stay set: mapped stores are not seen.
+//!  * The bits of a file's dirty blocks are cleared once their bytes are in the journal or in their
+//!    place, with the file locked, and only if nothing was stored since: who syncs the same file
+//!    meanwhile, or after a process that died in between, finds them. While a file is mapped they
+//!    stay set: mapped stores are not seen.
 //!  * Nobody waits for a flush with an inode locked, and nobody for a stopped process: who has
 //!    waited for long enough flushes alone.
 
@@ -33,6 +35,9 @@ const NAPS_MAX: u32 = 4;
 /// and in all.
 const QUIET_US: u64 = 20;
 const GATHER_US: u64 = 100;
+/// In `journal_suspect`: a flush failed; all of the journal is being made dirty.
+const SUSPECT: u32 = 1;
+const REDIRTYING: u32 = 2;
 
 /// Dirty blocks that lie in a row.
 #[derive(Clone, Copy)]
@@ -42,15 +47,33 @@ struct Dirty {
     len: u64,
 }
 
+impl Dirty {
+    /// Blocks of whatever file.
+    fn anywhere((block, len): (u64, u64)) -> Dirty {
+        let file_block = 0;
+        Dirty {
+            file_block,
+            block,
+            len,
+        }
+    }
+}
+
 /// Blocks that have to be written in their place, and what may be said of them then.
 #[derive(Default)]
 pub(crate) struct Placing {
     runs: Vec<Dirty>,
-    /// Table entry of the file; 0: they are of none.
-    file: u32,
     before: u64,
-    /// The bits are cleared.
-    cleared: bool,
+    /// Their file, and what of it was looked at.
+    file: Option<Seen>,
+}
+
+/// What a file was when its dirty blocks were looked for.
+struct Seen {
+    link: u32,
+    ino: u64,
+    changes: (u32, u32),
+    range: Range<u64>,
 }
 
 /// Whether anything has to be done here.
@@ -77,16 +100,15 @@ pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Re
         return Ok(Placing::default());
     }
     close::flush(s, inode)?;
-    let cleared = !is_mapped(inode);
-    if cleared {
-        clear(s, &dirty);
-        settle(inode, &range);
-    }
     Ok(Placing {
         runs: dirty,
-        file: inode.link,
         before: s.header().next_seq.load(SeqCst),
-        cleared,
+        file: Some(Seen {
+            link: inode.link,
+            ino: inode.ino,
+            changes: changes_of(inode),
+            range,
+        }),
     })
 }
 
@@ -129,15 +151,46 @@ pub(crate) fn now(s: &Session, inode: LockedInode) -> Result<()> {
 
 /// Everything that `prepare` saw, and every record up to now, is durable.
 pub(crate) fn finish(s: &Session, placing: Placing) -> Result<()> {
-    place(s, &placing)?;
+    place_unlocked(s, &placing)?;
     records(s)
+}
+
+fn place_unlocked(s: &Session, placing: &Placing) -> Result<()> {
+    place(s, placing)?;
+    let Some(Seen { link, ino, .. }) = placing.file else {
+        return Ok(());
+    };
+    let e = s.inode(link)?;
+    match inode_table::lock_ref(s, InodeRef { link, ino, e }) {
+        Ok(inode) => conclude(s, &inode, placing),
+        // It is gone, and nobody will sync it any more.
+        Err(_) => {}
+    }
+    Ok(())
+}
+
+/// Other numbers once a block was stored to, became another, or left the file.
+fn changes_of(inode: &LockedInode) -> (u32, u32) {
+    let e = inode.e;
+    (e.stores.load(SeqCst), e.truncations.load(SeqCst))
+}
+
+/// What was written in its place is clean, if nothing was stored since it was looked for.
+fn conclude(s: &Session, inode: &LockedInode, placing: &Placing) {
+    let Some(seen) = &placing.file else { return };
+    if !is_mapped(inode) && changes_of(inode) == seen.changes {
+        clear(s, &placing.runs);
+        settle(inode, &seen.range);
+    }
 }
 
 /// As `prepare` and what follows, but for the flush of the journal: records that follow count only
 /// together with these bytes.
 pub(crate) fn before_records(s: &Session, inode: &LockedInode) -> Result<()> {
     let placing = prepare(s, inode, 0..u64::MAX)?;
-    place(s, &placing)
+    place(s, &placing)?;
+    conclude(s, inode, &placing);
+    Ok(())
 }
 
 /// As `before_records`, but nothing stays locked while blocks are written in their place.
@@ -145,7 +198,7 @@ pub(crate) fn place_first(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
     let locked = inode_table::lock_ref(s, *inode)?;
     let placing = prepare(s, &locked, 0..u64::MAX)?;
     drop(locked);
-    place(s, &placing)
+    place_unlocked(s, &placing)
 }
 
 /// As `before_records` if that costs no flush, else nothing.
@@ -269,21 +322,17 @@ fn log(s: &Session, inode: &LockedInode, runs: &[Dirty]) -> Result<()> {
     if runs.is_empty() {
         return Ok(());
     }
-    if !is_mapped(inode) {
-        clear(s, runs);
-    }
     let size = inode.e.size.load(Relaxed);
     let each = |run: &Dirty| {
         let end = (run.file_block + run.len) * BLOCK;
         let bytes = end.min(size).saturating_sub(run.file_block * BLOCK);
         log_run(s, run.block, bytes as usize)
     };
-    let logged = runs.iter().try_for_each(each);
-    if logged.is_err() {
-        mark(s, runs);
-        dirty_range::forget(inode.e);
+    runs.iter().try_for_each(each)?;
+    if !is_mapped(inode) {
+        clear(s, runs);
     }
-    logged
+    Ok(())
 }
 
 fn log_run(s: &Session, block: u64, len: usize) -> Result<()> {
@@ -301,18 +350,30 @@ fn place(s: &Session, placing: &Placing) -> Result<()> {
     if placing.runs.is_empty() {
         return Ok(());
     }
-    let ranges = placing.runs.iter();
-    let ranges = ranges.map(|run| (run.block * BLOCK, (run.len * BLOCK) as usize));
-    let placed = unless_failed(s, || s.data().sync_ranges(ranges));
-    let said = placed.and_then(|()| say_in_place(s, placing));
-    if said.is_err() && placing.cleared {
+    let said = write_runs(s, &placing.runs).and_then(|()| say_in_place(s, placing));
+    if said.is_err() {
         mark(s, &placing.runs);
-        // Harmless should the entry be another file's by now.
-        if let Ok(e) = s.inode(placing.file) {
-            dirty_range::forget(e);
-        }
     }
     said
+}
+
+/// Writes blocks in their place and flushes. After any flush that failed the kernel may take pages
+/// for clean that are not on the device, and may have yet to say so to the clients' descriptor:
+/// from then on pages are made dirty first, and what fails is tried once more.
+fn write_runs(s: &Session, runs: &[Dirty]) -> Result<()> {
+    let ranges = runs.iter();
+    let ranges = ranges.map(|run| (run.block * BLOCK, (run.len * BLOCK) as usize));
+    let again = || {
+        for (at, len) in ranges.clone() {
+            // For the kernel alone; the bits are the caller's.
+            s.data().prefault(at, len)?;
+        }
+        s.data().sync_ranges(ranges.clone())
+    };
+    unless_failed(s, || match s.header().sync_errors.load(SeqCst) {
+        0 => s.data().sync_ranges(ranges.clone()),
+        _ => again().or_else(|_| again()),
+    })
 }
 
 fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
@@ -331,19 +392,13 @@ fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
 /// The bytes of these blocks (first, length), which are the caller's alone, count from now on for
 /// every record that speaks of them: they are in the journal before it, or durable.
 pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
-    let run = |&(block, len): &(u64, u64)| Dirty {
-        file_block: 0,
-        block,
-        len,
-    };
-    let runs: Vec<Dirty> = runs.iter().map(run).collect();
+    let runs: Vec<Dirty> = runs.iter().map(|run| Dirty::anywhere(*run)).collect();
     clear(s, &runs);
     if !are_few(&runs) {
         let placing = Placing {
             runs,
-            file: 0,
             before: s.header().next_seq.load(SeqCst),
-            cleared: true,
+            file: None,
         };
         return place(s, &placing);
     }
@@ -359,10 +414,23 @@ pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
 pub(crate) fn all_data(s: &Session) -> Result<()> {
     let h = s.header();
     let before = h.next_seq.load(SeqCst);
-    if s.data().dirty().is_some_and(|dirty| dirty.is_clean()) {
+    let dirty = s.data().dirty();
+    if dirty.is_some_and(|dirty| dirty.is_clean()) {
         return Ok(());
     }
     // No bit is cleared: a block of which no record is there yet needs to be named again.
+    if let Some(dirty) = dirty.filter(|_| h.sync_errors.load(SeqCst) != 0) {
+        // Not all that is clean for the kernel is on the device: what is there is said by name.
+        let mut placing = Placing {
+            before,
+            ..Placing::default()
+        };
+        dirty.each(0, u64::MAX, |block, len| {
+            placing.runs.push(Dirty::anywhere((block, len)));
+            true
+        });
+        return place(s, &placing);
+    }
     let flushed = unless_failed(s, || s.data().sync_file());
     let said = flushed.and_then(|()| {
         let record = Record::InPlace { before, runs: &[] };
@@ -476,7 +544,7 @@ fn flush(s: &Session) -> Result<()> {
         lanes: &lanes.encode(),
     };
     let marked = journal::commit(s, &mark)?;
-    let flushed = unless_failed(s, || s.journal().sync_file());
+    let flushed = unless_failed(s, || write_journal(s));
     match &flushed {
         Ok(()) => {
             for (acked, head) in h.acked.iter().zip(lanes.heads) {
@@ -488,20 +556,38 @@ fn flush(s: &Session) -> Result<()> {
             h.synced_seq.fetch_max(last, SeqCst);
         }
         // The kernel may take the pages for clean though they are not on the device.
-        Err(_) => h.journal_suspect.store(1, SeqCst),
+        Err(_) => h.journal_suspect.store(SUSPECT, SeqCst),
     }
     flushed
+}
+
+/// Flushes the file of the journal; as with `write_runs`, what fails after an earlier failure is
+/// tried once more.
+fn write_journal(s: &Session) -> core::result::Result<(), pmem::Error> {
+    let flushed = s.journal().sync_file();
+    if flushed.is_ok() || s.header().sync_errors.load(SeqCst) == 0 {
+        return flushed;
+    }
+    redirty_lanes(s)?;
+    s.journal().sync_file()
 }
 
 /// Makes the kernel write all of the journal that is needed once more.
 #[cold]
 fn redirty(s: &Session) -> Result<()> {
-    s.header().journal_suspect.store(0, SeqCst);
-    for index in 0..LANES as u32 {
-        let at = u64::from(index) * s.lane_len();
-        s.journal().redirty(at, s.lane_len() as usize)?;
-    }
+    let suspect = &s.header().journal_suspect;
+    suspect.store(REDIRTYING, SeqCst);
+    redirty_lanes(s)?;
+    // Unless another flush failed meanwhile.
+    let _ = suspect.compare_exchange(REDIRTYING, 0, SeqCst, SeqCst);
     Ok(())
+}
+
+fn redirty_lanes(s: &Session) -> core::result::Result<(), pmem::Error> {
+    (0..LANES as u64).try_for_each(|index| {
+        let len = s.lane_len();
+        s.journal().redirty(index * len, len as usize)
+    })
 }
 
 /// Flushes, and counts it if that fails, for all open descriptions to report. The kernel says it

@@ -357,11 +357,11 @@ pub(crate) fn count(e: &Inode, seq: u64, names: i64, links: i64) {
         let entries = e.entries.load(Relaxed).saturating_add_signed(names);
         let nlink = u64::from(e.nlink.load(Relaxed)).saturating_add_signed(links);
         e.intent_entries.store(entries, Release);
-        e.intent_nlink.store(nlink, Release);
+        e.intent_nlink.store(nlink as u32, Release);
         e.intent_seq.store(seq, Release);
     }
     e.entries.store(e.intent_entries.load(Relaxed), Release);
-    e.nlink.store(e.intent_nlink.load(Relaxed) as u32, Release);
+    e.nlink.store(e.intent_nlink.load(Relaxed), Release);
 }
 
 /// A directory gained or lost names and subdirectories.

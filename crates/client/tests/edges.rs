@@ -6,7 +6,9 @@ use common::{ROOT, Rig, User};
 use holdfast_client::{Base, DirentFormat, Error, MapPiece, OfdLink, abi::*};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::session::LANES;
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::SeqCst;
 
 fn write_until_full(user: &User, ofd: OfdLink) -> usize {
     let piece = vec![7; 100_000];
@@ -284,5 +286,47 @@ fn sync_file_range_takes_what_the_manual_says() {
             matches!(refused, Err(Error::Invalid)),
             "{offset} {len} {flags}"
         );
+    }
+}
+
+/// Keeps the service from applying anything for up to a second: somebody who lives has taken a
+/// number and does not write its record. Gives the number, and what ends it.
+fn hold_service(user: &User) -> (u64, impl FnOnce()) {
+    let s = user.session();
+    let lane = s.lane(LANES as u32 - 1).unwrap();
+    lane.lock.store(s.owner(), SeqCst);
+    let seq = s.header().next_seq.fetch_add(1, SeqCst);
+    lane.busy_seq.store(seq, SeqCst);
+    let release = move || {
+        lane.busy_seq.store(0, SeqCst);
+        lane.lock.store(0, SeqCst);
+    };
+    (seq, release)
+}
+
+#[test]
+fn a_run_that_the_trees_know_ends_where_a_block_was_replaced_since() {
+    const BLOCK: usize = 4096;
+    let mut rig = Rig::with(32 << 20, Consistency::Strict);
+    let mut want = vec![1; 16 * BLOCK];
+    rig.user().put("file", &want);
+    for tries in 0.. {
+        // In a new session nothing is known of the file but what the trees have.
+        rig.stop();
+        rig.start();
+        let user = rig.user();
+        let ofd = user.open("file", O_RDWR).unwrap();
+        let (seq, release) = hold_service(&user);
+        user.pwrite_all(ofd, &[2 + tries; BLOCK], 5 * BLOCK as i64);
+        want[5 * BLOCK..6 * BLOCK].fill(2 + tries);
+        let read = user.pread_vec(ofd, 16 * BLOCK, 0);
+        let held = user.session().header().applied_seq.load(SeqCst) < seq;
+        release();
+        user.release(ofd).unwrap();
+        assert!(read == want, "what was read is not what was written");
+        if held {
+            break;
+        }
+        assert!(tries < 20, "the service was never held");
     }
 }

@@ -3,15 +3,17 @@
 //! Invariants:
 //!  * The bulk of what is dirty is flushed by a thread of its own while records are still applied;
 //!    the checkpoint itself then finds little left to wait for.
-//!  * After a flush of data that failed, whoever made it, the kernel may take pages for clean that
-//!    are not on the device: before the next checkpoint all data in use is made dirty again.
+//!  * After a flush that failed, whoever made it, the kernel may take pages for clean that are not
+//!    on the device: before the next checkpoint all data and nodes in use are made dirty again.
 //!  * A checkpoint is begun at the latest `PERIOD` after the commit that needs it, or as soon as
 //!    clients may soon want the room in the journal that only it frees.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use holdfast_pmem::Region;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pool::space::Space;
 use rustix::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -119,8 +121,13 @@ impl Engine {
                 Ok(false)
             }
             Some(flushed) => {
+                // In doubt everything is flushed again in any case, and that counts.
+                let counts = !self.checkpoints.doubtful;
                 self.checkpoints.doubtful |= flushed.is_err();
-                let done = flushed.and_then(|_| self.checkpoint());
+                let done = match flushed {
+                    Err(e) if counts => Err(e),
+                    _ => self.checkpoint(),
+                };
                 self.checkpoints.failed_at = done.is_err().then(Instant::now);
                 done.map(|()| true)
             }
@@ -129,16 +136,31 @@ impl Engine {
 
     /// Makes the last commit durable, however long that takes.
     pub fn checkpoint(&mut self) -> Result<()> {
+        self.flush_pool().map_err(|error| Error::Pool {
+            path: self.files.directory.clone(),
+            error,
+        })
+    }
+
+    /// The same, with the error of the pool.
+    pub(crate) fn flush_pool(&mut self) -> holdfast_pool::Result<()> {
         self.checkpoints.reset();
+        let in_doubt = self.checkpoints.doubtful;
+        let mut done = self.flush_once();
+        // Of a failure that is known the kernel may have yet to tell our descriptor, too.
+        if in_doubt && done.is_err() {
+            done = self.flush_once();
+        }
+        done
+    }
+
+    fn flush_once(&mut self) -> holdfast_pool::Result<()> {
         if std::mem::take(&mut self.checkpoints.doubtful) {
             self.redirty();
         }
         let done = self.pool.checkpoint();
         self.checkpoints.doubtful |= done.is_err();
-        done.map_err(|error| Error::Pool {
-            path: self.files.directory.clone(),
-            error,
-        })
+        done
     }
 
     /// A client's flush of data failed.
@@ -146,20 +168,13 @@ impl Engine {
         self.checkpoints.doubtful = true;
     }
 
-    /// All data blocks that are in use or granted are to be written again.
+    /// All blocks and pages that are in use, or granted, are to be written again.
     fn redirty(&mut self) {
-        let space = self.pool.data_space();
-        let mut at = 0;
-        while at < space.len() {
-            let free = space.next_free(at, space.len());
-            let (end, next) = free.map_or((space.len(), space.len()), |f| (f.start, f.end()));
-            let redone = self
-                .data
-                .redirty(at * PAGE_LEN, ((end - at) * PAGE_LEN) as usize);
-            // A page that cannot be had from the disk has nothing that could be written.
-            self.checkpoints.doubtful |= redone.is_err();
-            at = next;
-        }
+        let pool = &self.pool;
+        let data = redirty_used(pool.data_space(), &self.data);
+        let meta = redirty_used(pool.meta_space(), pool.meta());
+        // A page that cannot be had from the disk has nothing that could be written.
+        self.checkpoints.doubtful |= data.is_err() | meta.is_err();
     }
 
     fn segments_to_flush(&self) -> Result<Vec<OwnedFd>> {
@@ -172,4 +187,17 @@ impl Engine {
         let pairs = self.done().into_iter().zip(self.pool.durable_lanes());
         pairs.map(|(now, then)| now.start - then.start).sum()
     }
+}
+
+/// Makes dirty what is in use of a segment; the first of its failures, if there are any.
+fn redirty_used(space: &Space, segment: &Region) -> std::result::Result<(), holdfast_pmem::Error> {
+    let (mut at, mut done) = (0, Ok(()));
+    while at < space.len() {
+        let free = space.next_free(at, space.len());
+        let (end, next) = free.map_or((space.len(), space.len()), |f| (f.start, f.end()));
+        let len = ((end - at) * PAGE_LEN) as usize;
+        done = done.and(segment.redirty(at * PAGE_LEN, len));
+        at = next;
+    }
+    done
 }

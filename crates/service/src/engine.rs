@@ -508,16 +508,14 @@ impl Engine {
             });
         }
         let changed = change(&mut self.pool, &self.token);
-        changed
-            .and_then(|()| self.pool.checkpoint())
-            .map_err(|error| {
-                // A name that is taken, or no room: the pool is as before.
-                self.failed |= error == holdfast_pool::Error::Poisoned;
-                Error::Pool {
-                    path: self.files.directory.clone(),
-                    error,
-                }
-            })
+        changed.and_then(|()| self.flush_pool()).map_err(|error| {
+            // A name that is taken, or no room: the pool is as before.
+            self.failed |= error == holdfast_pool::Error::Poisoned;
+            Error::Pool {
+                path: self.files.directory.clone(),
+                error,
+            }
+        })
     }
 
     /// A commit without changes of the trees, which is durable at once.

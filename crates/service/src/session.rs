@@ -205,6 +205,7 @@ impl Session {
     pub fn snapshot_create(&mut self, engine: &mut Engine, name: &[u8], owner: u32) -> Result<()> {
         let memory = self.memory.clone();
         let header = memory.header();
+        self.look_for_failures(engine);
         header.stores_stopped.store(1, SeqCst);
         let held = header.stores_lock.load(SeqCst) & !OWNER_WAITERS;
         let done = match owner != 0 && held == owner {
@@ -219,6 +220,7 @@ impl Session {
 
     /// Deletes a snapshot.
     pub fn snapshot_delete(&mut self, engine: &mut Engine, name: &[u8]) -> Result<()> {
+        self.look_for_failures(engine);
         let done = engine.snapshot_delete(name);
         // Before anything that it had is used again: views of it find out.
         self.memory.header().snapshots_gone.fetch_add(1, SeqCst);
@@ -265,17 +267,23 @@ impl Session {
         match done {
             Ok(done) => done,
             Err(e) => {
-                // The kernel says it once, and said it to us: each open file says it again.
-                let errors = &self.memory.header().sync_errors;
-                self.sync_errors = errors.fetch_add(1, AcqRel).wrapping_add(1);
+                // Each open file says it, too; unless a client found the same and counted it.
+                let (errors, known) = (&self.memory.header().sync_errors, self.sync_errors);
+                let next = known.wrapping_add(1);
+                if errors
+                    .compare_exchange(known, next, AcqRel, Acquire)
+                    .is_ok()
+                {
+                    self.sync_errors = next;
+                }
                 self.note_failure(&e);
                 false
             }
         }
     }
 
-    /// Before anything is made durable: whether a client's flush failed, which the kernel says to
-    /// one of us only.
+    /// Before anything is made durable: whether a client's flush failed. The kernel tells us of
+    /// that, too, if it was one of data.
     fn look_for_failures(&mut self, engine: &mut Engine) {
         let known = self.memory.header().sync_errors.load(Acquire);
         if std::mem::replace(&mut self.sync_errors, known) != known {
@@ -566,6 +574,7 @@ impl Session {
 
     /// Ends the session: nobody is in it any more.
     pub fn end(mut self, engine: &mut Engine) -> Result<()> {
+        self.look_for_failures(engine);
         if !self.memory.is_poisoned() {
             self.drain_rest(engine)?;
         }

@@ -295,7 +295,7 @@ impl Place {
         Ok((seen, snapshots))
     }
 
-    fn check(&self, subject: &Subject, when: &str) -> Result<(), String> {
+    pub fn check(&self, subject: &Subject, when: &str) -> Result<(), String> {
         let Some(mut command) = subject.holdfast(&["pool", "check"]) else {
             return Ok(());
         };
@@ -305,7 +305,7 @@ impl Place {
             .map_err(|e| format!("CHECK {when}: {e}"))
     }
 
-    fn dump(&self, subject: &Subject, more: &[&str]) -> Result<Seen, String> {
+    pub fn dump(&self, subject: &Subject, more: &[&str]) -> Result<Seen, String> {
         let own = self.programs.own.display().to_string();
         let files = subject.files().display().to_string();
         let command = subject.program(more, &[&own, "dump", &files, "crowd"]);

@@ -7,6 +7,7 @@
 
 use crate::random::Random;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,7 +95,14 @@ pub struct Disk {
     pub image: Image,
     base: Image,
     log: Option<Vec<Entry>>,
+    /// Where it takes no writes now, in bytes.
+    bad: Vec<Range<u64>>,
+    refused: usize,
 }
+
+/// A write that the disk did not take.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused;
 
 impl Disk {
     /// A disk that holds this; `logged`: remembers what comes.
@@ -103,10 +111,35 @@ impl Disk {
             base: image.clone(),
             image,
             log: logged.then(Vec::new),
+            bad: Vec::new(),
+            refused: 0,
         }
     }
 
-    pub fn write(&mut self, at: u64, bytes: &[u8]) {
+    /// From now on refuses writes that touch one of these ranges.
+    pub fn fail_at(&mut self, bad: Vec<Range<u64>>) {
+        self.bad = bad;
+        self.refused = 0;
+    }
+
+    /// Takes all writes again; says how many it refused.
+    pub fn mend(&mut self) -> usize {
+        self.bad.clear();
+        self.refused
+    }
+
+    /// How many writes it refused since it began to.
+    pub fn refused(&self) -> usize {
+        self.refused
+    }
+
+    /// Takes all of a write, or nothing.
+    pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let end = at + bytes.len() as u64;
+        if self.bad.iter().any(|bad| bad.start < end && at < bad.end) {
+            self.refused += 1;
+            return Err(Refused);
+        }
         self.image.write(at, bytes);
         if let Some(log) = &mut self.log {
             log.push(Entry::Write {
@@ -114,6 +147,7 @@ impl Disk {
                 bytes: bytes.into(),
             });
         }
+        Ok(())
     }
 
     pub fn flush(&mut self) {
@@ -234,12 +268,28 @@ mod tests {
 
     fn logged() -> Log {
         let mut disk = Disk::new(Image::new(1 << 20), true);
-        disk.write(8192, &[1; 1024]);
+        let mut write = |at, bytes: &[u8]| disk.write(at, bytes).expect("a sound disk");
+        write(8192, &[1; 1024]);
         disk.flush();
-        disk.write(8192, &[2; 1024]);
-        disk.write(12000, &[3; 512]);
-        disk.write(0, &[4; 4096]);
+        let mut write = |at, bytes: &[u8]| disk.write(at, bytes).expect("a sound disk");
+        write(8192, &[2; 1024]);
+        write(12000, &[3; 512]);
+        write(0, &[4; 4096]);
         disk.take_log()
+    }
+
+    #[test]
+    fn a_bad_place_takes_nothing_until_it_is_mended() {
+        let mut disk = Disk::new(Image::new(1 << 20), true);
+        disk.fail_at(vec![4096..8192, 16384..20480]);
+        assert_eq!(disk.write(0, &[1; 4096]), Ok(()));
+        assert_eq!(disk.write(0, &[2; 4097]), Err(Refused));
+        assert_eq!(disk.write(20479, &[2; 512]), Err(Refused));
+        assert_eq!(disk.write(8192, &[1; 8192]), Ok(()));
+        assert_eq!(disk.mend(), 2);
+        assert_eq!(disk.write(4096, &[3; 4096]), Ok(()));
+        assert_eq!(disk.image.read(0, 4096), [1; 4096]);
+        assert_eq!(disk.position(), 3, "what was refused is not in the log");
     }
 
     fn cut(at: Position, rest: Rest, seed: u64) -> Cut {

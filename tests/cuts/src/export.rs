@@ -3,7 +3,7 @@
 //! Every request of a disk is answered by one thread, in the order in which they come, and nothing
 //! is cached on the way: what the loop device was told is done has been logged.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Refused};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
@@ -163,10 +163,10 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         match self.disk(number) {
-            Some(disk) => {
-                lock(&disk).write(offset, data);
-                reply.written(data.len() as u32);
-            }
+            Some(disk) => match lock(&disk).write(offset, data) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(Refused) => reply.error(Errno::EIO),
+            },
             None => reply.error(Errno::EIO),
         }
     }

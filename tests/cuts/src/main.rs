@@ -14,6 +14,8 @@
 //! no torn writes where writes are atomic, keyspaces are those after some number of commits. It
 //! knows the promises and shares no code with what it judges.
 //!
+//! `errors.rs` has the disk refuse writes for a while instead.
+//!
 //! The kernel's own write-back is off; in some runs `writeback.rs` takes its place, which writes
 //! back any page at any time. `--baseline` runs the same on the file system itself, without a pool,
 //! to show that the model asks for nothing that ext4 and XFS do not keep.
@@ -29,9 +31,11 @@ mod device;
 mod disk;
 mod driver;
 mod dump;
+mod errors;
 mod export;
 mod guard;
 mod history;
+mod holder;
 mod keys;
 mod oracle;
 #[cfg(test)]
@@ -50,7 +54,9 @@ use subject::Programs;
 
 const USAGE: &str = "usage: hf-cuts COMMAND
   run [--baseline] [ext4|xfs] [FROM]   cuts of runs from number FROM on (default 0)
+  errors                               devices that refuse writes for a while
   writer DIR                           works on files as it is told
+  holder DIR                           keeps files open and says what calls on them give
   keys POOL                            changes keys as it is told
   dump DIR EXCEPT                      reads a tree
   writeback POOL SEED                  writes pages of a pool back until it is killed
@@ -63,8 +69,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["run", ..] => guard::inside(&args),
-        ["inside", "run", args @ ..] => match run(args) {
+        ["run", ..] | ["errors"] => guard::inside(&args),
+        ["inside", what @ ("run" | "errors"), args @ ..] => match campaign(what, args) {
             Ok(status) => status,
             Err(e) => {
                 println!("FAILED cuts: {e}\n0 passed, 1 failed, 0 skipped");
@@ -72,6 +78,7 @@ fn main() -> ExitCode {
             }
         },
         ["writer", dir] => writer::main(dir),
+        ["holder", dir] => holder::main(dir),
         ["keys", pool] => keys::main(pool),
         ["dump", dir, except] => dump::main(dir, except),
         ["writeback", pool, seed] => writeback::main(pool, seed),
@@ -88,34 +95,73 @@ fn from_env(name: &str, default: u64) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// All cuts, in the namespaces that `guard` made.
-fn run(args: &[&str]) -> Result<ExitCode, String> {
-    let baseline = args.contains(&"--baseline");
+/// Kinds of file systems that can be made, and how many cannot.
+fn kinds(args: &[&str]) -> (Vec<Kind>, usize) {
     let mut kinds = vec![Kind::Ext4, Kind::Xfs];
     kinds.retain(|kind| {
         let others = [Kind::Ext4, Kind::Xfs].map(Kind::name);
         let named = args.iter().any(|arg| others.contains(arg));
         !named || args.contains(&kind.name())
     });
-    let missing: Vec<Kind> = kinds
-        .iter()
-        .copied()
-        .filter(|k| !guard::has(k.maker()))
-        .collect();
-    kinds.retain(|kind| !missing.contains(kind));
-    for kind in &missing {
-        println!("skipped cuts on {} (needs {})", kind.name(), kind.maker());
+    let wanted = kinds.len();
+    kinds.retain(|kind| {
+        let there = guard::has(kind.maker());
+        if !there {
+            println!("skipped cuts on {} (needs {})", kind.name(), kind.maker());
+        }
+        there
+    });
+    (kinds.clone(), wanted - kinds.len())
+}
+
+/// In the namespaces that `guard` made.
+fn campaign(what: &str, args: &[&str]) -> Result<ExitCode, String> {
+    let (kinds, missing) = kinds(args);
+    let baseline = args.contains(&"--baseline");
+    let place = Place::new(programs(baseline)?, &kinds)?;
+    let (passed, failed) = match what {
+        "errors" => errors(&place, &kinds),
+        _ => cuts(&place, &kinds, args, baseline),
+    };
+    let scratch = place.programs.scratch.clone();
+    drop(place);
+    let _ = std::fs::remove_dir_all(scratch);
+    println!("{passed} passed, {failed} failed, {missing} skipped");
+    Ok(match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// All cases of devices that refuse writes, those of one file system at the same time.
+fn errors(place: &Place, kinds: &[Kind]) -> (usize, usize) {
+    let (mut passed, mut failed) = (0, 0);
+    for kind in kinds {
+        let ended: Vec<bool> = std::thread::scope(|scope| {
+            let cases = errors::Case::all(*kind).into_iter().enumerate();
+            let judge = |(number, case): (usize, errors::Case)| {
+                scope.spawn(move || case.judge(place, number).is_empty())
+            };
+            let threads: Vec<_> = cases.map(judge).collect();
+            let ends = threads.into_iter().map(|thread| thread.join());
+            ends.map(|end| end.unwrap_or(false)).collect()
+        });
+        passed += ended.iter().filter(|ok| **ok).count();
+        failed += ended.iter().filter(|ok| !**ok).count();
     }
+    (passed, failed)
+}
+
+/// Runs and cuts of them.
+fn cuts(place: &Place, kinds: &[Kind], args: &[&str], baseline: bool) -> (usize, usize) {
     let seed = from_env("HF_CUTS_SEED", guard::outer_pid().parse().unwrap_or(1));
     let wanted = from_env("HF_CUTS", 300) as usize;
     let each = from_env("HF_CUTS_RUN", 12).max(1) as usize;
-    let programs = programs(baseline)?;
     println!("cuts: {wanted}, HF_CUTS_SEED={seed}");
-    let place = Place::new(programs, &kinds)?;
     let (mut passed, mut failed) = (0, 0);
     let mut number = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(0);
     while !kinds.is_empty() && passed + failed < wanted {
-        for kind in &kinds {
+        for kind in kinds {
             let left = wanted.saturating_sub(passed + failed);
             if left == 0 {
                 break;
@@ -128,18 +174,7 @@ fn run(args: &[&str]) -> Result<ExitCode, String> {
         }
         number += 1;
     }
-    let scratch = place.programs.scratch.clone();
-    drop(place);
-    let _ = std::fs::remove_dir_all(scratch);
-    println!(
-        "{passed} passed, {failed} failed, {} skipped",
-        missing.len()
-    );
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    (passed, failed)
 }
 
 fn programs(baseline: bool) -> Result<Programs, String> {

@@ -185,9 +185,16 @@ impl Worker {
 
     /// Waits for the answer `ok` and gives its position.
     pub fn answer(&mut self) -> Result<Position, String> {
+        match self.any_answer()? {
+            (line, position) if line == "ok" => Ok(position),
+            (line, _) => Err(format!("a worker said: {line}")),
+        }
+    }
+
+    /// Waits for the answer, whatever it is, and gives its position, too.
+    pub fn any_answer(&mut self) -> Result<(String, Position), String> {
         match self.answers.recv_timeout(PATIENCE) {
-            Ok((line, position)) if line == "ok" => Ok(position),
-            Ok((line, _)) => Err(format!("a worker said: {line}")),
+            Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Timeout) => Err("a worker does not answer".into()),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(format!("a worker ended: {:?}", self.child.try_wait()))

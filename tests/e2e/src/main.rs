@@ -17,7 +17,9 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: hf-e2e COMMAND
   programs [--baseline] [NAME...]   real programs, on tmpfs and on a pool, compared
-  faults [--baseline] [WORD...]     kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED
+  faults [--baseline] [--medium=MEDIUM] [WORD...]
+                                    kills at random moments; HF_FAULT_SECONDS, HF_FAULT_SEED;
+                                    fails where the pool lies on another medium
   snapshots [NAME...]               what programs see of snapshots
   bad-input [NAME...]               what must be refused, and how
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools

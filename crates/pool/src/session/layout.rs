@@ -215,7 +215,8 @@ shared! {
         pub sync_tick: AtomicU32,
         /// Counts flushes that failed: each open description reports each of them once.
         pub sync_errors: AtomicU32,
-        /// 1 after a flush of the journal that failed: the kernel may take its pages for clean.
+        /// 1 after a flush of the journal that failed, as the kernel may take its pages for clean;
+        /// 2 while they are made dirty again.
         pub journal_suspect: AtomicU32,
         /// Every record up to this number is durable.
         pub synced_seq: AtomicU64,
@@ -432,7 +433,9 @@ shared! {
         /// before they change, so that a record is counted once even if its publisher died.
         pub intent_seq: AtomicU64,
         pub intent_entries: AtomicU64,
-        pub intent_nlink: AtomicU64,
+        pub intent_nlink: AtomicU32,
+        /// Counts stores to blocks of the file, and changes of its block map.
+        pub stores: AtomicU32,
     }
 }
 

@@ -106,6 +106,27 @@ impl Stage {
         Ok(command)
     }
 
+    /// What is wrong if the pool does not lie on this medium.
+    pub fn must_be_on(&self, medium: &str) -> Result<(), String> {
+        let Some(holdfast) = &self.holdfast else {
+            return Err("a plain directory has no medium".into());
+        };
+        let mut command = Command::new(holdfast);
+        process::clean(&mut command, &self.dir);
+        command.args(["pool", "status"]).arg(self.pool());
+        let ended =
+            process::run(&mut command, PATIENCE, &self.dir).map_err(|e| format!("status: {e}"))?;
+        let found = ended.out.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            words.next().filter(|word| *word == "medium")?;
+            words.next()
+        });
+        match found {
+            Some(found) if found == medium => Ok(()),
+            found => Err(format!("the pool lies on {found:?}, not on `{medium}`")),
+        }
+    }
+
     /// Starts a writer in the directory `dir` of the tree.
     pub fn writer(&self, dir: &str, id: u64, seed: u64) -> Result<Writer, String> {
         let at = self.at.join(dir);

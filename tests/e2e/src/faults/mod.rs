@@ -14,6 +14,7 @@ use crate::outcome::{Outcomes, Verdict};
 use crate::process;
 use cast::{Service, Stage, Writer};
 use model::Random;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,7 @@ struct Tally {
 /// `hf-e2e faults`
 pub fn main(args: &[&str]) -> ExitCode {
     let baseline = args.contains(&"--baseline");
+    let medium = args.iter().find_map(|arg| arg.strip_prefix("--medium="));
     let number = |name: &str| {
         std::env::var(name)
             .ok()
@@ -89,7 +91,7 @@ pub fn main(args: &[&str]) -> ExitCode {
         let dir = work.join(format!("{scenario:?}-{mode}"));
         let seed = seed.wrapping_mul(1000) + index as u64;
         let mut tally = Tally::default();
-        let verdict = match Stage::new(&dir, mode, holdfast.as_deref()) {
+        let verdict = match stage_on(&dir, mode, holdfast.as_deref(), medium) {
             Ok(stage) => play(&stage, *scenario, slice, Random(seed), &mut tally),
             Err(e) => Verdict::Failed(vec![e]),
         };
@@ -110,6 +112,18 @@ pub fn main(args: &[&str]) -> ExitCode {
     println!("faults: {kills} kills");
     let _ = std::fs::remove_dir(&work);
     outcomes.finish()
+}
+
+/// A pool, on this medium if one is named.
+fn stage_on(
+    dir: &Path,
+    mode: &str,
+    holdfast: Option<&Path>,
+    medium: Option<&str>,
+) -> Result<Stage, String> {
+    let stage = Stage::new(dir, mode, holdfast)?;
+    medium.map_or(Ok(()), |medium| stage.must_be_on(medium))?;
+    Ok(stage)
 }
 
 fn title((scenario, mode): (Scenario, &str)) -> String {
