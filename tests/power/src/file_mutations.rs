@@ -43,6 +43,17 @@ fn meta_sync(log: &[Event], at: usize) -> bool {
     superblock && is_sync(log, at, META)
 }
 
+/// The one that makes a superblock durable.
+fn superblock_sync(log: &[Event], at: usize) -> bool {
+    let mut stores = log[..at].iter().rev().filter_map(|event| match event {
+        Event::Store { region, off, .. } => Some((*region, *off)),
+        _ => None,
+    });
+    let last = stores.next();
+    let superblock = last.is_some_and(|(region, off)| region == META && off < SUPERBLOCKS_END);
+    superblock && is_sync(log, at, META)
+}
+
 fn before() -> [Op; 5] {
     [
         Create("f"),
@@ -151,6 +162,13 @@ fn a_rename_before_the_content_is_found() {
         Fsync("small"),
     ];
     must_be_found(Posix, &ops, Planted, "f: size 0");
+    let ops = [
+        Create("new"),
+        Write("new", 0, 70_000, 3),
+        Rename("new", "f"),
+        Fsync("small"),
+    ];
+    must_be_found(Posix, &ops, LeftOut(data_sync), "f: byte 238");
 }
 
 #[test]
@@ -198,4 +216,10 @@ fn a_snapshot_without_its_data_is_found() {
 fn a_recovery_that_keeps_no_data_is_found() {
     let ops = [Create("new"), Write("new", 0, 5000, 3), Fsync("new")];
     must_be_found(Posix, &ops, LeftOutAgain(data_sync), "new: byte 238");
+}
+
+#[test]
+fn a_journal_that_is_emptied_before_the_superblock_is_found() {
+    let ops = [Create("new"), Write("new", 0, 5000, 3), Fsync("new")];
+    must_be_found(Posix, &ops, LeftOutAgain(superblock_sync), "names [");
 }

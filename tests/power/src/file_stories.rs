@@ -134,6 +134,55 @@ fn values() -> Vec<Op> {
     ]
 }
 
+/// Anything, in any order; each write has a byte of its own.
+fn anything(seed: u64, len: u8) -> Vec<Op> {
+    const NAMES: [&str; 4] = ["a", "b", "old/f", "old/small"];
+    let mut x = seed;
+    let mut draw = move |n: usize| {
+        x = x
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (x >> 33) as usize % n
+    };
+    let mut there = [false, false, true, true];
+    let mut ops = Vec::new();
+    while ops.len() < usize::from(len) {
+        let (i, j, byte) = (draw(4), draw(4), ops.len() as u8 + 3);
+        let (name, other) = (NAMES[i], NAMES[j]);
+        let sizes = [60, 700, 5000, 20_000, 70_000];
+        let (size, at) = (sizes[draw(5)], draw(9000));
+        let op = match draw(20) {
+            _ if !there[i] => Create(name),
+            0..4 => Write(name, at, size, byte),
+            4..7 => Append(name, size, byte),
+            7..11 => Fsync(name),
+            11 => Truncate(name, at),
+            12 => Replace(name, size.min(20_000), byte),
+            13 if i != j => Rename(name, other),
+            14 => Unlink(name),
+            15 if matches!(ops.last(), Some(Write(..) | Append(..) | Fsync(_))) => Evict,
+            16 => Checkpoint,
+            17 => Rejoin,
+            18 => Die,
+            19 => Snapshot(["s0", "s1", "s2", "s3"][there_are_snapshots(&ops)]),
+            _ => continue,
+        };
+        match op {
+            Create(_) => there[i] = true,
+            Unlink(_) => there[i] = false,
+            Rename(..) => (there[i], there[j]) = (false, true),
+            Snapshot(_) if there_are_snapshots(&ops) == 3 => continue,
+            _ => {}
+        }
+        ops.push(op);
+    }
+    ops
+}
+
+fn there_are_snapshots(ops: &[Op]) -> usize {
+    ops.iter().filter(|op| matches!(op, Snapshot(_))).count()
+}
+
 pub fn few(model: Model, n: u64) -> Options {
     Options {
         model,
@@ -156,7 +205,7 @@ fn tell(name: &str, mode: Mode, step_every: usize, ops: &[Op]) {
         medium: Medium::File,
         step_every,
         images: few(model, 2),
-        again_every: 100,
+        again_every: 120,
         images_again: few(model, 1),
     };
     let figures = run(name, &plan, &stories::before(), ops);
@@ -227,4 +276,37 @@ fn values_posix() {
 #[test]
 fn values_strict() {
     tell("values", Strict, 3, &values());
+}
+
+#[test]
+fn anything_posix() {
+    tell("anything", Posix, 3, &anything(1, 20));
+}
+
+#[test]
+fn anything_strict() {
+    tell("anything", Strict, 4, &anything(2, 16));
+}
+
+/// `HF_POWER_SEEDS=1..20`: as many stories as one has time for.
+#[test]
+#[ignore = "takes as long as it is told to"]
+fn anything_of_many_seeds() {
+    let seeds = std::env::var("HF_POWER_SEEDS").unwrap_or_default();
+    let (from, to) = seeds.split_once("..").unwrap_or(("100", "104"));
+    for seed in from.parse::<u64>().unwrap()..to.parse().unwrap() {
+        println!("seed {seed}: {:?}", anything(seed, 24));
+        tell(
+            "anything",
+            Posix,
+            1 + seed as usize % 7,
+            &anything(seed, 24),
+        );
+        tell(
+            "anything",
+            Strict,
+            1 + seed as usize % 7,
+            &anything(seed, 24),
+        );
+    }
 }

@@ -274,26 +274,33 @@ pub fn run_faulty(
     Images::new(&bases, &story.log, plan.images).find_map(|image| {
         let allowed = story.allowed(image.acked().count(), image.begun().count());
         let wrong = match fault {
-            Fault::LeftOutAgain(mutation) => judge_again(&view, &image, (plan, mutation), &allowed),
+            // Only what is there in any case makes the images of a recovery worth their time.
+            Fault::LeftOutAgain(_) if image.acked().count() < ops.len() => None,
+            Fault::LeftOutAgain(mutation) => {
+                judge_again(&view, &image, (plan, mutation), (&allowed, sign))
+            }
             _ => view.judge(&image, &dir, &allowed).err(),
         };
         wrong.filter(|e| e.contains(sign))
     })
 }
 
-/// What is wrong with the first wrong image of a recovery that left something out.
+/// What is wrong with the first image with that sign of a recovery that left something out.
 fn judge_again(
     view: &View<'_>,
     image: &Image<'_>,
     (plan, mutation): (&Plan, Mutation),
-    allowed: &[Model],
+    (allowed, sign): (&[Model], &str),
 ) -> Option<String> {
     let (base, log) = recover(view, image).ok()?;
     let log = without(&log, mutation);
     let bases: Vec<&[u8]> = base.full.iter().map(Vec::as_slice).collect();
     let (dir, view) = (Dir::new("again"), View::new(&base, view.medium));
     let mut images = Images::new(&bases, &log, plan.images_again);
-    images.find_map(|twice| view.judge(&twice, &dir, allowed).err())
+    images.find_map(|twice| {
+        let wrong = view.judge(&twice, &dir, allowed).err();
+        wrong.filter(|e| e.contains(sign))
+    })
 }
 
 /// All images of a story.
