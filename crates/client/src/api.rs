@@ -105,7 +105,7 @@ impl Client {
 
     /// What was done survives what the medium survives, where the pool promises that at return.
     #[inline]
-    fn durable<T>(&self, done: Result<T>) -> Result<T> {
+    pub(crate) fn durable<T>(&self, done: Result<T>) -> Result<T> {
         if self.session.consistency() == 0 || !durable::is_needed(&self.session) {
             return done;
         }

@@ -3,9 +3,9 @@
 //! What always holds here:
 //! - Each image given is one that the hardware of the chosen [`Model`] could leave at that point
 //!   of the log; where too many exist, those given are a fixed selection for a given seed.
-//! - Images are given at the end of each epoch (before each fence or sync), after each
-//!   acknowledgement, and at the end. Earlier moments of an epoch leave the same images: what is
-//!   not yet stored then is one of the choices of what is lost later.
+//! - Images are given at the end of each epoch (before each sync, and each fence unless only syncs
+//!   make durable), after each acknowledgement, and at the end. Earlier moments of an epoch leave
+//!   the same images: what is not yet stored then is one of the choices of what is lost later.
 //! - No image is given twice with the same number of acknowledgements: more of them only make
 //!   the same image harder to accept, so a repeat with more is given again.
 
@@ -243,7 +243,9 @@ impl<'a> Images<'a> {
         while let Some(event) = self.events.get(self.at) {
             let by_parts = self.options.model == Model::Death;
             let stop = match event {
-                Event::Fence { .. } | Event::Sync { .. } => !by_parts,
+                // Where only syncs make durable a fence ends nothing.
+                Event::Fence { .. } => !by_parts && !self.options.model.by_sync(),
+                Event::Sync { .. } => !by_parts,
                 Event::Store { .. } => by_parts,
                 Event::Flush { .. } | Event::Mark { .. } => false,
             };

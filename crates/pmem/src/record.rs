@@ -14,6 +14,11 @@ use alloc::vec::Vec;
 pub trait Record: Send + Sync {
     /// False when recording does nothing, so that the caller need not gather anything for it.
     const ACTIVE: bool;
+    /// Whether anybody reads what is recorded.
+    #[inline(always)]
+    fn listens(&self) -> bool {
+        Self::ACTIVE
+    }
     fn store(&self, off: u64, data: &[u8], nt: bool);
     fn flush(&self, line: u64);
     fn fence(&self);

@@ -323,7 +323,7 @@ impl<R: Record> Region<R> {
             self.flush(off, head)?;
         }
         let mid = off + head as u64;
-        if Tap::<R>::ACTIVE && body > 0 {
+        if body > 0 && self.record.listens() {
             self.record
                 .store(mid, &vec![0; body], self.routines.around_cache);
         }
@@ -343,7 +343,7 @@ impl<R: Record> Region<R> {
     /// hole in the file. As durable as bytes written around the cache.
     #[inline]
     pub fn note_zeroed(&self, off: u64, len: usize) {
-        if Tap::<R>::ACTIVE && self.readable(off, len).is_ok() {
+        if self.record.listens() && self.readable(off, len).is_ok() {
             self.record
                 .zeroed(off, len, |at, line| self.read(at, line).is_ok());
         }
@@ -640,7 +640,7 @@ impl<R: Record> Region<R> {
     /// Tells the recorder what a copy from foreign memory left in the region.
     #[inline]
     fn record_copied(&self, off: u64, len: usize, nt: bool) {
-        if Tap::<R>::ACTIVE && len > 0 {
+        if len > 0 && self.record.listens() {
             let mut data = vec![0u8; len];
             // The range was just written; a recorder is only used on heap memory.
             if self.read(off, &mut data).is_ok() {

@@ -74,6 +74,10 @@ impl<R: Record> Tap<R> {
 impl<R: Record> Record for Tap<R> {
     const ACTIVE: bool = true;
 
+    fn listens(&self) -> bool {
+        self.own.listens() || self.file.is_some()
+    }
+
     fn store(&self, off: u64, data: &[u8], nt: bool) {
         self.own.store(off, data, nt);
         if let Some(log) = &self.file {

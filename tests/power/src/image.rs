@@ -4,6 +4,8 @@
 
 use holdfast_pmem::images::Image;
 use holdfast_pmem::{Medium, Recorder, Watch};
+use holdfast_pool::format::geometry::SUPERBLOCK_PAGES;
+use holdfast_pool::format::superblock::{SUPERBLOCK_LEN, Superblock};
 use rustix::fd::AsFd;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,7 +14,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// By region number of the log.
 const SEGMENTS: [&str; 3] = ["meta.seg", "journal-0.seg", "data-0.seg"];
+const META: usize = 0;
+pub const DATA: usize = 2;
 const PAGE: usize = 4096;
+/// What free blocks have in them: no story writes it.
+const STALE: u8 = 0xee;
+/// Bytes of data from the start on that have it: blocks that a story may come to use.
+pub const STALE_LEN: u64 = 6 << 20;
+const OTHER_BOOT: [u8; 16] = [7; 16];
 /// What the tests of a machine with many CPUs need at most.
 const ROOM: u64 = 512 << 20;
 
@@ -45,6 +54,33 @@ impl Dir {
             holdfast_pmem::watch(file.as_fd(), log.region(region as u32)).unwrap()
         });
         all.collect()
+    }
+
+    /// Free blocks of a closed pool, those that are used first, come to have what somebody else may
+    /// have had in them.
+    pub fn make_stale(&self) {
+        let file = self.segment(DATA);
+        let mut page = [0; PAGE];
+        for at in (0..STALE_LEN).step_by(PAGE) {
+            file.read_exact_at(&mut page, at).unwrap();
+            if page.iter().all(|b| *b == 0) {
+                file.write_all_at(&[STALE; PAGE], at).unwrap();
+            }
+        }
+    }
+
+    /// Whoever opens the pool next does it after another boot of the machine. Superblocks that are
+    /// not whole stay so.
+    pub fn reboot(&self) {
+        let file = self.segment(META);
+        for page in SUPERBLOCK_PAGES {
+            let (mut bytes, at) = ([0; SUPERBLOCK_LEN], page * PAGE as u64);
+            file.read_exact_at(&mut bytes, at).unwrap();
+            if let Ok(mut superblock) = Superblock::decode(&bytes) {
+                superblock.boot_id = OTHER_BOOT;
+                file.write_all_at(&superblock.encode(), at).unwrap();
+            }
+        }
     }
 
     pub fn read(&self) -> Vec<Vec<u8>> {

@@ -1,7 +1,8 @@
 //! Whether what is in a recovered pool may be there.
 //!
 //! Invariant: a byte of a file is one that the file had at that place in one of the versions that
-//! the model allows, or zero where one of them ends before it; its size is between theirs.
+//! the model allows, or zero where one of them ends before it, or one that was written there later;
+//! its size is between those of the versions.
 
 use crate::model::{Model, Node};
 use crate::values;
@@ -19,12 +20,31 @@ pub struct Seen {
 
 pub type View = BTreeMap<String, Seen>;
 
+/// All that a pool has: what programs see, and what they see in each snapshot.
+pub struct Whole {
+    pub now: View,
+    pub snapshots: BTreeMap<String, View>,
+}
+
 const DIR: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
+/// Why what is there is not a state of the model.
+pub fn compare_all(model: &Model, whole: &Whole) -> Result<(), String> {
+    compare(model, &whole.now)?;
+    let (want, got) = (model.snapshots.keys(), whole.snapshots.keys());
+    if !want.clone().eq(got.clone()) {
+        return Err(format!("snapshots {got:?}, not {want:?}"));
+    }
+    let mut pairs = model.snapshots.iter().zip(whole.snapshots.values());
+    pairs.try_for_each(|((name, kept), view)| {
+        compare(kept, view).map_err(|e| format!("snapshot {name}: {e}"))
+    })
+}
+
 /// Why the view is not a state of the model.
-pub fn compare(model: &Model, view: &View) -> Result<(), String> {
+fn compare(model: &Model, view: &View) -> Result<(), String> {
     let objects = || view.iter().filter(|(_, seen)| !values::is_value(seen));
     let want: Vec<_> = model.names.keys().collect();
     let got: Vec<_> = objects().map(|(path, _)| path).collect();
@@ -58,13 +78,15 @@ pub fn compare(model: &Model, view: &View) -> Result<(), String> {
             Node::Dir => {}
             Node::Link(target) if seen.bytes == target.as_bytes() => {}
             Node::Link(_) => return Err(format!("{path}: target {:?}", seen.bytes)),
-            Node::File { versions } => content(path, versions, seen)?,
+            Node::File { versions, later } => content(path, (versions, later), seen)?,
         }
     }
     Ok(())
 }
 
-fn content(path: &str, versions: &[Vec<u8>], seen: &Seen) -> Result<(), String> {
+type Contents<'m> = (&'m [Vec<u8>], &'m [Vec<u8>]);
+
+fn content(path: &str, (versions, later): Contents<'_>, seen: &Seen) -> Result<(), String> {
     let lens = || versions.iter().map(Vec::len);
     let (min, max) = (lens().min().unwrap(), lens().max().unwrap());
     let len = seen.bytes.len();
@@ -76,7 +98,7 @@ fn content(path: &str, versions: &[Vec<u8>], seen: &Seen) -> Result<(), String> 
     }
     let allowed = |at: usize, byte: u8| {
         let had = |v: &Vec<u8>| v.get(at).copied().unwrap_or(0) == byte;
-        versions.iter().any(had)
+        versions.iter().any(had) || later.iter().any(|v| v.get(at) == Some(&byte))
     };
     match seen
         .bytes

@@ -8,17 +8,23 @@
 //!   (but for changes of values, some of which wait for the service: it is at work meanwhile).
 //! - An image is accepted when it is the state after all operations that had returned, or that
 //!   with the operation under way done; never anything that the consistency mode does not allow.
+//! - On an ordinary file (`file_stories`) that is the state after any operation since the last one
+//!   that flushed, with what was written later where it may be in its place.
 //! - `views` uses the same stack to hold the service where it is.
 //! - The stories can fail: `mutations` leaves out the fence after a journal record, before a
-//!   superblock and after new data, and an image must show each.
+//!   superblock and after new data, `file_mutations` switches the rules of ordinary files off, and
+//!   an image must show each.
 #![forbid(unsafe_code)]
 #![cfg(test)]
 
+mod file_mutations;
+mod file_stories;
 mod image;
 mod judge;
 mod model;
 mod mutations;
 mod run;
+mod sight;
 mod stack;
 mod stories;
 mod values;

@@ -1,9 +1,11 @@
 //! What must be in a pool, in the plainest words: names, objects, bytes.
 //!
 //! Invariant: `versions` of a file are all contents that it had since they were last made sure
-//! of, oldest first; the last is what programs see.
+//! of, oldest first; the last is what programs see. `later` is what was written after the moment
+//! that the model is about: on an ordinary file it may be in its place though no record says so.
 
 use crate::values::{self, Change, Values};
+use holdfast_pmem::Medium;
 use std::collections::BTreeMap;
 
 /// When a write is safe; the pool's consistency mode as its specification says it.
@@ -41,38 +43,88 @@ pub enum Op {
     Keyspace(&'static str),
     /// Changes values, all at once.
     Change(&'static [Change]),
+    /// Opens a file that is cut to nothing, writes so many bytes, and closes it.
+    Replace(&'static str, usize, u8),
+    /// sync(2).
+    SyncAll,
+    /// The service makes all that it has durable.
+    Checkpoint,
+    /// Everybody leaves, and a new session begins.
+    Rejoin,
+    /// All processes die; a new service recovers the pool, and a new session begins.
+    Die,
+    /// What nothing uses leaves the memory of the session.
+    Evict,
+    /// Keeps all that there is under a name.
+    Snapshot(&'static str),
+    /// A fault for the stories to find: no block counts as dirty any more.
+    ForgetDirty,
+}
+
+impl Op {
+    /// Whether everything that was done before is durable when it returns, but for what files have
+    /// in them, on a medium where changes wait for that.
+    pub fn flushes(&self) -> bool {
+        matches!(self, Op::Fsync(_) | Op::Change(_)) || self.settles()
+    }
+
+    /// Whether also what files have in them is durable then.
+    fn settles(&self) -> bool {
+        use Op::*;
+        matches!(self, SyncAll | Checkpoint | Rejoin | Die | Snapshot(_))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     Dir,
     Link(String),
-    File { versions: Vec<Vec<u8>> },
+    File {
+        versions: Vec<Vec<u8>>,
+        later: Vec<Vec<u8>>,
+    },
 }
+
+fn file(versions: Vec<Vec<u8>>) -> Node {
+    let later = Vec::new();
+    Node::File { versions, later }
+}
+
+/// Names and values that a snapshot keeps.
+pub type Snapshots = BTreeMap<String, Model>;
 
 #[derive(Clone, Debug)]
 pub struct Model {
     mode: Mode,
+    medium: Medium,
     next: u32,
     pub names: BTreeMap<String, u32>,
     pub nodes: BTreeMap<u32, (Node, u32)>,
     pub values: Values,
     /// Open files by the path under which they were opened.
     held: BTreeMap<String, u32>,
+    pub snapshots: Snapshots,
 }
 
 impl Model {
-    pub fn new(mode: Mode) -> Model {
+    pub fn new(mode: Mode, medium: Medium) -> Model {
         let (names, nodes, held) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let values = Values::new();
+        let (values, snapshots) = (Values::new(), Snapshots::new());
         Model {
             mode,
+            medium,
             next: 1,
             names,
             nodes,
             values,
             held,
+            snapshots,
         }
+    }
+
+    /// Whether changes wait for an fsync, all together.
+    pub fn is_lazy(&self) -> bool {
+        (self.mode, self.medium) == (Mode::Posix, Medium::File)
     }
 
     fn add(&mut self, path: &str, node: Node, mode: u32) {
@@ -81,10 +133,44 @@ impl Model {
         self.next += 1;
     }
 
+    /// Of the open file, or the name.
+    fn id(&self, path: &str) -> u32 {
+        *self.held.get(path).unwrap_or_else(|| &self.names[path])
+    }
+
+    fn is_file(&self, path: &str) -> bool {
+        matches!(self.nodes[&self.names[path]].0, Node::File { .. })
+    }
+
+    /// What a file has in it is durable.
+    fn settle(&mut self, id: u32) {
+        if let Node::File { versions, .. } = &mut self.nodes.get_mut(&id).unwrap().0 {
+            versions.drain(..versions.len() - 1);
+        }
+    }
+
+    /// All files that nobody has open: of the others something may be known to the session alone.
+    fn settle_all(&mut self) {
+        let open = |id: &u32| self.held.values().any(|held| held == id);
+        let closed: Vec<u32> = self.nodes.keys().filter(|id| !open(id)).copied().collect();
+        closed.into_iter().for_each(|id| self.settle(id));
+    }
+
+    fn replace(&mut self, path: &str, len: usize, value: u8) {
+        let versions = self.versions(path);
+        versions.iter_mut().for_each(Vec::clear);
+        self.write(path, Some(0), len, value);
+        // It is in the journal when the file is closed, in the order of the changes.
+        if self.is_lazy() {
+            let id = self.id(path);
+            self.settle(id);
+        }
+    }
+
     fn versions(&mut self, path: &str) -> &mut Vec<Vec<u8>> {
-        let id = self.held.get(path).unwrap_or_else(|| &self.names[path]);
-        match &mut self.nodes.get_mut(id).unwrap().0 {
-            Node::File { versions } => versions,
+        let id = self.id(path);
+        match &mut self.nodes.get_mut(&id).unwrap().0 {
+            Node::File { versions, .. } => versions,
             _ => panic!("{path} is no file"),
         }
     }
@@ -119,15 +205,20 @@ impl Model {
         match *op {
             Op::Mkdir(path) => self.add(path, Node::Dir, 0o755),
             Op::Create(path) => {
-                let versions = vec![Vec::new()];
-                self.add(path, Node::File { versions }, 0o644);
+                self.add(path, file(vec![Vec::new()]), 0o644);
             }
             Op::Symlink(target, path) => self.add(path, Node::Link(target.into()), 0o777),
             Op::Link(old, new) => {
                 let id = self.names[old];
                 self.names.insert(new.into(), id);
             }
-            Op::Rename(from, to) => self.rename(from, to),
+            Op::Rename(from, to) => {
+                // What takes the place of a file has its content there.
+                if self.is_lazy() && self.is_file(from) && self.names.contains_key(to) {
+                    self.settle(self.names[from]);
+                }
+                self.rename(from, to);
+            }
             Op::Exchange(a, b) => {
                 self.rename(a, "~");
                 self.rename(b, a);
@@ -148,8 +239,8 @@ impl Model {
                     .for_each(|v| v.resize(len, 0));
             }
             Op::Fsync(path) => {
-                let versions = self.versions(path);
-                versions.drain(..versions.len() - 1);
+                let id = self.id(path);
+                self.settle(id);
             }
             Op::Hold(path) => {
                 self.held.insert(path.into(), self.names[path]);
@@ -162,23 +253,52 @@ impl Model {
                 let values = &mut self.values;
                 changes.iter().for_each(|c| values::apply(values, c));
             }
+            Op::Replace(path, len, value) => self.replace(path, len, value),
+            Op::Snapshot(name) => {
+                self.settle_all();
+                let mut kept = self.clone();
+                kept.snapshots.clear();
+                self.snapshots.insert(name.into(), kept);
+            }
+            Op::SyncAll | Op::Checkpoint | Op::Rejoin | Op::Die => self.settle_all(),
+            Op::Evict | Op::ForgetDirty => {}
         }
     }
 
-    /// Where a write under way may be half done: both contents, before and after.
-    pub fn during(&self, op: &Op) -> Option<Model> {
-        let (Op::Write(path, ..) | Op::Append(path, ..)) = *op else {
-            return None;
-        };
-        if self.mode == Mode::Strict {
-            return None;
+    /// Adds what `after`, a state that came after this one, has in the same files.
+    pub fn add_later(&mut self, after: &Model) {
+        for (id, (node, _)) in &mut self.nodes {
+            let (Node::File { later, .. }, Some((Node::File { versions, .. }, _))) =
+                (node, after.nodes.get(id))
+            else {
+                continue;
+            };
+            let new = versions.iter().filter(|v| !later.contains(v));
+            let new: Vec<_> = new.cloned().collect();
+            later.extend(new);
         }
-        let mut both = self.clone();
-        let before = both.versions(path).clone();
-        both.apply(op);
-        let after = both.versions(path);
+    }
+
+    /// States in which a write under way may be half done: both contents, before and after.
+    pub fn during(&self, op: &Op) -> Vec<Model> {
+        let mut start = self.clone();
+        let path = match *op {
+            Op::Write(path, ..) | Op::Append(path, ..) => path,
+            Op::Replace(path, ..) => {
+                *start.versions(path) = vec![Vec::new()];
+                path
+            }
+            _ => return Vec::new(),
+        };
+        let cut = matches!(op, Op::Replace(..)).then(|| start.clone());
+        if self.mode == Mode::Strict {
+            return cut.into_iter().collect();
+        }
+        let before = start.versions(path).clone();
+        start.apply(op);
+        let after = start.versions(path);
         *after = [before, after.clone()].concat();
-        Some(both)
+        cut.into_iter().chain([start]).collect()
     }
 
     /// Names of an object; of a directory, as stat(2) counts them.

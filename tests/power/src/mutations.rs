@@ -4,7 +4,8 @@
 //! Invariant: a mutation removes fences from a log that is otherwise the one of the real code.
 
 use crate::model::{Mode, Op};
-use crate::run::{Mutation, Plan, run, run_mutated};
+use crate::run::{Fault, Mutation, Plan, run, run_faulty};
+use holdfast_pmem::Medium;
 use holdfast_pmem::images::{Model, Options};
 use holdfast_pmem::record::Event;
 
@@ -44,6 +45,7 @@ fn is_superblock(event: Option<&Event>) -> bool {
 fn must_be_found(mode: Mode, ops: &[Op], mutation: Mutation) {
     let plan = Plan {
         mode,
+        medium: Medium::Memory,
         step_every: 1,
         images: Options {
             model: Model::Lines,
@@ -58,7 +60,7 @@ fn must_be_found(mode: Mode, ops: &[Op], mutation: Mutation) {
     };
     let before = [Op::Create("f"), Op::Write("f", 0, 9000, 1), Op::Fsync("f")];
     assert_eq!(run("unchanged", &plan, &before, ops).failures, 0);
-    let found = run_mutated(&plan, &before, ops, mutation);
+    let found = run_faulty(&plan, (&before, ops), Fault::LeftOut(mutation), "");
     println!("found: {found:?}");
     assert!(found.is_some());
 }

@@ -1,14 +1,16 @@
 //! A story is recorded, and every image of its log is judged.
 //!
-//! Invariant: an image is never skipped; how many are made of a log is the options' matter.
+//! Invariants: an image is never skipped; how many are made of a log is the options' matter. On an
+//! ordinary file each image is what another boot of the machine finds, and free blocks are full of
+//! bytes that no file may show.
 
-use crate::image::{Base, Dir};
+use crate::image::{Base, DATA, Dir, STALE_LEN};
 use crate::judge;
 use crate::model::{Mode, Model, Op};
 use crate::stack::{self, Stack};
-use holdfast_pmem::Recorder;
 use holdfast_pmem::images::{Image, Images, Options};
 use holdfast_pmem::record::Event;
+use holdfast_pmem::{Medium, Recorder};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::CreateOptions;
 use std::time::Instant;
@@ -20,6 +22,7 @@ const SIZE: u64 = 16 << 20;
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub mode: Mode,
+    pub medium: Medium,
     /// The service works after so many operations.
     pub step_every: usize,
     pub images: Options,
@@ -66,11 +69,19 @@ fn record(plan: &Plan, before: &[Op], ops: &[Op]) -> Story {
     holdfast_service::create(dir.path(), &options).unwrap();
     let log = Recorder::new();
     let watches = dir.watch(&log);
-    let mut stack = Stack::start(stack::recovered(dir.path()).unwrap()).unwrap();
-    let mut model = Model::new(plan.mode);
+    let open = || Stack::start(stack::recovered(dir.path(), plan.medium).unwrap()).unwrap();
+    let mut stack = open();
+    let mut model = Model::new(plan.mode, plan.medium);
     for op in before {
         stack.call(op).unwrap();
         model.apply(op);
+    }
+    if plan.medium == Medium::File {
+        stack.end().unwrap();
+        model.apply(&Op::Rejoin);
+        dir.make_stale();
+        stack = open();
+        stack.call(&Op::Checkpoint).unwrap();
     }
     stack.step().unwrap();
     log.take();
@@ -87,9 +98,10 @@ fn record(plan: &Plan, before: &[Op], ops: &[Op]) -> Story {
         }
     }
     let events = log.events();
+    assert!(plan.medium != Medium::File || stay_in_stale(&events));
     drop(watches);
     stack.end().unwrap();
-    stack::check(dir.path()).unwrap();
+    stack::check(dir.path(), plan.medium).unwrap();
     let ops = ops.to_vec();
     Story {
         base,
@@ -99,59 +111,114 @@ fn record(plan: &Plan, before: &[Op], ops: &[Op]) -> Story {
     }
 }
 
+/// Whether only blocks were used that had bytes of others in them.
+fn stay_in_stale(log: &[Event]) -> bool {
+    log.iter().all(|event| match event {
+        Event::Store { region, off, .. } => *region != DATA as u32 || *off < STALE_LEN,
+        _ => true,
+    })
+}
+
 impl Story {
     /// What may be there after `acked` operations returned and one more had `begun`.
     fn allowed(&self, acked: usize, begun: usize) -> Vec<Model> {
-        let mut allowed = vec![self.states[acked].clone()];
-        if begun > acked {
-            allowed.push(self.states[begun].clone());
-            allowed.extend(self.states[acked].during(&self.ops[acked]));
+        let is_lazy = self.states[acked].is_lazy();
+        let flushed = || self.ops[..acked].iter().rposition(Op::flushes);
+        let floor = match is_lazy {
+            true => flushed().map_or(0, |i| i + 1),
+            false => acked,
+        };
+        let mut allowed = Vec::new();
+        for at in floor..=begun {
+            let mut here = vec![self.states[at].clone()];
+            if at < begun {
+                here.extend(self.states[at].during(&self.ops[at]));
+            }
+            let after = self.states[at + 1..=begun].iter();
+            for later in after.filter(|_| is_lazy) {
+                here.iter_mut().for_each(|model| model.add_later(later));
+            }
+            allowed.extend(here);
         }
         allowed
     }
 }
 
-/// Recovers what is in `dir`, judges it and uses it.
-fn judge(dir: &Dir, allowed: &[Model]) -> Result<(), String> {
-    let engine = stack::recovered(dir.path())?;
-    stack::check(dir.path()).map_err(|e| format!("after recovery: {e}"))?;
-    let mut stack = Stack::start(engine)?;
-    let view = stack.view()?;
-    let errors: Vec<String> = allowed
-        .iter()
-        .filter_map(|m| judge::compare(m, &view).err())
-        .collect();
-    if errors.len() == allowed.len() {
-        return Err(format!("not allowed: {errors:?}"));
-    }
-    stack.use_it(&view)?;
-    stack.end()?;
-    stack::check(dir.path()).map_err(|e| format!("after use: {e}"))
+/// How the images of a story are looked at.
+#[derive(Clone, Copy)]
+struct View<'b> {
+    base: &'b Base,
+    medium: Medium,
+    /// The machine was started again.
+    rebooted: bool,
 }
 
-/// Recovers the image under the recorder and judges every image of that.
+impl<'b> View<'b> {
+    fn new(base: &'b Base, medium: Medium) -> View<'b> {
+        let rebooted = medium == Medium::File;
+        View {
+            base,
+            medium,
+            rebooted,
+        }
+    }
+
+    fn lay(&self, image: &Image<'_>, dir: &Dir) {
+        self.base.lay(image, dir);
+        if self.rebooted {
+            dir.reboot();
+        }
+    }
+
+    /// Recovers the image in `dir`, judges it and uses it.
+    fn judge(&self, image: &Image<'_>, dir: &Dir, allowed: &[Model]) -> Result<(), String> {
+        self.lay(image, dir);
+        let engine = stack::recovered(dir.path(), self.medium)?;
+        stack::check(dir.path(), self.medium).map_err(|e| format!("after recovery: {e}"))?;
+        let mut stack = Stack::start(engine)?;
+        let view = stack.view()?;
+        let wrong = allowed.iter().map(|m| judge::compare_all(m, &view).err());
+        let Some(errors) = wrong.collect::<Option<Vec<String>>>() else {
+            stack.use_it(&view.now)?;
+            stack.end()?;
+            let checked = stack::check(dir.path(), self.medium);
+            return checked.map_err(|e| format!("after use: {e}"));
+        };
+        Err(format!("not allowed: {errors:?}"))
+    }
+}
+
+/// Recovers the image under the recorder: what was there before, and the log.
+fn recover(view: &View<'_>, image: &Image<'_>) -> Result<(Base, Vec<Event>), String> {
+    let dir = Dir::new("again");
+    view.lay(image, &dir);
+    let base = Base::new(dir.read());
+    let log = Recorder::new();
+    let watches = dir.watch(&log);
+    let done = stack::recovered(dir.path(), view.medium).map(drop);
+    drop(watches);
+    done.map(|()| (base, log.take()))
+}
+
+/// Judges every image of the recovery of an image.
 fn cut_recovery(
-    base: &Base,
+    view: &View<'_>,
     image: &Image<'_>,
     options: Options,
     allowed: &[Model],
     figures: &mut Figures,
 ) {
-    let dir = Dir::new("again");
-    base.lay(image, &dir);
-    let second = Base::new(dir.read());
-    let log = Recorder::new();
-    let watches = dir.watch(&log);
-    let done = stack::recovered(dir.path()).map(drop);
-    drop(watches);
-    figures.note(image, done);
-    let events = log.take();
+    let (second, events) = match recover(view, image) {
+        Ok(recovered) => recovered,
+        Err(why) => return figures.note(image, Err(why)),
+    };
     let bases: Vec<&[u8]> = second.full.iter().map(Vec::as_slice).collect();
     let dir = Dir::new("again");
+    let view = View::new(&second, view.medium);
     for twice in Images::new(&bases, &events, options) {
-        second.lay(&twice, &dir);
         figures.again += 1;
-        let done = judge(&dir, allowed).map_err(|e| format!("recovery of {image:?}: {e}"));
+        let done = view.judge(&twice, &dir, allowed);
+        let done = done.map_err(|e| format!("recovery of {image:?}: {e}"));
         figures.note(&twice, done);
     }
 }
@@ -169,22 +236,70 @@ impl Figures {
 /// Says of an event of a log that the code should have left it out.
 pub type Mutation = fn(&[Event], usize) -> bool;
 
-/// The first image that is found wrong when the events of a mutation never happened.
-pub fn run_mutated(plan: &Plan, before: &[Op], ops: &[Op], mutation: Mutation) -> Option<String> {
+/// What is wrong in a run.
+#[derive(Clone, Copy)]
+pub enum Fault {
+    /// These events never happened.
+    LeftOut(Mutation),
+    /// These events of recovery never happened.
+    LeftOutAgain(Mutation),
+    /// Recovery does not learn that power was lost.
+    NoReboot,
+    /// It is among the operations.
+    Planted,
+}
+
+fn without(log: &[Event], mutation: Mutation) -> Vec<Event> {
+    let kept = (0..log.len()).filter(|i| !mutation(log, *i));
+    kept.map(|i| log[i].clone()).collect()
+}
+
+/// What the first image says that is found wrong by an error with `sign` in it.
+pub fn run_faulty(
+    plan: &Plan,
+    (before, ops): (&[Op], &[Op]),
+    fault: Fault,
+    sign: &str,
+) -> Option<String> {
     let mut story = record(plan, before, ops);
-    let kept = |i: &usize| !mutation(&story.log, *i);
-    let log: Vec<Event> = (0..story.log.len())
-        .filter(kept)
-        .map(|i| story.log[i].clone())
-        .collect();
-    assert!(log.len() < story.log.len(), "the mutation changes nothing");
-    story.log = log;
+    if let Fault::LeftOut(mutation) = fault {
+        let log = without(&story.log, mutation);
+        assert!(log.len() < story.log.len(), "the mutation changes nothing");
+        story.log = log;
+    }
     let bases: Vec<&[u8]> = story.base.full.iter().map(Vec::as_slice).collect();
-    let dir = Dir::new("mutated");
+    let dir = Dir::new("faulty");
+    let mut view = View::new(&story.base, plan.medium);
+    view.rebooted &= !matches!(fault, Fault::NoReboot);
     Images::new(&bases, &story.log, plan.images).find_map(|image| {
         let allowed = story.allowed(image.acked().count(), image.begun().count());
-        story.base.lay(&image, &dir);
-        judge(&dir, &allowed).err()
+        let wrong = match fault {
+            // Only what is there in any case makes the images of a recovery worth their time.
+            Fault::LeftOutAgain(_) if image.acked().count() < ops.len() => None,
+            Fault::LeftOutAgain(mutation) => {
+                judge_again(&view, &image, (plan, mutation), (&allowed, sign))
+            }
+            _ => view.judge(&image, &dir, &allowed).err(),
+        };
+        wrong.filter(|e| e.contains(sign))
+    })
+}
+
+/// What is wrong with the first image with that sign of a recovery that left something out.
+fn judge_again(
+    view: &View<'_>,
+    image: &Image<'_>,
+    (plan, mutation): (&Plan, Mutation),
+    (allowed, sign): (&[Model], &str),
+) -> Option<String> {
+    let (base, log) = recover(view, image).ok()?;
+    let log = without(&log, mutation);
+    let bases: Vec<&[u8]> = base.full.iter().map(Vec::as_slice).collect();
+    let (dir, view) = (Dir::new("again"), View::new(&base, view.medium));
+    let mut images = Images::new(&bases, &log, plan.images_again);
+    images.find_map(|twice| {
+        let wrong = view.judge(&twice, &dir, allowed).err();
+        wrong.filter(|e| e.contains(sign))
     })
 }
 
@@ -194,27 +309,23 @@ pub fn run(name: &str, plan: &Plan, before: &[Op], ops: &[Op]) -> Figures {
     let story = record(plan, before, ops);
     let bases: Vec<&[u8]> = story.base.full.iter().map(Vec::as_slice).collect();
     let dir = Dir::new("image");
+    let view = View::new(&story.base, plan.medium);
     let mut figures = Figures::default();
     for image in Images::new(&bases, &story.log, plan.images) {
         let (acked, begun) = (image.acked().count(), image.begun().count());
         let allowed = story.allowed(acked, begun);
-        story.base.lay(&image, &dir);
-        let done = judge(&dir, &allowed);
+        let done = view.judge(&image, &dir, &allowed);
         let done = done.map_err(|e| format!("operation {acked} {:?}: {e}", story.ops.get(acked)));
         figures.note(&image, done);
         figures.images += 1;
         if figures.images % plan.again_every == 0 {
-            cut_recovery(
-                &story.base,
-                &image,
-                plan.images_again,
-                &allowed,
-                &mut figures,
-            );
+            cut_recovery(&view, &image, plan.images_again, &allowed, &mut figures);
         }
     }
     println!(
-        "{name} {:?} step {}: {} images, {} of recoveries, {} failures, {:.1} s",
+        "{name} {:?} {:?} {:?} step {}: {} images, {} of recoveries, {} failures, {:.1} s",
+        plan.medium,
+        plan.images.model,
         plan.mode,
         plan.step_every,
         figures.images,

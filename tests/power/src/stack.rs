@@ -2,15 +2,19 @@
 //!
 //! Invariant: when `step` returns, the trees have every record that the client has written.
 
-use crate::judge::{Seen, View};
+use crate::judge::{View, Whole};
 use crate::model::Op;
+use crate::sight;
 use crate::values;
 use holdfast_client::mapped::{self, Segments};
-use holdfast_client::{Base, Caller, Client, DirentFormat, OfdLink, abi, slots};
-use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_client::{Base, Caller, Client, OfdLink, abi, inode_table, slots};
+use holdfast_pmem::{ConstBuf, DirtyMap, Medium};
+use holdfast_pool::directory::LANE_LEN;
+use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pool::session::DIRTY_AT;
 use holdfast_service::Files;
-use holdfast_service::stepping::{Engine, Session, recover};
-use rustix::fd::AsFd;
+use holdfast_service::stepping::{Engine, JOURNAL_LEN, Session, begin_on_snapshot, recover};
+use rustix::fd::{AsFd, OwnedFd};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -23,17 +27,22 @@ pub const ME: Caller<'static> = Caller {
     umask: 0o022,
     privileged: true,
 };
-const ROOT: Base = Base::Root;
-/// Memory, also for what the pool's medium is not.
-const MEDIUM: u32 = 0;
+pub const ROOT: Base = Base::Root;
 /// No story has more to do than takes a small part of this.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 type Done = Result<(), String>;
 
+/// The files of a pool, as they are on `medium`.
+fn files(dir: &Path, medium: Medium) -> Result<Files, String> {
+    let mut files = Files::open(dir).map_err(|e| format!("open: {e}"))?;
+    files.medium = medium;
+    Ok(files)
+}
+
 /// Brings the pool up to date as a service does when it starts.
-pub fn recovered(dir: &Path) -> Result<Engine, String> {
-    let files = Files::open(dir).map_err(|e| format!("open: {e}"))?;
+pub fn recovered(dir: &Path, medium: Medium) -> Result<Engine, String> {
+    let files = files(dir, medium)?;
     let mut engine = Engine::open(files).map_err(|e| format!("engine: {e}"))?;
     let done = recover(&mut engine).map_err(|e| format!("recovery: {e}"))?;
     match done.rejected {
@@ -43,8 +52,8 @@ pub fn recovered(dir: &Path) -> Result<Engine, String> {
 }
 
 /// The independent check of the pool's segments.
-pub fn check(dir: &Path) -> Done {
-    let files = Files::open(dir).map_err(|e| e.to_string())?;
+pub fn check(dir: &Path, medium: Medium) -> Done {
+    let files = files(dir, medium)?;
     let report = holdfast_service::check(&files).map_err(|e| e.to_string())?;
     let damage: Vec<String> = report.damage().map(|d| d.to_string()).collect();
     if damage.is_empty() {
@@ -58,30 +67,48 @@ pub struct Stack {
     engine: Engine,
     service: Option<Session>,
     client: Client,
+    /// Session memory, meta, journal, data: the client's.
+    fds: Vec<OwnedFd>,
     held: BTreeMap<&'static str, OfdLink>,
+}
+
+/// A client of what `fds` are the descriptors of.
+fn client(engine: &Engine, fds: &[OwnedFd], journal_len: u64) -> Result<Client, String> {
+    let superblock = engine.pool.superblock();
+    let segments = Segments {
+        session: fds[0].as_fd(),
+        meta: (fds[1].as_fd(), superblock.meta_len),
+        journal: (fds[2].as_fd(), journal_len),
+        data: (fds[3].as_fd(), superblock.data_len),
+        medium: match engine.files.medium {
+            Medium::Memory => 0,
+            Medium::File => 1,
+            Medium::Dax => 2,
+        },
+        cpu: 0,
+    };
+    let session = mapped::map(&segments).map_err(|e| format!("map: {e}"))?;
+    slots::register(&session, std::process::id(), None).map_err(|e| e.to_string())?;
+    Ok(Client::new(session, b""))
+}
+
+/// A new session and its first client.
+fn join(engine: &mut Engine) -> Result<(Session, Client, Vec<OwnedFd>), String> {
+    let service = Session::create(engine).map_err(|e| format!("session: {e}"))?;
+    let fds = service.descriptors().map_err(|e| e.to_string())?;
+    let client = client(engine, &fds, LANES as u64 * LANE_LEN)?;
+    Ok((service, client, fds))
 }
 
 impl Stack {
     /// A session on a pool that is up to date, and a client in it.
     pub fn start(mut engine: Engine) -> Result<Stack, String> {
-        let service = Session::create(&mut engine).map_err(|e| format!("session: {e}"))?;
-        let fds = service.descriptors().map_err(|e| e.to_string())?;
-        let superblock = engine.pool.superblock();
-        let segments = Segments {
-            session: fds[0].as_fd(),
-            meta: (fds[1].as_fd(), superblock.meta_len),
-            journal: (fds[2].as_fd(), engine.journal.len() as u64),
-            data: (fds[3].as_fd(), superblock.data_len),
-            medium: MEDIUM,
-            cpu: 0,
-        };
-        let session = mapped::map(&segments).map_err(|e| format!("map: {e}"))?;
-        slots::register(&session, std::process::id(), None).map_err(|e| e.to_string())?;
-        let client = Client::new(session, b"");
+        let (service, client, fds) = join(&mut engine)?;
         let mut stack = Stack {
             engine,
             service: Some(service),
             client,
+            fds,
             held: BTreeMap::new(),
         };
         stack.step()?;
@@ -109,6 +136,10 @@ impl Stack {
 
     /// The client leaves and the service closes the pool.
     pub fn end(mut self) -> Done {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Done {
         self.step()?;
         slots::exit(self.client.session(), true);
         match self.service.take() {
@@ -119,10 +150,81 @@ impl Stack {
         }
     }
 
+    /// A new session, where there is none.
+    fn again(&mut self) -> Done {
+        let (service, client, fds) = join(&mut self.engine)?;
+        (self.service, self.client, self.fds) = (Some(service), client, fds);
+        self.step()
+    }
+
+    fn die(&mut self) -> Done {
+        let (dir, medium) = (&self.engine.files.directory, self.engine.files.medium);
+        self.engine = recovered(dir, medium)?;
+        self.service = None;
+        self.again()
+    }
+
+    fn checkpoint(&mut self) -> Done {
+        self.step()?;
+        let Some(session) = &mut self.service else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < DRAIN_MAX {
+            if session.tend_checkpoint(&mut self.engine, true) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Err("the checkpoint never ends".into())
+    }
+
+    fn snapshot(&mut self, name: &str) -> Done {
+        let stopped = self.client.stop_stores().map_err(|e| e.to_string())?;
+        let Some(session) = &mut self.service else {
+            return Err("there is no session".into());
+        };
+        let engine = &mut self.engine;
+        std::thread::scope(|s| s.spawn(|| drain(session, engine)).join()).unwrap()?;
+        let done = session.snapshot_create(engine, name.as_bytes(), stopped.owner);
+        done.map_err(|e| e.to_string())
+    }
+
+    fn forget_dirty(&self) -> Done {
+        let len = self.engine.pool.superblock().data_len;
+        let map = DirtyMap::map(self.fds[0].as_fd(), DIRTY_AT as u64, len);
+        let map = map.map_err(|e| e.to_string())?;
+        map.clear(0, len / PAGE_LEN);
+        Ok(())
+    }
+
     /// One call of a program.
     pub fn call(&mut self, op: &Op) -> Done {
-        let done = self.do_call(op);
+        let done = match *op {
+            Op::Checkpoint => self.checkpoint(),
+            Op::Rejoin => self.rejoin(),
+            Op::Die => self.die(),
+            Op::Evict => self.evict(),
+            Op::Snapshot(name) => self.snapshot(name),
+            Op::ForgetDirty => self.forget_dirty(),
+            _ => self.do_call(op).map_err(|e| e.to_string()),
+        };
         done.map_err(|e| format!("{op:?}: {e}"))
+    }
+
+    fn rejoin(&mut self) -> Done {
+        self.leave()?;
+        self.engine.begin().map_err(|e| e.to_string())?;
+        self.again()
+    }
+
+    /// Nothing leaves of which the trees do not know everything.
+    fn evict(&mut self) -> Done {
+        self.step()?;
+        match inode_table::drop_unused(self.client.session()) {
+            0 => Err("nothing is unused".into()),
+            _ => Ok(()),
+        }
     }
 
     /// Calls that may wait until the trees know are served meanwhile.
@@ -174,6 +276,15 @@ impl Stack {
             },
             Op::Keyspace(path) => c.keyspace(&ME, b(path), true).map(drop),
             Op::Change(changes) => values::make(c, &ME, changes),
+            Op::Replace(path, len, value) => {
+                let flags = abi::O_RDWR | abi::O_TRUNC;
+                let file = c.open(&ME, ROOT, b(path), flags, 0, 0)?;
+                write(c, file, Some(0), &vec![value; len])?;
+                c.release(file)
+            }
+            Op::SyncAll => c.sync(),
+            // Those of the service.
+            _ => Ok(()),
         }
     }
 
@@ -194,77 +305,24 @@ impl Stack {
         c.release(file)
     }
 
-    /// Everything below the root.
-    pub fn view(&self) -> Result<View, String> {
-        let mut view = View::new();
-        let mut todo = vec![String::new()];
-        let keyspaces = values::names(&self.client)?;
-        values::look(&self.client, &ME, &mut view)?;
-        while let Some(dir) = todo.pop() {
-            if keyspaces.contains(&dir) {
-                continue;
-            }
-            for name in self.names(&dir).map_err(|e| format!("list {dir:?}: {e}"))? {
-                let path = if dir.is_empty() {
-                    name
-                } else {
-                    format!("{dir}/{name}")
-                };
-                let seen = self.see(&path).map_err(|e| format!("see {path:?}: {e}"))?;
-                if seen.mode >> 12 == 4 {
-                    todo.push(path.clone());
-                }
-                view.insert(path, seen);
-            }
-        }
-        Ok(view)
-    }
-
-    fn names(&self, dir: &str) -> holdfast_client::Result<Vec<String>> {
-        let c = &self.client;
-        let path = if dir.is_empty() { "." } else { dir };
-        let file = c.open(&ME, ROOT, path.as_bytes(), abi::O_DIRECTORY, 0, 0)?;
-        let mut names = Vec::new();
-        let mut out = vec![0; 4096];
-        loop {
-            let n = c.getdents(file, MutBuf::from(&mut out[..]), DirentFormat::Linux64)?;
-            let mut at = 0;
-            while at < n {
-                let len = u16::from_le_bytes([out[at + 16], out[at + 17]]) as usize;
-                let name = out[at + 19..at + len].split(|b| *b == 0).next().unwrap();
-                names.push(String::from_utf8_lossy(name).into_owned());
-                at += len;
-            }
-            if n == 0 {
-                break;
-            }
-        }
-        c.release(file)?;
-        names.retain(|name| name != "." && name != "..");
-        Ok(names)
-    }
-
-    fn see(&self, path: &str) -> holdfast_client::Result<Seen> {
-        let (c, path) = (&self.client, path.as_bytes());
-        let stat = c.stat(&ME, ROOT, path, abi::AT_SYMLINK_NOFOLLOW)?;
-        let mut bytes = vec![0xee; stat.size as usize + 1];
-        let n = match stat.mode >> 12 {
-            0o12 => c.readlink(&ME, ROOT, path, MutBuf::from(&mut bytes[..]))?,
-            0o10 => {
-                let file = c.open(&ME, ROOT, path, abi::O_RDONLY, 0, 0)?;
-                let n = c.pread(file, MutBuf::from(&mut bytes[..]), 0)?;
-                c.release(file)?;
-                n
-            }
-            _ => 0,
+    /// Everything that is there.
+    pub fn view(&self) -> Result<Whole, String> {
+        let now = sight::view(&self.client)?;
+        let names = self.client.snapshot_list().map_err(|e| e.to_string())?;
+        let snapshot = |name: Vec<u8>| {
+            let text = String::from_utf8_lossy(&name).into_owned();
+            let view = self.view_on(&name).map_err(|e| format!("{text}: {e}"))?;
+            Ok((text, view))
         };
-        bytes.truncate(n);
-        Ok(Seen {
-            mode: stat.mode,
-            links: stat.nlink,
-            size: stat.size,
-            bytes,
-        })
+        let snapshots = names.into_iter().map(|s| snapshot(s.name));
+        let snapshots = snapshots.collect::<Result<_, String>>()?;
+        Ok(Whole { now, snapshots })
+    }
+
+    /// Everything in a snapshot.
+    fn view_on(&self, name: &[u8]) -> Result<View, String> {
+        let fds = begin_on_snapshot(&self.engine, name).map_err(|e| e.to_string())?;
+        sight::view(&client(&self.engine, &fds, JOURNAL_LEN)?)
     }
 
     /// Whether all that one can do with a pool can be done: new objects, changes of what was
@@ -286,10 +344,8 @@ impl Stack {
             let bytes = vec![7; 3000];
             let written = self.with(path, 0, |c, f| write(c, f, Some(at), &bytes));
             written.map_err(|e| format!("write {path}: {e}"))?;
-            let got = self
-                .see(path)
-                .map_err(|e| format!("see {path}: {e}"))?
-                .bytes;
+            let got = sight::see(&self.client, path);
+            let got = got.map_err(|e| format!("see {path}: {e}"))?.bytes;
             // Another name may have grown the file already.
             if got.get(..at).is_none() || got[at..at + 3000] != bytes {
                 return Err(format!("{path}: not what was written"));
@@ -300,7 +356,7 @@ impl Stack {
             values::use_them(c, &ME)
         })?;
         self.step()?;
-        let all = self.view()?;
+        let all = sight::view(&self.client)?;
         for (path, seen) in all.iter().rev() {
             let (c, path) = (&self.client, path.as_bytes());
             let done = match seen.mode >> 12 {
@@ -310,7 +366,7 @@ impl Stack {
             done.map_err(|e| format!("remove {:?}: {e}", String::from_utf8_lossy(path)))?;
         }
         self.step()?;
-        if self.view()?.is_empty() {
+        if sight::view(&self.client)?.is_empty() {
             Ok(())
         } else {
             Err("not empty in the end".into())

@@ -6,13 +6,14 @@ use crate::model::Mode::{self, *};
 use crate::model::Op::{self, *};
 use crate::run::{Plan, run};
 use crate::values::Change::*;
+use holdfast_pmem::Medium;
 use holdfast_pmem::images::{Model, Options};
 
 const LONG: &str = "a-name-that-is-so-long-that-its-record-needs-several-lines-of-the-journal-and-\
     so-a-power-cut-may-leave-any-part-of-it-behind-without-the-others-as-it-pleases-the-cpu";
 
 /// What is there before the recording.
-fn before() -> Vec<Op> {
+pub fn before() -> Vec<Op> {
     vec![
         Mkdir("old"),
         Create("old/f"),
@@ -151,6 +152,7 @@ fn few(model: Model, n: u64) -> Options {
 fn plan(mode: Mode, step_every: usize) -> Plan {
     Plan {
         mode,
+        medium: Medium::Memory,
         step_every,
         images: few(Model::Lines, 8),
         again_every: 150,

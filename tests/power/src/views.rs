@@ -4,6 +4,7 @@ use crate::image::Dir;
 use crate::stack::{self, ME, Stack};
 use holdfast_client::Client;
 use holdfast_client::kv::{Durability, Entry, Keyspace, Scan, View};
+use holdfast_pmem::Medium;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::CreateOptions;
 
@@ -49,7 +50,7 @@ fn stepped() -> (Dir, Stack) {
         consistency: Consistency::Posix,
     };
     holdfast_service::create(dir.path(), &options).unwrap();
-    let stack = Stack::start(stack::recovered(dir.path()).unwrap()).unwrap();
+    let stack = Stack::start(stack::recovered(dir.path(), Medium::Memory).unwrap()).unwrap();
     (dir, stack)
 }
 
@@ -93,14 +94,14 @@ fn a_view_does_not_wait_for_the_service() {
         }
     });
     pool.end().unwrap();
-    stack::check(dir.path()).unwrap();
+    stack::check(dir.path(), Medium::Memory).unwrap();
 }
 
 /// A view that is used only after the trees have moved on by many commits finds its own root.
 #[test]
 fn a_view_finds_its_root_later() {
     let (dir, mut pool) = stepped();
-    let k = pool.serve(|c| keyspace(c));
+    let k = pool.serve(keyspace);
     let mut views = Vec::new();
     for n in 0..20 {
         let c = pool.client();
@@ -122,5 +123,5 @@ fn a_view_finds_its_root_later() {
         c.end_view(view);
     }
     pool.end().unwrap();
-    stack::check(dir.path()).unwrap();
+    stack::check(dir.path(), Medium::Memory).unwrap();
 }

@@ -86,7 +86,11 @@ impl Client {
     /// The keyspace of this name, which is a directory below the pool's root. `create`: makes it
     /// if there is nothing of this name, and makes a directory one.
     pub fn keyspace(&self, c: &Caller, name: &[u8], create: bool) -> Result<Keyspace> {
-        keyspace::open(self, c, name, create)
+        let found = keyspace::open(self, c, name, create);
+        match create {
+            true => self.durable(found),
+            false => found,
+        }
     }
 
     /// Shows the names of all keyspaces to `each`.

@@ -7,6 +7,8 @@
 //! - Pieces are in chains: of a chain only a prefix can be kept. Cached stores to a unit are one
 //!   chain; stores around the cache are one chain for each 8-byte word.
 //! - A piece that is durable is kept in every later image.
+//! - Of a page or sector, which is one chain, a store of the bytes that are there is no piece: kept
+//!   or lost, it leaves the same.
 
 use super::Model;
 use crate::LINE;
@@ -43,6 +45,8 @@ struct Piece {
 /// The pieces of one unit, oldest first.
 struct Unit {
     durable: Vec<u8>,
+    /// With all pieces.
+    newest: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
@@ -151,6 +155,11 @@ impl<'a> State<'a> {
                 unit: off / unit_len,
             };
             let at = (off % unit_len) as usize;
+            off += n as u64;
+            rest = later;
+            if self.model.by_sync() && self.has(key, at, now) {
+                continue;
+            }
             let piece = Piece {
                 seq: self.seq,
                 thread,
@@ -161,11 +170,31 @@ impl<'a> State<'a> {
                 // Around the cache a fence alone is enough, in the word model too.
                 flushed_by: if nt { [thread].into() } else { Vec::new() },
             };
-            self.unit(key).pieces.push(piece);
+            let unit = self.unit(key);
+            lay(&mut unit.newest, &piece);
+            unit.pieces.push(piece);
             if self.model == Model::Death {
                 self.settle(key);
             }
-            (off, rest) = (off + n as u64, later);
+        }
+    }
+
+    /// Whether these bytes are what was stored last.
+    fn has(&self, key: Key, at: usize, bytes: &[u8]) -> bool {
+        let newest = match self.units.get(&key) {
+            Some(unit) => Some(&unit.newest),
+            None => self.overlay.get(&key),
+        };
+        let range = at..at + bytes.len();
+        if let Some(newest) = newest {
+            return newest.get(range) == Some(bytes);
+        }
+        let len = self.model.unit();
+        let start = key.unit as usize * len;
+        let base = self.bases.get(key.region as usize);
+        match base.and_then(|b| b.get(start + range.start..start + range.end)) {
+            Some(there) => there == bytes,
+            None => base_of(self.bases, key, len).get(range) == Some(bytes),
         }
     }
 
@@ -263,8 +292,9 @@ impl<'a> State<'a> {
             let durable = overlay
                 .get(&key)
                 .cloned()
-                .unwrap_or_else(|| base(bases, key, len));
+                .unwrap_or_else(|| base_of(bases, key, len));
             Unit {
+                newest: durable.clone(),
                 durable,
                 pieces: Vec::new(),
             }
@@ -353,7 +383,7 @@ fn lay(content: &mut [u8], piece: &Piece) {
 }
 
 /// The unit in the base image, zero past its end.
-fn base(bases: &[&[u8]], key: Key, len: usize) -> Vec<u8> {
+fn base_of(bases: &[&[u8]], key: Key, len: usize) -> Vec<u8> {
     let mut content = alloc::vec![0; len];
     let start = key.unit as usize * len;
     if let Some(from) = bases.get(key.region as usize).and_then(|b| b.get(start..)) {

@@ -231,6 +231,24 @@ fn a_page_is_written_back_as_it_was_at_one_moment_unless_sectors_tear() {
 }
 
 #[test]
+fn storing_what_a_page_has_leaves_no_other_image() {
+    let log = Recorder::new();
+    let r = file(&log);
+    r.store(0, &[1; 64]).unwrap();
+    r.store(0, &[1; 64]).unwrap();
+    r.store(64, &[0; 64]).unwrap();
+    r.store(64, &[2; 64]).unwrap();
+    let all = images(&log, Model::Pages);
+    let starts: BTreeSet<_> = all.iter().map(|i| (i.0[0], i.0[64])).collect();
+    assert_eq!(starts, BTreeSet::from([(0, 0), (1, 0), (1, 2)]));
+    assert_eq!(all.len(), 3);
+    // Back to what is durable is a change.
+    r.store(0, &[0; 64]).unwrap();
+    let all = images(&log, Model::Pages);
+    assert!(all.iter().any(|i| (i.0[0], i.0[64]) == (0, 2)));
+}
+
+#[test]
 fn a_store_longer_than_a_word_may_be_torn() {
     let log = Recorder::new();
     let r = region(&log);
