@@ -18,12 +18,6 @@ pub(crate) fn monotonic_ms() -> u64 {
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
 }
 
-/// Microseconds of such a clock.
-pub(crate) fn monotonic_us() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,6 @@
 //!    waited for long enough flushes alone.
 
 use crate::block_map::{self, Run};
-use crate::clock::monotonic_us;
 use crate::error::{Error, Result};
 use crate::inode_table::{self, InodeRef, LockedInode, is_file};
 use crate::session::{BLOCK, Session};
@@ -22,6 +21,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering::*;
 use core::time::Duration;
+use pmem::cpu::ticks;
 use pmem::futex;
 use pool::journal::{BlockRuns, EXTENT_WHOLE, MarkLanes, Record};
 use pool::session::{INODE_INLINE, LANES, MEDIUM_FILE};
@@ -31,10 +31,10 @@ const LOGGED_MAX: u64 = 16;
 /// How long others are waited for before one flushes alone.
 const NAP: Duration = Duration::from_millis(50);
 const NAPS_MAX: u32 = 4;
-/// How long a flush is put off for others who may come: in microseconds, since the last one came
-/// and in all.
-const QUIET_US: u64 = 20;
-const GATHER_US: u64 = 100;
+/// How long a flush is put off for others who may come, in ticks: some 50 us since the last one
+/// came, and some 200 us in all.
+const QUIET: u64 = 1 << 17;
+const GATHER: u64 = 1 << 19;
 /// In `journal_suspect`: a flush failed; all of the journal is being made dirty.
 const SUSPECT: u32 = 1;
 const REDIRTYING: u32 = 2;
@@ -455,13 +455,13 @@ pub(crate) fn records(s: &Session) -> Result<()> {
     let mut naps = 0;
     if h.synced_seq.load(SeqCst) < upto {
         h.sync_waiting.fetch_add(1, SeqCst);
-        gather(s, upto);
     }
     while h.synced_seq.load(SeqCst) < upto {
         s.check_poison()?;
         let tick = h.sync_tick.load(SeqCst);
         if let Some(leads) = lock::try_acquire(s, &h.sync_lock) {
             h.sync_stuck.store(0, Relaxed);
+            gather(s);
             let came = h.sync_waiting.swap(0, SeqCst);
             let flushed = flush(s);
             let more = h.sync_waiting.load(Relaxed);
@@ -493,26 +493,20 @@ pub(crate) fn records(s: &Session) -> Result<()> {
 }
 
 /// Before a flush: as many may come as came last time, and those whom the last flush woke are on
-/// their way. Flushing at once would split them into groups that wait for each other's flushes.
-fn gather(s: &Session, upto: u64) {
+/// their way. Flushing at once would divide them into groups that wait for each other's flushes.
+fn gather(s: &Session) {
     let h = s.header();
     let wanted = h.sync_gathered.load(Relaxed);
     let mut came = h.sync_waiting.load(Relaxed);
-    if came >= wanted || h.sync_lock.load(Relaxed) != 0 {
-        return;
-    }
-    let begun = monotonic_us();
+    let begun = ticks();
     let mut since = begun;
-    loop {
+    while came < wanted {
         rustix::thread::sched_yield();
-        let now = monotonic_us();
-        let waiting = h.sync_waiting.load(Relaxed);
+        let (now, waiting) = (ticks(), h.sync_waiting.load(Relaxed));
         if waiting != came {
             (came, since) = (waiting, now);
         }
-        let over = now - since > QUIET_US || now - begun > GATHER_US;
-        let led = h.sync_lock.load(Relaxed) != 0 || h.synced_seq.load(Relaxed) >= upto;
-        if over || led || came >= wanted {
+        if now.wrapping_sub(since) > QUIET || now.wrapping_sub(begun) > GATHER {
             return;
         }
     }
