@@ -27,7 +27,7 @@ use crate::{Error, dentry_table, drain};
 use core::sync::atomic::Ordering::*;
 use pool::apply::adds_values;
 use pool::journal::{BATCH_RECORD_MAX, Encoded, Ops, RECORD_MAX, Record};
-use pool::session::{LANES, Lane, TREES_FULL, TREES_ROOMY, TREES_SHORT};
+use pool::session::{LANES, Lane, MEDIUM_FILE, TREES_FULL, TREES_ROOMY, TREES_SHORT};
 
 /// Records are written through a buffer of this many bytes; most fit.
 const PIECE: usize = 256;
@@ -128,7 +128,7 @@ fn unapplied(s: &Session) -> u64 {
 /// A lane: the process's own if it is free, else another one; also if it is full, so that a burst
 /// of records waits for the service only when all lanes are, where the pool has room for that.
 fn take_lane<'a>(s: &'a Session, record: &Record<'_>) -> Result<(u32, &'a Lane, Guard<'a>)> {
-    let own = s.slot().lane.load(Relaxed) % LANES as u32;
+    let own = first_lane(s);
     let len = len_at_most(record);
     let lane = s.lane(own)?;
     if has_room(s, lane, len)
@@ -147,6 +147,15 @@ fn take_lane<'a>(s: &'a Session, record: &Record<'_>) -> Result<(u32, &'a Lane, 
         }
     }
     Ok((own, lane, lock::acquire(s, &lane.lock)?))
+}
+
+/// Where there are flushes, what several processes have journaled is best written in one piece: all
+/// begin with the same lane, and go on to the next while that is locked or full.
+fn first_lane(s: &Session) -> u32 {
+    match s.medium() {
+        MEDIUM_FILE => 0,
+        _ => s.slot().lane.load(Relaxed) % LANES as u32,
+    }
 }
 
 fn len_at_most(record: &Record<'_>) -> u64 {
