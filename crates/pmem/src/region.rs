@@ -28,7 +28,7 @@ use rustix::mm::{Advice, MsyncFlags};
 const AROUND_CACHE_MIN: usize = 256;
 /// The kernel may keep what one call writes in one folio, and a store through a mapping makes all
 /// of that dirty.
-const FOLIO_MAX: usize = 128 * 1024;
+const FOLIO_MAX: usize = 1024 * 1024;
 
 /// What a region tells its recorder through.
 #[cfg(not(feature = "recording"))]
