@@ -9,23 +9,25 @@ use std::fmt::Write;
 const TITLE: usize = 34;
 const COLUMN: usize = 15;
 
-/// The whole sheet.
-pub fn text(sheet: &Sheet) -> String {
+/// What stands above the figures: the machine, what was measured, and `how`.
+pub(crate) fn head(sheet: &Sheet, how: &str) -> String {
     let mut out = format!("{}\n", sheet.machine);
     for line in &sheet.about {
         let _ = writeln!(out, "{line}");
     }
-    let _ = writeln!(
-        out,
-        "{} rounds, peers in turn; figures are medians of the rounds",
-        sheet.rounds
-    );
+    let _ = writeln!(out, "{} rounds, peers in turn; {how}", sheet.rounds);
     if sheet.quick {
         out.push_str("QUICK: a smoke test; too short for figures to be quoted\n");
     }
     for (peer, why) in &sheet.skipped {
         let _ = writeln!(out, "skipped: {peer}: {why}");
     }
+    out
+}
+
+/// The whole sheet.
+pub fn text(sheet: &Sheet) -> String {
+    let mut out = head(sheet, "figures are medians of the rounds");
     for group in &sheet.groups {
         for (figure, title) in sheet.sections {
             section(sheet, group, figure, title, &mut out);

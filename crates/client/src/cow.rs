@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::inode_table::LockedInode;
 use crate::session::{BLOCK, Session};
 use crate::write::Source;
-use crate::{close, data, durable, journal, space};
+use crate::{close, cold, data, durable, journal, space};
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use pool::journal::Record;
@@ -246,7 +246,7 @@ fn fill(
     keep(s, inode, first, block, 0..(offset % BLOCK) as usize)?;
     let used = (end - last * BLOCK) as usize;
     keep(s, inode, last, block + (last - first), used..BLOCK as usize)?;
-    let (_, copied) = source.copy_in(s, inode, block * BLOCK + offset % BLOCK, n);
+    let (_, copied) = source.copy_in(s, inode, block * BLOCK + offset % BLOCK, n, cold::copy_in);
     copied?;
     s.data().fence();
     Ok(())

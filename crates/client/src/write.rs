@@ -10,13 +10,14 @@
 use crate::abi::*;
 use crate::api::Client;
 use crate::block_map::{self, Run};
+use crate::cold::{self, CopyIn};
 use crate::data::{self, NewRun};
 use crate::error::{Error, Result};
 use crate::file::{self, File};
 use crate::inode_table::{self, LockedInode};
 use crate::read::{TRANSFER_MAX, later};
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::{clock, cold, cow, dirty_range, durable, journal, lock, perm, strict};
+use crate::{clock, cow, dirty_range, durable, journal, lock, perm, strict};
 use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
@@ -256,7 +257,7 @@ fn copy_runs(
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 let end = (at + want as u64).div_ceil(BLOCK);
                 dirty_range::widen(inode.e, file_block, end);
-                source.overwrite(s, inode, block * BLOCK + skip, want)
+                source.copy_in(s, inode, block * BLOCK + skip, want, cold::overwrite)
             }
             Ok(Run::Hole(len)) => {
                 let growing = at + (n - done) as u64 >= size;
@@ -289,7 +290,7 @@ fn fill(
     let bytes = u64::from(run.len) * BLOCK;
     let skip = at - start;
     let want = n.min((bytes - skip) as usize);
-    let (copied, end) = source.copy_in(s, inode, run.block * BLOCK + skip, want);
+    let (copied, end) = source.copy_in(s, inode, run.block * BLOCK + skip, want, cold::copy_in);
     if copied == 0 {
         data::give_up(s, run);
         return (0, end);
@@ -309,13 +310,6 @@ fn fill(
             data::give_up(s, run);
             (0, Err(e))
         }
-    }
-}
-
-fn so_far(copied: Result<usize, Fault>) -> (usize, Result<()>) {
-    match copied {
-        Ok(n) => (n, Ok(())),
-        Err(fault) => (fault.copied(), Err(fault.into())),
     }
 }
 
@@ -345,8 +339,8 @@ impl<'a> Source<'a> {
         total - self.skip
     }
 
-    /// Copies the next `n` bytes to `to` in the data segment, where `inode` gets a block: how many,
-    /// and why not all.
+    /// Has `copy` take the next `n` bytes to `to` in the data segment, where `inode` has or gets a
+    /// block: how many, and why not all.
     #[inline]
     pub fn copy_in(
         &mut self,
@@ -354,26 +348,15 @@ impl<'a> Source<'a> {
         inode: &LockedInode,
         to: u64,
         n: usize,
+        copy: CopyIn,
     ) -> (usize, Result<()>) {
         let copied = self.pieces(n, |piece, done| {
-            cold::copy_in(s, inode.link, to + done as u64, piece)
+            copy(s, inode.link, to + done as u64, piece)
         });
-        so_far(copied)
-    }
-
-    /// The same where `inode` has a block.
-    #[inline]
-    pub fn overwrite(
-        &mut self,
-        s: &Session,
-        inode: &LockedInode,
-        to: u64,
-        n: usize,
-    ) -> (usize, Result<()>) {
-        let copied = self.pieces(n, |piece, done| {
-            cold::overwrite(s, inode.link, to + done as u64, piece)
-        });
-        so_far(copied)
+        match copied {
+            Ok(n) => (n, Ok(())),
+            Err(fault) => (fault.copied(), Err(fault.into())),
+        }
     }
 
     /// Copies the next `out.len()` bytes to private memory.

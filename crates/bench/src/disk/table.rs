@@ -5,6 +5,7 @@
 use super::GROUP;
 use super::rows::{FS, Kind, STORES, SUBJECT, kind};
 use crate::sheet::{Row, Sheet};
+use crate::sheet_table::head;
 use crate::stats::Spread;
 use std::fmt::Write;
 
@@ -13,23 +14,11 @@ const COLUMN: usize = 11;
 
 /// The whole sheet.
 pub fn text(sheet: &Sheet) -> String {
-    let mut out = format!("{}\n", sheet.machine);
-    for line in &sheet.about {
-        let _ = writeln!(out, "{line}");
-    }
-    let _ = writeln!(
-        out,
-        "{} rounds, peers in turn; mean time per operation, median of the rounds; ratios within \
-         a round\n(below 1: faster than fs, or than the best other store; in brackets the lowest \
-         and the highest round)",
-        sheet.rounds
+    let mut out = head(
+        sheet,
+        "mean time per operation, median of the rounds; ratios within a round\n(below 1: faster \
+         than fs, or than the best other store; in brackets the lowest and the highest round)",
     );
-    if sheet.quick {
-        out.push_str("QUICK: a smoke test; too short for figures to be quoted\n");
-    }
-    for (peer, why) in &sheet.skipped {
-        let _ = writeln!(out, "skipped: {peer}: {why}");
-    }
     for peer in sheet
         .peers
         .iter()
