@@ -4,7 +4,8 @@
 //! on the device, and it says so once. Held here, for flushes of clients and of the service: every
 //! description that was open then gives EIO from one fsync, one that is opened later from none;
 //! the first fsync that succeeds again makes everything durable that was written before it; and
-//! what was acknowledged before is never lost.
+//! what was acknowledged before is never lost. And an fsync covers what another program is about
+//! to make durable at the same time, or was when it was killed.
 
 use crate::campaign::Place;
 use crate::device::{self, Kind, Mount};
@@ -24,6 +25,13 @@ const BIG_LEN: usize = 512 << 10;
 const SMALL_LEN: usize = 8 << 10;
 /// More than goes to the journal: it is written in its place.
 const MUCH: usize = 300 << 10;
+/// So much that another program calls fsync while it is written.
+const VERY_MUCH: usize = 12 << 20;
+/// How often that is tried.
+const TOGETHER: u32 = 4;
+/// Until a program is in the middle of it, and until one is dead that kills itself there.
+const BEGUN: Duration = Duration::from_millis(3);
+const DEAD: Duration = Duration::from_millis(20);
 /// Before the service begins to flush by itself.
 const SOON: Duration = Duration::from_secs(4);
 /// Until the service has flushed by itself, and once more after it failed.
@@ -45,13 +53,15 @@ pub enum Fails {
     Checkpoint,
     /// The service's flush of nodes.
     Nodes,
+    /// Nothing, but two programs call fsync for the same file at the same time.
+    Nothing,
 }
 
 impl Fails {
     fn segment(self) -> &'static str {
         match self {
             Fails::Journal => "journal-0.seg",
-            Fails::Data | Fails::SyncOfAll | Fails::Checkpoint => "data-0.seg",
+            Fails::Data | Fails::SyncOfAll | Fails::Checkpoint | Fails::Nothing => "data-0.seg",
             Fails::Nodes => "meta.seg",
         }
     }
@@ -74,7 +84,8 @@ impl Fails {
 pub struct Case {
     pub kind: Kind,
     pub fails: Fails,
-    /// Who found it, rather than somebody who opens the file then.
+    /// Who found it, rather than somebody who opens the file then. Where nothing fails: one of the
+    /// two is killed.
     pub same: bool,
 }
 
@@ -89,15 +100,19 @@ impl Case {
             (Fails::SyncOfAll, false),
             (Fails::Checkpoint, false),
             (Fails::Nodes, false),
+            (Fails::Nothing, false),
+            (Fails::Nothing, true),
         ]
         .map(of)
         .into()
     }
 
     fn title(self) -> String {
-        let first = match self.same {
-            true => "the same description goes on",
-            false => "a new description goes on",
+        let first = match (self.fails, self.same) {
+            (Fails::Nothing, false) => "two programs sync a file",
+            (Fails::Nothing, true) => "two programs sync a file, of which one is killed",
+            (_, true) => "the same description goes on",
+            (_, false) => "a new description goes on",
         };
         format!("{} {:?} fails, {first}", self.kind.name(), self.fails)
     }
@@ -277,6 +292,10 @@ impl<'a> Scene<'a> {
 
     /// All of it; `None`: the service may have flushed at the wrong time.
     fn play(mut self) -> Result<Option<Played>, String> {
+        if self.case.fails == Fails::Nothing {
+            self.together()?;
+            return self.end().map(Some);
+        }
         let begun = Instant::now();
         self.prepare()?;
         let found = self.fail()?;
@@ -291,6 +310,31 @@ impl<'a> Scene<'a> {
         let at = self.position();
         self.cut(at, "after a checkpoint");
         self.end().map(Some)
+    }
+
+    /// One program has begun to make much durable when another one calls fsync, too.
+    fn together(&mut self) -> Result<(), String> {
+        for (holder, place, file) in HELD {
+            self.must(holder, &format!("open {place} {}", NAMES[file]))?;
+        }
+        let kills = self.case.same;
+        for version in 1..=if kills { 1 } else { TOGETHER } {
+            self.write(BIG, version, 0, VERY_MUCH)?;
+            self.holders[0].tell(if kills { "die 0" } else { "fsync 0" })?;
+            std::thread::sleep(if kills { DEAD } else { BEGUN });
+            let (said, at) = self.ask(1, "fsync 0")?;
+            if said != "ok" {
+                self.wrong.push(format!("the second fsync says {said}"));
+            }
+            self.acknowledged = self.now.clone();
+            self.cut(at, "after the second fsync");
+            if kills {
+                self.holders.remove(0);
+            } else {
+                self.holders[0].answer()?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the first write of a block may be the one that fails. If it is reserved for ext4

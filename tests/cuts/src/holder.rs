@@ -3,12 +3,17 @@
 
 use crate::pattern;
 use crate::writer::number;
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// After so long an fsync of much is half done.
+const ALMOST: Duration = Duration::from_millis(3);
 
 /// `hf-cuts holder DIR`
 pub fn main(dir: &str) -> ExitCode {
@@ -52,6 +57,14 @@ fn act(dir: &Path, held: &mut BTreeMap<String, File>, words: &[&str]) -> io::Res
             known(place)?.write_all_at(&bytes, at)
         }
         ["fsync", place] => known(place)?.sync_all(),
+        ["die", place] => {
+            let me = rustix::process::getpid();
+            std::thread::spawn(move || {
+                std::thread::sleep(ALMOST);
+                let _ = rustix::process::kill_process(me, Signal::KILL);
+            });
+            known(place)?.sync_all()
+        }
         ["syncfs", place] => Ok(rustix::fs::syncfs(known(place)?)?),
         _ => Err(io::Error::other("an unknown command")),
     }
