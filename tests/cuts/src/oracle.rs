@@ -42,11 +42,9 @@ pub fn judge(history: &History, cut: Position, rules: Rules, seen: &Seen) -> Vec
     let least = commits
         .iter()
         .rposition(|commit| commit.durable && commit.span.done_by(cut));
+    // In every mode: how durable a commit is, its caller says.
+    let least = least.map_or(0, |index| index + 1);
     let most = commits.iter().take_while(|c| c.span.begun_by(cut)).count();
-    let least = match rules.promise {
-        Promise::Posix => least.map_or(0, |index| index + 1),
-        _ => commits.iter().take_while(|c| c.span.done_by(cut)).count(),
-    };
     wrong.extend(judge_keys(history, least, most, &keys));
     wrong
 }
