@@ -433,7 +433,7 @@ fn map_ref(
     len: u64,
     pending: bool,
 ) -> (u64, Result<()>) {
-    dirty_range::widen(inode.e, file_block, file_block.saturating_add(len));
+    dirty_range::widen(s, inode.e, file_block, file_block.saturating_add(len));
     let (mut done, mut added, mut left) = (0, 0, false);
     let mut result = Ok(());
     while done < len {

@@ -93,9 +93,6 @@ fn copy_out_pieces(
     Ok(n)
 }
 
-/// `copy_in` or `overwrite`.
-pub(crate) type CopyIn = fn(&Session, u32, u64, ConstBuf) -> Result<usize, Fault>;
-
 /// Copies into the data segment, for the file with this number.
 #[inline]
 pub(crate) fn copy_in(s: &Session, file: u32, off: u64, from: ConstBuf) -> Result<usize, Fault> {

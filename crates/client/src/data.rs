@@ -212,7 +212,7 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
                 }
             }
             Run::Blocks { block, .. } => {
-                dirty_range::widen(inode.e, file_block, (at + n).div_ceil(BLOCK));
+                dirty_range::widen(s, inode.e, file_block, (at + n).div_ceil(BLOCK));
                 s.data().zero_nt(block * BLOCK + skip, n as usize)?;
             }
             Run::Hole(_) => {}

@@ -1,4 +1,4 @@
-//! Which blocks of a file may be dirty, so that an fsync looks at those alone.
+//! Which blocks of a file may be dirty on the medium `file`, so that an fsync looks at those alone.
 //!
 //! Invariants:
 //!  * It is a hint of the upper bound: a dirty block of a file that is not mapped lies within it.
@@ -9,9 +9,10 @@
 //!  * An entry of the table that is filled anew, and one of which anything is unclear, says `any`.
 
 use crate::inode_table::is_file;
+use crate::session::Session;
 use core::ops::Range;
 use core::sync::atomic::Ordering::*;
-use pool::session::Inode;
+use pool::session::{Inode, MEDIUM_FILE};
 
 /// Set in the word of a file of which a range is known; the word of a directory never has it.
 const KNOWN: u64 = 1 << 63;
@@ -34,7 +35,10 @@ fn range(word: u64) -> Range<u64> {
 
 /// Blocks `from..to` are about to be stored to, or to become others.
 #[inline]
-pub(crate) fn widen(e: &Inode, from: u64, to: u64) {
+pub(crate) fn widen(s: &Session, e: &Inode, from: u64, to: u64) {
+    if s.medium() != MEDIUM_FILE {
+        return;
+    }
     let stores = e.stores.load(Relaxed);
     e.stores.store(stores.wrapping_add(1), Release);
     let word = e.dir_seq.load(Relaxed);

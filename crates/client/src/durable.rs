@@ -161,10 +161,9 @@ fn place_unlocked(s: &Session, placing: &Placing) -> Result<()> {
         return Ok(());
     };
     let e = s.inode(link)?;
-    match inode_table::lock_ref(s, InodeRef { link, ino, e }) {
-        Ok(inode) => conclude(s, &inode, placing),
-        // It is gone, and nobody will sync it any more.
-        Err(_) => {}
+    // Else it is gone, and nobody will sync it any more.
+    if let Ok(inode) = inode_table::lock_ref(s, InodeRef { link, ino, e }) {
+        conclude(s, &inode, placing);
     }
     Ok(())
 }

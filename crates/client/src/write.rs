@@ -10,14 +10,13 @@
 use crate::abi::*;
 use crate::api::Client;
 use crate::block_map::{self, Run};
-use crate::cold::{self, CopyIn};
 use crate::data::{self, NewRun};
 use crate::error::{Error, Result};
 use crate::file::{self, File};
 use crate::inode_table::{self, LockedInode};
 use crate::read::{TRANSFER_MAX, later};
 use crate::session::{BLOCK, OfdLink, Session};
-use crate::{clock, cow, dirty_range, durable, journal, lock, perm, strict};
+use crate::{clock, cold, cow, dirty_range, durable, journal, lock, perm, strict};
 use core::sync::atomic::Ordering::*;
 use pmem::{ConstBuf, Fault};
 use pool::journal::{Record, SET_CTIME, SET_MODE};
@@ -256,7 +255,7 @@ fn copy_runs(
             Ok(Run::Blocks { block, len, .. }) => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
                 let end = (at + want as u64).div_ceil(BLOCK);
-                dirty_range::widen(inode.e, file_block, end);
+                dirty_range::widen(s, inode.e, file_block, end);
                 source.copy_in(s, inode, block * BLOCK + skip, want, cold::overwrite)
             }
             Ok(Run::Hole(len)) => {
@@ -348,7 +347,7 @@ impl<'a> Source<'a> {
         inode: &LockedInode,
         to: u64,
         n: usize,
-        copy: CopyIn,
+        copy: impl Fn(&Session, u32, u64, ConstBuf) -> Result<usize, Fault>,
     ) -> (usize, Result<()>) {
         let copied = self.pieces(n, |piece, done| {
             copy(s, inode.link, to + done as u64, piece)
