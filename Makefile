@@ -34,6 +34,7 @@ bench:
 	@tests/prepare bench
 	@cargo build --release --quiet -p holdfast-cli
 	@cargo build --release --quiet -p holdfast-preload
+	@cargo build --release --quiet -p holdfast-bench
 	@$(BUILD_PEERS) || { echo "bench: RocksDB cannot be built here; without it" >&2; \
 	  $(BUILD_PEERS) --no-default-features; }
 	@$(RELEASE)/holdfast bench files
@@ -47,6 +48,9 @@ install:
 	cargo build --release -p holdfast-cli
 	cargo build --release -p holdfast-preload
 	cargo build --release -p holdfast-c
+	cargo build --release -p holdfast-bench
+	install -D -m 0755 $(RELEASE)/holdfast-bench \
+	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
 	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
 	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so

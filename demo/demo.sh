@@ -99,8 +99,9 @@ for _ in $(seq 1 100); do [[ -S $pool/sock ]] && break; sleep 0.02; done
 on_pool -- python3 "$work/writer.py" /hf/orphaned >"$work/acknowledged" 2>/dev/null &
 runner=$!
 sleep 1
-kill -9 "$service" 2>/dev/null && say "killed service $service"
-wait "$service" 2>/dev/null
+# Together, as the shell would report the death of its job in between.
+{ kill -9 "$service" && wait "$service"; } 2>/dev/null
+say "killed service $service"
 service=
 sleep 0.2
 kill -9 "$(writer_pid)" 2>/dev/null

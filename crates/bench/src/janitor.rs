@@ -66,7 +66,7 @@ pub struct Janitor {
 impl Janitor {
     /// Starts the janitor from this very program.
     pub fn start() -> Result<Janitor> {
-        let exe = std::env::current_exe().map_err(Error::io("find this program"))?;
+        let exe = crate::programs::own()?;
         let mut command = Command::new(exe);
         command
             .arg(crate::JANITOR)

@@ -17,6 +17,7 @@ mod options;
 mod peers;
 #[cfg(feature = "plot")]
 mod plot;
+mod programs;
 mod report;
 mod rows;
 mod sheet;

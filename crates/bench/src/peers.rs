@@ -162,7 +162,7 @@ impl Peer {
     /// The command that runs a worker of this peer.
     pub fn worker(&self, quick: bool) -> Result<Command> {
         let mut command = match &self.launch {
-            Launch::Plain => holdfast()?,
+            Launch::Plain => itself()?,
             Launch::Holdfast { pool, mode } => run_in(pool, &self.dir, mode)?,
         };
         command.arg(crate::WORKER).arg("files").arg(&self.dir);
@@ -182,12 +182,17 @@ pub fn holdfast_name(mode: &str) -> &'static str {
     }
 }
 
-/// This very program, which is `holdfast`.
+/// The `holdfast` that is measured.
 pub fn holdfast() -> Result<Command> {
-    Ok(Command::new(command_path()?))
+    Ok(Command::new(crate::programs::holdfast()?))
 }
 
-/// This very program, run by itself on a pool, which appears at `at`.
+/// This very program.
+pub fn itself() -> Result<Command> {
+    Ok(Command::new(crate::programs::own()?))
+}
+
+/// This very program, run by `holdfast` on a pool, which appears at `at`.
 pub fn run_in(pool: &Path, at: &Path, mode: &str) -> Result<Command> {
     let mut command = holdfast()?;
     command.arg("run").arg("--pool").arg(pool);
@@ -195,7 +200,7 @@ pub fn run_in(pool: &Path, at: &Path, mode: &str) -> Result<Command> {
         .arg("--at")
         .arg(at)
         .args(["--consistency", mode, "--"]);
-    command.arg(command_path()?);
+    command.arg(crate::programs::own()?);
     Ok(command)
 }
 
@@ -204,10 +209,6 @@ pub fn create_pool(pool: &Path, bytes: u64) -> Result<()> {
     let mut command = holdfast()?;
     command.args(["pool", "create", "--medium", "memory", "--size"]);
     quiet(command.arg(bytes.to_string()).arg(pool)).map(|_| ())
-}
-
-fn command_path() -> Result<PathBuf> {
-    std::env::current_exe().map_err(Error::io("find this program"))
 }
 
 /// Runs a command to its end; its error output is the reason when it fails.

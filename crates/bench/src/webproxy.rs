@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::janitor::Janitor;
 use crate::link::{Worker, progress};
 use crate::options::Options;
-use crate::peers::{BASE, create_pool, holdfast, memory_directory, run_in};
+use crate::peers::{BASE, create_pool, itself, memory_directory, run_in};
 use crate::report::machine;
 use crate::sheet::{Against, Cell, Group, Row, Sheet, Target};
 use std::fs;
@@ -178,7 +178,7 @@ fn worker(peer: &str, base: &Path, quick: bool) -> Result<Command> {
     };
     let mut command = match peer {
         FILES => run_in(&pool, &place, "posix")?,
-        _ => holdfast()?,
+        _ => itself()?,
     };
     if peer == BASE {
         fs::create_dir_all(&place).map_err(Error::io(place.display()))?;

@@ -70,8 +70,8 @@ pub struct CreateArgs {
     /// Bytes of file data, with K, M, G or T; half of what is free unless given.
     #[arg(long)]
     pub size: Option<Size>,
-    /// A device DAX to keep the segments on.
-    #[arg(long, value_name = "DAX")]
+    /// A device DAX to keep the segments on. Not there yet: refused.
+    #[arg(long, value_name = "DAX", hide = true)]
     pub device: Option<PathBuf>,
     /// What the pool is kept on.
     #[arg(long, value_enum, default_value = "auto")]
@@ -117,8 +117,8 @@ pub struct RunArgs {
     /// Show a snapshot instead of the present.
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
-    /// Speed up mappings of files that are not in the pool.
-    #[arg(long)]
+    /// Speed up mappings of files that are not in the pool. Not there yet: refused.
+    #[arg(long, hide = true)]
     pub map: bool,
     /// Write how many calls were served, passed and refused, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -258,29 +258,13 @@ pub enum SnapshotCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub struct BenchArgs {
-    pub name: Option<String>,
-    /// Where `disk` measures: a directory on an ordinary file system.
-    pub dir: Option<PathBuf>,
-    /// How often each peer is measured; 0: as often as the benchmark thinks right.
-    #[arg(long, default_value_t = 0)]
-    pub rounds: usize,
-    /// A smoke test: small files, few operations.
-    #[arg(long)]
-    pub quick: bool,
-    /// Only rows with one of these in their names.
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    pub rows: Vec<String>,
-    /// Only peers with one of these in their names, and plain tmpfs.
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    pub peers: Vec<String>,
-    /// Write plots to this directory.
-    #[arg(long, value_name = "DIR")]
-    pub plot: Option<PathBuf>,
-    /// Bytes of the largest file of `disk`, with K, M, G or T.
-    #[arg(long, value_name = "SIZE", default_value = "10G")]
-    pub large: Size,
-    /// The largest file of `disk` has no holes.
-    #[arg(long)]
-    pub dense: bool,
+    /// What to measure, and how; `holdfast bench --help` says more.
+    #[arg(
+        value_name = "NAME",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub words: Vec<OsString>,
 }

@@ -1,90 +1,40 @@
-//! `holdfast bench`: the way to the crate of benchmarks.
+//! `holdfast bench`: the way to the program of benchmarks, which not everybody has.
 //!
-//! Invariant: without a name it only lists; what was measured is printed even where a part of
-//! it failed. The hidden commands are the benchmark's own
-//! processes, and never print usage.
+//! Invariant: everything behind `bench` on the command line is that program's.
 
 use crate::args::BenchArgs;
-use crate::failure::{self, Failure};
-use crate::json::Json;
-use holdfast_bench::{Error, Options};
-use std::ffi::OsString;
-use std::io::Write;
+use crate::failure::Failure;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// `bench`.
+const PROGRAM: &str = "holdfast-bench";
+/// Tells the benchmarks which `holdfast` they measure.
+const VARIABLE: &str = "HOLDFAST_PROGRAM";
+
+/// `bench`. Returns only when the program cannot be run.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<u8, Failure> {
-    let Some(name) = &args.name else {
-        return list(json);
-    };
-    let options = Options {
-        rounds: args.rounds,
-        quick: args.quick,
-        rows: args.rows.clone(),
-        peers: args.peers.clone(),
-        json,
-        plot: args.plot.clone(),
-        dir: args.dir.clone(),
-        large: args.large.0,
-        dense: args.dense,
-    };
-    let known = holdfast_bench::list()
-        .iter()
-        .any(|(known, _)| known == name);
-    let done = holdfast_bench::run(name, &options);
-    if let Err(Error::Incomplete(text, _)) = &done {
-        print(text)?;
-    }
-    let text = done.map_err(|e| {
-        let failure = Failure::new(e.to_string());
-        if let Some(fix) = e.fix() {
-            failure.fix(fix)
-        } else if known {
-            match e {
-                Error::Usage(_) => failure.code(failure::USAGE),
-                _ => failure,
-            }
-        } else {
-            failure
-                .fix("holdfast bench lists them")
-                .code(failure::USAGE)
-        }
+    let own = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
+    let program = find(&own).ok_or_else(|| {
+        let what = format!("the benchmarks are not installed: there is no {PROGRAM}");
+        let beside = own.parent().unwrap_or(Path::new("/")).display();
+        Failure::new(format!("{what} in {beside}"))
+            .fix("in the source tree: cargo build --release -p holdfast-bench, or make install")
     })?;
-    print(&text)?;
-    Ok(failure::OK)
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    failure::printed(writeln!(out, "{}", text.trim_end()))
-}
-
-fn list(json: bool) -> Result<u8, Failure> {
-    let mut out = std::io::stdout().lock();
-    let all = holdfast_bench::list();
-    let done = if json {
-        let item = |(name, what): &(&str, &str)| {
-            let text = |t: &str| Json::Text(t.into());
-            Json::Object(vec![("name", text(name)), ("measures", text(what))])
-        };
-        writeln!(
-            out,
-            "{}",
-            Json::List(all.iter().map(item).collect()).render()
-        )
-    } else {
-        all.iter()
-            .try_for_each(|(name, what)| writeln!(out, "{name:<10} {what}"))
-    };
-    failure::printed(done)?;
-    Ok(failure::OK)
-}
-
-/// Runs as one of the benchmark's own processes, if the command line says so.
-pub fn hidden(words: &[OsString]) -> Option<u8> {
-    let (first, rest) = words.split_first()?;
-    match first.to_str()? {
-        holdfast_bench::WORKER => Some(holdfast_bench::worker::main(rest)),
-        holdfast_bench::JANITOR => Some(holdfast_bench::janitor_main()),
-        _ => None,
+    let mut command = Command::new(&program);
+    command.args(&args.words).env(VARIABLE, &own);
+    if json && !args.words.iter().any(|word| word == "--json") {
+        command.arg("--json");
     }
+    Err(Failure::io(program.display(), &command.exec()))
+}
+
+/// Beside this program, or where `make install` puts it.
+fn find(own: &Path) -> Option<PathBuf> {
+    let dir = own.parent()?;
+    let places = [
+        dir.join(PROGRAM),
+        dir.join("../libexec/holdfast").join(PROGRAM),
+    ];
+    places.into_iter().find(|place| place.exists())
 }

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{Segment, SessionEnv};
 use holdfast_pool::segment::EMPTY_DIR;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::FdFlags;
 use rustix::process::{Resource, getrlimit};
@@ -41,8 +41,9 @@ impl Inherited {
             .min(TOP_MAX);
         let first = i32::try_from(limit.saturating_sub(COUNT)).unwrap_or(0);
         let a = attachment;
-        let fds = [&a.session, &a.meta, &a.journal, &a.data, &base, &parking];
-        let fds = fds.into_iter().map(|fd| duplicate(fd, first));
+        let fds = [&a.meta, &a.journal, &a.data, &base, &parking].map(AsFd::as_fd);
+        let fds = std::iter::once(crate::run::memory(a)?).chain(fds);
+        let fds = fds.map(|fd| duplicate(fd, first));
         let fds = fds.collect::<rustix::io::Result<Vec<_>>>().map_err(|e| {
             Failure::io("descriptors for the program", &e.into()).fix("raise `ulimit -n`")
         })?;
@@ -83,8 +84,8 @@ impl Inherited {
     }
 }
 
-fn duplicate(fd: &OwnedFd, first: i32) -> rustix::io::Result<OwnedFd> {
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd.as_fd(), first)?;
+fn duplicate(fd: BorrowedFd<'_>, first: i32) -> rustix::io::Result<OwnedFd> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, first)?;
     rustix::io::fcntl_setfd(&copy, FdFlags::empty())?;
     Ok(copy)
 }

@@ -13,6 +13,7 @@ mod failure;
 mod inherit;
 mod json;
 mod kv;
+mod log;
 mod nested;
 mod paths;
 mod pool_commands;
@@ -35,7 +36,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some(status) = bench::hidden(&words).or_else(|| program::hidden(&words)) {
+    if let Some(status) = program::hidden(&words) {
         return ExitCode::from(status);
     }
     signals::survive_limits();

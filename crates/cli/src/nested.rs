@@ -12,23 +12,21 @@ use crate::run::{code_of, set_consistency};
 use crate::session::RunRecord;
 use crate::signals::{Signals, open_for_a_child};
 use crate::{default_pool, environment, paths, program};
-use holdfast_client::attach::{Attachment, attach};
 use holdfast_client::env::{SessionEnv, VARIABLE};
+use holdfast_pmem::record_locks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
-
-/// How long the outer run may take to start a service that has died again.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The run that this process is a program of.
 pub struct Outer {
     pool: PathBuf,
     at: PathBuf,
     record: u32,
+    /// The descriptor of session memory, as a number.
+    session: i32,
 }
 
 impl Outer {
@@ -44,6 +42,7 @@ impl Outer {
             pool: OsStr::from_bytes(env.pool).into(),
             at: OsStr::from_bytes(env.at).into(),
             record: env.run,
+            session: env.session.fd,
         }))
     }
 
@@ -96,8 +95,10 @@ impl Outer {
     /// With options that need the session's memory. The report is what the outer run counted
     /// meanwhile: also calls of its other programs, if there are any just then.
     fn run_watched(&self, args: &RunArgs, mut command: Command) -> Result<u8, Failure> {
-        let attachment = self.attach()?;
-        let record = RunRecord::existing(&attachment.session, self.record)?;
+        // As this process inherited it: nothing may close one while we are in the session.
+        let session = record_locks::kept_open(self.session)
+            .ok_or_else(|| Failure::new("the session of this run is gone"))?;
+        let record = RunRecord::existing(session, self.record)?;
         if let Some(wanted) = args.consistency {
             set_consistency(&record, wanted)?;
         }
@@ -112,16 +113,5 @@ impl Outer {
             report.write(&counts, &args.program[0])?;
         }
         Ok(code_of(status))
-    }
-
-    fn attach(&self) -> Result<Attachment, Failure> {
-        let begun = Instant::now();
-        loop {
-            match attach(self.pool.as_os_str().as_bytes(), None) {
-                Ok(attachment) => return Ok(attachment),
-                Err(e) if begun.elapsed() > PATIENCE => return Err(Failure::new(e.to_string())),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
     }
 }

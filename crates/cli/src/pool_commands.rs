@@ -132,10 +132,10 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
         number(
             "service",
             service.into(),
-            if service == 0 {
-                "none".into()
-            } else {
-                format!("process {service}")
+            match (live, service) {
+                (None, _) => "none".into(),
+                (_, 0) => "a process of another PID namespace".into(),
+                (_, pid) => format!("process {pid}"),
             },
         ),
         (
@@ -145,6 +145,10 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
         ),
     ];
     rows.extend(doubt.map(|doubt| number_text("warning", &doubt)));
+    let stalls = live.as_ref().map_or("", |answer| answer.text());
+    if !stalls.is_empty() {
+        rows.push(number_text("waiting", stalls));
+    }
     let mut out = std::io::stdout().lock();
     let done = if json {
         let mut fields = vec![("pool", Json::Text(pool.display().to_string()))];

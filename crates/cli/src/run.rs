@@ -18,7 +18,7 @@ use crate::{default_pool, paths, program, start};
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{VALUE_MAX, VARIABLE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -71,13 +71,13 @@ impl Prepared {
             return Err(Failure::new(what).fix("another directory with --at"));
         }
         let attachment = match &args.snapshot {
-            None => start::join(&pool, None)?,
+            None => start::join(&pool)?,
             Some(name) => start::join_snapshot(&pool, name)?,
         };
         let why = attachment.answer.text();
         failure::warn_of_damage(&pool, why);
         let only_reads = args.snapshot.is_some() || !why.is_empty();
-        let record = RunRecord::create(&attachment.session, at.as_os_str().as_bytes())?;
+        let record = RunRecord::create(memory(&attachment)?, at.as_os_str().as_bytes())?;
         if let Some(wanted) = args.consistency {
             set_consistency(&record, wanted)?;
         }
@@ -178,10 +178,15 @@ impl Prepared {
 
     /// A new service takes the session over.
     fn rejoin(&mut self) -> Result<(), Failure> {
-        let attachment = start::join(&self.pool, Some(&self.attachment.session))?;
+        let attachment = start::join_again(&self.pool, memory(&self.attachment)?)?;
         self.attachment.connection = attachment.connection;
         Ok(())
     }
+}
+
+/// The descriptor of session memory that came with the attachment.
+pub fn memory(attachment: &Attachment) -> Result<BorrowedFd<'_>, Failure> {
+    attachment.memory().map_err(|e| Failure::new(e.to_string()))
 }
 
 enum Event {

@@ -6,6 +6,7 @@
 
 use crate::args::ServeArgs;
 use crate::failure::{self, Failure};
+use crate::log;
 use crate::signals::Signals;
 use holdfast_pool::session::{MEDIUM_FILE, session_len};
 use holdfast_service::{Options, Service};
@@ -33,7 +34,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let options = Options {
         ending: args.ending,
     };
-    let opened = raise_limits(pool).and_then(|()| Ok(Service::open(pool, options)?));
+    let opened = log::start()
+        .and_then(|()| raise_limits(pool))
+        .and_then(|()| Ok(Service::open(pool, options)?));
     let service = match opened {
         Ok(service) => service,
         Err(failure) => {
@@ -48,18 +51,15 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let recovered = service.recovered();
     if recovered.records + recovered.orphans > 0 {
         let (records, orphans) = (recovered.records, recovered.orphans);
-        failure::say(format_args!(
-            "holdfast: recovered {records} changes, freed {orphans} unnamed objects"
-        ));
+        tracing::info!("recovered {records} changes, freed {orphans} unnamed objects");
     }
     if let Some((seq, why)) = &recovered.rejected {
-        failure::say(format_args!(
-            "holdfast: recovery stopped at journal record {seq}: {why}"
-        ));
+        tracing::error!("recovery stopped at journal record {seq}: {why}");
     }
     if let Some(damage) = service.damage() {
         failure::warn_of_damage(pool, &damage.to_string());
     }
+    tracing::info!("the service of {} begins", pool.display());
     let stopper = service.stopper();
     std::thread::spawn(move || {
         signals.wait_for_end();

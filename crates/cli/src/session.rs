@@ -5,9 +5,10 @@
 
 use crate::failure::Failure;
 use holdfast_client::live;
-use holdfast_pmem::{Shared, SharedMem};
+use holdfast_pmem::{RecordLocks, Shared, SharedMem, record_locks};
 use holdfast_pool::session::*;
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::*;
 
 /// The record is being filled in.
@@ -18,6 +19,10 @@ const USED: u32 = 1;
 /// One run's place in session memory.
 pub struct RunRecord {
     memory: SharedMem,
+    /// On the file of `memory`: who lives.
+    locks: RecordLocks,
+    /// Our own open file description of it, which holds the life of the run.
+    life: Option<OwnedFd>,
     index: usize,
     /// Somebody else's record, only looked at.
     borrowed: bool,
@@ -33,9 +38,10 @@ pub struct Totals {
 
 impl RunRecord {
     /// Takes a record; the pool appears at `at`.
-    pub fn create(session: &OwnedFd, at: &[u8]) -> Result<RunRecord, Failure> {
+    pub fn create(session: BorrowedFd<'_>, at: &[u8]) -> Result<RunRecord, Failure> {
         let mut record = RunRecord::existing(session, 0)?;
         record.borrowed = false;
+        record.life = Some(open_again(session)?);
         for index in 0..RUNS {
             record.index = index;
             if record.take(at)? {
@@ -48,12 +54,15 @@ impl RunRecord {
     }
 
     /// The record of a run that is under way.
-    pub fn existing(session: &OwnedFd, index: u32) -> Result<RunRecord, Failure> {
-        let memory = SharedMem::map(session.as_fd(), SESSION_LEN).map_err(|e| {
+    pub fn existing(session: BorrowedFd<'_>, index: u32) -> Result<RunRecord, Failure> {
+        let memory = SharedMem::map(session, SESSION_LEN).map_err(|e| {
             Failure::new(format!("the session cannot be mapped: {e}")).fix("raise `ulimit -v`")
         })?;
+        let locks = RecordLocks::new(session).map_err(|e| Failure::new(e.to_string()))?;
         let record = RunRecord {
             memory,
+            locks,
+            life: None,
             index: index as usize,
             borrowed: true,
         };
@@ -67,17 +76,16 @@ impl RunRecord {
 
     fn take(&self, at: &[u8]) -> Result<bool, Failure> {
         let run = self.run()?;
-        let state = run.state.load(Acquire);
-        let pid = run.pid.load(Relaxed);
-        let left = state != 0 && !live::process_lives(pid, 0) && !self.is_used()?;
-        if (state != 0 && !left)
-            || run
-                .state
-                .compare_exchange(state, SETUP, AcqRel, Relaxed)
-                .is_err()
-        {
+        if run.state.load(Acquire) != 0 && self.is_used()? {
             return Ok(false);
         }
+        // Who has the life has the record.
+        let life = self.life.as_ref().map(AsFd::as_fd);
+        let byte = live::run_life(self.index());
+        if life.is_none_or(|life| record_locks::hold_by_description(life, byte).is_err()) {
+            return Ok(false);
+        }
+        run.state.store(SETUP, Release);
         if at.len() > run.at.len() {
             run.state.store(0, Release);
             return Err(Failure::new("the path given with --at is too long"));
@@ -124,7 +132,8 @@ impl RunRecord {
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         let mine = self.index as u32 + 1;
-        let all = (0..SLOTS).filter_map(|i| self.entry::<Slot>(SLOTS_AT, i).ok());
+        let used = self.header().map_or(0, |h| h.slots_used.load(Acquire));
+        let all = (0..used as usize).filter_map(|i| self.entry::<Slot>(SLOTS_AT, i).ok());
         all.filter(move |s| s.state.load(Acquire) != 0 && s.run.load(Relaxed) == mine)
     }
 
@@ -150,10 +159,10 @@ impl RunRecord {
 
     /// Whether no process is in the session now.
     pub fn is_last(&self) -> Result<bool, Failure> {
-        // The last slot is the service's.
-        let slots = (0..SLOTS - 1).map(|i| self.entry::<Slot>(SLOTS_AT, i));
-        for slot in slots {
-            if live::is_alive(slot?) {
+        let used = self.header()?.slots_used.load(Acquire) as usize;
+        for index in 0..used.min(SERVICE_SLOT) {
+            let slot = self.entry::<Slot>(SLOTS_AT, index)?;
+            if live::is_alive(&self.locks, index as u32, slot) {
                 return Ok(false);
             }
         }
@@ -164,15 +173,21 @@ impl RunRecord {
     /// began with another.
     pub fn set_consistency(&self, wanted: u32) -> Result<bool, Failure> {
         let consistency = &self.header()?.consistency;
-        if consistency.load(Acquire) == wanted {
-            return Ok(true);
+        let before = consistency.load(Acquire);
+        if before != wanted && self.is_last()? {
+            let _ = consistency.compare_exchange(before, wanted, AcqRel, Acquire);
         }
-        let used = !self.is_last()?;
-        if !used {
-            consistency.store(wanted, Release);
-        }
-        Ok(!used)
+        // Another run may have set it, to the same, since it was looked at.
+        Ok(consistency.load(Acquire) == wanted)
     }
+}
+
+/// The file of `fd`, opened once more.
+fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    opened.map_err(|e| Failure::io("the session's memory", &e.into()))
 }
 
 impl Drop for RunRecord {

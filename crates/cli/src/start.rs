@@ -5,12 +5,13 @@
 //! the pool's lock lets one of them be it, and the others attach to that one.
 
 use crate::failure::Failure;
-use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot};
+use crate::log;
+use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot, rejoin};
 use holdfast_pool::directory::LOG;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -23,10 +24,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const AGAIN: i32 = 11;
 
-/// A place in the session of the pool, from the service that is there or from a new one. `adopt`
-/// is the session memory that this run was using when its service went away.
-pub fn join(pool: &Path, adopt: Option<&OwnedFd>) -> Result<Attachment, Failure> {
-    insist(pool, |path| attach(path, adopt.map(|fd| fd.as_fd())))
+/// A place in the session of the pool, from the service that is there or from a new one.
+pub fn join(pool: &Path) -> Result<Attachment, Failure> {
+    insist(pool, |path| attach(path, None))
+}
+
+/// As `join` with the session memory that this run was using when its service went away.
+pub fn join_again(pool: &Path, memory: BorrowedFd<'_>) -> Result<Attachment, Failure> {
+    insist(pool, |path| rejoin(path, memory))
 }
 
 /// As `join`, a session on a snapshot.
@@ -165,16 +170,17 @@ pub fn ended_again(pool: &Path) -> Failure {
         false => Vec::new(),
     };
     let said = String::from_utf8_lossy(&said);
-    let last = said.lines().rfind(|line| line.starts_with("holdfast: "));
-    let last = last.map_or(String::new(), |line| {
-        format!(": {}", line.trim_start_matches("holdfast: "))
-    });
+    let last = said.lines().rev().find_map(log::error_in);
+    let last = last.map_or(String::new(), |why| format!(": {why}"));
     let what = format!(
         "the service of {} ends soon after it starts",
         pool.display()
     );
     Failure::new(what + &last).fix(format!("see {}", log.display()))
 }
+
+/// A log that is longer is begun anew when a service is started.
+const LOG_MAX: u64 = 1 << 20;
 
 /// The service's messages go to a file in the pool; on a full or read-only file system, nowhere.
 fn log(pool: &Path) -> Stdio {
@@ -186,6 +192,12 @@ fn log(pool: &Path) -> Stdio {
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(pool.join(LOG));
     let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+    if let Ok(file) = &file
+        && file.metadata().is_ok_and(|found| found.len() > LOG_MAX)
+    {
+        // A log that cannot be cut goes on to grow.
+        file.set_len(0).unwrap_or(());
+    }
     file.ok()
         .filter(is_file)
         .map_or_else(Stdio::null, Stdio::from)

@@ -172,11 +172,67 @@ fn wrong_usage_has_a_status_of_its_own() {
     refused(&["pool"], 2);
     refused(&["pool", "creat"], 2);
     refused(&["run"], 2);
-    refused(&["bench", "no-such-benchmark"], 2);
     refused(&["pool", "check"], 16);
     assert!(holdfast(&["--version"]).status.success());
     let help = holdfast(&["--help"]);
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("serve"));
+}
+
+#[test]
+fn what_is_not_there_yet_is_refused_and_not_offered() {
+    let scratch = Scratch::new("not-yet");
+    let pool = scratch.0.join("pool");
+    refused(
+        &["pool", "create", text(&pool), "--device", "/dev/dax0.0"],
+        1,
+    );
+    refused(&["run", "--map", "--", "true"], 125);
+    for (words, option) in [
+        (&["pool", "create", "--help"][..], "--device"),
+        (&["run", "--help"], "--map"),
+    ] {
+        let help = holdfast(words);
+        let said = String::from_utf8_lossy(&help.stdout);
+        assert!(
+            said.contains("--consistency") && !said.contains(option),
+            "{said}"
+        );
+    }
+}
+
+/// The benchmarks are a program of their own.
+#[test]
+fn bench_runs_the_program_beside_it_and_says_where_it_comes_from() {
+    let scratch = Scratch::new("bench");
+    let (own, beside) = (scratch.0.join("holdfast"), scratch.0.join("holdfast-bench"));
+    std::fs::copy(env!("CARGO_BIN_EXE_holdfast"), &own).unwrap();
+    let bench = |words: &[&str]| Command::new(&own).args(words).output().unwrap();
+    let missing = bench(&["bench"]);
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        said.contains("not installed") && said.contains("\nFix: "),
+        "{said}"
+    );
+    let script = "#!/bin/sh\necho \"$HOLDFAST_PROGRAM:$*\"; exit 2\n";
+    std::fs::write(&beside, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&beside, mode).unwrap();
+    for (words, passed) in [
+        (&["bench"][..], ""),
+        (
+            &["bench", "disk", "DIR", "--quick", "--json"],
+            "disk DIR --quick --json",
+        ),
+        (&["--json", "bench", "kv"], "kv --json"),
+        (&["bench", "--help"], "--help"),
+        (&["bench", "--rows", "a,b", "files"], "--rows a,b files"),
+    ] {
+        let output = bench(words);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.trim_end(), format!("{}:{passed}", own.display()));
+        assert_eq!(output.status.code(), Some(2));
+    }
 }
 
 struct Server(Child);
@@ -255,7 +311,13 @@ fn one_service_per_pool_and_it_ends_when_told() {
     let status = holdfast(&["pool", "status", text(&pool)]);
     assert!(String::from_utf8_lossy(&status.stdout).contains(&format!("process {pid}")));
     server.signal("-TERM");
-    assert_eq!(server.end(), (Some(0), String::new()));
+    let (status, said) = server.end();
+    assert_eq!(status, Some(0));
+    // With time and level; nothing went wrong.
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.iter().all(|line| line.contains("Z  INFO ")), "{said}");
+    let last = lines.last().unwrap();
+    assert!(last.ends_with("the service ends: it was told to"), "{said}");
     assert!(!pool.join("sock").exists());
     assert!(holdfast(&["pool", "check", text(&pool)]).status.success());
 }

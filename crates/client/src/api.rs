@@ -4,61 +4,20 @@
 //! leaves no lock held; nothing allocates on the way of a read, write, stat, open or create.
 //! This file is the index: the work is in the modules that it names.
 
-use crate::error::Result;
-use crate::session::Session;
-use crate::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
-use crate::types::*;
-use crate::{attr, copy_range, create, cwd, durable, fds, flock, link, map, open, read, readdir};
-use crate::{rename, snapshot, stat, statfs, sync, truncate, write, xattr};
-use alloc::boxed::Box;
+use crate::base::error::Result;
+use crate::base::types::*;
+use crate::ops::client::Client;
+use crate::ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
+use crate::ops::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
+use crate::ops::{rename, snapshot, stat, statfs, sync, truncate, write, xattr};
 use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf};
 
-/// One process's view of a pool.
-pub struct Client {
-    pub(crate) session: Session,
-    /// Absolute host path under which the pool appears; empty when it appears nowhere.
-    pub(crate) at: Box<[u8]>,
-}
-
-/// The session.
+/// Limits.
 impl Client {
-    /// A view of the pool of `session`, which appears at the absolute host path `at` (empty:
-    /// nowhere, so absolute symbolic links and `..` stay inside).
-    pub fn new(session: Session, at: &[u8]) -> Client {
-        Client {
-            session,
-            at: at.into(),
-        }
-    }
-
-    /// RLIMIT_FSIZE of this process: `OverLimit` for what would let a file grow beyond it.
-    pub fn set_file_limit(&self, bytes: u64) {
-        self.session.set_file_limit(bytes);
-    }
-
     /// How much of `len` bytes the limit lets a write take, at `at` or at the file offset.
     pub fn within_limit(&self, ofd: OfdLink, at: Option<i64>, len: usize) -> Result<usize> {
-        let limit = self.session.file_limit();
-        if limit == u64::MAX {
-            return Ok(len);
-        }
-        let file = crate::file::File::writable(&self.session, ofd)?;
-        let append = file.flags & crate::abi::O_APPEND != 0;
-        let at = match at {
-            _ if append => self.fstat(ofd)?.size,
-            Some(at) => crate::file::offset(at)?,
-            None => file.ofd.offset.load(core::sync::atomic::Ordering::Acquire),
-        };
-        match limit.checked_sub(at) {
-            None | Some(0) => Err(crate::error::Error::OverLimit),
-            Some(room) => Ok(len.min(usize::try_from(room).unwrap_or(len))),
-        }
-    }
-
-    /// The session: slots, fork, exec, counters.
-    pub fn session(&self) -> &Session {
-        &self.session
+        write::within_limit(self, ofd, at, len)
     }
 }
 
@@ -101,17 +60,6 @@ impl Client {
         resolve: u64,
     ) -> Result<OfdLink> {
         self.durable(open::open(self, c, base, path, oflags, mode, resolve))
-    }
-
-    /// What was done survives what the medium survives, where the pool promises that at return.
-    #[inline]
-    pub(crate) fn durable<T>(&self, done: Result<T>) -> Result<T> {
-        if self.session.consistency() == 0 || !durable::is_needed(&self.session) {
-            return done;
-        }
-        let done = done?;
-        durable::records(&self.session)?;
-        Ok(done)
     }
 
     /// mkdir(2).

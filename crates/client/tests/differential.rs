@@ -22,6 +22,7 @@ const CALLERS: [Caller<'static>; 4] = [
         groups: &[],
         umask: 0o022,
         privileged: true,
+        ids: None,
     },
     Caller {
         uid: 0,
@@ -29,6 +30,7 @@ const CALLERS: [Caller<'static>; 4] = [
         groups: &[],
         umask: 0o022,
         privileged: true,
+        ids: None,
     },
     Caller {
         uid: 1000,
@@ -36,6 +38,7 @@ const CALLERS: [Caller<'static>; 4] = [
         groups: &[],
         umask: 0o022,
         privileged: false,
+        ids: None,
     },
     Caller {
         uid: 1001,
@@ -43,6 +46,7 @@ const CALLERS: [Caller<'static>; 4] = [
         groups: &[1000],
         umask: 0o022,
         privileged: false,
+        ids: None,
     },
 ];
 

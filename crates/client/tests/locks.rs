@@ -154,16 +154,11 @@ fn waiting_in_a_circle_is_refused() {
 #[test]
 fn locks_of_a_dead_process_do_not_stay() {
     let (rig, [(a, fa), _]) = setup();
-    let mut child = std::process::Command::new("sleep")
-        .arg("60")
-        .spawn()
-        .unwrap();
-    let other = rig.user_as(child.id());
+    let other = rig.user();
     let fo = other.create("locked");
     lock(&other, fo, F_SETLK, F_WRLCK, 0, 0).unwrap();
     assert_eq!(lock(&a, fa, F_SETLK, F_WRLCK, 0, 0), Err(Error::WouldBlock));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    other.die();
     lock(&a, fa, F_SETLKW, F_WRLCK, 0, 0).unwrap();
 }
 

@@ -32,7 +32,7 @@ struct Reading {
 fn read(rig: &Rig, name: &str) -> Reading {
     let a = attach::attach_snapshot(pool_of(rig), name.as_bytes()).unwrap();
     let segments = Segments {
-        session: a.session.as_fd(),
+        session: a.memory().unwrap(),
         meta: (a.meta.as_fd(), a.answer.meta_len),
         journal: (a.journal.as_fd(), a.answer.journal_len),
         data: (a.data.as_fd(), a.answer.data_len),

@@ -26,6 +26,7 @@ mod batch;
 mod borrowed;
 mod error;
 mod keyspace;
+mod memory;
 mod pool;
 mod scan;
 mod snapshot;

@@ -7,9 +7,11 @@
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
+use crate::memory::{self, SessionMemory};
 use crate::start;
 use crate::view::View;
-use holdfast_client::attach::Attachment;
+use holdfast_client::attach::{AttachError, Attachment};
+use holdfast_client::id_map::{IdMap, IdMaps, OVERFLOW};
 use holdfast_client::{Caller, Client, Segments, recover, slots};
 use holdfast_pmem::ForkMark;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -46,13 +48,15 @@ pub(crate) struct Inner {
     link: Arc<Link>,
     /// Why nothing can be changed; empty: it can.
     damage: String,
+    /// The user namespace, where its ids are not the pool's.
+    ids: Option<IdMaps>,
 }
 
 /// The way to the service, and what is needed to find the next one.
 struct Link {
     path: PathBuf,
     /// Session memory, to offer it to the next service.
-    session: OwnedFd,
+    session: SessionMemory,
     /// Journal and data: the client flushes through them.
     _segments: [OwnedFd; 2],
     connection: Mutex<OwnedFd>,
@@ -61,6 +65,12 @@ struct Link {
     opener: u64,
     /// Whether the session needs a service.
     watched: AtomicBool,
+}
+
+/// As the kernel has them for this process.
+fn id_maps() -> Option<IdMaps> {
+    let read = |path| std::fs::read(path).ok();
+    IdMaps::parse(&read("/proc/self/uid_map")?, &read("/proc/self/gid_map")?)
 }
 
 fn process() -> u64 {
@@ -75,9 +85,10 @@ impl Pool {
             what: "the path of the pool",
             errno: e.raw_os_error().unwrap_or(22),
         })?;
-        let attachment = start::join(&path, None)?;
+        let known = memory::of(&path);
+        let attachment = start::join(&path, known.as_ref().map(AsFd::as_fd))?;
         let inner = match attachment.answer.text() {
-            "" => Inner::new(path, attachment)?,
+            "" => Inner::new(path, attachment, known)?,
             _ => Inner::on_snapshot(path, attachment)?,
         };
         Ok(Pool {
@@ -140,13 +151,20 @@ impl Pool {
         f: impl FnOnce(&Caller) -> holdfast_client::Result<T>,
     ) -> Result<T> {
         let groups = rustix::process::getgroups().map_err(Error::os("getgroups"))?;
-        let groups: Vec<u32> = groups.iter().map(|g| g.as_raw()).collect();
+        let ids = self.inner.ids.as_ref();
+        let outside = |id, map: fn(&IdMaps) -> &IdMap| match ids {
+            Some(ids) => map(ids).outside(id).unwrap_or(OVERFLOW),
+            None => id,
+        };
+        let group = |id| outside(id, |ids| &ids.groups);
+        let groups: Vec<u32> = groups.iter().map(|g| group(g.as_raw())).collect();
         let caller = Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
+            uid: outside(rustix::process::geteuid().as_raw(), |ids| &ids.users),
+            gid: group(rustix::process::getegid().as_raw()),
             groups: &groups,
             umask: 0o022,
             privileged: rustix::process::geteuid().is_root(),
+            ids,
         };
         Ok(f(&caller)?)
     }
@@ -173,23 +191,31 @@ impl Pool {
 }
 
 impl Inner {
-    fn new(path: PathBuf, attachment: Attachment) -> Result<Inner> {
-        let inner = Inner::assemble(path, attachment)?;
+    fn new(path: PathBuf, attachment: Attachment, known: Option<SessionMemory>) -> Result<Inner> {
+        let inner = Inner::assemble(path, attachment, known)?;
         inner.watch()?;
         Ok(inner)
     }
 
     /// A session on a snapshot, which needs no service.
     pub(crate) fn on_snapshot(path: PathBuf, attachment: Attachment) -> Result<Inner> {
-        Inner::assemble(path, attachment)
+        Inner::assemble(path, attachment, None)
     }
 
-    fn assemble(path: PathBuf, attachment: Attachment) -> Result<Inner> {
+    fn assemble(
+        path: PathBuf,
+        mut attachment: Attachment,
+        known: Option<SessionMemory>,
+    ) -> Result<Inner> {
         // Memory that the host has none for is an error of the operation, not the program's end.
         holdfast_pmem::fault::install();
+        let received = attachment.session.take();
+        let received = received.and_then(|fd| memory::received(&path, fd));
+        let gone = Error::Attach(AttachError::Protocol);
+        let memory = received.or(known).ok_or(gone)?;
         let answer = &attachment.answer;
         let segments = Segments {
-            session: attachment.session.as_fd(),
+            session: memory.as_fd(),
             meta: (attachment.meta.as_fd(), answer.meta_len),
             journal: (attachment.journal.as_fd(), answer.journal_len),
             data: (attachment.data.as_fd(), answer.data_len),
@@ -201,7 +227,7 @@ impl Inner {
         let mark = ForkMark::new().map_err(holdfast_client::Error::Memory)?;
         let link = Arc::new(Link {
             path,
-            session: attachment.session,
+            session: memory,
             _segments: [attachment.journal, attachment.data],
             connection: Mutex::new(attachment.connection),
             closing: AtomicBool::new(false),
@@ -210,6 +236,7 @@ impl Inner {
         });
         let inner = Inner {
             damage,
+            ids: id_maps(),
             client,
             mark,
             joining: Mutex::new(()),
@@ -296,7 +323,7 @@ impl Link {
                 return;
             }
             pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
-            if let Ok(attachment) = start::join(&self.path, Some(self.session.as_fd()))
+            if let Ok(attachment) = start::join_again(&self.path, self.session.as_fd())
                 && let Ok(mut place) = self.connection.lock()
             {
                 *place = attachment.connection;
@@ -310,6 +337,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.mark.get() != 0 {
             self.client.exit(true);
+            if self.client.is_in_session_again() {
+                self.link.session.keep();
+            }
         }
         self.link.closing.store(true, Release);
         // A child's end of the connection is its parent's, too.

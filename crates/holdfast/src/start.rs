@@ -5,7 +5,7 @@
 //! that one. What was not there before is made by the `holdfast` command, in a process of its own.
 
 use crate::error::{Error, Result};
-use holdfast_client::attach::{AttachError, Attachment, attach};
+use holdfast_client::attach::{AttachError, Attachment, attach, rejoin};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -74,13 +74,25 @@ fn mapped_at(line: &str, address: usize) -> Option<&str> {
     path.filter(|_| within)
 }
 
-/// A place in the session of the pool, from the service that is there or from a new one. `adopt`
-/// is the session memory that this process was using when its service went away.
-pub(crate) fn join(pool: &Path, adopt: Option<BorrowedFd<'_>>) -> Result<Attachment> {
+/// A place in the session of the pool, from the service that is there or from a new one. `known`
+/// is session memory that this process has already.
+pub(crate) fn join(pool: &Path, known: Option<BorrowedFd<'_>>) -> Result<Attachment> {
+    insist(pool, |path| attach(path, known))
+}
+
+/// As `join` with the session memory that this process was using when its service went away.
+pub(crate) fn join_again(pool: &Path, memory: BorrowedFd<'_>) -> Result<Attachment> {
+    insist(pool, |path| rejoin(path, memory))
+}
+
+fn insist(
+    pool: &Path,
+    ask: impl Fn(&[u8]) -> std::result::Result<Attachment, AttachError>,
+) -> Result<Attachment> {
     let (begun, mut killed) = (Instant::now(), 0);
     loop {
         let late = begun.elapsed() > PATIENCE;
-        match attach(pool.as_os_str().as_bytes(), adopt) {
+        match ask(pool.as_os_str().as_bytes()) {
             Ok(attachment) => return Ok(attachment),
             Err(AttachError::NoService) => {}
             // The service is ending.

@@ -9,7 +9,7 @@ use holdfast_client::attach::{Attachment, attach};
 use holdfast_pmem::{Access, Medium, Region, SharedMem};
 use holdfast_pool::session::*;
 use rig::{Dice, Rig};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,16 @@ struct Vandal {
     _attachment: Attachment,
 }
 
+/// Session memory; closed with the process: others in it have their lives there.
+fn memory_of(a: &mut Attachment) -> BorrowedFd<'static> {
+    let memory = a.session.take().unwrap();
+    holdfast_pmem::record_locks::kept_open(memory.into_raw_fd()).unwrap()
+}
+
 impl Vandal {
     fn new(rig: &Rig) -> Vandal {
-        let a = attach(rig.dir.as_os_str().as_encoded_bytes(), None).unwrap();
-        let memory = SharedMem::map(a.session.as_fd(), a.answer.session_len as usize).unwrap();
+        let mut a = attach(rig.dir.as_os_str().as_encoded_bytes(), None).unwrap();
+        let memory = SharedMem::map(memory_of(&mut a), a.answer.session_len as usize).unwrap();
         let len = a.answer.journal_len as usize;
         let journal = Region::map(a.journal.as_fd(), 0, len, Access::ReadWrite, Medium::Memory);
         Vandal {
@@ -159,9 +165,9 @@ fn a_keyspace_that_was_removed_ends_no_session() {
     let pool = rig.open();
     let gone = pool.keyspace_or_create("gone").unwrap();
     let other = pool.keyspace_or_create("other").unwrap();
-    let a = attach(rig.dir.as_os_str().as_encoded_bytes(), None).unwrap();
+    let mut a = attach(rig.dir.as_os_str().as_encoded_bytes(), None).unwrap();
     let segments = holdfast_client::Segments {
-        session: a.session.as_fd(),
+        session: memory_of(&mut a),
         meta: (a.meta.as_fd(), a.answer.meta_len),
         journal: (a.journal.as_fd(), a.answer.journal_len),
         data: (a.data.as_fd(), a.answer.data_len),
@@ -177,6 +183,7 @@ fn a_keyspace_that_was_removed_ends_no_session() {
         groups: &[],
         umask: 0o022,
         privileged: true,
+        ids: None,
     };
     let base = holdfast_client::Base::Root;
     client.rmdir(&caller, base, b"gone").unwrap();

@@ -77,7 +77,7 @@ impl SegmentFile {
 
 /// What tells a file from all others. Its times are not asked for: the kernel would make the next
 /// change of the file get a time of its own, and each flush write that.
-fn id(fd: BorrowedFd<'_>) -> Result<(u64, u64), Error> {
+pub(crate) fn id(fd: BorrowedFd<'_>) -> Result<(u64, u64), Error> {
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).map_err(Error::os("statx"))?;
     let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
     Ok((device, stat.stx_ino))

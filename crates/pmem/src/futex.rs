@@ -7,11 +7,14 @@
 //!   system call. So no signal falls between the look and the wait.
 //! - Waits end by themselves when given a time; nothing here assumes that a waker lives.
 
+use crate::atomic::AtomicU32;
 use core::arch::global_asm;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use core::time::Duration;
+#[cfg(not(feature = "model"))]
 use rustix::io::Errno;
+#[cfg(not(feature = "model"))]
 use rustix::thread::futex::{self, Flags};
 
 /// Why a wait ended. The word must be looked at again in every case.
@@ -90,7 +93,7 @@ unsafe extern "C" {
 }
 
 /// Counts signals that were put off until their thread is done here, in all threads.
-static PUT_OFF: AtomicU32 = AtomicU32::new(0);
+static PUT_OFF: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
 /// Tells whether the calling thread must end its wait.
 static MUST_END: AtomicPtr<fn() -> bool> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -109,7 +112,15 @@ fn must_end() -> bool {
     unsafe { MUST_END.load(Ordering::Acquire).as_ref() }.is_some_and(|f| f())
 }
 
+/// Others go on; whoever waits looks again.
+#[cfg(feature = "model")]
+pub fn wait(_: &AtomicU32, _: u32, _: Option<Duration>) -> WaitResult {
+    crate::model::rest();
+    WaitResult::Woken
+}
+
 /// Sleeps while `word` holds `expected`, until [`wake`] or the timeout; a signal may wake it too.
+#[cfg(not(feature = "model"))]
 #[inline(never)]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitResult {
     let time = timeout.map(|d| futex::Timespec {
@@ -152,7 +163,14 @@ pub fn wait_interruptible(
     }
 }
 
+/// Nobody sleeps.
+#[cfg(feature = "model")]
+pub fn wake(_: &AtomicU32, _: u32) -> usize {
+    0
+}
+
 /// Wakes up to `n` waiters of any process; returns how many.
+#[cfg(not(feature = "model"))]
 pub fn wake(word: &AtomicU32, n: u32) -> usize {
     futex::wake(word, Flags::empty(), n).unwrap_or(0)
 }

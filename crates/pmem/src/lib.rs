@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod atomic;
 mod buf;
 mod copy;
 pub mod cpu;
@@ -27,9 +28,14 @@ pub mod futex;
 pub mod images;
 mod map;
 mod medium;
+#[cfg(feature = "model")]
+pub mod model;
 mod parked;
+pub mod peer;
 mod persist;
+pub mod process;
 pub mod record;
+pub mod record_locks;
 mod region;
 mod shared;
 mod spin;
@@ -47,6 +53,7 @@ pub use medium::{Medium, caches_persistent};
 pub use parked::Parked;
 pub use persist::{Persistence, Registers};
 pub use record::{NoRecord, Record, Recorder};
+pub use record_locks::{Holder, RecordLocks};
 pub use region::Region;
 #[doc(hidden)]
 pub use shared::__check_shared;

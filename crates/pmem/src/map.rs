@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::alloc::Layout;
 use core::ptr;
 use rustix::fd::BorrowedFd;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes in a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
@@ -176,6 +176,15 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Leaves the mapping out of core dumps, where the kernel can.
+    pub(crate) fn not_in_core_dumps(&self) {
+        if let Source::Mapped(_) = self.source {
+            // SAFETY: the range is this mapping's; the advice changes nothing that a program sees.
+            let _ =
+                unsafe { rustix::mm::madvise(self.ptr.cast(), self.len, Advice::LinuxDontDump) };
+        }
+    }
+
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.ptr
     }

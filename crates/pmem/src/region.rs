@@ -227,6 +227,8 @@ impl<R: Record> Region<R> {
     /// Copies out of the region. Another process may be writing: validate the copy.
     #[inline]
     pub fn read(&self, off: u64, dst: &mut [u8]) -> Result<(), Error> {
+        #[cfg(feature = "model")]
+        crate::model::look();
         let src = self.readable(off, dst.len())?;
         // SAFETY: both ranges were checked; a fault in the source is reported by the routine.
         let out = unsafe { (self.routines.copy)(dst.as_mut_ptr(), src, dst.len()) };
@@ -302,6 +304,22 @@ impl<R: Record> Region<R> {
     pub fn write_nt(&self, off: u64, src: &[u8]) -> Result<(), Error> {
         self.writable(off, src.len())?;
         self.note(off, src.len());
+        self.write_around(off, src)
+    }
+
+    /// Under a scheduler the bytes wait until somebody fences.
+    #[cfg(feature = "model")]
+    fn write_around(&self, off: u64, src: &[u8]) -> Result<(), Error> {
+        let at = self
+            .writable(off, src.len())
+            .map_err(|_| self.lost(off, Fault::OutOfRange))?;
+        crate::model::store_later(at as usize, src, true);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "model"))]
+    #[inline]
+    fn write_around(&self, off: u64, src: &[u8]) -> Result<(), Error> {
         // Whole lines, the case of every journal record, take the short way.
         if (off as usize).is_multiple_of(LINE) && src.len().is_multiple_of(LINE) {
             return self
@@ -369,6 +387,8 @@ impl<R: Record> Region<R> {
     /// Makes what this thread flushed or wrote around the cache durable, in every region.
     #[inline]
     pub fn fence(&self) {
+        #[cfg(feature = "model")]
+        crate::model::fence(Ordering::SeqCst);
         persist::fence();
         self.record.fence();
     }

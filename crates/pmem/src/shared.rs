@@ -5,6 +5,9 @@
 //!   process puts there are a valid value of each field, and no access is a data race.
 //! - It cannot shrink under us: [`SharedMem::create_memfd`] seals its size.
 
+use crate::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+};
 use crate::map::{Access, MapOptions, Mapping};
 use crate::medium::Medium;
 use crate::{Error, PAGE};
@@ -13,9 +16,6 @@ use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::mem::{align_of, size_of};
-use core::sync::atomic::{
-    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
-};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -70,7 +70,7 @@ pub const fn __check_shared<T: Shared>() {}
 /// Every field's type must be [`Shared`]; the crate that uses this needs no `unsafe`:
 /// ```
 /// #![forbid(unsafe_code)]
-/// use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+/// use holdfast_pmem::atomic::{AtomicU8, AtomicU32, AtomicU64};
 /// holdfast_pmem::shared! {
 ///     /// A slot.
 ///     pub struct Slot { pub owner: AtomicU32, pub state: AtomicU32, name: [AtomicU8; 32] }
@@ -132,10 +132,10 @@ impl SharedMem {
         if size < len as u64 {
             return Err(Error::OutOfRange { off: 0, len });
         }
-        Ok(SharedMem {
-            mapping: Mapping::shared(fd, 0, len, &options)?,
-            len,
-        })
+        let mapping = Mapping::shared(fd, 0, len, &options)?;
+        // A core dump would touch each page of it, and so make memory of what is not used.
+        mapping.not_in_core_dumps();
+        Ok(SharedMem { mapping, len })
     }
 
     /// Zeroed heap memory, for tests within one process.
@@ -245,6 +245,19 @@ mod tests {
         assert_eq!(a.at::<AtomicU8>(9_999).unwrap().load(Relaxed), 3);
         assert_eq!(a.at::<Slot>(0).unwrap().name.len(), 5);
         assert_eq!(a.at::<Slot>(0).unwrap().owner.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn core_dumps_leave_it_out() {
+        let (_fd, m) = SharedMem::create_memfd("not-dumped", 1 << 20).unwrap();
+        m.at::<AtomicU64>(0).unwrap().store(1, Relaxed);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let ours = maps.split_once("not-dumped").unwrap().1;
+        let flags = ours
+            .lines()
+            .find(|line| line.starts_with("VmFlags"))
+            .unwrap();
+        assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
+pub(crate) const SYS_FCNTL: usize = 72;
 const SYS_MADVISE: usize = 28;
 const MADV_COLLAPSE: usize = 25;
 
@@ -69,13 +70,20 @@ fn number(fd: BorrowedFd<'_>) -> usize {
     fd.as_raw_fd() as usize
 }
 
-fn count(ret: isize) -> Result<usize, Errno> {
+pub(crate) fn count(ret: isize) -> Result<usize, Errno> {
     usize::try_from(ret).map_err(|_| Errno::from_raw_os_error(-ret as i32))
 }
 
 /// # Safety
 /// As the call demands of its arguments.
 pub(crate) unsafe fn syscall(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
+    // SAFETY: as the caller vouches for.
+    unsafe { syscall5(number, [a, b, c, d, 0]) }
+}
+
+/// # Safety
+/// As the call demands of its arguments.
+pub(crate) unsafe fn syscall5(number: usize, [a, b, c, d, e]: [usize; 5]) -> isize {
     let ret: isize;
     // SAFETY: the caller vouches for the arguments; no register but these is touched.
     unsafe {
@@ -86,6 +94,7 @@ pub(crate) unsafe fn syscall(number: usize, [a, b, c, d]: [usize; 4]) -> isize {
             in("rsi") b,
             in("rdx") c,
             in("r10") d,
+            in("r8") e,
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack)

@@ -17,7 +17,7 @@ use crate::format::{LANES, PAGE, PAGE_LEN, TREES, live};
 use crate::segment::Sizes;
 use crate::snapshot::Newest;
 use crate::space::{Bits, Kind, Run, Space};
-use crate::tree::{Batch, Dirty, Reader};
+use crate::tree::{Batch, Dirty, Parked, Reader};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -103,6 +103,8 @@ pub struct Pool<R: Record = NoRecord> {
     pub(crate) checked: Bits,
     /// Node buffers between batches.
     pub(crate) buffers: Dirty,
+    /// A batch that its owner will go on with.
+    pub(crate) parked: Option<Parked>,
 }
 
 impl<R: Record> Pool<R> {
@@ -193,9 +195,15 @@ impl<R: Record> Pool<R> {
     }
 
     /// Makes the last commit durable: first the data that it points to, then nodes and bitmaps,
-    /// then the superblock. A failure of the first changes nothing.
+    /// then the superblock. A failure of the first changes nothing; nothing happens while a batch
+    /// is parked.
     pub fn checkpoint(&mut self) -> Result<()> {
-        let Some(lazy) = self.lazy.as_ref().filter(|_| self.is_loose()) else {
+        // The bitmaps of a parked batch are between two commits.
+        let Some(lazy) = self
+            .lazy
+            .as_ref()
+            .filter(|_| self.is_loose() && !self.is_parked())
+        else {
             return Ok(());
         };
         if self.poisoned {
@@ -239,6 +247,7 @@ impl<R: Record> Pool<R> {
             newest: None,
             checked,
             buffers: Dirty::default(),
+            parked: None,
         }
     }
 
@@ -259,6 +268,7 @@ impl<R: Record> Pool<R> {
 
     /// Starts a set of changes.
     pub fn begin(&mut self, _: &WriteToken) -> Batch<'_, R> {
+        assert!(!self.is_parked(), "a batch is begun while one is parked");
         Batch::new(self)
     }
 
@@ -319,8 +329,8 @@ impl<R: Record> Pool<R> {
         self.data_space.release(run)
     }
 
-    /// Gives up all older roots, so that everything they alone can reach is free. Not for the
-    /// time while a batch is under way: the bitmaps are between two commits then.
+    /// Gives up all older roots, so that everything they alone can reach is free, but for what is
+    /// free only after the next checkpoint while a batch is parked. Not while one is under way.
     pub fn reclaim(&mut self) -> Result<()> {
         self.checkpoint()?;
         self.release_all()

@@ -14,13 +14,17 @@ pub const ANSWER_LEN: usize = 512;
 /// Bytes of the sentence in an answer.
 pub const TEXT_LEN: usize = ANSWER_LEN - ANSWER_HEAD;
 /// Descriptors beside a successful answer to `Request::Attach`: session memory, meta (read-only),
-/// journal and data, in this order.
+/// journal and data, in this order; the first one only if the client has none of that
+/// memory.
 pub const FDS: usize = 4;
 
 const ANSWER_HEAD: usize = 128;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The `errno` of an answer that only says that another one follows (EINPROGRESS): the service is
+/// at work. One comes every second.
+pub const BUSY: u32 = 115;
 
 /// What a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,9 @@ pub enum Request {
     Attach {
         /// A session memory descriptor comes with the message.
         adopt: bool,
+        /// The inode number of session memory that the client has a descriptor of; 0: none. If it
+        /// is that of the session, no other descriptor of it is sent.
+        known: u64,
     },
     /// How the pool is doing.
     Status,
@@ -102,7 +109,8 @@ pub struct Answer {
     pub data_len: u64,
     /// Everything up to here is in the trees.
     pub applied_seq: u64,
-    /// The sentence that goes with `errno`; without one, why nothing can be changed.
+    /// The sentence that goes with `errno`; without one, why nothing can be changed, or who keeps
+    /// others waiting.
     pub text: Text,
 }
 
@@ -126,7 +134,7 @@ impl Request {
     /// The message.
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
         let (kind, flags): (u16, u32) = match self {
-            Request::Attach { adopt } => (1, u32::from(*adopt)),
+            Request::Attach { adopt, .. } => (1, u32::from(*adopt)),
             Request::Status => (2, 0),
             Request::SnapshotCreate { owner, .. } => (3, *owner),
             Request::SnapshotDelete { .. } => (4, 0),
@@ -137,6 +145,9 @@ impl Request {
         put(&mut out, 4, &VERSION.to_le_bytes());
         put(&mut out, 6, &kind.to_le_bytes());
         put(&mut out, 8, &flags.to_le_bytes());
+        if let Request::Attach { known, .. } = self {
+            put(&mut out, 16, &known.to_le_bytes());
+        }
         if let Request::SnapshotCreate { name, .. }
         | Request::SnapshotDelete { name }
         | Request::SnapshotAttach { name } = self
@@ -154,6 +165,7 @@ impl Request {
         let request = match kind {
             1 => Request::Attach {
                 adopt: u32_at(bytes, 8)? & 1 == 1,
+                known: u64_at(bytes, 16)?,
             },
             2 => Request::Status,
             3 => Request::SnapshotCreate {
@@ -290,8 +302,14 @@ mod tests {
     #[test]
     fn requests_come_back_and_nothing_else_is_accepted() {
         for request in [
-            Request::Attach { adopt: false },
-            Request::Attach { adopt: true },
+            Request::Attach {
+                adopt: false,
+                known: 0,
+            },
+            Request::Attach {
+                adopt: true,
+                known: 5,
+            },
             Request::Status,
             Request::SnapshotCreate {
                 name: Name::new(b"a name").unwrap(),
@@ -311,13 +329,13 @@ mod tests {
                 let mut bad = bytes;
                 bad[at] ^= 0x80;
                 let found = Request::decode(&bad);
-                // Another owner or name is a request, too.
+                // Another owner, memory or name is a request, too.
                 assert!(
                     found.is_none_or(|f| f != request && f.encode() == bad),
                     "{at}"
                 );
                 assert!(
-                    found.is_none() || matches!(at, 8..13 | AT_NAME..),
+                    found.is_none() || matches!(at, 8..13 | 16..24 | AT_NAME..),
                     "byte {at}"
                 );
             }

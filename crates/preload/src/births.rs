@@ -7,7 +7,7 @@
 //!  * An entry is free again when the parent knows the child's number and the child has taken
 //!    what is in it, in whichever order; a child that is dead takes nothing more.
 //!  * Only atomics: a copy of this memory made at any moment is usable.
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Births at a time; more fail with EAGAIN.
 const MAX: usize = 256;
@@ -41,6 +41,7 @@ struct Entry {
     memory: AtomicU32,
     /// Its slot, as `SlotId::to_bits`.
     slot: AtomicU64,
+    new_user: AtomicBool,
     pid: AtomicU32,
 }
 
@@ -52,6 +53,7 @@ static ENTRIES: [Entry; MAX] = [const {
         stack: AtomicUsize::new(0),
         memory: AtomicU32::new(0),
         slot: AtomicU64::new(0),
+        new_user: AtomicBool::new(false),
         pid: AtomicU32::new(0),
     }
 }; MAX];
@@ -65,6 +67,8 @@ pub struct Birth {
     pub memory: Memory,
     /// As `SlotId::to_bits`, 0: none.
     pub slot: u64,
+    /// It begins in a user namespace of its own.
+    pub new_user: bool,
 }
 
 impl Entry {
@@ -74,8 +78,11 @@ impl Entry {
             3 => Memory::Borrowed,
             _ => Memory::Own,
         };
-        let slot = self.slot.load(Relaxed);
-        Birth { memory, slot }
+        Birth {
+            memory,
+            slot: self.slot.load(Relaxed),
+            new_user: self.new_user.load(Relaxed),
+        }
     }
 
     fn free(&self) {
@@ -106,6 +113,7 @@ pub fn expect(tid: u32, stack: usize, birth: Birth) -> bool {
     entry.stack.store(stack, Relaxed);
     entry.memory.store(birth.memory as u32, Relaxed);
     entry.slot.store(birth.slot, Relaxed);
+    entry.new_user.store(birth.new_user, Relaxed);
     entry.pid.store(0, Relaxed);
     entry.state.store(WAITING, Release);
     true

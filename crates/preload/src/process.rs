@@ -22,6 +22,7 @@ const CLONE_FS: u64 = 0x200;
 const CLONE_FILES: u64 = 0x400;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
 /// The last byte of the flags of clone(2) is the signal.
 const SIGNAL: u64 = 0xff;
 
@@ -65,6 +66,7 @@ pub struct Child {
     pub memory: Memory,
     pub shares_files: bool,
     pub shares_directory: bool,
+    pub new_user: bool,
     /// Where its stack pointer is when it begins; `None`: where its parent's is.
     pub stack: Option<usize>,
 }
@@ -111,6 +113,7 @@ impl Split {
             memory,
             shares_files,
             shares_directory,
+            new_user: has(CLONE_NEWUSER),
             stack: (stack != 0).then_some(stack as usize),
         }))
     }
@@ -139,7 +142,11 @@ pub fn split(call: &Call, stack: usize) -> Verdict {
     if memory != Memory::Own {
         SHARED.fetch_add(1, Ordering::AcqRel);
     }
-    let birth = Birth { memory, slot };
+    let birth = Birth {
+        memory,
+        slot,
+        new_user: child.new_user,
+    };
     if !births::expect(sys::gettid(), child.stack.unwrap_or(stack), birth) {
         made(&birth, -EAGAIN);
         return Verdict::Handled(-EAGAIN);
@@ -159,21 +166,21 @@ fn fork(call: &Call, birth: &Birth) -> isize {
     let ret = unsafe { sys::raw(call.nr, call.args) };
     drop(still);
     match ret {
-        0 => forked(birth.slot, Some(parent)),
+        0 => forked(birth.slot, birth.new_user, Some(parent)),
         _ => after_call(ret),
     }
     ret
 }
 
 /// In a child with a memory of its own. `parent`: the thread that forked, where it is known.
-fn forked(slot: u64, parent: Option<u32>) {
+fn forked(slot: u64, new_user: bool, parent: Option<u32>) {
     init();
     births::forked();
     SHARED.store(0, Ordering::Release);
     THREADS.store(false, Ordering::Relaxed);
     signals::forked(parent);
     patch::forked();
-    dispatch::after_fork_child(slot);
+    dispatch::after_fork_child(slot, new_user);
 }
 
 /// In the parent.
@@ -201,10 +208,11 @@ pub fn after_split(result: isize, stack: usize) {
         Some(Birth {
             memory: Memory::Own,
             slot,
-        }) => forked(slot, None),
+            new_user,
+        }) => forked(slot, new_user, None),
         Some(birth) => dispatch::in_shared_child(birth.slot),
         // Made behind our back: it has no place of its own, and gets none of somebody else's.
         None if is_shared() => dispatch::in_shared_child(0),
-        None => forked(0, None),
+        None => forked(0, false, None),
     }
 }

@@ -11,6 +11,7 @@ pub mod nr {
     pub const WRITE: usize = 1;
     pub const OPEN: usize = 2;
     pub const CLOSE: usize = 3;
+    pub const STAT: usize = 4;
     pub const FSTAT: usize = 5;
     pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
@@ -170,6 +171,16 @@ pub fn stat_fd(fd: usize) -> Option<Stat> {
     // SAFETY: the buffer has the size of the kernel's struct stat (144 bytes).
     let ret = unsafe { raw(nr::FSTAT, [fd, st.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     // SAFETY: zeroed and plain integers: any bytes are a valid Stat.
+    (ret == 0).then(|| unsafe { st.assume_init() })
+}
+
+/// stat(2) of a path of the host.
+pub fn stat_path(path: &core::ffi::CStr) -> Option<Stat> {
+    let mut st = core::mem::MaybeUninit::<Stat>::zeroed();
+    let args = [path.as_ptr() as usize, st.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: as in `stat_fd`; the path ends with a NUL.
+    let ret = unsafe { raw(nr::STAT, args) };
+    // SAFETY: as in `stat_fd`.
     (ret == 0).then(|| unsafe { st.assume_init() })
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Invariant: nothing is written; a pool whose service runs is not checked.
 
-use crate::error::Result;
-use crate::files::{self, Files};
-use crate::process;
+use crate::base::error::Result;
+use crate::base::files::{self, Files};
+use crate::base::process;
 use holdfast_pmem::Access;
 use holdfast_pool::check::{Now, Report};
 use holdfast_pool::directory::LANE_LEN;

@@ -6,71 +6,51 @@
 //!  * One service per pool; it is the only writer of the trees.
 #![forbid(unsafe_code)]
 
-/// A line for whoever reads what the service says. That nobody can, as on a full disk, is no reason
-/// to end.
-macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
-}
-
-mod admission;
-mod backing;
+mod base;
 mod check;
-mod checkpoint;
-mod compaction;
-mod damage;
-mod drained;
-mod engine;
-mod error;
-mod evidence;
-mod files;
-mod fragments;
-mod grants;
-mod harvest;
-mod host;
-#[cfg(test)]
-mod idle_tests;
-mod lane;
-mod lock;
-#[cfg(test)]
-mod medium_tests;
-mod memory;
-mod order;
-mod ordinary;
-mod process;
-mod recover;
-#[cfg(test)]
-mod recover_tests;
-mod replay;
+mod journal;
+mod listener;
+mod recovery;
 mod resize;
-mod room;
-mod runs;
 mod service;
 mod session;
-mod snapshots;
 mod store;
-mod survivors;
+mod writer;
+
+#[cfg(test)]
+mod admission_tests;
+#[cfg(test)]
+mod idle_tests;
+#[cfg(test)]
+mod medium_tests;
+#[cfg(test)]
+mod reclaim_tests;
+#[cfg(test)]
+mod recover_tests;
+#[cfg(test)]
+mod spill_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod untrusted_tests;
 
+pub use base::error::{Error, Loss, Result};
+pub use base::files::{CreateOptions, Files, create, destroy};
+pub use base::lock::PoolLock;
 pub use check::check;
-pub use damage::Loss;
-pub use error::{Error, Result};
-pub use files::{CreateOptions, Files, create, destroy};
-pub use lock::PoolLock;
-pub use recover::{Accepted, Recovered, accept_loss};
+pub use recovery::recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
-pub use service::{Options, Service, Stopper};
+pub use service::{Service, Stopper};
+pub use writer::Options;
 
 /// What a service does, one step after the other in the caller's thread.
 #[cfg(feature = "recording")]
 pub mod stepping {
-    pub use crate::engine::Engine;
-    pub use crate::recover::recover;
+    pub use crate::journal::engine::Engine;
+    pub use crate::recovery::recover::recover;
     pub use crate::session::Session;
-    pub use crate::snapshots::{JOURNAL_LEN, begin as begin_on_snapshot};
+    pub use crate::session::handout::Sent;
+    pub use crate::session::snapshots::{JOURNAL_LEN, begin as begin_on_snapshot};
 }

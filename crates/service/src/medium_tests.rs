@@ -1,8 +1,8 @@
 //! A pool whose files were moved to another kind of file system.
 
-use crate::engine::Engine;
-use crate::files::{self, CreateOptions, Files};
-use crate::recover::recover;
+use crate::base::files::{self, CreateOptions, Files};
+use crate::journal::engine::Engine;
+use crate::recovery::recover::recover;
 use crate::session::Session;
 use crate::testing::TempDir;
 use crate::tests::{Client, assert_clean, exists, opened, pool};
@@ -57,7 +57,7 @@ fn where_the_power_was_lost_is_not_forgotten() {
         let path = pool(&dir);
         let mut engine = used_on(&path, medium);
         let session = Session::create(&mut engine).unwrap();
-        engine.note(|sb| sb.boot_id = [9; 16]).unwrap();
+        engine.store.note(|sb| sb.boot_id = [9; 16]).unwrap();
         let client = Client {
             session: &session,
             engine: &engine,

@@ -7,10 +7,10 @@ mod evidence;
 mod losses;
 mod random;
 
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::files::{self, CreateOptions, Files};
-use crate::recover::{self, Recovered};
+use crate::base::error::Error;
+use crate::base::files::{self, CreateOptions, Files};
+use crate::journal::engine::Engine;
+use crate::recovery::recover::{self, Recovered};
 use crate::testing::TempDir;
 use holdfast_pmem::Medium;
 use holdfast_pool::format::superblock::Consistency;
@@ -152,7 +152,7 @@ impl Rig {
             acked_seq: 0,
             seq: 0,
         };
-        rig.engine().begin().unwrap();
+        rig.engine().store.begin().unwrap();
         rig
     }
 
@@ -167,7 +167,7 @@ impl Rig {
         let mut files = Files::open(&self.path).unwrap();
         files.medium = self.medium;
         let mut engine = Engine::open(files).unwrap();
-        engine.show().unwrap();
+        engine.store.show().unwrap();
         engine
     }
 
@@ -218,7 +218,10 @@ impl Rig {
     }
 
     fn lose_power(&self) {
-        self.engine().note(|sb| sb.boot_id = OTHER_BOOT).unwrap();
+        self.engine()
+            .store
+            .note(|sb| sb.boot_id = OTHER_BOOT)
+            .unwrap();
     }
 
     fn recover(&self) -> Result<(Engine, Recovered), Error> {
@@ -280,11 +283,11 @@ impl Rig {
 
 /// The first byte of each block that the file shows; `None`: a hole.
 fn shown(engine: &Engine, blocks: u64) -> Vec<Option<u8>> {
-    let reader = engine.pool.reader();
+    let reader = engine.store.pool.reader();
     let shows = |file_block| match extent::find(&reader, INO, file_block).unwrap() {
         Run::Blocks { block, .. } => {
             let mut byte = [0];
-            engine.data.read(block * BLOCK, &mut byte).unwrap();
+            engine.store.data.read(block * BLOCK, &mut byte).unwrap();
             Some(byte[0])
         }
         _ => None,
@@ -298,7 +301,8 @@ fn exists(engine: &Engine, ino: u64) -> bool {
 
 fn size_and_times(engine: &Engine) -> (u64, i64, i64) {
     let mut buf = [0; inode::ENCODED_MAX];
-    let found: Option<InodeRecord<'_>> = inode::find(&engine.pool.reader(), INO, &mut buf).unwrap();
+    let found: Option<InodeRecord<'_>> =
+        inode::find(&engine.store.pool.reader(), INO, &mut buf).unwrap();
     let found = found.unwrap();
     (found.size, found.mtime, found.ctime)
 }

@@ -4,12 +4,12 @@
 //! good, before the superblock says so, and is cut only after; a pool is made smaller only where
 //! nothing is.
 
-use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::files::{self, Files};
-use crate::lock::PoolLock;
-use crate::recover;
-use crate::survivors;
+use crate::base::error::{Error, Result};
+use crate::base::files::{self, Files};
+use crate::base::lock::PoolLock;
+use crate::base::survivors;
+use crate::journal::engine::Engine;
+use crate::recovery::recover;
 use holdfast_pmem::Access;
 use holdfast_pool::directory;
 use holdfast_pool::segment::{self, DATA_ALIGN, Sizes};
@@ -67,7 +67,7 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
 fn bring_up_to_date(directory: &Path) -> Result<()> {
     let files = Files::open(directory)?;
     let journal: OwnedFd = files.reopen(&files.journal_name(), OFlags::RDWR)?;
-    if survivors::exist(&journal) || crate::snapshots::any_in_use(directory) {
+    if survivors::exist(&journal) || crate::base::users::any_in_use(directory) {
         return Err(Error::InUse {
             path: directory.into(),
             pid: None,

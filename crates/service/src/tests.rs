@@ -3,9 +3,9 @@
 //!
 //! Invariant: every story that ends in an orderly way ends with a clean pool.
 
-use crate::engine::{AHEAD_MAX, Engine};
-use crate::files::{self, CreateOptions, Files};
-use crate::recover;
+use crate::base::files::{self, CreateOptions, Files};
+use crate::journal::engine::{AHEAD_MAX, Engine};
+use crate::recovery::recover;
 use crate::session::Session;
 use crate::testing::TempDir;
 use holdfast_pool::directory::LANE_LEN;
@@ -22,7 +22,7 @@ pub(crate) fn pool(dir: &TempDir) -> PathBuf {
     pool_of(dir, 64 << 20)
 }
 
-fn pool_of(dir: &TempDir, size: u64) -> PathBuf {
+pub(crate) fn pool_of(dir: &TempDir, size: u64) -> PathBuf {
     let path = dir.path().join("pool");
     let options = CreateOptions {
         size: Some(size),
@@ -40,7 +40,7 @@ pub(crate) fn assert_clean(path: &Path) {
     assert!(damage.is_empty(), "{damage:?}");
 }
 
-fn open(path: &Path) -> Engine {
+pub(crate) fn open(path: &Path) -> Engine {
     Engine::open(Files::open(path).unwrap()).unwrap()
 }
 
@@ -72,9 +72,10 @@ impl Client<'_> {
         let at = lane as u64 * LANE_LEN + head % LANE_LEN;
         self.engine
             .journal
+            .region
             .write_nt(at, &bytes[..n as usize])
             .unwrap();
-        self.engine.journal.fence();
+        self.engine.journal.region.fence();
         shared.head.store(head + n, Release);
     }
 
@@ -110,13 +111,14 @@ pub(crate) fn create_as(mode: u32, ino: u64, name: &[u8]) -> Record<'_> {
 
 pub(crate) fn exists(engine: &Engine, ino: u64) -> bool {
     let mut buf = [0; inode::ENCODED_MAX];
-    let found: Option<InodeRecord<'_>> = inode::find(&engine.pool.reader(), ino, &mut buf).unwrap();
+    let found: Option<InodeRecord<'_>> =
+        inode::find(&engine.store.pool.reader(), ino, &mut buf).unwrap();
     found.is_some()
 }
 
 fn size_of(engine: &Engine, ino: u64) -> u64 {
     let mut buf = [0; inode::ENCODED_MAX];
-    inode::find(&engine.pool.reader(), ino, &mut buf)
+    inode::find(&engine.store.pool.reader(), ino, &mut buf)
         .unwrap()
         .unwrap()
         .size
@@ -158,7 +160,7 @@ fn records_of_all_lanes_reach_the_trees() {
     session.end(&mut engine).unwrap();
     drop(engine);
     let engine = opened(&path);
-    assert!(engine.pool.superblock().next_ino >= 2 + names.len() as u64);
+    assert!(engine.store.pool.superblock().next_ino >= 2 + names.len() as u64);
     assert!(exists(&engine, 2) && exists(&engine, 10_001) && !exists(&engine, 10_002));
 }
 
@@ -201,7 +203,7 @@ fn a_session_that_ends_far_behind_loses_nothing() {
     assert_clean(&path);
 }
 
-fn unlink(ino: u64, name: &[u8]) -> Record<'_> {
+pub(crate) fn unlink(ino: u64, name: &[u8]) -> Record<'_> {
     Record::Unlink {
         parent: ROOT_INO,
         ino,
@@ -244,6 +246,42 @@ fn a_journal_is_replayed_after_the_service_died() {
     assert_clean(&path);
 }
 
+/// With work for each block that a record names, this would take minutes.
+#[test]
+fn a_record_that_names_more_blocks_than_there_are_does_not_hold_recovery_up() {
+    let dir = TempDir::new("huge-extent");
+    let path = pool_of(&dir, 4 << 30);
+    {
+        let mut engine = opened(&path);
+        let session = Session::create(&mut engine).unwrap();
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.create(0, 2, b"before");
+        for block in [0, 1, 77, 1 << 20, u64::MAX - 5] {
+            let record = Record::Extent {
+                ino: 2,
+                file_block: 0,
+                block,
+                len: u32::MAX,
+                size: 0,
+                mtime: 0,
+                ctime: 0,
+                flags: 0,
+            };
+            client.write(1, &record);
+        }
+        // Dies here.
+    }
+    let mut engine = open(&path);
+    let recovered = recover::recover(&mut engine).unwrap();
+    assert_eq!(recovered.records, 1);
+    assert!(recovered.rejected.is_some() && exists(&engine, 2));
+    engine.close().unwrap();
+    assert_clean(&path);
+}
+
 #[test]
 fn a_number_in_flight_holds_back_what_follows() {
     let dir = TempDir::new("flight");
@@ -252,9 +290,7 @@ fn a_number_in_flight_holds_back_what_follows() {
     let mut session = Session::create(&mut engine).unwrap();
     let lane = session.memory.lane(1).unwrap();
     // Our own process holds the lane: it lives.
-    let slot = session.memory.slot(0).unwrap();
-    slot.pid.store(std::process::id(), Relaxed);
-    slot.state.store(2, Relaxed);
+    session.memory.pretend_to_be(0);
     lane.lock.store(1, Relaxed);
     let client = Client {
         session: &session,
@@ -282,9 +318,7 @@ fn a_stopped_writer_is_left_behind_and_may_come_late() {
     let path = pool(&dir);
     let mut engine = opened(&path);
     let mut session = Session::create(&mut engine).unwrap();
-    let slot = session.memory.slot(0).unwrap();
-    slot.pid.store(std::process::id(), Relaxed);
-    slot.state.store(2, Relaxed);
+    session.memory.pretend_to_be(0);
     session.memory.lane(1).unwrap().lock.store(1, Relaxed);
     let client = Client {
         session: &session,
@@ -372,12 +406,12 @@ fn grants_can_be_used_and_come_back() {
     let dir = TempDir::new("grants");
     let path = pool(&dir);
     let mut engine = opened(&path);
-    let free = engine.pool.data_space().count_free();
+    let free = engine.store.pool.data_space().count_free();
     let mut session = Session::create(&mut engine).unwrap();
     drain(&mut session, &mut engine);
     let grant = session.memory.grant(0).unwrap();
     let (block, len) = (grant.block.load(Relaxed), grant.len.load(Relaxed));
-    assert!(len > 0 && engine.granted.contains(block, len));
+    assert!(len > 0 && engine.journal.granted.contains(block, len));
     let client = Client {
         session: &session,
         engine: &engine,
@@ -399,7 +433,7 @@ fn grants_can_be_used_and_come_back() {
     drain(&mut session, &mut engine);
     assert!(!session.memory.is_poisoned() && size_of(&engine, 2) == 16_384);
     session.end(&mut engine).unwrap();
-    assert_eq!(engine.pool.data_space().count_free(), free - 4);
+    assert_eq!(engine.store.pool.data_space().count_free(), free - 4);
 }
 
 #[test]
@@ -434,6 +468,7 @@ fn what_was_not_synced_is_harvested_at_the_end() {
     assert_eq!(size_of(&engine, 2), 5000);
     assert!(
         engine
+            .store
             .pool
             .data_space()
             .is_used(holdfast_pool::space::Run::new(block, 2))
@@ -606,7 +641,7 @@ fn crumbs_in_the_table_of_grants_are_taken_back() {
     let foreign = session.memory.grant(5).unwrap();
     foreign
         .block
-        .store(engine.pool.data_space().len() - 7, Relaxed);
+        .store(engine.store.pool.data_space().len() - 7, Relaxed);
     foreign.len.store(7, Relaxed);
     let used = &session.memory.header().grants_used;
     used.store(10 + count as u32, Relaxed);
@@ -622,7 +657,7 @@ fn crumbs_in_the_table_of_grants_are_taken_back() {
     let anew = in_ring(&session, 2);
     for n in 0..count {
         let crumb = holdfast_pool::space::Run::new(block + 5 * n + 1, 4);
-        let free = engine.pool.data_space().is_free(crumb);
+        let free = engine.store.pool.data_space().is_free(crumb);
         assert!(free || anew.contains(&crumb.start), "{crumb:?}");
     }
     session.end(&mut engine).unwrap();
@@ -642,10 +677,12 @@ fn whole_chunks_that_came_back_are_not_kept_from_writers() {
     let mut session = Session::create(&mut engine).unwrap();
     drain(&mut session, &mut engine);
     let came_back = |engine: &mut Engine, whole: u64| {
-        let runs: Vec<_> = (0..33).map(|_| engine.pool.grant_whole(512)).collect();
+        let runs: Vec<_> = (0..33)
+            .map(|_| engine.store.pool.grant_whole(512))
+            .collect();
         for run in runs.into_iter().flatten() {
             let part = holdfast_pool::space::Run::new(run.start, whole);
-            engine.pool.ungrant(part).unwrap();
+            engine.store.pool.ungrant(part).unwrap();
         }
     };
     for (whole, kept) in [(511, 1), (512, 0)] {
@@ -661,7 +698,7 @@ fn whole_chunks_that_came_back_are_not_kept_from_writers() {
     }
 }
 
-fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
+pub(crate) fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
     Record::Extent {
         ino,
         file_block,
@@ -683,7 +720,11 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
         let mut session = Session::create(&mut engine).unwrap();
         let found = fragmented(&mut session, &mut engine, 2, 40);
         assert_eq!(found.len(), 20, "{found:?}");
-        assert!(found.iter().all(|block| engine.granted.contains(*block, 1)));
+        assert!(
+            found
+                .iter()
+                .all(|block| engine.journal.granted.contains(*block, 1))
+        );
         // The first one is taken and used.
         session.memory.rings().taken[0].fetch_add(1, AcqRel);
         let client = Client {
@@ -692,7 +733,7 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
         };
         client.write(0, &extent(2, 0, found[0]));
         drain(&mut session, &mut engine);
-        assert!(!session.memory.is_poisoned() && !engine.granted.contains(found[0], 1));
+        assert!(!session.memory.is_poisoned() && !engine.journal.granted.contains(found[0], 1));
         (session.memory.fd().try_clone().unwrap(), found[1])
     };
     let mut engine = open(&path);
@@ -714,7 +755,7 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
     session.memory.rings().put[0].store(7, Relaxed);
     session.rest(&mut engine, true);
     session.end(&mut engine).unwrap();
-    assert_eq!(engine.granted.iter().count(), 0);
+    assert_eq!(engine.journal.granted.iter().count(), 0);
     drop(engine);
     assert_clean(&path);
 }
@@ -752,7 +793,7 @@ fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
     session.rest(&mut engine, true);
     assert_eq!(in_ring(&session, 0), []);
     let chunk = holdfast_pool::space::Run::new(found[0] - found[0] % 512, 512);
-    assert!(engine.pool.data_space().is_free(chunk));
+    assert!(engine.store.pool.data_space().is_free(chunk));
     session.end(&mut engine).unwrap();
 }
 
@@ -766,6 +807,7 @@ fn noise_neither_stops_nor_breaks_the_service() {
         let stop = Arc::new(AtomicBool::new(false));
         let fd = session.memory.fd().try_clone().unwrap();
         let journal = engine
+            .store
             .files
             .reopen("journal-0.seg", rustix::fs::OFlags::RDWR)
             .unwrap();
@@ -780,7 +822,7 @@ fn noise_neither_stops_nor_breaks_the_service() {
         session.end(&mut engine).unwrap();
     }
     let mut session = Session::create(&mut engine).unwrap();
-    let next = engine.pool.superblock().next_ino;
+    let next = engine.store.pool.superblock().next_ino;
     let client = Client {
         session: &session,
         engine: &engine,
@@ -869,7 +911,7 @@ fn a_number_far_ahead_does_not_use_the_numbers_up() {
     session.end(&mut engine).unwrap();
     drop(engine);
     let engine = opened(&path);
-    assert!(engine.pool.superblock().applied_seq < 1 << 30);
+    assert!(engine.store.pool.superblock().applied_seq < 1 << 30);
 }
 
 #[test]
@@ -877,10 +919,10 @@ fn a_session_is_deserted_when_nobody_holds_its_journal() {
     let dir = TempDir::new("deserted");
     let path = pool(&dir);
     let mut engine = opened(&path);
-    let mut session = Session::create(&mut engine).unwrap();
-    let handed_out = session.descriptors().unwrap();
+    let session = Session::create(&mut engine).unwrap();
+    let handed_out = session.descriptors(0).unwrap();
     assert!(!session.is_deserted(&engine).unwrap());
-    let later = session.descriptors().unwrap();
+    let later = session.descriptors(0).unwrap();
     drop(handed_out);
     assert!(!session.is_deserted(&engine).unwrap());
     drop(later);

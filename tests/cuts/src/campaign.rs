@@ -184,6 +184,7 @@ impl Place {
                 });
             }
         });
+        reap_orphans();
         let mut tally = tally.into_inner().expect("no thread panicked");
         let history = &played.history;
         tally.lines.push(format!(
@@ -348,6 +349,13 @@ impl Tally {
             ));
         }
     }
+}
+
+/// This process is the first of its namespace: services that were left to themselves are its
+/// children when they end. Those of its own are all waited for by now.
+fn reap_orphans() {
+    use rustix::process::{WaitOptions, wait};
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 /// Saves the image of a cut and the history of its run in the directory HF_KEEP.

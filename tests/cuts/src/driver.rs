@@ -99,7 +99,11 @@ impl Driver {
             let command = self.on_files(&[&own, "writer", &files]);
             self.writers.push(Worker::start(command, &self.disk)?);
         }
-        Ok(())
+        // A command that came first would begin the session with a consistency of its own.
+        self.writers.iter_mut().try_for_each(|writer| {
+            writer.tell("here")?;
+            writer.answer().map(drop)
+        })
     }
 
     pub fn end_session(&mut self) -> Done {

@@ -5,7 +5,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register, UsedMemory};
 use nix::libc::user_regs_struct;
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::sys::{personality, ptrace};
 use nix::unistd::Pid;
@@ -15,7 +15,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{self, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 /// How a child's work ended.
 #[derive(Debug)]
@@ -83,20 +84,104 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
     })
 }
 
-/// Runs the scene up to its `nth` store.
+/// Runs the scene up to its `nth` store, and kills it there.
 pub fn run(dir: &Path, name: &str, nth: usize, stores: &Stores) -> Result<Outcome, String> {
     with_child(dir, name, |child| {
+        let at = child.run_to(nth, stores)?;
+        let outcome = at.map_or(Outcome::Ended, |at| Outcome::Killed { at });
+        Ok((outcome, at.is_none()))
+    })
+}
+
+/// A child that is stopped amid its work, without a debugger.
+pub struct Stopped {
+    process: process::Child,
+    pub at: u64,
+}
+
+impl Stopped {
+    /// Lets it go on to its end.
+    pub fn wake(mut self) -> Result<(), String> {
+        let pid = Pid::from_raw(self.process.id().cast_signed());
+        // It stops itself once more when its work is done.
+        while self
+            .process
+            .try_wait()
+            .map_err(|e| e.to_string())?
+            .is_none()
+        {
+            kill(pid, Signal::SIGCONT).map_err(broken)?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let status = self.process.wait().map_err(|e| e.to_string())?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("the child that was stopped ended with {status}")),
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // Where it has ended already there is nobody to kill.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs the scene up to its `nth` store, and stops it there; `None`: the work ended before.
+pub fn stop(
+    dir: &Path,
+    name: &str,
+    nth: usize,
+    stores: &Stores,
+) -> Result<Option<Stopped>, String> {
+    let process = spawn(dir, name)?;
+    let pid = Pid::from_raw(process.id().cast_signed());
+    let mut stopped = Stopped { process, at: 0 };
+    let found = Child::stopped(pid)?.run_to(nth, stores)?;
+    let signal = found.map(|_| Signal::SIGSTOP);
+    ptrace::detach(pid, signal).map_err(broken)?;
+    match found {
+        Some(at) => stopped.at = at,
+        None => stopped
+            .process
+            .wait()
+            .map(drop)
+            .map_err(|e| e.to_string())?,
+    }
+    Ok(found.map(|_| stopped))
+}
+
+/// Runs the scene up to its `nth` store, and does `f` while the child is held there.
+pub fn hold(
+    dir: &Path,
+    name: &str,
+    nth: usize,
+    stores: &Stores,
+    f: impl FnOnce(),
+) -> Result<(), String> {
+    with_child(dir, name, |child| {
+        if child.run_to(nth, stores)?.is_some() {
+            f();
+            while let Stop::Trap = child.go_on()? {}
+        }
+        Ok(((), true))
+    })
+}
+
+impl Child {
+    /// Goes on to the `nth` store; where that was in the program, `None`: the work ended before.
+    fn run_to(&mut self, nth: usize, stores: &Stores) -> Result<Option<u64>, String> {
+        let child = self;
         let bytes: BTreeMap<u64, u8> = stores
             .keys()
             .map(|at| Ok((*at, child.poke(*at, BREAKPOINT)?)))
             .collect::<Result<_, String>>()?;
-        let (mut count, mut turns) = (0, Turns::default());
+        let (mut count, mut turns, mut reached) = (0, Turns::default(), None);
         loop {
             if let Stop::Ended = child.go_on()? {
-                for (at, byte) in &bytes {
-                    child.poke(*at, *byte)?;
-                }
-                return Ok((Outcome::Ended, true));
+                break;
             }
             let mut regs = child.regs()?;
             regs.rip -= 1;
@@ -114,11 +199,15 @@ pub fn run(dir: &Path, name: &str, nth: usize, stores: &Stores) -> Result<Outcom
             }
             count += 1;
             if count == nth {
-                let at = at.wrapping_sub(child.program);
-                return Ok((Outcome::Killed { at }, false));
+                reached = Some(at.wrapping_sub(child.program));
+                break;
             }
         }
-    })
+        for (at, byte) in &bytes {
+            child.poke(*at, *byte)?;
+        }
+        Ok(reached)
+    }
 }
 
 const BREAKPOINT: u8 = 0xcc;
@@ -142,14 +231,7 @@ fn with_child<T>(
     name: &str,
     f: impl FnOnce(&mut Child) -> Result<(T, bool), String>,
 ) -> Result<T, String> {
-    let me = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut command = Command::new(me);
-    command
-        .arg("child")
-        .arg(dir)
-        .arg(name)
-        .stdout(Stdio::null());
-    let mut process = command.spawn().map_err(|e| e.to_string())?;
+    let mut process = spawn(dir, name)?;
     let pid = Pid::from_raw(process.id().cast_signed());
     let outcome = Child::stopped(pid).and_then(|mut child| f(&mut child));
     let ended = matches!(outcome, Ok((_, true)));
@@ -162,6 +244,17 @@ fn with_child<T>(
         return Err(format!("the child ended with {status}"));
     }
     outcome.map(|(value, _)| value)
+}
+
+fn spawn(dir: &Path, name: &str) -> Result<process::Child, String> {
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new(me);
+    command
+        .arg("child")
+        .arg(dir)
+        .arg(name)
+        .stdout(Stdio::null());
+    command.spawn().map_err(|e| e.to_string())
 }
 
 fn broken(e: nix::Error) -> String {

@@ -5,6 +5,9 @@
 //! time the survivor must find the files as before or as after the work, be able to go on, and
 //! never wait for the dead. In some rounds the session ends right after the death instead,
 //! and the next one must find the same. In the end the pool is without damage.
+//!
+//! Then it is stopped (SIGSTOP) there instead, and nobody debugs it any more: others go on soon,
+//! and when it goes on it finishes its work.
 #![forbid(unsafe_code)]
 
 #[path = "../../../crates/client/tests/common/mod.rs"]
@@ -13,20 +16,25 @@ mod debugger;
 mod scene;
 
 use common::{Rig, User};
-use debugger::Outcome;
-use holdfast_client::slots;
+use debugger::{Outcome, Stopped};
+use holdfast_client::{attach, slots};
 use holdfast_pool::format::superblock::Consistency;
 use scene::{SCENES, Scene, View};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// In every round of this number the session ends right after the death.
 const ENDING: usize = 5;
+/// The same where each session needs its tables full, which takes long.
+const ENDING_FULL: usize = 20;
 /// Processes that play scenes at once.
 const PARTS: usize = 2;
 /// What a survivor may wait for a dead process, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same where all entries of the tables are looked at, which had no memory before.
+const PATIENCE_FULL: Duration = Duration::from_secs(20);
 const POOL: u64 = 64 << 20;
 
 fn main() -> ExitCode {
@@ -124,6 +132,12 @@ fn play(scene: &Scene, mode: Consistency) -> Result<usize, String> {
     let stores = debugger::learn(&theatre.rig.dir, scene.name)?;
     theatre.after = View::of(theatre.user());
     let deaths = theatre.deaths(1, |dir, nth| debugger::run(dir, scene.name, nth, &stores))?;
+    theatre.stops(deaths, |dir, nth| {
+        debugger::stop(dir, scene.name, nth, &stores)
+    })?;
+    if scene.name == "create" {
+        theatre.is_named(|dir, f| debugger::hold(dir, scene.name, deaths / 2, &stores, f))?;
+    }
     if !scene.heirs {
         return Ok(deaths);
     }
@@ -141,6 +155,11 @@ fn play(scene: &Scene, mode: Consistency) -> Result<usize, String> {
 
 /// Every so many stores an heir dies.
 const HEIRS: usize = 3;
+
+/// About so many stops there are in each scene.
+const STOPS: usize = 9;
+/// What others may wait for a stopped process, also on a busy machine.
+const STOPPED_MAX: Duration = Duration::from_secs(3);
 
 /// The child that finishes what a dead one began.
 const HEIR: &str = "heir";
@@ -192,7 +211,10 @@ impl<'s> Theatre<'s> {
             let nth = (round - 1) * stride + 1;
             self.restage();
             let outcome = run(&self.rig.dir, nth)?;
-            let survives = !round.is_multiple_of(ENDING);
+            let survives = !round.is_multiple_of(match self.scene.full {
+                true => ENDING_FULL,
+                false => ENDING,
+            });
             let to = match survives {
                 true => "a survivor",
                 false => "the next session",
@@ -205,6 +227,86 @@ impl<'s> Theatre<'s> {
             }
         }
         Ok(0)
+    }
+
+    /// Stops after some of `stores` stores.
+    fn stops(
+        &mut self,
+        stores: usize,
+        stop: impl Fn(&Path, usize) -> Result<Option<Stopped>, String>,
+    ) -> Result<(), String> {
+        for nth in (1..=stores).step_by(stores.div_ceil(STOPS).max(1)) {
+            self.restage();
+            let Some(stopped) = stop(&self.rig.dir, nth)? else {
+                return Ok(());
+            };
+            let at = stopped.at;
+            self.judge_stop(stopped)
+                .map_err(|why| format!("stop {nth} (at {at:x}): {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn judge_stop(&mut self, stopped: Stopped) -> Result<(), String> {
+        let begun = Instant::now();
+        let seen = View::of(self.user());
+        let waited = begun.elapsed();
+        if !self.scene.allows(&self.before, &self.after, &seen) {
+            return Err(self.different(&seen));
+        }
+        if waited > STOPPED_MAX {
+            return Err(format!("others waited for {waited:?}"));
+        }
+        stopped.wake()?;
+        let seen = View::of(self.user());
+        if seen != self.after {
+            return Err(self.different(&seen));
+        }
+        scene::go_on(self.user());
+        Ok(())
+    }
+
+    /// While a debugger holds the child amid its work, which cannot be made to go on, the service
+    /// says for whom the others wait.
+    fn is_named(
+        &mut self,
+        hold: impl FnOnce(&Path, &mut dyn FnMut()) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.restage();
+        let (user, dir) = (self.user.as_ref().expect("it was used"), &self.rig.dir);
+        let mut said = String::new();
+        let seen = std::thread::scope(|scope| {
+            let mut others = None;
+            hold(dir, &mut || {
+                let others = others.insert(scope.spawn(|| View::of(user)));
+                let begun = Instant::now();
+                while said.is_empty() && !others.is_finished() && begun.elapsed() < PATIENCE {
+                    let answer = attach::status(dir.as_os_str().as_bytes());
+                    said = answer.map_or_else(|e| e.to_string(), |a| a.text().to_string());
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })?;
+            let others = others.ok_or("the work ended before")?;
+            others.join().map_err(|_| "the others failed".to_string())
+        })?;
+        if !said.contains("stopped by a debugger") {
+            return Err(format!("who waits for a debugger is told {said:?}"));
+        }
+        match seen == self.before || seen == self.after {
+            true => Ok(()),
+            false => Err(self.different(&seen)),
+        }
+    }
+
+    fn different(&self, seen: &View) -> String {
+        let views = [
+            ("before", &self.before),
+            ("after", &self.after),
+            ("seen", seen),
+        ];
+        views
+            .map(|(when, view)| format!("\n    {when}: {view:?}"))
+            .concat()
     }
 
     /// `done`: the work came to its end, so nothing else than what it leads to is right.
@@ -220,18 +322,15 @@ impl<'s> Theatre<'s> {
         let seen = View::of(self.user());
         let allowed = self.scene.allows(&self.before, &self.after, &seen);
         if seen != self.after && (done || !allowed) {
-            let views = [
-                ("before", &self.before),
-                ("after", &self.after),
-                ("seen", &seen),
-            ];
-            return Err(views
-                .map(|(when, view)| format!("\n    {when}: {view:?}"))
-                .concat());
+            return Err(self.different(&seen));
         }
         scene::go_on(self.user());
+        let patience = match self.scene.full {
+            true => PATIENCE_FULL,
+            false => PATIENCE,
+        };
         match killed.elapsed() {
-            waited if waited > PATIENCE => Err(format!("others waited for {waited:?}")),
+            waited if waited > patience => Err(format!("others waited for {waited:?}")),
             _ => Ok(()),
         }
     }

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod capacity;
+mod containers;
 mod dump;
 mod faces;
 mod faults;
@@ -22,6 +24,8 @@ const USAGE: &str = "usage: hf-e2e COMMAND
                                     fails where the pool lies on another medium
   snapshots [NAME...]               what programs see of snapshots
   bad-input [NAME...]               what must be refused, and how
+  capacity [NAME...]                what ordinary work asks for at once
+  containers [NAME...]              programs in namespaces of their own
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
@@ -36,9 +40,13 @@ fn main() -> ExitCode {
         ["faults", args @ ..] => faults::main(args),
         ["snapshots", names @ ..] => snapshots::main(names),
         ["bad-input", names @ ..] => bad_input::main(names),
+        ["capacity", names @ ..] => capacity::main(names),
+        ["containers", names @ ..] => containers::main(names),
         ["faces", names @ ..] => faces::main(names),
         ["dump", dir] => dump::main(dir),
-        ["write", dir, id, seed, sync] => faults::writer::main(dir, id, seed, sync),
+        ["write", dir, id, seed, sync, counter] => {
+            faults::writer::main(dir, id, seed, sync, counter)
+        }
         ["verify", dir, mode, writers @ ..] => faults::verify::main(dir, mode, writers),
         _ => {
             eprintln!("{USAGE}");

@@ -108,6 +108,12 @@ pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>
     }
 }
 
+/// State letter of a process (proc_pid_stat(5)), whose name has no parentheses.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
 /// Kills the child and all of its process group.
 pub fn kill_group(child: &Child) {
     if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {

@@ -13,8 +13,8 @@ use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::session::DIRTY_AT;
 use holdfast_service::Files;
-use holdfast_service::stepping::{Engine, JOURNAL_LEN, Session, begin_on_snapshot, recover};
-use rustix::fd::{AsFd, OwnedFd};
+use holdfast_service::stepping::{Engine, JOURNAL_LEN, Sent, Session, begin_on_snapshot, recover};
+use rustix::fd::AsFd;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -26,6 +26,7 @@ pub const ME: Caller<'static> = Caller {
     groups: &[],
     umask: 0o022,
     privileged: true,
+    ids: None,
 };
 pub const ROOT: Base = Base::Root;
 /// No story has more to do than takes a small part of this.
@@ -68,19 +69,19 @@ pub struct Stack {
     service: Option<Session>,
     client: Client,
     /// Session memory, meta, journal, data: the client's.
-    fds: Vec<OwnedFd>,
+    fds: Vec<Sent>,
     held: BTreeMap<&'static str, OfdLink>,
 }
 
 /// A client of what `fds` are the descriptors of.
-fn client(engine: &Engine, fds: &[OwnedFd], journal_len: u64) -> Result<Client, String> {
-    let superblock = engine.pool.superblock();
+fn client(engine: &Engine, fds: &[Sent], journal_len: u64) -> Result<Client, String> {
+    let superblock = engine.store.pool.superblock();
     let segments = Segments {
         session: fds[0].as_fd(),
         meta: (fds[1].as_fd(), superblock.meta_len),
         journal: (fds[2].as_fd(), journal_len),
         data: (fds[3].as_fd(), superblock.data_len),
-        medium: match engine.files.medium {
+        medium: match engine.store.files.medium {
             Medium::Memory => 0,
             Medium::File => 1,
             Medium::Dax => 2,
@@ -93,9 +94,9 @@ fn client(engine: &Engine, fds: &[OwnedFd], journal_len: u64) -> Result<Client, 
 }
 
 /// A new session and its first client.
-fn join(engine: &mut Engine) -> Result<(Session, Client, Vec<OwnedFd>), String> {
+fn join(engine: &mut Engine) -> Result<(Session, Client, Vec<Sent>), String> {
     let service = Session::create(engine).map_err(|e| format!("session: {e}"))?;
-    let fds = service.descriptors().map_err(|e| e.to_string())?;
+    let fds = service.descriptors(0).map_err(|e| e.to_string())?;
     let client = client(engine, &fds, LANES as u64 * LANE_LEN)?;
     Ok((service, client, fds))
 }
@@ -158,7 +159,10 @@ impl Stack {
     }
 
     fn die(&mut self) -> Done {
-        let (dir, medium) = (&self.engine.files.directory, self.engine.files.medium);
+        let (dir, medium) = (
+            &self.engine.store.files.directory,
+            self.engine.store.files.medium,
+        );
         self.engine = recovered(dir, medium)?;
         self.service = None;
         self.again()
@@ -191,7 +195,7 @@ impl Stack {
     }
 
     fn forget_dirty(&self) -> Done {
-        let len = self.engine.pool.superblock().data_len;
+        let len = self.engine.store.pool.superblock().data_len;
         let map = DirtyMap::map(self.fds[0].as_fd(), DIRTY_AT as u64, len);
         let map = map.map_err(|e| e.to_string())?;
         map.clear(0, len / PAGE_LEN);
@@ -214,7 +218,7 @@ impl Stack {
 
     fn rejoin(&mut self) -> Done {
         self.leave()?;
-        self.engine.begin().map_err(|e| e.to_string())?;
+        self.engine.store.begin().map_err(|e| e.to_string())?;
         self.again()
     }
 

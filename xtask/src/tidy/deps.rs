@@ -29,7 +29,12 @@ const fn allow(
 }
 
 const ALLOWED: &[Allowed] = &[
-    allow("pmem", &[], Some(&["rustix", "bitflags", "crc-fast"])),
+    // shuttle: with a feature that no program has.
+    allow(
+        "pmem",
+        &[],
+        Some(&["rustix", "bitflags", "crc-fast", "shuttle"]),
+    ),
     allow("pool", &["pmem"], Some(&["bitflags", "crc-fast"])),
     allow("client", &["pool", "pmem"], Some(&["rustix", "bitflags"])),
     allow(
@@ -42,13 +47,15 @@ const ALLOWED: &[Allowed] = &[
     allow("bench", &["holdfast", "client", "pool", "pmem"], None),
     allow(
         "cli",
-        &["bench", "holdfast", "client", "service", "pool", "pmem"],
+        &["holdfast", "client", "service", "pool", "pmem"],
         None,
     ),
     allow("c", &["holdfast"], None),
     allow("python", &["holdfast"], None),
     allow("cuts", &["holdfast"], None),
     allow("e2e", &[], None),
+    allow("fuzz", &["client", "service", "pool", "pmem"], None),
+    allow("model", &["fuzz", "client", "pool", "pmem"], None),
     allow("power", &["client", "service", "pool", "pmem"], None),
     allow("death", &["client", "service", "pool", "pmem"], None),
 ];

@@ -5,6 +5,7 @@
 
 mod deps;
 mod docs;
+mod layers;
 mod layout;
 mod source;
 mod text;
@@ -93,6 +94,8 @@ const RULES: &[(&str, Rule)] = &[
     ("write-token", text::write_token),
     ("dead-file", layout::dead_file),
     ("large-file", layout::large_file),
+    ("folder-cycle", layers::folder_cycle),
+    ("file-cycle", layers::file_cycle),
     ("private-path", layout::private_path),
     ("merge-marker", layout::merge_marker),
     ("paths-exist", docs::paths_exist),

@@ -6,7 +6,7 @@
 use super::device::word;
 use super::rows::{Kind, STORES, SUBJECT};
 use super::{Run, site};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kv;
 use crate::link::Worker;
 use crate::peers::quiet;
@@ -94,7 +94,7 @@ impl Run<'_> {
         command.arg(self.site.base.join(format!("store-{name}")));
         command.args([keys.to_string(), VALUE.to_string()]);
         command.arg(if quick { "quick" } else { "full" });
-        command.arg(std::env::current_exe().map_err(Error::io("find this program"))?);
+        command.arg(crate::programs::holdfast()?);
         command.arg(word(&self.site.counter));
         let log = self.site.base.join(format!("store-{name}.log"));
         let mut worker = Worker::start(command, log, site::PATIENCE)?;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::janitor::{Janitor, Thing};
 use crate::link::Worker;
 use crate::options::Options;
-use crate::peers::{holdfast, quiet};
+use crate::peers::{holdfast, itself, quiet};
 use crate::space;
 use crate::worker::disk::counter::Counter;
 use rustix::fs::{Advice, fadvise, syncfs};
@@ -191,8 +191,11 @@ impl Site {
 
     /// A worker of a kind.
     pub fn start(&self, peer: &Peer, kind: &str) -> Result<Worker> {
-        let mut own = holdfast()?;
-        let mut command = peer.command(&mut own);
+        let mut own = itself()?;
+        let mut command = match &peer.pool {
+            None => peer.command(&mut own),
+            Some(_) => peer.command(&mut holdfast()?),
+        };
         if let Some((pool, mode)) = &peer.pool {
             command
                 .arg("run")

@@ -307,7 +307,7 @@ fn files(dir: &Path) -> io::Result<Box<dyn Cache>> {
 }
 
 fn values(pool: &Path) -> io::Result<Box<dyn Cache>> {
-    holdfast::use_program(std::env::current_exe()?);
+    holdfast::use_program(crate::programs::holdfast().map_err(io::Error::other)?);
     Ok(Box::new(Values(
         Pool::open(pool)?.keyspace_or_create("objects")?,
     )))

@@ -7,14 +7,18 @@
 //!  * What the index cannot hold (ranges, more changes than a record or a bucket has room for) is
 //!    visible when the trees have it, and its commit waits for that.
 
-use super::{Keyspace, check_key, index, over, values};
-use crate::api::Client;
-use crate::error::{Error, Result};
-use crate::lock;
+use super::{check_key, over};
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::journal;
+use crate::ops::client::Client;
+use crate::session::drain;
+use crate::session::lock;
 use crate::session::{BLOCK, Session};
-use crate::{clock, drain, journal};
+use crate::tables::value_index;
+use crate::values::{Keyspace, VALUE_MAX, blocks};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::*;
+use pmem::atomic::Ordering::*;
 use pool::checksum::crc32c;
 use pool::journal::{BATCH_RECORD_MAX, Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, Ops, Record};
 use pool::layout::value::{IN_BLOCKS_MAX, InBlocks, USER_KEY_MAX, fits_entry};
@@ -103,7 +107,7 @@ impl Changes {
     }
 
     /// No value that is put is longer: a longer one is a file.
-    pub const VALUE_MAX: u64 = 64 << 20;
+    pub const VALUE_MAX: u64 = VALUE_MAX;
 
     fn note(&mut self, k: Keyspace) {
         match self.first {
@@ -125,7 +129,7 @@ impl Changes {
     /// The hash of a key that is about to be changed.
     #[inline]
     fn expect(s: &Session, k: Keyspace, key: &[u8]) -> u64 {
-        let hash = index::hash(s, k.ino(), key);
+        let hash = value_index::hash(s, k.ino(), key);
         s.expect_value_bucket(hash);
         hash
     }
@@ -155,13 +159,13 @@ impl Changes {
             return Ok(());
         }
         s.check()?;
-        let blocks = values::write(s, value)?;
-        if let Err(e) = values::count(s, &blocks) {
-            values::give_back(s, &blocks);
+        let blocks = blocks::write(s, value)?;
+        if let Err(e) = blocks::count(s, &blocks) {
+            blocks::give_back(s, &blocks);
             return Err(e);
         }
         let mut runs = [0; IN_BLOCKS_MAX];
-        let len = blocks.encode(&mut runs).unwrap_or(0);
+        let len = blocks.encode(&mut runs);
         self.blocks.push(blocks);
         self.push(hash, &op(Change::PutBlocks(&runs[..len])));
         Ok(())
@@ -219,7 +223,7 @@ pub(super) fn commit(s: &Session, mut changes: Changes) -> Result<()> {
 }
 
 pub(super) fn give_up(s: &Session, changes: &Changes) {
-    changes.blocks.iter().for_each(|b| values::give_back(s, b));
+    changes.blocks.iter().for_each(|b| blocks::give_back(s, b));
 }
 
 fn write(s: &Session, changes: &mut Changes) -> Result<()> {
@@ -228,14 +232,14 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     if !is_seen(s, changes)? {
         return over::write(s, changes, time);
     }
-    let Some(locked) = index::lock_all(s, changes.hashes.as_slice())? else {
+    let Some(locked) = value_index::lock_all(s, changes.hashes.as_slice())? else {
         return over::write(s, changes, time);
     };
     if !over::is_plain(s, changes)? {
         drop(locked);
         return over::write(s, changes, time);
     }
-    index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
+    value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
     let ops = &changes.ops;
     journal::commit(s, &Record::Batch { time, ops }).map(drop)
 }
@@ -300,9 +304,9 @@ fn spill(s: &Session, changes: &Changes, time: i64) -> Result<()> {
     if ops.len() as u64 > (s.tree().segment_len() / TREES_PART).min(SPILLED_MAX) {
         return Err(Error::TooBig);
     }
-    let blocks = values::write(s, ops)?;
+    let blocks = blocks::write(s, ops)?;
     let mut runs = [0; IN_BLOCKS_MAX];
-    let n = blocks.encode(&mut runs).unwrap_or(0);
+    let n = blocks.encode(&mut runs);
     let record = Record::Spilled {
         time,
         len: ops.len() as u64,
@@ -311,7 +315,7 @@ fn spill(s: &Session, changes: &Changes, time: i64) -> Result<()> {
     };
     let done = commit_unseen(s, &record);
     if !matches!(done, Err(Error::ServiceGone | Error::Poisoned(_))) {
-        values::give_back(s, &blocks);
+        blocks::give_back(s, &blocks);
     }
     done
 }

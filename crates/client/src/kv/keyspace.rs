@@ -2,14 +2,19 @@
 //!
 //! Invariant: a keyspace is a directory below the root that is marked as one, and stays one.
 
-use super::Keyspace;
-use crate::abi::AT_SYMLINK_NOFOLLOW;
-use crate::api::Client;
-use crate::error::{Error, Result};
-use crate::path::{KIND_DIR, ROOT, Walk};
-use crate::types::{Base, Caller};
-use crate::{clock, create, drain, inode_table, journal, perm};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use crate::base::abi::AT_SYMLINK_NOFOLLOW;
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::base::types::{Base, Caller};
+use crate::content::perm;
+use crate::journal;
+use crate::ops::client::Client;
+use crate::ops::create;
+use crate::ops::path::{KIND_DIR, ROOT, Walk};
+use crate::session::drain;
+use crate::tables::inode_table;
+use crate::values::Keyspace;
+use pmem::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use pool::journal::Record;
 use pool::layout::is_legal_name;
 use pool::session::INODE_KEYSPACE;

@@ -11,54 +11,24 @@
 //! one in data blocks of its own.
 
 mod commit;
-pub(crate) mod files;
-pub(crate) mod frozen;
-mod get;
-mod index;
 mod keyspace;
 mod over;
-mod values;
-mod view;
 
+pub use crate::values::Keyspace;
+pub use crate::values::view::{Entry, Found, Scan, View};
 pub use commit::Changes;
-pub(crate) use index::{Place, publish, raise_values_seq};
-pub use view::{Entry, Found, Scan, View};
 
-use crate::api::Client;
-use crate::error::{Error, Result};
-use crate::file::File;
-use crate::inode_table::{self, InodeRef};
-use crate::session::{OfdLink, Session};
-use crate::types::Caller;
-use crate::{durable, sync};
-use get::Out;
+use crate::base::error::{Error, Result};
+use crate::base::types::Caller;
+use crate::content::durable;
+use crate::content::file::File;
+use crate::ops::client::Client;
+use crate::ops::sync;
+use crate::session::OfdLink;
+use crate::tables::value_index::Out;
+use crate::values::files;
 use pool::layout::is_legal_name;
 use pool::layout::value::USER_KEY_MAX;
-
-/// A keyspace by its directory's inode number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Keyspace {
-    ino: u64,
-    /// Where its inode's entry was seen.
-    link: u32,
-}
-
-impl Keyspace {
-    /// The inode number of its directory.
-    pub fn ino(self) -> u64 {
-        self.ino
-    }
-
-    fn new(ino: u64, link: u32) -> Keyspace {
-        Keyspace { ino, link }
-    }
-
-    /// The entry of its directory, if it is in memory.
-    #[inline]
-    fn entry(self, s: &Session) -> Option<InodeRef<'_>> {
-        inode_table::by_link(s, self.link, self.ino).or_else(|| inode_table::find(s, self.ino))
-    }
-}
 
 /// When a change is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

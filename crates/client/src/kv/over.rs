@@ -6,16 +6,20 @@
 //!  * The names go in the record that brings the values: after a crash a key is one or the other.
 
 use super::commit::{self, Changes};
-use super::{Keyspace, files, index, values};
-use crate::dentry_table::{self, Found};
-use crate::error::{Error, Result};
-use crate::inode_table::{self, LockedInode};
-use crate::link::Removal;
-use crate::path::{KIND_DIR, RETRIES};
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::journal;
+use crate::ops::link::Removal;
+use crate::ops::path::KIND_DIR;
+use crate::session::RETRIES;
 use crate::session::Session;
-use crate::{clock, drain, journal};
+use crate::session::drain;
+use crate::tables::dentry_table::{self, Found};
+use crate::tables::inode_table::{self, LockedInode};
+use crate::tables::value_index;
+use crate::values::{Keyspace, blocks, files};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pool::journal::{Change, Naming, Op, Ops, Record};
 use pool::layout::is_legal_name;
 use pool::layout::value::{IN_BLOCKS_MAX, fits_entry};
@@ -233,12 +237,12 @@ fn write_seen(
         if op.change == Change::Erase && is_file(&op) {
             continue;
         }
-        hashes.push(index::hash(s, op.keyspace, op.key));
+        hashes.push(value_index::hash(s, op.keyspace, op.key));
         op.push(&mut ops);
     }
     let _buckets = match hashes.is_empty() {
-        true => index::Locked::None,
-        false => match index::lock_all(s, &hashes)? {
+        true => value_index::Locked::None,
+        false => match value_index::lock_all(s, &hashes)? {
             Some(buckets) => buckets,
             None => return Ok(None),
         },
@@ -276,8 +280,8 @@ fn demote(
         let change = match fits_entry(key.len(), content.len()) {
             true => Change::Put(&content),
             false => {
-                let written = values::write(s, &content)?;
-                let n = written.encode(&mut runs).unwrap_or(0);
+                let written = blocks::write(s, &content)?;
+                let n = written.encode(&mut runs);
                 blocks = Some(written);
                 Change::PutBlocks(&runs[..n])
             }
@@ -288,13 +292,13 @@ fn demote(
             change,
         };
         op.push(&mut ops);
-        let bucket = index::lock_all(s, &[index::hash(s, keyspace, key)])?;
+        let bucket = value_index::lock_all(s, &[value_index::hash(s, keyspace, key)])?;
         let done = journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop);
         drop(bucket);
         if let (Err(e), Some(blocks)) = (&done, &blocks)
             && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
         {
-            values::give_back(s, blocks);
+            blocks::give_back(s, blocks);
         }
         names.finish_one(i, &done);
         done?;
@@ -369,7 +373,7 @@ fn name_locked(
         change,
     };
     op.push(&mut ops);
-    let done = index::lock_all(s, &[index::hash(s, keyspace, key)]);
+    let done = value_index::lock_all(s, &[value_index::hash(s, keyspace, key)]);
     let done = done.and_then(|_bucket| journal::commit(s, &Record::Batch { time, ops: &ops }));
     match removal {
         Some(removal) => removal.finish(done),

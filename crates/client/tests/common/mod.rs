@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use holdfast_client::attach::{self, Attachment};
-use holdfast_client::trees::MappedTrees;
-use holdfast_client::{Base, Caller, Client, Error, OfdLink, Session, abi, slots};
-use holdfast_pmem::{Access, ConstBuf, Medium, MutBuf, Region, SharedMem};
+use holdfast_client::trees::Trees;
+use holdfast_client::{Base, Caller, Client, Error, OfdLink, Session, abi, live, recover, slots};
+use holdfast_pmem::{Access, ConstBuf, Medium, MutBuf, RecordLocks, Region, SharedMem};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{CreateOptions, Options, Service, Stopper};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -24,6 +24,7 @@ pub struct Rig {
 pub struct User {
     pub client: Client,
     attachment: Attachment,
+    memory: BorrowedFd<'static>,
 }
 
 impl std::ops::Deref for User {
@@ -68,6 +69,7 @@ impl Rig {
 
     /// The pool, which no service has open, is without damage.
     pub fn check(&self) {
+        assert!(self.service.is_none(), "the service is writing the pool");
         let meta = std::fs::read(self.dir.join("meta.seg")).unwrap();
         let data = std::fs::metadata(self.dir.join("data-0.seg"))
             .unwrap()
@@ -77,39 +79,44 @@ impl Rig {
         assert!(damage.is_empty(), "{damage:?}");
     }
 
-    /// A client as process `pid`, which must live.
-    pub fn user_as(&self, pid: u32) -> User {
-        join_as(&self.dir, pid)
-    }
-
     /// A client that sees the pool under `at` in the host.
     pub fn user_at(&self, at: &[u8]) -> User {
-        let User { attachment, .. } = self.user();
-        let session = map(&attachment);
+        let user = self.user();
+        let session = map(&user.attachment, user.memory);
         slots::register(&session, std::process::id(), None).unwrap();
         User {
             client: Client::new(session, at),
-            attachment,
+            ..user
         }
     }
 
     pub fn user(&self) -> User {
-        self.user_as(std::process::id())
+        join(&self.dir)
     }
 }
 
 /// Joins the session of the pool in `dir` as this process.
 pub fn join(dir: &Path) -> User {
-    join_as(dir, std::process::id())
-}
-
-fn join_as(dir: &Path, pid: u32) -> User {
-    let attachment = attach::attach(dir.as_os_str().as_encoded_bytes(), None).unwrap();
-    let session = map(&attachment);
-    slots::register(&session, pid, None).unwrap();
+    let mut attachment = attach::attach(dir.as_os_str().as_encoded_bytes(), None).unwrap();
+    // Closing it would end the life of all clients of this process.
+    let memory = attachment.session.take().unwrap().into_raw_fd();
+    let memory = holdfast_pmem::record_locks::kept_open(memory).unwrap();
+    let session = map(&attachment, memory);
+    slots::register(&session, std::process::id(), None).unwrap();
     User {
         client: Client::new(session, b""),
         attachment,
+        memory,
+    }
+}
+
+impl User {
+    /// As if the process of this client had died.
+    pub fn die(&self) {
+        let s = self.session();
+        let (index, slot) = (s.slot_index(), s.slot());
+        let life = live::life_of(index, slot.generation.load(Ordering::Relaxed));
+        s.locks().leave(life);
     }
 }
 
@@ -123,15 +130,23 @@ impl Drop for Rig {
     }
 }
 
-fn map(a: &Attachment) -> Session {
-    let mem = SharedMem::map(a.session.as_fd(), a.answer.session_len as usize).unwrap();
+fn map(a: &Attachment, memory: BorrowedFd<'_>) -> Session {
+    let mem = SharedMem::map(memory, a.answer.session_len as usize).unwrap();
+    let locks = RecordLocks::new(memory).unwrap();
     let region = |fd: &rustix::fd::OwnedFd, len: u64, access| {
         Region::map(fd.as_fd(), 0, len as usize, access, Medium::Memory).unwrap()
     };
     let meta = region(&a.meta, a.answer.meta_len, Access::ReadOnly);
     let journal = region(&a.journal, a.answer.journal_len, Access::ReadWrite);
     let data = region(&a.data, a.answer.data_len, Access::ReadWrite);
-    Session::new(mem, journal, data, Box::new(MappedTrees::new(meta))).unwrap()
+    Session::new(
+        (mem, locks),
+        journal,
+        data,
+        Trees::new(meta),
+        recover::lanes,
+    )
+    .unwrap()
 }
 
 pub const ROOT: Caller<'static> = Caller {
@@ -140,6 +155,7 @@ pub const ROOT: Caller<'static> = Caller {
     groups: &[],
     umask: 0o022,
     privileged: true,
+    ids: None,
 };
 
 /// What tests do most, by path from the root.

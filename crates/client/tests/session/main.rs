@@ -394,7 +394,10 @@ fn tables_make_room() {
     let pool = TestPool::with_size("room", 256 << 20);
     let c = pool.client();
     c.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
-    let count = holdfast_pool::session::DENTRIES + 5000;
+    let header = c.session().header();
+    header.inode_limit.store(16 << 10, Relaxed);
+    header.dentry_limit.store(24 << 10, Relaxed);
+    let count = (24 << 10) + 5000;
     for i in 0..count {
         create(&c, &format!("d/f{i}"), b"").unwrap();
     }

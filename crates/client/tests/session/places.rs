@@ -1,29 +1,30 @@
 //! Who has which slot: children before, at and after their birth, and what they share. Several
-//! clients of this one process play parent and child; where a process has to be dead, its slot is
-//! made to name one that is.
+//! clients of this one process play parent and child; where a process has to be dead, it lets go of
+//! its life.
 
 use crate::rig::{ROOT, TestPool};
 use crate::{READ, content, create};
 use holdfast_client::{Base, Client, Error, Share, live, slots};
-use std::process::Command;
 use std::sync::atomic::Ordering::*;
 
 const FREE: u32 = live::SLOT_FREE;
-
-/// The number of a process that has ended.
-fn dead() -> u32 {
-    let mut child = Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    child.id()
-}
 
 fn state(c: &Client, index: u32) -> u32 {
     c.session().slot_at(index).unwrap().state.load(SeqCst)
 }
 
+/// As if the process of slot `index` had died.
 fn kill(c: &Client, index: u32) {
+    let s = c.session();
+    let generation = s.slot_at(index).unwrap().generation.load(SeqCst);
+    s.locks().leave(live::life_of(index, generation));
+}
+
+/// As if the parent of the child that slot `index` waits for had died.
+fn kill_parent(c: &Client, index: u32) {
+    const NOBODY: u64 = 0;
     let slot = c.session().slot_at(index).unwrap();
-    slot.pid.store(dead(), SeqCst);
+    slot.parent.store(NOBODY, SeqCst);
 }
 
 /// Slots that are not free.
@@ -60,6 +61,11 @@ const DIRECTORY: Share = Share {
     directory: true,
 };
 
+/// The turn of slots comes to this one.
+fn take_next(c: &Client, index: u32) {
+    c.session().header().slots_hand.store(index, SeqCst);
+}
+
 #[test]
 fn a_slot_waits_for_the_child_that_was_made() {
     let pool = TestPool::new("waits");
@@ -89,6 +95,7 @@ fn one_side_decides_about_a_slot() {
     // The call failed. Somebody else has the slot meanwhile.
     c.child_made(id, -11);
     assert_eq!(state(&c, index), FREE);
+    take_next(&c, index);
     let (other, again) = prepared(&c, Share::default());
     assert_eq!(again, index);
     assert_eq!(child.fork_child(Some(id)), Err(Error::NoPlace));
@@ -116,14 +123,14 @@ fn a_child_whose_parent_died_may_be_late() {
     let (c, child) = (pool.client(), pool.client());
     child.exit(true);
     let (id, index) = prepared(&c, Share::default());
-    kill(&c, index);
+    kill_parent(&c, index);
     assert_eq!(slots::reap_dead(c.session()), 0);
     child.fork_child(Some(id)).unwrap();
     assert!(child.has_place());
     child.exit(true);
     // One that never comes does not keep its slot for ever.
     let (id, index) = prepared(&c, Share::default());
-    kill(&c, index);
+    kill_parent(&c, index);
     assert_eq!(slots::reap_dead(c.session()), 0);
     let slot = c.session().slot_at(index).unwrap();
     slot.orphaned.fetch_sub(2 * live::ORPHAN_MS_MAX, SeqCst);
@@ -147,6 +154,7 @@ fn without_a_place_nothing_of_others_is_touched() {
     let index = gone.session().slot_index();
     gone.exit(true);
     assert!(!gone.has_place());
+    take_next(&c, index);
     let next = pool.client();
     assert_eq!(next.session().slot_index(), index);
     assert!(!gone.has_place() && next.has_place());

@@ -4,12 +4,13 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use holdfast_client::attach::attach;
-use holdfast_client::trees::MappedTrees;
-use holdfast_client::{Caller, Client, Session, run, slots};
-use holdfast_pmem::{Access, MapOptions, Medium, Region, SharedMem};
+use holdfast_client::trees::Trees;
+use holdfast_client::{Caller, Client, Session, recover, run, slots};
+use holdfast_pmem::record_locks::kept_open;
+use holdfast_pmem::{Access, MapOptions, Medium, RecordLocks, Region, SharedMem};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{CreateOptions, Options, Service, Stopper};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -116,12 +117,15 @@ pub fn client(pool: &Path) -> Client {
         )
         .unwrap()
     };
-    let mem = SharedMem::map(a.session.as_fd(), a.answer.session_len as usize).unwrap();
+    // Closing it would end the life of all clients of this process.
+    let memory = kept_open(a.session.unwrap().into_raw_fd()).unwrap();
+    let mem = SharedMem::map(memory, a.answer.session_len as usize).unwrap();
+    let locks = RecordLocks::new(memory).unwrap();
     let journal = region(a.journal.as_fd(), a.answer.journal_len, Access::ReadWrite);
     let data = region(a.data.as_fd(), a.answer.data_len, Access::ReadWrite);
     let meta = region(a.meta.as_fd(), a.answer.meta_len, Access::ReadOnly);
-    let trees = Box::new(MappedTrees::new(meta));
-    let session = Session::new(mem, journal, data, trees).unwrap();
+    let trees = Trees::new(meta);
+    let session = Session::new((mem, locks), journal, data, trees, recover::lanes).unwrap();
     std::mem::forget(a.connection);
     let run = run::create(&session, std::process::id(), b"/hf").ok();
     slots::register(&session, std::process::id(), run).unwrap();
@@ -134,6 +138,7 @@ pub const ROOT: Caller<'static> = Caller {
     groups: &[],
     umask: 0o22,
     privileged: true,
+    ids: None,
 };
 
 /// A small generator for tests: xorshift.

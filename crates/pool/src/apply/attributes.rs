@@ -23,7 +23,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             ctime,
         } = *record
         else {
-            return Ok(());
+            unreachable!("{record:?} sets no attributes");
         };
         let mut buf = InodeBuf::default();
         let mut inode = self.live(ino, &mut buf)?;

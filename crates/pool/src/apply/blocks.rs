@@ -51,7 +51,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             ..
         } = *record
         else {
-            return Ok(());
+            unreachable!("{record:?} maps nothing");
         };
         let mut buf = InodeBuf::default();
         let mut file = self.file(ino, &mut buf)?;
@@ -113,7 +113,10 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let mut buf = InodeBuf::default();
         let mut file = self.file(ino, &mut buf)?;
         ensure(size <= FILE_SIZE_MAX, ino, Why::Size)?;
-        if file.blocks > 0 {
+        if file.blocks > 0 && size == 0 {
+            self.drop_extents(ino)?;
+            file.blocks = 0;
+        } else if file.blocks > 0 {
             let freed = self.unmap(ino, size.div_ceil(BLOCK), FILE_BLOCKS_MAX)?;
             file.blocks = file.blocks.saturating_sub(freed);
         }
@@ -159,7 +162,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         };
         ensure(data.len() <= INLINE_MAX, ino, Why::Size)?;
         if file.blocks > 0 {
-            self.unmap(ino, 0, FILE_BLOCKS_MAX)?;
+            self.drop_extents(ino)?;
         }
         file.flags = if data.is_empty() {
             file.flags & !INLINE
@@ -281,87 +284,6 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         }
     }
 
-    /// Makes the file blocks `from..to` a hole; how many blocks that freed.
-    fn unmap(&mut self, ino: u64, from: u64, to: u64) -> Result<u64, S> {
-        let mut freed = 0;
-        let covering = extent::covering(&*self.store, ino, from).map_err(Failure::Store)?;
-        if let Some(e) = covering.filter(|e| e.file_block < from) {
-            freed += self.cut(ino, e, from, to)?;
-        }
-        let last = extent::previous(&*self.store, ino, to).map_err(Failure::Store)?;
-        if let Some(e) = last.filter(|e| (from..to).contains(&e.file_block) && e.end() > to) {
-            freed += self.cut(ino, e, from, to)?;
-        }
-        // What is left in the range lies wholly inside.
-        Ok(freed + self.drop_extents(ino, from, to)?)
-    }
-
-    /// Takes the part inside `from..to` out of an extent, and puts the parts outside back.
-    fn cut(&mut self, ino: u64, e: Extent, from: u64, to: u64) -> Result<u64, S> {
-        let (start, end) = (from.max(e.file_block), to.min(e.end()));
-        let block = |at: u64| e.block + (at - e.file_block);
-        if start > e.file_block {
-            self.put_extent(
-                ino,
-                Extent {
-                    len: (start - e.file_block) as u32,
-                    ..e
-                },
-            )?;
-        } else {
-            self.erase_extent(ino, e.file_block)?;
-        }
-        if end < e.end() {
-            let right = Extent {
-                file_block: end,
-                block: block(end),
-                ..e
-            };
-            self.put_extent(
-                ino,
-                Extent {
-                    len: (e.end() - end) as u32,
-                    ..right
-                },
-            )?;
-        }
-        self.store
-            .mark_unused(block(start), end - start, e.period)
-            .map_err(Failure::Store)?;
-        Ok(end - start)
-    }
-
-    /// Frees all extents that start in `from..to`; how many blocks these are. A few are erased one
-    /// by one, more as a range.
-    pub(super) fn drop_extents(&mut self, ino: u64, from: u64, to: u64) -> Result<u64, S> {
-        let (mut at, mut blocks) = (from, 0);
-        let (mut starts, mut count) = ([0; 4], 0);
-        while let Some(e) = extent::next(&*self.store, ino, at).map_err(Failure::Store)? {
-            if e.file_block >= to {
-                break;
-            }
-            let len = u64::from(e.len);
-            self.store
-                .mark_unused(e.block, len, e.period)
-                .map_err(Failure::Store)?;
-            if let Some(start) = starts.get_mut(count) {
-                *start = e.file_block;
-            }
-            (at, count, blocks) = (e.end(), count + 1, blocks + len);
-        }
-        if let Some(few) = starts.get(..count) {
-            for start in few {
-                self.erase_extent(ino, *start)?;
-            }
-        } else {
-            let (first, end) = (extent::key(ino, from), extent::key(ino, to));
-            self.store
-                .erase_range(EXTENTS, &first, &end)
-                .map_err(Failure::Store)?;
-        }
-        Ok(blocks)
-    }
-
     pub(super) fn put_extent(&mut self, ino: u64, e: Extent) -> Result<(), S> {
         let key = extent::key(ino, e.file_block);
         self.store
@@ -369,7 +291,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             .map_err(Failure::Store)
     }
 
-    fn erase_extent(&mut self, ino: u64, file_block: u64) -> Result<(), S> {
+    pub(super) fn erase_extent(&mut self, ino: u64, file_block: u64) -> Result<(), S> {
         self.store
             .erase(EXTENTS, &extent::key(ino, file_block))
             .map_err(Failure::Store)

@@ -191,7 +191,7 @@ mod tests {
             len: 1,
             period: 0
         }));
-        assert_eq!(blocks.encode(&mut runs), Some(24));
+        assert_eq!(blocks.encode(&mut runs), 24);
         let (ino, replaced, flags) = (3, 4, 0);
         let fields = Naming {
             ino,

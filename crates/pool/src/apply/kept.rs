@@ -63,10 +63,7 @@ impl Kept {
             return write(ino, bytes);
         }
         if entry.ino != 0 && entry.ino != ino {
-            write(
-                entry.ino,
-                entry.bytes.0.get(..entry.len).unwrap_or_default(),
-            )?;
+            write(entry.ino, &entry.bytes.0[..entry.len])?;
         }
         if let Some(room) = entry.bytes.0.get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
@@ -93,10 +90,7 @@ impl Kept {
         mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         for entry in self.entries.iter_mut().filter(|e| e.ino != 0) {
-            write(
-                entry.ino,
-                entry.bytes.0.get(..entry.len).unwrap_or_default(),
-            )?;
+            write(entry.ino, &entry.bytes.0[..entry.len])?;
             (entry.ino, entry.used) = (0, 0);
         }
         Ok(())

@@ -6,7 +6,9 @@
 //!    the record says: `nlink`, `entries`, `blocks` and flags are computed here, never taken over.
 //!  * A record is applied at most once: its sequence number must be above the last one of its
 //!    lane, so a record whose effect is in the trees already is skipped.
-//!  * The work for one record is bounded by the number of extents and attributes that it removes.
+//!  * What a record removes is cut out of the trees and freed later, if it is much. So the work
+//!    for one record is bounded by its length and by `DEPTH_MAX`. One that leaves a part of a file
+//!    needs its extents counted first: `Failure::Later` divides that.
 //!
 //! `docs/spec/journal.md` states what each record does.
 
@@ -20,10 +22,11 @@ mod pool_store;
 mod radix;
 mod reject;
 mod store;
+mod unmap;
 mod values;
 
 pub use blocks::Redo;
-pub use pool_store::{PoolStore, make_pool_root};
+pub use pool_store::{ParkedStore, PoolStore, make_pool_root};
 pub use reject::{Failure, Reject, Why};
 pub use store::{Grants, Store, count};
 
@@ -31,26 +34,31 @@ use crate::journal::{Change, Header, Op, Ops, Record};
 use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
+use core::cell::Cell;
 use kept::Kept;
-pub use values::Messages;
-use values::Size;
+use unmap::{CountLimit, Counting};
+use values::Messages;
+pub use values::Size;
 
 /// What `Applier` functions return.
 pub type Result<T, S> = core::result::Result<T, Failure<<S as crate::layout::ReadTrees>::Error>>;
 
 /// Journal lanes of one session.
 pub const LANES: usize = 16;
-/// A new inode number is at most this far above the highest that the trees know, so that a
-/// hostile record cannot use all numbers up.
-pub const INO_WINDOW: u64 = 1 << 32;
+/// A new inode number is less than this above the highest that the trees know, so that a hostile
+/// client cannot use all numbers up.
+pub const INO_WINDOW: u64 = 1 << 20;
+/// The same for records of a journal that is read again, as the trees may have come to know higher
+/// numbers since then and lost them.
+pub const INO_WINDOW_AGAIN: u64 = 1 << 32;
 /// No inode number is higher.
 pub const INO_MAX: u64 = 1 << 56;
 /// Pages left below which nothing is applied that adds to the trees.
 pub const ROOM_TO_GROW: u64 = 768;
 /// Pages left below which nothing is applied.
 pub const ROOM_TO_SHRINK: u64 = 192;
-/// Directories deeper than this are not moved between directories.
-pub const DEPTH_MAX: usize = 1 << 20;
+/// Into directories deeper than this no directory is moved.
+pub const DEPTH_MAX: usize = 1 << 14;
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +75,20 @@ pub struct Applier<'a, S: Store, G: Grants> {
     grants: &'a mut G,
     applied: [u64; LANES],
     kept: Option<Kept>,
+    carry: Carry,
+    /// The record that is applied.
+    seq: u64,
+    count_limit: CountLimit,
+    steps: Cell<u64>,
+    ino_window: u64,
+}
+
+/// What an applier hands on to the next one: buffers, and how far a record has come that takes
+/// more than one.
+#[derive(Default)]
+pub struct Carry {
     messages: Messages,
+    counting: Option<Counting>,
 }
 
 impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
@@ -78,7 +99,11 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             grants,
             applied,
             kept: None,
-            messages: Messages::default(),
+            carry: Carry::default(),
+            seq: 0,
+            count_limit: CountLimit::NONE,
+            steps: Cell::new(0),
+            ino_window: INO_WINDOW,
         }
     }
 
@@ -91,18 +116,44 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         }
     }
 
-    /// Uses buffers of an applier that is through.
-    pub fn reusing(self, messages: Messages) -> Self {
-        Applier { messages, ..self }
+    /// Goes on with what an applier before it had.
+    pub fn carrying(self, carry: Carry) -> Self {
+        Applier { carry, ..self }
     }
 
-    /// The buffers, for the next one.
-    pub fn into_buffers(self) -> Messages {
-        self.messages
+    /// Whether a record whose work is not bounded by its length ends in `Failure::Later`, until it
+    /// has been applied often enough.
+    pub fn divide_work(&mut self, divide: bool) {
+        self.count_limit = if divide {
+            CountLimit::STEP
+        } else {
+            CountLimit::NONE
+        };
     }
 
-    /// Writes everything that was kept back: changes of keyspaces and inodes.
+    /// Whether an earlier service may have read the records.
+    pub fn expect_again(&mut self, again: bool) {
+        self.ino_window = if again { INO_WINDOW_AGAIN } else { INO_WINDOW };
+    }
+
+    /// For the next one.
+    pub fn into_carry(self) -> Carry {
+        self.carry
+    }
+
+    /// Writes everything that was kept back: changes of keyspaces and inodes. What was accepted
+    /// cannot be refused any more, so the only failures are those of the store.
     pub fn settle(&mut self) -> Result<(), S> {
+        let refused = BadValue {
+            what: "a change that was accepted cannot be made",
+        };
+        match self.settle_all() {
+            Err(Failure::Rejected(_)) => Err(refused.into()),
+            done => done,
+        }
+    }
+
+    fn settle_all(&mut self) -> Result<(), S> {
         self.settle_values()?;
         let store = &mut *self.store;
         match &mut self.kept {
@@ -116,8 +167,8 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         self.applied
     }
 
-    /// Applies one record. After `Failure::Rejected` the store is as before; after
-    /// `Failure::Store` it must be dropped.
+    /// Applies one record. After `Failure::Rejected` and `Failure::Later` the store is as before;
+    /// after `Failure::Store` it must be dropped.
     pub fn apply(&mut self, header: &Header, record: &Record<'_>) -> Result<Outcome, S> {
         let lane = usize::from(header.lane);
         let Some(&last) = self.applied.get(lane) else {
@@ -134,9 +185,11 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             _ => self.check_room(record, Size::default())?,
         }
         if !matches!(record, Record::Batch { .. }) && !record.is_about_durability() {
-            self.messages.forget_keyspace();
+            self.carry.messages.forget_keyspace();
         }
+        self.seq = header.seq;
         self.dispatch(record)?;
+        self.carry.counting = None;
         self.applied[lane] = header.seq;
         Ok(Outcome::Applied)
     }
@@ -162,6 +215,11 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         Ok(Outcome::Applied)
     }
 
+    /// Whether there is room for a record whose changes need so much.
+    pub fn check_size(&self, size: Size) -> Result<(), S> {
+        ensure(self.fits(size.adds(), size), 0, Why::NoRoom)
+    }
+
     /// Applies `parts`, of which none changes keyspaces, in place of the record that has `header`.
     /// They are to be such that one of them does not make the trees refuse another.
     pub fn apply_parts(&mut self, header: &Header, parts: &[Record<'_>]) -> Result<Outcome, S> {
@@ -175,7 +233,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         // Each may split a leaf and what is above it.
         let need = ROOM_TO_GROW + 2 * parts.len() as u64;
         ensure(self.store.room() >= need, 0, Why::NoRoom)?;
-        self.messages.forget_keyspace();
+        self.carry.messages.forget_keyspace();
         for part in parts {
             self.dispatch(part)?;
         }
@@ -200,11 +258,13 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     /// Whether there are more pages left than the record, its changes of keyspaces and those that
     /// wait can use up.
     fn has_room(&self, record: &Record<'_>, changes: Size) -> bool {
-        let grows = adds(record) || changes.adds();
+        self.fits(adds(record) || changes.adds(), changes)
+    }
+
+    fn fits(&self, grows: bool, changes: Size) -> bool {
         let least = if grows { ROOM_TO_GROW } else { ROOM_TO_SHRINK };
-        let all = changes.and(self.messages.size());
-        let need = least + all.pages(self.store.filled());
-        self.store.room() >= need
+        let all = changes.and(self.carry.messages.size());
+        self.store.room() >= least + all.pages(self.store.filled())
     }
 
     /// Whether the blocks of a `Record::Spilled` are the session's own; where they are.
@@ -220,9 +280,15 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         Reject::new(0, Why::Changes).into()
     }
 
+    /// Directories that were looked at to see that none comes to lie below itself: what a record
+    /// of one length may cost more or less of.
+    pub fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
     /// Changes of keyspaces that wait for `settle`.
     pub fn waiting(&self) -> usize {
-        self.messages.len()
+        self.carry.messages.len()
     }
 
     /// Passes over a record that was rejected.

@@ -169,7 +169,7 @@ impl Model {
             && (rdev == 0 || device)
             && (target.is_empty() != link && target.len() < 4096 && !target.contains(&0))
             && ino > 1
-            && ino < self.next_ino + (1 << 32)
+            && ino < self.next_ino + (1 << 20)
             && ino < 1 << 56
             && !self.objects.contains_key(&ino);
         if !good || flags & !4 != 0 {

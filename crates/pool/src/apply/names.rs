@@ -6,8 +6,7 @@
 //!    subdirectory; any other object's `nlink` is the number of its names.
 
 use super::{
-    Applier, DEPTH_MAX, Failure, Grants, INO_MAX, INO_WINDOW, InodeBuf, Reject, Result, Store, Why,
-    ensure,
+    Applier, DEPTH_MAX, Failure, Grants, INO_MAX, InodeBuf, Reject, Result, Store, Why, ensure,
 };
 use crate::journal::{CREATE_ORPHAN, KEEP_ORPHAN, RENAME_EXCHANGE, Record};
 use crate::layout::dirent::{self, Dirent, Found};
@@ -51,7 +50,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             target,
         } = *record
         else {
-            return Ok(());
+            unreachable!("{record:?} creates nothing");
         };
         self.check_new_ino(ino)?;
         check_new_object(ino, mode, rdev, target)?;
@@ -108,7 +107,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let end = self
             .store
             .next_ino()
-            .saturating_add(INO_WINDOW)
+            .saturating_add(self.ino_window)
             .min(INO_MAX);
         ensure(ino > ROOT_INO && ino < end, ino, Why::NumberTooHigh)?;
         ensure(!self.exists(ino)?, ino, Why::NumberInUse)
@@ -257,6 +256,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         }
         let mut at = to;
         for _ in 0..DEPTH_MAX {
+            self.steps.set(self.steps.get() + 1);
             ensure(at != dir, dir, Why::Loop)?;
             if at == ROOT_INO {
                 return Ok(());
@@ -287,7 +287,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     fn exchange(&mut self, m: &Move<'_>) -> Result<(), S> {
-        let Some(new) = m.new else { return Ok(()) };
+        let Some(new) = m.new else {
+            unreachable!("an exchange was accepted that has no second name");
+        };
         let entry = Dirent {
             ino: m.ino,
             kind: m.old.kind,

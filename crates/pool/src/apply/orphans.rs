@@ -4,7 +4,7 @@
 
 use super::{Applier, Failure, Grants, InodeBuf, Result, Store, Why, count, ensure};
 use crate::layout::inode::{InodeRecord, TYPE_DIR, TYPE_FILE, TYPE_MASK, TYPE_SYMLINK};
-use crate::layout::{FILE_BLOCKS_MAX, ORPHANS, XATTRS, ino_key};
+use crate::layout::{ORPHANS, XATTRS, ino_key};
 
 fn counter(mode: u32) -> usize {
     match mode & TYPE_MASK {
@@ -94,7 +94,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// Everything that belongs to `ino` goes.
     fn destroy(&mut self, ino: u64, record: &InodeRecord<'_>) -> Result<(), S> {
         if record.blocks > 0 {
-            self.drop_extents(ino, 0, FILE_BLOCKS_MAX)?;
+            self.drop_extents(ino)?;
         }
         let (key, end) = (ino_key(ino), ino_key(ino + 1));
         let store = &mut *self.store;

@@ -19,6 +19,13 @@ pub struct PoolStore<'p, R: Record = NoRecord> {
     counts: [u64; COUNTS],
 }
 
+/// What a store has beside its batch, while that is parked.
+#[derive(Debug)]
+pub struct ParkedStore {
+    next_ino: u64,
+    counts: [u64; COUNTS],
+}
+
 impl<'p, R: Record> PoolStore<'p, R> {
     /// Starts an empty batch.
     pub fn begin(pool: &'p mut Pool<R>, token: &WriteToken) -> Self {
@@ -39,6 +46,35 @@ impl<'p, R: Record> PoolStore<'p, R> {
     /// The batch below.
     pub fn batch(&self) -> &Batch<'p, R> {
         &self.batch
+    }
+
+    /// Puts the batch aside, so that its owner can look after others; see `Batch::park`.
+    pub fn park(self) -> ParkedStore {
+        self.batch.park();
+        ParkedStore {
+            next_ino: self.next_ino,
+            counts: self.counts,
+        }
+    }
+
+    /// Goes on with a batch that was put aside.
+    pub fn resume(pool: &'p mut Pool<R>, token: &WriteToken, parked: ParkedStore) -> Self {
+        PoolStore {
+            batch: pool.resume(token),
+            next_ino: parked.next_ino,
+            counts: parked.counts,
+        }
+    }
+
+    /// Has memory of the host behind what the commit will write, as far as `pages` of them.
+    pub fn back(&mut self, pages: u64) -> core::result::Result<(), Error> {
+        self.batch.back(pages)
+    }
+
+    /// Writes about `most` of the nodes that the commit would write; whether there are more. The
+    /// batch can only be committed then.
+    pub fn write_ahead(&mut self, most: usize) -> core::result::Result<bool, Error> {
+        self.batch.write_ahead(most)
     }
 
     /// Objects, as the batch leaves them.
@@ -148,12 +184,17 @@ impl<R: Record> Store for PoolStore<'_, R> {
         tree: TreeId,
         from: &[u8],
         to: &[u8],
-        see: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Done {
+        see: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> core::result::Result<bool, Error> {
+        let mut all = true;
         self.batch.scan(tree, from, Some(to), |key, value| {
-            see(key, value);
-            ControlFlow::Continue(())
-        })
+            all = see(key, value);
+            match all {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        Ok(all)
     }
 
     fn erase(&mut self, tree: TreeId, key: &[u8]) -> Done {
@@ -162,6 +203,16 @@ impl<R: Record> Store for PoolStore<'_, R> {
 
     fn erase_range(&mut self, tree: TreeId, from: &[u8], to: &[u8]) -> Done {
         self.batch.erase_range(tree, from, Some(to)).map(|_| ())
+    }
+
+    fn cut_range(
+        &mut self,
+        tree: TreeId,
+        from: &[u8],
+        to: &[u8],
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Done {
+        self.batch.cut_range(tree, from, Some(to), see)
     }
 
     fn is_unused(&self, block: u64, len: u64) -> bool {

@@ -53,7 +53,8 @@ pub enum Why {
 }
 
 impl Reject {
-    pub(super) fn new(ino: u64, why: Why) -> Self {
+    /// `ino`: 0 if it is about no object.
+    pub fn new(ino: u64, why: Why) -> Self {
         Reject { ino, why }
     }
 
@@ -146,6 +147,8 @@ impl core::error::Error for Reject {}
 pub enum Failure<E> {
     /// The record is wrong; the store is unchanged.
     Rejected(Reject),
+    /// A part of the work is done and the store is unchanged: the record is to be applied again.
+    Later,
     /// The store failed or is damaged; what was not committed must be dropped.
     Store(E),
 }

@@ -48,20 +48,31 @@ pub trait Store: ReadTrees {
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<(), Self::Error>;
 
-    /// Shows all keys from `from` on and below `to`, with their values, to `see`.
+    /// Shows the keys from `from` on and below `to`, with their values, to `see`, until that says
+    /// false; whether it never did.
     fn each(
         &self,
         tree: TreeId,
         from: &[u8],
         to: &[u8],
-        see: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), Self::Error>;
+        see: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, Self::Error>;
 
     /// Removes the key, which may be missing.
     fn erase(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Self::Error>;
 
     /// Removes all keys from `from` on and below `to`.
     fn erase_range(&mut self, tree: TreeId, from: &[u8], to: &[u8]) -> Result<(), Self::Error>;
+
+    /// As `erase_range`, in bounded time: entries are shown to `see`, or freed later with all that
+    /// they lead to.
+    fn cut_range(
+        &mut self,
+        tree: TreeId,
+        from: &[u8],
+        to: &[u8],
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Self::Error>;
 
     /// Whether the blocks lie in the pool and no extent uses any of them.
     fn is_unused(&self, block: u64, len: u64) -> bool;

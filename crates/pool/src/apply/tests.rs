@@ -108,11 +108,10 @@ impl Store for MemStore {
         tree: TreeId,
         from: &[u8],
         to: &[u8],
-        see: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Done {
+        see: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> core::result::Result<bool, BadValue> {
         let range = (tree, from.to_vec())..(tree, to.to_vec());
-        self.trees.0.range(range).for_each(|(k, v)| see(&k.1, v));
-        Ok(())
+        Ok(self.trees.0.range(range).all(|(k, v)| see(&k.1, v)))
     }
 
     fn erase(&mut self, tree: TreeId, key: &[u8]) -> Done {
@@ -129,6 +128,20 @@ impl Store for MemStore {
             self.trees.0.remove(k);
         });
         Ok(())
+    }
+
+    fn cut_range(
+        &mut self,
+        tree: TreeId,
+        from: &[u8],
+        to: &[u8],
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Done {
+        self.each(tree, from, to, &mut |key, value| {
+            see(key, value);
+            true
+        })?;
+        self.erase_range(tree, from, to)
     }
 
     fn is_unused(&self, block: u64, len: u64) -> bool {
@@ -434,4 +447,99 @@ fn without_room_only_what_removes_is_applied() {
         apply(&mut store, ROOM_TO_SHRINK, &unlink),
         Ok(Outcome::Applied)
     );
+}
+
+fn directory(parent: u64, ino: u64) -> Record<'static> {
+    let (mode, uid, gid, rdev, flags, time) = (ROOT_MODE, 0, 0, 0, 0, 1);
+    let (name, target) = (&b"d"[..], &b""[..]);
+    Record::Create {
+        parent,
+        ino,
+        mode,
+        uid,
+        gid,
+        flags,
+        rdev,
+        time,
+        name,
+        target,
+    }
+}
+
+#[test]
+fn a_rename_takes_bounded_work_however_deep_the_tree_is() {
+    let (mut store, mut grants) = (new_store(), BTreeSet::new());
+    let mut applier = Applier::new(&mut store, &mut grants, [0; LANES]);
+    let header = |seq| Header {
+        seq,
+        len: 64,
+        lane: 0,
+    };
+    let deepest = 4 * DEPTH_MAX as u64;
+    for ino in 2..=deepest {
+        let record = directory(ino - 1, ino);
+        applier.apply(&header(ino), &record).unwrap();
+    }
+    let moved = deepest + 1;
+    let mut aside = directory(1, moved);
+    if let Record::Create { name, .. } = &mut aside {
+        *name = b"aside";
+    }
+    applier.apply(&header(moved), &aside).unwrap();
+    let mut into = |seq, new_parent| {
+        let (old_parent, ino, replaced, flags, time) = (1, moved, 0, 0, 2);
+        let (old_name, new_name) = (&b"aside"[..], &b"new"[..]);
+        let record = Record::Rename {
+            old_parent,
+            new_parent,
+            ino,
+            replaced,
+            flags,
+            time,
+            old_name,
+            new_name,
+        };
+        let before = applier.steps();
+        let done = applier.apply(&header(seq), &record);
+        (done, applier.steps() - before)
+    };
+    let (done, steps) = into(moved + 1, deepest);
+    let too_deep = Why::TooDeep;
+    assert!(matches!(done, Err(Failure::Rejected(Reject { why, .. })) if why == too_deep));
+    assert_eq!(steps, DEPTH_MAX as u64);
+    let limit = DEPTH_MAX as u64;
+    assert_eq!(into(moved + 2, limit), (Ok(Outcome::Applied), limit));
+}
+
+/// With work for each change that grows with their number, this would not end.
+#[test]
+fn changes_of_keyspaces_that_are_gone_take_no_longer_the_more_they_are() {
+    let (mut store, mut grants) = (new_store(), BTreeSet::new());
+    store.room = 1 << 40;
+    let mut applier = Applier::new(&mut store, &mut grants, [0; LANES]);
+    let mut ops = Vec::new();
+    for keyspace in 0..1 << 20 {
+        let change = match keyspace {
+            0 => Change::EraseRange(b""),
+            _ => Change::Erase,
+        };
+        let (keyspace, key) = (1000 + keyspace, &b"k"[..]);
+        let op = Op {
+            keyspace,
+            key,
+            change,
+        };
+        op.push(&mut ops);
+    }
+    let (seq, len, lane) = (1, 64, 0);
+    let header = Header { seq, len, lane };
+    let (time, len, sum, runs) = (1, ops.len() as u64, 0, &[][..]);
+    let record = Record::Spilled {
+        time,
+        len,
+        sum,
+        runs,
+    };
+    let done = applier.apply_spilled(&header, &record, &ops);
+    assert_eq!(done, Ok(Outcome::Applied));
 }

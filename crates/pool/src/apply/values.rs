@@ -49,8 +49,8 @@ pub struct Messages {
     /// Keyspaces and when they were changed.
     times: Vec<(u64, i64)>,
     size: Size,
-    /// Known to be a keyspace: what was asked last. 0: none.
-    keyspace: u64,
+    /// Known to be a keyspace: what was asked last.
+    keyspace: Option<u64>,
 }
 
 /// How far the buffer was filled.
@@ -78,8 +78,8 @@ const LEVELS: u64 = 4;
 const FANOUT: u64 = 16;
 
 /// What a list of changes may need.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Size {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size {
     changes: u64,
     puts: u64,
     bytes: usize,
@@ -88,8 +88,15 @@ pub(super) struct Size {
 impl Size {
     /// Of the changes of a record; of what is malformed, any.
     pub(super) fn of(ops: &[u8]) -> Size {
+        Size::of_part(ops, 0)
+    }
+
+    /// The same of a part of them, behind others of `before` bytes.
+    pub(super) fn of_part(ops: &[u8], before: u64) -> Size {
         let mut size = Size::default();
-        Ops::new(ops).flatten().for_each(|op| size.add(&op));
+        Ops::part(ops, before)
+            .flatten()
+            .for_each(|op| size.add(&op));
         size
     }
 
@@ -124,6 +131,12 @@ impl Size {
         };
         self.changes += 1;
         self.puts += puts;
+    }
+
+    /// Of changes of a record that is applied in parts: so far, and `bytes` behind `before` bytes
+    /// of others.
+    pub fn and_part(self, bytes: &[u8], before: u64) -> Size {
+        self.and(Size::of_part(bytes, before))
     }
 
     /// Together with others.
@@ -162,7 +175,7 @@ impl Messages {
 
     /// What was known may have changed.
     pub(super) fn forget_keyspace(&mut self) {
-        self.keyspace = 0;
+        self.keyspace = None;
     }
 
     /// Whether no other record's changes should join them.
@@ -217,7 +230,9 @@ impl Messages {
                 self.bytes.extend_from_slice(&head(false).encode());
                 let at = self.bytes.len();
                 self.bytes.extend_from_slice(runs);
-                blocks.and_then(|blocks| blocks.encode(&mut self.bytes[at..]));
+                if let Some(blocks) = blocks {
+                    blocks.encode(&mut self.bytes[at..]);
+                }
                 Kind::PutBlocks
             }
             _ => Kind::Erase,
@@ -235,20 +250,20 @@ impl Messages {
     fn key(&self, m: &Message) -> &[u8] {
         let at = m.at as usize;
         let end = at + usize::from(m.key_len);
-        self.bytes.get(at..end).unwrap_or_default()
+        &self.bytes[at..end]
     }
 
     /// The tree's value.
     fn value(&self, m: &Message) -> &[u8] {
         let at = m.at as usize + usize::from(m.key_len);
         let end = at + usize::from(m.value_len);
-        self.bytes.get(at..end).unwrap_or_default()
+        &self.bytes[at..end]
     }
 
     fn key_and_value(&self, m: &Message) -> &[u8] {
         let at = m.at as usize;
         let end = at + usize::from(m.key_len) + usize::from(m.value_len);
-        self.bytes.get(at..end).unwrap_or_default()
+        &self.bytes[at..end]
     }
 
     fn clear(&mut self) {
@@ -308,7 +323,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     /// Takes the changes of a record into the buffer. `spilled`: they were not in the record.
     pub(super) fn batch(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
-        if self.messages.is_full() {
+        if self.carry.messages.is_full() {
             self.settle_values()?;
         }
         let mut ops = Ops::new(bytes);
@@ -319,10 +334,10 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 
     fn several(&mut self, bytes: &[u8], time: i64, spilled: bool) -> Result<(), S> {
-        let mark = self.messages.mark();
+        let mark = self.carry.messages.mark();
         let done = self.values_only(bytes, time);
         if !matches!(done, Ok(true)) {
-            self.messages.go_back(mark);
+            self.carry.messages.go_back(mark);
         }
         match done? {
             true => Ok(()),
@@ -351,7 +366,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 runs.extend_from_slice(blocks.runs());
                 blocks.be_born_in(period);
             }
-            self.messages.push(&op, blocks.as_ref(), time);
+            self.carry.messages.push(&op, blocks.as_ref(), time);
         }
         ensure_apart(&mut runs)?;
         self.take_runs(&runs)?;
@@ -381,8 +396,10 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             Why::Changes,
         )?;
         ensure_apart(&mut runs)?;
+        gone.sort_unstable();
+        gone.dedup();
         for op in Ops::new(bytes).flatten() {
-            if !gone.contains(&op.keyspace) {
+            if gone.binary_search(&op.keyspace).is_err() {
                 let blocks = match op.change {
                     Change::PutBlocks(runs) => Some(InBlocks::decode(runs)?),
                     _ => None,
@@ -391,6 +408,18 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             }
         }
         Ok(())
+    }
+
+    /// Makes changes of a record that is applied in parts, which are not in the journal: `bytes`,
+    /// behind `before` bytes of others. A failure leaves some of them made: everything that the
+    /// record changed is to be dropped then.
+    pub fn part(&mut self, bytes: &[u8], before: u64, time: i64) -> Result<(), S> {
+        for op in Ops::part(bytes, before) {
+            let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
+            ensure(!op.change.is_about_files(), 0, Why::Changes)?;
+            self.single(&op, time)?;
+        }
+        self.settle_values()
     }
 
     /// A change that is the only one of its record.
@@ -430,24 +459,24 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             Change::Name(fields) => {
                 if let Some(n) = Naming::decode(fields) {
                     self.unlink(op.keyspace, n.replaced, n.flags, time, op.key)?;
-                    self.messages.keyspace = 0;
+                    self.carry.messages.forget_keyspace();
                 }
                 Ok(())
             }
             _ => {
                 let blocks = blocks.map(|blocks| self.take_blocks(blocks)).transpose()?;
-                self.messages.push(op, blocks.as_ref(), time);
+                self.carry.messages.push(op, blocks.as_ref(), time);
                 Ok(())
             }
         }
     }
 
     fn check_keyspace(&mut self, ino: u64) -> Result<(), S> {
-        if self.messages.keyspace != ino {
+        if self.carry.messages.keyspace != Some(ino) {
             let mut buf = InodeBuf::default();
             let dir = self.directory(ino, &mut buf)?;
             ensure(dir.flags & KEYSPACE != 0, ino, Why::NotAKeyspace)?;
-            self.messages.keyspace = ino;
+            self.carry.messages.keyspace = Some(ino);
         }
         Ok(())
     }
@@ -455,7 +484,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// The value of `op`'s key goes, if it has one.
     pub(super) fn displace_value(&mut self, op: &Op<'_>, time: i64) -> Result<(), S> {
         let change = Change::Erase;
-        self.messages.push(&Op { change, ..*op }, None, time);
+        self.carry.messages.push(&Op { change, ..*op }, None, time);
         Ok(())
     }
 
@@ -532,14 +561,14 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     /// Brings everything that waits into the tree.
     pub(super) fn settle_values(&mut self) -> Result<(), S> {
-        if self.messages.list.is_empty() {
+        if self.carry.messages.list.is_empty() {
             return Ok(());
         }
-        let mut messages = take(&mut self.messages);
+        let mut messages = take(&mut self.carry.messages);
         messages.sort();
         let done = self.settle_sorted(&messages);
         messages.clear();
-        self.messages = messages;
+        self.carry.messages = messages;
         done
     }
 
@@ -615,14 +644,12 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             Err(e) => bad = Some(e),
         };
         let (first, end) = (first.as_slice(), end.as_slice());
-        let seen = self.store.each(VALUES, first, end, &mut see);
-        seen.map_err(Failure::Store)?;
+        let cut = self.store.cut_range(VALUES, first, end, &mut see);
+        cut.map_err(Failure::Store)?;
         if let Some(bad) = bad {
             return Err(bad.into());
         }
-        self.free_runs(&found)?;
-        let erased = self.store.erase_range(VALUES, first, end);
-        erased.map_err(Failure::Store)
+        self.free_runs(&found)
     }
 
     /// Whether a directory that is a keyspace has a value.

@@ -91,7 +91,7 @@ fn push_some(ops: &mut Vec<u8>, dice: &mut Dice, grants: &BTreeSet<u64>) {
         0 => Change::EraseRange(&other),
         1..3 => Change::Erase,
         3..6 => {
-            let n = some_runs(dice, grants).encode(&mut runs).unwrap_or(0);
+            let n = some_runs(dice, grants).encode(&mut runs);
             Change::PutBlocks(&runs[..n])
         }
         _ => Change::Put(&value),
@@ -224,7 +224,7 @@ fn hostile_changes_are_refused_whole() {
                         applied += 1;
                     }
                     Err(Failure::Rejected(_)) => refused += 1,
-                    Err(Failure::Store(e)) => panic!("seed {seed} round {round}: {e}"),
+                    Err(failure) => panic!("seed {seed} round {round}: {failure:?}"),
                 }
             }
             applier.settle().unwrap();

@@ -8,6 +8,7 @@
 //!  * Memory: one bit per page and block, and `FACTS_BYTES` per object; trees are streamed.
 
 mod bits;
+mod cut;
 mod facts;
 mod journal;
 mod media;
@@ -99,11 +100,16 @@ pub fn check_now(
     let mut pages = Set::new(sb.meta_pages);
     let mut blocks = Set::new(sb.data_blocks);
     pages.add(0, sb.first_node);
-    let kept = snapshots::read(meta, &sb, &mut pages, &mut log);
+    let mut keys = [0; media::TREES];
+    let (mut kept, in_kept) = snapshots::read(meta, &sb, &mut pages, &mut log);
+    let named = kept.len() as u64;
+    let (cuts, in_cuts) = cut::read(meta, &sb, (&mut pages, &mut kept), &mut log);
+    snapshots::sort(&mut kept, &mut log);
+    (keys[snapshots::TREE], keys[cut::TREE]) = (in_kept, in_cuts);
     let mut young = snapshots::Young::new(&sb, &kept);
-    for tree in (0..media::TREES).filter(|tree| *tree != snapshots::TREE) {
+    for tree in (0..media::TREES).filter(|tree| ![snapshots::TREE, cut::TREE].contains(tree)) {
         let mut visit = objects::Visitor::new(tree, &sb, &mut facts, &mut blocks);
-        walk::tree(
+        keys[tree] = walk::tree(
             meta,
             &sb,
             tree,
@@ -116,16 +122,15 @@ pub fn check_now(
         );
         visit.finish(&mut log);
     }
-    for snapshot in &kept {
-        snapshots::walk(
-            meta,
-            &sb,
-            snapshot,
-            &young,
-            [&mut pages, &mut blocks],
-            &mut log,
-        );
-    }
+    let sets = [&mut pages, &mut blocks];
+    snapshots::walk_all(meta, &sb, (&kept, &young), sets, &mut log);
+    cut::finish(
+        meta,
+        &sb,
+        (&cuts, &keys),
+        [&mut pages, &mut blocks],
+        &mut log,
+    );
     objects::after_all(&sb, &mut facts, &mut log);
     media::compare_bitmap(meta, &sb, media::Which::Pages, &pages, &mut log);
     media::compare_bitmap(meta, &sb, media::Which::Blocks, &blocks, &mut log);
@@ -147,7 +152,7 @@ pub fn check_now(
     }
     paths::name_objects(meta, &sb, &facts, &mut log);
     let mut summary = summary(&sb, &facts, &pages, used, waiting);
-    summary.snapshots = kept.len() as u64;
+    summary.snapshots = named;
     log.finish(summary)
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Kept {
     period: u32,
     seq: u64,
     roots: [Root; TREES],
+    /// Of one that was deleted: trees below this one are freed, and of it what is below the key.
+    pub freed: (usize, Vec<u8>),
 }
 
 /// Blocks of the present that came into use after the newest snapshot: no snapshot has them.
@@ -56,10 +58,15 @@ impl Young {
     }
 }
 
-/// All snapshots, the newest first.
-pub(super) fn read(meta: &dyn Bytes, sb: &Super, pages: &mut Set, log: &mut Log) -> Vec<Kept> {
+/// All snapshots that have a name, and how many keys their tree has.
+pub(super) fn read(
+    meta: &dyn Bytes,
+    sb: &Super,
+    pages: &mut Set,
+    log: &mut Log,
+) -> (Vec<Kept>, u64) {
     let mut kept = Vec::new();
-    walk::tree(
+    let keys = walk::tree(
         meta,
         sb,
         TREE,
@@ -70,6 +77,12 @@ pub(super) fn read(meta: &dyn Bytes, sb: &Super, pages: &mut Set, log: &mut Log)
             Err(what) => log.damage(None, Some(page), format!("a snapshot {what}")),
         },
     );
+    (kept, keys)
+}
+
+/// Brings all into order, the newest first: those with a name and those that were deleted and are
+/// not freed yet.
+pub(super) fn sort(kept: &mut [Kept], log: &mut Log) {
     kept.sort_by_key(|s| core::cmp::Reverse(s.period));
     for pair in kept.windows(2) {
         if pair[0].period == pair[1].period || pair[0].seq <= pair[1].seq {
@@ -80,7 +93,22 @@ pub(super) fn read(meta: &dyn Bytes, sb: &Super, pages: &mut Set, log: &mut Log)
             log.damage(None, None, what);
         }
     }
-    kept
+}
+
+/// A snapshot that was deleted, as its entry says.
+pub(super) fn parse_deleted(sb: &Super, value: &[u8]) -> Result<Kept, &'static str> {
+    let Some((fixed, from)) = value.split_at_checked(LEN + 8) else {
+        return Err("has an entry of a wrong length");
+    };
+    let kept = parse(sb, b"(deleted)", &fixed[..LEN])?;
+    let tree = usize::from(fixed[LEN]);
+    match tree < TREES && fixed[LEN + 1..] == [0; 7] {
+        true => Ok(Kept {
+            freed: (tree, from.to_vec()),
+            ..kept
+        }),
+        false => Err("has an entry of an unknown form"),
+    }
 }
 
 fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
@@ -104,6 +132,7 @@ fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
         period: le32(value, 0),
         seq: le64(value, 8),
         roots: core::array::from_fn(root),
+        freed: (0, Vec::new()),
     };
     if kept.period >= sb.period || kept.seq >= sb.seq {
         return Err("is younger than the pool");
@@ -114,8 +143,21 @@ fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
     Ok(kept)
 }
 
+/// Visits what snapshots have and nothing before them.
+pub(super) fn walk_all(
+    meta: &dyn Bytes,
+    sb: &Super,
+    (kept, young): (&[Kept], &Young),
+    [pages, blocks]: [&mut Set; 2],
+    log: &mut Log,
+) {
+    for snapshot in kept {
+        walk(meta, sb, snapshot, young, [pages, blocks], log);
+    }
+}
+
 /// Visits what only `snapshot` has so far.
-pub(super) fn walk(
+fn walk(
     meta: &dyn Bytes,
     sb: &Super,
     snapshot: &Kept,
@@ -123,12 +165,14 @@ pub(super) fn walk(
     [pages, blocks]: [&mut Set; 2],
     log: &mut Log,
 ) {
-    for (tree, root) in snapshot.roots.into_iter().enumerate() {
+    let (first, from) = &snapshot.freed;
+    for (tree, root) in snapshot.roots.into_iter().enumerate().skip(*first) {
+        let from = if tree == *first { &from[..] } else { &[] };
         let place = (tree, root, snapshot.seq);
         walk::snapshot(
             meta,
             sb,
-            place,
+            (place, from),
             pages,
             log,
             &mut |log, _, value, page| match tree {

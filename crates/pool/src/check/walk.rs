@@ -6,6 +6,7 @@
 
 use super::Bytes;
 use super::bits::Set;
+use super::cut::Cut;
 use super::media::{PAGE, Root, Super, le64};
 use super::node::{self, Entry, Expected};
 use super::report::Log;
@@ -24,10 +25,19 @@ struct Walk<'a, 'v> {
     /// Nodes may have been visited before.
     shared: bool,
     pages: &'a mut Set,
+    cut: Option<Of<'a>>,
+    /// What is below this key is freed.
+    from: &'a [u8],
     visit: Visit<'v>,
 }
 
-/// Walks tree number `tree`; `pages` are those seen in any tree.
+/// A subtree that was cut out, and the pages that were seen in any.
+struct Of<'a> {
+    cut: &'a Cut,
+    pages: &'a mut Set,
+}
+
+/// Walks tree number `tree`; `pages` are those seen in any tree. How many keys it has.
 pub(super) fn tree(
     meta: &dyn Bytes,
     sb: &Super,
@@ -35,17 +45,17 @@ pub(super) fn tree(
     pages: &mut Set,
     log: &mut Log,
     visit: Visit<'_>,
-) {
+) -> u64 {
     let root = sb.roots[tree];
     if root.height == 0 {
-        if root.addr != 0 || root.keys != 0 {
+        if root.addr != 0 {
             log.damage(
                 None,
                 Some(sb.page),
-                format!("tree {tree} is empty but has a root or keys"),
+                format!("tree {tree} is empty but has a root"),
             );
         }
-        return;
+        return 0;
     }
     let mut walk = Walk {
         meta,
@@ -54,24 +64,60 @@ pub(super) fn tree(
         seq: sb.seq,
         shared: false,
         pages,
+        cut: None,
+        from: &[],
         visit,
     };
-    let keys = walk.node(root.addr, root.height - 1, &[], None, log);
+    walk.node(root.addr, root.height - 1, &[], None, log)
+}
+
+/// Compares the keys that the root of a tree says with those that it and what was cut out of it
+/// have.
+pub(super) fn compare_keys(sb: &Super, tree: usize, keys: u64, log: &mut Log) {
+    let root = sb.roots[tree];
     if keys != root.keys {
         let what = format!(
             "tree {tree} should have {} keys, {keys} were found",
             root.keys
         );
-        log.damage(None, Some(page_of(root.addr)), what);
+        let page = if root.height == 0 {
+            sb.page
+        } else {
+            page_of(root.addr)
+        };
+        log.damage(None, Some(page), what);
     }
 }
 
-/// Walks what is below `root` of a snapshot and was not visited before; no node may be younger
-/// than `seq`.
+/// Walks what is left of a subtree that was cut out; how many keys it has.
+pub(super) fn cut(
+    meta: &dyn Bytes,
+    sb: &Super,
+    cut: &Cut,
+    [pages, own]: [&mut Set; 2],
+    log: &mut Log,
+    visit: Visit<'_>,
+) -> u64 {
+    let mut walk = Walk {
+        meta,
+        sb,
+        tree: cut.tree,
+        seq: cut.seq,
+        shared: false,
+        pages,
+        cut: Some(Of { cut, pages: own }),
+        from: &cut.from,
+        visit,
+    };
+    walk.node(cut.link, cut.level, &[], None, log)
+}
+
+/// Walks what is below a root of a snapshot, from a key on, and was not visited before; no node may
+/// be younger than its seq.
 pub(super) fn snapshot(
     meta: &dyn Bytes,
     sb: &Super,
-    place: (usize, Root, u64),
+    (place, from): ((usize, Root, u64), &[u8]),
     pages: &mut Set,
     log: &mut Log,
     visit: Visit<'_>,
@@ -88,6 +134,8 @@ pub(super) fn snapshot(
         seq,
         shared,
         pages,
+        cut: None,
+        from,
         visit,
     };
     walk.node(root.addr, level, &[], None, log);
@@ -131,6 +179,9 @@ impl Walk<'_, '_> {
         for (i, e) in entries.iter().enumerate() {
             let low = if i == 0 { low } else { &e.key };
             let high = entries.get(i + 1).map(|next| &next.key[..]).or(high);
+            if high.is_some_and(|high| high <= self.from) {
+                continue;
+            }
             keys += self.node(e.child, level - 1, low, high, log);
         }
         keys
@@ -154,7 +205,16 @@ impl Walk<'_, '_> {
             return None;
         }
         let again = self.pages.add(page, 1).is_some();
-        if again && self.shared {
+        if let Some(Of { cut, pages }) = &mut self.cut {
+            let old = cut
+                .before
+                .is_some_and(|(seq, _)| le64(&bytes[..], 16) <= seq);
+            if again != old || pages.add(page, 1).is_some() {
+                let what = "a subtree that was cut out has a node that is not its own";
+                log.damage(None, Some(page), what);
+                return None;
+            }
+        } else if again && self.shared {
             let fits = usize::from(bytes[24]) == self.tree
                 && bytes[25] == level
                 && le64(&bytes[..], 8) == page

@@ -210,30 +210,47 @@ pub fn mark_alone(ops: &mut [u8], mut alone: impl FnMut() -> bool) {
 pub struct Ops<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Bytes of changes of the record before these.
+    before: u64,
 }
 
 impl<'a> Ops<'a> {
     /// Those in `bytes`, a private copy.
     pub fn new(bytes: &'a [u8]) -> Ops<'a> {
-        Ops { bytes, at: 0 }
+        Ops::part(bytes, 0)
+    }
+
+    /// Those in `bytes`, before which the record has others of `before` bytes.
+    pub fn part(bytes: &'a [u8], before: u64) -> Ops<'a> {
+        let at = 0;
+        Ops { bytes, at, before }
+    }
+
+    /// Bytes of the changes at the start of `bytes` that are there from end to end. A change that
+    /// is longer than `most` counts as one that is there, so that going through it fails.
+    pub fn whole(bytes: &[u8], most: usize) -> usize {
+        let mut at = 0;
+        while let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            match OpHeader::decode(head).map(|header| header.len()) {
+                Some(len) if len > bytes.len() - at && len <= most => break,
+                Some(len) if len <= most => at += len,
+                _ => return bytes.len(),
+            }
+        }
+        at
     }
 
     /// Where the next one is, in bytes from the start of the record.
     pub fn place(&self) -> u64 {
-        (OPS_AT + self.at) as u64
+        OPS_AT as u64 + self.before + self.at as u64
     }
 
     fn take(&mut self) -> Option<Op<'a>> {
-        self.take_at(self.at)
-    }
-
-    /// The next change, which is `at` bytes behind the first one of its record.
-    fn take_at(&mut self, at: usize) -> Option<Op<'a>> {
         let rest = self.bytes.get(self.at..)?;
         let (head, body) = rest.split_first_chunk::<OP_HEADER>()?;
         let h = OpHeader::decode(head)?;
         // What `encode` would not write: an unknown flag, or a place of more than 32 bits.
-        if h.back != (OPS_AT + at) as u64 || head[1] > ALONE || head[12..16] != [0; 4] {
+        if h.back != self.place() || head[1] > ALONE || head[12..16] != [0; 4] {
             return None;
         }
         let (key, body) = body.split_at_checked(h.key_len)?;
@@ -345,6 +362,35 @@ mod tests {
         samples().iter().for_each(|op| op.push(&mut bytes));
         let back: Result<Vec<_>, _> = Ops::new(&bytes).collect();
         assert_eq!(back.unwrap(), samples());
+    }
+
+    /// Wherever the bytes are divided, the parts have the same changes as the whole.
+    #[test]
+    fn parts_have_the_same_changes() {
+        let mut bytes = Vec::new();
+        samples().iter().for_each(|op| op.push(&mut bytes));
+        for cut in 0..bytes.len() {
+            let (mut found, most) = (Vec::new(), 100);
+            let first = Ops::whole(&bytes[..cut], most);
+            assert!(first <= cut && cut - first < most);
+            found.extend(Ops::part(&bytes[..first], 0));
+            found.extend(Ops::part(&bytes[first..], first as u64));
+            let found: Result<Vec<_>, _> = found.into_iter().collect();
+            assert_eq!(found.unwrap(), samples(), "cut at {cut}");
+        }
+        let mut long = Vec::new();
+        let key = &[1; 90][..];
+        samples()[0].push(&mut long);
+        Op {
+            key,
+            ..samples()[0]
+        }
+        .push(&mut long);
+        let first = samples()[0].len();
+        assert_eq!(Ops::whole(&long[..first + 30], 200), first);
+        // One that is too long is to be looked at, and refused for its end.
+        assert_eq!(Ops::whole(&long[..first + 30], 100), first + 30);
+        assert!(Ops::new(&long[..first + 30]).any(|op| op.is_err()));
     }
 
     #[test]

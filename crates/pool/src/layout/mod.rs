@@ -31,6 +31,9 @@ pub const XATTRS: TreeId = 3;
 pub const ORPHANS: TreeId = 4;
 /// Name of a snapshot -> its roots (`crate::snapshot`). Not part of snapshots.
 pub const SNAPSHOTS: TreeId = 6;
+/// Subtrees that were cut out of other trees and are not freed yet (`crate::reclaim`). Not part of
+/// snapshots.
+pub const RECLAIM: TreeId = 7;
 /// Keyspace and user's key -> value, or the blocks where it is.
 pub const VALUES: TreeId = 5;
 

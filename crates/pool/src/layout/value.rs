@@ -175,18 +175,19 @@ impl InBlocks {
         }
     }
 
-    /// Writes length and runs to the start of `out`; how many bytes, if they fit.
-    pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
+    /// Writes length and runs to the start of `out`, which has room for them, as `IN_BLOCKS_MAX`
+    /// bytes always have; how many bytes.
+    pub fn encode(&self, out: &mut [u8]) -> usize {
         let total = 8 + RUN * self.runs().len();
-        let out = out.get_mut(..total)?;
-        let (len, runs) = out.split_at_mut(8);
+        assert!(total <= out.len(), "no room for {total} bytes of runs");
+        let (len, runs) = out[..total].split_at_mut(8);
         len.copy_from_slice(&self.len.to_le_bytes());
         for (place, run) in runs.chunks_exact_mut(RUN).zip(self.runs()) {
             place[..8].copy_from_slice(&run.block.to_le_bytes());
             place[8..12].copy_from_slice(&run.len.to_le_bytes());
             place[12..].copy_from_slice(&run.period.to_le_bytes());
         }
-        Some(total)
+        total
     }
 
     /// What `encode` made: exactly `bytes`.
@@ -283,7 +284,7 @@ mod tests {
         }
         assert_eq!(value.runs().len(), 2);
         let mut bytes = [0; IN_BLOCKS_MAX];
-        let n = value.encode(&mut bytes).unwrap();
+        let n = value.encode(&mut bytes);
         assert_eq!(InBlocks::decode(&bytes[..n]), Ok(value));
         for cut in 0..n {
             assert!(InBlocks::decode(&bytes[..cut]).is_err());

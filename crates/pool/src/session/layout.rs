@@ -5,17 +5,17 @@
 //! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
 //! waits.
 
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3330_5345_5346_4448;
+pub const MAGIC: u64 = 0x3730_5345_5346_4448;
 /// Processes of one session.
-pub const SLOTS: usize = 512;
+pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
-pub const FDS: usize = 16 * 1024;
+pub const FDS: usize = 64 * 1024;
 /// Bits of a lock word that hold the owner's slot plus one.
-pub const OWNER_SLOT: u32 = 0x3ff;
+pub const OWNER_SLOT: u32 = 0x7fff;
 /// Bits of a lock word that hold the low bits of the owner's `Slot::epoch`.
 pub const OWNER_EPOCH: u32 = !OWNER_SLOT & !OWNER_WAITERS;
 /// Bit of a lock word: somebody may sleep on it.
@@ -23,29 +23,31 @@ pub const OWNER_WAITERS: u32 = 1 << 31;
 /// The last slot is the service's.
 pub const SERVICE_SLOT: usize = SLOTS - 1;
 /// Open-file descriptions of one session.
-pub const OFDS: usize = 64 * 1024;
+pub const OFDS: usize = 2 * 1024 * 1024;
 /// Mapped files per process that are unpinned if it is killed; more stay until the session ends.
 pub const PINS: usize = 256;
-/// Cached inodes.
-pub const INODES: usize = 64 * 1024;
-/// Hash buckets of the inode table and of the dentry table.
-pub const BUCKETS: usize = 64 * 1024;
+/// Inodes that are in use or cached.
+pub const INODES: usize = 4 * 1024 * 1024;
+/// Hash buckets of the inode table and of the dentry table, at most.
+pub const BUCKETS: usize = 1024 * 1024;
+/// As many are in use in a new session.
+pub const FIRST_BUCKETS: u32 = 16 * 1024;
 /// Cached names of at most `DENTRY_NAME` bytes.
-pub const DENTRIES: usize = 96 * 1024;
+pub const DENTRIES: usize = 1536 * 1024;
 /// Cached names of up to 255 bytes.
-pub const LONG_DENTRIES: usize = 8 * 1024;
+pub const LONG_DENTRIES: usize = 128 * 1024;
 /// Bytes of a name in an ordinary dentry.
 pub const DENTRY_NAME: usize = 80;
 /// Bytes of a name in a long dentry.
 pub const LONG_DENTRY_NAME: usize = 264;
 /// Pages of 512 entries for the block maps of files too large for the inode entry.
-pub const MAP_PAGES: usize = 16 * 1024;
+pub const MAP_PAGES: usize = 256 * 1024;
 /// Entries of a block map page.
 pub const MAP_FANOUT: usize = 512;
 /// Blocks mapped in the inode entry itself.
 pub const DIRECT: usize = 6;
 /// Byte-range and whole-file locks.
-pub const LOCKS: usize = 16 * 1024;
+pub const LOCKS: usize = 1024 * 1024;
 /// Hash buckets of the index of changes of keyspaces.
 pub const VALUE_BUCKETS: usize = 128 * 1024;
 /// Changes that one of them has room for.
@@ -76,7 +78,7 @@ pub const LANES: usize = 16;
 /// `Header::medium` of an ordinary file.
 pub const MEDIUM_FILE: u32 = 1;
 /// `holdfast run` commands of one session at a time.
-pub const RUNS: usize = 64;
+pub const RUNS: usize = 8 * 1024;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -103,7 +105,9 @@ shared! {
         pub service_pid: AtomicU32,
         /// Rises with each service that adopted this session.
         pub service_generation: AtomicU32,
-        pub service_start: AtomicU64,
+        /// Hash buckets of the two tables: powers of two that only grow.
+        pub inode_buckets: AtomicU32,
+        pub dentry_buckets: AtomicU32,
         /// Bytes of the whole mapping.
         pub len: AtomicU64,
         /// Next journal sequence number; starts above everything applied.
@@ -116,7 +120,9 @@ shared! {
         pub doorbell: AtomicU32,
         /// 1 while the service sleeps on the doorbell, so that ringers know to wake it.
         pub service_sleeps: AtomicU32,
-        pub unused: AtomicU32,
+        /// Rises at least every 100 ms while the service is at work, however long it works at one
+        /// thing.
+        pub heartbeat: AtomicU32,
         /// Next inode number; never reused.
         pub next_ino: AtomicU64,
         /// Data blocks free in the pool apart from grants (published by the service).
@@ -158,6 +164,16 @@ shared! {
         pub dentry_gone: AtomicU32,
         /// CLOCK hands for eviction.
         pub inode_hand: AtomicU32,
+        /// For block maps alone.
+        pub map_hand: AtomicU32,
+        /// Inode entries from which on unused ones are freed for new ones; chosen by the service.
+        pub inode_limit: AtomicU32,
+        /// The same for names that fit a `Dentry`; there are a twelfth as many long ones.
+        pub dentry_limit: AtomicU32,
+        /// Slots from this number on were never taken.
+        pub slots_used: AtomicU32,
+        /// Where the next free slot is looked for.
+        pub slots_hand: AtomicU32,
         pub dentry_hand: AtomicU32,
         /// Grants in use (entries 0..grants_used of the grant table may be non-empty).
         pub grants_used: AtomicU32,
@@ -171,11 +187,14 @@ shared! {
         pub mapped_cuts: AtomicU32,
         /// Views that were ever used at once: pins 0..views_used may be in use.
         pub views_used: AtomicU32,
-        pub unused_too: AtomicU32,
+        /// Rises when somebody says something in `stalled`; a futex word.
+        pub stalled_bell: AtomicU32,
         /// No record above this number has changes of keyspaces in the index.
         pub values_seq: AtomicU64,
+        /// A lock for which somebody waits long (`Stall`); 0: none. The service clears it.
+        pub stalled: AtomicU64,
         /// What follows is read by every write, and hardly ever changes.
-        pub apart: [AtomicU32; 12],
+        pub apart: [AtomicU32; 10],
         /// The period of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
         pub period: AtomicU32,
@@ -235,7 +254,9 @@ shared! {
         /// 1 while somebody waits for room in a lane that only a checkpoint frees.
         pub room_wanted: AtomicU32,
         /// Fields to come; zero.
-        pub spare: [AtomicU32; 3],
+        pub spare: [AtomicU32; 1],
+        /// The service lets new inodes have numbers below this (it publishes that).
+        pub ino_end: AtomicU64,
     }
 }
 
@@ -269,8 +290,11 @@ shared! {
     pub struct Slot {
         /// 0 free, 1 being set up, 2 live, 3 dead and being reaped.
         pub state: AtomicU32,
+        /// The process's number in its own PID namespace; while the slot is being set up, that of
+        /// the parent, and then that of the child, in the parent's.
         pub pid: AtomicU32,
-        /// Start time of the process (field 22 of /proc/PID/stat), so a reused pid is told apart.
+        /// When the process started (field 22 of its stat file) while it leaves a shared descriptor
+        /// table by exec, which ends its lock; else 0.
         pub start_time: AtomicU64,
         /// Rises each time the slot is taken.
         pub generation: AtomicU32,
@@ -316,7 +340,12 @@ shared! {
         pub successor: AtomicU32,
         /// 1 once another slot may have used the table or the working directory of this one.
         pub lent: AtomicU32,
-        pub spare: [AtomicU64; 16 - PIECES],
+        /// The life (`live::life_of`) of the process that made the slot for a child.
+        pub parent: AtomicU64,
+        /// PID namespace of a process that shared its descriptor table with others; 1: not known;
+        /// 0: it did not.
+        pub namespace: AtomicU64,
+        pub spare: [AtomicU64; 14 - PIECES],
     }
 }
 
@@ -500,7 +529,8 @@ shared! {
         pub lock: AtomicU32,
         pub version: AtomicU32,
         pub head: AtomicU32,
-        pub spare: AtomicU32,
+        /// Whether the bucket is in use, or what moves into it now (`client/tables/buckets.rs`).
+        pub split: AtomicU32,
     }
 }
 
@@ -666,11 +696,11 @@ pub const HEADER_AT: usize = 0;
 /// Offset of the `Lane` array.
 pub const LANES_AT: usize = page_up(size_of::<Header>());
 /// Offset of the `Run` array.
-pub const RUNS_AT: usize = page_up(LANES_AT + LANES * size_of::<Lane>());
+pub const RUNS_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
 /// Offset of the `Slot` array.
-pub const SLOTS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
+pub const SLOTS_AT: usize = page_up(LANES_AT + LANES * size_of::<Lane>());
 /// Offset of the `Grant` array.
-pub const GRANTS_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
+pub const GRANTS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
 /// Offset of the `RangeLock` array.
 pub const LOCKS_AT: usize = page_up(GRANTS_AT + GRANTS * size_of::<Grant>());
 /// Offset of the inode `Bucket` array.

@@ -12,5 +12,8 @@
 //! The service creates the memory and trusts nothing in it; the client crate gives it meaning.
 
 mod layout;
+pub mod live;
+mod stall;
 
 pub use layout::*;
+pub use stall::Stall;

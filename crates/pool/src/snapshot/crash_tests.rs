@@ -7,7 +7,9 @@
 use super::tests::{assert_all, token};
 use crate::apply::generate::{Generator, Material};
 use crate::apply::model::Model;
-use crate::apply::pool_tests::{BLOCKS, ROOT_MODE, commit_some, image, new_pool};
+use crate::apply::pool_tests::{
+    BLOCKS, ROOT_MODE, assert_clean, commit_only, commit_some, free_cuts, image, new_pool,
+};
 use crate::pool::Pool;
 use holdfast_pmem::{Medium, NoRecord, Recorder, Region, images};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +32,7 @@ fn cut(loss: images::Model, seed: u64) {
     let base = image(pool.meta());
     recorder.take();
     let mut states = vec![(pool.superblock().seq, model.clone(), kept.clone())];
-    for (n, step) in ["+b", "", "-a", "+c", "", "-c", "-b"].iter().enumerate() {
+    for (n, step) in ["+b", "", "-a", "", "+c", "-c", "-b"].iter().enumerate() {
         recorder.begin(n as u64);
         match step.split_at(step.len().min(1)) {
             ("+", name) => {
@@ -38,10 +40,14 @@ fn cut(loss: images::Model, seed: u64) {
                 kept.insert(name.as_bytes().to_vec(), model.clone());
             }
             ("-", name) => {
-                pool.delete_snapshot(&token(), name.as_bytes()).unwrap();
+                // The first one in steps, with changes in between.
+                let work = if name == "a" { 3 } else { usize::MAX };
+                pool.delete_snapshot(&token(), name.as_bytes(), work)
+                    .unwrap();
+                pool.reclaim_some(&token(), 20).unwrap();
                 kept.remove(name.as_bytes());
             }
-            _ => commit_some(&mut pool, &mut grants, &mut model, &mut generator, 12),
+            _ => commit_only(&mut pool, &mut grants, &mut model, &mut generator, 12),
         }
         recorder.ack(n as u64);
         // What is free is used again at once, so that a wrong order would show.
@@ -60,13 +66,15 @@ fn cut(loss: images::Model, seed: u64) {
     for found in images::Images::new(&[&base], &events, options) {
         let acked = found.acked().count();
         let meta = found.open(0, Medium::Memory, NoRecord).unwrap();
-        let pool = Pool::open(meta, &token()).unwrap();
+        let mut pool = Pool::open(meta, &token()).unwrap();
         let seq = pool.superblock().seq;
-        let at = states.iter().position(|(s, ..)| *s == seq).unwrap();
+        let at = states.iter().position(|(s, ..)| *s >= seq).unwrap();
+        assert_clean(pool.meta());
+        free_cuts(&mut pool);
         assert!(at >= acked, "{found:?} lost an acknowledged step");
         let (_, model, kept) = &states[at];
         assert_all(&pool, model, kept);
-        seqs.insert(seq);
+        seqs.insert(at);
         seen += 1;
     }
     assert!(seen > 100 && seqs.len() == 8, "{seen} images, {seqs:?}");

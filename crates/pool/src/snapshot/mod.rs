@@ -6,22 +6,25 @@
 //!  * Each snapshot ends a period. A node carries the commit that wrote it and an extent the
 //!    period in which its blocks came into use, so whether the newest snapshot has what leaves the
 //!    present is one comparison; what it has stays in use.
-//!  * Deleting one frees, in the commit that removes the entry, what it alone has.
+//!  * Deleting one frees what it alone has: in the commit that removes the entry, or in steps if
+//!    it is much (`delete`).
 //!
 //! `docs/spec/format.md` states every field.
 
 #[cfg(test)]
 mod crash_tests;
+mod delete;
 mod record;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use delete::{DYING_MAX, is_dying};
 pub use record::{NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};
 
 use crate::error::{Error, Result};
 use crate::layout::{ReadTrees, SNAPSHOTS};
 use crate::pool::{Pool, WriteToken};
-use crate::tree::{Fixed, Garbage, Reader};
+use crate::tree::{Fixed, Reader};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use holdfast_pmem::Record;
@@ -84,7 +87,7 @@ impl<R: Record> Pool<R> {
     }
 
     /// The last commit, whatever readers are shown.
-    fn present(&self) -> Fixed {
+    pub(crate) fn present(&self) -> Fixed {
         Fixed {
             seq: self.superblock.seq,
             roots: self.superblock.roots,
@@ -92,10 +95,9 @@ impl<R: Record> Pool<R> {
     }
 
     pub(crate) fn find_newest(&self) -> Result<Option<Newest>> {
-        let present = self.present();
-        let all = list(&Reader::of_snapshot(&self.meta, &present))?;
-        let newest = all.iter().max_by_key(|(_, s)| s.period);
-        Ok(newest.map(|(_, s)| Newest::of(s)))
+        let all = self.all_snapshots()?;
+        let newest = all.iter().max_by_key(|s| s.period);
+        Ok(newest.map(Newest::of))
     }
 
     /// Keeps what the last commit left as `name`; `time` is nanoseconds since 1970.
@@ -118,36 +120,5 @@ impl<R: Record> Pool<R> {
         batch.commit(|superblock| superblock.period = next)?;
         self.newest = Some(Newest::of(&snapshot));
         Ok(snapshot)
-    }
-
-    /// Removes the snapshot `name` and frees what it alone has: pages and blocks.
-    pub fn delete_snapshot(&mut self, token: &WriteToken, name: &[u8]) -> Result<(u64, u64)> {
-        let all = list(&self.reader())?;
-        let found = all.iter().find(|(n, _)| n == name);
-        let snapshot = found.ok_or(Error::NoSnapshot)?.1;
-        let others = || all.iter().map(|(_, s)| s).filter(|s| **s != snapshot);
-        let before = others().filter(|s| s.period < snapshot.period);
-        let before = before.max_by_key(|s| s.period).map(Newest::of);
-        let after = others().filter(|s| s.period > snapshot.period);
-        let after = after.min_by_key(|s| s.period).map(Snapshot::fixed);
-        let present = self.present();
-        let is_newest = after.is_none();
-        let after = after.unwrap_or(present);
-        let garbage = Garbage::find(&self.meta, &snapshot.fixed(), before, &after)?;
-        let mut batch = self.begin(token);
-        batch.erase(SNAPSHOTS, name)?;
-        let mut blocks = 0;
-        for page in &garbage.pages {
-            batch.free_for_good(*page)?;
-        }
-        for run in &garbage.data {
-            blocks += run.len;
-            batch.free_data(*run)?;
-        }
-        batch.commit(|_| {})?;
-        if is_newest {
-            self.newest = before;
-        }
-        Ok((garbage.pages.len() as u64, blocks))
     }
 }

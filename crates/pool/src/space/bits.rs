@@ -37,6 +37,12 @@ impl Bits {
         self.count
     }
 
+    /// Bits set in a range that starts and ends on multiples of 64.
+    pub fn count_in(&self, start: u64, len: u64) -> u64 {
+        let words = self.words((start / 64) as usize, (len / 64) as usize);
+        words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     fn len(&self) -> u64 {
         self.words.len() as u64 * 64
     }

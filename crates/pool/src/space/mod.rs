@@ -237,10 +237,12 @@ impl Space {
 
     /// In use of a run that starts and ends on multiples of 64.
     pub fn count_used_in(&self, run: Run) -> u64 {
-        let words = self
-            .used
-            .words((run.start / 64) as usize, (run.len / 64) as usize);
-        words.iter().map(|word| u64::from(word.count_ones())).sum()
+        self.used.count_in(run.start, run.len)
+    }
+
+    /// Free and with memory behind them, of a run that starts and ends on multiples of 64.
+    pub fn count_warm_in(&self, run: Run) -> u64 {
+        self.warm.count_in(run.start, run.len)
     }
 
     /// Neither in use, nor granted, nor waiting for readers.
@@ -339,11 +341,6 @@ impl Space {
     /// All free, with memory behind them.
     pub fn is_warm(&self, run: Run) -> bool {
         run.len > 0 && self.warm.all_set(run.start, run.len)
-    }
-
-    /// Some are free and have memory behind them.
-    pub fn has_warm(&self, run: Run) -> bool {
-        !self.warm.all_clear(run.start, run.len)
     }
 
     /// The first whole stretch that is free and has memory behind it.

@@ -17,7 +17,7 @@ use holdfast_pmem::Record;
 
 /// Trees whose leaves are appended to: those of many small changes far apart. Readers of the
 /// others need not look for what was appended.
-fn takes_appends(tree: TreeId) -> bool {
+pub(super) fn takes_appends(tree: TreeId) -> bool {
     tree == VALUES
 }
 

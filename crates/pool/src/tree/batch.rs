@@ -8,6 +8,7 @@
 
 use super::dirty::{DIRTY, Dirty};
 use super::entries::Entries;
+use super::garbage::Garbage;
 use super::page::{self, Page};
 use super::reader::{Mapped, Trust, copy_mapped, open_mapped};
 use super::walk::{self, Nodes, Out, damaged};
@@ -71,8 +72,12 @@ pub struct Batch<'p, R: Record = NoRecord> {
     /// The value that it replaces.
     pub(super) old_value: Vec<u8>,
     pub(super) committed: bool,
+    /// Subtrees that this batch cut out.
+    pub(super) cut_out: u32,
     /// Why a change stopped half-way: then the batch can only be dropped.
     pub(super) broken: Option<Error>,
+    /// Nodes were written ahead of the commit: then it can only be committed.
+    pub(super) ahead: bool,
 }
 
 /// A node of a batch: in the mapping, or in private memory.
@@ -157,7 +162,9 @@ impl<'p, R: Record> Batch<'p, R> {
             append_cell: vec![0; CELL_MAX],
             old_value: vec![0; VALUE_MAX],
             committed: false,
+            cut_out: 0,
             broken: None,
+            ahead: false,
         }
     }
 
@@ -175,7 +182,7 @@ impl<'p, R: Record> Batch<'p, R> {
     }
 
     pub(super) fn root_mut(&mut self, tree: TreeId) -> &mut Root {
-        &mut self.roots[usize::from(tree) % TREES]
+        &mut self.roots[usize::from(tree)]
     }
 
     /// Keys in `tree`, with the changes of this batch.
@@ -239,7 +246,7 @@ impl<'p, R: Record> Batch<'p, R> {
 
     /// Whether a snapshot has the node in page `addr`, which the present has had until now: so it
     /// is in the newest one if it was there already.
-    fn is_in_snapshot(&self, addr: u64) -> Result<bool> {
+    pub(super) fn is_in_snapshot(&self, addr: u64) -> Result<bool> {
         let Some(newest) = self.pool.newest else {
             return Ok(false);
         };
@@ -261,6 +268,20 @@ impl<'p, R: Record> Batch<'p, R> {
         })?;
         self.freed.push(addr);
         Ok(())
+    }
+
+    /// Frees what nothing has any more.
+    pub(crate) fn free_garbage(&mut self, garbage: &Garbage) -> Result<()> {
+        for page in &garbage.pages {
+            self.free_for_good(*page)?;
+        }
+        garbage.data.iter().try_for_each(|run| self.free_data(*run))
+    }
+
+    /// Keys that were in subtrees that were cut out of `tree` are gone.
+    pub(crate) fn forget_keys(&mut self, tree: TreeId, keys: u64) {
+        let root = self.root_mut(tree);
+        root.keys = root.keys.saturating_sub(keys);
     }
 
     /// Forgets a node, dirty or not.
@@ -339,6 +360,21 @@ impl<'p, R: Record> Batch<'p, R> {
         })
     }
 
+    /// As [`erase_range`](Batch::erase_range), in time that does not depend on how many keys there
+    /// are: whole subtrees are cut out and freed later, by [`Pool::reclaim_some`]. `see` is shown
+    /// the entries that are not in one of these: what they lead to is the caller's to free.
+    pub fn cut_range(
+        &mut self,
+        tree: TreeId,
+        from: &[u8],
+        to: Option<&[u8]>,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        self.change(tree, true, |batch| {
+            batch.cut_range_checked(tree, from, to, see)
+        })
+    }
+
     /// Shows every entry with a key in `from .. to` (no end when `None`) to `visit`, in order,
     /// this batch's own changes included.
     pub fn scan(
@@ -411,6 +447,7 @@ impl<'p, R: Record> Batch<'p, R> {
 
     fn put_back(&mut self) {
         let pool = &mut self.pool;
+        pool.poisoned |= self.ahead;
         let mut good = true;
         for undo in self.undo.drain(..).rev() {
             good &= match undo {

@@ -10,11 +10,13 @@ use crate::error::{Error, Result};
 use crate::format::node::{self, HEIGHT_MAX, KeyBuf, Place};
 use crate::format::superblock::Root;
 use crate::format::{PAGE, PAGE_LEN};
-use crate::layout::TreeId;
+use crate::layout::{RECLAIM, TreeId};
 use crate::pool::Pool;
+use crate::reclaim::Cut;
 use crate::space::{Bits, Run, Space};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 use holdfast_pmem::{Record, Region};
 
 /// What a walk over all trees found.
@@ -23,6 +25,10 @@ struct Walk<'a, R: Record> {
     space: &'a Space,
     seq: u64,
     seen: Bits,
+    /// Keys of subtrees that were cut out of a tree.
+    cut: Vec<(TreeId, u64)>,
+    /// Of the subtree that is walked, what is below it is free already.
+    from: Vec<u8>,
 }
 
 /// Verifies every node of every tree; returns how many pages of `meta.seg` are in use by them
@@ -37,7 +43,18 @@ pub fn reachable<R: Record>(pool: &Pool<R>) -> Result<u64> {
         space,
         seq,
         seen: Bits::new(words),
+        cut: Vec::new(),
+        from: Vec::new(),
     };
+    let mut cuts = Vec::new();
+    pool.reader().scan(RECLAIM, &[], None, |_, value| {
+        cuts.push(Cut::decode(value).map(|(cut, from)| (cut, from.to_vec())));
+        ControlFlow::Continue(())
+    })?;
+    for cut in cuts {
+        let (cut, from) = cut?;
+        walk.cut_out(&cut, &from)?;
+    }
     for (tree, root) in superblock.roots.iter().enumerate() {
         walk.tree(tree as TreeId, root)?;
     }
@@ -50,19 +67,29 @@ fn wrong<T>(what: &'static str, page: u64) -> Result<T> {
 }
 
 impl<R: Record> Walk<'_, R> {
+    /// Verifies what is left of a subtree without snapshots.
+    fn cut_out(&mut self, cut: &Cut, from: &[u8]) -> Result<()> {
+        self.from = from.to_vec();
+        let keys = self.node(cut.tree, cut.link, cut.level, &[], None)?;
+        self.from.clear();
+        self.cut.push((cut.tree, keys));
+        Ok(())
+    }
+
     fn tree(&mut self, tree: TreeId, root: &Root) -> Result<()> {
         if root.height > HEIGHT_MAX {
             return wrong("height of a tree", root.addr);
         }
+        let cut = self.cut.iter().filter(|(of, ..)| *of == tree);
+        let cut = cut.map(|(_, keys)| keys).sum::<u64>();
         if root.height == 0 {
-            return if *root == Root::default() {
-                Ok(())
-            } else {
-                wrong("root", root.addr)
+            return match root.addr == 0 && root.keys == cut {
+                true => Ok(()),
+                false => wrong("root", root.addr),
             };
         }
         let keys = self.node(tree, root.addr, root.height - 1, &[], None)?;
-        if keys == root.keys {
+        if keys + cut == root.keys {
             Ok(())
         } else {
             wrong("count of keys of a tree", root.addr)
@@ -97,6 +124,9 @@ impl<R: Record> Walk<'_, R> {
         for i in 0..h.count {
             let low = if i == 0 { low } else { &keys[i] };
             let high = keys.get(i + 1).map(|k| &k[..]).or(high);
+            if high.is_some_and(|high| high <= &self.from[..]) {
+                continue;
+            }
             total += self.node(tree, node::child(&*page, &h, i), level - 1, low, high)?;
         }
         Ok(total)

@@ -6,12 +6,13 @@
 
 use super::batch::{Batch, Undo};
 use super::dirty::DIRTY;
-use super::page;
+use super::page::{self, Page};
 use crate::error::{Error, Result};
 use crate::format::PAGE_SHIFT;
 use crate::format::node;
 use crate::format::superblock::Superblock;
 use crate::space::Run;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use holdfast_pmem::Record;
 
@@ -63,6 +64,11 @@ impl<R: Record> Batch<'_, R> {
                 page::set_child(&mut node, i, real);
             }
         }
+        self.write_page(node, seq)
+    }
+
+    /// Writes a node, of which nothing below is dirty, as one of commit `seq`; returns its page.
+    pub(super) fn write_page(&mut self, mut node: Box<Page>, seq: u64) -> Result<u64> {
         let space = &mut self.pool.meta_space;
         let run = space.alloc_one().ok_or(Error::NoSpace)?;
         space.mark_used(run)?;

@@ -20,7 +20,7 @@ use holdfast_pmem::Record;
 
 /// Bytes of a leaf that are filled. The rest is for what comes: overwriting is cheapest when all
 /// leaves have room for some entries, and that is what takes the least space, too.
-const FILL: usize = PAGE / 5 * 4;
+pub(super) const FILL: usize = PAGE / 5 * 4;
 /// Leaves below one parent are laid out anew when that saves this part of them, or when so many
 /// entries were appended to each, on average.
 const SAVES_PART: usize = 8;
@@ -122,7 +122,12 @@ impl<R: Record> Batch<'_, R> {
         Ok(Compacted::Anew)
     }
 
-    fn gather_leaves(&mut self, tree: TreeId, old: &[u64], all: &mut Entries) -> Result<()> {
+    pub(super) fn gather_leaves(
+        &mut self,
+        tree: TreeId,
+        old: &[u64],
+        all: &mut Entries,
+    ) -> Result<()> {
         all.clear();
         let mut page: Box<Page> = self.dirty.buffer();
         for &leaf in old {

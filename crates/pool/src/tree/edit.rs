@@ -3,6 +3,7 @@
 //! What always holds here: after each call the tree is balanced in levels, no node but a changed
 //! path is private, and a node under a third full was merged with a neighbour if both fit one.
 
+use super::append::takes_appends;
 use super::batch::{Batch, Path, Step};
 use super::dirty::DIRTY;
 use super::entries::separator;
@@ -26,9 +27,9 @@ const FILL_FULL: usize = PAGE * 7 / 8;
 const MERGE_SPARE: usize = PAGE / 4;
 
 /// An entry to add: a key's bytes and what goes with it.
-struct Added<'a> {
-    key: &'a [u8],
-    payload: Payload<'a>,
+pub(super) struct Added<'a> {
+    pub key: &'a [u8],
+    pub payload: Payload<'a>,
 }
 
 impl<R: Record> Batch<'_, R> {
@@ -47,8 +48,9 @@ impl<R: Record> Batch<'_, R> {
             root.keys = root.keys.saturating_add(u64::from(!found));
             return Ok(found);
         }
-        let addr = self.own_leaf()?;
         let depth = self.path.depth - 1;
+        let was_dirty = self.path.steps[depth].addr & DIRTY != 0;
+        let addr = self.own_leaf()?;
         let leaf = self.dirty.get_mut(addr)?;
         let (at, found) = find_private(leaf, addr, key)?;
         if found {
@@ -67,6 +69,8 @@ impl<R: Record> Batch<'_, R> {
                 payload: Payload::Value(value),
             }];
             self.rebuild(depth, at, usize::from(found), &added, follows)?;
+        } else if found && !was_dirty && takes_appends(tree) {
+            self.make_room()?;
         }
         let root = self.root_mut(tree);
         root.keys = root.keys.saturating_add(u64::from(!found));
@@ -217,7 +221,7 @@ impl<R: Record> Batch<'_, R> {
             *self.root_mut(tree) = Root {
                 addr,
                 height: 1,
-                keys: 0,
+                ..root
             };
         } else if root.height > HEIGHT_MAX {
             return Err(Error::Damaged {
@@ -338,7 +342,7 @@ impl<R: Record> Batch<'_, R> {
     }
 
     /// Adds new right neighbours of the node at path step `d` to its parent.
-    fn hang_siblings(&mut self, d: usize, siblings: &[Added<'_>]) -> Result<()> {
+    pub(super) fn hang_siblings(&mut self, d: usize, siblings: &[Added<'_>]) -> Result<()> {
         if siblings.is_empty() {
             return Ok(());
         }
@@ -408,7 +412,7 @@ impl<R: Record> Batch<'_, R> {
             let node = self.dirty.get(root.addr)?;
             let h = page::header(node);
             if h.count == 0 {
-                *self.root_mut(tree) = Root::default();
+                *self.root_mut(tree) = empty(root.keys);
             } else if h.level > 0 && h.count == 1 {
                 let child = node::child(node, &h, 0);
                 let height = root.height - 1;
@@ -477,6 +481,14 @@ impl<R: Record> Batch<'_, R> {
         }
         self.scratch = entries;
         Ok(fits)
+    }
+}
+
+/// A tree without nodes; `keys` are those of subtrees that were cut out of it.
+pub(super) fn empty(keys: u64) -> Root {
+    Root {
+        keys,
+        ..Root::default()
     }
 }
 

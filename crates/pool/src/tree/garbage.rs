@@ -9,6 +9,8 @@
 //!   everything below it: so it is found by one key, and what is below need not be looked at. Of a
 //!   leaf that has another number of appended entries there, only the page is the same.
 //! - A block hangs under the same key for as long as it is in use.
+//!
+//! A subtree that was cut out of a tree is as the only tree of a snapshot with nothing after it.
 
 use super::page::Page;
 use super::reader::{At, Fixed, Reader, Trust, copy_mapped};
@@ -16,7 +18,7 @@ use super::walk::{self, Nodes, damaged};
 use crate::error::{Error, Result};
 use crate::format::appends::{appends_of, page_of};
 use crate::format::node::VALUE_MAX;
-use crate::format::node::{self, AT_BIRTH, HEIGHT_MAX, Header, KeyBuf, Place, Source};
+use crate::format::node::{self, AT_BIRTH, HEIGHT_MAX, Header, KeyBuf, Source};
 use crate::format::{PAGE, PAGE_SHIFT, TREES};
 use crate::layout::extent::{self, Extent};
 use crate::layout::value::{self, ValueRun};
@@ -27,11 +29,15 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use holdfast_pmem::{Record, Region};
 
-/// Pages and blocks that become free with a snapshot.
+/// Pages and blocks that become free with a snapshot, or with a subtree.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     pub pages: Vec<u64>,
     pub data: Vec<Run>,
+    /// Keys of the leaves that were looked at.
+    pub keys: u64,
+    /// Nothing is left to look at.
+    pub is_all: bool,
 }
 
 /// Looks for the garbage of one snapshot.
@@ -41,68 +47,172 @@ struct Search<'a, R: Record> {
     before: Option<Newest>,
     after: &'a Fixed,
     found: Garbage,
+    /// Nodes, and entries with blocks, that may still be looked at.
+    left: usize,
+    /// Where it goes on once nothing is left.
+    goes_on: Vec<u8>,
+    /// Each leaf is looked at, for its keys.
+    counts: bool,
+}
+
+/// How far a search came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub tree: TreeId,
+    /// Everything below this key was found.
+    pub from: Vec<u8>,
+}
+
+/// The neighbours in time of what becomes free.
+#[derive(Clone, Copy)]
+pub(crate) struct Between<'f> {
+    pub before: Option<Newest>,
+    pub after: &'f Fixed,
 }
 
 impl Garbage {
-    /// What `snapshot` has and neither its neighbour `before` nor its neighbour `after` has.
-    pub fn find<R: Record>(
+    /// What `snapshot` has and neither of its neighbours has, from `place` on; about as much as
+    /// `left` says, which becomes what is left of it. `place` becomes where the rest begins. Nodes
+    /// come after those below them.
+    pub fn find_some<R: Record>(
         meta: &Region<R>,
         snapshot: &Fixed,
-        before: Option<Newest>,
-        after: &Fixed,
+        place: &mut Place,
+        between: Between<'_>,
+        left: &mut usize,
     ) -> Result<Garbage> {
-        let found = Garbage::default();
-        let mut search = Search {
-            meta,
-            snapshot,
-            before,
-            after,
-            found,
-        };
-        for tree in 0..SNAPSHOT_TREES.min(TREES) {
-            let root = snapshot.roots[tree];
-            if root.height > HEIGHT_MAX {
-                return Err(Error::Damaged {
-                    what: "height of a tree",
-                    page: root.addr,
-                });
-            }
-            if let Some(level) = root.height.checked_sub(1) {
-                search.node(tree as TreeId, root.addr, level)?;
-            }
-        }
+        let mut search = Search::new(meta, snapshot, between, *left);
+        search.look(place)?;
+        *left = search.left;
+        Ok(search.found)
+    }
+
+    /// As `find_some`, of a subtree that was cut out: as if it were a tree of a snapshot, with
+    /// nothing after it. Each leaf is looked at, for its keys.
+    pub fn find_in_cut<R: Record>(
+        meta: &Region<R>,
+        cut: &Fixed,
+        place: &mut Place,
+        before: Option<Newest>,
+        left: &mut usize,
+    ) -> Result<Garbage> {
+        let (seq, roots) = (cut.seq, Default::default());
+        let after = &Fixed { seq, roots };
+        let mut search = Search::new(meta, cut, Between { before, after }, *left);
+        search.counts = true;
+        search.look(place)?;
+        *left = search.left;
         Ok(search.found)
     }
 }
 
-impl<R: Record> Search<'_, R> {
+impl<'a, R: Record> Search<'a, R> {
+    fn new(meta: &'a Region<R>, snapshot: &'a Fixed, between: Between<'a>, left: usize) -> Self {
+        Search {
+            meta,
+            snapshot,
+            before: between.before,
+            after: between.after,
+            found: Garbage::default(),
+            left,
+            goes_on: Vec::new(),
+            counts: false,
+        }
+    }
+
+    /// Looks at all trees from `place` on, until enough was looked at.
+    fn look(&mut self, place: &mut Place) -> Result<()> {
+        let first = place.tree;
+        for tree in first..SNAPSHOT_TREES.min(TREES) as TreeId {
+            let root = self.snapshot.roots[usize::from(tree)];
+            let wrong = Error::Damaged {
+                what: "height of a tree",
+                page: root.addr,
+            };
+            if root.height > HEIGHT_MAX {
+                return Err(wrong);
+            }
+            let Some(level) = root.height.checked_sub(1) else {
+                continue;
+            };
+            let from = core::mem::take(&mut place.from);
+            place.tree = tree;
+            if tree > first && self.left == 0 {
+                return Ok(());
+            }
+            if !self.node(tree, root.addr, level, &from)? {
+                place.from = core::mem::take(&mut self.goes_on);
+                return Ok(());
+            }
+        }
+        self.found.is_all = true;
+        Ok(())
+    }
+
     fn copy(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Box<Page>, Header)> {
-        let place = Place::of_link(addr, tree, level, self.snapshot.seq);
+        let place = node::Place::of_link(addr, tree, level, self.snapshot.seq);
         let mut copy: Box<Page> = Box::new([0; PAGE]);
         let header = copy_mapped(self.meta, &place, Trust::Verified, &mut copy)?;
         Ok((copy, header))
     }
 
-    fn node(&mut self, tree: TreeId, addr: u64, level: u8) -> Result<()> {
+    /// Looks at a node and, after that, adds it to what is found: so there is a way to what is left
+    /// of it. False: that begins at `goes_on`.
+    fn node(&mut self, tree: TreeId, addr: u64, level: u8, from: &[u8]) -> Result<bool> {
         let (node, h) = self.copy(tree, addr, level)?;
+        self.left = self.left.saturating_sub(1);
         let birth = node.word(AT_BIRTH);
         let in_before = self.before.is_some_and(|before| birth <= before.seq);
         // What was appended may be younger than the node.
-        if in_before && appends_of(addr) == 0 {
-            return Ok(());
+        if in_before && appends_of(addr) == 0 && !self.counts {
+            return Ok(true);
         }
         let key = self.key_in(tree, &node, &h)?;
         let there = self.in_after(tree, level, key.as_slice())?;
         if there == Some(addr) {
-            return Ok(());
+            return Ok(true);
         }
-        if in_before || there.map(page_of) == Some(page_of(addr)) {
-            // A leaf that had fewer entries appended, or has more.
-            return match level {
-                0 => self.leaf(tree, addr, &node, &h),
-                _ => Ok(()),
-            };
+        let is_there = there.map(page_of) == Some(page_of(addr));
+        let skips = is_there || in_before && !self.counts;
+        if skips && level > 0 {
+            return Ok(true);
         }
+        if level > 0 && !self.below(tree, (&node, &h), from)? {
+            return Ok(false);
+        }
+        if !in_before && !is_there {
+            self.add_page(addr)?;
+        }
+        // Of a leaf that had fewer entries appended, or has more, only the entries may be free.
+        if level == 0 && !(in_before && appends_of(addr) == 0) {
+            self.leaf(tree, addr, &node, &h)?;
+        }
+        self.found.keys += if level == 0 { h.count as u64 } else { 0 };
+        Ok(true)
+    }
+
+    /// Looks at the children of a node from the one on where `from` belongs.
+    fn below(&mut self, tree: TreeId, (node, h): (&Page, &Header), from: &[u8]) -> Result<bool> {
+        let first = match from {
+            [] => 0,
+            from => node::find_child(node, h, from).map_err(damaged(0))?,
+        };
+        for i in first..h.count {
+            if i > first && self.left == 0 {
+                let mut key = KeyBuf::default();
+                key.load(node, h, i).map_err(damaged(0))?;
+                self.goes_on = key.as_slice().to_vec();
+                return Ok(false);
+            }
+            let from = if i == first { from } else { &[] };
+            if !self.node(tree, node::child(node, h, i), h.level - 1, from)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn add_page(&mut self, addr: u64) -> Result<()> {
         if self.found.pages.len() as u64 >= self.meta.len() as u64 >> PAGE_SHIFT {
             // More nodes than there are pages: some hang in many places.
             return Err(Error::Damaged {
@@ -111,12 +221,6 @@ impl<R: Record> Search<'_, R> {
             });
         }
         self.found.pages.push(page_of(addr));
-        if level == 0 {
-            return self.leaf(tree, addr, &node, &h);
-        }
-        for i in 0..h.count {
-            self.node(tree, node::child(&*node, &h, i), level - 1)?;
-        }
         Ok(())
     }
 
@@ -170,6 +274,7 @@ impl<R: Record> Search<'_, R> {
         };
         walk::visit_leaf(leaf, h, &[], None, &mut KeyBuf::default(), &mut take)
             .map_err(damaged(addr))?;
+        self.left = self.left.saturating_sub(entries.len());
         for entry in entries {
             let (ino, extent) = entry?;
             if self.before.is_none_or(|b| extent.period > b.period) {
@@ -190,6 +295,7 @@ impl<R: Record> Search<'_, R> {
         };
         walk::visit_leaf(leaf, h, &[], None, &mut KeyBuf::default(), &mut take)
             .map_err(damaged(addr))?;
+        self.left = self.left.saturating_sub(entries.len());
         let after = Reader::of_snapshot(self.meta, self.after);
         for (key, blocks) in entries {
             let (blocks, mut bytes) = (blocks?, [0; VALUE_MAX]);

@@ -18,7 +18,9 @@ mod erase_range;
 mod garbage;
 mod leaf;
 mod page;
+mod park;
 mod reader;
+mod room;
 mod verified;
 mod walk;
 
@@ -27,8 +29,9 @@ pub use crate::layout::TreeId;
 pub use batch::Batch;
 pub use compact::Compacted;
 pub(crate) use dirty::Dirty;
-pub(crate) use garbage::Garbage;
+pub(crate) use garbage::{Between, Garbage, Place};
 pub use leaf::Leaf;
+pub(crate) use park::Parked;
 pub use reader::{Fixed, Reader};
 pub use verified::Verified;
 
@@ -42,6 +45,10 @@ mod compact_tests;
 mod crash_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod park_tests;
+#[cfg(test)]
+mod room_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

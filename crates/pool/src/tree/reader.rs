@@ -22,8 +22,8 @@ use crate::format::superblock::Root;
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, superblock};
 use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
+use holdfast_pmem::atomic::{AtomicU32, Ordering, fence};
 use holdfast_pmem::{NoRecord, Record, Region, futex};
 
 /// Roots that may pass under a reader before it gives up.

@@ -199,6 +199,23 @@ fn in_leaf<N: Nodes>(
     found.map_err(damaged(addr))
 }
 
+/// The entry in `out`, unless its key is on the `wrong` side of the one that was asked for: nodes
+/// whose keys do not rise could send whoever goes on from there in circles.
+#[inline]
+fn beyond(
+    found: (usize, usize),
+    out: &Out<'_>,
+    asked: &[u8],
+    wrong: Ordering,
+    page: u64,
+) -> Result<(usize, usize)> {
+    let key = out.key.get(..found.0).unwrap_or_default();
+    match key.cmp(asked) == wrong {
+        true => Err(damaged(page)("node order")),
+        false => Ok(found),
+    }
+}
+
 /// The entry with the lowest key at or after `from`.
 pub(super) fn at_or_after<N: Nodes>(
     nodes: &N,
@@ -221,10 +238,13 @@ pub(super) fn at_or_after<N: Nodes>(
         }
         let want = Want::AtOrAfter(from);
         if let Some(found) = in_leaf(nodes, (tree, addr), (&node, h), want, out)? {
-            return Ok(Some(found));
+            return beyond(found, out, from, Ordering::Less, addr).map(Some);
         }
     }
-    edge(nodes, tree, beside, Want::First, out)
+    match edge(nodes, tree, beside, Want::First, out)? {
+        Some(found) => beyond(found, out, from, Ordering::Less, root.addr).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// The entry with the highest key at or before `to`.
@@ -249,10 +269,13 @@ pub(super) fn at_or_before<N: Nodes>(
         }
         let want = Want::AtOrBefore(to);
         if let Some(found) = in_leaf(nodes, (tree, addr), (&node, h), want, out)? {
-            return Ok(Some(found));
+            return beyond(found, out, to, Ordering::Greater, addr).map(Some);
         }
     }
-    edge(nodes, tree, beside, Want::Last, out)
+    match edge(nodes, tree, beside, Want::Last, out)? {
+        Some(found) => beyond(found, out, to, Ordering::Greater, root.addr).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// The entry at one edge of the subtree `(addr, levels)`.

@@ -126,6 +126,7 @@ fn open_program(p: &Process, base: Base, path: &[u8], flags: u32) -> Result<OfdL
     Ok(p.with_caller(|c| {
         let reader = holdfast_client::Caller {
             privileged: true,
+            ids: None,
             ..*c
         };
         p.client.open(&reader, base, path, O_RDONLY, 0, 0)

@@ -50,7 +50,17 @@ pub fn close(p: &Process, a: &Args) -> Outcome {
     Ok(kernel_close(fd))
 }
 
+/// A copy of one of our own descriptors would be closed some time, and with session memory's the
+/// process would lose its place.
+fn not_internal(p: &Process, fd: usize) -> Result<(), Stop> {
+    match p.is_internal(fd as u32) {
+        true => Err(EBADF.into()),
+        false => Ok(()),
+    }
+}
+
 pub fn dup(p: &Process, a: &Args) -> Outcome {
+    not_internal(p, a[0])?;
     ours(p, a[0])?;
     // SAFETY: duplicates a descriptor; touches no memory.
     let fd = unsafe { sys::raw(nr::DUP, *a) };
@@ -88,6 +98,7 @@ fn replace(p: &Process, nr: usize, a: &Args) -> Outcome {
     if p.is_internal(new) {
         return Err(Stop::Refused(EBUSY, Why::ReservedDescriptor));
     }
+    not_internal(p, a[0])?;
     let (from, onto) = (p.client.lookup(old), p.client.lookup(new));
     if from.is_none() && onto.is_none() {
         return Err(Stop::Native);
@@ -174,6 +185,9 @@ const F_GET_RW_HINT: usize = 1035;
 const F_SET_FILE_RW_HINT: usize = 1038;
 
 pub fn fcntl(p: &Process, a: &Args) -> Outcome {
+    if matches!(a[1], F_DUPFD | F_DUPFD_CLOEXEC) {
+        not_internal(p, a[0])?;
+    }
     let ofd = ours(p, a[0])?;
     match a[1] {
         F_DUPFD | F_DUPFD_CLOEXEC => {

@@ -21,7 +21,7 @@ macro_rules! identity_calls {
         pub fn $name(p: &Process, a: &Args) -> Outcome {
             // SAFETY: the program's own call; it reads at most memory that the program named.
             let ret = unsafe { sys::raw(nr::$nr, *a) };
-            p.refresh_credentials();
+            p.refresh_credentials(nr::$nr != nr::SETGROUPS);
             Ok(ret)
         }
     )* };

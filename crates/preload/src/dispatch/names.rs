@@ -295,9 +295,9 @@ pub fn fchmod(p: &Process, a: &Args) -> Outcome {
 }
 
 /// -1 leaves an id alone.
-fn owner(a: &[usize]) -> (Option<u32>, Option<u32>) {
+fn owner(p: &Process, a: &[usize]) -> Result<(Option<u32>, Option<u32>), Stop> {
     let id = |v: usize| (v as u32 != u32::MAX).then_some(v as u32);
-    (id(a[0]), id(a[1]))
+    p.owner(id(a[0]), id(a[1])).ok_or(Stop::Errno(EINVAL))
 }
 
 pub fn chown(p: &Process, a: &Args) -> Outcome {
@@ -311,13 +311,15 @@ pub fn lchown(p: &Process, a: &Args) -> Outcome {
 pub fn fchownat(p: &Process, a: &Args) -> Outcome {
     in_pool(p, a[0], a[1], |base, path| {
         let (path, flags) = at_flags(path, a[4] as u32);
-        p.with_caller(|c| done(p.client.chown(c, base, path, owner(&a[2..4]), flags)))
+        let owner = owner(p, &a[2..4])?;
+        p.with_caller(|c| done(p.client.chown(c, base, path, owner, flags)))
     })
 }
 
 pub fn fchown(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    p.with_caller(|c| done(p.client.fchown(c, ofd, owner(&a[1..3]))))
+    let owner = owner(p, &a[1..3])?;
+    p.with_caller(|c| done(p.client.fchown(c, ofd, owner)))
 }
 
 pub fn truncate(p: &Process, a: &Args) -> Outcome {

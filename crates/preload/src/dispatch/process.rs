@@ -1,15 +1,16 @@
 //! What this process knows of its session.
 //!
 //! Invariants: set up once before the program runs and never freed; credentials are a snapshot
-//! that is replaced whole whenever the program changes them.
+//! that is replaced whole whenever the program changes them; ids in it are the pool's.
 
 use super::nr;
 use crate::calls;
-use crate::sys;
+use crate::sys::{self, Fd};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
-use holdfast_client::{Caller, Client};
+use holdfast_client::id_map::{IdMap, OVERFLOW};
+use holdfast_client::{Caller, Client, IdMaps, Stat};
 
 /// Environment variables that every program of the session gets.
 pub const VARIABLES: usize = 3;
@@ -25,6 +26,10 @@ struct Credentials {
     gid: u32,
     groups: Vec<u32>,
     privileged: bool,
+    /// Whether the real user is root in its namespace.
+    root: bool,
+    /// The user namespace, where its ids are not the pool's.
+    ids: Option<IdMaps>,
 }
 
 /// The process.
@@ -88,7 +93,7 @@ pub fn install(parts: Parts) -> &'static Process {
         env: parts.env,
         internal,
         pid: AtomicU32::new(sys::getpid()),
-        credentials: AtomicPtr::new(Box::into_raw(Box::new(Credentials::now()))),
+        credentials: AtomicPtr::new(Box::into_raw(Box::new(Credentials::now(id_maps(), None)))),
     };
     process.client.set_creation_mask(kernel_umask());
     let process: &'static Process = Box::leak(Box::new(process));
@@ -142,18 +147,79 @@ fn groups() -> Vec<u32> {
     list
 }
 
+/// What /proc/self/ns/user of the first namespace is.
+const FIRST_NAMESPACE: u64 = 0xefff_fffd;
+
+/// The ids of the caller's user namespace; `None`: they are the pool's.
+fn id_maps() -> Option<IdMaps> {
+    if sys::stat_path(c"/proc/self/ns/user").is_some_and(|st| st.ino == FIRST_NAMESPACE) {
+        return None;
+    }
+    let read = |path| {
+        let mut text = alloc::vec![0; ID_MAP];
+        let file = Fd::open(path, 0, 0)?;
+        let mut len = 0;
+        while let Some(n @ 1..) = text.get_mut(len..).and_then(|rest| file.read(rest)) {
+            len += n;
+        }
+        text.truncate(len);
+        Some(text)
+    };
+    IdMaps::parse(
+        &read(b"/proc/self/uid_map\0")?,
+        &read(b"/proc/self/gid_map\0")?,
+    )
+}
+
+/// More bytes than the 340 lines of such a map have.
+const ID_MAP: usize = 340 * 36;
+
 impl Credentials {
-    fn now() -> Credentials {
+    /// As the kernel says, in a namespace with `ids`. Ids that it does not show there are as they
+    /// were: entering a namespace changes none.
+    fn now(ids: Option<IdMaps>, before: Option<&Credentials>) -> Credentials {
+        let map = |map: fn(&IdMaps) -> &IdMap, id, before: Option<u32>| match &ids {
+            None => id,
+            Some(ids) => map(ids).outside(id).or(before).unwrap_or(OVERFLOW),
+        };
+        let user = |id, before| map(|ids| &ids.users, id, before);
+        let group = |id, before| map(|ids| &ids.groups, id, before);
+        // An id that no user has: the kernel answers the current one and changes nothing.
+        let (fs_uid, fs_gid) = (
+            call(nr::SETFSUID, u32::MAX as usize) as u32,
+            call(nr::SETFSGID, u32::MAX as usize) as u32,
+        );
+        let (uid, gid) = (call(nr::GETUID, 0) as u32, call(nr::GETGID, 0) as u32);
+        let hidden = before.map_or(&[][..], |c| &c.groups);
+        let hidden = hidden.iter().filter(|id| !is_shown(&ids, **id));
+        let shown = groups();
+        let shown = shown.iter().filter_map(|id| match &ids {
+            None => Some(*id),
+            Some(ids) => ids.groups.outside(*id),
+        });
         Credentials {
-            // An id that no user has: the kernel answers the current one and changes nothing.
-            fs_uid: call(nr::SETFSUID, u32::MAX as usize) as u32,
-            fs_gid: call(nr::SETFSGID, u32::MAX as usize) as u32,
-            uid: call(nr::GETUID, 0) as u32,
-            gid: call(nr::GETGID, 0) as u32,
-            groups: groups(),
+            fs_uid: user(fs_uid, before.map(|c| c.fs_uid)),
+            fs_gid: group(fs_gid, before.map(|c| c.fs_gid)),
+            uid: user(uid, before.map(|c| c.uid)),
+            gid: group(gid, before.map(|c| c.gid)),
+            groups: shown.chain(hidden.copied()).collect(),
             privileged: privileged(),
+            root: uid == 0,
+            ids,
         }
     }
+
+    /// Whether the namespace was entered and its ids are not known yet.
+    fn waits_for_ids(&self) -> bool {
+        let empty = |ids: &IdMaps| ids.users.is_empty() || ids.groups.is_empty();
+        self.ids.as_ref().is_some_and(empty)
+    }
+}
+
+/// Whether the kernel shows this group in the namespace.
+fn is_shown(ids: &Option<IdMaps>, id: u32) -> bool {
+    ids.as_ref()
+        .is_none_or(|ids| ids.groups.inside(id).is_some())
 }
 
 impl Process {
@@ -161,11 +227,67 @@ impl Process {
     /// memory; those of a child that runs in it the kernel tells.
     fn with_credentials<T>(&self, f: impl FnOnce(&Credentials) -> T) -> T {
         if self.borrowed() {
-            return f(&Credentials::now());
+            return f(&Credentials::now(id_maps(), Some(self.last())));
         }
-        let c = self.credentials.load(Acquire);
+        if self.last().waits_for_ids() {
+            self.look_at_namespace();
+        }
+        f(self.last())
+    }
+
+    fn last(&self) -> &Credentials {
         // SAFETY: always a leaked box; replaced values are never freed.
-        f(unsafe { &*c })
+        unsafe { &*self.credentials.load(Acquire) }
+    }
+
+    fn set_credentials(&self, credentials: Credentials) {
+        let new = Box::into_raw(Box::new(credentials));
+        self.credentials.store(new, Release);
+    }
+
+    /// The caller may be in another user namespace than before, or its ids were written.
+    pub fn look_at_namespace(&self) {
+        if !self.borrowed() {
+            let ids = id_maps();
+            let waits = |ids: &IdMaps| ids.users.is_empty() || ids.groups.is_empty();
+            if !self.last().waits_for_ids() || !ids.as_ref().is_some_and(waits) {
+                self.set_credentials(Credentials::now(ids, Some(self.last())));
+            }
+        }
+    }
+
+    /// What the caller sees of an object of the pool.
+    #[inline]
+    pub fn shown(&self, stat: Stat) -> Stat {
+        match &self.last().ids {
+            None if !self.borrowed() => stat,
+            _ => self.shown_elsewhere(stat),
+        }
+    }
+
+    #[cold]
+    fn shown_elsewhere(&self, mut stat: Stat) -> Stat {
+        self.with_credentials(|c| {
+            if let Some(ids) = &c.ids {
+                stat.uid = ids.users.shown(stat.uid);
+                stat.gid = ids.groups.shown(stat.gid);
+            }
+        });
+        stat
+    }
+
+    /// The pool's ids for a new owner and group. `None`: the caller's namespace has none for it.
+    pub fn owner(&self, uid: Option<u32>, gid: Option<u32>) -> Option<(Option<u32>, Option<u32>)> {
+        self.with_credentials(|c| {
+            let Some(ids) = &c.ids else {
+                return Some((uid, gid));
+            };
+            let outside = |map: &IdMap, id: Option<u32>| match id {
+                None => Some(None),
+                Some(id) => map.outside(id).map(Some),
+            };
+            Some((outside(&ids.users, uid)?, outside(&ids.groups, gid)?))
+        })
     }
 
     /// Calls `f` with the rights of the process.
@@ -178,6 +300,7 @@ impl Process {
                 groups: &c.groups,
                 umask,
                 privileged: c.privileged,
+                ids: c.ids.as_ref(),
             })
         })
     }
@@ -191,18 +314,21 @@ impl Process {
                 gid: c.gid,
                 groups: &c.groups,
                 umask,
-                privileged: c.uid == 0,
+                privileged: c.root,
+                ids: c.ids.as_ref(),
             })
         })
     }
 
     /// The program changed its ids: look again. Old snapshots stay, other threads may read them.
-    pub fn refresh_credentials(&self) {
+    pub fn refresh_credentials(&self, keeps_groups: bool) {
         if self.borrowed() {
             return;
         }
-        self.credentials
-            .store(Box::into_raw(Box::new(Credentials::now())), Release);
+        let before = self.last();
+        let ids = before.ids.clone();
+        let before = keeps_groups.then_some(before);
+        self.set_credentials(Credentials::now(ids, before));
     }
 
     pub fn pid(&self) -> u32 {

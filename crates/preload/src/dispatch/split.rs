@@ -37,20 +37,18 @@ pub fn before_child(call: &Call, child: &Child) -> Result<u64, Verdict> {
         files: child.shares_files,
         directory: child.shares_directory,
     };
-    match p.client.child_prepare(share) {
-        Ok(slot) => Ok(slot.to_bits()),
-        Err(Error::TableFull) => {
-            p.client.refuse(call.nr as u32, Why::NoRoom as u32);
-            Err(Verdict::Handled(-EAGAIN))
+    let prepared = match p.client.child_prepare(share) {
+        // Where nothing is served any more, programs may go on outside: the child has no place.
+        Err(Error::NoPlace | Error::Poisoned(_)) if shares_memory => {
+            p.client.expect_shared_child().map(|()| 0)
         }
-        // A process without a place, or a session that was given up: the child has no place.
-        Err(_) => {
-            if shares_memory {
-                p.client.expect_shared_child();
-            }
-            Ok(0)
-        }
-    }
+        Err(Error::NoPlace | Error::Poisoned(_)) => Ok(0),
+        prepared => prepared.map(SlotId::to_bits),
+    };
+    prepared.map_err(|_| {
+        p.client.refuse(call.nr as u32, Why::NoRoom as u32);
+        Verdict::Handled(-EAGAIN)
+    })
 }
 
 /// A thread with descriptors or a working directory of its own: the answer, if there is a pool.
@@ -81,9 +79,12 @@ fn gone(p: &Process, birth: &Birth, result: isize) {
 }
 
 /// In a child with a memory of its own.
-pub fn after_fork_child(slot: u64) {
+pub fn after_fork_child(slot: u64, new_user: bool) {
     let Some(p) = process() else { return };
     p.set_pid(sys::getpid());
+    if new_user {
+        p.look_at_namespace();
+    }
     // Without a slot the child has no place in the session: see `lost`.
     if p.client.fork_child(SlotId::from_bits(slot)).is_ok() {
         maps::enter_all(p);
@@ -146,10 +147,33 @@ const CLONE_NEWUSER: usize = 0x1000_0000;
 pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
     let files = a[0] & CLONE_FILES != 0;
     let directory = a[0] & (CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER) != 0;
-    if !files && !directory {
-        return Err(Stop::Native);
+    let parted = match files || directory {
+        true => part(p, nr::UNSHARE, a, files, directory),
+        false => Err(Stop::Native),
+    };
+    match parted {
+        Err(Stop::Native) if a[0] & CLONE_NEWUSER != 0 => enter_namespace(p, nr::UNSHARE, a),
+        Ok(0) if a[0] & CLONE_NEWUSER != 0 => {
+            p.look_at_namespace();
+            Ok(0)
+        }
+        parted => parted,
     }
-    part(p, nr::UNSHARE, a, files, directory)
+}
+
+/// setns(fd, nstype)
+pub fn setns(p: &Process, a: &[usize; 6]) -> Outcome {
+    enter_namespace(p, nr::SETNS, a)
+}
+
+/// Makes a call that may leave the caller in another user namespace.
+fn enter_namespace(p: &Process, nr: usize, a: &[usize; 6]) -> Outcome {
+    // SAFETY: the program's own call; it touches no memory.
+    let ret = unsafe { sys::raw(nr, *a) };
+    if ret == 0 {
+        p.look_at_namespace();
+    }
+    Ok(ret)
 }
 
 /// Makes a call that gives the caller descriptors or a working directory of its own.

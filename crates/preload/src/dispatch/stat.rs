@@ -122,7 +122,7 @@ fn by_path(
         }
         let (path, flags) = at_flags(path, flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH));
         let stat = p.with_caller(|c| p.client.stat(c, base, path, flags))?;
-        put(&stat)
+        put(&p.shown(stat))
     })
 }
 
@@ -136,7 +136,7 @@ pub fn lstat(p: &Process, a: &Args) -> Outcome {
 
 pub fn fstat(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    put_stat(a[1], &p.client.fstat(ofd)?)
+    put_stat(a[1], &p.shown(p.client.fstat(ofd)?))
 }
 
 /// newfstatat(dirfd, path, buf, flags)

@@ -149,6 +149,7 @@ const PROCESS: &[(usize, Handler)] = &[
     (nr::EXIT, split::exit),
     (nr::EXIT_GROUP, split::exit_group),
     (nr::UNSHARE, split::unshare),
+    (nr::SETNS, split::setns),
     (nr::SETRLIMIT, limits::setrlimit),
     (nr::PRLIMIT64, limits::prlimit64),
     (nr::UMASK, identity::umask),

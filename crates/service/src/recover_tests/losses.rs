@@ -31,6 +31,7 @@ fn with_lane_at(lane: usize, place: u64) -> Rig {
     let mut rig = Rig::new("laps", Medium::Memory, Consistency::Posix);
     let mut engine = rig.engine();
     engine
+        .store
         .note(|sb| {
             sb.lanes[lane].start = place;
             sb.lanes.iter_mut().for_each(|lane| lane.applied = 20_000);
@@ -227,9 +228,9 @@ fn a_mark_tells_how_far_lanes_must_be_readable() {
 fn a_lane_that_was_leapt_over_and_a_journal_half_emptied_are_no_damage() {
     let (rig, places) = with_files(Medium::File, 60);
     let mut engine = rig.engine();
-    engine.read(usize::MAX);
+    engine.journal.read(usize::MAX);
     engine.apply(20, u64::MAX, |_| true).unwrap();
-    engine.leap(61);
+    engine.journal.leap(61);
     engine.keep_place().unwrap();
     drop(engine);
     // It died while it emptied the journal.

@@ -153,7 +153,8 @@ fn killed(scene: &Scene, medium: &str) -> Result<PathBuf, Stop> {
     // What the service still has to do, it does now.
     std::thread::sleep(Duration::from_millis(500));
     let service = fs::read_to_string(pool.join("lock"))?;
-    let service = service.trim().parse().ok().and_then(Pid::from_raw);
+    let pid = service.split(' ').next().and_then(|pid| pid.parse().ok());
+    let service = pid.and_then(Pid::from_raw);
     let Some(service) = service else {
         return wrong("the pool's lock does not name its service");
     };

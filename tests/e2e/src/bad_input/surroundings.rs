@@ -16,12 +16,14 @@ pub const CASES: &[(&str, Case)] = &[
     ("full file system", full_file_system),
     ("read-only file system", read_only),
     ("someone else's pool", someone_else),
+    ("crowd of idle connections", crowd),
     ("no permission to create", no_permission),
     ("two services", two_services),
     ("destroy in use", destroy_in_use),
     ("no dev shm", no_dev_shm),
     ("tight limits", limits),
     ("run inside run", run_inside_run),
+    ("one mode asked for at once", mode_at_once),
     ("stopped service", stopped_service),
 ];
 
@@ -217,6 +219,56 @@ fn someone_else(scene: &Scene) -> Result<(), Stop> {
     scene.intact(&pool)
 }
 
+/// Connects as often as it may and says nothing. What the other side closes it opens again.
+const CROWD: &str = "import resource, select, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+crowd, closed = {}, select.poll()
+def connect():
+    idle = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    idle.connect(sys.argv[1])
+    crowd[idle.fileno()] = idle
+    closed.register(idle, 0)
+for i in range(1500):
+    connect()
+open(sys.argv[2], 'w').close()
+while True:
+    for number, _ in closed.poll(1000):
+        closed.unregister(number)
+        crowd.pop(number).close()
+        connect()
+";
+
+/// Idle connections, of others and of the owner, keep nobody out.
+fn crowd(scene: &Scene) -> Result<(), Stop> {
+    scene.need_root()?;
+    if !process::on_path("python3") {
+        return Err(Stop::Skip("python3 is not installed".into()));
+    }
+    let pool = scene.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    let _service = beside(scene, &["serve", &word], || served(&pool))?;
+    let idle = |user: &[&str], sign: &str| {
+        let sign = scene.path("signs").join(sign);
+        let mut command = Command::new("setpriv");
+        process::clean(&mut command, &scene.dir);
+        command.args(user).args(["python3", "-c", CROWD]);
+        command.arg(pool.join("sock")).arg(&sign).process_group(0);
+        until(command, || Ok(sign.exists()))
+    };
+    fs::create_dir(scene.path("signs"))?;
+    fs::set_permissions(scene.path("signs"), fs::Permissions::from_mode(0o777))?;
+    let nobody = ["--reuid=nobody", "--regid=nogroup", "--clear-groups"];
+    let _others = idle(&nobody, "others")?;
+    let alone = Instant::now();
+    scene.run(&pool, &["cat", "/hf/hello"])?;
+    let _own = idle(&["--clear-groups"], "own")?;
+    let ended = scene.run(&pool, &["cat", "/hf/hello"])?;
+    if ended.out != "hello\n" || alone.elapsed() > Duration::from_secs(10) {
+        return wrong(format!("{}: {}", ended.how(), ended.err.trim()));
+    }
+    Ok(())
+}
+
 fn no_permission(scene: &Scene) -> Result<(), Stop> {
     if rustix::process::geteuid().is_root() {
         return Err(Stop::Skip("root may create anywhere".into()));
@@ -255,6 +307,11 @@ fn beside(
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0);
+    until(command, ready)
+}
+
+/// Starts a command beside the case and waits until `ready` holds.
+fn until(mut command: Command, ready: impl Fn() -> Result<bool, Stop>) -> Result<Background, Stop> {
     let child = Background(command.spawn()?);
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
@@ -263,7 +320,7 @@ fn beside(
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    wrong(format!("holdfast {args:?} was not ready in time"))
+    wrong(format!("{command:?} was not ready in time"))
 }
 
 /// Whether a service answers on the pool: a second one is refused.
@@ -382,6 +439,34 @@ fn run_inside_run(scene: &Scene) -> Result<(), Stop> {
         refusal(&ended, &[RUN_FAILED]).map_err(|why| Stop::Wrong(format!("{inner}: {why}")))?;
     }
     scene.intact(Path::new(&*pool))
+}
+
+/// Programs that begin together and ask for the same consistency all get it, whichever of them is
+/// the first; one that asks for another meanwhile is refused.
+fn mode_at_once(scene: &Scene) -> Result<(), Stop> {
+    let pool = scene.pool("pool", "64M")?;
+    let me = format!("{} run --pool {}", scene.holdfast.display(), pool.display());
+    for round in 0..8 {
+        let mode = ["strict", "sync", "posix"][round % 3];
+        let together = format!(
+            "for i in 1 2 3 4 5 6; do
+                 {me} --consistency {mode} -- cat /hf/hello & pids+=($!)
+             done
+             for pid in ${{pids[@]}}; do wait $pid || echo status $?; done"
+        );
+        let mut command = Command::new("bash");
+        command.args(["-c", &together]);
+        let ended = scene.end_of(command)?;
+        if ended.out != "hello\n".repeat(6) || !ended.err.is_empty() {
+            return wrong(format!("{mode}: {:?} {}", ended.out, ended.err));
+        }
+    }
+    let other = format!("{me} --consistency strict -- true; echo status $?");
+    let ended = scene.run(&pool, &["env", "-i", "bash", "-c", &other])?;
+    if ended.out != format!("status {RUN_FAILED}\n") {
+        return wrong(format!("another mode meanwhile: {:?}", ended.out));
+    }
+    scene.intact(&pool)
 }
 
 /// A service that does not answer is told from one that is not there.

@@ -2,6 +2,7 @@
 //! here is killed and waited for when its handle is dropped.
 
 use super::PATIENCE;
+use super::shared::COUNTER;
 use crate::process::{self, Ended};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -12,6 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+
+/// Far longer than the service lets a stopped program run here: locks are held for microseconds,
+/// and it needs a processor to finish.
+const HELP_MAX: Duration = Duration::from_millis(200);
 
 /// A pool, or a plain directory where the test itself is tested.
 pub struct Stage {
@@ -129,6 +134,15 @@ impl Stage {
 
     /// Starts a writer in the directory `dir` of the tree.
     pub fn writer(&self, dir: &str, id: u64, seed: u64) -> Result<Writer, String> {
+        self.writer_with(dir, id, seed, COUNTER)
+    }
+
+    /// The same with a counter of its own: nobody waits for a lock that the program itself takes.
+    pub fn writer_apart(&self, dir: &str, id: u64, seed: u64) -> Result<Writer, String> {
+        self.writer_with(dir, id, seed, &format!("{COUNTER}.{id}"))
+    }
+
+    fn writer_with(&self, dir: &str, id: u64, seed: u64, counter: &str) -> Result<Writer, String> {
         let at = self.at.join(dir);
         let sync = if self.mode == "posix" { "yes" } else { "no" };
         let words = [
@@ -137,6 +151,7 @@ impl Stage {
             &id.to_string(),
             &seed.to_string(),
             sync,
+            counter,
         ];
         let mut command = self.program(&words.map(String::from))?;
         let err = self.dir.join(format!("writer-{id}.err"));
@@ -404,6 +419,40 @@ impl Writer {
             None => drop(self.child.kill()),
         }
         true
+    }
+
+    /// Stops the program, as Ctrl-Z and SIGSTOP do.
+    pub fn stop(&self) {
+        if let Some(pid) = self.look(|progress| progress.pid) {
+            send(pid, Signal::STOP);
+        }
+    }
+
+    /// Lets it go on; says what is wrong if it was not stopped all the time.
+    pub fn go_on(&mut self) -> Vec<String> {
+        let Some(pid) = self.look(|progress| progress.pid) else {
+            return Vec::new();
+        };
+        // It may be finishing what others needed.
+        let begun = Instant::now();
+        let is_stopped = || process::state(pid) == Some('T');
+        while !is_stopped() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let wrong = (!is_stopped()).then(|| format!("writer {} went on though stopped", self.id));
+        let more = self.acked() + 1;
+        // A signal that comes while the service lets it finish something is lost, so it is sent
+        // until the program has been seen running for longer than that takes.
+        let begun = Instant::now();
+        let mut running = begun;
+        while (running.elapsed() < HELP_MAX || self.acked() < more) && begun.elapsed() < PATIENCE {
+            if is_stopped() {
+                send(pid, Signal::CONT);
+                running = Instant::now();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        wrong.into_iter().chain(self.wait_for_steps(more)).collect()
     }
 
     /// Ends the writer and says what was wrong with its end. `may_fail`: EIO is an answer.

@@ -1,5 +1,5 @@
 //! Faults: programs and the service are killed with SIGKILL at random moments, again and again,
-//! and after each round another process judges what is left.
+//! or programs are stopped, and after each round another process judges what is left.
 //!
 //! Held in every round: each acknowledged step is there, nothing is half-applied, `pool check` is
 //! clean, survivors go on (or, when the service died, get EIO), and nobody hangs.
@@ -23,13 +23,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// After this many bad rounds a scenario ends.
 const BAD_ROUNDS_MAX: usize = 3;
 
-/// What is killed in a round.
+/// What others may wait for a program that is stopped, also on a busy machine.
+const STOPPED_MAX: Duration = Duration::from_secs(3);
+
+/// What is killed or stopped in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scenario {
     /// Lone programs, one after the other.
     Program,
     /// One of several programs; the others go on.
     OneOfSeveral,
+    /// One of several programs is stopped for a while; the others go on.
+    Stopped,
     /// The service under several programs, then the next service while it recovers.
     Service,
 }
@@ -40,7 +45,7 @@ struct Tally {
     rounds: usize,
     kills: usize,
     steps: u64,
-    /// The longest time from a kill to the next step of a survivor.
+    /// The longest time from a kill or stop to the next step of a survivor.
     pause_max: Duration,
 }
 
@@ -127,7 +132,10 @@ fn stage_on(
 }
 
 fn title((scenario, mode): (Scenario, &str)) -> String {
-    format!("{scenario:?} killed ({mode})")
+    match scenario {
+        Scenario::Stopped => format!("one of several stopped ({mode})"),
+        _ => format!("{scenario:?} killed ({mode})"),
+    }
 }
 
 fn scenarios(baseline: bool) -> Vec<(Scenario, &'static str)> {
@@ -135,11 +143,12 @@ fn scenarios(baseline: bool) -> Vec<(Scenario, &'static str)> {
         return vec![
             (Scenario::Program, "posix"),
             (Scenario::OneOfSeveral, "posix"),
+            (Scenario::Stopped, "posix"),
         ];
     }
     let modes = ["posix", "sync", "strict"];
-    let kinds = [Scenario::Program, Scenario::OneOfSeveral, Scenario::Service];
-    kinds
+    use Scenario::{OneOfSeveral, Program, Service, Stopped};
+    [Program, OneOfSeveral, Stopped, Service]
         .iter()
         .flat_map(|kind| modes.map(|mode| (*kind, mode)))
         .collect()
@@ -194,6 +203,7 @@ fn round(
     let mut wrong = match scenario {
         Scenario::Program => lone_programs(stage, &dir, random, tally, &mut writers),
         Scenario::OneOfSeveral => one_of_several(stage, &dir, random, tally, &mut writers),
+        Scenario::Stopped => stopped(stage, &dir, random, tally, &mut writers),
         Scenario::Service => the_service(stage, &dir, random, tally, &mut writers, &mut service),
     };
     for writer in &mut writers {
@@ -242,6 +252,20 @@ fn lone_programs(
     wrong
 }
 
+/// Starts writers, numbered from 1, and waits until each has done something.
+fn at_work(
+    writers: &mut Vec<Writer>,
+    count: u64,
+    start: impl FnMut(u64) -> Result<Writer, String>,
+) -> Vec<String> {
+    match (1..=count).map(start).collect::<Result<Vec<_>, _>>() {
+        Ok(started) => writers.extend(started),
+        Err(e) => return vec![e],
+    }
+    let first_steps = writers.iter_mut().map(|writer| writer.wait_for_steps(1));
+    first_steps.flatten().collect()
+}
+
 fn one_of_several(
     stage: &Stage,
     dir: &str,
@@ -249,16 +273,8 @@ fn one_of_several(
     tally: &mut Tally,
     writers: &mut Vec<Writer>,
 ) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for id in 1..=3 {
-        match stage.writer(dir, id, random.next()) {
-            Ok(writer) => writers.push(writer),
-            Err(e) => return vec![e],
-        }
-    }
-    for writer in writers.iter_mut() {
-        wrong.extend(writer.wait_for_steps(1));
-    }
+    let start = |id| stage.writer(dir, id, random.next());
+    let mut wrong = at_work(writers, 3, start);
     for victim in 0..2 {
         std::thread::sleep(moment(random));
         tally.kills += usize::from(writers[victim].kill());
@@ -272,6 +288,37 @@ fn one_of_several(
     wrong
 }
 
+fn stopped(
+    stage: &Stage,
+    dir: &str,
+    random: &mut Random,
+    tally: &mut Tally,
+    writers: &mut Vec<Writer>,
+) -> Vec<String> {
+    let start = |id| stage.writer_apart(dir, id, random.next());
+    let mut wrong = at_work(writers, 3, start);
+    for turn in 0..9 {
+        let (front, back) = writers.split_at_mut(turn % 3);
+        let Some((victim, rest)) = back.split_first_mut() else {
+            break;
+        };
+        std::thread::sleep(moment(random));
+        victim.stop();
+        let stopped = Instant::now();
+        for other in front.iter_mut().chain(rest) {
+            let more = other.acked() + 2;
+            wrong.extend(other.wait_for_steps(more));
+            let pause = other.pause_after(stopped);
+            tally.pause_max = tally.pause_max.max(pause);
+            if pause > STOPPED_MAX {
+                wrong.push(format!("writer {} waited for {pause:?}", other.id));
+            }
+        }
+        wrong.extend(victim.go_on());
+    }
+    wrong
+}
+
 fn the_service(
     stage: &Stage,
     dir: &str,
@@ -280,16 +327,8 @@ fn the_service(
     writers: &mut Vec<Writer>,
     service: &mut Option<Service>,
 ) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for id in 1..=2 {
-        match stage.writer(dir, id, random.next()) {
-            Ok(writer) => writers.push(writer),
-            Err(e) => return vec![e],
-        }
-    }
-    for writer in writers.iter_mut() {
-        wrong.extend(writer.wait_for_steps(1));
-    }
+    let start = |id| stage.writer(dir, id, random.next());
+    let wrong = at_work(writers, 2, start);
     std::thread::sleep(moment(random));
     if let Some(service) = service.take() {
         service.kill();

@@ -46,9 +46,12 @@ pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Adds one to the counter under its lock.
-pub fn count(dir: &Path, sync: bool) -> io::Result<()> {
-    let path = dir.join("counter");
+/// The name of the counter that all writers add to, and the beginning of that of others.
+pub const COUNTER: &str = "counter";
+
+/// Adds one to the counter `name` under its lock.
+pub fn count(dir: &Path, name: &str, sync: bool) -> io::Result<()> {
+    let path = dir.join(name);
     let mut open = OpenOptions::new();
     let mut file = open
         .read(true)
@@ -64,6 +67,18 @@ pub fn count(dir: &Path, sync: bool) -> io::Result<()> {
         file.sync_all()?;
     }
     file.unlock()
+}
+
+/// The sum of all counters.
+fn read_counters(dir: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(COUNTER) {
+            sum += read_counter(&mut File::open(entry.path())?)?;
+        }
+    }
+    Ok(sum)
 }
 
 fn read_counter(file: &mut File) -> io::Result<u64> {
@@ -96,14 +111,12 @@ pub fn judge(dir: &Path, acked: &BTreeMap<u64, Vec<u64>>, counted: u64) -> Vec<S
             ));
         }
     }
-    let counter = File::open(dir.join("counter")).and_then(|mut file| read_counter(&mut file));
-    match counter {
+    match read_counters(dir) {
         Ok(value) if value >= counted => {}
-        Err(e) if e.kind() == io::ErrorKind::NotFound && counted == 0 => {}
         Ok(value) => wrong.push(format!(
-            "the counter is {value}; {counted} were acknowledged"
+            "the counters are {value}; {counted} were acknowledged"
         )),
-        Err(e) => wrong.push(format!("the counter: {e}")),
+        Err(e) => wrong.push(format!("the counters: {e}")),
     }
     wrong
 }
@@ -157,7 +170,7 @@ mod tests {
         fs::create_dir_all(&dir).expect("made");
         for step in 1..=3 {
             append(&dir, 7, step, true).expect("appended");
-            count(&dir, false).expect("counted");
+            count(&dir, COUNTER, false).expect("counted");
         }
         fs::write(place(&dir, 0), sealed(b"content".into())).expect("written");
         let acked = BTreeMap::from([(7, vec![1, 3])]);

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `hf-e2e write DIR ID SEED SYNC_CALLS`
-pub fn main(dir: &str, id: &str, seed: &str, sync_calls: &str) -> ExitCode {
+/// `hf-e2e write DIR ID SEED SYNC_CALLS COUNTER`
+pub fn main(dir: &str, id: &str, seed: &str, sync_calls: &str, counter: &str) -> ExitCode {
     let (Ok(id), Ok(seed)) = (id.parse(), seed.parse()) else {
         return ExitCode::from(2);
     };
@@ -26,6 +26,7 @@ pub fn main(dir: &str, id: &str, seed: &str, sync_calls: &str) -> ExitCode {
         id,
         seed,
         sync_calls: sync_calls == "yes",
+        counter: counter.into(),
     };
     say(&format!("P {}", std::process::id()));
     let mut number = 0;
@@ -48,6 +49,7 @@ struct Writer {
     id: u64,
     seed: u64,
     sync_calls: bool,
+    counter: String,
 }
 
 type Failed = (String, io::Error);
@@ -98,7 +100,7 @@ impl Writer {
             Action::SharedReplace(name, place) => {
                 fs::rename(path(name), shared::place(&self.shared, *place))
             }
-            Action::SharedCount => shared::count(&self.shared, self.sync_calls),
+            Action::SharedCount => shared::count(&self.shared, &self.counter, self.sync_calls),
         }
     }
 }

@@ -1,0 +1,52 @@
+//! What the service says while it runs: lines with time and level on standard error.
+//!
+//! Invariant: that nobody can read them, as on a full disk, is no reason to end.
+
+use crate::failure::Failure;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Chooses what is said: off, error, warn, info (the default), debug or trace.
+pub const VARIABLE: &str = "HOLDFAST_LOG";
+
+/// From now on the service's messages are written.
+pub fn start() -> Result<(), Failure> {
+    tracing_subscriber::fmt()
+        .with_max_level(level()?)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
+    Ok(())
+}
+
+fn level() -> Result<LevelFilter, Failure> {
+    let Some(said) = std::env::var_os(VARIABLE).filter(|said| !said.is_empty()) else {
+        return Ok(LevelFilter::INFO);
+    };
+    let said = said.to_string_lossy();
+    said.parse().map_err(|_| {
+        Failure::new(format!("{VARIABLE} is {said}, which is no level"))
+            .fix("one of off, error, warn, info, debug and trace")
+    })
+}
+
+/// What a line of the log says, if that is an error or the message with which a command ended.
+pub fn error_in(line: &str) -> Option<&str> {
+    let said = line.split_once(" ERROR ").map(|(_, said)| said);
+    said.or_else(|| line.strip_prefix("holdfast: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_found_in_a_log() {
+        let time = "2026-11-23T18:10:42.000001Z";
+        let error = format!("{time} ERROR the journal is gone");
+        assert_eq!(error_in(&error), Some("the journal is gone"));
+        assert_eq!(error_in("holdfast: no pool."), Some("no pool."));
+        assert_eq!(error_in(&format!("{time}  INFO the service ends")), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! What needs no session: errors, types of the interface, clocks, the ways to the trees.
+
+pub mod abi;
+pub mod clock;
+pub(crate) mod cold;
+pub mod env;
+pub mod error;
+pub(crate) mod names_ahead;
+pub mod refusal;
+pub(crate) mod seen;
+pub(crate) mod tree_key;
+pub mod trees;
+pub(crate) mod types;
+pub(crate) mod windows;

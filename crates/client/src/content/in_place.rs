@@ -1,0 +1,124 @@
+//! Writing into the blocks that a file has, and into new ones where it has none.
+//!
+//! Invariant: new blocks join the file after their bytes are there (`data::adopt`), and the size
+//! rises after the bytes below it are.
+
+use crate::base::error::{Error, Result};
+use crate::content::data::{self, NewRun};
+use crate::content::source::Write;
+use crate::content::{cow, durable};
+use crate::session::{BLOCK, Session};
+use crate::tables::block_map::{self, Run};
+use crate::tables::dirty_range;
+use crate::tables::inode_table::LockedInode;
+use pmem::atomic::Ordering::*;
+use pool::session::{INODE_DIRTY, INODE_INLINE};
+
+/// Writes in place; size and times become lazy. How much was written.
+pub(crate) fn write_locked(s: &Session, inode: &LockedInode, mut w: Write) -> Result<usize> {
+    let e = inode.e;
+    if e.state.load(Relaxed) & INODE_INLINE != 0 {
+        data::leave_inline(s, inode)?;
+    }
+    let size = e.size.load(Relaxed);
+    data::zero_gap(s, inode, size, w.offset)?;
+    let (done, end) = copy_runs(s, inode, &mut w, size);
+    if done == 0 {
+        return end.map(|()| 0);
+    }
+    s.data().fence();
+    let reached = w.offset + done as u64;
+    if reached > size {
+        e.size.store(reached, Release);
+    }
+    // A clean file that was written in this very tick of the clock stays clean: what would be
+    // journaled is in the journal already.
+    let now = w.now as u64;
+    if reached > size || e.mtime.load(Relaxed) != now || e.ctime.load(Relaxed) != now {
+        e.mtime.store(now, Relaxed);
+        e.ctime.store(now, Relaxed);
+        if e.state.load(Relaxed) & INODE_DIRTY == 0 {
+            e.state.fetch_or(INODE_DIRTY, Release);
+        }
+    }
+    Ok(done)
+}
+
+/// Copies run by run into a file of `size` bytes: how much, and why it stopped early.
+fn copy_runs(s: &Session, inode: &LockedInode, w: &mut Write, size: u64) -> (usize, Result<()>) {
+    let mut done = 0;
+    while done < w.n {
+        let (copied, end) = match copy_run(s, inode, w.part(done, usize::MAX), size) {
+            Ok(copied) => copied,
+            Err(e) => (0, Err(e)),
+        };
+        done += copied;
+        if end.is_err() {
+            return (done, end);
+        }
+    }
+    (done, Ok(()))
+}
+
+/// Copies what goes to the next run: how much, and why not all that fits it.
+fn copy_run(
+    s: &Session,
+    inode: &LockedInode,
+    mut w: Write,
+    size: u64,
+) -> Result<(usize, Result<()>)> {
+    let (file_block, skip) = (w.offset / BLOCK, w.offset % BLOCK);
+    let blocks = (skip + w.n as u64).div_ceil(BLOCK);
+    match block_map::lookup_run_locked(s, inode, file_block, blocks)? {
+        Run::Blocks { shared, block, len } => {
+            let w = w.part(0, (len * BLOCK - skip) as usize);
+            if shared && !cow::must_stay(inode) {
+                return cow::write(s, inode, w).map(|copied| (copied, Ok(())));
+            }
+            dirty_range::widen(s, inode.e, file_block, w.end().div_ceil(BLOCK));
+            let to = block * BLOCK + skip;
+            Ok(w.source.copy_in(s, inode, to, w.n, Session::copy_in))
+        }
+        Run::Hole(len) => {
+            let growing = w.end() >= size;
+            let run = data::new_run(s, inode, file_block, len.min(blocks), growing)?;
+            Ok(fill(s, inode, w, run, size))
+        }
+    }
+}
+
+/// Fills a new run with bytes for the file, zeroes around them, and adopts it.
+fn fill(
+    s: &Session,
+    inode: &LockedInode,
+    mut w: Write,
+    run: NewRun,
+    size: u64,
+) -> (usize, Result<()>) {
+    let start = run.file_block * BLOCK;
+    let bytes = u64::from(run.len) * BLOCK;
+    let skip = w.offset - start;
+    let w = w.part(0, (bytes - skip) as usize);
+    let to = run.block * BLOCK + skip;
+    let (copied, end) = w.source.copy_in(s, inode, to, w.n, Session::copy_in);
+    if copied == 0 {
+        data::give_up(s, run);
+        return (0, end);
+    }
+    let after = skip + copied as u64;
+    let head = s.data().zero_nt(run.block * BLOCK, skip as usize);
+    // Beyond the end of the file anything may be there, unless somebody has it mapped, or a power
+    // cut may bring a size back without the bytes below it.
+    let shows = inode.e.maps.load(Relaxed) > 0 || durable::is_needed(s);
+    let visible = start + after < size || copied < w.n || shows;
+    let rest = if visible { (bytes - after) as usize } else { 0 };
+    let tail = s.data().zero_nt(run.block * BLOCK + after, rest);
+    let ready = head.and(tail).map_err(Error::from);
+    match ready.and_then(|()| data::adopt(s, inode, run)) {
+        Ok(()) => (copied, end),
+        Err(e) => {
+            data::give_up(s, run);
+            (0, Err(e))
+        }
+    }
+}

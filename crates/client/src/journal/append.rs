@@ -1,0 +1,341 @@
+//! Appending to the journal.
+//!
+//! One append, store by store, and what a death after it leaves:
+//!  1. `lane.lock` ours. Nothing else: the next one takes the lock over.
+//!  2. `busy_at`: where the record will be; `busy_seq`: a lower bound of its number. Recovery
+//!     finds no record of that number there and clears it.
+//!  3. `next_seq` counted up. A number without a record: the service sees that no live lane can
+//!     bring it any more and goes on.
+//!  4. `busy_seq`: the number; that the index may have changes up to it. As 3.
+//!  5. The record, around the cache, then one fence. Torn: the checksum fails, as 3. Whole: it
+//!     is committed, recovery goes on at 6.
+//!  6. `head` behind it: the service may read it. Recovery publishes.
+//!  7. Published. Recovery publishes again, which changes nothing. Where the tables have no room
+//!     they know nothing of what the record changes, and the trees come to know it
+//!     (`left_to_trees`) before anything else happens.
+//!  8. `busy_seq` 0, lock free.
+//!
+//! A record never crosses the end of its lane's ring: where it does not fit it starts at the
+//! beginning of the ring. A reader knows by the numbers, which only grow along a lane.
+
+use crate::base::error::{Error, Result};
+use crate::journal::publish::{self, Prepared};
+use crate::session::Session;
+use crate::session::drain;
+use crate::session::lock::{self, Guard};
+use crate::session::place::Place;
+use crate::tables::dentry_table;
+use crate::tables::value_index;
+use alloc::vec::Vec;
+use pmem::atomic::Ordering::*;
+use pool::apply::adds_values;
+use pool::journal::{BATCH_RECORD_MAX, Encoded, Ops, RECORD_MAX, Record};
+use pool::session::{LANES, Lane, MEDIUM_FILE, TREES_FULL, TREES_ROOMY, TREES_SHORT};
+
+/// Records are written through a buffer of this many bytes; most fit.
+const PIECE: usize = 256;
+/// Records after a flush that are written by the kernel.
+const FEW: u64 = 64;
+/// A lane that is this part full rings for the service.
+const RING_PART: u64 = 4;
+
+/// Makes one record durable and publishes it in the tables; its sequence number. The caller holds
+/// the locks of all inodes that the record changes (a new inode needs none). Fails only before
+/// the record exists, or when the service is gone.
+pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
+    s.check()?;
+    s.check_writable()?;
+    match s.header().trees_full.load(Relaxed) {
+        TREES_ROOMY | TREES_SHORT => {}
+        TREES_FULL if !adds(record) => {}
+        _ if record.is_about_durability() => {}
+        _ => check_full(s, record)?,
+    }
+    let prepared = Prepared::new(s, record)?;
+    let (index, lane, guard) = take_lane(s, record)?;
+    let (seq, end, published) = append(s, index, lane, record, prepared)?;
+    drop(guard);
+    // With a number that was declared void the trees seem to have the record already: the index
+    // would not be asked about it, and entries might go.
+    let late = seq < s.header().void_below.load(SeqCst);
+    if late || is_no_room(&published) {
+        drain::wait_in_trees(s, lane, end)?;
+    } else {
+        published?;
+    }
+    Ok(seq)
+}
+
+/// Whether a record is published as far as it can be, and in effect once the trees have it.
+pub(crate) fn is_no_room(published: &Result<()>) -> bool {
+    matches!(published, Err(Error::NoMemory | Error::TableFull))
+}
+
+/// Whether a record changes names or inodes. Other changes are not in these tables, which cannot
+/// contradict them.
+fn is_about_files(record: &Record<'_>) -> bool {
+    match record {
+        Record::Batch { ops, .. } => {
+            let first = Ops::new(ops).next();
+            first.is_some_and(|op| op.is_ok_and(|op| op.change.is_about_files()))
+        }
+        Record::Spilled { .. } => false,
+        _ => true,
+    }
+}
+
+/// What was removed makes room once it is in the trees: only then a pool is full. Where a snapshot
+/// keeps what is removed, even that adds to the trees.
+#[cold]
+fn check_full(s: &Session, record: &Record<'_>) -> Result<()> {
+    drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
+    match s.header().trees_full.load(Relaxed) {
+        TREES_ROOMY | TREES_SHORT => Ok(()),
+        TREES_FULL if !adds(record) => Ok(()),
+        _ => Err(Error::NoSpace),
+    }
+}
+
+/// Whether the trees grow by a record. Extents do not count: their blocks are limited already.
+fn adds(record: &Record<'_>) -> bool {
+    matches!(
+        record,
+        Record::Create { .. } | Record::Link { .. } | Record::SetXattr { .. }
+    ) || matches!(record, Record::Batch { ops, .. } if adds_values(ops))
+        || matches!(record, Record::Spilled { .. })
+}
+
+/// Blocks of a pool whose trees keep enough room back for all lanes full of additions, at any time.
+const LARGE_POOL: u64 = 1 << 18;
+/// The same as long as the trees are roomy: three quarters of them are free then, at least 48 MiB
+/// for lanes of 16.
+const ROOMY_POOL: u64 = 1 << 16;
+
+/// Whether the record may go to another lane because the process's own is full.
+fn may_spread(s: &Session, record: &Record<'_>) -> bool {
+    let (h, blocks) = (s.header(), s.header().total_blocks.load(Relaxed));
+    let roomy = || h.trees_full.load(Relaxed) == TREES_ROOMY;
+    // What only waits for a checkpoint is in the trees and needs no room there.
+    let few_wait = || unapplied(s) <= s.lane_len();
+    blocks >= LARGE_POOL || !adds(record) || blocks >= ROOMY_POOL && roomy() || few_wait()
+}
+
+/// Bytes of all lanes that the trees do not have yet.
+fn unapplied(s: &Session) -> u64 {
+    let lanes = (0..LANES as u32).filter_map(|index| s.lane(index).ok());
+    let waiting = lanes.map(|lane| {
+        let applied = lane.applied.load(Relaxed).max(lane.tail.load(Relaxed));
+        lane.head.load(Relaxed).saturating_sub(applied)
+    });
+    waiting.sum()
+}
+
+/// A lane: the process's own if it is free, else another one; also if it is full, so that a burst
+/// of records waits for the service only when all lanes are, where the pool has room for that.
+fn take_lane<'a>(s: &'a Session, record: &Record<'_>) -> Result<(u32, &'a Lane, Guard<'a>)> {
+    let own = first_lane(s);
+    let len = len_at_most(record);
+    let lane = s.lane(own)?;
+    if has_room(s, lane, len)
+        && let Some(guard) = lock::try_acquire(s, &lane.lock)
+    {
+        return Ok((own, lane, guard));
+    }
+    let spread = may_spread(s, record);
+    for i in 0..LANES as u32 {
+        let index = (own + i) % LANES as u32;
+        let lane = s.lane(index)?;
+        if (!spread || has_room(s, lane, len))
+            && let Some(guard) = lock::try_acquire(s, &lane.lock)
+        {
+            return Ok((index, lane, guard));
+        }
+    }
+    Ok((own, lane, lock::acquire(s, &lane.lock)?))
+}
+
+/// Where there are flushes, what several processes have journaled is best written in one piece: all
+/// begin with the same lane, and go on to the next while that is locked or full.
+fn first_lane(s: &Session) -> u32 {
+    match s.medium() {
+        MEDIUM_FILE => 0,
+        _ => s.slot().lane.load(Relaxed) % LANES as u32,
+    }
+}
+
+fn len_at_most(record: &Record<'_>) -> u64 {
+    match record {
+        Record::Batch { ops, .. } => (ops.len() + RECORD_MAX) as u64,
+        _ => RECORD_MAX as u64,
+    }
+}
+
+/// Whether a record fits, wherever the ring ends. Only a hint while the lane is not locked.
+#[inline]
+fn has_room(s: &Session, lane: &Lane, len: u64) -> bool {
+    let end = lane.head.load(Relaxed).wrapping_add(2 * len);
+    end.wrapping_sub(lane.tail.load(Relaxed)) <= s.lane_len()
+}
+
+fn append(
+    s: &Session,
+    index: u32,
+    lane: &Lane,
+    record: &Record<'_>,
+    prepared: Prepared<'_>,
+) -> Result<(u64, u64, Result<()>)> {
+    // The length does not depend on the number.
+    let mut encoded = record.draft(index as u16);
+    let len = encoded.padded_len() as u64;
+    let start = make_room(s, lane, len)?;
+    let h = s.header();
+    lane.busy_at.store(start, Relaxed);
+    lane.busy_seq
+        .store(h.next_seq.load(Relaxed).max(1), Relaxed);
+    let seq = next_seq(s);
+    lane.busy_seq.store(seq, Release);
+    if matches!(record, Record::Batch { .. }) {
+        value_index::raise_values_seq(s, seq);
+    }
+    encoded.seal(seq);
+    let written = match goes_through(s, record, seq) {
+        true => write_through(s, index, start, &encoded),
+        false => write(s, index, start, &encoded),
+    };
+    if let Err(e) = written {
+        lane.busy_seq.store(0, Release);
+        return Err(e);
+    }
+    lane.head.store(start + len, Release);
+    let position = start;
+    let place = Place {
+        lane: index,
+        position,
+    };
+    let published = publish::publish(s, record, seq, place, prepared);
+    if is_no_room(&published) && is_about_files(record) {
+        // Should we die meanwhile, recovery waits before anybody gets our locks.
+        lane.left_to_trees.store(seq, Release);
+        let _ = drain::wait_in_trees(s, lane, start + len);
+    }
+    lane.busy_seq.store(0, Release);
+    Ok((seq, start + len, published))
+}
+
+/// Takes a number. 0 is none, so a session that starts at 0 skips it.
+fn next_seq(s: &Session) -> u64 {
+    loop {
+        let seq = s.header().next_seq.fetch_add(1, SeqCst);
+        if seq != 0 {
+            return seq;
+        }
+    }
+}
+
+/// Position for a record of `len` bytes, once the lane has room for it.
+#[inline]
+fn make_room(s: &Session, lane: &Lane, len: u64) -> Result<u64> {
+    if len > BATCH_RECORD_MAX as u64 || len > s.lane_len() {
+        return Err(Error::TooBig);
+    }
+    let head = lane.head.load(Relaxed);
+    let start = start_of(s, head, len);
+    let fill = |tail: u64| (start + len).wrapping_sub(tail);
+    let tail = lane.tail.load(Acquire);
+    let waiting = fill(lane.applied.load(Relaxed).max(tail));
+    if waiting > s.lane_len() / RING_PART || fill(tail) > s.lane_len() {
+        make_room_slow(s, lane, fill)?;
+    }
+    Ok(start)
+}
+
+#[cold]
+fn make_room_slow(s: &Session, lane: &Lane, fill: impl Fn(u64) -> u64) -> Result<()> {
+    drain::ring(s);
+    if fill(lane.tail.load(Acquire)) <= s.lane_len() {
+        return Ok(());
+    }
+    let wanted = &s.header().room_wanted;
+    drain::wait_until(s, true, || {
+        let fits = fill(lane.tail.load(Acquire)) <= s.lane_len();
+        if !fits && wanted.load(Relaxed) == 0 {
+            wanted.store(1, SeqCst);
+            drain::ring(s);
+        }
+        fits
+    })
+}
+
+fn start_of(s: &Session, head: u64, len: u64) -> u64 {
+    let offset = head % s.lane_len();
+    match offset + len > s.lane_len() {
+        true => head - offset + s.lane_len(),
+        false => head,
+    }
+}
+
+/// Whether a record is best written by a system call. What was flushed is clean, and the first
+/// store through the mapping to a clean page of a file costs much more, at once and at the next
+/// flush; but only the first. So it is for records that come with a flush, and for the few that
+/// come after one: many are best stored.
+fn goes_through(s: &Session, record: &Record<'_>, seq: u64) -> bool {
+    let after = || seq.saturating_sub(s.header().synced_seq.load(Relaxed));
+    s.medium() == MEDIUM_FILE
+        && s.file_limit() == u64::MAX
+        && (record.is_about_durability() || after() < FEW)
+}
+
+/// Writes the padded record by system calls.
+fn write_through(s: &Session, index: u32, start: u64, record: &Encoded<'_>) -> Result<()> {
+    let at = place(s, index, start);
+    let mut piece = Vec::new();
+    if piece.try_reserve_exact(record.padded_len()).is_err() {
+        return write(s, index, start, record);
+    }
+    let parts = record.parts();
+    parts
+        .into_iter()
+        .for_each(|part| piece.extend_from_slice(part));
+    piece.resize(record.padded_len(), 0);
+    match s.journal().write_through(at, piece.as_slice().into()) {
+        Ok(_) => s.journal().fence(),
+        // It says what is the matter with the file.
+        Err(_) => write(s, index, start, record)?,
+    }
+    Ok(())
+}
+
+/// Where a position of a lane is in the journal.
+fn place(s: &Session, index: u32, position: u64) -> u64 {
+    u64::from(index) * s.lane_len() + position % s.lane_len()
+}
+
+/// Writes the padded record around the cache and fences.
+fn write(s: &Session, index: u32, start: u64, record: &Encoded<'_>) -> Result<()> {
+    let mut at = place(s, index, start);
+    s.enter_journal(at, record.padded_len() as u64);
+    let (mut piece, mut filled) = ([0; PIECE], 0);
+    for mut part in record.parts() {
+        while !part.is_empty() {
+            let n = part.len().min(PIECE - filled);
+            piece[filled..filled + n].copy_from_slice(&part[..n]);
+            part = &part[n..];
+            filled += n;
+            if filled == PIECE {
+                s.journal().write_nt(at, &piece)?;
+                at += PIECE as u64;
+                filled = 0;
+            }
+        }
+    }
+    let end = filled.next_multiple_of(pool::journal::RECORD_ALIGN);
+    piece[filled..end].fill(0);
+    s.journal().write_nt(at, &piece[..end])?;
+    s.journal().fence();
+    Ok(())
+}
+
+/// Makes sure that publishing `name` will find room.
+pub(crate) fn reserve_name(s: &Session, name: &[u8]) -> Result<()> {
+    dentry_table::ensure_room(s, name)
+}

@@ -1,0 +1,89 @@
+//! From descriptors to a mapped session.
+//!
+//! Invariants: the meta segment is mapped for reading only; vector registers beyond xmm are not
+//! touched, because this code runs inside other people's programs.
+
+use crate::base::error::Result;
+use crate::base::trees::Trees;
+use crate::journal::recover;
+use crate::session::Session;
+use pmem::atomic::Ordering::{Acquire, Relaxed};
+use pmem::{Access, DirtyMap, MapOptions, Medium, RecordLocks, Region, SegmentFile, SharedMem};
+use pool::session::{DIRTY_AT, HEADER_AT, Header, SESSION_LEN};
+use pool::tree::Fixed;
+use rustix::fd::BorrowedFd;
+
+/// What the service handed out: descriptors and how much to map of each.
+pub struct Segments<'fd> {
+    /// Session memory. No descriptor of it may be closed while the process has a place there.
+    pub session: BorrowedFd<'fd>,
+    /// Superblocks and trees.
+    pub meta: (BorrowedFd<'fd>, u64),
+    /// The session's journal.
+    pub journal: (BorrowedFd<'fd>, u64),
+    /// File data.
+    pub data: (BorrowedFd<'fd>, u64),
+    /// 0 memory, 1 file, 2 dax.
+    pub medium: u32,
+    /// What is known of the processor (`pmem::cpu::features`); 0: nothing.
+    pub cpu: u32,
+}
+
+fn medium(number: u32) -> Medium {
+    match number {
+        0 => Medium::Memory,
+        2 => Medium::Dax,
+        _ => Medium::File,
+    }
+}
+
+/// The roots of the snapshot that the session is on.
+fn snapshot_in(mem: &SharedMem) -> Option<Fixed> {
+    let header: &Header = mem.at(HEADER_AT as u64)?;
+    let seq = header.snapshot_seq.load(Acquire);
+    let words = header
+        .snapshot_roots
+        .each_ref()
+        .map(|word| word.load(Relaxed));
+    (seq != 0).then(|| Fixed::unpack(seq, &words))
+}
+
+/// Maps everything. All but meta's have to stay open for as long as the session is used.
+pub fn map(segments: &Segments) -> Result<Session> {
+    pmem::cpu::assume(segments.cpu);
+    let medium = medium(segments.medium);
+    let region = |(fd, len): (BorrowedFd, u64), access| {
+        Region::map_with(fd, 0, len as usize, &MapOptions::new(access, medium))
+    };
+    let mem = SharedMem::map(segments.session, SESSION_LEN)?;
+    let locks = RecordLocks::new(segments.session)?;
+    let meta = region(segments.meta, Access::ReadOnly)?;
+    if medium == Medium::File {
+        meta.expect_random();
+    }
+    let journal = region(segments.journal, Access::ReadWrite)?;
+    let snapshot = snapshot_in(&mem);
+    let access = match snapshot {
+        Some(_) => Access::ReadOnly,
+        None => Access::ReadWrite,
+    };
+    let mut data = region(segments.data, access)?;
+    let mut journal = journal;
+    if medium == Medium::File {
+        // The caller keeps the descriptors open.
+        data = data.of_file(SegmentFile::new(segments.data.0)?);
+    }
+    if medium == Medium::File && snapshot.is_none() {
+        let dirty = DirtyMap::map(segments.session, DIRTY_AT as u64, segments.data.1)?;
+        data = data.noting(dirty);
+        journal = journal.of_file(SegmentFile::new(segments.journal.0)?);
+    }
+    let header: Option<&Header> = mem.at(HEADER_AT as u64);
+    let since = header.map_or(u64::MAX, |header| header.begun_after.load(Acquire));
+    let trees = Trees::new(meta).verifying(since)?;
+    let trees = match snapshot {
+        Some(fixed) => trees.of_snapshot(fixed),
+        None => trees,
+    };
+    Session::new((mem, locks), journal, data, trees, recover::lanes)
+}

@@ -1,0 +1,10 @@
+//! The journal: records, what they do to the tables, and what the dead left of them.
+
+mod append;
+pub mod mapped;
+pub mod publish;
+pub(crate) mod publish_values;
+pub mod recover;
+
+pub use append::commit;
+pub(crate) use append::{is_no_room, reserve_name};

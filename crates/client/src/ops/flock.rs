@@ -1,0 +1,259 @@
+//! Byte-range locks (POSIX and OFD) and whole-file locks.
+//!
+//! Invariants:
+//!  * A waiter looks again at least every `NAP`, so an owner that died delays nobody for long.
+//!  * A process that waits for a POSIX lock names its blocker in its slot; following these names
+//!    in a circle is a deadlock.
+
+use crate::base::abi::*;
+use crate::base::error::{Error, Result};
+use crate::base::types::Flock;
+use crate::content::file::File;
+use crate::content::ranges::*;
+use crate::ops::client::Client;
+use crate::ops::slots;
+use crate::session::{OfdLink, Session};
+use crate::session::{fd_tables, live};
+use crate::tables::inode_table::{self, InodeRef};
+use core::time::Duration;
+use pmem::atomic::{AtomicU64, Ordering::*};
+use pmem::futex::{self, WaitResult};
+use pool::session::SLOTS;
+
+const NAP: Duration = Duration::from_millis(5);
+
+/// Slot + 1 of the process that blocks the process of `slot`.
+fn blocker_of(slot: &pool::session::Slot) -> &AtomicU64 {
+    &slot.spare[0]
+}
+
+/// What one look at the locks came to.
+enum Attempt {
+    Granted,
+    BlockedBy(Owner),
+}
+
+fn attempt(s: &Session, inode: &InodeRef, wish: &Wish) -> Result<Attempt> {
+    let locked = inode_table::lock_ref(s, *inode)?;
+    while let Some(link) = conflict(s, &locked, wish)? {
+        let owner = Owner::of(s.range_lock(link)?);
+        if owner.kind != POSIX || fd_tables::is_same(s, owner.slot, owner.generation) {
+            return Ok(Attempt::BlockedBy(owner));
+        }
+        remove(s, &locked, link)?;
+    }
+    grant(s, &locked, wish).map(|()| Attempt::Granted)
+}
+
+/// Takes the lock; waits for it if `wait`.
+fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()> {
+    loop {
+        let tick = s.header().locks_tick.load(SeqCst);
+        let blocker = match attempt(s, inode, wish)? {
+            Attempt::Granted => return Ok(()),
+            Attempt::BlockedBy(owner) => owner,
+        };
+        if blocker.kind != POSIX && !fd_tables::is_same(s, blocker.slot, blocker.generation) {
+            // Its descriptors may be the last of the description that holds the lock.
+            if slots::reap_dead(s) > 0 {
+                continue;
+            }
+        }
+        if !wait {
+            return Err(Error::WouldBlock);
+        }
+        sleep(s, wish, &blocker, tick)?;
+    }
+}
+
+fn sleep(s: &Session, wish: &Wish, blocker: &Owner, tick: u32) -> Result<()> {
+    let deadlocks = wish.owner.kind == POSIX && blocker.kind == POSIX;
+    let slot = s.slot_at(wish.owner.slot.wrapping_sub(1))?;
+    if deadlocks {
+        blocker_of(slot).store(blocker.slot.into(), SeqCst);
+        if leads_to_me(s, blocker.slot, wish.owner.slot) {
+            blocker_of(slot).store(0, SeqCst);
+            return Err(Error::Deadlock);
+        }
+    }
+    waiters(s).fetch_add(1, SeqCst);
+    let woken = futex::wait_interruptible(&s.header().locks_tick, tick, Some(NAP));
+    waiters(s).fetch_sub(1, SeqCst);
+    if deadlocks {
+        blocker_of(slot).store(0, SeqCst);
+    }
+    match woken {
+        WaitResult::Interrupted => Err(Error::Interrupted),
+        _ => Ok(()),
+    }
+}
+
+fn leads_to_me(s: &Session, from: u32, me: u32) -> bool {
+    let mut at = from;
+    for _ in 0..SLOTS {
+        if at == me {
+            return true;
+        }
+        let Ok(slot) = s.slot_at(at.wrapping_sub(1)) else {
+            return false;
+        };
+        at = blocker_of(slot).load(SeqCst) as u32;
+        if at == 0 {
+            return false;
+        }
+    }
+    false
+}
+
+pub(crate) fn fcntl_lock(c: &Client, ofd: OfdLink, cmd: u32, lock: &mut Flock) -> Result<()> {
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    let (kind, wait) = match cmd {
+        F_GETLK | F_SETLK => (POSIX, false),
+        F_SETLKW => (POSIX, true),
+        F_OFD_GETLK | F_OFD_SETLK => (OFD, false),
+        F_OFD_SETLKW => (OFD, true),
+        _ => return Err(Error::Invalid),
+    };
+    if kind == OFD && lock.pid != 0 {
+        return Err(Error::Invalid);
+    }
+    let (first, last) = range(&file, lock)?;
+    let mode = match lock.kind {
+        F_RDLCK => SHARED,
+        F_WRLCK => EXCLUSIVE,
+        F_UNLCK if !matches!(cmd, F_GETLK | F_OFD_GETLK) => 0,
+        _ => return Err(Error::Invalid),
+    };
+    let wish = Wish {
+        owner: Owner::me(s, kind, ofd),
+        mode,
+        first,
+        last,
+    };
+    if matches!(cmd, F_GETLK | F_OFD_GETLK) {
+        return test(s, &file.inode, &wish, lock);
+    }
+    if mode == 0 {
+        return release(s, &file.inode, &wish.owner, first, last);
+    }
+    let allowed = matches!(
+        (mode, file.flags & O_ACCMODE),
+        (SHARED, O_RDONLY | O_RDWR) | (EXCLUSIVE, O_WRONLY | O_RDWR)
+    );
+    if !allowed {
+        return Err(Error::BadDescriptor);
+    }
+    let taken = acquire(s, &file.inode, &wish, wait);
+    if taken.is_ok() {
+        // Turning an exclusive lock into a shared one lets others in.
+        released(s);
+    }
+    taken
+}
+
+/// The number that the process in slot `index` has in the PID namespace of the caller, or 0.
+fn pid_of(s: &Session, index: u32) -> Result<u32> {
+    Ok(live::shown_pid(s.locks(), index, s.slot_at(index)?))
+}
+
+/// F_GETLK: who is in the way.
+fn test(s: &Session, inode: &InodeRef, wish: &Wish, out: &mut Flock) -> Result<()> {
+    let locked = inode_table::lock_ref(s, *inode)?;
+    while let Some(link) = conflict(s, &locked, wish)? {
+        let lock = s.range_lock(link)?;
+        let owner = Owner::of(lock);
+        if owner.kind == POSIX && !fd_tables::is_same(s, owner.slot, owner.generation) {
+            remove(s, &locked, link)?;
+            continue;
+        }
+        let (first, last) = (lock.first.load(Relaxed), lock.last.load(Relaxed));
+        let pid = match owner.kind {
+            POSIX => pid_of(s, owner.slot.wrapping_sub(1))? as i32,
+            _ => -1,
+        };
+        *out = Flock {
+            kind: if lock.mode.load(Relaxed) == EXCLUSIVE {
+                F_WRLCK
+            } else {
+                F_RDLCK
+            },
+            whence: SEEK_SET as i16,
+            start: first as i64,
+            len: if last >= LAST_BYTE {
+                0
+            } else {
+                (last - first + 1) as i64
+            },
+            pid,
+        };
+        return Ok(());
+    }
+    out.kind = F_UNLCK;
+    Ok(())
+}
+
+/// First and last byte of a `struct flock`.
+fn range(file: &File, lock: &Flock) -> Result<(u64, u64)> {
+    let origin = match lock.whence as u32 {
+        SEEK_SET => 0,
+        SEEK_CUR => file.ofd.offset.load(Relaxed) as i64,
+        SEEK_END => file.inode.e.size.load(Relaxed) as i64,
+        _ => return Err(Error::Invalid),
+    };
+    let start = origin.checked_add(lock.start).ok_or(Error::Overflow)?;
+    if start < 0 {
+        return Err(Error::Invalid);
+    }
+    let (first, last) = match lock.len {
+        0 => (start, i64::MAX),
+        len if len > 0 => (start, start.checked_add(len - 1).ok_or(Error::Overflow)?),
+        len => (start.checked_add(len).ok_or(Error::Invalid)?, start - 1),
+    };
+    if first < 0 {
+        return Err(Error::Invalid);
+    }
+    Ok((first as u64, last as u64))
+}
+
+pub(crate) fn flock(c: &Client, ofd: OfdLink, op: u32) -> Result<()> {
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    let owner = Owner::me(s, WHOLE, ofd);
+    let mode = match op & !LOCK_NB {
+        LOCK_SH => SHARED,
+        LOCK_EX => EXCLUSIVE,
+        LOCK_UN => return release(s, &file.inode, &owner, 0, LAST_BYTE),
+        _ => return Err(Error::Invalid),
+    };
+    if has(s, &file.inode, &owner, mode)? {
+        return Ok(());
+    }
+    // Changing the mode gives the lock up first, as on Linux.
+    release(s, &file.inode, &owner, 0, LAST_BYTE)?;
+    let wish = Wish {
+        owner,
+        mode,
+        first: 0,
+        last: LAST_BYTE,
+    };
+    acquire(s, &file.inode, &wish, op & LOCK_NB == 0)
+}
+
+fn has(s: &Session, inode: &InodeRef, owner: &Owner, mode: u32) -> Result<bool> {
+    let locked = inode_table::lock_ref(s, *inode)?;
+    let found = find(s, &locked, |_, lock| {
+        (Owner::of(lock).is(owner) && lock.mode.load(Relaxed) == mode).then_some(())
+    })?;
+    Ok(found.is_some())
+}
+
+/// The process closes a descriptor of `ofd`: its POSIX locks on the file go.
+pub(crate) fn drop_process_locks(s: &Session, ofd: OfdLink) {
+    let Ok(file) = File::any(s, ofd) else { return };
+    if file.inode.e.locks.load(Acquire) == 0 {
+        return;
+    }
+    // What cannot be released now is when the process ends.
+    let _ = release(s, &file.inode, &Owner::me(s, POSIX, ofd), 0, LAST_BYTE);
+}

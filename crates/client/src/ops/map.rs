@@ -1,0 +1,217 @@
+//! Mapping files: which pieces of the data segment a mapping is made of.
+//!
+//! Invariants: a pinned file keeps its blocks where they are (truncation zeroes them instead of
+//! freeing them), so mappings stay true; a shared mapping has blocks everywhere, so that writers
+//! and mappers meet in the same memory.
+
+use crate::base::abi::*;
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::base::types::{MapPiece, MapPin};
+use crate::content::close;
+use crate::content::file::File;
+use crate::content::pins;
+use crate::content::{cow, data, durable};
+use crate::ops::client::Client;
+use crate::session::{BLOCK, OfdLink, Session};
+use crate::tables::block_map::{self, Run};
+use crate::tables::dirty_range;
+use crate::tables::inode_table::{self, InodeRef, LockedInode};
+use pmem::atomic::Ordering::*;
+use pool::session::{INODE_DIRTY, INODE_INLINE};
+
+pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    let access = file.flags & O_ACCMODE;
+    let reads = matches!(access, O_RDONLY | O_RDWR);
+    if !reads || (shared && prot & PROT_WRITE != 0 && access != O_RDWR) {
+        return Err(Error::Denied);
+    }
+    if file.kind() != S_IFREG {
+        return Err(Error::NoDevice);
+    }
+    if s.is_read_only() {
+        // Nothing can change: there is nothing to prepare.
+        let inode = inode_table::lock_ref(s, file.inode)?;
+        return pin_locked(s, &inode);
+    }
+    let inode = inode_table::lock_to_store(s, file.inode)?;
+    if shared {
+        // From now on its blocks stay where they are, whatever is stored to them.
+        cow::own_all(s, &inode)?;
+        data::leave_inline(s, &inode)?;
+    } else {
+        data::load_shadow(s, &inode)?;
+    }
+    let size = inode.e.size.load(Relaxed);
+    data::zero(s, &inode, size, size.next_multiple_of(BLOCK))?;
+    pin_locked(s, &inode)
+}
+
+fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
+    inode.e.maps.fetch_add(1, SeqCst);
+    dirty_range::forget(inode.e);
+    inode.e.opens.fetch_add(1, SeqCst);
+    pins::note(s, inode)?;
+    Ok(MapPin {
+        ino: inode.ino,
+        inode: inode.link,
+    })
+}
+
+fn pinned(s: &Session, pin: MapPin) -> Result<InodeRef<'_>> {
+    let e = s.inode(pin.inode)?;
+    if e.ino.load(Acquire) != pin.ino {
+        return Err(Error::Stale);
+    }
+    Ok(InodeRef {
+        link: pin.inode,
+        ino: pin.ino,
+        e,
+    })
+}
+
+/// Holes of a shared mapping up to this many blocks get their blocks at once.
+const FILL_MAX: u64 = 512;
+
+pub(crate) fn plan(
+    c: &Client,
+    pin: MapPin,
+    offset: u64,
+    len: u64,
+    shared: bool,
+    each: &mut dyn FnMut(MapPiece) -> Result<()>,
+) -> Result<()> {
+    let end = offset.checked_add(len).ok_or(Error::Overflow)?;
+    if !offset.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) || len == 0 {
+        return Err(Error::Invalid);
+    }
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
+    let (first, last) = (offset / BLOCK, end / BLOCK);
+    let inside = last.min(blocks);
+    let fills = shared && !s.is_read_only();
+    let mut at = first;
+    if s.is_read_only() && at == 0 && at < inside && inode.e.state.load(Relaxed) & INODE_INLINE != 0
+    {
+        each(MapPiece::Inline)?;
+        at = 1;
+    }
+    while at < inside {
+        let piece = match block_map::lookup_run_locked(s, &inode, at, inside - at)? {
+            Run::Hole(len) if fills && len <= FILL_MAX => {
+                data::fill_holes(s, &inode, at, at + len.clamp(1, inside - at))?;
+                continue;
+            }
+            // Filled where it is touched: the fault asks for a plan of less.
+            Run::Hole(len) if fills => {
+                let len = len.min(inside - at);
+                at += len;
+                MapPiece::Beyond { len: len * BLOCK }
+            }
+            Run::Blocks { block, len, .. } => {
+                at += len.max(1);
+                if fills && let Some(dirty) = s.data().dirty() {
+                    // Stores through the mapping are not seen.
+                    dirty.mark(block * BLOCK, len.max(1) * BLOCK);
+                }
+                MapPiece::Data {
+                    segment_offset: block * BLOCK,
+                    len: len.max(1) * BLOCK,
+                }
+            }
+            Run::Hole(len) => {
+                let len = len.clamp(1, inside - at);
+                at += len;
+                MapPiece::Zero { len: len * BLOCK }
+            }
+        };
+        each(piece)?;
+    }
+    match last.saturating_sub(first.max(inside)) {
+        0 => Ok(()),
+        beyond => each(MapPiece::Beyond {
+            len: beyond * BLOCK,
+        }),
+    }
+}
+
+/// The content of a file that is in no block.
+pub(crate) fn inline(c: &Client, pin: MapPin, out: &mut [u8; BLOCK as usize]) -> Result<usize> {
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    inode_table::inline_data(s, &inode, out)
+}
+
+/// Bytes of the file.
+pub(crate) fn size(c: &Client, pin: MapPin) -> Result<u64> {
+    Ok(pinned(&c.session, pin)?.e.size.load(Acquire))
+}
+
+/// Counts the cuts of mapped files, in the whole session.
+#[inline]
+pub(crate) fn cuts(c: &Client) -> u32 {
+    c.session.header().mapped_cuts.load(Acquire)
+}
+
+pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
+    let s = &c.session;
+    let inode = pinned(s, pin)?;
+    inode.e.maps.fetch_add(1, SeqCst);
+    dirty_range::forget(inode.e);
+    inode.e.opens.fetch_add(1, SeqCst);
+    pins::note(s, &inode)
+}
+
+pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
+    let s = &c.session;
+    let inode = pinned(s, pin)?;
+    if written {
+        changed(s, &inode)?;
+    }
+    pins::forget(s, &inode)?;
+    let one_less = |n: u32| n.checked_sub(1);
+    let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    close::put_inode(s, &inode)
+}
+
+/// Stores went through a mapping, at the latest now.
+fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
+    let now = clock::now();
+    let locked = inode_table::lock_ref(s, *inode)?;
+    locked.e.mtime.store(now as u64, Relaxed);
+    locked.e.ctime.store(now as u64, Relaxed);
+    locked.e.state.fetch_or(INODE_DIRTY, Release);
+    Ok(())
+}
+
+pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()> {
+    let s = &c.session;
+    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    let size = inode.e.size.load(Relaxed);
+    let end = offset.saturating_add(len).min(size.next_multiple_of(BLOCK));
+    let mut at = offset;
+    while at < end {
+        let left = (end - at).div_ceil(BLOCK);
+        let len = match block_map::lookup_run_locked(s, &inode, at / BLOCK, left)? {
+            Run::Blocks { block, len, .. } => {
+                let bytes = (len * BLOCK - at % BLOCK).min(end - at);
+                s.data().flush(block * BLOCK + at % BLOCK, bytes as usize)?;
+                len
+            }
+            Run::Hole(len) => len,
+        };
+        at = (at / BLOCK)
+            .saturating_add(len.max(1))
+            .saturating_mul(BLOCK);
+    }
+    s.data().fence();
+    if !durable::is_needed(s) {
+        return close::flush(s, &inode);
+    }
+    let placing = durable::prepare(s, &inode, offset / BLOCK..end.div_ceil(BLOCK))?;
+    drop(inode);
+    durable::finish(s, placing)
+}

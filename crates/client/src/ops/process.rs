@@ -1,0 +1,186 @@
+//! A process of the session: joining, forking, ending, and what the run's report counts.
+//!
+//! Invariants: a process uses exactly one slot at a time; whatever it had open is released when
+//! it ends, by itself or by whoever finds it dead.
+
+use crate::base::error::{Error, Result};
+use crate::journal::mapped::{self, Segments};
+use crate::journal::recover;
+use crate::ops::client::Client;
+use crate::ops::slots;
+use crate::ops::slots::{Share, SlotId};
+use crate::session::OfdLink;
+use crate::session::run;
+use pmem::atomic::Ordering::{AcqRel, Relaxed};
+use pool::session::FDS;
+
+impl Client {
+    /// A client of the session that the descriptors belong to; `at` is where the pool appears.
+    pub fn attach(segments: &Segments, at: &[u8]) -> Result<Client> {
+        Ok(Client::new(mapped::map(segments)?, at))
+    }
+
+    /// Makes this process part of run `run`: takes over what the program that ran in it before
+    /// exec had open, where `is_open` confirms the descriptor, or starts with nothing. What a dead
+    /// process left half-published is finished first, so that nobody starts by reading it.
+    pub fn join(&self, run: u32, is_open: &dyn Fn(u32) -> bool) -> Result<()> {
+        let s = &self.session;
+        if slots::exec_adopt(s, is_open)?.is_none() {
+            slots::register(s, rustix::process::getpid().as_raw_pid() as u32, Some(run))?;
+        }
+        // What cannot be finished now stays locked.
+        let _ = recover::lanes(s);
+        Ok(())
+    }
+
+    /// Calls `each` with every descriptor that is a pool file.
+    pub fn each_descriptor(&self, each: &mut dyn FnMut(u32)) {
+        for fd in 0..=self.fd_limit() {
+            if self.lookup(fd).is_some() {
+                each(fd);
+            }
+        }
+    }
+
+    /// No descriptor at or above this number is a pool file.
+    pub fn fd_limit(&self) -> u32 {
+        let slot = self.session.slot_at(self.session.table_index());
+        slot.map_or(0, |slot| slot.fd_limit.load(Relaxed).min(FDS as u32))
+    }
+
+    /// One more reference to a description.
+    pub fn retain(&self, link: OfdLink) -> Result<()> {
+        let one_more = |n: u32| (n > 0).then(|| n + 1);
+        let refs = &self.session.ofd(link.raw())?.refs;
+        refs.fetch_update(AcqRel, Relaxed, one_more)
+            .map_err(|_| Error::BadDescriptor)?;
+        Ok(())
+    }
+
+    /// Whether the process has a place in the session. Without one nothing else may be asked.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        self.session.has_place()
+    }
+
+    /// Whether another process may run in this memory.
+    pub fn shares_memory(&self) -> bool {
+        self.session.members().is_shared()
+    }
+
+    /// Before a child is made. `TableFull`: the session has no place for one more process.
+    pub fn child_prepare(&self, share: Share) -> Result<SlotId> {
+        slots::child_prepare(&self.session, share)
+    }
+
+    /// In the parent, with the answer of the call: the child, or a negated errno.
+    pub fn child_made(&self, slot: SlotId, result: isize) {
+        if result < 0 {
+            let _ = slots::child_gone(&self.session, slot);
+        } else {
+            // A slot number that we made ourselves; nothing to report to a parent of a child.
+            let _ = slots::child_made(&self.session, slot, result as u32);
+        }
+    }
+
+    /// In a child with a memory of its own.
+    pub fn fork_child(&self, slot: Option<SlotId>) -> Result<()> {
+        slots::fork_child(&self.session, slot)
+    }
+
+    /// In a child that runs in its parent's memory. `Exists`: it must end.
+    pub fn shared_child(&self, slot: Option<SlotId>) -> Result<()> {
+        slots::shared_child(&self.session, slot)
+    }
+
+    /// As `child_prepare` for a child that shares this memory and gets no place in the session.
+    pub fn expect_shared_child(&self) -> Result<()> {
+        self.session.members().expect(&self.session)
+    }
+
+    /// Such a child, the process `pid` (0: not born), runs in this memory no more.
+    pub fn placeless_child_gone(&self, pid: u32) {
+        self.session.members().remove_placeless(pid);
+    }
+
+    /// In the parent: the child was not born, or runs in this memory no more.
+    pub fn shared_child_gone(&self, slot: SlotId) {
+        slots::shared_child_gone(&self.session, slot);
+    }
+
+    /// Before exec, which leaves a shared descriptor table.
+    pub fn exec_prepare(&self) -> Result<Option<SlotId>> {
+        let next = slots::part_prepare(&self.session, true, false)?;
+        slots::exec_prepared(&self.session, next);
+        Ok(next)
+    }
+
+    /// exec failed.
+    pub fn exec_failed(&self, next: Option<SlotId>) {
+        slots::exec_prepared(&self.session, None);
+        if let Some(next) = next {
+            let _ = slots::child_gone(&self.session, next);
+        }
+    }
+
+    /// Before unshare(2) of descriptors or working directory. `None`: they are not shared.
+    pub fn part_prepare(&self, files: bool, directory: bool) -> Result<Option<SlotId>> {
+        slots::part_prepare(&self.session, files, directory)
+    }
+
+    /// After it, with the answer of the call. No other thread of the process runs.
+    pub fn parted(&self, next: SlotId, result: isize) -> Result<()> {
+        match result {
+            0 => slots::part(&self.session, next),
+            _ => {
+                let _ = slots::child_gone(&self.session, next);
+                Ok(())
+            }
+        }
+    }
+
+    /// The mask that files are made with.
+    pub fn creation_mask(&self) -> u32 {
+        let slot = self.session.directory_slot();
+        slot.map_or(0, |slot| slot.creation_mask.load(Relaxed))
+    }
+
+    /// umask(2).
+    pub fn set_creation_mask(&self, mask: u32) {
+        if let Ok(slot) = self.session.directory_slot() {
+            slot.creation_mask.store(mask & 0o777, Relaxed);
+        }
+    }
+
+    /// The process ends; `alone`: no other thread of it runs.
+    pub fn exit(&self, alone: bool) {
+        slots::exit(&self.session, alone);
+    }
+
+    /// Whether this process has another place in the session: by another library in it.
+    pub fn is_in_session_again(&self) -> bool {
+        slots::has_other(&self.session)
+    }
+
+    /// Counts a call that the pool served.
+    #[inline]
+    pub fn count_served(&self) {
+        run::count_served(&self.session);
+    }
+
+    /// Counts a call that was left to the kernel.
+    #[inline]
+    pub fn count_passed(&self) {
+        run::count_passed(&self.session);
+    }
+
+    /// Counts a refusal; `why` is an index into the dispatcher's reasons.
+    pub fn refuse(&self, call: u32, why: u32) {
+        run::refuse(&self.session, call, why);
+    }
+
+    /// Names a program that the library could not enter.
+    pub fn note_uninstrumented(&self, path: &[u8]) {
+        run::uninstrumented(&self.session, path);
+    }
+}

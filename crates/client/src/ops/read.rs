@@ -1,0 +1,328 @@
+//! Reading files: no lock, no system call, no fence.
+//!
+//! Invariants: bytes beyond the size and in holes are zeroes; what was copied while blocks left
+//! the file (`truncations` changed) is copied again, so nobody sees another file's bytes. Readers
+//! that share a file offset never get the same bytes.
+
+use crate::base::abi::*;
+use crate::base::clock;
+use crate::base::cold::later;
+use crate::base::error::{Error, Result};
+use crate::content::data;
+use crate::content::file::{self, File};
+use crate::ops::client::Client;
+use crate::session::RETRIES;
+use crate::session::{BLOCK, OfdLink};
+use crate::tables::block_map::{self, Run};
+use crate::tables::inode_table;
+use pmem::atomic::{Ordering::*, fence};
+use pmem::{Fault, MutBuf};
+use pool::layout::FILE_SIZE_MAX;
+use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+
+/// The most that one call transfers, as in the kernel.
+pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
+
+#[inline]
+pub(crate) fn pread(c: &Client, ofd: OfdLink, out: MutBuf, offset: i64) -> Result<usize> {
+    let offset = file::offset(offset)?;
+    let file = File::readable(&c.session, ofd)?;
+    file.check_regular()?;
+    file.check_direct(offset, out.addr(), out.len())?;
+    let n = read_at(&file, &mut Target::One(out), offset)?;
+    accessed(&file);
+    Ok(n)
+}
+
+#[inline]
+pub(crate) fn read(c: &Client, ofd: OfdLink, mut out: MutBuf) -> Result<usize> {
+    let file = File::readable(&c.session, ofd)?;
+    file.check_regular()?;
+    let n = at_position(&file, |offset| {
+        file.check_direct(offset, out.addr(), out.len())?;
+        read_at(&file, &mut Target::One(out.reborrow()), offset)
+    })?;
+    accessed(&file);
+    Ok(n)
+}
+
+pub(crate) fn readv(
+    c: &Client,
+    ofd: OfdLink,
+    out: &mut [MutBuf],
+    offset: Option<i64>,
+    rwf: u32,
+) -> Result<usize> {
+    let known = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
+    if rwf & !known != 0 {
+        return Err(Error::NotSupported);
+    }
+    let offset = offset.map(file::offset).transpose()?;
+    let file = File::readable(&c.session, ofd)?;
+    file.check_regular()?;
+    let n = match offset {
+        Some(offset) => read_at(
+            &file,
+            &mut Target::Many {
+                bufs: out,
+                first: 0,
+                skip: 0,
+            },
+            offset,
+        ),
+        None => at_position(&file, |offset| {
+            read_at(
+                &file,
+                &mut Target::Many {
+                    bufs: out,
+                    first: 0,
+                    skip: 0,
+                },
+                offset,
+            )
+        }),
+    }?;
+    accessed(&file);
+    Ok(n)
+}
+
+/// Runs `read` at the file offset and moves it. If someone else moved it meanwhile, the bytes are
+/// theirs, and we read again from where they left it.
+#[inline]
+fn at_position(file: &File, mut read: impl FnMut(u64) -> Result<usize>) -> Result<usize> {
+    let position = &file.ofd.offset;
+    loop {
+        let offset = position.load(Acquire);
+        let n = read(offset)?;
+        let moved = position.compare_exchange(offset, offset + n as u64, AcqRel, Relaxed);
+        if n == 0 || moved.is_ok() {
+            return Ok(n);
+        }
+    }
+}
+
+/// Where the bytes go.
+pub(crate) enum Target<'t, 'a> {
+    One(MutBuf<'t>),
+    Many {
+        bufs: &'t mut [MutBuf<'a>],
+        /// The buffer to fill next, and how much of it is filled.
+        first: usize,
+        skip: usize,
+    },
+}
+
+impl Target<'_, '_> {
+    fn len(&self) -> usize {
+        match self {
+            Target::One(out) => out.len(),
+            Target::Many { bufs, .. } => {
+                bufs.iter().map(|b| b.len()).fold(0, usize::saturating_add)
+            }
+        }
+    }
+
+    /// Gives `fill` the place for bytes `at..at + n` of the transfer, piece by piece.
+    #[inline]
+    fn put(
+        &mut self,
+        at: usize,
+        n: usize,
+        mut fill: impl FnMut(MutBuf, usize) -> Result<usize, Fault>,
+    ) -> Result<usize, Fault> {
+        let (bufs, first, skip) = match self {
+            Target::One(out) => {
+                let mut rest = out.reborrow();
+                rest.advance(at);
+                return fill(rest.take(n), 0);
+            }
+            Target::Many { bufs, first, skip } => (bufs, first, skip),
+        };
+        let mut done = 0;
+        while done < n && *first < bufs.len() {
+            let mut rest = bufs[*first].reborrow();
+            rest.advance(*skip);
+            let want = rest.len().min(n - done);
+            let copied = fill(rest.take(want), done).map_err(|f| later(f, done))?;
+            done += copied;
+            *skip += copied;
+            if *skip >= bufs[*first].len() {
+                (*first, *skip) = (*first + 1, 0);
+            }
+        }
+        Ok(done)
+    }
+
+    fn restart(&mut self) {
+        if let Target::Many { first, skip, .. } = self {
+            (*first, *skip) = (0, 0);
+        }
+    }
+}
+
+/// Copies from `offset`; how much, which is less than asked for only at the end of the file or
+/// where the caller's memory ends.
+#[inline]
+pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usize> {
+    let e = file.inode.e;
+    for _ in 0..RETRIES {
+        let truncations = e.truncations.load(Acquire);
+        let size = e.size.load(Acquire);
+        if offset >= size {
+            return Ok(0);
+        }
+        let n = (size - offset).min(out.len().min(TRANSFER_MAX) as u64) as usize;
+        if e.state.load(Acquire) & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE {
+            if let Some(n) = read_inline(file, out, offset)? {
+                return Ok(n);
+            }
+            continue;
+        }
+        let copied = copy_runs(file, out, offset, n);
+        fence(Acquire);
+        if e.truncations.load(Relaxed) == truncations {
+            return copied;
+        }
+        out.restart();
+    }
+    let _locked = inode_table::lock_ref(file.s, file.inode)?;
+    let size = e.size.load(Relaxed);
+    let n = size
+        .saturating_sub(offset)
+        .min(out.len().min(TRANSFER_MAX) as u64) as usize;
+    copy_runs(file, out, offset, n)
+}
+
+/// Copies `n` bytes run by run.
+#[inline]
+fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usize> {
+    let mut done = 0;
+    while done < n {
+        let at = offset + done as u64;
+        let (file_block, skip) = (at / BLOCK, at % BLOCK);
+        let blocks = (skip + (n - done) as u64).div_ceil(BLOCK);
+        let run = block_map::lookup_run(file.s, &file.inode, file_block, blocks)?;
+        let copied = match run {
+            Run::Blocks { block, len, .. } => {
+                let want = (n - done).min((len * BLOCK - skip) as usize);
+                let from = block * BLOCK + skip;
+                out.put(done, want, |to, shift| {
+                    file.s.copy_out(file.inode.link, from + shift as u64, to)
+                })
+            }
+            Run::Hole(len) => {
+                let room = len.saturating_mul(BLOCK) - skip;
+                let want = (n - done).min(usize::try_from(room).unwrap_or(usize::MAX));
+                out.put(done, want, |mut to, _| {
+                    let len = to.len();
+                    to.fill_zero(len)
+                })
+            }
+        };
+        match copied {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(fault) if done + fault.copied() > 0 => return Ok(done + fault.copied()),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// The content is only in the inode record: brings it into a block, or copies it from there when
+/// the pool has no block left. `None`: look again.
+#[cold]
+fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
+    let locked = inode_table::lock_ref(file.s, file.inode)?;
+    match data::load_shadow(file.s, &locked) {
+        Ok(()) => return Ok(None),
+        Err(Error::NoSpace) => {}
+        Err(e) => return Err(e),
+    }
+    let mut content = [0; BLOCK as usize];
+    inode_table::inline_data(file.s, &locked, &mut content)?;
+    let size = file.inode.e.size.load(Relaxed);
+    let end = size.min(BLOCK) as usize;
+    let Some(bytes) = content[..end].get(offset as usize..) else {
+        let n = (size - offset).min(out.len() as u64) as usize;
+        return copy_runs(file, out, offset, n).map(Some);
+    };
+    let n = bytes.len().min(out.len());
+    let copied = out.put(0, n, |mut to, shift| to.write(&bytes[shift..]));
+    Ok(Some(copied?))
+}
+
+/// The access time, as with relatime: it moves once after each change.
+#[inline]
+fn accessed(file: &File) {
+    let e = file.inode.e;
+    let atime = e.atime.load(Relaxed) as i64;
+    if atime <= e.mtime.load(Relaxed) as i64 || atime <= e.ctime.load(Relaxed) as i64 {
+        touch(file, clock::now());
+    }
+}
+
+/// As `accessed`, with a time that was taken before any lock.
+pub(crate) fn touch(file: &File, now: i64) {
+    let e = file.inode.e;
+    let atime = e.atime.load(Relaxed) as i64;
+    let changed = (e.mtime.load(Relaxed) as i64).max(e.ctime.load(Relaxed) as i64);
+    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only();
+    if unwanted || atime > changed || atime >= now {
+        return;
+    }
+    e.atime.store(now as u64, Relaxed);
+    e.state.fetch_or(INODE_DIRTY, Release);
+}
+
+pub(crate) fn lseek(c: &Client, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {
+    let file = File::usable(&c.session, ofd)?;
+    let is_dir = file.kind() == S_IFDIR;
+    let size = file.inode.e.size.load(Acquire);
+    let target = match whence {
+        SEEK_SET => Some(offset),
+        SEEK_CUR => (file.ofd.offset.load(Relaxed) as i64).checked_add(offset),
+        SEEK_END if !is_dir => (size as i64).checked_add(offset),
+        SEEK_DATA | SEEK_HOLE if !is_dir => {
+            let found = seek(
+                &file,
+                u64::try_from(offset).map_err(|_| Error::NoData)?,
+                whence,
+            )?;
+            Some(found as i64)
+        }
+        _ => return Err(Error::Invalid),
+    };
+    let target = target.ok_or(Error::Overflow)?;
+    let position = file::offset(target)?;
+    file.ofd.offset.store(position, Release);
+    Ok(position)
+}
+
+/// SEEK_DATA and SEEK_HOLE.
+fn seek(file: &File, offset: u64, whence: u32) -> Result<u64> {
+    let e = file.inode.e;
+    let size = e.size.load(Acquire).min(FILE_SIZE_MAX);
+    if offset >= size {
+        return Err(Error::NoData);
+    }
+    let end = size.div_ceil(BLOCK);
+    let mut block = offset / BLOCK;
+    while block < end {
+        let inline = block == 0 && e.state.load(Acquire) & INODE_INLINE != 0;
+        let (is_data, len) = match block_map::lookup_run(file.s, &file.inode, block, end - block)? {
+            _ if inline => (true, 1),
+            Run::Blocks { len, .. } => (true, len),
+            Run::Hole(len) => (false, len),
+        };
+        if is_data == (whence == SEEK_DATA) {
+            return Ok(offset.max(block * BLOCK));
+        }
+        block = block.saturating_add(len.max(1));
+    }
+    if whence == SEEK_HOLE {
+        Ok(size)
+    } else {
+        Err(Error::NoData)
+    }
+}

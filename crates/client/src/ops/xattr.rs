@@ -1,0 +1,227 @@
+//! Extended attributes.
+//!
+//! Invariants: they live in the trees only, so a question waits until the trees know every record
+//! about the object; a change is checked and committed under the object's lock.
+
+use crate::base::abi::*;
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::base::types::{Caller, Target};
+use crate::content::file::File;
+use crate::content::perm;
+use crate::journal;
+use crate::ops::client::Client;
+use crate::ops::path::{self, Walk};
+use crate::session::Session;
+use crate::session::drain;
+use crate::tables::inode_table::{self, Attrs, InodeRef, LockedInode};
+use alloc::vec;
+use pmem::atomic::Ordering::Acquire;
+use pmem::{ConstBuf, MutBuf};
+use pool::journal::Record;
+use pool::layout::{XATTR_VALUE_MAX, XATTRS_MAX};
+use pool::session::INODE_XATTRS;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    User,
+    Trusted,
+    Security,
+}
+
+fn object<'s>(c: &'s Client, who: &Caller, target: &Target) -> Result<(InodeRef<'s>, Attrs)> {
+    let s = &c.session;
+    match *target {
+        Target::Path {
+            base,
+            path,
+            nofollow,
+        } => {
+            let flags = if nofollow { AT_SYMLINK_NOFOLLOW } else { 0 };
+            let found = Walk::new(s, &c.at, who).object(base, path, flags)?;
+            path::attributes(s, found.ino, found.inode)
+        }
+        Target::Ofd(ofd) => {
+            let inode = File::usable(s, ofd)?.inode;
+            Ok((inode, inode_table::attrs(s, &inode)?))
+        }
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<Space> {
+    if name.is_empty() || name.len() > XATTR_NAME_MAX {
+        return Err(Error::Range);
+    }
+    let spaces: [(&[u8], Space); 3] = [
+        (b"user.", Space::User),
+        (b"trusted.", Space::Trusted),
+        (b"security.", Space::Security),
+    ];
+    let space = spaces.iter().find(|(prefix, _)| name.starts_with(prefix));
+    let (prefix, space) = space.ok_or(Error::NotSupported)?;
+    if name.len() == prefix.len() {
+        return Err(Error::Invalid);
+    }
+    Ok(*space)
+}
+
+/// The rules of xattr(7) for each name space.
+fn check_rights(who: &Caller, a: &Attrs, space: Space, write: bool) -> Result<()> {
+    let refusal = if write {
+        Error::NotPermitted
+    } else {
+        Error::NoAttribute
+    };
+    match space {
+        Space::Trusted if !who.is_root() => Err(refusal),
+        Space::Trusted => Ok(()),
+        Space::Security if write && !who.is_root() => Err(Error::NotPermitted),
+        Space::Security => Ok(()),
+        Space::User if !perm::is_file(a) && !perm::is_dir(a) => Err(refusal),
+        Space::User => {
+            let sticky = perm::is_dir(a) && a.mode & S_ISVTX != 0;
+            if write && sticky && !perm::owns(who, a) {
+                return Err(Error::NotPermitted);
+            }
+            perm::check(who, a, if write { W_OK } else { R_OK })
+        }
+    }
+}
+
+/// Waits until the trees know what the journal says about the object.
+fn settle(s: &Session, inode: &InodeRef) -> Result<()> {
+    drain::wait_applied(s, inode.e.seq.load(Acquire))
+}
+
+pub(crate) fn get(
+    c: &Client,
+    who: &Caller,
+    target: Target,
+    name: &[u8],
+    mut out: MutBuf,
+) -> Result<usize> {
+    let space = check_name(name)?;
+    let (inode, a) = object(c, who, &target)?;
+    check_rights(who, &a, space, false)?;
+    if a.state & INODE_XATTRS == 0 {
+        return Err(Error::NoAttribute);
+    }
+    settle(&c.session, &inode)?;
+    let value = c
+        .session
+        .tree()
+        .xattr(a.ino, name)?
+        .ok_or(Error::NoAttribute)?;
+    put(&value, &mut out)
+}
+
+/// Gives a value or list to the caller; its length if the caller only asks for that.
+fn put(value: &[u8], out: &mut MutBuf) -> Result<usize> {
+    if out.is_empty() {
+        return Ok(value.len());
+    }
+    if out.len() < value.len() {
+        return Err(Error::Range);
+    }
+    Ok(out.write(value)?)
+}
+
+pub(crate) fn list(c: &Client, who: &Caller, target: Target, mut out: MutBuf) -> Result<usize> {
+    let (inode, a) = object(c, who, &target)?;
+    if a.state & INODE_XATTRS == 0 {
+        return Ok(0);
+    }
+    settle(&c.session, &inode)?;
+    let mut names = c.session.tree().xattr_names(a.ino)?;
+    if !who.is_root() {
+        let shown = |n: &&[u8]| !n.starts_with(b"trusted.");
+        let pieces = names.split_inclusive(|&b| b == 0).filter(shown);
+        names = pieces.collect::<vec::Vec<_>>().concat();
+    }
+    put(&names, &mut out)
+}
+
+pub(crate) fn set(
+    c: &Client,
+    who: &Caller,
+    target: Target,
+    name: &[u8],
+    value: ConstBuf,
+    flags: u32,
+) -> Result<()> {
+    let both = XATTR_CREATE | XATTR_REPLACE;
+    if flags & !both != 0 {
+        return Err(Error::Invalid);
+    }
+    let space = check_name(name)?;
+    if value.len() > XATTR_SIZE_MAX {
+        return Err(Error::TooBig);
+    }
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(Error::NoSpace);
+    }
+    let mut copy = vec![0; value.len()];
+    value.read(&mut copy)?;
+    let (inode, _) = object(c, who, &target)?;
+    let time = clock::now();
+    let locked = lock_with_rights(&c.session, who, inode, space)?;
+    let exists = exists(&c.session, &locked, name)?;
+    match (flags & XATTR_CREATE != 0, flags & XATTR_REPLACE != 0) {
+        (true, _) if exists => return Err(Error::Exists),
+        (_, true) if !exists => return Err(Error::NoAttribute),
+        (_, false) if !exists && is_full(&c.session, &locked)? => return Err(Error::NoSpace),
+        _ => {}
+    }
+    let record = Record::SetXattr {
+        ino: locked.ino,
+        time,
+        name,
+        value: &copy,
+    };
+    journal::commit(&c.session, &record).map(|_| ())
+}
+
+pub(crate) fn remove(c: &Client, who: &Caller, target: Target, name: &[u8]) -> Result<()> {
+    let space = check_name(name)?;
+    let (inode, _) = object(c, who, &target)?;
+    let time = clock::now();
+    let locked = lock_with_rights(&c.session, who, inode, space)?;
+    if !exists(&c.session, &locked, name)? {
+        return Err(Error::NoAttribute);
+    }
+    let record = Record::RemoveXattr {
+        ino: locked.ino,
+        time,
+        name,
+    };
+    journal::commit(&c.session, &record).map(|_| ())
+}
+
+fn lock_with_rights<'s>(
+    s: &'s Session,
+    who: &Caller,
+    inode: InodeRef<'s>,
+    space: Space,
+) -> Result<LockedInode<'s>> {
+    let locked = inode_table::lock_ref(s, inode)?;
+    check_rights(who, &inode_table::attrs(s, &locked)?, space, true)?;
+    Ok(locked)
+}
+
+/// Whether the object has as many attributes as the service allows. `exists` came before, so the
+/// trees know them all.
+fn is_full(s: &Session, inode: &LockedInode) -> Result<bool> {
+    if inode.e.state.load(Acquire) & INODE_XATTRS == 0 {
+        return Ok(false);
+    }
+    let names = s.tree().xattr_names(inode.ino)?;
+    Ok(names.split(|&b| b == 0).count() > XATTRS_MAX)
+}
+
+fn exists(s: &Session, inode: &LockedInode, name: &[u8]) -> Result<bool> {
+    if inode.e.state.load(Acquire) & INODE_XATTRS == 0 {
+        return Ok(false);
+    }
+    settle(s, inode)?;
+    Ok(s.tree().xattr(inode.ino, name)?.is_some())
+}

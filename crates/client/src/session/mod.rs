@@ -1,0 +1,554 @@
+//! The mapped session: session memory, the segments beside it, and checked ways into both.
+//!
+//! Invariants:
+//!  * A `Link` from session memory is an index plus one and is checked on every use; a bad one is
+//!    `Error::Damaged`, never a fault.
+//!  * References point to atomics only; whatever is read is a copy.
+//!  * `slot()` is the process that runs now: a child that shares this memory is told apart. One
+//!    that has no slot gets that of nobody, and `has_place` says so.
+
+pub mod attach;
+pub mod drain;
+pub(crate) mod fd_tables;
+pub(crate) mod free_list;
+pub mod live;
+pub mod lock;
+pub(crate) mod members;
+pub(crate) mod place;
+pub mod run;
+pub mod space;
+pub(crate) mod stores;
+
+use crate::base::cold::Cold;
+use crate::base::error::{Error, Result};
+use crate::base::names_ahead::Ahead;
+use crate::base::seen::Seen;
+use crate::base::trees::Trees;
+pub use crate::base::types::OfdLink;
+use crate::base::windows::{WINDOW, Windows};
+use crate::session::members::Members;
+use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
+use pool::layout::ReadTrees;
+use pool::session::*;
+
+/// The slot that no process gets; the one after it is the service's.
+pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
+
+/// Finishes what dead processes committed (`journal::recover`), which is above this layer.
+pub type Recover = fn(&Session) -> Result<()>;
+
+/// What the service gave us, mapped.
+pub struct Session {
+    mem: SharedMem,
+    /// On the file of `mem`: who lives.
+    locks: RecordLocks,
+    /// Lanes; lane `n` starts at `n * lane_len`.
+    journal: Region,
+    data: Region,
+    trees: Trees,
+    /// Copies of header fields that never change.
+    lane_len: u64,
+    data_blocks: u64,
+    consistency: u32,
+    medium: u32,
+    /// On a snapshot.
+    read_only: bool,
+    /// Who runs in this memory.
+    members: Members,
+    recover: Recover,
+    /// RLIMIT_FSIZE of this process: no file grows beyond it.
+    file_limit: AtomicU64,
+    /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
+    hash_seed: u64,
+    data_windows: Windows,
+    journal_windows: Windows,
+    value_windows: Windows,
+    cold: Cold,
+    pub(crate) seen: Seen,
+    /// Of the listing of a keyspace that this process is in the middle of.
+    pub(crate) names_ahead: Parked<Ahead>,
+}
+
+impl Session {
+    /// Wraps mapped memory, and locks on its file; `Error::Invalid` when it is not a session of
+    /// this layout.
+    pub fn new(
+        (mem, locks): (SharedMem, RecordLocks),
+        journal: Region,
+        data: Region,
+        trees: Trees,
+        recover: Recover,
+    ) -> Result<Session> {
+        let header: &Header = mem.at(HEADER_AT as u64).ok_or(Error::Invalid)?;
+        if header.magic.load(Acquire) != MAGIC || mem.len() < SESSION_LEN {
+            return Err(Error::Invalid);
+        }
+        let lane_len = header.lane_len.load(Relaxed);
+        let lanes_fit = lane_len.checked_mul(LANES as u64);
+        if !lane_len.is_multiple_of(64)
+            || lanes_fit.is_none_or(|n| n > journal.len() as u64 || n == 0)
+        {
+            return Err(Error::Damaged {
+                what: "journal lane length",
+                index: lane_len,
+            });
+        }
+        let data_blocks = header.data_len.load(Relaxed).min(data.len() as u64) / BLOCK;
+        let (consistency, medium) = (
+            header.consistency.load(Relaxed),
+            header.medium.load(Relaxed),
+        );
+        let hash_seed = ReadTrees::name_seed(&trees.reader())?;
+        let read_only = header.snapshot_seq.load(Relaxed) != 0;
+        let data_windows = Windows::new(data_blocks * BLOCK);
+        let journal_windows = Windows::new(journal.len() as u64);
+        let value_windows = Windows::new((VIEWS_AT - VALUE_BUCKETS_AT) as u64);
+        Ok(Session {
+            mem,
+            locks,
+            journal,
+            data,
+            trees,
+            lane_len,
+            data_blocks,
+            consistency,
+            medium,
+            read_only,
+            members: Members::new(),
+            recover,
+            file_limit: AtomicU64::new(u64::MAX),
+            hash_seed,
+            data_windows,
+            journal_windows,
+            value_windows,
+            cold: Cold::default(),
+            seen: Seen::default(),
+            names_ahead: Parked::default(),
+        })
+    }
+
+    #[inline]
+    fn entry<T: Shared>(
+        &self,
+        base: usize,
+        count: usize,
+        index: u32,
+        what: &'static str,
+    ) -> Result<&T> {
+        let off = base + index as usize * size_of::<T>();
+        match self.mem.at(off as u64) {
+            Some(entry) if (index as usize) < count => Ok(entry),
+            _ => Err(Error::Damaged {
+                what,
+                index: index.into(),
+            }),
+        }
+    }
+
+    /// The header.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        match self.mem.at(HEADER_AT as u64) {
+            Some(header) => header,
+            // `new` found it there, and mappings do not shrink.
+            None => unreachable!(),
+        }
+    }
+
+    /// Where a lock word lies in session memory; `None`: elsewhere.
+    pub(crate) fn place_of(&self, word: &AtomicU32) -> Option<u64> {
+        let at = (core::ptr::from_ref(word) as usize).checked_sub(self.mem.addr())?;
+        (at < self.mem.len()).then_some(at as u64)
+    }
+
+    /// Lane `index`.
+    #[inline]
+    pub fn lane(&self, index: u32) -> Result<&Lane> {
+        self.entry(LANES_AT, LANES, index, "journal lane")
+    }
+
+    /// Slot by index.
+    #[inline]
+    pub fn slot_at(&self, index: u32) -> Result<&Slot> {
+        self.entry(SLOTS_AT, SLOTS, index, "process slot")
+    }
+
+    /// Descriptor table of a slot.
+    #[inline]
+    pub fn fd_table(&self, index: u32) -> Result<&FdTable> {
+        self.entry(FD_TABLES_AT, SLOTS, index, "descriptor table")
+    }
+
+    /// Mapped files of a slot.
+    pub(crate) fn pin_table(&self, index: u32) -> Result<&PinTable> {
+        self.entry(PIN_TABLES_AT, SLOTS, index, "table of mapped files")
+    }
+
+    /// The inode entry that `link` refers to.
+    #[inline]
+    pub fn inode(&self, link: u32) -> Result<&Inode> {
+        self.entry(INODES_AT, INODES, link.wrapping_sub(1), "inode entry")
+    }
+
+    /// The open-file description that `link` refers to.
+    #[inline]
+    pub fn ofd(&self, link: u32) -> Result<&Ofd> {
+        self.entry(OFDS_AT, OFDS, link.wrapping_sub(1), "open file")
+    }
+
+    /// Run by index.
+    pub fn run_at(&self, index: u32) -> Result<&Run> {
+        self.entry(RUNS_AT, RUNS, index, "run")
+    }
+
+    /// Grant `index`.
+    pub fn grant(&self, index: u32) -> Result<&Grant> {
+        self.entry(GRANTS_AT, GRANTS, index, "grant")
+    }
+
+    /// How far the rings of fragments are filled and emptied.
+    #[inline]
+    pub(crate) fn rings(&self) -> Result<&Rings> {
+        self.entry(RINGS_AT, 1, 0, "rings of fragments")
+    }
+
+    /// Run number `at` of ring `index`.
+    #[inline]
+    pub(crate) fn ring_word(&self, index: usize, at: u64) -> Result<&AtomicU64> {
+        let word = index * RING_RUNS + at as usize % RING_RUNS;
+        self.entry(RING_AT, RINGS * RING_RUNS, word as u32, "fragment")
+    }
+
+    /// The byte-range lock that `link` refers to.
+    #[inline]
+    pub fn range_lock(&self, link: u32) -> Result<&RangeLock> {
+        self.entry(LOCKS_AT, LOCKS, link.wrapping_sub(1), "byte-range lock")
+    }
+
+    #[inline]
+    pub(crate) fn inode_bucket(&self, index: u32) -> Result<&Bucket> {
+        self.entry(INODE_BUCKETS_AT, BUCKETS, index, "inode bucket")
+    }
+
+    #[inline]
+    pub(crate) fn dentry_bucket(&self, index: u32) -> Result<&Bucket> {
+        self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
+    }
+
+    /// Which bucket the changes of a key with this hash are in.
+    #[inline]
+    pub(crate) fn value_bucket_index(hash: u64) -> u32 {
+        hash as u32 % VALUE_BUCKETS as u32
+    }
+
+    #[inline]
+    pub(crate) fn value_bucket(&self, hash: u64) -> Result<&ValueBucket> {
+        let index = Session::value_bucket_index(hash);
+        self.entry(VALUE_BUCKETS_AT, VALUE_BUCKETS, index, "value bucket")
+    }
+
+    /// Starts loading the bucket that will be asked for.
+    #[inline]
+    pub(crate) fn expect_value_bucket(&self, hash: u64) {
+        let index = Session::value_bucket_index(hash) as usize;
+        let at = index * size_of::<ValueBucket>();
+        let base = VALUE_BUCKETS_AT as u64;
+        self.value_windows
+            .enter(at as u64, at as u64 + 1, |window| {
+                let _ = self.mem.prefault(base + window, WINDOW as usize);
+            });
+        self.mem.prefetch(base + at as u64);
+    }
+
+    /// These blocks are written next.
+    #[inline]
+    pub(crate) fn enter_blocks(&self, block: u64, len: u64) {
+        self.enter(&self.data, &self.data_windows, block * BLOCK, len * BLOCK);
+    }
+
+    /// This part of the journal is written next.
+    #[inline]
+    pub(crate) fn enter_journal(&self, at: u64, len: u64) {
+        self.enter(&self.journal, &self.journal_windows, at, len);
+    }
+
+    #[inline]
+    fn enter(&self, region: &Region, windows: &Windows, at: u64, len: u64) {
+        // The pages of a file that have an entry are read and written back.
+        if self.medium == MEDIUM_FILE {
+            return;
+        }
+        windows.enter(at, at + len, |window| {
+            let _ = region.prefault(window, WINDOW as usize);
+        });
+    }
+
+    /// Pin of a view.
+    pub(crate) fn view_pin(&self, index: u32) -> Result<&ViewPin> {
+        self.entry(VIEWS_AT, VIEWS, index, "view")
+    }
+
+    #[inline]
+    pub(crate) fn hash_seed(&self) -> u64 {
+        self.hash_seed
+    }
+
+    #[inline]
+    pub(crate) fn dentry(&self, index: u32) -> Result<&Dentry> {
+        match (index as usize).checked_sub(DENTRIES) {
+            None => self.entry(DENTRIES_AT, DENTRIES, index, "dentry"),
+            Some(long) => Ok(&self.long_dentry(long as u32)?.head),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn long_dentry(&self, index: u32) -> Result<&LongDentry> {
+        self.entry(LONG_DENTRIES_AT, LONG_DENTRIES, index, "long dentry")
+    }
+
+    #[inline]
+    pub(crate) fn map_page(&self, index: u32) -> Result<&MapPage> {
+        self.entry(MAP_PAGES_AT, MAP_PAGES, index, "block map page")
+    }
+
+    /// Bytes of one journal lane.
+    #[inline]
+    pub fn lane_len(&self) -> u64 {
+        self.lane_len
+    }
+
+    /// Blocks that we have mapped of the data segment.
+    #[inline]
+    pub fn data_blocks(&self) -> u64 {
+        self.data_blocks
+    }
+
+    /// 0 posix, 1 sync, 2 strict.
+    #[inline]
+    pub fn consistency(&self) -> u32 {
+        self.consistency
+    }
+
+    /// 0 memory, 1 file, 2 dax.
+    #[inline]
+    pub fn medium(&self) -> u32 {
+        self.medium
+    }
+
+    /// `ReadOnly` in a session on a snapshot.
+    #[inline]
+    pub fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            false => Ok(()),
+            true => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Whether the session is on a snapshot.
+    #[inline]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Everything up to here is in the trees.
+    #[inline]
+    pub fn applied_seq(&self) -> u64 {
+        self.header().applied_seq.load(Acquire)
+    }
+
+    /// What every operation does first. `Err` once the service gave up on the session. When a
+    /// dead process left a record that it had not published, this publishes it.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        let h = self.header();
+        match h.poisoned.load(Relaxed) | h.recover_wanted.load(Relaxed) {
+            0 => Ok(()),
+            _ => self.check_slow(),
+        }
+    }
+
+    #[cold]
+    fn check_slow(&self) -> Result<()> {
+        self.check_poison()?;
+        // What cannot be finished now stays locked.
+        let _ = self.recover();
+        Ok(())
+    }
+
+    /// Finishes what dead processes committed. Fails when the session was given up, or the service
+    /// is gone while it is needed.
+    pub(crate) fn recover(&self) -> Result<()> {
+        (self.recover)(self)
+    }
+
+    /// As `check`, where recovery has no place.
+    pub(crate) fn check_poison(&self) -> Result<()> {
+        match self.header().poisoned.load(Relaxed) {
+            0 => Ok(()),
+            errno => Err(Error::Poisoned(errno as i32)),
+        }
+    }
+
+    /// File data.
+    #[inline]
+    pub fn data(&self) -> &Region {
+        &self.data
+    }
+
+    /// Copies out of the data segment, for the file with this number; `VALUES` is that of values.
+    #[inline]
+    pub(crate) fn copy_out(
+        &self,
+        file: u32,
+        off: u64,
+        to: MutBuf,
+    ) -> core::result::Result<usize, Fault> {
+        match self.medium {
+            MEDIUM_FILE => self.cold.copy_out(&self.data, file, off, to),
+            _ => self.data.copy_out(off, to),
+        }
+    }
+
+    /// Copies into the data segment, for the file with this number.
+    #[inline]
+    pub(crate) fn copy_in(
+        &self,
+        file: u32,
+        off: u64,
+        from: ConstBuf,
+    ) -> core::result::Result<usize, Fault> {
+        match self.data.dirty() {
+            Some(_) if self.file_limit() == u64::MAX => {
+                self.cold.copy_in(&self.data, file, off, from)
+            }
+            _ => self.data.copy_in(off, from),
+        }
+    }
+
+    /// The journal segment.
+    #[inline]
+    pub fn journal(&self) -> &Region {
+        &self.journal
+    }
+
+    /// The committed trees.
+    #[inline]
+    pub fn tree(&self) -> &Trees {
+        &self.trees
+    }
+
+    /// Index of the caller's process slot.
+    #[inline]
+    pub fn slot_index(&self) -> u32 {
+        (self.owner() & OWNER_SLOT).wrapping_sub(1)
+    }
+
+    /// The caller's process slot; before registration one that belongs to nobody.
+    #[inline]
+    pub fn slot(&self) -> &Slot {
+        match self.slot_at(self.slot_index()) {
+            Ok(slot) => slot,
+            // `owner_word` only takes numbers of slots.
+            Err(_) => unreachable!(),
+        }
+    }
+
+    /// No file may grow beyond so many bytes (RLIMIT_FSIZE); all bits: no limit.
+    #[inline]
+    pub fn file_limit(&self) -> u64 {
+        self.file_limit.load(Relaxed)
+    }
+
+    /// The limit changed.
+    pub fn set_file_limit(&self, bytes: u64) {
+        self.file_limit.store(bytes, Relaxed);
+    }
+
+    /// The run that the caller belongs to.
+    pub fn run(&self) -> Option<&Run> {
+        self.run_at(self.slot().run.load(Relaxed).checked_sub(1)?)
+            .ok()
+    }
+
+    /// The slot whose descriptor table the caller uses.
+    #[inline]
+    pub fn table_index(&self) -> u32 {
+        match self.slot().files.load(Relaxed) {
+            0 => self.slot_index(),
+            link => link - 1,
+        }
+    }
+
+    /// The slot whose working directory and creation mask the caller uses.
+    #[inline]
+    pub(crate) fn directory_slot(&self) -> Result<&Slot> {
+        match self.slot().directory.load(Relaxed) {
+            0 => Ok(self.slot()),
+            link => self.slot_at(link - 1),
+        }
+    }
+
+    /// Locks on the file of session memory.
+    #[inline]
+    pub fn locks(&self) -> &RecordLocks {
+        &self.locks
+    }
+
+    /// Whether the process in slot `index` lives.
+    pub fn is_alive(&self, index: u32) -> bool {
+        let alive = |slot| live::is_alive(&self.locks, index, slot);
+        self.slot_at(index).is_ok_and(alive)
+    }
+
+    /// The life of the process in slot `index`.
+    pub(crate) fn life(&self, index: u32) -> u64 {
+        let generation = |slot: &Slot| slot.generation.load(Acquire);
+        live::life_of(index, self.slot_at(index).map_or(0, generation))
+    }
+
+    /// Slots that were ever taken, the service's apart.
+    pub(crate) fn slots_used(&self) -> u32 {
+        self.header().slots_used.load(Acquire).min(NOBODY)
+    }
+
+    /// The caller as lock words name it.
+    #[inline]
+    pub fn owner(&self) -> u32 {
+        self.members.owner(self)
+    }
+
+    /// Whether the caller has a slot and it still is its own.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        let owner = self.owner();
+        let index = (owner & OWNER_SLOT).wrapping_sub(1);
+        let is_own = |slot: &Slot| owner_word(index, slot.epoch.load(Relaxed)) == owner;
+        index != NOBODY && self.slot_at(index).is_ok_and(is_own)
+    }
+
+    /// From now on this memory belongs to the process in `slot`, and to it alone.
+    pub(crate) fn set_me(&self, slot: u32, epoch: u32) {
+        self.members.alone(owner_word(slot, epoch));
+    }
+
+    /// Who runs in this memory.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
+    }
+}
+
+/// How lock words name the process in `slot`.
+pub(crate) fn owner_word(slot: u32, epoch: u32) -> u32 {
+    (slot.min(NOBODY) + 1) | (epoch << OWNER_SLOT.count_ones() & OWNER_EPOCH)
+}
+
+/// Values of `Session::consistency` beside 0, which is `posix`.
+pub(crate) const SYNC: u32 = 1;
+pub(crate) const STRICT: u32 = 2;
+
+/// How often an operation starts again because what it found was gone when it looked closer.
+pub(crate) const RETRIES: u32 = 100;
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;

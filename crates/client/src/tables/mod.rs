@@ -1,0 +1,12 @@
+//! The tables of session memory: inodes, names, block maps, open files, locks of byte ranges.
+
+pub mod block_map;
+mod buckets;
+pub mod dentry_table;
+pub(crate) mod dirty_range;
+pub(crate) mod frozen;
+pub(crate) mod inode;
+pub mod inode_table;
+pub mod ofd;
+pub mod range_locks;
+pub(crate) mod value_index;

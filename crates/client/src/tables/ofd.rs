@@ -1,0 +1,95 @@
+//! Open-file descriptions.
+//!
+//! Invariants:
+//!  * A description in use has `inode` set and owns one pin of it; `inode` 0 is a free entry.
+//!  * `refs` counts the descriptors of all processes that refer to it, or 1 for the caller that
+//!    made it and has not bound it yet; `spare` names that caller until then, and again while
+//!    somebody closes it, so that `sweep` can finish for a dead one.
+
+use crate::base::error::{Error, Result};
+use crate::session::free_list::FreeList;
+use crate::session::lock;
+use crate::session::{OfdLink, Session};
+use crate::tables::inode_table::InodeRef;
+use pmem::atomic::{AtomicU32, Ordering::*};
+use pool::session::*;
+
+fn table(s: &Session) -> FreeList<'_> {
+    let h = s.header();
+    FreeList {
+        lock: &h.ofd_lock,
+        free: &h.ofd_free,
+        used: &h.ofd_used,
+        capacity: OFDS as u32,
+        base: 0,
+    }
+}
+
+fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
+    Ok(&s.ofd(index + 1)?.next)
+}
+
+/// A new description with `refs` = 1, not bound to a descriptor yet. The caller has pinned the
+/// inode, and the description owns that pin from now on. `TableFull` when there are too many.
+#[inline]
+pub fn alloc(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result<OfdLink> {
+    let claim = |index: u32| {
+        s.ofd(index + 1)?.spare.store(s.owner(), Release);
+        Ok(())
+    };
+    let popped = table(s).pop(s, |i| next_of(s, i), claim)?;
+    let index = popped.ok_or(Error::TableFull)?;
+    let ofd = s.ofd(index + 1)?;
+    ofd.flags.store(flags, Relaxed);
+    ofd.offset.store(0, Relaxed);
+    ofd.name_len.store(0, Relaxed);
+    ofd.parent.store(0, Relaxed);
+    let errors = s.header().sync_errors.load(Relaxed);
+    ofd.errors_seen.store(errors, Relaxed);
+    ofd.ino.store(inode.ino, Relaxed);
+    ofd.generation
+        .store(ofd.generation.load(Relaxed).wrapping_add(1), Relaxed);
+    // `inode` last: before it the pin is still the caller's, and a death leaks only that.
+    ofd.refs.store(1, Relaxed);
+    ofd.inode.store(inode.link, Release);
+    OfdLink::from_raw(index + 1).ok_or(Error::TableFull)
+}
+
+/// A descriptor refers to it from now on: it is nobody's in particular any more.
+#[inline]
+pub(crate) fn bound(s: &Session, link: u32) {
+    if let Ok(ofd) = s.ofd(link)
+        && ofd.spare.load(Relaxed) != 0
+    {
+        ofd.spare.store(0, Release);
+    }
+}
+
+/// Frees the entry of a description whose last reference is gone; its pin was dropped before.
+#[inline]
+pub fn free(s: &Session, link: OfdLink) {
+    let Ok(ofd) = s.ofd(link.raw()) else { return };
+    ofd.spare.store(s.owner(), Relaxed);
+    ofd.inode.store(0, Release);
+    // Without the table's lock (a given-up session) the entry waits for a sweep.
+    let _ = table(s).push(s, link.raw() - 1, &ofd.next, || {
+        ofd.spare.store(0, Release);
+    });
+}
+
+/// Entries that were ever used.
+pub(crate) fn used(s: &Session) -> u32 {
+    table(s).used()
+}
+
+/// Makes the free list anew, of all that nobody alive has; how many those are.
+pub(crate) fn rebuild(s: &Session) -> Result<u32> {
+    let dead = |word: u32| word != 0 && !lock::owner_lives(s, word);
+    let is_free = |index: u32| {
+        s.ofd(index + 1).is_ok_and(|ofd| {
+            let holder = ofd.spare.load(Acquire);
+            ofd.inode.load(Acquire) == 0 && (holder == 0 || dead(holder))
+        })
+    };
+    table(s).rebuild(s, |i| next_of(s, i), is_free)
+}

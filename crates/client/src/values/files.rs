@@ -1,0 +1,506 @@
+//! Values as files of their keyspace's directory, and files there as values.
+//!
+//! Invariants:
+//!  * A key is a value or a name of the directory. Who makes a name of it holds the directory and
+//!    the key's bucket, and saw no value; who puts a value holds the bucket, and saw no name, or
+//!    holds the directory, too, and takes the name away in the same record.
+//!  * Looking at a value changes nothing. Whatever needs an inode makes the value a file first,
+//!    with the number under which it was shown.
+//!  * Who found neither a value nor a name is right only if no name came or went meanwhile.
+
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::base::names_ahead::Shown;
+use crate::journal;
+use crate::session::RETRIES;
+use crate::session::drain;
+use crate::session::space;
+use crate::session::{BLOCK, Session};
+use crate::tables::block_map;
+use crate::tables::dentry_table::{self, Found};
+use crate::tables::inode_table::{self, Attrs, InodeRef, LockedInode};
+use crate::tables::value_index::{self, Out};
+use crate::values::view::{Scan, View};
+use crate::values::{Keyspace, VALUE_MAX, blocks, frozen, get};
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use pmem::MutBuf;
+use pmem::atomic::Ordering::{Acquire, SeqCst};
+use pool::journal::{Change, Op, Promote, Record};
+use pool::layout::dirent::{COLLISIONS_MAX, first_cookie};
+use pool::layout::value::{self, ENTRY_MAX, Head, IN_BLOCKS_MAX, InBlocks, ValueRun};
+use pool::layout::{INLINE_MAX, is_legal_name};
+use pool::session::{INODE_INLINE, INODE_KEYSPACE, INODE_ORPHAN, INODE_SHADOW, VALUE_BUCKETS};
+
+/// d_type of regular files.
+pub(crate) const KIND_FILE: u8 = 8;
+/// Mode of values: the owner of the directory may do with them what it likes.
+const MODE: u32 = 0o100_644;
+
+/// What is known of a value without reading it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meta {
+    pub len: u64,
+    pub mtime: i64,
+    blocks: u64,
+}
+
+/// What a name in a directory leads to.
+pub(crate) enum Named {
+    File(Found),
+    Value(Meta),
+    Nothing,
+}
+
+#[inline]
+pub(crate) fn is_keyspace(dir: &InodeRef<'_>) -> bool {
+    dir.e.state.load(Acquire) & INODE_KEYSPACE != 0
+}
+
+/// The value of `name`.
+pub(crate) fn meta(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Meta>> {
+    if !is_keyspace(dir) || name.is_empty() {
+        return Ok(None);
+    }
+    let mut out = Out::locate(&mut []);
+    let len = get::get(s, dir.ino, name, &mut out)?;
+    Ok(len.map(|len| Meta {
+        len,
+        mtime: Head::rounded(out.mtime),
+        blocks: out.blocks.map_or(0, |_| len.div_ceil(BLOCK)),
+    }))
+}
+
+/// What `name` leads to in `dir`, file or value.
+#[inline]
+pub(crate) fn look(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Named> {
+    if !is_keyspace(dir) {
+        let found = dentry_table::lookup(s, dir, name)?;
+        return Ok(found.map_or(Named::Nothing, Named::File));
+    }
+    look_in_keyspace(s, dir.ino, name)
+}
+
+#[cold]
+fn look_in_keyspace(s: &Session, ino: u64, name: &[u8]) -> Result<Named> {
+    for _ in 0..RETRIES {
+        let dir = inode_table::get(s, ino)?;
+        let before = dir.e.dir_seq.load(Acquire);
+        if let Some(found) = dentry_table::lookup(s, &dir, name)? {
+            return Ok(Named::File(found));
+        }
+        if let Some(meta) = meta(s, &dir, name)? {
+            return Ok(Named::Value(meta));
+        }
+        if unchanged(&dir, before) {
+            return Ok(Named::Nothing);
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// Whether no name came or went since `before` was read.
+#[inline]
+fn unchanged(dir: &InodeRef<'_>, before: u64) -> bool {
+    dir.e.dir_seq.load(Acquire) == before && dir.is_current()
+}
+
+/// A value as stat(2) shows it. `dir`: attributes of the keyspace's directory.
+pub(crate) fn attributes(dir: &Attrs, name: &[u8], meta: &Meta) -> Attrs {
+    let Meta { len, mtime, blocks } = *meta;
+    let inline = if blocks == 0 && len > 0 {
+        INODE_INLINE
+    } else {
+        0
+    };
+    Attrs {
+        ino: value::number(dir.ino, name),
+        mode: MODE,
+        uid: dir.uid,
+        gid: dir.gid,
+        nlink: 1,
+        size: len,
+        blocks,
+        atime: mtime,
+        mtime,
+        ctime: mtime,
+        btime: mtime,
+        state: inline,
+        ..Attrs::default()
+    }
+}
+
+/// As `look`, but a value is made a file; on a snapshot it is shown as one.
+pub(crate) fn find(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
+    for _ in 0..RETRIES {
+        match look(s, dir, name)? {
+            Named::File(found) => return Ok(Some(found)),
+            Named::Nothing => return Ok(None),
+            Named::Value(meta) => {
+                let found = match s.is_read_only() {
+                    true => frozen::open(s, dir, name, &meta)?,
+                    false => promote(s, dir.ino, name)?,
+                };
+                if let Some(found) = found {
+                    return Ok(Some(found));
+                }
+            }
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// Makes the value of `name` a file; what the name leads to then. `None`: nothing any more.
+#[cold]
+fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found>> {
+    let time = clock::now();
+    let dir = inode_table::lock_parent(s, dir)?;
+    if let Some(found) = dentry_table::lookup_locked(s, &dir, name)? {
+        return Ok(Some(found));
+    }
+    let _bucket = value_index::lock_all(s, &[value_index::hash(s, dir.ino, name)])?;
+    let mut bytes = [0; ENTRY_MAX];
+    let mut out = Out::locate(&mut bytes);
+    let Some(len) = get::get(s, dir.ino, name, &mut out)? else {
+        return Ok(None);
+    };
+    let (mtime, blocks) = (Head::rounded(out.mtime), out.blocks);
+    let content = bytes.get(..len as usize).unwrap_or_default();
+    let mut filled = None;
+    let place = match blocks {
+        Some(blocks) => blocks,
+        None if len == 0 => InBlocks::new(0),
+        None => {
+            let block = fill_block(s, content)?;
+            filled = Some(block);
+            one_block(len, block)
+        }
+    };
+    let shadow = filled.filter(|_| len <= INLINE_MAX as u64);
+    let mut runs = [0; IN_BLOCKS_MAX];
+    let has_runs = len > 0 && shadow.is_none();
+    let n = match has_runs {
+        true => without_periods(place).encode(&mut runs),
+        false => 0,
+    };
+    let runs = &runs[..n];
+    let done = promote_locked(
+        s,
+        &dir,
+        name,
+        time,
+        runs,
+        (len, mtime, shadow.map_or(0, |block| block + 1)),
+    );
+    if let (Err(e), Some(block)) = (&done, filled)
+        && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
+    {
+        space::give_back(s, block, 1);
+    }
+    done.map(Some)
+}
+
+fn promote_locked(
+    s: &Session,
+    dir: &LockedInode<'_>,
+    name: &[u8],
+    time: i64,
+    runs: &[u8],
+    (size, mtime, shadow): (u64, i64, u64),
+) -> Result<Found> {
+    let a = inode_table::attrs(s, dir)?;
+    let mut ino = value::number(dir.ino, name);
+    // Somebody may still have a file open that was this value before.
+    if inode_table::find(s, ino).is_some() || s.tree().inode(ino)?.is_some() {
+        ino = inode_table::new_ino(s)?;
+    }
+    let (mode, uid, gid) = (MODE, a.uid, a.gid);
+    let fields = Promote {
+        ino,
+        size,
+        mtime,
+        shadow,
+        mode,
+        uid,
+        gid,
+        runs,
+    };
+    let fields = fields.encode();
+    let (keyspace, key, change) = (dir.ino, name, Change::Promote(&fields));
+    let mut ops = Vec::new();
+    let op = Op {
+        keyspace,
+        key,
+        change,
+    };
+    op.push(&mut ops);
+    journal::commit(s, &Record::Batch { time, ops: &ops })?;
+    let kind = KIND_FILE;
+    let inode = inode_table::find(s, ino).map_or(0, |i| i.link);
+    Ok(Found { ino, kind, inode })
+}
+
+/// A new block with `content` and zeroes behind it.
+fn fill_block(s: &Session, content: &[u8]) -> Result<u64> {
+    let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
+    let mut bytes = [0; BLOCK as usize];
+    bytes[..content.len()].copy_from_slice(content);
+    let stored = s.data().write_nt(block * BLOCK, &bytes);
+    let stored = stored.map_err(Error::from);
+    if let Err(e) = stored.and_then(|()| blocks::settle(s, block, 1)) {
+        space::give_back(s, block, 1);
+        return Err(e);
+    }
+    Ok(block)
+}
+
+fn one_block(len: u64, block: u64) -> InBlocks {
+    let mut blocks = InBlocks::new(len);
+    let (len, period) = (1, 0);
+    blocks.push(ValueRun { block, len, period });
+    blocks
+}
+
+/// As records have it.
+fn without_periods(mut blocks: InBlocks) -> InBlocks {
+    blocks.be_born_in(0);
+    blocks
+}
+
+/// Before a name is made in a locked directory: keeps its value from appearing. `Exists`: there
+/// is one.
+pub(crate) fn hold<'s>(
+    s: &'s Session,
+    dir: &LockedInode<'s>,
+    name: &[u8],
+) -> Result<Option<value_index::Locked<'s>>> {
+    if !is_keyspace(dir) {
+        return Ok(None);
+    }
+    let locked = value_index::lock_all(s, &[value_index::hash(s, dir.ino, name)])?;
+    match meta(s, dir, name)? {
+        Some(_) => Err(Error::Exists),
+        None => Ok(locked),
+    }
+}
+
+/// Removes the value of `name`; false: there is none.
+pub(crate) fn erase_value(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<bool> {
+    let time = clock::now();
+    let _bucket = value_index::lock_all(s, &[value_index::hash(s, dir.ino, name)])?;
+    if !dir.is_current() || meta(s, dir, name)?.is_none() {
+        return Ok(false);
+    }
+    let mut ops = Vec::new();
+    let (keyspace, key, change) = (dir.ino, name, Change::Erase);
+    let op = Op {
+        keyspace,
+        key,
+        change,
+    };
+    op.push(&mut ops);
+    journal::commit(s, &Record::Batch { time, ops: &ops }).map(|_| true)
+}
+
+/// Before a locked directory is removed, which is marked so already: `NotEmpty` if it has values,
+/// and none appear from now on.
+pub(crate) fn check_no_values(s: &Session, dir: &LockedInode<'_>) -> Result<()> {
+    if !is_keyspace(dir) {
+        return Ok(());
+    }
+    let keyspace = Keyspace::new(dir.ino, dir.link);
+    if has_values(s, keyspace)? {
+        return Err(Error::NotEmpty);
+    }
+    // Who holds a bucket now may not have seen the mark; who takes one later does.
+    let mut waited = false;
+    for index in 0..VALUE_BUCKETS as u64 {
+        let bucket = s.value_bucket(index)?;
+        if bucket.lock.load(SeqCst) != 0 {
+            drop(value_index::take(s, bucket)?);
+            waited = true;
+        }
+    }
+    match waited && has_values(s, keyspace)? {
+        true => Err(Error::NotEmpty),
+        false => Ok(()),
+    }
+}
+
+fn has_values(s: &Session, keyspace: Keyspace) -> Result<bool> {
+    let view = View::begin(s)?;
+    let mut scan = Scan::new(keyspace, &[], None, false);
+    let found = scan.next_value(s, &view).map(|found| found.is_some());
+    view.end(s);
+    found
+}
+
+/// The value of `key`, also if it is a file.
+#[inline]
+pub(crate) fn get_any(
+    s: &Session,
+    keyspace: Keyspace,
+    key: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<u64>> {
+    let dir = keyspace.entry(s);
+    let before = dir.map_or(0, |dir| dir.e.dir_seq.load(Acquire));
+    if let Some(len) = get::get(s, keyspace.ino, key, out)? {
+        return Ok(Some(len));
+    }
+    match dir {
+        Some(dir) if dir.e.entries.load(Acquire) == 0 && unchanged(&dir, before) => Ok(None),
+        _ => get_slow(s, keyspace.ino, key, out),
+    }
+}
+
+#[cold]
+fn get_slow(s: &Session, ino: u64, key: &[u8], out: &mut Out<'_>) -> Result<Option<u64>> {
+    for _ in 0..RETRIES {
+        let dir = match inode_table::get(s, ino) {
+            Err(Error::NotFound) => return Ok(None),
+            dir => dir?,
+        };
+        let before = dir.e.dir_seq.load(Acquire);
+        if let Some(len) = get::get(s, ino, key, out)? {
+            return Ok(Some(len));
+        }
+        let found = match is_legal_name(key) {
+            true => dentry_table::lookup(s, &dir, key)?,
+            false => None,
+        };
+        match found {
+            Some(found) if found.kind != KIND_FILE => return Ok(None),
+            Some(found) => {
+                if let Some(len) = read_file(s, found.ino, out)? {
+                    return Ok(Some(len));
+                }
+            }
+            None if unchanged(&dir, before) => return Ok(None),
+            None => {}
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// The whole content of a file at one moment between two writes; `None`: it is gone.
+pub(crate) fn read_file(s: &Session, ino: u64, out: &mut Out<'_>) -> Result<Option<u64>> {
+    let locked = match inode_table::lock(s, ino) {
+        Err(Error::NotFound) => return Ok(None),
+        locked => locked?,
+    };
+    let a = inode_table::attrs(s, &locked)?;
+    out.mtime = a.mtime;
+    out.blocks = None;
+    if !out.locate {
+        let n = out
+            .bytes
+            .len()
+            .min(usize::try_from(a.size).unwrap_or(usize::MAX));
+        read_locked(s, &locked, &a, &mut out.bytes[..n])?;
+    }
+    Ok(Some(a.size))
+}
+
+fn read_locked(s: &Session, file: &LockedInode<'_>, a: &Attrs, out: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    if a.state & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE {
+        let mut content = [0; BLOCK as usize];
+        inode_table::inline_data(s, file, &mut content)?;
+        done = out.len().min(content.len());
+        out[..done].copy_from_slice(&content[..done]);
+    }
+    while done < out.len() {
+        let at = done as u64 / BLOCK;
+        let want = ((out.len() - done) as u64).div_ceil(BLOCK);
+        let rest = &mut out[done..];
+        let (block, len) = match block_map::lookup_run_locked(s, file, at, want)? {
+            block_map::Run::Hole(len) => (None, len),
+            block_map::Run::Blocks { block, len, .. } => (Some(block), len),
+        };
+        let n = rest
+            .len()
+            .min(usize::try_from(len * BLOCK).unwrap_or(usize::MAX));
+        let (piece, _) = rest.split_at_mut(n);
+        match block {
+            None => piece.fill(0),
+            Some(block) => {
+                s.copy_out(file.link, block * BLOCK, MutBuf::from(piece))?;
+            }
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+/// Names of values at the lowest `most` cookies from `from` on, in no order. All values are looked
+/// at, because they are in the order of keys: names of files have another one, and moving from one
+/// order to the other must not lose a name.
+pub(crate) fn first_values(
+    s: &Session,
+    dir: &InodeRef<'_>,
+    from: u64,
+    most: usize,
+) -> Result<Vec<Shown>> {
+    let keyspace = Keyspace::new(dir.ino, dir.link);
+    let view = View::begin(s)?;
+    let found = lowest(s, &view, keyspace, from, most);
+    view.end(s);
+    found
+}
+
+fn lowest(
+    s: &Session,
+    view: &View,
+    keyspace: Keyspace,
+    from: u64,
+    most: usize,
+) -> Result<Vec<Shown>> {
+    let mut scan = Scan::new(keyspace, &[], None, false);
+    let mut found: BinaryHeap<Shown> = BinaryHeap::new();
+    while scan.next_value(s, view)?.is_some() {
+        let key = scan.key();
+        if !is_legal_name(key) {
+            continue;
+        }
+        let cookie = first_cookie(s.hash_seed(), key) | (COLLISIONS_MAX - 1);
+        let full = found.len() >= most;
+        if cookie < from || full && found.peek().is_some_and(|last| last.0 <= cookie) {
+            continue;
+        }
+        if full {
+            found.pop();
+        }
+        let ino = value::number(keyspace.ino, key);
+        found.push((cookie, key.to_vec(), ino, KIND_FILE));
+    }
+    Ok(found.into_vec())
+}
+
+/// Whether the directory still takes values. The caller holds the buckets of the keys.
+#[inline]
+pub(crate) fn is_open(dir: &InodeRef<'_>) -> bool {
+    dir.e.state.load(SeqCst) & INODE_ORPHAN == 0
+}
+
+/// Waits until a root knows the names of a keyspace's directory.
+pub(crate) fn wait_for_names(s: &Session, keyspace: Keyspace) -> Result<()> {
+    match inode_table::find(s, keyspace.ino) {
+        Some(dir) => drain::wait_applied(s, dir.e.dir_seq.load(Acquire)),
+        None => Ok(()),
+    }
+}
+
+/// The content of a file as a value, to be put in its place.
+pub(crate) fn content(s: &Session, file: &LockedInode<'_>) -> Result<Vec<u8>> {
+    let a = inode_table::attrs(s, file)?;
+    let len = usize::try_from(a.size).map_err(|_| Error::FileTooLarge)?;
+    if len as u64 > VALUE_MAX {
+        return Err(Error::FileTooLarge);
+    }
+    let mut out = Vec::new();
+    out.try_reserve_exact(len).map_err(|_| Error::NoMemory)?;
+    out.resize(len, 0);
+    read_locked(s, file, &a, &mut out)?;
+    Ok(out)
+}

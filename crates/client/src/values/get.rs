@@ -1,0 +1,100 @@
+//! Finding a value.
+//!
+//! Invariant: what is returned was read whole from one root, or from one change that is newer than
+//! it; bytes that were reused meanwhile lead to another try.
+
+use crate::base::error::{Error, Result};
+use crate::base::tree_key::with_key;
+use crate::session::Session;
+use crate::tables::value_index::{self, Between, Look, Out};
+use pmem::atomic::Ordering::Acquire;
+use pool::Reader;
+use pool::format::live::LiveRoot;
+use pool::layout::VALUES;
+use pool::layout::value::{HEAD, Head, IN_BLOCKS_MAX, InBlocks};
+
+/// Roots that may pass under a reader before it gives up.
+const TRIES_MAX: usize = 1000;
+#[inline]
+pub(crate) fn get(
+    s: &Session,
+    keyspace: u64,
+    key: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<u64>> {
+    s.check()?;
+    with_key(keyspace, key, |tree_key| {
+        let reader = s.tree().reader();
+        for _ in 0..TRIES_MAX {
+            let root = reader.root(VALUES)?;
+            if s.header().values_seq.load(Acquire) > root.applied {
+                let between = Between {
+                    applied: root.applied,
+                    upto: u64::MAX,
+                };
+                match value_index::look(s, keyspace, key, between, out)? {
+                    Look::Value(len) => return Ok(Some(len)),
+                    Look::Erased => return Ok(None),
+                    // What the index knew and passed over is in a newer root.
+                    Look::Unknown if reader.seq()? == root.seq => {}
+                    Look::Unknown | Look::Again | Look::Newer => continue,
+                }
+            }
+            if let Some(found) = at_root(s, &reader, &root, tree_key, out)? {
+                return Ok(found);
+            }
+        }
+        Err(Error::Pool(pool::Error::Busy.errno()))
+    })
+}
+
+/// The value below a root; `None` when the root is not intact any more.
+pub(crate) fn at_root(
+    s: &Session,
+    reader: &Reader<'_>,
+    root: &LiveRoot,
+    tree_key: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<Option<u64>>> {
+    let found = look_once(s, reader, root, tree_key, out);
+    match reader.still(root.seq)? {
+        true => found.map(Some),
+        false => Ok(None),
+    }
+}
+
+fn look_once(
+    s: &Session,
+    reader: &Reader<'_>,
+    root: &LiveRoot,
+    tree_key: &[u8],
+    out: &mut Out<'_>,
+) -> Result<Option<u64>> {
+    let mut head = [0; HEAD];
+    let found = reader.get_split(VALUES, root, tree_key, &mut head, out.bytes)?;
+    let Some(len) = found else { return Ok(None) };
+    let parsed = Head::decode(&head).map_err(pool::Error::from)?;
+    (out.mtime, out.blocks) = (parsed.mtime, None);
+    if parsed.inline {
+        return Ok(Some(len.saturating_sub(HEAD) as u64));
+    }
+    let blocks = match out.bytes.get(..len.saturating_sub(HEAD)) {
+        Some(runs) => InBlocks::decode(runs),
+        None => InBlocks::decode(read_runs(reader, root, tree_key, &mut [0; IN_BLOCKS_MAX])?),
+    };
+    let blocks = blocks.map_err(pool::Error::from)?;
+    out.take(s, blocks).map(Some)
+}
+
+/// Where the blocks of a value are, for a caller with room for less than that.
+#[cold]
+fn read_runs<'r>(
+    reader: &Reader<'_>,
+    root: &LiveRoot,
+    tree_key: &[u8],
+    runs: &'r mut [u8; IN_BLOCKS_MAX],
+) -> Result<&'r [u8]> {
+    let found = reader.get_split(VALUES, root, tree_key, &mut [0; HEAD], runs)?;
+    let len = found.unwrap_or(0).saturating_sub(HEAD).min(runs.len());
+    Ok(&runs[..len])
+}

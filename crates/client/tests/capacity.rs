@@ -1,0 +1,90 @@
+//! More than the tables of session memory hold: what was not used lately makes room, and nobody
+//! gets an error.
+
+mod common;
+
+use common::{ROOT, Rig};
+use holdfast_client::Base;
+use holdfast_client::Error;
+use holdfast_client::abi::{O_CREAT, O_RDONLY, O_RDWR};
+use holdfast_pool::session::MAP_PAGES;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+const BLOCK: i64 = 4096;
+
+/// Each file has a block behind those that its inode entry has room for, so a page of its own.
+#[test]
+fn more_files_than_pages_of_block_maps_are_kept() {
+    let rig = Rig::new(256 << 20);
+    let user = rig.user();
+    let files = 20_000;
+    for n in 0..files {
+        let file = user.create(&format!("f{n}"));
+        user.pwrite_all(file, &[n as u8 | 1], 6 * BLOCK);
+        user.release(file).unwrap();
+    }
+    for n in (0..files).step_by(17) {
+        let file = user.open(&format!("f{n}"), O_RDWR).unwrap();
+        assert_eq!(user.pread_vec(file, 1, 6 * BLOCK), [n as u8 | 1], "f{n}");
+        user.release(file).unwrap();
+    }
+    let pages = user.session().header().map_used.load(Relaxed);
+    assert!(pages < files - 1000, "{pages} pages for {files} files");
+    user.sync().unwrap();
+}
+
+/// Every two MiB of a file take a page, and there are more of them than pages in all.
+#[test]
+fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
+    let rig = Rig::new(2 << 30);
+    let user = rig.user();
+    let file = user.open("sparse", O_CREAT | O_RDWR).unwrap();
+    let pieces = MAP_PAGES as i64 + 3000;
+    for n in 0..pieces {
+        user.pwrite_all(file, &[n as u8 | 1], n * 512 * BLOCK);
+    }
+    // In sectors.
+    assert_eq!(user.fstat(file).unwrap().blocks, pieces as u64 * 8);
+    for n in (0..pieces).rev().step_by(7) {
+        let found = user.pread_vec(file, 1, n * 512 * BLOCK);
+        assert_eq!(found, [n as u8 | 1], "piece {n}");
+    }
+    let between = user.pread_vec(file, 3, (pieces - 9) * 512 * BLOCK - 3);
+    assert_eq!(between, [0; 3]);
+    user.release(file).unwrap();
+    user.unlink(&ROOT, Base::Root, b"sparse").unwrap();
+    user.sync().unwrap();
+}
+
+/// Readers take no lock while the buckets of the tables become more and more.
+#[test]
+fn names_are_found_while_the_tables_grow() {
+    let rig = Rig::new(256 << 20);
+    let maker = rig.user();
+    let (made, files) = (AtomicU32::new(0), 60_000);
+    let reader = rig.user();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..files {
+                maker.release(maker.create(&format!("f{n}"))).unwrap();
+                made.store(n + 1, Release);
+            }
+        });
+        let mut n = 0u32;
+        while made.load(Acquire) < files {
+            n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let known = made.load(Acquire);
+            let Some(which) = (n >> 8).checked_rem(known) else {
+                continue;
+            };
+            let found = reader.open(&format!("f{which}"), O_RDONLY);
+            let found = found.unwrap_or_else(|e| panic!("f{which} of {known}: {e}"));
+            reader.release(found).unwrap();
+            let missing = reader.open(&format!("g{which}"), O_RDONLY);
+            assert_eq!(missing.err(), Some(Error::NotFound));
+        }
+    });
+    let header = maker.session().header();
+    assert!(header.dentry_buckets.load(Relaxed) >= files);
+    assert!(header.inode_buckets.load(Relaxed) >= files);
+}

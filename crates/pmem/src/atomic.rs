@@ -1,0 +1,14 @@
+//! The words of memory that others write too.
+//!
+//! What always holds here: these are the processor's atomics and nothing else, but with the feature
+//! `model`, where a scheduler decides who goes on at each of them, and when stores become visible.
+
+#[cfg(feature = "model")]
+pub use crate::model::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence,
+};
+pub use core::sync::atomic::Ordering;
+#[cfg(not(feature = "model"))]
+pub use core::sync::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence,
+};

@@ -1,0 +1,181 @@
+//! What the kernel says of processes by their numbers, which mean something in one PID namespace
+//! alone.
+//!
+//! Invariant: /proc is believed only where it is that of the caller's PID namespace.
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::{Pid, test_kill_process};
+
+/// The caller's number.
+pub fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// What tells the caller's PID namespace from others; 0: not known.
+pub fn namespace() -> u64 {
+    let stat = rustix::fs::stat(c"/proc/self/ns/pid");
+    stat.map_or(0, |stat| stat.st_ino)
+}
+
+/// Milliseconds since the machine was started, modulo 2^32; never 0.
+pub fn boot_ms() -> u32 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ms = (now.tv_sec as u32).wrapping_mul(1000);
+    ms.wrapping_add(now.tv_nsec as u32 / 1_000_000) | 1
+}
+
+/// Whether the caller is the only thread of its process.
+pub fn is_single_threaded() -> bool {
+    read_stat(b"self").is_some_and(|stat| stat.threads == 1)
+}
+
+/// When the caller's process started, as it itself sees it; 0: not known.
+pub fn own_start_time() -> u64 {
+    read_stat(b"self").map_or(0, |stat| stat.start)
+}
+
+/// Whether process `pid` that started at `start` (0: unknown) lives. A zombie does not.
+pub fn process_lives(pid: u32, start: u64) -> bool {
+    let Some(id) = Pid::from_raw(pid as i32) else {
+        return false;
+    };
+    let is_there = || test_kill_process(id) != Err(rustix::io::Errno::SRCH);
+    if !is_there() {
+        return false;
+    }
+    let stat = match proc_is_ours() {
+        true => read_stat(decimal(pid, &mut [0; 10])),
+        false => None,
+    };
+    match stat {
+        Some(Stat { ended: true, .. }) => false,
+        Some(stat) => start == 0 || stat.start == start,
+        None => is_there(),
+    }
+}
+
+/// Start time of a process: field 22 of its stat file.
+pub fn start_time(pid: u32) -> Option<u64> {
+    read_stat(decimal(pid, &mut [0; 10])).map(|stat| stat.start)
+}
+
+/// Whether the numbers in /proc are those of the caller's PID namespace.
+fn proc_is_ours() -> bool {
+    read_stat(b"self").is_some_and(|stat| stat.pid == own_pid().into())
+}
+
+/// What proc_pid_stat(5) says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    pid: u64,
+    /// It will never run a program's instruction again.
+    ended: bool,
+    start: u64,
+    threads: u64,
+}
+
+fn read_stat(process: &[u8]) -> Option<Stat> {
+    let mut path = [0; 32];
+    let mut len = 0;
+    for byte in b"/proc/".iter().chain(process).chain(b"/stat") {
+        *path.get_mut(len)? = *byte;
+        len += 1;
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(CWD, &path[..len], flags, Mode::empty()).ok()?;
+    let mut buf = [0; 1024];
+    let mut len = 0;
+    while len < buf.len() {
+        match rustix::io::read(&fd, &mut buf[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    parse_stat(&buf[..len])
+}
+
+fn decimal(pid: u32, out: &mut [u8; 10]) -> &[u8] {
+    let (mut first, mut rest) = (out.len(), pid);
+    loop {
+        first -= 1;
+        out[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            return &out[first..];
+        }
+    }
+}
+
+/// Task flag: on its way out, never to return to user mode.
+const PF_EXITING: u64 = 4;
+
+/// The command name in parentheses may contain anything, so fields count from its last one. The
+/// state is that of the first thread, which may end before others. One that is exiting alone counts
+/// as ended before it is a zombie: freeing its memory takes the kernel a while.
+fn parse_stat(stat: &[u8]) -> Option<Stat> {
+    let pid = number(stat.split(|b| *b == b' ').next()?);
+    let name_end = stat.iter().rposition(|b| *b == b')')?;
+    let mut fields = stat.get(name_end + 2..)?.split(|b| *b == b' ');
+    let state = *fields.next()?.first()?;
+    let flags = number(fields.nth(5)?);
+    let threads = number(fields.nth(10)?);
+    let start = number(fields.nth(1)?);
+    let ending = matches!(state, b'Z' | b'X' | b'x') || flags & PF_EXITING != 0;
+    Some(Stat {
+        pid,
+        ended: ending && threads <= 1,
+        start,
+        threads,
+    })
+}
+
+fn number(digits: &[u8]) -> u64 {
+    let add = |value: u64, digit: &u8| {
+        value
+            .wrapping_mul(10)
+            .wrapping_add(u64::from(digit.wrapping_sub(b'0')))
+    };
+    digits.iter().fold(0, add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+    use std::process::{Command, id};
+
+    #[test]
+    fn we_live_and_a_zombie_does_not() {
+        let start = start_time(id()).unwrap();
+        assert!(start > 0 && process_lives(id(), start) && start == own_start_time());
+        assert!(!process_lives(id(), start + 1));
+        let mut child = Command::new("true").spawn().unwrap();
+        let started = start_time(child.id()).unwrap();
+        while process_lives(child.id(), started) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!process_lives(child.id(), 0));
+    }
+
+    #[test]
+    fn command_names_do_not_confuse() {
+        let parsed = |rest: &str| parse_stat(format!("7 (a) R 1 (b)) {rest}").as_bytes());
+        let stat = |ended, threads| Stat {
+            pid: 7,
+            ended,
+            start: 4711,
+            threads,
+        };
+        let running = "S 1 2 3 4 5 64 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
+        assert_eq!(parsed(running), Some(stat(false, 1)));
+        let exiting = "R 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 1 18 4711 20\n";
+        assert_eq!(parsed(exiting), Some(stat(true, 1)));
+        let one_of_two = "Z 1 2 3 4 5 68 7 8 9 10 11 12 13 14 15 16 2 18 4711 20\n";
+        assert_eq!(parsed(one_of_two), Some(stat(false, 2)));
+        assert_eq!(parsed("Z").map(|s| s.ended), None);
+        assert_eq!(parse_stat(b"7 (a"), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! Every way in which the service refuses. Each error has exactly one errno, and a remedy where
+//! there is one.
+
+use holdfast_pool::format::superblock::VERSION;
+use rustix::io::Errno;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the service could not do what it was asked.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum Error {
+    /// There is nothing at the path.
+    Missing { path: PathBuf },
+    /// The directory is not a pool.
+    NotAPool { path: PathBuf },
+    /// `pool create` on a directory with something in it.
+    NotEmpty { path: PathBuf },
+    /// The path exists and is not a directory.
+    NotADirectory { path: PathBuf },
+    /// Another service, or an offline tool, has the pool.
+    InUse { path: PathBuf, pid: Option<u32> },
+    /// Processes of a session outlived their service and could not be taken over.
+    Orphaned { path: PathBuf },
+    /// The size is out of range.
+    Size { size: u64, min: u64, max: u64 },
+    /// The medium has not that many bytes free.
+    TooLarge { size: u64, free: u64 },
+    /// The medium that was asked for is not what is there.
+    Medium { path: PathBuf, wanted: &'static str },
+    /// Somebody else's pool.
+    Owner { path: PathBuf, owner: u32 },
+    /// A segment is missing or shorter than the superblock says.
+    Segment { path: PathBuf, what: &'static str },
+    /// Something else stands in the pool's directory where a file, or a directory, belongs.
+    NotOrdinary { path: PathBuf },
+    /// The trees or superblocks.
+    Pool {
+        path: PathBuf,
+        error: holdfast_pool::Error,
+    },
+    /// Records of the journal were complete once and cannot be read.
+    Journal { path: PathBuf, losses: Vec<Loss> },
+    /// A journal record that is not allowed.
+    Rejected { seq: u64, why: String },
+    /// Session memory that was offered is not this pool's.
+    NotASession,
+    /// Programs run on the snapshot.
+    SnapshotInUse { name: String },
+    /// Who asks for a snapshot does not keep others from storing into files.
+    NotStopped,
+    /// Pool memory refused.
+    Memory(holdfast_pmem::Error),
+    /// A system call failed.
+    Os { what: String, errno: i32 },
+}
+
+const EIO: i32 = 5;
+const EUCLEAN: i32 = 117;
+
+impl Error {
+    /// The positive errno that says the same.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Error::NotStopped => Errno::AGAIN,
+            Error::SnapshotInUse { .. } => Errno::BUSY,
+            Error::Missing { .. } => Errno::NOENT,
+            Error::NotAPool { .. } => Errno::MEDIUMTYPE,
+            Error::NotEmpty { .. } => Errno::NOTEMPTY,
+            Error::NotADirectory { .. } => Errno::NOTDIR,
+            Error::InUse { .. } | Error::Orphaned { .. } => Errno::BUSY,
+            Error::Size { .. } | Error::Medium { .. } | Error::NotASession => Errno::INVAL,
+            Error::TooLarge { .. } => Errno::NOSPC,
+            Error::Owner { .. } => Errno::ACCESS,
+            Error::Segment { .. } | Error::NotOrdinary { .. } | Error::Journal { .. } => {
+                return EUCLEAN;
+            }
+            Error::Rejected { .. } => return EIO,
+            Error::Pool { error, .. } => return error.errno(),
+            Error::Memory(e) => return e.errno(),
+            Error::Os { errno, .. } => return *errno,
+        };
+        errno.raw_os_error()
+    }
+
+    /// What the user can do about it.
+    pub fn fix(&self) -> Option<String> {
+        Some(match self {
+            Error::Missing { path } | Error::NotAPool { path } => {
+                format!("holdfast pool create {}", path.display())
+            }
+            Error::NotEmpty { .. } => "name a new directory, or empty this one".into(),
+            Error::InUse { .. } => "wait for its programs to end, or stop them".into(),
+            Error::Orphaned { .. } => "end the programs that were using the pool".into(),
+            Error::Size { min, .. } => format!("--size {}M or more", min >> 20),
+            Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
+            Error::TooLarge { .. } => "a smaller --size, or another directory".into(),
+            Error::Pool {
+                error: holdfast_pool::Error::HostFull,
+                ..
+            } => "free some space there".into(),
+            Error::Pool {
+                error: holdfast_pool::Error::Version { found },
+                ..
+            } => match *found > VERSION {
+                true => "use a newer Holdfast".into(),
+                false => "copy its files to a new pool with the older Holdfast that made it".into(),
+            },
+            Error::Medium { .. } => "--medium auto".into(),
+            Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
+            Error::NotOrdinary { path } if path.extension().is_none() => {
+                format!("remove {}: it is made anew", path.display())
+            }
+            Error::Journal { path, .. } => {
+                format!("holdfast pool check --accept-loss {}", path.display())
+            }
+            Error::Segment { .. } | Error::Pool { .. } if self.errno() == EUCLEAN => {
+                "holdfast pool check POOL names what is damaged".into()
+            }
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn os(what: impl Into<String>) -> impl FnOnce(Errno) -> Error {
+        move |e| Error::Os {
+            what: what.into(),
+            errno: e.raw_os_error(),
+        }
+    }
+
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+        move |e| Error::Os {
+            what: what.into(),
+            errno: e.raw_os_error().unwrap_or(EIO),
+        }
+    }
+}
+
+impl From<holdfast_pmem::Error> for Error {
+    fn from(e: holdfast_pmem::Error) -> Error {
+        Error::Memory(e)
+    }
+}
+
+/// Records of one lane that were complete and cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub lane: usize,
+    /// Position of the first of them.
+    pub position: u64,
+    /// Their numbers are among these.
+    pub first: u64,
+    pub last: u64,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss {
+            lane,
+            position,
+            first,
+            last,
+        } = self;
+        write!(f, "lane {lane} cannot be read at position {position}, ")?;
+        match first == last {
+            true => write!(f, "where record {first} is lost"),
+            false => write!(f, "where records {first} to {last} are lost"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Missing { path } => write!(f, "there is no pool at {}", path.display()),
+            Error::NotAPool { path } => write!(f, "{} is not a Holdfast pool", path.display()),
+            Error::NotEmpty { path } => write!(f, "{} is not empty", path.display()),
+            Error::NotADirectory { path } => write!(f, "{} is not a directory", path.display()),
+            Error::InUse {
+                path,
+                pid: Some(pid),
+            } => {
+                write!(f, "the pool {} is in use by process {pid}", path.display())
+            }
+            Error::InUse { path, pid: None } => {
+                write!(f, "the pool {} is in use", path.display())
+            }
+            Error::Orphaned { path } => write!(
+                f,
+                "programs still use the pool {} whose service is gone, and cannot be taken over",
+                path.display()
+            ),
+            Error::Size { size, min, max } => {
+                let possible = format!("it takes {min} to {max} bytes");
+                write!(f, "a pool of {size} bytes is not possible: {possible}")
+            }
+            Error::TooLarge { size, free } => {
+                write!(
+                    f,
+                    "a pool of {size} bytes does not fit into the {free} bytes free there"
+                )
+            }
+            Error::Medium { path, wanted } => {
+                write!(
+                    f,
+                    "{} is not on a medium of the kind {wanted}",
+                    path.display()
+                )
+            }
+            Error::Owner { path, owner } => {
+                write!(f, "the pool {} belongs to user {owner}", path.display())
+            }
+            Error::Segment { path, what } => {
+                write!(f, "the pool is damaged: {} {what}", path.display())
+            }
+            Error::NotOrdinary { path } => {
+                let path = path.display();
+                write!(f, "the pool is damaged: {path} is not what belongs there")
+            }
+            Error::Pool { path, error } => write!(f, "{}: {error}", path.display()),
+            Error::Journal { path, losses } => write_losses(f, path, losses),
+            Error::Rejected { seq, why } => write!(f, "journal record {seq} is not valid: {why}"),
+            Error::NotASession => {
+                f.write_str("the session memory that was offered does not belong to this pool")
+            }
+            Error::SnapshotInUse { name } => {
+                write!(
+                    f,
+                    "the snapshot {name} is in use by programs that run on it"
+                )
+            }
+            Error::NotStopped => f.write_str(
+                "a snapshot was asked for by a process that does not keep others from writing",
+            ),
+            Error::Memory(e) => e.fmt(f),
+            Error::Os { what, errno } => {
+                let e = std::io::Error::from_raw_os_error(*errno).to_string();
+                let text = e.split(" (os error").next().unwrap_or(&e);
+                write!(f, "{what}: {text}")
+            }
+        }
+    }
+}
+
+fn write_losses(f: &mut fmt::Formatter<'_>, pool: &Path, losses: &[Loss]) -> fmt::Result {
+    let losses: Vec<String> = losses.iter().map(Loss::to_string).collect();
+    let (pool, losses) = (pool.display(), losses.join("; "));
+    write!(f, "the journal of {pool} is damaged: {losses}")
+}
+
+impl std::error::Error for Error {}

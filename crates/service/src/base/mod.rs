@@ -1,0 +1,10 @@
+//! The directory of a pool, the host below it, and errors.
+
+pub mod error;
+pub mod files;
+pub mod host;
+pub mod lock;
+pub mod ordinary;
+pub mod process;
+pub mod survivors;
+pub mod users;

@@ -1,0 +1,427 @@
+//! The service's view of session memory, every byte of which clients can write.
+//!
+//! Invariants: nothing read here is used before it was checked, and nothing here waits for a
+//! value or loops as often as one says; accessors answer `None` where an index is out of range.
+//! The service holds the last process slot, so that locks it takes have an owner who is alive.
+
+use crate::base::error::{Error, Result};
+use holdfast_pmem::{RecordLocks, Shared, SharedMem, futex, record_locks};
+use holdfast_pool::session::live::{self, SLOT_LIVE};
+use holdfast_pool::session::*;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, SealFlags};
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+
+/// Slot of the service.
+pub const SERVICE_SLOT: usize = SLOTS - 1;
+/// How lock words name the service.
+const OWNER: u32 = SERVICE_SLOT as u32 + 1;
+/// Somebody may sleep on a lock word.
+const WAITERS: u32 = 1 << 31;
+/// A view this many commits behind is asked whether its process lives.
+const VIEW_LAG: u64 = 16;
+
+/// What stays the same for as long as a session lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Constants {
+    /// 0 posix, 1 sync, 2 strict.
+    pub consistency: u32,
+    /// 0 memory, 1 file, 2 dax.
+    pub medium: u32,
+    /// Bytes of the data segment.
+    pub data_len: u64,
+    /// Bytes of one journal lane.
+    pub lane_len: u64,
+}
+
+/// Session memory and its descriptors.
+pub struct Memory {
+    /// Closing a descriptor of the file ends the record locks that clients in this process have
+    /// there, so copies of it are not made.
+    fd: Arc<OwnedFd>,
+    shared: SharedMem,
+    locks: RecordLocks,
+    /// Our own open file description, which holds the service's life and which nobody else has.
+    life: OwnedFd,
+}
+
+/// How many inodes are cached on a machine with `ram` bytes: they and their names, some 600 bytes
+/// each, take a fiftieth of it at most.
+fn cached_inodes(ram: u64) -> u32 {
+    (ram / 50 / 600).clamp(64 << 10, 1 << 20) as u32
+}
+
+impl Memory {
+    /// New memory, all zero but for what `constants` say. `name` shows in /proc.
+    pub fn create(name: &str, constants: &Constants) -> Result<Memory> {
+        let len = session_len(constants.medium, constants.data_len);
+        let (fd, shared) = SharedMem::create_memfd(name, len as usize)?;
+        let memory = Memory::of(fd, shared)?;
+        let header = memory.header();
+        header.len.store(len, Relaxed);
+        header.consistency.store(constants.consistency, Relaxed);
+        header.medium.store(constants.medium, Relaxed);
+        header.data_len.store(constants.data_len, Relaxed);
+        header.lane_len.store(constants.lane_len, Relaxed);
+        let inodes = cached_inodes(rustix::system::sysinfo().totalram as u64);
+        header.inode_limit.store(inodes, Relaxed);
+        header.inode_buckets.store(FIRST_BUCKETS, Relaxed);
+        header.dentry_buckets.store(FIRST_BUCKETS, Relaxed);
+        header.dentry_limit.store(inodes / 2 * 3, Relaxed);
+        memory.register()?;
+        header.magic.store(MAGIC, Release);
+        Ok(memory)
+    }
+
+    /// Memory that an earlier service made. It must be sealed and be of this layout and pool.
+    pub fn adopt(fd: OwnedFd, constants: &Constants) -> Result<Memory> {
+        let stat = rustix::fs::fstat(&fd).map_err(Error::os("session memory"))?;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Error::NotASession)?;
+        let sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
+        let len = session_len(constants.medium, constants.data_len);
+        if !sealed || (stat.st_size as u64) < len {
+            return Err(Error::NotASession);
+        }
+        let shared = SharedMem::map(fd.as_fd(), SESSION_LEN)?;
+        let memory = Memory::of(fd, shared)?;
+        let header = memory.header();
+        let same = header.magic.load(Acquire) == MAGIC
+            && header.lane_len.load(Relaxed) == constants.lane_len
+            && header.data_len.load(Relaxed) == constants.data_len;
+        if !same {
+            return Err(Error::NotASession);
+        }
+        memory.register()?;
+        Ok(memory)
+    }
+
+    fn of(fd: OwnedFd, shared: SharedMem) -> Result<Memory> {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let life = rustix::fs::open(path, flags, Mode::empty());
+        Ok(Memory {
+            locks: RecordLocks::new(fd.as_fd())?,
+            life: life.map_err(Error::os("session memory"))?,
+            fd: Arc::new(fd),
+            shared,
+        })
+    }
+
+    /// Makes this process the service of the session.
+    fn register(&self) -> Result<()> {
+        let (header, pid) = (self.header(), std::process::id());
+        if let Some(slot) = self.slot(SERVICE_SLOT) {
+            let generation = slot.generation.load(Relaxed).wrapping_add(1);
+            let life = live::life_of(SERVICE_SLOT as u32, generation);
+            record_locks::hold_by_description(self.life.as_fd(), life)
+                .map_err(Error::os("session memory"))?;
+            slot.pid.store(pid, Relaxed);
+            slot.generation.store(generation, Release);
+            slot.state.store(SLOT_LIVE, Release);
+        }
+        header.service_sleeps.store(0, Relaxed);
+        header.service_pid.store(pid, Release);
+        header.service_generation.fetch_add(1, Release);
+        Ok(())
+    }
+
+    /// The descriptor, to send to clients.
+    pub fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    /// What tells it from other memory.
+    pub fn number(&self) -> Result<u64> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(Error::os("session memory"))?;
+        Ok(stat.st_ino)
+    }
+
+    /// True for a descriptor of the same memory.
+    pub fn is_same(&self, fd: &OwnedFd) -> bool {
+        let id = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|s| (s.st_dev, s.st_ino)).ok();
+        id(fd).is_some() && id(fd) == id(&self.fd)
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        match self.shared.at(HEADER_AT as u64) {
+            Some(header) => header,
+            // The mapping has SESSION_LEN bytes and does not shrink.
+            None => unreachable!(),
+        }
+    }
+
+    fn entry<T: Shared>(&self, base: usize, count: usize, index: usize) -> Option<&T> {
+        if index >= count {
+            return None;
+        }
+        self.shared.at((base + index * size_of::<T>()) as u64)
+    }
+
+    /// Journal lane `index`.
+    pub fn lane(&self, index: usize) -> Option<&Lane> {
+        self.entry(LANES_AT, LANES, index)
+    }
+
+    /// Process slot `index`.
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        self.entry(SLOTS_AT, SLOTS, index)
+    }
+
+    /// Inode entry `index`.
+    pub fn inode(&self, index: usize) -> Option<&Inode> {
+        self.entry(INODES_AT, INODES, index)
+    }
+
+    /// Grant `index`.
+    pub fn grant(&self, index: usize) -> Option<&Grant> {
+        self.entry(GRANTS_AT, GRANTS, index)
+    }
+
+    /// How far the rings of fragments are filled and emptied.
+    pub fn rings(&self) -> &Rings {
+        match self.shared.at(RINGS_AT as u64) {
+            Some(rings) => rings,
+            // As for the header.
+            None => unreachable!(),
+        }
+    }
+
+    /// Where run number `at` of ring `index` stands.
+    pub fn ring_word(&self, index: usize, at: u64) -> Option<&AtomicU64> {
+        let ring: &Ring = self.entry(RING_AT, RINGS, index)?;
+        ring.runs.get(at as usize % RING_RUNS)
+    }
+
+    /// Runs `f` with a lock of the session held, if nobody has it now. Never waits.
+    pub fn with_lock<T>(&self, word: &AtomicU32, f: impl FnOnce() -> T) -> Option<T> {
+        word.compare_exchange(0, OWNER, Acquire, Relaxed).ok()?;
+        let value = f();
+        if word.swap(0, Release) & WAITERS != 0 {
+            futex::wake(word, u32::MAX);
+        }
+        Some(value)
+    }
+
+    /// Frees a lock that an earlier service of this session held when it died.
+    pub fn break_own_lock(&self, word: &AtomicU32) {
+        let held = word.load(Acquire);
+        if held & !WAITERS == OWNER && word.compare_exchange(held, 0, AcqRel, Relaxed).is_ok() {
+            futex::wake(word, u32::MAX);
+        }
+    }
+
+    /// Whether the owner that a lock word names may still be at work.
+    pub fn owner_lives(&self, word: u32) -> bool {
+        let index = ((word & OWNER_SLOT) as usize).wrapping_sub(1);
+        let Some(slot) = self.slot(index) else {
+            return false;
+        };
+        let epoch = slot.epoch.load(Acquire) << OWNER_SLOT.count_ones();
+        let same = index == SERVICE_SLOT || (word ^ epoch) & OWNER_EPOCH == 0;
+        same && live::is_alive(&self.locks, index as u32, slot)
+    }
+
+    /// Has `Stalls` look after the writer that has lane `index` locked, if there is one.
+    pub fn tell_stalled(&self, index: usize) {
+        let Some(lane) = self.lane(index) else {
+            return;
+        };
+        let at = (LANES_AT + index * size_of::<Lane>() + offset_of!(Lane, lock)) as u64;
+        if let Some(stall) = Stall::of(lane.lock.load(Relaxed), at) {
+            stall.tell(self.header());
+        }
+    }
+
+    /// The lock word at `at`.
+    pub fn lock_word(&self, at: u64) -> Option<&AtomicU32> {
+        self.shared.at(at)
+    }
+
+    /// The process that a lock word names, as this PID namespace has it (0: it has no number in
+    /// it); `None`: it is dead, or the service itself.
+    pub fn owner_pid(&self, word: u32) -> Option<u32> {
+        let index = ((word & OWNER_SLOT) as usize).wrapping_sub(1);
+        let slot = self.slot(index).filter(|_| index != SERVICE_SLOT)?;
+        let pid = live::shown_pid(&self.locks, index as u32, slot);
+        self.owner_lives(word).then_some(pid)
+    }
+
+    /// Live processes apart from the service.
+    pub fn live_processes(&self) -> u32 {
+        let used = self.header().slots_used.load(Acquire) as usize;
+        let is_alive = |index: &usize| {
+            let slot = self.slot(*index);
+            slot.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
+        };
+        (0..used.min(SERVICE_SLOT)).filter(is_alive).count() as u32
+    }
+
+    /// This process has slot `index`, too.
+    #[cfg(test)]
+    pub fn pretend_to_be(&self, index: usize) {
+        let slot = self.slot(index).unwrap();
+        let life = live::life_of(index as u32, slot.generation.load(Relaxed));
+        self.locks.hold(life).unwrap();
+        slot.state.store(SLOT_LIVE, Relaxed);
+    }
+
+    /// Ends the session for all that are in it: their operations fail with `errno`.
+    pub fn poison(&self, errno: i32) {
+        let header = self.header();
+        header.poisoned.store(errno.unsigned_abs().max(1), Release);
+        self.tick();
+    }
+
+    /// The oldest root that a view of a living process reads; 0: there is none. Pins that lag far
+    /// behind `current` and whose owners are dead go.
+    pub fn oldest_view(&self, current: u64) -> u64 {
+        let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
+        let mut oldest = 0;
+        for index in 0..used {
+            let Some(pin) = self.entry::<ViewPin>(VIEWS_AT, VIEWS, index) else {
+                break;
+            };
+            let (owner, seq) = (pin.owner.load(Acquire), pin.seq.load(Acquire));
+            if owner == 0 || seq == 0 {
+                continue;
+            }
+            if current.saturating_sub(seq) > VIEW_LAG && !self.owner_lives(owner) {
+                pin.seq.store(0, Relaxed);
+                let _ = pin.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
+                continue;
+            }
+            oldest = if oldest == 0 { seq } else { seq.min(oldest) };
+        }
+        oldest
+    }
+
+    fn views(&self) -> impl Iterator<Item = &ViewPin> {
+        let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
+        (0..used).filter_map(|index| self.entry::<ViewPin>(VIEWS_AT, VIEWS, index))
+    }
+
+    /// The lowest number above `applied` of which a view wants a root with all records up to it
+    /// and none above it.
+    pub fn wanted_root(&self, applied: u64) -> u64 {
+        let header = self.header();
+        let taken = header.next_seq.load(SeqCst).saturating_sub(1);
+        header.applying.store(taken, SeqCst);
+        // Views store what they want and then look at that.
+        fence(SeqCst);
+        let wanted = self.views().map(|pin| pin.wanted.load(SeqCst));
+        let wanted = wanted.filter(|wanted| *wanted > applied).min();
+        wanted.unwrap_or(u64::MAX)
+    }
+
+    /// Gives these roots, of the commit `seq`, to the views that want what they have: every record
+    /// up to `applied`, of which `newest` is the last one that exists.
+    pub fn serve_views(&self, (newest, applied): (u64, u64), seq: u64, roots: [u64; 4]) {
+        let mut served = false;
+        for pin in self.views() {
+            let wanted = pin.wanted.load(Acquire);
+            if (newest..=applied).contains(&wanted)
+                && wanted != 0
+                && pin.served.load(Relaxed) != wanted
+            {
+                pin.served_seq.store(seq, Relaxed);
+                for (word, root) in pin.served_roots.iter().zip(roots) {
+                    word.store(root, Relaxed);
+                }
+                pin.served.store(wanted, Release);
+                served = true;
+            }
+        }
+        if served {
+            self.tick();
+        }
+    }
+
+    /// Wakes all who wait for something that the service does.
+    pub fn tick(&self) {
+        let tick = &self.header().applied_tick;
+        tick.fetch_add(1, Release);
+        futex::wake(tick, u32::MAX);
+    }
+
+    /// Whether the session was poisoned, by us or by a client.
+    pub fn is_poisoned(&self) -> bool {
+        self.header().poisoned.load(Acquire) != 0
+    }
+
+    /// Wakes the service out of its sleep.
+    pub fn ring(&self) {
+        let header = self.header();
+        header.doorbell.fetch_add(1, Release);
+        futex::wake(&header.doorbell, u32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONSTANTS: Constants = Constants {
+        consistency: 0,
+        medium: 0,
+        data_len: 1 << 24,
+        lane_len: 1 << 20,
+    };
+
+    #[test]
+    fn memory_can_be_adopted_and_other_files_cannot() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        let again = memory.fd().try_clone().unwrap();
+        assert!(memory.is_same(&again));
+        let adopted = Memory::adopt(again, &CONSTANTS).unwrap();
+        assert_eq!(adopted.header().service_generation.load(Relaxed), 2);
+        let other = Constants {
+            data_len: 4096,
+            ..CONSTANTS
+        };
+        let fd = memory.fd().try_clone().unwrap();
+        assert!(matches!(Memory::adopt(fd, &other), Err(Error::NotASession)));
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        assert!(Memory::adopt(file, &CONSTANTS).is_err());
+        let unsealed = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&unsealed, SESSION_LEN as u64).unwrap();
+        assert!(matches!(
+            Memory::adopt(unsealed, &CONSTANTS),
+            Err(Error::NotASession)
+        ));
+    }
+
+    #[test]
+    fn the_service_is_alive_but_not_counted() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        assert_eq!(memory.live_processes(), 0);
+        assert!(memory.owner_lives(OWNER) && memory.owner_lives(OWNER | WAITERS));
+        assert!(!memory.owner_lives(0) && !memory.owner_lives(1) && !memory.owner_lives(9999));
+        memory.slot(3).unwrap().state.store(SLOT_LIVE, Relaxed);
+        memory.header().slots_used.store(4, Relaxed);
+        assert_eq!(memory.live_processes(), 0);
+        memory.pretend_to_be(3);
+        assert_eq!(memory.live_processes(), 1);
+        memory.locks.leave(live::life_of(3, 0));
+        assert_eq!(memory.live_processes(), 0);
+        // Copies that others had of the descriptor do not matter to the service.
+        drop(memory.fd().try_clone().unwrap());
+        assert!(memory.owner_lives(OWNER));
+    }
+
+    #[test]
+    fn locks_are_only_tried() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        let word = &memory.header().grants_lock;
+        assert_eq!(memory.with_lock(word, || 5), Some(5));
+        word.store(7, Relaxed);
+        assert_eq!(memory.with_lock(word, || 5), None);
+        memory.break_own_lock(word);
+        assert_eq!(word.load(Relaxed), 7);
+        word.store(OWNER | WAITERS, Relaxed);
+        memory.break_own_lock(word);
+        assert_eq!(word.load(Relaxed), 0);
+    }
+}

@@ -1,0 +1,292 @@
+//! The memory under the segments: huge pages under what is in use, nothing under what is free.
+//!
+//! Invariants: only for speed and space, and only where the pool is kept in memory; nothing is
+//! taken from under a page or block that is in use, granted, or that a reader may still look at;
+//! done while there is nothing else to do, a little at a time.
+
+use crate::base::files::{self, Files};
+use crate::store::room::BACKED;
+use holdfast_pmem::{Medium, Region};
+use holdfast_pool::Pool;
+use holdfast_pool::format::PAGE_LEN;
+use holdfast_pool::space::{Run, Space};
+use rustix::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Pages of a stretch: a huge page.
+const STRETCH: u64 = 512;
+const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
+/// How many of them must be in use for a huge page: of a tree, where the rest comes into use soon,
+/// and of data, where it may not.
+const WORTH_TREES: u64 = 448;
+const WORTH_DATA: u64 = 480;
+/// A huge page of which less is in use gives the rest back.
+const WORTH_KEEPING: u64 = 384;
+/// Trees with fewer pages are treated as data are: they are mostly in caches.
+const SMALL: u64 = 8 * STRETCH;
+/// What one go may take, for data and for trees each: pauses are for those who make changes.
+const TIME: Duration = Duration::from_millis(2);
+/// What a huge page may take while somebody waits.
+const CHEAP: Duration = Duration::from_micros(1500);
+/// Free blocks between others that keep their memory, beside half of those in use: whoever writes
+/// next finds it there.
+const KEPT_DATA: u64 = 8 * 1024;
+/// For so many times as long as the last page took no data is made huge: who reads it meanwhile
+/// has to wait, and it gains less than trees do.
+const PAUSE: u32 = 20;
+
+/// What was done about the stretches of one segment.
+#[derive(Debug, Default)]
+struct Stretches {
+    huge: Vec<bool>,
+    empty: Vec<bool>,
+    /// How many pages were in use when memory was taken from under the others.
+    thin: Vec<u64>,
+    next: usize,
+    /// How many stretches this round has still to look at.
+    left: usize,
+    /// What the last round began with, if all that was to be done then was done.
+    looked: Option<Look>,
+}
+
+/// What a round over all stretches goes by: where nothing of it changed since the last one began,
+/// there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    len: u64,
+    used: u64,
+    /// What is taken and given back again leaves the numbers above as they were.
+    released: u64,
+    worth: u64,
+    thin: bool,
+}
+
+/// What making the last page huge took, and when it was done.
+type Last = Option<(Duration, Instant)>;
+
+/// Looks after the memory under the segments.
+#[derive(Debug, Default)]
+pub struct Backing {
+    trees: Stretches,
+    data: Stretches,
+    last: Last,
+}
+
+/// What one go has done.
+#[derive(Default)]
+struct Done {
+    /// What has no memory behind it any more, and how much of it is still counted as warm.
+    emptied: Vec<Run>,
+    cooled: u64,
+    /// How many stretches were made huge.
+    huge: usize,
+}
+
+/// One segment.
+struct Segment<'a> {
+    space: &'a Space,
+    file: &'a OwnedFd,
+    map: &'a Region,
+    /// How many pages of a stretch must be in use for a huge page.
+    worth: u64,
+    /// How many pages may be made huge.
+    most: usize,
+    /// Memory is taken away also where only a part of a stretch is free.
+    thin: bool,
+    /// So many free pages keep their memory when it is taken from between pages in use, and when
+    /// it is taken from a stretch that is free as a whole.
+    kept: u64,
+    kept_whole: u64,
+}
+
+impl Segment<'_> {
+    fn look(&self) -> Look {
+        Look {
+            len: self.space.len(),
+            used: self.space.count_used(),
+            released: self.space.released(),
+            worth: self.worth,
+            thin: self.thin,
+        }
+    }
+
+    /// Whether `kept` free pages keep their memory when it is taken from `warm` more of them.
+    fn may_cool(&self, warm: u64, kept: u64, done: &Done) -> bool {
+        let needed = kept + warm + done.cooled;
+        kept == 0 || warm == 0 || self.space.count_warm() >= needed
+    }
+
+    fn punch(&self, run: Run) {
+        let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
+        files::punch(self.file, self.map, at, len);
+    }
+}
+
+impl Stretches {
+    fn resize(&mut self, space: &Space) -> usize {
+        let all = (space.len() / STRETCH) as usize;
+        self.huge.resize(all, false);
+        self.empty.resize(all, false);
+        self.thin.resize(all, STRETCH);
+        all
+    }
+
+    /// Looks at some stretches, from where the last go ended; what has no memory behind it any
+    /// more, and whether the round goes on.
+    fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
+        let (begun, mut done) = (Instant::now(), Done::default());
+        let all = self.resize(segment.space);
+        if self.left == 0 && self.looked != Some(segment.look()) {
+            self.looked = Some(segment.look());
+            self.left = all;
+        }
+        while self.left > 0 {
+            self.left -= 1;
+            let index = self.next % all;
+            self.next = index + 1;
+            self.look_at(index, segment, last, &mut done);
+            if begun.elapsed() > TIME {
+                break;
+            }
+        }
+        (done.emptied, self.left > 0)
+    }
+
+    /// Does what is to be done about one stretch.
+    fn look_at(&mut self, index: usize, segment: &Segment<'_>, last: &mut Last, done: &mut Done) {
+        let run = Run::new(index as u64 * STRETCH, STRETCH);
+        self.empty(index, run, segment, done);
+        let used = segment.space.count_used_in(run);
+        self.huge[index] &= used >= WORTH_KEEPING || !segment.thin;
+        if self.huge[index] || self.empty[index] {
+            return;
+        }
+        // What is below the first is mostly room for a larger pool.
+        let whole = run.start >= segment.space.first();
+        if used < segment.worth {
+            if segment.thin {
+                self.thin(index, run, segment, used, done);
+            }
+        } else if whole && done.huge < segment.most {
+            *last = Some((self.make_huge(index, segment.map), Instant::now()));
+            done.huge += 1;
+        } else if whole {
+            self.looked = None;
+        }
+    }
+
+    /// Takes the memory from under a stretch of which nothing is in use.
+    fn empty(&mut self, index: usize, run: Run, segment: &Segment<'_>, done: &mut Done) {
+        if !segment.space.is_free(run) {
+            self.empty[index] = false;
+            return;
+        }
+        let warm = segment.space.count_warm_in(run);
+        let before = std::mem::replace(&mut self.empty[index], true);
+        if before && warm == 0 || !segment.may_cool(warm, segment.kept_whole, done) {
+            return;
+        }
+        segment.punch(run);
+        done.emptied.push(run);
+        done.cooled += warm;
+        self.huge[index] = false;
+    }
+
+    /// Takes the memory from under the free parts of a stretch of which `used` pages are in use.
+    fn thin(&mut self, index: usize, run: Run, segment: &Segment<'_>, used: u64, done: &mut Done) {
+        let warm = segment.space.count_warm_in(run);
+        let before = std::mem::replace(&mut self.thin[index], used);
+        if before == used && warm == 0 || !segment.may_cool(warm, segment.kept, done) {
+            return;
+        }
+        let mut at = run.start;
+        while let Some(free) = segment.space.next_free(at, run.end()) {
+            at = free.end();
+            segment.punch(free);
+            done.emptied.push(free);
+        }
+        done.cooled += warm;
+    }
+
+    /// For speed only; how long it took.
+    fn make_huge(&mut self, index: usize, map: &Region) -> Duration {
+        let begun = Instant::now();
+        let _ = map.make_huge(index as u64 * STRETCH_LEN, STRETCH_LEN as usize);
+        self.huge[index] = true;
+        self.empty[index] = false;
+        // All of it has memory again.
+        self.thin[index] = STRETCH;
+        begun.elapsed()
+    }
+}
+
+impl Backing {
+    /// Does a little for the trees and, where it is given, for data; whether there is more to do.
+    pub fn go_on(&mut self, pool: &mut Pool, data: Option<&Region>, files: &Files) -> bool {
+        if files.medium != Medium::Memory {
+            return false;
+        }
+        // Taking memory away takes much less time than making pages huge, so data comes first.
+        let more_data = data.is_some_and(|data| self.go_on_with_data(pool, data, files));
+        let trees = Segment {
+            space: pool.meta_space(),
+            file: &files.meta,
+            map: pool.meta(),
+            worth: match pool.meta_space().count_used() < SMALL {
+                true => WORTH_DATA,
+                false => WORTH_TREES,
+            },
+            most: usize::MAX,
+            thin: data.is_some(),
+            kept: BACKED,
+            kept_whole: BACKED,
+        };
+        let (emptied, more) = self.trees.go_on(&trees, &mut self.last);
+        emptied.into_iter().for_each(|run| pool.cool_trees(run));
+        more || more_data
+    }
+
+    fn go_on_with_data(&mut self, pool: &mut Pool, data: &Region, files: &Files) -> bool {
+        let rested = |(took, then): (Duration, Instant)| then.elapsed() > took * PAUSE;
+        let data = Segment {
+            space: pool.data_space(),
+            file: &files.data,
+            map: data,
+            worth: WORTH_DATA,
+            most: self.last.is_none_or(rested).into(),
+            thin: true,
+            kept: pool.data_space().count_used() / 2 + KEPT_DATA,
+            kept_whole: 0,
+        };
+        let (emptied, more) = self.data.go_on(&data, &mut self.last);
+        emptied.into_iter().for_each(|run| pool.cool(run));
+        more
+    }
+
+    /// Has a huge page under a chunk of data that is about to be handed out, where that takes no
+    /// longer than to fault its small pages in one by one. Where the host of a virtual machine has
+    /// to find memory for it, it takes many times as long.
+    pub fn prepare(&mut self, chunk: Run, space: &Space, data: &Region) {
+        let aligned = chunk.len == STRETCH && chunk.start.is_multiple_of(STRETCH);
+        if !aligned || self.last.is_some_and(|(took, _)| took > CHEAP) {
+            return;
+        }
+        self.data.resize(space);
+        // The kernel makes a page huge once a small one is there; to do that before the others are
+        // there is half the work.
+        let _ = data.prefault(chunk.start * PAGE_LEN, PAGE_LEN as usize);
+        let index = (chunk.start / STRETCH) as usize;
+        self.last = Some((self.data.make_huge(index, data), Instant::now()));
+    }
+
+    /// A part of some stretches was given back: they are not huge any more.
+    pub fn split(&mut self, run: Run) {
+        let stretches = (run.start / STRETCH)..run.end().div_ceil(STRETCH);
+        self.data.looked = None;
+        for index in stretches {
+            if let Some(huge) = self.data.huge.get_mut(index as usize) {
+                *huge = false;
+            }
+        }
+    }
+}

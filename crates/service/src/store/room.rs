@@ -1,0 +1,43 @@
+//! Room of the host for the trees.
+//!
+//! Invariants: some free pages of the trees have memory behind them whenever the host has any, so
+//! that on a full host what makes room can still be applied; a commit begins only when everything
+//! that it writes has memory.
+
+use holdfast_pool::Pool;
+
+/// Free pages that have memory behind them: enough for commits of what makes room, which take
+/// pages before they free others.
+pub const BACKED: u64 = 512;
+/// Pages that the nodes of one record take in a commit, with the ways to them, at most.
+const PAGES_OF_RECORD: u64 = 32;
+
+/// What is known of it.
+#[derive(Debug, Default)]
+pub struct HostRoom {
+    short: bool,
+}
+
+impl HostRoom {
+    /// Whether the trees may not grow.
+    pub fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// Whether commits may take as much as they like. A host that had no room may have some again.
+    pub fn is_enough(&mut self, pool: &mut Pool) -> bool {
+        let enough = pool.meta_space().count_warm() >= BACKED && !self.short;
+        let enough = enough || pool.back(BACKED).is_ok();
+        self.short &= !enough;
+        enough
+    }
+
+    /// Where it is not enough: how many records, or changes of keyspaces, one commit may take; 0:
+    /// it has to wait.
+    pub fn rest(&mut self, pool: &Pool) -> usize {
+        if !std::mem::replace(&mut self.short, true) {
+            tracing::warn!("the host has no room for the pool's trees: they can only shrink");
+        }
+        (pool.meta_space().count_warm() / PAGES_OF_RECORD) as usize
+    }
+}
