@@ -42,7 +42,7 @@ impl Inherited {
         let first = i32::try_from(limit.saturating_sub(COUNT)).unwrap_or(0);
         let a = attachment;
         let fds = [&a.meta, &a.journal, &a.data, &base, &parking].map(AsFd::as_fd);
-        let fds = std::iter::once(crate::run::memory(a)?).chain(fds);
+        let fds = std::iter::once(crate::session::memory(a)?).chain(fds);
         let fds = fds.map(|fd| duplicate(fd, first));
         let fds = fds.collect::<rustix::io::Result<Vec<_>>>().map_err(|e| {
             Failure::io("descriptors for the program", &e.into()).fix("raise `ulimit -n`")

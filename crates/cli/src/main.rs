@@ -13,6 +13,7 @@ mod failure;
 mod inherit;
 mod json;
 mod kv;
+mod leaving;
 mod log;
 mod nested;
 mod paths;

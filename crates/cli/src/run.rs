@@ -12,13 +12,13 @@ use crate::inherit::Inherited;
 use crate::nested::Outer;
 use crate::report::{Counts, ReportFile};
 use crate::restart::Restarts;
-use crate::session::RunRecord;
+use crate::session::{RunRecord, memory};
 use crate::signals::Signals;
-use crate::{default_pool, paths, program, start};
+use crate::{default_pool, leaving, paths, program, start};
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{VALUE_MAX, VARIABLE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -152,27 +152,14 @@ impl Prepared {
     /// whoever comes next finds the pool closed.
     fn leave(self) {
         let alone = self.record.is_last().unwrap_or(false);
-        let patience = if self.on_snapshot { 1 } else { 5 };
-        // Whoever has the journal open counts as a user.
-        let Attachment {
-            connection,
-            session,
-            meta,
-            journal,
-            data,
-            ..
-        } = self.attachment;
-        drop((session, meta, journal, data));
         drop(self.record);
-        if alone && rustix::net::shutdown(&connection, rustix::net::Shutdown::Write).is_ok() {
-            let mut fds = [PollFd::new(&connection, PollFlags::IN)];
-            let _ = poll(
-                &mut fds,
-                Some(&Timespec {
-                    tv_sec: patience,
-                    tv_nsec: 0,
-                }),
-            );
+        if !alone {
+            return;
+        }
+        if self.on_snapshot {
+            leaving::wait_for_end(self.attachment.connection, Duration::from_secs(1));
+        } else if let Err(failure) = leaving::see_to_the_end(&self.pool, self.attachment) {
+            failure::say(failure);
         }
     }
 
@@ -182,11 +169,6 @@ impl Prepared {
         self.attachment.connection = attachment.connection;
         Ok(())
     }
-}
-
-/// The descriptor of session memory that came with the attachment.
-pub fn memory(attachment: &Attachment) -> Result<BorrowedFd<'_>, Failure> {
-    attachment.memory().map_err(|e| Failure::new(e.to_string()))
 }
 
 enum Event {

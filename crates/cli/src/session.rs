@@ -4,6 +4,7 @@
 //! record is free again when the value that took it is dropped.
 
 use crate::failure::Failure;
+use holdfast_client::attach::Attachment;
 use holdfast_client::live;
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, record_locks};
 use holdfast_pool::session::*;
@@ -182,12 +183,23 @@ impl RunRecord {
     }
 }
 
-/// The file of `fd`, opened once more.
-fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+/// Whether the session has ended: a service did all that was to be done, or gave it up.
+pub fn is_over(session: BorrowedFd<'_>) -> Result<bool, Failure> {
+    let record = RunRecord::existing(session, 0)?;
+    Ok(record.header()?.poisoned.load(Acquire) != 0)
+}
+
+/// The descriptor of session memory that came with the attachment.
+pub fn memory(attachment: &Attachment) -> Result<BorrowedFd<'_>, Failure> {
+    attachment.memory().map_err(|e| Failure::new(e.to_string()))
+}
+
+/// The file of `fd`, which is one of the session's, opened once more.
+pub fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
-    opened.map_err(|e| Failure::io("the session's memory", &e.into()))
+    opened.map_err(|e| Failure::io("a file of the session", &e.into()))
 }
 
 impl Drop for RunRecord {

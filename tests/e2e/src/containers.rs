@@ -140,7 +140,8 @@ fn locks(scene: &Scene) -> Result<(), Stop> {
     }
     let ended = scene.run(&pool, &["cat", "/hf/count"])?;
     if ended.out != "180" {
-        return wrong(format!("180 children counted to {}", ended.out));
+        let (out, how, err) = (&ended.out, ended.how(), ended.err.trim());
+        return wrong(format!("180 children counted to {out:?}, {how} {err}"));
     }
     scene
         .done(&["pool", "check", &pool.to_string_lossy()])
