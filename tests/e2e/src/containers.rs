@@ -5,6 +5,9 @@
 
 use crate::bad_input::{Case, Scene, Stop, play, wrong};
 use crate::process;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +18,7 @@ const CASES: &[(&str, Case)] = &[
     ("locks of programs that are killed", locks),
     ("a container that is killed", killed_containers),
     ("a service in a container", service_inside),
+    ("a service that dies when all have gone", service_of_nobody),
     ("who is there", who_is_there),
     ("users of a namespace", users),
 ];
@@ -65,7 +69,10 @@ fn python(scene: &Scene, command: Option<Command>, pool: &Path, program: &str) -
 }
 
 fn begin(mut command: Command) -> Result<Child, Stop> {
-    use std::os::unix::process::CommandExt;
+    begin_with(&mut command)
+}
+
+fn begin_with(command: &mut Command) -> Result<Child, Stop> {
     Ok(command.stdout(Stdio::piped()).process_group(0).spawn()?)
 }
 
@@ -205,6 +212,44 @@ fn service_inside(scene: &Scene) -> Result<(), Stop> {
     becomes(scene, &pool, "processes", "3")?;
     scene.run(&pool, &["touch", "/hf/end"])?;
     said(outside, "the program outside")?;
+    scene
+        .done(&["pool", "check", &pool.to_string_lossy()])
+        .map(drop)
+}
+
+/// What a program wrote, and did not sync, is there although its service died right after it: the
+/// run that waits for the end of the session starts another one.
+fn service_of_nobody(scene: &Scene) -> Result<(), Stop> {
+    let pool = pool(scene)?;
+    let writes = r#"
+import os, signal, sys
+fd = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT, 0o666)
+os.write(fd, b"kept"); os.write(1, b"written\n"); os.read(0, 1)
+os.kill(os.getpid(), signal.SIGKILL)
+"#;
+    let mut command = python(scene, None, &pool, writes);
+    let mut run = begin_with(command.stdin(Stdio::piped()))?;
+    let mut out = BufReader::new(
+        run.stdout
+            .take()
+            .ok_or(io::Error::from(io::ErrorKind::BrokenPipe))?,
+    );
+    out.read_line(&mut String::new())?;
+    let named = status(scene, &pool, "service")?;
+    let pid = named.split_whitespace().last().and_then(|n| n.parse().ok());
+    let Some(service) = pid.and_then(Pid::from_raw) else {
+        return wrong(format!("the service is {named:?}"));
+    };
+    kill_process(service, Signal::STOP).map_err(io::Error::from)?;
+    drop(run.stdin.take());
+    // Time for the program to end and for the run to wait for the service.
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(service, Signal::KILL).map_err(io::Error::from)?;
+    let ended = process::wait(&mut run, LIMIT)?;
+    let kept = scene.run(&pool, &["cat", "/hf/f"])?;
+    if ended.and_then(|status| status.code()) != Some(137) || kept.out != "kept" {
+        return wrong(format!("{ended:?}, {:?} {}", kept.out, kept.err));
+    }
     scene
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
