@@ -12,12 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+/// A program without the pipe that it was given.
+const BROKEN: io::ErrorKind = io::ErrorKind::BrokenPipe;
 const LIMIT: Duration = Duration::from_secs(60);
 
 const CASES: &[(&str, Case)] = &[
     ("locks of programs that are killed", locks),
     ("a container that is killed", killed_containers),
     ("a service in a container", service_inside),
+    ("a container with all in it", all_at_once),
     ("a service that dies when all have gone", service_of_nobody),
     ("who is there", who_is_there),
     ("users of a namespace", users),
@@ -217,6 +220,41 @@ fn service_inside(scene: &Scene) -> Result<(), Stop> {
         .map(drop)
 }
 
+/// Nobody is left when the container is killed, also no service: what was closed or synced is there,
+/// and of a file that is open a beginning.
+fn all_at_once(scene: &Scene) -> Result<(), Stop> {
+    let writes = r#"
+import os, sys, time
+def make(name, *parts):
+    fd = os.open(f"{sys.argv[1]}/{name}", os.O_RDWR | os.O_CREAT, 0o666)
+    for part in parts: os.write(fd, part)
+    return fd
+for i in range(100): os.close(make(f"closed-{i}", b"c" * i * 37, b"d" * 100))
+os.fsync(make("synced", b"s" * 9000)); make("open", b"o" * 300, b"p" * 700)
+os.write(1, b"written\n"); time.sleep(60)
+"#;
+    let reads = r#"
+import sys
+read = lambda name: open(f"{sys.argv[1]}/{name}", "rb").read()
+bad = [i for i in range(100) if read(f"closed-{i}") != b"c" * i * 37 + b"d" * 100]
+if bad or read("synced") != b"s" * 9000: sys.exit(f"lost: {bad}, {read('synced')}")
+if not (b"o" * 300 + b"p" * 700).startswith(read("open")): sys.exit(f"open: {read('open')}")
+print("fine")
+"#;
+    let pool = pool(scene)?;
+    for _ in 0..4 {
+        let mut all = begin(python(scene, Some(container(scene)?), &pool, writes))?;
+        let mut out = BufReader::new(all.stdout.take().ok_or(io::Error::from(BROKEN))?);
+        out.read_line(&mut String::new())?;
+        process::kill_group(&all);
+        all.wait()?;
+        said(begin(python(scene, None, &pool, reads))?, "who reads")?;
+    }
+    scene
+        .done(&["pool", "check", &pool.to_string_lossy()])
+        .map(drop)
+}
+
 /// What a program wrote, and did not sync, is there although its service died right after it: the
 /// run that waits for the end of the session starts another one.
 fn service_of_nobody(scene: &Scene) -> Result<(), Stop> {
@@ -229,11 +267,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 "#;
     let mut command = python(scene, None, &pool, writes);
     let mut run = begin_with(command.stdin(Stdio::piped()))?;
-    let mut out = BufReader::new(
-        run.stdout
-            .take()
-            .ok_or(io::Error::from(io::ErrorKind::BrokenPipe))?,
-    );
+    let mut out = BufReader::new(run.stdout.take().ok_or(io::Error::from(BROKEN))?);
     out.read_line(&mut String::new())?;
     let named = status(scene, &pool, "service")?;
     let pid = named.split_whitespace().last().and_then(|n| n.parse().ok());
