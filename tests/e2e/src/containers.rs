@@ -220,8 +220,8 @@ fn service_inside(scene: &Scene) -> Result<(), Stop> {
         .map(drop)
 }
 
-/// Nobody is left when the container is killed, also no service: what was closed or synced is there,
-/// and of a file that is open a beginning.
+/// Nobody is left when the container is killed, also no service: what was closed or synced is
+/// there, and of a file that is open a beginning.
 fn all_at_once(scene: &Scene) -> Result<(), Stop> {
     let writes = r#"
 import os, sys, time
