@@ -9,11 +9,12 @@
 use crate::failure::Failure;
 use crate::session::{is_over, memory, open_again};
 use crate::start;
-use holdfast_client::attach::Attachment;
+use holdfast_client::attach::{self, AttachError, Attachment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ pub fn see_to_the_end(pool: &Path, attachment: Attachment) -> Result<(), Failure
     drop((attachment.journal, attachment.data));
     loop {
         wait_for_end(connection, PATIENCE.saturating_sub(begun.elapsed()));
-        if begun.elapsed() > PATIENCE || is_over(session.as_fd())? {
+        if begun.elapsed() > PATIENCE || is_served(pool) || is_over(session.as_fd())? {
             return Ok(());
         }
         // The service died first. The next one finds a user, and its memory.
@@ -51,6 +52,13 @@ pub fn wait_for_end(connection: OwnedFd, patience: Duration) {
         tv_nsec: patience.subsec_nanos().into(),
     };
     let _ = poll(&mut [PollFd::new(&connection, PollFlags::IN)], Some(&time));
+}
+
+/// Whether a service answers. If one does after it closed our connection, others came since, or
+/// left last: they see to the rest.
+fn is_served(pool: &Path) -> bool {
+    let answer = attach::status(pool.as_os_str().as_bytes());
+    !matches!(answer, Err(AttachError::NoService))
 }
 
 /// Locks the journal as users do. Others have it locked against them for a look only.
