@@ -6,6 +6,7 @@ use holdfast_pmem::{Medium, Region};
 use holdfast_pool::apply::{Applier, Grants, PoolStore, make_pool_root};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{Header, Record};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::{Params, Pool, WriteToken, check};
 
@@ -16,11 +17,11 @@ const BATCH: usize = 4096;
 struct All;
 
 impl Grants for All {
-    fn holds(&self, _: u64, _: u64) -> bool {
+    fn holds(&self, _: BlockAddr, _: u64) -> bool {
         true
     }
 
-    fn take(&mut self, _: u64, _: u64) {}
+    fn take(&mut self, _: BlockAddr, _: u64) {}
 }
 
 fn cpu_us() -> f64 {
@@ -77,7 +78,7 @@ fn record<'n>(what: &str, i: u64, name: &'n [u8], other: &'n [u8]) -> Record<'n>
         "extent" => Record::Extent {
             ino,
             file_block: 0,
-            block: i,
+            block: BlockAddr::new(0, i),
             len: 1,
             size: 4096,
             mtime: time,

@@ -110,7 +110,7 @@ fn judge(piece: &Piece) {
         }
         Record::InPlace { runs, .. } => {
             let runs = BlockRuns::decode(runs).into_iter().flatten();
-            runs.for_each(|(block, len)| assert!(block.checked_add(len).is_some()));
+            runs.for_each(|(block, len)| assert!(block.word().checked_add(len).is_some()));
         }
         _ => {}
     }

@@ -13,13 +13,13 @@ use crate::content::perm;
 use crate::content::ranges;
 use crate::journal;
 use crate::session::space;
-use crate::session::{BLOCK, OfdLink, Session};
+use crate::session::{OfdLink, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use crate::tables::ofd;
 use pmem::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use pool::journal::{Record, SET_ATIME};
-use pool::layout::INLINE_MAX;
+use pool::layout::{BlockAddr, INLINE_MAX};
 use pool::session::*;
 
 /// Drops a reference to a description; the last one closes it.
@@ -124,7 +124,7 @@ pub(crate) fn release_orphan(s: &Session, inode: &InodeRef) -> Result<()> {
 
 /// Blocks of a file that no journal record mentions.
 pub(crate) struct Unjournaled {
-    runs: [(u64, u32); 3],
+    runs: [(BlockAddr, u32); 3],
 }
 
 impl Unjournaled {
@@ -132,15 +132,15 @@ impl Unjournaled {
     pub fn take(s: &Session, inode: &LockedInode) -> Unjournaled {
         let e = inode.e;
         let shadow = match e.state.load(Relaxed) & INODE_SHADOW {
-            0 => (0, 0),
-            _ => shadow_block(s, inode).map_or((0, 0), |block| (block, 1)),
+            0 => Default::default(),
+            _ => shadow_block(s, inode).map_or(Default::default(), |block| (block, 1)),
         };
         let pending = (
-            e.pending_block.load(Relaxed),
+            BlockAddr::from_word(e.pending_block.load(Relaxed)),
             e.pending_len.swap(0, Relaxed),
         );
         let reserve = (
-            e.reserve_block.load(Relaxed),
+            BlockAddr::from_word(e.reserve_block.load(Relaxed)),
             e.reserve_len.swap(0, Relaxed),
         );
         e.state.fetch_and(!(INODE_SHADOW | INODE_DIRTY), Relaxed);
@@ -160,7 +160,7 @@ impl Unjournaled {
 }
 
 /// The block that shadows inline data.
-pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<u64> {
+pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<BlockAddr> {
     match block_map::lookup_run_locked(s, inode, 0, 1)? {
         Run::Blocks { block, .. } => Ok(block),
         Run::Hole(_) => Err(Error::Damaged {
@@ -174,7 +174,8 @@ pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<u64> {
 pub(crate) fn return_reserve(s: &Session, inode: &LockedInode) {
     let len = inode.e.reserve_len.swap(0, Relaxed);
     if len > 0 {
-        space::give_back(s, inode.e.reserve_block.load(Relaxed), len);
+        let block = BlockAddr::from_word(inode.e.reserve_block.load(Relaxed));
+        space::give_back(s, block, len);
     }
 }
 
@@ -201,7 +202,7 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
     let record = match e.pending_len.load(Relaxed) {
         len if file && len > 0 => {
             let file_block = e.pending_file_block.load(Relaxed);
-            let block = e.pending_block.load(Relaxed);
+            let block = BlockAddr::from_word(e.pending_block.load(Relaxed));
             Record::Extent {
                 ino,
                 file_block,
@@ -251,7 +252,8 @@ fn store_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     let data = data
         .get_mut(..e.size.load(Relaxed) as usize)
         .ok_or(Error::Invalid)?;
-    s.data().read(e.pending_block.load(Relaxed) * BLOCK, data)?;
+    let block = BlockAddr::from_word(e.pending_block.load(Relaxed));
+    s.segment(block)?.read(block.offset(), data)?;
     let [_, mtime, ctime] = times(e);
     journal::commit(
         s,

@@ -17,6 +17,7 @@ use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
 use crate::tables::inode_table::{self, LockedInode};
 use pmem::atomic::Ordering::*;
+use pool::layout::BlockAddr;
 use pool::session::*;
 
 /// Content that is only in the inode record comes into block 0, which stays the session's.
@@ -28,10 +29,11 @@ pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(s, inode, &mut content)?;
     let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
-    let stored = s.data().write_nt(block * BLOCK, &content);
+    let stored = s
+        .segment(block)
+        .and_then(|data| Ok(data.write_nt(block.offset(), &content)?));
     s.data().fence();
-    let mapped = stored.map_err(Error::from);
-    let mapped = mapped.and_then(|()| block_map::map(s, inode, 0, block, 1, false));
+    let mapped = stored.and_then(|()| block_map::map(s, inode, 0, block, 1, false));
     if mapped.is_err() {
         space::give_back(s, block, 1);
         return mapped;
@@ -72,7 +74,7 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRun {
     pub file_block: u64,
-    pub block: u64,
+    pub block: BlockAddr,
     pub len: u32,
 }
 
@@ -93,13 +95,14 @@ pub(crate) fn new_run(
     let behind = behind_pending(e, file_block);
     let reserved = e.reserve_len.load(Relaxed);
     if reserved > 0 {
-        let block = e.reserve_block.load(Relaxed);
+        let block = BlockAddr::from_word(e.reserve_block.load(Relaxed));
         if behind == Some(block) {
             let len = want.min(reserved);
             // The length first: a process that dies in between leaves a shorter run, not one that
             // reaches into blocks of others.
             e.reserve_len.store(reserved - len, Release);
-            e.reserve_block.store(block + u64::from(len), Release);
+            let next = block.end(len.into());
+            e.reserve_block.store(next.word(), Release);
             return Ok(NewRun {
                 file_block,
                 block,
@@ -117,7 +120,7 @@ pub(crate) fn new_run(
     let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind, huge)?;
     let len = want.min(got);
     // It is empty until its length says otherwise.
-    e.reserve_block.store(block + u64::from(len), Relaxed);
+    e.reserve_block.store(block.end(len.into()).word(), Relaxed);
     e.reserve_len.store(got - len, Release);
     Ok(NewRun {
         file_block,
@@ -147,11 +150,11 @@ fn make_map_room(s: &Session, inode: &LockedInode) -> Result<()> {
 const RUN_MAX: u64 = 1 << 17;
 
 /// The block that would continue the pending run at `file_block`.
-fn behind_pending(e: &Inode, file_block: u64) -> Option<u64> {
+fn behind_pending(e: &Inode, file_block: u64) -> Option<BlockAddr> {
     let len = u64::from(e.pending_len.load(Relaxed));
     let follows =
         len > 0 && e.pending_file_block.load(Relaxed).checked_add(len) == Some(file_block);
-    follows.then(|| e.pending_block.load(Relaxed).saturating_add(len))
+    follows.then(|| BlockAddr::from_word(e.pending_block.load(Relaxed)).end(len))
 }
 
 /// How many blocks to set aside for a growing file: as many as it has, up to the next 2 MiB.
@@ -183,7 +186,7 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
 
 fn set_pending(e: &Inode, run: &NewRun) {
     e.pending_file_block.store(run.file_block, Relaxed);
-    e.pending_block.store(run.block, Relaxed);
+    e.pending_block.store(run.block.word(), Relaxed);
     e.pending_len.store(run.len, Release);
 }
 
@@ -217,14 +220,15 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
                 block,
                 ..
             } if !cow::must_stay(inode) => {
-                if !cow::is_zero(s, block * BLOCK + skip, n)? {
+                if !cow::is_zero(s, (block, skip), n)? {
                     cow::own(s, inode, file_block, (at + n).div_ceil(BLOCK))?;
                     continue;
                 }
             }
             Run::Blocks { block, .. } => {
                 dirty_range::widen(s, inode.e, file_block, (at + n).div_ceil(BLOCK));
-                s.data().zero_nt(block * BLOCK + skip, n as usize)?;
+                s.segment(block)?
+                    .zero_nt(block.offset() + skip, n as usize)?;
             }
             Run::Hole(_) => {}
         }
@@ -244,6 +248,11 @@ pub(crate) fn zero_gap(s: &Session, inode: &LockedInode, size: u64, to: u64) -> 
     zero(s, inode, size, to)
 }
 
+fn zero_run(s: &Session, run: &NewRun) -> Result<()> {
+    let len = run.len as usize * BLOCK as usize;
+    Ok(s.segment(run.block)?.zero_nt(run.block.offset(), len)?)
+}
+
 /// Gives zeroed blocks to every hole in blocks `from..to`.
 pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
     leave_inline(s, inode)?;
@@ -253,12 +262,9 @@ pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -
             Run::Blocks { len, .. } => at += len.max(1),
             Run::Hole(len) => {
                 let run = new_run(s, inode, at, len.clamp(1, to - at), false)?;
-                let zeroed = s
-                    .data()
-                    .zero_nt(run.block * BLOCK, run.len as usize * BLOCK as usize);
-                if let Err(e) = zeroed {
+                if let Err(e) = zero_run(s, &run) {
                     give_up(s, run);
-                    return Err(e.into());
+                    return Err(e);
                 }
                 adopt(s, inode, run)?;
                 at += u64::from(run.len);

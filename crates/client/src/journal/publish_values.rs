@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
 use pmem::atomic::fence;
 use pool::journal::{Change, Naming, Op, Ops, Promote};
+use pool::layout::BlockAddr;
 use pool::layout::value::InBlocks;
 use pool::session::*;
 
@@ -294,7 +295,7 @@ fn map(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
 
 fn map_all(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
     if let Some(block) = p.shadow.checked_sub(1) {
-        return block_map::map_first(s, inode, 0, block, 1);
+        return block_map::map_first(s, inode, 0, BlockAddr::from_word(block), 1);
     }
     let Ok(blocks) = InBlocks::decode(p.runs) else {
         return Ok(());

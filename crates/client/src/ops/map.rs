@@ -113,12 +113,13 @@ pub(crate) fn plan(
             }
             Run::Blocks { block, len, .. } => {
                 at += len.max(1);
-                if fills && let Some(dirty) = s.data().dirty() {
+                let segment = s.segment(block)?;
+                if fills && let Some(dirty) = segment.dirty() {
                     // Stores through the mapping are not seen.
-                    dirty.mark(block * BLOCK, len.max(1) * BLOCK);
+                    dirty.mark(block.offset(), len.max(1) * BLOCK);
                 }
                 MapPiece::Data {
-                    segment_offset: block * BLOCK,
+                    segment_offset: block.offset(),
                     len: len.max(1) * BLOCK,
                 }
             }
@@ -198,7 +199,8 @@ pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()
         let len = match block_map::lookup_run_locked(s, &inode, at / BLOCK, left)? {
             Run::Blocks { block, len, .. } => {
                 let bytes = (len * BLOCK - at % BLOCK).min(end - at);
-                s.data().flush(block * BLOCK + at % BLOCK, bytes as usize)?;
+                s.segment(block)?
+                    .flush(block.offset() + at % BLOCK, bytes as usize)?;
                 len
             }
             Run::Hole(len) => len,

@@ -205,9 +205,9 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
         let copied = match run {
             Run::Blocks { block, len, .. } => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
-                let from = block * BLOCK + skip;
                 out.put(done, want, |to, shift| {
-                    file.s.copy_out(file.inode.link, from + shift as u64, to)
+                    let from = (block, skip + shift as u64);
+                    file.s.copy_out(file.inode.link, from, to)
                 })
             }
             Run::Hole(len) => {

@@ -29,7 +29,8 @@ use crate::base::windows::{WINDOW, Windows};
 use crate::session::members::Members;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
-use pool::layout::ReadTrees;
+pub use pool::layout::BLOCK;
+use pool::layout::{BlockAddr, ReadTrees};
 use pool::session::*;
 
 /// The slot that no process gets; the one after it is the service's.
@@ -263,8 +264,11 @@ impl Session {
 
     /// These blocks are written next.
     #[inline]
-    pub(crate) fn enter_blocks(&self, block: u64, len: u64) {
-        self.enter(&self.data, &self.data_windows, block * BLOCK, len * BLOCK);
+    pub(crate) fn enter_blocks(&self, block: BlockAddr, len: u64) {
+        let Ok(segment) = self.segment(block) else {
+            return;
+        };
+        self.enter(segment, &self.data_windows, block.offset(), len * BLOCK);
     }
 
     /// This part of the journal is written next.
@@ -390,39 +394,55 @@ impl Session {
         }
     }
 
-    /// File data.
+    /// The data segment that a block is in. Session memory may say anything of where a block is, so
+    /// every access to one comes by here.
+    #[inline]
+    pub(crate) fn segment(&self, block: BlockAddr) -> Result<&Region> {
+        match block.segment() {
+            0 => Ok(&self.data),
+            other => Err(Error::Damaged {
+                what: "data segment",
+                index: other,
+            }),
+        }
+    }
+
+    /// All file data.
     #[inline]
     pub fn data(&self) -> &Region {
         &self.data
     }
 
-    /// Copies out of the data segment, for the file with this number; `VALUES` is that of values.
+    /// Copies from behind the first `skip` bytes of a block on, for the file with this number;
+    /// `VALUES` is that of values.
     #[inline]
     pub(crate) fn copy_out(
         &self,
         file: u32,
-        off: u64,
+        (block, skip): (BlockAddr, u64),
         to: MutBuf,
     ) -> core::result::Result<usize, Fault> {
+        let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
+        let off = block.offset() + skip;
         match self.medium {
-            MEDIUM_FILE => self.cold.copy_out(&self.data, file, off, to),
-            _ => self.data.copy_out(off, to),
+            MEDIUM_FILE => self.cold.copy_out(data, file, off, to),
+            _ => data.copy_out(off, to),
         }
     }
 
-    /// Copies into the data segment, for the file with this number.
+    /// Copies to behind the first `skip` bytes of a block, for the file with this number.
     #[inline]
     pub(crate) fn copy_in(
         &self,
         file: u32,
-        off: u64,
+        (block, skip): (BlockAddr, u64),
         from: ConstBuf,
     ) -> core::result::Result<usize, Fault> {
-        match self.data.dirty() {
-            Some(_) if self.file_limit() == u64::MAX => {
-                self.cold.copy_in(&self.data, file, off, from)
-            }
-            _ => self.data.copy_in(off, from),
+        let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
+        let off = block.offset() + skip;
+        match data.dirty() {
+            Some(_) if self.file_limit() == u64::MAX => self.cold.copy_in(data, file, off, from),
+            _ => data.copy_in(off, from),
         }
     }
 
@@ -549,6 +569,3 @@ pub(crate) const STRICT: u32 = 2;
 
 /// How often an operation starts again because what it found was gone when it looked closer.
 pub(crate) const RETRIES: u32 = 100;
-
-/// Bytes of a block.
-pub const BLOCK: u64 = 4096;

@@ -28,6 +28,7 @@ use crate::tables::frozen;
 use crate::tables::inode::{self, InodeRef, LockedInode};
 use alloc::vec::Vec;
 use pmem::atomic::{AtomicU64, Ordering::*};
+use pool::layout::BlockAddr;
 use pool::session::*;
 
 use crate::base::trees;
@@ -38,7 +39,11 @@ pub enum Run {
     /// Nothing, for this many blocks.
     Hole(u64),
     /// This block and `len - 1` more after it. Snapshots may have `shared` ones, too.
-    Blocks { block: u64, len: u64, shared: bool },
+    Blocks {
+        block: BlockAddr,
+        len: u64,
+        shared: bool,
+    },
 }
 
 /// Pages in use from which on idle files lose theirs.
@@ -56,8 +61,13 @@ const LINK_MASK: u32 = (1 << MAP_HEIGHT_SHIFT) - 1;
 const FILE_END: u64 = pool::layout::FILE_BLOCKS_MAX;
 const _: () = assert!(FILE_END <= 1 << (HEIGHT_MAX * FANOUT_BITS));
 
-fn block_word(block: u64, pending: bool) -> u64 {
-    block << MAP_SHIFT | MAP_BLOCK | if pending { MAP_PENDING } else { 0 }
+fn block_word(block: BlockAddr, pending: bool) -> u64 {
+    block.word() << MAP_SHIFT | MAP_BLOCK | if pending { MAP_PENDING } else { 0 }
+}
+
+/// The block of an entry that is one.
+fn block_of(value: u64) -> BlockAddr {
+    BlockAddr::from_word(value >> MAP_SHIFT)
 }
 
 /// A map entry and the file blocks it stands for.
@@ -121,13 +131,12 @@ fn find<'s>(s: &'s Session, e: &'s Inode, file_block: u64) -> Result<Option<Plac
 
 /// A map is memory that others write: nobody may compute with what is outside of the segment.
 #[inline]
-fn check_run(s: &Session, block: u64, len: u64) -> Result<()> {
-    let end = block.checked_add(len);
-    match end.is_some_and(|end| end <= s.data_blocks()) {
+fn check_run(s: &Session, block: BlockAddr, len: u64) -> Result<()> {
+    match block.is_within(len, s.data_blocks()) {
         true => Ok(()),
         false => Err(Error::Damaged {
             what: "block of a file",
-            index: block,
+            index: block.word(),
         }),
     }
 }
@@ -142,13 +151,13 @@ fn mapped_run(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<Optio
     let skip = file_block % place.span;
     let mut len = place.span - skip;
     if place.value & MAP_BLOCK != 0 {
-        let block = (place.value >> MAP_SHIFT) + skip;
+        let block = block_of(place.value) + skip;
         let same = place.value & (MAP_BLOCK | MAP_SHARED);
         let mut next = block + len;
         for entry in place.rest.iter().skip(1) {
             let value = entry.load(Relaxed);
             let alike = value & (MAP_BLOCK | MAP_SHARED) == same;
-            if len >= max || !alike || value >> MAP_SHIFT != next {
+            if len >= max || !alike || block_of(value) != next {
                 break;
             }
             next += place.span;
@@ -482,7 +491,7 @@ pub fn map(
     s: &Session,
     inode: &LockedInode<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
     pending: bool,
 ) -> Result<()> {
@@ -494,7 +503,7 @@ pub(crate) fn map_counted(
     s: &Session,
     inode: &InodeRef<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
 ) -> Result<()> {
     let (added, result) = map_ref(s, inode, file_block, block, len, false);
@@ -507,7 +516,7 @@ pub(crate) fn map_first(
     s: &Session,
     inode: &InodeRef<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
 ) -> Result<()> {
     map_ref(s, inode, file_block, block, len, false).1
@@ -518,7 +527,7 @@ fn map_ref(
     s: &Session,
     inode: &InodeRef<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
     pending: bool,
 ) -> (u64, Result<()>) {
@@ -536,7 +545,7 @@ fn map_ref(
             }
         };
         let old = place.value & MAP_BLOCK != 0;
-        left |= old && place.value >> MAP_SHIFT != to;
+        left |= old && block_of(place.value) != to;
         added += if old { 0 } else { place.span };
         place.entry.store(block_word(to, pending), Release);
         done += place.span;
@@ -678,7 +687,7 @@ fn free_below(s: &Session, link: u32, level: u32) {
 }
 
 /// Where file block 0 is, if the map knows.
-pub fn first_block(s: &Session, inode: &InodeRef<'_>) -> Option<u64> {
+pub fn first_block(s: &Session, inode: &InodeRef<'_>) -> Option<BlockAddr> {
     match mapped_run(s, inode.e, 0, 1) {
         Ok(Some(Run::Blocks { block, .. })) => Some(block),
         _ => None,
@@ -727,7 +736,7 @@ pub(crate) fn drop_stray(s: &Session, inode: &InodeRef<'_>) {
         if unsaid && !shadow && !pending.contains(&at) {
             e.truncations.fetch_add(1, AcqRel);
             place.entry.store(hole, Release);
-            space::give_back(s, place.value >> MAP_SHIFT, place.span as u32);
+            space::give_back(s, block_of(place.value), place.span as u32);
         }
         at += place.span;
     }

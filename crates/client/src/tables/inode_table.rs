@@ -27,6 +27,7 @@ use crate::tables::inode::{InodeChains, walk};
 pub(crate) use crate::tables::inode::{is_dir, is_file, try_lock};
 use crate::tables::{block_map, frozen};
 use pmem::atomic::{AtomicU32, Ordering::*};
+use pool::layout::BlockAddr;
 use pool::session::*;
 
 /// Entries that are looked at for one to use again.
@@ -460,9 +461,9 @@ pub fn new_ino(s: &Session) -> Result<u64> {
 pub(crate) fn alloc_blocks(
     s: &Session,
     want: u32,
-    near: Option<u64>,
+    near: Option<BlockAddr>,
     align_2m: bool,
-) -> Result<(u64, u32)> {
+) -> Result<(BlockAddr, u32)> {
     match space::alloc(s, want, near, align_2m) {
         Err(Error::NoSpace) if !s.is_read_only() => {
             drop_shadows(s);

@@ -29,7 +29,7 @@ use pmem::atomic::Ordering::{Acquire, SeqCst};
 use pool::journal::{Change, Op, Promote, Record};
 use pool::layout::dirent::{COLLISIONS_MAX, first_cookie};
 use pool::layout::value::{self, ENTRY_MAX, Head, IN_BLOCKS_MAX, InBlocks, ValueRun};
-use pool::layout::{INLINE_MAX, is_legal_name};
+use pool::layout::{BlockAddr, INLINE_MAX, is_legal_name};
 use pool::session::{INODE_INLINE, INODE_KEYSPACE, INODE_ORPHAN, INODE_SHADOW, VALUE_BUCKETS};
 
 /// d_type of regular files.
@@ -190,7 +190,7 @@ fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found>> {
         name,
         time,
         runs,
-        (len, mtime, shadow.map_or(0, |block| block + 1)),
+        (len, mtime, shadow.map_or(0, |block| block.word() + 1)),
     );
     if let (Err(e), Some(block)) = (&done, filled)
         && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
@@ -241,12 +241,13 @@ fn promote_locked(
 }
 
 /// A new block with `content` and zeroes behind it.
-fn fill_block(s: &Session, content: &[u8]) -> Result<u64> {
+fn fill_block(s: &Session, content: &[u8]) -> Result<BlockAddr> {
     let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
     let mut bytes = [0; BLOCK as usize];
     bytes[..content.len()].copy_from_slice(content);
-    let stored = s.data().write_nt(block * BLOCK, &bytes);
-    let stored = stored.map_err(Error::from);
+    let stored = s
+        .segment(block)
+        .and_then(|data| Ok(data.write_nt(block.offset(), &bytes)?));
     if let Err(e) = stored.and_then(|()| blocks::settle(s, block, 1)) {
         space::give_back(s, block, 1);
         return Err(e);
@@ -254,7 +255,7 @@ fn fill_block(s: &Session, content: &[u8]) -> Result<u64> {
     Ok(block)
 }
 
-fn one_block(len: u64, block: u64) -> InBlocks {
+fn one_block(len: u64, block: BlockAddr) -> InBlocks {
     let mut blocks = InBlocks::new(len);
     let (len, period) = (1, 0);
     blocks.push(ValueRun { block, len, period });
@@ -425,7 +426,7 @@ fn read_locked(s: &Session, file: &LockedInode<'_>, a: &Attrs, out: &mut [u8]) -
         match block {
             None => piece.fill(0),
             Some(block) => {
-                s.copy_out(file.link, block * BLOCK, MutBuf::from(piece))?;
+                s.copy_out(file.link, (block, 0), MutBuf::from(piece))?;
             }
         }
         done += n;

@@ -366,9 +366,10 @@ impl View {
         let [run] = blocks.runs() else {
             return Ok(None);
         };
-        let (at, len) = (run.block.saturating_mul(BLOCK), blocks.len as usize);
-        let inside = at.saturating_add(blocks.len) <= s.data().len() as u64;
-        Ok(inside.then(|| (s.data().addr() + at as usize, len)))
+        let (at, len) = (run.block.offset(), blocks.len as usize);
+        let data = s.segment(run.block)?;
+        let inside = at.saturating_add(blocks.len) <= data.len() as u64;
+        Ok(inside.then(|| (data.addr() + at as usize, len)))
     }
 
     /// Whether nothing that the view shows has been reused up to now.
@@ -657,8 +658,10 @@ impl Scan {
         if let Ok(Some(blocks)) = value::blocks_of(bytes)
             && let Some(run) = blocks.runs().first()
         {
-            let at = run.block.saturating_mul(BLOCK);
-            s.data().prefetch(at, blocks.len.min(BLOCK) as usize);
+            let len = blocks.len.min(BLOCK) as usize;
+            if let Ok(data) = s.segment(run.block) {
+                data.prefetch(run.block.offset(), len);
+            }
         }
     }
 

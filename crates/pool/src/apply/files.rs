@@ -187,7 +187,7 @@ mod tests {
         let mut runs = [0; 8 + 16];
         let mut blocks = InBlocks::new(4096);
         assert!(blocks.push(crate::layout::value::ValueRun {
-            block: 1,
+            block: crate::layout::BlockAddr::new(0, 1),
             len: 1,
             period: 0
         }));

@@ -5,7 +5,7 @@
 use super::{Failure, Store, make_root};
 use crate::error::Error;
 use crate::format::superblock::{COUNTS, Superblock};
-use crate::layout::{ReadTrees, TreeId};
+use crate::layout::{BlockAddr, ReadTrees, TreeId};
 use crate::pool::{Pool, WriteToken};
 use crate::space::Run;
 use crate::tree::Batch;
@@ -214,16 +214,16 @@ impl Store for PoolStore<'_> {
         self.batch.cut_range(tree, from, Some(to), see)
     }
 
-    fn is_unused(&self, block: u64, len: u64) -> bool {
-        self.batch.data_space().is_unused(Run::new(block, len))
+    fn is_unused(&self, block: BlockAddr, len: u64) -> bool {
+        self.batch.data_space().is_unused(Run::of_data(block, len))
     }
 
-    fn mark_used(&mut self, block: u64, len: u64) -> Done {
-        self.batch.use_data(Run::new(block, len))
+    fn mark_used(&mut self, block: BlockAddr, len: u64) -> Done {
+        self.batch.use_data(Run::of_data(block, len))
     }
 
-    fn mark_unused(&mut self, block: u64, len: u64, period: u32) -> Done {
-        self.batch.drop_data(Run::new(block, len), period)
+    fn mark_unused(&mut self, block: BlockAddr, len: u64, period: u32) -> Done {
+        self.batch.drop_data(Run::of_data(block, len), period)
     }
 
     fn period(&self) -> u32 {

@@ -9,6 +9,7 @@ use crate::check;
 use crate::checksum::crc32c;
 use crate::format::superblock::{Consistency, Lane};
 use crate::journal;
+use crate::layout::BlockAddr;
 use crate::pool::{Params, Pool, WriteToken};
 use crate::segment::Sizes;
 use crate::space::Run;
@@ -354,7 +355,7 @@ fn fragmented(extents: u64) -> (Pool, BTreeSet<u64>) {
         let record = Record::Extent {
             ino: FILE,
             file_block: 2 * i,
-            block,
+            block: BlockAddr::new(0, block),
             len: 1,
             size: 1 << 30,
             mtime: 1,

@@ -7,6 +7,7 @@ use crate::apply::{Applier, Outcome, PoolStore};
 use crate::check::{Report, check};
 use crate::checksum::{Crc, crc32c};
 use crate::journal::{Header, KEEP_ORPHAN, Record};
+use crate::layout::BlockAddr;
 use crate::pool::{Pool, WriteToken};
 use holdfast_pmem::Region;
 use std::collections::BTreeSet;
@@ -52,7 +53,7 @@ fn extent(file_block: u64, block: u64, len: u32) -> Record<'static> {
     Record::Extent {
         ino: FILE,
         file_block,
-        block,
+        block: BlockAddr::new(0, block),
         len,
         size: 40_000,
         mtime: 1,

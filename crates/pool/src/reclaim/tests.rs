@@ -5,7 +5,7 @@ use crate::apply::pool_tests::{BLOCKS, DATA_LEN, assert_clean, free_cuts, image,
 use crate::apply::{Applier, LANES, PoolStore};
 use crate::journal;
 use crate::layout::value::{self, Head, InBlocks, TreeKey, ValueRun};
-use crate::layout::{ROOT_INO, VALUES};
+use crate::layout::{BlockAddr, ROOT_INO, VALUES};
 use crate::space::Run;
 use core::ops::ControlFlow;
 use holdfast_pmem::{Medium, Recorder, Region, images};
@@ -30,11 +30,8 @@ fn entry(key: u64, byte: u8, period: u32) -> Vec<u8> {
         None => bytes.extend_from_slice(&[byte; 60]),
         Some(block) => {
             let (mut blocks, mut runs) = (InBlocks::new(4096), [0; value::IN_BLOCKS_MAX]);
-            assert!(blocks.push(ValueRun {
-                block,
-                len: 1,
-                period
-            }));
+            let (block, len) = (BlockAddr::new(0, block), 1);
+            assert!(blocks.push(ValueRun { block, len, period }));
             let len = blocks.encode(&mut runs);
             bytes.extend_from_slice(&runs[..len]);
         }
@@ -85,8 +82,8 @@ fn cut(pool: &mut Pool, from: u64, to: u64) -> usize {
     let (from, to) = (key_of(from), key_of(to));
     batch.cut_range(VALUES, &from, Some(&to), &mut see).unwrap();
     for run in shown.iter().flat_map(InBlocks::runs) {
-        let (block, len) = (run.block, run.len.into());
-        batch.drop_data(Run::new(block, len), run.period).unwrap();
+        let gone = Run::of_data(run.block, run.len.into());
+        batch.drop_data(gone, run.period).unwrap();
     }
     let nodes = batch.dirty_nodes();
     batch.commit(|_| {}).unwrap();

@@ -13,7 +13,7 @@ use crate::apply::pool_tests::{
     BLOCKS, ROOT_MODE, UUID, assert_clean, commit_only, commit_some, free_cuts, image, new_pool,
 };
 use crate::layout::value::{self, InBlocks, ValueRun};
-use crate::layout::{VALUES, name_seed};
+use crate::layout::{BlockAddr, VALUES, name_seed};
 use crate::space::Run;
 use crate::tree::Reader;
 use holdfast_pmem::{Medium, Region};
@@ -273,7 +273,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
     let mut batch = pool.begin(&token());
     let period = batch.superblock().period;
     let run = ValueRun {
-        block,
+        block: BlockAddr::new(0, block),
         len: 1,
         period,
     };
@@ -291,7 +291,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
         .replace(VALUES, &key.to_be_bytes(), &bytes, &mut see)
         .unwrap();
     for run in old.iter().flat_map(|blocks| blocks.runs()) {
-        let gone = Run::new(run.block, run.len.into());
+        let gone = Run::of_data(run.block, run.len.into());
         batch.drop_data(gone, run.period).unwrap();
     }
     batch.commit(|_| {}).unwrap();

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::bitmap::{self, BITS_PER_PAGE, WORDS_PER_PAGE};
 use crate::format::geometry::Geometry;
 use crate::format::{PAGE, PAGE_LEN};
+use crate::layout::BlockAddr;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -32,6 +33,12 @@ pub struct Run {
 impl Run {
     pub fn new(start: u64, len: u64) -> Run {
         Run { start, len }
+    }
+
+    /// Blocks of data segment 0, of which the bitmap of data blocks is. Those of another one are
+    /// outside of it.
+    pub fn of_data(block: BlockAddr, len: u64) -> Run {
+        Run::new(block.word(), len)
     }
 
     /// The first number past the run; saturates on hostile values.

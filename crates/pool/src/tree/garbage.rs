@@ -307,7 +307,7 @@ impl<'a> Search<'a> {
             let now = bytes.get(..len).unwrap_or_default();
             if len == 0 || value::blocks_of(now)?.as_ref() != Some(&blocks) {
                 let runs = blocks.runs().iter();
-                let runs = runs.map(|run| Run::new(run.block, run.len.into()));
+                let runs = runs.map(|run| Run::of_data(run.block, run.len.into()));
                 self.found.data.extend(runs);
             }
         }
@@ -326,7 +326,7 @@ impl<'a> Search<'a> {
             };
             let len = len.clamp(1, e.end() - at);
             if !kept {
-                self.found.data.push(Run::new(mine, len));
+                self.found.data.push(Run::of_data(mine, len));
             }
             at += len;
         }

@@ -14,6 +14,7 @@ use crate::session::memory::Memory;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record, SET_ATIME};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::inode::{TYPE_FILE, TYPE_MASK};
 use holdfast_pool::session::{INODE_DIRTY, INODE_ORPHAN, INODE_VALID, INODES, Inode};
 use std::sync::atomic::Ordering::*;
@@ -143,7 +144,7 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
     if len > 0 {
         let (file_block, block) = (
             inode.pending_file_block.load(Relaxed),
-            inode.pending_block.load(Relaxed),
+            BlockAddr::from_word(inode.pending_block.load(Relaxed)),
         );
         out.push(Record::Extent {
             ino,
