@@ -20,6 +20,7 @@ mod copy;
 pub mod cpu;
 pub mod crc;
 mod dirty;
+pub mod env;
 mod error;
 pub mod fault;
 mod flush;

@@ -46,7 +46,7 @@ pub use service::{Service, Stopper};
 pub use writer::Options;
 
 /// What a service does, one step after the other in the caller's thread.
-#[cfg(feature = "recording")]
+#[cfg(any(feature = "recording", feature = "model"))]
 pub mod stepping {
     pub use crate::journal::engine::Engine;
     pub use crate::recovery::recover::recover;

@@ -14,6 +14,7 @@ use crate::session::Session;
 use crate::session::handout::{self, Sent};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::snapshots;
+use holdfast_pmem::env::{self, Instant};
 use holdfast_pmem::futex;
 use holdfast_pool::protocol::{Answer, Request};
 use rustix::fd::OwnedFd;
@@ -22,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a service that ends with its last user waits for the first one.
 const FIRST_USER: Duration = Duration::from_secs(20);
@@ -165,7 +166,7 @@ impl Writer<'_> {
         }
         if turn.waiting {
             self.heart.end();
-            std::thread::sleep(Duration::from_micros(50));
+            env::sleep(Duration::from_micros(50));
             return NAP_MIN;
         }
         let nap = match turn.applied {

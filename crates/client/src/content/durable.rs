@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 use pmem::atomic::Ordering::*;
-use pmem::cpu::ticks;
+use pmem::env::{self, ticks};
 use pmem::{Region, futex};
 use pool::journal::{BlockRuns, EXTENT_WHOLE, MarkLanes, Record};
 use pool::layout::BlockAddr;
@@ -515,7 +515,7 @@ fn gather(s: &Session) {
     let begun = ticks();
     let mut since = begun;
     while came < wanted {
-        rustix::thread::sched_yield();
+        env::yield_now();
         let (now, waiting) = (ticks(), h.sync_waiting.load(Relaxed));
         if waiting != came {
             (came, since) = (waiting, now);

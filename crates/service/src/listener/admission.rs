@@ -13,6 +13,7 @@
 use crate::base::error::{Error, Result};
 use crate::listener::connection::{Asks, Awaited, Connection, Reply, Standing, Trouble};
 use crate::listener::disposal::Disposal;
+use holdfast_pmem::env::{self, Instant};
 use holdfast_pool::protocol::{Answer, BUSY, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -23,7 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TURN: Duration = Duration::from_millis(200);
 /// Connections that wait to be accepted.
@@ -238,7 +239,7 @@ impl Listener {
             Standing::Silent => self.limits.silence,
             Standing::Refused => self.limits.refusal,
         };
-        now.saturating_duration_since(connection.since) > most
+        now.duration_since(connection.since) > most
     }
 
     fn let_in(&self, connections: &mut Vec<Connection>) {
@@ -255,7 +256,7 @@ impl Listener {
                     // Those who use a session keep their connections.
                     make_room(connections, Standing::Refused, 0);
                     make_room(connections, Standing::Silent, self.limits.silent / 2);
-                    std::thread::sleep(RESPITE);
+                    env::sleep(RESPITE);
                     return;
                 }
                 Err(Errno::CONNABORTED | Errno::INTR) => {}

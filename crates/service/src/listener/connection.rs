@@ -8,6 +8,7 @@
 
 use crate::listener::disposal::Disposal;
 use crate::session::handout::Sent;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::protocol::{Answer, FDS, REQUEST_LEN, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +21,6 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 /// Descriptors that the kernel lets one message have.
 const RIGHTS_MAX: usize = 253;

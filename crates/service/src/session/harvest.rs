@@ -120,7 +120,7 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
     if ino == 0 || state & INODE_VALID == 0 || state & INODE_ORPHAN != 0 {
         return;
     }
-    let time = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed) as i64;
+    let time = |word: &holdfast_pmem::atomic::AtomicU64| word.load(Relaxed) as i64;
     let (atime, mtime, ctime) = (time(&inode.atime), time(&inode.mtime), time(&inode.ctime));
     let is_file = inode.mode.load(Relaxed) & TYPE_MASK == TYPE_FILE;
     let dirty = state & INODE_DIRTY != 0;

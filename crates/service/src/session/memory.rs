@@ -5,6 +5,7 @@
 //! The service holds the last process slot, so that locks it takes have an owner who is alive.
 
 use crate::base::error::{Error, Result};
+use holdfast_pmem::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, futex, record_locks};
 use holdfast_pool::session::live::{self, SLOT_LIVE};
 use holdfast_pool::session::*;
@@ -12,7 +13,6 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, SealFlags};
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 
 /// Slot of the service.
 pub const SERVICE_SLOT: usize = SLOTS - 1;

@@ -30,6 +30,7 @@ use drained::Drained;
 use grants::Supply;
 use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::format::LANES;
 use holdfast_pool::session::OWNER_WAITERS;
@@ -37,7 +38,7 @@ use memory::{Constants, Memory};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const EIO: i32 = 5;
 /// What giving memory back may take at a time, when nobody is in the session.

@@ -11,13 +11,14 @@
 use super::Store;
 use crate::base::error::{Error, Result};
 use holdfast_pmem::Region;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::space::Space;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// As long as ext4 puts off its own commits.
 const PERIOD: Duration = Duration::from_secs(5);
