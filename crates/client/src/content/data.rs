@@ -48,6 +48,8 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
         return Ok(());
     }
     load_shadow(s, inode)?;
+    let shadowed = e.state.load(Relaxed) & INODE_SHADOW != 0;
+    s.ensure(shadowed, "inline data that is in a block has a shadow")?;
     let block = close::shadow_block(s, inode)?;
     if e.pending_len.load(Relaxed) > 0 {
         close::flush(s, inode)?;
@@ -115,6 +117,8 @@ pub(crate) fn new_run(
     };
     let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
     let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind, huge)?;
+    let fits = got > 0 && block.checked_add(got.into()) <= Some(s.data_blocks());
+    s.ensure(fits, "blocks that are handed out are in the segment")?;
     let len = want.min(got);
     // It is empty until its length says otherwise.
     e.reserve_block.store(block + u64::from(len), Relaxed);
@@ -168,12 +172,15 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
     s.data().fence();
     if behind_pending(e, run.file_block) == Some(run.block) {
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
-        let len = e.pending_len.load(Relaxed);
-        e.pending_len.store(len.wrapping_add(run.len), Release);
+        let len = e.pending_len.load(Relaxed).checked_add(run.len);
+        s.ensure(len.is_some(), "a pending run has a length")?;
+        e.pending_len.store(len.unwrap_or(u32::MAX), Release);
     } else {
         if e.pending_len.load(Relaxed) > 0 {
             close::flush(s, inode)?;
         }
+        let journaled = e.pending_len.load(Relaxed) == 0;
+        s.ensure(journaled, "a file has one pending run")?;
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
         set_pending(e, &run);
     }
@@ -187,7 +194,7 @@ fn set_pending(e: &Inode, run: &NewRun) {
     e.pending_len.store(run.len, Release);
 }
 
-/// The file has `len` blocks more, which are lazy.
+/// The file has `len` blocks more, which no record mentions.
 fn count_new(s: &Session, e: &Inode, len: u32) {
     // Only the holder of the lock changes them: no need to wait for what goes around the cache.
     let blocks = e.blocks.load(Relaxed);

@@ -173,7 +173,8 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     }
     pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
-    let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    s.ensure(before.is_ok(), "a mapping is counted")?;
     close::put_inode(s, &inode)
 }
 

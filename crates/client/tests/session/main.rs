@@ -4,7 +4,7 @@ mod chaos;
 mod places;
 mod rig;
 
-use holdfast_client::{Base, Client, Error, Share, SlotId, drain, inode_table, slots};
+use holdfast_client::{Base, Client, Error, Share, SlotId, attach, drain, inode_table, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::session::INODE_DIRTY;
 use rig::{ROOT, Random, TestPool};
@@ -449,6 +449,34 @@ fn a_writeback_takes_what_is_not_locked() {
         c.release(file).unwrap();
     }
     assert_eq!(content(&c, "a").unwrap(), content(&c, "b").unwrap());
+}
+
+/// Story: a mistake of Holdfast leaves an open file without references. Whoever finds it gives the
+/// session up and says where; what was journaled is in the pool.
+#[test]
+fn a_mistake_of_our_own_is_loud() {
+    let mut pool = TestPool::with_size("mistake", 32 << 20);
+    let c = pool.client();
+    create(&c, "kept", b"journaled").unwrap();
+    let file = c.open(&ROOT, Base::Root, b"kept", READ, 0, 0).unwrap();
+    c.session().ofd(file.raw()).unwrap().refs.store(0, SeqCst);
+    assert_eq!(c.release(file), Err(Error::Poisoned(5)));
+    assert_eq!(create(&c, "later", b""), Err(Error::Poisoned(5)));
+    let answer = attach::status(pool.path.as_os_str().as_encoded_bytes()).unwrap();
+    let said = answer.text().to_string();
+    let place = "a mistake of Holdfast: crates/client/src/content/close.rs:";
+    assert!(said.contains(place), "{said}");
+    assert!(
+        said.ends_with("a description that is let go has a reference"),
+        "{said}"
+    );
+    c.exit(true);
+    drop(c);
+    pool.stop();
+    pool.start();
+    let c = pool.client();
+    assert_eq!(content(&c, "kept").unwrap(), b"journaled");
+    assert!(!exists(&c, "later"));
 }
 
 /// A full pool says so, and goes on when something was removed.

@@ -5,6 +5,7 @@
 //! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
 //! waits.
 
+use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
@@ -92,7 +93,8 @@ shared! {
     pub struct Header {
         // The first line is read by every operation and almost never written.
         pub magic: AtomicU64,
-        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
+        /// Non-zero errno once the session was given up, by the service or by a client that found
+        /// it `broken`: all operations fail with it.
         pub poisoned: AtomicU32,
         /// Set by the service before it applies a record that a dead process did not publish in
         /// the tables: whoever is next finishes that first (and clears this).
@@ -265,6 +267,8 @@ shared! {
         pub spare: [AtomicU32; 1],
         /// The service lets new inodes have numbers below this (it publishes that).
         pub ino_end: AtomicU64,
+        /// What a client found that cannot be.
+        pub broken: Broken,
     }
 }
 

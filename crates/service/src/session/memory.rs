@@ -347,7 +347,12 @@ impl Memory {
         futex::wake(tick, u32::MAX);
     }
 
-    /// Whether the session was poisoned, by us or by a client.
+    /// What a client found in session memory that cannot be.
+    pub fn finding(&self) -> Option<Finding> {
+        self.header().broken.finding()
+    }
+
+    /// Whether the session was given up, by us or by a client.
     pub fn is_poisoned(&self) -> bool {
         self.header().poisoned.load(Acquire) != 0
     }
