@@ -21,7 +21,6 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::Relaxed;
-use pool::layout::value::number;
 
 /// Inode number of the pool's root directory.
 pub(crate) const ROOT: u64 = pool::layout::ROOT_INO;
@@ -186,7 +185,7 @@ impl<'a> Walk<'a> {
             let at = walk.walk(base, path, end_of(flags))?;
             if let Some(meta) = &at.value {
                 let dir = attributes(self.s, at.dir, at.hint)?.1;
-                return Ok(files::attributes(&dir, at.name(), meta));
+                return Ok(files::attributes(&dir, meta));
             }
             let found = at.object()?;
             match attributes(self.s, found.ino, found.inode) {
@@ -334,7 +333,7 @@ impl<'a> State<'a> {
             Named::Nothing => None,
             Named::Value(_) if !part.last || part.slash => return Err(Error::NotDirectory),
             Named::Value(meta) if self.walk.shows => {
-                let (ino, kind, inode) = (number(here.ino, name), files::KIND_FILE, 0);
+                let (ino, kind, inode) = (meta.ino, files::KIND_FILE, 0);
                 let found = Some(Found { ino, kind, inode });
                 let value = Some(meta);
                 return Ok(Some(Ended { found, value }));
