@@ -245,15 +245,12 @@ pub(crate) fn readlink(
     if out.is_empty() {
         return Err(Error::Invalid);
     }
-    // A value is no symbolic link, and stays a value.
-    let walk = Walk {
-        shows: true,
-        ..Walk::new(&c.session, &c.at, who)
-    };
+    let walk = Walk::new(&c.session, &c.at, who);
     let found = match path.is_empty() {
         true => walk.object(base, path, AT_EMPTY_PATH)?,
         false => {
             let at = walk.walk(base, path, End::NoFollow)?;
+            // A value is no symbolic link.
             if at.value.is_some() {
                 return Err(Error::Invalid);
             }

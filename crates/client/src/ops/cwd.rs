@@ -21,11 +21,7 @@ use pool::session::{INODE_ORPHAN, INODE_VALUE};
 
 pub(crate) fn chdir(c: &Client, who: &Caller, base: Base, path: &[u8]) -> Result<()> {
     let s = &c.session;
-    let walk = Walk {
-        shows: true,
-        ..Walk::new(s, &c.at, who)
-    };
-    let at = walk.walk(base, path, End::Follow)?;
+    let at = Walk::new(s, &c.at, who).walk(base, path, End::Follow)?;
     if at.value.is_some() {
         return Err(Error::NotDirectory);
     }

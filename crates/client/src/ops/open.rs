@@ -55,7 +55,6 @@ pub(crate) fn open(
     let walk = Walk {
         resolve,
         creates: flags & O_CREAT != 0,
-        shows: true,
         ..Walk::new(&c.session, &c.at, who)
     };
     let opening = Opening {

@@ -17,13 +17,16 @@ use crate::session::free_list::{FreeList, count_down};
 use crate::session::{BLOCK, Session};
 use crate::tables::inode::InodeRef;
 use crate::tables::value_index;
+use core::ops::Range;
 use pmem::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use pool::layout::value::InBlocks;
+use pool::layout::value::{ENTRY_MAX, InBlocks, number};
 use pool::layout::{FILE_BLOCKS_MAX, NAME_MAX};
 use pool::session::{INODE_VALUE, Inode, OPEN_VALUE_WORDS, OPEN_VALUES, OpenValue};
 
 /// Bytes of a copy: key and value.
 const ROOM: usize = OPEN_VALUE_WORDS * 8;
+/// Inode numbers that are tried for one value.
+const NUMBERS_TRIED: u64 = 8;
 
 /// A value as its entry has it.
 pub(crate) struct Value<'a> {
@@ -31,9 +34,24 @@ pub(crate) struct Value<'a> {
     pub key: &'a [u8],
     /// As it comes back from an entry.
     pub mtime: i64,
+    pub size: u64,
     pub in_blocks: bool,
-    /// The value, or its length and its runs without periods.
-    pub bytes: &'a [u8],
+    /// Bytes of `room` that count: the value, or its length and its runs without periods.
+    pub len: usize,
+    pub room: [u8; ENTRY_MAX],
+}
+
+impl Value<'_> {
+    pub fn bytes(&self) -> &[u8] {
+        &self.room[..self.len]
+    }
+
+    /// The numbers that it may be open under. What was this value before may be a file that is
+    /// still open, and have the first one.
+    pub fn numbers(&self) -> Range<u64> {
+        let first = number(self.keyspace, self.key, self.mtime, self.bytes());
+        first..first + NUMBERS_TRIED
+    }
 }
 
 /// Whether an entry of the inode table stands for a value.
@@ -55,8 +73,9 @@ fn table(s: &Session) -> FreeList<'_> {
 
 /// A copy of `value` that no inode entry has yet; its link.
 pub(crate) fn make(s: &Session, value: &Value<'_>) -> Result<u32> {
-    let len = value.key.len() + value.bytes.len();
-    if len > ROOM || value.key.len() > NAME_MAX {
+    let key_len = value.key.len();
+    let len = key_len + value.len;
+    if len > ROOM || key_len > NAME_MAX {
         return Err(Error::Range);
     }
     let next = |index: u32| Ok(&s.open_value(index + 1)?.next);
@@ -65,27 +84,18 @@ pub(crate) fn make(s: &Session, value: &Value<'_>) -> Result<u32> {
     let copy = s.open_value(link)?;
     copy.inode.store(0, Relaxed);
     copy.keyspace.store(value.keyspace, Relaxed);
-    copy.key_len.store(value.key.len() as u16, Relaxed);
-    copy.len.store(value.bytes.len() as u16, Relaxed);
+    copy.key_len.store(key_len as u16, Relaxed);
+    copy.len.store(value.len as u16, Relaxed);
     copy.in_blocks.store(value.in_blocks.into(), Relaxed);
-    let mut words = copy.words.iter();
-    let mut word = [0; 8];
-    let mut at = 0;
-    for piece in [value.key, value.bytes] {
-        for byte in piece {
-            word[at % 8] = *byte;
-            at += 1;
-            if at % 8 == 0
-                && let Some(to) = words.next()
-            {
-                to.store(u64::from_le_bytes(word), Relaxed);
-            }
-        }
-    }
-    if at % 8 != 0
-        && let Some(to) = words.next()
+    let mut room = [0; ROOM];
+    room[..key_len].copy_from_slice(value.key);
+    room[key_len..len].copy_from_slice(value.bytes());
+    for (to, from) in copy
+        .words
+        .iter()
+        .zip(room[..len.next_multiple_of(8)].as_chunks().0)
     {
-        to.store(u64::from_le_bytes(word), Relaxed);
+        to.store(u64::from_le_bytes(*from), Relaxed);
     }
     if value.in_blocks {
         s.header().open_values_in_blocks.fetch_add(1, AcqRel);
@@ -136,11 +146,9 @@ fn read<'a>(copy: &OpenValue, room: &'a mut [u8; ROOM]) -> Result<(&'a [u8], &'a
     if end > ROOM || key_len > NAME_MAX {
         return Err(damaged);
     }
-    for (to, from) in room[..end.next_multiple_of(8)]
-        .chunks_exact_mut(8)
-        .zip(&copy.words)
-    {
-        to.copy_from_slice(&from.load(Relaxed).to_le_bytes());
+    let words = room[..end.next_multiple_of(8)].as_chunks_mut().0;
+    for (to, from) in words.iter_mut().zip(&copy.words) {
+        *to = from.load(Relaxed).to_le_bytes();
     }
     Ok(room[..end].split_at(key_len))
 }
@@ -153,7 +161,7 @@ pub(crate) fn is_same(s: &Session, inode: &InodeRef<'_>, value: &Value<'_>) -> b
     copy.keyspace.load(Relaxed) == value.keyspace
         && inode.e.btime.load(Relaxed) as i64 == value.mtime
         && (copy.in_blocks.load(Relaxed) != 0) == value.in_blocks
-        && read(copy, &mut [0; ROOM]).is_ok_and(|have| have == (value.key, value.bytes))
+        && read(copy, &mut [0; ROOM]).is_ok_and(|have| have == (value.key, value.bytes()))
 }
 
 /// Shows keyspace and key of a pinned value to `look`; `None`: the entry is an object's.

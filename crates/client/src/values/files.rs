@@ -19,7 +19,7 @@ use crate::tables::block_map;
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, InodeRef, LockedInode};
 use crate::tables::value_index::{self, Out};
-use crate::values::opened::{self, Entry};
+use crate::values::opened;
 use crate::values::view::{Scan, View};
 use crate::values::{Keyspace, VALUE_MAX, get};
 use alloc::collections::BinaryHeap;
@@ -63,8 +63,7 @@ pub(crate) fn meta(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Optio
     if !is_keyspace(dir) || name.is_empty() {
         return Ok(None);
     }
-    let entry = Entry::find(s, dir.ino, name)?;
-    Ok(entry.map(|entry| entry.meta(dir.ino, name)))
+    Ok(opened::find(s, dir.ino, name)?.as_ref().map(opened::meta))
 }
 
 /// What `name` leads to in `dir`, file or value.
@@ -223,36 +222,25 @@ pub(crate) fn get_any(
     key: &[u8],
     out: &mut Out<'_>,
 ) -> Result<Option<u64>> {
-    let dir = keyspace.entry(s);
-    let before = dir.map_or(0, |dir| dir.e.dir_seq.load(Acquire));
-    if let Some(len) = get::get(s, keyspace.ino, key, out)? {
-        return Ok(Some(len));
-    }
-    match dir {
-        Some(dir) if dir.e.entries.load(Acquire) == 0 && unchanged(&dir, before) => Ok(None),
-        _ => get_slow(s, keyspace.ino, key, out),
-    }
-}
-
-#[cold]
-fn get_slow(s: &Session, ino: u64, key: &[u8], out: &mut Out<'_>) -> Result<Option<u64>> {
     for _ in 0..RETRIES {
-        let dir = match inode_table::get(s, ino) {
+        let dir = match keyspace
+            .entry(s)
+            .map_or_else(|| inode_table::get(s, keyspace.ino), Ok)
+        {
             Err(Error::NotFound) => return Ok(None),
             dir => dir?,
         };
         let before = dir.e.dir_seq.load(Acquire);
-        if let Some(len) = get::get(s, ino, key, out)? {
+        if let Some(len) = get::get(s, keyspace.ino, key, out)? {
             return Ok(Some(len));
         }
-        let found = match is_legal_name(key) {
-            true => dentry_table::lookup(s, &dir, key)?,
-            false => None,
+        let file = match dir.e.entries.load(Acquire) {
+            0 => None,
+            _ => named_file(s, &dir, key)?,
         };
-        match found {
-            Some(found) if found.kind != KIND_FILE => return Ok(None),
-            Some(found) => {
-                if let Some(len) = read_file(s, found.ino, out)? {
+        match file {
+            Some(ino) => {
+                if let Some(len) = read_file(s, ino, out)? {
                     return Ok(Some(len));
                 }
             }
@@ -261,6 +249,18 @@ fn get_slow(s: &Session, ino: u64, key: &[u8], out: &mut Out<'_>) -> Result<Opti
         }
     }
     Err(Error::Busy)
+}
+
+/// The file that a key is the name of.
+#[cold]
+fn named_file(s: &Session, dir: &InodeRef<'_>, key: &[u8]) -> Result<Option<u64>> {
+    if !is_legal_name(key) {
+        return Ok(None);
+    }
+    let found = dentry_table::lookup(s, dir, key)?;
+    Ok(found
+        .filter(|found| found.kind == KIND_FILE)
+        .map(|found| found.ino))
 }
 
 /// The whole content of a file at one moment between two writes; `None`: it is gone.

@@ -20,84 +20,52 @@ use crate::tables::value_index::{self, Out};
 use crate::values::files::{self, KIND_FILE, Meta};
 use crate::values::{blocks, get};
 use alloc::vec::Vec;
-use core::ops::Range;
 use pmem::atomic::Ordering::{Relaxed, SeqCst};
 use pmem::atomic::fence;
 use pool::journal::{Change, Op, Promote, Record};
 use pool::layout::INLINE_MAX;
-use pool::layout::value::{ENTRY_MAX, Head, IN_BLOCKS_MAX, InBlocks, ValueRun, number};
+use pool::layout::value::{ENTRY_MAX, Head, IN_BLOCKS_MAX, InBlocks, ValueRun};
 use pool::session::INODE_SHADOW;
 
-/// Inode numbers that are tried: what was this value before may be a file that is still open.
-const TRIES: u64 = 8;
-
-/// What the entry of a value says.
-pub(super) struct Entry {
-    mtime: i64,
-    size: u64,
-    in_blocks: bool,
-    len: usize,
-    bytes: [u8; ENTRY_MAX],
-}
-
-impl Entry {
-    /// That of the value which `key` has now.
-    pub fn find(s: &Session, keyspace: u64, key: &[u8]) -> Result<Option<Entry>> {
-        let mut bytes = [0; ENTRY_MAX];
-        let mut out = Out::locate(&mut bytes);
-        let Some(size) = get::get(s, keyspace, key, &mut out)? else {
-            return Ok(None);
-        };
-        let (mtime, found) = (Head::rounded(out.mtime), out.blocks);
-        let in_blocks = found.is_some();
-        let len = match found {
-            None => size as usize,
-            Some(mut blocks) => {
-                blocks.be_born_in(0);
-                blocks.encode(&mut bytes)
-            }
-        };
-        Ok(Some(Entry {
-            mtime,
-            size,
-            in_blocks,
-            len: len.min(ENTRY_MAX),
-            bytes,
-        }))
-    }
-
-    fn value<'a>(&'a self, keyspace: u64, key: &'a [u8]) -> Value<'a> {
-        Value {
-            keyspace,
-            key,
-            mtime: self.mtime,
-            in_blocks: self.in_blocks,
-            bytes: &self.bytes[..self.len],
+/// The value that `key` has now.
+pub(super) fn find<'a>(s: &Session, keyspace: u64, key: &'a [u8]) -> Result<Option<Value<'a>>> {
+    let mut room = [0; ENTRY_MAX];
+    let mut out = Out::locate(&mut room);
+    let Some(size) = get::get(s, keyspace, key, &mut out)? else {
+        return Ok(None);
+    };
+    let (mtime, found) = (Head::rounded(out.mtime), out.blocks);
+    let in_blocks = found.is_some();
+    let len = match found {
+        None => (size as usize).min(room.len()),
+        Some(mut blocks) => {
+            blocks.be_born_in(0);
+            blocks.encode(&mut room)
         }
-    }
-
-    pub fn meta(&self, keyspace: u64, key: &[u8]) -> Meta {
-        let blocks = match self.in_blocks {
-            true => self.size.div_ceil(BLOCK),
-            false => 0,
-        };
-        Meta {
-            ino: first_number(&self.value(keyspace, key)),
-            len: self.size,
-            mtime: self.mtime,
-            blocks,
-        }
-    }
+    };
+    Ok(Some(Value {
+        keyspace,
+        key,
+        mtime,
+        size,
+        in_blocks,
+        len,
+        room,
+    }))
 }
 
-fn first_number(v: &Value<'_>) -> u64 {
-    number(v.keyspace, v.key, v.mtime, v.bytes)
-}
-
-/// The numbers that a value may be open under.
-fn numbers(value: &Value<'_>) -> Range<u64> {
-    let first = first_number(value);
-    first..first + TRIES
+/// What stat(2) shows of a value.
+pub(super) fn meta(value: &Value<'_>) -> Meta {
+    let blocks = match value.in_blocks {
+        true => value.size.div_ceil(BLOCK),
+        false => 0,
+    };
+    Meta {
+        ino: value.numbers().start,
+        len: value.size,
+        mtime: value.mtime,
+        blocks,
+    }
 }
 
 /// The value of `name` as a file, pinned; `None`: the name has none any more.
@@ -110,12 +78,11 @@ pub(crate) fn open<'s>(
     let bucket = s.value_bucket(value_index::hash(s, dir.ino, name))?;
     let _bucket = value_index::take(s, bucket)?;
     for _ in 0..RETRIES {
-        let Some(entry) = Entry::find(s, dir.ino, name)? else {
+        let Some(value) = find(s, dir.ino, name)? else {
             return Ok(None);
         };
-        let value = entry.value(dir.ino, name);
-        let inode = pin(s, dir, &value, &entry.meta(dir.ino, name))?;
-        if !entry.in_blocks {
+        let inode = pin(s, dir, &value)?;
+        if !value.in_blocks {
             return Ok(Some(inode));
         }
         // From here on the blocks stay, if they were the value's until now.
@@ -132,18 +99,13 @@ pub(crate) fn open<'s>(
 }
 
 /// The entry that stands for a value, pinned. The caller holds the bucket of its key.
-fn pin<'s>(
-    s: &'s Session,
-    dir: &InodeRef<'_>,
-    value: &Value<'_>,
-    meta: &Meta,
-) -> Result<InodeRef<'s>> {
-    for ino in numbers(value) {
+fn pin<'s>(s: &'s Session, dir: &InodeRef<'_>, value: &Value<'_>) -> Result<InodeRef<'s>> {
+    for ino in value.numbers() {
         match inode_table::find(s, ino) {
             Some(known) if open_values::pin(s, &known, value) => return Ok(known),
             Some(_) => {}
             None => {
-                if let Some(inode) = enter(s, ino, dir, value, meta)? {
+                if let Some(inode) = enter(s, ino, dir, value)? {
                     return Ok(inode);
                 }
             }
@@ -158,9 +120,8 @@ fn enter<'s>(
     ino: u64,
     dir: &InodeRef<'_>,
     value: &Value<'_>,
-    meta: &Meta,
 ) -> Result<Option<InodeRef<'s>>> {
-    let a = files::attributes(&inode_table::attrs(s, dir)?, meta);
+    let a = files::attributes(&inode_table::attrs(s, dir)?, &meta(value));
     let copy = open_values::make(s, value)?;
     let inode = TreeInode {
         mode: a.mode,
@@ -187,8 +148,8 @@ fn enter<'s>(
 /// Whether the key of a pinned value still has it; true for objects.
 pub(crate) fn is_current(s: &Session, inode: &InodeRef<'_>) -> Result<bool> {
     let look = |keyspace: u64, key: &[u8]| {
-        let now = Entry::find(s, keyspace, key)?;
-        Ok(now.is_some_and(|now| open_values::is_same(s, inode, &now.value(keyspace, key))))
+        let now = find(s, keyspace, key)?;
+        Ok(now.is_some_and(|now| open_values::is_same(s, inode, &now)))
     };
     match open_values::with_name(s, inode, look)? {
         Some(current) => Ok(current || !is_value(inode.e)),
@@ -217,9 +178,8 @@ pub(crate) fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found
     s.check_writable()?;
     let time = clock::now();
     for _ in 0..RETRIES {
-        let entry = Entry::find(s, dir, name)?;
-        let open = |e: &Entry| is_open(s, &e.value(dir, name)).map_or(0, |inode| inode.ino);
-        let ino = entry.as_ref().map_or(0, open);
+        let open = |value: &Value<'_>| is_open(s, value).map_or(0, |inode| inode.ino);
+        let ino = find(s, dir, name)?.as_ref().map_or(0, open);
         let [dir, file] = match inode_table::lock_many(s, [dir, ino]) {
             // Its last user closed it.
             Err(Error::NotFound) if ino != 0 => continue,
@@ -233,11 +193,11 @@ pub(crate) fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found
             return Ok(Some(found));
         }
         let _bucket = value_index::lock_all(s, &[value_index::hash(s, dir.ino, name)])?;
-        let Some(entry) = Entry::find(s, dir.ino, name)? else {
+        let Some(value) = find(s, dir.ino, name)? else {
             return Ok(None);
         };
-        if open(&entry) == ino {
-            return promote_locked(s, &dir, name, &entry, file.as_ref(), time).map(Some);
+        if open(&value) == ino {
+            return promote_locked(s, &dir, &value, file.as_ref(), time).map(Some);
         }
     }
     Err(Error::Busy)
@@ -245,41 +205,38 @@ pub(crate) fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found
 
 /// The entry that stands for a value.
 fn is_open<'s>(s: &'s Session, value: &Value<'_>) -> Option<InodeRef<'s>> {
-    numbers(value)
-        .filter_map(|ino| inode_table::find(s, ino))
-        .find(|inode| open_values::is_same(s, inode, value))
+    let mut known = value.numbers().filter_map(|ino| inode_table::find(s, ino));
+    known.find(|inode| open_values::is_same(s, inode, value))
 }
 
 /// `file` is the locked entry that stands for the value, if somebody has it open.
 fn promote_locked(
     s: &Session,
     dir: &LockedInode<'_>,
-    name: &[u8],
-    entry: &Entry,
+    value: &Value<'_>,
     file: Option<&LockedInode<'_>>,
     time: i64,
 ) -> Result<Found> {
     let shadow = file.filter(|file| file.e.state.load(Relaxed) & INODE_SHADOW != 0);
-    let content = &entry.bytes[..entry.len];
     let mut filled = None;
     let block = match shadow {
-        _ if entry.in_blocks || entry.size == 0 => None,
+        _ if value.in_blocks || value.size == 0 => None,
         Some(file) => Some(settled_shadow(s, file)?),
         None => {
-            filled = Some(fill_block(s, content)?);
+            filled = Some(fill_block(s, value.bytes())?);
             filled
         }
     };
     let mut one = [0; IN_BLOCKS_MAX];
     let (runs, shadow) = match block {
-        None if entry.in_blocks => (content, 0),
-        Some(block) if entry.size > INLINE_MAX as u64 => {
-            let n = one_block(entry.size, block).encode(&mut one);
+        None if value.in_blocks => (value.bytes(), 0),
+        Some(block) if value.size > INLINE_MAX as u64 => {
+            let n = one_block(value.size, block).encode(&mut one);
             (&one[..n], 0)
         }
         block => (&[][..], block.map_or(0, |block| block + 1)),
     };
-    let done = commit(s, dir, name, entry, file, (runs, shadow), time);
+    let done = commit(s, dir, value, file, (runs, shadow), time);
     if let (Err(e), Some(block)) = (&done, filled)
         && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
     {
@@ -290,7 +247,7 @@ fn promote_locked(
         && s.header().period.load(Relaxed) > 0
     {
         // What is mapped is stored to in its place from now on, and a snapshot may have it.
-        cow::own(s, file, 0, entry.size.div_ceil(BLOCK))?;
+        cow::own(s, file, 0, value.size.div_ceil(BLOCK))?;
     }
     Ok(found)
 }
@@ -298,14 +255,13 @@ fn promote_locked(
 fn commit(
     s: &Session,
     dir: &LockedInode<'_>,
-    name: &[u8],
-    entry: &Entry,
+    value: &Value<'_>,
     file: Option<&LockedInode<'_>>,
     (runs, shadow): (&[u8], u64),
     time: i64,
 ) -> Result<Found> {
     let a = inode_table::attrs(s, dir)?;
-    let own = first_number(&entry.value(dir.ino, name));
+    let own = value.numbers().start;
     let ino = match file {
         Some(file) => file.ino,
         // Somebody may have something else open under it.
@@ -316,8 +272,8 @@ fn commit(
     };
     let fields = Promote {
         ino,
-        size: entry.size,
-        mtime: entry.mtime,
+        size: value.size,
+        mtime: value.mtime,
         shadow,
         mode: files::MODE,
         uid: a.uid,
@@ -325,7 +281,7 @@ fn commit(
         runs,
     };
     let fields = fields.encode();
-    let (keyspace, key, change) = (dir.ino, name, Change::Promote(&fields));
+    let (keyspace, key, change) = (dir.ino, value.key, Change::Promote(&fields));
     let op = Op {
         keyspace,
         key,
