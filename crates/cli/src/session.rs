@@ -163,7 +163,8 @@ impl RunRecord {
         let used = self.header()?.slots_used.load(Acquire) as usize;
         for index in 0..used.min(SERVICE_SLOT) {
             let slot = self.entry::<Slot>(SLOTS_AT, index)?;
-            if live::is_alive(&self.locks, index as u32, slot) {
+            let counts = slot.run.load(Relaxed) != RUN_OF_HELPER;
+            if counts && live::is_alive(&self.locks, index as u32, slot) {
                 return Ok(false);
             }
         }

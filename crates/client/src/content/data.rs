@@ -64,7 +64,7 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     );
     e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
     block_map::map(s, inode, 0, block, 1, true)?;
-    count_new(e, 1);
+    count_new(s, e, 1);
     Ok(())
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
         set_pending(e, &run);
     }
-    count_new(e, run.len);
+    count_new(s, e, run.len);
     Ok(())
 }
 
@@ -188,13 +188,11 @@ fn set_pending(e: &Inode, run: &NewRun) {
 }
 
 /// The file has `len` blocks more, which are lazy.
-fn count_new(e: &Inode, len: u32) {
+fn count_new(s: &Session, e: &Inode, len: u32) {
     // Only the holder of the lock changes them: no need to wait for what goes around the cache.
     let blocks = e.blocks.load(Relaxed);
     e.blocks.store(blocks.wrapping_add(len.into()), Relaxed);
-    if e.state.load(Relaxed) & INODE_DIRTY == 0 {
-        e.state.fetch_or(INODE_DIRTY, Release);
-    }
+    inode_table::mark_dirty(s, e);
 }
 
 /// The run is not needed after all.

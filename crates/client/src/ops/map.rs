@@ -19,7 +19,7 @@ use crate::tables::dirty_range;
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use crate::tables::open_values::is_value;
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_SHADOW};
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
     let s = &c.session;
@@ -192,7 +192,7 @@ fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
     let locked = inode_table::lock_ref(s, *inode)?;
     locked.e.mtime.store(now as u64, Relaxed);
     locked.e.ctime.store(now as u64, Relaxed);
-    locked.e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(s, locked.e);
     Ok(())
 }
 

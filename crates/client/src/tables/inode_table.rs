@@ -24,7 +24,7 @@ pub use crate::tables::inode::{
     Attrs, InodeRef, LockedInode, Passage, Rights, attrs, by_link, find, passage,
 };
 use crate::tables::inode::{InodeChains, walk};
-pub(crate) use crate::tables::inode::{is_dir, is_file, try_lock};
+pub(crate) use crate::tables::inode::{is_dir, is_file, mark_dirty, try_lock};
 use crate::tables::{block_map, open_values};
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;

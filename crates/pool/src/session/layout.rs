@@ -9,7 +9,7 @@ use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3830_5345_5346_4448;
+pub const MAGIC: u64 = 0x3930_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -83,6 +83,9 @@ pub const LANES: usize = 16;
 pub const MEDIUM_FILE: u32 = 1;
 /// `holdfast run` commands of one session at a time.
 pub const RUNS: usize = 8 * 1024;
+/// `Slot::run` of the process that the service starts to write back dirty inodes: it counts as
+/// nobody.
+pub const RUN_OF_HELPER: u32 = u32::MAX;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -257,6 +260,11 @@ shared! {
         pub sync_gathered: AtomicU32,
         /// 1 while somebody waits for room in a lane that only a checkpoint frees.
         pub room_wanted: AtomicU32,
+        /// 1 once an inode has come to be `INODE_DIRTY` since somebody last began to write back all
+        /// that are.
+        pub writeback_wanted: AtomicU32,
+        /// How many wait for a byte-range lock.
+        pub locks_waiting: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 1],
         /// The service lets new inodes have numbers below this (it publishes that).
@@ -308,7 +316,7 @@ shared! {
         pub start_time: AtomicU64,
         /// Rises each time the slot is taken.
         pub generation: AtomicU32,
-        /// `Run` index + 1.
+        /// `Run` index + 1; 0: no run's; or `RUN_OF_HELPER`.
         pub run: AtomicU32,
         /// The same number in all slots whose processes may run in one memory; 0: in one alone.
         pub memory: AtomicU32,

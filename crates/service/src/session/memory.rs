@@ -251,12 +251,13 @@ impl Memory {
         self.owner_lives(word).then_some(pid)
     }
 
-    /// Live processes apart from the service.
+    /// Live processes apart from the service and its helper.
     pub fn live_processes(&self) -> u32 {
         let used = self.header().slots_used.load(Acquire) as usize;
         let is_alive = |index: &usize| {
             let slot = self.slot(*index);
-            slot.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
+            let users = slot.filter(|slot| slot.run.load(Relaxed) != RUN_OF_HELPER);
+            users.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
         };
         (0..used.min(SERVICE_SLOT)).filter(is_alive).count() as u32
     }

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod publish;
 pub mod snapshots;
 pub mod stalls;
+pub mod writeback;
 
 use crate::base::error::{Error, Result};
 use crate::base::survivors;
@@ -112,6 +113,8 @@ impl Session {
             .store(engine.store.pool.superblock().period, SeqCst);
         header.snapshots_gone.fetch_add(1, SeqCst);
         header.stores_stopped.store(0, SeqCst);
+        // A helper may have died with it.
+        header.writeback_wanted.store(1, SeqCst);
         let newest = header.next_seq.load(Acquire);
         engine.journal.again_below =
             newest.min(engine.journal.applied_seq().saturating_add(FLIGHT_MAX));

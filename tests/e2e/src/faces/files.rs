@@ -7,7 +7,10 @@ pub const CASES: &[(&str, Case)] = &[
     ("programs read and list values", programs_read_values),
     ("programs change values", programs_change_values),
     ("programs and puts take turns", programs_and_puts),
-    ("programs keep the values that they opened", programs_keep_values),
+    (
+        "programs keep the values that they opened",
+        programs_keep_values,
+    ),
 ];
 
 /// What `run` does in the directory of the keyspace; its standard output, and proof that the pool
