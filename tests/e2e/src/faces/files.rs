@@ -80,8 +80,8 @@ run '[[ ! -e key ]]; echo fourth >key; '"$hf"' kv '"$pool"' words get key'
     scene.done(&["pool", "check", &pool]).map(drop)
 }
 
-/// A program reads, maps and locks values that others put over, while the service is killed; another
-/// one that has them open is killed.
+/// A program reads, maps and locks values that others put over while the service is killed, and
+/// another program that has them open.
 fn programs_keep_values(scene: &Scene) -> Result<(), Stop> {
     let pool = new_pool(scene, "keep")?;
     let text = r#"
