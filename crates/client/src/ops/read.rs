@@ -15,10 +15,11 @@ use crate::session::RETRIES;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table;
+use crate::tables::open_values::is_value;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_SHADOW};
 
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -234,10 +235,16 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
 #[cold]
 fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
     let locked = inode_table::lock_ref(file.s, file.inode)?;
-    match data::load_shadow(file.s, &locked) {
-        Ok(()) => return Ok(None),
-        Err(Error::NoSpace) => {}
-        Err(e) => return Err(e),
+    if file.inode.e.state.load(Relaxed) & (INODE_INLINE | INODE_SHADOW) != INODE_INLINE {
+        return Ok(None);
+    }
+    // A value has its copy in session memory.
+    if !is_value(locked.e) {
+        match data::load_shadow(file.s, &locked) {
+            Ok(()) => return Ok(None),
+            Err(Error::NoSpace) => {}
+            Err(e) => return Err(e),
+        }
     }
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(file.s, &locked, &mut content)?;
@@ -267,12 +274,12 @@ pub(crate) fn touch(file: &File, now: i64) {
     let e = file.inode.e;
     let atime = e.atime.load(Relaxed) as i64;
     let changed = (e.mtime.load(Relaxed) as i64).max(e.ctime.load(Relaxed) as i64);
-    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only();
+    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only() || is_value(e);
     if unwanted || atime > changed || atime >= now {
         return;
     }
     e.atime.store(now as u64, Relaxed);
-    e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(file.s, e);
 }
 
 pub(crate) fn lseek(c: &Client, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {

@@ -24,8 +24,8 @@ use crate::session::Session;
 use crate::session::lock::{self, Changing};
 use crate::session::space;
 use crate::tables::dirty_range;
-use crate::tables::frozen;
 use crate::tables::inode::{self, InodeRef, LockedInode};
+use crate::tables::open_values;
 use alloc::vec::Vec;
 use pmem::atomic::{AtomicU64, Ordering::*};
 use pool::layout::BlockAddr;
@@ -247,7 +247,7 @@ fn unknown_len(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<u64>
 }
 
 fn in_trees(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Result<trees::Run> {
-    match frozen::extent(s, inode, file_block)? {
+    match open_values::extent(s, inode, file_block)? {
         Some(run) => Ok(run),
         None => s.tree().extent(inode.ino, file_block),
     }
@@ -336,6 +336,11 @@ fn take_page(s: &Session, max: u32) -> Result<Option<u32>> {
 /// Puts a page that no map reaches on the free list. The caller holds `map_lock`.
 fn free_page(s: &Session, index: u32) -> Result<()> {
     let h = s.header();
+    let used = index < h.map_used.load(Relaxed) && h.map_free.load(Relaxed) != index + 1;
+    s.ensure(
+        used,
+        "a page of a block map is freed once, after it was used",
+    )?;
     list_word(s, index)?.store(h.map_free.load(Relaxed).into(), Relaxed);
     h.map_free.store(index + 1, Release);
     Ok(())

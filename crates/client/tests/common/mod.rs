@@ -111,6 +111,12 @@ pub fn join(dir: &Path) -> User {
 }
 
 impl User {
+    /// Takes the session to the service that follows one that went away.
+    pub fn rejoin(&mut self, dir: &Path) {
+        let again = attach::rejoin(dir.as_os_str().as_encoded_bytes(), self.memory);
+        self.attachment = again.unwrap();
+    }
+
     /// As if the process of this client had died.
     pub fn die(&self) {
         let s = self.session();

@@ -5,11 +5,12 @@
 //! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
 //! waits.
 
+use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3730_5345_5346_4448;
+pub const MAGIC: u64 = 0x3930_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -54,6 +55,10 @@ pub const VALUE_BUCKETS: usize = 128 * 1024;
 pub const VALUE_CELLS: usize = 7;
 /// Views of one session.
 pub const VIEWS: usize = 1024;
+/// Values that are open as files at the same time.
+pub const OPEN_VALUES: usize = 1024 * 1024;
+/// Words of an `OpenValue` for the key and what its entry says.
+pub const OPEN_VALUE_WORDS: usize = 252;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
 /// Rests of fragments that a process keeps.
@@ -79,6 +84,9 @@ pub const LANES: usize = 16;
 pub const MEDIUM_FILE: u32 = 1;
 /// `holdfast run` commands of one session at a time.
 pub const RUNS: usize = 8 * 1024;
+/// `Slot::run` of the process that the service starts to write back dirty inodes: it counts as
+/// nobody.
+pub const RUN_OF_HELPER: u32 = u32::MAX;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -89,7 +97,8 @@ shared! {
     pub struct Header {
         // The first line is read by every operation and almost never written.
         pub magic: AtomicU64,
-        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
+        /// Non-zero errno once the session was given up, by the service or by a client that found
+        /// it `broken`: all operations fail with it.
         pub poisoned: AtomicU32,
         /// Set by the service before it applies a record that a dead process did not publish in
         /// the tables: whoever is next finishes that first (and clears this).
@@ -253,10 +262,23 @@ shared! {
         pub sync_gathered: AtomicU32,
         /// 1 while somebody waits for room in a lane that only a checkpoint frees.
         pub room_wanted: AtomicU32,
+        /// 1 once an inode has come to be `INODE_DIRTY` since somebody last began to write back all
+        /// that are.
+        pub writeback_wanted: AtomicU32,
+        /// How many wait for a byte-range lock.
+        pub locks_waiting: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 1],
         /// The service lets new inodes have numbers below this (it publishes that).
         pub ino_end: AtomicU64,
+        /// What a client found that cannot be.
+        pub broken: Broken,
+        /// The table of open values.
+        pub open_values_lock: AtomicU32,
+        pub open_values_free: AtomicU32,
+        pub open_values_used: AtomicU32,
+        /// How many of them are in blocks, at least: without any the service need not look.
+        pub open_values_in_blocks: AtomicU32,
     }
 }
 
@@ -298,7 +320,7 @@ shared! {
         pub start_time: AtomicU64,
         /// Rises each time the slot is taken.
         pub generation: AtomicU32,
-        /// `Run` index + 1.
+        /// `Run` index + 1; 0: no run's; or `RUN_OF_HELPER`.
         pub run: AtomicU32,
         /// The same number in all slots whose processes may run in one memory; 0: in one alone.
         pub memory: AtomicU32,
@@ -423,9 +445,9 @@ shared! {
         pub ctime: AtomicU64,
         pub btime: AtomicU64,
         pub rdev: AtomicU64,
-        /// Directories: the parent. Values of a snapshot: their keyspace.
+        /// Directories: the parent.
         pub parent: AtomicU64,
-        /// Directories: number of entries. Values of a snapshot: where in the tree they are.
+        /// Directories: number of entries. Values (`INODE_VALUE`): `Link` to the `OpenValue`.
         pub entries: AtomicU64,
         /// Allocated blocks of 4 KiB.
         pub blocks: AtomicU64,
@@ -497,6 +519,9 @@ pub const INODE_KEYSPACE: u32 = 2048;
 /// Medium file: the content was cut to nothing, and what replaces it is to be in the journal when
 /// the file is closed, if it is short.
 pub const INODE_REWRITTEN: u32 = 4096;
+
+/// No object but a value that is open as a file: the trees have no such inode.
+pub const INODE_VALUE: u32 = 8192;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
@@ -590,6 +615,27 @@ shared! {
         pub served: AtomicU64,
         pub served_seq: AtomicU64,
         pub served_roots: [AtomicU64; 4],
+    }
+}
+
+shared! {
+    /// A value that is open as a file: a copy of what its entry said when it was opened. It does
+    /// not change until nobody has it open.
+    pub struct OpenValue {
+        /// `Link` to the inode entry that stands for the value; 0: none does.
+        pub inode: AtomicU32,
+        /// Free list.
+        pub next: AtomicU32,
+        /// The number of that entry.
+        pub ino: AtomicU64,
+        pub keyspace: AtomicU64,
+        pub key_len: AtomicU16,
+        /// Bytes behind the key.
+        pub len: AtomicU16,
+        /// 1: they are the length and the runs of a value in blocks; 0: the value itself.
+        pub in_blocks: AtomicU32,
+        /// The key, then the bytes.
+        pub words: [AtomicU64; OPEN_VALUE_WORDS],
     }
 }
 
@@ -729,8 +775,10 @@ pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::
 pub const RINGS_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 /// Offset of the `Ring` array.
 pub const RING_AT: usize = page_up(RINGS_AT + size_of::<Rings>());
+/// Offset of the `OpenValue` array.
+pub const OPEN_VALUES_AT: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
+pub const SESSION_LEN: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;
@@ -757,3 +805,4 @@ const _: () = assert!(size_of::<Inode>() == 256);
 const _: () = assert!(size_of::<Dentry>() == 128);
 const _: () = assert!(size_of::<ValueBucket>() == 64);
 const _: () = assert!(size_of::<Rings>() == 128);
+const _: () = assert!(size_of::<OpenValue>() == 2048);
