@@ -174,10 +174,15 @@ impl Session {
         self.entry(SLOTS_AT, SLOTS, index, "process slot")
     }
 
-    /// Descriptor table of a slot.
+    /// The first page of a slot's descriptor table.
     #[inline]
-    pub fn fd_table(&self, index: u32) -> Result<&FdTable> {
+    pub(crate) fn first_fd_page(&self, index: u32) -> Result<&FdPage> {
         self.entry(FD_TABLES_AT, SLOTS, index, "descriptor table")
+    }
+
+    /// The page of descriptors that `link` refers to.
+    pub fn fd_page(&self, link: u32) -> Result<&FdPage> {
+        self.entry(FD_PAGES_AT, FD_PAGES, link.wrapping_sub(1), "descriptors")
     }
 
     /// Mapped files of a slot.
