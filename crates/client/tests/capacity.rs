@@ -8,9 +8,12 @@ use holdfast_client::Base;
 use holdfast_client::Error;
 use holdfast_client::abi::{O_CREAT, O_RDONLY, O_RDWR};
 use holdfast_pool::session::MAP_PAGES;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 const BLOCK: i64 = 4096;
+/// Held by those that use all pages of block maps, which takes gigabytes.
+static ALL_PAGES: Mutex<()> = Mutex::new(());
 
 /// Each file has a block behind those that its inode entry has room for, so a page of its own.
 #[test]
@@ -36,6 +39,7 @@ fn more_files_than_pages_of_block_maps_are_kept() {
 /// Every two MiB of a file take a page, and there are more of them than pages in all.
 #[test]
 fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
+    let _alone = ALL_PAGES.lock().unwrap_or_else(|e| e.into_inner());
     let rig = Rig::new(2 << 30);
     let user = rig.user();
     let file = user.open("sparse", O_CREAT | O_RDWR).unwrap();
@@ -53,6 +57,35 @@ fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
     assert_eq!(between, [0; 3]);
     user.release(file).unwrap();
     user.unlink(&ROOT, Base::Root, b"sparse").unwrap();
+    user.sync().unwrap();
+}
+
+/// Each of them has a block behind those that its inode entry has room for, written and not synced.
+#[test]
+fn more_files_are_open_than_there_are_pages_of_block_maps() {
+    let _alone = ALL_PAGES.lock().unwrap_or_else(|e| e.into_inner());
+    let rig = Rig::new(2 << 30);
+    let user = rig.user();
+    let dirs = 64;
+    for n in 0..dirs {
+        user.mkdir(&ROOT, Base::Root, format!("{n}").as_bytes(), 0o755)
+            .unwrap();
+    }
+    let files = MAP_PAGES as u32 + 3000;
+    let open = |n: u32| {
+        let file = user.create(&format!("{}/f{n}", n % dirs));
+        // Where a file grows, room is set aside for more.
+        user.ftruncate(file, 16 * BLOCK).unwrap();
+        user.pwrite_all(file, &[n as u8 | 1], 6 * BLOCK);
+        file
+    };
+    let files: Vec<_> = (0..files).map(open).collect();
+    for (n, file) in files.iter().enumerate().step_by(7) {
+        assert_eq!(user.pread_vec(*file, 1, 6 * BLOCK), [n as u8 | 1], "f{n}");
+    }
+    for file in files {
+        user.release(file).unwrap();
+    }
     user.sync().unwrap();
 }
 
