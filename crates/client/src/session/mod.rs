@@ -241,6 +241,20 @@ impl Session {
         self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
     }
 
+    /// Starts loading an inode bucket.
+    #[inline]
+    pub(crate) fn expect_inode_bucket(&self, index: u32) {
+        let at = INODE_BUCKETS_AT + index as usize * size_of::<Bucket>();
+        self.mem.prefetch(at as u64);
+    }
+
+    /// Starts loading a dentry bucket.
+    #[inline]
+    pub(crate) fn expect_dentry_bucket(&self, index: u32) {
+        let at = DENTRY_BUCKETS_AT + index as usize * size_of::<Bucket>();
+        self.mem.prefetch(at as u64);
+    }
+
     /// Which bucket the changes of a key with this hash are in.
     #[inline]
     pub(crate) fn value_bucket_index(hash: u64) -> u32 {

@@ -33,7 +33,7 @@ pub const PINS: usize = 256;
 /// Inodes that are in use or cached.
 pub const INODES: usize = 4 * 1024 * 1024;
 /// Hash buckets of the inode table and of the dentry table, at most.
-pub const BUCKETS: usize = 1024 * 1024;
+pub const BUCKETS: usize = 2 * 1024 * 1024;
 /// As many are in use in a new session.
 pub const FIRST_BUCKETS: u32 = 16 * 1024;
 /// Cached names of at most `DENTRY_NAME` bytes.
@@ -512,6 +512,11 @@ pub const INODE_KEYSPACE: u32 = 2048;
 /// Medium file: the content was cut to nothing, and what replaces it is to be in the journal when
 /// the file is closed, if it is short.
 pub const INODE_REWRITTEN: u32 = 4096;
+
+/// The trees have the inline content, whatever else of the object they do not know yet.
+pub const INODE_STORED: u32 = 8192;
+/// Inline content was read: who reads it again brings it into a block.
+pub const INODE_READ: u32 = 16384;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod publish;
 pub mod snapshots;
 pub mod stalls;
+pub mod tables;
 
 use crate::base::error::{Error, Result};
 use crate::base::survivors;
@@ -38,6 +39,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
+use tables::Tables;
 
 const EIO: i32 = 5;
 /// What giving memory back may take at a time, when nobody is in the session.
@@ -48,6 +50,7 @@ pub struct Session {
     pub handout: Arc<Handout>,
     supply: Supply,
     drained: Drained,
+    tables: Tables,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
     unfinished: Option<(u64, Instant)>,
@@ -141,6 +144,7 @@ impl Session {
             handout: Arc::new(handout),
             supply,
             drained: Drained::default(),
+            tables: Tables::default(),
             gap: None,
             unfinished: None,
             failure: None,
@@ -266,12 +270,14 @@ impl Session {
         if long {
             self.drained.give_back(engine, &self.memory);
         }
+        let tables = self.tables.go_on(&self.memory);
         let more = engine.store.rest(long);
         self.publish_free(engine);
-        more.unwrap_or_else(|e| {
+        let more = more.unwrap_or_else(|e| {
             self.give_up(&e.to_string(), e.errno());
             false
-        })
+        });
+        more || tables
     }
 
     /// Grants for a session that has just begun.
