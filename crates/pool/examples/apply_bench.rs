@@ -2,7 +2,7 @@
 //!
 //! Invariant: figures are CPU time of this thread, so that other load does not count.
 
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use holdfast_pool::apply::{Applier, Grants, PoolStore, make_pool_root};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{Header, Record};
@@ -45,7 +45,7 @@ fn new_pool() -> Pool {
         next_ino: 2,
         journal_segment: 0,
     };
-    let meta = Region::in_memory(meta_len as usize, NoRecord).expect("memory");
+    let meta = Region::in_memory(meta_len as usize).expect("memory");
     let token = WriteToken::for_offline_tool();
     let mut pool = Pool::create(meta, &params, &token).expect("a new pool");
     make_pool_root(&mut pool, &token, [0, 0], 0o040_755, 0).expect("a root");

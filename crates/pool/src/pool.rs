@@ -21,7 +21,7 @@ use crate::tree::{Batch, Dirty, Parked, Reader};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
+use holdfast_pmem::{Medium, Persistence, Region};
 
 /// Commits whose roots readers may go on using when there is room.
 const COMMITS_KEPT: usize = 8;
@@ -80,8 +80,8 @@ struct Lazy {
 }
 
 /// A pool and what its writer remembers of it.
-pub struct Pool<R: Record = NoRecord> {
-    pub(crate) meta: Region<R>,
+pub struct Pool {
+    pub(crate) meta: Region,
     pub(crate) superblock: Superblock,
     /// Which superblock copy is in force.
     copy: usize,
@@ -107,9 +107,9 @@ pub struct Pool<R: Record = NoRecord> {
     pub(crate) parked: Option<Parked>,
 }
 
-impl<R: Record> Pool<R> {
+impl Pool {
     /// Makes `meta` an empty pool.
-    pub fn create(meta: Region<R>, params: &Params, _: &WriteToken) -> Result<Pool<R>> {
+    pub fn create(meta: Region, params: &Params, _: &WriteToken) -> Result<Pool> {
         let superblock = first_superblock(params);
         let geometry = superblock.geometry(meta.len() as u64)?;
         let zero = [0; PAGE];
@@ -129,7 +129,7 @@ impl<R: Record> Pool<R> {
     }
 
     /// Opens the pool in `meta` at its last commit, and shows its roots to readers.
-    pub fn open(meta: Region<R>, token: &WriteToken) -> Result<Pool<R>> {
+    pub fn open(meta: Region, token: &WriteToken) -> Result<Pool> {
         let mut pool = Pool::open_hidden(meta, token)?;
         pool.show()?;
         Ok(pool)
@@ -137,7 +137,7 @@ impl<R: Record> Pool<R> {
 
     /// Opens the pool in `meta` at its last durable commit. Readers that go on from an earlier
     /// service, which may have shown them later commits, wait until there is something to `show`.
-    pub fn open_hidden(meta: Region<R>, _: &WriteToken) -> Result<Pool<R>> {
+    pub fn open_hidden(meta: Region, _: &WriteToken) -> Result<Pool> {
         let (superblock, copy) = Superblock::read(&meta)?;
         let geometry = superblock.geometry(meta.len() as u64)?;
         let seq = superblock.seq;
@@ -226,7 +226,7 @@ impl<R: Record> Pool<R> {
         self.durable_lanes
     }
 
-    fn assemble(meta: Region<R>, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
+    fn assemble(meta: Region, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
         let [meta_space, data_space] = spaces;
         let checked = Bits::new(meta_space.len().div_ceil(64) as usize);
         let durable_lanes = superblock.lanes;
@@ -257,17 +257,17 @@ impl<R: Record> Pool<R> {
     }
 
     /// The mapping of `meta.seg`.
-    pub fn meta(&self) -> &Region<R> {
+    pub fn meta(&self) -> &Region {
         &self.meta
     }
 
     /// Reads the committed trees.
-    pub fn reader(&self) -> Reader<'_, R> {
+    pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.meta)
     }
 
     /// Starts a set of changes.
-    pub fn begin(&mut self, _: &WriteToken) -> Batch<'_, R> {
+    pub fn begin(&mut self, _: &WriteToken) -> Batch<'_> {
         assert!(!self.is_parked(), "a batch is begun while one is parked");
         Batch::new(self)
     }
@@ -554,7 +554,7 @@ fn first_superblock(params: &Params) -> Superblock {
 }
 
 /// Makes everything written so far durable, as the medium needs it.
-fn settle<R: Record>(meta: &Region<R>) -> Result<()> {
+fn settle(meta: &Region) -> Result<()> {
     meta.fence();
     if meta.persistence() == Persistence::Synced {
         meta.sync(0, meta.len())?;

@@ -43,6 +43,7 @@ pub use check::check;
 pub use recovery::recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
 pub use service::{Service, Stopper};
+pub use session::writeback::Helper;
 pub use writer::Options;
 
 /// What a service does, one step after the other in the caller's thread.

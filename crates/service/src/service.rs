@@ -125,6 +125,7 @@ impl Service {
         let listening = std::thread::spawn(move || listener.serve(connected, messenger));
         let mut writer = Writer::new(&mut self.state, &users, front);
         let done = writer.serve(&inbox);
+        drop(writer);
         users.closing.store(true, Release);
         drop(inbox);
         closer.close();

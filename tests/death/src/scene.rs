@@ -566,6 +566,11 @@ pub const SCENES: &[Scene] = &[
         }
         u.fsync(f).expect("done");
     })),
+    torn(scene("append_and_write_back", open_append, |u, f| {
+        u.write(f.expect("open"), ConstBuf::from(&[5; 6000][..]))
+            .expect("done");
+        assert_eq!(u.write_back().expect("done"), 0);
+    })),
     torn(scene("write_to_inline", open_small, |u, f| {
         write(u, f, &[6; 40], 4)
     })),

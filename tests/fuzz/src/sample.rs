@@ -4,7 +4,7 @@
 //! tomorrow.
 
 use crate::journal::Piece;
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use holdfast_pool::apply::{Applier, Grants, Outcome, PoolStore, make_pool_root};
 use holdfast_pool::check::{Report, check};
 use holdfast_pool::checksum::crc32c;
@@ -71,7 +71,7 @@ pub fn token() -> WriteToken {
 impl Sample {
     /// Its `meta.seg` in memory of its own.
     pub fn meta(&self) -> Region {
-        let meta = Region::in_memory(META_LEN as usize, NoRecord).expect("memory");
+        let meta = Region::in_memory(META_LEN as usize).expect("memory");
         for (page, bytes) in &self.pages {
             meta.store(page * PAGE as u64, bytes).expect("inside");
         }
@@ -115,7 +115,7 @@ fn params() -> Params {
 }
 
 fn make() -> Sample {
-    let meta = Region::in_memory(META_LEN as usize, NoRecord).expect("memory");
+    let meta = Region::in_memory(META_LEN as usize).expect("memory");
     let mut pool = Pool::create(meta, &params(), &token()).expect("a pool");
     make_pool_root(&mut pool, &token(), [0, 0], 0o040_777, 0).expect("a root");
     let run = pool.grant(GRANTED, 1).expect("blocks");

@@ -26,7 +26,12 @@ use pool::session::*;
 pub fn put_ofd(s: &Session, link: OfdLink) -> Result<()> {
     let ofd = s.ofd(link.raw())?;
     let one_less = |n: u32| n.checked_sub(1);
-    if ofd.refs.fetch_update(AcqRel, Relaxed, one_less) != Ok(1) {
+    let before = ofd.refs.fetch_update(AcqRel, Relaxed, one_less);
+    s.ensure(
+        before.is_ok(),
+        "a description that is let go has a reference",
+    )?;
+    if before != Ok(1) {
         return Ok(());
     }
     let inode = ofd.inode.load(Relaxed);
@@ -47,7 +52,7 @@ pub fn put_inode(s: &Session, inode: &InodeRef) -> Result<()> {
     if is_lazy(e) {
         return put_lazy(s, inode);
     }
-    if !unpin(e) {
+    if !unpin(s, e) {
         return Ok(());
     }
     if e.state.load(SeqCst) & INODE_ORPHAN != 0 {
@@ -70,8 +75,10 @@ fn is_lazy(e: &Inode) -> bool {
 
 /// Drops a pin; true: it was the last one.
 #[inline]
-pub(crate) fn unpin(e: &Inode) -> bool {
-    e.opens.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)) == Ok(1)
+pub(crate) fn unpin(s: &Session, e: &Inode) -> bool {
+    let before = e.opens.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    let counted = s.ensure(before.is_ok(), "an inode has as many pins as users");
+    counted.is_ok() && before == Ok(1)
 }
 
 /// Drops a pin under the lock, after journaling what is lazy if the pin is the last one.
@@ -84,7 +91,7 @@ fn put_lazy(s: &Session, inode: &InodeRef) -> Result<()> {
         Ok(_) | Err(Error::NotFound) => Ok(()),
         Err(e) => Err(e.clone()),
     };
-    let last = unpin(e);
+    let last = unpin(s, e);
     drop(locked);
     if last && e.state.load(SeqCst) & INODE_ORPHAN != 0 {
         return release_orphan(s, inode);
@@ -247,6 +254,11 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
 /// Journals the content of block 0 as the file's inline data; the block stays as its shadow.
 fn store_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     let e = inode.e;
+    let fits = e.size.load(Relaxed) <= INLINE_MAX as u64 && e.pending_len.load(Relaxed) == 1;
+    s.ensure(
+        fits,
+        "content that comes to be inline is in one pending block",
+    )?;
     let mut data = [0; INLINE_MAX];
     let data = data
         .get_mut(..e.size.load(Relaxed) as usize)

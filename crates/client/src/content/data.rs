@@ -51,6 +51,8 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
         return Ok(());
     }
     load_shadow(s, inode)?;
+    let shadowed = e.state.load(Relaxed) & INODE_SHADOW != 0;
+    s.ensure(shadowed, "inline data that is in a block has a shadow")?;
     let block = close::shadow_block(s, inode)?;
     if e.pending_len.load(Relaxed) > 0 {
         close::flush(s, inode)?;
@@ -67,7 +69,7 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     );
     e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
     block_map::map(s, inode, 0, block, 1, true)?;
-    count_new(e, 1);
+    count_new(s, e, 1);
     Ok(())
 }
 
@@ -118,6 +120,8 @@ pub(crate) fn new_run(
     };
     let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
     let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind, huge)?;
+    let fits = got > 0 && block.checked_add(got.into()) <= Some(s.data_blocks());
+    s.ensure(fits, "blocks that are handed out are in the segment")?;
     let len = want.min(got);
     // It is empty until its length says otherwise.
     e.reserve_block.store(block + u64::from(len), Relaxed);
@@ -193,16 +197,19 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
     s.data().fence();
     if behind_pending(e, run.file_block) == Some(run.block) {
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
-        let len = e.pending_len.load(Relaxed);
-        e.pending_len.store(len.wrapping_add(run.len), Release);
+        let len = e.pending_len.load(Relaxed).checked_add(run.len);
+        s.ensure(len.is_some(), "a pending run has a length")?;
+        e.pending_len.store(len.unwrap_or(u32::MAX), Release);
     } else {
         if e.pending_len.load(Relaxed) > 0 {
             close::flush(s, inode)?;
         }
+        let journaled = e.pending_len.load(Relaxed) == 0;
+        s.ensure(journaled, "a file has one pending run")?;
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
         set_pending(e, &run);
     }
-    count_new(e, run.len);
+    count_new(s, e, run.len);
     Ok(())
 }
 
@@ -212,14 +219,12 @@ fn set_pending(e: &Inode, run: &NewRun) {
     e.pending_len.store(run.len, Release);
 }
 
-/// The file has `len` blocks more, which are lazy.
-fn count_new(e: &Inode, len: u32) {
+/// The file has `len` blocks more, which no record mentions.
+fn count_new(s: &Session, e: &Inode, len: u32) {
     // Only the holder of the lock changes them: no need to wait for what goes around the cache.
     let blocks = e.blocks.load(Relaxed);
     e.blocks.store(blocks.wrapping_add(len.into()), Relaxed);
-    if e.state.load(Relaxed) & INODE_DIRTY == 0 {
-        e.state.fetch_or(INODE_DIRTY, Release);
-    }
+    inode_table::mark_dirty(s, e);
 }
 
 /// The run is not needed after all.

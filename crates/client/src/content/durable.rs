@@ -524,7 +524,9 @@ fn wake(s: &Session) {
 /// One flush of the journal.
 fn flush(s: &Session) -> Result<()> {
     let h = s.header();
+    let durable = h.acked_seq.load(SeqCst).max(h.synced_seq.load(SeqCst));
     let upto = h.next_seq.load(SeqCst).saturating_sub(1);
+    s.ensure(durable <= upto, "what is durable was journaled before")?;
     drain::wait_lanes(s, upto)?;
     if h.journal_suspect.load(SeqCst) != 0 {
         redirty(s)?;

@@ -10,9 +10,9 @@ use crate::content::{cow, durable};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
-use crate::tables::inode_table::LockedInode;
+use crate::tables::inode_table::{self, LockedInode};
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_DIRTY, INODE_INLINE};
+use pool::session::INODE_INLINE;
 
 /// Writes in place; size and times become lazy. How much was written.
 pub(crate) fn write_locked(s: &Session, inode: &LockedInode, mut w: Write) -> Result<usize> {
@@ -37,9 +37,7 @@ pub(crate) fn write_locked(s: &Session, inode: &LockedInode, mut w: Write) -> Re
     if reached > size || e.mtime.load(Relaxed) != now || e.ctime.load(Relaxed) != now {
         e.mtime.store(now, Relaxed);
         e.ctime.store(now, Relaxed);
-        if e.state.load(Relaxed) & INODE_DIRTY == 0 {
-            e.state.fetch_or(INODE_DIRTY, Release);
-        }
+        inode_table::mark_dirty(s, e);
     }
     Ok(done)
 }

@@ -18,7 +18,7 @@ use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_DIRTY, INODE_INLINE};
+use pool::session::INODE_INLINE;
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
     let s = &c.session;
@@ -173,7 +173,8 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     }
     pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
-    let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    s.ensure(before.is_ok(), "a mapping is counted")?;
     close::put_inode(s, &inode)
 }
 
@@ -183,7 +184,7 @@ fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
     let locked = inode_table::lock_ref(s, *inode)?;
     locked.e.mtime.store(now as u64, Relaxed);
     locked.e.ctime.store(now as u64, Relaxed);
-    locked.e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(s, locked.e);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use crate::tables::inode_table;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_READ, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_READ, INODE_SHADOW};
 
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -280,7 +280,7 @@ pub(crate) fn touch(file: &File, now: i64) {
         return;
     }
     e.atime.store(now as u64, Relaxed);
-    e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(file.s, e);
 }
 
 pub(crate) fn lseek(c: &Client, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {

@@ -36,7 +36,16 @@ use pool::session::*;
 
 /// Joins as process `pid`; `run` is the run's index. Returns the slot.
 pub fn register(s: &Session, pid: u32, run: Option<u32>) -> Result<u32> {
-    let index = take(s, pid, Taker::Process, run.map_or(0, |r| r + 1))?;
+    register_as(s, pid, run.map_or(0, |r| r + 1))
+}
+
+/// As `register` for the helper of the service, which does not count as a process of the session.
+pub fn register_helper(s: &Session, pid: u32) -> Result<u32> {
+    register_as(s, pid, RUN_OF_HELPER)
+}
+
+fn register_as(s: &Session, pid: u32, run: u32) -> Result<u32> {
+    let index = take(s, pid, Taker::Process, run)?;
     let slot = s.slot_at(index)?;
     slot.awaited.store(0, Relaxed);
     slot.state.store(SLOT_LIVE, Release);

@@ -7,11 +7,11 @@ use crate::base::error::{Error, Result};
 use crate::content::file::File;
 use crate::content::{close, durable};
 use crate::ops::client::Client;
+use crate::ops::writeback;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::inode_table;
-use crate::tables::inode_table::InodeRef;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
-use pool::session::{INODE_DIRTY, INODE_VALID};
+use pool::session::INODE_DIRTY;
 
 /// Flags of sync_file_range(2).
 const WAIT_BEFORE: u32 = 1;
@@ -82,19 +82,7 @@ fn report(file: &File<'_>) -> Result<()> {
 
 pub(crate) fn sync(c: &Client) -> Result<()> {
     let s = &c.session;
-    for link in 1..=s.header().inode_used.load(Acquire) {
-        let Ok(e) = s.inode(link) else { break };
-        let (ino, state) = (e.ino.load(Acquire), e.state.load(Acquire));
-        if ino == 0 || state & (INODE_DIRTY | INODE_VALID) != INODE_DIRTY | INODE_VALID {
-            continue;
-        }
-        match inode_table::lock_ref(s, InodeRef { link, ino, e }) {
-            Ok(inode) => close::flush(s, &inode)?,
-            // It went meanwhile, and what was lazy about it with it.
-            Err(Error::NotFound) => {}
-            Err(e) => return Err(e),
-        }
-    }
+    writeback::all(s)?;
     s.data().fence();
     if durable::is_needed(s) {
         durable::all_data(s)?;

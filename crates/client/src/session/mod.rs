@@ -27,6 +27,7 @@ use crate::base::trees::Trees;
 pub use crate::base::types::OfdLink;
 use crate::base::windows::{WINDOW, Windows};
 use crate::session::members::Members;
+use core::panic::Location;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
 use pool::layout::ReadTrees;
@@ -34,6 +35,8 @@ use pool::session::*;
 
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
+
+const EIO: i32 = 5;
 
 /// Finishes what dead processes committed (`journal::recover`), which is above this layer.
 pub type Recover = fn(&Session) -> Result<()>;
@@ -407,6 +410,24 @@ impl Session {
             0 => Ok(()),
             errno => Err(Error::Poisoned(errno as i32)),
         }
+    }
+
+    /// For what only a mistake of ours can break: where it does not hold, the session is given up
+    /// for all, and the service says where.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn ensure(&self, holds: bool, what: &'static str) -> Result<()> {
+        match holds {
+            true => Ok(()),
+            false => Err(self.give_up(what, Location::caller())),
+        }
+    }
+
+    #[cold]
+    fn give_up(&self, what: &'static str, place: &Location<'_>) -> Error {
+        let h = self.header();
+        h.broken.tell(&h.poisoned, place, what);
+        Error::Poisoned(EIO)
     }
 
     /// File data.

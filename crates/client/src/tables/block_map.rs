@@ -327,6 +327,11 @@ fn take_page(s: &Session, max: u32) -> Result<Option<u32>> {
 /// Puts a page that no map reaches on the free list. The caller holds `map_lock`.
 fn free_page(s: &Session, index: u32) -> Result<()> {
     let h = s.header();
+    let used = index < h.map_used.load(Relaxed) && h.map_free.load(Relaxed) != index + 1;
+    s.ensure(
+        used,
+        "a page of a block map is freed once, after it was used",
+    )?;
     list_word(s, index)?.store(h.map_free.load(Relaxed).into(), Relaxed);
     h.map_free.store(index + 1, Release);
     Ok(())

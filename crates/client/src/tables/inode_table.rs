@@ -25,7 +25,7 @@ pub use crate::tables::inode::{
     Attrs, InodeRef, LockedInode, Passage, Rights, attrs, by_link, find, passage,
 };
 use crate::tables::inode::{InodeChains, walk};
-pub(crate) use crate::tables::inode::{is_dir, is_file, try_lock};
+pub(crate) use crate::tables::inode::{is_dir, is_file, mark_dirty, try_lock};
 use crate::tables::{block_map, frozen};
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;
@@ -200,6 +200,8 @@ impl<'s> Fresh<'s> {
 
     /// Makes the filled entry findable. The caller holds the bucket's lock.
     pub fn insert(mut self, bucket: &Bucket, ino: u64) -> InodeRef<'s> {
+        let itself = bucket.head.load(Relaxed) == self.link;
+        let _ = self.s.ensure(!itself, "an entry is in one chain, once");
         self.e.next.store(bucket.head.load(Relaxed), Release);
         bucket.head.store(self.link, Release);
         self.inserted = true;
@@ -598,6 +600,15 @@ fn remove(s: &Session, locked: LockedInode<'_>, applied: u64) -> bool {
 /// The last steps of a removal: the entry, in no chain any more, becomes free.
 fn release_entry(s: &Session, locked: LockedInode<'_>) {
     let e = locked.e;
+    let unused = e.map_root.load(Relaxed) == 0 && e.state.load(Relaxed) & INODE_VALID == 0;
+    if s.ensure(
+        unused,
+        "an entry that is freed has no map and is in no chain",
+    )
+    .is_err()
+    {
+        return;
+    }
     if e.state.load(Relaxed) & INODE_GONE != 0 {
         count_down(&s.header().inode_gone);
     }

@@ -8,7 +8,7 @@ use crate::layout::VALUES;
 use crate::layout::value::{HEAD, IN_BLOCKS_MAX, InBlocks, ValueRun, blocks_of};
 use crate::pool::{Pool, WriteToken};
 use core::ops::ControlFlow;
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
 use std::vec::Vec;
@@ -186,7 +186,7 @@ fn hostile_changes_are_refused_whole() {
     let (mut applied, mut refused) = (0, 0);
     for seed in 1..6 {
         let mut dice = Dice(seed);
-        let meta = Region::in_memory(8 << 20, NoRecord).unwrap();
+        let meta = Region::in_memory(8 << 20).unwrap();
         let (mut pool, mut grants) = new_pool(meta, 3000);
         stage(&mut pool, &mut grants);
         let mut map = Map::new();
@@ -234,7 +234,7 @@ fn hostile_changes_are_refused_whole() {
             assert_clean(pool.meta());
         }
         let copy = super::pool_tests::image(pool.meta());
-        let meta = Region::from_image(&copy, Medium::Memory, NoRecord).unwrap();
+        let meta = Region::from_image(&copy, Medium::Memory).unwrap();
         let pool: Pool = Pool::open(meta, &WriteToken::for_service()).unwrap();
         assert_eq!(found(&pool), map);
     }

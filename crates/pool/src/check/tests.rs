@@ -12,7 +12,7 @@ use crate::layout::extent::{self, Extent};
 use crate::layout::inode::{self, InodeRecord};
 use crate::layout::{DIRENTS, EXTENTS, INODES, ORPHANS, XATTRS, ino_key, name_seed, xattr};
 use crate::pool::{Pool, WriteToken};
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -591,7 +591,7 @@ fn a_superblock_that_is_called_clean_opens() {
             broken.0[place] ^= change;
             broken.seal_superblock_at(place - at);
             if broken.report().is_clean() {
-                let meta = Region::from_image(&broken.0, Medium::Memory, NoRecord).unwrap();
+                let meta = Region::from_image(&broken.0, Medium::Memory).unwrap();
                 let opened = Pool::open(meta, &WriteToken::for_service());
                 assert!(
                     opened.is_ok(),

@@ -5,11 +5,12 @@
 //! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
 //! waits.
 
+use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3830_5345_5346_4448;
+pub const MAGIC: u64 = 0x3930_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -83,6 +84,9 @@ pub const LANES: usize = 16;
 pub const MEDIUM_FILE: u32 = 1;
 /// `holdfast run` commands of one session at a time.
 pub const RUNS: usize = 8 * 1024;
+/// `Slot::run` of the process that the service starts to write back dirty inodes: it counts as
+/// nobody.
+pub const RUN_OF_HELPER: u32 = u32::MAX;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -93,7 +97,8 @@ shared! {
     pub struct Header {
         // The first line is read by every operation and almost never written.
         pub magic: AtomicU64,
-        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
+        /// Non-zero errno once the session was given up, by the service or by a client that found
+        /// it `broken`: all operations fail with it.
         pub poisoned: AtomicU32,
         /// Set by the service before it applies a record that a dead process did not publish in
         /// the tables: whoever is next finishes that first (and clears this).
@@ -257,6 +262,11 @@ shared! {
         pub sync_gathered: AtomicU32,
         /// 1 while somebody waits for room in a lane that only a checkpoint frees.
         pub room_wanted: AtomicU32,
+        /// 1 once an inode has come to be `INODE_DIRTY` since somebody last began to write back all
+        /// that are.
+        pub writeback_wanted: AtomicU32,
+        /// How many wait for a byte-range lock.
+        pub locks_waiting: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 1],
         /// The service lets new inodes have numbers below this (it publishes that).
@@ -266,6 +276,8 @@ shared! {
         pub fd_pages_free: AtomicU32,
         pub fd_pages_used: AtomicU32,
         pub pad: AtomicU32,
+        /// What a client found that cannot be.
+        pub broken: Broken,
     }
 }
 
@@ -307,7 +319,7 @@ shared! {
         pub start_time: AtomicU64,
         /// Rises each time the slot is taken.
         pub generation: AtomicU32,
-        /// `Run` index + 1.
+        /// `Run` index + 1; 0: no run's; or `RUN_OF_HELPER`.
         pub run: AtomicU32,
         /// The same number in all slots whose processes may run in one memory; 0: in one alone.
         pub memory: AtomicU32,

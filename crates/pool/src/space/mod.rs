@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 pub use bits::Bits;
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::Region;
 
 /// Blocks or pages `start .. start + len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,12 +126,7 @@ impl Space {
     }
 
     /// The bitmap that commit `seq` left; pages of later commits are wiped.
-    pub(crate) fn open<R: Record>(
-        kind: Kind,
-        geometry: &Geometry,
-        meta: &Region<R>,
-        seq: u64,
-    ) -> Result<Space> {
+    pub(crate) fn open(kind: Kind, geometry: &Geometry, meta: &Region, seq: u64) -> Result<Space> {
         let mut space = Space::new(kind, geometry);
         let inside = space.pages_below(space.limit);
         space.pages.fill(PageState::default());
@@ -152,7 +147,7 @@ impl Space {
         (limit.div_ceil(BITS_PER_PAGE) as usize).min(self.pages.len())
     }
 
-    fn load_page<R: Record>(&mut self, meta: &Region<R>, i: usize, seq: u64) -> Result<()> {
+    fn load_page(&mut self, meta: &Region, i: usize, seq: u64) -> Result<()> {
         let mut best: Option<(u64, u8)> = None;
         let mut page = Box::new([0; PAGE]);
         for copy in 0..2 {
@@ -197,7 +192,7 @@ impl Space {
     }
 
     /// Writes the other copy of every changed page. In force once superblock `seq` is.
-    pub(crate) fn write<R: Record>(&mut self, meta: &Region<R>, seq: u64) -> Result<()> {
+    pub(crate) fn write(&mut self, meta: &Region, seq: u64) -> Result<()> {
         let mut page = Box::new([0; PAGE]);
         for i in 0..self.pages.len() {
             let state = self.pages[i];
@@ -434,7 +429,7 @@ impl Space {
     /// Raises the limit to `limit`, at most what the bitmap has room for. Pages that come to lie
     /// below it are empty: the next commit writes them, and what an earlier one that never happened
     /// left in them goes.
-    pub(crate) fn grow<R: Record>(&mut self, limit: u64, meta: &Region<R>) -> Result<()> {
+    pub(crate) fn grow(&mut self, limit: u64, meta: &Region) -> Result<()> {
         if limit < self.limit || limit > self.pages.len() as u64 * BITS_PER_PAGE {
             return Err(Error::Geometry {
                 what: "the pool cannot grow to this size",

@@ -83,6 +83,8 @@ pub trait Handler: Send {
 pub struct Users {
     /// Connections that attached and are still open.
     pub attached: AtomicU32,
+    /// The process that writes back dirty inodes, which is no user; 0: there is none.
+    pub helper: Arc<AtomicU32>,
     /// Somebody attached at some time.
     pub ever: AtomicBool,
     /// The service is to end: let nobody in.
@@ -299,6 +301,7 @@ impl Listener {
         };
         let on_snapshot = matches!(request, Request::SnapshotAttach { .. });
         let joins = on_snapshot || matches!(request, Request::Attach { .. });
+        let joins = joins && !connection.is_of(users.helper.load(SeqCst));
         if joins && users.attached.load(Acquire) as usize >= self.limits.attached {
             let again = Errno::AGAIN.raw_os_error();
             connection.refuse(again, "too many programs are attached to the pool");

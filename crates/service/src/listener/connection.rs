@@ -109,6 +109,11 @@ impl Connection {
         holdfast_pmem::peer::user(self.socket().as_fd())
     }
 
+    /// Whether process `pid`, if that is not 0, connected.
+    pub fn is_of(&self, pid: u32) -> bool {
+        pid != 0 && holdfast_pmem::peer::process(self.socket().as_fd()) == Ok(pid)
+    }
+
     /// Whether there is a request to be answered.
     pub fn waits(&self) -> bool {
         let mut fds = [PollFd::new(self.socket(), PollFlags::IN)];

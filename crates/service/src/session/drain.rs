@@ -59,7 +59,8 @@ impl Session {
         let on_file = engine.store.files.medium == Medium::File;
         self.memory.header().flushing.store(on_file.into(), SeqCst);
         self.look_for_failures(engine);
-        if !self.memory.is_poisoned() {
+        self.look_for_findings();
+        if !self.given_up {
             match self.drain(engine) {
                 Ok((applied, waiting, more)) => {
                     (turn.applied, turn.waiting, turn.more) = (applied, waiting, more);

@@ -254,12 +254,13 @@ impl Memory {
         self.owner_lives(word).then_some(pid)
     }
 
-    /// Live processes apart from the service.
+    /// Live processes apart from the service and its helper.
     pub fn live_processes(&self) -> u32 {
         let used = self.header().slots_used.load(Acquire) as usize;
         let is_alive = |index: &usize| {
             let slot = self.slot(*index);
-            slot.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
+            let users = slot.filter(|slot| slot.run.load(Relaxed) != RUN_OF_HELPER);
+            users.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
         };
         (0..used.min(SERVICE_SLOT)).filter(is_alive).count() as u32
     }
@@ -351,7 +352,12 @@ impl Memory {
         futex::wake(tick, u32::MAX);
     }
 
-    /// Whether the session was poisoned, by us or by a client.
+    /// What a client found in session memory that cannot be.
+    pub fn finding(&self) -> Option<Finding> {
+        self.header().broken.finding()
+    }
+
+    /// Whether the session was given up, by us or by a client.
     pub fn is_poisoned(&self) -> bool {
         self.header().poisoned.load(Acquire) != 0
     }

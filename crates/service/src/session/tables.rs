@@ -7,7 +7,7 @@
 use crate::session::memory::Memory;
 use holdfast_pool::session::*;
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 const HUGE: usize = 2 << 20;
@@ -19,11 +19,11 @@ struct Table {
     at: usize,
     entry: usize,
     most: usize,
-    used: fn(&Header) -> &AtomicU32,
+    used: fn(&Header) -> u32,
 }
 
 impl Table {
-    const fn of<T>(at: usize, most: usize, used: fn(&Header) -> &AtomicU32) -> Table {
+    const fn of<T>(at: usize, most: usize, used: fn(&Header) -> u32) -> Table {
         let entry = size_of::<T>();
         Table {
             at,
@@ -35,17 +35,19 @@ impl Table {
 
     /// The first byte that may be used and the first one behind those that were.
     fn used(&self, header: &Header) -> (usize, usize) {
-        let used = (self.used)(header).load(Relaxed) as usize;
+        let used = (self.used)(header) as usize;
         (self.at, self.at + used.min(self.most) * self.entry)
     }
 }
 
 /// What is touched by every look at a name or an inode.
 const TABLES: [Table; 4] = [
-    Table::of::<Inode>(INODES_AT, INODES, |h| &h.inode_used),
-    Table::of::<Dentry>(DENTRIES_AT, DENTRIES, |h| &h.dentry_used),
-    Table::of::<Bucket>(INODE_BUCKETS_AT, BUCKETS, |h| &h.inode_buckets),
-    Table::of::<Bucket>(DENTRY_BUCKETS_AT, BUCKETS, |h| &h.dentry_buckets),
+    Table::of::<Inode>(INODES_AT, INODES, |h| h.inode_used.load(Relaxed)),
+    Table::of::<Dentry>(DENTRIES_AT, DENTRIES, |h| h.dentry_used.load(Relaxed)),
+    Table::of::<Bucket>(INODE_BUCKETS_AT, BUCKETS, |h| h.inode_buckets.load(Relaxed)),
+    Table::of::<Bucket>(DENTRY_BUCKETS_AT, BUCKETS, |h| {
+        h.dentry_buckets.load(Relaxed)
+    }),
 ];
 
 /// How many huge pages each table has, from its first one on.
