@@ -43,6 +43,8 @@ pub struct TreeInode {
     pub orphan: bool,
     /// Directories: it is a keyspace.
     pub keyspace: bool,
+    /// `Link` to the open value that this stands for, which no tree has as an inode; 0: an object.
+    pub value: u32,
 }
 
 /// A name as the trees have it.
@@ -139,6 +141,7 @@ impl Trees {
             xattrs: i.flags & inode::HAS_XATTRS != 0,
             orphan,
             keyspace: i.flags & inode::KEYSPACE != 0,
+            value: 0,
         }))
     }
 

@@ -55,8 +55,13 @@ pub fn put_inode(s: &Session, inode: &InodeRef) -> Result<()> {
     if !unpin(s, e) {
         return Ok(());
     }
-    if e.state.load(SeqCst) & INODE_ORPHAN != 0 {
+    let state = e.state.load(SeqCst);
+    if state & INODE_ORPHAN != 0 {
         return release_orphan(s, inode);
+    }
+    if state & INODE_VALUE != 0 {
+        inode_table::leave_value(s, inode);
+        return Ok(());
     }
     if is_lazy(e) {
         // Another user wrote and went since we looked, and took us for the last one. What is

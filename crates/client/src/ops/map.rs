@@ -17,8 +17,9 @@ use crate::session::{BLOCK, OfdLink, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
+use crate::tables::open_values::is_value;
 use pmem::atomic::Ordering::*;
-use pool::session::INODE_INLINE;
+use pool::session::{INODE_INLINE, INODE_SHADOW};
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
     let s = &c.session;
@@ -37,6 +38,14 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
         return pin_locked(s, &inode);
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
+    if is_value(inode.e) {
+        // Should it become a file, mapping and file meet in this block, if there is one.
+        match data::load_shadow(s, &inode) {
+            Ok(()) | Err(Error::NoSpace) => {}
+            Err(e) => return Err(e),
+        }
+        return pin_locked(s, &inode);
+    }
     if shared {
         // From now on its blocks stay where they are, whatever is stored to them.
         cow::own_all(s, &inode)?;
@@ -92,10 +101,10 @@ pub(crate) fn plan(
     let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
     let (first, last) = (offset / BLOCK, end / BLOCK);
     let inside = last.min(blocks);
-    let fills = shared && !s.is_read_only();
+    let fills = shared && !s.is_read_only() && !is_value(inode.e);
+    let inline = inode.e.state.load(Relaxed) & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE;
     let mut at = first;
-    if s.is_read_only() && at == 0 && at < inside && inode.e.state.load(Relaxed) & INODE_INLINE != 0
-    {
+    if inline && at == 0 && at < inside {
         each(MapPiece::Inline)?;
         at = 1;
     }

@@ -15,6 +15,7 @@ use crate::session::RETRIES;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table;
+use crate::tables::open_values::is_value;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
@@ -241,7 +242,8 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
         return Ok(None);
     }
     let size = e.size.load(Relaxed);
-    if before & INODE_READ != 0 || size > BLOCK {
+    // A value has its copy in session memory.
+    if !is_value(e) && (before & INODE_READ != 0 || size > BLOCK) {
         match data::load_shadow(file.s, &locked) {
             Ok(()) => return Ok(None),
             Err(Error::NoSpace) => {}
@@ -275,7 +277,7 @@ pub(crate) fn touch(file: &File, now: i64) {
     let e = file.inode.e;
     let atime = e.atime.load(Relaxed) as i64;
     let changed = (e.mtime.load(Relaxed) as i64).max(e.ctime.load(Relaxed) as i64);
-    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only();
+    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only() || is_value(e);
     if unwanted || atime > changed || atime >= now {
         return;
     }

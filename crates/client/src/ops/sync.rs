@@ -10,6 +10,7 @@ use crate::ops::client::Client;
 use crate::ops::writeback;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::inode_table;
+use crate::tables::open_values::is_value;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pool::session::INODE_DIRTY;
 
@@ -22,7 +23,10 @@ pub(crate) fn fsync(c: &Client, ofd: OfdLink) -> Result<()> {
     let s = &c.session;
     let file = File::usable(s, ofd)?;
     if durable::is_needed(s) {
-        let done = fsync_file(&file);
+        let done = match is_value(file.inode.e) {
+            true => durable::changes(s),
+            false => fsync_file(&file),
+        };
         return report(&file).and(done);
     }
     if file.inode.e.state.load(Acquire) & INODE_DIRTY != 0 {
@@ -59,7 +63,7 @@ pub(crate) fn sync_file_range(
     if flags & !(WAIT_BEFORE | WRITE | WAIT_AFTER) != 0 {
         return Err(Error::Invalid);
     }
-    if !durable::is_needed(s) || flags == 0 {
+    if !durable::is_needed(s) || flags == 0 || is_value(file.inode.e) {
         return Ok(());
     }
     let end = if len == 0 {

@@ -311,6 +311,12 @@ impl Session {
         self.entry(VIEWS_AT, VIEWS, index, "view")
     }
 
+    /// The copy of an open value that `link` refers to.
+    pub(crate) fn open_value(&self, link: u32) -> Result<&OpenValue> {
+        let index = link.wrapping_sub(1);
+        self.entry(OPEN_VALUES_AT, OPEN_VALUES, index, "open value")
+    }
+
     #[inline]
     pub(crate) fn hash_seed(&self) -> u64 {
         self.hash_seed

@@ -24,8 +24,8 @@ use crate::session::Session;
 use crate::session::lock::{self, Changing};
 use crate::session::space;
 use crate::tables::dirty_range;
-use crate::tables::frozen;
 use crate::tables::inode::{self, InodeRef, LockedInode};
+use crate::tables::open_values;
 use alloc::vec::Vec;
 use pmem::atomic::{AtomicU64, Ordering::*};
 use pool::session::*;
@@ -238,7 +238,7 @@ fn unknown_len(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<u64>
 }
 
 fn in_trees(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Result<trees::Run> {
-    match frozen::extent(s, inode, file_block)? {
+    match open_values::extent(s, inode, file_block)? {
         Some(run) => Ok(run),
         None => s.tree().extent(inode.ino, file_block),
     }

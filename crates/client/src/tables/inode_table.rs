@@ -26,7 +26,7 @@ pub use crate::tables::inode::{
 };
 use crate::tables::inode::{InodeChains, walk};
 pub(crate) use crate::tables::inode::{is_dir, is_file, mark_dirty, try_lock};
-use crate::tables::{block_map, frozen};
+use crate::tables::{block_map, open_values};
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pool::session::*;
 
@@ -68,28 +68,14 @@ fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
 /// The entry of `ino`, loaded from the trees if need be. `NotFound` if there is none.
 #[inline]
 pub fn get(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
-    get_or(s, ino, || Err(Error::NotFound))
-}
-
-/// As `get`, but what the trees do not know is what `unknown` says.
-#[inline]
-pub(crate) fn get_or<'s>(
-    s: &'s Session,
-    ino: u64,
-    unknown: impl FnOnce() -> Result<TreeInode>,
-) -> Result<InodeRef<'s>> {
     match find(s, ino) {
         Some(found) => Ok(found),
-        None => load(s, ino, unknown),
+        None => load(s, ino),
     }
 }
 
 #[cold]
-fn load<'s>(
-    s: &'s Session,
-    ino: u64,
-    unknown: impl FnOnce() -> Result<TreeInode>,
-) -> Result<InodeRef<'s>> {
+fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
     if ino == 0 {
         return Err(Error::NotFound);
     }
@@ -99,9 +85,37 @@ fn load<'s>(
     if let Some(found) = walk(s, bucket, ino) {
         return Ok(found);
     }
-    let known = s.tree().inode(ino)?.map_or_else(unknown, Ok)?;
+    let known = s.tree().inode(ino)?.ok_or(Error::NotFound)?;
     fill_from_tree(fresh.e, ino, &known);
     Ok(fresh.insert(bucket, ino))
+}
+
+/// An entry that stands for a value, pinned; `None`: something else has the number.
+pub(crate) fn enter_value<'s>(
+    s: &'s Session,
+    ino: u64,
+    value: &TreeInode,
+) -> Result<Option<InodeRef<'s>>> {
+    let fresh = Fresh::new(s, Rank::Normal)?;
+    let (bucket, _guard) = fresh.bucket(ino)?;
+    if walk(s, bucket, ino).is_some() || s.tree().inode(ino)?.is_some() {
+        return Ok(None);
+    }
+    open_values::bind(s, value.value, fresh.link, ino)?;
+    fill_from_tree(fresh.e, ino, value);
+    // Others may come by with a reference to what the entry was before, and add to it as well.
+    fresh.e.opens.fetch_add(1, SeqCst);
+    Ok(Some(fresh.insert(bucket, ino)))
+}
+
+/// Frees the entry of a value that nobody has open any more.
+#[cold]
+pub(crate) fn leave_value(s: &Session, inode: &InodeRef<'_>) {
+    if let Some(locked) = try_lock(s, *inode)
+        && open_values::is_value(locked.e)
+    {
+        remove(s, locked, s.applied_seq());
+    }
 }
 
 fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
@@ -122,7 +136,7 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
         (&e.btime, t.btime as u64),
         (&e.rdev, t.rdev),
         (&e.parent, t.parent),
-        (&e.entries, t.entries),
+        (&e.entries, t.entries.max(t.value.into())),
         (&e.blocks, t.blocks),
     ] {
         field.store(value, Relaxed);
@@ -132,6 +146,7 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
         (INODE_INLINE | INODE_STORED, t.inline),
         (INODE_XATTRS, t.xattrs),
         (INODE_KEYSPACE, t.keyspace),
+        (INODE_VALUE, t.value != 0),
         (INODE_ORPHAN, t.orphan),
         (INODE_COMPLETE, t.entries == 0 && is_dir(t.mode)),
         (INODE_MAPPED, t.blocks == 0 && !t.inline),
@@ -418,7 +433,7 @@ pub fn inline_data(
     inode: &InodeRef<'_>,
     out: &mut [u8; BLOCK as usize],
 ) -> Result<usize> {
-    match frozen::content(s, inode, out)? {
+    match open_values::content(s, inode, out)? {
         Some(len) => Ok(len),
         // Only times may be newer than what the trees have.
         None if inode.e.state.load(Acquire) & INODE_STORED != 0 => {
@@ -593,6 +608,9 @@ fn remove(s: &Session, locked: LockedInode<'_>, applied: u64) -> bool {
     }
     block_map::drop_shadow(s, &locked);
     block_map::discard(s, &locked);
+    if open_values::is_value(e) {
+        open_values::leave(s, e);
+    }
     release_entry(s, locked);
     true
 }
@@ -652,6 +670,9 @@ fn sweep(s: &Session) -> Result<u32> {
         buckets::unchain(InodeChains(s), chosen.bucket, link);
         drop(change);
         drop(bucket_guard);
+        if open_values::is_value(e) {
+            open_values::leave(s, e);
+        }
         e.state.store(0, Release);
         e.ino.store(0, Release);
         drop(guard);

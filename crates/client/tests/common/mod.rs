@@ -117,6 +117,12 @@ impl User {
         rustix::fs::fstat(self.memory).unwrap().st_blocks as u64 * 512
     }
 
+    /// Takes the session to the service that follows one that went away.
+    pub fn rejoin(&mut self, dir: &Path) {
+        let again = attach::rejoin(dir.as_os_str().as_encoded_bytes(), self.memory);
+        self.attachment = again.unwrap();
+    }
+
     /// As if the process of this client had died.
     pub fn die(&self) {
         let s = self.session();

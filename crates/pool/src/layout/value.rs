@@ -33,13 +33,21 @@ const INLINE: u8 = 1;
 const IN_BLOCKS: u8 = 2;
 const TIME_SHIFT: u32 = 16;
 
-/// The inode number under which the value of `key` is shown, and that it takes along when it
-/// becomes a file. Two keys may share one.
-pub fn number(keyspace: u64, key: &[u8]) -> u64 {
-    NUMBERS | name_hash(keyspace.wrapping_mul(NUMBER_SEED), key)
+/// The inode number under which a value of `key` is shown, and that it takes along when it becomes
+/// a file: another one for each value. `bytes` are those behind the head of its entry, runs without
+/// periods. Two values may share one, but hardly ever do.
+pub fn number(keyspace: u64, key: &[u8], mtime: i64, bytes: &[u8]) -> u64 {
+    let put = Head::rounded(mtime) as u64 >> TIME_SHIFT;
+    let content = name_hash(put.wrapping_mul(NUMBER_SEED), bytes);
+    NUMBERS | name_hash(keyspace.wrapping_mul(NUMBER_SEED) ^ content, key)
 }
 
 const NUMBER_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Whether a number is one of those that values have.
+pub fn is_number(ino: u64) -> bool {
+    ino & !(NUMBERS - 1) == NUMBERS
+}
 
 /// Whether a value may be in its entry.
 #[inline]

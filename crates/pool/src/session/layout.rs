@@ -10,7 +10,7 @@ use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3930_5345_5346_4448;
+pub const MAGIC: u64 = 0x3031_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -59,6 +59,10 @@ pub const VALUE_BUCKETS: usize = 128 * 1024;
 pub const VALUE_CELLS: usize = 7;
 /// Views of one session.
 pub const VIEWS: usize = 1024;
+/// Values that are open as files at the same time.
+pub const OPEN_VALUES: usize = 1024 * 1024;
+/// Words of an `OpenValue` for the key and what its entry says.
+pub const OPEN_VALUE_WORDS: usize = 252;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
 /// Rests of fragments that a process keeps.
@@ -278,6 +282,12 @@ shared! {
         pub pad: AtomicU32,
         /// What a client found that cannot be.
         pub broken: Broken,
+        /// The table of open values.
+        pub open_values_lock: AtomicU32,
+        pub open_values_free: AtomicU32,
+        pub open_values_used: AtomicU32,
+        /// How many of them are in blocks, at least: without any the service need not look.
+        pub open_values_in_blocks: AtomicU32,
     }
 }
 
@@ -450,9 +460,9 @@ shared! {
         pub ctime: AtomicU64,
         pub btime: AtomicU64,
         pub rdev: AtomicU64,
-        /// Directories: the parent. Values of a snapshot: their keyspace.
+        /// Directories: the parent.
         pub parent: AtomicU64,
-        /// Directories: number of entries. Values of a snapshot: where in the tree they are.
+        /// Directories: number of entries. Values (`INODE_VALUE`): `Link` to the `OpenValue`.
         pub entries: AtomicU64,
         /// Allocated blocks of 4 KiB.
         pub blocks: AtomicU64,
@@ -526,9 +536,11 @@ pub const INODE_KEYSPACE: u32 = 2048;
 pub const INODE_REWRITTEN: u32 = 4096;
 
 /// The trees have the inline content, whatever else of the object they do not know yet.
-pub const INODE_STORED: u32 = 8192;
+pub const INODE_STORED: u32 = 16384;
 /// Inline content was read: who reads it again brings it into a block.
-pub const INODE_READ: u32 = 16384;
+pub const INODE_READ: u32 = 32768;
+/// No object but a value that is open as a file: the trees have no such inode.
+pub const INODE_VALUE: u32 = 8192;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
@@ -622,6 +634,27 @@ shared! {
         pub served: AtomicU64,
         pub served_seq: AtomicU64,
         pub served_roots: [AtomicU64; 4],
+    }
+}
+
+shared! {
+    /// A value that is open as a file: a copy of what its entry said when it was opened. It does
+    /// not change until nobody has it open.
+    pub struct OpenValue {
+        /// `Link` to the inode entry that stands for the value; 0: none does.
+        pub inode: AtomicU32,
+        /// Free list.
+        pub next: AtomicU32,
+        /// The number of that entry.
+        pub ino: AtomicU64,
+        pub keyspace: AtomicU64,
+        pub key_len: AtomicU16,
+        /// Bytes behind the key.
+        pub len: AtomicU16,
+        /// 1: they are the length and the runs of a value in blocks; 0: the value itself.
+        pub in_blocks: AtomicU32,
+        /// The key, then the bytes.
+        pub words: [AtomicU64; OPEN_VALUE_WORDS],
     }
 }
 
@@ -763,8 +796,10 @@ pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::
 pub const RINGS_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 /// Offset of the `Ring` array.
 pub const RING_AT: usize = page_up(RINGS_AT + size_of::<Rings>());
+/// Offset of the `OpenValue` array.
+pub const OPEN_VALUES_AT: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
+pub const SESSION_LEN: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;
@@ -791,3 +826,4 @@ const _: () = assert!(size_of::<Inode>() == 256);
 const _: () = assert!(size_of::<Dentry>() == 128);
 const _: () = assert!(size_of::<ValueBucket>() == 64);
 const _: () = assert!(size_of::<Rings>() == 128);
+const _: () = assert!(size_of::<OpenValue>() == 2048);

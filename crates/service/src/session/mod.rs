@@ -146,6 +146,10 @@ impl Session {
             true => Supply::again(engine, &memory)?,
             false => Supply::start(engine)?,
         };
+        // After the grants: what is open may be in a record that is not applied yet.
+        let open = memory.clone();
+        let in_use = Box::new(move || open.open_blocks());
+        engine.store.pool.keep_in_use(in_use);
         let mut session = Session {
             memory,
             handout: Arc::new(handout),
@@ -376,6 +380,7 @@ impl Session {
         // Should anybody be left after all, nothing of theirs is served any more.
         self.memory.poison(EIO);
         engine.free_orphans()?;
+        engine.store.end_use()?;
         engine.ungrant_all();
         engine.journal.leap(next);
         engine.keep_place()?;

@@ -197,6 +197,12 @@ impl Store {
         assert!(taken.is_ok(), "{run:?} was granted: {taken:?}");
     }
 
+    /// Nobody has anything open any more that the trees have freed.
+    pub fn end_use(&mut self) -> Result<()> {
+        let ended = self.pool.end_use();
+        ended.map_err(|error| self.fail(error))
+    }
+
     /// A chunk is about to be handed out.
     pub fn prepare(&mut self, chunk: Run) {
         if self.files.medium == Medium::Memory {
