@@ -362,3 +362,34 @@ fn a_block_of_a_data_segment_that_does_not_exist_is_an_error_and_is_not_followed
     e.pending_block.store(own, SeqCst);
     assert_eq!(user.get("file"), b"small");
 }
+
+/// Its first bytes are in the inode record, and what follows is a hole; nothing of it is in memory.
+#[test]
+fn one_read_has_all_of_a_small_file_that_was_extended() {
+    let mut rig = Rig::new(64 << 20);
+    let user = rig.user();
+    for (name, size) in [("short", 300), ("long", 13_348)] {
+        user.put(name, &[7; 3]);
+        user.truncate(&ROOT, Base::Root, name.as_bytes(), size)
+            .unwrap();
+    }
+    user.sync().unwrap();
+    drop(user);
+    rig.stop();
+    rig.start();
+    let user = rig.user();
+    for (name, size) in [("short", 300), ("long", 13_348)] {
+        let file = user.open(name, O_RDONLY).unwrap();
+        let mut whole = vec![0; size as usize];
+        whole[..3].fill(7);
+        for _ in 0..3 {
+            let mut out = vec![1; size as usize + 10];
+            let n = user.pread(file, MutBuf::from(&mut out[..]), 0).unwrap();
+            assert_eq!(n, size as usize);
+            assert!(out[..n] == whole, "{name}");
+            let n = user.pread(file, MutBuf::from(&mut out[..]), 2).unwrap();
+            assert_eq!((n, out[0], out[1]), (size as usize - 2, 7, 0), "{name}");
+        }
+        user.release(file).unwrap();
+    }
+}

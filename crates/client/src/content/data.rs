@@ -15,10 +15,13 @@ use crate::session::space::{self, HUGE_BLOCKS};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
-use crate::tables::inode_table::{self, LockedInode};
+use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use pmem::atomic::Ordering::*;
 use pool::layout::BlockAddr;
 use pool::session::*;
+
+/// Files of which what is pending is journaled when pages of block maps run out.
+const FLUSHED_AT_ONCE: u32 = 4096;
 
 /// Content that is only in the inode record comes into block 0, which stays the session's.
 pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
@@ -141,6 +144,7 @@ fn make_map_room(s: &Session, inode: &LockedInode) -> Result<()> {
             return Ok(());
         }
         close::flush(s, inode)?;
+        flush_others(s)?;
         drain::wait_applied(s, s.header().next_seq.load(Acquire).saturating_sub(1))?;
         block_map::trim(s, inode);
     }
@@ -148,6 +152,27 @@ fn make_map_room(s: &Session, inode: &LockedInode) -> Result<()> {
         true => Ok(()),
         false => Err(Error::NoMemory),
     }
+}
+
+/// Journals what is pending of some files with block maps: then they can spare these.
+fn flush_others(s: &Session) -> Result<()> {
+    let mut left = FLUSHED_AT_ONCE;
+    for link in 1..=s.header().inode_used.load(Acquire).min(INODES as u32) {
+        let e = s.inode(link)?;
+        let ino = e.ino.load(Relaxed);
+        let is_pending = e.map_root.load(Relaxed) != 0 && e.pending_len.load(Relaxed) != 0;
+        if ino == 0 || !is_pending {
+            continue;
+        }
+        if let Some(locked) = inode_table::try_lock(s, InodeRef { link, ino, e }) {
+            close::flush(s, &locked)?;
+            left -= 1;
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The longest run that is asked for at once: 512 MiB.

@@ -131,7 +131,7 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             mtime,
             ctime,
         } => change(s, ino, seq, |e| {
-            set_size(e, size, mtime, ctime);
+            set_size_alone(e, size, mtime, ctime);
             store(&e.atime, atime);
             e.state.fetch_and(!INODE_DIRTY, AcqRel);
         }),
@@ -323,6 +323,12 @@ fn merge_mode(bit: u32, field: &AtomicU32, value: u32) -> u32 {
 }
 
 fn set_size(e: &Inode, size: u64, mtime: i64, ctime: i64) {
+    clear(e, INODE_STORED);
+    set_size_alone(e, size, mtime, ctime);
+}
+
+/// As `set_size`, where the content stays what it is.
+fn set_size_alone(e: &Inode, size: u64, mtime: i64, ctime: i64) {
     e.size.store(size, Release);
     store(&e.mtime, mtime);
     store(&e.ctime, ctime);

@@ -19,7 +19,7 @@ use crate::tables::open_values::is_value;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_INLINE, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_READ, INODE_SHADOW};
 
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -230,16 +230,20 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
     Ok(done)
 }
 
-/// The content is only in the inode record: brings it into a block, or copies it from there when
-/// the pool has no block left. `None`: look again.
+/// The content is only in the inode record. Most small files are read once, so it is copied from
+/// there; who reads it again brings it into a block, unless the pool has none left. `None`: look
+/// again.
 #[cold]
 fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
     let locked = inode_table::lock_ref(file.s, file.inode)?;
-    if file.inode.e.state.load(Relaxed) & (INODE_INLINE | INODE_SHADOW) != INODE_INLINE {
+    let e = locked.e;
+    let before = e.state.fetch_or(INODE_READ, Relaxed);
+    if before & (INODE_INLINE | INODE_SHADOW) != INODE_INLINE {
         return Ok(None);
     }
+    let size = e.size.load(Relaxed);
     // A value has its copy in session memory.
-    if !is_value(locked.e) {
+    if !is_value(e) && (before & INODE_READ != 0 || size > BLOCK) {
         match data::load_shadow(file.s, &locked) {
             Ok(()) => return Ok(None),
             Err(Error::NoSpace) => {}
@@ -248,10 +252,9 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
     }
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(file.s, &locked, &mut content)?;
-    let size = file.inode.e.size.load(Relaxed);
     let end = size.min(BLOCK) as usize;
     let Some(bytes) = content[..end].get(offset as usize..) else {
-        let n = (size - offset).min(out.len() as u64) as usize;
+        let n = size.saturating_sub(offset).min(out.len() as u64) as usize;
         return copy_runs(file, out, offset, n).map(Some);
     };
     let n = bytes.len().min(out.len());

@@ -178,10 +178,15 @@ impl Session {
         self.entry(SLOTS_AT, SLOTS, index, "process slot")
     }
 
-    /// Descriptor table of a slot.
+    /// The first page of a slot's descriptor table.
     #[inline]
-    pub fn fd_table(&self, index: u32) -> Result<&FdTable> {
+    pub(crate) fn first_fd_page(&self, index: u32) -> Result<&FdPage> {
         self.entry(FD_TABLES_AT, SLOTS, index, "descriptor table")
+    }
+
+    /// The page of descriptors that `link` refers to.
+    pub fn fd_page(&self, link: u32) -> Result<&FdPage> {
+        self.entry(FD_PAGES_AT, FD_PAGES, link.wrapping_sub(1), "descriptors")
     }
 
     /// Mapped files of a slot.
@@ -238,6 +243,20 @@ impl Session {
     #[inline]
     pub(crate) fn dentry_bucket(&self, index: u32) -> Result<&Bucket> {
         self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
+    }
+
+    /// Starts loading an inode bucket.
+    #[inline]
+    pub(crate) fn expect_inode_bucket(&self, index: u32) {
+        let at = INODE_BUCKETS_AT + index as usize * size_of::<Bucket>();
+        self.mem.prefetch(at as u64);
+    }
+
+    /// Starts loading a dentry bucket.
+    #[inline]
+    pub(crate) fn expect_dentry_bucket(&self, index: u32) {
+        let at = DENTRY_BUCKETS_AT + index as usize * size_of::<Bucket>();
+        self.mem.prefetch(at as u64);
     }
 
     /// Which bucket the changes of a key with this hash are in.

@@ -371,7 +371,7 @@ fn add_page(s: &Session, fill: impl Fn(usize) -> u64, link: impl Fn(u32)) -> Res
     if take(PAGES_KEPT)? {
         return Ok(());
     }
-    reclaim(s, RECLAIM_LOOKS);
+    reclaim(s, RECLAIM_LOOKS, false);
     match take(MAP_PAGES as u32)? {
         true => Ok(()),
         false => Err(Error::NoMemory),
@@ -387,21 +387,24 @@ pub(crate) fn has_room(s: &Session) -> bool {
 
 /// Takes pages from all files that can spare theirs; whether there is room then.
 pub(crate) fn make_room(s: &Session) -> Result<bool> {
-    let inodes = s.header().inode_used.load(Relaxed);
-    reclaim(s, inodes.saturating_mul(2));
+    let looks = s.header().inode_used.load(Relaxed).saturating_mul(2);
+    reclaim(s, looks, false);
+    if !has_room(s) {
+        reclaim(s, looks, true);
+    }
     Ok(has_room(s) || sweep(s)? > 0)
 }
 
-/// Takes the block maps of files that nobody has open and that were not used since this came by
-/// last, among the next `looks` entries.
-fn reclaim(s: &Session, looks: u32) {
+/// Takes the block maps of files that were not used since this came by last, among the next `looks`
+/// entries; of those that somebody has open only if `open`.
+fn reclaim(s: &Session, looks: u32, open: bool) {
     let used = s.header().inode_used.load(Acquire).clamp(1, INODES as u32);
     for _ in 0..looks {
         let link = s.header().map_hand.fetch_add(1, Relaxed) % used + 1;
         let Ok(e) = s.inode(link) else { return };
         let busy = e.map_root.load(Relaxed) == 0
             || e.lock.load(Relaxed) != 0
-            || e.opens.load(Relaxed) != 0
+            || !open && e.opens.load(Relaxed) != 0
             || e.seq.load(Relaxed) > s.applied_seq();
         if busy || e.state.fetch_and(!INODE_USED, Relaxed) & INODE_USED != 0 {
             continue;

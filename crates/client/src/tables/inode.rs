@@ -108,6 +108,11 @@ impl<'s> Chains<'s> for InodeChains<'s> {
         self.0.inode_bucket(index)
     }
 
+    #[inline]
+    fn expect(self, index: u32) {
+        self.0.expect_inode_bucket(index);
+    }
+
     fn hash(self, link: u32) -> Result<u64> {
         Ok(self.0.inode(link)?.ino.load(Relaxed))
     }
@@ -115,6 +120,12 @@ impl<'s> Chains<'s> for InodeChains<'s> {
     fn next(self, link: u32) -> Result<&'s AtomicU32> {
         Ok(&self.0.inode(link)?.next)
     }
+}
+
+/// The entry of `ino` is looked for soon.
+#[inline]
+pub(crate) fn expect(s: &Session, ino: u64) {
+    buckets::expect(InodeChains(s), ino);
 }
 
 /// The entry of `ino` if it is cached.

@@ -20,6 +20,7 @@ use crate::session::place::Place;
 use crate::session::{BLOCK, Session};
 use crate::session::{drain, space, stores};
 use crate::tables::buckets;
+pub(crate) use crate::tables::inode::expect;
 pub use crate::tables::inode::{
     Attrs, InodeRef, LockedInode, Passage, Rights, attrs, by_link, find, passage,
 };
@@ -34,6 +35,8 @@ use pool::session::*;
 const RECYCLE_LOOKS: u32 = 3;
 /// Entries that an eviction tries to free at once.
 const EVICT_BATCH: u32 = 32;
+/// So many entries ahead of the hand what an eviction needs is being loaded.
+const EXPECTED: u32 = 8;
 /// Entries that are looked at before the table grows beyond `inode_limit`.
 const LOOKS: u32 = 256;
 /// Packed into `direct`, a symlink's target costs no tree read.
@@ -141,7 +144,7 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
     }
     let mut state = INODE_VALID | INODE_USED;
     for (bit, on) in [
-        (INODE_INLINE, t.inline),
+        (INODE_INLINE | INODE_STORED, t.inline),
         (INODE_XATTRS, t.xattrs),
         (INODE_KEYSPACE, t.keyspace),
         (INODE_VALUE, t.value != 0),
@@ -424,7 +427,8 @@ pub fn dir_name(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usi
     tail(s, inode, out)
 }
 
-/// Content of an inline file that is in no block, to the start of `out`; its length.
+/// Content of an inline file that is in no block, to the start of `out`; its length. The caller
+/// has the file locked.
 pub fn inline_data(
     s: &Session,
     inode: &InodeRef<'_>,
@@ -432,6 +436,10 @@ pub fn inline_data(
 ) -> Result<usize> {
     match open_values::content(s, inode, out)? {
         Some(len) => Ok(len),
+        // Only times may be newer than what the trees have.
+        None if inode.e.state.load(Acquire) & INODE_STORED != 0 => {
+            s.tree().tail(inode.ino, out)?.ok_or(Error::Stale)
+        }
         None => tail(s, inode, out),
     }
 }
@@ -439,8 +447,7 @@ pub fn inline_data(
 /// The tail of the inode's record in the trees, once they know the newest record about it.
 fn tail(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usize> {
     drain::wait_applied(s, inode.e.seq.load(Acquire))?;
-    let bytes = s.tree().tail(inode.ino)?.ok_or(Error::Stale)?;
-    copy_to(&bytes, out)
+    s.tree().tail(inode.ino, out)?.ok_or(Error::Stale)
 }
 
 fn copy_to(bytes: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -534,7 +541,11 @@ fn clock(s: &Session, looks: u32) -> u32 {
     let (applied, used) = (s.applied_seq(), table(s).used());
     let mut freed = 0;
     for _ in 0..used.saturating_mul(2).min(looks) {
-        let at = s.header().inode_hand.fetch_add(1, Relaxed) % used;
+        let hand = s.header().inode_hand.fetch_add(1, Relaxed);
+        if let Ok(next) = s.inode(hand.wrapping_add(EXPECTED) % used + 1) {
+            expect(s, next.ino.load(Relaxed));
+        }
+        let at = hand % used;
         let Ok(e) = s.inode(at + 1) else { break };
         freed += u32::from(evict(s, at + 1, e, applied, false));
         if freed >= EVICT_BATCH {

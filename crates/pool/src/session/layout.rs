@@ -10,11 +10,15 @@ use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3930_5345_5346_4448;
+pub const MAGIC: u64 = 0x3031_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
-pub const FDS: usize = 64 * 1024;
+pub const FDS: usize = FD_PAGE * FD_PAGE;
+/// Descriptors of one page of a descriptor table.
+pub const FD_PAGE: usize = 1024;
+/// Pages beyond the first ones of all tables.
+pub const FD_PAGES: usize = 128 * 1024;
 /// Bits of a lock word that hold the owner's slot plus one.
 pub const OWNER_SLOT: u32 = 0x7fff;
 /// Bits of a lock word that hold the low bits of the owner's `Slot::epoch`.
@@ -30,7 +34,7 @@ pub const PINS: usize = 256;
 /// Inodes that are in use or cached.
 pub const INODES: usize = 4 * 1024 * 1024;
 /// Hash buckets of the inode table and of the dentry table, at most.
-pub const BUCKETS: usize = 1024 * 1024;
+pub const BUCKETS: usize = 2 * 1024 * 1024;
 /// As many are in use in a new session.
 pub const FIRST_BUCKETS: u32 = 16 * 1024;
 /// Cached names of at most `DENTRY_NAME` bytes.
@@ -271,6 +275,11 @@ shared! {
         pub spare: [AtomicU32; 1],
         /// The service lets new inodes have numbers below this (it publishes that).
         pub ino_end: AtomicU64,
+        /// Pages of descriptor tables, as for the tables above.
+        pub fd_pages_lock: AtomicU32,
+        pub fd_pages_free: AtomicU32,
+        pub fd_pages_used: AtomicU32,
+        pub pad: AtomicU32,
         /// What a client found that cannot be.
         pub broken: Broken,
         /// The table of open values.
@@ -308,7 +317,7 @@ shared! {
 }
 
 shared! {
-    /// One process. The descriptor table of slot `i` is `FdTable` number `i`.
+    /// One process. Its descriptor table begins with the first `FdPage` of the same number.
     pub struct Slot {
         /// 0 free, 1 being set up, 2 live, 3 dead and being reaped.
         pub state: AtomicU32,
@@ -367,14 +376,20 @@ shared! {
         /// PID namespace of a process that shared its descriptor table with others; 1: not known;
         /// 0: it did not.
         pub namespace: AtomicU64,
-        pub spare: [AtomicU64; 14 - PIECES],
+        /// `Link` to the directory of the descriptor table: an `FdPage` that has in entry `n` the
+        /// `Link` to the page of descriptors from `n * FD_PAGE` on; entry 0 is not used. 0: all
+        /// descriptors are in the first page.
+        pub fd_directory: AtomicU32,
+        pub pad: AtomicU32,
+        pub spare: [AtomicU64; 13 - PIECES],
     }
 }
 
 shared! {
-    /// fd -> open-file description (`Link`).
-    pub struct FdTable {
-        pub entries: [AtomicU32; FDS],
+    /// Descriptors in a row -> open-file descriptions (`Link`); or the directory of such pages. A
+    /// page in use as neither is zero, but for the `Link` to the next free one in its first entry.
+    pub struct FdPage {
+        pub entries: [AtomicU32; FD_PAGE],
     }
 }
 
@@ -520,6 +535,10 @@ pub const INODE_KEYSPACE: u32 = 2048;
 /// the file is closed, if it is short.
 pub const INODE_REWRITTEN: u32 = 4096;
 
+/// The trees have the inline content, whatever else of the object they do not know yet.
+pub const INODE_STORED: u32 = 16384;
+/// Inline content was read: who reads it again brings it into a block.
+pub const INODE_READ: u32 = 32768;
 /// No object but a value that is open as a file: the trees have no such inode.
 pub const INODE_VALUE: u32 = 8192;
 
@@ -761,10 +780,12 @@ pub const INODES_AT: usize = page_up(OFDS_AT + OFDS * size_of::<Ofd>());
 pub const DENTRIES_AT: usize = page_up(INODES_AT + INODES * size_of::<Inode>());
 /// Offset of the `LongDentry` array.
 pub const LONG_DENTRIES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<Dentry>());
-/// Offset of the `FdTable` array.
+/// Offset of the array of first `FdPage`s, one for each slot.
 pub const FD_TABLES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
+/// Offset of the array of the other `FdPage`s.
+pub const FD_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdPage>());
 /// Offset of the `MapPage` array.
-pub const MAP_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdTable>());
+pub const MAP_PAGES_AT: usize = page_up(FD_PAGES_AT + FD_PAGES * size_of::<FdPage>());
 /// Offset of the `PinTable` array.
 pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
 /// Offset of the `ValueBucket` array.

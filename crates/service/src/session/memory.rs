@@ -155,6 +155,11 @@ impl Memory {
         }
     }
 
+    /// Asks for huge pages under the range.
+    pub fn make_huge(&self, at: u64, len: usize) {
+        let _ = self.shared.make_huge(at, len);
+    }
+
     fn entry<T: Shared>(&self, base: usize, count: usize, index: usize) -> Option<&T> {
         if index >= count {
             return None;

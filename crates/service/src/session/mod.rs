@@ -20,6 +20,7 @@ pub mod memory;
 pub mod publish;
 pub mod snapshots;
 pub mod stalls;
+pub mod tables;
 pub mod writeback;
 
 use crate::base::error::{Error, Result};
@@ -40,6 +41,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
+use tables::Tables;
 
 const EIO: i32 = 5;
 /// What giving memory back may take at a time, when nobody is in the session.
@@ -50,6 +52,7 @@ pub struct Session {
     pub handout: Arc<Handout>,
     supply: Supply,
     drained: Drained,
+    tables: Tables,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
     unfinished: Option<(u64, Instant)>,
@@ -153,6 +156,7 @@ impl Session {
             handout: Arc::new(handout),
             supply,
             drained: Drained::default(),
+            tables: Tables::default(),
             gap: None,
             unfinished: None,
             given_up: false,
@@ -280,12 +284,14 @@ impl Session {
         if long {
             self.drained.give_back(engine, &self.memory);
         }
+        let tables = self.tables.go_on(&self.memory);
         let more = engine.store.rest(long);
         self.publish_free(engine);
-        more.unwrap_or_else(|e| {
+        let more = more.unwrap_or_else(|e| {
             self.give_up(&e.to_string(), e.errno());
             false
-        })
+        });
+        more || tables
     }
 
     /// Grants for a session that has just begun.
