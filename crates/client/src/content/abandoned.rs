@@ -30,7 +30,7 @@ pub(crate) fn sweep(s: &Session) -> Result<u32> {
     let dead = |word: u32| word != 0 && !lock::owner_lives(s, word);
     for link in 1..=used {
         let ofd = s.ofd(link)?;
-        if ofd.inode.load(Acquire) != 0 && dead(ofd.spare.load(Acquire)) {
+        if dead(ofd.spare.load(Acquire)) {
             abandon(s, link, ofd);
         }
     }
@@ -41,6 +41,10 @@ pub(crate) fn sweep(s: &Session) -> Result<u32> {
 /// The opener died before it bound the description, or the closer before it was done.
 pub(crate) fn abandon(s: &Session, link: u32, ofd: &Ofd) {
     let holder = ofd.spare.load(Acquire);
+    if ofd.inode.load(Acquire) == 0 {
+        // The entry itself waits for a rebuild of the free list.
+        return close::finish(s, ofd.ino.load(Relaxed));
+    }
     // One sweeper takes it.
     if ofd
         .spare

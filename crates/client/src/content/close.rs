@@ -41,17 +41,26 @@ pub fn put_ofd(s: &Session, link: OfdLink) -> Result<()> {
         e: s.inode(inode)?,
     };
     ranges::drop_ofd_locks(s, &inode, link);
-    let done = put_inode(s, &inode);
+    ofd.spare.store(s.owner(), Release);
+    // Before the pin goes it is not the description's any more: a death in between leaves a pin
+    // too many, and whoever finishes for the dead never takes that of somebody else.
+    let done = put_pin(s, &inode, || ofd.inode.store(0, Release));
     ofd::free(s, link);
     done
 }
 
 /// Drops a pin (`inode_table::pin`).
 pub fn put_inode(s: &Session, inode: &InodeRef) -> Result<()> {
+    put_pin(s, inode, || ())
+}
+
+/// As `put_inode`; what owns the pin gives it up by `disown`, right before it goes.
+fn put_pin(s: &Session, inode: &InodeRef, disown: impl Fn()) -> Result<()> {
     let e = inode.e;
     if is_lazy(e) {
-        return put_lazy(s, inode);
+        return put_lazy(s, inode, disown);
     }
+    disown();
     if !unpin(s, e) {
         return Ok(());
     }
@@ -67,7 +76,7 @@ pub fn put_inode(s: &Session, inode: &InodeRef) -> Result<()> {
         // Another user wrote and went since we looked, and took us for the last one. What is
         // lazy keeps the entry from being evicted.
         e.opens.fetch_add(1, SeqCst);
-        return put_lazy(s, inode);
+        return put_lazy(s, inode, disown);
     }
     Ok(())
 }
@@ -88,7 +97,7 @@ pub(crate) fn unpin(s: &Session, e: &Inode) -> bool {
 
 /// Drops a pin under the lock, after journaling what is lazy if the pin is the last one.
 #[cold]
-fn put_lazy(s: &Session, inode: &InodeRef) -> Result<()> {
+fn put_lazy(s: &Session, inode: &InodeRef, disown: impl Fn()) -> Result<()> {
     let e = inode.e;
     let locked = inode_table::lock_ref(s, *inode);
     let flushed = match &locked {
@@ -96,6 +105,7 @@ fn put_lazy(s: &Session, inode: &InodeRef) -> Result<()> {
         Ok(_) | Err(Error::NotFound) => Ok(()),
         Err(e) => Err(e.clone()),
     };
+    disown();
     let last = unpin(s, e);
     drop(locked);
     if last && e.state.load(SeqCst) & INODE_ORPHAN != 0 {
@@ -117,6 +127,16 @@ fn flush_last(s: &Session, inode: &LockedInode) -> Result<()> {
         durable::before_records_if_small(s, inode)?;
     }
     flush(s, inode)
+}
+
+/// Somebody died while it closed its description of object `ino`, which has no pin any more.
+pub(crate) fn finish(s: &Session, ino: u64) {
+    if let Some(inode) = inode_table::find(s, ino)
+        && inode.e.state.load(SeqCst) & INODE_ORPHAN != 0
+    {
+        // If the service is gone, recovery of the pool ends orphans.
+        let _ = release_orphan(s, &inode);
+    }
 }
 
 /// The object without a name is not used any more.

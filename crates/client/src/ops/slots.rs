@@ -641,8 +641,7 @@ fn abandon_half_open(s: &Session, holder: u32) {
     let opened = s.header().ofd_used.load(Acquire).min(OFDS as u32);
     for link in 1..=opened {
         if let Ok(ofd) = s.ofd(link)
-            && ofd.spare.load(Relaxed) == holder
-            && ofd.inode.load(Acquire) != 0
+            && ofd.spare.load(Acquire) == holder
         {
             abandoned::abandon(s, link, ofd);
         }

@@ -1,7 +1,8 @@
 //! Open-file descriptions.
 //!
 //! Invariants:
-//!  * A description in use has `inode` set and owns one pin of it; `inode` 0 is a free entry.
+//!  * A description in use has `inode` set and owns one pin of it. `inode` 0 is a free entry, or
+//!    one that is being closed by `spare`; `ino` says of which object then.
 //!  * `refs` counts the descriptors of all processes that refer to it, or 1 for the caller that
 //!    made it and has not bound it yet; `spare` names that caller until then, and again while
 //!    somebody closes it, so that `sweep` can finish for a dead one.
@@ -67,21 +68,16 @@ pub(crate) fn bound(s: &Session, link: u32) {
     }
 }
 
-/// Frees the entry of a description whose last reference is gone; its pin was dropped before.
+/// Frees the entry of a description whose last reference and whose pin are gone. The caller is its
+/// `spare`.
 #[inline]
 pub fn free(s: &Session, link: OfdLink) {
     let Ok(ofd) = s.ofd(link.raw()) else { return };
-    let unused = ofd.refs.load(Relaxed) == 0 && ofd.inode.load(Relaxed) != 0;
-    if s.ensure(
-        unused,
-        "a description is freed once, after its last reference",
-    )
-    .is_err()
-    {
+    let unused = ofd.refs.load(Relaxed) == 0 && ofd.inode.load(Relaxed) == 0;
+    let once = "a description is freed once, after its last reference";
+    if s.ensure(unused, once).is_err() {
         return;
     }
-    ofd.spare.store(s.owner(), Relaxed);
-    ofd.inode.store(0, Release);
     // Without the table's lock (a given-up session) the entry waits for a sweep.
     let _ = table(s).push(s, link.raw() - 1, &ofd.next, || {
         ofd.spare.store(0, Release);

@@ -193,7 +193,10 @@ fn run(pool: &TestPool, c: &Client, random: &mut Random) {
             child.wait().unwrap();
         }
         slots::reap_dead(c.session());
-        c.session().check().unwrap();
+        let found = || c.session().header().broken.finding().map(|f| f.to_string());
+        c.session()
+            .check()
+            .unwrap_or_else(|e| panic!("{e:?}: {:?}", found()));
         for _ in 0..50 {
             step(c, random);
         }
