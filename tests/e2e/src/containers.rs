@@ -332,11 +332,13 @@ import fcntl, os, sys, time
 os.umask(0)
 f = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT, 0o666)
 fcntl.lockf(f, fcntl.LOCK_EX)
+os.mkdir(sys.argv[1] + "/held")
 while not os.path.exists(sys.argv[1] + "/end"): time.sleep(0.01)
 print(os.getpid())
 "#;
     let asks = r#"
-import fcntl, os, struct, sys
+import fcntl, os, struct, sys, time
+while not os.path.exists(sys.argv[1] + "/held"): time.sleep(0.01)
 f = os.open(sys.argv[1] + "/f", os.O_RDWR)
 found = fcntl.fcntl(f, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
 kind, pid = struct.unpack("hhqqi4x", found)[::4]
