@@ -33,6 +33,9 @@ pub enum Command {
     Run(RunArgs),
     /// Run the pool's service in the foreground.
     Serve(ServeArgs),
+    /// Journal what session memory alone has of open files: the service starts it.
+    #[command(hide = true)]
+    WriteBack { pool: PathBuf },
     /// Read and change keys and values of a keyspace.
     Kv(KvArgs),
     /// Make, list and delete snapshots of a whole pool.

@@ -28,6 +28,7 @@ mod signals;
 mod size;
 mod snapshot_commands;
 mod start;
+mod writeback;
 
 use args::{Cli, Command, PoolCommand};
 use clap::Parser;
@@ -72,6 +73,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::WriteBack { pool } => writeback::write_back(&pool),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),

@@ -17,6 +17,7 @@ use crate::signals::Signals;
 use crate::{default_pool, leaving, paths, program, start};
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{VALUE_MAX, VARIABLE};
+use holdfast_pool::directory::LOG;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -98,6 +99,10 @@ impl Prepared {
         let status = self.watch(&mut child, signals)?;
         if let Some(report) = report {
             report.write(&Counts::of(&self.record)?, args.program[0].as_os_str())?;
+        }
+        if let Some(why) = self.record.given_up() {
+            let log = self.pool.join(LOG);
+            failure::say(Failure::new(why).fix(format!("see {}", log.display())));
         }
         self.leave();
         Ok(code_of(status))

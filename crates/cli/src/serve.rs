@@ -8,6 +8,7 @@ use crate::args::ServeArgs;
 use crate::failure::{self, Failure};
 use crate::log;
 use crate::signals::Signals;
+use crate::writeback;
 use holdfast_pool::session::{MEDIUM_FILE, session_len};
 use holdfast_service::{Options, Service};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,6 +34,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let _ = std::env::set_current_dir("/");
     let options = Options {
         ending: args.ending,
+        writeback: Some(writeback::command),
     };
     let opened = log::start()
         .and_then(|()| raise_limits(pool))

@@ -158,12 +158,25 @@ impl RunRecord {
         Ok(totals)
     }
 
+    /// Why the session was given up, as a sentence, if it was.
+    pub fn given_up(&self) -> Option<String> {
+        let header = self.header().ok()?;
+        let errno = header.poisoned.load(Acquire);
+        let why = match header.broken.finding() {
+            _ if errno == 0 => return None,
+            Some(finding) => format!("a mistake of Holdfast was found at {finding}"),
+            None => format!("the pool's service gave up on it with error {errno}"),
+        };
+        Some(format!("the session ended before the program: {why}"))
+    }
+
     /// Whether no process is in the session now.
     pub fn is_last(&self) -> Result<bool, Failure> {
         let used = self.header()?.slots_used.load(Acquire) as usize;
         for index in 0..used.min(SERVICE_SLOT) {
             let slot = self.entry::<Slot>(SLOTS_AT, index)?;
-            if live::is_alive(&self.locks, index as u32, slot) {
+            let counts = slot.run.load(Relaxed) != RUN_OF_HELPER;
+            if counts && live::is_alive(&self.locks, index as u32, slot) {
                 return Ok(false);
             }
         }

@@ -9,7 +9,7 @@ use crate::base::types::*;
 use crate::ops::client::Client;
 use crate::ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 use crate::ops::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
-use crate::ops::{rename, snapshot, stat, statfs, sync, truncate, write, xattr};
+use crate::ops::{rename, snapshot, stat, statfs, sync, truncate, write, writeback, xattr};
 use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf};
 
@@ -355,6 +355,12 @@ impl Client {
     /// sync_file_range(2): `len` of 0 is to the end of the file.
     pub fn sync_file_range(&self, ofd: OfdLink, offset: i64, len: i64, flags: u32) -> Result<()> {
         sync::sync_file_range(self, ofd, offset, len, flags)
+    }
+
+    /// Journals what session memory alone has about objects, whoever changed them: how many are
+    /// left, because somebody has had them locked for a second. Nothing is flushed.
+    pub fn write_back(&self) -> Result<usize> {
+        writeback::now(self)
     }
 
     /// sync(2), syncfs(2).

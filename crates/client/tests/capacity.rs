@@ -6,11 +6,14 @@ mod common;
 use common::{ROOT, Rig};
 use holdfast_client::Base;
 use holdfast_client::Error;
-use holdfast_client::abi::{O_CREAT, O_RDONLY, O_RDWR};
+use holdfast_client::abi::{O_CREAT, O_NOATIME, O_RDONLY, O_RDWR};
 use holdfast_pool::session::MAP_PAGES;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 const BLOCK: i64 = 4096;
+/// Held by those that use all pages of block maps, which takes gigabytes.
+static ALL_PAGES: Mutex<()> = Mutex::new(());
 
 /// Each file has a block behind those that its inode entry has room for, so a page of its own.
 #[test]
@@ -36,6 +39,7 @@ fn more_files_than_pages_of_block_maps_are_kept() {
 /// Every two MiB of a file take a page, and there are more of them than pages in all.
 #[test]
 fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
+    let _alone = ALL_PAGES.lock().unwrap_or_else(|e| e.into_inner());
     let rig = Rig::new(2 << 30);
     let user = rig.user();
     let file = user.open("sparse", O_CREAT | O_RDWR).unwrap();
@@ -54,6 +58,84 @@ fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
     user.release(file).unwrap();
     user.unlink(&ROOT, Base::Root, b"sparse").unwrap();
     user.sync().unwrap();
+}
+
+/// Each of them has a block behind those that its inode entry has room for, written and not synced.
+#[test]
+fn more_files_are_open_than_there_are_pages_of_block_maps() {
+    let _alone = ALL_PAGES.lock().unwrap_or_else(|e| e.into_inner());
+    let rig = Rig::new(2 << 30);
+    let user = rig.user();
+    let dirs = 64;
+    for n in 0..dirs {
+        user.mkdir(&ROOT, Base::Root, format!("{n}").as_bytes(), 0o755)
+            .unwrap();
+    }
+    let files = MAP_PAGES as u32 + 3000;
+    let open = |n: u32| {
+        let file = user.create(&format!("{}/f{n}", n % dirs));
+        // Where a file grows, room is set aside for more.
+        user.ftruncate(file, 16 * BLOCK).unwrap();
+        user.pwrite_all(file, &[n as u8 | 1], 6 * BLOCK);
+        file
+    };
+    let files: Vec<_> = (0..files).map(open).collect();
+    for (n, file) in files.iter().enumerate().step_by(7) {
+        assert_eq!(user.pread_vec(*file, 1, 6 * BLOCK), [n as u8 | 1], "f{n}");
+    }
+    for file in files {
+        user.release(file).unwrap();
+    }
+    user.sync().unwrap();
+}
+
+/// As `docs/spec/session-memory.md` says it: however many files are looked at and read, session
+/// memory has room for those that may be cached, and blocks are taken by none that is read once.
+#[test]
+fn memory_is_in_proportion_to_what_may_be_cached() {
+    const CACHED: u32 = 16 * 1024;
+    let files = 100_000;
+    let mut rig = Rig::new(256 << 20);
+    let user = rig.user();
+    for dir in 0..100 {
+        let dir = format!("{dir}");
+        user.mkdir(&ROOT, Base::Root, dir.as_bytes(), 0o755)
+            .unwrap();
+    }
+    let path = |n: u32| format!("{}/file-{n}", n % 100);
+    for n in 0..files {
+        user.put(&path(n), &[n as u8; 100]);
+    }
+    user.sync().unwrap();
+    drop(user);
+    rig.stop();
+    rig.start();
+    let user = rig.user();
+    let h = user.session().header();
+    h.inode_limit.store(CACHED, Relaxed);
+    h.dentry_limit.store(CACHED / 2 * 3, Relaxed);
+    let free = user.statfs().unwrap().free;
+    for n in (0..files).map(|n| n.wrapping_mul(48_271) % files) {
+        // A time of access that moved would have to be in the trees before the entry can go.
+        let file = user.open(&path(n), O_RDONLY | O_NOATIME).unwrap();
+        assert_eq!(user.pread_vec(file, 101, 0), [n as u8; 100], "{}", path(n));
+        user.release(file).unwrap();
+    }
+    // Entries, hash buckets, and what one process takes.
+    let most = u64::from(CACHED) * (600 + 4 * 16) + (2 << 20);
+    let taken = user.memory_taken();
+    assert!(
+        taken <= most,
+        "{taken} bytes for {CACHED} files, not {most}"
+    );
+    let blocks = free - user.statfs().unwrap().free;
+    assert!(blocks < 2048, "reading took {blocks} blocks");
+    // What is read again comes into a block: then a read is a copy.
+    let hot = user.open(&path(7), O_RDONLY).unwrap();
+    for _ in 0..3 {
+        assert_eq!(user.pread_vec(hot, 9, 0), [7; 9]);
+    }
+    user.release(hot).unwrap();
 }
 
 /// Readers take no lock while the buckets of the tables become more and more.

@@ -3,10 +3,11 @@
 mod common;
 
 use common::{ROOT, Rig, User};
-use holdfast_client::{Base, DirentFormat, Error, MapPiece, OfdLink, abi::*};
+use holdfast_client::{Base, DirentFormat, Error, MapPiece, OfdLink, abi::*, inode_table};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
-use holdfast_pool::session::LANES;
+use holdfast_pool::layout::BlockAddr;
+use holdfast_pool::session::{LANES, MAP_BLOCK, MAP_SHIFT};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -328,5 +329,67 @@ fn a_run_that_the_trees_know_ends_where_a_block_was_replaced_since() {
             break;
         }
         assert!(tries < 20, "the service was never held");
+    }
+}
+
+/// Any process of the session may have written such an address into session memory.
+#[test]
+fn a_block_of_a_data_segment_that_does_not_exist_is_an_error_and_is_not_followed() {
+    let rig = Rig::new(32 << 20);
+    let user = rig.user();
+    let ofd = user.create("file");
+    user.pwrite_all(ofd, b"small", 0);
+    let ino = user.fstat(ofd).unwrap().ino;
+    let e = inode_table::get(user.session(), ino).unwrap().e;
+    let (own, entry) = (e.pending_block.load(SeqCst), e.direct[0].load(SeqCst));
+    let elsewhere = BlockAddr::new(1, own);
+    // Looked up in the map.
+    e.direct[0].store(elsewhere.word() << MAP_SHIFT | MAP_BLOCK, SeqCst);
+    let damaged = |what| Error::Damaged {
+        what,
+        index: elsewhere.word(),
+    };
+    let mut out = [0; 5];
+    let read = user.pread(ofd, MutBuf::from(&mut out[..]), 0);
+    assert_eq!(read, Err(damaged("block of a file")));
+    let written = user.pwrite(ofd, ConstBuf::from(&b"other"[..]), 0);
+    assert_eq!(written, Err(damaged("block of a file")));
+    e.direct[0].store(entry, SeqCst);
+    // Taken as it is: the content of a small file goes from its block to the journal at close.
+    e.pending_block.store(elsewhere.word(), SeqCst);
+    let (what, index) = ("data segment", 1);
+    assert_eq!(user.release(ofd), Err(Error::Damaged { what, index }));
+    e.pending_block.store(own, SeqCst);
+    assert_eq!(user.get("file"), b"small");
+}
+
+/// Its first bytes are in the inode record, and what follows is a hole; nothing of it is in memory.
+#[test]
+fn one_read_has_all_of_a_small_file_that_was_extended() {
+    let mut rig = Rig::new(64 << 20);
+    let user = rig.user();
+    for (name, size) in [("short", 300), ("long", 13_348)] {
+        user.put(name, &[7; 3]);
+        user.truncate(&ROOT, Base::Root, name.as_bytes(), size)
+            .unwrap();
+    }
+    user.sync().unwrap();
+    drop(user);
+    rig.stop();
+    rig.start();
+    let user = rig.user();
+    for (name, size) in [("short", 300), ("long", 13_348)] {
+        let file = user.open(name, O_RDONLY).unwrap();
+        let mut whole = vec![0; size as usize];
+        whole[..3].fill(7);
+        for _ in 0..3 {
+            let mut out = vec![1; size as usize + 10];
+            let n = user.pread(file, MutBuf::from(&mut out[..]), 0).unwrap();
+            assert_eq!(n, size as usize);
+            assert!(out[..n] == whole, "{name}");
+            let n = user.pread(file, MutBuf::from(&mut out[..]), 2).unwrap();
+            assert_eq!((n, out[0], out[1]), (size as usize - 2, 7, 0), "{name}");
+        }
+        user.release(file).unwrap();
     }
 }

@@ -62,6 +62,9 @@ fn a_value_is_a_file_with_its_content_and_stays_the_same_when_it_is_opened() {
             );
             assert_eq!(get(&user, k, &key).as_ref(), Some(&value), "{key}");
             assert_eq!(user.get(&path), value, "{key}");
+            let file = user.open(&path, O_RDWR).unwrap();
+            assert_eq!(user.pread_vec(file, 1 << 20, 0), value, "{key}");
+            user.release(file).unwrap();
             let after = stat(&user, &path).unwrap();
             let same = |s: &holdfast_client::Stat| (s.ino, s.size, s.mtime, s.ctime, s.mode);
             assert_eq!(same(&before), same(&after), "{key}");
@@ -383,7 +386,7 @@ fn step(user: &User, k: Keyspace, rng: &mut Rng, model: &mut Model) {
             model.get_mut(&key).unwrap().extend_from_slice(b"tail");
         }
         10 => {
-            let there = user.open(&path, O_RDONLY);
+            let there = user.open(&path, [O_RDONLY, O_RDWR][rng.below(2) as usize]);
             assert_eq!(there.is_ok(), model.contains_key(&key), "{there:?}");
             if let Ok(ofd) = there {
                 assert_eq!(&user.pread_vec(ofd, 1 << 20, 0), &model[&key]);
@@ -482,7 +485,7 @@ fn race(user: &User, what: usize, until: std::time::Instant) -> usize {
         match (what, rng.below(4)) {
             (0, _) => put(user, k, &key, &vec![seed; usize::from(seed) * 21]),
             (1, _) => {
-                if let Ok(ofd) = user.open(&path, O_RDONLY) {
+                if let Ok(ofd) = user.open(&path, [O_RDONLY, O_RDWR][rng.below(2) as usize]) {
                     assert!(whole(&user.pread_vec(ofd, 1 << 16, 0)), "{path}");
                     user.release(ofd).unwrap();
                     found += 1;

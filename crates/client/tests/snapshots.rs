@@ -441,7 +441,7 @@ fn the_values_of_a_snapshot_are_files() {
     };
     put(0);
     // One of them is a file before.
-    let early = user.open("a/value-007", abi::O_RDONLY).unwrap();
+    let early = user.open("a/value-007", abi::O_RDWR).unwrap();
     user.release(early).unwrap();
     user.snapshot_create(pool_of(&rig), b"s").unwrap();
     put(1);
@@ -472,6 +472,40 @@ fn the_values_of_a_snapshot_are_files() {
     let missing = open("b/value-999", abi::O_RDONLY);
     assert!(matches!(missing, Err(Error::NotFound)), "{missing:?}");
     assert_eq!(contents(c, "b/value-003"), value_of(7, 0, len(3)));
+}
+
+/// A value that is mapped becomes a file, and what is written to it is not in the snapshot.
+#[test]
+fn a_mapped_value_of_a_snapshot_is_not_written_to() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"k", true).unwrap();
+    for (i, len) in [300, 1900, 9000, 700_000].into_iter().enumerate() {
+        let (value, path) = (value_of(i, 0, len), format!("k/{i}"));
+        let key = i.to_string();
+        user.kv_put(k, key.as_bytes(), &value, Durability::Volatile)
+            .unwrap();
+        let early = i % 2 == 0;
+        let pin = |user: &User| {
+            let file = user.open(&path, abi::O_RDONLY).unwrap();
+            (file, user.map_pin(file, 1, true).unwrap())
+        };
+        let before = early.then(|| pin(&user));
+        let name = format!("s{i}");
+        user.snapshot_create(pool_of(&rig), name.as_bytes())
+            .unwrap();
+        let (file, pin) = before.unwrap_or_else(|| pin(&user));
+        let written = user.open(&path, abi::O_RDWR).unwrap();
+        user.pwrite_all(written, &vec![0xee; len], 0);
+        assert_eq!(user.pread_vec(file, len, 0), vec![0xee; len]);
+        let reading = read(&rig, &name);
+        assert_eq!(contents(&reading.client, &path), value, "{len}");
+        user.map_unpin(pin, false).unwrap();
+        for ofd in [file, written] {
+            user.release(ofd).unwrap();
+        }
+        assert_eq!(contents(&reading.client, &path), value, "{len}");
+    }
 }
 
 #[test]

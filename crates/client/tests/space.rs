@@ -6,6 +6,7 @@ mod common;
 use common::{ROOT, Rig, User};
 use holdfast_client::kv::{Durability, Keyspace};
 use holdfast_client::{Error, drain, space};
+use holdfast_pool::layout::BlockAddr;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
@@ -150,11 +151,11 @@ fn few_blocks_come_from_what_was_freed() {
     overwrite(&user, k, 4096, 2000);
     let before = user.statfs().unwrap().free;
     let mut taken = BTreeSet::new();
-    let (mut alone, mut seen) = (0, u64::MAX);
+    let (mut alone, mut seen) = (0, BlockAddr::default());
     for _ in 0..500 {
         let (block, len) = space::alloc(user.session(), 1, None, true).unwrap();
-        assert!(len == 1 && taken.insert(block), "block {block} twice");
-        alone += u64::from(block != seen.wrapping_add(1));
+        assert!(len == 1 && taken.insert(block), "block {block:?} twice");
+        alone += u64::from(block != seen + 1);
         seen = block;
     }
     assert!(alone > 400, "{alone} fragments");

@@ -78,7 +78,13 @@ fn serve_apart(dir: &str) -> Done {
 }
 
 fn serve(dir: &Path) -> Done {
-    let opened = Service::open(dir, Options { ending: true });
+    let opened = Service::open(
+        dir,
+        Options {
+            ending: true,
+            writeback: None,
+        },
+    );
     let mut out = std::io::stdout();
     match opened {
         Ok(service) => {

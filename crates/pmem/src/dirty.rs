@@ -59,7 +59,7 @@ impl DirtyMap {
     /// A map of its own, for tests within one process.
     pub fn in_memory(len: u64) -> Result<DirtyMap, Error> {
         let bytes = DirtyMap::len_for(len) as usize;
-        let words = Region::in_memory(bytes, crate::NoRecord)?;
+        let words = Region::in_memory(bytes)?;
         Ok(DirtyMap::over(words, len))
     }
 

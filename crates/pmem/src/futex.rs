@@ -107,16 +107,16 @@ pub fn set_must_end(f: &'static fn() -> bool) {
     MUST_END.store(core::ptr::from_ref(f).cast_mut(), Ordering::Release);
 }
 
+#[cfg(not(feature = "model"))]
 fn must_end() -> bool {
     // SAFETY: null, or what `set_must_end` was given, which lives for ever and is only read.
     unsafe { MUST_END.load(Ordering::Acquire).as_ref() }.is_some_and(|f| f())
 }
 
-/// Others go on; whoever waits looks again.
+/// As without a scheduler, in virtual time.
 #[cfg(feature = "model")]
-pub fn wait(_: &AtomicU32, _: u32, _: Option<Duration>) -> WaitResult {
-    crate::model::rest();
-    WaitResult::Woken
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitResult {
+    crate::model::wait(word, expected, timeout)
 }
 
 /// Sleeps while `word` holds `expected`, until [`wake`] or the timeout; a signal may wake it too.
@@ -135,7 +135,18 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitR
     }
 }
 
+/// As [`wait`]: no signal comes.
+#[cfg(feature = "model")]
+pub fn wait_interruptible(
+    word: &AtomicU32,
+    expected: u32,
+    timeout: Option<Duration>,
+) -> WaitResult {
+    wait(word, expected, timeout)
+}
+
 /// As [`wait`], until a signal too: its handler runs in the wait, so the caller holds no lock.
+#[cfg(not(feature = "model"))]
 #[inline(never)]
 pub fn wait_interruptible(
     word: &AtomicU32,
@@ -163,10 +174,10 @@ pub fn wait_interruptible(
     }
 }
 
-/// Nobody sleeps.
+/// As without a scheduler; how many it wakes is not limited.
 #[cfg(feature = "model")]
-pub fn wake(_: &AtomicU32, _: u32) -> usize {
-    0
+pub fn wake(word: &AtomicU32, _: u32) -> usize {
+    crate::model::wake(word)
 }
 
 /// Wakes up to `n` waiters of any process; returns how many.

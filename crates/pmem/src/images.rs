@@ -12,7 +12,7 @@
 mod plan;
 mod state;
 
-use crate::record::{Event, Mark, Record};
+use crate::record::{Event, Mark};
 use crate::{Error, Medium, Region};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -144,13 +144,8 @@ impl<'a> Image<'a> {
     }
 
     /// One region as a fresh mapping that starts as this image, to run recovery on.
-    pub fn open<R: Record>(
-        &self,
-        region: u32,
-        medium: Medium,
-        record: R,
-    ) -> Result<Region<R>, Error> {
-        Region::from_image(&self.full(region), medium, record)
+    pub fn open(&self, region: u32, medium: Medium) -> Result<Region, Error> {
+        Region::from_image(&self.full(region), medium)
     }
 
     /// The whole of one region, in a buffer that can be used again.

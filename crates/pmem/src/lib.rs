@@ -20,11 +20,13 @@ mod copy;
 pub mod cpu;
 pub mod crc;
 mod dirty;
+pub mod env;
 mod error;
 pub mod fault;
 mod flush;
 mod fork;
 pub mod futex;
+#[cfg(feature = "recording")]
 pub mod images;
 mod map;
 mod medium;
@@ -34,10 +36,13 @@ mod parked;
 pub mod peer;
 mod persist;
 pub mod process;
+#[cfg(feature = "recording")]
 pub mod record;
 pub mod record_locks;
 mod region;
 mod shared;
+#[cfg(not(feature = "recording"))]
+mod silent;
 mod spin;
 mod sys;
 #[cfg(feature = "recording")]
@@ -52,7 +57,8 @@ pub use map::{Access, MapOptions, Reservation};
 pub use medium::{Medium, caches_persistent};
 pub use parked::Parked;
 pub use persist::{Persistence, Registers};
-pub use record::{NoRecord, Record, Recorder};
+#[cfg(feature = "recording")]
+pub use record::Recorder;
 pub use record_locks::{Holder, RecordLocks};
 pub use region::Region;
 #[doc(hidden)]

@@ -7,12 +7,17 @@
 //!   order with those to other words. What comes before a release is visible when that is. Bytes
 //!   stored around the cache wait for a fence. A thread sees its own stores at once.
 //! - Loads see what is visible: that they could be done too early is not modelled.
+//! - Time is virtual. Looking at it and yielding take a step of it; the rest passes when all the
+//!   threads that take part in time ([`Part`]) wait, up to the moment when the first of them is
+//!   due. Threads that do not take part go on at once from every wait.
 
 extern crate std;
 
+use crate::futex::WaitResult;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{self as real, Ordering};
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 /// A store that nobody else sees yet.
@@ -40,9 +45,156 @@ fn with<T>(look: impl FnOnce(&mut Vec<Waiting>) -> T) -> T {
     BUFFERS.with_borrow_mut(|buffers| look(buffers.entry(me()).or_default()))
 }
 
+/// A thread that waits.
+struct Sleeper {
+    /// Place of the word in its page: the same memory may be mapped at several addresses. Whoever
+    /// waits for another word there is woken for no reason, as the system may do, too.
+    word: Option<usize>,
+    due: u64,
+    woken: bool,
+}
+
+/// Nanoseconds that a look at the clock takes.
+const STEP: u64 = 1000;
+/// When the virtual time begins, in nanoseconds: of the clock that only grows, and since 1970.
+const AGE: u64 = 1_000_000_000_000;
+const EPOCH: u64 = 1_700_000_000_000_000_000;
+
+std::thread_local! {
+    static TIME: Cell<u64> = const { Cell::new(AGE) };
+    /// Threads that take part in time.
+    static PARTS: Cell<usize> = const { Cell::new(0) };
+    static SLEEPERS: RefCell<BTreeMap<usize, Sleeper>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The thread that has it takes part in time until it is dropped.
+pub struct Part(());
+
+impl Part {
+    /// One more. To be made before the thread begins, so that no time passes until it waits.
+    pub fn new() -> Part {
+        PARTS.set(PARTS.get() + 1);
+        Part(())
+    }
+}
+
+impl Default for Part {
+    fn default() -> Part {
+        Part::new()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        PARTS.set(PARTS.get() - 1);
+    }
+}
+
+fn step() -> u64 {
+    TIME.set(TIME.get() + STEP);
+    TIME.get()
+}
+
+/// As [`crate::env::now`].
+pub fn now() -> i64 {
+    (EPOCH + step() - AGE) as i64
+}
+
+/// As [`crate::env::monotonic_ms`].
+pub fn monotonic_ms() -> u64 {
+    step() / 1_000_000
+}
+
+/// As [`crate::env::ticks`].
+pub fn ticks() -> u64 {
+    step()
+}
+
+pub(crate) fn age() -> Duration {
+    Duration::from_nanos(step())
+}
+
+/// As [`crate::env::yield_now`].
+pub fn yield_now() {
+    step();
+    rest();
+}
+
+/// As [`crate::env::sleep`].
+pub fn sleep(time: Duration) {
+    pause(None, Some(time));
+}
+
+/// As [`crate::env::random`], by the scheduler's seed.
+pub fn random(out: &mut [u8]) {
+    use shuttle::rand::{Rng, thread_rng};
+    out.iter_mut()
+        .for_each(|byte| *byte = thread_rng().gen_range(0..=u8::MAX));
+}
+
+fn in_page(word: &AtomicU32) -> usize {
+    word.at() % crate::PAGE
+}
+
+pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitResult {
+    if PARTS.get() == 0 {
+        rest();
+        return WaitResult::Woken;
+    }
+    point();
+    show_all();
+    match word.0.load(Ordering::SeqCst) == expected {
+        true => pause(Some(in_page(word)), timeout),
+        false => WaitResult::Changed,
+    }
+}
+
+pub(crate) fn wake(word: &AtomicU32) -> usize {
+    point();
+    SLEEPERS.with_borrow_mut(|all| {
+        let there = all.values_mut().filter(|s| s.word == Some(in_page(word)));
+        there.map(|sleeper| sleeper.woken = true).count()
+    })
+}
+
+/// Until somebody wakes the thread, or the time is over. What it stored is visible by then.
+fn pause(word: Option<usize>, timeout: Option<Duration>) -> WaitResult {
+    let (time, woken) = (timeout.map(|t| t.as_nanos() as u64), false);
+    let due = time.map_or(u64::MAX, |t| TIME.get().saturating_add(t));
+    SLEEPERS.with_borrow_mut(|all| all.insert(me(), Sleeper { word, due, woken }));
+    show_all();
+    let ended = loop {
+        rest();
+        pass_time();
+        let woken = SLEEPERS.with_borrow(|all| all.get(&me()).is_some_and(|s| s.woken));
+        if woken || TIME.get() >= due {
+            break woken;
+        }
+    };
+    SLEEPERS.with_borrow_mut(|all| all.remove(&me()));
+    match ended {
+        true => WaitResult::Woken,
+        false => WaitResult::TimedOut,
+    }
+}
+
+/// If nobody has anything to do, the time of the first who will have comes.
+fn pass_time() {
+    SLEEPERS.with_borrow(|all| {
+        let idle = all.len() >= PARTS.get() && all.values().all(|s| !s.woken && s.due > TIME.get());
+        if let Some(first) = all.values().map(|s| s.due).min().filter(|_| idle) {
+            assert!(first < u64::MAX, "all threads wait for ever");
+            TIME.set(first);
+        }
+    });
+}
+
 /// Forgets what a run before left behind. Called where it begins.
 pub fn begin() {
     use shuttle::rand::{Rng, thread_rng};
+    TIME.set(AGE);
+    PARTS.set(0);
+    SLEEPERS.with_borrow_mut(BTreeMap::clear);
     BUFFERS.with_borrow_mut(BTreeMap::clear);
     LAG.set([2, 6, 30, 300][thread_rng().gen_range(0..4)]);
 }

@@ -3,66 +3,12 @@
 //! What always holds here:
 //! - Several regions write into one log, so an order across segments is an order in the log.
 //! - Events name a region, a thread and offsets; no address is in the log.
-//! - [`NoRecord`] has no state and no code: a release build pays nothing.
+//! - It is there with the cargo feature `recording` alone: what is shipped has no code of it.
 
 use crate::spin::Spin;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// What a [`crate::Region`] tells its recorder.
-pub trait Record: Send + Sync {
-    /// False when recording does nothing, so that the caller need not gather anything for it.
-    const ACTIVE: bool;
-    /// Whether anybody reads what is recorded.
-    #[inline(always)]
-    fn listens(&self) -> bool {
-        Self::ACTIVE
-    }
-    fn store(&self, off: u64, data: &[u8], nt: bool);
-    fn flush(&self, line: u64);
-    fn fence(&self);
-    fn sync(&self, off: u64, len: usize);
-    /// The range is zeroed around us; `read` gives what is there before. Only what is not zero
-    /// yet is a store.
-    fn zeroed(&self, off: u64, len: usize, read: impl Fn(u64, &mut [u8]) -> bool) {
-        let mut page = [0; crate::PAGE];
-        for start in (0..len).step_by(page.len()) {
-            let n = page.len().min(len - start);
-            let (at, Some(page)) = (off + start as u64, page.get_mut(..n)) else {
-                continue;
-            };
-            if !read(at, page) || page.iter().all(|b| *b == 0) {
-                continue;
-            }
-            for (i, line) in page.chunks(crate::LINE).enumerate() {
-                if line.iter().any(|b| *b != 0) {
-                    let zero = [0; crate::LINE];
-                    let zero = zero.get(..line.len()).unwrap_or(&zero);
-                    self.store(at + (i * crate::LINE) as u64, zero, true);
-                }
-            }
-        }
-    }
-}
-
-/// Records nothing and costs nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoRecord;
-
-impl Record for NoRecord {
-    const ACTIVE: bool = false;
-    #[inline(always)]
-    fn store(&self, _off: u64, _data: &[u8], _nt: bool) {}
-    #[inline(always)]
-    fn flush(&self, _line: u64) {}
-    #[inline(always)]
-    fn fence(&self) {}
-    #[inline(always)]
-    fn sync(&self, _off: u64, _len: usize) {}
-    #[inline(always)]
-    fn zeroed(&self, _off: u64, _len: usize, _read: impl Fn(u64, &mut [u8]) -> bool) {}
-}
 
 /// What happened to one operation of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,16 +107,8 @@ impl Recorder {
     fn push(&self, event: Event) {
         self.log.lock().push(event);
     }
-}
 
-fn thread() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get() as u32
-}
-
-impl Record for Recorder {
-    const ACTIVE: bool = true;
-
-    fn store(&self, off: u64, data: &[u8], nt: bool) {
+    pub(crate) fn store(&self, off: u64, data: &[u8], nt: bool) {
         if !data.is_empty() {
             let (region, thread) = (self.region, thread());
             self.push(Event::Store {
@@ -183,7 +121,7 @@ impl Record for Recorder {
         }
     }
 
-    fn flush(&self, line: u64) {
+    pub(crate) fn flush(&self, line: u64) {
         self.push(Event::Flush {
             region: self.region,
             thread: thread(),
@@ -191,11 +129,11 @@ impl Record for Recorder {
         });
     }
 
-    fn fence(&self) {
+    pub(crate) fn fence(&self) {
         self.push(Event::Fence { thread: thread() });
     }
 
-    fn sync(&self, off: u64, len: usize) {
+    pub(crate) fn sync(&self, off: u64, len: usize) {
         let (region, thread) = (self.region, thread());
         self.push(Event::Sync {
             region,
@@ -204,4 +142,30 @@ impl Record for Recorder {
             len: len as u64,
         });
     }
+
+    /// The range is zeroed around us; `read` gives what is there before. Only what is not zero
+    /// yet is a store.
+    pub(crate) fn zeroed(&self, off: u64, len: usize, read: impl Fn(u64, &mut [u8]) -> bool) {
+        let mut page = [0; crate::PAGE];
+        for start in (0..len).step_by(page.len()) {
+            let n = page.len().min(len - start);
+            let (at, Some(page)) = (off + start as u64, page.get_mut(..n)) else {
+                continue;
+            };
+            if !read(at, page) || page.iter().all(|b| *b == 0) {
+                continue;
+            }
+            for (i, line) in page.chunks(crate::LINE).enumerate() {
+                if line.iter().any(|b| *b != 0) {
+                    let zero = [0; crate::LINE];
+                    let zero = zero.get(..line.len()).unwrap_or(&zero);
+                    self.store(at + (i * crate::LINE) as u64, zero, true);
+                }
+            }
+        }
+    }
+}
+
+fn thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
 }

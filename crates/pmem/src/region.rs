@@ -2,8 +2,9 @@
 //!
 //! What always holds here:
 //! - Offsets are checked before use; what is out of range is an error and changes nothing.
-//! - Every store goes through a method that tells the recorder what it did; [`NoRecord`] makes
-//!   that free. The exception is [`Region::word`], for words that mean nothing after a restart.
+//! - Every store goes through a method that tells the crash recorder what it did, where one is
+//!   built in (the feature `recording`). The exception is [`Region::word`], for words that mean
+//!   nothing after a restart.
 //! - A partial line is stored cached and flushed, whole lines go around the cache; both are
 //!   durable only after this thread's [`Region::fence`].
 
@@ -14,7 +15,10 @@ use crate::flush::SegmentFile;
 use crate::map::{Access, HUGE, MapOptions, Mapping};
 use crate::medium::{Medium, caches_persistent};
 use crate::persist::{self, Persistence, Registers, Routines};
-use crate::record::{NoRecord, Record};
+#[cfg(not(feature = "recording"))]
+use crate::silent::Tap;
+#[cfg(feature = "recording")]
+use crate::watch::Tap;
 use crate::{Error, LINE, PAGE, sys};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -30,14 +34,8 @@ const AROUND_CACHE_MIN: usize = 256;
 /// of that dirty.
 const FOLIO_MAX: usize = 1024 * 1024;
 
-/// What a region tells its recorder through.
-#[cfg(not(feature = "recording"))]
-type Tap<R> = R;
-#[cfg(feature = "recording")]
-use crate::watch::Tap;
-
 /// A mapped range of one segment.
-pub struct Region<R: Record = NoRecord> {
+pub struct Region {
     base: *mut u8,
     len: usize,
     /// `len` when writable, else 0, so that one comparison checks both.
@@ -45,7 +43,7 @@ pub struct Region<R: Record = NoRecord> {
     routines: Routines,
     medium: Medium,
     persistence: Persistence,
-    record: Tap<R>,
+    record: Tap,
     /// Where stores are noted.
     dirty: Option<Box<DirtyMap>>,
     file: Option<SegmentFile>,
@@ -54,11 +52,11 @@ pub struct Region<R: Record = NoRecord> {
 
 // SAFETY: `base` points into `mapping`, which is Send and Sync, lives as long as the region and
 // is only reached through atomics and opaque copy routines.
-unsafe impl<R: Record> Send for Region<R> {}
+unsafe impl Send for Region {}
 // SAFETY: as above; no method changes a field.
-unsafe impl<R: Record> Sync for Region<R> {}
+unsafe impl Sync for Region {}
 
-impl Region<NoRecord> {
+impl Region {
     /// Maps `len` bytes of `fd` from `offset`, with the registers that a hook may use.
     pub fn map(
         fd: BorrowedFd<'_>,
@@ -93,25 +91,20 @@ impl Region<NoRecord> {
             routines: Routines::choose(persistence, options.registers),
             medium: options.medium,
             persistence,
-            #[cfg(not(feature = "recording"))]
-            record: NoRecord,
-            #[cfg(feature = "recording")]
-            record: Tap::of_file(fd, offset, NoRecord),
+            record: Tap::of_file(fd, offset),
             dirty: None,
             file: None,
             mapping,
         })
     }
-}
 
-impl<R: Record> Region<R> {
     /// Zeroed heap memory of this process alone that behaves as [`Medium::Memory`].
-    pub fn in_memory(len: usize, record: R) -> Result<Region<R>, Error> {
-        Region::in_memory_as(len, Medium::Memory, record)
+    pub fn in_memory(len: usize) -> Result<Region, Error> {
+        Region::in_memory_as(len, Medium::Memory)
     }
 
     /// Zeroed heap memory that behaves as `medium`, for tests.
-    pub fn in_memory_as(len: usize, medium: Medium, record: R) -> Result<Region<R>, Error> {
+    pub fn in_memory_as(len: usize, medium: Medium) -> Result<Region, Error> {
         let mapping = Mapping::heap(len)?;
         let persistence = Persistence::of(medium, false);
         Ok(Region {
@@ -121,10 +114,7 @@ impl<R: Record> Region<R> {
             routines: Routines::choose(persistence, Registers::Xmm),
             medium,
             persistence,
-            #[cfg(not(feature = "recording"))]
-            record,
-            #[cfg(feature = "recording")]
-            record: Tap::of_own(record),
+            record: Tap::silent(),
             dirty: None,
             file: None,
             mapping,
@@ -132,21 +122,28 @@ impl<R: Record> Region<R> {
     }
 
     /// Heap memory that starts as `image`, which the recorder does not see; for tests.
-    pub fn from_image(image: &[u8], medium: Medium, record: R) -> Result<Region<R>, Error> {
-        let region = Region::in_memory_as(image.len(), medium, record)?;
+    pub fn from_image(image: &[u8], medium: Medium) -> Result<Region, Error> {
+        let region = Region::in_memory_as(image.len(), medium)?;
         // SAFETY: the region was just made with image.len() bytes, so it cannot overlap image.
         unsafe { copy::holdfast_copy(region.base, image.as_ptr(), image.len()) };
         Ok(region)
     }
 
     /// The same region, which notes in `dirty` what is stored to.
-    pub fn noting(self, dirty: DirtyMap) -> Region<R> {
+    pub fn noting(self, dirty: DirtyMap) -> Region {
         let dirty = Some(Box::new(dirty));
         Region { dirty, ..self }
     }
 
+    /// The same region, which records into `log` whatever file it may be of.
+    #[cfg(feature = "recording")]
+    pub fn recorded(self, log: &crate::Recorder) -> Region {
+        let record = Tap::into_log(log.clone());
+        Region { record, ..self }
+    }
+
     /// The same region, which flushes through a descriptor of its file.
-    pub fn of_file(self, file: SegmentFile) -> Region<R> {
+    pub fn of_file(self, file: SegmentFile) -> Region {
         let file = Some(file);
         Region { file, ..self }
     }
@@ -194,14 +191,6 @@ impl<R: Record> Region<R> {
     #[inline]
     pub fn addr(&self) -> usize {
         self.base as usize
-    }
-
-    /// The recorder, for marking operations in tests.
-    pub fn recorder(&self) -> &R {
-        #[cfg(not(feature = "recording"))]
-        return &self.record;
-        #[cfg(feature = "recording")]
-        return self.record.own();
     }
 
     #[inline]
@@ -376,7 +365,7 @@ impl<R: Record> Region<R> {
         self.readable(off, len)?;
         let first = off as usize / LINE;
         let last = (off as usize + len - 1) / LINE;
-        if Tap::<R>::ACTIVE && self.routines.flushes {
+        if self.record.listens() && self.routines.flushes {
             (first..=last).for_each(|line| self.record.flush(line as u64));
         }
         // SAFETY: both lines hold bytes of the checked range, and mappings are whole pages.

@@ -8,7 +8,7 @@
 use crate::atomic::{
     AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
 };
-use crate::map::{Access, MapOptions, Mapping};
+use crate::map::{Access, HUGE, MapOptions, Mapping};
 use crate::medium::Medium;
 use crate::{Error, PAGE};
 use alloc::alloc::alloc_zeroed;
@@ -197,6 +197,18 @@ impl SharedMem {
         // SAFETY: whole pages of the mapping, which is always writable.
         unsafe { crate::sys::populate(start as *mut u8, end - start, true) }
             .map_err(Error::os("madvise"))
+    }
+
+    /// As [`crate::Region::make_huge`].
+    pub fn make_huge(&self, off: u64, len: usize) -> Result<bool, Error> {
+        let first = self.check::<u8>(off, len);
+        let first = first.ok_or(Error::OutOfRange { off, len })? as usize;
+        let (start, end) = (first.next_multiple_of(HUGE), (first + len) / HUGE * HUGE);
+        if start >= end {
+            return Ok(false);
+        }
+        // SAFETY: start and end lie inside the checked range of the mapping.
+        Ok(unsafe { crate::sys::madvise_collapse(start, end - start) }.is_ok())
     }
 
     /// `n` of `T` from `off`, or `None` when they are not inside or not aligned.

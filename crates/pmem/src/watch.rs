@@ -5,7 +5,7 @@
 //!   it; regions of other files record nothing.
 //! - Offsets in the log are offsets in the file.
 
-use crate::record::{Record, Recorder};
+use crate::record::Recorder;
 use crate::spin::Spin;
 use alloc::vec::Vec;
 use rustix::fd::BorrowedFd;
@@ -38,78 +38,66 @@ fn id(fd: BorrowedFd<'_>) -> Option<FileId> {
     rustix::fs::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino))
 }
 
-/// A region's own recorder, and the log of its file if that is watched.
-pub struct Tap<R> {
-    own: R,
-    file: Option<Recorder>,
+/// Where a region records: into the log of its file if that is watched, or into one it was given.
+pub struct Tap {
+    log: Option<Recorder>,
     /// Where the region starts in the file.
     start: u64,
 }
 
-impl<R: Record> Tap<R> {
-    pub(crate) fn of_own(own: R) -> Tap<R> {
-        Tap {
-            own,
-            file: None,
-            start: 0,
-        }
+impl Tap {
+    pub(crate) fn silent() -> Tap {
+        let (log, start) = (None, 0);
+        Tap { log, start }
     }
 
-    pub(crate) fn of_file(fd: BorrowedFd<'_>, start: u64, own: R) -> Tap<R> {
+    pub(crate) fn into_log(log: Recorder) -> Tap {
+        let (log, start) = (Some(log), 0);
+        Tap { log, start }
+    }
+
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, start: u64) -> Tap {
         let watched = id(fd);
         let all = WATCHED.lock();
         let log = all.iter().find(|(id, _)| Some(*id) == watched);
-        Tap {
-            own,
-            file: log.map(|(_, log)| log.clone()),
-            start,
-        }
+        let log = log.map(|(_, log)| log.clone());
+        Tap { log, start }
     }
 
-    pub(crate) fn own(&self) -> &R {
-        &self.own
-    }
-}
-
-impl<R: Record> Record for Tap<R> {
-    const ACTIVE: bool = true;
-
-    fn listens(&self) -> bool {
-        self.own.listens() || self.file.is_some()
+    /// Whether anybody reads what is recorded.
+    pub(crate) fn listens(&self) -> bool {
+        self.log.is_some()
     }
 
-    fn store(&self, off: u64, data: &[u8], nt: bool) {
-        self.own.store(off, data, nt);
-        if let Some(log) = &self.file {
+    pub(crate) fn store(&self, off: u64, data: &[u8], nt: bool) {
+        if let Some(log) = &self.log {
             log.store(off + self.start, data, nt);
         }
     }
 
-    fn flush(&self, line: u64) {
-        self.own.flush(line);
-        if let Some(log) = &self.file {
+    pub(crate) fn flush(&self, line: u64) {
+        if let Some(log) = &self.log {
             log.flush(line + self.start / crate::LINE as u64);
         }
     }
 
-    fn fence(&self) {
-        self.own.fence();
-        if let Some(log) = &self.file {
+    pub(crate) fn fence(&self) {
+        if let Some(log) = &self.log {
             log.fence();
         }
     }
 
-    fn sync(&self, off: u64, len: usize) {
-        self.own.sync(off, len);
-        if let Some(log) = &self.file {
+    pub(crate) fn sync(&self, off: u64, len: usize) {
+        if let Some(log) = &self.log {
             log.sync(off + self.start, len);
         }
     }
 
-    fn zeroed(&self, off: u64, len: usize, read: impl Fn(u64, &mut [u8]) -> bool) {
-        self.own.zeroed(off, len, &read);
-        if let Some(log) = &self.file {
-            log.zeroed(off, len, |at, page| read(at, page));
+    /// `read` takes offsets in the region.
+    pub(crate) fn zeroed(&self, off: u64, len: usize, read: impl Fn(u64, &mut [u8]) -> bool) {
+        if let Some(log) = &self.log {
+            let start = self.start;
+            log.zeroed(off + start, len, |at, page| read(at - start, page));
         }
     }
 }

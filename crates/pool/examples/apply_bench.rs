@@ -2,10 +2,11 @@
 //!
 //! Invariant: figures are CPU time of this thread, so that other load does not count.
 
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use holdfast_pool::apply::{Applier, Grants, PoolStore, make_pool_root};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{Header, Record};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::{Params, Pool, WriteToken, check};
 
@@ -16,11 +17,11 @@ const BATCH: usize = 4096;
 struct All;
 
 impl Grants for All {
-    fn holds(&self, _: u64, _: u64) -> bool {
+    fn holds(&self, _: BlockAddr, _: u64) -> bool {
         true
     }
 
-    fn take(&mut self, _: u64, _: u64) {}
+    fn take(&mut self, _: BlockAddr, _: u64) {}
 }
 
 fn cpu_us() -> f64 {
@@ -46,7 +47,7 @@ fn new_pool() -> Pool {
         journal_segment: 0,
         lane_len: 1 << 20,
     };
-    let meta = Region::in_memory(meta_len as usize, NoRecord).expect("memory");
+    let meta = Region::in_memory(meta_len as usize).expect("memory");
     let token = WriteToken::for_offline_tool();
     let mut pool = Pool::create(meta, &params, &token).expect("a new pool");
     make_pool_root(&mut pool, &token, [0, 0], 0o040_755, 0).expect("a root");
@@ -78,7 +79,7 @@ fn record<'n>(what: &str, i: u64, name: &'n [u8], other: &'n [u8]) -> Record<'n>
         "extent" => Record::Extent {
             ino,
             file_block: 0,
-            block: i,
+            block: BlockAddr::new(0, i),
             len: 1,
             size: 4096,
             mtime: time,

@@ -5,28 +5,31 @@
 //! is counted, superblocks and bitmaps too; the first pass of overwrites, which brings leaves into
 //! the shape that they keep, is told apart from the second.
 
-use holdfast_pmem::{Medium, Record, Region};
+use holdfast_pmem::record::Event;
+use holdfast_pmem::{Medium, Recorder, Region};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::layout::VALUES;
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::{Params, Pool, Result, WriteToken};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const VALUE: [u8; 100] = [0x5a; 100];
 const PAIR: u64 = 124;
 
-#[derive(Clone, Default)]
-struct Stored(Arc<AtomicU64>);
+/// What was stored so far, counted after each commit.
+#[derive(Default)]
+struct Stored {
+    log: Recorder,
+    bytes: u64,
+}
 
-impl Record for Stored {
-    const ACTIVE: bool = true;
-    fn store(&self, _off: u64, data: &[u8], _nt: bool) {
-        self.0.fetch_add(data.len() as u64, Relaxed);
+impl Stored {
+    fn count(&mut self) {
+        let len = |event: &Event| match event {
+            Event::Store { data, .. } => data.len() as u64,
+            _ => 0,
+        };
+        self.bytes += self.log.take().iter().map(len).sum::<u64>();
     }
-    fn flush(&self, _line: u64) {}
-    fn fence(&self) {}
-    fn sync(&self, _off: u64, _len: usize) {}
 }
 
 /// The i-th of `count` numbers in an order that looks random; each comes once.
@@ -40,7 +43,12 @@ fn key(i: u64) -> Vec<u8> {
     format!("key:{i:020}").into_bytes()
 }
 
-fn put(pool: &mut Pool<Stored>, keys: impl Iterator<Item = u64>, per_commit: usize) -> Result<()> {
+fn put(
+    pool: &mut Pool,
+    keys: impl Iterator<Item = u64>,
+    per_commit: usize,
+    stored: &mut Stored,
+) -> Result<()> {
     let (token, mut keys) = (WriteToken::for_offline_tool(), keys.peekable());
     while keys.peek().is_some() {
         let mut some: Vec<u64> = keys.by_ref().take(per_commit).collect();
@@ -51,13 +59,14 @@ fn put(pool: &mut Pool<Stored>, keys: impl Iterator<Item = u64>, per_commit: usi
             batch.put(VALUES, &key(i), &VALUE)?;
         }
         batch.commit(|_| {})?;
+        stored.count();
     }
     Ok(())
 }
 
-fn new_pool(count: u64, stored: &Stored) -> Result<Pool<Stored>> {
+fn new_pool(count: u64, stored: &Stored) -> Result<Pool> {
     let meta_len = (count * PAIR * 4).next_multiple_of(1 << 21).max(1 << 26);
-    let meta = Region::in_memory(meta_len as usize, stored.clone())?;
+    let meta = Region::in_memory(meta_len as usize)?.recorded(&stored.log);
     let sizes = Sizes {
         meta_len,
         meta_len_max: meta_len,
@@ -83,27 +92,26 @@ fn main() -> Result<()> {
         args.next().unwrap_or(65_536) as usize,
     );
     for in_order in [false, true] {
-        let stored = Stored::default();
+        let mut stored = Stored::default();
         let mut pool = new_pool(count, &stored)?;
         let load = |i| match in_order {
             true => i,
             false => scattered(i, count, 0),
         };
-        put(&mut pool, (0..count).map(load), per_commit)?;
+        put(&mut pool, (0..count).map(load), per_commit, &mut stored)?;
         let name = if in_order {
             "key order"
         } else {
             "random order"
         };
-        let space = |pool: &Pool<Stored>| {
-            pool.meta_space().count_used() as f64 * 4096.0 / (count * PAIR) as f64
-        };
+        let space =
+            |pool: &Pool| pool.meta_space().count_used() as f64 * 4096.0 / (count * PAIR) as f64;
         println!("loaded in {name}: space {:.2}", space(&pool));
         for pass in 1..3 {
-            let before = stored.0.load(Relaxed);
+            let before = stored.bytes;
             let again = (0..count).map(|i| scattered(i, count, pass));
-            put(&mut pool, again, per_commit)?;
-            let each = (stored.0.load(Relaxed) - before) / count;
+            put(&mut pool, again, per_commit, &mut stored)?;
+            let each = (stored.bytes - before) / count;
             println!(
                 "  pass {pass}: {each} bytes per overwrite, space {:.2}",
                 space(&pool)

@@ -21,7 +21,9 @@ use crate::tree::{Batch, Dirty, Parked, Reader};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use holdfast_pmem::{Medium, NoRecord, Persistence, Record, Region};
+use core::mem::take;
+use core::sync::atomic::{Ordering::SeqCst, fence};
+use holdfast_pmem::{Medium, Persistence, Region};
 
 /// Commits whose roots readers may go on using when there is room.
 const COMMITS_KEPT: usize = 8;
@@ -71,6 +73,10 @@ struct Held {
 /// Makes all bytes of data durable that were stored before.
 pub type FlushData = Box<dyn Fn() -> Result<()> + Send>;
 
+/// Data blocks that are not to be used again yet although the trees have freed them, or may do so:
+/// runs apart from each other, in order.
+pub type InUse = Box<dyn Fn() -> Vec<Run> + Send>;
+
 /// A pool whose commits are made durable apart.
 struct Lazy {
     flush_data: FlushData,
@@ -82,8 +88,8 @@ struct Lazy {
 }
 
 /// A pool and what its writer remembers of it.
-pub struct Pool<R: Record = NoRecord> {
-    pub(crate) meta: Region<R>,
+pub struct Pool {
+    pub(crate) meta: Region,
     pub(crate) superblock: Superblock,
     /// Which superblock copy is in force.
     copy: usize,
@@ -93,6 +99,9 @@ pub struct Pool<R: Record = NoRecord> {
     held_meta: u64,
     held_data: u64,
     oldest_view: u64,
+    in_use: Option<InUse>,
+    /// What the trees have freed and was in use at last.
+    kept: Vec<Run>,
     pub(crate) poisoned: bool,
     lazy: Option<Lazy>,
     /// Readers are not shown any root yet.
@@ -109,9 +118,9 @@ pub struct Pool<R: Record = NoRecord> {
     pub(crate) parked: Option<Parked>,
 }
 
-impl<R: Record> Pool<R> {
+impl Pool {
     /// Makes `meta` an empty pool.
-    pub fn create(meta: Region<R>, params: &Params, _: &WriteToken) -> Result<Pool<R>> {
+    pub fn create(meta: Region, params: &Params, _: &WriteToken) -> Result<Pool> {
         let superblock = first_superblock(params);
         let geometry = superblock.geometry(meta.len() as u64)?;
         let zero = [0; PAGE];
@@ -131,7 +140,7 @@ impl<R: Record> Pool<R> {
     }
 
     /// Opens the pool in `meta` at its last commit, and shows its roots to readers.
-    pub fn open(meta: Region<R>, token: &WriteToken) -> Result<Pool<R>> {
+    pub fn open(meta: Region, token: &WriteToken) -> Result<Pool> {
         let mut pool = Pool::open_hidden(meta, token)?;
         pool.show()?;
         Ok(pool)
@@ -139,7 +148,7 @@ impl<R: Record> Pool<R> {
 
     /// Opens the pool in `meta` at its last durable commit. Readers that go on from an earlier
     /// service, which may have shown them later commits, wait until there is something to `show`.
-    pub fn open_hidden(meta: Region<R>, _: &WriteToken) -> Result<Pool<R>> {
+    pub fn open_hidden(meta: Region, _: &WriteToken) -> Result<Pool> {
         let (superblock, copy) = Superblock::read(&meta)?;
         let geometry = superblock.geometry(meta.len() as u64)?;
         let seq = superblock.seq;
@@ -228,7 +237,7 @@ impl<R: Record> Pool<R> {
         self.durable_lanes
     }
 
-    fn assemble(meta: Region<R>, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
+    fn assemble(meta: Region, superblock: Superblock, copy: usize, spaces: [Space; 2]) -> Self {
         let [meta_space, data_space] = spaces;
         let checked = Bits::new(meta_space.len().div_ceil(64) as usize);
         let durable_lanes = superblock.lanes;
@@ -245,6 +254,8 @@ impl<R: Record> Pool<R> {
             held_meta: 0,
             held_data: 0,
             oldest_view: 0,
+            in_use: None,
+            kept: Vec::new(),
             poisoned: false,
             newest: None,
             checked,
@@ -259,17 +270,17 @@ impl<R: Record> Pool<R> {
     }
 
     /// The mapping of `meta.seg`.
-    pub fn meta(&self) -> &Region<R> {
+    pub fn meta(&self) -> &Region {
         &self.meta
     }
 
     /// Reads the committed trees.
-    pub fn reader(&self) -> Reader<'_, R> {
+    pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.meta)
     }
 
     /// Starts a set of changes.
-    pub fn begin(&mut self, _: &WriteToken) -> Batch<'_, R> {
+    pub fn begin(&mut self, _: &WriteToken) -> Batch<'_> {
         assert!(!self.is_parked(), "a batch is begun while one is parked");
         Batch::new(self)
     }
@@ -504,21 +515,71 @@ impl<R: Record> Pool<R> {
                 .partition_point(|held| held.seq <= lazy.checkpoint),
         };
         let gone = self.held.len().saturating_sub(keep).min(durable);
-        let Some(last) = gone.checked_sub(1).and_then(|i| self.held.get(i)) else {
-            return Ok(());
-        };
-        self.give_up_before(last.seq)?;
+        let mut freed = take(&mut self.kept);
+        if let Some(last) = gone.checked_sub(1).and_then(|i| self.held.get(i)) {
+            self.give_up_before(last.seq)?;
+        }
         for held in self.held.drain(..gone) {
             self.held_meta -= held.pages.len() as u64;
             for page in held.pages {
                 self.meta_space.release(Run::new(page, 1))?;
             }
-            for run in held.data {
-                self.held_data -= run.len;
-                self.data_space.release(run)?;
+            self.held_data -= held.data.iter().map(|run| run.len).sum::<u64>();
+            freed.extend(held.data);
+        }
+        self.free_unless_in_use(&freed)
+    }
+
+    /// From now on data blocks that are `in_use` are kept when the trees free them, until they are
+    /// not; what of them is free now is kept at once.
+    pub fn keep_in_use(&mut self, in_use: InUse) {
+        for run in in_use() {
+            while let Some(free) = self.data_space.next_free(run.start, run.end()) {
+                // It was free: taking it cannot fail.
+                self.poisoned |= self.data_space.reserve(free).is_err();
+                self.kept.push(free);
             }
         }
+        self.in_use = Some(in_use);
+    }
+
+    /// Nobody has anything in use any more.
+    pub fn end_use(&mut self) -> Result<()> {
+        self.in_use = None;
+        let kept = take(&mut self.kept);
+        self.free_unless_in_use(&kept)
+    }
+
+    fn free_unless_in_use(&mut self, freed: &[Run]) -> Result<()> {
+        if freed.is_empty() {
+            return Ok(());
+        }
+        // Roots that are given up come first: who has found something in use there since says so
+        // before it looks whether its root still counts.
+        fence(SeqCst);
+        let in_use = self.in_use.as_ref().map_or(Vec::new(), |in_use| in_use());
+        for run in freed {
+            let mut at = run.start;
+            let first = in_use.partition_point(|used| used.end() <= run.start);
+            for used in in_use[first..]
+                .iter()
+                .take_while(|used| used.start < run.end())
+            {
+                let (from, to) = (used.start.max(at), used.end().min(run.end()));
+                self.release_data(at, from)?;
+                self.kept.push(Run::new(from, to - from));
+                at = to;
+            }
+            self.release_data(at, run.end())?;
+        }
         Ok(())
+    }
+
+    fn release_data(&mut self, from: u64, to: u64) -> Result<()> {
+        match to > from {
+            true => self.data_space.release(Run::new(from, to - from)),
+            false => Ok(()),
+        }
     }
 
     /// Tells readers that roots before `seq` are no longer intact, before anything changes that
@@ -557,7 +618,7 @@ fn first_superblock(params: &Params) -> Superblock {
 }
 
 /// Makes everything written so far durable, as the medium needs it.
-fn settle<R: Record>(meta: &Region<R>) -> Result<()> {
+fn settle(meta: &Region) -> Result<()> {
     meta.fence();
     if meta.persistence() == Persistence::Synced {
         meta.sync(0, meta.len())?;

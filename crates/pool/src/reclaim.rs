@@ -18,7 +18,6 @@ use crate::pool::{Pool, WriteToken};
 use crate::snapshot::{self, Newest, SNAPSHOT_TREES};
 use crate::tree::{Fixed, Garbage, Place, Reader};
 use alloc::vec::Vec;
-use holdfast_pmem::Record;
 
 /// A subtree that was cut out of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ impl Cut {
     }
 }
 
-impl<R: Record> Pool<R> {
+impl Pool {
     /// Whether subtrees or snapshots wait to be freed.
     pub fn has_cut(&self) -> bool {
         self.superblock.roots[usize::from(RECLAIM)].height > 0

@@ -74,8 +74,10 @@ type ByteTable = [AtomicU8; 1 << 16];
 
 /// Class by the low 16 bits of the number; zero (native) above 511. In zero pages until `init`.
 static BY_NUMBER: ByteTable = [const { AtomicU8::new(0) }; 1 << 16];
-/// One byte per descriptor: not zero when the hook must see calls on it.
-static MARKED: ByteTable = [const { AtomicU8::new(0) }; 1 << 16];
+/// By the low 16 bits of a descriptor: not zero when the hook must see calls on it. The first byte
+/// is of a descriptor below 65536 and comes and goes; the second one is of all others with these
+/// bits and stays, so that nobody has to know whether the last of them is gone.
+static MARKED: [[AtomicU8; 2]; 1 << 16] = [const { [const { AtomicU8::new(0) }; 2] }; 1 << 16];
 
 pub fn class_of(nr: usize) -> u8 {
     CLASSES.get(nr).copied().unwrap_or(NATIVE)
@@ -101,10 +103,13 @@ pub fn fd_table() -> usize {
     MARKED.as_ptr() as usize
 }
 
-/// From now on calls on `fd` enter the hook. Descriptors that are equal modulo 65536 share the
-/// mark, which only costs a needless entry.
+fn marks_of(fd: u32) -> &'static [AtomicU8; 2] {
+    &MARKED[(fd & 0xffff) as usize]
+}
+
+/// From now on calls on `fd` enter the hook.
 pub fn mark_fd(fd: u32) {
-    MARKED[(fd & 0xffff) as usize].store(1, Ordering::Relaxed);
+    marks_of(fd)[usize::from(fd > 0xffff)].store(1, Ordering::Relaxed);
 }
 
 static ALL_MARKED: AtomicBool = AtomicBool::new(false);
@@ -115,15 +120,39 @@ pub fn mark_all() {
     if ALL_MARKED.swap(true, Ordering::Relaxed) {
         return;
     }
-    for mark in &MARKED {
-        mark.store(1, Ordering::Relaxed);
+    for [_, stays] in &MARKED {
+        stays.store(1, Ordering::Relaxed);
     }
 }
 
-/// Calls on `fd` pass again without entering the hook.
+/// Calls on `fd` pass again without entering the hook, if it is below 65536.
 pub fn unmark_fd(fd: u32) {
-    if ALL_MARKED.load(Ordering::Relaxed) {
-        return;
+    if fd <= 0xffff {
+        marks_of(fd)[0].store(0, Ordering::Relaxed);
     }
-    MARKED[(fd & 0xffff) as usize].store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_marked(fd: u32) -> bool {
+        marks_of(fd)
+            .iter()
+            .any(|mark| mark.load(Ordering::Relaxed) != 0)
+    }
+
+    #[test]
+    fn a_mark_stays_while_a_higher_number_needs_it() {
+        let low = 40_000;
+        mark_fd(low);
+        assert!(is_marked(low) && !is_marked(low + 1));
+        unmark_fd(low);
+        assert!(!is_marked(low));
+        mark_fd(low + 0x30000);
+        mark_fd(low);
+        unmark_fd(low);
+        unmark_fd(low + 0x10000);
+        assert!(is_marked(low + 0x30000));
+    }
 }

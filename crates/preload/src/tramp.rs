@@ -96,12 +96,12 @@ impl Code<'_> {
         }
     }
 
-    /// rcx = the byte of `table` at the zero-extended word that `movzx` puts into ecx.
-    fn look_up(&mut self, movzx: [u8; 3], table: usize) {
+    /// rcx = the entry of `table` that `load` gets at the word that `movzx` puts into ecx.
+    fn look_up(&mut self, movzx: [u8; 3], table: usize, load: [u8; 5]) {
         self.push(&movzx);
         self.push(&[0x49, 0xbb]); // mov r11, imm64
         self.push(&table.to_le_bytes());
-        self.push(&[0x41, 0x0f, 0xb6, 0x0c, 0x0b]); // movzx ecx, byte [r11 + rcx]
+        self.push(&load);
     }
 
     /// Copies window bytes `from..to` and corrects their displacements.
@@ -189,8 +189,10 @@ pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, gates: usize
 fn checks(code: &mut Code, class: Option<u8>) -> [Option<usize>; 2] {
     const MOVZX_ECX_DI: [u8; 3] = [0x0f, 0xb7, 0xcf];
     const MOVZX_ECX_AX: [u8; 3] = [0x0f, 0xb7, 0xc8];
+    const BYTE_AT_R11_RCX: [u8; 5] = [0x41, 0x0f, 0xb6, 0x0c, 0x0b];
+    const WORD_AT_R11_2RCX: [u8; 5] = [0x41, 0x0f, 0xb7, 0x0c, 0x4b];
     let by_fd = |code: &mut Code| {
-        code.look_up(MOVZX_ECX_DI, calls::fd_table());
+        code.look_up(MOVZX_ECX_DI, calls::fd_table(), WORD_AT_R11_2RCX);
         code.jump_if_zero()
     };
     match class {
@@ -198,7 +200,7 @@ fn checks(code: &mut Code, class: Option<u8>) -> [Option<usize>; 2] {
         Some(BY_FD) => [Some(by_fd(code)), None],
         Some(NATIVE) | Some(_) => [None, None],
         None => {
-            code.look_up(MOVZX_ECX_AX, calls::number_table());
+            code.look_up(MOVZX_ECX_AX, calls::number_table(), BYTE_AT_R11_RCX);
             let native = code.jump_if_zero();
             code.push(&[0x8d, 0x49, ALWAYS.wrapping_neg()]); // lea ecx, [rcx - ALWAYS]
             let always = code.jump_if_zero();

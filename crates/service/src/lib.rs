@@ -43,10 +43,11 @@ pub use check::check;
 pub use recovery::recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
 pub use service::{Service, Stopper};
+pub use session::writeback::Helper;
 pub use writer::Options;
 
 /// What a service does, one step after the other in the caller's thread.
-#[cfg(feature = "recording")]
+#[cfg(any(feature = "recording", feature = "model"))]
 pub mod stepping {
     pub use crate::journal::engine::Engine;
     pub use crate::recovery::recover::recover;

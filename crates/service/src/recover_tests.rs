@@ -287,7 +287,7 @@ fn shown(engine: &Engine, blocks: u64) -> Vec<Option<u8>> {
     let shows = |file_block| match extent::find(&reader, INO, file_block).unwrap() {
         Run::Blocks { block, .. } => {
             let mut byte = [0];
-            engine.store.data.read(block * BLOCK, &mut byte).unwrap();
+            engine.store.data.read(block.offset(), &mut byte).unwrap();
             Some(byte[0])
         }
         _ => None,

@@ -13,12 +13,13 @@ use crate::listener::asks::{Front, Messenger};
 use crate::recovery::recover::{self, Recovered};
 use crate::session::Session;
 use crate::writer::{Options, State, Writer};
+use holdfast_pmem::env::{self, Instant};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a service looks for the memory of a session whose processes may be just ending.
 const ADOPTION: Duration = Duration::from_secs(2);
@@ -125,6 +126,7 @@ impl Service {
         let listening = std::thread::spawn(move || listener.serve(connected, messenger));
         let mut writer = Writer::new(&mut self.state, &users, front);
         let done = writer.serve(&inbox);
+        drop(writer);
         users.closing.store(true, Release);
         drop(inbox);
         closer.close();
@@ -186,7 +188,7 @@ fn look_for_survivors(engine: &Engine) -> Result<(bool, Option<OwnedFd>)> {
         if found.is_some() || begun.elapsed() > ADOPTION {
             return Ok((true, found));
         }
-        std::thread::sleep(Duration::from_millis(5));
+        env::sleep(Duration::from_millis(5));
     }
     Ok((false, None))
 }

@@ -10,8 +10,8 @@ use crate::tests::{Client, assert_clean, create_as, drain, exists, opened, pool_
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::journal::{Change, Op, Record};
-use holdfast_pool::layout::VALUES;
 use holdfast_pool::layout::value::{HEAD, InBlocks, TreeKey, ValueRun};
+use holdfast_pool::layout::{BlockAddr, VALUES};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn spill(session: &mut Session, engine: &mut Engine, ops: &[u8], sum: u32) -> u6
         at += part.len();
         index += 1;
         let n = (part.len() as u64).div_ceil(PAGE_LEN);
-        let (len, period) = (n as u32, 0);
+        let (block, len, period) = (BlockAddr::new(0, block), n as u32, 0);
         assert!(n == 0 || blocks.push(ValueRun { block, len, period }));
     }
     let mut runs = [0; 1024];
@@ -252,7 +252,7 @@ fn a_batch_that_is_refused_at_its_end_leaves_nothing() {
 
 /// A put in blocks, behind `before` bytes of other changes.
 fn in_blocks(i: u64, block: u64, before: usize) -> Vec<u8> {
-    let (len, period) = (1, 0);
+    let (block, len, period) = (BlockAddr::new(0, block), 1, 0);
     let mut value = InBlocks::new(3000);
     assert!(value.push(ValueRun { block, len, period }));
     let mut runs = [0; 64];

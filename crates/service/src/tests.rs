@@ -12,7 +12,7 @@ use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{RECORD_MAX, Record};
-use holdfast_pool::layout::{InodeRecord, ROOT_INO, inode};
+use holdfast_pool::layout::{BlockAddr, InodeRecord, ROOT_INO, inode};
 use holdfast_pool::session::RUN_SHIFT;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -260,7 +260,7 @@ fn a_record_that_names_more_blocks_than_there_are_does_not_hold_recovery_up() {
             engine: &engine,
         };
         client.create(0, 2, b"before");
-        for block in [0, 1, 77, 1 << 20, u64::MAX - 5] {
+        for block in [0, 1, 77, 1 << 20, u64::MAX - 5].map(BlockAddr::from_word) {
             let record = Record::Extent {
                 ino: 2,
                 file_block: 0,
@@ -377,7 +377,7 @@ fn a_record_that_is_not_valid_ends_the_session_but_not_the_pool() {
         &Record::Extent {
             ino: 2,
             file_block: 0,
-            block: 9_999,
+            block: BlockAddr::new(0, 9_999),
             len: 1,
             size: 4096,
             mtime: 1,
@@ -423,7 +423,7 @@ fn grants_can_be_used_and_come_back() {
         &Record::Extent {
             ino: 2,
             file_block: 0,
-            block,
+            block: BlockAddr::new(0, block),
             len: 4,
             size: 16_384,
             mtime: 1,
@@ -546,7 +546,7 @@ fn a_session_is_adopted_with_its_grants_and_its_journal() {
         &Record::Extent {
             ino: 2,
             file_block: 0,
-            block,
+            block: BlockAddr::new(0, block),
             len: 1,
             size: 10,
             mtime: 1,
@@ -577,7 +577,7 @@ fn fragmented(session: &mut Session, engine: &mut Engine, ino: u64, count: u64) 
         &Record::Extent {
             ino,
             file_block: 0,
-            block,
+            block: BlockAddr::new(0, block),
             len,
             size,
             mtime,
@@ -703,7 +703,7 @@ pub(crate) fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
     Record::Extent {
         ino,
         file_block,
-        block,
+        block: BlockAddr::new(0, block),
         len: 1,
         size: 40_960,
         mtime: 3,
@@ -860,7 +860,7 @@ fn scribble(
         let record = Record::Extent {
             ino: random() % 4,
             file_block: random() % 9,
-            block: random() % 20_000,
+            block: BlockAddr::new((random() % 2) as u8, random() % 20_000),
             len: (random() % 600) as u32,
             size: random(),
             mtime: 0,

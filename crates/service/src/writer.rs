@@ -14,6 +14,8 @@ use crate::session::Session;
 use crate::session::handout::{self, Sent};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::snapshots;
+use crate::session::writeback::{Helper, Writeback};
+use holdfast_pmem::env::{self, Instant};
 use holdfast_pmem::futex;
 use holdfast_pool::protocol::{Answer, Request};
 use rustix::fd::OwnedFd;
@@ -22,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a service that ends with its last user waits for the first one.
 const FIRST_USER: Duration = Duration::from_secs(20);
@@ -42,6 +44,8 @@ const NAP_REST: Duration = Duration::from_millis(10);
 pub struct Options {
     /// End when the last user has gone.
     pub ending: bool,
+    /// What writes back dirty inodes.
+    pub writeback: Option<Helper>,
 }
 
 /// What a service has, beside the lock and the socket.
@@ -71,6 +75,7 @@ pub struct Writer<'a> {
     users: &'a Users,
     front: Front,
     heart: Heartbeat,
+    writeback: Writeback,
     /// Requests that were not answered yet.
     asks: VecDeque<Ask>,
 }
@@ -80,6 +85,7 @@ impl<'a> Writer<'a> {
     pub fn new(service: &'a mut State, users: &'a Users, front: Front) -> Writer<'a> {
         Writer {
             heart: Heartbeat::start(front.memory.clone()),
+            writeback: Writeback::new(service.options.writeback, users.helper.clone()),
             service,
             users,
             front,
@@ -113,7 +119,9 @@ impl Writer<'_> {
                 }
             }
             attached = now_attached;
-            if self.service.session.is_some() {
+            if let Some(session) = &self.service.session {
+                let directory = &self.service.engine.store.files.directory;
+                self.writeback.tend(directory, &session.memory);
                 nap = self.drain(nap, round);
                 continue;
             }
@@ -165,7 +173,7 @@ impl Writer<'_> {
         }
         if turn.waiting {
             self.heart.end();
-            std::thread::sleep(Duration::from_micros(50));
+            env::sleep(Duration::from_micros(50));
             return NAP_MIN;
         }
         let nap = match turn.applied {
@@ -198,7 +206,8 @@ impl Writer<'_> {
             Some(session) => session.is_deserted(&service.engine),
             None => Ok(true),
         };
-        if self.users.attached.load(Acquire) > 0 || !deserted(self.service)? {
+        let in_use = self.users.attached.load(Acquire) > 0 || self.writeback.is_running();
+        if in_use || !deserted(self.service)? {
             return Ok(false);
         }
         // Whoever comes while a lot is flushed does not have to wait for that.

@@ -239,6 +239,12 @@ fn stage_values(user: &User) {
     );
 }
 
+/// Only who writes to a value needs it as a file.
+fn become_file(user: &User, path: &str) {
+    let file = user.open(path, O_RDWR).expect("a value");
+    user.release(file).expect("closed");
+}
+
 /// Everything that can be done with keyspaces.
 fn go_on_with_values(user: &User) {
     for (name, keyspace) in keyspaces(user) {
@@ -566,6 +572,11 @@ pub const SCENES: &[Scene] = &[
         }
         u.fsync(f).expect("done");
     })),
+    torn(scene("append_and_write_back", open_append, |u, f| {
+        u.write(f.expect("open"), ConstBuf::from(&[5; 6000][..]))
+            .expect("done");
+        assert_eq!(u.write_back().expect("done"), 0);
+    })),
     torn(scene("write_to_inline", open_small, |u, f| {
         write(u, f, &[6; 40], 4)
     })),
@@ -608,15 +619,41 @@ pub const SCENES: &[Scene] = &[
             ],
         );
     })),
-    values("open_value", |u, _| {
+    values("read_value", |u, _| {
         drop(u.get("k/a"));
     }),
-    values("open_large_value", |u, _| {
+    values("read_large_value", |u, _| {
         drop(u.get("k/b"));
     }),
-    without_room(values("open_value_full", |u, _| {
+    without_room(values("read_value_full", |u, _| {
         drop(u.get("k/b"));
     })),
+    values("open_value", |u, _| become_file(u, "k/a")),
+    values("open_large_value", |u, _| become_file(u, "k/b")),
+    without_room(values("open_value_full", |u, _| become_file(u, "k/b"))),
+    Scene {
+        ready: |u| {
+            let file = u.open("k/a", O_RDONLY).expect("a value");
+            let pin = u.map_pin(file, 1, true).expect("a mapping");
+            u.map_unpin(pin, false).expect("a mapping");
+            Some(file)
+        },
+        ..with_heirs(values("open_read_value", |u, _| become_file(u, "k/a")))
+    },
+    Scene {
+        ready: |u| Some(u.open("k/b", O_RDONLY).expect("a value")),
+        ..with_heirs(values("open_read_large_value", |u, _| {
+            become_file(u, "k/b");
+        }))
+    },
+    Scene {
+        ready: |u| Some(u.open("k/b", O_RDONLY).expect("a value")),
+        ..values("put_over_read_value", |u, f| {
+            change(u, &[("k", b"b", Some(5000), 6)]);
+            let found = u.pread_vec(f.expect("open"), 5001, 0);
+            assert!(found == [2; 5000]);
+        })
+    },
     values("write_to_value", |u, _| {
         let file = u.open("l/c", O_WRONLY | O_APPEND).expect("a value");
         u.pwrite_all(file, &[9; 300], 0);
@@ -631,9 +668,9 @@ pub const SCENES: &[Scene] = &[
     }),
     Scene {
         ready: |u| {
-            drop(u.get("k/a"));
-            drop(u.get("l/c"));
-            Some(u.open("k/b", O_RDONLY).expect("a value"))
+            become_file(u, "k/a");
+            become_file(u, "l/c");
+            Some(u.open("k/b", O_RDWR).expect("a value"))
         },
         ..with_heirs(values("put_over_files", |u, _| {
             change(
@@ -648,7 +685,7 @@ pub const SCENES: &[Scene] = &[
     },
     Scene {
         ready: |u| {
-            drop(u.get("k/b"));
+            become_file(u, "k/b");
             None
         },
         ..values("erase_range_of_files", |u, _| {

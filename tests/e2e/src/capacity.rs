@@ -19,6 +19,7 @@ const CASES: &[(&str, Case)] = &[
     ("children", children),
     ("runs at once", runs_at_once),
     ("descriptors of many processes", descriptors),
+    ("descriptors of one process", high_descriptors),
     ("files open at once", files_open),
     ("a directory of many names", many_names),
     ("memory under churn and at rest", memory),
@@ -207,6 +208,53 @@ together(1000000, work)
 "#;
     python(scene, &pool, &[TOGETHER, program].concat(), &[])?;
     holds(scene, &pool, "/hf", 1)
+}
+
+/// As many descriptors in one process as the host allows, with numbers up to the highest.
+fn high_descriptors(scene: &Scene) -> Result<(), Stop> {
+    let pool = pool(scene, "256M")?;
+    let program = r#"
+import os, resource, sys
+most = 1 << 20
+try: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+except ValueError:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def make(name, content):
+    with open(name, "wb") as f: f.write(content)
+d = sys.argv[1]; make(d + "/even", b"even"); make(d + "/odd", b"odd"); make(d + "/top", b"top")
+n = min(200000, most - 3000); wrong = []
+fds = [os.open(d + ("/odd" if i % 2 else "/even"), os.O_RDONLY) for i in range(n)]
+def read(fd):
+    try: return os.pread(fd, 9, 0)
+    except OSError as e: return e.errno
+def all_read():
+    return [fd for i, fd in enumerate(fds) if read(fd) != (b"odd" if i % 2 else b"even")]
+wrong += all_read()
+top = most - 1; fd = os.open(d + "/top", os.O_RDONLY); os.dup2(fd, top, inheritable=True)
+if read(top) != b"top": wrong.append("dup2")
+# A number that is closed hides no other one with the same low bits.
+for low in range(1100, 2000): os.close(low)
+if read(1500) != 9: wrong.append("closed")
+for high in range(1100 + 65536, min(2000 + 65536, n)):
+    if read(high) not in (b"odd", b"even"): wrong.append(high)
+for low in range(1100, 2000): os.dup2(fds[-1], low)
+fds = [fd for fd in fds if not 1100 <= fd < 2000]
+if any(read(low) not in (b"odd", b"even") for low in range(1100, 2000)): wrong.append("again")
+pid = os.fork()
+if pid == 0: os._exit(read(top) != b"top" or any(read(fd) not in (b"odd", b"even") for fd in fds))
+if os.waitpid(pid, 0)[1]: wrong.append("fork")
+code = f"import os, sys; sys.exit(os.pread({top}, 9, 0) != b'top')"
+if os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]): wrong.append("exec")
+half = n // 2
+os.closerange(half, most)
+if read(top) != 9 or read(half) != 9: wrong.append("close_range")
+if read(half - 1) not in (b"odd", b"even") or read(fds[5]) != b"odd": wrong.append("below")
+if os.open(d + "/odd", os.O_RDONLY) != half: wrong.append("lowest")
+print(*wrong[:5] or ["fine"])
+"#;
+    python(scene, &pool, program, &[])?;
+    holds(scene, &pool, "/hf", 3)
 }
 
 /// More different files open at the same time than inodes were ever cached.

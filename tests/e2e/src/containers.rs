@@ -21,6 +21,7 @@ const CASES: &[(&str, Case)] = &[
     ("a container that is killed", killed_containers),
     ("a service in a container", service_inside),
     ("a container with all in it", all_at_once),
+    ("a log that stays open in a container", open_log),
     ("a service that dies when all have gone", service_of_nobody),
     ("who is there", who_is_there),
     ("users of a namespace", users),
@@ -250,6 +251,40 @@ print("fine")
         all.wait()?;
         said(begin(python(scene, None, &pool, reads))?, "who reads")?;
     }
+    scene
+        .done(&["pool", "check", &pool.to_string_lossy()])
+        .map(drop)
+}
+
+/// Nobody is left when the container is killed, and nobody synced or closed: what was written more
+/// than a few seconds before is there.
+fn open_log(scene: &Scene) -> Result<(), Stop> {
+    let writes = r#"
+import os, sys, time
+open_to = lambda name: os.open(f"{sys.argv[1]}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+long, new = open_to("long"), open_to("new")
+for i in range(100): os.write(long, b"%06d\n" % i)
+os.write(new, b"n" * 5000)
+# The program does nothing more, and then goes on.
+time.sleep(9)
+for i in range(100, 200): os.write(long, b"%06d\n" % i)
+time.sleep(9)
+os.write(1, b"written\n"); time.sleep(60)
+"#;
+    let reads = r#"
+import sys
+read = lambda name: open(f"{sys.argv[1]}/{name}", "rb").read()
+if read("long") != b"".join(b"%06d\n" % i for i in range(200)): sys.exit(f"log: {read('long')}")
+if read("new") != b"n" * 5000: sys.exit(f"new: {read('new')}")
+print("fine")
+"#;
+    let pool = pool(scene)?;
+    let mut all = begin(python(scene, Some(container(scene)?), &pool, writes))?;
+    let mut out = BufReader::new(all.stdout.take().ok_or(io::Error::from(BROKEN))?);
+    out.read_line(&mut String::new())?;
+    process::kill_group(&all);
+    all.wait()?;
+    said(begin(python(scene, None, &pool, reads))?, "who reads")?;
     scene
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)

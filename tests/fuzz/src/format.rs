@@ -203,7 +203,7 @@ fn read_trees(reader: &Reader<'_>) {
 fn read_objects(trees: &Trees) {
     for ino in 0..32 {
         let _ = trees.inode(ino);
-        let _ = trees.tail(ino);
+        let _ = trees.tail(ino, &mut [0; 4096]);
         let _ = trees.extent(ino, ino % 5);
         let _ = trees.xattr(ino, b"user.big");
         let _ = trees.xattr_names(ino);

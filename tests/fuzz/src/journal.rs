@@ -6,7 +6,7 @@
 
 use crate::input::Input;
 use crate::sample::{DATA_LEN, Free, META_LEN, candidates, check_meta, is_clean, sample, token};
-use holdfast_pmem::{NoRecord, Region};
+use holdfast_pmem::Region;
 use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, Store};
 use holdfast_pool::check::{Now, check_now};
 use holdfast_pool::checksum::crc32c;
@@ -110,7 +110,7 @@ fn judge(piece: &Piece) {
         }
         Record::InPlace { runs, .. } => {
             let runs = BlockRuns::decode(runs).into_iter().flatten();
-            runs.for_each(|(block, len)| assert!(block.checked_add(len).is_some()));
+            runs.for_each(|(block, len)| assert!(block.word().checked_add(len).is_some()));
         }
         _ => {}
     }
@@ -223,7 +223,7 @@ fn free_cuts(pool: &mut Pool) {
 
 /// The same bytes as a journal that the checker finds.
 fn lay_out(pool: &Pool, pieces: &[Piece], how: u8) {
-    let journal = Region::in_memory(LANE * 16, NoRecord).expect("memory");
+    let journal = Region::in_memory(LANE * 16).expect("memory");
     let mut at = 0;
     for (i, piece) in pieces.iter().enumerate() {
         let mut bytes = piece.record.clone();

@@ -4,7 +4,7 @@
 //! tomorrow.
 
 use crate::journal::Piece;
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use holdfast_pool::apply::{Applier, Grants, Outcome, PoolStore, make_pool_root};
 use holdfast_pool::check::{Report, check};
 use holdfast_pool::checksum::crc32c;
@@ -12,6 +12,7 @@ use holdfast_pool::format::PAGE;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{Change, Header, KEEP_ORPHAN, MarkLanes, Naming, Op, Promote};
 use holdfast_pool::journal::{Record, peek};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::value::{InBlocks, ValueRun};
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::space::Run;
@@ -38,12 +39,13 @@ const MANY: u64 = 200;
 pub struct Free(pub BTreeSet<u64>);
 
 impl Grants for Free {
-    fn holds(&self, block: u64, len: u64) -> bool {
-        len <= GRANTED && (block..block.saturating_add(len)).all(|b| self.0.contains(&b))
+    fn holds(&self, block: BlockAddr, len: u64) -> bool {
+        let (first, end) = (block.word(), block.end(len).word());
+        len <= GRANTED && (first..end).all(|b| self.0.contains(&b))
     }
 
-    fn take(&mut self, block: u64, len: u64) {
-        (block..block + len).for_each(|b| _ = self.0.remove(&b));
+    fn take(&mut self, block: BlockAddr, len: u64) {
+        (block.word()..block.end(len).word()).for_each(|b| _ = self.0.remove(&b));
     }
 }
 
@@ -71,7 +73,7 @@ pub fn token() -> WriteToken {
 impl Sample {
     /// Its `meta.seg` in memory of its own.
     pub fn meta(&self) -> Region {
-        let meta = Region::in_memory(META_LEN as usize, NoRecord).expect("memory");
+        let meta = Region::in_memory(META_LEN as usize).expect("memory");
         for (page, bytes) in &self.pages {
             meta.store(page * PAGE as u64, bytes).expect("inside");
         }
@@ -116,7 +118,7 @@ fn params() -> Params {
 }
 
 fn make() -> Sample {
-    let meta = Region::in_memory(META_LEN as usize, NoRecord).expect("memory");
+    let meta = Region::in_memory(META_LEN as usize).expect("memory");
     let mut pool = Pool::create(meta, &params(), &token()).expect("a pool");
     make_pool_root(&mut pool, &token(), [0, 0], 0o040_777, 0).expect("a root");
     let run = pool.grant(GRANTED, 1).expect("blocks");
@@ -205,7 +207,7 @@ fn extent(ino: u64, file_block: u64, block: u64, len: u32) -> Vec<u8> {
     encoded(&Record::Extent {
         ino,
         file_block,
-        block,
+        block: BlockAddr::new(0, block),
         len,
         size: 40_000,
         mtime: 1,
@@ -230,7 +232,7 @@ fn batch(changes: &[(&[u8], Change<'_>)]) -> Vec<u8> {
 
 fn value_in_blocks(block: u64, len: u32) -> Vec<u8> {
     let mut value = InBlocks::new(u64::from(len) * 4096 - 100);
-    let period = 0;
+    let (block, period) = (BlockAddr::new(0, block), 0);
     assert!(value.push(ValueRun { block, len, period }));
     let mut out = [0; 64];
     let len = value.encode(&mut out);
@@ -495,7 +497,7 @@ fn marks(first: u64) -> Vec<Vec<u8>> {
             lanes: &MarkLanes::default().encode(),
         }),
         encoded(&Record::Data {
-            block: first + 60,
+            block: BlockAddr::new(0, first + 60),
             bytes: &[1; 100],
         }),
         encoded(&Record::InPlace {

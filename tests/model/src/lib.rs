@@ -8,6 +8,7 @@
 mod journal;
 mod lock;
 mod publish;
+mod time;
 
 use holdfast_client::Client;
 use holdfast_fuzz::session::Scene;

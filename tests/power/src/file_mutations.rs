@@ -131,6 +131,12 @@ fn a_sync_without_its_data_is_found() {
 }
 
 #[test]
+fn a_writeback_without_its_data_is_found() {
+    let ops = [Hold("f"), Append("f", 5000, 3), Op::WriteBack];
+    must_be_found(Posix, &ops, LeftOut(data_sync), "f: ");
+}
+
+#[test]
 fn an_fsync_that_knows_nothing_of_an_earlier_session_is_found() {
     for end in [Rejoin, Die] {
         let ops = [Create("new"), Write("new", 0, 5000, 3), end, Fsync("new")];

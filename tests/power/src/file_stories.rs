@@ -269,6 +269,11 @@ fn snapshots_strict() {
 }
 
 #[test]
+fn log_posix() {
+    tell("log", Posix, 2, &stories::log());
+}
+
+#[test]
 fn values_posix() {
     tell("values", Posix, 2, &values());
 }

@@ -49,6 +49,8 @@ pub enum Op {
     SyncAll,
     /// The service makes all that it has durable.
     Checkpoint,
+    /// The same after its helper wrote back what the session alone had of open files.
+    WriteBack,
     /// Everybody leaves, and a new session begins.
     Rejoin,
     /// All processes die; a new service recovers the pool, and a new session begins.
@@ -71,7 +73,10 @@ impl Op {
     /// Whether also what files have in them is durable then.
     fn settles(&self) -> bool {
         use Op::*;
-        matches!(self, SyncAll | Checkpoint | Rejoin | Die | Snapshot(_))
+        matches!(
+            self,
+            SyncAll | Checkpoint | WriteBack | Rejoin | Die | Snapshot(_)
+        )
     }
 }
 
@@ -259,6 +264,10 @@ impl Model {
                 let mut kept = self.clone();
                 kept.snapshots.clear();
                 self.snapshots.insert(name.into(), kept);
+            }
+            Op::WriteBack => {
+                let all: Vec<u32> = self.nodes.keys().copied().collect();
+                all.into_iter().for_each(|id| self.settle(id));
             }
             Op::SyncAll | Op::Checkpoint | Op::Rejoin | Op::Die => self.settle_all(),
             Op::Evict | Op::ForgetDirty => {}

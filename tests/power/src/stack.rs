@@ -206,6 +206,7 @@ impl Stack {
     pub fn call(&mut self, op: &Op) -> Done {
         let done = match *op {
             Op::Checkpoint => self.checkpoint(),
+            Op::WriteBack => self.write_back(),
             Op::Rejoin => self.rejoin(),
             Op::Die => self.die(),
             Op::Evict => self.evict(),
@@ -214,6 +215,13 @@ impl Stack {
             _ => self.do_call(op).map_err(|e| e.to_string()),
         };
         done.map_err(|e| format!("{op:?}: {e}"))
+    }
+
+    /// What the service has done every few seconds.
+    fn write_back(&mut self) -> Done {
+        let left = self.client.write_back().map_err(|e| e.to_string())?;
+        assert_eq!(left, 0, "nobody has an inode locked");
+        self.checkpoint()
     }
 
     fn rejoin(&mut self) -> Done {

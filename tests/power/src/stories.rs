@@ -88,6 +88,31 @@ fn open_files() -> Vec<Op> {
     ]
 }
 
+/// A log that stays open and that nobody syncs.
+pub fn log() -> Vec<Op> {
+    vec![
+        Create("log"),
+        Hold("log"),
+        Hold("old/small"),
+        Append("log", 300, 3),
+        Append("old/small", 100, 4),
+        WriteBack,
+        Append("log", 5000, 5),
+        Create("other"),
+        WriteBack,
+        Write("log", 200, 4000, 6),
+        Append("log", 90, 7),
+        Unlink("old/small"),
+        Append("old/small", 200, 8),
+        WriteBack,
+        Append("log", 9000, 9),
+        WriteBack,
+        Append("log", 10, 10),
+        Release("old/small"),
+        Release("log"),
+    ]
+}
+
 /// Small and large values, alone and together.
 fn values() -> Vec<Op> {
     vec![
@@ -204,6 +229,11 @@ fn open_files_sync() {
 #[test]
 fn open_files_strict() {
     tell("open files", plan(Strict, 1), &open_files());
+}
+
+#[test]
+fn log_posix() {
+    tell("log", fewer(Posix, 6, 3), &log());
 }
 
 fn fewer(mode: Mode, step_every: usize, n: u64) -> Plan {

@@ -55,7 +55,11 @@ const ALLOWED: &[Allowed] = &[
     allow("cuts", &["holdfast"], None),
     allow("e2e", &[], None),
     allow("fuzz", &["client", "service", "pool", "pmem"], None),
-    allow("model", &["fuzz", "client", "pool", "pmem"], None),
+    allow(
+        "model",
+        &["fuzz", "client", "service", "pool", "pmem"],
+        None,
+    ),
     allow("power", &["client", "service", "pool", "pmem"], None),
     allow("death", &["client", "service", "pool", "pmem"], None),
 ];

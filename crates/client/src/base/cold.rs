@@ -13,7 +13,7 @@
 //!    of it mapped.
 
 use pmem::atomic::{AtomicU32, Ordering::*};
-use pmem::cpu::ticks;
+use pmem::env::ticks;
 use pmem::{ConstBuf, Fault, MutBuf, Region};
 
 /// Longer writes are always made by the kernel: the first store to each page faults.

@@ -43,6 +43,8 @@ pub struct TreeInode {
     pub orphan: bool,
     /// Directories: it is a keyspace.
     pub keyspace: bool,
+    /// `Link` to the open value that this stands for, which no tree has as an inode; 0: an object.
+    pub value: u32,
 }
 
 /// A name as the trees have it.
@@ -139,19 +141,31 @@ impl Trees {
             xattrs: i.flags & inode::HAS_XATTRS != 0,
             orphan,
             keyspace: i.flags & inode::KEYSPACE != 0,
+            value: 0,
         }))
     }
 
-    /// Target of a symlink, content of an inline file, or name of a directory.
-    pub fn tail(&self, ino: u64) -> Result<Option<Vec<u8>>> {
+    /// Target of a symlink, content of an inline file, or name of a directory, to the start of
+    /// `out`; its length. `Range`: there is no room for it.
+    pub fn tail(&self, ino: u64, out: &mut [u8]) -> Result<Option<usize>> {
         let (reader, mut buf) = (self.reader(), [0; inode::ENCODED_MAX]);
         let Some(i) = inode::find(&reader, ino, &mut buf)? else {
             return Ok(None);
         };
-        match i.flags & inode::TARGET_IN_XATTRS {
-            0 => Ok(Some(i.tail.to_vec())),
-            _ => self.xattr(ino, b""),
-        }
+        let long;
+        let bytes = match i.flags & inode::TARGET_IN_XATTRS {
+            0 => i.tail,
+            _ => match self.xattr(ino, b"")? {
+                Some(target) => {
+                    long = target;
+                    &long
+                }
+                None => return Ok(None),
+            },
+        };
+        let out = out.get_mut(..bytes.len()).ok_or(Error::Range)?;
+        out.copy_from_slice(bytes);
+        Ok(Some(bytes.len()))
     }
 
     /// The name `name` in directory `dir`.

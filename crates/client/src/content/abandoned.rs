@@ -4,11 +4,11 @@
 
 use crate::base::error::{Error, Result};
 use crate::content::close;
-use crate::session::{OfdLink, Session, lock};
+use crate::session::{OfdLink, Session, fd_tables, lock};
 use crate::tables::inode_table::InodeRef;
 use crate::tables::ofd;
 use pmem::atomic::Ordering::*;
-use pool::session::{FDS, Ofd};
+use pool::session::Ofd;
 
 /// As `ofd::alloc`, once what the dead had open is released where there is no room.
 #[inline]
@@ -71,15 +71,12 @@ fn recount(s: &Session, used: u32) {
         return;
     }
     for index in 0..s.slots_used() {
-        let (Ok(slot), Ok(fds)) = (s.slot_at(index), s.fd_table(index)) else {
-            return;
-        };
+        let Ok(slot) = s.slot_at(index) else { return };
         if slot.state.load(Acquire) == 0 {
             continue;
         }
-        let limit = (slot.fd_limit.load(Acquire) as usize).min(FDS);
-        for entry in fds.entries.iter().take(limit) {
-            if let Some(count) = counts.get_mut(entry.load(SeqCst) as usize) {
+        for (_, link) in fd_tables::bound(s, index) {
+            if let Some(count) = counts.get_mut(link as usize) {
                 *count += 1;
             }
         }

@@ -13,20 +13,25 @@ use crate::content::perm;
 use crate::content::ranges;
 use crate::journal;
 use crate::session::space;
-use crate::session::{BLOCK, OfdLink, Session};
+use crate::session::{OfdLink, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use crate::tables::ofd;
 use pmem::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use pool::journal::{Record, SET_ATIME};
-use pool::layout::INLINE_MAX;
+use pool::layout::{BlockAddr, INLINE_MAX};
 use pool::session::*;
 
 /// Drops a reference to a description; the last one closes it.
 pub fn put_ofd(s: &Session, link: OfdLink) -> Result<()> {
     let ofd = s.ofd(link.raw())?;
     let one_less = |n: u32| n.checked_sub(1);
-    if ofd.refs.fetch_update(AcqRel, Relaxed, one_less) != Ok(1) {
+    let before = ofd.refs.fetch_update(AcqRel, Relaxed, one_less);
+    s.ensure(
+        before.is_ok(),
+        "a description that is let go has a reference",
+    )?;
+    if before != Ok(1) {
         return Ok(());
     }
     let inode = ofd.inode.load(Relaxed);
@@ -47,11 +52,16 @@ pub fn put_inode(s: &Session, inode: &InodeRef) -> Result<()> {
     if is_lazy(e) {
         return put_lazy(s, inode);
     }
-    if !unpin(e) {
+    if !unpin(s, e) {
         return Ok(());
     }
-    if e.state.load(SeqCst) & INODE_ORPHAN != 0 {
+    let state = e.state.load(SeqCst);
+    if state & INODE_ORPHAN != 0 {
         return release_orphan(s, inode);
+    }
+    if state & INODE_VALUE != 0 {
+        inode_table::leave_value(s, inode);
+        return Ok(());
     }
     if is_lazy(e) {
         // Another user wrote and went since we looked, and took us for the last one. What is
@@ -70,8 +80,10 @@ fn is_lazy(e: &Inode) -> bool {
 
 /// Drops a pin; true: it was the last one.
 #[inline]
-pub(crate) fn unpin(e: &Inode) -> bool {
-    e.opens.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)) == Ok(1)
+pub(crate) fn unpin(s: &Session, e: &Inode) -> bool {
+    let before = e.opens.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    let counted = s.ensure(before.is_ok(), "an inode has as many pins as users");
+    counted.is_ok() && before == Ok(1)
 }
 
 /// Drops a pin under the lock, after journaling what is lazy if the pin is the last one.
@@ -84,7 +96,7 @@ fn put_lazy(s: &Session, inode: &InodeRef) -> Result<()> {
         Ok(_) | Err(Error::NotFound) => Ok(()),
         Err(e) => Err(e.clone()),
     };
-    let last = unpin(e);
+    let last = unpin(s, e);
     drop(locked);
     if last && e.state.load(SeqCst) & INODE_ORPHAN != 0 {
         return release_orphan(s, inode);
@@ -124,7 +136,7 @@ pub(crate) fn release_orphan(s: &Session, inode: &InodeRef) -> Result<()> {
 
 /// Blocks of a file that no journal record mentions.
 pub(crate) struct Unjournaled {
-    runs: [(u64, u32); 3],
+    runs: [(BlockAddr, u32); 3],
 }
 
 impl Unjournaled {
@@ -132,15 +144,15 @@ impl Unjournaled {
     pub fn take(s: &Session, inode: &LockedInode) -> Unjournaled {
         let e = inode.e;
         let shadow = match e.state.load(Relaxed) & INODE_SHADOW {
-            0 => (0, 0),
-            _ => shadow_block(s, inode).map_or((0, 0), |block| (block, 1)),
+            0 => Default::default(),
+            _ => shadow_block(s, inode).map_or(Default::default(), |block| (block, 1)),
         };
         let pending = (
-            e.pending_block.load(Relaxed),
+            BlockAddr::from_word(e.pending_block.load(Relaxed)),
             e.pending_len.swap(0, Relaxed),
         );
         let reserve = (
-            e.reserve_block.load(Relaxed),
+            BlockAddr::from_word(e.reserve_block.load(Relaxed)),
             e.reserve_len.swap(0, Relaxed),
         );
         e.state.fetch_and(!(INODE_SHADOW | INODE_DIRTY), Relaxed);
@@ -160,7 +172,7 @@ impl Unjournaled {
 }
 
 /// The block that shadows inline data.
-pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<u64> {
+pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<BlockAddr> {
     match block_map::lookup_run_locked(s, inode, 0, 1)? {
         Run::Blocks { block, .. } => Ok(block),
         Run::Hole(_) => Err(Error::Damaged {
@@ -174,7 +186,8 @@ pub(crate) fn shadow_block(s: &Session, inode: &LockedInode) -> Result<u64> {
 pub(crate) fn return_reserve(s: &Session, inode: &LockedInode) {
     let len = inode.e.reserve_len.swap(0, Relaxed);
     if len > 0 {
-        space::give_back(s, inode.e.reserve_block.load(Relaxed), len);
+        let block = BlockAddr::from_word(inode.e.reserve_block.load(Relaxed));
+        space::give_back(s, block, len);
     }
 }
 
@@ -201,7 +214,7 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
     let record = match e.pending_len.load(Relaxed) {
         len if file && len > 0 => {
             let file_block = e.pending_file_block.load(Relaxed);
-            let block = e.pending_block.load(Relaxed);
+            let block = BlockAddr::from_word(e.pending_block.load(Relaxed));
             Record::Extent {
                 ino,
                 file_block,
@@ -247,11 +260,17 @@ pub(crate) fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
 /// Journals the content of block 0 as the file's inline data; the block stays as its shadow.
 fn store_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     let e = inode.e;
+    let fits = e.size.load(Relaxed) <= INLINE_MAX as u64 && e.pending_len.load(Relaxed) == 1;
+    s.ensure(
+        fits,
+        "content that comes to be inline is in one pending block",
+    )?;
     let mut data = [0; INLINE_MAX];
     let data = data
         .get_mut(..e.size.load(Relaxed) as usize)
         .ok_or(Error::Invalid)?;
-    s.data().read(e.pending_block.load(Relaxed) * BLOCK, data)?;
+    let block = BlockAddr::from_word(e.pending_block.load(Relaxed));
+    s.segment(block)?.read(block.offset(), data)?;
     let [_, mtime, ctime] = times(e);
     journal::commit(
         s,

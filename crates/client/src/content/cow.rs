@@ -18,6 +18,7 @@ use crate::tables::inode_table::{self, LockedInode};
 use core::ops::Range;
 use pmem::atomic::Ordering::{Relaxed, Release};
 use pool::journal::Record;
+use pool::layout::BlockAddr;
 use pool::session::INODE_INLINE;
 
 /// Whether the file's blocks have to stay where they are.
@@ -38,7 +39,7 @@ fn next_shared(
     inode: &LockedInode,
     from: u64,
     to: u64,
-) -> Result<Option<(u64, u64, u64)>> {
+) -> Result<Option<(u64, BlockAddr, u64)>> {
     let mut at = from;
     while at < to {
         match block_map::lookup_run_locked(s, inode, at, to - at)? {
@@ -54,12 +55,12 @@ fn next_shared(
 }
 
 /// Whether the bytes are zero already; only a short range is looked at.
-pub(crate) fn is_zero(s: &Session, at: u64, len: u64) -> Result<bool> {
+pub(crate) fn is_zero(s: &Session, (block, skip): (BlockAddr, u64), len: u64) -> Result<bool> {
     let mut bytes = [0; BLOCK as usize];
     let Some(bytes) = bytes.get_mut(..len as usize) else {
         return Ok(false);
     };
-    s.data().read(at, bytes)?;
+    s.segment(block)?.read(block.offset() + skip, bytes)?;
     Ok(bytes.iter().all(|b| *b == 0))
 }
 
@@ -116,7 +117,8 @@ pub(crate) fn renew_tail(s: &Session, inode: &LockedInode, size: u64) -> Result<
     let (block, got) = longest_run(s, 1)?;
     let done = keep(s, inode, file_block, block, 0..used).and_then(|()| {
         let rest = BLOCK as usize - used;
-        s.data().zero_nt(block * BLOCK + used as u64, rest)?;
+        s.segment(block)?
+            .zero_nt(block.offset() + used as u64, rest)?;
         s.data().fence();
         take_place(s, inode, (file_block, block, 1), size, times)
     });
@@ -125,11 +127,12 @@ pub(crate) fn renew_tail(s: &Session, inode: &LockedInode, size: u64) -> Result<
 }
 
 /// Copies whole blocks.
-fn copy(s: &Session, from: u64, to: u64, len: u64) -> Result<()> {
+fn copy(s: &Session, from: BlockAddr, to: BlockAddr, len: u64) -> Result<()> {
     let mut bytes = [0; BLOCK as usize];
     for i in 0..len {
-        s.data().read((from + i) * BLOCK, &mut bytes)?;
-        s.data().write_nt((to + i) * BLOCK, &bytes)?;
+        let (from, to) = (from + i, to + i);
+        s.segment(from)?.read(from.offset(), &mut bytes)?;
+        s.segment(to)?.write_nt(to.offset(), &bytes)?;
     }
     s.data().fence();
     Ok(())
@@ -155,7 +158,7 @@ pub(crate) fn replace(s: &Session, inode: &LockedInode, mut w: Write) -> Result<
 fn take_place(
     s: &Session,
     inode: &LockedInode,
-    (file_block, block, len): (u64, u64, u32),
+    (file_block, block, len): (u64, BlockAddr, u32),
     size: u64,
     [mtime, ctime]: [i64; 2],
 ) -> Result<()> {
@@ -175,7 +178,7 @@ fn take_place(
 }
 
 /// Gives back what of `got` blocks is not used: none were if it failed, else `used`.
-fn finish(s: &Session, (block, used, got): (u64, u32, u32), done: Result<()>) -> Result<()> {
+fn finish(s: &Session, (block, used, got): (BlockAddr, u32, u32), done: Result<()>) -> Result<()> {
     let used = if done.is_ok() { used } else { 0 };
     if got > used {
         space::give_back(s, block + u64::from(used), got - used);
@@ -184,9 +187,9 @@ fn finish(s: &Session, (block, used, got): (u64, u32, u32), done: Result<()>) ->
 }
 
 /// Blocks in a row, as many as wanted or as few tries find; at most 2 MiB.
-fn longest_run(s: &Session, want: u64) -> Result<(u64, u32)> {
+fn longest_run(s: &Session, want: u64) -> Result<(BlockAddr, u32)> {
     let want = want.min(space::HUGE_BLOCKS.into()) as u32;
-    let mut runs = [(0, 0); TRIES];
+    let mut runs = [(BlockAddr::default(), 0); TRIES];
     for run in &mut runs {
         match inode_table::alloc_blocks(s, want, None, want == space::HUGE_BLOCKS) {
             Ok(found) => *run = found,
@@ -218,14 +221,15 @@ fn longest_run(s: &Session, want: u64) -> Result<(u64, u32)> {
 const TRIES: usize = 8;
 
 /// Old bytes before and after the new ones in their first and last block, new bytes between them.
-fn fill(s: &Session, inode: &LockedInode, w: Write, block: u64) -> Result<()> {
+fn fill(s: &Session, inode: &LockedInode, w: Write, block: BlockAddr) -> Result<()> {
     let (first, last) = (w.offset / BLOCK, (w.end() - 1) / BLOCK);
     let skip = w.offset % BLOCK;
     keep(s, inode, first, block, 0..skip as usize)?;
     let used = (w.end() - last * BLOCK) as usize;
     keep(s, inode, last, block + (last - first), used..BLOCK as usize)?;
-    let to = block * BLOCK + skip;
-    let (_, copied) = w.source.copy_in(s, inode, to, w.n, Session::copy_in);
+    let (_, copied) = w
+        .source
+        .copy_in(s, inode, (block, skip), w.n, Session::copy_in);
     copied?;
     s.data().fence();
     Ok(())
@@ -236,7 +240,7 @@ fn keep(
     s: &Session,
     inode: &LockedInode,
     file_block: u64,
-    to: u64,
+    to: BlockAddr,
     range: Range<usize>,
 ) -> Result<()> {
     if range.is_empty() {
@@ -245,7 +249,7 @@ fn keep(
     let mut bytes = [0; BLOCK as usize];
     let (from, bytes) = (range.start as u64, &mut bytes[range]);
     if let Run::Blocks { block, .. } = block_map::lookup_run_locked(s, inode, file_block, 1)? {
-        s.data().read(block * BLOCK + from, bytes)?;
+        s.segment(block)?.read(block.offset() + from, bytes)?;
     }
-    Ok(s.data().write_nt(to * BLOCK + from, bytes)?)
+    Ok(s.segment(to)?.write_nt(to.offset() + from, bytes)?)
 }

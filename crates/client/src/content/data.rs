@@ -15,9 +15,13 @@ use crate::session::space::{self, HUGE_BLOCKS};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
-use crate::tables::inode_table::{self, LockedInode};
+use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use pmem::atomic::Ordering::*;
+use pool::layout::BlockAddr;
 use pool::session::*;
+
+/// Files of which what is pending is journaled when pages of block maps run out.
+const FLUSHED_AT_ONCE: u32 = 4096;
 
 /// Content that is only in the inode record comes into block 0, which stays the session's.
 pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
@@ -28,10 +32,11 @@ pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(s, inode, &mut content)?;
     let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
-    let stored = s.data().write_nt(block * BLOCK, &content);
+    let stored = s
+        .segment(block)
+        .and_then(|data| Ok(data.write_nt(block.offset(), &content)?));
     s.data().fence();
-    let mapped = stored.map_err(Error::from);
-    let mapped = mapped.and_then(|()| block_map::map(s, inode, 0, block, 1, false));
+    let mapped = stored.and_then(|()| block_map::map(s, inode, 0, block, 1, false));
     if mapped.is_err() {
         space::give_back(s, block, 1);
         return mapped;
@@ -48,6 +53,8 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
         return Ok(());
     }
     load_shadow(s, inode)?;
+    let shadowed = e.state.load(Relaxed) & INODE_SHADOW != 0;
+    s.ensure(shadowed, "inline data that is in a block has a shadow")?;
     let block = close::shadow_block(s, inode)?;
     if e.pending_len.load(Relaxed) > 0 {
         close::flush(s, inode)?;
@@ -64,7 +71,7 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
     );
     e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
     block_map::map(s, inode, 0, block, 1, true)?;
-    count_new(e, 1);
+    count_new(s, e, 1);
     Ok(())
 }
 
@@ -72,7 +79,7 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRun {
     pub file_block: u64,
-    pub block: u64,
+    pub block: BlockAddr,
     pub len: u32,
 }
 
@@ -93,13 +100,14 @@ pub(crate) fn new_run(
     let behind = behind_pending(e, file_block);
     let reserved = e.reserve_len.load(Relaxed);
     if reserved > 0 {
-        let block = e.reserve_block.load(Relaxed);
+        let block = BlockAddr::from_word(e.reserve_block.load(Relaxed));
         if behind == Some(block) {
             let len = want.min(reserved);
             // The length first: a process that dies in between leaves a shorter run, not one that
             // reaches into blocks of others.
             e.reserve_len.store(reserved - len, Release);
-            e.reserve_block.store(block + u64::from(len), Release);
+            let next = block.end(len.into());
+            e.reserve_block.store(next.word(), Release);
             return Ok(NewRun {
                 file_block,
                 block,
@@ -115,9 +123,11 @@ pub(crate) fn new_run(
     };
     let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
     let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind, huge)?;
+    let fits = got > 0 && block.is_within(got.into(), s.data_blocks());
+    s.ensure(fits, "blocks that are handed out are in the segment")?;
     let len = want.min(got);
     // It is empty until its length says otherwise.
-    e.reserve_block.store(block + u64::from(len), Relaxed);
+    e.reserve_block.store(block.end(len.into()).word(), Relaxed);
     e.reserve_len.store(got - len, Release);
     Ok(NewRun {
         file_block,
@@ -134,6 +144,7 @@ fn make_map_room(s: &Session, inode: &LockedInode) -> Result<()> {
             return Ok(());
         }
         close::flush(s, inode)?;
+        flush_others(s)?;
         drain::wait_applied(s, s.header().next_seq.load(Acquire).saturating_sub(1))?;
         block_map::trim(s, inode);
     }
@@ -143,15 +154,36 @@ fn make_map_room(s: &Session, inode: &LockedInode) -> Result<()> {
     }
 }
 
+/// Journals what is pending of some files with block maps: then they can spare these.
+fn flush_others(s: &Session) -> Result<()> {
+    let mut left = FLUSHED_AT_ONCE;
+    for link in 1..=s.header().inode_used.load(Acquire).min(INODES as u32) {
+        let e = s.inode(link)?;
+        let ino = e.ino.load(Relaxed);
+        let is_pending = e.map_root.load(Relaxed) != 0 && e.pending_len.load(Relaxed) != 0;
+        if ino == 0 || !is_pending {
+            continue;
+        }
+        if let Some(locked) = inode_table::try_lock(s, InodeRef { link, ino, e }) {
+            close::flush(s, &locked)?;
+            left -= 1;
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// The longest run that is asked for at once: 512 MiB.
 const RUN_MAX: u64 = 1 << 17;
 
 /// The block that would continue the pending run at `file_block`.
-fn behind_pending(e: &Inode, file_block: u64) -> Option<u64> {
+fn behind_pending(e: &Inode, file_block: u64) -> Option<BlockAddr> {
     let len = u64::from(e.pending_len.load(Relaxed));
     let follows =
         len > 0 && e.pending_file_block.load(Relaxed).checked_add(len) == Some(file_block);
-    follows.then(|| e.pending_block.load(Relaxed).saturating_add(len))
+    follows.then(|| BlockAddr::from_word(e.pending_block.load(Relaxed)).end(len))
 }
 
 /// How many blocks to set aside for a growing file: as many as it has, up to the next 2 MiB.
@@ -168,33 +200,34 @@ pub(crate) fn adopt(s: &Session, inode: &LockedInode, run: NewRun) -> Result<()>
     s.data().fence();
     if behind_pending(e, run.file_block) == Some(run.block) {
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
-        let len = e.pending_len.load(Relaxed);
-        e.pending_len.store(len.wrapping_add(run.len), Release);
+        let len = e.pending_len.load(Relaxed).checked_add(run.len);
+        s.ensure(len.is_some(), "a pending run has a length")?;
+        e.pending_len.store(len.unwrap_or(u32::MAX), Release);
     } else {
         if e.pending_len.load(Relaxed) > 0 {
             close::flush(s, inode)?;
         }
+        let journaled = e.pending_len.load(Relaxed) == 0;
+        s.ensure(journaled, "a file has one pending run")?;
         block_map::map(s, inode, run.file_block, run.block, run.len.into(), true)?;
         set_pending(e, &run);
     }
-    count_new(e, run.len);
+    count_new(s, e, run.len);
     Ok(())
 }
 
 fn set_pending(e: &Inode, run: &NewRun) {
     e.pending_file_block.store(run.file_block, Relaxed);
-    e.pending_block.store(run.block, Relaxed);
+    e.pending_block.store(run.block.word(), Relaxed);
     e.pending_len.store(run.len, Release);
 }
 
-/// The file has `len` blocks more, which are lazy.
-fn count_new(e: &Inode, len: u32) {
+/// The file has `len` blocks more, which no record mentions.
+fn count_new(s: &Session, e: &Inode, len: u32) {
     // Only the holder of the lock changes them: no need to wait for what goes around the cache.
     let blocks = e.blocks.load(Relaxed);
     e.blocks.store(blocks.wrapping_add(len.into()), Relaxed);
-    if e.state.load(Relaxed) & INODE_DIRTY == 0 {
-        e.state.fetch_or(INODE_DIRTY, Release);
-    }
+    inode_table::mark_dirty(s, e);
 }
 
 /// The run is not needed after all.
@@ -217,14 +250,15 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
                 block,
                 ..
             } if !cow::must_stay(inode) => {
-                if !cow::is_zero(s, block * BLOCK + skip, n)? {
+                if !cow::is_zero(s, (block, skip), n)? {
                     cow::own(s, inode, file_block, (at + n).div_ceil(BLOCK))?;
                     continue;
                 }
             }
             Run::Blocks { block, .. } => {
                 dirty_range::widen(s, inode.e, file_block, (at + n).div_ceil(BLOCK));
-                s.data().zero_nt(block * BLOCK + skip, n as usize)?;
+                s.segment(block)?
+                    .zero_nt(block.offset() + skip, n as usize)?;
             }
             Run::Hole(_) => {}
         }
@@ -244,6 +278,11 @@ pub(crate) fn zero_gap(s: &Session, inode: &LockedInode, size: u64, to: u64) -> 
     zero(s, inode, size, to)
 }
 
+fn zero_run(s: &Session, run: &NewRun) -> Result<()> {
+    let len = run.len as usize * BLOCK as usize;
+    Ok(s.segment(run.block)?.zero_nt(run.block.offset(), len)?)
+}
+
 /// Gives zeroed blocks to every hole in blocks `from..to`.
 pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
     leave_inline(s, inode)?;
@@ -253,12 +292,9 @@ pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -
             Run::Blocks { len, .. } => at += len.max(1),
             Run::Hole(len) => {
                 let run = new_run(s, inode, at, len.clamp(1, to - at), false)?;
-                let zeroed = s
-                    .data()
-                    .zero_nt(run.block * BLOCK, run.len as usize * BLOCK as usize);
-                if let Err(e) = zeroed {
+                if let Err(e) = zero_run(s, &run) {
                     give_up(s, run);
-                    return Err(e.into());
+                    return Err(e);
                 }
                 adopt(s, inode, run)?;
                 at += u64::from(run.len);

@@ -24,9 +24,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 use pmem::atomic::Ordering::*;
-use pmem::cpu::ticks;
-use pmem::futex;
+use pmem::env::{self, ticks};
+use pmem::{Region, futex};
 use pool::journal::{BlockRuns, EXTENT_WHOLE, MarkLanes, Record};
+use pool::layout::BlockAddr;
 use pool::session::{INODE_INLINE, LANES, MEDIUM_FILE};
 
 /// Dirty blocks that travel in the journal; more are written in their place.
@@ -46,19 +47,25 @@ const REDIRTYING: u32 = 2;
 #[derive(Clone, Copy)]
 struct Dirty {
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
 }
 
 impl Dirty {
     /// Blocks of whatever file.
-    fn anywhere((block, len): (u64, u64)) -> Dirty {
+    fn anywhere((block, len): (BlockAddr, u64)) -> Dirty {
         let file_block = 0;
         Dirty {
             file_block,
             block,
             len,
         }
+    }
+
+    /// Where its bytes are: segment, offset there, and how many.
+    fn bytes<'s>(&self, s: &'s Session) -> Result<(&'s Region, u64, usize)> {
+        let segment = s.segment(self.block)?;
+        Ok((segment, self.block.offset(), (self.len * BLOCK) as usize))
     }
 }
 
@@ -130,8 +137,8 @@ fn are_few(dirty: &[Dirty]) -> bool {
 /// Journals what is lazy about a file, and these of its blocks.
 fn log_few(s: &Session, inode: &LockedInode, dirty: &[Dirty]) -> Result<()> {
     let e = inode.e;
-    let pending = e.pending_block.load(Relaxed);
-    let pending = pending..pending.saturating_add(e.pending_len.load(Relaxed).into());
+    let pending = BlockAddr::from_word(e.pending_block.load(Relaxed));
+    let pending = pending..pending.end(e.pending_len.load(Relaxed).into());
     let (new, old) = split(dirty, &pending);
     // A record that only raises the size counts when it is there: the bytes come before it. One
     // that shows new blocks counts when their bytes are there, too, and those come after it.
@@ -228,8 +235,8 @@ pub(crate) fn write_back(
     let dirty = find_dirty(s, &locked, &range)?;
     drop(locked);
     for run in dirty {
-        let (at, len) = (run.block * BLOCK, (run.len * BLOCK) as usize);
-        let written = unless_failed(s, || s.data().write_back(at, len, wait));
+        let (segment, at, len) = run.bytes(s)?;
+        let written = unless_failed(s, || segment.write_back(at, len, wait));
         if written.is_err() {
             mark(s, &[run]);
         }
@@ -239,7 +246,7 @@ pub(crate) fn write_back(
 }
 
 /// Those in `pending`, and the others; a run may be both.
-fn split(dirty: &[Dirty], pending: &Range<u64>) -> (Vec<Dirty>, Vec<Dirty>) {
+fn split(dirty: &[Dirty], pending: &Range<BlockAddr>) -> (Vec<Dirty>, Vec<Dirty>) {
     let (mut new, mut old) = (Vec::new(), Vec::new());
     for run in dirty {
         let end = run.block + run.len;
@@ -287,10 +294,11 @@ fn find_dirty(s: &Session, inode: &LockedInode, range: &Range<u64>) -> Result<Ve
             Run::Hole(len) => at = at.saturating_add(len.max(1)),
             Run::Blocks { block, len, .. } => {
                 let len = len.clamp(1, end - at);
-                dirty.each(block, len, |first, len| {
+                dirty.each(block.number(), len, |first, len| {
+                    let skip = first - block.number();
                     found.push(Dirty {
-                        file_block: at + (first - block),
-                        block: first,
+                        file_block: at + skip,
+                        block: block + skip,
                         len,
                     });
                     true
@@ -304,7 +312,8 @@ fn find_dirty(s: &Session, inode: &LockedInode, range: &Range<u64>) -> Result<Ve
 
 fn clear(s: &Session, runs: &[Dirty]) {
     if let Some(dirty) = s.data().dirty() {
-        runs.iter().for_each(|run| dirty.clear(run.block, run.len));
+        let clear = |run: &Dirty| dirty.clear(run.block.number(), run.len);
+        runs.iter().for_each(clear);
     }
 }
 
@@ -313,9 +322,9 @@ fn clear(s: &Session, runs: &[Dirty]) {
 fn mark(s: &Session, runs: &[Dirty]) {
     for run in runs {
         // Where the page is gone with its disk there is nothing left to be written.
-        let _ = s
-            .data()
-            .redirty(run.block * BLOCK, (run.len * BLOCK) as usize);
+        if let Ok((segment, at, len)) = run.bytes(s) {
+            let _ = segment.redirty(at, len);
+        }
     }
 }
 
@@ -337,9 +346,9 @@ fn log(s: &Session, inode: &LockedInode, runs: &[Dirty]) -> Result<()> {
     Ok(())
 }
 
-fn log_run(s: &Session, block: u64, len: usize) -> Result<()> {
+fn log_run(s: &Session, block: BlockAddr, len: usize) -> Result<()> {
     let mut bytes = vec![0; len];
-    s.data().read(block * BLOCK, &mut bytes)?;
+    s.segment(block)?.read(block.offset(), &mut bytes)?;
     let record = Record::Data {
         block,
         bytes: &bytes,
@@ -363,8 +372,9 @@ fn place(s: &Session, placing: &Placing) -> Result<()> {
 /// for clean that are not on the device, and may have yet to say so to the clients' descriptor:
 /// from then on pages are made dirty first, and what fails is tried once more.
 fn write_runs(s: &Session, runs: &[Dirty]) -> Result<()> {
+    runs.iter().try_for_each(|run| run.bytes(s).map(drop))?;
     let ranges = runs.iter();
-    let ranges = ranges.map(|run| (run.block * BLOCK, (run.len * BLOCK) as usize));
+    let ranges = ranges.map(|run| (run.block.offset(), (run.len * BLOCK) as usize));
     let again = || {
         for (at, len) in ranges.clone() {
             // For the kernel alone; the bits are the caller's.
@@ -393,7 +403,7 @@ fn say_in_place(s: &Session, placing: &Placing) -> Result<()> {
 
 /// The bytes of these blocks (first, length), which are the caller's alone, count from now on for
 /// every record that speaks of them: they are in the journal before it, or durable.
-pub(crate) fn blocks(s: &Session, runs: &[(u64, u64)]) -> Result<()> {
+pub(crate) fn blocks(s: &Session, runs: &[(BlockAddr, u64)]) -> Result<()> {
     let runs: Vec<Dirty> = runs.iter().map(|run| Dirty::anywhere(*run)).collect();
     clear(s, &runs);
     if !are_few(&runs) {
@@ -428,7 +438,9 @@ pub(crate) fn all_data(s: &Session) -> Result<()> {
             ..Placing::default()
         };
         dirty.each(0, u64::MAX, |block, len| {
-            placing.runs.push(Dirty::anywhere((block, len)));
+            placing
+                .runs
+                .push(Dirty::anywhere((BlockAddr::from_word(block), len)));
             true
         });
         return place(s, &placing);
@@ -503,7 +515,7 @@ fn gather(s: &Session) {
     let begun = ticks();
     let mut since = begun;
     while came < wanted {
-        rustix::thread::sched_yield();
+        env::yield_now();
         let (now, waiting) = (ticks(), h.sync_waiting.load(Relaxed));
         if waiting != came {
             (came, since) = (waiting, now);
@@ -524,7 +536,9 @@ fn wake(s: &Session) {
 /// One flush of the journal.
 fn flush(s: &Session) -> Result<()> {
     let h = s.header();
+    let durable = h.acked_seq.load(SeqCst).max(h.synced_seq.load(SeqCst));
     let upto = h.next_seq.load(SeqCst).saturating_sub(1);
+    s.ensure(durable <= upto, "what is durable was journaled before")?;
     drain::wait_lanes(s, upto)?;
     if h.journal_suspect.load(SeqCst) != 0 {
         redirty(s)?;

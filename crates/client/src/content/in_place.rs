@@ -3,16 +3,16 @@
 //! Invariant: new blocks join the file after their bytes are there (`data::adopt`), and the size
 //! rises after the bytes below it are.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::content::data::{self, NewRun};
 use crate::content::source::Write;
 use crate::content::{cow, durable};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
-use crate::tables::inode_table::LockedInode;
+use crate::tables::inode_table::{self, LockedInode};
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_DIRTY, INODE_INLINE};
+use pool::session::INODE_INLINE;
 
 /// Writes in place; size and times become lazy. How much was written.
 pub(crate) fn write_locked(s: &Session, inode: &LockedInode, mut w: Write) -> Result<usize> {
@@ -37,9 +37,7 @@ pub(crate) fn write_locked(s: &Session, inode: &LockedInode, mut w: Write) -> Re
     if reached > size || e.mtime.load(Relaxed) != now || e.ctime.load(Relaxed) != now {
         e.mtime.store(now, Relaxed);
         e.ctime.store(now, Relaxed);
-        if e.state.load(Relaxed) & INODE_DIRTY == 0 {
-            e.state.fetch_or(INODE_DIRTY, Release);
-        }
+        inode_table::mark_dirty(s, e);
     }
     Ok(done)
 }
@@ -76,8 +74,8 @@ fn copy_run(
                 return cow::write(s, inode, w).map(|copied| (copied, Ok(())));
             }
             dirty_range::widen(s, inode.e, file_block, w.end().div_ceil(BLOCK));
-            let to = block * BLOCK + skip;
-            Ok(w.source.copy_in(s, inode, to, w.n, Session::copy_in))
+            Ok(w.source
+                .copy_in(s, inode, (block, skip), w.n, Session::copy_in))
         }
         Run::Hole(len) => {
             let growing = w.end() >= size;
@@ -99,22 +97,24 @@ fn fill(
     let bytes = u64::from(run.len) * BLOCK;
     let skip = w.offset - start;
     let w = w.part(0, (bytes - skip) as usize);
-    let to = run.block * BLOCK + skip;
+    let to = (run.block, skip);
     let (copied, end) = w.source.copy_in(s, inode, to, w.n, Session::copy_in);
     if copied == 0 {
         data::give_up(s, run);
         return (0, end);
     }
     let after = skip + copied as u64;
-    let head = s.data().zero_nt(run.block * BLOCK, skip as usize);
     // Beyond the end of the file anything may be there, unless somebody has it mapped, or a power
     // cut may bring a size back without the bytes below it.
     let shows = inode.e.maps.load(Relaxed) > 0 || durable::is_needed(s);
     let visible = start + after < size || copied < w.n || shows;
     let rest = if visible { (bytes - after) as usize } else { 0 };
-    let tail = s.data().zero_nt(run.block * BLOCK + after, rest);
-    let ready = head.and(tail).map_err(Error::from);
-    match ready.and_then(|()| data::adopt(s, inode, run)) {
+    let zeroed = s.segment(run.block).and_then(|data| {
+        let start = run.block.offset();
+        data.zero_nt(start, skip as usize)?;
+        Ok(data.zero_nt(start + after, rest)?)
+    });
+    match zeroed.and_then(|()| data::adopt(s, inode, run)) {
         Ok(()) => (copied, end),
         Err(e) => {
             data::give_up(s, run);

@@ -45,7 +45,7 @@ fn pin_doubtful(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
     let locked = match inode_table::lock_entry(s, *inode) {
         Ok(locked) => locked,
         Err(e) => {
-            close::unpin(inode.e);
+            close::unpin(s, inode.e);
             return Err(e);
         }
     };
@@ -57,7 +57,7 @@ fn pin_doubtful(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
         return Ok(());
     }
     // Our passing pin may have kept the remover from freeing the object.
-    let last = close::unpin(inode.e) && locked.is_some();
+    let last = close::unpin(s, inode.e) && locked.is_some();
     drop(locked);
     if last {
         // If the service is gone, recovery of the pool ends orphans.

@@ -96,7 +96,8 @@ fn unpin(s: &Session, (link, ino): (u32, u64), count: u32) {
             break;
         };
         let one_less = |n: u32| n.checked_sub(1);
-        let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+        let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+        let _ = s.ensure(before.is_ok(), "a noted mapping is counted");
         let _ = close::put_inode(s, &inode);
     }
 }

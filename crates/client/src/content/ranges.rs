@@ -70,7 +70,7 @@ impl Owner {
 
 /// Waiters of the whole session, so that releasing without one costs no system call.
 pub(crate) fn waiters(s: &Session) -> &AtomicU32 {
-    &s.header().spare[0]
+    &s.header().locks_waiting
 }
 
 /// Calls `f` with each lock of the inode until it gives something.

@@ -5,6 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::session::Session;
 use crate::tables::inode_table::LockedInode;
 use pmem::{ConstBuf, Fault};
+use pool::layout::BlockAddr;
 
 /// A write to a locked file: the next `n` bytes of `source` go to `offset`.
 pub(crate) struct Write<'a, 'b> {
@@ -60,19 +61,19 @@ impl<'a> Source<'a> {
         total - self.skip
     }
 
-    /// Has `copy` take the next `n` bytes to `to` in the data segment, where `inode` has or gets a
-    /// block: how many, and why not all.
+    /// Has `copy` take the next `n` bytes to behind the first `skip` bytes of a block that `inode`
+    /// has or gets: how many, and why not all.
     #[inline]
     pub fn copy_in(
         &mut self,
         s: &Session,
         inode: &LockedInode,
-        to: u64,
+        (block, skip): (BlockAddr, u64),
         n: usize,
-        copy: impl Fn(&Session, u32, u64, ConstBuf) -> Result<usize, Fault>,
+        copy: impl Fn(&Session, u32, (BlockAddr, u64), ConstBuf) -> Result<usize, Fault>,
     ) -> (usize, Result<()>) {
         let copied = self.pieces(n, |piece, done| {
-            copy(s, inode.link, to + done as u64, piece)
+            copy(s, inode.link, (block, skip + done as u64), piece)
         });
         match copied {
             Ok(n) => (n, Ok(())),

@@ -207,6 +207,11 @@ fn append(
     let mut encoded = record.draft(index as u16);
     let len = encoded.padded_len() as u64;
     let start = make_room(s, lane, len)?;
+    let idle = lane.busy_seq.load(Relaxed) == 0;
+    s.ensure(
+        idle,
+        "a lane that is locked to append has no record under way",
+    )?;
     let h = s.header();
     lane.busy_at.store(start, Relaxed);
     lane.busy_seq

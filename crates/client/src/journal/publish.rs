@@ -23,6 +23,7 @@ use crate::tables::inode_table::{self, Fresh, InodeRef, find, is_dir, is_file};
 use pmem::ConstBuf;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pool::journal::*;
+use pool::layout::BlockAddr;
 use pool::session::*;
 
 /// Room in the tables, found before the record exists.
@@ -130,7 +131,7 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             mtime,
             ctime,
         } => change(s, ino, seq, |e| {
-            set_size(e, size, mtime, ctime);
+            set_size_alone(e, size, mtime, ctime);
             store(&e.atime, atime);
             e.state.fetch_and(!INODE_DIRTY, AcqRel);
         }),
@@ -285,7 +286,7 @@ fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u
         set_size(e, size, mtime, ctime);
         let pending = (
             e.pending_file_block.load(Relaxed),
-            e.pending_block.load(Relaxed),
+            BlockAddr::from_word(e.pending_block.load(Relaxed)),
         );
         if pending == (file_block, block) && e.pending_len.load(Relaxed) <= len {
             e.pending_len.store(0, Relaxed);
@@ -322,6 +323,12 @@ fn merge_mode(bit: u32, field: &AtomicU32, value: u32) -> u32 {
 }
 
 fn set_size(e: &Inode, size: u64, mtime: i64, ctime: i64) {
+    clear(e, INODE_STORED);
+    set_size_alone(e, size, mtime, ctime);
+}
+
+/// As `set_size`, where the content stays what it is.
+fn set_size_alone(e: &Inode, size: u64, mtime: i64, ctime: i64) {
     e.size.store(size, Release);
     store(&e.mtime, mtime);
     store(&e.ctime, ctime);
@@ -602,7 +609,7 @@ fn empty(s: &Session, inode: &InodeRef<'_>) {
             (&e.reserve_block, &e.reserve_len),
         ] {
             let len = len.swap(0, AcqRel);
-            space::give_back(s, block.load(Relaxed), len);
+            space::give_back(s, BlockAddr::from_word(block.load(Relaxed)), len);
         }
         e.truncations.fetch_add(1, AcqRel);
         block_map::discard(s, inode);
@@ -631,8 +638,8 @@ fn copy_data(s: &Session, ino: u64, offset: u64, data: &[u8]) -> Result<()> {
         let n = ((BLOCK - at % BLOCK) as usize).min(data.len() - done);
         if let Run::Blocks { block, .. } = block_map::lookup_run(s, &inode, at / BLOCK, 1)? {
             let piece = data.get(done..done + n).unwrap_or_default();
-            s.data()
-                .copy_in(block * BLOCK + at % BLOCK, ConstBuf::from(piece))?;
+            s.segment(block)?
+                .copy_in(block.offset() + at % BLOCK, ConstBuf::from(piece))?;
         }
         done += n;
     }

@@ -17,12 +17,14 @@ use crate::session::lock::{Changing, Rank};
 use crate::session::place::Place;
 use crate::tables::block_map;
 use crate::tables::dentry_table::{Found, Put, forget, put};
-use crate::tables::inode_table::{Fresh, InodeRef, by_link};
+use crate::tables::inode_table::{Fresh, InodeRef, by_link, find};
+use crate::tables::open_values;
 use crate::tables::value_index;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
 use pmem::atomic::fence;
 use pool::journal::{Change, Naming, Op, Ops, Promote};
+use pool::layout::BlockAddr;
 use pool::layout::value::InBlocks;
 use pool::session::*;
 
@@ -207,7 +209,7 @@ fn name(s: &Session, op: &Op<'_>, n: &Naming, (seq, time): (u64, i64), rank: Ran
     done
 }
 
-/// The value is a file from now on.
+/// The value is a file from now on. Who has it open has the file open.
 fn promote(
     s: &Session,
     op: &Op<'_>,
@@ -216,19 +218,16 @@ fn promote(
     room: Prepared<'_>,
 ) -> Result<()> {
     let (parent, name) = (op.keyspace, op.key);
-    let entered = enter(s, p.ino, place, room.fresh, |fresh| fill(s, fresh, p, seq));
+    let open = find(s, p.ino).filter(|inode| open_values::is_value(inode.e));
+    let entered = match open {
+        Some(inode) => own(s, &inode, p, seq),
+        None => enter_new(s, p, (seq, place), room.fresh),
+    };
     change(s, parent, seq, |e| {
         count(e, seq, 1, 0);
         e.dir_seq.store(seq, Relaxed);
     });
-    let mapped = entered.and_then(|link| {
-        // Where others have changed the file since, all of this was published before.
-        match by_link(s, link, p.ino).filter(|inode| inode.e.seq.load(Relaxed) <= seq) {
-            Some(inode) => map(s, &inode, p).map(|()| link),
-            None => Ok(link),
-        }
-    });
-    let inode = match mapped {
+    let inode = match entered {
         Ok(link) => link,
         Err(e) => {
             forget(s, parent, name, room.rank)?;
@@ -245,9 +244,32 @@ fn promote(
     put(s, [put_it], seq, room.rank)
 }
 
-/// All attributes of the file. Its map will be whole.
-fn fill(s: &Session, fresh: &Fresh<'_>, p: &Promote<'_>, seq: u64) {
-    let e = fresh.e;
+fn enter_new(
+    s: &Session,
+    p: &Promote<'_>,
+    (seq, place): (u64, Place),
+    fresh: Option<Fresh<'_>>,
+) -> Result<u32> {
+    let link = enter(s, p.ino, place, fresh, |new| fill(s, new.e, p, seq, true))?;
+    // Where others have changed the file since, all of this was published before.
+    match by_link(s, link, p.ino).filter(|inode| inode.e.seq.load(Relaxed) <= seq) {
+        Some(inode) => map(s, &inode, p).map(|()| link),
+        None => Ok(link),
+    }
+}
+
+/// The entry that stood for the value is the file's from now on. Whoever publishes holds its lock.
+fn own(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>, seq: u64) -> Result<u32> {
+    let mapped = map_all(s, inode, p);
+    fill(s, inode.e, p, seq, mapped.is_ok());
+    // Who looks for blocks without the lock looks at this afterwards.
+    inode.e.truncations.fetch_add(1, AcqRel);
+    open_values::leave(s, inode.e);
+    mapped.map(|()| inode.link)
+}
+
+/// All attributes of the file. `whole`: its map is, or will be.
+fn fill(s: &Session, e: &Inode, p: &Promote<'_>, seq: u64, whole: bool) {
     let _change = Changing::begin(&e.version);
     for (field, value) in [
         (&e.mode, p.mode),
@@ -273,7 +295,8 @@ fn fill(s: &Session, fresh: &Fresh<'_>, p: &Promote<'_>, seq: u64) {
     e.map_period.store(period, Relaxed);
     e.seq.store(seq, Relaxed);
     e.dir_seq.store(seq, Relaxed);
-    let mut state = INODE_VALID | INODE_USED | INODE_MAPPED;
+    let mut state = INODE_VALID | INODE_USED;
+    state |= if whole { INODE_MAPPED } else { 0 };
     state |= if p.shadow != 0 {
         INODE_INLINE | INODE_SHADOW
     } else {
@@ -294,7 +317,7 @@ fn map(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
 
 fn map_all(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>) -> Result<()> {
     if let Some(block) = p.shadow.checked_sub(1) {
-        return block_map::map_first(s, inode, 0, block, 1);
+        return block_map::map_first(s, inode, 0, BlockAddr::from_word(block), 1);
     }
     let Ok(blocks) = InBlocks::decode(p.runs) else {
         return Ok(());

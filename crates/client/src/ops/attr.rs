@@ -13,10 +13,14 @@ use crate::journal;
 use crate::ops::client::Client;
 use crate::ops::path::{self, End, Walk};
 use crate::session::RETRIES;
+use crate::session::lock::Changing;
 use crate::session::{OfdLink, Session};
 use crate::tables::inode_table::{self, Attrs, LockedInode};
+use crate::values::opened;
 use pmem::MutBuf;
+use pmem::atomic::Ordering::Relaxed;
 use pool::journal::*;
+use pool::session::INODE_VALUE;
 
 /// New owner and group, each if it is to change.
 type Owner = (Option<u32>, Option<u32>);
@@ -88,6 +92,9 @@ fn by_name(
     let walk = Walk::new(&c.session, &c.at, who);
     for _ in 0..RETRIES {
         let found = walk.object(base, path, flags)?;
+        if let Some(inode) = inode_table::find(&c.session, found.ino) {
+            opened::own(&c.session, &inode)?;
+        }
         let now = clock::now();
         match inode_table::lock(&c.session, found.ino) {
             Ok(inode) => return apply(&c.session, who, &inode, change, now),
@@ -100,6 +107,7 @@ fn by_name(
 
 fn by_ofd(c: &Client, who: &Caller, ofd: OfdLink, change: &Change) -> Result<()> {
     let file = File::usable(&c.session, ofd)?;
+    opened::own(&c.session, &file.inode)?;
     let now = clock::now();
     let inode = inode_table::lock_ref(&c.session, file.inode)?;
     apply(&c.session, who, &inode, change, now)
@@ -113,6 +121,10 @@ fn apply(s: &Session, who: &Caller, inode: &LockedInode, change: &Change, now: i
         Change::Times([SetTime::Omit, SetTime::Omit]) => return Ok(()),
         Change::Times(times) => change_times(who, &a, times, now)?,
     };
+    if a.state & INODE_VALUE != 0 {
+        // No key has it any more: this, too, is gone when it is closed.
+        return set_in_memory(inode, &Attrs { ctime: now, ..next });
+    }
     let record = Record::SetAttr {
         ino: inode.ino,
         mask: mask | SET_CTIME,
@@ -124,6 +136,22 @@ fn apply(s: &Session, who: &Caller, inode: &LockedInode, change: &Change, now: i
         ctime: now,
     };
     journal::commit(s, &record).map(|_| ())
+}
+
+fn set_in_memory(inode: &LockedInode, a: &Attrs) -> Result<()> {
+    let e = inode.e;
+    let _change = Changing::begin(&e.version);
+    for (field, value) in [(&e.mode, a.mode), (&e.uid, a.uid), (&e.gid, a.gid)] {
+        field.store(value, Relaxed);
+    }
+    for (field, time) in [
+        (&e.atime, a.atime),
+        (&e.mtime, a.mtime),
+        (&e.ctime, a.ctime),
+    ] {
+        field.store(time as u64, Relaxed);
+    }
+    Ok(())
 }
 
 fn change_mode(who: &Caller, a: &Attrs, mode: u32) -> Result<(u32, Attrs)> {
@@ -217,15 +245,12 @@ pub(crate) fn readlink(
     if out.is_empty() {
         return Err(Error::Invalid);
     }
-    // A value is no symbolic link, and stays a value.
-    let walk = Walk {
-        shows: true,
-        ..Walk::new(&c.session, &c.at, who)
-    };
+    let walk = Walk::new(&c.session, &c.at, who);
     let found = match path.is_empty() {
         true => walk.object(base, path, AT_EMPTY_PATH)?,
         false => {
             let at = walk.walk(base, path, End::NoFollow)?;
+            // A value is no symbolic link.
             if at.value.is_some() {
                 return Err(Error::Invalid);
             }

@@ -14,15 +14,18 @@ use crate::ops::path::{self, End, ROOT, Walk};
 use crate::session::{OfdLink, Session};
 use crate::tables::dentry_table;
 use crate::tables::inode_table::{self, InodeRef};
+use crate::values::opened;
 use pmem::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use pool::layout::NAME_MAX;
-use pool::session::INODE_ORPHAN;
+use pool::session::{INODE_ORPHAN, INODE_VALUE};
 
 pub(crate) fn chdir(c: &Client, who: &Caller, base: Base, path: &[u8]) -> Result<()> {
     let s = &c.session;
-    let found = Walk::new(s, &c.at, who)
-        .walk(base, path, End::Follow)?
-        .object()?;
+    let at = Walk::new(s, &c.at, who).walk(base, path, End::Follow)?;
+    if at.value.is_some() {
+        return Err(Error::NotDirectory);
+    }
+    let found = at.object()?;
     if let Some(open) = already_pinned(s, found.ino) {
         return enter(s, who, &open);
     }
@@ -120,7 +123,11 @@ pub(crate) fn path_of(c: &Client, ofd: OfdLink, out: &mut [u8]) -> Result<usize>
         .zip(&file.ofd.name)
         .for_each(|(to, from)| *to = from.load(Relaxed));
     let (name, parent) = (&name[..stored], file.ofd.parent.load(Relaxed));
-    if !leads_to(s, parent, name, a.ino) {
+    let named = match a.state & INODE_VALUE {
+        0 => leads_to(s, parent, name, a.ino),
+        _ => opened::is_current(s, &file.inode)?,
+    };
+    if !named {
         path.push(b" (deleted)")?;
     }
     if !name.is_empty() {

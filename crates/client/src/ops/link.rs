@@ -17,6 +17,7 @@ use crate::session::Session;
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, LockedInode};
 use crate::values::files::{self, Named};
+use crate::values::opened;
 use pmem::atomic::Ordering::SeqCst;
 use pool::journal::{KEEP_ORPHAN, Record};
 use pool::layout::is_legal_name;
@@ -63,6 +64,11 @@ pub(crate) fn second(e: Error) -> Error {
 }
 
 fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<()> {
+    if let Some(inode) = inode_table::find(s, ino)
+        && !opened::own(s, &inode)?
+    {
+        return Err(Error::NotFound);
+    }
     let time = clock::now();
     let [dir, object] = inode_table::lock_many(s, [to.dir, ino])?;
     let (Some(dir), Some(object)) = (dir, object) else {
@@ -145,7 +151,7 @@ fn remove(s: &Session, who: &Caller, at: &Walked<'_>, directory: bool) -> Result
             Named::Value(_) if directory || at.slash => return Err(Error::NotDirectory),
             Named::Value(meta) => {
                 let a = path::attributes(s, at.dir, at.hint)?.1;
-                perm::may_delete(who, &a, &files::attributes(&a, at.name(), &meta))?;
+                perm::may_delete(who, &a, &files::attributes(&a, &meta))?;
                 if files::erase_value(s, &dir, at.name())? {
                     return Ok(());
                 }

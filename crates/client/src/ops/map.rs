@@ -17,8 +17,9 @@ use crate::session::{BLOCK, OfdLink, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
+use crate::tables::open_values::is_value;
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_DIRTY, INODE_INLINE};
+use pool::session::{INODE_INLINE, INODE_SHADOW};
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
     let s = &c.session;
@@ -37,6 +38,14 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
         return pin_locked(s, &inode);
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
+    if is_value(inode.e) {
+        // Should it become a file, mapping and file meet in this block, if there is one.
+        match data::load_shadow(s, &inode) {
+            Ok(()) | Err(Error::NoSpace) => {}
+            Err(e) => return Err(e),
+        }
+        return pin_locked(s, &inode);
+    }
     if shared {
         // From now on its blocks stay where they are, whatever is stored to them.
         cow::own_all(s, &inode)?;
@@ -92,10 +101,10 @@ pub(crate) fn plan(
     let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
     let (first, last) = (offset / BLOCK, end / BLOCK);
     let inside = last.min(blocks);
-    let fills = shared && !s.is_read_only();
+    let fills = shared && !s.is_read_only() && !is_value(inode.e);
+    let inline = inode.e.state.load(Relaxed) & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE;
     let mut at = first;
-    if s.is_read_only() && at == 0 && at < inside && inode.e.state.load(Relaxed) & INODE_INLINE != 0
-    {
+    if inline && at == 0 && at < inside {
         each(MapPiece::Inline)?;
         at = 1;
     }
@@ -113,12 +122,13 @@ pub(crate) fn plan(
             }
             Run::Blocks { block, len, .. } => {
                 at += len.max(1);
-                if fills && let Some(dirty) = s.data().dirty() {
+                let segment = s.segment(block)?;
+                if fills && let Some(dirty) = segment.dirty() {
                     // Stores through the mapping are not seen.
-                    dirty.mark(block * BLOCK, len.max(1) * BLOCK);
+                    dirty.mark(block.offset(), len.max(1) * BLOCK);
                 }
                 MapPiece::Data {
-                    segment_offset: block * BLOCK,
+                    segment_offset: block.offset(),
                     len: len.max(1) * BLOCK,
                 }
             }
@@ -173,7 +183,8 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     }
     pins::forget(s, &inode)?;
     let one_less = |n: u32| n.checked_sub(1);
-    let _ = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    s.ensure(before.is_ok(), "a mapping is counted")?;
     close::put_inode(s, &inode)
 }
 
@@ -183,7 +194,7 @@ fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
     let locked = inode_table::lock_ref(s, *inode)?;
     locked.e.mtime.store(now as u64, Relaxed);
     locked.e.ctime.store(now as u64, Relaxed);
-    locked.e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(s, locked.e);
     Ok(())
 }
 
@@ -198,7 +209,8 @@ pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()
         let len = match block_map::lookup_run_locked(s, &inode, at / BLOCK, left)? {
             Run::Blocks { block, len, .. } => {
                 let bytes = (len * BLOCK - at % BLOCK).min(end - at);
-                s.data().flush(block * BLOCK + at % BLOCK, bytes as usize)?;
+                s.segment(block)?
+                    .flush(block.offset() + at % BLOCK, bytes as usize)?;
                 len
             }
             Run::Hole(len) => len,

@@ -22,4 +22,5 @@ pub(crate) mod statfs;
 pub(crate) mod sync;
 pub(crate) mod truncate;
 pub(crate) mod write;
+pub(crate) mod writeback;
 pub(crate) mod xattr;

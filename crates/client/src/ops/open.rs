@@ -19,6 +19,8 @@ use crate::session::RETRIES;
 use crate::session::{OfdLink, Session};
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, InodeRef};
+use crate::values::files::{self, Meta};
+use crate::values::opened;
 use pmem::atomic::Ordering::{Relaxed, SeqCst};
 use pool::journal::{CREATE_ORPHAN, Record};
 use pool::session::INODE_LINKABLE;
@@ -62,14 +64,9 @@ pub(crate) fn open(
         mode,
     };
     if flags & O_TMPFILE_BIT != 0 {
-        return opening.temporary(&walk.walk(base, path, End::Follow)?.object()?);
+        return opening.temporary(&walk.walk(base, path, End::Follow)?);
     }
     let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
-    // A value is as good as a file to know that it is there.
-    let walk = Walk {
-        shows: exclusive,
-        ..walk
-    };
     let end = match flags & O_NOFOLLOW != 0 || exclusive {
         true => End::NoFollow,
         false => End::Follow,
@@ -106,11 +103,29 @@ impl Opening<'_> {
                 if create && self.flags & O_EXCL != 0 {
                     return Err(Error::Exists);
                 }
-                self.existing(&found, at)
+                match &at.value {
+                    Some(meta) => self.value(meta, at),
+                    None => self.existing(&found, at),
+                }
             }
             None if create => self.make(at),
             None => Err(Error::NotFound),
         }
+    }
+
+    /// A value, which becomes a file only if it is to be written. `Stale`: the name has none now.
+    fn value(&self, meta: &Meta, at: &Walked<'_>) -> Result<OfdLink> {
+        if self.flags & O_DIRECTORY != 0 {
+            return Err(Error::NotDirectory);
+        }
+        let (dir, a) = path::attributes(self.s, at.dir, at.hint)?;
+        if self.flags & O_PATH == 0 && self.flags & (O_ACCMODE | O_TRUNC) != O_RDONLY {
+            self.check_rights(&files::attributes(&a, meta))?;
+            let found = opened::promote(self.s, dir.ino, at.name())?;
+            return self.existing(&found.ok_or(Error::Stale)?, at);
+        }
+        let inode = opened::open(self.s, &dir, at.name())?;
+        self.opened(&inode.ok_or(Error::Stale)?, at)
     }
 
     fn existing(&self, found: &Found, at: &Walked<'_>) -> Result<OfdLink> {
@@ -125,10 +140,13 @@ impl Opening<'_> {
         if directory && found.kind != KIND_DIR {
             return Err(Error::NotDirectory);
         }
-        let inode = self.pin(found, at.last == Last::Name)?;
-        let opened = self.pinned(&inode, at);
+        self.opened(&self.pin(found, at.last == Last::Name)?, at)
+    }
+
+    fn opened(&self, inode: &InodeRef, at: &Walked<'_>) -> Result<OfdLink> {
+        let opened = self.pinned(inode, at);
         if opened.is_err() {
-            close::put_inode(self.s, &inode)?;
+            close::put_inode(self.s, inode)?;
         }
         opened
     }
@@ -209,8 +227,12 @@ impl Opening<'_> {
     }
 
     /// O_TMPFILE: a file without a name in directory `dir`.
-    fn temporary(&self, dir: &Found) -> Result<OfdLink> {
+    fn temporary(&self, at: &Walked<'_>) -> Result<OfdLink> {
         let s = self.s;
+        if at.value.is_some() {
+            return Err(Error::NotDirectory);
+        }
+        let dir = at.object()?;
         let a = path::attributes(s, dir.ino, dir.inode)?.1;
         if !perm::is_dir(&a) {
             return Err(Error::NotDirectory);

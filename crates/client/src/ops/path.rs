@@ -16,12 +16,12 @@ use crate::session::Session;
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, InodeRef, Passage};
 use crate::values::files::{self, Meta, Named};
+use crate::values::opened;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::Relaxed;
-use pool::layout::value::number;
 
 /// Inode number of the pool's root directory.
 pub(crate) const ROOT: u64 = pool::layout::ROOT_INO;
@@ -43,8 +43,6 @@ pub(crate) struct Walk<'a> {
     pub resolve: u64,
     /// A file is to be made if there is none: its name may not end in a slash.
     pub creates: bool,
-    /// Values of keyspaces are shown; else the last name makes one a file.
-    pub shows: bool,
 }
 
 /// What to do with the last component.
@@ -121,7 +119,6 @@ impl<'a> Walk<'a> {
             c,
             resolve: 0,
             creates: false,
-            shows: false,
         }
     }
 
@@ -162,6 +159,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The object that `path` leads to; with `AT_EMPTY_PATH` in `flags` and an empty path, `base`.
+    /// It is to be changed: a value becomes a file.
     pub fn object(&self, base: Base, path: &[u8], flags: u32) -> Result<Found> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
             return Ok(Found {
@@ -170,7 +168,16 @@ impl<'a> Walk<'a> {
                 inode: 0,
             });
         }
-        self.walk(base, path, end_of(flags))?.object()
+        for _ in 0..RETRIES {
+            let at = self.walk(base, path, end_of(flags))?;
+            if at.value.is_none() {
+                return at.object();
+            }
+            if let Some(found) = opened::promote(self.s, at.dir, at.name())? {
+                return Ok(found);
+            }
+        }
+        Err(Error::Busy)
     }
 
     /// Attributes of the object that `path` leads to.
@@ -178,15 +185,11 @@ impl<'a> Walk<'a> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
             return Ok(attributes(self.s, self.start(base)?, 0)?.1);
         }
-        let walk = Walk {
-            shows: true,
-            ..*self
-        };
         for _ in 0..RETRIES {
-            let at = walk.walk(base, path, end_of(flags))?;
+            let at = self.walk(base, path, end_of(flags))?;
             if let Some(meta) = &at.value {
                 let dir = attributes(self.s, at.dir, at.hint)?.1;
-                return Ok(files::attributes(&dir, at.name(), meta));
+                return Ok(files::attributes(&dir, meta));
             }
             let found = at.object()?;
             match attributes(self.s, found.ino, found.inode) {
@@ -333,13 +336,12 @@ impl<'a> State<'a> {
             Named::File(found) => Some(found),
             Named::Nothing => None,
             Named::Value(_) if !part.last || part.slash => return Err(Error::NotDirectory),
-            Named::Value(meta) if self.walk.shows => {
-                let (ino, kind, inode) = (number(here.ino, name), files::KIND_FILE, 0);
+            Named::Value(meta) => {
+                let (ino, kind, inode) = (meta.ino, files::KIND_FILE, 0);
                 let found = Some(Found { ino, kind, inode });
                 let value = Some(meta);
                 return Ok(Some(Ended { found, value }));
             }
-            Named::Value(_) => files::find(self.walk.s, here, name)?,
         };
         let Some(found) = found else {
             return match part.last {

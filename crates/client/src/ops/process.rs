@@ -10,9 +10,9 @@ use crate::ops::client::Client;
 use crate::ops::slots;
 use crate::ops::slots::{Share, SlotId};
 use crate::session::OfdLink;
+use crate::session::fd_tables;
 use crate::session::run;
 use pmem::atomic::Ordering::{AcqRel, Relaxed};
-use pool::session::FDS;
 
 impl Client {
     /// A client of the session that the descriptors belong to; `at` is where the pool appears.
@@ -35,17 +35,14 @@ impl Client {
 
     /// Calls `each` with every descriptor that is a pool file.
     pub fn each_descriptor(&self, each: &mut dyn FnMut(u32)) {
-        for fd in 0..=self.fd_limit() {
-            if self.lookup(fd).is_some() {
-                each(fd);
-            }
-        }
+        let s = &self.session;
+        fd_tables::bound(s, s.table_index()).for_each(|(fd, _)| each(fd));
     }
 
-    /// No descriptor at or above this number is a pool file.
-    pub fn fd_limit(&self) -> u32 {
-        let slot = self.session.slot_at(self.session.table_index());
-        slot.map_or(0, |slot| slot.fd_limit.load(Relaxed).min(FDS as u32))
+    /// The lowest descriptor that is not below `from` and is a pool file.
+    pub fn next_descriptor(&self, from: u32) -> Option<u32> {
+        let s = &self.session;
+        fd_tables::next(s, s.table_index(), from).map(|(fd, _)| fd)
     }
 
     /// One more reference to a description.

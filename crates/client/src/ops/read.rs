@@ -15,10 +15,11 @@ use crate::session::RETRIES;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table;
+use crate::tables::open_values::is_value;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_READ, INODE_SHADOW};
 
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -205,9 +206,9 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
         let copied = match run {
             Run::Blocks { block, len, .. } => {
                 let want = (n - done).min((len * BLOCK - skip) as usize);
-                let from = block * BLOCK + skip;
                 out.put(done, want, |to, shift| {
-                    file.s.copy_out(file.inode.link, from + shift as u64, to)
+                    let from = (block, skip + shift as u64);
+                    file.s.copy_out(file.inode.link, from, to)
                 })
             }
             Run::Hole(len) => {
@@ -229,22 +230,31 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
     Ok(done)
 }
 
-/// The content is only in the inode record: brings it into a block, or copies it from there when
-/// the pool has no block left. `None`: look again.
+/// The content is only in the inode record. Most small files are read once, so it is copied from
+/// there; who reads it again brings it into a block, unless the pool has none left. `None`: look
+/// again.
 #[cold]
 fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
     let locked = inode_table::lock_ref(file.s, file.inode)?;
-    match data::load_shadow(file.s, &locked) {
-        Ok(()) => return Ok(None),
-        Err(Error::NoSpace) => {}
-        Err(e) => return Err(e),
+    let e = locked.e;
+    let before = e.state.fetch_or(INODE_READ, Relaxed);
+    if before & (INODE_INLINE | INODE_SHADOW) != INODE_INLINE {
+        return Ok(None);
+    }
+    let size = e.size.load(Relaxed);
+    // A value has its copy in session memory.
+    if !is_value(e) && (before & INODE_READ != 0 || size > BLOCK) {
+        match data::load_shadow(file.s, &locked) {
+            Ok(()) => return Ok(None),
+            Err(Error::NoSpace) => {}
+            Err(e) => return Err(e),
+        }
     }
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(file.s, &locked, &mut content)?;
-    let size = file.inode.e.size.load(Relaxed);
     let end = size.min(BLOCK) as usize;
     let Some(bytes) = content[..end].get(offset as usize..) else {
-        let n = (size - offset).min(out.len() as u64) as usize;
+        let n = size.saturating_sub(offset).min(out.len() as u64) as usize;
         return copy_runs(file, out, offset, n).map(Some);
     };
     let n = bytes.len().min(out.len());
@@ -267,12 +277,12 @@ pub(crate) fn touch(file: &File, now: i64) {
     let e = file.inode.e;
     let atime = e.atime.load(Relaxed) as i64;
     let changed = (e.mtime.load(Relaxed) as i64).max(e.ctime.load(Relaxed) as i64);
-    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only();
+    let unwanted = file.flags & O_NOATIME != 0 || file.s.is_read_only() || is_value(e);
     if unwanted || atime > changed || atime >= now {
         return;
     }
     e.atime.store(now as u64, Relaxed);
-    e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(file.s, e);
 }
 
 pub(crate) fn lseek(c: &Client, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {

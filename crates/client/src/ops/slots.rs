@@ -36,7 +36,16 @@ use pool::session::*;
 
 /// Joins as process `pid`; `run` is the run's index. Returns the slot.
 pub fn register(s: &Session, pid: u32, run: Option<u32>) -> Result<u32> {
-    let index = take(s, pid, Taker::Process, run.map_or(0, |r| r + 1))?;
+    register_as(s, pid, run.map_or(0, |r| r + 1))
+}
+
+/// As `register` for the helper of the service, which does not count as a process of the session.
+pub fn register_helper(s: &Session, pid: u32) -> Result<u32> {
+    register_as(s, pid, RUN_OF_HELPER)
+}
+
+fn register_as(s: &Session, pid: u32, run: u32) -> Result<u32> {
+    let index = take(s, pid, Taker::Process, run)?;
     let slot = s.slot_at(index)?;
     slot.awaited.store(0, Relaxed);
     slot.state.store(SLOT_LIVE, Release);
@@ -297,15 +306,11 @@ fn copy_cwd(s: &Session, from: &Slot, to: &Slot) {
 
 fn copy_table(s: &Session, child: u32) -> Result<()> {
     let table = s.table_index();
-    let limit = s.slot_at(table)?.fd_limit.load(Acquire).min(FDS as u32);
+    let limit = fd_tables::limit(s, table);
     s.slot_at(child)?.fd_limit.store(limit, Release);
-    let (old, new) = (s.fd_table(table)?, s.fd_table(child)?);
     let _changing = fd_changing(s);
-    for (old, new) in old.entries.iter().zip(&new.entries).take(limit as usize) {
-        let link = old.load(Acquire);
-        if link == 0 {
-            continue;
-        }
+    for (fd, link) in fd_tables::bound(s, table) {
+        let new = fd_tables::entry_for(s, child, fd)?;
         let refs = &s.ofd(link)?.refs;
         // One that is closing in another thread is not inherited.
         let more = |n: u32| (n > 0).then(|| n + 1);
@@ -426,9 +431,8 @@ pub fn exec_adopt(s: &Session, is_open: &dyn Fn(u32) -> bool) -> Result<Option<u
     } else {
         drop_dead_slot(s, old);
     }
-    let limit = s.slot().fd_limit.load(Acquire).min(FDS as u32);
-    for fd in 0..limit {
-        if fd_get(s, fd) != 0 && !is_open(fd) {
+    for (fd, _) in fd_tables::bound(s, s.table_index()) {
+        if !is_open(fd) {
             close_fd(s, index, fd);
         }
     }
@@ -608,6 +612,7 @@ fn drop_slot(s: &Session, index: u32) {
         return;
     }
     close_all(s, index);
+    fd_tables::release(s, slot);
     set_cwd_of(s, slot, 0);
     s.header().live_slots.fetch_sub(1, Relaxed);
     let life = s.life(index);
@@ -645,16 +650,13 @@ fn abandon_half_open(s: &Session, holder: u32) {
 }
 
 fn close_all(s: &Session, index: u32) {
-    let Ok(slot) = s.slot_at(index) else { return };
-    let limit = slot.fd_limit.load(Acquire).min(FDS as u32);
-    for fd in 0..limit {
+    for (fd, _) in fd_tables::bound(s, index) {
         close_fd(s, index, fd);
     }
 }
 
 fn close_fd(s: &Session, index: u32, fd: u32) {
-    let Ok(fds) = s.fd_table(index) else { return };
-    let Some(entry) = fds.entries.get(fd as usize) else {
+    let Some(entry) = fd_tables::entry(s, index, fd) else {
         return;
     };
     let _changing = fd_changing(s);
@@ -676,20 +678,17 @@ fn set_cwd_of(s: &Session, slot: &Slot, ino: u64) {
 /// The link of the description behind descriptor `fd`, 0 if it is no pool file.
 #[inline]
 pub fn fd_get(s: &Session, fd: u32) -> u32 {
-    let entry = s
-        .fd_table(s.table_index())
-        .ok()
-        .and_then(|t| t.entries.get(fd as usize));
+    let entry = fd_tables::entry(s, s.table_index(), fd);
     entry.map_or(0, |entry| entry.load(Acquire))
 }
 
 /// Makes `fd` refer to the description `link` (0: to nothing) and returns what it referred to.
-/// References are the caller's to count, inside `fd_changing`. `TooManyFiles`: too high.
+/// References are the caller's to count, inside `fd_changing`. `TooManyFiles`: too high;
+/// `TableFull`: there is no memory for so many descriptors in the session.
 #[inline]
 pub fn fd_swap(s: &Session, fd: u32, link: u32) -> Result<u32> {
     let index = s.table_index();
-    let fds = s.fd_table(index)?;
-    let entry = fds.entries.get(fd as usize).ok_or(Error::TooManyFiles)?;
+    let entry = fd_tables::entry_for(s, index, fd)?;
     let limit = &s.slot_at(index)?.fd_limit;
     if link != 0 && limit.load(Relaxed) <= fd {
         // Before the entry, so that whoever cleans up finds it.

@@ -9,7 +9,8 @@ use crate::ops::client::Client;
 use crate::ops::path::Walk;
 use crate::session::OfdLink;
 use crate::tables::inode_table::{self, Attrs};
-use pool::session::INODE_INLINE;
+use crate::values::opened;
+use pool::session::{INODE_INLINE, INODE_VALUE};
 
 const BLOCK_SIZE: u32 = 4096;
 /// stat(2) counts blocks of 512 bytes.
@@ -29,7 +30,11 @@ pub(crate) fn stat(c: &Client, who: &Caller, base: Base, path: &[u8], flags: u32
 pub(crate) fn fstat(c: &Client, ofd: OfdLink) -> Result<Stat> {
     let s = &c.session;
     let file = crate::content::file::File::any(s, ofd)?;
-    Ok(from_attributes(&inode_table::attrs(s, &file.inode)?))
+    let mut a = inode_table::attrs(s, &file.inode)?;
+    if a.state & INODE_VALUE != 0 && !opened::is_current(s, &file.inode)? {
+        a.nlink = 0;
+    }
+    Ok(from_attributes(&a))
 }
 
 fn from_attributes(a: &Attrs) -> Stat {

@@ -7,11 +7,12 @@ use crate::base::error::{Error, Result};
 use crate::content::file::File;
 use crate::content::{close, durable};
 use crate::ops::client::Client;
+use crate::ops::writeback;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::inode_table;
-use crate::tables::inode_table::InodeRef;
+use crate::tables::open_values::is_value;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
-use pool::session::{INODE_DIRTY, INODE_VALID};
+use pool::session::INODE_DIRTY;
 
 /// Flags of sync_file_range(2).
 const WAIT_BEFORE: u32 = 1;
@@ -22,7 +23,10 @@ pub(crate) fn fsync(c: &Client, ofd: OfdLink) -> Result<()> {
     let s = &c.session;
     let file = File::usable(s, ofd)?;
     if durable::is_needed(s) {
-        let done = fsync_file(&file);
+        let done = match is_value(file.inode.e) {
+            true => durable::changes(s),
+            false => fsync_file(&file),
+        };
         return report(&file).and(done);
     }
     if file.inode.e.state.load(Acquire) & INODE_DIRTY != 0 {
@@ -59,7 +63,7 @@ pub(crate) fn sync_file_range(
     if flags & !(WAIT_BEFORE | WRITE | WAIT_AFTER) != 0 {
         return Err(Error::Invalid);
     }
-    if !durable::is_needed(s) || flags == 0 {
+    if !durable::is_needed(s) || flags == 0 || is_value(file.inode.e) {
         return Ok(());
     }
     let end = if len == 0 {
@@ -82,19 +86,7 @@ fn report(file: &File<'_>) -> Result<()> {
 
 pub(crate) fn sync(c: &Client) -> Result<()> {
     let s = &c.session;
-    for link in 1..=s.header().inode_used.load(Acquire) {
-        let Ok(e) = s.inode(link) else { break };
-        let (ino, state) = (e.ino.load(Acquire), e.state.load(Acquire));
-        if ino == 0 || state & (INODE_DIRTY | INODE_VALID) != INODE_DIRTY | INODE_VALID {
-            continue;
-        }
-        match inode_table::lock_ref(s, InodeRef { link, ino, e }) {
-            Ok(inode) => close::flush(s, &inode)?,
-            // It went meanwhile, and what was lazy about it with it.
-            Err(Error::NotFound) => {}
-            Err(e) => return Err(e),
-        }
-    }
+    writeback::all(s)?;
     s.data().fence();
     if durable::is_needed(s) {
         durable::all_data(s)?;

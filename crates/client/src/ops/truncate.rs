@@ -22,7 +22,7 @@ use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use pmem::atomic::Ordering::*;
 use pool::journal::Record;
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_DIRTY, INODE_INLINE, INODE_REWRITTEN};
+use pool::session::{INODE_INLINE, INODE_REWRITTEN};
 
 pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
     let size = file::offset(size)?;
@@ -148,7 +148,7 @@ fn resize_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Resul
     data::zero(s, inode, size, old.next_multiple_of(BLOCK))?;
     e.mtime.store(now as u64, Relaxed);
     e.ctime.store(now as u64, Relaxed);
-    e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(s, e);
     close::flush(s, inode)
 }
 
@@ -220,7 +220,7 @@ fn allocate(
         e.mtime.store(now as u64, Relaxed);
     }
     e.ctime.store(now as u64, Relaxed);
-    e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(s, e);
     Ok(())
 }
 
@@ -234,7 +234,7 @@ fn zero_range(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) 
     )?;
     inode.e.mtime.store(now as u64, Relaxed);
     inode.e.ctime.store(now as u64, Relaxed);
-    inode.e.state.fetch_or(INODE_DIRTY, Release);
+    inode_table::mark_dirty(s, inode.e);
     Ok(())
 }
 

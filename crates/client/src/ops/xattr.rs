@@ -15,6 +15,7 @@ use crate::ops::path::{self, Walk};
 use crate::session::Session;
 use crate::session::drain;
 use crate::tables::inode_table::{self, Attrs, InodeRef, LockedInode};
+use crate::values::opened;
 use alloc::vec;
 use pmem::atomic::Ordering::Acquire;
 use pmem::{ConstBuf, MutBuf};
@@ -29,23 +30,42 @@ enum Space {
     Security,
 }
 
-fn object<'s>(c: &'s Client, who: &Caller, target: &Target) -> Result<(InodeRef<'s>, Attrs)> {
+/// The object, which is to be changed.
+fn object<'s>(c: &'s Client, who: &Caller, target: &Target) -> Result<InodeRef<'s>> {
+    let s = &c.session;
+    let inode = match *target {
+        Target::Path {
+            base,
+            path,
+            nofollow,
+        } => {
+            let found = Walk::new(s, &c.at, who).object(base, path, flags_of(nofollow))?;
+            path::attributes(s, found.ino, found.inode)?.0
+        }
+        Target::Ofd(ofd) => File::usable(s, ofd)?.inode,
+    };
+    match opened::own(s, &inode)? {
+        true => Ok(inode),
+        // Nothing would be left of it.
+        false => Err(Error::NotSupported),
+    }
+}
+
+/// What the object, or value, looks like. A value has no attributes of this kind.
+fn shown(c: &Client, who: &Caller, target: &Target) -> Result<Attrs> {
     let s = &c.session;
     match *target {
         Target::Path {
             base,
             path,
             nofollow,
-        } => {
-            let flags = if nofollow { AT_SYMLINK_NOFOLLOW } else { 0 };
-            let found = Walk::new(s, &c.at, who).object(base, path, flags)?;
-            path::attributes(s, found.ino, found.inode)
-        }
-        Target::Ofd(ofd) => {
-            let inode = File::usable(s, ofd)?.inode;
-            Ok((inode, inode_table::attrs(s, &inode)?))
-        }
+        } => Walk::new(s, &c.at, who).attributes(base, path, flags_of(nofollow)),
+        Target::Ofd(ofd) => inode_table::attrs(s, &File::usable(s, ofd)?.inode),
     }
+}
+
+fn flags_of(nofollow: bool) -> u32 {
+    if nofollow { AT_SYMLINK_NOFOLLOW } else { 0 }
 }
 
 fn check_name(name: &[u8]) -> Result<Space> {
@@ -101,12 +121,12 @@ pub(crate) fn get(
     mut out: MutBuf,
 ) -> Result<usize> {
     let space = check_name(name)?;
-    let (inode, a) = object(c, who, &target)?;
+    let a = shown(c, who, &target)?;
     check_rights(who, &a, space, false)?;
     if a.state & INODE_XATTRS == 0 {
         return Err(Error::NoAttribute);
     }
-    settle(&c.session, &inode)?;
+    settle(&c.session, &inode_table::get(&c.session, a.ino)?)?;
     let value = c
         .session
         .tree()
@@ -127,11 +147,11 @@ fn put(value: &[u8], out: &mut MutBuf) -> Result<usize> {
 }
 
 pub(crate) fn list(c: &Client, who: &Caller, target: Target, mut out: MutBuf) -> Result<usize> {
-    let (inode, a) = object(c, who, &target)?;
+    let a = shown(c, who, &target)?;
     if a.state & INODE_XATTRS == 0 {
         return Ok(0);
     }
-    settle(&c.session, &inode)?;
+    settle(&c.session, &inode_table::get(&c.session, a.ino)?)?;
     let mut names = c.session.tree().xattr_names(a.ino)?;
     if !who.is_root() {
         let shown = |n: &&[u8]| !n.starts_with(b"trusted.");
@@ -162,7 +182,7 @@ pub(crate) fn set(
     }
     let mut copy = vec![0; value.len()];
     value.read(&mut copy)?;
-    let (inode, _) = object(c, who, &target)?;
+    let inode = object(c, who, &target)?;
     let time = clock::now();
     let locked = lock_with_rights(&c.session, who, inode, space)?;
     let exists = exists(&c.session, &locked, name)?;
@@ -183,7 +203,7 @@ pub(crate) fn set(
 
 pub(crate) fn remove(c: &Client, who: &Caller, target: Target, name: &[u8]) -> Result<()> {
     let space = check_name(name)?;
-    let (inode, _) = object(c, who, &target)?;
+    let inode = object(c, who, &target)?;
     let time = clock::now();
     let locked = lock_with_rights(&c.session, who, inode, space)?;
     if !exists(&c.session, &locked, name)? {

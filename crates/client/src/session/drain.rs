@@ -176,7 +176,7 @@ pub(crate) fn wait_lanes(s: &Session, upto: u64) -> Result<()> {
             match looks < SPINS {
                 true => core::hint::spin_loop(),
                 // Whoever is at work on it may need our processor.
-                false => rustix::thread::sched_yield(),
+                false => pmem::env::yield_now(),
             }
             if monotonic_ms().saturating_sub(started) > DOUBT_MS {
                 s.check_poison()?;

@@ -46,6 +46,9 @@ impl<'a> FreeList<'a> {
     ) -> Result<Option<u32>> {
         let _guard = self.guard(s)?;
         if let Some(index) = self.free.load(Relaxed).checked_sub(1) {
+            let used = self.used.load(Relaxed);
+            let own = (self.base..self.base.saturating_add(used)).contains(&index);
+            s.ensure(own, "a free list has entries of its table that were used")?;
             let after = next(index)?.load(Relaxed);
             claim(index)?;
             self.free.store(after, Release);
@@ -70,6 +73,8 @@ impl<'a> FreeList<'a> {
         unclaim: impl FnOnce(),
     ) -> Result<()> {
         let _guard = self.guard(s)?;
+        let new = self.free.load(Relaxed) != index + 1;
+        s.ensure(new, "an entry is freed once")?;
         self.push_locked(index, next);
         unclaim();
         Ok(())

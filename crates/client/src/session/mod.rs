@@ -27,14 +27,18 @@ use crate::base::trees::Trees;
 pub use crate::base::types::OfdLink;
 use crate::base::windows::{WINDOW, Windows};
 use crate::session::members::Members;
+use core::panic::Location;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
 use pool::directory::LANE_LEN;
-use pool::layout::ReadTrees;
+pub use pool::layout::BLOCK;
+use pool::layout::{BlockAddr, ReadTrees};
 use pool::session::*;
 
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
+
+const EIO: i32 = 5;
 
 /// Finishes what dead processes committed (`journal::recover`), which is above this layer.
 pub type Recover = fn(&Session) -> Result<()>;
@@ -175,10 +179,15 @@ impl Session {
         self.entry(SLOTS_AT, SLOTS, index, "process slot")
     }
 
-    /// Descriptor table of a slot.
+    /// The first page of a slot's descriptor table.
     #[inline]
-    pub fn fd_table(&self, index: u32) -> Result<&FdTable> {
+    pub(crate) fn first_fd_page(&self, index: u32) -> Result<&FdPage> {
         self.entry(FD_TABLES_AT, SLOTS, index, "descriptor table")
+    }
+
+    /// The page of descriptors that `link` refers to.
+    pub fn fd_page(&self, link: u32) -> Result<&FdPage> {
+        self.entry(FD_PAGES_AT, FD_PAGES, link.wrapping_sub(1), "descriptors")
     }
 
     /// Mapped files of a slot.
@@ -237,6 +246,20 @@ impl Session {
         self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
     }
 
+    /// Starts loading an inode bucket.
+    #[inline]
+    pub(crate) fn expect_inode_bucket(&self, index: u32) {
+        let at = INODE_BUCKETS_AT + index as usize * size_of::<Bucket>();
+        self.mem.prefetch(at as u64);
+    }
+
+    /// Starts loading a dentry bucket.
+    #[inline]
+    pub(crate) fn expect_dentry_bucket(&self, index: u32) {
+        let at = DENTRY_BUCKETS_AT + index as usize * size_of::<Bucket>();
+        self.mem.prefetch(at as u64);
+    }
+
     /// Which bucket the changes of a key with this hash are in.
     #[inline]
     pub(crate) fn value_bucket_index(hash: u64) -> u32 {
@@ -264,8 +287,11 @@ impl Session {
 
     /// These blocks are written next.
     #[inline]
-    pub(crate) fn enter_blocks(&self, block: u64, len: u64) {
-        self.enter(&self.data, &self.data_windows, block * BLOCK, len * BLOCK);
+    pub(crate) fn enter_blocks(&self, block: BlockAddr, len: u64) {
+        let Ok(segment) = self.segment(block) else {
+            return;
+        };
+        self.enter(segment, &self.data_windows, block.offset(), len * BLOCK);
     }
 
     /// This part of the journal is written next.
@@ -288,6 +314,12 @@ impl Session {
     /// Pin of a view.
     pub(crate) fn view_pin(&self, index: u32) -> Result<&ViewPin> {
         self.entry(VIEWS_AT, VIEWS, index, "view")
+    }
+
+    /// The copy of an open value that `link` refers to.
+    pub(crate) fn open_value(&self, link: u32) -> Result<&OpenValue> {
+        let index = link.wrapping_sub(1);
+        self.entry(OPEN_VALUES_AT, OPEN_VALUES, index, "open value")
     }
 
     #[inline]
@@ -397,39 +429,73 @@ impl Session {
         }
     }
 
-    /// File data.
+    /// The data segment that a block is in. Session memory may say anything of where a block is, so
+    /// every access to one comes by here.
+    #[inline]
+    pub(crate) fn segment(&self, block: BlockAddr) -> Result<&Region> {
+        match block.segment() {
+            0 => Ok(&self.data),
+            other => Err(Error::Damaged {
+                what: "data segment",
+                index: other,
+            }),
+        }
+    }
+
+    /// For what only a mistake of ours can break: where it does not hold, the session is given up
+    /// for all, and the service says where.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn ensure(&self, holds: bool, what: &'static str) -> Result<()> {
+        match holds {
+            true => Ok(()),
+            false => Err(self.give_up(what, Location::caller())),
+        }
+    }
+
+    #[cold]
+    fn give_up(&self, what: &'static str, place: &Location<'_>) -> Error {
+        let h = self.header();
+        h.broken.tell(&h.poisoned, place, what);
+        Error::Poisoned(EIO)
+    }
+
+    /// All file data.
     #[inline]
     pub fn data(&self) -> &Region {
         &self.data
     }
 
-    /// Copies out of the data segment, for the file with this number; `VALUES` is that of values.
+    /// Copies from behind the first `skip` bytes of a block on, for the file with this number;
+    /// `VALUES` is that of values.
     #[inline]
     pub(crate) fn copy_out(
         &self,
         file: u32,
-        off: u64,
+        (block, skip): (BlockAddr, u64),
         to: MutBuf,
     ) -> core::result::Result<usize, Fault> {
+        let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
+        let off = block.offset() + skip;
         match self.medium {
-            MEDIUM_FILE => self.cold.copy_out(&self.data, file, off, to),
-            _ => self.data.copy_out(off, to),
+            MEDIUM_FILE => self.cold.copy_out(data, file, off, to),
+            _ => data.copy_out(off, to),
         }
     }
 
-    /// Copies into the data segment, for the file with this number.
+    /// Copies to behind the first `skip` bytes of a block, for the file with this number.
     #[inline]
     pub(crate) fn copy_in(
         &self,
         file: u32,
-        off: u64,
+        (block, skip): (BlockAddr, u64),
         from: ConstBuf,
     ) -> core::result::Result<usize, Fault> {
-        match self.data.dirty() {
-            Some(_) if self.file_limit() == u64::MAX => {
-                self.cold.copy_in(&self.data, file, off, from)
-            }
-            _ => self.data.copy_in(off, from),
+        let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
+        let off = block.offset() + skip;
+        match data.dirty() {
+            Some(_) if self.file_limit() == u64::MAX => self.cold.copy_in(data, file, off, from),
+            _ => data.copy_in(off, from),
         }
     }
 
@@ -556,6 +622,3 @@ pub(crate) const STRICT: u32 = 2;
 
 /// How often an operation starts again because what it found was gone when it looked closer.
 pub(crate) const RETRIES: u32 = 100;
-
-/// Bytes of a block.
-pub const BLOCK: u64 = 4096;

@@ -7,6 +7,8 @@
 //!    piece, what is left of a fragment. A grant gives from its end, so that too is one store;
 //!    what is taken leaves its old place before it enters a new one. A fragment is taken out of its
 //!    ring by one compare-and-swap of the ring's count.
+//!  * Here a block is the word of its address (`BlockAddr`): only words below `data_blocks` are
+//!    handed on, which are blocks of data segment 0.
 //!  * Few blocks come from fragments as long as there are such that suffice, many in a row from
 //!    grants. Only when there are no grants any more, everything is taken as it comes.
 //!  * Locks: the chunk's and the grants' are never held together, nor with another table's.
@@ -17,6 +19,7 @@ use crate::session::drain;
 use crate::session::lock;
 use pmem::atomic::AtomicU64;
 use pmem::atomic::Ordering::*;
+use pool::layout::BlockAddr;
 use pool::session::{GRANTS, Grant, RING_RUNS, RINGS, RUN_SHIFT, Slot, ring_of};
 
 /// Blocks of a huge page.
@@ -55,8 +58,15 @@ fn pack(block: u64, len: u64) -> u64 {
 /// Between 1 and `want` blocks in a row: (first block, how many). `near`: begin there if that
 /// block is free; `align_2m`: begin on a 2 MiB boundary where there is such a run.
 /// `NoSpace` when the pool is full.
-pub fn alloc(s: &Session, want: u32, near: Option<u64>, align_2m: bool) -> Result<(u64, u32)> {
+pub fn alloc(
+    s: &Session,
+    want: u32,
+    near: Option<BlockAddr>,
+    align_2m: bool,
+) -> Result<(BlockAddr, u32)> {
+    let near = near.map(BlockAddr::word);
     let (block, len) = alloc_somewhere(s, want.max(1), near, align_2m)?;
+    let block = BlockAddr::from_word(block);
     s.enter_blocks(block, len.into());
     Ok((block, len))
 }
@@ -414,8 +424,8 @@ pub(crate) fn in_fragments(s: &Session) -> u64 {
 }
 
 /// Returns blocks that no journal record mentions.
-pub fn give_back(s: &Session, block: u64, len: u32) {
-    let len = u64::from(len);
+pub fn give_back(s: &Session, block: BlockAddr, len: u32) {
+    let (block, len) = (block.word(), u64::from(len));
     if len == 0 || in_range(s, block, len).is_err() {
         return;
     }

@@ -24,10 +24,11 @@ use crate::session::Session;
 use crate::session::lock::{self, Changing};
 use crate::session::space;
 use crate::tables::dirty_range;
-use crate::tables::frozen;
 use crate::tables::inode::{self, InodeRef, LockedInode};
+use crate::tables::open_values;
 use alloc::vec::Vec;
 use pmem::atomic::{AtomicU64, Ordering::*};
+use pool::layout::BlockAddr;
 use pool::session::*;
 
 use crate::base::trees;
@@ -38,7 +39,11 @@ pub enum Run {
     /// Nothing, for this many blocks.
     Hole(u64),
     /// This block and `len - 1` more after it. Snapshots may have `shared` ones, too.
-    Blocks { block: u64, len: u64, shared: bool },
+    Blocks {
+        block: BlockAddr,
+        len: u64,
+        shared: bool,
+    },
 }
 
 /// Pages in use from which on idle files lose theirs.
@@ -56,8 +61,13 @@ const LINK_MASK: u32 = (1 << MAP_HEIGHT_SHIFT) - 1;
 const FILE_END: u64 = pool::layout::FILE_BLOCKS_MAX;
 const _: () = assert!(FILE_END <= 1 << (HEIGHT_MAX * FANOUT_BITS));
 
-fn block_word(block: u64, pending: bool) -> u64 {
-    block << MAP_SHIFT | MAP_BLOCK | if pending { MAP_PENDING } else { 0 }
+fn block_word(block: BlockAddr, pending: bool) -> u64 {
+    block.word() << MAP_SHIFT | MAP_BLOCK | if pending { MAP_PENDING } else { 0 }
+}
+
+/// The block of an entry that is one.
+fn block_of(value: u64) -> BlockAddr {
+    BlockAddr::from_word(value >> MAP_SHIFT)
 }
 
 /// A map entry and the file blocks it stands for.
@@ -121,13 +131,12 @@ fn find<'s>(s: &'s Session, e: &'s Inode, file_block: u64) -> Result<Option<Plac
 
 /// A map is memory that others write: nobody may compute with what is outside of the segment.
 #[inline]
-fn check_run(s: &Session, block: u64, len: u64) -> Result<()> {
-    let end = block.checked_add(len);
-    match end.is_some_and(|end| end <= s.data_blocks()) {
+fn check_run(s: &Session, block: BlockAddr, len: u64) -> Result<()> {
+    match block.is_within(len, s.data_blocks()) {
         true => Ok(()),
         false => Err(Error::Damaged {
             what: "block of a file",
-            index: block,
+            index: block.word(),
         }),
     }
 }
@@ -142,13 +151,13 @@ fn mapped_run(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<Optio
     let skip = file_block % place.span;
     let mut len = place.span - skip;
     if place.value & MAP_BLOCK != 0 {
-        let block = (place.value >> MAP_SHIFT) + skip;
+        let block = block_of(place.value) + skip;
         let same = place.value & (MAP_BLOCK | MAP_SHARED);
         let mut next = block + len;
         for entry in place.rest.iter().skip(1) {
             let value = entry.load(Relaxed);
             let alike = value & (MAP_BLOCK | MAP_SHARED) == same;
-            if len >= max || !alike || value >> MAP_SHIFT != next {
+            if len >= max || !alike || block_of(value) != next {
                 break;
             }
             next += place.span;
@@ -238,7 +247,7 @@ fn unknown_len(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<u64>
 }
 
 fn in_trees(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Result<trees::Run> {
-    match frozen::extent(s, inode, file_block)? {
+    match open_values::extent(s, inode, file_block)? {
         Some(run) => Ok(run),
         None => s.tree().extent(inode.ino, file_block),
     }
@@ -327,6 +336,11 @@ fn take_page(s: &Session, max: u32) -> Result<Option<u32>> {
 /// Puts a page that no map reaches on the free list. The caller holds `map_lock`.
 fn free_page(s: &Session, index: u32) -> Result<()> {
     let h = s.header();
+    let used = index < h.map_used.load(Relaxed) && h.map_free.load(Relaxed) != index + 1;
+    s.ensure(
+        used,
+        "a page of a block map is freed once, after it was used",
+    )?;
     list_word(s, index)?.store(h.map_free.load(Relaxed).into(), Relaxed);
     h.map_free.store(index + 1, Release);
     Ok(())
@@ -357,7 +371,7 @@ fn add_page(s: &Session, fill: impl Fn(usize) -> u64, link: impl Fn(u32)) -> Res
     if take(PAGES_KEPT)? {
         return Ok(());
     }
-    reclaim(s, RECLAIM_LOOKS);
+    reclaim(s, RECLAIM_LOOKS, false);
     match take(MAP_PAGES as u32)? {
         true => Ok(()),
         false => Err(Error::NoMemory),
@@ -373,21 +387,24 @@ pub(crate) fn has_room(s: &Session) -> bool {
 
 /// Takes pages from all files that can spare theirs; whether there is room then.
 pub(crate) fn make_room(s: &Session) -> Result<bool> {
-    let inodes = s.header().inode_used.load(Relaxed);
-    reclaim(s, inodes.saturating_mul(2));
+    let looks = s.header().inode_used.load(Relaxed).saturating_mul(2);
+    reclaim(s, looks, false);
+    if !has_room(s) {
+        reclaim(s, looks, true);
+    }
     Ok(has_room(s) || sweep(s)? > 0)
 }
 
-/// Takes the block maps of files that nobody has open and that were not used since this came by
-/// last, among the next `looks` entries.
-fn reclaim(s: &Session, looks: u32) {
+/// Takes the block maps of files that were not used since this came by last, among the next `looks`
+/// entries; of those that somebody has open only if `open`.
+fn reclaim(s: &Session, looks: u32, open: bool) {
     let used = s.header().inode_used.load(Acquire).clamp(1, INODES as u32);
     for _ in 0..looks {
         let link = s.header().map_hand.fetch_add(1, Relaxed) % used + 1;
         let Ok(e) = s.inode(link) else { return };
         let busy = e.map_root.load(Relaxed) == 0
             || e.lock.load(Relaxed) != 0
-            || e.opens.load(Relaxed) != 0
+            || !open && e.opens.load(Relaxed) != 0
             || e.seq.load(Relaxed) > s.applied_seq();
         if busy || e.state.fetch_and(!INODE_USED, Relaxed) & INODE_USED != 0 {
             continue;
@@ -482,7 +499,7 @@ pub fn map(
     s: &Session,
     inode: &LockedInode<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
     pending: bool,
 ) -> Result<()> {
@@ -494,7 +511,7 @@ pub(crate) fn map_counted(
     s: &Session,
     inode: &InodeRef<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
 ) -> Result<()> {
     let (added, result) = map_ref(s, inode, file_block, block, len, false);
@@ -507,7 +524,7 @@ pub(crate) fn map_first(
     s: &Session,
     inode: &InodeRef<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
 ) -> Result<()> {
     map_ref(s, inode, file_block, block, len, false).1
@@ -518,7 +535,7 @@ fn map_ref(
     s: &Session,
     inode: &InodeRef<'_>,
     file_block: u64,
-    block: u64,
+    block: BlockAddr,
     len: u64,
     pending: bool,
 ) -> (u64, Result<()>) {
@@ -536,7 +553,7 @@ fn map_ref(
             }
         };
         let old = place.value & MAP_BLOCK != 0;
-        left |= old && place.value >> MAP_SHIFT != to;
+        left |= old && block_of(place.value) != to;
         added += if old { 0 } else { place.span };
         place.entry.store(block_word(to, pending), Release);
         done += place.span;
@@ -678,7 +695,7 @@ fn free_below(s: &Session, link: u32, level: u32) {
 }
 
 /// Where file block 0 is, if the map knows.
-pub fn first_block(s: &Session, inode: &InodeRef<'_>) -> Option<u64> {
+pub fn first_block(s: &Session, inode: &InodeRef<'_>) -> Option<BlockAddr> {
     match mapped_run(s, inode.e, 0, 1) {
         Ok(Some(Run::Blocks { block, .. })) => Some(block),
         _ => None,
@@ -727,7 +744,7 @@ pub(crate) fn drop_stray(s: &Session, inode: &InodeRef<'_>) {
         if unsaid && !shadow && !pending.contains(&at) {
             e.truncations.fetch_add(1, AcqRel);
             place.entry.store(hole, Release);
-            space::give_back(s, place.value >> MAP_SHIFT, place.span as u32);
+            space::give_back(s, block_of(place.value), place.span as u32);
         }
         at += place.span;
     }

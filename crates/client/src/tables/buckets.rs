@@ -29,6 +29,8 @@ pub(super) trait Chains<'s>: Copy {
     /// How many buckets there are: a power of two.
     fn count(self) -> &'s AtomicU32;
     fn bucket(self, index: u32) -> Result<&'s Bucket>;
+    /// Starts loading a bucket.
+    fn expect(self, index: u32);
     /// The hash of an entry that is in a chain.
     fn hash(self, link: u32) -> Result<u64>;
     fn next(self, link: u32) -> Result<&'s AtomicU32>;
@@ -52,6 +54,12 @@ pub(super) fn choose<'s>(t: impl Chains<'s>, hash: u64) -> Result<Chosen<'s>> {
         }
         index = parent_of(index);
     }
+}
+
+/// The bucket of this hash is looked at soon.
+#[inline]
+pub(super) fn expect<'s>(t: impl Chains<'s>, hash: u64) {
+    t.expect(last(t, hash));
 }
 
 /// Whether the bucket still is that of the hash.
@@ -299,6 +307,8 @@ mod tests {
         fn bucket(self, index: u32) -> Result<&'s Bucket> {
             Ok(&self.buckets[index as usize])
         }
+
+        fn expect(self, _: u32) {}
 
         fn hash(self, link: u32) -> Result<u64> {
             Ok(self.hashes[link as usize - 1])

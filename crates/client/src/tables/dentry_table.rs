@@ -35,6 +35,8 @@ pub struct Found {
 /// Claimed by the process in `spare`, in no chain.
 const DENTRY_CLAIMED: u16 = 4;
 const EVICT_BATCH: u32 = 32;
+/// So many entries ahead of the hand what an eviction needs is being loaded.
+const EXPECTED: u32 = 8;
 /// Entries that are looked at for one to use again.
 const RECYCLE_LOOKS: u32 = 3;
 /// Entries that only publication may use, so that a committed record finds room.
@@ -54,6 +56,11 @@ impl<'s> Chains<'s> for DentryChains<'s> {
     #[inline]
     fn bucket(self, index: u32) -> Result<&'s Bucket> {
         self.0.dentry_bucket(index)
+    }
+
+    #[inline]
+    fn expect(self, index: u32) {
+        self.0.expect_dentry_bucket(index);
     }
 
     fn hash(self, link: u32) -> Result<u64> {
@@ -243,6 +250,9 @@ pub fn lookup_locked(s: &Session, dir: &LockedInode<'_>, name: &[u8]) -> Result<
         return Ok(None);
     }
     let entry = s.tree().dirent(dir.ino, name)?;
+    if let Some(e) = &entry {
+        inode_table::expect(s, e.ino);
+    }
     let found = entry.map(|e| Found {
         ino: e.ino,
         kind: e.kind,
@@ -367,7 +377,9 @@ pub(crate) fn put<const N: usize>(
 
 /// Names of a directory may be missing from now on.
 fn uncover(s: &Session, parent: u64) {
-    if let Some(dir) = inode_table::find(s, parent) {
+    if let Some(dir) = inode_table::find(s, parent)
+        && dir.e.state.load(SeqCst) & INODE_COMPLETE != 0
+    {
         dir.e.state.fetch_and(!INODE_COMPLETE, SeqCst);
     }
 }
@@ -520,7 +532,11 @@ fn make_room(s: &Session, long: bool) -> u32 {
     let (used, applied) = (t.used(), s.applied_seq());
     let mut freed = 0;
     for _ in 0..used.saturating_mul(2) {
-        let at = t.base + s.header().dentry_hand.fetch_add(1, Relaxed) % used;
+        let hand = s.header().dentry_hand.fetch_add(1, Relaxed);
+        if let Ok(next) = s.dentry(t.base + hand.wrapping_add(EXPECTED) % used) {
+            buckets::expect(DentryChains(s), next.hash.load(Relaxed));
+        }
+        let at = t.base + hand % used;
         freed += u32::from(evict(s, at, applied));
         if freed >= EVICT_BATCH {
             break;

@@ -11,7 +11,7 @@ use crate::session::lock::{self, Guard, Rank};
 use crate::tables::buckets::{self, CHAIN_MAX, Chains};
 use core::ops::Deref;
 use pmem::atomic::{AtomicU32, Ordering::*};
-use pool::session::{Bucket, INODE_USED, INODE_VALID, Inode};
+use pool::session::{Bucket, INODE_DIRTY, INODE_USED, INODE_VALID, Inode};
 
 /// A copy of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +108,11 @@ impl<'s> Chains<'s> for InodeChains<'s> {
         self.0.inode_bucket(index)
     }
 
+    #[inline]
+    fn expect(self, index: u32) {
+        self.0.expect_inode_bucket(index);
+    }
+
     fn hash(self, link: u32) -> Result<u64> {
         Ok(self.0.inode(link)?.ino.load(Relaxed))
     }
@@ -115,6 +120,12 @@ impl<'s> Chains<'s> for InodeChains<'s> {
     fn next(self, link: u32) -> Result<&'s AtomicU32> {
         Ok(&self.0.inode(link)?.next)
     }
+}
+
+/// The entry of `ino` is looked for soon.
+#[inline]
+pub(crate) fn expect(s: &Session, ino: u64) {
+    buckets::expect(InodeChains(s), ino);
 }
 
 /// The entry of `ino` if it is cached.
@@ -159,6 +170,23 @@ pub fn by_link(s: &Session, link: u32, ino: u64) -> Option<InodeRef<'_>> {
     let e = s.inode(link).ok()?;
     let found = InodeRef { link, ino, e };
     found.is_current().then_some(found)
+}
+
+/// From here on session memory alone has something about the object: it is journaled at the last
+/// close, by a sync, or by the writeback that is asked for here. The caller holds the lock, or only
+/// moves the time of access.
+#[inline]
+pub(crate) fn mark_dirty(s: &Session, e: &Inode) {
+    if e.state.load(Relaxed) & INODE_DIRTY != 0 {
+        return;
+    }
+    e.state.fetch_or(INODE_DIRTY, SeqCst);
+    // Whoever clears the word looks at the inodes afterwards: either it sees this one, or we see
+    // that it was cleared.
+    let wanted = &s.header().writeback_wanted;
+    if wanted.load(SeqCst) == 0 {
+        wanted.store(1, SeqCst);
+    }
 }
 
 /// Whether a mode is a directory's.

@@ -20,19 +20,23 @@ use crate::session::place::Place;
 use crate::session::{BLOCK, Session};
 use crate::session::{drain, space, stores};
 use crate::tables::buckets;
+pub(crate) use crate::tables::inode::expect;
 pub use crate::tables::inode::{
     Attrs, InodeRef, LockedInode, Passage, Rights, attrs, by_link, find, passage,
 };
 use crate::tables::inode::{InodeChains, walk};
-pub(crate) use crate::tables::inode::{is_dir, is_file, try_lock};
-use crate::tables::{block_map, frozen};
+pub(crate) use crate::tables::inode::{is_dir, is_file, mark_dirty, try_lock};
+use crate::tables::{block_map, open_values};
 use pmem::atomic::{AtomicU32, Ordering::*};
+use pool::layout::BlockAddr;
 use pool::session::*;
 
 /// Entries that are looked at for one to use again.
 const RECYCLE_LOOKS: u32 = 3;
 /// Entries that an eviction tries to free at once.
 const EVICT_BATCH: u32 = 32;
+/// So many entries ahead of the hand what an eviction needs is being loaded.
+const EXPECTED: u32 = 8;
 /// Entries that are looked at before the table grows beyond `inode_limit`.
 const LOOKS: u32 = 256;
 /// Packed into `direct`, a symlink's target costs no tree read.
@@ -65,28 +69,14 @@ fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
 /// The entry of `ino`, loaded from the trees if need be. `NotFound` if there is none.
 #[inline]
 pub fn get(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
-    get_or(s, ino, || Err(Error::NotFound))
-}
-
-/// As `get`, but what the trees do not know is what `unknown` says.
-#[inline]
-pub(crate) fn get_or<'s>(
-    s: &'s Session,
-    ino: u64,
-    unknown: impl FnOnce() -> Result<TreeInode>,
-) -> Result<InodeRef<'s>> {
     match find(s, ino) {
         Some(found) => Ok(found),
-        None => load(s, ino, unknown),
+        None => load(s, ino),
     }
 }
 
 #[cold]
-fn load<'s>(
-    s: &'s Session,
-    ino: u64,
-    unknown: impl FnOnce() -> Result<TreeInode>,
-) -> Result<InodeRef<'s>> {
+fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
     if ino == 0 {
         return Err(Error::NotFound);
     }
@@ -96,9 +86,37 @@ fn load<'s>(
     if let Some(found) = walk(s, bucket, ino) {
         return Ok(found);
     }
-    let known = s.tree().inode(ino)?.map_or_else(unknown, Ok)?;
+    let known = s.tree().inode(ino)?.ok_or(Error::NotFound)?;
     fill_from_tree(fresh.e, ino, &known);
     Ok(fresh.insert(bucket, ino))
+}
+
+/// An entry that stands for a value, pinned; `None`: something else has the number.
+pub(crate) fn enter_value<'s>(
+    s: &'s Session,
+    ino: u64,
+    value: &TreeInode,
+) -> Result<Option<InodeRef<'s>>> {
+    let fresh = Fresh::new(s, Rank::Normal)?;
+    let (bucket, _guard) = fresh.bucket(ino)?;
+    if walk(s, bucket, ino).is_some() || s.tree().inode(ino)?.is_some() {
+        return Ok(None);
+    }
+    open_values::bind(s, value.value, fresh.link, ino)?;
+    fill_from_tree(fresh.e, ino, value);
+    // Others may come by with a reference to what the entry was before, and add to it as well.
+    fresh.e.opens.fetch_add(1, SeqCst);
+    Ok(Some(fresh.insert(bucket, ino)))
+}
+
+/// Frees the entry of a value that nobody has open any more.
+#[cold]
+pub(crate) fn leave_value(s: &Session, inode: &InodeRef<'_>) {
+    if let Some(locked) = try_lock(s, *inode)
+        && open_values::is_value(locked.e)
+    {
+        remove(s, locked, s.applied_seq());
+    }
 }
 
 fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
@@ -119,16 +137,17 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
         (&e.btime, t.btime as u64),
         (&e.rdev, t.rdev),
         (&e.parent, t.parent),
-        (&e.entries, t.entries),
+        (&e.entries, t.entries.max(t.value.into())),
         (&e.blocks, t.blocks),
     ] {
         field.store(value, Relaxed);
     }
     let mut state = INODE_VALID | INODE_USED;
     for (bit, on) in [
-        (INODE_INLINE, t.inline),
+        (INODE_INLINE | INODE_STORED, t.inline),
         (INODE_XATTRS, t.xattrs),
         (INODE_KEYSPACE, t.keyspace),
+        (INODE_VALUE, t.value != 0),
         (INODE_ORPHAN, t.orphan),
         (INODE_COMPLETE, t.entries == 0 && is_dir(t.mode)),
         (INODE_MAPPED, t.blocks == 0 && !t.inline),
@@ -197,6 +216,8 @@ impl<'s> Fresh<'s> {
 
     /// Makes the filled entry findable. The caller holds the bucket's lock.
     pub fn insert(mut self, bucket: &Bucket, ino: u64) -> InodeRef<'s> {
+        let itself = bucket.head.load(Relaxed) == self.link;
+        let _ = self.s.ensure(!itself, "an entry is in one chain, once");
         self.e.next.store(bucket.head.load(Relaxed), Release);
         bucket.head.store(self.link, Release);
         self.inserted = true;
@@ -406,14 +427,19 @@ pub fn dir_name(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usi
     tail(s, inode, out)
 }
 
-/// Content of an inline file that is in no block, to the start of `out`; its length.
+/// Content of an inline file that is in no block, to the start of `out`; its length. The caller
+/// has the file locked.
 pub fn inline_data(
     s: &Session,
     inode: &InodeRef<'_>,
     out: &mut [u8; BLOCK as usize],
 ) -> Result<usize> {
-    match frozen::content(s, inode, out)? {
+    match open_values::content(s, inode, out)? {
         Some(len) => Ok(len),
+        // Only times may be newer than what the trees have.
+        None if inode.e.state.load(Acquire) & INODE_STORED != 0 => {
+            s.tree().tail(inode.ino, out)?.ok_or(Error::Stale)
+        }
         None => tail(s, inode, out),
     }
 }
@@ -421,8 +447,7 @@ pub fn inline_data(
 /// The tail of the inode's record in the trees, once they know the newest record about it.
 fn tail(s: &Session, inode: &InodeRef<'_>, out: &mut [u8]) -> Result<usize> {
     drain::wait_applied(s, inode.e.seq.load(Acquire))?;
-    let bytes = s.tree().tail(inode.ino)?.ok_or(Error::Stale)?;
-    copy_to(&bytes, out)
+    s.tree().tail(inode.ino, out)?.ok_or(Error::Stale)
 }
 
 fn copy_to(bytes: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -460,9 +485,9 @@ pub fn new_ino(s: &Session) -> Result<u64> {
 pub(crate) fn alloc_blocks(
     s: &Session,
     want: u32,
-    near: Option<u64>,
+    near: Option<BlockAddr>,
     align_2m: bool,
-) -> Result<(u64, u32)> {
+) -> Result<(BlockAddr, u32)> {
     match space::alloc(s, want, near, align_2m) {
         Err(Error::NoSpace) if !s.is_read_only() => {
             drop_shadows(s);
@@ -516,7 +541,11 @@ fn clock(s: &Session, looks: u32) -> u32 {
     let (applied, used) = (s.applied_seq(), table(s).used());
     let mut freed = 0;
     for _ in 0..used.saturating_mul(2).min(looks) {
-        let at = s.header().inode_hand.fetch_add(1, Relaxed) % used;
+        let hand = s.header().inode_hand.fetch_add(1, Relaxed);
+        if let Ok(next) = s.inode(hand.wrapping_add(EXPECTED) % used + 1) {
+            expect(s, next.ino.load(Relaxed));
+        }
+        let at = hand % used;
         let Ok(e) = s.inode(at + 1) else { break };
         freed += u32::from(evict(s, at + 1, e, applied, false));
         if freed >= EVICT_BATCH {
@@ -580,6 +609,9 @@ fn remove(s: &Session, locked: LockedInode<'_>, applied: u64) -> bool {
     }
     block_map::drop_shadow(s, &locked);
     block_map::discard(s, &locked);
+    if open_values::is_value(e) {
+        open_values::leave(s, e);
+    }
     release_entry(s, locked);
     true
 }
@@ -587,6 +619,15 @@ fn remove(s: &Session, locked: LockedInode<'_>, applied: u64) -> bool {
 /// The last steps of a removal: the entry, in no chain any more, becomes free.
 fn release_entry(s: &Session, locked: LockedInode<'_>) {
     let e = locked.e;
+    let unused = e.map_root.load(Relaxed) == 0 && e.state.load(Relaxed) & INODE_VALID == 0;
+    if s.ensure(
+        unused,
+        "an entry that is freed has no map and is in no chain",
+    )
+    .is_err()
+    {
+        return;
+    }
     if e.state.load(Relaxed) & INODE_GONE != 0 {
         count_down(&s.header().inode_gone);
     }
@@ -630,6 +671,9 @@ fn sweep(s: &Session) -> Result<u32> {
         buckets::unchain(InodeChains(s), chosen.bucket, link);
         drop(change);
         drop(bucket_guard);
+        if open_values::is_value(e) {
+            open_values::leave(s, e);
+        }
         e.state.store(0, Release);
         e.ino.store(0, Release);
         drop(guard);

@@ -40,6 +40,8 @@ pub fn alloc(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result<OfdLink> {
     let popped = table(s).pop(s, |i| next_of(s, i), claim)?;
     let index = popped.ok_or(Error::TableFull)?;
     let ofd = s.ofd(index + 1)?;
+    let is_free = ofd.inode.load(Relaxed) == 0;
+    s.ensure(is_free, "a description on the free list is nobody's")?;
     ofd.flags.store(flags, Relaxed);
     ofd.offset.store(0, Relaxed);
     ofd.name_len.store(0, Relaxed);
@@ -69,6 +71,15 @@ pub(crate) fn bound(s: &Session, link: u32) {
 #[inline]
 pub fn free(s: &Session, link: OfdLink) {
     let Ok(ofd) = s.ofd(link.raw()) else { return };
+    let unused = ofd.refs.load(Relaxed) == 0 && ofd.inode.load(Relaxed) != 0;
+    if s.ensure(
+        unused,
+        "a description is freed once, after its last reference",
+    )
+    .is_err()
+    {
+        return;
+    }
     ofd.spare.store(s.owner(), Relaxed);
     ofd.inode.store(0, Release);
     // Without the table's lock (a given-up session) the entry waits for a sweep.

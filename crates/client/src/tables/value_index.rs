@@ -232,8 +232,8 @@ fn is_key(s: &Session, at: u64, key: &[u8]) -> bool {
 /// Session memory and a damaged pool may say anything: no value is longer than the pool, so
 /// nobody makes room for more.
 pub(crate) fn check_blocks(s: &Session, blocks: &InBlocks) -> Result<()> {
-    let end = |run: &ValueRun| run.block.saturating_add(run.len.into());
-    let inside = blocks.runs().iter().all(|run| end(run) <= s.data_blocks());
+    let is_inside = |run: &ValueRun| run.block.is_within(run.len.into(), s.data_blocks());
+    let inside = blocks.runs().iter().all(is_inside);
     match inside && blocks.len <= s.data_blocks().saturating_mul(BLOCK) {
         true => Ok(()),
         false => Err(Error::Damaged {
@@ -254,7 +254,7 @@ pub(crate) fn copy_blocks(s: &Session, blocks: &InBlocks, out: &mut [u8]) -> Res
             break;
         }
         let piece = &mut out[done..done + n];
-        s.copy_out(cold::VALUES, run.block * BLOCK, piece.into())?;
+        s.copy_out(cold::VALUES, (run.block, 0), piece.into())?;
         (done, left) = (done + n, left - n);
     }
     Ok(blocks.len)

@@ -13,6 +13,7 @@ use crate::tables::inode_table;
 use alloc::vec;
 use alloc::vec::Vec;
 use pmem::ConstBuf;
+use pool::layout::BlockAddr;
 use pool::layout::value::{InBlocks, ValueRun};
 
 const ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
@@ -31,7 +32,7 @@ pub(crate) fn write(s: &Session, value: &[u8]) -> Result<InBlocks> {
 }
 
 /// Up to `want` free blocks in one run.
-fn take_run(s: &Session, want: u64) -> Result<(u64, u32)> {
+fn take_run(s: &Session, want: u64) -> Result<(BlockAddr, u32)> {
     let ask = u32::try_from(want).unwrap_or(u32::MAX);
     let (block, got) = inode_table::alloc_blocks(s, ask, None, true)?;
     let len = u64::from(got).min(want) as u32;
@@ -71,7 +72,7 @@ fn take(s: &Session, want: u64, blocks: &mut InBlocks) -> Result<()> {
     done
 }
 
-fn add(blocks: &mut InBlocks, (block, len): (u64, u32)) -> bool {
+fn add(blocks: &mut InBlocks, (block, len): (BlockAddr, u32)) -> bool {
     let period = 0;
     blocks.push(ValueRun { block, len, period })
 }
@@ -79,14 +80,15 @@ fn add(blocks: &mut InBlocks, (block, len): (u64, u32)) -> bool {
 fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {
     let mut rest = value;
     for run in blocks.runs() {
-        let (at, room) = (run.block * BLOCK, (u64::from(run.len) * BLOCK) as usize);
+        let room = (u64::from(run.len) * BLOCK) as usize;
         let n = rest.len().min(room);
         let (now, later) = rest.split_at(n);
-        s.copy_in(cold::VALUES, at, ConstBuf::from(now))?;
+        s.copy_in(cold::VALUES, (run.block, 0), ConstBuf::from(now))?;
         let tail = n % BLOCK as usize;
         if tail > 0 {
             let zeroes = ConstBuf::from(&ZEROES[tail..]);
-            s.data().copy_in(at + n as u64, zeroes)?;
+            s.segment(run.block)?
+                .copy_in(run.block.offset() + n as u64, zeroes)?;
         }
         rest = later;
     }
@@ -100,15 +102,15 @@ pub(crate) fn count(s: &Session, blocks: &InBlocks) -> Result<()> {
         return Ok(());
     }
     let runs = blocks.runs().iter();
-    let runs: Vec<(u64, u64)> = runs.map(|run| (run.block, run.len.into())).collect();
+    let runs: Vec<(BlockAddr, u64)> = runs.map(|run| (run.block, run.len.into())).collect();
     durable::blocks(s, &runs)
 }
 
 /// What was stored to these blocks is durable, as the medium has it.
-pub(crate) fn settle(s: &Session, block: u64, len: u32) -> Result<()> {
+pub(crate) fn settle(s: &Session, block: BlockAddr, len: u32) -> Result<()> {
     if durable::is_needed(s) {
-        s.data()
-            .sync(block * BLOCK, (u64::from(len) * BLOCK) as usize)?;
+        s.segment(block)?
+            .sync(block.offset(), (u64::from(len) * BLOCK) as usize)?;
     }
     s.data().fence();
     Ok(())

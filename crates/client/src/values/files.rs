@@ -4,8 +4,8 @@
 //!  * A key is a value or a name of the directory. Who makes a name of it holds the directory and
 //!    the key's bucket, and saw no value; who puts a value holds the bucket, and saw no name, or
 //!    holds the directory, too, and takes the name away in the same record.
-//!  * Looking at a value changes nothing. Whatever needs an inode makes the value a file first,
-//!    with the number under which it was shown.
+//!  * Looking at a value and reading it changes nothing. Who wants to change what only files have
+//!    makes the value a file first (`opened`), with the number under which it was shown.
 //!  * Who found neither a value nor a name is right only if no name came or went meanwhile.
 
 use crate::base::clock;
@@ -14,35 +14,36 @@ use crate::base::names_ahead::Shown;
 use crate::journal;
 use crate::session::RETRIES;
 use crate::session::drain;
-use crate::session::space;
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map;
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, InodeRef, LockedInode};
 use crate::tables::value_index::{self, Out};
+use crate::values::opened;
 use crate::values::view::{Scan, View};
-use crate::values::{Keyspace, VALUE_MAX, blocks, frozen, get};
+use crate::values::{Keyspace, VALUE_MAX, get};
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use pmem::MutBuf;
 use pmem::atomic::Ordering::{Acquire, SeqCst};
-use pool::journal::{Change, Op, Promote, Record};
+use pool::journal::{Change, Op, Record};
 use pool::layout::dirent::{COLLISIONS_MAX, first_cookie};
-use pool::layout::value::{self, ENTRY_MAX, Head, IN_BLOCKS_MAX, InBlocks, ValueRun};
-use pool::layout::{INLINE_MAX, is_legal_name};
+use pool::layout::is_legal_name;
 use pool::session::{INODE_INLINE, INODE_KEYSPACE, INODE_ORPHAN, INODE_SHADOW, VALUE_BUCKETS};
 
 /// d_type of regular files.
 pub(crate) const KIND_FILE: u8 = 8;
 /// Mode of values: the owner of the directory may do with them what it likes.
-const MODE: u32 = 0o100_644;
+pub(crate) const MODE: u32 = 0o100_644;
 
 /// What is known of a value without reading it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
+    /// The number that it is shown under.
+    pub ino: u64,
     pub len: u64,
     pub mtime: i64,
-    blocks: u64,
+    pub blocks: u64,
 }
 
 /// What a name in a directory leads to.
@@ -62,13 +63,7 @@ pub(crate) fn meta(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Optio
     if !is_keyspace(dir) || name.is_empty() {
         return Ok(None);
     }
-    let mut out = Out::locate(&mut []);
-    let len = get::get(s, dir.ino, name, &mut out)?;
-    Ok(len.map(|len| Meta {
-        len,
-        mtime: Head::rounded(out.mtime),
-        blocks: out.blocks.map_or(0, |_| len.div_ceil(BLOCK)),
-    }))
+    Ok(opened::find(s, dir.ino, name)?.as_ref().map(opened::meta))
 }
 
 /// What `name` leads to in `dir`, file or value.
@@ -106,15 +101,20 @@ fn unchanged(dir: &InodeRef<'_>, before: u64) -> bool {
 }
 
 /// A value as stat(2) shows it. `dir`: attributes of the keyspace's directory.
-pub(crate) fn attributes(dir: &Attrs, name: &[u8], meta: &Meta) -> Attrs {
-    let Meta { len, mtime, blocks } = *meta;
+pub(crate) fn attributes(dir: &Attrs, meta: &Meta) -> Attrs {
+    let Meta {
+        ino,
+        len,
+        mtime,
+        blocks,
+    } = *meta;
     let inline = if blocks == 0 && len > 0 {
         INODE_INLINE
     } else {
         0
     };
     Attrs {
-        ino: value::number(dir.ino, name),
+        ino,
         mode: MODE,
         uid: dir.uid,
         gid: dir.gid,
@@ -130,141 +130,20 @@ pub(crate) fn attributes(dir: &Attrs, name: &[u8], meta: &Meta) -> Attrs {
     }
 }
 
-/// As `look`, but a value is made a file; on a snapshot it is shown as one.
+/// As `look`, but a value is made a file.
 pub(crate) fn find(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
     for _ in 0..RETRIES {
         match look(s, dir, name)? {
             Named::File(found) => return Ok(Some(found)),
             Named::Nothing => return Ok(None),
-            Named::Value(meta) => {
-                let found = match s.is_read_only() {
-                    true => frozen::open(s, dir, name, &meta)?,
-                    false => promote(s, dir.ino, name)?,
-                };
-                if let Some(found) = found {
+            Named::Value(_) => {
+                if let Some(found) = opened::promote(s, dir.ino, name)? {
                     return Ok(Some(found));
                 }
             }
         }
     }
     Err(Error::Busy)
-}
-
-/// Makes the value of `name` a file; what the name leads to then. `None`: nothing any more.
-#[cold]
-fn promote(s: &Session, dir: u64, name: &[u8]) -> Result<Option<Found>> {
-    let time = clock::now();
-    let dir = inode_table::lock_parent(s, dir)?;
-    if let Some(found) = dentry_table::lookup_locked(s, &dir, name)? {
-        return Ok(Some(found));
-    }
-    let _bucket = value_index::lock_all(s, &[value_index::hash(s, dir.ino, name)])?;
-    let mut bytes = [0; ENTRY_MAX];
-    let mut out = Out::locate(&mut bytes);
-    let Some(len) = get::get(s, dir.ino, name, &mut out)? else {
-        return Ok(None);
-    };
-    let (mtime, blocks) = (Head::rounded(out.mtime), out.blocks);
-    let content = bytes.get(..len as usize).unwrap_or_default();
-    let mut filled = None;
-    let place = match blocks {
-        Some(blocks) => blocks,
-        None if len == 0 => InBlocks::new(0),
-        None => {
-            let block = fill_block(s, content)?;
-            filled = Some(block);
-            one_block(len, block)
-        }
-    };
-    let shadow = filled.filter(|_| len <= INLINE_MAX as u64);
-    let mut runs = [0; IN_BLOCKS_MAX];
-    let has_runs = len > 0 && shadow.is_none();
-    let n = match has_runs {
-        true => without_periods(place).encode(&mut runs),
-        false => 0,
-    };
-    let runs = &runs[..n];
-    let done = promote_locked(
-        s,
-        &dir,
-        name,
-        time,
-        runs,
-        (len, mtime, shadow.map_or(0, |block| block + 1)),
-    );
-    if let (Err(e), Some(block)) = (&done, filled)
-        && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
-    {
-        space::give_back(s, block, 1);
-    }
-    done.map(Some)
-}
-
-fn promote_locked(
-    s: &Session,
-    dir: &LockedInode<'_>,
-    name: &[u8],
-    time: i64,
-    runs: &[u8],
-    (size, mtime, shadow): (u64, i64, u64),
-) -> Result<Found> {
-    let a = inode_table::attrs(s, dir)?;
-    let mut ino = value::number(dir.ino, name);
-    // Somebody may still have a file open that was this value before.
-    if inode_table::find(s, ino).is_some() || s.tree().inode(ino)?.is_some() {
-        ino = inode_table::new_ino(s)?;
-    }
-    let (mode, uid, gid) = (MODE, a.uid, a.gid);
-    let fields = Promote {
-        ino,
-        size,
-        mtime,
-        shadow,
-        mode,
-        uid,
-        gid,
-        runs,
-    };
-    let fields = fields.encode();
-    let (keyspace, key, change) = (dir.ino, name, Change::Promote(&fields));
-    let mut ops = Vec::new();
-    let op = Op {
-        keyspace,
-        key,
-        change,
-    };
-    op.push(&mut ops);
-    journal::commit(s, &Record::Batch { time, ops: &ops })?;
-    let kind = KIND_FILE;
-    let inode = inode_table::find(s, ino).map_or(0, |i| i.link);
-    Ok(Found { ino, kind, inode })
-}
-
-/// A new block with `content` and zeroes behind it.
-fn fill_block(s: &Session, content: &[u8]) -> Result<u64> {
-    let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
-    let mut bytes = [0; BLOCK as usize];
-    bytes[..content.len()].copy_from_slice(content);
-    let stored = s.data().write_nt(block * BLOCK, &bytes);
-    let stored = stored.map_err(Error::from);
-    if let Err(e) = stored.and_then(|()| blocks::settle(s, block, 1)) {
-        space::give_back(s, block, 1);
-        return Err(e);
-    }
-    Ok(block)
-}
-
-fn one_block(len: u64, block: u64) -> InBlocks {
-    let mut blocks = InBlocks::new(len);
-    let (len, period) = (1, 0);
-    blocks.push(ValueRun { block, len, period });
-    blocks
-}
-
-/// As records have it.
-fn without_periods(mut blocks: InBlocks) -> InBlocks {
-    blocks.be_born_in(0);
-    blocks
 }
 
 /// Before a name is made in a locked directory: keeps its value from appearing. `Exists`: there
@@ -343,36 +222,25 @@ pub(crate) fn get_any(
     key: &[u8],
     out: &mut Out<'_>,
 ) -> Result<Option<u64>> {
-    let dir = keyspace.entry(s);
-    let before = dir.map_or(0, |dir| dir.e.dir_seq.load(Acquire));
-    if let Some(len) = get::get(s, keyspace.ino, key, out)? {
-        return Ok(Some(len));
-    }
-    match dir {
-        Some(dir) if dir.e.entries.load(Acquire) == 0 && unchanged(&dir, before) => Ok(None),
-        _ => get_slow(s, keyspace.ino, key, out),
-    }
-}
-
-#[cold]
-fn get_slow(s: &Session, ino: u64, key: &[u8], out: &mut Out<'_>) -> Result<Option<u64>> {
     for _ in 0..RETRIES {
-        let dir = match inode_table::get(s, ino) {
+        let dir = match keyspace
+            .entry(s)
+            .map_or_else(|| inode_table::get(s, keyspace.ino), Ok)
+        {
             Err(Error::NotFound) => return Ok(None),
             dir => dir?,
         };
         let before = dir.e.dir_seq.load(Acquire);
-        if let Some(len) = get::get(s, ino, key, out)? {
+        if let Some(len) = get::get(s, keyspace.ino, key, out)? {
             return Ok(Some(len));
         }
-        let found = match is_legal_name(key) {
-            true => dentry_table::lookup(s, &dir, key)?,
-            false => None,
+        let file = match dir.e.entries.load(Acquire) {
+            0 => None,
+            _ => named_file(s, &dir, key)?,
         };
-        match found {
-            Some(found) if found.kind != KIND_FILE => return Ok(None),
-            Some(found) => {
-                if let Some(len) = read_file(s, found.ino, out)? {
+        match file {
+            Some(ino) => {
+                if let Some(len) = read_file(s, ino, out)? {
                     return Ok(Some(len));
                 }
             }
@@ -381,6 +249,18 @@ fn get_slow(s: &Session, ino: u64, key: &[u8], out: &mut Out<'_>) -> Result<Opti
         }
     }
     Err(Error::Busy)
+}
+
+/// The file that a key is the name of.
+#[cold]
+fn named_file(s: &Session, dir: &InodeRef<'_>, key: &[u8]) -> Result<Option<u64>> {
+    if !is_legal_name(key) {
+        return Ok(None);
+    }
+    let found = dentry_table::lookup(s, dir, key)?;
+    Ok(found
+        .filter(|found| found.kind == KIND_FILE)
+        .map(|found| found.ino))
 }
 
 /// The whole content of a file at one moment between two writes; `None`: it is gone.
@@ -425,7 +305,7 @@ fn read_locked(s: &Session, file: &LockedInode<'_>, a: &Attrs, out: &mut [u8]) -
         match block {
             None => piece.fill(0),
             Some(block) => {
-                s.copy_out(file.link, block * BLOCK, MutBuf::from(piece))?;
+                s.copy_out(file.link, (block, 0), MutBuf::from(piece))?;
             }
         }
         done += n;
@@ -471,8 +351,8 @@ fn lowest(
         if full {
             found.pop();
         }
-        let ino = value::number(keyspace.ino, key);
-        found.push((cookie, key.to_vec(), ino, KIND_FILE));
+        let ino = scan.number()?;
+        found.push((cookie, scan.key().to_vec(), ino, KIND_FILE));
     }
     Ok(found.into_vec())
 }

@@ -2,8 +2,8 @@
 
 pub(crate) mod blocks;
 pub(crate) mod files;
-pub(crate) mod frozen;
 pub(crate) mod get;
+pub(crate) mod opened;
 pub(crate) mod view;
 
 use crate::session::Session;

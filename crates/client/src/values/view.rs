@@ -17,11 +17,12 @@ use crate::values::{Keyspace, files, get};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::ops::RangeInclusive;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use pool::Leaf;
 use pool::format::live::LiveRoot;
 use pool::format::superblock::Root;
-use pool::layout::dirent::{self, Dirent};
+use pool::layout::dirent::{self, COLLISIONS_MAX, Dirent};
 use pool::layout::value::{self, HEAD, Head, InBlocks, TreeKey};
 use pool::layout::{DIRENTS, VALUES};
 use pool::session::VIEWS;
@@ -230,7 +231,9 @@ impl View {
             return Ok(found);
         }
         let mut ino = None;
-        self.each_file(s, keyspace, &mut |name, file| {
+        let first = dirent::first_cookie(s.hash_seed(), key);
+        let cookies = first..=first | (COLLISIONS_MAX - 1);
+        self.each_file(s, keyspace, cookies, &mut |name, file| {
             if name == key {
                 ino = Some(file);
             }
@@ -289,18 +292,23 @@ impl View {
         !keyspace.entry(s).is_some_and(none)
     }
 
-    /// Shows the names of all regular files of the keyspace's directory, with their numbers.
+    /// Shows the names of regular files of the keyspace's directory at these cookies, with their
+    /// numbers.
     fn each_file(
         &self,
         s: &Session,
         keyspace: Keyspace,
+        cookies: RangeInclusive<u64>,
         each: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
         let (reader, mut leaf) = (s.tree().reader(), Box::<Leaf>::default());
         let (_, names) = self.settled(s)?;
         let (mut from, end) = (
-            dirent::key(keyspace.ino(), 0).to_vec(),
-            dirent::key(keyspace.ino().saturating_add(1), 0),
+            dirent::key(keyspace.ino(), *cookies.start()).to_vec(),
+            match cookies.end().checked_add(1) {
+                Some(end) => dirent::key(keyspace.ino(), end),
+                None => dirent::key(keyspace.ino().saturating_add(1), 0),
+            },
         );
         loop {
             let loaded = reader.leaf_from(DIRENTS, &names, &from, &mut leaf);
@@ -366,9 +374,10 @@ impl View {
         let [run] = blocks.runs() else {
             return Ok(None);
         };
-        let (at, len) = (run.block.saturating_mul(BLOCK), blocks.len as usize);
-        let inside = at.saturating_add(blocks.len) <= s.data().len() as u64;
-        Ok(inside.then(|| (s.data().addr() + at as usize, len)))
+        let (at, len) = (run.block.offset(), blocks.len as usize);
+        let data = s.segment(run.block)?;
+        let inside = at.saturating_add(blocks.len) <= data.len() as u64;
+        Ok(inside.then(|| (data.addr() + at as usize, len)))
     }
 
     /// Whether nothing that the view shows has been reused up to now.
@@ -542,6 +551,21 @@ impl Scan {
         self.leaf.value().get(HEAD..).unwrap_or_default()
     }
 
+    /// The inode number of the value that the scan has come to.
+    pub(crate) fn number(&self) -> Result<u64> {
+        let (head, bytes) = (self.leaf.value(), self.value());
+        let head = Head::decode(head).map_err(pool::Error::from)?;
+        if head.inline {
+            return Ok(value::number(self.keyspace, self.key(), head.mtime, bytes));
+        }
+        let mut blocks = InBlocks::decode(bytes).map_err(pool::Error::from)?;
+        blocks.be_born_in(0);
+        let mut runs = [0; value::IN_BLOCKS_MAX];
+        let n = blocks.encode(&mut runs);
+        let (key, mtime) = (self.key(), head.mtime);
+        Ok(value::number(self.keyspace, key, mtime, &runs[..n]))
+    }
+
     /// As `advance` where there are files, too.
     fn next_merged(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
         let more = self.fill(s, view)?;
@@ -587,7 +611,7 @@ impl Scan {
         if view.may_have_files(s, self.space) {
             let (from, to) = (self.from.get(8..).unwrap_or_default(), &self.to);
             let last = self.keyspace.to_be_bytes();
-            view.each_file(s, self.space, &mut |name, ino| {
+            view.each_file(s, self.space, 0..=u64::MAX, &mut |name, ino| {
                 let below = !to.starts_with(&last) || name < &to[8..];
                 if name >= from && below {
                     found.push((name.to_vec(), ino));
@@ -657,8 +681,10 @@ impl Scan {
         if let Ok(Some(blocks)) = value::blocks_of(bytes)
             && let Some(run) = blocks.runs().first()
         {
-            let at = run.block.saturating_mul(BLOCK);
-            s.data().prefetch(at, blocks.len.min(BLOCK) as usize);
+            let len = blocks.len.min(BLOCK) as usize;
+            if let Ok(data) = s.segment(run.block) {
+                data.prefetch(run.block.offset(), len);
+            }
         }
     }
 

@@ -111,6 +111,18 @@ pub fn join(dir: &Path) -> User {
 }
 
 impl User {
+    /// Bytes of session memory that are there.
+    #[allow(dead_code, reason = "only some tests look at it")]
+    pub fn memory_taken(&self) -> u64 {
+        rustix::fs::fstat(self.memory).unwrap().st_blocks as u64 * 512
+    }
+
+    /// Takes the session to the service that follows one that went away.
+    pub fn rejoin(&mut self, dir: &Path) {
+        let again = attach::rejoin(dir.as_os_str().as_encoded_bytes(), self.memory);
+        self.attachment = again.unwrap();
+    }
+
     /// As if the process of this client had died.
     pub fn die(&self) {
         let s = self.session();

@@ -4,8 +4,9 @@ mod chaos;
 mod places;
 mod rig;
 
-use holdfast_client::{Base, Client, Error, Share, SlotId, drain, slots};
+use holdfast_client::{Base, Client, Error, Share, SlotId, attach, drain, inode_table, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_pool::session::INODE_DIRTY;
 use rig::{ROOT, Random, TestPool};
 use std::io::{BufRead, BufReader, Write};
 use std::sync::atomic::Ordering::*;
@@ -414,6 +415,68 @@ fn tables_make_room() {
             .unwrap_or_else(|e| panic!("d/f{i}: {e:?}"));
     }
     c.rmdir(&ROOT, Base::Root, b"d").unwrap();
+}
+
+/// Story: files stay open that nobody syncs. A writeback journals them, but for one that somebody
+/// keeps locked, which is asked for again.
+#[test]
+fn a_writeback_takes_what_is_not_locked() {
+    let pool = TestPool::with_size("writeback", 32 << 20);
+    let c = pool.client();
+    let wanted = &c.session().header().writeback_wanted;
+    let open = |path: &[u8]| c.open(&ROOT, Base::Root, path, CREATE, 0o644, 0).unwrap();
+    let [a, b] = [open(b"a"), open(b"b")];
+    assert_eq!(c.write_back(), Ok(0));
+    assert_eq!(wanted.load(SeqCst), 0);
+    for file in [a, b] {
+        c.write(file, ConstBuf::from(&[1; 9000][..])).unwrap();
+    }
+    assert_eq!(wanted.load(SeqCst), 1);
+    let ino = c.fstat(a).unwrap().ino;
+    let dirty = |ino| {
+        let entry = inode_table::get(c.session(), ino).unwrap();
+        entry.e.state.load(SeqCst) & INODE_DIRTY != 0
+    };
+    let locked = inode_table::lock(c.session(), ino).unwrap();
+    assert_eq!(c.write_back(), Ok(1));
+    assert_eq!(wanted.load(SeqCst), 1);
+    assert!(dirty(ino) && !dirty(c.fstat(b).unwrap().ino));
+    drop(locked);
+    assert_eq!(c.write_back(), Ok(0));
+    assert!(!dirty(ino) && wanted.load(SeqCst) == 0);
+    for file in [a, b] {
+        c.write(file, ConstBuf::from(&[2; 100][..])).unwrap();
+        c.release(file).unwrap();
+    }
+    assert_eq!(content(&c, "a").unwrap(), content(&c, "b").unwrap());
+}
+
+/// Story: a mistake of Holdfast leaves an open file without references. Whoever finds it gives the
+/// session up and says where; what was journaled is in the pool.
+#[test]
+fn a_mistake_of_our_own_is_loud() {
+    let mut pool = TestPool::with_size("mistake", 32 << 20);
+    let c = pool.client();
+    create(&c, "kept", b"journaled").unwrap();
+    let file = c.open(&ROOT, Base::Root, b"kept", READ, 0, 0).unwrap();
+    c.session().ofd(file.raw()).unwrap().refs.store(0, SeqCst);
+    assert_eq!(c.release(file), Err(Error::Poisoned(5)));
+    assert_eq!(create(&c, "later", b""), Err(Error::Poisoned(5)));
+    let answer = attach::status(pool.path.as_os_str().as_encoded_bytes()).unwrap();
+    let said = answer.text().to_string();
+    let place = "a mistake of Holdfast: crates/client/src/content/close.rs:";
+    assert!(said.contains(place), "{said}");
+    assert!(
+        said.ends_with("a description that is let go has a reference"),
+        "{said}"
+    );
+    c.exit(true);
+    drop(c);
+    pool.stop();
+    pool.start();
+    let c = pool.client();
+    assert_eq!(content(&c, "kept").unwrap(), b"journaled");
+    assert!(!exists(&c, "later"));
 }
 
 /// A full pool says so, and goes on when something was removed.

@@ -5,6 +5,8 @@
 use crate::rig::{ROOT, TestPool};
 use crate::{READ, content, create};
 use holdfast_client::{Base, Client, Error, Share, live, slots};
+use holdfast_pmem::MutBuf;
+use holdfast_pool::session::FDS;
 use std::sync::atomic::Ordering::*;
 
 const FREE: u32 = live::SLOT_FREE;
@@ -243,4 +245,104 @@ fn leaving_a_shared_table_takes_a_copy() {
     }
     assert_eq!(child.session().slot_index(), index);
     assert!(child.lookup(5).is_some());
+}
+
+/// What the file behind a descriptor has.
+fn read_at(c: &Client, fd: u32) -> Vec<u8> {
+    let mut out = vec![0; 64];
+    let read = c.pread(c.lookup(fd).unwrap(), MutBuf::from(&mut out[..]), 0);
+    out.truncate(read.unwrap());
+    out
+}
+
+/// Pages of descriptor tables beyond the first ones, and those that are free of them.
+fn fd_pages(c: &Client) -> (u32, u32) {
+    let (h, mut free) = (c.session().header(), 0);
+    let mut link = h.fd_pages_free.load(SeqCst);
+    while link != 0 {
+        link = c.session().fd_page(link).unwrap().entries[0].load(SeqCst);
+        free += 1;
+    }
+    (h.fd_pages_used.load(SeqCst), free)
+}
+
+#[test]
+fn descriptors_of_any_number_are_inherited_and_their_pages_are_used_again() {
+    let pool = TestPool::new("high");
+    let (c, mut child) = (pool.client(), pool.client());
+    child.exit(true);
+    create(&c, "f", b"content").unwrap();
+    let numbers = [3, 1023, 1024, 65_536, 200_000, FDS as u32 - 1];
+    for fd in numbers {
+        bind(&c, "f", fd);
+    }
+    assert_eq!(c.lookup(65_537), None);
+    assert_eq!(c.lookup(500_000), None);
+    let above = c.open(&ROOT, Base::Root, b"f", READ, 0, 0).unwrap();
+    assert_eq!(c.bind(FDS as u32, above), Err(Error::TooManyFiles));
+    c.release(above).unwrap();
+    // A directory and four pages for each process.
+    assert_eq!(fd_pages(&c), (5, 0));
+    for _ in 0..20 {
+        let (id, _) = prepared(&c, Share::default());
+        child = pool.client();
+        child.exit(true);
+        child.fork_child(Some(id)).unwrap();
+        let mut found = Vec::new();
+        child.each_descriptor(&mut |fd| found.push(fd));
+        assert_eq!(found, numbers);
+        assert_eq!(child.next_descriptor(1025), Some(65_536));
+        assert_eq!(read_at(&child, FDS as u32 - 1), b"content");
+        assert_eq!(fd_pages(&c), (10, 0));
+        child.exit(true);
+        assert_eq!(fd_pages(&c), (10, 5));
+    }
+    drop(child);
+    for fd in numbers {
+        assert!(c.unbind(fd).unwrap());
+        assert_eq!(c.lookup(fd), None);
+    }
+    assert_eq!(c.next_descriptor(0), None);
+}
+
+#[test]
+fn a_process_has_hundreds_of_thousands_of_descriptors() {
+    let pool = TestPool::new("many-high");
+    let (c, child) = (pool.client(), pool.client());
+    child.exit(true);
+    create(&c, "f", b"content").unwrap();
+    bind(&c, "f", 5000);
+    let numbers = 100_000..300_000;
+    numbers.clone().for_each(|fd| c.dup(5000, fd).unwrap());
+    let (id, _) = prepared(&c, Share::default());
+    child.fork_child(Some(id)).unwrap();
+    for fd in numbers {
+        assert_eq!(child.lookup(fd), c.lookup(5000), "{fd}");
+        assert!(c.unbind(fd).unwrap());
+    }
+    let ofd = c.session().ofd(c.lookup(5000).unwrap().raw()).unwrap();
+    assert_eq!(ofd.refs.load(SeqCst), 200_002);
+    child.exit(true);
+    assert_eq!(ofd.refs.load(SeqCst), 1);
+    let (_, free) = fd_pages(&c);
+    assert!(free >= 196, "{free} pages came back");
+}
+
+#[test]
+fn pages_of_descriptors_that_a_dead_process_lost_are_found_again() {
+    let pool = TestPool::new("lost-pages");
+    let (c, other) = (pool.client(), pool.client());
+    create(&c, "f", b"content").unwrap();
+    bind(&c, "f", 5000);
+    let h = c.session().header();
+    // It died when it had taken three pages and not noted the last one anywhere.
+    bind(&other, "f", 900_000);
+    h.fd_pages_used.fetch_add(1, SeqCst);
+    h.fd_pages_lock.store(other.session().owner(), SeqCst);
+    kill(&other, other.session().slot_index());
+    slots::reap_dead(c.session());
+    assert_eq!(fd_pages(&c), (5, 3));
+    bind(&c, "f", 70_000);
+    assert_eq!(fd_pages(&c), (5, 2));
+    assert_eq!(read_at(&c, 5000), b"content");
 }

@@ -85,7 +85,7 @@ fn line_routines() -> Vec<CopyFn> {
 #[test]
 fn a_source_that_ends_gives_the_exact_count() {
     let cliff = Cliff::new();
-    let room = Region::in_memory(8192, crate::NoRecord).unwrap();
+    let room = Region::in_memory(8192).unwrap();
     for routine in cached_routines() {
         for good in [
             0, 1, 3, 4, 7, 8, 15, 16, 17, 63, 64, 65, 100, 127, 128, 1000,
@@ -134,7 +134,7 @@ fn a_destination_that_ends_gives_the_exact_count() {
 #[test]
 fn copy_in_stops_where_the_program_memory_stops() {
     let cliff = Cliff::new();
-    let r = Region::in_memory(16384, crate::NoRecord).unwrap();
+    let r = Region::in_memory(16384).unwrap();
     for off in [0u64, 1, 60, 64] {
         for (good, len) in [(0, 10), (5, 10), (100, 200), (100, 4000), (3000, 5000)] {
             r.zero_nt(0, 16384).unwrap();
@@ -154,7 +154,7 @@ fn copy_in_stops_where_the_program_memory_stops() {
 #[test]
 fn copy_out_stops_where_the_program_memory_stops() {
     let cliff = Cliff::new();
-    let r = Region::in_memory(16384, crate::NoRecord).unwrap();
+    let r = Region::in_memory(16384).unwrap();
     for (good, len) in [(0, 10), (5, 10), (100, 200), (1500, 4000)] {
         // SAFETY: the memory is ours to overwrite, and faults are routed.
         let dst = unsafe { MutBuf::from_raw(cliff.edge(good), len) };

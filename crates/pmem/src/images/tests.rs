@@ -2,18 +2,20 @@
 //! model of the hardware that shares no code with it.
 
 use super::*;
-use crate::{Medium, Record, Recorder, Region};
+use crate::{Medium, Recorder, Region};
 use std::collections::BTreeSet;
 use std::{format, vec};
 
 const LEN: usize = 8192;
 
-fn region(log: &Recorder) -> Region<Recorder> {
-    Region::in_memory(LEN, log.clone()).unwrap()
+fn region(log: &Recorder) -> Region {
+    Region::in_memory(LEN).unwrap().recorded(log)
 }
 
-fn file(log: &Recorder) -> Region<Recorder> {
-    Region::in_memory_as(LEN, Medium::File, log.clone()).unwrap()
+fn file(log: &Recorder) -> Region {
+    Region::in_memory_as(LEN, Medium::File)
+        .unwrap()
+        .recorded(log)
 }
 
 fn images(log: &Recorder, model: Model) -> BTreeSet<(Vec<u8>, usize)> {
@@ -174,8 +176,8 @@ fn a_fence_of_another_thread_covers_nothing() {
 fn order_across_regions_is_explored() {
     let run = |fenced: bool| {
         let log = Recorder::new();
-        let journal = Region::in_memory(LEN, log.region(1)).unwrap();
-        let data = Region::in_memory(LEN, log.region(2)).unwrap();
+        let journal = Region::in_memory(LEN).unwrap().recorded(&log.region(1));
+        let data = Region::in_memory(LEN).unwrap().recorded(&log.region(2));
         data.write_nt(0, &[5; 64]).unwrap();
         if fenced {
             data.fence();
@@ -456,7 +458,7 @@ fn an_image_opens_as_a_region() {
         .last()
         .unwrap();
     let again = Recorder::new();
-    let r = last.open(0, Medium::Memory, again.clone()).unwrap();
+    let r = last.open(0, Medium::Memory).unwrap().recorded(&again);
     assert_eq!(r.load_u64(64), Ok(u64::from_le_bytes([4; 8])));
     r.store_u64(0, 1).unwrap();
     assert_eq!(

@@ -33,7 +33,7 @@ fn all_kinds(len: usize) -> Vec<Region> {
         rw().persistence(Persistence::Synced),
     ];
     let mut all: Vec<Region> = kinds.into_iter().map(|o| mapped(&fd, len, o)).collect();
-    all.push(Region::in_memory(len, NoRecord).unwrap());
+    all.push(Region::in_memory(len).unwrap());
     all
 }
 
@@ -83,7 +83,7 @@ fn every_way_of_writing_moves_exactly_its_bytes() {
 
 #[test]
 fn ranges_outside_are_refused_and_change_nothing() {
-    let r = Region::in_memory(4096, NoRecord).unwrap();
+    let r = Region::in_memory(4096).unwrap();
     let ends = [
         (4096u64, 1usize),
         (4095, 2),
@@ -142,11 +142,11 @@ fn ranges_outside_are_refused_and_change_nothing() {
 
 #[test]
 fn a_length_that_is_no_page_is_kept_exactly() {
-    let r = Region::in_memory(100, NoRecord).unwrap();
+    let r = Region::in_memory(100).unwrap();
     assert_eq!(r.len(), 100);
     assert!(r.store(99, &[1]).is_ok());
     assert!(r.store(100, &[1]).is_err());
-    assert!(Region::in_memory(0, NoRecord).is_err());
+    assert!(Region::in_memory(0).is_err());
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn told(log: &Recorder) -> Vec<(char, u64, usize)> {
 #[test]
 fn the_recorder_is_told_every_instruction_that_counts() {
     let log = Recorder::new();
-    let r = Region::in_memory(8192, log.clone()).unwrap();
+    let r = Region::in_memory(8192).unwrap().recorded(&log);
     r.write_nt(128, &[1; 128]).unwrap();
     r.fence();
     assert_eq!(told(&log), [('N', 128, 128), ('|', 0, 0)]);
@@ -321,7 +321,9 @@ fn the_recorder_is_told_every_instruction_that_counts() {
     r.load_u64(0).unwrap();
     assert!(told(&log).is_empty());
 
-    let file = Region::in_memory_as(8192, Medium::File, log.clone()).unwrap();
+    let file = Region::in_memory_as(8192, Medium::File)
+        .unwrap()
+        .recorded(&log);
     file.write_nt(0, &[1; 64]).unwrap();
     file.flush(0, 64).unwrap();
     file.sync(10, 20).unwrap();
@@ -332,7 +334,9 @@ fn the_recorder_is_told_every_instruction_that_counts() {
 fn a_recorded_log_replays_to_what_the_region_holds() {
     let log = Recorder::new();
     let start = pattern(8192, 3);
-    let r = Region::from_image(&start, Medium::Memory, log.clone()).unwrap();
+    let r = Region::from_image(&start, Medium::Memory)
+        .unwrap()
+        .recorded(&log);
     for i in 0..200usize {
         let (off, data) = ((i * 997 % 7000) as u64, pattern(i * 5, i));
         match i % 4 {

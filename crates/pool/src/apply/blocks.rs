@@ -9,13 +9,13 @@ use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensu
 use crate::journal::Record;
 use crate::layout::extent::{self, Extent, Run};
 use crate::layout::inode::{INLINE, InodeRecord};
-use crate::layout::{BLOCK, EXTENTS, FILE_BLOCKS_MAX, FILE_SIZE_MAX, INLINE_MAX};
+use crate::layout::{BLOCK, BlockAddr, EXTENTS, FILE_BLOCKS_MAX, FILE_SIZE_MAX, INLINE_MAX};
 use alloc::vec::Vec;
 
 /// Bytes that recovery copies into a data block again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redo<'a> {
-    pub block: u64,
+    pub block: BlockAddr,
     pub offset_in_block: usize,
     pub data: &'a [u8],
 }
@@ -58,6 +58,8 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let blocks = u64::from(len);
         let end = file_range(ino, file_block, blocks)?;
         ensure(size <= FILE_SIZE_MAX, ino, Why::Size)?;
+        let block =
+            BlockAddr::parse(block.word(), len).map_err(|_| Reject::new(ino, Why::Segment))?;
         ensure(self.grants.holds(block, blocks), ino, Why::NotGranted)?;
         ensure(self.store.is_unused(block, blocks), ino, Why::BlocksInUse)?;
         let replaced = match file.blocks {

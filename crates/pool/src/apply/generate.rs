@@ -4,6 +4,7 @@
 
 use super::model::Model;
 use crate::journal::Record;
+use crate::layout::BlockAddr;
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
@@ -330,7 +331,7 @@ impl<'m> Generator<'m> {
         Record::Extent {
             ino: self.file(model),
             file_block,
-            block,
+            block: BlockAddr::from_word(block),
             len: if self.rng.below(40) == 0 {
                 u32::MAX
             } else {

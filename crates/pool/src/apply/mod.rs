@@ -33,7 +33,7 @@ pub use store::{Grants, Store, count};
 use crate::journal::{Change, Header, Op, Ops, Record};
 use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
-use crate::layout::{BadValue, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
+use crate::layout::{BadValue, BlockAddr, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
 use core::cell::Cell;
 use kept::Kept;
 use unmap::{CountLimit, Counting};
@@ -242,12 +242,12 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     }
 
     /// Whether all of the blocks are granted to the session.
-    pub fn holds(&self, block: u64, len: u64) -> bool {
+    pub fn holds(&self, block: BlockAddr, len: u64) -> bool {
         self.grants.holds(block, len)
     }
 
     /// Takes a grant away: no record that comes may name the blocks.
-    pub fn take(&mut self, block: u64, len: u64) {
+    pub fn take(&mut self, block: BlockAddr, len: u64) {
         self.grants.take(block, len);
     }
 

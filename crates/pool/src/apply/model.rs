@@ -449,7 +449,7 @@ fn put_blocks(o: &mut Object, granted: &mut BTreeSet<u64>, record: &Record<'_>) 
     else {
         return false;
     };
-    let len = u64::from(len);
+    let (block, len) = (block.word(), u64::from(len));
     let held = len <= granted.len() as u64
         && block < 1 << 60
         && (block..block + len).all(|b| granted.contains(&b));

@@ -5,16 +5,15 @@
 use super::{Failure, Store, make_root};
 use crate::error::Error;
 use crate::format::superblock::{COUNTS, Superblock};
-use crate::layout::{ReadTrees, TreeId};
+use crate::layout::{BlockAddr, ReadTrees, TreeId};
 use crate::pool::{Pool, WriteToken};
 use crate::space::Run;
 use crate::tree::Batch;
 use core::ops::ControlFlow;
-use holdfast_pmem::{NoRecord, Record};
 
 /// Changes that commit together.
-pub struct PoolStore<'p, R: Record = NoRecord> {
-    batch: Batch<'p, R>,
+pub struct PoolStore<'p> {
+    batch: Batch<'p>,
     next_ino: u64,
     counts: [u64; COUNTS],
 }
@@ -26,14 +25,14 @@ pub struct ParkedStore {
     counts: [u64; COUNTS],
 }
 
-impl<'p, R: Record> PoolStore<'p, R> {
+impl<'p> PoolStore<'p> {
     /// Starts an empty batch.
-    pub fn begin(pool: &'p mut Pool<R>, token: &WriteToken) -> Self {
+    pub fn begin(pool: &'p mut Pool, token: &WriteToken) -> Self {
         PoolStore::new(pool.begin(token))
     }
 
     /// Starts from the pool's last commit.
-    pub fn new(batch: Batch<'p, R>) -> Self {
+    pub fn new(batch: Batch<'p>) -> Self {
         let superblock = batch.superblock();
         let (next_ino, counts) = (superblock.next_ino, superblock.counts);
         PoolStore {
@@ -44,7 +43,7 @@ impl<'p, R: Record> PoolStore<'p, R> {
     }
 
     /// The batch below.
-    pub fn batch(&self) -> &Batch<'p, R> {
+    pub fn batch(&self) -> &Batch<'p> {
         &self.batch
     }
 
@@ -58,7 +57,7 @@ impl<'p, R: Record> PoolStore<'p, R> {
     }
 
     /// Goes on with a batch that was put aside.
-    pub fn resume(pool: &'p mut Pool<R>, token: &WriteToken, parked: ParkedStore) -> Self {
+    pub fn resume(pool: &'p mut Pool, token: &WriteToken, parked: ParkedStore) -> Self {
         PoolStore {
             batch: pool.resume(token),
             next_ino: parked.next_ino,
@@ -99,8 +98,8 @@ impl<'p, R: Record> PoolStore<'p, R> {
 }
 
 /// Gives a new pool its root directory; `owner` is user and group.
-pub fn make_pool_root<R: Record>(
-    pool: &mut Pool<R>,
+pub fn make_pool_root(
+    pool: &mut Pool,
     token: &WriteToken,
     owner: [u32; 2],
     mode: u32,
@@ -111,7 +110,7 @@ pub fn make_pool_root<R: Record>(
     store.commit(|_| ()).map_err(Failure::Store)
 }
 
-impl<R: Record> ReadTrees for PoolStore<'_, R> {
+impl ReadTrees for PoolStore<'_> {
     type Error = Error;
 
     fn name_seed(&self) -> core::result::Result<u64, Error> {
@@ -150,7 +149,7 @@ impl<R: Record> ReadTrees for PoolStore<'_, R> {
 
 type Done = core::result::Result<(), Error>;
 
-impl<R: Record> Store for PoolStore<'_, R> {
+impl Store for PoolStore<'_> {
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Done {
         self.batch.put(tree, key, value).map(|_| ())
     }
@@ -215,16 +214,16 @@ impl<R: Record> Store for PoolStore<'_, R> {
         self.batch.cut_range(tree, from, Some(to), see)
     }
 
-    fn is_unused(&self, block: u64, len: u64) -> bool {
-        self.batch.data_space().is_unused(Run::new(block, len))
+    fn is_unused(&self, block: BlockAddr, len: u64) -> bool {
+        self.batch.data_space().is_unused(Run::of_data(block, len))
     }
 
-    fn mark_used(&mut self, block: u64, len: u64) -> Done {
-        self.batch.use_data(Run::new(block, len))
+    fn mark_used(&mut self, block: BlockAddr, len: u64) -> Done {
+        self.batch.use_data(Run::of_data(block, len))
     }
 
-    fn mark_unused(&mut self, block: u64, len: u64, period: u32) -> Done {
-        self.batch.drop_data(Run::new(block, len), period)
+    fn mark_unused(&mut self, block: BlockAddr, len: u64, period: u32) -> Done {
+        self.batch.drop_data(Run::of_data(block, len), period)
     }
 
     fn period(&self) -> u32 {

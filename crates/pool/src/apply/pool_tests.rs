@@ -9,10 +9,11 @@ use crate::check;
 use crate::checksum::crc32c;
 use crate::format::superblock::{Consistency, Lane};
 use crate::journal;
+use crate::layout::BlockAddr;
 use crate::pool::{Params, Pool, WriteToken};
 use crate::segment::Sizes;
 use crate::space::Run;
-use holdfast_pmem::{Medium, NoRecord, Recorder, Region, images};
+use holdfast_pmem::{Medium, Recorder, Region, images};
 use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
@@ -43,10 +44,7 @@ fn params(meta_len: u64) -> Params {
 }
 
 /// A pool with a root directory, and blocks granted from it.
-pub fn new_pool<R: holdfast_pmem::Record>(
-    meta: Region<R>,
-    blocks: u64,
-) -> (Pool<R>, BTreeSet<u64>) {
+pub fn new_pool(meta: Region, blocks: u64) -> (Pool, BTreeSet<u64>) {
     let token = WriteToken::for_service();
     let mut pool = Pool::create(meta, &params(8 * MIB), &token).unwrap();
     make_pool_root(&mut pool, &token, [0, 0], ROOT_MODE, 0).unwrap();
@@ -56,8 +54,8 @@ pub fn new_pool<R: holdfast_pmem::Record>(
 }
 
 /// Applies and commits `n` random records, and frees what they remove.
-pub fn commit_some<R: holdfast_pmem::Record>(
-    pool: &mut Pool<R>,
+pub fn commit_some(
+    pool: &mut Pool,
     grants: &mut BTreeSet<u64>,
     model: &mut Model,
     generator: &mut Generator<'_>,
@@ -68,8 +66,8 @@ pub fn commit_some<R: holdfast_pmem::Record>(
 }
 
 /// As `commit_some`; some of what they remove may still wait to be freed.
-pub fn commit_only<R: holdfast_pmem::Record>(
-    pool: &mut Pool<R>,
+pub fn commit_only(
+    pool: &mut Pool,
     grants: &mut BTreeSet<u64>,
     model: &mut Model,
     generator: &mut Generator<'_>,
@@ -113,14 +111,14 @@ pub fn commit_only<R: holdfast_pmem::Record>(
 }
 
 /// Frees what was cut out of trees, in small steps.
-pub fn free_cuts<R: holdfast_pmem::Record>(pool: &mut Pool<R>) {
+pub fn free_cuts(pool: &mut Pool) {
     while pool.has_cut() {
         let more = pool.reclaim_some(&WriteToken::for_service(), 3).unwrap();
         assert_eq!(more, pool.has_cut());
     }
 }
 
-fn state<R: holdfast_pmem::Record>(pool: &Pool<R>) -> State {
+fn state(pool: &Pool) -> State {
     let used = |b: &u64| pool.data_space().is_used(Run::new(*b, 1));
     State {
         trees: copy_trees(&pool.reader()),
@@ -131,13 +129,13 @@ fn state<R: holdfast_pmem::Record>(pool: &Pool<R>) -> State {
     }
 }
 
-pub fn assert_clean<R: holdfast_pmem::Record>(meta: &Region<R>) {
+pub fn assert_clean(meta: &Region) {
     let report = check::check(meta, DATA_LEN, None);
     let findings: Vec<_> = report.damage().map(|f| std::format!("{f}")).collect();
     assert!(report.is_clean(), "{findings:#?}");
 }
 
-pub fn image<R: holdfast_pmem::Record>(meta: &Region<R>) -> Vec<u8> {
+pub fn image(meta: &Region) -> Vec<u8> {
     let mut bytes = vec![0; meta.len()];
     meta.read(0, &mut bytes).unwrap();
     bytes
@@ -147,7 +145,7 @@ pub fn image<R: holdfast_pmem::Record>(meta: &Region<R>) -> Vec<u8> {
 fn a_pool_equals_the_model_and_is_clean_after_each_commit() {
     let material = Material::new();
     for seed in 1..6 {
-        let meta = Region::in_memory(8 * MIB as usize, NoRecord).unwrap();
+        let meta = Region::in_memory(8 * MIB as usize).unwrap();
         let (mut pool, mut grants) = new_pool(meta, 3000);
         let mut model = Model::new(ROOT_MODE, grants.iter().copied());
         let mut generator = Generator::new(seed * 104_729, &material, BLOCKS);
@@ -157,7 +155,7 @@ fn a_pool_equals_the_model_and_is_clean_after_each_commit() {
             compare(&state(&pool), &model);
             if round % 8 == 7 {
                 let copy = image(pool.meta());
-                let meta = Region::from_image(&copy, Medium::Memory, NoRecord).unwrap();
+                let meta = Region::from_image(&copy, Medium::Memory).unwrap();
                 pool = Pool::open(meta, &WriteToken::for_service()).unwrap();
                 for run in &grants {
                     pool.grant_again(Run::new(*run, 1)).unwrap();
@@ -172,7 +170,7 @@ fn a_pool_equals_the_model_and_is_clean_after_each_commit() {
 #[test]
 fn a_dropped_batch_leaves_nothing() {
     let material = Material::new();
-    let meta = Region::in_memory(8 * MIB as usize, NoRecord).unwrap();
+    let meta = Region::in_memory(8 * MIB as usize).unwrap();
     let (mut pool, mut grants) = new_pool(meta, 2000);
     let mut model = Model::new(ROOT_MODE, grants.iter().copied());
     let mut generator = Generator::new(77, &material, BLOCKS);
@@ -206,7 +204,9 @@ fn crash_images_are_clean_and_equal_a_prefix() {
     let material = Material::new();
     for (seed, model_kind) in [(5, images::Model::Lines), (6, images::Model::Words)] {
         let recorder = Recorder::new();
-        let meta = Region::in_memory(8 * MIB as usize, recorder.region(0)).unwrap();
+        let meta = Region::in_memory(8 * MIB as usize)
+            .unwrap()
+            .recorded(&recorder);
         let (mut pool, mut grants) = new_pool(meta, 1500);
         let mut model = Model::new(ROOT_MODE, grants.iter().copied());
         let mut generator = Generator::new(seed, &material, BLOCKS);
@@ -231,7 +231,7 @@ fn crash_images_are_clean_and_equal_a_prefix() {
         let (mut images_seen, mut seqs) = (0, BTreeSet::new());
         for found in images::Images::new(&[&base], &events, options) {
             let acked = found.acked().count();
-            let meta = found.open(0, Medium::Memory, NoRecord).unwrap();
+            let meta = found.open(0, Medium::Memory).unwrap();
             assert_clean(&meta);
             let mut pool = Pool::open(meta, &WriteToken::for_service()).unwrap();
             let seq = pool.superblock().seq;
@@ -292,7 +292,7 @@ fn hostile_record(generator: &mut Generator<'_>, model: &Model) -> Vec<u8> {
 #[test]
 fn hostile_records_leave_a_clean_pool() {
     let material = Material::new();
-    let meta = Region::in_memory(8 * MIB as usize, NoRecord).unwrap();
+    let meta = Region::in_memory(8 * MIB as usize).unwrap();
     let (mut pool, mut grants) = new_pool(meta, 3000);
     let mut model = Model::new(ROOT_MODE, grants.iter().copied());
     let mut generator = Generator::new(31, &material, BLOCKS);
@@ -334,7 +334,7 @@ fn hostile_records_leave_a_clean_pool() {
 
 /// A file with that many extents, in a pool of its own.
 fn fragmented(extents: u64) -> (Pool, BTreeSet<u64>) {
-    let meta = Region::in_memory(8 * MIB as usize, NoRecord).unwrap();
+    let meta = Region::in_memory(8 * MIB as usize).unwrap();
     let (mut pool, mut grants) = new_pool(meta, 3000);
     let blocks: Vec<u64> = grants.iter().copied().take(extents as usize).collect();
     let mut store = PoolStore::new(pool.begin(&WriteToken::for_service()));
@@ -356,7 +356,7 @@ fn fragmented(extents: u64) -> (Pool, BTreeSet<u64>) {
         let record = Record::Extent {
             ino: FILE,
             file_block: 2 * i,
-            block,
+            block: BlockAddr::new(0, block),
             len: 1,
             size: 1 << 30,
             mtime: 1,

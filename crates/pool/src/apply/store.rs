@@ -3,7 +3,7 @@
 //! Invariant: nothing that a store changes is visible to readers or survives a crash before its
 //! owner commits it; dropping it instead leaves the pool as it was.
 
-use crate::layout::{ReadTrees, TreeId};
+use crate::layout::{BlockAddr, ReadTrees, TreeId};
 
 /// Indexes of the superblock's object counters.
 pub mod count {
@@ -75,14 +75,14 @@ pub trait Store: ReadTrees {
     ) -> Result<(), Self::Error>;
 
     /// Whether the blocks lie in the pool and no extent uses any of them.
-    fn is_unused(&self, block: u64, len: u64) -> bool;
+    fn is_unused(&self, block: BlockAddr, len: u64) -> bool;
 
     /// Unused blocks become used.
-    fn mark_used(&mut self, block: u64, len: u64) -> Result<(), Self::Error>;
+    fn mark_used(&mut self, block: BlockAddr, len: u64) -> Result<(), Self::Error>;
 
     /// Blocks that were in use since `period` leave the present. Nobody gets them before the
     /// batch, the roots and the snapshots that know them are durably past.
-    fn mark_unused(&mut self, block: u64, len: u64, period: u32) -> Result<(), Self::Error>;
+    fn mark_unused(&mut self, block: BlockAddr, len: u64, period: u32) -> Result<(), Self::Error>;
 
     /// The period of the pool: what comes into use is born in it.
     fn period(&self) -> u32;
@@ -106,8 +106,8 @@ pub trait Store: ReadTrees {
 /// Free blocks that the session may use, as the service remembers them.
 pub trait Grants {
     /// Whether all of the blocks are granted and unused.
-    fn holds(&self, block: u64, len: u64) -> bool;
+    fn holds(&self, block: BlockAddr, len: u64) -> bool;
 
     /// The blocks are used now and no longer granted.
-    fn take(&mut self, block: u64, len: u64);
+    fn take(&mut self, block: BlockAddr, len: u64);
 }

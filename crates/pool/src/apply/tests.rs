@@ -6,7 +6,7 @@ use super::model::Model;
 use super::*;
 use crate::layout::extent;
 use crate::layout::testing::MapTrees;
-use crate::layout::{BadValue, ReadTrees, TreeId};
+use crate::layout::{BadValue, BlockAddr, ReadTrees, TreeId};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
@@ -144,20 +144,19 @@ impl Store for MemStore {
         self.erase_range(tree, from, to)
     }
 
-    fn is_unused(&self, block: u64, len: u64) -> bool {
-        let inside = block.checked_add(len).is_some_and(|end| end <= BLOCKS);
-        inside && (block..block + len).all(|b| !self.used.contains(&b))
+    fn is_unused(&self, block: BlockAddr, len: u64) -> bool {
+        block.is_within(len, BLOCKS) && numbers(block, len).all(|b| !self.used.contains(&b))
     }
 
-    fn mark_used(&mut self, block: u64, len: u64) -> Done {
+    fn mark_used(&mut self, block: BlockAddr, len: u64) -> Done {
         self.changes += 1;
-        (block..block + len).for_each(|b| assert!(self.used.insert(b)));
+        numbers(block, len).for_each(|b| assert!(self.used.insert(b)));
         Ok(())
     }
 
-    fn mark_unused(&mut self, block: u64, len: u64, _: u32) -> Done {
+    fn mark_unused(&mut self, block: BlockAddr, len: u64, _: u32) -> Done {
         self.changes += 1;
-        for b in block..block + len {
+        for b in numbers(block, len) {
             assert!(self.used.remove(&b) && self.freed.insert(b));
         }
         Ok(())
@@ -190,14 +189,17 @@ impl Store for MemStore {
     }
 }
 
+fn numbers(block: BlockAddr, len: u64) -> core::ops::Range<u64> {
+    block.word()..block.word() + len
+}
+
 impl Grants for BTreeSet<u64> {
-    fn holds(&self, block: u64, len: u64) -> bool {
-        let inside = block.checked_add(len).is_some_and(|end| end <= BLOCKS);
-        inside && (block..block + len).all(|b| self.contains(&b))
+    fn holds(&self, block: BlockAddr, len: u64) -> bool {
+        block.is_within(len, BLOCKS) && numbers(block, len).all(|b| self.contains(&b))
     }
 
-    fn take(&mut self, block: u64, len: u64) {
-        (block..block + len).for_each(|b| assert!(self.remove(&b)));
+    fn take(&mut self, block: BlockAddr, len: u64) {
+        numbers(block, len).for_each(|b| assert!(self.remove(&b)));
     }
 }
 
@@ -330,7 +332,7 @@ fn neighbouring_extents_become_one() {
         apply(Record::Extent {
             ino: 2,
             file_block,
-            block,
+            block: BlockAddr::new(0, block),
             len,
             size: 9,
             mtime: 0,
@@ -339,9 +341,47 @@ fn neighbouring_extents_become_one() {
         });
     }
     let first = extent::next(&store, 2, 0).unwrap().unwrap();
-    assert_eq!((first.block, first.len), (10, 6));
-    assert_eq!(extent::next(&store, 2, 1).unwrap().unwrap().block, 50);
+    assert_eq!((first.block, first.len), (BlockAddr::new(0, 10), 6));
+    let second = extent::next(&store, 2, 1).unwrap().unwrap();
+    assert_eq!(second.block, BlockAddr::new(0, 50));
     assert_eq!(store.used.len(), 8);
+}
+
+#[test]
+fn blocks_of_a_data_segment_that_does_not_exist_are_refused_by_name() {
+    let (mut store, mut grants) = (new_store(), (0..100).collect::<BTreeSet<u64>>());
+    let mut applier = Applier::new(&mut store, &mut grants, [0; LANES]);
+    let header = |seq| Header {
+        seq,
+        len: 64,
+        lane: 0,
+    };
+    applier.apply(&header(1), &file_named(2, b"f")).unwrap();
+    let extent = |block, len| Record::Extent {
+        ino: 2,
+        file_block: 0,
+        block,
+        len,
+        size: 9,
+        mtime: 0,
+        ctime: 0,
+        flags: 0,
+    };
+    let last = BlockAddr::new(1, 0).word() - 1;
+    for (block, len) in [
+        (BlockAddr::new(1, 10), 1),
+        (BlockAddr::new(255, 10), 1),
+        (BlockAddr::from_word(last), 2),
+        (BlockAddr::from_word(10 | 1 << 63), 1),
+        (BlockAddr::from_word(u64::MAX), u32::MAX),
+    ] {
+        let refused = applier.apply(&header(2), &extent(block, len));
+        let segment = Reject::new(2, Why::Segment);
+        assert_eq!(refused, Err(Failure::Rejected(segment)), "{block:?}");
+        assert!(std::format!("{segment}").contains("data segment that does not exist"));
+    }
+    let inside = extent(BlockAddr::new(0, 10), 1);
+    assert_eq!(applier.apply(&header(2), &inside), Ok(Outcome::Applied));
 }
 
 #[test]
@@ -363,7 +403,7 @@ fn redo_names_the_blocks_of_a_write() {
     let extent = |file_block, block| Record::Extent {
         ino: 2,
         file_block,
-        block,
+        block: BlockAddr::new(0, block),
         len: 1,
         size: 8192,
         mtime: 0,
@@ -395,7 +435,7 @@ fn redo_names_the_blocks_of_a_write() {
         .redo(&write)
         .unwrap()
         .iter()
-        .map(|p| (p.block, p.offset_in_block, p.data.len()))
+        .map(|p| (p.block.number(), p.offset_in_block, p.data.len()))
         .collect();
     assert_eq!(pieces, [(30, 4000, 96), (20, 0, 204)]);
     assert!(applier.redo(&create).unwrap().is_empty());
@@ -447,6 +487,23 @@ fn without_room_only_what_removes_is_applied() {
         apply(&mut store, ROOM_TO_SHRINK, &unlink),
         Ok(Outcome::Applied)
     );
+}
+
+fn file_named(ino: u64, name: &[u8]) -> Record<'_> {
+    let (parent, mode) = (1, 0o100_644);
+    let (uid, gid, rdev, flags, time, target) = (0, 0, 0, 0, 1, &b""[..]);
+    Record::Create {
+        parent,
+        ino,
+        mode,
+        uid,
+        gid,
+        flags,
+        rdev,
+        time,
+        name,
+        target,
+    }
 }
 
 fn directory(parent: u64, ino: u64) -> Record<'static> {

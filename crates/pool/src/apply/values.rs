@@ -298,7 +298,7 @@ fn lead_of(key: &[u8]) -> u64 {
 /// No block is in two of the runs.
 fn ensure_apart(runs: &mut [ValueRun]) -> core::result::Result<(), Reject> {
     runs.sort_unstable_by_key(|run| run.block);
-    let apart = |two: &[ValueRun]| two[0].block + u64::from(two[0].len) <= two[1].block;
+    let apart = |two: &[ValueRun]| two[0].block.end(two[0].len.into()) <= two[1].block;
     match runs.windows(2).all(apart) {
         true => Ok(()),
         false => Err(Reject::new(0, Why::BlocksInUse)),

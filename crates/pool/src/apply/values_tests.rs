@@ -4,11 +4,11 @@
 use super::pool_tests::{BLOCKS, assert_clean, new_pool};
 use super::*;
 use crate::journal::OP_ALIGN;
-use crate::layout::VALUES;
 use crate::layout::value::{HEAD, IN_BLOCKS_MAX, InBlocks, ValueRun, blocks_of};
+use crate::layout::{BlockAddr, VALUES};
 use crate::pool::{Pool, WriteToken};
 use core::ops::ControlFlow;
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
 use std::vec::Vec;
@@ -67,6 +67,7 @@ fn some_runs(dice: &mut Dice, grants: &BTreeSet<u64>) -> InBlocks {
         let len = [1, 1, 1, 2, 0, u32::MAX][dice.roll(if count == 1 { 4 } else { 3 }) as usize];
         let len = if dice.roll(200) == 0 { u32::MAX } else { len };
         let period = u32::from(dice.roll(80) == 0);
+        let block = BlockAddr::from_word(block);
         runs.push(ValueRun { block, len, period });
     }
     let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
@@ -113,7 +114,7 @@ fn note(map: &mut Map, ops: &[u8]) {
             Change::Put(value) => drop(map.insert(key, Want::Inline(value.to_vec()))),
             Change::PutBlocks(runs) => {
                 let found = InBlocks::decode(runs).unwrap();
-                let runs = found.runs().iter().map(|run| (run.block, run.len));
+                let runs = found.runs().iter().map(|run| (run.block.word(), run.len));
                 map.insert(key, Want::Blocks(runs.collect()));
             }
             Change::Erase => drop(map.remove(&key)),
@@ -136,7 +137,7 @@ fn found(pool: &Pool) -> Map {
                 found
                     .runs()
                     .iter()
-                    .map(|run| (run.block, run.len))
+                    .map(|run| (run.block.word(), run.len))
                     .collect(),
             ),
         };
@@ -186,7 +187,7 @@ fn hostile_changes_are_refused_whole() {
     let (mut applied, mut refused) = (0, 0);
     for seed in 1..6 {
         let mut dice = Dice(seed);
-        let meta = Region::in_memory(8 << 20, NoRecord).unwrap();
+        let meta = Region::in_memory(8 << 20).unwrap();
         let (mut pool, mut grants) = new_pool(meta, 3000);
         stage(&mut pool, &mut grants);
         let mut map = Map::new();
@@ -234,7 +235,7 @@ fn hostile_changes_are_refused_whole() {
             assert_clean(pool.meta());
         }
         let copy = super::pool_tests::image(pool.meta());
-        let meta = Region::from_image(&copy, Medium::Memory, NoRecord).unwrap();
+        let meta = Region::from_image(&copy, Medium::Memory).unwrap();
         let pool: Pool = Pool::open(meta, &WriteToken::for_service()).unwrap();
         assert_eq!(found(&pool), map);
     }

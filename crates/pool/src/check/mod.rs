@@ -57,7 +57,7 @@ impl Bytes for &[u8] {
     }
 }
 
-impl<R: holdfast_pmem::Record> Bytes for holdfast_pmem::Region<R> {
+impl Bytes for holdfast_pmem::Region {
     fn len(&self) -> u64 {
         holdfast_pmem::Region::len(self) as u64
     }

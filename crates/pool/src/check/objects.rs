@@ -261,7 +261,9 @@ impl<'a> Visitor<'a> {
             wrong("an extent is younger than the pool");
         }
         self.last_extent = (ino, end);
-        if block.saturating_add(len) > self.data_blocks {
+        if block >> 40 != 0 {
+            wrong("an extent is in a data segment that does not exist");
+        } else if block.saturating_add(len) > self.data_blocks {
             wrong("an extent reaches beyond the data segment");
         } else if let Some(twice) = self.blocks.add(block, len) {
             wrong(&format!("data block {twice} is used twice"));
@@ -303,6 +305,8 @@ impl<'a> Visitor<'a> {
             blocks = blocks.saturating_add(len);
             if len == 0 || le32(run, 12) > self.period {
                 wrong("blocks of a value are impossible");
+            } else if block >> 40 != 0 {
+                wrong("blocks of a value are in a data segment that does not exist");
             } else if block.saturating_add(len) > self.data_blocks {
                 wrong("blocks of a value reach beyond the data segment");
             } else if let Some(twice) = self.blocks.add(block, len) {

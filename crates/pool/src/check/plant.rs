@@ -7,8 +7,9 @@ use crate::apply::{Applier, Outcome, PoolStore};
 use crate::check::{Report, check};
 use crate::checksum::{Crc, crc32c};
 use crate::journal::{Header, KEEP_ORPHAN, Record};
+use crate::layout::BlockAddr;
 use crate::pool::{Pool, WriteToken};
-use holdfast_pmem::{NoRecord, Region};
+use holdfast_pmem::Region;
 use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
@@ -52,7 +53,7 @@ fn extent(file_block: u64, block: u64, len: u32) -> Record<'static> {
     Record::Extent {
         ino: FILE,
         file_block,
-        block,
+        block: BlockAddr::new(0, block),
         len,
         size: 40_000,
         mtime: 1,
@@ -122,7 +123,7 @@ fn records(first_block: u64) -> Vec<Record<'static>> {
 
 /// The pool, and the first block that is used.
 pub fn sample() -> (Pool, u64) {
-    let meta = Region::in_memory(8 << 20, NoRecord).unwrap();
+    let meta = Region::in_memory(8 << 20).unwrap();
     let (mut pool, mut grants) = new_pool(meta, 100);
     let first_block = grants.first().copied().unwrap();
     let mut store = PoolStore::new(pool.begin(&WriteToken::for_service()));

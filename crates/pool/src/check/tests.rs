@@ -10,9 +10,11 @@ use crate::journal::Record;
 use crate::layout::dirent::{self, Dirent};
 use crate::layout::extent::{self, Extent};
 use crate::layout::inode::{self, InodeRecord};
-use crate::layout::{DIRENTS, EXTENTS, INODES, ORPHANS, XATTRS, ino_key, name_seed, xattr};
+use crate::layout::{
+    BlockAddr, DIRENTS, EXTENTS, INODES, ORPHANS, XATTRS, ino_key, name_seed, xattr,
+};
 use crate::pool::{Pool, WriteToken};
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use std::format;
 use std::string::String;
 use std::vec::Vec;
@@ -35,6 +37,7 @@ fn put_name(s: &mut PoolStore<'_>, dir: u64, cookie: u64, ino: u64, kind: u8, na
 }
 
 fn put_extent(s: &mut PoolStore<'_>, ino: u64, file_block: u64, block: u64, len: u32) -> Done {
+    let block = BlockAddr::from_word(block);
     let e = Extent {
         file_block,
         block,
@@ -230,6 +233,12 @@ fn damaged_extents_are_named() {
         ("reaches beyond the data segment", |s, _| {
             put_extent(s, FILE, 20, DATA_LEN / 4096, 1)
         }),
+        ("data segment that does not exist", |s, b| {
+            put_extent(s, FILE, 20, BlockAddr::new(1, b + 50).word(), 1)
+        }),
+        ("data segment that does not exist", |s, b| {
+            put_extent(s, FILE, 20, (b + 50) | 1 << 63, 1)
+        }),
         ("an extent is impossible", |s, _| {
             put_extent(s, FILE, 1 << 51, 9, 1)
         }),
@@ -249,9 +258,11 @@ fn damaged_extents_are_named() {
             put_extent(s, INLINE, 0, b + 50, 1)
         }),
         ("marked in use but nothing refers to it", |s, b| {
-            s.mark_used(b + 50, 1)
+            s.mark_used(BlockAddr::new(0, b + 50), 1)
         }),
-        ("is in use but marked free", |s, b| s.mark_unused(b, 1, 0)),
+        ("is in use but marked free", |s, b| {
+            s.mark_unused(BlockAddr::new(0, b), 1, 0)
+        }),
     ]);
 }
 
@@ -346,7 +357,7 @@ fn what_a_lost_snapshot_had_is_a_leak() {
     let mut store = PoolStore::new(pool.begin(&token));
     change(&mut store, FILE, |r| r.mtime += 1).unwrap();
     store.erase(EXTENTS, &extent::key(FILE, 0)).unwrap();
-    store.mark_unused(first, 2, 0).unwrap();
+    store.mark_unused(BlockAddr::new(0, first), 2, 0).unwrap();
     change(&mut store, FILE, |r| r.blocks -= 2).unwrap();
     store.commit(|_| ()).unwrap();
     let report = check(pool.meta(), DATA_LEN, None);
@@ -371,7 +382,7 @@ fn a_block_that_changed_hands_is_found() {
     let mut store = PoolStore::new(pool.begin(&token));
     let e = Extent {
         file_block: 0,
-        block: first,
+        block: BlockAddr::new(0, first),
         len: 2,
         period: 1,
     };
@@ -591,7 +602,7 @@ fn a_superblock_that_is_called_clean_opens() {
             broken.0[place] ^= change;
             broken.seal_superblock_at(place - at);
             if broken.report().is_clean() {
-                let meta = Region::from_image(&broken.0, Medium::Memory, NoRecord).unwrap();
+                let meta = Region::from_image(&broken.0, Medium::Memory).unwrap();
                 let opened = Pool::open(meta, &WriteToken::for_service());
                 assert!(
                     opened.is_ok(),

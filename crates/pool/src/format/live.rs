@@ -11,7 +11,7 @@ use super::superblock::Root;
 use super::{PAGE_LEN, TREES};
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::Region;
 
 const BASE: u64 = LIVE_PAGE * PAGE_LEN;
 const MAGIC: u64 = u64::from_le_bytes(*b"HFLIVE01");
@@ -36,7 +36,7 @@ pub struct LiveRoot {
     pub root: Root,
 }
 
-fn word<R: Record>(meta: &Region<R>, at: u64) -> Result<&AtomicU64> {
+fn word(meta: &Region, at: u64) -> Result<&AtomicU64> {
     let missing = Error::Geometry {
         what: "meta.seg has no live page",
     };
@@ -50,12 +50,7 @@ fn set_of(turn: u64) -> u64 {
 }
 
 /// Publishes the roots of commit `seq`, which have every record up to `applied`.
-pub(crate) fn publish<R: Record>(
-    meta: &Region<R>,
-    seq: u64,
-    applied: u64,
-    roots: &[Root; TREES],
-) -> Result<()> {
+pub(crate) fn publish(meta: &Region, seq: u64, applied: u64, roots: &[Root; TREES]) -> Result<()> {
     let turn = word(meta, AT_TURN)?;
     let next = turn.load(Ordering::Relaxed).wrapping_add(1);
     let set = set_of(next);
@@ -76,37 +71,37 @@ pub(crate) fn publish<R: Record>(
 }
 
 /// Says that no root is intact until the next one is published: readers wait.
-pub(crate) fn hide<R: Record>(meta: &Region<R>) -> Result<()> {
+pub(crate) fn hide(meta: &Region) -> Result<()> {
     word(meta, AT_HIDDEN)?.store(HIDDEN, Ordering::Release);
     Ok(())
 }
 
 /// Whether readers are to wait for the next root.
 #[inline]
-pub(crate) fn is_hidden<R: Record>(meta: &Region<R>) -> Result<bool> {
+pub(crate) fn is_hidden(meta: &Region) -> Result<bool> {
     Ok(meta.load_u64(BASE + AT_HIDDEN)? == HIDDEN)
 }
 
 /// Says that roots before `seq` are no longer intact. The caller fences before it reuses pages.
-pub(crate) fn set_oldest_intact<R: Record>(meta: &Region<R>, seq: u64) -> Result<()> {
+pub(crate) fn set_oldest_intact(meta: &Region, seq: u64) -> Result<()> {
     word(meta, AT_OLDEST)?.store(seq, Ordering::Release);
     Ok(())
 }
 
 /// The seq of the roots that readers were shown last, as far as the page says.
-pub(crate) fn newest<R: Record>(meta: &Region<R>) -> Result<u64> {
+pub(crate) fn newest(meta: &Region) -> Result<u64> {
     consistent(meta, |set| Ok(meta.load_u64(set)?))
 }
 
 /// The lowest seq whose roots are still intact.
 #[inline]
-pub fn oldest_intact<R: Record>(meta: &Region<R>) -> Result<u64> {
+pub fn oldest_intact(meta: &Region) -> Result<u64> {
     Ok(meta.load_u64(BASE + AT_OLDEST)?)
 }
 
 /// Runs `load` on the set in force until the turn did not pass meanwhile.
 #[inline]
-fn consistent<R: Record, T>(meta: &Region<R>, mut load: impl FnMut(u64) -> Result<T>) -> Result<T> {
+fn consistent<T>(meta: &Region, mut load: impl FnMut(u64) -> Result<T>) -> Result<T> {
     if meta.load_u64(BASE)? != MAGIC {
         let what = "magic of the live page";
         return Err(Error::Damaged {
@@ -128,7 +123,7 @@ fn consistent<R: Record, T>(meta: &Region<R>, mut load: impl FnMut(u64) -> Resul
 }
 
 #[inline]
-fn load_root<R: Record>(meta: &Region<R>, set: u64, tree: usize) -> Result<Root> {
+fn load_root(meta: &Region, set: u64, tree: usize) -> Result<Root> {
     let at = set + AT_ROOTS + 16 * tree as u64;
     let packed = meta.load_u64(at + 8)?;
     let (height, keys) = (packed as u8, packed >> 8);
@@ -141,7 +136,7 @@ fn load_root<R: Record>(meta: &Region<R>, set: u64, tree: usize) -> Result<Root>
 
 /// The current root of tree `tree` (below [`TREES`]).
 #[inline]
-pub fn root<R: Record>(meta: &Region<R>, tree: usize) -> Result<LiveRoot> {
+pub fn root(meta: &Region, tree: usize) -> Result<LiveRoot> {
     consistent(meta, |set| {
         let root = load_root(meta, set, tree % TREES)?;
         Ok(LiveRoot {
@@ -153,7 +148,7 @@ pub fn root<R: Record>(meta: &Region<R>, tree: usize) -> Result<LiveRoot> {
 }
 
 /// All roots of one commit, and its seq.
-pub fn roots<R: Record>(meta: &Region<R>) -> Result<(u64, [Root; TREES])> {
+pub fn roots(meta: &Region) -> Result<(u64, [Root; TREES])> {
     consistent(meta, |set| {
         let mut roots = [Root::default(); TREES];
         for (i, root) in roots.iter_mut().enumerate() {
@@ -166,7 +161,6 @@ pub fn roots<R: Record>(meta: &Region<R>) -> Result<(u64, [Root; TREES])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_pmem::NoRecord;
 
     fn some_roots(addr: u64) -> [Root; TREES] {
         let keys = 5000;
@@ -179,7 +173,7 @@ mod tests {
 
     #[test]
     fn roots_come_back() {
-        let meta = Region::in_memory(4 * 4096, NoRecord).unwrap();
+        let meta = Region::in_memory(4 * 4096).unwrap();
         assert!(matches!(root(&meta, 0), Err(Error::Damaged { .. })));
         for seq in 9..15 {
             let all = some_roots(100 * seq);
@@ -195,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_dies_while_it_publishes_harms_no_reader() {
-        let meta = Region::in_memory(4 * 4096, NoRecord).unwrap();
+        let meta = Region::in_memory(4 * 4096).unwrap();
         let all = some_roots(7);
         publish(&meta, 1, 1, &all).unwrap();
         let next = set_of(word(&meta, AT_TURN).unwrap().load(Ordering::Relaxed) + 1);

@@ -9,7 +9,7 @@ use crate::checksum::Crc;
 use crate::directory;
 use crate::error::{Error, Result};
 use crate::layout;
-use holdfast_pmem::{Medium, Record, Region};
+use holdfast_pmem::{Medium, Region};
 
 /// Bytes that a superblock takes at the start of its page.
 pub const SUPERBLOCK_LEN: usize = 1024;
@@ -195,7 +195,7 @@ impl Superblock {
     }
 
     /// The newest valid superblock of a `meta.seg` and the index of its copy.
-    pub fn read<R: Record>(meta: &Region<R>) -> Result<(Superblock, usize)> {
+    pub fn read(meta: &Region) -> Result<(Superblock, usize)> {
         let mut best: Result<(Superblock, usize)> = Err(Error::NotAPool);
         for (copy, page) in SUPERBLOCK_PAGES.iter().enumerate() {
             let mut bytes = [0; SUPERBLOCK_LEN];
@@ -215,7 +215,7 @@ impl Superblock {
     /// Takes the checksum from a copy that is not valid. Else the next commit, which writes to the
     /// same place and has much in common with one that was torn, could make that one whole while it
     /// is being written itself. Durable with the next fence or sync.
-    pub fn forget_torn<R: Record>(meta: &Region<R>, copy: usize) -> Result<()> {
+    pub fn forget_torn(meta: &Region, copy: usize) -> Result<()> {
         let Some(page) = SUPERBLOCK_PAGES.get(copy) else {
             return Ok(());
         };
@@ -242,7 +242,7 @@ impl Superblock {
 
 /// The seed of the hashes of names. Commits overwrite the copies, but never with another uuid, so
 /// two equal copies are right; a copy that was not written yet or is damaged is not.
-pub fn name_seed<R: Record>(meta: &Region<R>) -> Result<u64> {
+pub fn name_seed(meta: &Region) -> Result<u64> {
     let mut uuids = [[0; 16]; 2];
     for (uuid, page) in uuids.iter_mut().zip(SUPERBLOCK_PAGES) {
         meta.read(page * PAGE_LEN + 16, uuid)?;

@@ -5,6 +5,7 @@
 
 use super::record::{MARK_LANES_LEN, RECORD_MAX};
 use crate::format::LANES;
+use crate::layout::BlockAddr;
 
 /// How far each lane reached when a mark was written, and how far each was durable before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +60,11 @@ impl BlockRuns {
     }
 
     /// False: there is no room.
-    pub fn push(&mut self, block: u64, len: u64) -> bool {
+    pub fn push(&mut self, block: BlockAddr, len: u64) -> bool {
         let Some(place) = self.bytes.get_mut(self.len * RUN..(self.len + 1) * RUN) else {
             return false;
         };
-        place[..8].copy_from_slice(&block.to_le_bytes());
+        place[..8].copy_from_slice(&block.word().to_le_bytes());
         place[8..].copy_from_slice(&len.to_le_bytes());
         self.len += 1;
         true
@@ -79,11 +80,12 @@ impl BlockRuns {
     }
 
     /// The runs (first block, length) in the bytes of a record; `None` where they are no runs.
-    pub fn decode(bytes: &[u8]) -> Option<impl Iterator<Item = (u64, u64)> + '_> {
+    pub fn decode(bytes: &[u8]) -> Option<impl Iterator<Item = (BlockAddr, u64)> + '_> {
         let run = |run: &[u8]| {
             let word = |at: usize| run.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
             let (block, len) = (word(0)?, word(8)?);
-            (len > 0 && block.checked_add(len).is_some()).then_some((block, len))
+            let sound = len > 0 && block.checked_add(len).is_some();
+            sound.then_some((BlockAddr::from_word(block), len))
         };
         let sound = bytes.len().is_multiple_of(RUN) && bytes.chunks(RUN).all(|r| run(r).is_some());
         sound.then(|| bytes.chunks(RUN).filter_map(run))
@@ -117,15 +119,15 @@ mod tests {
     fn runs_come_back_and_impossible_ones_are_none() {
         let mut runs = BlockRuns::new();
         for i in 0..BlockRuns::MAX as u64 {
-            assert!(runs.push(i * 3, i + 1));
+            assert!(runs.push(BlockAddr::new(0, i * 3), i + 1));
         }
-        assert!(!runs.push(1, 1));
+        assert!(!runs.push(BlockAddr::new(0, 1), 1));
         let back: Vec<_> = BlockRuns::decode(runs.as_bytes()).unwrap().collect();
         assert_eq!(back.len(), BlockRuns::MAX);
-        assert_eq!(back[5], (15, 6));
+        assert_eq!(back[5], (BlockAddr::new(0, 15), 6));
         for (block, len) in [(0, 0), (u64::MAX, 2)] {
             let mut bad = BlockRuns::new();
-            bad.push(block, len);
+            bad.push(BlockAddr::from_word(block), len);
             assert!(BlockRuns::decode(bad.as_bytes()).is_none());
         }
         assert!(BlockRuns::decode(&[0; 15]).is_none());

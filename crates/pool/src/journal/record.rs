@@ -6,6 +6,7 @@
 
 use crate::checksum::{Crc, crc32c};
 use crate::format::LANES;
+use crate::layout::BlockAddr;
 
 /// Records start and end on multiples of this many bytes.
 pub const RECORD_ALIGN: usize = 64;
@@ -104,7 +105,7 @@ pub enum Record<'a> {
     Extent {
         ino: u64,
         file_block: u64,
-        block: u64,
+        block: BlockAddr,
         len: u32,
         size: u64,
         mtime: i64,
@@ -165,7 +166,7 @@ pub enum Record<'a> {
     },
     /// File medium: these are the bytes of the blocks from `block` on; zeroes follow in the last
     /// one.
-    Data { block: u64, bytes: &'a [u8] },
+    Data { block: BlockAddr, bytes: &'a [u8] },
     /// File medium: what had been stored to these blocks (`BlockRuns`; none: to all blocks) before
     /// record `before` was durable in its place when this was written.
     InPlace { before: u64, runs: &'a [u8] },
@@ -310,6 +311,10 @@ impl Head {
         self.put(v.to_le_bytes())
     }
 
+    fn addr(self, v: BlockAddr) -> Self {
+        self.u64(v.word())
+    }
+
     fn i64(self, v: i64) -> Self {
         self.put(v.to_le_bytes())
     }
@@ -365,6 +370,10 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn addr(&mut self) -> Result<BlockAddr, Malformed> {
+        self.u64().map(BlockAddr::from_word)
     }
 
     fn i64(&mut self) -> Result<i64, Malformed> {
@@ -496,7 +505,7 @@ kinds! {
         ino: u64, mask: u32, mode: u32, uid: u32, gid: u32, atime: i64, mtime: i64, ctime: i64
     };
     6 Extent {
-        ino: u64, file_block: u64, block: u64, len: u32, size: u64, mtime: i64, ctime: i64,
+        ino: u64, file_block: u64, block: addr, len: u32, size: u64, mtime: i64, ctime: i64,
         flags: u32
     };
     7 Size { ino: u64, size: u64, atime: i64, mtime: i64, ctime: i64 };
@@ -511,7 +520,7 @@ kinds! {
     16 Keyspace { ino: u64, time: i64 };
     17 Batch { time: i64 } [ops];
     18 Spilled { time: i64, len: u64, sum: u32 } [runs];
-    19 Data { block: u64 } [bytes];
+    19 Data { block: addr } [bytes];
     20 InPlace { before: u64 } [runs];
 }
 
@@ -561,7 +570,7 @@ mod tests {
             Record::Extent {
                 ino: 1,
                 file_block: 2,
-                block: 3,
+                block: BlockAddr::new(2, 3),
                 len: 4,
                 size: 5,
                 mtime: 6,

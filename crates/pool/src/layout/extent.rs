@@ -4,7 +4,9 @@
 //! file block that no extent covers is a hole and reads as zeroes.
 
 use super::fields::{Reading, Writing};
-use super::{BadValue, EXTENTS, FILE_BLOCKS_MAX, ReadTrees, bad, pair_key, parse_pair_key};
+use super::{
+    BadValue, BlockAddr, EXTENTS, FILE_BLOCKS_MAX, ReadTrees, bad, pair_key, parse_pair_key,
+};
 
 /// Bytes of an encoded extent.
 pub const ENCODED: usize = 16;
@@ -13,7 +15,7 @@ pub const ENCODED: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub file_block: u64,
-    pub block: u64,
+    pub block: BlockAddr,
     pub len: u32,
     /// Period of the pool in which the blocks came into use: snapshots of it and of later periods
     /// have them.
@@ -26,7 +28,11 @@ pub enum Run {
     /// Nothing, for this many blocks (to the end of the largest file if nothing follows).
     Hole(u64),
     /// This block and `len - 1` more after it, in use since a period.
-    Blocks { block: u64, len: u64, period: u32 },
+    Blocks {
+        block: BlockAddr,
+        len: u64,
+        period: u32,
+    },
 }
 
 /// Key of an extent.
@@ -51,7 +57,7 @@ impl Extent {
         let mut w = Writing::new(&mut out);
         // The array has room for all three fields.
         let _ = w
-            .u64(self.block)
+            .u64(self.block.word())
             .and_then(|()| w.u32(self.len))
             .and_then(|()| w.u32(self.period));
         out
@@ -64,12 +70,9 @@ impl Extent {
         if !r.0.is_empty() || len == 0 {
             return bad("an extent has an unknown form");
         }
-        let fits = |first: u64| {
-            first
-                .checked_add(u64::from(len))
-                .is_some_and(|end| end < 1 << 52)
-        };
-        if !fits(block) || !fits(file_block) || file_block + u64::from(len) > FILE_BLOCKS_MAX {
+        let block = BlockAddr::parse(block, len)?;
+        let end = file_block.checked_add(u64::from(len));
+        if end.is_none_or(|end| end > FILE_BLOCKS_MAX) {
             return bad("an extent reaches beyond every file");
         }
         Ok(Extent {

@@ -8,6 +8,7 @@
 //!
 //! `docs/spec/objects.md` states every field.
 
+pub mod block;
 pub mod dirent;
 pub mod extent;
 mod fields;
@@ -15,6 +16,7 @@ pub mod inode;
 pub mod value;
 pub mod xattr;
 
+pub use block::BlockAddr;
 pub use inode::InodeRecord;
 
 /// Number of a tree in the forest.

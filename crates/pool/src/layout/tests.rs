@@ -283,7 +283,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
     {
         let e = Extent {
             file_block,
-            block,
+            block: BlockAddr::from_word(block),
             len,
             period: 3,
         };
@@ -295,7 +295,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
     assert_eq!(
         find(7, 2),
         Run::Blocks {
-            block: 50,
+            block: BlockAddr::new(0, 50),
             len: 3,
             period: 3
         }
@@ -303,7 +303,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
     assert_eq!(
         find(7, 4),
         Run::Blocks {
-            block: 52,
+            block: BlockAddr::new(0, 52),
             len: 1,
             period: 3
         }
@@ -311,7 +311,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
     assert_eq!(
         find(7, 5),
         Run::Blocks {
-            block: 90,
+            block: BlockAddr::new(0, 90),
             len: 1,
             period: 3
         }
@@ -320,7 +320,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
     assert_eq!(
         find(7, 10),
         Run::Blocks {
-            block: 11,
+            block: BlockAddr::new(0, 11),
             len: 1,
             period: 3
         }
@@ -332,10 +332,12 @@ fn file_blocks_are_found_in_extents_and_holes() {
         (u64::MAX, 0, 1, 0),
         (0, u64::MAX, 1, 0),
         (1 << 51, 0, 1, 0),
+        (0, BlockAddr::new(1, 0).word(), 1, 0),
+        (0, BlockAddr::new(1, 0).word() - 1, 2, 0),
     ] {
         let e = Extent {
             file_block,
-            block,
+            block: BlockAddr::from_word(block),
             len,
             period,
         };

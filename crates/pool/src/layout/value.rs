@@ -6,7 +6,7 @@
 
 use super::dirent::name_hash;
 use super::fields::Reading;
-use super::{BLOCK, BadValue, bad};
+use super::{BLOCK, BadValue, BlockAddr, bad};
 use crate::tree::KEY_MAX;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -33,13 +33,21 @@ const INLINE: u8 = 1;
 const IN_BLOCKS: u8 = 2;
 const TIME_SHIFT: u32 = 16;
 
-/// The inode number under which the value of `key` is shown, and that it takes along when it
-/// becomes a file. Two keys may share one.
-pub fn number(keyspace: u64, key: &[u8]) -> u64 {
-    NUMBERS | name_hash(keyspace.wrapping_mul(NUMBER_SEED), key)
+/// The inode number under which a value of `key` is shown, and that it takes along when it becomes
+/// a file: another one for each value. `bytes` are those behind the head of its entry, runs without
+/// periods. Two values may share one, but hardly ever do.
+pub fn number(keyspace: u64, key: &[u8], mtime: i64, bytes: &[u8]) -> u64 {
+    let put = Head::rounded(mtime) as u64 >> TIME_SHIFT;
+    let content = name_hash(put.wrapping_mul(NUMBER_SEED), bytes);
+    NUMBERS | name_hash(keyspace.wrapping_mul(NUMBER_SEED) ^ content, key)
 }
 
 const NUMBER_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Whether a number is one of those that values have.
+pub fn is_number(ino: u64) -> bool {
+    ino & !(NUMBERS - 1) == NUMBERS
+}
 
 /// Whether a value may be in its entry.
 #[inline]
@@ -96,7 +104,7 @@ impl Head {
 /// A run of data blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueRun {
-    pub block: u64,
+    pub block: BlockAddr,
     pub len: u32,
     /// Period of the pool in which the blocks came into use; 0 in the journal.
     pub period: u32,
@@ -141,7 +149,7 @@ impl InBlocks {
     /// Adds a run behind those there; false when there are too many.
     pub fn push(&mut self, run: ValueRun) -> bool {
         if let Some(last) = self.runs_mut().last_mut()
-            && last.block.checked_add(last.len.into()) == Some(run.block)
+            && last.block.end(last.len.into()) == run.block
             && last.period == run.period
             && last.len.checked_add(run.len).is_some()
         {
@@ -183,7 +191,7 @@ impl InBlocks {
         let (len, runs) = out[..total].split_at_mut(8);
         len.copy_from_slice(&self.len.to_le_bytes());
         for (place, run) in runs.chunks_exact_mut(RUN).zip(self.runs()) {
-            place[..8].copy_from_slice(&run.block.to_le_bytes());
+            place[..8].copy_from_slice(&run.block.word().to_le_bytes());
             place[8..12].copy_from_slice(&run.len.to_le_bytes());
             place[12..].copy_from_slice(&run.period.to_le_bytes());
         }
@@ -197,11 +205,9 @@ impl InBlocks {
         let mut blocks = 0u64;
         while !r.0.is_empty() {
             let (block, len, period) = (r.u64()?, r.u32()?, r.u32()?);
+            let block = BlockAddr::parse(block, len)?;
             let run = ValueRun { block, len, period };
-            let beyond = block
-                .checked_add(u64::from(len))
-                .is_none_or(|e| e >= 1 << 52);
-            if len == 0 || beyond || !found.runs.push(run) {
+            if len == 0 || !found.runs.push(run) {
                 return bad("a value of a keyspace has impossible blocks");
             }
             blocks += u64::from(len);
@@ -276,11 +282,9 @@ mod tests {
     fn runs_join_and_come_back() {
         let mut value = InBlocks::new(9 * 4096 - 1);
         for (block, len) in [(5, 2), (7, 3), (100, 4)] {
-            assert!(value.push(ValueRun {
-                block,
-                len,
-                period: 0
-            }));
+            let block = BlockAddr::new(0, block);
+            let period = 0;
+            assert!(value.push(ValueRun { block, len, period }));
         }
         assert_eq!(value.runs().len(), 2);
         let mut bytes = [0; IN_BLOCKS_MAX];
@@ -295,13 +299,26 @@ mod tests {
     }
 
     #[test]
+    fn a_run_in_another_segment_is_refused_by_name() {
+        for block in [BlockAddr::new(1, 5), BlockAddr::from_word(5 | 1 << 50)] {
+            let (len, period) = (1, 0);
+            let mut value = InBlocks::new(4096);
+            assert!(value.push(ValueRun { block, len, period }));
+            let mut bytes = [0; IN_BLOCKS_MAX];
+            let n = value.encode(&mut bytes);
+            let refused = InBlocks::decode(&bytes[..n]).unwrap_err();
+            assert!(refused.what.starts_with("a block"), "{refused}");
+        }
+    }
+
+    #[test]
     fn a_run_too_many_is_refused() {
         let mut value = InBlocks::new(1 << 20);
         for i in 0..RUNS_MAX as u64 {
-            let (block, len, period) = (3 * i, 1, 0);
+            let (block, len, period) = (BlockAddr::new(0, 3 * i), 1, 0);
             assert!(value.push(ValueRun { block, len, period }));
         }
-        let (block, len, period) = (1000, 1, 0);
+        let (block, len, period) = (BlockAddr::new(0, 1000), 1, 0);
         assert!(!value.push(ValueRun { block, len, period }));
     }
 }

@@ -5,10 +5,10 @@ use crate::apply::pool_tests::{BLOCKS, DATA_LEN, assert_clean, free_cuts, image,
 use crate::apply::{Applier, LANES, PoolStore};
 use crate::journal;
 use crate::layout::value::{self, Head, InBlocks, TreeKey, ValueRun};
-use crate::layout::{ROOT_INO, VALUES};
+use crate::layout::{BlockAddr, ROOT_INO, VALUES};
 use crate::space::Run;
 use core::ops::ControlFlow;
-use holdfast_pmem::{Medium, NoRecord, Recorder, Region, images};
+use holdfast_pmem::{Medium, Recorder, Region, images};
 use std::collections::BTreeSet;
 
 const MIB: usize = 1 << 20;
@@ -30,11 +30,8 @@ fn entry(key: u64, byte: u8, period: u32) -> Vec<u8> {
         None => bytes.extend_from_slice(&[byte; 60]),
         Some(block) => {
             let (mut blocks, mut runs) = (InBlocks::new(4096), [0; value::IN_BLOCKS_MAX]);
-            assert!(blocks.push(ValueRun {
-                block,
-                len: 1,
-                period
-            }));
+            let (block, len) = (BlockAddr::new(0, block), 1);
+            assert!(blocks.push(ValueRun { block, len, period }));
             let len = blocks.encode(&mut runs);
             bytes.extend_from_slice(&runs[..len]);
         }
@@ -42,7 +39,7 @@ fn entry(key: u64, byte: u8, period: u32) -> Vec<u8> {
     bytes
 }
 
-fn put<R: Record>(pool: &mut Pool<R>, keys: impl Iterator<Item = u64>, byte: u8) {
+fn put(pool: &mut Pool, keys: impl Iterator<Item = u64>, byte: u8) {
     let mut batch = pool.begin(&token());
     for key in keys {
         let period = batch.superblock().period;
@@ -57,7 +54,7 @@ fn put<R: Record>(pool: &mut Pool<R>, keys: impl Iterator<Item = u64>, byte: u8)
     batch.commit(|_| {}).unwrap();
 }
 
-fn filled<R: Record>(meta: Region<R>) -> Pool<R> {
+fn filled(meta: Region) -> Pool {
     let (mut pool, mut grants) = new_pool(meta, 1000);
     let mut store = PoolStore::begin(&mut pool, &token());
     let mut applier = Applier::new(&mut store, &mut grants, [0; LANES]);
@@ -79,21 +76,21 @@ fn key_of(key: u64) -> Vec<u8> {
 }
 
 /// Cuts a range out; how many nodes the commit wrote.
-fn cut<R: Record>(pool: &mut Pool<R>, from: u64, to: u64) -> usize {
+fn cut(pool: &mut Pool, from: u64, to: u64) -> usize {
     let (mut shown, mut batch) = (Vec::new(), pool.begin(&token()));
     let mut see = |_: &[u8], bytes: &[u8]| shown.extend(value::blocks_of(bytes).unwrap());
     let (from, to) = (key_of(from), key_of(to));
     batch.cut_range(VALUES, &from, Some(&to), &mut see).unwrap();
     for run in shown.iter().flat_map(InBlocks::runs) {
-        let (block, len) = (run.block, run.len.into());
-        batch.drop_data(Run::new(block, len), run.period).unwrap();
+        let gone = Run::of_data(run.block, run.len.into());
+        batch.drop_data(gone, run.period).unwrap();
     }
     let nodes = batch.dirty_nodes();
     batch.commit(|_| {}).unwrap();
     nodes
 }
 
-fn keys<R: Record>(pool: &Pool<R>, fixed: &Fixed) -> BTreeSet<u64> {
+fn keys(pool: &Pool, fixed: &Fixed) -> BTreeSet<u64> {
     let mut all = BTreeSet::new();
     let see = |key: &[u8], _: &[u8]| {
         all.insert(u64::from_be_bytes(key[8..].try_into().unwrap()));
@@ -104,11 +101,11 @@ fn keys<R: Record>(pool: &Pool<R>, fixed: &Fixed) -> BTreeSet<u64> {
     all
 }
 
-fn present<R: Record>(pool: &Pool<R>) -> BTreeSet<u64> {
+fn present(pool: &Pool) -> BTreeSet<u64> {
     keys(pool, &pool.present())
 }
 
-fn used<R: Record>(pool: &Pool<R>) -> BTreeSet<u64> {
+fn used(pool: &Pool) -> BTreeSet<u64> {
     let used = |b: &u64| pool.data_space().is_used(Run::new(*b, 1));
     (0..BLOCKS).filter(used).collect()
 }
@@ -119,7 +116,7 @@ fn blocks(keys: impl Iterator<Item = u64>) -> BTreeSet<u64> {
 
 #[test]
 fn a_range_goes_at_once_and_is_freed_in_steps_of_bounded_size() {
-    let mut pool = filled(Region::in_memory(8 * MIB, NoRecord).unwrap());
+    let mut pool = filled(Region::in_memory(8 * MIB).unwrap());
     let pages = pool.meta_space().count_used();
     let nodes = cut(&mut pool, 100, 2900);
     assert!(nodes < 12, "{nodes} nodes were written");
@@ -147,7 +144,7 @@ fn a_range_goes_at_once_and_is_freed_in_steps_of_bounded_size() {
 
 #[test]
 fn a_tree_that_is_cut_out_as_a_whole_can_be_filled_again_meanwhile() {
-    let mut pool = filled(Region::in_memory(8 * MIB, NoRecord).unwrap());
+    let mut pool = filled(Region::in_memory(8 * MIB).unwrap());
     cut(&mut pool, 0, u64::MAX);
     assert!(present(&pool).is_empty());
     assert_clean(pool.meta());
@@ -172,7 +169,7 @@ fn a_tree_that_is_cut_out_as_a_whole_can_be_filled_again_meanwhile() {
 
 #[test]
 fn what_a_snapshot_had_before_the_cut_stays_its_own() {
-    let mut pool = filled(Region::in_memory(8 * MIB, NoRecord).unwrap());
+    let mut pool = filled(Region::in_memory(8 * MIB).unwrap());
     let old = pool.create_snapshot(&token(), b"old", 0).unwrap();
     // Younger leaves, and entries that are appended to old ones.
     put(&mut pool, (KEYS..KEYS + 40).chain((1..KEYS).step_by(50)), 2);
@@ -206,7 +203,7 @@ fn what_a_snapshot_had_before_the_cut_stays_its_own() {
 fn a_power_cut_loses_no_step_and_repeats_none() {
     for loss in [images::Model::Lines, images::Model::Words] {
         let recorder = Recorder::new();
-        let mut pool = filled(Region::in_memory(8 * MIB, recorder.region(0)).unwrap());
+        let mut pool = filled(Region::in_memory(8 * MIB).unwrap().recorded(&recorder));
         pool.create_snapshot(&token(), b"s", 0).unwrap();
         put(&mut pool, (1..KEYS).step_by(30), 2);
         let base = image(pool.meta());
@@ -226,7 +223,7 @@ fn a_power_cut_loses_no_step_and_repeats_none() {
         };
         let (mut seen, mut halfway) = (0, 0);
         for found in images::Images::new(&[&base], &recorder.take(), options) {
-            let meta = found.open(0, Medium::Memory, NoRecord).unwrap();
+            let meta = found.open(0, Medium::Memory).unwrap();
             let mut pool = Pool::open(meta, &token()).unwrap();
             assert_clean(pool.meta());
             halfway += usize::from(pool.has_cut());
@@ -291,7 +288,7 @@ fn wrong_entries_are_found() {
         }),
     ];
     for (said, change) in cases {
-        let mut pool = filled(Region::in_memory(8 * MIB, NoRecord).unwrap());
+        let mut pool = filled(Region::in_memory(8 * MIB).unwrap());
         cut(&mut pool, 100, 2900);
         assert_clean(pool.meta());
         let present = pool.present();

@@ -5,15 +5,20 @@
 //! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
 //! waits.
 
+use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3730_5345_5346_4448;
+pub const MAGIC: u64 = 0x3031_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
-pub const FDS: usize = 64 * 1024;
+pub const FDS: usize = FD_PAGE * FD_PAGE;
+/// Descriptors of one page of a descriptor table.
+pub const FD_PAGE: usize = 1024;
+/// Pages beyond the first ones of all tables.
+pub const FD_PAGES: usize = 128 * 1024;
 /// Bits of a lock word that hold the owner's slot plus one.
 pub const OWNER_SLOT: u32 = 0x7fff;
 /// Bits of a lock word that hold the low bits of the owner's `Slot::epoch`.
@@ -29,7 +34,7 @@ pub const PINS: usize = 256;
 /// Inodes that are in use or cached.
 pub const INODES: usize = 4 * 1024 * 1024;
 /// Hash buckets of the inode table and of the dentry table, at most.
-pub const BUCKETS: usize = 1024 * 1024;
+pub const BUCKETS: usize = 2 * 1024 * 1024;
 /// As many are in use in a new session.
 pub const FIRST_BUCKETS: u32 = 16 * 1024;
 /// Cached names of at most `DENTRY_NAME` bytes.
@@ -54,6 +59,10 @@ pub const VALUE_BUCKETS: usize = 128 * 1024;
 pub const VALUE_CELLS: usize = 7;
 /// Views of one session.
 pub const VIEWS: usize = 1024;
+/// Values that are open as files at the same time.
+pub const OPEN_VALUES: usize = 1024 * 1024;
+/// Words of an `OpenValue` for the key and what its entry says.
+pub const OPEN_VALUE_WORDS: usize = 252;
 /// Runs of free blocks that the session may use.
 pub const GRANTS: usize = 4096;
 /// Rests of fragments that a process keeps.
@@ -79,6 +88,9 @@ pub const LANES: usize = 16;
 pub const MEDIUM_FILE: u32 = 1;
 /// `holdfast run` commands of one session at a time.
 pub const RUNS: usize = 8 * 1024;
+/// `Slot::run` of the process that the service starts to write back dirty inodes: it counts as
+/// nobody.
+pub const RUN_OF_HELPER: u32 = u32::MAX;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -89,7 +101,8 @@ shared! {
     pub struct Header {
         // The first line is read by every operation and almost never written.
         pub magic: AtomicU64,
-        /// Non-zero errno once the session can no longer be applied: all operations fail with it.
+        /// Non-zero errno once the session was given up, by the service or by a client that found
+        /// it `broken`: all operations fail with it.
         pub poisoned: AtomicU32,
         /// Set by the service before it applies a record that a dead process did not publish in
         /// the tables: whoever is next finishes that first (and clears this).
@@ -253,10 +266,28 @@ shared! {
         pub sync_gathered: AtomicU32,
         /// 1 while somebody waits for room in a lane that only a checkpoint frees.
         pub room_wanted: AtomicU32,
+        /// 1 once an inode has come to be `INODE_DIRTY` since somebody last began to write back all
+        /// that are.
+        pub writeback_wanted: AtomicU32,
+        /// How many wait for a byte-range lock.
+        pub locks_waiting: AtomicU32,
         /// Fields to come; zero.
         pub spare: [AtomicU32; 1],
         /// The service lets new inodes have numbers below this (it publishes that).
         pub ino_end: AtomicU64,
+        /// Pages of descriptor tables, as for the tables above.
+        pub fd_pages_lock: AtomicU32,
+        pub fd_pages_free: AtomicU32,
+        pub fd_pages_used: AtomicU32,
+        pub pad: AtomicU32,
+        /// What a client found that cannot be.
+        pub broken: Broken,
+        /// The table of open values.
+        pub open_values_lock: AtomicU32,
+        pub open_values_free: AtomicU32,
+        pub open_values_used: AtomicU32,
+        /// How many of them are in blocks, at least: without any the service need not look.
+        pub open_values_in_blocks: AtomicU32,
     }
 }
 
@@ -286,7 +317,7 @@ shared! {
 }
 
 shared! {
-    /// One process. The descriptor table of slot `i` is `FdTable` number `i`.
+    /// One process. Its descriptor table begins with the first `FdPage` of the same number.
     pub struct Slot {
         /// 0 free, 1 being set up, 2 live, 3 dead and being reaped.
         pub state: AtomicU32,
@@ -298,7 +329,7 @@ shared! {
         pub start_time: AtomicU64,
         /// Rises each time the slot is taken.
         pub generation: AtomicU32,
-        /// `Run` index + 1.
+        /// `Run` index + 1; 0: no run's; or `RUN_OF_HELPER`.
         pub run: AtomicU32,
         /// The same number in all slots whose processes may run in one memory; 0: in one alone.
         pub memory: AtomicU32,
@@ -345,14 +376,20 @@ shared! {
         /// PID namespace of a process that shared its descriptor table with others; 1: not known;
         /// 0: it did not.
         pub namespace: AtomicU64,
-        pub spare: [AtomicU64; 14 - PIECES],
+        /// `Link` to the directory of the descriptor table: an `FdPage` that has in entry `n` the
+        /// `Link` to the page of descriptors from `n * FD_PAGE` on; entry 0 is not used. 0: all
+        /// descriptors are in the first page.
+        pub fd_directory: AtomicU32,
+        pub pad: AtomicU32,
+        pub spare: [AtomicU64; 13 - PIECES],
     }
 }
 
 shared! {
-    /// fd -> open-file description (`Link`).
-    pub struct FdTable {
-        pub entries: [AtomicU32; FDS],
+    /// Descriptors in a row -> open-file descriptions (`Link`); or the directory of such pages. A
+    /// page in use as neither is zero, but for the `Link` to the next free one in its first entry.
+    pub struct FdPage {
+        pub entries: [AtomicU32; FD_PAGE],
     }
 }
 
@@ -423,9 +460,9 @@ shared! {
         pub ctime: AtomicU64,
         pub btime: AtomicU64,
         pub rdev: AtomicU64,
-        /// Directories: the parent. Values of a snapshot: their keyspace.
+        /// Directories: the parent.
         pub parent: AtomicU64,
-        /// Directories: number of entries. Values of a snapshot: where in the tree they are.
+        /// Directories: number of entries. Values (`INODE_VALUE`): `Link` to the `OpenValue`.
         pub entries: AtomicU64,
         /// Allocated blocks of 4 KiB.
         pub blocks: AtomicU64,
@@ -497,6 +534,13 @@ pub const INODE_KEYSPACE: u32 = 2048;
 /// Medium file: the content was cut to nothing, and what replaces it is to be in the journal when
 /// the file is closed, if it is short.
 pub const INODE_REWRITTEN: u32 = 4096;
+
+/// The trees have the inline content, whatever else of the object they do not know yet.
+pub const INODE_STORED: u32 = 16384;
+/// Inline content was read: who reads it again brings it into a block.
+pub const INODE_READ: u32 = 32768;
+/// No object but a value that is open as a file: the trees have no such inode.
+pub const INODE_VALUE: u32 = 8192;
 
 /// Bits of `Inode::map_root` below the height.
 pub const MAP_HEIGHT_SHIFT: u32 = 24;
@@ -590,6 +634,27 @@ shared! {
         pub served: AtomicU64,
         pub served_seq: AtomicU64,
         pub served_roots: [AtomicU64; 4],
+    }
+}
+
+shared! {
+    /// A value that is open as a file: a copy of what its entry said when it was opened. It does
+    /// not change until nobody has it open.
+    pub struct OpenValue {
+        /// `Link` to the inode entry that stands for the value; 0: none does.
+        pub inode: AtomicU32,
+        /// Free list.
+        pub next: AtomicU32,
+        /// The number of that entry.
+        pub ino: AtomicU64,
+        pub keyspace: AtomicU64,
+        pub key_len: AtomicU16,
+        /// Bytes behind the key.
+        pub len: AtomicU16,
+        /// 1: they are the length and the runs of a value in blocks; 0: the value itself.
+        pub in_blocks: AtomicU32,
+        /// The key, then the bytes.
+        pub words: [AtomicU64; OPEN_VALUE_WORDS],
     }
 }
 
@@ -715,10 +780,12 @@ pub const INODES_AT: usize = page_up(OFDS_AT + OFDS * size_of::<Ofd>());
 pub const DENTRIES_AT: usize = page_up(INODES_AT + INODES * size_of::<Inode>());
 /// Offset of the `LongDentry` array.
 pub const LONG_DENTRIES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<Dentry>());
-/// Offset of the `FdTable` array.
+/// Offset of the array of first `FdPage`s, one for each slot.
 pub const FD_TABLES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
+/// Offset of the array of the other `FdPage`s.
+pub const FD_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdPage>());
 /// Offset of the `MapPage` array.
-pub const MAP_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdTable>());
+pub const MAP_PAGES_AT: usize = page_up(FD_PAGES_AT + FD_PAGES * size_of::<FdPage>());
 /// Offset of the `PinTable` array.
 pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
 /// Offset of the `ValueBucket` array.
@@ -729,8 +796,10 @@ pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::
 pub const RINGS_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 /// Offset of the `Ring` array.
 pub const RING_AT: usize = page_up(RINGS_AT + size_of::<Rings>());
+/// Offset of the `OpenValue` array.
+pub const OPEN_VALUES_AT: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
+pub const SESSION_LEN: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;
@@ -757,3 +826,4 @@ const _: () = assert!(size_of::<Inode>() == 256);
 const _: () = assert!(size_of::<Dentry>() == 128);
 const _: () = assert!(size_of::<ValueBucket>() == 64);
 const _: () = assert!(size_of::<Rings>() == 128);
+const _: () = assert!(size_of::<OpenValue>() == 2048);

@@ -3,7 +3,7 @@
 //! Invariants:
 //!  * Every field is an atomic and every bit pattern is valid, so a process that dies or lies can
 //!    make values wrong but never undefined.
-//!  * Everything here is derived from journal + trees, except what is marked *lazy* (sizes, times
+//!  * Everything here is derived from journal + trees, except what is called *dirty* (sizes, times
 //!    and pending blocks of files that were not yet synced).
 //!  * A change of a durable object is visible here only after its journal record is durable.
 //!  * An entry whose `seq` is above `Header::applied_seq` is pinned: the trees do not know it yet.
@@ -11,9 +11,11 @@
 //!
 //! The service creates the memory and trusts nothing in it; the client crate gives it meaning.
 
+mod broken;
 mod layout;
 pub mod live;
 mod stall;
 
+pub use broken::{Broken, Finding};
 pub use layout::*;
 pub use stall::Stall;

@@ -11,7 +11,7 @@ use crate::apply::pool_tests::{
     BLOCKS, ROOT_MODE, assert_clean, commit_only, commit_some, free_cuts, image, new_pool,
 };
 use crate::pool::Pool;
-use holdfast_pmem::{Medium, NoRecord, Recorder, Region, images};
+use holdfast_pmem::{Medium, Recorder, Region, images};
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
 use std::vec::Vec;
@@ -21,7 +21,7 @@ type Kept = BTreeMap<Vec<u8>, Model>;
 fn cut(loss: images::Model, seed: u64) {
     let material = Material::new();
     let recorder = Recorder::new();
-    let meta = Region::in_memory(8 << 20, recorder.region(0)).unwrap();
+    let meta = Region::in_memory(8 << 20).unwrap().recorded(&recorder);
     let (mut pool, mut grants) = new_pool(meta, 1500);
     let mut model = Model::new(ROOT_MODE, grants.iter().copied());
     let mut generator = Generator::new(seed, &material, BLOCKS);
@@ -65,7 +65,7 @@ fn cut(loss: images::Model, seed: u64) {
     let (mut seen, mut seqs) = (0, BTreeSet::new());
     for found in images::Images::new(&[&base], &events, options) {
         let acked = found.acked().count();
-        let meta = found.open(0, Medium::Memory, NoRecord).unwrap();
+        let meta = found.open(0, Medium::Memory).unwrap();
         let mut pool = Pool::open(meta, &token()).unwrap();
         let seq = pool.superblock().seq;
         let at = states.iter().position(|(s, ..)| *s >= seq).unwrap();

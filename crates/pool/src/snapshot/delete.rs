@@ -18,7 +18,6 @@ use crate::reclaim::{self, KEY};
 use crate::tree::{Between, Fixed, Garbage, KEY_MAX, Place, Reader};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use holdfast_pmem::Record;
 
 /// Work that is done in one step where the present comes next: more than a look at its roots takes,
 /// or it would be kept again and again.
@@ -63,7 +62,7 @@ fn decode(bytes: &[u8]) -> core::result::Result<(Snapshot, Place), BadValue> {
     }
 }
 
-impl<R: Record> Pool<R> {
+impl Pool {
     /// All snapshots that are there or still to be freed.
     pub(super) fn all_snapshots(&self) -> Result<Vec<Snapshot>> {
         let present = self.present();

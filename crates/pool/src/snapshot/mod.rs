@@ -27,7 +27,6 @@ use crate::pool::{Pool, WriteToken};
 use crate::tree::{Fixed, Reader};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use holdfast_pmem::Record;
 
 /// The newest snapshot, as the writer remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +61,7 @@ pub fn find<R: ReadTrees>(
 }
 
 /// All snapshots with their names, in the order of the names.
-pub fn list<R: Record>(reader: &Reader<'_, R>) -> Result<Vec<(Vec<u8>, Snapshot)>> {
+pub fn list(reader: &Reader<'_>) -> Result<Vec<(Vec<u8>, Snapshot)>> {
     let (mut all, mut bad) = (Vec::new(), None);
     reader.scan(SNAPSHOTS, &[], None, |name, value| {
         match Snapshot::decode(value) {
@@ -80,7 +79,7 @@ pub fn list<R: Record>(reader: &Reader<'_, R>) -> Result<Vec<(Vec<u8>, Snapshot)
     }
 }
 
-impl<R: Record> Pool<R> {
+impl Pool {
     /// Whether anything that leaves the present may be kept.
     pub fn has_snapshots(&self) -> bool {
         self.newest.is_some()

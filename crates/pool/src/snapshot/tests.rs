@@ -13,10 +13,10 @@ use crate::apply::pool_tests::{
     BLOCKS, ROOT_MODE, UUID, assert_clean, commit_only, commit_some, free_cuts, image, new_pool,
 };
 use crate::layout::value::{self, InBlocks, ValueRun};
-use crate::layout::{VALUES, name_seed};
+use crate::layout::{BlockAddr, VALUES, name_seed};
 use crate::space::Run;
 use crate::tree::Reader;
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 use std::{format, vec};
@@ -33,7 +33,7 @@ pub(super) fn blocks_of(model: &Model) -> BTreeSet<u64> {
 }
 
 /// The snapshot `name` has exactly what the model had.
-pub(super) fn assert_snapshot<R: Record>(pool: &Pool<R>, name: &[u8], model: &Model) {
+pub(super) fn assert_snapshot(pool: &Pool, name: &[u8], model: &Model) {
     let snapshot = find(&pool.reader(), name).unwrap().unwrap();
     let fixed = snapshot.fixed();
     let state = State {
@@ -47,11 +47,7 @@ pub(super) fn assert_snapshot<R: Record>(pool: &Pool<R>, name: &[u8], model: &Mo
 }
 
 /// Everything that must hold.
-pub(super) fn assert_all<R: Record>(
-    pool: &Pool<R>,
-    present: &Model,
-    kept: &BTreeMap<Vec<u8>, Model>,
-) {
+pub(super) fn assert_all(pool: &Pool, present: &Model, kept: &BTreeMap<Vec<u8>, Model>) {
     let names: Vec<_> = list(&pool.reader()).unwrap();
     assert!(names.iter().map(|(name, _)| name).eq(kept.keys()));
     let state = State {
@@ -78,7 +74,7 @@ pub(super) fn assert_all<R: Record>(
 }
 
 /// Grants every free block of the first ones again.
-fn grant_free<R: Record>(pool: &mut Pool<R>, grants: &mut BTreeSet<u64>, model: &mut Model) {
+fn grant_free(pool: &mut Pool, grants: &mut BTreeSet<u64>, model: &mut Model) {
     pool.reclaim().unwrap();
     for block in 0..700 {
         let run = Run::new(block, 1);
@@ -94,7 +90,7 @@ fn grant_free<R: Record>(pool: &mut Pool<R>, grants: &mut BTreeSet<u64>, model: 
 fn each_snapshot_equals_a_copy_of_the_model() {
     let material = Material::new();
     for seed in 1..5 {
-        let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+        let meta = Region::in_memory(8 * MIB).unwrap();
         let (mut pool, mut grants) = new_pool(meta, 700);
         let mut model = Model::new(ROOT_MODE, grants.iter().copied());
         let mut generator = Generator::new(seed * 7919, &material, BLOCKS);
@@ -133,7 +129,7 @@ fn each_snapshot_equals_a_copy_of_the_model() {
             assert_all(&pool, &model, &kept);
             if round % 16 == 15 {
                 let copy = image(pool.meta());
-                let meta = Region::from_image(&copy, Medium::Memory, NoRecord).unwrap();
+                let meta = Region::from_image(&copy, Medium::Memory).unwrap();
                 pool = Pool::open(meta, &token()).unwrap();
                 for block in &grants {
                     pool.grant_again(Run::new(*block, 1)).unwrap();
@@ -156,7 +152,7 @@ fn each_snapshot_equals_a_copy_of_the_model() {
 
 #[test]
 fn names_are_kept_apart_and_bad_ones_refused() {
-    let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+    let meta = Region::in_memory(8 * MIB).unwrap();
     let (mut pool, _) = new_pool(meta, 10);
     let long = [b'x'; 256];
     for bad in [&b""[..], b".", b"..", b"a/b", b"a\nb", b"\x7f", &long] {
@@ -186,7 +182,7 @@ fn names_are_kept_apart_and_bad_ones_refused() {
 #[test]
 fn a_snapshot_costs_the_same_whatever_the_pool_holds() {
     let material = Material::new();
-    let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+    let meta = Region::in_memory(8 * MIB).unwrap();
     let (mut pool, mut grants) = new_pool(meta, 3000);
     let mut model = Model::new(ROOT_MODE, grants.iter().copied());
     let mut generator = Generator::new(11, &material, BLOCKS);
@@ -207,7 +203,7 @@ fn a_snapshot_costs_the_same_whatever_the_pool_holds() {
 fn many_snapshots_cost_a_commit_nothing() {
     let pages_written = |snapshots: u32| {
         let material = Material::new();
-        let meta = Region::in_memory(32 * MIB, NoRecord).unwrap();
+        let meta = Region::in_memory(32 * MIB).unwrap();
         let (mut pool, mut grants) = new_pool(meta, 2000);
         let mut model = Model::new(ROOT_MODE, grants.iter().copied());
         let mut generator = Generator::new(3, &material, BLOCKS);
@@ -229,7 +225,7 @@ fn many_snapshots_cost_a_commit_nothing() {
 
 #[test]
 fn a_full_pool_gets_its_space_back_with_a_snapshot() {
-    let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+    let meta = Region::in_memory(8 * MIB).unwrap();
     let (mut pool, _) = new_pool(meta, 10);
     let value = [7; 1000];
     let mut batch = pool.begin(&token());
@@ -277,7 +273,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
     let mut batch = pool.begin(&token());
     let period = batch.superblock().period;
     let run = ValueRun {
-        block,
+        block: BlockAddr::new(0, block),
         len: 1,
         period,
     };
@@ -295,7 +291,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
         .replace(VALUES, &key.to_be_bytes(), &bytes, &mut see)
         .unwrap();
     for run in old.iter().flat_map(|blocks| blocks.runs()) {
-        let gone = Run::new(run.block, run.len.into());
+        let gone = Run::of_data(run.block, run.len.into());
         batch.drop_data(gone, run.period).unwrap();
     }
     batch.commit(|_| {}).unwrap();
@@ -305,7 +301,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
 #[test]
 fn what_was_appended_to_a_shared_leaf_goes_with_its_snapshot() {
     for order in [[b"s", b"t", b"u"], [b"t", b"s", b"u"], [b"u", b"t", b"s"]] {
-        let meta = Region::in_memory(8 * MIB, NoRecord).unwrap();
+        let meta = Region::in_memory(8 * MIB).unwrap();
         let (mut pool, _) = new_pool(meta, 700);
         let used = |pool: &Pool| {
             let used = |b: &u64| pool.data_space().is_used(Run::new(*b, 1));

@@ -6,7 +6,7 @@
 use super::{Run, Space};
 use crate::format::bitmap::BITS_PER_PAGE;
 use crate::format::{PAGE, PAGE_LEN};
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::Region;
 
 /// Pages that are asked for at once, if they are free.
 const WINDOW: u64 = 16;
@@ -15,7 +15,7 @@ impl Space {
     /// Has memory behind the pages that are handed out next, `need` of them, and behind what the
     /// next commit writes of the bitmap with them. False: the host refused; from then on only
     /// numbers that have memory are handed out one by one, until this is true again.
-    pub(crate) fn back<R: Record>(&mut self, meta: &Region<R>, need: u64) -> bool {
+    pub(crate) fn back(&mut self, meta: &Region, need: u64) -> bool {
         let need = need.min(self.count_free());
         self.warm_only = false;
         self.warm_only = !self.back_next(meta, need);
@@ -27,7 +27,7 @@ impl Space {
         self.warm_only
     }
 
-    fn back_next<R: Record>(&mut self, meta: &Region<R>, need: u64) -> bool {
+    fn back_next(&mut self, meta: &Region, need: u64) -> bool {
         let (mut at, mut left) = (self.next, need);
         while left > 0 {
             let Some(free) = self.next_free(at, self.limit) else {
@@ -54,7 +54,7 @@ impl Space {
 
     /// Has memory behind the copies of bitmap pages that a commit writes which takes the next
     /// `need` numbers.
-    pub(crate) fn back_bitmap<R: Record>(&mut self, meta: &Region<R>, need: u64) -> bool {
+    pub(crate) fn back_bitmap(&mut self, meta: &Region, need: u64) -> bool {
         let (mut at, mut left) = (self.next, need);
         while left > 0 {
             let next = match self.warm_only {
@@ -78,7 +78,7 @@ impl Space {
         changed.into_iter().all(|i| self.back_page(meta, i))
     }
 
-    fn back_page<R: Record>(&mut self, meta: &Region<R>, i: usize) -> bool {
+    fn back_page(&mut self, meta: &Region, i: usize) -> bool {
         let other = 1 - self.pages[i].copy;
         if self.pages[i].backed & 1 << other == 0 {
             if meta.prefault(self.at(i, other), PAGE).is_err() {

@@ -16,11 +16,12 @@ use crate::error::{Error, Result};
 use crate::format::bitmap::{self, BITS_PER_PAGE, WORDS_PER_PAGE};
 use crate::format::geometry::Geometry;
 use crate::format::{PAGE, PAGE_LEN};
+use crate::layout::BlockAddr;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 pub use bits::Bits;
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::Region;
 
 /// Blocks or pages `start .. start + len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,12 @@ pub struct Run {
 impl Run {
     pub fn new(start: u64, len: u64) -> Run {
         Run { start, len }
+    }
+
+    /// Blocks of data segment 0, of which the bitmap of data blocks is. Those of another one are
+    /// outside of it.
+    pub fn of_data(block: BlockAddr, len: u64) -> Run {
+        Run::new(block.word(), len)
     }
 
     /// The first number past the run; saturates on hostile values.
@@ -126,12 +133,7 @@ impl Space {
     }
 
     /// The bitmap that commit `seq` left; pages of later commits are wiped.
-    pub(crate) fn open<R: Record>(
-        kind: Kind,
-        geometry: &Geometry,
-        meta: &Region<R>,
-        seq: u64,
-    ) -> Result<Space> {
+    pub(crate) fn open(kind: Kind, geometry: &Geometry, meta: &Region, seq: u64) -> Result<Space> {
         let mut space = Space::new(kind, geometry);
         let inside = space.pages_below(space.limit);
         space.pages.fill(PageState::default());
@@ -152,7 +154,7 @@ impl Space {
         (limit.div_ceil(BITS_PER_PAGE) as usize).min(self.pages.len())
     }
 
-    fn load_page<R: Record>(&mut self, meta: &Region<R>, i: usize, seq: u64) -> Result<()> {
+    fn load_page(&mut self, meta: &Region, i: usize, seq: u64) -> Result<()> {
         let mut best: Option<(u64, u8)> = None;
         let mut page = Box::new([0; PAGE]);
         for copy in 0..2 {
@@ -197,7 +199,7 @@ impl Space {
     }
 
     /// Writes the other copy of every changed page. In force once superblock `seq` is.
-    pub(crate) fn write<R: Record>(&mut self, meta: &Region<R>, seq: u64) -> Result<()> {
+    pub(crate) fn write(&mut self, meta: &Region, seq: u64) -> Result<()> {
         let mut page = Box::new([0; PAGE]);
         for i in 0..self.pages.len() {
             let state = self.pages[i];
@@ -434,7 +436,7 @@ impl Space {
     /// Raises the limit to `limit`, at most what the bitmap has room for. Pages that come to lie
     /// below it are empty: the next commit writes them, and what an earlier one that never happened
     /// left in them goes.
-    pub(crate) fn grow<R: Record>(&mut self, limit: u64, meta: &Region<R>) -> Result<()> {
+    pub(crate) fn grow(&mut self, limit: u64, meta: &Region) -> Result<()> {
         if limit < self.limit || limit > self.pages.len() as u64 * BITS_PER_PAGE {
             return Err(Error::Geometry {
                 what: "the pool cannot grow to this size",

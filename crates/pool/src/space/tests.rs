@@ -1,14 +1,13 @@
 //! The bitmaps against crashes between their copies, and allocation rules.
 
 use super::*;
-use holdfast_pmem::NoRecord;
 
 fn geometry() -> Geometry {
     Geometry::new([1 << 20, 4 << 20], [256 << 20, 1 << 30], 1 << 20).unwrap()
 }
 
-fn meta() -> Region<NoRecord> {
-    Region::in_memory(1 << 20, NoRecord).unwrap()
+fn meta() -> Region {
+    Region::in_memory(1 << 20).unwrap()
 }
 
 #[test]

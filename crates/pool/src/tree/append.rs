@@ -13,7 +13,6 @@ use crate::format::appends::{self, appends_of, link, page_of};
 use crate::format::node::{self, Flaw, Header, Source, compare_prefix};
 use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT};
 use crate::layout::{TreeId, VALUES, value};
-use holdfast_pmem::Record;
 
 /// Trees whose leaves are appended to: those of many small changes far apart. Readers of the
 /// others need not look for what was appended.
@@ -26,7 +25,7 @@ const LEAF_START: usize = 512;
 /// Bytes of a cell that are loaded ahead.
 const CELL_LIKELY: usize = 128;
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     /// Starts loading the leaf of `key`, if it is near that of the last change. A hint; what it
     /// returns is for `expect_entry`.
     #[inline]
@@ -125,8 +124,8 @@ impl<R: Record> Batch<'_, R> {
 
 /// Copies the value of `key` to the start of `out`, which has room for any; its length. Of a value
 /// that is in its entry nothing is copied.
-fn copy_blocks<R: Record>(
-    leaf: &Mapped<'_, R>,
+fn copy_blocks(
+    leaf: &Mapped<'_>,
     h: &Header,
     key: &[u8],
     out: &mut [u8],

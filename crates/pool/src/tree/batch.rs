@@ -27,7 +27,6 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use holdfast_pmem::{NoRecord, Record};
 
 /// Free pages that only erasing may use, so that a full pool can be emptied.
 const ERASE_RESERVE: u64 = 64;
@@ -56,8 +55,8 @@ pub(super) enum Undo {
 }
 
 /// Changes that become true together.
-pub struct Batch<'p, R: Record = NoRecord> {
-    pub(super) pool: &'p mut Pool<R>,
+pub struct Batch<'p> {
+    pub(super) pool: &'p mut Pool,
     pub(super) roots: [Root; TREES],
     pub(super) dirty: Dirty,
     /// Pages of committed nodes that this batch replaces.
@@ -81,12 +80,12 @@ pub struct Batch<'p, R: Record = NoRecord> {
 }
 
 /// A node of a batch: in the mapping, or in private memory.
-pub(super) enum Node<'a, R: Record> {
-    Committed(Mapped<'a, R>),
+pub(super) enum Node<'a> {
+    Committed(Mapped<'a>),
     Changed(&'a Page),
 }
 
-impl<R: Record> Source for Node<'_, R> {
+impl Source for Node<'_> {
     #[inline]
     fn word(&self, at: usize) -> u64 {
         match self {
@@ -104,14 +103,14 @@ impl<R: Record> Source for Node<'_, R> {
     }
 }
 
-impl<R: Record> Nodes for Batch<'_, R> {
+impl Nodes for Batch<'_> {
     type Node<'n>
-        = Node<'n, R>
+        = Node<'n>
     where
         Self: 'n;
 
     #[inline]
-    fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Node<'_, R>, Header)> {
+    fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Node<'_>, Header)> {
         if addr & DIRTY != 0 {
             let page = self.dirty.get(addr)?;
             return Ok((Node::Changed(page), page::header(page)));
@@ -146,8 +145,8 @@ fn check_len(what: &'static str, len: usize, max: usize) -> Result<()> {
     }
 }
 
-impl<'p, R: Record> Batch<'p, R> {
-    pub(crate) fn new(pool: &'p mut Pool<R>) -> Batch<'p, R> {
+impl<'p> Batch<'p> {
+    pub(crate) fn new(pool: &'p mut Pool) -> Batch<'p> {
         let roots = pool.superblock.roots;
         let dirty = core::mem::take(&mut pool.buffers);
         Batch {
@@ -464,7 +463,7 @@ impl<'p, R: Record> Batch<'p, R> {
     }
 }
 
-impl<R: Record> Drop for Batch<'_, R> {
+impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if !self.committed {
             self.put_back();
@@ -474,7 +473,7 @@ impl<R: Record> Drop for Batch<'_, R> {
     }
 }
 
-impl<R: Record> ReadTrees for Batch<'_, R> {
+impl ReadTrees for Batch<'_> {
     type Error = Error;
 
     fn name_seed(&self) -> Result<u64> {

@@ -17,11 +17,11 @@ use crate::space::{Bits, Run, Space};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::Region;
 
 /// What a walk over all trees found.
-struct Walk<'a, R: Record> {
-    meta: &'a Region<R>,
+struct Walk<'a> {
+    meta: &'a Region,
     space: &'a Space,
     seq: u64,
     seen: Bits,
@@ -33,7 +33,7 @@ struct Walk<'a, R: Record> {
 
 /// Verifies every node of every tree; returns how many pages of `meta.seg` are in use by them
 /// and by what stands before the first node.
-pub fn reachable<R: Record>(pool: &Pool<R>) -> Result<u64> {
+pub fn reachable(pool: &Pool) -> Result<u64> {
     let meta = pool.meta();
     let words = (meta.len() as u64 / PAGE_LEN).div_ceil(64) as usize;
     let superblock = pool.superblock();
@@ -66,7 +66,7 @@ fn wrong<T>(what: &'static str, page: u64) -> Result<T> {
     Err(Error::Damaged { what, page })
 }
 
-impl<R: Record> Walk<'_, R> {
+impl Walk<'_> {
     /// Verifies what is left of a subtree without snapshots.
     fn cut_out(&mut self, cut: &Cut, from: &[u8]) -> Result<()> {
         self.from = from.to_vec();

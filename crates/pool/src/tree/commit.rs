@@ -14,9 +14,8 @@ use crate::format::superblock::Superblock;
 use crate::space::Run;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_pmem::Record;
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     /// Makes all changes durable and visible, together with `change` to the superblock (its
     /// identity, sizes, seq and roots are kept); returns the commit's seq.
     pub fn commit(mut self, change: impl FnOnce(&mut Superblock)) -> Result<u64> {

@@ -16,7 +16,6 @@ use crate::layout::TreeId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use holdfast_pmem::Record;
 
 /// Bytes of a leaf that are filled. The rest is for what comes: overwriting is cheapest when all
 /// leaves have room for some entries, and that is what takes the least space, too.
@@ -37,7 +36,7 @@ pub enum Compacted {
     NoRoom,
 }
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     /// Lays the leaves below the parent of the one where `from` belongs out anew, if that is worth
     /// it. `next` becomes where the leaves of the next parent begin; empty: this was the last.
     pub fn compact(&mut self, tree: TreeId, from: &[u8], next: &mut Vec<u8>) -> Result<Compacted> {

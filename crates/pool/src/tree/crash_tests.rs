@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use alloc::vec;
 use alloc::vec::Vec;
 use holdfast_pmem::images::{Image, Images, Model as Loss, Options};
-use holdfast_pmem::{Medium, NoRecord, Record, Recorder, Region};
+use holdfast_pmem::{Medium, Recorder, Region};
 
 const META_LEN: u64 = MIB / 2;
 
@@ -24,7 +24,7 @@ fn options(model: Loss) -> Options {
     }
 }
 
-fn image_of<R: Record>(pool: &Pool<R>) -> Vec<u8> {
+fn image_of(pool: &Pool) -> Vec<u8> {
     let mut image = vec![0; pool.meta().len()];
     pool.meta().read(0, &mut image).unwrap();
     image
@@ -39,7 +39,9 @@ struct Run {
 
 fn record(medium: Medium, seed: u64) -> Run {
     let recorder = Recorder::new();
-    let meta = Region::in_memory_as(META_LEN as usize, medium, recorder.clone()).unwrap();
+    let meta = Region::in_memory_as(META_LEN as usize, medium)
+        .unwrap()
+        .recorded(&recorder);
     let mut params = params(META_LEN);
     params.medium = medium;
     let mut pool = Pool::create(meta, &params, &token()).unwrap();
@@ -70,10 +72,10 @@ fn record(medium: Medium, seed: u64) -> Run {
 }
 
 /// Opens what a power cut left and compares it with the states that it may have.
-fn assert_recovers(run: &Run, image: &Image<'_>, medium: Medium) -> Pool<Recorder> {
+fn assert_recovers(run: &Run, image: &Image<'_>, medium: Medium, log: &Recorder) -> Pool {
     let acked = image.acked().max().unwrap_or(0);
     let begun = image.begun().max().unwrap_or(0);
-    let meta = image.open(0, medium, Recorder::new()).unwrap();
+    let meta = image.open(0, medium).unwrap().recorded(log);
     let pool = Pool::open(meta, &token()).unwrap_or_else(|e| panic!("{e}: {image:?}"));
     let at = pool.superblock().seq - 1;
     assert!(
@@ -85,7 +87,7 @@ fn assert_recovers(run: &Run, image: &Image<'_>, medium: Medium) -> Pool<Recorde
     pool
 }
 
-fn go_on(mut pool: Pool<Recorder>, model: &Model) -> Pool<Recorder> {
+fn go_on(mut pool: Pool, model: &Model) -> Pool {
     let mut model = model.clone();
     let mut batch = pool.begin(&token());
     change(&mut batch, &mut model, &mut Dice(77), false);
@@ -98,7 +100,7 @@ fn cut_everywhere(medium: Medium, loss: Loss, seed: u64) -> usize {
     let run = record(medium, seed);
     let mut images = 0;
     for image in Images::new(&[&run.base], &run.events, options(loss)) {
-        let pool = assert_recovers(&run, &image, medium);
+        let pool = assert_recovers(&run, &image, medium, &Recorder::new());
         if images % 8 == 0 {
             let model = run.states[pool.superblock().seq as usize - 1].clone();
             go_on(pool, &model);
@@ -136,13 +138,14 @@ fn recovery_can_be_cut_too() {
     let mut tried = 0;
     for image in Images::new(&[&run.base], &run.events, options(Loss::Words)).step_by(37) {
         let base = image.full(0);
-        let pool = assert_recovers(&run, &image, Medium::Memory);
+        let log = Recorder::new();
+        let pool = assert_recovers(&run, &image, Medium::Memory, &log);
         let before = pool.superblock().seq;
         let model = run.states[before as usize - 1].clone();
         let pool = go_on(pool, &model);
-        let events = pool.meta().recorder().events();
+        let events = log.events();
         for second in Images::new(&[&base], &events, options(Loss::Words)).step_by(7) {
-            let meta = second.open(0, Medium::Memory, NoRecord).unwrap();
+            let meta = second.open(0, Medium::Memory).unwrap();
             let again = Pool::open(meta, &token()).unwrap();
             let seq = again.superblock().seq;
             assert!(seq == before || seq == before + 1);
@@ -167,7 +170,7 @@ fn a_torn_superblock_is_never_completed() {
     for medium in [Medium::Memory, Medium::File] {
         let mut params = params(META_LEN);
         params.medium = medium;
-        let meta = Region::in_memory_as(META_LEN as usize, medium, NoRecord).unwrap();
+        let meta = Region::in_memory_as(META_LEN as usize, medium).unwrap();
         let mut pool = Pool::create(meta, &params, &token()).unwrap();
         pool.begin(&token()).commit(|s| s.next_ino = 50).unwrap();
         let seq = pool.superblock().seq;
@@ -182,7 +185,7 @@ fn a_torn_superblock_is_never_completed() {
         for word in missing {
             let mut torn = after.clone();
             torn[word..word + 8].copy_from_slice(&before[word..word + 8]);
-            let meta = Region::in_memory_as(META_LEN as usize, medium, NoRecord).unwrap();
+            let meta = Region::in_memory_as(META_LEN as usize, medium).unwrap();
             meta.write_nt(0, &torn).unwrap();
             let pool = Pool::open(meta, &token()).unwrap();
             assert_eq!(pool.superblock().next_ino, 50, "word {word}");

@@ -17,7 +17,6 @@ use crate::layout::TreeId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use holdfast_pmem::Record;
 
 /// A node with fewer bytes in use looks for a neighbour to merge with.
 const FILL_MIN: usize = PAGE / 3;
@@ -32,7 +31,7 @@ pub(super) struct Added<'a> {
     pub payload: Payload<'a>,
 }
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     pub(super) fn put_seeing(
         &mut self,
         tree: TreeId,
@@ -505,7 +504,7 @@ fn find_private(leaf: &Page, addr: u64, key: &[u8]) -> Result<(usize, bool)> {
 }
 
 /// Whether no node is right of path step `d` in its level.
-fn rightmost<R: Record>(batch: &Batch<'_, R>, path: &Path, d: usize) -> Result<bool> {
+fn rightmost(batch: &Batch<'_>, path: &Path, d: usize) -> Result<bool> {
     for step in &path.steps[..d] {
         if step.pos + 1 < page::header(batch.dirty.get(step.addr)?).count {
             return Ok(false);

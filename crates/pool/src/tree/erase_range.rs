@@ -20,7 +20,6 @@ use crate::layout::{RECLAIM, TreeId};
 use crate::reclaim::{self, Cut};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_pmem::Record;
 
 const FILL_MIN: usize = PAGE / 3;
 
@@ -60,7 +59,7 @@ struct Range<'a> {
     to: Option<&'a [u8]>,
 }
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     pub(super) fn erase_range_checked(
         &mut self,
         tree: TreeId,

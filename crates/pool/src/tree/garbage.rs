@@ -27,7 +27,7 @@ use crate::snapshot::{Newest, SNAPSHOT_TREES};
 use crate::space::Run;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::Region;
 
 /// Pages and blocks that become free with a snapshot, or with a subtree.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ pub(crate) struct Garbage {
 }
 
 /// Looks for the garbage of one snapshot.
-struct Search<'a, R: Record> {
-    meta: &'a Region<R>,
+struct Search<'a> {
+    meta: &'a Region,
     snapshot: &'a Fixed,
     before: Option<Newest>,
     after: &'a Fixed,
@@ -74,8 +74,8 @@ impl Garbage {
     /// What `snapshot` has and neither of its neighbours has, from `place` on; about as much as
     /// `left` says, which becomes what is left of it. `place` becomes where the rest begins. Nodes
     /// come after those below them.
-    pub fn find_some<R: Record>(
-        meta: &Region<R>,
+    pub fn find_some(
+        meta: &Region,
         snapshot: &Fixed,
         place: &mut Place,
         between: Between<'_>,
@@ -89,8 +89,8 @@ impl Garbage {
 
     /// As `find_some`, of a subtree that was cut out: as if it were a tree of a snapshot, with
     /// nothing after it. Each leaf is looked at, for its keys.
-    pub fn find_in_cut<R: Record>(
-        meta: &Region<R>,
+    pub fn find_in_cut(
+        meta: &Region,
         cut: &Fixed,
         place: &mut Place,
         before: Option<Newest>,
@@ -106,8 +106,8 @@ impl Garbage {
     }
 }
 
-impl<'a, R: Record> Search<'a, R> {
-    fn new(meta: &'a Region<R>, snapshot: &'a Fixed, between: Between<'a>, left: usize) -> Self {
+impl<'a> Search<'a> {
+    fn new(meta: &'a Region, snapshot: &'a Fixed, between: Between<'a>, left: usize) -> Self {
         Search {
             meta,
             snapshot,
@@ -307,7 +307,7 @@ impl<'a, R: Record> Search<'a, R> {
             let now = bytes.get(..len).unwrap_or_default();
             if len == 0 || value::blocks_of(now)?.as_ref() != Some(&blocks) {
                 let runs = blocks.runs().iter();
-                let runs = runs.map(|run| Run::new(run.block, run.len.into()));
+                let runs = runs.map(|run| Run::of_data(run.block, run.len.into()));
                 self.found.data.extend(runs);
             }
         }
@@ -326,7 +326,7 @@ impl<'a, R: Record> Search<'a, R> {
             };
             let len = len.clamp(1, e.end() - at);
             if !kept {
-                self.found.data.push(Run::new(mine, len));
+                self.found.data.push(Run::of_data(mine, len));
             }
             at += len;
         }

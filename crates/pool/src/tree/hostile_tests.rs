@@ -11,12 +11,12 @@ use crate::tree::{Leaf, Reader, check};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use holdfast_pmem::{Medium, NoRecord, Region};
+use holdfast_pmem::{Medium, Region};
 
 const META_LEN: u64 = MIB;
 
 fn healthy() -> Vec<u8> {
-    let meta = Region::in_memory(META_LEN as usize, NoRecord).unwrap();
+    let meta = Region::in_memory(META_LEN as usize).unwrap();
     let mut pool = Pool::create(meta, &params(META_LEN), &token()).unwrap();
     let (mut model, mut dice) = (Model::new(), Dice(42));
     for _ in 0..4 {
@@ -29,8 +29,8 @@ fn healthy() -> Vec<u8> {
     image
 }
 
-fn region(image: &[u8]) -> Region<NoRecord> {
-    Region::from_image(image, Medium::Memory, NoRecord).unwrap()
+fn region(image: &[u8]) -> Region {
+    Region::from_image(image, Medium::Memory).unwrap()
 }
 
 /// Every way of reading, with errors ignored.

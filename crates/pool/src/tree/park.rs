@@ -15,7 +15,6 @@ use crate::format::node;
 use crate::format::superblock::Root;
 use crate::pool::{Pool, WriteToken};
 use alloc::vec::Vec;
-use holdfast_pmem::Record;
 
 /// All of a batch but the pool.
 pub(crate) struct Parked {
@@ -28,7 +27,7 @@ pub(crate) struct Parked {
     ahead: bool,
 }
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     /// Puts the batch aside until `Pool::resume`.
     pub fn park(mut self) {
         let parked = Parked {
@@ -91,14 +90,14 @@ impl<R: Record> Batch<'_, R> {
     }
 }
 
-impl<R: Record> Pool<R> {
+impl Pool {
     /// Whether a batch is parked.
     pub fn is_parked(&self) -> bool {
         self.parked.is_some()
     }
 
     /// Goes on with the batch that was parked.
-    pub fn resume(&mut self, token: &WriteToken) -> Batch<'_, R> {
+    pub fn resume(&mut self, token: &WriteToken) -> Batch<'_> {
         let Some(parked) = self.parked.take() else {
             return self.begin(token);
         };

@@ -5,7 +5,6 @@ use crate::layout::VALUES;
 use crate::pool::Pool;
 use crate::space::Run;
 use alloc::vec::Vec;
-use holdfast_pmem::NoRecord;
 
 const KEYS: u64 = 3000;
 
@@ -15,7 +14,7 @@ fn key(i: u64) -> Vec<u8> {
 
 /// A pool with every third key, and blocks in use.
 fn loaded() -> (Pool, Run) {
-    let mut pool: Pool<NoRecord> = pool(8 * MIB);
+    let mut pool: Pool = pool(8 * MIB);
     let mut batch = pool.begin(&token());
     for i in (0..KEYS).step_by(3) {
         batch.put(VALUES, &key(i), &[1; 100]).unwrap();

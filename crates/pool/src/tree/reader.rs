@@ -24,7 +24,7 @@ use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
 use core::time::Duration;
 use holdfast_pmem::atomic::{AtomicU32, Ordering, fence};
-use holdfast_pmem::{NoRecord, Record, Region, futex};
+use holdfast_pmem::{Region, futex};
 
 /// Roots that may pass under a reader before it gives up.
 const TRIES_MAX: usize = 1000;
@@ -63,27 +63,20 @@ impl Fixed {
 }
 
 /// Reads the committed trees of a mapped `meta.seg`, or those of a snapshot in it.
-pub struct Reader<'a, R: Record = NoRecord> {
-    meta: &'a Region<R>,
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    meta: &'a Region,
     fixed: Option<&'a Fixed>,
     verified: Option<&'a Verified>,
 }
 
-impl<R: Record> Clone for Reader<'_, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R: Record> Copy for Reader<'_, R> {}
-
 /// A node in the mapping. Its words may change while it is looked at.
-pub(super) struct Mapped<'a, R: Record> {
-    meta: &'a Region<R>,
+pub(super) struct Mapped<'a> {
+    meta: &'a Region,
     base: u64,
 }
 
-impl<R: Record> Source for Mapped<'_, R> {
+impl Source for Mapped<'_> {
     #[inline(always)]
     fn word(&self, at: usize) -> u64 {
         if at >= PAGE {
@@ -103,10 +96,7 @@ impl<R: Record> Source for Mapped<'_, R> {
 
 /// The node in page `addr`, if it is what `place` says.
 #[inline]
-pub(super) fn open_mapped<'a, R: Record>(
-    meta: &'a Region<R>,
-    place: &Place,
-) -> Result<(Mapped<'a, R>, Header)> {
+pub(super) fn open_mapped<'a>(meta: &'a Region, place: &Place) -> Result<(Mapped<'a>, Header)> {
     let pages = meta.len() as u64 >> PAGE_SHIFT;
     if place.page <= LIVE_PAGE || place.page >= pages {
         return Err(Error::Damaged {
@@ -133,8 +123,8 @@ pub(super) enum Trust {
 
 /// A private copy of the node in page `place.page`, verified as `trust` says. What was appended
 /// to it is in its place among the other entries.
-pub(super) fn copy_mapped<R: Record>(
-    meta: &Region<R>,
+pub(super) fn copy_mapped(
+    meta: &Region,
     place: &Place,
     trust: Trust,
     out: &mut Page,
@@ -148,7 +138,7 @@ pub(super) fn copy_mapped<R: Record>(
 
 /// As [`copy_mapped`], of a node that is only read: what is of no use between its arrays and its
 /// cells is left as it was in `out`.
-fn copy_to_read<R: Record>(meta: &Region<R>, place: &Place, out: &mut Page) -> Result<Header> {
+fn copy_to_read(meta: &Region, place: &Place, out: &mut Page) -> Result<Header> {
     let (node, seen) = open_mapped(meta, place)?;
     let front = appends::place(&seen, seen.appends).min(PAGE);
     let back = appends::lowest(&node, &seen).clamp(front, PAGE);
@@ -166,12 +156,7 @@ fn copy_to_read<R: Record>(meta: &Region<R>, place: &Place, out: &mut Page) -> R
 }
 
 /// A private copy without a change.
-fn copy_as_it_is<R: Record>(
-    meta: &Region<R>,
-    place: &Place,
-    trust: Trust,
-    out: &mut Page,
-) -> Result<Header> {
+fn copy_as_it_is(meta: &Region, place: &Place, trust: Trust, out: &mut Page) -> Result<Header> {
     let pages = meta.len() as u64 >> PAGE_SHIFT;
     if place.page <= LIVE_PAGE || place.page >= pages {
         return Err(Error::Damaged {
@@ -199,16 +184,16 @@ fn verify(place: &Place, trust: Trust, pages: u64, out: &Page) -> Result<Header>
 }
 
 /// The trees of one root.
-pub(super) struct At<'a, R: Record> {
-    pub meta: &'a Region<R>,
+pub(super) struct At<'a> {
+    pub meta: &'a Region,
     pub seq: u64,
     pub verified: Option<&'a Verified>,
 }
 
-impl<R: Record> At<'_, R> {
+impl At<'_> {
     /// Verifies the node at `place`, of which `node` are the bytes, if that was not done before.
     #[inline]
-    fn rely_on(&self, place: &Place, node: &Mapped<'_, R>) -> Result<()> {
+    fn rely_on(&self, place: &Place, node: &Mapped<'_>) -> Result<()> {
         match self.verified {
             Some(verified) if !verified.has(place.page, node.word(AT_BIRTH)) => {
                 self.look_into(place, verified)
@@ -225,14 +210,14 @@ impl<R: Record> At<'_, R> {
     }
 }
 
-impl<R: Record> Nodes for At<'_, R> {
+impl Nodes for At<'_> {
     type Node<'n>
-        = Mapped<'n, R>
+        = Mapped<'n>
     where
         Self: 'n;
 
     #[inline]
-    fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Mapped<'_, R>, Header)> {
+    fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Mapped<'_>, Header)> {
         let place = Place::of_link(addr, tree, level, self.seq);
         let (node, header) = open_mapped(self.meta, &place)?;
         self.rely_on(&place, &node)?;
@@ -263,9 +248,9 @@ impl<R: Record> Nodes for At<'_, R> {
     }
 }
 
-impl<'a, R: Record> Reader<'a, R> {
+impl<'a> Reader<'a> {
     /// A reader of `meta.seg`, which may be mapped for reading only.
-    pub fn new(meta: &'a Region<R>) -> Reader<'a, R> {
+    pub fn new(meta: &'a Region) -> Reader<'a> {
         Reader {
             meta,
             fixed: None,
@@ -274,13 +259,13 @@ impl<'a, R: Record> Reader<'a, R> {
     }
 
     /// The same reader, which verifies what it comes to for the first time.
-    pub fn verifying(self, verified: &'a Verified) -> Reader<'a, R> {
+    pub fn verifying(self, verified: &'a Verified) -> Reader<'a> {
         let verified = Some(verified);
         Reader { verified, ..self }
     }
 
     /// A reader of a snapshot. Whether that still exists is for the caller to know.
-    pub fn of_snapshot(meta: &'a Region<R>, fixed: &'a Fixed) -> Reader<'a, R> {
+    pub fn of_snapshot(meta: &'a Region, fixed: &'a Fixed) -> Reader<'a> {
         Reader {
             fixed: Some(fixed),
             ..Reader::new(meta)
@@ -347,7 +332,7 @@ impl<'a, R: Record> Reader<'a, R> {
     fn settled<T>(
         &self,
         tree: TreeId,
-        mut look: impl FnMut(&At<'a, R>, &LiveRoot) -> Result<T>,
+        mut look: impl FnMut(&At<'a>, &LiveRoot) -> Result<T>,
     ) -> Result<T> {
         let mut damage = 0;
         for _ in 0..TRIES_MAX {
@@ -416,7 +401,7 @@ impl<'a, R: Record> Reader<'a, R> {
         walk::get_split(&self.at(root), tree, &root.root, key, head, body)
     }
 
-    fn at(&self, root: &LiveRoot) -> At<'a, R> {
+    fn at(&self, root: &LiveRoot) -> At<'a> {
         At {
             meta: self.meta,
             seq: root.seq,
@@ -516,7 +501,7 @@ impl<'a, R: Record> Reader<'a, R> {
     }
 }
 
-impl<R: Record> ReadTrees for Reader<'_, R> {
+impl ReadTrees for Reader<'_> {
     type Error = Error;
 
     fn name_seed(&self) -> Result<u64> {

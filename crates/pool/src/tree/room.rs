@@ -19,7 +19,6 @@ use crate::layout::TreeId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use holdfast_pmem::Record;
 
 /// A leaf with fewer bytes between its arrays and its cells is short of room.
 const ROOM_MIN: usize = PAGE / 8;
@@ -46,7 +45,7 @@ impl Window {
     }
 }
 
-impl<R: Record> Batch<'_, R> {
+impl Batch<'_> {
     /// Lays the leaf of the path, which was copied for one change, out with its neighbours, if it
     /// has no room for the next ones to be appended.
     pub(super) fn make_room(&mut self) -> Result<()> {

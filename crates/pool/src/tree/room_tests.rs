@@ -4,33 +4,27 @@ use super::tests::{Dice, MIB, all_of, params, pool, token};
 use crate::format::PAGE_LEN;
 use crate::layout::VALUES;
 use crate::pool::Pool;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use holdfast_pmem::{Record, Region};
+use holdfast_pmem::record::Event;
+use holdfast_pmem::{Recorder, Region};
 
 const KEYS: u64 = 20_000;
 const META: u64 = 64 * MIB;
 
-/// Counts the bytes that are stored.
-#[derive(Clone, Default)]
-struct Counted(Arc<AtomicU64>);
-
-impl Record for Counted {
-    const ACTIVE: bool = true;
-    fn store(&self, _off: u64, data: &[u8], _nt: bool) {
-        self.0.fetch_add(data.len() as u64, Relaxed);
-    }
-    fn flush(&self, _line: u64) {}
-    fn fence(&self) {}
-    fn sync(&self, _off: u64, _len: usize) {}
+/// The bytes stored since this was asked last.
+fn stored(log: &Recorder) -> u64 {
+    let len = |event: &Event| match event {
+        Event::Store { data, .. } => data.len() as u64,
+        _ => 0,
+    };
+    log.take().iter().map(len).sum()
 }
 
 fn key(i: u64) -> Vec<u8> {
     alloc::format!("key:{i:020}").into_bytes()
 }
 
-fn put<R: Record>(pool: &mut Pool<R>, keys: impl Iterator<Item = u64>, byte: u8) {
+fn put(pool: &mut Pool, keys: impl Iterator<Item = u64>, byte: u8) {
     let keys: Vec<u64> = keys.collect();
     for some in keys.chunks(KEYS as usize / 16) {
         let mut batch = pool.begin(&token());
@@ -52,16 +46,16 @@ fn in_any_order(seed: u64) -> Vec<u64> {
 /// Bytes stored for each of many overwrites far apart, after as many that bring the tree into the
 /// shape that it keeps; and pages in use after the load and at the end.
 fn overwriting(load: impl Iterator<Item = u64>) -> (u64, [u64; 2]) {
-    let counted = Counted::default();
-    let meta = Region::in_memory(META as usize, counted.clone()).unwrap();
+    let log = Recorder::new();
+    let meta = Region::in_memory(META as usize).unwrap().recorded(&log);
     let mut pool = Pool::create(meta, &params(META), &token()).unwrap();
     put(&mut pool, load, 1);
     pool.reclaim().unwrap();
     let loaded = pool.meta_space().count_used();
     put(&mut pool, in_any_order(5).into_iter(), 2);
-    let before = counted.0.load(Relaxed);
+    stored(&log);
     put(&mut pool, in_any_order(6).into_iter(), 3);
-    let stored = counted.0.load(Relaxed) - before;
+    let stored = stored(&log);
     pool.reclaim().unwrap();
     let all = all_of(&pool, VALUES);
     assert!(

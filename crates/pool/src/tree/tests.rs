@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use holdfast_pmem::{Medium, NoRecord, Record, Region};
+use holdfast_pmem::{Medium, Region};
 
 pub(super) const MIB: u64 = 1 << 20;
 /// The trees that are used, one of them with leaves that are appended to.
@@ -43,15 +43,15 @@ pub(super) fn token() -> WriteToken {
 }
 
 pub(super) fn pool(meta_len: u64) -> Pool {
-    let meta = Region::in_memory(meta_len as usize, NoRecord).unwrap();
+    let meta = Region::in_memory(meta_len as usize).unwrap();
     Pool::create(meta, &params(meta_len), &token()).unwrap()
 }
 
 /// The pool as it would be found by the next service.
-pub(super) fn reopened<R: Record>(pool: &Pool<R>) -> Pool {
+pub(super) fn reopened(pool: &Pool) -> Pool {
     let mut image = vec![0; pool.meta().len()];
     pool.meta().read(0, &mut image).unwrap();
-    let meta = Region::from_image(&image, Medium::Memory, NoRecord).unwrap();
+    let meta = Region::from_image(&image, Medium::Memory).unwrap();
     Pool::open(meta, &token()).unwrap()
 }
 
@@ -108,7 +108,7 @@ impl StringBytes for u64 {
     }
 }
 
-pub(super) fn all_of<R: Record>(pool: &Pool<R>, tree: TreeId) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn all_of(pool: &Pool, tree: TreeId) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     let see = |k: &[u8], v: &[u8]| {
         all.push((k.to_vec(), v.to_vec()));
@@ -124,7 +124,7 @@ pub(super) fn model_of(model: &Model, tree: TreeId) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Every entry, every count, and that the pages in use are those that the trees reach.
-pub(super) fn assert_is<R: Record>(pool: &Pool<R>, model: &Model) {
+pub(super) fn assert_is(pool: &Pool, model: &Model) {
     for tree in TREES {
         let expected = model_of(model, tree);
         assert_eq!(all_of(pool, tree), expected);
@@ -166,8 +166,8 @@ fn assert_finds<T: ReadTrees<Error = Error>>(trees: &T, model: &Model, tree: Tre
 }
 
 /// One random change, in the batch and in the model.
-pub(super) fn change<R: Record>(
-    batch: &mut super::Batch<'_, R>,
+pub(super) fn change(
+    batch: &mut super::Batch<'_>,
     model: &mut Model,
     dice: &mut Dice,
     erasing: bool,
@@ -194,7 +194,7 @@ pub(super) fn change<R: Record>(
     }
 }
 
-fn assert_scans<R: Record>(batch: &super::Batch<'_, R>, model: &Model, dice: &mut Dice) {
+fn assert_scans(batch: &super::Batch<'_>, model: &Model, dice: &mut Dice) {
     let (tree, from, to) = (dice.tree(), dice.key(), dice.key());
     let limit = 1 + dice.roll(50) as usize;
     let mut seen = Vec::new();

@@ -20,7 +20,7 @@ impl Verified {
     /// None, of a `meta.seg` of `meta_len` bytes, in a session that began after commit `since`.
     pub fn new(meta_len: u64, since: u64) -> Result<Verified, Error> {
         let words = (meta_len / PAGE_LEN).div_ceil(64).max(1);
-        let bits = Region::in_memory(words as usize * 8, holdfast_pmem::NoRecord)?;
+        let bits = Region::in_memory(words as usize * 8)?;
         Ok(Verified { since, bits })
     }
 

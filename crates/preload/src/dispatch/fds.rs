@@ -130,9 +130,13 @@ pub fn close_range(p: &Process, a: &Args) -> Outcome {
         _ => unshared(p, flags)?,
     };
     if flags & CLOSE_RANGE_CLOEXEC == 0 {
-        for fd in first..=last.min(p.client.fd_limit()) {
+        let mut from = first;
+        while let Some(fd) = p.client.next_descriptor(from)
+            && fd <= last
+        {
             p.unmark(fd);
             p.client.unbind(fd)?;
+            from = fd + 1;
         }
     }
     let mut from = first;

@@ -148,7 +148,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
 fn plant_root(pool: &mut Pool, token: &WriteToken) -> holdfast_pool::Result<()> {
     let mut store = PoolStore::begin(pool, token);
     let (uid, gid) = process::own_ids();
-    let now = now_ns();
+    let now = holdfast_pmem::env::now();
     match make_root(&mut store, 0o40755, uid, gid, now) {
         Ok(()) => store.commit(|_| {}).map(|_| ()),
         Err(holdfast_pool::apply::Failure::Store(e)) => Err(e),
@@ -158,15 +158,9 @@ fn plant_root(pool: &mut Pool, token: &WriteToken) -> holdfast_pool::Result<()> 
     }
 }
 
-/// Nanoseconds since 1970.
-pub fn now_ns() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
-}
-
 fn uuid() -> [u8; 16] {
     let mut out = [0; 16];
-    let _ = rustix::rand::getrandom(&mut out, rustix::rand::GetRandomFlags::empty());
+    holdfast_pmem::env::random(&mut out);
     out[6] = out[6] & 0x0f | 0x40;
     out[8] = out[8] & 0x3f | 0x80;
     out

@@ -5,12 +5,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::ordinary;
+use holdfast_pmem::env::{self, Instant};
 use holdfast_pmem::process::namespace;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Held for as long as this value lives.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl PoolLock {
         loop {
             match PoolLock::take(directory) {
                 Err(Error::InUse { .. }) if begun.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(20));
+                    env::sleep(Duration::from_millis(20));
                 }
                 done => return done,
             }
@@ -81,7 +82,7 @@ fn lock(file: &OwnedFd) -> rustix::io::Result<()> {
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) if begun.elapsed() < LOOK => {
-                std::thread::sleep(Duration::from_millis(1));
+                env::sleep(Duration::from_millis(1));
             }
             done => return done,
         }

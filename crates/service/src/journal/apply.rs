@@ -17,12 +17,13 @@ use super::spilled::read_spilled;
 use crate::base::error::Result;
 use crate::store::fail;
 use holdfast_pmem::Region;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, Reject, are_unseen};
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock;
 use holdfast_pool::journal::{self, Record};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Records of one commit.
 const BATCH_MAX: usize = 128 * 1024;

@@ -4,6 +4,8 @@
 //!  * Only records below the number at which recovery ends count.
 //!  * A block has evidence for a record if a later `DATA` has its bytes, or a later `IN_PLACE` says
 //!    that what was stored there before a number above the record's was durable.
+//!  * Blocks go by the words of their addresses: those of another data segment than 0 are beyond
+//!    the limit.
 //!  * All numbers come from a journal that clients wrote: runs are cut to the pool, and no work is
 //!    longer than the records themselves.
 
@@ -11,6 +13,7 @@ use crate::journal::lane::Entry;
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::journal::{self, BlockRuns, Change, Ops, Record};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::value::InBlocks;
 use std::collections::BTreeMap;
 
@@ -58,8 +61,8 @@ impl Evidence {
         evidence
     }
 
-    fn copy(&mut self, seq: u64, first: u64, bytes: &[u8]) {
-        for (block, piece) in (first..self.limit).zip(bytes.chunks(PAGE)) {
+    fn copy(&mut self, seq: u64, first: BlockAddr, bytes: &[u8]) {
+        for (block, piece) in (first.word()..self.limit).zip(bytes.chunks(PAGE)) {
             let copies = self.copies.entry(block).or_default();
             copies.insert(seq, piece.to_vec());
         }
@@ -67,8 +70,8 @@ impl Evidence {
 
     /// The parts of `block..block + len`, which lie in the pool, that have evidence for record
     /// `seq`, in order; none touch.
-    pub fn parts(&self, seq: u64, block: u64, len: u64) -> Vec<(u64, u64)> {
-        let end = block.saturating_add(len).min(self.limit);
+    pub fn parts(&self, seq: u64, block: BlockAddr, len: u64) -> Vec<(BlockAddr, u64)> {
+        let (block, end) = (block.word(), block.end(len).word().min(self.limit));
         let copied = self.copies.range(block..end.max(block));
         let copied = copied.filter(|(_, copies)| copies.range(seq + 1..).next().is_some());
         let mut parts: Vec<(u64, u64)> = copied.map(|(block, _)| (*block, *block + 1)).collect();
@@ -83,12 +86,12 @@ impl Evidence {
         }
         joined
             .into_iter()
-            .map(|(from, to)| (from, to - from))
+            .map(|(from, to)| (BlockAddr::from_word(from), to - from))
             .collect()
     }
 
     /// Whether all of the blocks have evidence for record `seq`.
-    pub fn covers(&self, seq: u64, block: u64, len: u64) -> bool {
+    pub fn covers(&self, seq: u64, block: BlockAddr, len: u64) -> bool {
         self.parts(seq, block, len) == [(block, len)]
     }
 
@@ -107,8 +110,9 @@ impl Evidence {
     }
 
     /// Whether what is in a block is newer than what record `seq` has of it.
-    pub fn is_newer_in_place(&self, seq: u64, block: u64) -> bool {
-        let mut after = self.in_place.after(seq, block, block.saturating_add(1));
+    pub fn is_newer_in_place(&self, seq: u64, block: BlockAddr) -> bool {
+        let (block, end) = (block.word(), block.end(1).word());
+        let mut after = self.in_place.after(seq, block, end);
         after.next().is_some()
     }
 
@@ -116,7 +120,7 @@ impl Evidence {
     /// written, as far as a later record has them; false: nothing was changed.
     pub fn restore(&self, seq: u64, blocks: &InBlocks, bytes: &mut [u8]) -> bool {
         let runs = blocks.runs().iter();
-        let numbers = runs.flat_map(|run| run.block..run.block.saturating_add(run.len.into()));
+        let numbers = runs.flat_map(|run| run.block.word()..run.block.end(run.len.into()).word());
         let mut changed = false;
         for (piece, block) in bytes.chunks_mut(PAGE).zip(numbers) {
             let copies = self.copies.get(&block);
@@ -153,7 +157,7 @@ fn add_runs(out: &mut Vec<Run>, before: u64, named: &[u8], limit: u64) {
         out.push((0, limit, before));
     }
     for (block, len) in BlockRuns::decode(named).into_iter().flatten() {
-        let end = block.saturating_add(len).min(limit);
+        let (block, end) = (block.word(), block.end(len).word().min(limit));
         if block < end {
             out.push((block, end, before));
         }

@@ -4,18 +4,19 @@
 
 use crate::journal::runs::Runs;
 use holdfast_pool::apply::Grants;
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::space::Run;
 
 /// Blocks that were handed out and are not used yet.
 pub struct Held<'a>(pub &'a mut Runs);
 
 impl Grants for Held<'_> {
-    fn holds(&self, block: u64, len: u64) -> bool {
-        self.0.contains(block, len)
+    fn holds(&self, block: BlockAddr, len: u64) -> bool {
+        self.0.contains(block.word(), len)
     }
 
-    fn take(&mut self, block: u64, len: u64) {
-        self.0.remove(block, len);
+    fn take(&mut self, block: BlockAddr, len: u64) {
+        self.0.remove(block.word(), len);
     }
 }
 
@@ -26,12 +27,12 @@ pub struct Noted<'a> {
 }
 
 impl Grants for Noted<'_> {
-    fn holds(&self, block: u64, len: u64) -> bool {
-        self.granted.contains(block, len)
+    fn holds(&self, block: BlockAddr, len: u64) -> bool {
+        self.granted.contains(block.word(), len)
     }
 
-    fn take(&mut self, block: u64, len: u64) {
-        self.granted.remove(block, len);
-        self.taken.push(Run::new(block, len));
+    fn take(&mut self, block: BlockAddr, len: u64) {
+        self.granted.remove(block.word(), len);
+        self.taken.push(Run::of_data(block, len));
     }
 }

@@ -154,13 +154,12 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_pmem::NoRecord;
     use holdfast_pool::journal::Record;
 
     const LEN: u64 = 4096;
 
     fn journal() -> Region {
-        Region::in_memory(4 * LEN as usize, NoRecord).unwrap()
+        Region::in_memory(4 * LEN as usize).unwrap()
     }
 
     /// Appends as a client does and returns the position behind the record.

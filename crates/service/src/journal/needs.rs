@@ -9,6 +9,7 @@ use super::spilled::read_spilled;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{self, Change, Ops, Promote, Record};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::value::{self, InBlocks};
 
 /// Notes what the records that were read need before they are applied: their blocks count as
@@ -43,7 +44,7 @@ pub fn prepare(engine: &mut Engine, power_lost: bool, lossy: bool, end: u64) {
         }
     }
     for (block, len) in joined(blocks) {
-        engine.grant_again(block, len);
+        engine.grant_again(block.word(), len);
     }
     engine.journal.replay = Some(Replay {
         evidence,
@@ -54,13 +55,13 @@ pub fn prepare(engine: &mut Engine, power_lost: bool, lossy: bool, end: u64) {
 }
 
 /// The same blocks, each once: first and length of each run.
-fn joined(mut runs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+fn joined(mut runs: Vec<(BlockAddr, u64)>) -> Vec<(BlockAddr, u64)> {
     runs.sort_unstable();
-    let mut out: Vec<(u64, u64)> = Vec::new();
+    let mut out: Vec<(BlockAddr, u64)> = Vec::new();
     for (block, len) in runs {
-        let end = block.saturating_add(len);
+        let end = block.end(len);
         match out.last_mut() {
-            Some(last) if last.0 + last.1 >= block => last.1 = last.1.max(end - last.0),
+            Some(last) if last.0.end(last.1) >= block => last.1 = last.1.max(end - last.0),
             _ => out.push((block, end - block)),
         }
     }
@@ -73,7 +74,7 @@ pub fn grant_what_records_need(engine: &mut Engine) {
     engine.journal.replay = None;
 }
 
-fn blocks_of_values(ops: &[u8], out: &mut Vec<(u64, u64)>) {
+fn blocks_of_values(ops: &[u8], out: &mut Vec<(BlockAddr, u64)>) {
     for op in Ops::new(ops).flatten() {
         match op.change {
             Change::PutBlocks(runs) => runs_of(runs, out),
@@ -89,7 +90,7 @@ fn blocks_of_values(ops: &[u8], out: &mut Vec<(u64, u64)>) {
     }
 }
 
-fn runs_of(runs: &[u8], out: &mut Vec<(u64, u64)>) {
+fn runs_of(runs: &[u8], out: &mut Vec<(BlockAddr, u64)>) {
     if let Ok(blocks) = InBlocks::decode(runs) {
         let runs = blocks.runs().iter();
         out.extend(runs.map(|run| (run.block, u64::from(run.len))));

@@ -8,7 +8,7 @@ use super::held::Held;
 use super::order::Next;
 use crate::base::error::Result;
 use holdfast_pool::apply::{Applier, Failure, PoolStore};
-use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record};
 
 impl Engine {
@@ -91,7 +91,7 @@ impl Engine {
         let pieces = Applier::new(&mut store, &mut held, [0; LANES]).redo(&record);
         let Ok(pieces) = pieces else { return Ok(()) };
         for piece in pieces {
-            let at = piece.block.saturating_mul(PAGE_LEN) + piece.offset_in_block as u64;
+            let at = piece.block.offset() + piece.offset_in_block as u64;
             self.store.data.write_nt(at, piece.data)?;
             self.store.data.fence();
             self.store.data.sync(at, piece.data.len())?;

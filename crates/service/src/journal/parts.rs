@@ -8,11 +8,12 @@ use super::lane::Entry;
 use super::progress::{HONEST, Progress, goes_on_without, note_applied, note_place};
 use super::spill::{Spill, is_divided};
 use crate::base::error::Result;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Applier, Failure, ParkedStore, PoolStore, Reject, Why};
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record};
 use holdfast_pool::space::Run;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What one part may take.
 const TIME: Duration = Duration::from_millis(10);

@@ -15,6 +15,7 @@ use holdfast_pmem::Region;
 use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, Reject, Why};
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::journal::{EXTENT_WHOLE, Header, Record, SET_CTIME, SET_MTIME};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::space::Run;
 
 const PAGE: usize = PAGE_LEN as usize;
@@ -103,7 +104,7 @@ impl Replay {
     ) -> Done {
         let outcome = applier.apply(header, record)?;
         for piece in applier.redo(record)? {
-            let at = piece.block.saturating_mul(PAGE_LEN) + piece.offset_in_block as u64;
+            let at = piece.block.offset() + piece.offset_in_block as u64;
             let put = data.write_nt(at, piece.data);
             put.map_err(|_| Failure::Store(holdfast_pool::Error::Poisoned))?;
         }
@@ -148,8 +149,8 @@ impl Replay {
         } else if parts.is_empty() {
             applier.apply_parts(header, &[times(ino, mtime, ctime)])?
         } else {
-            let part = |(at, n): &(u64, u64)| Record::Extent {
-                file_block: file_block.saturating_add(at - block),
+            let part = |(at, n): &(BlockAddr, u64)| Record::Extent {
+                file_block: file_block.saturating_add(*at - block),
                 block: *at,
                 len: *n as u32,
                 ino,
@@ -169,14 +170,14 @@ impl Replay {
     fn give_up(
         &mut self,
         applier: &mut Apply<'_, '_>,
-        (block, len): (u64, u64),
-        parts: &[(u64, u64)],
+        (block, len): (BlockAddr, u64),
+        parts: &[(BlockAddr, u64)],
     ) {
         let mut at = block;
         for (start, n) in parts.iter().copied().chain([(block + len, 0)]) {
             if at < start {
                 applier.take(at, start - at);
-                self.given_up.push(Run::new(at, start - at));
+                self.given_up.push(Run::of_data(at, start - at));
             }
             at = start + n;
         }
@@ -202,17 +203,18 @@ fn put_in_place(
     evidence: &Evidence,
     data: &Region,
     seq: u64,
-    first: u64,
+    first: BlockAddr,
     bytes: &[u8],
 ) -> Result<()> {
     let limit = data.len() as u64 / PAGE_LEN;
-    for (block, piece) in (first..limit).zip(bytes.chunks(PAGE)) {
+    for (block, piece) in (first.word()..limit).zip(bytes.chunks(PAGE)) {
+        let block = BlockAddr::from_word(block);
         if evidence.is_newer_in_place(seq, block) {
             continue;
         }
         let mut whole = [0; PAGE];
         whole[..piece.len()].copy_from_slice(piece);
-        data.write_nt(block * PAGE_LEN, &whole)?;
+        data.write_nt(block.offset(), &whole)?;
     }
     Ok(())
 }

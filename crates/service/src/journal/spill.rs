@@ -77,7 +77,7 @@ impl Source {
                 continue;
             }
             let n = ((out.len() - filled) as u64).min(len - at) as usize;
-            let from = run.block.checked_mul(PAGE_LEN)?.checked_add(at)?;
+            let from = run.block.offset().checked_add(at)?;
             data.read(from, &mut out[filled..filled + n]).ok()?;
             (filled, at) = (filled + n, 0);
         }

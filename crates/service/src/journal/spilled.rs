@@ -21,8 +21,7 @@ pub fn read_spilled(data: &Region, blocks: &InBlocks, len: u64) -> Option<Vec<u8
         let left = len.checked_sub(at as u64)?;
         let n = left.min(u64::from(run.len) * PAGE_LEN) as usize;
         bytes.resize(at + n, 0);
-        data.read(run.block.checked_mul(PAGE_LEN)?, &mut bytes[at..])
-            .ok()?;
+        data.read(run.block.offset(), &mut bytes[at..]).ok()?;
     }
     Some(bytes)
 }

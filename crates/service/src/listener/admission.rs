@@ -13,6 +13,7 @@
 use crate::base::error::{Error, Result};
 use crate::listener::connection::{Asks, Awaited, Connection, Reply, Standing, Trouble};
 use crate::listener::disposal::Disposal;
+use holdfast_pmem::env::{self, Instant};
 use holdfast_pool::protocol::{Answer, BUSY, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -23,7 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TURN: Duration = Duration::from_millis(200);
 /// Connections that wait to be accepted.
@@ -83,6 +84,8 @@ pub trait Handler: Send {
 pub struct Users {
     /// Connections that attached and are still open.
     pub attached: AtomicU32,
+    /// The process that writes back dirty inodes, which is no user; 0: there is none.
+    pub helper: Arc<AtomicU32>,
     /// Somebody attached at some time.
     pub ever: AtomicBool,
     /// The service is to end: let nobody in.
@@ -238,7 +241,7 @@ impl Listener {
             Standing::Silent => self.limits.silence,
             Standing::Refused => self.limits.refusal,
         };
-        now.saturating_duration_since(connection.since) > most
+        now.duration_since(connection.since) > most
     }
 
     fn let_in(&self, connections: &mut Vec<Connection>) {
@@ -255,7 +258,7 @@ impl Listener {
                     // Those who use a session keep their connections.
                     make_room(connections, Standing::Refused, 0);
                     make_room(connections, Standing::Silent, self.limits.silent / 2);
-                    std::thread::sleep(RESPITE);
+                    env::sleep(RESPITE);
                     return;
                 }
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
@@ -299,6 +302,7 @@ impl Listener {
         };
         let on_snapshot = matches!(request, Request::SnapshotAttach { .. });
         let joins = on_snapshot || matches!(request, Request::Attach { .. });
+        let joins = joins && !connection.is_of(users.helper.load(SeqCst));
         if joins && users.attached.load(Acquire) as usize >= self.limits.attached {
             let again = Errno::AGAIN.raw_os_error();
             connection.refuse(again, "too many programs are attached to the pool");

@@ -111,7 +111,7 @@ impl Messenger {
         let attached = || self.users.attached.load(Acquire);
         let fds = match request {
             Request::Status => {
-                return Some((session.describe_with_stalls(attached()), Vec::new()));
+                return Some((session.describe_troubles(attached()), Vec::new()));
             }
             Request::Attach { known, .. } => session.descriptors(adopt, *known)?,
             _ => return None,

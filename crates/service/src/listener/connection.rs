@@ -8,6 +8,7 @@
 
 use crate::listener::disposal::Disposal;
 use crate::session::handout::Sent;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::protocol::{Answer, FDS, REQUEST_LEN, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +21,6 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 /// Descriptors that the kernel lets one message have.
 const RIGHTS_MAX: usize = 253;
@@ -107,6 +107,11 @@ impl Connection {
     /// The user who connected.
     pub fn user(&self) -> Result<u32, Errno> {
         holdfast_pmem::peer::user(self.socket().as_fd())
+    }
+
+    /// Whether process `pid`, if that is not 0, connected.
+    pub fn is_of(&self, pid: u32) -> bool {
+        pid != 0 && holdfast_pmem::peer::process(self.socket().as_fd()) == Ok(pid)
     }
 
     /// Whether there is a request to be answered.

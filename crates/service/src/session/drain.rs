@@ -11,11 +11,12 @@ use crate::journal::engine::{AHEAD_MAX, Engine};
 use crate::journal::lane::Entry;
 use crate::journal::order::FLIGHT_MAX;
 use holdfast_pmem::Medium;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::INO_WINDOW;
 use holdfast_pool::format::LANES;
 use holdfast_pool::session::{TREES_FULL, TREES_OVER};
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::EIO;
 /// A writer that was stopped in the middle of a record holds the others up for this long.
@@ -59,7 +60,8 @@ impl Session {
         let on_file = engine.store.files.medium == Medium::File;
         self.memory.header().flushing.store(on_file.into(), SeqCst);
         self.look_for_failures(engine);
-        if !self.memory.is_poisoned() {
+        self.look_for_findings();
+        if !self.given_up {
             match self.drain(engine) {
                 Ok((applied, waiting, more)) => {
                     (turn.applied, turn.waiting, turn.more) = (applied, waiting, more);

@@ -14,6 +14,7 @@ use crate::base::ordinary;
 use crate::journal::engine::Engine;
 use crate::session::fragments::{Fragments, Need};
 use crate::session::memory::Memory;
+use holdfast_pmem::env;
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::GRANTS;
@@ -524,7 +525,7 @@ fn publish(memory: &Memory, index: usize, run: Run) -> bool {
         });
         match done {
             Some(done) => return done,
-            None => std::thread::yield_now(),
+            None => env::yield_now(),
         }
     }
     false

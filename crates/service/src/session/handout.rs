@@ -124,10 +124,14 @@ impl Handout {
         }
     }
 
-    /// The same, and who keeps others waiting.
-    pub fn describe_with_stalls(&self, attached: u32) -> Answer {
-        let stalls = self.stalls.describe().unwrap_or_default();
-        self.describe(attached).with_text(&stalls)
+    /// The same, and what is wrong: a mistake that a client found, or who keeps others waiting.
+    pub fn describe_troubles(&self, attached: u32) -> Answer {
+        let broken =
+            |finding| format!("the session was given up for a mistake of Holdfast: {finding}");
+        let finding = self.memory.finding().map(broken);
+        let trouble = finding.or_else(|| self.stalls.describe());
+        self.describe(attached)
+            .with_text(&trouble.unwrap_or_default())
     }
 
     /// The descriptors for one client: session memory, unless it has inode number `known`, meta,

@@ -13,6 +13,7 @@ use crate::journal::lane;
 use crate::session::memory::Memory;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record, SET_ATIME};
+use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::inode::{TYPE_FILE, TYPE_MASK};
 use holdfast_pool::session::{INODE_DIRTY, INODE_ORPHAN, INODE_VALID, INODES, Inode};
 use std::sync::atomic::Ordering::*;
@@ -119,7 +120,7 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
     if ino == 0 || state & INODE_VALID == 0 || state & INODE_ORPHAN != 0 {
         return;
     }
-    let time = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed) as i64;
+    let time = |word: &holdfast_pmem::atomic::AtomicU64| word.load(Relaxed) as i64;
     let (atime, mtime, ctime) = (time(&inode.atime), time(&inode.mtime), time(&inode.ctime));
     let is_file = inode.mode.load(Relaxed) & TYPE_MASK == TYPE_FILE;
     let dirty = state & INODE_DIRTY != 0;
@@ -143,7 +144,7 @@ fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
     if len > 0 {
         let (file_block, block) = (
             inode.pending_file_block.load(Relaxed),
-            inode.pending_block.load(Relaxed),
+            BlockAddr::from_word(inode.pending_block.load(Relaxed)),
         );
         out.push(Record::Extent {
             ino,

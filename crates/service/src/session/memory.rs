@@ -5,14 +5,16 @@
 //! The service holds the last process slot, so that locks it takes have an owner who is alive.
 
 use crate::base::error::{Error, Result};
+use holdfast_pmem::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, futex, record_locks};
+use holdfast_pool::layout::value::{InBlocks, ValueRun};
 use holdfast_pool::session::live::{self, SLOT_LIVE};
 use holdfast_pool::session::*;
+use holdfast_pool::space;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, SealFlags};
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 
 /// Slot of the service.
 pub const SERVICE_SLOT: usize = SLOTS - 1;
@@ -153,6 +155,11 @@ impl Memory {
         }
     }
 
+    /// Asks for huge pages under the range.
+    pub fn make_huge(&self, at: u64, len: usize) {
+        let _ = self.shared.make_huge(at, len);
+    }
+
     fn entry<T: Shared>(&self, base: usize, count: usize, index: usize) -> Option<&T> {
         if index >= count {
             return None;
@@ -249,12 +256,13 @@ impl Memory {
         self.owner_lives(word).then_some(pid)
     }
 
-    /// Live processes apart from the service.
+    /// Live processes apart from the service and its helper.
     pub fn live_processes(&self) -> u32 {
         let used = self.header().slots_used.load(Acquire) as usize;
         let is_alive = |index: &usize| {
             let slot = self.slot(*index);
-            slot.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
+            let users = slot.filter(|slot| slot.run.load(Relaxed) != RUN_OF_HELPER);
+            users.is_some_and(|slot| live::is_alive(&self.locks, *index as u32, slot))
         };
         (0..used.min(SERVICE_SLOT)).filter(is_alive).count() as u32
     }
@@ -296,6 +304,54 @@ impl Memory {
             oldest = if oldest == 0 { seq } else { seq.min(oldest) };
         }
         oldest
+    }
+
+    /// Blocks of values that are open as files, in order and apart from each other: the trees may
+    /// free them.
+    pub fn open_blocks(&self) -> Vec<space::Run> {
+        let header = self.header();
+        if header.open_values_in_blocks.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let used = (header.open_values_used.load(Acquire) as usize).min(OPEN_VALUES);
+        let mut runs = Vec::new();
+        for index in 0..used {
+            if let Some(value) = self.entry::<OpenValue>(OPEN_VALUES_AT, OPEN_VALUES, index) {
+                self.add_open(value, &mut runs);
+            }
+        }
+        runs.sort_unstable_by_key(|run: &space::Run| run.start);
+        runs.dedup_by(|next, run| {
+            let joins = next.start <= run.end();
+            if joins {
+                run.len = run.end().max(next.end()) - run.start;
+            }
+            joins
+        });
+        runs
+    }
+
+    fn add_open(&self, value: &OpenValue, runs: &mut Vec<space::Run>) {
+        let link = value.inode.load(Acquire);
+        if link == 0 || value.in_blocks.load(Relaxed) == 0 {
+            return;
+        }
+        let inode = self.inode((link as usize).wrapping_sub(1));
+        let ino = value.ino.load(Relaxed);
+        let is_open = |e: &Inode| e.ino.load(Relaxed) == ino && e.opens.load(SeqCst) > 0;
+        if !inode.is_some_and(is_open) {
+            return;
+        }
+        let key_len = usize::from(value.key_len.load(Relaxed));
+        let end = key_len + usize::from(value.len.load(Relaxed));
+        let words = value.words.iter().take(end.div_ceil(8));
+        let bytes: Vec<u8> = words.flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+        // What makes no sense is nobody's value.
+        let found = bytes.get(key_len..end).map(InBlocks::decode);
+        if let Some(Ok(found)) = found {
+            let run = |run: &ValueRun| space::Run::of_data(run.block, run.len.into());
+            runs.extend(found.runs().iter().map(run));
+        }
     }
 
     fn views(&self) -> impl Iterator<Item = &ViewPin> {
@@ -346,7 +402,12 @@ impl Memory {
         futex::wake(tick, u32::MAX);
     }
 
-    /// Whether the session was poisoned, by us or by a client.
+    /// What a client found in session memory that cannot be.
+    pub fn finding(&self) -> Option<Finding> {
+        self.header().broken.finding()
+    }
+
+    /// Whether the session was given up, by us or by a client.
     pub fn is_poisoned(&self) -> bool {
         self.header().poisoned.load(Acquire) != 0
     }

@@ -20,6 +20,8 @@ pub mod memory;
 pub mod publish;
 pub mod snapshots;
 pub mod stalls;
+pub mod tables;
+pub mod writeback;
 
 use crate::base::error::{Error, Result};
 use crate::base::survivors;
@@ -30,6 +32,7 @@ use drained::Drained;
 use grants::Supply;
 use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::format::LANES;
 use holdfast_pool::session::OWNER_WAITERS;
@@ -37,7 +40,8 @@ use memory::{Constants, Memory};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tables::Tables;
 
 const EIO: i32 = 5;
 /// What giving memory back may take at a time, when nobody is in the session.
@@ -48,9 +52,14 @@ pub struct Session {
     pub handout: Arc<Handout>,
     supply: Supply,
     drained: Drained,
+    tables: Tables,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
     unfinished: Option<(u64, Instant)>,
+    /// Nothing more of it is applied: a record was not valid, or the pool failed.
+    given_up: bool,
+    /// A client found session memory broken, and that was logged.
+    found_broken: bool,
     /// Why the last checkpoint failed, as it was logged.
     failure: Option<String>,
     /// Flushes that failed, as far as they were seen.
@@ -112,6 +121,8 @@ impl Session {
             .store(engine.store.pool.superblock().period, SeqCst);
         header.snapshots_gone.fetch_add(1, SeqCst);
         header.stores_stopped.store(0, SeqCst);
+        // A helper may have died with it.
+        header.writeback_wanted.store(1, SeqCst);
         let newest = header.next_seq.load(Acquire);
         engine.journal.again_below =
             newest.min(engine.journal.applied_seq().saturating_add(FLIGHT_MAX));
@@ -136,13 +147,20 @@ impl Session {
             true => Supply::again(engine, &memory)?,
             false => Supply::start(engine)?,
         };
+        // After the grants: what is open may be in a record that is not applied yet.
+        let open = memory.clone();
+        let in_use = Box::new(move || open.open_blocks());
+        engine.store.pool.keep_in_use(in_use);
         let mut session = Session {
             memory,
             handout: Arc::new(handout),
             supply,
             drained: Drained::default(),
+            tables: Tables::default(),
             gap: None,
             unfinished: None,
+            given_up: false,
+            found_broken: false,
             failure: None,
             sync_errors: 0,
             passed_over: Instant::now(),
@@ -235,7 +253,7 @@ impl Session {
     /// Whether ending the session would find hardly anything that is to be made durable, and
     /// hardly any memory under what is free; if not, that is begun. Nobody is in the session.
     pub fn is_settled(&mut self, engine: &mut Engine) -> bool {
-        let hopeless = self.memory.is_poisoned() || self.failure.is_some();
+        let hopeless = self.given_up || self.failure.is_some();
         hopeless || self.tend_checkpoint(engine, true) && self.is_trimmed(engine)
     }
 
@@ -266,12 +284,14 @@ impl Session {
         if long {
             self.drained.give_back(engine, &self.memory);
         }
+        let tables = self.tables.go_on(&self.memory);
         let more = engine.store.rest(long);
         self.publish_free(engine);
-        more.unwrap_or_else(|e| {
+        let more = more.unwrap_or_else(|e| {
             self.give_up(&e.to_string(), e.errno());
             false
-        })
+        });
+        more || tables
     }
 
     /// Grants for a session that has just begun.
@@ -293,7 +313,20 @@ impl Session {
 
     fn give_up(&mut self, why: &str, errno: i32) {
         tracing::error!("{why}: the session ends with an error");
+        self.given_up = true;
         self.memory.poison(errno);
+    }
+
+    /// A client that found session memory broken gave the session up for all clients. What is in
+    /// the journal is sound, or refused: it is applied.
+    fn look_for_findings(&mut self) {
+        if self.found_broken || !self.memory.is_poisoned() {
+            return;
+        }
+        if let Some(finding) = self.memory.finding() {
+            tracing::error!("a program found a mistake of Holdfast: {finding}: the session ends");
+            self.found_broken = true;
+        }
     }
 
     /// Applies everything that the lanes hold. Nobody writes to them any more, so a number that
@@ -331,10 +364,12 @@ impl Session {
     /// Ends the session: nobody is in it any more.
     pub fn end(mut self, engine: &mut Engine) -> Result<()> {
         self.look_for_failures(engine);
-        if !self.memory.is_poisoned() {
+        self.look_for_findings();
+        if !self.given_up {
             self.drain_rest(engine)?;
         }
-        if !self.memory.is_poisoned() {
+        // Session memory that was found broken says nothing about files that nobody synced.
+        if !self.given_up && !self.memory.is_poisoned() {
             let (_, refused) = harvest::harvest(engine, &self.memory)?;
             if refused > 0 {
                 tracing::warn!("{refused} unsynced changes of ended programs were not valid");
@@ -342,15 +377,15 @@ impl Session {
         }
         let taken = self.memory.header().next_seq.load(Acquire);
         let next = taken.min(engine.journal.order.next_seq() + FLIGHT_MAX);
-        let was_poisoned = self.memory.is_poisoned();
         engine.end_spill(false)?;
         // Should anybody be left after all, nothing of theirs is served any more.
         self.memory.poison(EIO);
         engine.free_orphans()?;
+        engine.store.end_use()?;
         engine.ungrant_all();
         engine.journal.leap(next);
         engine.keep_place()?;
-        if was_poisoned {
+        if self.given_up {
             engine.wipe_journal()?;
         }
         engine.close()

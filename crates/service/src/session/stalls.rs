@@ -13,14 +13,15 @@
 
 use crate::base::process;
 use crate::session::memory::Memory;
+use holdfast_pmem::env::{self, Instant};
 use holdfast_pmem::futex;
 use holdfast_pool::session::{OWNER_WAITERS, Stall};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Between two looks at what clients say.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -66,14 +67,8 @@ impl Stalls {
             holder: Mutex::default(),
             ended: AtomicBool::new(false),
         });
-        let watching = watch.clone();
-        let thread = std::thread::Builder::new().name("stalls".into());
-        // Without it others wait until whoever stopped the process lets it go on.
-        let thread = thread.spawn(move || watching.run());
-        Stalls {
-            watch,
-            thread: thread.ok(),
-        }
+        let thread = Watch::start(watch.clone());
+        Stalls { watch, thread }
     }
 
     /// A sentence about who keeps others waiting.
@@ -108,6 +103,16 @@ impl Drop for Stalls {
 }
 
 impl Watch {
+    /// Without it others wait until whoever stopped the process lets it go on.
+    fn start(watch: Arc<Watch>) -> Option<JoinHandle<()>> {
+        // A scheduler knows nothing of threads of the system, and stops no process.
+        if cfg!(feature = "model") {
+            return None;
+        }
+        let thread = std::thread::Builder::new().name("stalls".into());
+        thread.spawn(move || watch.run()).ok()
+    }
+
     fn run(&self) {
         let header = self.memory.header();
         while !self.ended.load(Acquire) {
@@ -120,7 +125,7 @@ impl Watch {
             self.look_after(stall);
             // Who still waits says so again.
             let _ = header.stalled.compare_exchange(said, 0, AcqRel, Relaxed);
-            std::thread::sleep(PAUSE);
+            env::sleep(PAUSE);
         }
     }
 
@@ -129,7 +134,7 @@ impl Watch {
     }
 
     fn holds(&self, stall: Stall) -> bool {
-        let word = |word: &AtomicU32| word.load(Acquire) & !OWNER_WAITERS;
+        let word = |word: &holdfast_pmem::atomic::AtomicU32| word.load(Acquire) & !OWNER_WAITERS;
         self.memory.lock_word(stall.at).map(word) == Some(stall.owner)
     }
 
@@ -163,7 +168,7 @@ impl Watch {
             return false;
         }
         while self.holds(stall) && begun.elapsed() < GOES_ON_MAX && !self.ended.load(Acquire) {
-            std::thread::sleep(STEP);
+            env::sleep(STEP);
         }
         let stopped = pidfd_send_signal(process, Signal::STOP);
         let took = begun.elapsed();

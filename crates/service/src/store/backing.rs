@@ -6,12 +6,13 @@
 
 use crate::base::files::{self, Files};
 use crate::store::room::BACKED;
+use holdfast_pmem::env::Instant;
 use holdfast_pmem::{Medium, Region};
 use holdfast_pool::Pool;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::space::{Run, Space};
 use rustix::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pages of a stretch: a huge page.
 const STRETCH: u64 = 512;

@@ -11,13 +11,14 @@
 
 use super::Store;
 use crate::base::error::{Error, Result};
+use holdfast_pmem::env::Instant;
 use holdfast_pmem::{Region, write_gently};
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::space::Space;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// As long as ext4 puts off its own commits.
 const PERIOD: Duration = Duration::from_secs(5);

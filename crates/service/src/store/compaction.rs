@@ -5,10 +5,11 @@
 //! where a snapshot has the leaves it is left alone, since they would take room twice; what is
 //! damaged is left as it is, for whoever needs it to find.
 
+use holdfast_pmem::env::Instant;
 use holdfast_pool::layout::VALUES;
 use holdfast_pool::tree::Compacted;
 use holdfast_pool::{Pool, Result, WriteToken};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What one go may take: pauses are for those who make changes.
 const TIME: Duration = Duration::from_millis(2);

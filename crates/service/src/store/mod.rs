@@ -197,6 +197,12 @@ impl Store {
         assert!(taken.is_ok(), "{run:?} was granted: {taken:?}");
     }
 
+    /// Nobody has anything open any more that the trees have freed.
+    pub fn end_use(&mut self) -> Result<()> {
+        let ended = self.pool.end_use();
+        ended.map_err(|error| self.fail(error))
+    }
+
     /// A chunk is about to be handed out.
     pub fn prepare(&mut self, chunk: Run) {
         if self.files.medium == Medium::Memory {
@@ -232,8 +238,7 @@ impl Store {
 
     /// Keeps what is in the trees now as the snapshot `name`.
     pub fn snapshot_create(&mut self, name: &[u8]) -> Result<()> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let time = now.map_or(0, |t| i64::try_from(t.as_nanos()).unwrap_or(i64::MAX));
+        let time = holdfast_pmem::env::now();
         self.snapshots_change(|pool, token| pool.create_snapshot(token, name, time).map(drop))
     }
 

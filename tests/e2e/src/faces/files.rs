@@ -7,6 +7,10 @@ pub const CASES: &[(&str, Case)] = &[
     ("programs read and list values", programs_read_values),
     ("programs change values", programs_change_values),
     ("programs and puts take turns", programs_and_puts),
+    (
+        "programs keep the values that they opened",
+        programs_keep_values,
+    ),
 ];
 
 /// What `run` does in the directory of the keyspace; its standard output, and proof that the pool
@@ -73,5 +77,42 @@ run '[[ ! -e key ]]; echo fourth >key; '"$hf"' kv '"$pool"' words get key'
 "#;
     let expected = "first\nsecond\nthird\nfourth\n";
     expect("who sees what", &with_run(scene, &pool, text)?, expected)?;
+    scene.done(&["pool", "check", &pool]).map(drop)
+}
+
+/// A program reads, maps and locks values that others put over while the service is killed, and
+/// another program that has them open.
+fn programs_keep_values(scene: &Scene) -> Result<(), Stop> {
+    let pool = new_pool(scene, "keep")?;
+    let text = r#"
+zeroes() { head -c "$1" /dev/zero | tr '\0' "$2"; }
+kv put small short; zeroes 300000 x | kv put large; kv put code 'echo "ran $1"'
+run 'kv() { '"$hf"' kv '"$pool"' words "$@"; }
+    exec 3<small 4<large 5<code
+    [[ $(stat -c %i large) == $(stat -Lc %i /proc/self/fd/4) ]]
+    flock -x 3; if flock -n small true; then exit 7; fi; flock -u 3; flock -n small true
+    bash code once; bash /proc/self/fd/5 again
+    sleep 100 3<large & reader=$!
+    python3 -c "
+import mmap, os, sys
+file = open(\"large\", \"rb\")
+seen = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print(seen[:3], flush=True)
+open(\"mapped\", \"w\")
+sys.stdin.readline()
+os.sendfile(1, file.fileno(), 0, 4)
+print(seen[:] == b\"x\" * 300000, os.fstat(file.fileno()).st_nlink)
+" < <(until [[ -e go ]]; do sleep 0.1; done; echo) & mapper=$!
+    until [[ -e mapped ]]; do sleep 0.1; done
+    kv put small long; head -c 300000 /dev/urandom | kv put large
+    read -r pid _ <'"$pool"'/lock || :; kill -9 "$pid" "$reader"
+    for n in {1..20}; do head -c 400000 /dev/urandom | kv put "fill$n"; done
+    cat <&3; echo; tr -d x <&4 | wc -c; stat -Lc %s /proc/self/fd/4; cat small; echo
+    touch go; wait "$mapper"; rm fill* go mapped'
+kv get small; echo; kv scan --limit 1 --prefix code
+"#;
+    let expected = "ran once\nran again\nb'xxx'\nshort\n0\n300000\nlong\nxxxxTrue 0\nlong\n\
+                    code\techo \"ran $1\"\n";
+    expect("what is kept", &with_run(scene, &pool, text)?, expected)?;
     scene.done(&["pool", "check", &pool]).map(drop)
 }

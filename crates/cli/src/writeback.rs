@@ -1,0 +1,53 @@
+//! The helper that a service starts to write back dirty inodes.
+//!
+//! Invariants: it joins the session that is there, as any client of the pool's user does, and
+//! starts no service; it counts as no process of the session.
+
+use crate::failure::{self, Failure};
+use crate::session::memory;
+use holdfast_client::attach::{Attachment, attach};
+use holdfast_client::{Client, Segments, recover, slots};
+use rustix::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The hidden command.
+const NAME: &str = "write-back";
+
+/// The command that does it for the pool in `directory`.
+pub fn command(directory: &Path) -> Command {
+    // This program, also after its file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(NAME).arg("--").arg(directory);
+    command
+}
+
+/// Journals what session memory alone has about objects.
+pub fn write_back(pool: &Path) -> Result<u8, Failure> {
+    let attachment = attach(pool.as_os_str().as_bytes(), None);
+    let attachment = attachment.map_err(|e| Failure::new(e.to_string()))?;
+    let client = Client::attach(&segments(&attachment)?, b"").map_err(failed)?;
+    slots::register_helper(client.session(), std::process::id()).map_err(failed)?;
+    let done = recover::lanes(client.session()).and_then(|_| client.write_back());
+    client.exit(true);
+    // What was left over is asked for again.
+    done.map_err(failed)?;
+    Ok(failure::OK)
+}
+
+fn segments(attachment: &Attachment) -> Result<Segments<'_>, Failure> {
+    let answer = &attachment.answer;
+    Ok(Segments {
+        session: memory(attachment)?,
+        meta: (attachment.meta.as_fd(), answer.meta_len),
+        journal: (attachment.journal.as_fd(), answer.journal_len),
+        data: (attachment.data.as_fd(), answer.data_len),
+        medium: answer.medium,
+        cpu: 0,
+    })
+}
+
+fn failed(error: holdfast_client::Error) -> Failure {
+    Failure::new(format!("open files are not written back: {error}"))
+}

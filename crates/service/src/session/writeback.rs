@@ -1,0 +1,255 @@
+//! Writeback: what session memory alone has of files that stay open goes to the journal now and
+//! then, so that a loss of power, or of all processes in one moment, takes the last seconds only.
+//!
+//! Only a client may journal it, under the locks of the inodes. So a helper is started for it: an
+//! ordinary client in a process of its own, which ends when it is through.
+//!
+//! Invariants:
+//!  * A helper is started `AFTER` an inode came to be dirty, and none while one is running.
+//!  * A helper is no user: neither its connection nor its place in the session counts, and no
+//!    session ends while it runs. One that takes longer than `PATIENCE` is killed, like one that
+//!    runs when the service ends.
+
+use crate::session::memory::Memory;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
+
+/// How long what is dirty stays in session memory alone.
+const AFTER: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The share of the time that helpers may run for: one in so many parts.
+const SHARE: u32 = 50;
+
+/// The command that writes back what is dirty in the session on the pool in a directory.
+pub type Helper = fn(&Path) -> Command;
+
+/// Writeback of a session.
+pub struct Writeback {
+    helper: Option<Helper>,
+    /// The helper's process number; 0: none runs.
+    pub process: Arc<AtomicU32>,
+    running: Option<(Child, Instant)>,
+    /// Since when an inode is dirty, as far as we know.
+    dirty_since: Option<Instant>,
+    /// None is started before.
+    rest_until: Instant,
+    /// The last one could not be started, or failed: there may be dirty inodes that nobody asks
+    /// for.
+    failed: bool,
+}
+
+impl Writeback {
+    /// None is done without a helper. `process` is told which process that is.
+    pub fn new(helper: Option<Helper>, process: Arc<AtomicU32>) -> Writeback {
+        Writeback {
+            helper,
+            process,
+            running: None,
+            dirty_since: None,
+            rest_until: Instant::now(),
+            failed: false,
+        }
+    }
+
+    /// Whether a helper runs now.
+    pub fn is_running(&mut self) -> bool {
+        self.look_after();
+        self.running.is_some()
+    }
+
+    /// Looks after the helper, and starts one on the pool in `directory` when it is time.
+    pub fn tend(&mut self, directory: &Path, memory: &Memory) {
+        let wanted = &memory.header().writeback_wanted;
+        if self.is_running() || memory.is_poisoned() {
+            return;
+        }
+        if wanted.load(Acquire) == 0 && !self.failed {
+            return;
+        }
+        let since = *self.dirty_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < AFTER || Instant::now() < self.rest_until {
+            return;
+        }
+        self.dirty_since = None;
+        if let Some(helper) = self.helper {
+            self.start(helper(directory));
+        }
+    }
+
+    fn start(&mut self, mut command: Command) {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        match command.spawn() {
+            Ok(child) => {
+                self.process.store(child.id(), SeqCst);
+                self.running = Some((child, Instant::now()));
+            }
+            Err(e) => self.fail(&format!("cannot be started: {e}")),
+        }
+    }
+
+    /// Sees whether the helper has ended, or has to.
+    fn look_after(&mut self) {
+        let Some((child, begun)) = &mut self.running else {
+            return;
+        };
+        let took = begun.elapsed();
+        let said = match child.try_wait() {
+            Ok(None) if took < PATIENCE => return,
+            Ok(Some(status)) if status.success() => None,
+            Ok(Some(status)) => Some(format!("ended with {status}")),
+            Ok(None) => Some(format!("was at work for {} s", took.as_secs())),
+            Err(e) => Some(format!("cannot be waited for: {e}")),
+        };
+        self.end();
+        self.rest_until = Instant::now() + took * SHARE;
+        match said {
+            None => self.failed = false,
+            Some(why) => self.fail(&why),
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.failed, true) {
+            tracing::warn!("unsynced changes of open files wait: the helper {why}");
+        }
+    }
+
+    /// Ends the helper, in whatever it is doing.
+    pub fn end(&mut self) {
+        if let Some((mut child, _)) = self.running.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.process.store(0, SeqCst);
+    }
+}
+
+impl Drop for Writeback {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use crate::testing::TempDir;
+    use crate::tests::{opened, pool};
+
+    fn ends_well(_: &Path) -> Command {
+        Command::new("true")
+    }
+
+    fn fails(_: &Path) -> Command {
+        Command::new("false")
+    }
+
+    fn is_missing(_: &Path) -> Command {
+        Command::new("/no/such/program")
+    }
+
+    fn hangs(_: &Path) -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        command
+    }
+
+    struct Rig {
+        writeback: Writeback,
+        memory: Arc<Memory>,
+        dir: TempDir,
+    }
+
+    impl Rig {
+        fn new(helper: Helper) -> Rig {
+            let dir = TempDir::new("writeback");
+            let mut engine = opened(&pool(&dir));
+            let memory = Session::create(&mut engine).unwrap().memory;
+            Rig {
+                writeback: Writeback::new(Some(helper), Arc::default()),
+                memory,
+                dir,
+            }
+        }
+
+        fn tend(&mut self) {
+            self.writeback.tend(self.dir.path(), &self.memory);
+        }
+
+        fn wanted(&self) -> &AtomicU32 {
+            &self.memory.header().writeback_wanted
+        }
+
+        /// An inode has been dirty for as long as one may be.
+        fn be_late(&mut self) {
+            self.wanted().store(1, SeqCst);
+            self.tend();
+            assert!(!self.writeback.is_running(), "too early");
+            let past = Instant::now().checked_sub(AFTER).unwrap();
+            (self.writeback.dirty_since, self.writeback.rest_until) = (Some(past), past);
+            self.tend();
+        }
+
+        fn wait(&mut self) {
+            while self.writeback.is_running() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    #[test]
+    fn a_helper_is_started_once_an_inode_was_dirty_for_long() {
+        let mut rig = Rig::new(ends_well);
+        rig.tend();
+        assert!(rig.writeback.dirty_since.is_none());
+        rig.be_late();
+        rig.wait();
+        assert!(rig.writeback.dirty_since.is_none() && !rig.writeback.failed);
+        // As the helper does.
+        rig.wanted().store(0, SeqCst);
+        rig.tend();
+        assert!(!rig.writeback.is_running() && rig.writeback.dirty_since.is_none());
+        assert!(rig.writeback.rest_until > Instant::now());
+    }
+
+    #[test]
+    fn what_a_helper_did_not_do_is_tried_again() {
+        for helper in [fails as Helper, is_missing] {
+            let mut rig = Rig::new(helper);
+            rig.be_late();
+            rig.wait();
+            rig.wanted().store(0, SeqCst);
+            rig.tend();
+            assert!(rig.writeback.dirty_since.is_some());
+        }
+    }
+
+    #[test]
+    fn a_helper_that_hangs_is_killed() {
+        let mut rig = Rig::new(hangs);
+        rig.be_late();
+        assert!(rig.writeback.is_running());
+        let pid = rig.writeback.process.load(SeqCst);
+        let lives = || Path::new(&format!("/proc/{pid}")).exists();
+        assert!(lives());
+        if let Some((_, begun)) = &mut rig.writeback.running {
+            *begun = begun.checked_sub(PATIENCE).unwrap();
+        }
+        rig.tend();
+        assert!(!rig.writeback.is_running() && !lives());
+        assert_eq!(rig.writeback.process.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn no_helper_outlives_the_service() {
+        let mut rig = Rig::new(hangs);
+        rig.be_late();
+        let pid = rig.writeback.process.load(SeqCst);
+        drop(rig);
+        assert!(pid != 0 && !Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
