@@ -8,6 +8,7 @@
 mod journal;
 mod lock;
 mod publish;
+mod space;
 
 use holdfast_client::Client;
 use holdfast_fuzz::session::Scene;

@@ -188,7 +188,7 @@ fn longest_run(s: &Session, want: u64) -> Result<(u64, u32)> {
     let want = want.min(space::HUGE_BLOCKS.into()) as u32;
     let mut runs = [(0, 0); TRIES];
     for run in &mut runs {
-        match inode_table::alloc_blocks(s, want, None, want == space::HUGE_BLOCKS) {
+        match inode_table::alloc_blocks(s, want, None) {
             Ok(found) => *run = found,
             Err(Error::NoSpace) => break,
             Err(e) => return Err(e),

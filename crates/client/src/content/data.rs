@@ -27,7 +27,7 @@ pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
     }
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(s, inode, &mut content)?;
-    let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
+    let (block, _) = inode_table::alloc_blocks(s, 1, None)?;
     let stored = s.data().write_nt(block * BLOCK, &content);
     s.data().fence();
     let mapped = stored.map_err(Error::from);
@@ -113,8 +113,7 @@ pub(crate) fn new_run(
     } else {
         0
     };
-    let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
-    let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind, huge)?;
+    let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind)?;
     let len = want.min(got);
     // It is empty until its length says otherwise.
     e.reserve_block.store(block + u64::from(len), Relaxed);

@@ -457,16 +457,11 @@ pub fn new_ino(s: &Session) -> Result<u64> {
 }
 
 /// As `space::alloc`. In a full pool blocks that only shadow inline data are free ones.
-pub(crate) fn alloc_blocks(
-    s: &Session,
-    want: u32,
-    near: Option<u64>,
-    align_2m: bool,
-) -> Result<(u64, u32)> {
-    match space::alloc(s, want, near, align_2m) {
+pub(crate) fn alloc_blocks(s: &Session, want: u32, near: Option<u64>) -> Result<(u64, u32)> {
+    match space::alloc(s, want, near) {
         Err(Error::NoSpace) if !s.is_read_only() => {
             drop_shadows(s);
-            space::alloc(s, 1, near, false)
+            space::alloc(s, 1, near)
         }
         done => done,
     }

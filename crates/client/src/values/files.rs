@@ -242,7 +242,7 @@ fn promote_locked(
 
 /// A new block with `content` and zeroes behind it.
 fn fill_block(s: &Session, content: &[u8]) -> Result<u64> {
-    let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
+    let (block, _) = inode_table::alloc_blocks(s, 1, None)?;
     let mut bytes = [0; BLOCK as usize];
     bytes[..content.len()].copy_from_slice(content);
     let stored = s.data().write_nt(block * BLOCK, &bytes);

@@ -11,6 +11,7 @@
 //!
 //! The service creates the memory and trusts nothing in it; the client crate gives it meaning.
 
+pub mod free_table;
 mod layout;
 pub mod live;
 mod stall;

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, SealFlags};
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicU32, Ordering::*, fence};
 
 /// Slot of the service.
 pub const SERVICE_SLOT: usize = SLOTS - 1;
@@ -175,24 +175,19 @@ impl Memory {
         self.entry(INODES_AT, INODES, index)
     }
 
-    /// Grant `index`.
-    pub fn grant(&self, index: usize) -> Option<&Grant> {
-        self.entry(GRANTS_AT, GRANTS, index)
-    }
-
-    /// How far the rings of fragments are filled and emptied.
-    pub fn rings(&self) -> &Rings {
-        match self.shared.at(RINGS_AT as u64) {
-            Some(rings) => rings,
+    /// The table of free extents.
+    pub fn free_table(&self) -> &FreeTable {
+        match self.shared.at(FREE_AT as u64) {
+            Some(table) => table,
             // As for the header.
             None => unreachable!(),
         }
     }
 
-    /// Where run number `at` of ring `index` stands.
-    pub fn ring_word(&self, index: usize, at: u64) -> Option<&AtomicU64> {
-        let ring: &Ring = self.entry(RING_AT, RINGS, index)?;
-        ring.runs.get(at as usize % RING_RUNS)
+    /// Slots that were ever taken, but the service's.
+    pub fn used_slots(&self) -> impl Iterator<Item = &Slot> {
+        let used = self.header().slots_used.load(Acquire) as usize;
+        (0..used.min(SERVICE_SLOT)).filter_map(|index| self.slot(index))
     }
 
     /// Runs `f` with a lock of the session held, if nobody has it now. Never waits.
@@ -414,7 +409,7 @@ mod tests {
     #[test]
     fn locks_are_only_tried() {
         let memory = Memory::create("test", &CONSTANTS).unwrap();
-        let word = &memory.header().grants_lock;
+        let word = &memory.header().rename_lock;
         assert_eq!(memory.with_lock(word, || 5), Some(5));
         word.store(7, Relaxed);
         assert_eq!(memory.with_lock(word, || 5), None);
