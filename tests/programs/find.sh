@@ -3,7 +3,7 @@
 set -eu
 cd "$1"
 mkdir -p a/{1..5}/{x,y}; touch a/{1..5}/x/f{1..40}; truncate -s 5000 a/3/x/f7; ln -s x a/1/s
-ln a/3/x/f7 a/4/hard; chmod 600 a/2/x/f2; mkfifo a/5/p
+touch -d @1000000000 a/3/x/f7; ln a/3/x/f7 a/4/hard; chmod 600 a/2/x/f2; mkfifo a/5/p
 find a | sort | md5sum; find a -type d | wc -l; find a -type l -o -type p | sort
 find a -size +4k | sort; find a -perm 600; find a -links 2 -type f | sort
 find a -samefile a/4/hard | sort

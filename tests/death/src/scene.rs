@@ -3,7 +3,7 @@
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
-use holdfast_client::{Base, OfdLink, Target, drain, recover};
+use holdfast_client::{Base, OfdLink, Target, drain, recover, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::session::{DENTRIES, INODES};
@@ -309,6 +309,14 @@ pub fn inherit(user: &User) {
 
 /// The survivor can still do everything, also in the directory where the dead process worked.
 pub fn go_on(user: &User) {
+    // What it had open is closed for it, once.
+    slots::reap_dead(user.session());
+    let found = user.session().header().broken.finding();
+    assert!(
+        found.is_none(),
+        "{}",
+        found.map_or_else(String::new, |f| f.to_string())
+    );
     go_on_with_values(user);
     let rename = |from: &[u8], to: &[u8]| {
         let moved = user.rename(&ROOT, (Base::Root, from), (Base::Root, to), 0);

@@ -221,6 +221,17 @@ fn service_inside(scene: &Scene) -> Result<(), Stop> {
         .map(drop)
 }
 
+/// A container in which a program has written is killed, and nobody is left, also no service; then
+/// somebody reads.
+fn all_die(scene: &Scene, pool: &Path, writes: &str, reads: &str) -> Result<(), Stop> {
+    let mut all = begin(python(scene, Some(container(scene)?), pool, writes))?;
+    let mut out = BufReader::new(all.stdout.take().ok_or(io::Error::from(BROKEN))?);
+    out.read_line(&mut String::new())?;
+    process::kill_group(&all);
+    all.wait()?;
+    said(begin(python(scene, None, pool, reads))?, "who reads").map(drop)
+}
+
 /// Nobody is left when the container is killed, also no service: what was closed or synced is
 /// there, and of a file that is open a beginning.
 fn all_at_once(scene: &Scene) -> Result<(), Stop> {
@@ -244,12 +255,7 @@ print("fine")
 "#;
     let pool = pool(scene)?;
     for _ in 0..4 {
-        let mut all = begin(python(scene, Some(container(scene)?), &pool, writes))?;
-        let mut out = BufReader::new(all.stdout.take().ok_or(io::Error::from(BROKEN))?);
-        out.read_line(&mut String::new())?;
-        process::kill_group(&all);
-        all.wait()?;
-        said(begin(python(scene, None, &pool, reads))?, "who reads")?;
+        all_die(scene, &pool, writes, reads)?;
     }
     scene
         .done(&["pool", "check", &pool.to_string_lossy()])
@@ -279,12 +285,7 @@ if read("new") != b"n" * 5000: sys.exit(f"new: {read('new')}")
 print("fine")
 "#;
     let pool = pool(scene)?;
-    let mut all = begin(python(scene, Some(container(scene)?), &pool, writes))?;
-    let mut out = BufReader::new(all.stdout.take().ok_or(io::Error::from(BROKEN))?);
-    out.read_line(&mut String::new())?;
-    process::kill_group(&all);
-    all.wait()?;
-    said(begin(python(scene, None, &pool, reads))?, "who reads")?;
+    all_die(scene, &pool, writes, reads)?;
     scene
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)

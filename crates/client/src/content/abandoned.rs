@@ -8,7 +8,8 @@ use crate::session::{OfdLink, Session, fd_tables, lock};
 use crate::tables::inode_table::InodeRef;
 use crate::tables::ofd;
 use pmem::atomic::Ordering::*;
-use pool::session::Ofd;
+use alloc::vec::Vec;
+use pool::session::{FD_CHANGE_DONE, Ofd};
 
 /// As `ofd::alloc`, once what the dead had open is released where there is no room.
 #[inline]
@@ -59,21 +60,25 @@ pub(crate) fn abandon(s: &Session, link: u32, ofd: &Ofd) {
     }
 }
 
-/// Lowers reference counts to what the descriptor tables say: processes that died between
-/// clearing a descriptor and dropping its reference leave one too many. Only while nobody is in
-/// between: `Slot::fd_changes` of every live process is 0 before and after counting.
-fn recount(s: &Session, used: u32) {
-    let mut counts = alloc::vec![0u32; used as usize + 1];
-    let quiet = || {
-        (0..s.slots_used()).all(|i| {
-            s.slot_at(i).is_ok_and(|slot| {
-                slot.state.load(Acquire) == 0 || slot.fd_changes.load(SeqCst) == 0
-            })
-        })
+/// What each slot's `fd_changes` was, and in which epoch; `None`: references are moving.
+fn moves(s: &Session) -> Option<Vec<(u32, u64)>> {
+    let of = |index| {
+        let slot = s.slot_at(index).ok()?;
+        let changes = slot.fd_changes.load(SeqCst);
+        let quiet = slot.state.load(Acquire) == 0 || changes % FD_CHANGE_DONE == 0;
+        quiet.then(|| (slot.epoch.load(Acquire), changes))
     };
-    if !quiet() {
-        return;
-    }
+    (0..s.slots_used()).map(of).collect()
+}
+
+/// Lowers reference counts to what the descriptor tables say: processes that died between
+/// clearing a descriptor and dropping its reference, or before they set one to a new description,
+/// leave one too many. Only while no reference
+/// moves from before the count until after it.
+fn recount(s: &Session, used: u32) {
+    let Some(before) = moves(s) else { return };
+    let still = || moves(s).is_some_and(|now| now == before);
+    let mut counts = alloc::vec![0u32; used as usize + 1];
     for index in 0..s.slots_used() {
         let Ok(slot) = s.slot_at(index) else { return };
         if slot.state.load(Acquire) == 0 {
@@ -91,7 +96,9 @@ fn recount(s: &Session, used: u32) {
         };
         let refs = ofd.refs.load(SeqCst);
         let bound = ofd.inode.load(Acquire) != 0 && ofd.spare.load(Acquire) == 0;
-        if !bound || refs <= *count || !quiet() {
+        // One without a reference that nobody closes: its closer died right at the start.
+        let too_many = refs > *count || refs == 0;
+        if !bound || !too_many || !still() {
             continue;
         }
         if *count == 0 {

@@ -24,13 +24,13 @@ pub(crate) fn lookup(client: &Client, fd: u32) -> Option<OfdLink> {
 
 pub(crate) fn bind(client: &Client, fd: u32, ofd: OfdLink) -> Result<()> {
     let s = &client.session;
-    let changing = slots::fd_changing(s);
+    let _changing = slots::fd_changing(s);
     let old = slots::fd_swap(s, fd, ofd.raw())?;
-    drop(changing);
     gone(s, old).map(|_| ())
 }
 
 /// A descriptor of this process does not refer to `old` any more; true if that was a pool file.
+/// Inside `fd_changing` of that.
 fn gone(s: &Session, old: u32) -> Result<bool> {
     let Some(old) = OfdLink::from_raw(old) else {
         return Ok(false);
@@ -46,7 +46,7 @@ pub(crate) fn dup(client: &Client, old: u32, new: u32) -> Result<()> {
     if old == new {
         return Ok(());
     }
-    let changing = slots::fd_changing(s);
+    let _changing = slots::fd_changing(s);
     let refs = &s.ofd(ofd.raw())?.refs;
     // A description whose last reference just went cannot be revived.
     let one_more = |n: u32| (n > 0).then(|| n + 1);
@@ -55,7 +55,6 @@ pub(crate) fn dup(client: &Client, old: u32, new: u32) -> Result<()> {
     let replaced = slots::fd_swap(s, new, ofd.raw()).inspect_err(|_| {
         refs.fetch_sub(1, AcqRel);
     })?;
-    drop(changing);
     gone(s, replaced).map(|_| ())
 }
 
@@ -64,9 +63,8 @@ pub(crate) fn unbind(client: &Client, fd: u32) -> Result<bool> {
     if slots::fd_get(s, fd) == 0 {
         return Ok(false);
     }
-    let changing = slots::fd_changing(s);
+    let _changing = slots::fd_changing(s);
     let old = slots::fd_swap(s, fd, 0)?;
-    drop(changing);
     gone(s, old)
 }
 

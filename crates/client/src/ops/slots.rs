@@ -7,7 +7,8 @@
 //!    those of a dead process from then on.
 //!  * A descriptor's entry is cleared before its reference is dropped: a process that dies in
 //!    between, or a reaper that does, leaves a reference too many and never one too few; `ofd`
-//!    recounts when the table runs out.
+//!    recounts when the table runs out. For the same reason a description is nobody's in
+//!    particular (`ofd::bound`) before an entry has it.
 //!  * A child gets its slot before it is born. Until the child has taken it over the slot lives as
 //!    long as the parent, and it is *awaited*: whoever makes that word 0 decides what becomes of
 //!    the slot, the child (it is mine) or anybody else (free it). So a slot has one owner at a
@@ -128,14 +129,13 @@ fn take_free(s: &Session, pid: u32, taker: Taker, run: u32) -> Result<Option<u32
             &slot.creation_mask,
             &slot.orphaned,
             &slot.successor,
-            &slot.fd_changes,
             &slot.umask,
         ] {
             field.store(0, Relaxed);
         }
         let (counts, lives) = (
             [&slot.served, &slot.passed, &slot.refused],
-            [&slot.namespace],
+            [&slot.namespace, &slot.fd_changes],
         );
         for field in counts
             .iter()
@@ -693,15 +693,14 @@ pub fn fd_swap(s: &Session, fd: u32, link: u32) -> Result<u32> {
         // Before the entry, so that whoever cleans up finds it.
         limit.fetch_max(fd + 1, AcqRel);
     }
-    let old = entry.swap(link, AcqRel);
     if link != 0 {
         ofd::bound(s, link);
     }
-    Ok(old)
+    Ok(entry.swap(link, AcqRel))
 }
 
 /// Held while references move between descriptors and descriptions, so that a sweep which
-/// counts them knows when not to.
+/// counts them sees that one was under way, or came and went.
 pub struct FdChanging<'a> {
     slot: &'a Slot,
 }
@@ -717,6 +716,6 @@ pub fn fd_changing(s: &Session) -> FdChanging<'_> {
 impl Drop for FdChanging<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.fd_changes.fetch_sub(1, SeqCst);
+        self.slot.fd_changes.fetch_add(FD_CHANGE_DONE - 1, SeqCst);
     }
 }

@@ -4,8 +4,8 @@
 //!  * A description in use has `inode` set and owns one pin of it. `inode` 0 is a free entry, or
 //!    one that is being closed by `spare`; `ino` says of which object then.
 //!  * `refs` counts the descriptors of all processes that refer to it, or 1 for the caller that
-//!    made it and has not bound it yet; `spare` names that caller until then, and again while
-//!    somebody closes it, so that `sweep` can finish for a dead one.
+//!    made it and has not bound it yet; `spare` names that caller until right before, and again
+//!    while somebody closes it, so that `sweep` can finish for a dead one.
 
 use crate::base::error::{Error, Result};
 use crate::session::free_list::FreeList;
@@ -58,7 +58,8 @@ pub fn alloc(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result<OfdLink> {
     OfdLink::from_raw(index + 1).ok_or(Error::TableFull)
 }
 
-/// A descriptor refers to it from now on: it is nobody's in particular any more.
+/// A descriptor is about to refer to it: it is nobody's in particular any more. Before the
+/// descriptor does, or whoever finishes for a dead caller drops its reference twice.
 #[inline]
 pub(crate) fn bound(s: &Session, link: u32) {
     if let Ok(ofd) = s.ofd(link)

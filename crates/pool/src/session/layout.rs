@@ -17,6 +17,8 @@ pub const SLOTS: usize = OWNER_SLOT as usize;
 pub const FDS: usize = FD_PAGE * FD_PAGE;
 /// Descriptors of one page of a descriptor table.
 pub const FD_PAGE: usize = 1024;
+/// What one move of references that is done adds to `Slot::fd_changes`.
+pub const FD_CHANGE_DONE: u64 = 1 << 16;
 /// Pages beyond the first ones of all tables.
 pub const FD_PAGES: usize = 128 * 1024;
 /// Bits of a lock word that hold the owner's slot plus one.
@@ -349,8 +351,10 @@ shared! {
         /// Rises with `generation` and with each exec: part of the lock words of this process, so
         /// that locks of threads which an exec killed are those of a dead owner.
         pub epoch: AtomicU32,
-        /// Threads that are moving references between descriptors and descriptions now.
-        pub fd_changes: AtomicU32,
+        /// `Link` to the directory of the descriptor table: an `FdPage` that has in entry `n` the
+        /// `Link` to the page of descriptors from `n * FD_PAGE` on; entry 0 is not used. 0: all
+        /// descriptors are in the first page.
+        pub fd_directory: AtomicU32,
         /// Guards the process's `PinTable`.
         pub pins_lock: AtomicU32,
         /// Slot + 1 whose descriptor table this process uses; 0: its own.
@@ -376,11 +380,9 @@ shared! {
         /// PID namespace of a process that shared its descriptor table with others; 1: not known;
         /// 0: it did not.
         pub namespace: AtomicU64,
-        /// `Link` to the directory of the descriptor table: an `FdPage` that has in entry `n` the
-        /// `Link` to the page of descriptors from `n * FD_PAGE` on; entry 0 is not used. 0: all
-        /// descriptors are in the first page.
-        pub fd_directory: AtomicU32,
-        pub pad: AtomicU32,
+        /// Below `FD_CHANGE_DONE`: threads that are moving references between descriptors and
+        /// descriptions now; above: how often one was done with that.
+        pub fd_changes: AtomicU64,
         pub spare: [AtomicU64; 13 - PIECES],
     }
 }

@@ -5,10 +5,11 @@
 //! own tables of pages as of its caches, and each process that joins faults 512 pages in at once.
 
 use crate::session::memory::Memory;
+use holdfast_pmem::env::Instant;
 use holdfast_pool::session::*;
 use std::mem::size_of;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const HUGE: usize = 2 << 20;
 /// What one go may take.

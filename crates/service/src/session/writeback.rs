@@ -11,11 +11,12 @@
 //!    runs when the service ends.
 
 use crate::session::memory::Memory;
+use holdfast_pmem::env::Instant;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long what is dirty stays in session memory alone.
 const AFTER: Duration = Duration::from_secs(5);
@@ -29,6 +30,8 @@ pub type Helper = fn(&Path) -> Command;
 /// Writeback of a session.
 pub struct Writeback {
     helper: Option<Helper>,
+    after: Duration,
+    patience: Duration,
     /// The helper's process number; 0: none runs.
     pub process: Arc<AtomicU32>,
     running: Option<(Child, Instant)>,
@@ -46,6 +49,8 @@ impl Writeback {
     pub fn new(helper: Option<Helper>, process: Arc<AtomicU32>) -> Writeback {
         Writeback {
             helper,
+            after: AFTER,
+            patience: PATIENCE,
             process,
             running: None,
             dirty_since: None,
@@ -70,7 +75,7 @@ impl Writeback {
             return;
         }
         let since = *self.dirty_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < AFTER || Instant::now() < self.rest_until {
+        if since.elapsed() < self.after || Instant::now() < self.rest_until {
             return;
         }
         self.dirty_since = None;
@@ -97,7 +102,7 @@ impl Writeback {
         };
         let took = begun.elapsed();
         let said = match child.try_wait() {
-            Ok(None) if took < PATIENCE => return,
+            Ok(None) if took < self.patience => return,
             Ok(Some(status)) if status.success() => None,
             Ok(Some(status)) => Some(format!("ended with {status}")),
             Ok(None) => Some(format!("was at work for {} s", took.as_secs())),
@@ -189,8 +194,7 @@ mod tests {
             self.wanted().store(1, SeqCst);
             self.tend();
             assert!(!self.writeback.is_running(), "too early");
-            let past = Instant::now().checked_sub(AFTER).unwrap();
-            (self.writeback.dirty_since, self.writeback.rest_until) = (Some(past), past);
+            self.writeback.after = Duration::ZERO;
             self.tend();
         }
 
@@ -222,6 +226,7 @@ mod tests {
             let mut rig = Rig::new(helper);
             rig.be_late();
             rig.wait();
+            rig.writeback.after = AFTER;
             rig.wanted().store(0, SeqCst);
             rig.tend();
             assert!(rig.writeback.dirty_since.is_some());
@@ -236,9 +241,7 @@ mod tests {
         let pid = rig.writeback.process.load(SeqCst);
         let lives = || Path::new(&format!("/proc/{pid}")).exists();
         assert!(lives());
-        if let Some((_, begun)) = &mut rig.writeback.running {
-            *begun = begun.checked_sub(PATIENCE).unwrap();
-        }
+        rig.writeback.patience = Duration::ZERO;
         rig.tend();
         assert!(!rig.writeback.is_running() && !lives());
         assert_eq!(rig.writeback.process.load(SeqCst), 0);
