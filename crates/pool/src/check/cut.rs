@@ -5,6 +5,7 @@
 //! all others, and the blocks that came into use after it, belong to one subtree alone.
 
 use super::Bytes;
+use super::births::Seen;
 use super::bits::Set;
 use super::media::{Super, TREES, le32, le64};
 use super::report::Log;
@@ -35,7 +36,7 @@ pub(super) struct Cut {
 pub(super) fn read(
     meta: &dyn Bytes,
     sb: &Super,
-    (pages, kept): (&mut Set, &mut Vec<Kept>),
+    (seen, kept): (&mut Seen, &mut Vec<Kept>),
     log: &mut Log,
 ) -> (Vec<Cut>, u64) {
     let mut cuts = Vec::new();
@@ -43,7 +44,7 @@ pub(super) fn read(
         meta,
         sb,
         TREE,
-        pages,
+        seen,
         log,
         &mut |log, key, value, page| match parse(sb, key, value) {
             _ if key.len() == 12 && key[0] & 0x80 != 0 => match snapshots::parse_deleted(sb, value)
@@ -89,7 +90,7 @@ pub(super) fn finish(
     meta: &dyn Bytes,
     sb: &Super,
     (cuts, here): (&[Cut], &[u64; TREES]),
-    sets: [&mut Set; 2],
+    sets: (&mut Seen, &mut Set),
     log: &mut Log,
 ) {
     let there = walk(meta, sb, cuts, sets, log);
@@ -103,7 +104,7 @@ fn walk(
     meta: &dyn Bytes,
     sb: &Super,
     cuts: &[Cut],
-    [pages, blocks]: [&mut Set; 2],
+    (seen, blocks): (&mut Seen, &mut Set),
     log: &mut Log,
 ) -> [u64; TREES] {
     let mut keys = [0; TREES];
@@ -122,7 +123,7 @@ fn walk(
                 }
             }
         };
-        keys[cut.tree] += walk::cut(meta, sb, cut, [pages, &mut own], log, &mut visit);
+        keys[cut.tree] += walk::cut(meta, sb, (cut, &mut own), seen, log, &mut visit);
     }
     keys
 }

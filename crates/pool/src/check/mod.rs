@@ -5,8 +5,10 @@
 //!    nothing of this crate but CRC-32C.
 //!  * Changes nothing, never panics, ends on every input, and goes on behind damage.
 //!  * A pool without findings of severity `Damage` satisfies every rule of the specification.
-//!  * Memory: one bit per page and block, and `FACTS_BYTES` per object; trees are streamed.
+//!  * Memory: one bit per page and block, four bytes per page if there are snapshots, and
+//!    `FACTS_BYTES` per object; trees are streamed.
 
+mod births;
 mod bits;
 mod cut;
 mod facts;
@@ -22,6 +24,7 @@ mod walk;
 pub use report::{Finding, Report, Severity, Summary};
 
 use alloc::format;
+use births::{Births, Seen};
 use bits::Set;
 use facts::Facts;
 use media::Super;
@@ -97,14 +100,15 @@ pub fn check_now(
         return log.finish(Summary::default());
     };
     let mut facts = Facts::default();
-    let mut pages = Set::new(sb.meta_pages);
     let mut blocks = Set::new(sb.data_blocks);
-    pages.add(0, sb.first_node);
+    let mut seen = Seen::new(sb.meta_pages);
+    seen.pages.add(0, sb.first_node);
     let mut keys = [0; media::TREES];
-    let (mut kept, in_kept) = snapshots::read(meta, &sb, &mut pages, &mut log);
+    let (mut kept, in_kept) = snapshots::read(meta, &sb, &mut seen, &mut log);
     let named = kept.len() as u64;
-    let (cuts, in_cuts) = cut::read(meta, &sb, (&mut pages, &mut kept), &mut log);
+    let (cuts, in_cuts) = cut::read(meta, &sb, (&mut seen, &mut kept), &mut log);
     snapshots::sort(&mut kept, &mut log);
+    seen.births = Births::new(&kept, sb.meta_pages);
     (keys[snapshots::TREE], keys[cut::TREE]) = (in_kept, in_cuts);
     let mut young = snapshots::Young::new(&sb, &kept);
     for tree in (0..media::TREES).filter(|tree| ![snapshots::TREE, cut::TREE].contains(tree)) {
@@ -113,7 +117,7 @@ pub fn check_now(
             meta,
             &sb,
             tree,
-            &mut pages,
+            &mut seen,
             &mut log,
             &mut |log, key, value, page| {
                 young.note(tree, value);
@@ -122,28 +126,19 @@ pub fn check_now(
         );
         visit.finish(&mut log);
     }
-    let sets = [&mut pages, &mut blocks];
+    let sets = (&mut seen, &mut blocks);
     snapshots::walk_all(meta, &sb, (&kept, &young), sets, &mut log);
     cut::finish(
         meta,
         &sb,
         (&cuts, &keys),
-        [&mut pages, &mut blocks],
+        (&mut seen, &mut blocks),
         &mut log,
     );
+    let pages = seen.pages;
     objects::after_all(&sb, &mut facts, &mut log);
-    media::compare_bitmap(meta, &sb, media::Which::Pages, &pages, &mut log);
-    media::compare_bitmap(meta, &sb, media::Which::Blocks, &blocks, &mut log);
+    compare_used(meta, &sb, (&pages, &blocks), &mut log);
     let used = blocks.count();
-    for (noun, said, found) in [
-        ("data blocks", sb.used_data_blocks, used),
-        ("pages in use", sb.used_pages, pages.count()),
-    ] {
-        if said != found {
-            let what = format!("superblock says {said} {noun}, found {found}");
-            log.damage(None, Some(sb.page), what);
-        }
-    }
     let waiting = journal.map_or(0, |j| journal::waiting(j, &sb, now, &mut log));
     if waiting > 0 {
         log.note(format!(
@@ -154,6 +149,21 @@ pub fn check_now(
     let mut summary = summary(&sb, &facts, &pages, used, waiting);
     summary.snapshots = named;
     log.finish(summary)
+}
+
+/// Compares what is marked in use, and how much the superblock says, with what was found.
+fn compare_used(meta: &dyn Bytes, sb: &Super, (pages, blocks): (&Set, &Set), log: &mut Log) {
+    media::compare_bitmap(meta, sb, media::Which::Pages, pages, log);
+    media::compare_bitmap(meta, sb, media::Which::Blocks, blocks, log);
+    for (noun, said, found) in [
+        ("data blocks", sb.used_data_blocks, blocks.count()),
+        ("pages in use", sb.used_pages, pages.count()),
+    ] {
+        if said != found {
+            let what = format!("superblock says {said} {noun}, found {found}");
+            log.damage(None, Some(sb.page), what);
+        }
+    }
 }
 
 fn summary(sb: &Super, facts: &Facts, pages: &Set, used: u64, waiting: u64) -> Summary {
@@ -170,6 +180,8 @@ fn summary(sb: &Super, facts: &Facts, pages: &Set, used: u64, waiting: u64) -> S
     }
 }
 
+#[cfg(test)]
+mod births_tests;
 #[cfg(test)]
 mod plant;
 #[cfg(test)]

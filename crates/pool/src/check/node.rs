@@ -27,7 +27,8 @@ pub(super) struct Expected {
     pub appended: usize,
     pub tree: u8,
     pub level: u8,
-    pub seq: u64,
+    /// It is not younger.
+    pub above: u64,
 }
 
 struct Counts {
@@ -143,8 +144,8 @@ fn counts(b: &[u8; 4096], expected: &Expected) -> Result<Counts, &'static str> {
     if le64(b, 8) != expected.page {
         return Err("a node belongs to another page");
     }
-    if le64(b, 16) > expected.seq {
-        return Err("a node is younger than its root");
+    if le64(b, 16) > expected.above {
+        return Err("a node is younger than what it hangs on");
     }
     if b[24] != expected.tree || b[25] != expected.level {
         return Err("a node belongs to another tree or level");

@@ -2,7 +2,7 @@
 //!
 //! Invariant: one more pass over the names, only when something was found.
 
-use super::bits::Set;
+use super::births::Seen;
 use super::facts::Facts;
 use super::media::{Super, le64};
 use super::report::Log;
@@ -28,12 +28,12 @@ pub(super) fn name_objects(meta: &dyn Bytes, sb: &Super, facts: &Facts, log: &mu
     if names.is_empty() {
         return;
     }
-    let mut pages = Set::new(sb.meta_pages);
+    let mut seen = Seen::new(sb.meta_pages);
     walk::tree(
         meta,
         sb,
         1,
-        &mut pages,
+        &mut seen,
         &mut Log::default(),
         &mut |_, _, value, _| {
             if value.len() > 10 {

@@ -112,6 +112,11 @@ impl Log {
         });
     }
 
+    /// How many findings of damage there are so far.
+    pub fn damages(&self) -> u64 {
+        self.findings.len() as u64 + self.more
+    }
+
     pub fn note(&mut self, what: impl Into<String>) {
         let (severity, what) = (Severity::Note, what.into());
         self.findings.push(Finding {

@@ -4,6 +4,7 @@
 //! before had. So the bitmaps are compared with all that anything has.
 
 use super::Bytes;
+use super::births::{Nth, Seen};
 use super::bits::Set;
 use super::media::{Root, Super, le32, le64};
 use super::report::Log;
@@ -17,18 +18,20 @@ pub(super) const TREE: usize = 6;
 const EXTENTS: usize = 2;
 const VALUES: usize = 5;
 /// Trees that a snapshot has.
-const TREES: usize = 6;
+pub(super) const TREES: usize = 6;
 const LEN: usize = 112 + 24 * TREES;
 const HEIGHT_MAX: u8 = 12;
 
 /// A snapshot as its entry says.
 pub(super) struct Kept {
-    name: String,
+    pub name: String,
     period: u32,
-    seq: u64,
+    pub seq: u64,
     roots: [Root; TREES],
-    /// Of one that was deleted: trees below this one are freed, and of it what is below the key.
-    pub freed: (usize, Vec<u8>),
+    /// Whether it was deleted and is being freed.
+    pub dying: bool,
+    /// Trees below this one are freed, and of it what is below the key.
+    freed: (usize, Vec<u8>),
 }
 
 /// Blocks of the present that came into use after the newest snapshot: no snapshot has them.
@@ -62,7 +65,7 @@ impl Young {
 pub(super) fn read(
     meta: &dyn Bytes,
     sb: &Super,
-    pages: &mut Set,
+    seen: &mut Seen,
     log: &mut Log,
 ) -> (Vec<Kept>, u64) {
     let mut kept = Vec::new();
@@ -70,7 +73,7 @@ pub(super) fn read(
         meta,
         sb,
         TREE,
-        pages,
+        seen,
         log,
         &mut |log, key, value, page| match parse(sb, key, value) {
             Ok(snapshot) => kept.push(snapshot),
@@ -104,6 +107,7 @@ pub(super) fn parse_deleted(sb: &Super, value: &[u8]) -> Result<Kept, &'static s
     let tree = usize::from(fixed[LEN]);
     match tree < TREES && fixed[LEN + 1..] == [0; 7] {
         true => Ok(Kept {
+            dying: true,
             freed: (tree, from.to_vec()),
             ..kept
         }),
@@ -132,6 +136,7 @@ fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
         period: le32(value, 0),
         seq: le64(value, 8),
         roots: core::array::from_fn(root),
+        dying: false,
         freed: (0, Vec::new()),
     };
     if kept.period >= sb.period || kept.seq >= sb.seq {
@@ -148,32 +153,36 @@ pub(super) fn walk_all(
     meta: &dyn Bytes,
     sb: &Super,
     (kept, young): (&[Kept], &Young),
-    [pages, blocks]: [&mut Set; 2],
+    (seen, blocks): (&mut Seen, &mut Set),
     log: &mut Log,
 ) {
-    for snapshot in kept {
-        walk(meta, sb, snapshot, young, [pages, blocks], log);
+    let mut cut_short = Vec::new();
+    for (n, snapshot) in kept.iter().enumerate() {
+        let before = log.damages();
+        walk(meta, sb, (snapshot, n, young), (seen, blocks), log);
+        if log.damages() > before {
+            cut_short.push(n);
+        }
     }
+    seen.births.finish(kept, &cut_short, log);
 }
 
 /// Visits what only `snapshot` has so far.
 fn walk(
     meta: &dyn Bytes,
     sb: &Super,
-    snapshot: &Kept,
-    young: &Young,
-    [pages, blocks]: [&mut Set; 2],
+    (snapshot, n, young): (&Kept, Nth, &Young),
+    (seen, blocks): (&mut Seen, &mut Set),
     log: &mut Log,
 ) {
     let (first, from) = &snapshot.freed;
     for (tree, root) in snapshot.roots.into_iter().enumerate().skip(*first) {
         let from = if tree == *first { &from[..] } else { &[] };
-        let place = (tree, root, snapshot.seq);
         walk::snapshot(
             meta,
             sb,
-            (place, from),
-            pages,
+            ((tree, root), (snapshot, n), from),
+            seen,
             log,
             &mut |log, _, value, page| match tree {
                 EXTENTS => extent(sb, snapshot, young, value, blocks, log, page),

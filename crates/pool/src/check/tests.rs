@@ -432,7 +432,9 @@ fn damaged_nodes_are_named() {
             b.0[leaf + 4000] ^= 1;
         }),
         ("belongs to another page", |b| in_leaf(b, 8, &[77])),
-        ("younger than its root", |b| in_leaf(b, 16, &[0xff; 7])),
+        ("younger than what it hangs on", |b| {
+            in_leaf(b, 16, &[0xff; 7])
+        }),
         ("another tree or level", |b| in_leaf(b, 24, &[2])),
         ("another tree or level", |b| in_leaf(b, 25, &[1])),
         ("counts of a node are impossible", |b| {

@@ -1,48 +1,63 @@
 //! Every node and entry of a tree, in key order.
 //!
 //! Invariants: a page is visited once, so the walk ends; entries below a damaged node are left
-//! out and the node is named. Snapshots share nodes with each other and with the present: what
-//! was visited before is looked at only as far as it must fit where it hangs.
+//! out and the node is named. No node is younger than the one above it. Snapshots share nodes with
+//! each other and with the present: what was visited before is looked at only as far as it must fit
+//! where it hangs.
 
 use super::Bytes;
+use super::births::{Nth, Seen};
 use super::bits::Set;
 use super::cut::Cut;
 use super::media::{PAGE, Root, Super, le64};
 use super::node::{self, Entry, Expected};
 use super::report::Log;
+use super::snapshots::{self, Kept};
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Shown each entry: log, key, value, page.
 pub(super) type Visit<'v> = &'v mut dyn FnMut(&mut Log, &[u8], &[u8], u64);
+
+type Node = Box<[u8; 4096]>;
 
 struct Walk<'a, 'v> {
     meta: &'a dyn Bytes,
     sb: &'a Super,
     tree: usize,
-    /// No node is younger.
-    seq: u64,
-    /// Nodes may have been visited before.
-    shared: bool,
-    pages: &'a mut Set,
-    cut: Option<Of<'a>>,
+    of: Of<'a>,
+    seen: &'a mut Seen,
     /// What is below this key is freed.
     from: &'a [u8],
     visit: Visit<'v>,
 }
 
-/// A subtree that was cut out, and the pages that were seen in any.
-struct Of<'a> {
-    cut: &'a Cut,
-    pages: &'a mut Set,
+/// Of which state the tree is.
+enum Of<'a> {
+    Present,
+    /// Nodes may have been visited before.
+    Snapshot(&'a Kept, Nth),
+    /// A subtree that was cut out, and the pages that were seen in any.
+    Cut(&'a Cut, &'a mut Set),
 }
 
-/// Walks tree number `tree`; `pages` are those seen in any tree. How many keys it has.
+/// Where a node hangs.
+#[derive(Clone, Copy)]
+struct Place {
+    link: u64,
+    level: u8,
+    /// The commit of its parent, or of the root: it is not younger.
+    above: u64,
+}
+
+/// Walks tree number `tree` of the present. How many keys it has.
 pub(super) fn tree(
     meta: &dyn Bytes,
     sb: &Super,
     tree: usize,
-    pages: &mut Set,
+    seen: &mut Seen,
     log: &mut Log,
     visit: Visit<'_>,
 ) -> u64 {
@@ -61,14 +76,17 @@ pub(super) fn tree(
         meta,
         sb,
         tree,
-        seq: sb.seq,
-        shared: false,
-        pages,
-        cut: None,
+        of: Of::Present,
+        seen,
         from: &[],
         visit,
     };
-    walk.node(root.addr, root.height - 1, &[], None, log)
+    let place = Place {
+        link: root.addr,
+        level: root.height - 1,
+        above: sb.seq,
+    };
+    walk.node(place, &[], None, log)
 }
 
 /// Compares the keys that the root of a tree says with those that it and what was cut out of it
@@ -93,8 +111,8 @@ pub(super) fn compare_keys(sb: &Super, tree: usize, keys: u64, log: &mut Log) {
 pub(super) fn cut(
     meta: &dyn Bytes,
     sb: &Super,
-    cut: &Cut,
-    [pages, own]: [&mut Set; 2],
+    (cut, own): (&Cut, &mut Set),
+    seen: &mut Seen,
     log: &mut Log,
     visit: Visit<'_>,
 ) -> u64 {
@@ -102,43 +120,46 @@ pub(super) fn cut(
         meta,
         sb,
         tree: cut.tree,
-        seq: cut.seq,
-        shared: false,
-        pages,
-        cut: Some(Of { cut, pages: own }),
+        of: Of::Cut(cut, own),
+        seen,
         from: &cut.from,
         visit,
     };
-    walk.node(cut.link, cut.level, &[], None, log)
+    let place = Place {
+        link: cut.link,
+        level: cut.level,
+        above: cut.seq,
+    };
+    walk.node(place, &[], None, log)
 }
 
-/// Walks what is below a root of a snapshot, from a key on, and was not visited before; no node may
-/// be younger than its seq.
+/// Walks what is below a root of a snapshot, from a key on, and was not visited before.
 pub(super) fn snapshot(
     meta: &dyn Bytes,
     sb: &Super,
-    (place, from): ((usize, Root, u64), &[u8]),
-    pages: &mut Set,
+    ((tree, root), (kept, n), from): ((usize, Root), (&Kept, Nth), &[u8]),
+    seen: &mut Seen,
     log: &mut Log,
     visit: Visit<'_>,
 ) {
-    let (tree, root, seq) = place;
     let Some(level) = root.height.checked_sub(1) else {
         return;
     };
-    let shared = true;
     let mut walk = Walk {
         meta,
         sb,
         tree,
-        seq,
-        shared,
-        pages,
-        cut: None,
+        of: Of::Snapshot(kept, n),
+        seen,
         from,
         visit,
     };
-    walk.node(root.addr, level, &[], None, log);
+    let place = Place {
+        link: root.addr,
+        level,
+        above: kept.seq,
+    };
+    walk.node(place, &[], None, log);
 }
 
 /// A link is a page number and, in bits 48 to 55, how many entries were appended.
@@ -146,20 +167,18 @@ fn page_of(link: u64) -> u64 {
     link & !(0xff << 48)
 }
 
+/// The commit that wrote a node.
+fn birth(bytes: &Node) -> u64 {
+    le64(&bytes[..], 16)
+}
+
 impl Walk<'_, '_> {
     /// Walks the subtree whose keys are in `low .. high`; how many there are.
-    fn node(
-        &mut self,
-        link: u64,
-        level: u8,
-        low: &[u8],
-        high: Option<&[u8]>,
-        log: &mut Log,
-    ) -> u64 {
-        let Some((bytes, entries)) = self.load(link, level, log) else {
+    fn node(&mut self, place: Place, low: &[u8], high: Option<&[u8]>, log: &mut Log) -> u64 {
+        let Some((bytes, entries)) = self.load(place, log) else {
             return 0;
         };
-        let page = page_of(link);
+        let (page, level) = (page_of(place.link), place.level);
         let inside = |key: &[u8]| key >= low && high.is_none_or(|high| key < high);
         let first = usize::from(level > 0);
         if !entries.iter().skip(first).all(|e| inside(&e.key)) {
@@ -182,75 +201,108 @@ impl Walk<'_, '_> {
             if high.is_some_and(|high| high <= self.from) {
                 continue;
             }
-            keys += self.node(e.child, level - 1, low, high, log);
+            let child = Place {
+                link: e.child,
+                level: level - 1,
+                above: birth(&bytes),
+            };
+            keys += self.node(child, low, high, log);
         }
         keys
     }
 
-    fn load(
-        &mut self,
-        link: u64,
-        level: u8,
-        log: &mut Log,
-    ) -> Option<(Box<[u8; 4096]>, alloc::vec::Vec<Entry>)> {
-        let (page, appended) = (page_of(link), usize::from((link >> 48) as u8));
+    fn load(&mut self, place: Place, log: &mut Log) -> Option<(Node, Vec<Entry>)> {
+        let page = page_of(place.link);
         let mut bytes = Box::new([0; 4096]);
         let inside = page >= self.sb.first_node && page < self.sb.meta_pages;
         if !inside || !self.meta.read(page * PAGE, &mut bytes[..]) {
-            log.damage(
-                None,
-                Some(page),
-                format!("tree {} names an impossible page", self.tree),
-            );
+            let what = format!("tree {} names an impossible page", self.tree);
+            log.damage(None, Some(page), what);
             return None;
         }
-        let again = self.pages.add(page, 1).is_some();
-        if let Some(Of { cut, pages }) = &mut self.cut {
-            let old = cut
-                .before
-                .is_some_and(|(seq, _)| le64(&bytes[..], 16) <= seq);
-            if again != old || pages.add(page, 1).is_some() {
-                let what = "a subtree that was cut out has a node that is not its own";
-                log.damage(None, Some(page), what);
-                return None;
-            }
-        } else if again && self.shared {
-            let fits = usize::from(bytes[24]) == self.tree
-                && bytes[25] == level
-                && le64(&bytes[..], 8) == page
-                && le64(&bytes[..], 16) <= self.seq;
-            if !fits {
-                let what = format!("a snapshot has a node that does not fit tree {}", self.tree);
-                log.damage(None, Some(page), what);
-            }
-            // Snapshots that share a leaf may have different numbers of its appended entries.
-            if !fits || level > 0 || bytes[24] != node::VALUES {
-                return None;
-            }
-        } else if again {
-            log.damage(
-                None,
-                Some(page),
-                format!("tree {} uses a page twice", self.tree),
-            );
+        let again = self.seen.pages.add(page, 1).is_some();
+        if !self.goes_on(place, &bytes, again, log) {
             return None;
         }
-        let (tree, seq) = (self.tree as u8, self.seq);
-        match node::parse(
-            &bytes,
-            &Expected {
-                page,
-                appended,
-                tree,
-                level,
-                seq,
-            },
-        ) {
-            Ok(entries) => Some((bytes, entries)),
+        let expected = Expected {
+            page,
+            appended: usize::from((place.link >> 48) as u8),
+            tree: self.tree as u8,
+            level: place.level,
+            above: place.above,
+        };
+        match node::parse(&bytes, &expected) {
+            Ok(entries) => {
+                if !again {
+                    self.meet(place, &bytes);
+                }
+                Some((bytes, entries))
+            }
             Err(what) => {
                 log.damage(None, Some(page), format!("tree {}: {what}", self.tree));
                 None
             }
         }
+    }
+
+    /// Whether the node, visited before or not, is to be walked; names it if it may not be here.
+    fn goes_on(&mut self, place: Place, bytes: &Node, again: bool, log: &mut Log) -> bool {
+        let page = page_of(place.link);
+        let what = match &mut self.of {
+            Of::Cut(cut, own) => {
+                let old = cut.before.is_some_and(|(seq, _)| birth(bytes) <= seq);
+                if again == old && own.add(page, 1).is_none() {
+                    return true;
+                }
+                "a subtree that was cut out has a node that is not its own".into()
+            }
+            _ if !again => return true,
+            Of::Snapshot(kept, n) => {
+                let (kept, n) = (*kept, *n);
+                match self.meet_again(place, bytes, (kept, n)) {
+                    // Snapshots that share a leaf may have different numbers of its appended
+                    // entries.
+                    Ok(()) => return place.level == 0 && bytes[24] == node::VALUES,
+                    Err(what) => what,
+                }
+            }
+            Of::Present => format!("tree {} uses a page twice", self.tree),
+        };
+        log.damage(None, Some(page), what);
+        false
+    }
+
+    /// A snapshot has a node that a later state has, too: it must fit there.
+    fn meet_again(
+        &mut self,
+        place: Place,
+        bytes: &Node,
+        (kept, n): (&Kept, Nth),
+    ) -> Result<(), String> {
+        let fits = usize::from(bytes[24]) == self.tree
+            && bytes[25] == place.level
+            && le64(&bytes[..], 8) == page_of(place.link)
+            && birth(bytes) <= place.above;
+        let due = self.meet(place, bytes);
+        if !fits {
+            let what = format!("a snapshot has a node that does not fit tree {}", self.tree);
+            return Err(what);
+        }
+        if kept.dying || due == Some(n) {
+            return Ok(());
+        }
+        Err(format!(
+            "snapshot {:?} has a node that it lacks by the births of those above it",
+            kept.name
+        ))
+    }
+
+    /// The snapshot in which the node had to be met next.
+    fn meet(&mut self, place: Place, bytes: &Node) -> Option<Nth> {
+        if self.tree >= snapshots::TREES || matches!(self.of, Of::Cut(..)) {
+            return None;
+        }
+        let page = page_of(place.link);
+        self.seen.births.meet(page, place.above, birth(bytes))
     }
 }
