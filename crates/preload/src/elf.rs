@@ -186,7 +186,7 @@ impl<'a> Elf<'a> {
             let len = self.fde_length(fde, start).unwrap_or(0);
             // Signal frames begin one byte early, so that unwinders find them by `pc - 1`.
             let early = u64::from(self.is_signal_frame(fde));
-            functions.push((start + early, len.saturating_sub(early)));
+            functions.push((start.wrapping_add(early), len.saturating_sub(early)));
         }
         functions.sort_unstable();
         Some(functions)
@@ -195,8 +195,9 @@ impl<'a> Elf<'a> {
     /// Whether the augmentation of the CIE that `fde` refers to has an `S`.
     fn is_signal_frame(&self, fde: u64) -> bool {
         let letters = || {
-            let back = u32_at(self.bytes(fde + 4, 4)?, 0)?;
-            self.bytes((fde + 4).checked_sub(u64::from(back))?.checked_add(9)?, 8)
+            let field = fde.checked_add(4)?;
+            let back = u32_at(self.bytes(field, 4)?, 0)?;
+            self.bytes(field.checked_sub(u64::from(back))?.checked_add(9)?, 8)
         };
         let letters = letters().unwrap_or(&[]);
         letters.iter().take_while(|b| **b != 0).any(|b| *b == b'S')

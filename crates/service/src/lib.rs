@@ -47,7 +47,7 @@ pub use session::writeback::Helper;
 pub use writer::Options;
 
 /// What a service does, one step after the other in the caller's thread.
-#[cfg(any(feature = "recording", feature = "model"))]
+#[cfg(any(feature = "recording", feature = "model", feature = "stepping"))]
 pub mod stepping {
     pub use crate::journal::engine::Engine;
     pub use crate::recovery::recover::recover;

@@ -9,8 +9,11 @@ mod environment;
 mod format;
 mod input;
 mod journal;
+pub mod load;
+mod object;
 mod protocol;
 mod sample;
+mod service;
 pub mod session;
 
 /// A kind of input: the name of its corpus, and what is done with it.
@@ -34,8 +37,20 @@ pub const TARGETS: &[Target] = &[
         run: journal::run,
     },
     Target {
+        name: "load",
+        run: load::run,
+    },
+    Target {
+        name: "object",
+        run: object::run,
+    },
+    Target {
         name: "protocol",
         run: protocol::run,
+    },
+    Target {
+        name: "service",
+        run: service::run,
     },
     Target {
         name: "session",

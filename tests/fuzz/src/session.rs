@@ -4,8 +4,8 @@
 //! What must hold: each call ends with a value or an error. Nobody serves this session: who waits
 //! for the service is told after a moment that the session was given up.
 
-mod calls;
-mod scribble;
+pub mod calls;
+pub mod scribble;
 
 use crate::format;
 use crate::input::Input;
@@ -66,7 +66,7 @@ fn work(client: &Client, segments: &Scene, input: &mut Input<'_>) {
     let _ = calls.begin();
     let scribble = Scribble::new(
         &segments.memory,
-        map(&segments.journal),
+        (map(&segments.journal), LANE_LEN),
         map(&segments.data),
     );
     for _ in 0..STEPS_MAX {

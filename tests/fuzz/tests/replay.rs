@@ -52,8 +52,23 @@ fn journal() {
 }
 
 #[test]
+fn load() {
+    replay("load");
+}
+
+#[test]
+fn object() {
+    replay("object");
+}
+
+#[test]
 fn protocol() {
     replay("protocol");
+}
+
+#[test]
+fn service() {
+    replay("service");
 }
 
 #[test]

@@ -54,7 +54,12 @@ const ALLOWED: &[Allowed] = &[
     allow("python", &["holdfast"], None),
     allow("cuts", &["holdfast"], None),
     allow("e2e", &[], None),
-    allow("fuzz", &["client", "service", "pool", "pmem"], None),
+    allow(
+        "fuzz",
+        &["fuzz-objects", "client", "service", "pool", "pmem"],
+        None,
+    ),
+    allow("fuzz-objects", &[], None),
     allow(
         "model",
         &["fuzz", "client", "service", "pool", "pmem"],

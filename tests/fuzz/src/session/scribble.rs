@@ -1,6 +1,5 @@
 //! What a hostile process changes: words of tables, records in lanes, blocks.
 
-use super::LANE_LEN;
 use crate::input::Input;
 use crate::journal;
 use crate::sample::sample;
@@ -57,14 +56,21 @@ const DEAD_SLOT: u32 = 40;
 pub struct Scribble<'a> {
     memory: &'a SharedMem,
     journal: Region,
+    /// Bytes of a lane of it.
+    lane_len: u64,
     data: Region,
 }
 
 impl<'a> Scribble<'a> {
-    pub fn new(memory: &'a SharedMem, journal: Region, data: Region) -> Scribble<'a> {
+    pub fn new(
+        memory: &'a SharedMem,
+        (journal, lane_len): (Region, u64),
+        data: Region,
+    ) -> Scribble<'a> {
         Scribble {
             memory,
             journal,
+            lane_len,
             data,
         }
     }
@@ -139,7 +145,7 @@ impl<'a> Scribble<'a> {
             journal::seal(&mut record, lane_index as u16, seq);
         }
         let head = lane.head.load(Relaxed);
-        let offset = lane_index * LANE_LEN + head % LANE_LEN;
+        let offset = lane_index * self.lane_len + head % self.lane_len;
         // What does not fit is not there.
         let _ = self.journal.store(offset & !63, &record);
         lane.busy_at.store(head, Relaxed);
