@@ -15,7 +15,7 @@ pub fn check(files: &Files) -> Result<Report> {
     let journal_len = files.journal_len();
     let journal = files::map(&files.journal, journal_len, Access::ReadOnly, files.medium)?;
     let now = Now {
-        boot_id: process::boot_id(),
+        boot_id: process::boot_id()?,
         is_file: files.was_on_file(),
     };
     Ok(holdfast_pool::check::check_now(

@@ -495,7 +495,7 @@ pub(super) fn empty(keys: u64) -> Root {
 fn value_of(leaf: &Page, addr: u64, at: usize) -> Result<&[u8]> {
     let cell = node::cell(leaf, &page::header(leaf), at).map_err(damaged(addr))?;
     let value = leaf.get(cell.value..cell.value + cell.value_len);
-    Ok(value.unwrap_or_default())
+    value.ok_or("node cell").map_err(damaged(addr))
 }
 
 fn find_private(leaf: &Page, addr: u64, key: &[u8]) -> Result<(usize, bool)> {

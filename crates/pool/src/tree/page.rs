@@ -247,7 +247,7 @@ pub(crate) fn fold(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
         let cell = appends::cell(&old, h, i)?;
         key.load_behind_prefix(&old, h, appends::head(&old, h, i), &cell);
         let value = old.get(cell.value..cell.value + cell.value_len);
-        let value = value.unwrap_or_default();
+        let value = value.ok_or("node cell")?;
         let (at, found) = node::find(&*page, &header(page), 0, key.as_slice())?;
         let done = match found {
             true => set_value(page, at, value),

@@ -129,7 +129,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let token = WriteToken::for_offline_tool();
     let params = Params {
         uuid: uuid(),
-        boot_id: process::boot_id(),
+        boot_id: process::boot_id()?,
         medium,
         consistency: options.consistency,
         sizes,
@@ -465,10 +465,8 @@ fn read_superblock(directory: &Path, meta: &OwnedFd) -> Result<Superblock> {
         }),
         Err(e) => Err(error(e)),
         Ok(superblock) => {
-            let len = rustix::fs::fstat(meta)
-                .map(|s| s.st_size as u64)
-                .unwrap_or(0);
-            superblock.geometry(len).map_err(error)?;
+            let stat = rustix::fs::fstat(meta).map_err(Error::os(segment::META))?;
+            superblock.geometry(stat.st_size as u64).map_err(error)?;
             Ok(superblock)
         }
     }

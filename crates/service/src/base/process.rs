@@ -1,6 +1,9 @@
 //! What /proc says of this process and this machine.
 
+use crate::base::error::{Error, Result};
 use holdfast_pool::id_map::IdMaps;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::path::PathBuf;
 
@@ -52,16 +55,27 @@ pub fn own_ids() -> (u32, u32) {
     }
 }
 
-/// What tells this boot of the machine from any other.
-pub fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What tells this boot of the machine from any other. Without it nobody knows whether the machine
+/// lost power.
+pub fn boot_id() -> Result<[u8; 16]> {
+    let mut text = [0; 64];
+    let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::read(file, &mut text))
+        .map_err(Error::os(BOOT_ID))?;
+    let id = str::from_utf8(&text[..read]).ok().and_then(parse_boot_id);
+    id.ok_or_else(|| Error::os(BOOT_ID)(Errno::INVAL))
+}
+
+fn parse_boot_id(text: &str) -> Option<[u8; 16]> {
+    let mut digits = text.trim_end().chars().filter(|c| *c != '-');
     let mut out = [0; 16];
-    let mut digits = text.chars().filter_map(|c| c.to_digit(16));
     for byte in &mut out {
-        let (high, low) = (digits.next().unwrap_or(0), digits.next().unwrap_or(0));
+        let (high, low) = (digits.next()?.to_digit(16)?, digits.next()?.to_digit(16)?);
         *byte = (high * 16 + low) as u8;
     }
-    out
+    digits.next().is_none().then_some(out)
 }
 
 #[cfg(test)]
@@ -70,7 +84,26 @@ mod tests {
 
     #[test]
     fn the_boot_has_a_name() {
-        assert_ne!(boot_id(), [0; 16]);
-        assert_eq!(boot_id(), boot_id());
+        assert_ne!(boot_id().unwrap(), [0; 16]);
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+    }
+
+    /// Two boots must not look like one.
+    #[test]
+    fn what_is_no_name_of_a_boot_is_none() {
+        let text = "01234567-89ab-cdef-0123-456789abcdef\n";
+        let id = parse_boot_id(text).unwrap();
+        assert_eq!(id[..4], [0x01, 0x23, 0x45, 0x67]);
+        let no_digit = text.replace('c', "x");
+        for other in [
+            "",
+            "\n",
+            &text[..35],
+            &no_digit,
+            "0123 4567",
+            &text.repeat(2),
+        ] {
+            assert_eq!(parse_boot_id(other), None, "{other:?}");
+        }
     }
 }

@@ -255,7 +255,7 @@ fn recovery_that_was_interrupted_still_knows_that_power_was_lost() {
     let engine = rig.engine();
     assert_eq!(
         engine.store.pool.superblock().boot_id,
-        crate::base::process::boot_id(),
+        crate::base::process::boot_id().unwrap(),
         "it is noted at the end"
     );
 }

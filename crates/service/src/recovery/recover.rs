@@ -76,7 +76,7 @@ pub fn accept_loss(directory: &Path) -> Result<Option<Accepted>> {
     }
     drop(journal);
     let mut engine = Engine::open(files)?;
-    let losses = losses(&mut engine);
+    let losses = losses(&mut engine)?;
     if losses.is_empty() {
         return Ok(None);
     }
@@ -98,7 +98,7 @@ fn bring_up(engine: &mut Engine, losses: Losses) -> Result<Recovered> {
     // There is nobody who was shown more than this.
     engine.store.show()?;
     let was_clean = engine.store.pool.superblock().clean;
-    let power_lost = power_lost(engine);
+    let power_lost = power_lost(engine)?;
     engine.journal.read(usize::MAX);
     let survey = match was_clean {
         true => Survey::default(),
@@ -127,20 +127,21 @@ fn bring_up(engine: &mut Engine, losses: Losses) -> Result<Recovered> {
 
 /// Whether the machine went down with the pool in use. Also true for a second try: the boot is
 /// noted when all is done.
-fn power_lost(engine: &Engine) -> bool {
+fn power_lost(engine: &Engine) -> Result<bool> {
     let before = engine.store.pool.superblock();
-    let other_boot = before.boot_id != process::boot_id();
+    let other_boot = before.boot_id != process::boot_id()?;
     // The pool may have been copied from the file that lost power to where none does.
-    engine.store.files.was_on_file() && other_boot && !before.clean
+    Ok(engine.store.files.was_on_file() && other_boot && !before.clean)
 }
 
 /// What the journal has lost.
-fn losses(engine: &mut Engine) -> Vec<Loss> {
+fn losses(engine: &mut Engine) -> Result<Vec<Loss>> {
     if engine.store.pool.superblock().clean {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     engine.journal.read(usize::MAX);
-    damage::survey(engine, power_lost(engine)).losses
+    let power_lost = power_lost(engine)?;
+    Ok(damage::survey(engine, power_lost).losses)
 }
 
 fn refusal(engine: &Engine, survey: &Survey) -> Error {

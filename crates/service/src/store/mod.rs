@@ -282,8 +282,9 @@ impl Store {
 
     /// Marks the pool as opened by this boot of the machine.
     pub fn begin(&mut self) -> Result<()> {
+        let boot_id = process::boot_id()?;
         self.note(|sb| {
-            sb.boot_id = process::boot_id();
+            sb.boot_id = boot_id;
             sb.clean = false;
         })
     }
