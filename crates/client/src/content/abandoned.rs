@@ -26,7 +26,7 @@ pub(crate) fn alloc_ofd(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result
 /// Finishes what processes that died while opening or closing left behind, recounts references
 /// if nobody is moving any, and rebuilds the free list.
 #[cold]
-pub(crate) fn sweep(s: &Session) -> Result<u32> {
+pub fn sweep(s: &Session) -> Result<u32> {
     let used = ofd::used(s);
     let dead = |word: u32| word != 0 && !lock::owner_lives(s, word);
     for link in 1..=used {
