@@ -28,6 +28,7 @@ mod values;
 pub use base::error::{Error, Result};
 pub use base::types::*;
 pub use base::{abi, clock, env, error, refusal, trees};
+pub use content::abandoned;
 pub use journal::mapped::Segments;
 pub use journal::{mapped, recover};
 pub use ops::client::Client;

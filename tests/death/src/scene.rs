@@ -3,7 +3,7 @@
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
-use holdfast_client::{Base, OfdLink, Target, drain, recover, slots};
+use holdfast_client::{Base, OfdLink, Target, abandoned, drain, recover, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::session::{DENTRIES, INODES};
@@ -307,10 +307,18 @@ pub fn inherit(user: &User) {
     View::look(user);
 }
 
+fn open_files(user: &User) -> usize {
+    let used = user.session().header().ofd_used.load(SeqCst);
+    let all = (1..=used).map_while(|link| user.session().ofd(link).ok());
+    all.filter(|ofd| ofd.inode.load(SeqCst) != 0).count()
+}
+
 /// The survivor can still do everything, also in the directory where the dead process worked.
 pub fn go_on(user: &User) {
     // What it had open is closed for it, once.
     slots::reap_dead(user.session());
+    abandoned::sweep(user.session()).expect("a sweep");
+    assert_eq!(open_files(user), 0, "of the dead");
     let found = user.session().header().broken.finding();
     assert!(
         found.is_none(),
@@ -539,6 +547,13 @@ pub const SCENES: &[Scene] = &[
         let f = u.open("f", O_RDWR).expect("an open");
         u.flock(f, LOCK_EX).expect("a lock");
         u.bind(100, f).expect("a descriptor");
+    }),
+    names("descriptors", |u, _| {
+        let f = u.open("f", O_RDWR).expect("an open");
+        u.bind(100, f).expect("a descriptor");
+        u.dup(100, 101).expect("another one");
+        u.unbind(100).expect("a close");
+        u.unbind(101).expect("the last one");
     }),
     names("chmod", |u, _| {
         u.chmod(&ROOT, R, b"f", 0o600, 0).expect("done")

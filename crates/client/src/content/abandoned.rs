@@ -7,8 +7,8 @@ use crate::content::close;
 use crate::session::{OfdLink, Session, fd_tables, lock};
 use crate::tables::inode_table::InodeRef;
 use crate::tables::ofd;
-use pmem::atomic::Ordering::*;
 use alloc::vec::Vec;
+use pmem::atomic::Ordering::*;
 use pool::session::{FD_CHANGE_DONE, Ofd};
 
 /// As `ofd::alloc`, once what the dead had open is released where there is no room.
@@ -26,7 +26,7 @@ pub(crate) fn alloc_ofd(s: &Session, inode: &InodeRef<'_>, flags: u32) -> Result
 /// Finishes what processes that died while opening or closing left behind, recounts references
 /// if nobody is moving any, and rebuilds the free list.
 #[cold]
-pub(crate) fn sweep(s: &Session) -> Result<u32> {
+pub fn sweep(s: &Session) -> Result<u32> {
     let used = ofd::used(s);
     let dead = |word: u32| word != 0 && !lock::owner_lives(s, word);
     for link in 1..=used {

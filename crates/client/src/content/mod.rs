@@ -1,6 +1,6 @@
 //! What objects consist of: the bytes of files, the rights to them, the paths that lead there.
 
-pub(crate) mod abandoned;
+pub mod abandoned;
 pub(crate) mod close;
 pub(crate) mod cow;
 pub(crate) mod data;

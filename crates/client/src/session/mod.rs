@@ -246,6 +246,11 @@ impl Session {
         self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
     }
 
+    #[inline]
+    pub(crate) fn met(&self, line: u32) -> Result<&Met> {
+        self.entry(MET_AT, MET_LINES, line, "marks")
+    }
+
     /// Starts loading an inode bucket.
     #[inline]
     pub(crate) fn expect_inode_bucket(&self, index: u32) {
