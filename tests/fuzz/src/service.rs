@@ -9,6 +9,7 @@ use crate::session::calls::Calls;
 use crate::session::scribble::Scribble;
 use holdfast_client::mapped::{self, Segments};
 use holdfast_client::{Base, Caller, Client, abi, slots};
+use holdfast_pmem::atomic::AtomicU64;
 use holdfast_pmem::{Access, Medium, Region, SharedMem};
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
@@ -164,7 +165,7 @@ fn step(engine: &mut Engine, session: &mut Session, what: u8) {
 /// A word of the header, or of the rings, gets another value.
 fn header_word(memory: &SharedMem, what: u8, input: &mut Input<'_>) {
     let (at, value) = (input.below(HEADER_LEN / 8) as u64 * 8, input.number());
-    let word = memory.at::<std::sync::atomic::AtomicU64>(at);
+    let word = memory.at::<AtomicU64>(at);
     let Some(word) = word else { return };
     match what & 1 {
         0 => word.store(value, Relaxed),
