@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::session::{is_over, memory, open_again};
 use crate::start;
 use holdfast_client::attach::{self, AttachError, Attachment};
+use holdfast_service::PoolLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, flock};
@@ -32,6 +33,7 @@ pub fn see_to_the_end(pool: &Path, attachment: Attachment) -> Result<(), Failure
     drop((attachment.journal, attachment.data));
     loop {
         wait_for_end(connection, PATIENCE.saturating_sub(begun.elapsed()));
+        wait_until_gone(pool, begun);
         if begun.elapsed() > PATIENCE || is_served(pool) || is_over(session.as_fd())? {
             return Ok(());
         }
@@ -52,6 +54,14 @@ pub fn wait_for_end(connection: OwnedFd, patience: Duration) {
         tv_nsec: patience.subsec_nanos().into(),
     };
     let _ = poll(&mut [PollFd::new(&connection, PollFlags::IN)], Some(&time));
+}
+
+/// A service that ends closes its connections first, and has the pool until the session has ended:
+/// before that nobody can tell it from one that died.
+fn wait_until_gone(pool: &Path, begun: Instant) {
+    while PoolLock::holder(pool).is_some() && !is_served(pool) && begun.elapsed() <= PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Whether a service answers. If one does after it closed our connection, others came since, or
