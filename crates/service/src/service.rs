@@ -175,16 +175,20 @@ impl Service {
 }
 
 /// Whether processes of an earlier session live, and their session memory. Those that are just
-/// ending are waited for.
+/// ending are waited for, and so are those of a session that has ended: its memory is nobody's.
 fn look_for_survivors(engine: &Engine) -> Result<(bool, Option<OwnedFd>)> {
-    let name = survivors::memory_name(&engine.store.pool.superblock().uuid);
+    let superblock = engine.store.pool.superblock();
+    let (name, ended) = (survivors::memory_name(&superblock.uuid), superblock.clean);
     let journal = engine
         .store
         .files
         .reopen(&engine.store.files.journal_name(), OFlags::RDWR)?;
     let begun = Instant::now();
     while survivors::exist(&journal) {
-        let found = survivors::find_memory(&name);
+        let found = match ended {
+            true => None,
+            false => survivors::find_memory(&name),
+        };
         if found.is_some() || begun.elapsed() > ADOPTION {
             return Ok((true, found));
         }
