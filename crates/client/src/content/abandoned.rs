@@ -7,8 +7,8 @@ use crate::content::close;
 use crate::session::{OfdLink, Session, fd_tables, lock};
 use crate::tables::inode_table::InodeRef;
 use crate::tables::ofd;
-use pmem::atomic::Ordering::*;
 use alloc::vec::Vec;
+use pmem::atomic::Ordering::*;
 use pool::session::{FD_CHANGE_DONE, Ofd};
 
 /// As `ofd::alloc`, once what the dead had open is released where there is no room.
