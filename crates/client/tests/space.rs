@@ -7,7 +7,8 @@ use common::{ROOT, Rig, User};
 use holdfast_client::kv::{Durability, Keyspace};
 use holdfast_client::{Error, drain, space};
 use holdfast_pool::layout::BlockAddr;
-use holdfast_pool::session::free_table::pack;
+use holdfast_pool::session::CACHED_WHOLE;
+use holdfast_pool::session::free_table::{pack, unpack};
 use holdfast_pool::space::Run;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -223,6 +224,50 @@ fn a_full_pool_gives_out_what_lies_scattered() {
     assert!(again * 10 > freed * 9, "{again} of {freed} blocks");
 }
 
+/// What was freed a moment ago comes before the whole extent that the process has begun to use: its
+/// memory is there, and mapped.
+#[test]
+fn what_was_freed_comes_before_a_whole_extent_that_is_cached() {
+    let rig = Rig::new(64 << 20);
+    let user = rig.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    for key in 0..600 {
+        put(&user, k, key, &[7; BLOCK as usize]).unwrap();
+    }
+    for key in 0..100 {
+        user.kv_erase(k, format!("key-{key}").as_bytes(), V)
+            .unwrap();
+    }
+    settle(&user);
+    let s = user.session();
+    let whole = || s.slot().cached[CACHED_WHOLE].load(Ordering::Relaxed);
+    let before = unpack(whole());
+    assert!(before.len > 100, "{before:?}");
+    for _ in 0..100 {
+        let (block, _) = space::alloc(s, 1, None).unwrap();
+        assert!(block.word() < before.start, "{block:?} is in {before:?}");
+    }
+    assert_eq!(unpack(whole()), before);
+    // But a file that ends where it begins goes on there.
+    let end = BlockAddr::from_word(before.start);
+    assert_eq!(space::alloc(s, 8, Some(end)).unwrap(), (end, 8));
+}
+
+/// As long as there is anything, nobody is told that the pool is full, even if it is shorter than
+/// what is wanted and of the same class.
+#[test]
+fn the_longest_extent_may_be_of_the_class_that_is_wanted() {
+    let rig = Rig::new(32 << 20);
+    let user = rig.user();
+    let s = user.session();
+    let (block, _) = space::alloc(s, 512, None).unwrap();
+    while space::alloc(s, 1, None).is_ok() {}
+    let extent = Run::of_data(block + 6, 2);
+    assert!(s.free_table().unwrap().given_back.give_back(extent));
+    assert_eq!(space::alloc(s, 3, None).unwrap(), (block + 6, 2));
+    assert!(matches!(space::alloc(s, 3, None), Err(Error::NoSpace)));
+}
+
 /// Nobody is told that the pool is full while a process has an extent cached that it does not use.
 #[test]
 fn a_full_pool_gives_out_what_others_have_cached() {
@@ -232,13 +277,15 @@ fn a_full_pool_gives_out_what_others_have_cached() {
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     // As if there were another process.
     let (block, len) = space::alloc(s, 512, None).unwrap();
-    let other = &s.slot_at(50).unwrap().cached;
-    other.store(pack(Run::of_data(block, len.into())), Ordering::Relaxed);
-    s.header().slots_used.fetch_max(60, Ordering::Relaxed);
+    let [short, whole] = &s.slot_at(50).unwrap().cached;
     assert_eq!(len, 512);
+    short.store(pack(Run::of_data(block, 100)), Ordering::Relaxed);
+    whole.store(pack(Run::of_data(block + 100, 412)), Ordering::Relaxed);
+    s.header().slots_used.fetch_max(60, Ordering::Relaxed);
     let all = fill(&user, k, 0);
     assert!(all > 7 * 1024, "{all} values in 8192 blocks");
-    assert_eq!(other.load(Ordering::Relaxed), 0);
+    let cached = [short, whole].map(|word| word.load(Ordering::Relaxed));
+    assert_eq!(cached, [0, 0]);
     let table = s.free_table().unwrap();
     assert_eq!((table.blocks(), user.statfs().unwrap().free), (0, 0));
 }

@@ -13,8 +13,8 @@ use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{RECORD_MAX, Record};
 use holdfast_pool::layout::{BlockAddr, InodeRecord, ROOT_INO, inode};
-use holdfast_pool::session::WHOLE;
 use holdfast_pool::session::free_table::{pack, unpack};
+use holdfast_pool::session::{CACHED_SHORT, CACHED_WHOLE, WHOLE};
 use holdfast_pool::space::Run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -658,7 +658,8 @@ fn what_clients_give_back_is_free_again_and_handed_out_with_what_is_around_it() 
     assert_clean(&path);
 }
 
-/// However many processes there are, few of them keep a cached extent while they are idle.
+/// However many processes there are, few of them keep what remains of a whole extent while they are
+/// idle, and none what remains of a short one.
 #[test]
 fn an_idle_session_has_little_cached() {
     let dir = TempDir::new("cached");
@@ -669,12 +670,14 @@ fn an_idle_session_has_little_cached() {
     let whole = take_whole(&session).unwrap();
     let memory = session.memory.clone();
     memory.header().slots_used.store(30, Relaxed);
-    let cached = |index: usize| &memory.slot(index).unwrap().cached;
+    let cached = |index: usize| &memory.slot(index).unwrap().cached[CACHED_WHOLE];
+    let short = &memory.slot(5).unwrap().cached[CACHED_SHORT];
     // Eight of one block, and what was never granted, and the rest.
     for n in 0..8 {
         cached(2 * n).store(pack(Run::new(whole.start + n as u64, 1)), Relaxed);
     }
-    let rest = Run::new(whole.start + 8, 504);
+    short.store(pack(Run::new(whole.start + 8, 4)), Relaxed);
+    let rest = Run::new(whole.start + 12, 500);
     cached(20).store(pack(Run::new(1 << 40, 77)), Relaxed);
     cached(29).store(pack(rest), Relaxed);
     let client = Client {
@@ -685,8 +688,9 @@ fn an_idle_session_has_little_cached() {
     drain(&mut session, &mut engine);
     session.rest(&mut engine, true);
     assert_eq!([20, 29].map(|index| cached(index).load(Relaxed)), [0, 0]);
+    assert_eq!(short.load(Relaxed), 0);
     assert!((0..8).all(|n| cached(2 * n).load(Relaxed) != 0));
-    assert_eq!(in_class(&session, 8), [rest.start]);
+    assert_eq!(in_class(&session, 8), [whole.start + 8]);
     session.is_settled(&mut engine);
     assert!((0..30).all(|index| cached(index).load(Relaxed) == 0));
     assert!(engine.store.pool.data_space().is_free(whole));

@@ -3,7 +3,7 @@
 use super::play;
 use holdfast_client::{Client, space};
 use holdfast_pool::session::free_table::{Feed, class_of, pack, unpack};
-use holdfast_pool::session::{FreeTable, Ring};
+use holdfast_pool::session::{CACHED_SHORT, FreeTable, Ring};
 use holdfast_pool::space::Run;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -118,8 +118,9 @@ fn drain(ring: &Ring) -> Vec<Run> {
 fn all_there(client: &Client, blocks: u64) {
     let table = table(client);
     let mut given_back = BOOKS.with_borrow(|books| books.given_back);
-    let cached = &client.session().slot().cached;
-    hold(unpack(cached.swap(0, AcqRel)));
+    for cached in &client.session().slot().cached {
+        hold(unpack(cached.swap(0, AcqRel)));
+    }
     table.classes.iter().flat_map(drain).for_each(hold);
     given_back
         .collect(&table.given_back)
@@ -147,7 +148,7 @@ fn an_extent_is_in_one_place() {
 fn begin_cached(client: &Client) {
     fill(client, LEN, EXTENTS);
     let (extent, _) = table(client).classes[class_of(LEN)].take(1).expect("one");
-    let cached = &client.session().slot().cached;
+    let cached = &client.session().slot().cached[CACHED_SHORT];
     cached.store(pack(extent), Relaxed);
 }
 
@@ -170,7 +171,7 @@ fn allocate(client: &Client, n: usize) {
 /// Takes the cached extent back, as the service does when the session rests, and as others do when
 /// there is nothing else.
 fn reclaim(client: &Client, _: usize) {
-    let cached = &client.session().slot().cached;
+    let cached = &client.session().slot().cached[CACHED_SHORT];
     for _ in 0..2 {
         let extent = unpack(cached.swap(0, AcqRel));
         hold(extent);

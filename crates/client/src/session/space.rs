@@ -3,11 +3,13 @@
 //! Invariants:
 //!  * A free extent is in the table, or cached by one process, or nowhere (it died with a process
 //!    between two steps; the service takes it back when the session ends).
-//!  * The cached extent is one word, which changes by compare-and-swap: so does the table. No lock
-//!    is held here, and a process that is stopped or killed keeps nobody waiting.
-//!  * Blocks come from the cached extent while it has as many as are wanted, else from the shortest
-//!    class of the table that has. What remains becomes the cached extent; the shorter one of that
-//!    and the old one goes back to the service.
+//!  * A process caches two extents: what remains of a short one, and what remains of a whole one.
+//!    Each is one word, which changes by compare-and-swap: so does the table. No lock is held here,
+//!    and a process that is stopped or killed keeps nobody waiting.
+//!  * Short extents come before whole ones, cached ones before the table: blocks that were freed a
+//!    moment ago are in short ones, and this process has most likely mapped them already.
+//!  * What remains of an extent is cached; the shorter one of that and the old one goes back to the
+//!    service.
 //!  * `NoSpace` only when the service has nothing, the table is empty, and no process has an extent
 //!    cached.
 //!  * Here a block is the word of its address (`BlockAddr`): only words below `data_blocks` are
@@ -20,7 +22,7 @@ use pmem::atomic::AtomicU64;
 use pmem::atomic::Ordering::*;
 use pool::layout::BlockAddr;
 use pool::session::free_table::{EXTENT_MAX, class_of, pack, unpack};
-use pool::session::{CLASSES, FreeTable, Slot, WHOLE, WHOLE_BLOCKS};
+use pool::session::{CACHED_SHORT, FreeTable, Slot, WHOLE, WHOLE_BLOCKS};
 use pool::space::Run;
 
 /// Blocks of a huge page.
@@ -58,42 +60,71 @@ pub fn alloc(s: &Session, want: u32, near: Option<BlockAddr>) -> Result<(BlockAd
     Ok((block, run.len as u32))
 }
 
-/// What there is now, from the cached extent or the table.
+/// What there is now, cached or in the table.
 #[inline]
 fn take(s: &Session, want: u64, near: Option<u64>) -> Result<Option<Run>> {
-    let cached = &s.slot().cached;
-    let have = unpack(cached.load(Relaxed));
-    let goes_on = have.len > 0 && near == Some(have.start);
-    let enough = want < WHOLE_BLOCKS && want <= have.len;
-    if (goes_on || enough)
-        && let Some(run) = take_cached(cached, want)
-    {
+    let [short, whole] = &s.slot().cached;
+    if let Some(run) = take_near(short, want, near).or_else(|| take_near(whole, want, near)) {
         return in_range(s, run).map(Some);
     }
     let table = s.free_table()?;
-    let mut fitting = class_of(want)..CLASSES;
-    if let Some(extent) = fitting.find_map(|class| take_from(s, table, class, want, want)) {
-        return cut(s, extent, want).map(Some);
+    if want < WHOLE_BLOCKS {
+        if let Some(run) = take_cached(short, want, want) {
+            return in_range(s, run).map(Some);
+        }
+        let mut fitting = class_of(want)..WHOLE;
+        if let Some(extent) = fitting.find_map(|class| take_from(s, table, class, want, want)) {
+            return cut(s, short, extent, want).map(Some);
+        }
+        if let Some(run) = take_cached(whole, want, want) {
+            return in_range(s, run).map(Some);
+        }
     }
-    // Nothing is as long: the longest that there is.
-    let mut longer = (class_of(have.len)..class_of(want)).rev();
-    let longest = longer.find_map(|class| take_from(s, table, class, want, have.len + 1));
-    match longest.or_else(|| take_cached(cached, want)) {
-        Some(extent) => cut(s, extent, want).map(Some),
+    match take_from(s, table, WHOLE, want, want) {
+        Some(extent) => cut(s, whole, extent, want).map(Some),
+        None => take_longest(s, table, want),
+    }
+}
+
+/// Nothing is as long: the longest that there is.
+#[cold]
+fn take_longest(s: &Session, table: &FreeTable, want: u64) -> Result<Option<Run>> {
+    let len = |word: &AtomicU64| unpack(word.load(Relaxed)).len;
+    let [short, whole] = &s.slot().cached;
+    let longer = if len(short) < len(whole) {
+        whole
+    } else {
+        short
+    };
+    let have = len(longer);
+    let mut classes = (class_of(have)..=class_of(want).min(WHOLE - 1)).rev();
+    let longest = classes.find_map(|class| take_from(s, table, class, want, have + 1));
+    match longest.or_else(|| take_cached(longer, want, 1)) {
+        Some(extent) => cut(s, short, extent, want).map(Some),
         None => Ok(None),
     }
 }
 
-/// The first blocks of the cached extent, `want` or what it has.
+/// The first blocks of a cached extent that begins at `near`, `want` or what it has.
 #[inline]
-fn take_cached(cached: &AtomicU64, want: u64) -> Option<Run> {
+fn take_near(cached: &AtomicU64, want: u64, near: Option<u64>) -> Option<Run> {
+    let have = unpack(cached.load(Relaxed));
+    match have.len > 0 && near == Some(have.start) {
+        true => take_cached(cached, want, 1),
+        false => None,
+    }
+}
+
+/// The first blocks of a cached extent that has at least `least`: `want` or what it has.
+#[inline]
+fn take_cached(cached: &AtomicU64, want: u64, least: u64) -> Option<Run> {
     let mut word = cached.load(Relaxed);
     loop {
         let have = unpack(word);
-        let len = have.len.min(want);
-        if len == 0 {
+        if have.len < least.max(1) {
             return None;
         }
+        let len = have.len.min(want);
         let rest = pack(Run::new(have.start + len, have.len - len));
         match cached.compare_exchange(word, rest, AcqRel, Relaxed) {
             Ok(_) => return Some(Run::new(have.start, len)),
@@ -127,11 +158,11 @@ fn kept(s: &Session) -> u64 {
     s.header().whole_kept.load(Acquire).into()
 }
 
-/// The first `want` blocks of an extent; what remains is cached.
-fn cut(s: &Session, extent: Run, want: u64) -> Result<Run> {
+/// The first `want` blocks of an extent; what remains is cached in `cached`.
+fn cut(s: &Session, cached: &AtomicU64, extent: Run, want: u64) -> Result<Run> {
     in_range(s, extent)?;
     let len = extent.len.min(want);
-    keep(s, Run::new(extent.start + len, extent.len - len));
+    keep(s, cached, Run::new(extent.start + len, extent.len - len));
     Ok(Run::new(extent.start, len))
 }
 
@@ -147,10 +178,9 @@ fn in_range(s: &Session, run: Run) -> Result<Run> {
     }
 }
 
-/// Makes a remainder part of the cached extent, if it lies right before that, or the cached extent,
+/// Makes a remainder part of a cached extent, if it lies right before that, or the cached extent,
 /// if it is the longer one. The shorter one goes back to the service.
-fn keep(s: &Session, remainder: Run) {
-    let cached = &s.slot().cached;
+fn keep(s: &Session, cached: &AtomicU64, remainder: Run) {
     let mut word = cached.load(Relaxed);
     while remainder.len > 0 {
         let have = unpack(word);
@@ -204,7 +234,7 @@ fn wait_for_blocks(s: &Session, want: u64, near: Option<u64>) -> Result<Run> {
             return Ok(run);
         }
         if full && let Some(extent) = reclaim(s) {
-            return cut(s, extent, want);
+            return cut(s, &s.slot().cached[CACHED_SHORT], extent, want);
         }
         // Else others were faster.
         round += u32::from(full);
@@ -222,19 +252,21 @@ fn is_any(s: &Session, table: &FreeTable, want: u64) -> bool {
     shorter.iter().any(|ring| ring.count() > 0) || whole.count() > left
 }
 
-/// There is nothing else: the cached extent of some process.
+/// There is nothing else: an extent that some process has cached.
 #[cold]
 fn reclaim(s: &Session) -> Option<Run> {
     let used = s.header().slots_used.load(Acquire);
-    let mut slots = (0..used).map_while(|index| s.slot_at(index).ok());
-    slots.find_map(take_all_cached)
+    let slots = (0..used).map_while(|index| s.slot_at(index).ok());
+    slots
+        .flat_map(|slot| &slot.cached)
+        .find_map(take_all_cached)
 }
 
-fn take_all_cached(slot: &Slot) -> Option<Run> {
-    if slot.cached.load(Relaxed) == 0 {
+fn take_all_cached(cached: &AtomicU64) -> Option<Run> {
+    if cached.load(Relaxed) == 0 {
         return None;
     }
-    let extent = unpack(slot.cached.swap(0, AcqRel));
+    let extent = unpack(cached.swap(0, AcqRel));
     (extent.len > 0).then_some(extent)
 }
 
@@ -242,7 +274,8 @@ fn take_all_cached(slot: &Slot) -> Option<Run> {
 pub(crate) fn count_free(s: &Session) -> u64 {
     let used = s.header().slots_used.load(Acquire);
     let slots = (0..used).map_while(|index| s.slot_at(index).ok());
-    let cached = slots.map(|slot| unpack(slot.cached.load(Relaxed)).len);
+    let words = slots.flat_map(|slot| &slot.cached);
+    let cached = words.map(|word| unpack(word.load(Relaxed)).len);
     s.free_table().map_or(0, FreeTable::blocks) + cached.sum::<u64>()
 }
 
@@ -252,16 +285,19 @@ pub fn give_back(s: &Session, block: BlockAddr, len: u32) {
     if in_range(s, left).is_err() {
         return;
     }
+    let [short, whole] = &s.slot().cached;
     while left.len > 0 {
         let part = Run::new(left.start, left.len.min(WHOLE_BLOCKS));
-        keep(s, part);
+        let behind = unpack(whole.load(Relaxed)).start;
+        let is_whole = part.len == WHOLE_BLOCKS || part.end() == behind;
+        keep(s, if is_whole { whole } else { short }, part);
         left = Run::new(part.end(), left.len - part.len);
     }
 }
 
-/// Returns the cached extent of a slot whose process is gone or leaves.
+/// Returns the cached extents of a slot whose process is gone or leaves.
 pub(crate) fn return_cached(s: &Session, slot: &Slot) {
-    if let Some(extent) = take_all_cached(slot) {
+    for extent in slot.cached.iter().filter_map(take_all_cached) {
         return_extent(s, extent);
     }
 }

@@ -72,6 +72,10 @@ pub const OPEN_VALUE_WORDS: usize = 252;
 pub const CLASSES: usize = 10;
 /// The class of whole extents, which has no others.
 pub const WHOLE: usize = CLASSES - 1;
+/// Which of a slot's cached extents is what remains of a short one.
+pub const CACHED_SHORT: usize = 0;
+/// Which is what remains of a whole one.
+pub const CACHED_WHOLE: usize = 1;
 /// Extents that the ring of one class has room for.
 pub const RING_EXTENTS: usize = 16 * 1024;
 /// `Header::trees_full`: there is room.
@@ -335,8 +339,9 @@ shared! {
         pub cwd: AtomicU64,
         pub umask: AtomicU32,
         pub lane: AtomicU32,
-        /// The cached extent of this process, as a word of `FreeTable`.
-        pub cached: AtomicU64,
+        /// The extents that this process has cached, as words of `FreeTable`: what remains of a
+        /// short one and of a whole one.
+        pub cached: [AtomicU64; 2],
         pub served: AtomicU64,
         pub passed: AtomicU64,
         pub refused: AtomicU64,
@@ -373,7 +378,7 @@ shared! {
         /// Below `FD_CHANGE_DONE`: threads that are moving references between descriptors and
         /// descriptions now; above: how often one was done with that.
         pub fd_changes: AtomicU64,
-        pub spare: [AtomicU64; 14],
+        pub spare: [AtomicU64; 13],
     }
 }
 

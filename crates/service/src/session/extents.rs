@@ -6,10 +6,10 @@
 //! own space.
 
 use crate::session::memory::Memory;
+use holdfast_pmem::atomic::{AtomicU64, Ordering::*};
 use holdfast_pool::session::free_table::{Feed, class_of, unpack};
-use holdfast_pool::session::{CLASSES, WHOLE};
+use holdfast_pool::session::{CACHED_SHORT, CACHED_WHOLE, CLASSES, WHOLE};
 use holdfast_pool::space::Run;
-use std::sync::atomic::Ordering::*;
 
 /// The table of one session.
 #[derive(Debug)]
@@ -85,14 +85,14 @@ impl Extents {
         self.classes[WHOLE].take_back(&memory.free_table().classes[WHOLE], keep)
     }
 
-    /// Takes all shorter extents back, and what processes have cached, but for `keep` of them.
+    /// Takes all shorter extents back, and what processes have cached, but for what `keep` of them
+    /// have of whole ones.
     pub fn take_short_back(&mut self, memory: &Memory, keep: usize) -> Vec<Run> {
-        let mut all: Vec<Run> = memory
-            .used_slots()
-            .filter(|slot| slot.cached.load(Relaxed) != 0)
-            .skip(keep)
-            .map(|slot| unpack(slot.cached.swap(0, AcqRel)))
-            .collect();
+        let cached = |nth: usize| memory.used_slots().map(move |slot| &slot.cached[nth]);
+        let full = |word: &&AtomicU64| word.load(Relaxed) != 0;
+        let whole = cached(CACHED_WHOLE).filter(full).skip(keep);
+        let words = cached(CACHED_SHORT).filter(full).chain(whole);
+        let mut all: Vec<Run> = words.map(|word| unpack(word.swap(0, AcqRel))).collect();
         let rings = memory.free_table().classes[..WHOLE].iter();
         for (feed, ring) in self.classes.iter_mut().zip(rings) {
             all.extend(feed.take_back(ring, 0));
