@@ -266,14 +266,18 @@ impl Supply {
     pub fn take_back(&mut self, engine: &mut Engine, memory: &Memory) {
         self.look(engine, memory);
         self.ahead = AHEAD_MIN;
-        ungrant(engine, self.table.take_whole_back(memory, AHEAD_MIN));
-        if !self.is_resting(engine) {
-            self.rested = engine.journal.applied_seq();
-            let _ = engine.store.pool.rest();
-            // What is around a short extent may be free by now.
-            self.take_short_back(engine, memory, CACHED_AT_REST);
-            self.supply(engine, memory, Need::Rest);
+        if self.is_resting(engine) {
+            ungrant(engine, self.table.take_whole_back(memory, AHEAD_MIN));
+            return;
         }
+        self.rested = engine.journal.applied_seq();
+        let _ = engine.store.pool.rest();
+        // What is around a short extent may be free by now.
+        self.take_short_back(engine, memory, CACHED_AT_REST);
+        // The first whole ones come next: those have been used before, and are mapped.
+        ungrant(engine, self.table.take_whole_back(memory, 0));
+        self.supply(engine, memory, Need::Rest);
+        self.supply_whole(engine, memory, AHEAD_MIN, AHEAD_MIN);
     }
 
     /// Takes back what a session had in which nobody is.
