@@ -7,6 +7,7 @@ use common::{ROOT, Rig};
 use holdfast_client::Base;
 use holdfast_client::Error;
 use holdfast_client::abi::{O_CREAT, O_NOATIME, O_RDONLY, O_RDWR};
+use holdfast_client::inode_table;
 use holdfast_pool::session::MAP_PAGES;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -169,4 +170,68 @@ fn names_are_found_while_the_tables_grow() {
     let header = maker.session().header();
     assert!(header.dentry_buckets.load(Relaxed) >= files);
     assert!(header.inode_buckets.load(Relaxed) >= files);
+}
+
+/// Whoever goes through more names than may be cached finds what is there, also what just changed,
+/// and what others use stays cached.
+#[test]
+fn one_pass_over_many_names_leaves_the_others_cached() {
+    const CACHED: u32 = 16 * 1024;
+    const FILES: u32 = 60_000;
+    const HOT: u32 = 500;
+    let mut rig = Rig::new(256 << 20);
+    let path = |n: u32| format!("{}/file-{n}", n % 100);
+    let size = |n: u32| u64::from(n % 300 + 1);
+    let user = rig.user();
+    for dir in 0..100 {
+        let dir = format!("{dir}");
+        user.mkdir(&ROOT, Base::Root, dir.as_bytes(), 0o755)
+            .unwrap();
+    }
+    for n in 0..FILES {
+        user.put(&path(n), &vec![n as u8; size(n) as usize]);
+    }
+    user.sync().unwrap();
+    drop(user);
+    rig.stop();
+    rig.start();
+    let user = rig.user();
+    let s = user.session();
+    s.header().inode_limit.store(CACHED, Relaxed);
+    s.header().dentry_limit.store(CACHED / 2 * 3, Relaxed);
+    let look = |n: u32| user.stat(&ROOT, Base::Root, path(n).as_bytes(), 0);
+    // The tables are full, and those below `HOT` are used.
+    for n in (HOT..2 * CACHED).chain((0..HOT).cycle().take(4 * HOT as usize)) {
+        look(n).unwrap();
+    }
+    let hot: Vec<u64> = (0..HOT).map(|n| look(n).unwrap().ino).collect();
+    let cached = || {
+        hot.iter()
+            .filter(|ino| inode_table::find(s, **ino).is_some())
+    };
+    assert_eq!(cached().count(), hot.len());
+    for n in 2 * CACHED..FILES {
+        let found = look(n).unwrap();
+        assert_eq!((found.size, found.nlink), (size(n), 1), "{n}");
+    }
+    let left = cached().count();
+    assert!(left > hot.len() * 9 / 10, "{left} of {HOT} are cached");
+    for n in (HOT..FILES).rev() {
+        let name = path(n);
+        match n % 9 {
+            0 => user.unlink(&ROOT, Base::Root, name.as_bytes()).unwrap(),
+            1 => user
+                .chmod(&ROOT, Base::Root, name.as_bytes(), 0o600, 0)
+                .unwrap(),
+            2 => user.put(&name, &[7; 301]),
+            _ => {}
+        }
+        let found = look(n).map(|found| (found.mode & 0o777, found.size));
+        match n % 9 {
+            0 => assert!(matches!(found, Err(Error::NotFound)), "{n}"),
+            1 => assert_eq!(found.unwrap(), (0o600, size(n)), "{n}"),
+            2 => assert_eq!(found.unwrap(), (0o644, 301), "{n}"),
+            _ => assert_eq!(found.unwrap(), (0o644, size(n)), "{n}"),
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! - A number that names another file by now flushes nothing and says so.
 //! - What is in place of a page on the device is known to be only on file systems that overwrite.
 
+use crate::cpu::ticks;
 use crate::{Error, sys};
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::{AtFlags, StatxFlags, statx};
@@ -11,6 +12,31 @@ use rustix::io::Errno;
 
 const EXT_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
+
+/// Bytes that are looked through first by `write_gently`, and the most that are at once.
+const STEP_MIN: u64 = 64 * 1024;
+const STEP_MAX: u64 = 8 << 20;
+/// In ticks, some 150 us: as long as a device may be busy with it while others wait.
+const STEP_TICKS: u64 = 3 << 17;
+
+/// Writes what is dirty in the first `len` bytes of a file, and nothing is flushed by it. The
+/// device gets a little at a time, so that flushes that somebody waits for come in between.
+pub fn write_gently(fd: BorrowedFd<'_>, len: u64) -> Result<(), Errno> {
+    let (mut at, mut step) = (0, STEP_MIN);
+    while at < len {
+        let begun = ticks();
+        sys::write_range(fd, at, step.min(len - at), true)?;
+        at += step;
+        step = next_step(step, ticks().wrapping_sub(begun));
+    }
+    Ok(())
+}
+
+/// After `step` bytes that took so long.
+fn next_step(step: u64, took: u64) -> u64 {
+    let fits = step.saturating_mul(STEP_TICKS) / took.max(1);
+    fits.clamp(STEP_MIN, (step * 4).min(STEP_MAX))
+}
 
 /// A descriptor that somebody else keeps open, and what it has to be.
 #[derive(Clone, Copy, Debug)]
@@ -81,4 +107,33 @@ pub(crate) fn id(fd: BorrowedFd<'_>) -> Result<(u64, u64), Error> {
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).map_err(Error::os("statx"))?;
     let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
     Ok((device, stat.stx_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn steps_grow_where_nothing_is_dirty_and_shrink_where_they_take_long() {
+        let grown = (0..9).fold(STEP_MIN, |step, _| next_step(step, 1));
+        assert_eq!(grown, STEP_MAX);
+        assert_eq!(next_step(1 << 20, 4 * STEP_TICKS), 1 << 18);
+        assert_eq!(next_step(1 << 20, u64::MAX), STEP_MIN);
+        assert_eq!(next_step(1 << 20, STEP_TICKS), 1 << 20);
+    }
+
+    #[test]
+    fn whatever_the_length_all_of_it_is_looked_through() {
+        let path =
+            std::env::temp_dir().join(std::format!("holdfast-gently.{}", std::process::id()));
+        let file = std::fs::File::create_new(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for len in [0, 1, STEP_MIN, 3 * STEP_MAX + 1] {
+            assert_eq!(write_gently(file.as_fd(), len), Ok(()));
+        }
+        // It has no pages.
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(write_gently(null.as_fd(), 1), Err(Errno::SPIPE));
+    }
 }

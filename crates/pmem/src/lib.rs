@@ -51,7 +51,7 @@ mod watch;
 pub use buf::{ConstBuf, CstrFault, Fault, MutBuf, copy_cstr};
 pub use dirty::DirtyMap;
 pub use error::Error;
-pub use flush::SegmentFile;
+pub use flush::{SegmentFile, write_gently};
 pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation};
 pub use medium::{Medium, caches_persistent};

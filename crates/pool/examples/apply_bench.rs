@@ -45,6 +45,7 @@ fn new_pool() -> Pool {
         },
         next_ino: 2,
         journal_segment: 0,
+        lane_len: 1 << 20,
     };
     let meta = Region::in_memory(meta_len as usize).expect("memory");
     let token = WriteToken::for_offline_tool();

@@ -75,6 +75,7 @@ fn new_pool(token: &WriteToken) -> Result<Pool> {
         sizes,
         next_ino: 1,
         journal_segment: 0,
+        lane_len: 1 << 20,
     };
     Pool::create(meta, &params, token)
 }

@@ -80,6 +80,7 @@ fn new_pool(count: u64, stored: &Stored) -> Result<Pool> {
         sizes,
         next_ino: 1,
         journal_segment: 0,
+        lane_len: 1 << 20,
     };
     Pool::create(meta, &params, &WriteToken::for_offline_tool())
 }

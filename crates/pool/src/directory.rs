@@ -3,6 +3,9 @@
 //! Invariants: names are fixed; a name that `is_ours` refuses was not made by Holdfast and is
 //! never touched; a size that `check_size` accepts holds the structures and some data.
 
+use crate::format::LANES;
+use holdfast_pmem::Medium;
+
 /// What the service has to say when it runs in the background.
 pub const LOG: &str = "service.log";
 /// Block ranges handed to the session that is alive; means nothing after it.
@@ -14,8 +17,12 @@ pub const SPECIAL: &str = "special";
 /// An empty file of pools that were made before this was a file without a name.
 pub const BASE: &str = "base";
 
-/// Bytes of one journal lane.
+/// Bytes of one journal lane, at least; of no lane more may wait for the trees.
 pub const LANE_LEN: u64 = 1 << 20;
+/// Bytes of one journal lane, at most.
+pub const LANE_LEN_MAX: u64 = 4 << 20;
+/// The part of a pool that a journal of longer lanes may take.
+const JOURNAL_PART: u64 = 16;
 /// Bytes of a data chunk: what grants and large extents are aligned to.
 pub const CHUNK: u64 = 2 << 20;
 /// The smallest pool.
@@ -43,6 +50,21 @@ fn numbered(stem: &str, prefix: &str) -> bool {
         .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// Bytes of each journal lane in a new pool. On an ordinary file records stay in the journal until
+/// the next checkpoint: the more room they have, the less often is what they change written.
+pub fn lane_len(size: u64, medium: Medium) -> u64 {
+    let whole = size / JOURNAL_PART / LANES as u64 / LANE_LEN * LANE_LEN;
+    match medium {
+        Medium::File => whole.clamp(LANE_LEN, LANE_LEN_MAX),
+        _ => LANE_LEN,
+    }
+}
+
+/// True for lengths that a journal lane may have.
+pub fn check_lane_len(len: u64) -> bool {
+    len.is_multiple_of(LANE_LEN) && (LANE_LEN..=LANE_LEN_MAX).contains(&len)
+}
+
 /// True for sizes that a pool may have.
 pub fn check_size(size: u64) -> bool {
     (SIZE_MIN..=SIZE_MAX).contains(&size)
@@ -51,6 +73,25 @@ pub fn check_size(size: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lanes_of_large_pools_on_files_are_longer() {
+        for (size, medium, len) in [
+            (SIZE_MIN, Medium::File, LANE_LEN),
+            (511 << 20, Medium::File, LANE_LEN),
+            (512 << 20, Medium::File, 2 * LANE_LEN),
+            (1 << 30, Medium::File, LANE_LEN_MAX),
+            (SIZE_MAX, Medium::File, LANE_LEN_MAX),
+            (SIZE_MAX, Medium::Memory, LANE_LEN),
+            (SIZE_MAX, Medium::Dax, LANE_LEN),
+        ] {
+            assert_eq!(lane_len(size, medium), len, "{size} {medium:?}");
+            assert!(check_lane_len(len));
+        }
+        for len in [0, 1, LANE_LEN - 1, LANE_LEN + 4096, LANE_LEN_MAX + LANE_LEN] {
+            assert!(!check_lane_len(len), "{len}");
+        }
+    }
 
     #[test]
     fn only_our_names_are_ours() {

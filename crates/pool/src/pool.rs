@@ -59,6 +59,8 @@ pub struct Params {
     pub sizes: Sizes,
     pub next_ino: u64,
     pub journal_segment: u64,
+    /// Bytes of each lane of the journal.
+    pub lane_len: u64,
 }
 
 /// What a commit freed and a reader may still look at.
@@ -611,6 +613,7 @@ fn first_superblock(params: &Params) -> Superblock {
         lanes: [Lane::default(); LANES],
         used_pages: 0,
         period: 0,
+        lane_len: params.lane_len,
     }
 }
 

@@ -7,15 +7,13 @@ use crate::base::files::{self, Files};
 use crate::base::process;
 use holdfast_pmem::Access;
 use holdfast_pool::check::{Now, Report};
-use holdfast_pool::directory::LANE_LEN;
-use holdfast_pool::format::LANES;
 
 /// Derives again everything that must hold in the pool of `files`.
 pub fn check(files: &Files) -> Result<Report> {
     let sb = &files.superblock;
     let meta = files::map(&files.meta, sb.meta_len, Access::ReadOnly, files.medium)?;
-    let len = LANES as u64 * LANE_LEN;
-    let journal = files::map(&files.journal, len, Access::ReadOnly, files.medium)?;
+    let journal_len = files.journal_len();
+    let journal = files::map(&files.journal, journal_len, Access::ReadOnly, files.medium)?;
     let now = Now {
         boot_id: process::boot_id(),
         is_file: files.was_on_file(),

@@ -5,10 +5,15 @@ use crate::journal::engine::Engine;
 use crate::recovery::recover::recover;
 use crate::session::Session;
 use crate::testing::TempDir;
-use crate::tests::{Client, assert_clean, exists, opened, pool};
+use crate::tests::{Client, assert_clean, drain, exists, opened, pool, pool_of};
 use holdfast_pmem::Medium;
+use holdfast_pool::directory::{LANE_LEN, lane_len};
+use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
-use std::path::Path;
+use holdfast_pool::segment;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The pool as a service that found it on `medium` would have it.
 fn used_on(path: &Path, medium: Medium) -> Engine {
@@ -76,4 +81,71 @@ fn where_the_power_was_lost_is_not_forgotten() {
         engine.close().unwrap();
         assert_clean(&path);
     }
+}
+
+/// Long enough for more than the shortest lane has room for.
+const MANY: u64 = 5000;
+
+/// Creates files with long names, in one lane.
+fn create_many(session: &Session, engine: &Engine, first: u64) {
+    let client = Client { session, engine };
+    for ino in first..first + MANY {
+        client.create(3, ino, format!("{ino:0250}").as_bytes());
+    }
+}
+
+fn set_journal_len(path: &Path, len: u64) {
+    let journal = path.join(segment::journal(0));
+    let journal = OpenOptions::new().write(true).open(journal);
+    journal.unwrap().set_len(len).unwrap();
+}
+
+/// A pool with lanes of more than the shortest length, wherever its directory lies.
+fn pool_with_long_lanes(dir: &TempDir) -> PathBuf {
+    let path = pool_of(dir, 512 << 20);
+    let files = Files::open(&path).unwrap();
+    assert_eq!(files.superblock.lane_len, lane_len(512 << 20, files.medium));
+    if files.superblock.lane_len == LANE_LEN {
+        let mut engine = opened(&path);
+        engine.store.note(|sb| sb.lane_len = 2 * LANE_LEN).unwrap();
+        engine.close().unwrap();
+        set_journal_len(&path, LANES as u64 * 2 * LANE_LEN);
+    }
+    path
+}
+
+#[test]
+fn what_lies_far_behind_in_a_long_lane_is_recovered() {
+    for (medium, boot) in [(Medium::Memory, None), (Medium::File, Some([9; 16]))] {
+        let dir = TempDir::new("long");
+        let path = pool_with_long_lanes(&dir);
+        let mut engine = used_on(&path, medium);
+        assert_eq!(engine.journal.lane_len, 2 * LANE_LEN);
+        let mut session = Session::create(&mut engine).unwrap();
+        create_many(&session, &engine, 2);
+        drain(&mut session, &mut engine);
+        engine.store.checkpoint().unwrap();
+        if let Some(boot) = boot {
+            engine.store.note(|sb| sb.boot_id = boot).unwrap();
+        }
+        // Once around the ring.
+        create_many(&session, &engine, 2 + MANY);
+        let head = session.memory.lane(3).unwrap().head.load(Relaxed);
+        assert!(head > 2 * LANE_LEN);
+        drop((session, engine));
+        let mut engine = used_on(&path, medium);
+        let lost = (2..2 + 2 * MANY).find(|ino| !exists(&engine, *ino));
+        assert_eq!(lost, None, "{medium:?}");
+        engine.close().unwrap();
+        assert_clean(&path);
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_to_short_lanes_is_refused() {
+    let dir = TempDir::new("cut");
+    let path = pool_with_long_lanes(&dir);
+    set_journal_len(&path, LANES as u64 * LANE_LEN);
+    let said = Files::open(&path).err().unwrap().to_string();
+    assert!(said.contains("journal-0.seg"), "{said}");
 }

@@ -67,11 +67,12 @@ impl Client<'_> {
         let shared = self.session.memory.lane(lane).unwrap();
         let mut bytes = vec![0; RECORD_MAX];
         let n = record.encode(seq, lane as u16).copy_to(&mut bytes).unwrap() as u64;
+        let lane_len = self.engine.journal.lane_len;
         let mut head = shared.head.load(Relaxed);
-        if head % LANE_LEN + n > LANE_LEN {
-            head = head - head % LANE_LEN + LANE_LEN;
+        if head % lane_len + n > lane_len {
+            head = head - head % lane_len + lane_len;
         }
-        let at = lane as u64 * LANE_LEN + head % LANE_LEN;
+        let at = lane as u64 * lane_len + head % lane_len;
         self.engine
             .journal
             .region

@@ -113,6 +113,7 @@ fn params() -> Params {
         },
         next_ino: 2,
         journal_segment: 0,
+        lane_len: 1 << 20,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::values::Change::Put;
 use holdfast_pmem::Medium;
 use holdfast_pmem::images::Model;
 use holdfast_pmem::record::Event;
+use holdfast_pool::directory::LANE_LEN;
 
 const META: u32 = 0;
 const JOURNAL: u32 = 1;
@@ -68,6 +69,7 @@ fn plan(mode: Mode, images: u64) -> Plan {
     Plan {
         mode,
         medium: Medium::File,
+        lane_len: LANE_LEN,
         step_every: 1,
         images: few(Model::Pages, images),
         again_every: usize::MAX,

@@ -9,6 +9,7 @@ use crate::stories;
 use crate::values::Change::*;
 use holdfast_pmem::Medium;
 use holdfast_pmem::images::{Model, Options};
+use holdfast_pool::directory::LANE_LEN;
 
 /// Files are synced by a later session than the one that wrote them, or when the session does not
 /// have them in memory any more.
@@ -134,6 +135,29 @@ fn values() -> Vec<Op> {
     ]
 }
 
+/// Almost a whole lane of the journal.
+fn almost_around(lane_len: u64) -> Vec<Op> {
+    let mut ops = stories::before();
+    for n in 0..(lane_len / AROUND as u64 - 2) as usize {
+        ops.extend([Write("old/f", 0, AROUND, 100 + n as u8), Fsync("old/f")]);
+        ops.extend((n % 8 == 7).then_some(Checkpoint));
+    }
+    ops
+}
+
+/// The lane of `almost_around` comes to its end, and goes on at its beginning.
+fn around() -> Vec<Op> {
+    let mut ops = Vec::new();
+    for byte in 3..6 {
+        ops.extend([Write("old/f", 0, AROUND, byte), Fsync("old/f")]);
+    }
+    ops.extend([Append("old/small", 100, 6), Fsync("old/small")]);
+    ops
+}
+
+/// As long as a write may be that goes to the journal.
+const AROUND: usize = 60_000;
+
 /// Anything, in any order; each write has a byte of its own.
 fn anything(seed: u64, len: u8) -> Vec<Op> {
     const NAMES: [&str; 4] = ["a", "b", "old/f", "old/small"];
@@ -196,6 +220,17 @@ pub fn few(model: Model, n: u64) -> Options {
 
 /// Each story is cut between pages in `posix`, between sectors in `strict`.
 fn tell(name: &str, mode: Mode, step_every: usize, ops: &[Op]) {
+    tell_in(LANE_LEN, name, mode, step_every, (&stories::before(), ops));
+}
+
+/// The same with lanes of that length; whether one of them came around.
+fn tell_in(
+    lane_len: u64,
+    name: &str,
+    mode: Mode,
+    step_every: usize,
+    (before, ops): (&[Op], &[Op]),
+) -> bool {
     let model = match mode {
         Strict => Model::Sectors,
         _ => Model::Pages,
@@ -203,14 +238,16 @@ fn tell(name: &str, mode: Mode, step_every: usize, ops: &[Op]) {
     let plan = Plan {
         mode,
         medium: Medium::File,
+        lane_len,
         step_every,
         images: few(model, 2),
         again_every: 120,
         images_again: few(model, 1),
     };
-    let figures = run(name, &plan, &stories::before(), ops);
+    let figures = run(name, &plan, before, ops);
     assert!(figures.images > 50, "{figures:?}");
     assert_eq!(figures.failures, 0, "{figures:?}");
+    figures.came_around
 }
 
 #[test]
@@ -271,6 +308,24 @@ fn snapshots_strict() {
 #[test]
 fn log_posix() {
     tell("log", Posix, 2, &stories::log());
+}
+
+#[test]
+fn around_posix() {
+    let story = (&almost_around(2 * LANE_LEN)[..], &around()[..]);
+    assert!(tell_in(2 * LANE_LEN, "around", Posix, 4, story));
+}
+
+#[test]
+fn around_strict() {
+    let story = (&almost_around(LANE_LEN)[..], &around()[..]);
+    assert!(tell_in(LANE_LEN, "around", Strict, 4, story));
+}
+
+#[test]
+fn long_lanes_posix() {
+    let story = (&stories::before()[..], &anything(3, 10)[..]);
+    tell_in(2 * LANE_LEN, "long lanes", Posix, 3, story);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use holdfast_pmem::images::Image;
 use holdfast_pmem::{Medium, Recorder, Watch};
+use holdfast_pool::format::LANES;
 use holdfast_pool::format::geometry::SUPERBLOCK_PAGES;
 use holdfast_pool::format::superblock::{SUPERBLOCK_LEN, Superblock};
 use rustix::fd::AsFd;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// By region number of the log.
 const SEGMENTS: [&str; 3] = ["meta.seg", "journal-0.seg", "data-0.seg"];
 const META: usize = 0;
+pub const JOURNAL: usize = 1;
 pub const DATA: usize = 2;
 const PAGE: usize = 4096;
 /// What free blocks have in them: no story writes it.
@@ -69,15 +71,26 @@ impl Dir {
         }
     }
 
-    /// Whoever opens the pool next does it after another boot of the machine. Superblocks that are
-    /// not whole stay so.
+    /// A new pool has lanes of that many bytes, as large ones on ordinary files have.
+    pub fn set_lane_len(&self, len: u64) {
+        let journal = self.segment(JOURNAL);
+        journal.set_len(LANES as u64 * len).unwrap();
+        self.change_superblocks(|superblock| superblock.lane_len = len);
+    }
+
+    /// Whoever opens the pool next does it after another boot of the machine.
     pub fn reboot(&self) {
+        self.change_superblocks(|superblock| superblock.boot_id = OTHER_BOOT);
+    }
+
+    /// Superblocks that are not whole stay so.
+    fn change_superblocks(&self, change: impl Fn(&mut Superblock)) {
         let file = self.segment(META);
         for page in SUPERBLOCK_PAGES {
             let (mut bytes, at) = ([0; SUPERBLOCK_LEN], page * PAGE as u64);
             file.read_exact_at(&mut bytes, at).unwrap();
             if let Ok(mut superblock) = Superblock::decode(&bytes) {
-                superblock.boot_id = OTHER_BOOT;
+                change(&mut superblock);
                 file.write_all_at(&superblock.encode(), at).unwrap();
             }
         }

@@ -8,6 +8,7 @@ use crate::run::{Fault, Mutation, Plan, run, run_faulty};
 use holdfast_pmem::Medium;
 use holdfast_pmem::images::{Model, Options};
 use holdfast_pmem::record::Event;
+use holdfast_pool::directory::LANE_LEN;
 
 const META: u32 = 0;
 const JOURNAL: u32 = 1;
@@ -46,6 +47,7 @@ fn must_be_found(mode: Mode, ops: &[Op], mutation: Mutation) {
     let plan = Plan {
         mode,
         medium: Medium::Memory,
+        lane_len: LANE_LEN,
         step_every: 1,
         images: Options {
             model: Model::Lines,

@@ -4,13 +4,14 @@
 //! ordinary file each image is what another boot of the machine finds, and free blocks are full of
 //! bytes that no file may show.
 
-use crate::image::{Base, DATA, Dir, STALE_LEN};
+use crate::image::{Base, DATA, Dir, JOURNAL, STALE_LEN};
 use crate::judge;
 use crate::model::{Mode, Model, Op};
 use crate::stack::{self, Stack};
 use holdfast_pmem::images::{Image, Images, Options};
 use holdfast_pmem::record::Event;
 use holdfast_pmem::{Medium, Recorder};
+use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::CreateOptions;
 use std::time::Instant;
@@ -23,6 +24,8 @@ const SIZE: u64 = 16 << 20;
 pub struct Plan {
     pub mode: Mode,
     pub medium: Medium,
+    /// Bytes of each lane of the journal.
+    pub lane_len: u64,
     /// The service works after so many operations.
     pub step_every: usize,
     pub images: Options,
@@ -48,6 +51,8 @@ pub struct Figures {
     /// What was wrong, and where, first.
     pub failures: usize,
     pub first: Option<String>,
+    /// A lane of the journal came to its end and went on at its beginning.
+    pub came_around: bool,
 }
 
 fn consistency(mode: Mode) -> Consistency {
@@ -67,6 +72,7 @@ fn record(plan: &Plan, before: &[Op], ops: &[Op]) -> Story {
         consistency: consistency(plan.mode),
     };
     holdfast_service::create(dir.path(), &options).unwrap();
+    dir.set_lane_len(plan.lane_len);
     let log = Recorder::new();
     let watches = dir.watch(&log);
     let open = || Stack::start(stack::recovered(dir.path(), plan.medium).unwrap()).unwrap();
@@ -116,6 +122,18 @@ fn stay_in_stale(log: &[Event]) -> bool {
     log.iter().all(|event| match event {
         Event::Store { region, off, .. } => *region != DATA as u32 || *off < STALE_LEN,
         _ => true,
+    })
+}
+
+/// Whether a lane is written at its beginning after its end.
+fn came_around(log: &[Event], lane_len: u64) -> bool {
+    let mut last = [0; LANES];
+    log.iter().any(|event| match event {
+        Event::Store { region, off, .. } if *region == JOURNAL as u32 => {
+            let (lane, at) = ((off / lane_len) as usize, off % lane_len);
+            std::mem::replace(&mut last[lane], at) > at + lane_len / 2
+        }
+        _ => false,
     })
 }
 
@@ -310,7 +328,10 @@ pub fn run(name: &str, plan: &Plan, before: &[Op], ops: &[Op]) -> Figures {
     let bases: Vec<&[u8]> = story.base.full.iter().map(Vec::as_slice).collect();
     let dir = Dir::new("image");
     let view = View::new(&story.base, plan.medium);
-    let mut figures = Figures::default();
+    let mut figures = Figures {
+        came_around: came_around(&story.log, plan.lane_len),
+        ..Figures::default()
+    };
     for image in Images::new(&bases, &story.log, plan.images) {
         let (acked, begun) = (image.acked().count(), image.begun().count());
         let allowed = story.allowed(acked, begun);

@@ -9,8 +9,7 @@ use crate::values;
 use holdfast_client::mapped::{self, Segments};
 use holdfast_client::{Base, Caller, Client, OfdLink, abi, inode_table, slots};
 use holdfast_pmem::{ConstBuf, DirtyMap, Medium};
-use holdfast_pool::directory::LANE_LEN;
-use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::session::DIRTY_AT;
 use holdfast_service::Files;
 use holdfast_service::stepping::{Engine, JOURNAL_LEN, Sent, Session, begin_on_snapshot, recover};
@@ -97,7 +96,7 @@ fn client(engine: &Engine, fds: &[Sent], journal_len: u64) -> Result<Client, Str
 fn join(engine: &mut Engine) -> Result<(Session, Client, Vec<Sent>), String> {
     let service = Session::create(engine).map_err(|e| format!("session: {e}"))?;
     let fds = service.descriptors(0).map_err(|e| e.to_string())?;
-    let client = client(engine, &fds, LANES as u64 * LANE_LEN)?;
+    let client = client(engine, &fds, engine.store.files.journal_len())?;
     Ok((service, client, fds))
 }
 

@@ -8,6 +8,7 @@ use crate::run::{Plan, run};
 use crate::values::Change::*;
 use holdfast_pmem::Medium;
 use holdfast_pmem::images::{Model, Options};
+use holdfast_pool::directory::LANE_LEN;
 
 const LONG: &str = "a-name-that-is-so-long-that-its-record-needs-several-lines-of-the-journal-and-\
     so-a-power-cut-may-leave-any-part-of-it-behind-without-the-others-as-it-pleases-the-cpu";
@@ -178,6 +179,7 @@ fn plan(mode: Mode, step_every: usize) -> Plan {
     Plan {
         mode,
         medium: Medium::Memory,
+        lane_len: LANE_LEN,
         step_every,
         images: few(Model::Lines, 8),
         again_every: 150,

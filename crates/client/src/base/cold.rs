@@ -8,7 +8,9 @@
 //! Invariants:
 //!  * Only for speed: both ways lead to the same pages.
 //!  * One copy that took as long as a device shows that a file is cold; `STREAK` fast ones in a
-//!    row, that it is not.
+//!    row, that it is not, however long they are: with fewer bytes than the kernel reads ahead
+//!    they would show nothing. A process takes every file for cold at first, as it has no page
+//!    of it mapped.
 
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pmem::env::ticks;
@@ -20,9 +22,8 @@ const WRITE_THROUGH_MIN: usize = 32 * 1024;
 const PIECE: usize = 64 * 1024;
 /// A copy of no bytes that takes so many ticks, some 10 us, waited for something.
 const SLOW: u64 = 1 << 15;
-/// Fast copies after which the mapping is used again. A long one counts for more.
+/// Fast copies after which the mapping is used again.
 const STREAK: u32 = 64;
-const COUNTS_MORE: usize = 128 * 1024;
 /// Files that share no state.
 const FILES: usize = 64;
 /// The clock is read for copies that include one of so many blocks: it is cheap, not free.
@@ -38,7 +39,7 @@ pub(crate) struct Cold([AtomicU32; FILES]);
 
 impl Default for Cold {
     fn default() -> Cold {
-        Cold([const { AtomicU32::new(0) }; FILES])
+        Cold([const { AtomicU32::new(STREAK) }; FILES])
     }
 }
 
@@ -156,9 +157,7 @@ fn in_streak<T>(left: &AtomicU32, n: usize, copy: impl FnOnce() -> T) -> T {
     let (done, slow) = timed(n, copy);
     let next = match slow {
         true => STREAK,
-        false => left
-            .load(Relaxed)
-            .saturating_sub(1 + (n / COUNTS_MORE) as u32),
+        false => left.load(Relaxed).saturating_sub(1),
     };
     left.store(next, Relaxed);
     done
@@ -196,8 +195,8 @@ mod tests {
         watched(&left, 4096, sleep);
         in_streak(&left, 4096, sleep);
         assert_eq!(left.load(Relaxed), STREAK);
-        // Long copies count for more.
+        // Long copies count as short ones.
         in_streak(&left, 1 << 30, || ());
-        assert_eq!(left.load(Relaxed), 0);
+        assert_eq!(left.load(Relaxed), STREAK - 1);
     }
 }

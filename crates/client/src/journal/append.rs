@@ -20,10 +20,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::journal::publish::{self, Prepared};
-use crate::session::Session;
 use crate::session::drain;
 use crate::session::lock::{self, Guard};
 use crate::session::place::Place;
+use crate::session::{BLOCK, Session};
 use crate::tables::dentry_table;
 use crate::tables::value_index;
 use alloc::vec::Vec;
@@ -116,7 +116,7 @@ fn may_spread(s: &Session, record: &Record<'_>) -> bool {
     let (h, blocks) = (s.header(), s.header().total_blocks.load(Relaxed));
     let roomy = || h.trees_full.load(Relaxed) == TREES_ROOMY;
     // What only waits for a checkpoint is in the trees and needs no room there.
-    let few_wait = || unapplied(s) <= s.lane_len();
+    let few_wait = || unapplied(s) <= s.lane_ahead();
     blocks >= LARGE_POOL || !adds(record) || blocks >= ROOMY_POOL && roomy() || few_wait()
 }
 
@@ -173,8 +173,27 @@ fn len_at_most(record: &Record<'_>) -> u64 {
 /// Whether a record fits, wherever the ring ends. Only a hint while the lane is not locked.
 #[inline]
 fn has_room(s: &Session, lane: &Lane, len: u64) -> bool {
-    let end = lane.head.load(Relaxed).wrapping_add(2 * len);
-    end.wrapping_sub(lane.tail.load(Relaxed)) <= s.lane_len()
+    fits(s, lane, lane.head.load(Relaxed).wrapping_add(2 * len))
+}
+
+/// Whether a lane has room up to a position: its ring, and the trees for what waits for them. In
+/// the ring records also wait for the next checkpoint.
+#[inline]
+fn fits(s: &Session, lane: &Lane, end: u64) -> bool {
+    let (tail, applied) = (lane.tail.load(Acquire), lane.applied.load(Relaxed));
+    is_room(end, (tail, s.lane_len()), (applied, s.lane_ahead()))
+}
+
+/// Whether a record may end there: so many bytes at most from the tail on, and from where the trees
+/// are.
+fn is_room(end: u64, (tail, len): (u64, u64), (applied, ahead): (u64, u64)) -> bool {
+    end.wrapping_sub(tail) <= len && end.wrapping_sub(applied.max(tail)) <= ahead
+}
+
+/// Bytes up to a position that the trees do not have.
+#[inline]
+fn waiting(lane: &Lane, tail: u64, end: u64) -> u64 {
+    end.wrapping_sub(lane.applied.load(Relaxed).max(tail))
 }
 
 fn append(
@@ -204,7 +223,7 @@ fn append(
     }
     encoded.seal(seq);
     let written = match goes_through(s, record, seq) {
-        true => write_through(s, index, start, &encoded),
+        true => write_through(s, index, lane, start, &encoded),
         false => write(s, index, start, &encoded),
     };
     if let Err(e) = written {
@@ -243,31 +262,29 @@ fn make_room(s: &Session, lane: &Lane, len: u64) -> Result<u64> {
     if len > BATCH_RECORD_MAX as u64 || len > s.lane_len() {
         return Err(Error::TooBig);
     }
-    let head = lane.head.load(Relaxed);
-    let start = start_of(s, head, len);
-    let fill = |tail: u64| (start + len).wrapping_sub(tail);
+    let start = start_of(s, lane.head.load(Relaxed), len);
+    let end = start + len;
     let tail = lane.tail.load(Acquire);
-    let waiting = fill(lane.applied.load(Relaxed).max(tail));
-    if waiting > s.lane_len() / RING_PART || fill(tail) > s.lane_len() {
-        make_room_slow(s, lane, fill)?;
+    if waiting(lane, tail, end) > s.lane_ahead() / RING_PART || !fits(s, lane, end) {
+        make_room_slow(s, lane, end)?;
     }
     Ok(start)
 }
 
 #[cold]
-fn make_room_slow(s: &Session, lane: &Lane, fill: impl Fn(u64) -> u64) -> Result<()> {
+fn make_room_slow(s: &Session, lane: &Lane, end: u64) -> Result<()> {
     drain::ring(s);
-    if fill(lane.tail.load(Acquire)) <= s.lane_len() {
+    if fits(s, lane, end) {
         return Ok(());
     }
     let wanted = &s.header().room_wanted;
     drain::wait_until(s, true, || {
-        let fits = fill(lane.tail.load(Acquire)) <= s.lane_len();
-        if !fits && wanted.load(Relaxed) == 0 {
+        let is_long = end.wrapping_sub(lane.tail.load(Acquire)) > s.lane_len();
+        if is_long && wanted.load(Relaxed) == 0 {
             wanted.store(1, SeqCst);
             drain::ring(s);
         }
-        fits
+        fits(s, lane, end)
     })
 }
 
@@ -290,24 +307,44 @@ fn goes_through(s: &Session, record: &Record<'_>, seq: u64) -> bool {
         && (record.is_about_durability() || after() < FEW)
 }
 
-/// Writes the padded record by system calls.
-fn write_through(s: &Session, index: u32, start: u64, record: &Encoded<'_>) -> Result<()> {
+/// Writes the padded record by a system call.
+fn write_through(
+    s: &Session,
+    index: u32,
+    lane: &Lane,
+    start: u64,
+    record: &Encoded<'_>,
+) -> Result<()> {
     let at = place(s, index, start);
+    let end = start + record.padded_len() as u64;
+    let free = (lane.tail.load(Acquire) + s.lane_len()).saturating_sub(end);
+    let len = record.padded_len() + rest_of_page(start, end, free) as usize;
     let mut piece = Vec::new();
-    if piece.try_reserve_exact(record.padded_len()).is_err() {
+    if piece.try_reserve_exact(len).is_err() {
         return write(s, index, start, record);
     }
     let parts = record.parts();
     parts
         .into_iter()
         .for_each(|part| piece.extend_from_slice(part));
-    piece.resize(record.padded_len(), 0);
+    piece.resize(len, 0);
     match s.journal().write_through(at, piece.as_slice().into()) {
         Ok(_) => s.journal().fence(),
         // It says what is the matter with the file.
         Err(_) => write(s, index, start, record)?,
     }
     Ok(())
+}
+
+/// Bytes behind a record that are made zeroes with it, where `free` are free: all of a page that it
+/// is the first in, for the kernel reads one that it does not have before a part of it is written.
+fn rest_of_page(start: u64, end: u64, free: u64) -> u64 {
+    let rest = end.next_multiple_of(BLOCK) - end;
+    let is_begun = !start.is_multiple_of(BLOCK) && start / BLOCK == (end - 1) / BLOCK;
+    match is_begun || rest > free {
+        true => 0,
+        false => rest,
+    }
 }
 
 /// Where a position of a lane is in the journal.
@@ -343,4 +380,37 @@ fn write(s: &Session, index: u32, start: u64, record: &Encoded<'_>) -> Result<()
 /// Makes sure that publishing `name` will find room.
 pub(crate) fn reserve_name(s: &Session, name: &[u8]) -> Result<()> {
     dentry_table::ensure_room(s, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_room, rest_of_page};
+
+    #[test]
+    fn a_page_is_written_as_a_whole_by_the_first_record_in_it() {
+        let free = 1 << 20;
+        assert_eq!(rest_of_page(0, 64, free), 4032);
+        assert_eq!(rest_of_page(8192, 12_288, free), 0);
+        assert_eq!(rest_of_page(4032, 4160, free), 4032);
+        // Another one is there already.
+        assert_eq!(rest_of_page(64, 128, free), 0);
+        assert_eq!(rest_of_page(4032, 4096, free), 0);
+        // Behind it lies what recovery needs.
+        assert_eq!(rest_of_page(0, 64, 4031), 0);
+        assert_eq!(rest_of_page(0, 64, 4032), 4032);
+    }
+
+    #[test]
+    fn records_wait_for_the_trees_in_a_part_of_a_long_lane_only() {
+        let (len, ahead) = (4000, 1000);
+        // Nothing is applied: as if the lane were short.
+        assert!(is_room(11_000, (10_000, len), (10_000, ahead)));
+        assert!(!is_room(11_001, (10_000, len), (10_000, ahead)));
+        // What is applied waits for a checkpoint alone.
+        assert!(is_room(14_000, (10_000, len), (13_000, ahead)));
+        assert!(!is_room(14_000, (10_000, len), (12_999, ahead)));
+        assert!(!is_room(14_001, (10_000, len), (13_500, ahead)));
+        // Of another medium the tail may be seen further.
+        assert!(is_room(11_000, (10_000, len), (9_000, ahead)));
+    }
 }

@@ -192,11 +192,10 @@ impl<'a> Walk<'a> {
                 return Ok(files::attributes(&dir, meta));
             }
             let found = at.object()?;
-            match attributes(self.s, found.ino, found.inode) {
+            match glance(self.s, &found) {
                 // Its name went while we looked.
                 Err(Error::NotFound) => {}
-                Ok((_, a)) => return Ok(a),
-                Err(e) => return Err(e),
+                done => return done,
             }
         }
         Err(Error::NotFound)
@@ -229,6 +228,20 @@ pub(crate) fn attributes(s: &Session, ino: u64, hint: u32) -> Result<(InodeRef<'
         return Ok((inode, a));
     }
     attributes_slow(s, ino)
+}
+
+/// The attributes of what a name leads to, by who needs nothing else of it.
+#[inline]
+fn glance(s: &Session, found: &Found) -> Result<Attrs> {
+    if let Some(inode) = inode_table::by_link(s, s.seen.or(found.inode, found.ino), found.ino)
+        && let Ok(a) = inode_table::attrs(s, &inode)
+    {
+        return Ok(a);
+    }
+    match inode_table::uncached(s, found.ino)? {
+        Some(a) => Ok(a),
+        None => attributes_slow(s, found.ino).map(|(_, a)| a),
+    }
 }
 
 /// As `attributes` for who passes through.

@@ -32,9 +32,14 @@ impl<'a> FreeList<'a> {
         self.used.load(Acquire).min(self.capacity)
     }
 
+    /// Whether all but `spare` entries were used.
+    pub fn is_full(&self, spare: u32) -> bool {
+        self.used() >= self.capacity.saturating_sub(spare)
+    }
+
     /// Whether `pop` would succeed with `spare` entries to be left above `used`.
     pub fn has_room(&self, spare: u32) -> bool {
-        self.free.load(Relaxed) != 0 || self.used() < self.capacity.saturating_sub(spare)
+        self.free.load(Relaxed) != 0 || !self.is_full(spare)
     }
 
     /// Takes an entry. `next` is the entry's list word; `claim` marks it as the caller's.

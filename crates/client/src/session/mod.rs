@@ -30,6 +30,7 @@ use crate::session::members::Members;
 use core::panic::Location;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
+use pool::directory::LANE_LEN;
 pub use pool::layout::BLOCK;
 use pool::layout::{BlockAddr, ReadTrees};
 use pool::session::*;
@@ -233,6 +234,11 @@ impl Session {
         self.entry(DENTRY_BUCKETS_AT, BUCKETS, index, "dentry bucket")
     }
 
+    #[inline]
+    pub(crate) fn met(&self, line: u32) -> Result<&Met> {
+        self.entry(MET_AT, MET_LINES, line, "marks")
+    }
+
     /// Starts loading an inode bucket.
     #[inline]
     pub(crate) fn expect_inode_bucket(&self, index: u32) {
@@ -336,6 +342,12 @@ impl Session {
     #[inline]
     pub fn lane_len(&self) -> u64 {
         self.lane_len
+    }
+
+    /// Bytes of a lane that may wait for the trees.
+    #[inline]
+    pub fn lane_ahead(&self) -> u64 {
+        self.lane_len.min(LANE_LEN)
     }
 
     /// Blocks that we have mapped of the data segment.

@@ -18,6 +18,7 @@ use crate::session::free_list::{FreeList, count_down, recycles};
 use crate::session::lock::{self, Changing, Guard, Rank, acquire_as};
 use crate::tables::buckets::{self, CHAIN_MAX, Chains, Chosen};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
+use crate::tables::met;
 use pmem::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use pool::layout::dirent::name_hash;
 use pool::session::*;
@@ -262,10 +263,13 @@ pub fn lookup_locked(s: &Session, dir: &LockedInode<'_>, name: &[u8]) -> Result<
     Ok(found)
 }
 
-/// Caches what the trees say. Without room it is not cached.
+/// Caches what the trees say, in a full table only what was asked for before.
 fn remember(s: &Session, key: &Key<'_>, found: Option<Found>) {
-    let room = table(s, key.is_long()).has_room(RESERVE) || make_room(s, key.is_long()) > 0;
-    if room {
+    let list = table(s, key.is_long());
+    if list.is_full(RESERVE) && !met::before(s, key.hash) {
+        return;
+    }
+    if list.has_room(RESERVE) || make_room(s, key.is_long()) > 0 {
         let value = found.unwrap_or(Found {
             ino: 0,
             kind: 0,

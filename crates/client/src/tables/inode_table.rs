@@ -26,7 +26,7 @@ pub use crate::tables::inode::{
 };
 use crate::tables::inode::{InodeChains, walk};
 pub(crate) use crate::tables::inode::{is_dir, is_file, mark_dirty, try_lock};
-use crate::tables::{block_map, open_values};
+use crate::tables::{block_map, met, open_values};
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pool::layout::BlockAddr;
 use pool::session::*;
@@ -91,6 +91,23 @@ fn load(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
     Ok(fresh.insert(bucket, ino))
 }
 
+/// The attributes of an object that the trees alone know, unless it is better cached: that is what
+/// the table has room for, or what was asked for before. `NotFound` if there is none.
+#[cold]
+pub(crate) fn uncached(s: &Session, ino: u64) -> Result<Option<Attrs>> {
+    let hash = ino.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    if ino == 0 || !cached(s).is_full(0) || find(s, ino).is_some() || met::before(s, hash) {
+        return Ok(None);
+    }
+    // Nobody enters it meanwhile, and changes it.
+    let (chosen, _guard) = buckets::lock(s, InodeChains(s), ino, Rank::Plain)?;
+    if walk(s, chosen.bucket, ino).is_some() {
+        return Ok(None);
+    }
+    let known = s.tree().inode(ino)?.ok_or(Error::NotFound)?;
+    Ok(Some(attrs_of(ino, &known)))
+}
+
 /// An entry that stands for a value, pinned; `None`: something else has the number.
 pub(crate) fn enter_value<'s>(
     s: &'s Session,
@@ -119,29 +136,8 @@ pub(crate) fn leave_value(s: &Session, inode: &InodeRef<'_>) {
     }
 }
 
-fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
-    let change = Changing::begin(&e.version);
-    for (field, value) in [
-        (&e.mode, t.mode),
-        (&e.uid, t.uid),
-        (&e.gid, t.gid),
-        (&e.nlink, t.nlink),
-    ] {
-        field.store(value, Relaxed);
-    }
-    for (field, value) in [
-        (&e.size, t.size),
-        (&e.atime, t.atime as u64),
-        (&e.mtime, t.mtime as u64),
-        (&e.ctime, t.ctime as u64),
-        (&e.btime, t.btime as u64),
-        (&e.rdev, t.rdev),
-        (&e.parent, t.parent),
-        (&e.entries, t.entries.max(t.value.into())),
-        (&e.blocks, t.blocks),
-    ] {
-        field.store(value, Relaxed);
-    }
+/// What an entry that was just loaded says.
+fn attrs_of(ino: u64, t: &TreeInode) -> Attrs {
     let mut state = INODE_VALID | INODE_USED;
     for (bit, on) in [
         (INODE_INLINE | INODE_STORED, t.inline),
@@ -154,9 +150,52 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
     ] {
         state |= if on { bit } else { 0 };
     }
+    Attrs {
+        ino,
+        mode: t.mode,
+        uid: t.uid,
+        gid: t.gid,
+        nlink: t.nlink,
+        size: t.size,
+        blocks: t.blocks,
+        atime: t.atime,
+        mtime: t.mtime,
+        ctime: t.ctime,
+        btime: t.btime,
+        rdev: t.rdev,
+        parent: t.parent,
+        entries: t.entries.max(t.value.into()),
+        state,
+    }
+}
+
+fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
+    let a = attrs_of(ino, t);
+    let change = Changing::begin(&e.version);
+    for (field, value) in [
+        (&e.mode, a.mode),
+        (&e.uid, a.uid),
+        (&e.gid, a.gid),
+        (&e.nlink, a.nlink),
+    ] {
+        field.store(value, Relaxed);
+    }
+    for (field, value) in [
+        (&e.size, a.size),
+        (&e.atime, a.atime as u64),
+        (&e.mtime, a.mtime as u64),
+        (&e.ctime, a.ctime as u64),
+        (&e.btime, a.btime as u64),
+        (&e.rdev, a.rdev),
+        (&e.parent, a.parent),
+        (&e.entries, a.entries),
+        (&e.blocks, a.blocks),
+    ] {
+        field.store(value, Relaxed);
+    }
     e.seq.store(0, Relaxed);
     e.ino.store(ino, Release);
-    e.state.store(state, Release);
+    e.state.store(a.state, Release);
     drop(change);
 }
 

@@ -39,6 +39,7 @@ fn params(meta_len: u64) -> Params {
         sizes,
         next_ino: 2,
         journal_segment: 0,
+        lane_len: 1 << 20,
     }
 }
 

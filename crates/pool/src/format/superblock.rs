@@ -6,6 +6,7 @@
 use super::geometry::{Geometry, SUPERBLOCK_PAGES};
 use super::{LANES, PAGE_LEN, TREES, array_at, put_at, u32_at, u64_at};
 use crate::checksum::Crc;
+use crate::directory;
 use crate::error::{Error, Result};
 use crate::layout;
 use holdfast_pmem::{Medium, Region};
@@ -22,6 +23,7 @@ const ROOT_LEN: usize = 24;
 const AT_LANES: usize = AT_ROOTS + TREES * ROOT_LEN;
 const AT_USED_PAGES: usize = AT_LANES + LANE_LEN * LANES;
 const AT_PERIOD: usize = AT_USED_PAGES + 8;
+const AT_LANE_LEN: usize = AT_PERIOD + 8;
 const LANE_LEN: usize = 16;
 /// No pool lives to see more commits.
 const SEQ_MAX: u64 = u64::MAX >> 1;
@@ -91,6 +93,8 @@ pub struct Superblock {
     pub used_pages: u64,
     /// Snapshots taken so far, deleted ones among them; each ends a period.
     pub period: u32,
+    /// Bytes of each lane of the journal; never changes.
+    pub lane_len: u64,
 }
 
 impl Superblock {
@@ -138,6 +142,7 @@ impl Superblock {
         }
         put_at(&mut out, AT_USED_PAGES, &self.used_pages.to_le_bytes());
         put_at(&mut out, AT_PERIOD, &self.period.to_le_bytes());
+        put_at(&mut out, AT_LANE_LEN, &self.lane_len.to_le_bytes());
         let crc = checksum(&out);
         put_at(&mut out, AT_CRC, &crc.to_le_bytes());
         out
@@ -185,6 +190,7 @@ impl Superblock {
             lanes: core::array::from_fn(|i| lane_at(bytes, AT_LANES + LANE_LEN * i)),
             used_pages: u64_at(bytes, AT_USED_PAGES),
             period: u32_at(bytes, AT_PERIOD),
+            lane_len: lane_len(bytes)?,
         })
     }
 
@@ -262,6 +268,18 @@ fn root_at(bytes: &[u8], at: usize) -> Root {
     }
 }
 
+/// Of a pool that says nothing about it lanes are as short as they may be.
+fn lane_len(bytes: &[u8; SUPERBLOCK_LEN]) -> Result<u64> {
+    match u64_at(bytes, AT_LANE_LEN) {
+        0 => Ok(directory::LANE_LEN),
+        len if directory::check_lane_len(len) => Ok(len),
+        _ => Err(Error::Damaged {
+            what: "length of the journal's lanes",
+            page: 0,
+        }),
+    }
+}
+
 fn lane_at(bytes: &[u8], at: usize) -> Lane {
     Lane {
         start: u64_at(bytes, at),
@@ -333,6 +351,7 @@ mod tests {
             }),
             used_pages: 77,
             period: 12,
+            lane_len: 3 << 20,
         }
     }
 
@@ -348,6 +367,18 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&bytes).is_err(), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn lanes_have_a_length_that_is_possible() {
+        for (len, read) in [(0, Some(1 << 20)), (1 << 20, Some(1 << 20)), (4097, None)] {
+            let mut bytes = sample().encode();
+            put_at(&mut bytes, AT_LANE_LEN, &u64::to_le_bytes(len));
+            let crc = checksum(&bytes);
+            put_at(&mut bytes, AT_CRC, &crc.to_le_bytes());
+            let found = Superblock::decode(&bytes).ok().map(|sb| sb.lane_len);
+            assert_eq!(found, read, "{len}");
         }
     }
 

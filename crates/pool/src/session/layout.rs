@@ -12,7 +12,7 @@ use holdfast_pmem::{DirtyMap, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3131_5345_5346_4448;
+pub const MAGIC: u64 = 0x3231_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -38,19 +38,23 @@ pub const PINS: usize = 256;
 /// Inodes that are in use or cached.
 pub const INODES: usize = 4 * 1024 * 1024;
 /// Hash buckets of the inode table and of the dentry table, at most.
-pub const BUCKETS: usize = 2 * 1024 * 1024;
+pub const BUCKETS: usize = 4 * 1024 * 1024;
 /// As many are in use in a new session.
 pub const FIRST_BUCKETS: u32 = 16 * 1024;
 /// Cached names of at most `DENTRY_NAME` bytes.
-pub const DENTRIES: usize = 1536 * 1024;
+pub const DENTRIES: usize = 4608 * 1024;
 /// Cached names of up to 255 bytes.
-pub const LONG_DENTRIES: usize = 128 * 1024;
+pub const LONG_DENTRIES: usize = 384 * 1024;
 /// Bytes of a name in an ordinary dentry.
 pub const DENTRY_NAME: usize = 80;
 /// Bytes of a name in a long dentry.
 pub const LONG_DENTRY_NAME: usize = 264;
 /// Pages of 512 entries for the block maps of files too large for the inode entry.
 pub const MAP_PAGES: usize = 256 * 1024;
+/// Marks of what was looked up, in a line of the cache.
+pub const MET_LINE: usize = 64;
+/// Lines of such marks.
+pub const MET_LINES: usize = 16 * 1024;
 /// Entries of a block map page.
 pub const MAP_FANOUT: usize = 512;
 /// Blocks mapped in the inode entry itself.
@@ -725,6 +729,13 @@ shared! {
 }
 
 shared! {
+    /// Marks of what was looked up lately and not cached; 0: none.
+    pub struct Met {
+        pub marks: [AtomicU8; MET_LINE],
+    }
+}
+
+shared! {
     /// One `holdfast run`.
     pub struct Run {
         /// 0 free, 1 in use.
@@ -786,8 +797,10 @@ pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::
 pub const OPEN_VALUES_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 /// Offset of the `FreeTable`.
 pub const FREE_AT: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
+/// Offset of the `Met` array.
+pub const MET_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(FREE_AT + size_of::<FreeTable>());
+pub const SESSION_LEN: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;

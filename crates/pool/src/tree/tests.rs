@@ -34,6 +34,7 @@ pub(super) fn params(meta_len: u64) -> Params {
         },
         next_ino: 2,
         journal_segment: 0,
+        lane_len: 1 << 20,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::base::process;
 use crate::base::users;
 use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers};
 use holdfast_pool::apply::{PoolStore, make_root};
-use holdfast_pool::directory::{self, LANE_LEN};
+use holdfast_pool::directory;
 use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::segment::{self, Sizes};
@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 
 /// Inode number of the first object after the root.
 const FIRST_INO: u64 = holdfast_pool::layout::ROOT_INO + 1;
+
+/// Zeroes that are written at once.
+const ZEROES: usize = 1 << 20;
 
 /// What a new pool is to be.
 #[derive(Clone, Copy, Debug)]
@@ -112,11 +115,13 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     set_len(directory, segment::META, &meta, sizes.meta_len)?;
     new_file(directory, &segment::data(0), sizes.data_len)?;
     let journal = segment::journal(0);
-    let file = new_file(directory, &journal, LANES as u64 * LANE_LEN)?;
+    let lane_len = directory::lane_len(size, medium);
+    let journal_len = LANES as u64 * lane_len;
+    let file = new_file(directory, &journal, journal_len)?;
     let what = directory.join(&journal).display().to_string();
-    set_aside(&file, 0, LANES as u64 * LANE_LEN).map_err(Error::os(what))?;
+    set_aside(&file, 0, journal_len).map_err(Error::os(what))?;
     if medium == Medium::File {
-        write_zeroes(directory, &journal, &file, LANES as u64)?;
+        write_zeroes(directory, &journal, &file, journal_len)?;
     }
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
@@ -130,6 +135,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
         sizes,
         next_ino: FIRST_INO,
         journal_segment: 0,
+        lane_len,
     };
     let mut pool = Pool::create(region, &params, &token).map_err(pool_error)?;
     plant_root(&mut pool, &token).map_err(pool_error)?;
@@ -213,21 +219,19 @@ fn set_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()>
     rustix::fs::ftruncate(file, len).map_err(Error::os(what))
 }
 
-/// Writes the first `lanes` lanes of a journal: blocks that are only reserved would cost every
-/// flush of the journal a change of the host's metadata.
-fn write_zeroes(directory: &Path, name: &str, file: &OwnedFd, lanes: u64) -> Result<()> {
+/// Writes a journal of a length: blocks that are only reserved would cost every flush of it a
+/// change of the host's metadata.
+fn write_zeroes(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()> {
     let what = || directory.join(name).display().to_string();
-    let zeroes = vec![0; LANE_LEN as usize];
-    for lane in 0..lanes {
-        let mut done = 0;
-        while done < zeroes.len() {
-            let at = lane * LANE_LEN + done as u64;
-            match rustix::io::pwrite(file, &zeroes[done..], at) {
-                Ok(0) => return Err(Error::os(what())(Errno::IO)),
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::os(what())(e)),
-            }
+    let zeroes = vec![0; ZEROES];
+    let mut at = 0;
+    while at < len {
+        let piece = ZEROES.min((len - at) as usize);
+        match rustix::io::pwrite(file, &zeroes[..piece], at) {
+            Ok(0) => return Err(Error::os(what())(Errno::IO)),
+            Ok(n) => at += n as u64,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::os(what())(e)),
         }
     }
     Ok(())
@@ -284,7 +288,8 @@ impl Files {
         ordinary::check(directory)?;
         let journal_name = segment::journal(superblock.journal_segment);
         let data = open_segment(directory, &segment::data(0), flags, superblock.data_len)?;
-        let journal = open_segment(directory, &journal_name, flags, LANES as u64 * LANE_LEN)?;
+        let journal_len = LANES as u64 * superblock.lane_len;
+        let journal = open_segment(directory, &journal_name, flags, journal_len)?;
         check_len(directory, segment::META, &meta, superblock.meta_len)?;
         let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
         // What it was when the pool was made or last used promises nothing here.
@@ -325,7 +330,7 @@ impl Files {
 
     /// Has the host set memory aside for the whole journal, as far as it does not have it already.
     pub fn set_journal_aside(&self) -> rustix::io::Result<()> {
-        let len = LANES as u64 * LANE_LEN;
+        let len = self.journal_len();
         match rustix::fs::fstat(&self.journal)?.st_blocks as u64 * 512 {
             there if there >= len => Ok(()),
             _ => set_aside(&self.journal, 0, len),
@@ -340,6 +345,11 @@ impl Files {
             // Where this is not possible everything is slower, and nothing else.
             let _ = rustix::fs::fadvise(&self.journal, 0, None, rustix::fs::Advice::DontNeed);
         }
+    }
+
+    /// Bytes of the journal.
+    pub fn journal_len(&self) -> u64 {
+        LANES as u64 * self.superblock.lane_len
     }
 
     /// File name of the journal.

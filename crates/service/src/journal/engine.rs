@@ -15,7 +15,6 @@ use crate::base::files::{self, Files};
 use crate::store::Store;
 use holdfast_pmem::{Access, Medium, Region};
 use holdfast_pool::apply::Carry;
-use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock;
 use holdfast_pool::space::Run;
@@ -29,6 +28,8 @@ pub const AHEAD_MAX: usize = 4 * 1024;
 /// What belongs to one session: its journal, and the blocks that its records may use.
 pub struct Journal {
     pub region: Region,
+    /// Bytes of each lane.
+    pub lane_len: u64,
     pub granted: Runs,
     pub lanes: Vec<Lane>,
     pub order: Order,
@@ -56,15 +57,20 @@ impl Journal {
     fn open(store: &Store) -> Result<Journal> {
         let files = &store.files;
         files.shed_large_folios();
-        let len = LANES as u64 * LANE_LEN;
+        let len = files.journal_len();
         let region = files::map(&files.journal, len, Access::ReadWrite, files.medium)?;
         let superblock = store.pool.superblock();
-        let lanes = superblock.lanes.iter().enumerate();
+        if superblock.clean {
+            // Nothing will be read but what lies at the ends of the lanes.
+            region.expect_random();
+        }
+        let (lanes, lane_len) = (superblock.lanes.iter().enumerate(), superblock.lane_len);
         Ok(Journal {
             region,
+            lane_len,
             granted: Runs::new(store.pool.data_space().len()),
             lanes: lanes
-                .map(|(i, l)| Lane::new(i, LANE_LEN, l.start, l.applied))
+                .map(|(i, l)| Lane::new(i, lane_len, l.start, l.applied))
                 .collect(),
             order: Order::new(LANES, superblock.applied_seq + 1),
             done: superblock.lanes,
@@ -93,8 +99,8 @@ impl Journal {
     pub fn read(&mut self, ahead: usize) -> bool {
         let before = self.order.waiting();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            let start = self.done[index].start;
-            let within = |lane: &Lane| lane.position().saturating_sub(start) < LANE_LEN;
+            let (start, len) = (self.done[index].start, self.lane_len);
+            let within = |lane: &Lane| lane.position().saturating_sub(start) < len;
             while self.order.waiting_in(index) < ahead && within(lane) {
                 let Some(entry) = lane.next(&self.region, &mut self.buffers) else {
                     break;
@@ -135,7 +141,7 @@ impl Journal {
                 start: lane.position(),
                 applied: last,
             };
-            *lane = Lane::new(i, LANE_LEN, lane.position(), last);
+            *lane = Lane::new(i, self.lane_len, lane.position(), last);
         }
     }
 }
@@ -178,7 +184,7 @@ impl Engine {
     /// On an ordinary file the blocks of the journal stay its own: a flush of the journal must have
     /// nothing to do but to write pages.
     pub fn wipe_journal(&mut self) -> Result<()> {
-        let len = LANES as u64 * LANE_LEN;
+        let len = self.store.files.journal_len();
         let keeps = self.store.files.medium == Medium::File;
         if keeps || !files::punch(&self.store.files.journal, &self.journal.region, 0, len) {
             self.journal.region.zero_nt(0, len as usize)?;

@@ -13,7 +13,6 @@ use crate::base::error::Loss;
 use crate::journal::engine::Engine;
 use crate::journal::lane::Lane;
 use holdfast_pool::checksum::crc32c;
-use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{
     self, BATCH_RECORD_MAX, MarkLanes, RECORD_ALIGN, RECORD_HEADER, Record,
@@ -24,10 +23,9 @@ const ALIGN: u64 = RECORD_ALIGN as u64;
 /// Numbers that may be missing before a record for other reasons than the bytes before it: writers
 /// that died, and damage elsewhere.
 const MISSING_ELSEWHERE: u64 = 4096;
-/// The same after a loss of power: as many as the journal has room for.
-const MISSING_TORN: u64 = LANES as u64 * LANE_LEN / ALIGN;
-/// Bytes of one lane that are summed up in vain before the rest counts as noise.
-const SUMS_MAX: u64 = 32 * LANE_LEN;
+/// Times the length of a lane: bytes of it that are summed up in vain before the rest counts as
+/// noise.
+const IN_VAIN: u64 = 32;
 
 /// A valid record behind the place where its lane ends.
 #[derive(Clone, Debug)]
@@ -69,7 +67,8 @@ pub fn survey(engine: &Engine, power_lost: bool) -> Survey {
     all.sort_unstable();
     all.dedup();
     let elsewhere = match power_lost {
-        true => MISSING_TORN,
+        // As many as the journal has room for.
+        true => engine.store.files.journal_len() / ALIGN,
         false => MISSING_ELSEWHERE,
     };
     for (found, index) in behind.iter_mut().zip(0..) {
@@ -210,7 +209,7 @@ impl Mark {
         self.seq < self.number
             && self.acked <= self.seq
             && lanes.all(|((head, acked), done)| {
-                acked <= head && *head <= done.start.saturating_add(LANE_LEN)
+                acked <= head && *head <= done.start.saturating_add(engine.journal.lane_len)
             })
     }
 
@@ -235,11 +234,12 @@ fn in_lane(engine: &Engine, index: usize, known: &[u64]) -> Vec<Found> {
     ) else {
         return Vec::new();
     };
-    let mut bytes = vec![0; LANE_LEN as usize];
+    let lane_len = engine.journal.lane_len;
+    let mut bytes = vec![0; lane_len as usize];
     if engine
         .journal
         .region
-        .read(index as u64 * LANE_LEN, &mut bytes)
+        .read(index as u64 * lane_len, &mut bytes)
         .is_err()
     {
         return Vec::new();
@@ -249,10 +249,10 @@ fn in_lane(engine: &Engine, index: usize, known: &[u64]) -> Vec<Found> {
         index,
         last: lane.last_seq(),
     };
-    let end = done.start.saturating_add(LANE_LEN);
+    let end = done.start.saturating_add(lane_len);
     let mut found = ring.records(lane.position(), end);
     found.retain(|f| known.binary_search(&f.seq).is_err());
-    let wrapped = lane.position().next_multiple_of(LANE_LEN);
+    let wrapped = lane.position().next_multiple_of(lane_len);
     for at in [lane.position(), wrapped] {
         let Some(body) = ring.half_written(at) else {
             continue;
@@ -277,15 +277,16 @@ struct Ring<'a> {
 impl Ring<'_> {
     /// The bytes from a position to the end of the ring.
     fn at(&self, position: u64) -> &[u8] {
-        let offset = (position % LANE_LEN) as usize;
+        let offset = position as usize % self.bytes.len();
         self.bytes.get(offset..).unwrap_or_default()
     }
 
     /// All valid records with a number above the last one, from `from` to before `end`.
     fn records(&self, from: u64, end: u64) -> Vec<Found> {
         let (mut found, mut sums) = (Vec::new(), 0);
+        let most = IN_VAIN * self.bytes.len() as u64;
         let mut at = from.next_multiple_of(ALIGN);
-        while at < end && sums < SUMS_MAX {
+        while at < end && sums < most {
             let Some(header) = self.header(at) else {
                 at += ALIGN;
                 continue;

@@ -47,6 +47,7 @@ impl Drained {
         if engine.store.files.medium != Medium::Memory {
             return;
         }
+        let lane_len = engine.journal.lane_len;
         for (index, done) in self.lanes.iter_mut().enumerate() {
             let (Some(lane), Some(position)) = (memory.lane(index), engine.drained_lane(index))
             else {
@@ -59,9 +60,9 @@ impl Drained {
                 // A record behind this was appended since we read the lane.
                 let nothing = lane.head.load(Acquire) == position;
                 if nothing {
-                    let parts = all_but_kept(position % LANE_LEN).into_iter();
+                    let parts = all_but_kept(position, lane_len).into_iter();
                     for (at, len) in parts.filter(|(_, len)| *len > 0) {
-                        engine.punch_journal(index as u64 * LANE_LEN + at, len);
+                        engine.punch_journal(index as u64 * lane_len + at, len);
                     }
                 }
                 nothing
@@ -81,23 +82,25 @@ impl Drained {
         for (index, done) in lanes.filter(|(_, done)| done.taken) {
             let head = memory.lane(index).map(|lane| lane.head.load(Acquire));
             if head.is_some_and(|head| done.is_used(head)) {
-                let start = index as u64 * LANE_LEN;
+                let len = engine.journal.lane_len;
                 // Where there is none, what was kept has to do.
-                let again = files::set_aside(&engine.store.files.journal, start, LANE_LEN);
+                let again = files::set_aside(&engine.store.files.journal, index as u64 * len, len);
                 done.taken = again.is_err();
             }
         }
     }
 }
 
-/// The parts of a lane, as offset and length, that are not among the `KEPT` bytes from `offset` on.
-fn all_but_kept(offset: u64) -> [(u64, u64); 2] {
+/// The parts of a lane, as offset and length, that are not among the `KEPT` bytes from `position`
+/// on.
+fn all_but_kept(position: u64, lane_len: u64) -> [(u64, u64); 2] {
+    let offset = position % lane_len;
     // Whole pages on either side.
     let start = offset - offset % PAGE_LEN;
     let end = start + KEPT;
-    match end.checked_sub(LANE_LEN) {
+    match end.checked_sub(lane_len) {
         Some(over) => [(over, start - over), (0, 0)],
-        None => [(0, start), (end, LANE_LEN - end)],
+        None => [(0, start), (end, lane_len - end)],
     }
 }
 
@@ -108,7 +111,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_all_but_the_rest() {
         for offset in (0..LANE_LEN).step_by(64) {
-            let parts = all_but_kept(offset);
+            let parts = all_but_kept(3 * LANE_LEN + offset, LANE_LEN);
             assert_eq!(
                 parts.iter().map(|(_, len)| len).sum::<u64>(),
                 LANE_LEN - KEPT

@@ -12,7 +12,6 @@ use crate::base::survivors;
 use crate::session::memory::{Constants, Memory};
 use crate::session::stalls::Stalls;
 use holdfast_pmem::Medium;
-use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::{Consistency, Superblock};
 use holdfast_pool::protocol::Answer;
@@ -66,7 +65,7 @@ pub fn constants(superblock: &Superblock, medium: Medium) -> Constants {
             Medium::Dax => 2,
         },
         data_len: superblock.data_len,
-        lane_len: LANE_LEN,
+        lane_len: superblock.lane_len,
     }
 }
 
@@ -79,7 +78,7 @@ pub fn describe(superblock: &Superblock, medium: Medium) -> Answer {
         medium: constants.medium,
         session_len: session_len(constants.medium, constants.data_len),
         meta_len: superblock.meta_len,
-        journal_len: LANES as u64 * LANE_LEN,
+        journal_len: LANES as u64 * superblock.lane_len,
         data_len: superblock.data_len,
         applied_seq: superblock.applied_seq,
         ..Answer::default()

@@ -11,7 +11,6 @@ use crate::base::error::Result;
 use crate::journal::engine::Engine;
 use crate::journal::lane;
 use crate::session::memory::Memory;
-use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record, SET_ATIME};
 use holdfast_pool::layout::BlockAddr;
@@ -54,7 +53,8 @@ fn publish_last(engine: &Engine, memory: &Memory, index: usize) {
         return;
     };
     // Only the place in the ring counts: what a client wrote may be near the end of all numbers.
-    let mut reader = lane::Lane::new(index, LANE_LEN, at % LANE_LEN, before);
+    let len = engine.journal.lane_len;
+    let mut reader = lane::Lane::new(index, len, at % len, before);
     let Some(entry) = reader
         .next(&engine.journal.region, &mut lane::Buffers::default())
         .filter(|e| e.seq == seq)

@@ -50,9 +50,9 @@ pub struct Memory {
 }
 
 /// How many inodes are cached on a machine with `ram` bytes: they and their names, some 600 bytes
-/// each, take a fiftieth of it at most.
+/// each, take a sixteenth of it at most.
 fn cached_inodes(ram: u64) -> u32 {
-    (ram / 50 / 600).clamp(64 << 10, 1 << 20) as u32
+    (ram / 16 / 600).clamp(64 << 10, 3 << 20) as u32
 }
 
 impl Memory {

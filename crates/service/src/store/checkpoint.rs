@@ -1,8 +1,9 @@
 //! When the last commit of a pool on an ordinary file is made durable.
 //!
 //! Invariants:
-//!  * The bulk of what is dirty is flushed by a thread of its own while records are still applied;
-//!    the checkpoint itself then finds little left to wait for.
+//!  * The bulk of what is dirty is written and flushed by a thread of its own while records are
+//!    still applied, a little at a time: clients flush meanwhile. The checkpoint itself then finds
+//!    little left to wait for.
 //!  * After a flush that failed, whoever made it, the kernel may take pages for clean that are not
 //!    on the device: before the next checkpoint all data and nodes in use are made dirty again.
 //!  * A checkpoint is begun at the latest `PERIOD` after the commit that needs it, or as soon as
@@ -10,12 +11,11 @@
 
 use super::Store;
 use crate::base::error::{Error, Result};
-use holdfast_pmem::Region;
 use holdfast_pmem::env::Instant;
-use holdfast_pool::directory::LANE_LEN;
-use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pmem::{Region, write_gently};
+use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::space::Space;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
@@ -33,8 +33,21 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// A flush of the segments that goes on in the background.
 struct Flush {
-    done: Receiver<std::result::Result<(), rustix::io::Errno>>,
-    begun: Instant,
+    done: Receiver<std::result::Result<Duration, Errno>>,
+}
+
+/// Writes and flushes segments of these lengths; how long the flushes alone took.
+fn flush(segments: &[(OwnedFd, u64)], gently: bool) -> std::result::Result<Duration, Errno> {
+    let mut took = Duration::ZERO;
+    for (fd, len) in segments {
+        if gently {
+            write_gently(fd.as_fd(), *len)?;
+        }
+        let begun = Instant::now();
+        rustix::fs::fdatasync(fd)?;
+        took += begun.elapsed();
+    }
+    Ok(took)
 }
 
 /// What is known about checkpoints to come.
@@ -57,20 +70,19 @@ impl Checkpoints {
         self.flush.is_some()
     }
 
-    /// Whether the time has come; `used` bytes of the journal wait for it.
-    fn is_due(&mut self, used: u64) -> bool {
+    /// Whether the time has come; `used` bytes of the journal, of a length, wait for it.
+    fn is_due(&mut self, used: u64, journal_len: u64) -> bool {
         let since = *self.loose_since.get_or_insert_with(Instant::now);
         let failed_lately = self.failed_at.is_some_and(|at| at.elapsed() < AGAIN);
-        let full = self.room_wanted || used > LANES as u64 * LANE_LEN / JOURNAL_PART;
+        let full = self.room_wanted || used > journal_len / JOURNAL_PART;
         !failed_lately && (full || since.elapsed() > PERIOD)
     }
 
     /// Looks whether the flush is over; `None`: it is not.
     fn poll(&mut self) -> Option<Result<Duration>> {
         let flush = self.flush.as_ref()?;
-        let took = flush.begun.elapsed();
         let done = match flush.done.try_recv() {
-            Ok(Ok(())) => Ok(took),
+            Ok(Ok(took)) => Ok(took),
             Ok(Err(errno)) => Err(Error::os("flushing the segments")(errno)),
             Err(TryRecvError::Empty) => return None,
             // Nobody knows how far it came.
@@ -80,17 +92,15 @@ impl Checkpoints {
         Some(done)
     }
 
-    fn begin(&mut self, segments: Vec<OwnedFd>) {
+    fn begin(&mut self, segments: Vec<(OwnedFd, u64)>, gently: bool) {
         let (tell, done) = channel();
         let work = move || {
-            let flushed = segments.iter().try_for_each(rustix::fs::fdatasync);
             // A store that is closed does not listen any more.
-            let _ = tell.send(flushed);
+            let _ = tell.send(flush(&segments, gently));
         };
         let thread = std::thread::Builder::new().name("flush".into());
         if thread.spawn(work).is_ok() {
-            let begun = Instant::now();
-            self.flush = Some(Flush { done, begun });
+            self.flush = Some(Flush { done });
             self.rounds += 1;
         }
     }
@@ -114,9 +124,10 @@ impl Store {
             return Ok(true);
         }
         if !self.checkpoints.is_busy() {
-            if now || self.checkpoints.is_due(used) {
+            let len = self.files.journal_len();
+            if now || self.checkpoints.is_due(used, len) {
                 let segments = self.segments_to_flush()?;
-                self.checkpoints.begin(segments);
+                self.checkpoints.begin(segments, !now);
             }
             return Ok(false);
         }
@@ -124,7 +135,7 @@ impl Store {
             None => Ok(false),
             Some(Ok(took)) if took > SHORT && self.checkpoints.rounds < ROUNDS_MAX => {
                 let segments = self.segments_to_flush()?;
-                self.checkpoints.begin(segments);
+                self.checkpoints.begin(segments, !now);
                 Ok(false)
             }
             Some(flushed) => {
@@ -184,9 +195,12 @@ impl Store {
         self.checkpoints.doubtful |= data.is_err() | meta.is_err();
     }
 
-    fn segments_to_flush(&self) -> Result<Vec<OwnedFd>> {
+    /// Descriptors of the segments, and their lengths.
+    fn segments_to_flush(&self) -> Result<Vec<(OwnedFd, u64)>> {
         let clone = |fd: &OwnedFd| fd.try_clone().map_err(Error::io("descriptors"));
-        Ok(vec![clone(&self.files.data)?, clone(&self.files.meta)?])
+        let (data, meta) = (clone(&self.files.data)?, clone(&self.files.meta)?);
+        let meta_len = self.pool.meta().len() as u64;
+        Ok(vec![(data, self.data.len() as u64), (meta, meta_len)])
     }
 }
 
