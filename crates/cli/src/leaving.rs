@@ -33,8 +33,7 @@ pub fn see_to_the_end(pool: &Path, attachment: Attachment) -> Result<(), Failure
     drop((attachment.journal, attachment.data));
     loop {
         wait_for_end(connection, PATIENCE.saturating_sub(begun.elapsed()));
-        wait_until_gone(pool, begun);
-        if begun.elapsed() > PATIENCE || is_served(pool) || is_over(session.as_fd())? {
+        if others_see_to_it(pool, begun) || is_over(session.as_fd())? {
             return Ok(());
         }
         // The service died first. The next one finds a user, and its memory.
@@ -56,10 +55,17 @@ pub fn wait_for_end(connection: OwnedFd, patience: Duration) {
     let _ = poll(&mut [PollFd::new(&connection, PollFlags::IN)], Some(&time));
 }
 
-/// A service that ends closes its connections first, and has the pool until the session has ended:
-/// before that nobody can tell it from one that died.
-fn wait_until_gone(pool: &Path, begun: Instant) {
-    while PoolLock::holder(pool).is_some() && !is_served(pool) && begun.elapsed() <= PATIENCE {
+/// Whether a service answers, or there is no more time. A service that ends closes its connections
+/// first and answers nobody, but has the pool until the session has ended: before that nobody can
+/// tell it from one that died.
+fn others_see_to_it(pool: &Path, begun: Instant) -> bool {
+    loop {
+        if begun.elapsed() > PATIENCE || is_served(pool) {
+            return true;
+        }
+        if PoolLock::holder(pool).is_none() {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
