@@ -145,7 +145,13 @@ impl Ranges {
     }
 
     /// Gives all of `addr..end` another protection.
-    pub fn protect(&mut self, p: &Process, addr: usize, end: usize, prot: usize) -> Result<(), Stop> {
+    pub fn protect(
+        &mut self,
+        p: &Process,
+        addr: usize,
+        end: usize,
+        prot: usize,
+    ) -> Result<(), Stop> {
         self.split(p, addr)?;
         self.split(p, end)?;
         for r in self.within_mut(addr, end.saturating_sub(addr)) {
