@@ -463,6 +463,11 @@ impl Client {
         map::unpin(self, pin, written)
     }
 
+    /// A shared mapping may have been stored to: the file has the time of now.
+    pub fn map_stored(&self, pin: MapPin) -> Result<()> {
+        map::stored(self, pin)
+    }
+
     /// msync(2) of part of a pinned file.
     pub fn msync(&self, pin: MapPin, offset: u64, len: u64) -> Result<()> {
         map::msync(self, pin, offset, len)

@@ -65,3 +65,18 @@ fn pin_doubtful(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
     }
     named.and(Err(Error::NotFound))
 }
+
+/// As `pin` of what was found by no name, such as a working directory: it may have lost its last
+/// name, as long as somebody uses it.
+#[cold]
+pub fn pin_in_use(s: &Session, ino: u64) -> Result<InodeRef<'_>> {
+    let locked = inode_table::lock(s, ino)?;
+    // Under the lock nobody frees it: who drops the last pin looks again.
+    match locked.e.opens.load(SeqCst) {
+        0 => Err(Error::NotFound),
+        _ => {
+            locked.e.opens.fetch_add(1, SeqCst);
+            Ok(*locked)
+        }
+    }
+}

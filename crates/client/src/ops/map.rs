@@ -188,6 +188,14 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     close::put_inode(s, &inode)
 }
 
+pub(crate) fn stored(c: &Client, pin: MapPin) -> Result<()> {
+    let s = &c.session;
+    match s.is_read_only() {
+        true => Ok(()),
+        false => changed(s, &pinned(s, pin)?),
+    }
+}
+
 /// Stores went through a mapping, at the latest now.
 fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
     let now = clock::now();

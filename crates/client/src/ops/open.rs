@@ -161,6 +161,7 @@ impl Opening<'_> {
         }
         match pin::pin(s, found.ino) {
             Err(Error::NotFound) if named => Err(Error::Stale),
+            Err(Error::NotFound) => pin::pin_in_use(s, found.ino),
             other => other,
         }
     }

@@ -4,6 +4,7 @@
 //! is looked at.
 
 use super::args::{self, EINVAL, RW_MAX};
+use super::maps;
 use super::outcome::{Outcome, Stop, count, done};
 use super::process::Process;
 use alloc::vec::Vec;
@@ -124,11 +125,13 @@ pub fn fallocate(p: &Process, a: &Args) -> Outcome {
 
 pub fn fsync(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
+    maps::note_stores(p, ofd)?;
     done(p.client.fsync(ofd))
 }
 
 pub fn fdatasync(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
+    maps::note_stores(p, ofd)?;
     done(p.client.fdatasync(ofd))
 }
 

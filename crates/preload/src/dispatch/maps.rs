@@ -16,7 +16,7 @@ use crate::hook::Call;
 use crate::sys;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
-use holdfast_client::MapPiece;
+use holdfast_client::{MapPiece, OfdLink};
 
 type Args = [usize; 6];
 
@@ -455,10 +455,30 @@ pub fn msync(p: &Process, a: &Args) -> Outcome {
     for r in list {
         let from = a[0].max(r.addr);
         let to = a[0].saturating_add(a[1]).min(r.end());
+        if r.stored {
+            p.client.map_stored(r.pin)?;
+        }
         p.client
             .msync(r.pin, r.offset + (from - r.addr) as u64, (to - from) as u64)?;
     }
     Ok(0)
+}
+
+/// Before fsync(2): what was stored through mappings changed the file at the latest now. The kernel
+/// knows when a page is stored to for the first time; we know only that it may have been.
+#[inline]
+pub fn note_stores(p: &Process, ofd: OfdLink) -> Result<(), Stop> {
+    match ranges::is_empty() {
+        true => Ok(()),
+        false => note_stores_to(p, p.client.fstat(ofd)?.ino),
+    }
+}
+
+#[cold]
+fn note_stores_to(p: &Process, ino: u64) -> Result<(), Stop> {
+    let stored = |r: &&Range| r.stored && r.pin.ino == ino;
+    let pin = ranges::lock().iter().find(stored).map(|r| r.pin);
+    pin.map_or(Ok(()), |pin| Ok(p.client.map_stored(pin)?))
 }
 
 pub fn remap_file_pages(_: &Process, a: &Args) -> Outcome {
