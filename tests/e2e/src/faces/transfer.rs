@@ -1,4 +1,4 @@
-//! Coming and leaving: the line format, and LMDB's own tools.
+//! Import and export: the line format, and LMDB's own tools.
 
 use super::{expect, new_pool, script};
 use crate::bad_input::{Case, Scene, Stop, wrong};
