@@ -1,8 +1,8 @@
 //! `holdfast-bench`: what `holdfast bench` runs.
 //!
-//! Invariants: without a name it only lists; what was measured is printed even where a part of it
-//! failed; an error is one sentence, with a line `Fix: ...` where there is a remedy. The hidden
-//! commands are the benchmark's own processes, and never print usage.
+//! Invariants: without a name it only lists the benchmarks; what was measured is printed even if a
+//! part of it failed; an error is one sentence, with a line `Fix: ...` where there is a remedy. The
+//! hidden commands are the benchmark's own processes, and never print usage.
 #![forbid(unsafe_code)]
 
 // The same way to write a size as on the other command line.

@@ -1,6 +1,6 @@
 //! What makes a program a Holdfast program: the preloaded library and the session variable.
 //!
-//! Invariant: what the user preloads stays preloaded, after our library.
+//! Invariant: what the user preloads stays preloaded, behind our library.
 
 use crate::failure::Failure;
 use std::ffi::{OsStr, OsString};

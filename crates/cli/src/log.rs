@@ -1,6 +1,6 @@
-//! What the service says while it runs: lines with time and level on standard error.
+//! What the service logs while it runs: lines with time and level on standard error.
 //!
-//! Invariant: that nobody can read them, as on a full disk, is no reason to end.
+//! Invariant: a line that cannot be written, as on a full disk, does not end the service.
 
 use crate::failure::Failure;
 use tracing_subscriber::filter::LevelFilter;

@@ -1,8 +1,8 @@
 //! The `holdfast` command.
 //!
 //! Invariants: standard output carries data only (and nothing at all for `run`); an error is one
-//! sentence on standard error, with a line `Fix: ...` where there is a remedy; the exit status
-//! says what happened as docs and scripts expect.
+//! sentence on standard error, with a line `Fix: ...` where there is a remedy; the exit status says
+//! what happened, as docs and scripts expect.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,9 +1,9 @@
-//! `holdfast run` inside `holdfast run`: by a Makefile, say, that itself was started on the pool.
+//! `holdfast run` inside `holdfast run`, for example in a Makefile that was itself started on the
+//! pool.
 //!
-//! Invariants: the program joins the session that this process is in already, with the same pool
-//! at the same place, or does not start; no service is started from inside a run, because it
-//! would see the pool's files in place of the host's; the outer run watches the one that is
-//! there.
+//! Invariants: the program joins the session that this process is in, with the same pool at the
+//! same place, or does not start; no service is started from inside a run, because it would see the
+//! pool's files in place of the host's; the outer run watches the service.
 
 use crate::args::RunArgs;
 use crate::failure::Failure;

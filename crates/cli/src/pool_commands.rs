@@ -1,6 +1,6 @@
 //! `holdfast pool`: create, status, check, resize, destroy.
 //!
-//! Invariant: status and check write nothing to the pool, unless a loss is to be accepted.
+//! Invariant: status and check write nothing to the pool, unless check is told to accept a loss.
 
 use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
 use crate::failure::{self, Failure};

@@ -1,9 +1,9 @@
 //! `holdfast run`.
 //!
 //! Invariants: nothing is written to the program's standard output; the exit status is the
-//! program's, or 128 plus the signal that killed it; a failure of Holdfast before the program
-//! started is 125, and the program did not start; while the program runs, the service is watched
-//! and started again when it dies.
+//! program's, or 128 plus the signal that killed it; if Holdfast fails before the program starts,
+//! the status is 125 and the program does not start; while the program runs, the service is watched
+//! and started again if it dies.
 
 use crate::args::{ConsistencyArg, RunArgs};
 use crate::environment;

@@ -1,8 +1,8 @@
 //! `holdfast serve`.
 //!
-//! Invariants: in the foreground it tells systemd when it is ready and ends at SIGTERM or
-//! SIGINT; with `--ending` its standard output carries exactly one line, `ready` or why not, to
-//! the `holdfast run` that started it.
+//! Invariants: in the foreground it tells systemd when it is ready, and ends at SIGTERM or SIGINT;
+//! with `--ending` its standard output carries exactly one line, `ready` or the reason for a
+//! failure, to the `holdfast run` that started it.
 
 use crate::args::ServeArgs;
 use crate::failure::{self, Failure};

@@ -1,7 +1,8 @@
-//! A value that one thread at a time takes away and puts back.
+//! A value that one thread at a time takes and puts back.
 //!
-//! Invariant: nobody ever waits for it. Who comes while it is away finds nothing, also for good: in
-//! the child of a fork that happened meanwhile, or after a signal handler that never returned.
+//! Invariant: nobody ever waits for it. A caller that comes while it is taken finds nothing,
+//! possibly forever: in the child of a fork that happened meanwhile, or after a signal handler that
+//! never returned.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;

@@ -1,7 +1,7 @@
 //! Bytes as text on one line.
 //!
-//! Invariant: `undo` of what `write` makes is the same bytes; what `write` makes is valid UTF-8
-//! without control characters, so also without a tab or a line break.
+//! Invariants: `undo` inverts `write`; `write` produces valid UTF-8 without control characters, and
+//! so without a tab or a line break.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! The line format: a pair per line, as docs/kv.md describes it.
 //!
-//! Invariant: `read` of what `write` makes is the same pair.
+//! Invariant: `read` inverts `write`.
 
 use super::escape;
 use std::io::{self, BufRead, Write};

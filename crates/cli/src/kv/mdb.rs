@@ -1,7 +1,7 @@
 //! The format of LMDB's mdb_dump and mdb_load.
 //!
-//! Invariants: what `Writer` makes, mdb_load takes; what mdb_dump makes of a database without
-//! duplicate keys, `Reader` takes; a dump that ends too early is refused.
+//! Invariants: mdb_load reads what `Writer` writes; `Reader` reads what mdb_dump writes of a
+//! database without duplicate keys; a truncated dump is refused.
 
 use super::escape;
 use super::lines::{Lines, Pair};

@@ -1,8 +1,8 @@
 //! `kv load` and `kv dump`: all pairs at once.
 //!
-//! Invariants: pairs are put in the order in which they are read, so of a key that comes twice the
-//! last value stays; when a load fails, all that stands before the fault is in the keyspace and
-//! the failure says how much that is; a dump shows one moment.
+//! Invariants: pairs are put in the order in which they are read, so the last value of a repeated
+//! key stays; when a load fails, all pairs before the fault are in the keyspace, and the failure
+//! says how many; a dump shows one moment.
 
 use super::lines::{self, Lines, Pair};
 use super::{Source, Target, mdb, open_pool};
