@@ -1,7 +1,7 @@
 //! Changes that happen together.
 //!
-//! Invariant: nothing of a batch is visible before its commit, and all of it after; one that is
-//! dropped leaves nothing.
+//! Invariant: nothing of a batch is visible before its commit, and all of it after; dropping a
+//! batch leaves nothing.
 
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, check};

@@ -1,9 +1,9 @@
-//! Values read where they lie.
+//! Values read in place.
 //!
-//! Invariants: what is lent belongs to a pinned view, which is kept until the last borrower is
-//! gone. No reference to it is made here, because other processes of the user can write what they
-//! have mapped; whoever reads through the pointer asks `is_intact` afterwards and forgets what it
-//! read if not.
+//! Invariants: borrowed memory belongs to a pinned view, which is kept until the last borrower is
+//! dropped. No reference to it is made here, because other processes of the user can write what
+//! they have mapped. Whoever reads through the pointer calls `is_intact` afterwards, and discards
+//! what it read if the answer is no.
 
 use crate::error::Result;
 use crate::kv;

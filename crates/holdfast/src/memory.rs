@@ -1,10 +1,12 @@
-//! The descriptors of session memory that this process has.
+//! This process's descriptors of session memory.
 //!
 //! Invariants:
-//!  * The kernel takes a process for dead, as far as a session is concerned, when it closes any
-//!    descriptor of that session's memory. So there is one of each, however many handles there are,
-//!    and it is closed when nothing of this process has a place in the session any more.
-//!  * In a program of `holdfast run` the one of its own session is the library's that serves it.
+//!  * When a process closes any descriptor of a session's memory, the kernel releases the lock that
+//!    shows that the process is alive in that session. So there is one descriptor of each memory,
+//!    however many handles there are, and it is closed when no part of this process has a place in
+//!    the session any more.
+//!  * In a program of `holdfast run` the descriptor of the program's own session belongs to the
+//!    preloaded library.
 
 use holdfast_client::env::{SessionEnv, VARIABLE};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! An open pool.
 //!
-//! Invariants: the process holds one place in the session until the last handle is dropped; a
-//! child of fork(2) takes a place of its own with its first call; when the service goes away, the
-//! session lives on and the next service takes it over.
+//! Invariants: the process holds one place in the session until the last handle is dropped; a child
+//! of fork(2) takes its own place with its first call; if the service dies, the session lives on
+//! and the next service takes it over.
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};

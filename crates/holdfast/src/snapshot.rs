@@ -1,7 +1,7 @@
 //! Snapshots of a pool.
 //!
-//! Invariant: a view of a snapshot is a session of its own on the snapshot's roots, so it never
-//! ends before it is dropped, and until then the snapshot is in use.
+//! Invariant: a view of a snapshot is a separate session on the snapshot's roots, so it stays valid
+//! until it is dropped, and until then the snapshot is in use.
 
 use crate::error::{Error, Result};
 use crate::pool::{Inner, Pool};

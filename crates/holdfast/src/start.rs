@@ -1,8 +1,8 @@
-//! Joining the session of a pool; starting its service where none runs.
+//! Joining the session of a pool; starting its service if none runs.
 //!
-//! Invariants: a service that was started here is ready, or said why not, before this returns;
-//! however many start one at once, the pool's lock lets one of them be it, and the others join
-//! that one. What was not there before is made by the `holdfast` command, in a process of its own.
+//! Invariants: before this returns, a service that was started here is ready or has said why not;
+//! if several processes start one at once, the pool's lock admits one of them, and the others join
+//! that one. A new pool is made by the `holdfast` command, in a separate process.
 
 use crate::error::{Error, Result};
 use holdfast_client::attach::{AttachError, Attachment, attach, rejoin};

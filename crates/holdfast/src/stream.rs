@@ -1,7 +1,7 @@
 //! Values piece by piece.
 //!
-//! Invariants: a value that is not finished was never there, and one that is appears as a whole; a
-//! reader goes on with the value that it found, whatever becomes of its key.
+//! Invariants: an unfinished value is never visible, and a finished one appears as a whole; a
+//! reader keeps the value that it found, whatever happens to its key.
 
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;

@@ -1,14 +1,14 @@
-//! Making things durable where memory alone is not: on the medium `file`.
+//! Making changes durable where memory alone is not: on the medium `file`.
 //!
 //! Invariants:
-//!  * Bytes are durable, in a `Data` record or in their place, by the flush after which a call
-//!    returns; records that show them never count without them (`docs/spec/media.md`).
-//!  * The bits of a file's dirty blocks are cleared once their bytes are in the journal or in their
-//!    place, with the file locked, and only if nothing was stored since: who syncs the same file
-//!    meanwhile, or after a process that died in between, finds them. While a file is mapped they
-//!    stay set: mapped stores are not seen.
-//!  * Nobody waits for a flush with an inode locked, and nobody for a stopped process: who has
-//!    waited for long enough flushes alone.
+//!  * Bytes are durable, in a `Data` record or in place, by the flush after which a call returns;
+//!    records that show them never count without them (`docs/spec/media.md`).
+//!  * The bits of a file's dirty blocks are cleared once their bytes are in the journal or in
+//!    place, with the file locked, and only if nothing was stored since. So a process that syncs
+//!    the same file meanwhile, or after a process died in between, finds them set. They stay set
+//!    while a file is mapped: mapped stores are not seen.
+//!  * Nobody waits for a flush with an inode locked, and nobody waits for a stopped process: a
+//!    process that has waited long enough flushes alone.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;

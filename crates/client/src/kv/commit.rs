@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //!  * The changes of one `Changes` are one journal record, so all or none of them happen.
-//!  * The buckets of all keys are held from before the record has its number until it is
-//!    published, so a key's changes are visible in the order of their numbers.
-//!  * What the index cannot hold (ranges, more changes than a record or a bucket has room for) is
-//!    visible when the trees have it, and its commit waits for that.
+//!  * The buckets of all keys are held from before the record has its number until it is published,
+//!    so a key's changes are visible in the order of their numbers.
+//!  * Changes that the index cannot hold (ranges, more changes than a record or a bucket has room
+//!    for) are visible when the trees have them, and their commit waits for that.
 
 use super::{check_key, over};
 use crate::base::clock;

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //!  * A change is one journal record (`commit`); it is found through the index in session memory
-//!    (`index`) until the trees have it, and in the trees from then on.
-//!  * Whoever looks for a key takes one root, then asks the index for changes newer than that
-//!    root, then the root's tree: so an answer is that of one moment (`get`).
-//!  * A view reads one root that has everything committed before it began (`view`).
+//!    (`value_index`) until the trees have it, and in the trees from then on.
+//!  * A lookup takes one root, then asks the index for changes newer than that root, then reads the
+//!    root's tree: so the answer is as of one moment (`get`).
+//!  * A view reads one root that has everything committed before the view began (`view`).
 //!
 //! Keys have 1 to 1024 bytes. A value of up to about 1900 bytes is in the tree's entry, a larger
 //! one in data blocks of its own.

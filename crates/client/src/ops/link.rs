@@ -1,8 +1,8 @@
-//! Names that come and go: link, unlink, rmdir.
+//! Names that are added and removed: link, unlink, rmdir.
 //!
-//! Invariants: directory and object are locked together, in the order of `lock_many`, and what the
-//! name leads to is looked up again under the locks. An object that loses its last name while it
-//! is open stays until its last close.
+//! Invariants: directory and object are locked together, in the order of `lock_many`, and the name
+//! is looked up again under the locks. An object that loses its last name while it is open stays
+//! until its last close.
 
 use crate::base::abi::*;
 use crate::base::clock;

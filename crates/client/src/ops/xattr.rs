@@ -1,7 +1,7 @@
 //! Extended attributes.
 //!
-//! Invariants: they live in the trees only, so a question waits until the trees know every record
-//! about the object; a change is checked and committed under the object's lock.
+//! Invariants: they are in the trees only, so a query waits until the trees have every record about
+//! the object; a change is checked and committed under the object's lock.
 
 use crate::base::abi::*;
 use crate::base::clock;

@@ -1,11 +1,11 @@
-//! The mapped session: session memory, the segments beside it, and checked ways into both.
+//! The mapped session: session memory, the segments beside it, and checked access to both.
 //!
 //! Invariants:
 //!  * A `Link` from session memory is an index plus one and is checked on every use; a bad one is
 //!    `Error::Damaged`, never a fault.
 //!  * References point to atomics only; whatever is read is a copy.
-//!  * `slot()` is the process that runs now: a child that shares this memory is told apart. One
-//!    that has no slot gets that of nobody, and `has_place` says so.
+//!  * `slot()` belongs to the process that runs now: a child that shares this memory is recognised.
+//!    One without a slot gets a slot that belongs to nobody, and `has_place` says so.
 
 pub mod attach;
 pub mod drain;

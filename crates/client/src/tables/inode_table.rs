@@ -5,10 +5,10 @@
 //!    chain of its bucket. Inserting is one store of the chain's head, removing one store of the
 //!    link before it.
 //!  * An entry stays while it is locked or pinned (`opens`, `maps`), `INODE_DIRTY`, or newer than
-//!    the trees (`seq` above `applied_seq`). An object that lost its last name stays as a
-//!    tombstone (`nlink` 0) until the trees know, so that nobody loads it again.
-//!  * Whoever removes an entry clears `INODE_VALID` before looking at `opens`; whoever pins adds
-//!    to `opens` before looking at `INODE_VALID` and `INODE_ORPHAN`. One of them sees the other.
+//!    the trees (`seq` above `applied_seq`). An object that lost its last name stays as a tombstone
+//!    (`nlink` 0) until the trees have the removal, so that nobody loads it again.
+//!  * Whoever removes an entry clears `INODE_VALID` before looking at `opens`; whoever pins adds to
+//!    `opens` before looking at `INODE_VALID` and `INODE_ORPHAN`. One of them sees the other.
 //!  * A process that dies with an entry half-made or half-removed holds its lock: `sweep` frees
 //!    such entries.
 

@@ -1,10 +1,10 @@
-//! The index of changes that the trees do not know yet: the volatile half of the root buffer.
+//! The index of changes that the trees do not have yet: the volatile half of the root buffer.
 //!
 //! Invariants:
-//!  * A cell leads to a change in the journal. It means something while its place is not before
-//!    the tail of its lane; then the change's record is whole and its bytes stay.
-//!  * A key has at most one cell that means something, that of its newest change: who publishes
-//!    holds the buckets of all its keys, and replaces.
+//!  * A cell refers to a change in the journal. It is valid while its position is not before the
+//!    tail of its lane; then the change's record is whole and its bytes stay.
+//!  * A key has at most one valid cell, that of its newest change: a publisher holds the buckets of
+//!    all its keys, and replaces.
 //!  * The changes of one record become visible together: every bucket's `version` is odd from
 //!    before the first cell is stored until after the last.
 //!  * `values_seq` is raised before a cell is stored.

@@ -1,8 +1,8 @@
-//! Large values: writing them to blocks before a record speaks of them.
+//! Large values: writing them to blocks before a record mentions them.
 //!
 //! Invariants: the bytes are written before the record can be; on an ordinary file the record does
-//! not count without them. The last block is filled up with zeroes, so nothing of another owner is
-//! ever in a value's blocks.
+//! not count without them. The last block is filled up with zeroes, so a value's blocks never hold
+//! bytes of another owner.
 
 use crate::base::cold;
 use crate::base::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Finding a value.
 //!
-//! Invariant: what is returned was read whole from one root, or from one change that is newer than
-//! it; bytes that were reused meanwhile lead to another try.
+//! Invariant: the result was read whole from one root, or from one change that is newer than it;
+//! bytes that were reused meanwhile cause a retry.
 
 use crate::base::error::{Error, Result};
 use crate::base::tree_key::with_key;

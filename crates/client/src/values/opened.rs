@@ -1,10 +1,10 @@
-//! Opening values as files, to read them or to change them.
+//! Opening values as files, to read or to change them.
 //!
 //! Invariants:
-//!  * Reading moves nothing: who opens a value gets an entry of the inode table that stands for the
-//!    value as it is now (`open_values`), whatever becomes of its key.
-//!  * Under the lock of a key's bucket no value of it is opened by others. So one that becomes a
-//!    file takes the entry along that it has, with everybody who has it open.
+//!  * Reading moves nothing: opening a value gives an entry of the inode table that stands for the
+//!    value as it is now (`open_values`), whatever happens to its key.
+//!  * Under the lock of a key's bucket nobody else opens a value of the key. So a value that
+//!    becomes a file keeps its entry, with everybody who has it open.
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};

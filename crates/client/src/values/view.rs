@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!  * A view shows every change that was committed before it began, and none that came after.
-//!  * The root is pinned, which the service respects as long as what it keeps for views is not too
-//!    much; a view whose root was given up says `Ousted` and never a wrong answer.
+//!  * The root is pinned. The service respects that as long as it does not keep too much for views;
+//!    a view whose root was given up reports that and never gives a wrong answer.
 //!  * A scan reads private copies of leaves.
 
 use crate::base::error::{Error, Result};
