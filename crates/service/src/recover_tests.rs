@@ -1,7 +1,7 @@
 //! Recovery of journals that were written byte by byte as the specification says, judged by what is
 //! in the trees and in the blocks afterwards.
 //!
-//! Invariant: what is expected is worked out by plain maps here, with nothing of the code above.
+//! Invariant: the expected state is computed by plain maps here, with none of the code above.
 
 mod evidence;
 mod losses;

@@ -1,7 +1,7 @@
-//! The service's promises, told as stories: a pool on memory, a session, a client that writes
-//! records (or anything else) into it, and what is in the trees afterwards.
+//! The service's promises, one case each: a pool in memory, a session, a client that writes records
+//! (or anything else) into it, and what is in the trees afterwards.
 //!
-//! Invariant: every story that ends in an orderly way ends with a clean pool.
+//! Invariant: every case that ends in an orderly way ends with a clean pool.
 
 use crate::base::files::{self, CreateOptions, Files};
 use crate::journal::engine::{AHEAD_MAX, Engine};

@@ -3,12 +3,13 @@
 //! Invariants:
 //!  * A rejected record changed nothing: everything is validated before the first change.
 //!  * After each applied record the trees satisfy every rule of `docs/spec/objects.md`, whatever
-//!    the record says: `nlink`, `entries`, `blocks` and flags are computed here, never taken over.
-//!  * A record is applied at most once: its sequence number must be above the last one of its
-//!    lane, so a record whose effect is in the trees already is skipped.
-//!  * What a record removes is cut out of the trees and freed later, if it is much. So the work
-//!    for one record is bounded by its length and by `DEPTH_MAX`. One that leaves a part of a file
-//!    needs its extents counted first: `Failure::Later` divides that.
+//!    the record says: `nlink`, `entries`, `blocks` and flags are computed here, never copied from
+//!    it.
+//!  * A record is applied at most once: its sequence number must be above the last one of its lane,
+//!    so a record whose effect is already in the trees is skipped.
+//!  * If a record removes much, that is cut out of the trees and freed later. So the work for one
+//!    record is bounded by its length and by `DEPTH_MAX`. A record that removes part of a file
+//!    needs the file's extents counted first: `Failure::Later` divides that.
 //!
 //! `docs/spec/journal.md` states what each record does.
 

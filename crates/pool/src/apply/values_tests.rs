@@ -1,5 +1,5 @@
 //! Changes of keyspaces as a hostile client writes them, on a real pool: each record is applied as
-//! a whole or refused as a whole, the tree has what a map has, and the checker finds nothing.
+//! a whole or refused as a whole, the tree equals a map, and the checker finds nothing.
 
 use super::pool_tests::{BLOCKS, assert_clean, new_pool};
 use super::*;

@@ -1,10 +1,10 @@
 //! Mappings of pool files in this process: mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
 //!
 //! Invariants: every page of a mapping of a pool file is a page of the data segment, zeroes
-//! (private mappings of holes), or raises SIGBUS (beyond the end of the file); the list knows
-//! each range once, so that blocks stay where they are while they are mapped. When a file is cut
-//! by this process, its pages beyond the end are taken away before the call returns; when another
-//! process cuts it, at our next caught call.
+//! (private mappings of holes), or raises SIGBUS (beyond the end of the file); the list has each
+//! range once, so that blocks stay where they are while they are mapped. When this process
+//! truncates a file, its pages beyond the end are removed before the call returns; when another
+//! process does, at our next caught call.
 
 use super::args::{self, EINVAL, Errno};
 use super::held::Held;

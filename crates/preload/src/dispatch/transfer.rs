@@ -1,8 +1,8 @@
 //! Calls that move data between two descriptors.
 //!
 //! Invariants: between two pool files the data never leaves the pool; between a pool file and a
-//! descriptor of the kernel it passes through a bounded buffer, and what was not delivered is
-//! not consumed.
+//! descriptor of the kernel it passes through a bounded buffer, and what was not delivered is not
+//! consumed.
 
 use super::args::{self, EINVAL, Errno};
 use super::limits;

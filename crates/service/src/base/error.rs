@@ -1,5 +1,4 @@
-//! Every way in which the service refuses. Each error has exactly one errno, and a remedy where
-//! there is one.
+//! Every error of the service. Each has exactly one errno, and a remedy where there is one.
 
 use holdfast_pool::format::superblock::VERSION;
 use rustix::io::Errno;

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!  * `done` says for each lane what the trees have; it becomes durable with the trees.
-//!  * What records may use is in `granted`; a block leaves it when a record takes it.
+//!  * `granted` has the blocks that records may use; a block leaves it when a record takes it.
 
 use super::lane::{Buffers, Lane};
 use super::order::Order;

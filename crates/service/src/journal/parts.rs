@@ -1,4 +1,4 @@
-//! Applying a record in parts: between them the service looks after others.
+//! Applying a record in parts: between them the service serves others.
 //!
 //! Invariant: until its commit the record stays the next one in order.
 

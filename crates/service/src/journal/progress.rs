@@ -1,7 +1,7 @@
-//! What applying records did, and what becomes of one that was refused.
+//! What applying records did, and what happens to a refused one.
 //!
-//! Invariant: a record is behind us once it is in `done` of its lane, which becomes durable with
-//! what it changed.
+//! Invariant: a record is done once it is in `done` of its lane, which becomes durable with what it
+//! changed.
 
 use super::lane::Entry;
 use holdfast_pool::apply::{Failure, Outcome, Reject, Why};

@@ -1,13 +1,13 @@
-//! Who may use the service: its socket, the connections to it, and what each may ask.
+//! The service's socket: which users are admitted, their connections, and what each may request.
 //!
 //! Invariants:
-//!  * Who connects is known before anything is received. Other users than the pool's owner are
-//!    told so; nothing is received from them.
-//!  * No peer makes another one wait: sockets do not block, one request is read per turn, of a
-//!    fixed length, and what others sent is closed elsewhere. What takes long is answered later;
-//!    who asked is told after `TELL_AFTER` that it does.
-//!  * No peer keeps another one out: a connection that asks for nothing is closed after
-//!    `Limits::silence`, and of each kind there are only so many: the oldest makes room.
+//!  * The user of a connection is known before anything is received. Other users than the pool's
+//!    owner are told so; nothing is received from them.
+//!  * No peer makes another one wait: sockets do not block, each turn reads one request of fixed
+//!    length, and what others sent is closed elsewhere. What takes long is answered later; after
+//!    `TELL_AFTER` the peer is told that it does.
+//!  * No peer keeps another one out: a connection that requests nothing is closed after
+//!    `Limits::silence`, and each kind has a limited number: the oldest makes room.
 //!  * A connection counts as a user of the session once it attached.
 
 use crate::base::error::{Error, Result};

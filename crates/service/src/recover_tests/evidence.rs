@@ -1,4 +1,4 @@
-//! What is taken over after a loss of power, rule by rule, with proof and without.
+//! What recovery applies after a loss of power, rule by rule, with evidence and without.
 
 use super::*;
 

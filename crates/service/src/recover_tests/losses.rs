@@ -1,4 +1,4 @@
-//! Damage told from what a death or a loss of power may leave.
+//! Distinguishing damage from what a death or a loss of power may leave.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Random journals, judged by a model; hostile ones, which must end soon and leave a sound pool.
+//! Random journals, judged by a model; hostile ones, for which recovery must end soon and leave a
+//! sound pool.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};

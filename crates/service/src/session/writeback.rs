@@ -1,14 +1,15 @@
-//! Writeback: what session memory alone has of files that stay open goes to the journal now and
-//! then, so that a loss of power, or of all processes in one moment, takes the last seconds only.
+//! Writeback: what session memory alone has about files that stay open is journaled every few
+//! seconds, so that a loss of power, or the death of all processes at once, loses the last seconds
+//! only.
 //!
 //! Only a client may journal it, under the locks of the inodes. So a helper is started for it: an
-//! ordinary client in a process of its own, which ends when it is through.
+//! ordinary client in a separate process, which ends when it has finished.
 //!
 //! Invariants:
-//!  * A helper is started `AFTER` an inode came to be dirty, and none while one is running.
-//!  * A helper is no user: neither its connection nor its place in the session counts, and no
-//!    session ends while it runs. One that takes longer than `PATIENCE` is killed, like one that
-//!    runs when the service ends.
+//!  * A helper is started `AFTER` an inode became dirty, and none while one is running.
+//!  * A helper is not a user: neither its connection nor its place in the session counts, and no
+//!    session ends while it runs. A helper that takes longer than `PATIENCE` is killed, and so is
+//!    one that runs when the service ends.
 
 use crate::session::memory::Memory;
 use holdfast_pmem::env::Instant;
