@@ -68,7 +68,7 @@ impl Scan {
         }
     }
 
-    /// The same keys from the last to the first. Begins anew.
+    /// The same keys from the last to the first. The scan starts again.
     #[must_use]
     pub fn backward(mut self) -> Scan {
         self.scan = kv::Scan::new(self.keyspace, &self.from, self.to.as_deref(), true);

@@ -157,7 +157,7 @@ impl Client {
         view.end(&self.session);
     }
 
-    /// As `kv_get` in a view. `Ousted`: its root was given up.
+    /// As `kv_get` in a view. `ViewTooOld`: its root was given up.
     pub fn view_get(
         &self,
         view: &View,
