@@ -26,8 +26,8 @@ fn level() -> Result<LevelFilter, Failure> {
     };
     let said = said.to_string_lossy();
     said.parse().map_err(|_| {
-        Failure::new(format!("{VARIABLE} is {said}, which is no level"))
-            .fix("one of off, error, warn, info, debug and trace")
+        Failure::new(format!("{VARIABLE} is {said}, which is not a level"))
+            .fix("set it to off, error, warn, info, debug or trace")
     })
 }
 

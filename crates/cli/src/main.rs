@@ -97,7 +97,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         .eq([b"pool" as &[u8], b"check"]);
     let failure = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Failure::new("no command was given").fix("holdfast --help lists them")
+            Failure::new("no command was given").fix("holdfast --help lists the commands")
         }
         _ => Failure::new(first_paragraph(&error.to_string())).fix("see holdfast --help"),
     };

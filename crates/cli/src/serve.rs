@@ -136,7 +136,8 @@ fn raise_limits(pool: &Path) -> Result<(), Failure> {
     ] {
         let limit = getrlimit(what).current.unwrap_or(u64::MAX);
         if limit < needed {
-            let what = format!("the pool's service needs {needed} {unit}, and may have {limit}");
+            let what =
+                format!("the pool's service needs {needed} {unit}, and the limit is {limit}");
             let fix = format!("raise `ulimit -{flag}`, or start holdfast serve without that limit");
             return Err(Failure::new(what).fix(fix));
         }

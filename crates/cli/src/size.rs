@@ -33,7 +33,7 @@ impl FromStr for Size {
         match bytes {
             Some(bytes) if unit => Ok(Size(bytes)),
             Some(_) => Err(bad()),
-            None => Err(format!("'{text}' is more bytes than can be counted")),
+            None => Err(format!("'{text}' is larger than any pool can be")),
         }
     }
 }

@@ -141,7 +141,7 @@ fn launch(pool: &Path) -> Result<Launched, Failure> {
         "" => {
             let how = ended.unwrap_or_default();
             let what = format!("the service ended before it was ready ({how})");
-            Failure::new(what).fix(format!("{} may say why", pool.join(LOG).display()))
+            Failure::new(what).fix(format!("see {}", pool.join(LOG).display()))
         }
         said => quoted(said),
     }))

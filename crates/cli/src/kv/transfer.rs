@@ -36,7 +36,7 @@ pub fn load(
     done.and(ended).map_err(|failure| match loaded {
         0 => failure,
         n => failure.fix(format!(
-            "what comes after the first {n} pairs is still to be loaded"
+            "correct the line and load everything behind the first {n} pairs"
         )),
     })?;
     if json {
@@ -194,7 +194,9 @@ fn dump_mdb(
     })?;
     if long > mdb::KEY_MAX {
         let most = mdb::KEY_MAX;
-        eprintln!("holdfast: keys have up to {long} bytes, and LMDB takes {most} unless built so.");
+        eprintln!(
+            "holdfast: keys have up to {long} bytes; LMDB accepts {most} unless built for more."
+        );
     }
     let mut writer = match mdb::Writer::new(out, print, room) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
