@@ -32,7 +32,6 @@ mod map;
 mod medium;
 #[cfg(feature = "model")]
 pub mod model;
-mod parked;
 pub mod peer;
 mod persist;
 pub mod process;
@@ -45,6 +44,7 @@ mod shared;
 mod silent;
 mod spin;
 mod sys;
+mod take_cell;
 #[cfg(feature = "recording")]
 mod watch;
 
@@ -55,7 +55,6 @@ pub use flush::{SegmentFile, write_gently};
 pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation};
 pub use medium::{Medium, caches_persistent};
-pub use parked::Parked;
 pub use persist::{Persistence, Registers};
 #[cfg(feature = "recording")]
 pub use record::Recorder;
@@ -64,6 +63,7 @@ pub use region::Region;
 #[doc(hidden)]
 pub use shared::__check_shared;
 pub use shared::{Shared, SharedMem};
+pub use take_cell::TakeCell;
 #[cfg(feature = "recording")]
 pub use watch::{Watch, watch};
 

@@ -106,7 +106,7 @@ pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Re
     let dirty = find_dirty(s, inode, &range)?;
     if are_few(&dirty) {
         log_few(s, inode, &dirty)?;
-        settle(inode, &range);
+        narrow(inode, &range);
         return Ok(Placing::default());
     }
     close::flush(s, inode)?;
@@ -123,10 +123,10 @@ pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Re
 }
 
 /// After all dirty blocks in `range` were looked at, and their bits cleared.
-fn settle(inode: &LockedInode, range: &Range<u64>) {
+fn narrow(inode: &LockedInode, range: &Range<u64>) {
     let dirty = dirty_range::get(inode.e);
     if range.start <= dirty.start && dirty.end <= range.end {
-        dirty_range::settle(inode.e);
+        dirty_range::set_empty(inode.e);
     }
 }
 
@@ -189,7 +189,7 @@ fn conclude(s: &Session, inode: &LockedInode, placing: &Placing) {
     let Some(seen) = &placing.file else { return };
     if !is_mapped(inode) && changes_of(inode) == seen.changes {
         clear(s, &placing.runs);
-        settle(inode, &seen.range);
+        narrow(inode, &seen.range);
     }
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Resul
     let dirty = find_dirty(s, inode, &all)?;
     if are_few(&dirty) {
         log_few(s, inode, &dirty)?;
-        settle(inode, &all);
+        narrow(inode, &all);
     }
     Ok(())
 }

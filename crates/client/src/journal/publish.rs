@@ -152,7 +152,7 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             copy_data(s, ino, offset, data)?;
             change(s, ino, seq, |e| set_size(e, size, mtime, mtime));
         }
-        Record::Release { ino } => bury(s, ino, seq),
+        Record::Release { ino } => release_orphan(s, ino, seq),
         Record::Keyspace { ino, time } => change(s, ino, seq, |e| {
             store(&e.ctime, time);
             e.state.fetch_or(INODE_KEYSPACE, AcqRel);
@@ -588,7 +588,7 @@ pub(crate) fn lose_names(s: &Session, ino: u64, seq: u64, time: i64, flags: u32,
 }
 
 /// The last user of an orphan closed it.
-fn bury(s: &Session, ino: u64, seq: u64) {
+fn release_orphan(s: &Session, ino: u64, seq: u64) {
     let Some(inode) = find(s, ino) else { return };
     change(s, ino, seq, |e| {
         e.state.fetch_or(INODE_ORPHAN | INODE_GONE, SeqCst);

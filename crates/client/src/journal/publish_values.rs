@@ -125,7 +125,7 @@ fn many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
     }
     cells
         .iter()
-        .for_each(|cell| lock::settle(&cell.bucket.version));
+        .for_each(|cell| lock::close_change(&cell.bucket.version));
     done
 }
 

@@ -12,7 +12,7 @@
 
 mod commit;
 mod keyspace;
-mod over;
+mod slow_path;
 
 pub use crate::values::Keyspace;
 pub use crate::values::view::{Entry, Found, Scan, View};
@@ -124,7 +124,7 @@ impl Client {
         let s = &self.session;
         // Before it has the name, so that a crash leaves the whole of it or nothing.
         sync::fsync(self, ofd)?;
-        over::name(s, keyspace, key, File::any(s, ofd)?.inode.ino)?;
+        slow_path::name(s, keyspace, key, File::any(s, ofd)?.inode.ino)?;
         match durability {
             Durability::Durable => durable::changes(s),
             Durability::Ordered | Durability::Volatile => Ok(()),

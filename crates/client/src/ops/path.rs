@@ -345,7 +345,7 @@ impl<'a> State<'a> {
         if part.last && end == End::Parent {
             return Ok(Some(Ended::default()));
         }
-        let found = match files::look(self.walk.s, here, name)? {
+        let found = match files::lookup(self.walk.s, here, name)? {
             Named::File(found) => Some(found),
             Named::Nothing => None,
             Named::Value(_) if !part.last || part.slash => return Err(Error::NotDirectory),

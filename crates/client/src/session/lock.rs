@@ -207,7 +207,7 @@ pub struct Changing<'a> {
 
 impl<'a> Changing<'a> {
     /// The caller holds the lock that orders the changes. Dying inside leaves the word odd; the
-    /// next holder of the lock makes it even (`settle`).
+    /// next holder of the lock makes it even (`close_change`).
     #[inline]
     pub fn begin(version: &'a AtomicU32) -> Changing<'a> {
         let v = version.load(Relaxed) | 1;
@@ -227,7 +227,7 @@ impl Drop for Changing<'_> {
 
 /// Ends a change that a dead process left open. The caller holds the lock.
 #[inline]
-pub fn settle(version: &AtomicU32) {
+pub fn close_change(version: &AtomicU32) {
     if version.load(Relaxed) & 1 == 1 {
         drop(Changing { version });
     }

@@ -29,7 +29,7 @@ use crate::base::windows::{WINDOW, Windows};
 use crate::session::members::Members;
 use core::panic::Location;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
+use pmem::{ConstBuf, Fault, MutBuf, RecordLocks, Region, Shared, SharedMem, TakeCell};
 use pool::directory::LANE_LEN;
 pub use pool::layout::BLOCK;
 use pool::layout::{BlockAddr, ReadTrees};
@@ -72,7 +72,7 @@ pub struct Session {
     cold: Cold,
     pub(crate) seen: Seen,
     /// Of the listing of a keyspace that this process is in the middle of.
-    pub(crate) names_ahead: Parked<Ahead>,
+    pub(crate) names_ahead: TakeCell<Ahead>,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
             value_windows,
             cold: Cold::default(),
             seen: Seen::default(),
-            names_ahead: Parked::default(),
+            names_ahead: TakeCell::default(),
         })
     }
 

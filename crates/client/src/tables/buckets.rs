@@ -203,7 +203,7 @@ fn mend_slow<'s>(t: impl Chains<'s>, Chosen { index, bucket }: Chosen<'s>) -> Re
         }
         split_off(t, bucket, child)?;
     }
-    lock::settle(&bucket.version);
+    lock::close_change(&bucket.version);
     Ok(())
 }
 

@@ -67,7 +67,7 @@ fn widened(word: u64, from: u64, to: u64) -> u64 {
 }
 
 /// No block is dirty, unless somebody has mapped the file meanwhile.
-pub(crate) fn settle(e: &Inode) {
+pub(crate) fn set_empty(e: &Inode) {
     if !is_file(e.mode.load(Relaxed)) {
         return;
     }

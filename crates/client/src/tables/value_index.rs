@@ -121,7 +121,7 @@ pub(crate) struct Between {
 }
 
 /// Looks for the newest change of `key`.
-pub(crate) fn look(
+pub(crate) fn lookup(
     s: &Session,
     keyspace: u64,
     key: &[u8],
@@ -263,7 +263,7 @@ pub(crate) fn copy_blocks(s: &Session, blocks: &InBlocks, out: &mut [u8]) -> Res
 pub(crate) fn take<'s>(s: &'s Session, bucket: &'s ValueBucket) -> Result<Guard<'s>> {
     let guard = lock::acquire(s, &bucket.lock)?;
     // Recovery has published what the last holder died with.
-    lock::settle(&bucket.version);
+    lock::close_change(&bucket.version);
     Ok(guard)
 }
 
@@ -319,7 +319,7 @@ fn try_lock_all<'s>(s: &'s Session, sorted: &[u64]) -> Result<Tried<'s>> {
         let Some(guard) = lock::try_acquire(s, &bucket.lock) else {
             return Ok(Tried::Taken(bucket));
         };
-        lock::settle(&bucket.version);
+        lock::close_change(&bucket.version);
         if room(s, bucket) < group.len() {
             return Ok(Tried::Full);
         }

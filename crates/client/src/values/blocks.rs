@@ -107,7 +107,7 @@ pub(crate) fn count(s: &Session, blocks: &InBlocks) -> Result<()> {
 }
 
 /// What was stored to these blocks is durable, as the medium has it.
-pub(crate) fn settle(s: &Session, block: BlockAddr, len: u32) -> Result<()> {
+pub(crate) fn make_durable(s: &Session, block: BlockAddr, len: u32) -> Result<()> {
     if durable::is_needed(s) {
         s.segment(block)?
             .sync(block.offset(), (u64::from(len) * BLOCK) as usize)?;

@@ -70,16 +70,16 @@ pub(crate) fn meta(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Optio
 
 /// What `name` leads to in `dir`, file or value.
 #[inline]
-pub(crate) fn look(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Named> {
+pub(crate) fn lookup(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Named> {
     if !is_keyspace(dir) {
         let found = dentry_table::lookup(s, dir, name)?;
         return Ok(found.map_or(Named::Nothing, Named::File));
     }
-    look_in_keyspace(s, dir.ino, name)
+    lookup_in_keyspace(s, dir.ino, name)
 }
 
 #[cold]
-fn look_in_keyspace(s: &Session, ino: u64, name: &[u8]) -> Result<Named> {
+fn lookup_in_keyspace(s: &Session, ino: u64, name: &[u8]) -> Result<Named> {
     for _ in 0..RETRIES {
         let dir = inode_table::get(s, ino)?;
         let before = dir.e.dir_seq.load(Acquire);
@@ -135,7 +135,7 @@ pub(crate) fn attributes(dir: &Attrs, meta: &Meta) -> Attrs {
 /// As `look`, but a value is made a file.
 pub(crate) fn find(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
     for _ in 0..RETRIES {
-        match look(s, dir, name)? {
+        match lookup(s, dir, name)? {
             Named::File(found) => return Ok(Some(found)),
             Named::Nothing => return Ok(None),
             Named::Value(_) => {

@@ -32,7 +32,7 @@ pub(crate) fn get(
                     applied: root.applied,
                     upto: u64::MAX,
                 };
-                match value_index::look(s, keyspace, key, between, out)? {
+                match value_index::lookup(s, keyspace, key, between, out)? {
                     Look::Value(len) => return Ok(Some(len)),
                     Look::Erased => return Ok(None),
                     // What the index knew and passed over is in a newer root.

@@ -298,7 +298,7 @@ fn commit(
 /// The block in which a value is that somebody has mapped: it will be the file's.
 fn settled_shadow(s: &Session, file: &LockedInode<'_>) -> Result<BlockAddr> {
     let block = close::shadow_block(s, file)?;
-    blocks::settle(s, block, 1).map(|()| block)
+    blocks::make_durable(s, block, 1).map(|()| block)
 }
 
 /// A new block with `content` and zeroes behind it.
@@ -309,7 +309,7 @@ fn fill_block(s: &Session, content: &[u8]) -> Result<BlockAddr> {
     let stored = s
         .segment(block)
         .and_then(|data| Ok(data.write_nt(block.offset(), &bytes)?));
-    if let Err(e) = stored.and_then(|()| blocks::settle(s, block, 1)) {
+    if let Err(e) = stored.and_then(|()| blocks::make_durable(s, block, 1)) {
         space::give_back(s, block, 1);
         return Err(e);
     }

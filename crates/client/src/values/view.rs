@@ -186,11 +186,11 @@ impl View {
         if roots.0.applied >= self.upto {
             return Ok(roots);
         }
-        self.settle(s)
+        self.wait_for_root(s)
     }
 
     #[cold]
-    fn settle(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
+    fn wait_for_root(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
         let pin = s.view_pin(self.pin)?;
         // That the trees have it is not enough: numbers that nobody used are passed over without
         // a commit.
@@ -264,7 +264,7 @@ impl View {
                 applied: root.applied,
                 upto: self.upto,
             };
-            match value_index::look(s, keyspace, key, between, out)? {
+            match value_index::lookup(s, keyspace, key, between, out)? {
                 Look::Value(len) => return Ok(Some(len)),
                 Look::Erased => return Ok(None),
                 Look::Newer => {

@@ -16,7 +16,7 @@
 mod attributes;
 mod blocks;
 mod files;
-mod kept;
+mod inode_cache;
 mod names;
 mod orphans;
 mod pool_store;
@@ -36,7 +36,7 @@ use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, BlockAddr, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
 use core::cell::Cell;
-use kept::Kept;
+use inode_cache::InodeCache;
 use unmap::{CountLimit, Counting};
 use values::Messages;
 pub use values::Size;
@@ -75,7 +75,7 @@ pub struct Applier<'a, S: Store, G: Grants> {
     store: &'a mut S,
     grants: &'a mut G,
     applied: [u64; LANES],
-    kept: Option<Kept>,
+    kept: Option<InodeCache>,
     carry: Carry,
     /// The record that is applied.
     seq: u64,
@@ -112,7 +112,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     /// them by `settle`, which must be called before the store is committed.
     pub fn keeping(store: &'a mut S, grants: &'a mut G, applied: [u64; LANES]) -> Self {
         Applier {
-            kept: Some(Kept::new()),
+            kept: Some(InodeCache::new()),
             ..Applier::new(store, grants, applied)
         }
     }

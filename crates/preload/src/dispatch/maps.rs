@@ -7,7 +7,7 @@
 //! process does, at our next caught call.
 
 use super::args::{self, EINVAL, Errno};
-use super::held::Held;
+use super::mutex::Mutex;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
@@ -80,7 +80,7 @@ impl Range {
     }
 }
 
-static RANGES: Held<Vec<Range>> = Held::new(Vec::new());
+static RANGES: Mutex<Vec<Range>> = Mutex::new(Vec::new());
 /// How many there are, about: whether a look at `RANGES` is worth its lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The cuts of mapped files that `RANGES` has been told of.
@@ -203,7 +203,7 @@ fn push(r: Range) {
 
 /// After every caught call: pages that files have lost meanwhile go.
 #[inline]
-pub fn settle(p: &Process) {
+pub fn apply_cuts(p: &Process) {
     if COUNT.load(Relaxed) != 0 && p.client.mapped_cuts() != CUTS_SEEN.load(Relaxed) {
         cut(p);
     }

@@ -22,11 +22,11 @@ mod at;
 mod data;
 mod exec;
 mod fds;
-mod held;
 mod identity;
 mod limits;
 mod lost;
 mod maps;
+mod mutex;
 mod names;
 mod nr;
 mod open;
@@ -83,7 +83,7 @@ fn serve(call: &Call, returns: u32) -> Verdict {
     if let Err(Stop::Left) = outcome {
         return Verdict::Native;
     }
-    maps::settle(p);
+    maps::apply_cuts(p);
     match outcome {
         Ok(value) => {
             p.client.count_served();

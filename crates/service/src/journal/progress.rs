@@ -87,7 +87,7 @@ pub fn note_applied(
 }
 
 /// Where the lanes continue in a pool that is in use.
-pub fn note_place(superblock: &mut Superblock, lanes: [superblock::Lane; LANES], applied: u64) {
+pub fn set_positions(superblock: &mut Superblock, lanes: [superblock::Lane; LANES], applied: u64) {
     superblock.lanes = lanes;
     superblock.applied_seq = applied;
     superblock.clean = false;

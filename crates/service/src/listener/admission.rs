@@ -171,7 +171,7 @@ impl Listener {
                 let speaks = speaking.next().unwrap_or(false);
                 let stays = match speaks {
                     _ if connection.awaits.is_some() => tell(&mut connection, &users, speaks),
-                    true => self.attend(&mut connection, &users, &mut handler),
+                    true => self.serve_connection(&mut connection, &users, &mut handler),
                     false => !self.is_over(&connection, now),
                 };
                 if stays {
@@ -181,7 +181,7 @@ impl Listener {
                 }
             }
             if ready.first() == Some(&true) {
-                self.let_in(&mut connections);
+                self.accept(&mut connections);
             }
             let joining = |c: &&Connection| c.awaits.as_ref().is_some_and(|a| a.asks.joins);
             let joining = connections.iter().filter(joining).count();
@@ -244,7 +244,7 @@ impl Listener {
         now.duration_since(connection.since) > most
     }
 
-    fn let_in(&self, connections: &mut Vec<Connection>) {
+    fn accept(&self, connections: &mut Vec<Connection>) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..ACCEPTED_MAX {
             match rustix::net::accept_with(&self.socket, flags) {
@@ -282,7 +282,7 @@ impl Listener {
     }
 
     /// One request; false when the connection is to be closed.
-    fn attend(
+    fn serve_connection(
         &self,
         connection: &mut Connection,
         users: &Users,

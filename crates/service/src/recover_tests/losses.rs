@@ -230,8 +230,8 @@ fn a_lane_that_was_leapt_over_and_a_journal_half_emptied_are_no_damage() {
     let mut engine = rig.engine();
     engine.journal.read(usize::MAX);
     engine.apply(20, u64::MAX, |_| true).unwrap();
-    engine.journal.leap(61);
-    engine.keep_place().unwrap();
+    engine.journal.reset_lanes(61);
+    engine.commit_positions().unwrap();
     drop(engine);
     // It died while it emptied the journal.
     rig.write_at(0, 0, &[0; 512]);

@@ -165,8 +165,8 @@ fn finish(
     if engine.store.files.medium == Medium::File && !was_clean {
         engine.store.data.sync(0, engine.store.data.len())?;
     }
-    engine.journal.leap(highest + 1);
-    engine.keep_place()?;
+    engine.journal.reset_lanes(highest + 1);
+    engine.commit_positions()?;
     if !was_clean {
         engine.wipe_journal()?;
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::*;
 const BATCH: usize = 512;
 
 /// Applies what is left; returns how many records were applied and how many refused.
-pub fn harvest(engine: &mut Engine, memory: &Memory) -> Result<(usize, usize)> {
+pub fn write_back(engine: &mut Engine, memory: &Memory) -> Result<(usize, usize)> {
     for index in 0..LANES {
         publish_last(engine, memory, index);
     }

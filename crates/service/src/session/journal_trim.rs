@@ -23,7 +23,7 @@ const KEPT: u64 = LANE_LEN / 4;
 
 /// What was done to each lane.
 #[derive(Debug, Default)]
-pub struct Drained {
+pub struct JournalTrim {
     lanes: [Lane; LANES],
 }
 
@@ -42,7 +42,7 @@ impl Lane {
     }
 }
 
-impl Drained {
+impl JournalTrim {
     /// Takes the memory from under the lanes that were used and that nobody writes to now.
     pub fn give_back(&mut self, engine: &Engine, memory: &Memory) {
         if engine.store.files.medium != Medium::Memory {

@@ -19,14 +19,14 @@ struct Entry {
 }
 
 /// Encoded inodes by number.
-pub(super) struct Kept {
+pub(super) struct InodeCache {
     entries: [Entry; ENTRIES],
     clock: u64,
 }
 
-impl Kept {
-    pub fn new() -> Kept {
-        Kept {
+impl InodeCache {
+    pub fn new() -> InodeCache {
+        InodeCache {
             entries: core::array::from_fn(|_| Entry {
                 ino: 0,
                 bytes: InodeBuf::default(),

@@ -11,22 +11,22 @@ use core::sync::atomic::{AtomicPtr, Ordering::AcqRel};
 
 /// Room for one value.
 #[derive(Debug)]
-pub struct Parked<T> {
+pub struct TakeCell<T> {
     place: AtomicPtr<T>,
     /// It owns one.
     owns: PhantomData<Box<T>>,
 }
 
-impl<T> Default for Parked<T> {
-    fn default() -> Parked<T> {
-        Parked {
+impl<T> Default for TakeCell<T> {
+    fn default() -> TakeCell<T> {
+        TakeCell {
             place: AtomicPtr::default(),
             owns: PhantomData,
         }
     }
 }
 
-impl<T: Send> Parked<T> {
+impl<T: Send> TakeCell<T> {
     /// Takes the value away, if it is there.
     pub fn take(&self) -> Option<Box<T>> {
         self.exchange(None)
@@ -46,7 +46,7 @@ impl<T: Send> Parked<T> {
     }
 }
 
-impl<T> Drop for Parked<T> {
+impl<T> Drop for TakeCell<T> {
     fn drop(&mut self) {
         let last = *self.place.get_mut();
         if !last.is_null() {
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn each_value_is_taken_once_and_dropped_once() {
         let counted = Arc::new(());
-        let parked = Parked::default();
+        let parked = TakeCell::default();
         assert!(parked.take().is_none());
         std::thread::scope(|scope| {
             for _ in 0..4 {
