@@ -438,7 +438,7 @@ fn grants_can_be_used_and_come_back() {
 }
 
 #[test]
-fn what_was_not_synced_is_harvested_at_the_end() {
+fn what_was_not_synced_is_written_back_at_the_end() {
     let dir = TempDir::new("last-writeback");
     let path = pool(&dir);
     let mut engine = opened(&path);
