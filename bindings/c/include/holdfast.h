@@ -92,8 +92,8 @@ int hf_scan_next(hf_scan *, const void **key, size_t *key_len, const void **val,
 void hf_scan_close(hf_scan *);
 
 /* Values of a view without a copy: *val is the value in the pool's own memory, if it is large and
- * in one piece, else a copy of it. It can be read until hf_lent_close. What was read is the value if
- * hf_lent_check returns 0 afterwards; -ESTALE: the view was given up meanwhile. */
+ * in one piece, else a copy of it. It can be read until hf_lent_close. What was read is the value
+ * if hf_lent_check returns 0 afterwards; -ESTALE: the view was given up meanwhile. */
 int hf_lend(hf_keyspace *of_a_view, const void *key, size_t key_len, const void **val,
             size_t *val_len, hf_lent **out);
 int hf_lent_check(hf_lent *);
