@@ -33,6 +33,7 @@ mod open;
 mod outcome;
 mod place;
 mod process;
+mod ranges;
 mod refuse;
 mod selftest;
 mod special;
