@@ -1,12 +1,12 @@
 /* Holdfast: keys and values in a pool, from C and C++.
  *
- * Results are 0 or a count; an error is a negative errno, and hf_error() says it in a sentence.
+ * Results are 0 or a count; an error is a negative errno, and hf_error() describes it.
  * Every function may be called from any thread. A handle that is NULL, was closed, or is of
- * another kind gives -EINVAL, and closing it does nothing. What was made from a handle stays
- * usable after that handle is closed: a keyspace outlives its pool's handle, a scan its keyspace's.
+ * another kind gives -EINVAL, and closing it does nothing. Handles made from another handle stay
+ * usable after that one is closed: a keyspace outlives its pool's handle, a scan its keyspace's.
  *
- * A key has 1 to 1024 bytes, a value from none to as many as the pool has room for; both may hold
- * any bytes. Keys are ordered as memcmp orders them, the shorter of two that begin alike first.
+ * A key has 1 to 1024 bytes; a value may be empty, or as large as the pool has room for. Both may
+ * hold any bytes. Keys are ordered as by memcmp; a key comes before longer ones that begin with it.
  * A pointer to no bytes (a length of 0) may be NULL.
  */
 #ifndef HOLDFAST_H
@@ -28,33 +28,33 @@ typedef struct hf_lent hf_lent;
 typedef struct hf_reader hf_reader;
 typedef struct hf_writer hf_writer;
 
-#define HF_CREATE 0x1u   /* open: make it if it is not there */
+#define HF_CREATE 0x1u   /* open: create it if it does not exist */
 #define HF_DURABLE 0x2u  /* put, erase, commit: durable when the call returns */
 #define HF_VOLATILE 0x4u /* put, erase, commit: may be lost, out of order, when power is lost */
 #define HF_REVERSE 0x8u  /* scan: from the last key to the first */
 
-/* Pools. A pool is served by a process of its own, which is started when there is none: the program
- * `holdfast`, found as ../bin/holdfast beside the library, else named by the environment variable
- * HOLDFAST, else on the PATH. */
+/* Pools. A process serves the pool and is started if there is none: the program `holdfast`, found
+ * as ../bin/holdfast beside the library, else named by the environment variable HOLDFAST, else on
+ * the PATH. */
 int hf_pool_open(const char *path, unsigned flags, hf_pool **out); /* HF_CREATE */
 int hf_pool_sync(hf_pool *);                                       /* all earlier changes durable */
 void hf_pool_close(hf_pool *);
 
 /* A view of the pool as it is now: a handle of the same kind that never changes and through which
- * nothing can be changed (-EROFS). One that is held for long while much is changed may be given
- * up, and then answers -ESTALE. */
+ * nothing can be changed (-EROFS). A view that is held for long while much changes may be given up,
+ * and then returns -ESTALE. */
 int hf_pool_view(hf_pool *, hf_pool **out);
 
 /* Snapshots of the whole pool: files, keys and values. hf_snapshot_open gives a view of one, which
- * lasts for as long as it is open. */
+ * stays valid while it is open. */
 int hf_snapshot_create(hf_pool *, const char *name); /* -EEXIST */
 int hf_snapshot_open(hf_pool *, const char *name, hf_pool **out);
-int hf_snapshot_delete(hf_pool *, const char *name); /* -ENOENT; -EBUSY while it is looked at */
-/* Calls fn for each, oldest first, until it returns something else than 0, which is returned. */
+int hf_snapshot_delete(hf_pool *, const char *name); /* -ENOENT; -EBUSY while it is in use */
+/* Calls fn for each, oldest first, until fn returns a value other than 0, which is returned. */
 typedef int (*hf_snapshot_fn)(void *arg, const char *name, int64_t time_ns);
 int hf_snapshot_list(hf_pool *, hf_snapshot_fn fn, void *arg);
 
-/* Keyspaces: named sets of keys; each is a directory of the pool as well. */
+/* Keyspaces: named sets of keys; each is also a directory of the pool. */
 int hf_keyspace_open(hf_pool *, const char *name, unsigned flags, hf_keyspace **out);
 void hf_keyspace_close(hf_keyspace *);
 typedef int (*hf_name_fn)(void *arg, const char *name);
@@ -64,15 +64,15 @@ int hf_keyspace_list(hf_pool *, hf_name_fn fn, void *arg);
 ssize_t hf_get(hf_keyspace *, const void *key, size_t key_len, void *buf, size_t cap);
 int hf_put(hf_keyspace *, const void *key, size_t key_len, const void *val, size_t val_len,
            unsigned flags);
-int hf_erase(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /* 0 if absent too */
-int hf_remove(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /* 1: was there */
-/* All keys in [from, to); NULL: from the first, to the last. */
+int hf_erase(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /* 0 if missing too */
+int hf_remove(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /* 1: it existed */
+/* Erases all keys in [from, to); NULL: from the first, to the last. */
 int hf_erase_range(hf_keyspace *, const void *from, size_t from_len, const void *to, size_t to_len,
                    unsigned flags);
 
-/* Batches: several changes that happen all or not at all, also to several keyspaces of a pool. */
+/* Batches: changes that all happen or none does, possibly to several keyspaces of a pool. */
 int hf_batch_begin(hf_keyspace *, hf_batch **out);
-int hf_batch_keyspace(hf_batch *, hf_keyspace *); /* what follows is for this one; -EXDEV */
+int hf_batch_keyspace(hf_batch *, hf_keyspace *); /* for the changes that follow; -EXDEV */
 int hf_batch_put(hf_batch *, const void *key, size_t key_len, const void *val, size_t val_len);
 int hf_batch_erase(hf_batch *, const void *key, size_t key_len);
 int hf_batch_erase_range(hf_batch *, const void *from, size_t from_len, const void *to,
@@ -80,7 +80,7 @@ int hf_batch_erase_range(hf_batch *, const void *from, size_t from_len, const vo
 int hf_batch_commit(hf_batch *, unsigned flags); /* all or nothing; frees the batch */
 void hf_batch_abort(hf_batch *);
 
-/* Scans in the order of the keys, of the keyspace as it was when the scan was opened. */
+/* Scans in key order, of the keyspace as it was when the scan was opened. */
 int hf_scan_open(hf_keyspace *, const void *from, size_t from_len, const void *to, size_t to_len,
                  hf_scan **out); /* [from, to) in byte order; NULL = open end */
 int hf_scan_open_flags(hf_keyspace *, const void *from, size_t from_len, const void *to,
@@ -91,16 +91,16 @@ int hf_scan_next(hf_scan *, const void **key, size_t *key_len, const void **val,
                  size_t *val_len); /* 1, 0 at the end; valid until the next call */
 void hf_scan_close(hf_scan *);
 
-/* Values of a view without a copy: *val is where the value lies in the pool, if it is large and in
- * one piece, else a copy of it; it can be read until hf_lent_close. What was read was the value if
- * hf_lent_check says 0 afterwards; -ESTALE: the view was given up meanwhile. */
+/* Values of a view without a copy: *val is the value in the pool's own memory, if it is large and
+ * in one piece, else a copy of it. It can be read until hf_lent_close. What was read is the value
+ * if hf_lent_check returns 0 afterwards; -ESTALE: the view was given up meanwhile. */
 int hf_lend(hf_keyspace *of_a_view, const void *key, size_t key_len, const void **val,
             size_t *val_len, hf_lent **out);
 int hf_lent_check(hf_lent *);
 void hf_lent_close(hf_lent *);
 
-/* Large values piece by piece. A value that is written so appears as a whole when it is finished;
- * a reader goes on with the value that it opened, whatever becomes of the key. */
+/* Large values piece by piece. A value written this way appears as a whole when it is finished; a
+ * reader keeps the value that it opened, whatever happens to the key. */
 int hf_writer_open(hf_keyspace *, const void *key, size_t key_len, hf_writer **out);
 int hf_writer_write(hf_writer *, const void *buf, size_t len);
 int hf_writer_finish(hf_writer *, unsigned flags); /* frees the writer */
@@ -109,8 +109,8 @@ int hf_reader_open(hf_keyspace *, const void *key, size_t key_len, hf_reader **o
 ssize_t hf_reader_read(hf_reader *, void *buf, size_t len, uint64_t offset); /* 0: at the end */
 void hf_reader_close(hf_reader *);
 
-/* The last error of the calling thread as a sentence, and what helps against it, or NULL; each
- * valid until the thread's next call that fails. */
+/* The last error of the calling thread as a sentence, and its remedy or NULL; each is valid until
+ * the thread's next call that fails. */
 const char *hf_error(void);
 const char *hf_error_fix(void);
 

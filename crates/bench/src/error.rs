@@ -1,4 +1,4 @@
-//! Why a benchmark could not be made.
+//! Why a benchmark could not be run.
 //!
 //! Invariant: every variant is a sentence and has an errno.
 

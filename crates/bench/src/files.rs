@@ -1,7 +1,7 @@
 //! `bench files`: runs the rounds.
 //!
-//! Invariants: in every round each peer has one worker, started fresh; the peers take turns row
-//! by row, in another order each round, so that what disturbs the machine disturbs all alike; a
+//! Invariants: in every round each peer has one worker, started fresh; the peers take turns row by
+//! row, in a different order each round, so that a disturbance of the machine affects all alike; a
 //! worker that does not answer in time is killed and its measurements count as failed.
 
 use crate::error::{Error, Result};

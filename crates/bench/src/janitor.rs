@@ -1,8 +1,8 @@
-//! Takes away what a benchmark set up, however the benchmark ends.
+//! Removes what a benchmark set up, however the benchmark ends.
 //!
-//! Invariants: the janitor is a process of its own in a process group of its own, so that neither
-//! Ctrl-C nor a kill of the benchmark reaches it; it starts to work when the pipe from the
-//! benchmark closes, newest thing first, and never touches what it was not told.
+//! Invariants: the janitor is a process in a process group of its own, so that neither Ctrl-C nor a
+//! kill of the benchmark reaches it; it starts when the pipe from the benchmark closes, removes the
+//! newest thing first, and touches nothing but what it was told.
 
 use crate::error::{Error, Result};
 use std::fs;

@@ -1,9 +1,9 @@
 //! The programs behind `holdfast bench`.
 //!
-//! Invariants: what is measured is an ordinary program (`worker`) that reaches files through the
+//! Invariants: the measured program (`worker`) is an ordinary one, which reaches files through the
 //! standard library alone and knows nothing of Holdfast; the same worker measures every peer.
-//! What a benchmark sets up (mounts, zram devices, directories) is written down with the janitor,
-//! a process of its own, before it exists, so that it goes away however the benchmark ends.
+//! Whatever a benchmark sets up (mounts, zram devices, directories) is registered with the janitor,
+//! a separate process, before it exists, so that it is removed however the benchmark ends.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! A worker process and the pipes to it.
 //!
 //! Invariants: each command gets one line of answer; a worker that gives none in time is killed,
-//! and what it said last is the reason.
+//! and its last words are the reason.
 
 use crate::error::{Error, Result};
 use std::fs;

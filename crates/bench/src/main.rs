@@ -1,8 +1,8 @@
 //! `holdfast-bench`: what `holdfast bench` runs.
 //!
-//! Invariants: without a name it only lists; what was measured is printed even where a part of it
-//! failed; an error is one sentence, with a line `Fix: ...` where there is a remedy. The hidden
-//! commands are the benchmark's own processes, and never print usage.
+//! Invariants: without a name it only lists the benchmarks; what was measured is printed even if a
+//! part of it failed; an error is one sentence, with a line `Fix: ...` where there is a remedy. The
+//! hidden commands are the benchmark's own processes, and never print usage.
 #![forbid(unsafe_code)]
 
 // The same way to write a size as on the other command line.
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-/// Measure, side by side with peers; without a name, list what there is.
+/// Run a benchmark side by side with its peers; without a name, list the benchmarks.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast bench", bin_name = "holdfast bench", version)]
 struct Args {
@@ -29,9 +29,9 @@ struct Args {
     #[arg(long)]
     json: bool,
     name: Option<String>,
-    /// Where `disk` measures: a directory on an ordinary file system.
+    /// The directory in which `disk` measures, on an ordinary file system.
     dir: Option<PathBuf>,
-    /// How often each peer is measured; 0: as often as the benchmark thinks right.
+    /// How often each peer is measured; 0 means as often as the benchmark does by default.
     #[arg(long, default_value_t = 0)]
     rounds: usize,
     /// A smoke test: small files, few operations.
@@ -101,7 +101,7 @@ fn bench(args: Args) -> u8 {
                 print(text);
             }
             let (fix, status) = match &error {
-                Error::Unknown(_) => (Some("holdfast bench lists them".into()), USAGE),
+                Error::Unknown(_) => (Some("holdfast bench lists the benchmarks".into()), USAGE),
                 Error::Usage(_) => (error.fix().map(Into::into), USAGE),
                 _ => (error.fix().map(Into::into), FAILED),
             };

@@ -1,7 +1,7 @@
-//! What Holdfast is compared with, and how each is set up.
+//! What Holdfast is compared with, and how each peer is set up.
 //!
-//! Invariants: all peers keep their data in memory of this machine; a peer that cannot be set up
-//! is skipped by name with the reason; all are noted with the janitor before they exist.
+//! Invariants: all peers keep their data in memory of this machine; a peer that cannot be set up is
+//! skipped by name with the reason; all are registered with the janitor before they exist.
 
 use crate::error::{Error, Result};
 use crate::janitor::{Janitor, Thing};

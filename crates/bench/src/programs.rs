@@ -1,7 +1,7 @@
 //! Where the programs are that a benchmark starts.
 //!
-//! Invariant: `holdfast bench` says which `holdfast` it is; without it, it is looked for beside
-//! this program and where an installed one is.
+//! Invariant: `holdfast bench` says which `holdfast` it is; otherwise `holdfast` is looked for
+//! beside this program, and where an installed one is.
 
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! What was measured, and what it says beside the targets.
+//! What was measured, compared with the targets.
 //!
-//! Invariants: a ratio compares two peers in one round, never across rounds; every measurement
-//! that was made is in the JSON.
+//! Invariants: a ratio compares two peers in one round, never across rounds; every measurement is
+//! in the JSON.
 
 use crate::options::Options;
 use crate::peers::{BASE, Site, holdfast_name};

@@ -1,4 +1,4 @@
-//! The rows of `bench files`: what each measures and what it is to reach.
+//! The rows of `bench files`: what each measures, and its target.
 //!
 //! Invariants: names are unique; a target is a ratio of time to plain tmpfs in the same round.
 

@@ -1,7 +1,7 @@
-//! What a benchmark of several stores measured: groups of rows, each with figures of each peer.
+//! What a benchmark of several stores measured: groups of rows, each with figures for each peer.
 //!
-//! Invariants: a ratio compares peers within one round, never across rounds; every figure that
-//! was measured is in the JSON; what is missing is never a number.
+//! Invariants: a ratio compares peers within one round, never across rounds; every measured figure
+//! is in the JSON; a missing figure is never a number.
 
 use crate::error::{Error, Result};
 use crate::options::Options;

@@ -1,6 +1,6 @@
 //! A sheet as text.
 //!
-//! Invariant: a figure that is missing shows as `-`, never as a number.
+//! Invariant: a missing figure shows as `-`, never as a number.
 
 use crate::sheet::{Group, Row, Sheet, Target};
 use crate::stats::Spread;

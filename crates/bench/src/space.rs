@@ -1,8 +1,7 @@
-//! What Holdfast costs while nothing happens: bytes of pool for a small file, and memory of an
-//! idle session.
+//! What Holdfast costs while idle: pool bytes for a small file, and memory of an idle session.
 //!
-//! Invariants: memory that holds the pool itself is not counted as the session's; memory shared
-//! by several processes counts once.
+//! Invariants: memory that holds the pool itself does not count as the session's; memory shared by
+//! several processes counts once.
 
 use crate::error::{Error, Result};
 use crate::peers::{self, Peer, quiet};

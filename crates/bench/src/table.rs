@@ -1,6 +1,6 @@
 //! The report as text.
 //!
-//! Invariant: a figure that is missing shows as `-`, never as a number.
+//! Invariant: a missing figure shows as `-`, never as a number.
 
 use crate::peers::BASE;
 use crate::report::{Extra, Figure, Report, Verdict};

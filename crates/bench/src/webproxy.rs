@@ -1,8 +1,7 @@
 //! `bench webproxy`: Aerie's comparison of get and put with open, read, write and close.
 //!
 //! Invariants: in every round each peer has one worker, started fresh; the peers take turns row by
-//! row, in another order each round; files of Holdfast are reached by the same code as those of
-//! tmpfs.
+//! row, in a different order each round; the same code reaches files of Holdfast and of tmpfs.
 
 use crate::error::{Error, Result};
 use crate::janitor::Janitor;

@@ -1,6 +1,6 @@
 //! The command line as clap sees it.
 //!
-//! Invariant: what a command does is in its own module; nothing here has an effect.
+//! Invariant: the work of a command is in its own module; nothing here has an effect.
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -8,12 +8,12 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Storage at the speed of memory, in user space.
+/// A file system and key-value store in user space, at the speed of memory.
 #[derive(Debug, Parser)]
 #[command(
     name = "holdfast",
     version,
-    about = "Storage at the speed of memory, in user space",
+    about = "A file system and key-value store in user space, at the speed of memory",
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -26,40 +26,40 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make, inspect, check and destroy pools.
+    /// Create, inspect, check, resize and destroy pools.
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Run a program with the pool's files under a directory.
     Run(RunArgs),
     /// Run the pool's service in the foreground.
     Serve(ServeArgs),
-    /// Journal what session memory alone has of open files: the service starts it.
+    /// Journal the dirty state of open files; the service starts this.
     #[command(hide = true)]
     WriteBack { pool: PathBuf },
     /// Read and change keys and values of a keyspace.
     Kv(KvArgs),
-    /// Make, list and delete snapshots of a whole pool.
+    /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
-    /// Measure, side by side with peers; without a name, list what there is.
+    /// Run a benchmark side by side with its peers; without a name, list the benchmarks.
     Bench(BenchArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Make a pool in a new or empty directory.
+    /// Create a pool in a new or empty directory.
     Create(CreateArgs),
-    /// Say how a pool is doing.
+    /// Show the state of a pool: its medium, what that promises, space, snapshots, sessions.
     Status { pool: PathBuf },
-    /// Re-derive every invariant; exits with the bits of fsck(8).
+    /// Check that a pool is consistent; the exit status has the bits of fsck(8).
     Check {
         pool: PathBuf,
-        /// Give up changes in the journal that cannot be read, and apply all others.
+        /// Give up journaled changes that cannot be read, and apply all others.
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Remove a pool and all that is in it.
+    /// Remove a pool and everything in it.
     Destroy { pool: PathBuf },
-    /// Make a pool that nobody uses larger or smaller.
+    /// Make an unused pool larger or smaller.
     Resize {
         pool: PathBuf,
         /// Bytes of file data, with K, M, G or T.
@@ -70,13 +70,13 @@ pub enum PoolCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     pub pool: PathBuf,
-    /// Bytes of file data, with K, M, G or T; half of what is free unless given.
+    /// Bytes of file data, with K, M, G or T [default: half of the free space].
     #[arg(long)]
     pub size: Option<Size>,
-    /// A device DAX to keep the segments on. Not there yet: refused.
+    /// A device DAX for the segments. Not supported yet: refused.
     #[arg(long, value_name = "DAX", hide = true)]
     pub device: Option<PathBuf>,
-    /// What the pool is kept on.
+    /// The kind of medium to require.
     #[arg(long, value_enum, default_value = "auto")]
     pub medium: MediumArg,
     /// When changes are durable and what is atomic.
@@ -86,11 +86,11 @@ pub struct CreateArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MediumArg {
-    /// What is found at the directory.
+    /// Whatever the directory is on.
     Auto,
     /// A DAX file system.
     Dax,
-    /// Any file system; what is found at the directory counts.
+    /// Any file system; what is promised still depends on the detected medium.
     File,
     /// tmpfs or hugetlbfs.
     Memory,
@@ -102,28 +102,28 @@ pub enum ConsistencyArg {
     Posix,
     /// Durable when a call returns.
     Sync,
-    /// And each write is atomic.
+    /// As sync, and each write is atomic.
     Strict,
 }
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The pool; without it, the user's own, made on first use.
+    /// The pool [default: the user's own, created on first use].
     #[arg(long)]
     pub pool: Option<PathBuf>,
-    /// Where the pool's files appear; need not exist.
+    /// The directory at which the pool's files appear; it need not exist.
     #[arg(long, default_value = "/hf", value_name = "DIR")]
     pub at: OsString,
-    /// When changes of this session are durable.
+    /// When changes of this session are durable, and what is atomic [default: the pool's].
     #[arg(long, value_enum)]
     pub consistency: Option<ConsistencyArg>,
     /// Show a snapshot instead of the present.
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
-    /// Speed up mappings of files that are not in the pool. Not there yet: refused.
+    /// Speed up mappings of files outside the pool. Not supported yet: refused.
     #[arg(long, hide = true)]
     pub map: bool,
-    /// Write how many calls were served, passed and refused, as JSON.
+    /// Write to FILE how many calls were served, passed and refused, as JSON.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// The program and its arguments.
@@ -134,10 +134,10 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     pub pool: PathBuf,
-    /// Go to the background's ways: end with the last user, report readiness on stdout.
+    /// Exit when the last client leaves, and report readiness on standard output.
     #[arg(long, hide = true)]
     pub ending: bool,
-    /// Leave the service to a process that is no child of whoever called.
+    /// Run the service in a process that is not a child of the caller.
     #[arg(long, hide = true, requires = "ending")]
     pub apart: bool,
 }
@@ -145,11 +145,11 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 pub struct KvArgs {
     pub pool: PathBuf,
-    /// The keyspace, which put and load make when it is not there; without one, list them all. One
-    /// that is called like a command is written `/NAME`, as it is found in the pool.
+    /// The keyspace, which put and load create if needed; without one, list all keyspaces. Write
+    /// `/NAME` for a keyspace whose name is that of a command.
     #[arg(value_parser = keyspace)]
     pub keyspace: Option<String>,
-    /// Read what a snapshot holds (get, scan, dump).
+    /// Read from a snapshot (get, scan, dump).
     #[arg(long, value_name = "NAME", global = true)]
     pub snapshot: Option<String>,
     #[command(subcommand)]
@@ -162,22 +162,22 @@ fn keyspace(word: &str) -> Result<String, Infallible> {
 
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
-    /// Write a value to standard output, byte by byte as it is.
+    /// Write a value to standard output, unchanged.
     Get {
         key: OsString,
         #[command(flatten)]
         words: Words,
     },
-    /// Give a key its value, durably.
+    /// Set a key to a value, durably.
     Put {
         key: OsString,
-        /// The value; `-` or nothing: what is on standard input.
+        /// The value; `-` or no value reads it from standard input.
         #[arg(allow_negative_numbers = true)]
         value: Option<OsString>,
         #[command(flatten)]
         words: Words,
     },
-    /// Take a key away, durably; it need not be there.
+    /// Remove a key, durably; a missing key is not an error.
     Erase {
         key: OsString,
         #[command(flatten)]
@@ -185,7 +185,7 @@ pub enum KvCommand {
     },
     /// List keys and values in order, as lines or JSON.
     Scan(ScanArgs),
-    /// Put all pairs that stand on standard input.
+    /// Put all pairs from standard input.
     Load {
         #[arg(long, value_enum, default_value = "lines")]
         format: LoadFormat,
@@ -199,14 +199,14 @@ pub enum KvCommand {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Words {
-    /// Keys and values on the command line are escaped, as scan prints them.
+    /// Keys and values on the command line are escaped, as `scan` prints them.
     #[arg(short, long)]
     pub escaped: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ScanArgs {
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     #[arg(long, value_name = "P", conflicts_with_all = ["from", "to"])]
     pub prefix: Option<OsString>,
     /// Only keys from this one on.
@@ -215,7 +215,7 @@ pub struct ScanArgs {
     /// Only keys before this one.
     #[arg(long, value_name = "K")]
     pub to: Option<OsString>,
-    /// No more pairs than so many.
+    /// At most this many pairs.
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
     /// From the last key to the first.
@@ -252,11 +252,11 @@ pub struct SnapshotArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
-    /// Keep the pool as it is now under a name.
+    /// Keep the present state of the pool under a name.
     Create { name: String },
     /// List the snapshots, oldest first.
     List,
-    /// Forget a snapshot and give its space back.
+    /// Delete a snapshot and free its space.
     Delete { name: String },
 }
 

@@ -1,6 +1,6 @@
-//! `holdfast bench`: the way to the program of benchmarks, which not everybody has.
+//! `holdfast bench`: starts the benchmark program, which not every installation has.
 //!
-//! Invariant: everything behind `bench` on the command line is that program's.
+//! Invariant: everything behind `bench` on the command line is passed to that program.
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;

@@ -1,7 +1,7 @@
 //! The pool of a user who names none.
 //!
-//! Invariant: it is a directory that belongs to the user alone; a directory of somebody else at
-//! the same place is refused, never used.
+//! Invariant: it is a directory that belongs to the user alone; if somebody else's directory is in
+//! its place, it is refused and never used.
 
 use crate::failure::Failure;
 use holdfast_pool::format::superblock::Consistency;

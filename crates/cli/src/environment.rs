@@ -1,6 +1,6 @@
 //! What makes a program a Holdfast program: the preloaded library and the session variable.
 //!
-//! Invariant: what the user preloads stays preloaded, after our library.
+//! Invariant: what the user preloads stays preloaded, behind our library.
 
 use crate::failure::Failure;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     let found = found.and_then(|place| place.canonicalize().ok());
     let Some(found) = found else {
         let what = format!("{LIBRARY} is neither beside holdfast nor in ../lib");
-        return Err(Failure::new(what).fix("make install, or cargo build -p holdfast-preload"));
+        return Err(Failure::new(what).fix("run make install, or cargo build -p holdfast-preload"));
     };
     // The dynamic linker splits the list at both.
     if found
@@ -30,7 +30,7 @@ pub fn library() -> Result<PathBuf, Failure> {
             "the path of {} has a space or a colon in it",
             found.display()
         );
-        return Err(Failure::new(what).fix("install holdfast somewhere else"));
+        return Err(Failure::new(what).fix("install holdfast in a directory without them"));
     }
     Ok(found)
 }

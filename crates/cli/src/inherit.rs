@@ -1,9 +1,9 @@
 //! The descriptors that a program and all its children inherit from `run`.
 //!
-//! Invariants: they sit just below the limit of descriptors or below 1024, whichever is lower, so
+//! Invariants: they are just below the limit of descriptors or below 1024, whichever is lower, so
 //! that the kernel's tables stay small and programs find the low numbers free; they survive exec.
-//! Through two of them the kernel may be asked to do what was meant for the pool, by a call that
-//! was missed: nothing can be read, written or made there, by root neither.
+//! By a call that Holdfast missed, the kernel may be asked to do on two of them what was meant for
+//! the pool. Nothing can be read, written or created there, even by root.
 
 use crate::failure::Failure;
 use holdfast_client::attach::Attachment;

@@ -1,10 +1,11 @@
-//! How the last run leaves a session: with a service that ends it.
+//! How the last run leaves a session: it waits until a service has ended the session.
 //!
 //! Invariants:
-//!  * What programs wrote and did not sync is in session memory alone until the service has ended
-//!    the session. Should the service die before that, another one takes the session over, for
-//!    which this process keeps the memory.
-//!  * Who has the journal as it was handed out, or has locked it, counts as a user.
+//!  * Unsynced changes of programs are in session memory alone until the service has ended the
+//!    session. If the service dies before that, another one takes over the session; this process
+//!    keeps the memory for it.
+//!  * A process that has the journal's description as it was handed out, or has locked the journal,
+//!    counts as a user.
 
 use crate::failure::Failure;
 use crate::session::{is_over, memory, open_again};

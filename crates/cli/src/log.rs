@@ -1,6 +1,6 @@
-//! What the service says while it runs: lines with time and level on standard error.
+//! What the service logs while it runs: lines with time and level on standard error.
 //!
-//! Invariant: that nobody can read them, as on a full disk, is no reason to end.
+//! Invariant: a line that cannot be written, as on a full disk, does not end the service.
 
 use crate::failure::Failure;
 use tracing_subscriber::filter::LevelFilter;
@@ -26,8 +26,8 @@ fn level() -> Result<LevelFilter, Failure> {
     };
     let said = said.to_string_lossy();
     said.parse().map_err(|_| {
-        Failure::new(format!("{VARIABLE} is {said}, which is no level"))
-            .fix("one of off, error, warn, info, debug and trace")
+        Failure::new(format!("{VARIABLE} is {said}, which is not a level"))
+            .fix("set it to off, error, warn, info, debug or trace")
     })
 }
 

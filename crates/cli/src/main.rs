@@ -1,8 +1,8 @@
 //! The `holdfast` command.
 //!
 //! Invariants: standard output carries data only (and nothing at all for `run`); an error is one
-//! sentence on standard error, with a line `Fix: ...` where there is a remedy; the exit status
-//! says what happened as docs and scripts expect.
+//! sentence on standard error, with a line `Fix: ...` where there is a remedy; the exit status says
+//! what happened, as docs and scripts expect.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -97,7 +97,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         .eq([b"pool" as &[u8], b"check"]);
     let failure = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Failure::new("no command was given").fix("holdfast --help lists them")
+            Failure::new("no command was given").fix("holdfast --help lists the commands")
         }
         _ => Failure::new(first_paragraph(&error.to_string())).fix("see holdfast --help"),
     };

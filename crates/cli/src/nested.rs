@@ -1,9 +1,9 @@
-//! `holdfast run` inside `holdfast run`: by a Makefile, say, that itself was started on the pool.
+//! `holdfast run` inside `holdfast run`, for example in a Makefile that was itself started on the
+//! pool.
 //!
-//! Invariants: the program joins the session that this process is in already, with the same pool
-//! at the same place, or does not start; no service is started from inside a run, because it
-//! would see the pool's files in place of the host's; the outer run watches the one that is
-//! there.
+//! Invariants: the program joins the session that this process is in, with the same pool at the
+//! same place, or does not start; no service is started from inside a run, because it would see the
+//! pool's files in place of the host's; the outer run watches the service.
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ impl Outer {
     fn refuse_another(&self, args: &RunArgs) -> Result<(), Failure> {
         if args.snapshot.is_some() {
             let what = "a program that runs on a pool cannot start another on a snapshot";
-            return Err(Failure::new(what).fix("start it from outside"));
+            return Err(Failure::new(what).fix("start it outside of holdfast run"));
         }
         let pool = match &args.pool {
             Some(path) => path.clone(),
@@ -83,13 +83,14 @@ impl Outer {
             return Ok(());
         }
         let what = format!(
-            "this program runs on the pool {} at {} already, and cannot run another on {} at {}",
+            "this program already runs on the pool {} at {}, and cannot start another on {} at {}",
             self.pool.display(),
             self.at.display(),
             pool.display(),
             at.display()
         );
-        Err(Failure::new(what).fix("the same pool and --at, or start it outside of holdfast run"))
+        Err(Failure::new(what)
+            .fix("use the same pool and --at, or start it outside of holdfast run"))
     }
 
     /// With options that need the session's memory. The report is what the outer run counted
@@ -97,7 +98,7 @@ impl Outer {
     fn run_watched(&self, args: &RunArgs, mut command: Command) -> Result<u8, Failure> {
         // As this process inherited it: nothing may close one while we are in the session.
         let session = record_locks::kept_open(self.session)
-            .ok_or_else(|| Failure::new("the session of this run is gone"))?;
+            .ok_or_else(|| Failure::new("the session of this run has ended"))?;
         let record = RunRecord::existing(session, self.record)?;
         if let Some(wanted) = args.consistency {
             set_consistency(&record, wanted)?;

@@ -1,6 +1,6 @@
 //! `holdfast pool`: create, status, check, resize, destroy.
 //!
-//! Invariant: status and check write nothing to the pool, unless a loss is to be accepted.
+//! Invariant: status and check write nothing to the pool, unless check is told to accept a loss.
 
 use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
 use crate::failure::{self, Failure};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
     if let Some(device) = &args.device {
         let why = format!("{}: device DAX is not supported yet", device.display());
-        return Err(Failure::new(why).fix("a directory on a DAX file system, and --medium dax"));
+        return Err(Failure::new(why).fix("use a directory on a DAX file system, and --medium dax"));
     }
     let options = CreateOptions {
         size: args.size.map(|size| size.0),
@@ -212,7 +212,9 @@ fn say_what_was_lost(pool: &Path, accepted: &Accepted) {
         eprintln!("holdfast: {pool}: the journal was damaged: {loss}");
     }
     let (records, skipped) = (accepted.recovered.records, accepted.recovered.skipped);
-    eprintln!("holdfast: {pool}: applied {records} changes, gave up {skipped} that need lost ones");
+    eprintln!(
+        "holdfast: {pool}: applied {records} changes, gave up {skipped} that depend on lost ones"
+    );
     if let Some((seq, why)) = &accepted.recovered.rejected {
         eprintln!("holdfast: {pool}: stopped at journal record {seq}: {why}");
     }

@@ -1,8 +1,7 @@
-//! The program that `run` is to run.
+//! The program that `run` starts.
 //!
-//! Invariant: where the program comes from is decided as execvp(3) does; a program that lives in
-//! the pool is started by a second process of this command, which is instrumented and so can see
-//! it.
+//! Invariants: the program is searched for as in execvp(3); a program in the pool is started by a
+//! second process of this command, which is instrumented and so can see it.
 
 use crate::failure::{self, Failure};
 use std::ffi::{OsStr, OsString};

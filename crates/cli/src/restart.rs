@@ -1,7 +1,8 @@
-//! When the service that went away is started again, and what is said about it.
+//! When a service that died is started again, and what is said about it.
 //!
-//! Invariants: the first time at once, then after pauses that double up to `PAUSE_MAX`, for as long
-//! as the program runs: what is wrong may end. The same sentence is said once.
+//! Invariants: the first attempt is made at once, further ones after pauses that double up to
+//! `PAUSE_MAX`, as long as the program runs, because the cause may go away. The same sentence is
+//! printed once.
 
 use crate::failure::{self, Failure};
 use crate::start;

@@ -1,9 +1,9 @@
 //! `holdfast run`.
 //!
 //! Invariants: nothing is written to the program's standard output; the exit status is the
-//! program's, or 128 plus the signal that killed it; a failure of Holdfast before the program
-//! started is 125, and the program did not start; while the program runs, the service is watched
-//! and started again when it dies.
+//! program's, or 128 plus the signal that killed it; if Holdfast fails before the program starts,
+//! the status is 125 and the program does not start; while the program runs, the service is watched
+//! and started again if it dies.
 
 use crate::args::{ConsistencyArg, RunArgs};
 use crate::environment;
@@ -44,10 +44,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
 
 fn refuse_unsupported(args: &RunArgs) -> Result<(), Failure> {
     if args.map {
-        return Err(
-            Failure::new("faster mappings of other files are not supported yet")
-                .fix("leave out --map"),
-        );
+        return Err(Failure::new("--map is not supported yet").fix("leave out --map"));
     }
     Ok(())
 }
@@ -69,7 +66,7 @@ impl Prepared {
         let pool = find_pool(args)?;
         if at.starts_with(&pool) || pool.starts_with(&at) {
             let what = format!("{} and the pool {} overlap", at.display(), pool.display());
-            return Err(Failure::new(what).fix("another directory with --at"));
+            return Err(Failure::new(what).fix("choose another directory with --at"));
         }
         let attachment = match &args.snapshot {
             None => start::join(&pool)?,
@@ -283,10 +280,10 @@ fn find_pool(args: &RunArgs) -> Result<PathBuf, Failure> {
 
 /// The directory under which the pool appears: it may be missing or empty, and nothing else.
 fn check_at(at: &Path) -> Result<PathBuf, Failure> {
-    let fix = "another directory with --at";
+    let fix = "choose another directory with --at";
     if !at.is_absolute() {
         let what = format!(
-            "'{}' is not an absolute path for the pool to appear at",
+            "the pool cannot appear at '{}', which is not an absolute path",
             at.display()
         );
         return Err(Failure::new(what).fix(fix));
@@ -296,8 +293,8 @@ fn check_at(at: &Path) -> Result<PathBuf, Failure> {
         return Err(Failure::new("the pool cannot appear at /").fix(fix));
     }
     if let Some(real) = real_place(&at).filter(|real| *real != at) {
-        let what = format!("{} leads through a symbolic link", at.display());
-        return Err(Failure::new(what).fix(format!("--at {}", real.display())));
+        let what = format!("the path {} contains a symbolic link", at.display());
+        return Err(Failure::new(what).fix(format!("use --at {}", real.display())));
     }
     let mut entries = match std::fs::read_dir(&at) {
         Ok(entries) => entries,
@@ -306,9 +303,11 @@ fn check_at(at: &Path) -> Result<PathBuf, Failure> {
     };
     match entries.next() {
         None => Ok(at),
-        Some(_) => {
-            Err(Failure::new(format!("{} is in use: it is not empty", at.display())).fix(fix))
-        }
+        Some(_) => Err(Failure::new(format!(
+            "the pool cannot appear at {}: it is not empty",
+            at.display()
+        ))
+        .fix(fix)),
     }
 }
 
@@ -331,7 +330,7 @@ pub fn set_consistency(record: &RunRecord, wanted: ConsistencyArg) -> Result<(),
         return Ok(());
     }
     Err(
-        Failure::new("programs that run on the pool now began with another consistency")
+        Failure::new("programs that now run on the pool started with another consistency")
             .fix("wait for them to end, or leave out --consistency"),
     )
 }

@@ -1,8 +1,8 @@
 //! `holdfast serve`.
 //!
-//! Invariants: in the foreground it tells systemd when it is ready and ends at SIGTERM or
-//! SIGINT; with `--ending` its standard output carries exactly one line, `ready` or why not, to
-//! the `holdfast run` that started it.
+//! Invariants: in the foreground it tells systemd when it is ready, and ends at SIGTERM or SIGINT;
+//! with `--ending` its standard output carries exactly one line, `ready` or the reason for a
+//! failure, to the `holdfast run` that started it.
 
 use crate::args::ServeArgs;
 use crate::failure::{self, Failure};
@@ -136,7 +136,8 @@ fn raise_limits(pool: &Path) -> Result<(), Failure> {
     ] {
         let limit = getrlimit(what).current.unwrap_or(u64::MAX);
         if limit < needed {
-            let what = format!("the pool's service needs {needed} {unit}, and may have {limit}");
+            let what =
+                format!("the pool's service needs {needed} {unit}, and the limit is {limit}");
             let fix = format!("raise `ulimit -{flag}`, or start holdfast serve without that limit");
             return Err(Failure::new(what).fix(fix));
         }

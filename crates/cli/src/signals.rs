@@ -1,7 +1,7 @@
-//! Signals as events: they wait in a descriptor until somebody has time for them.
+//! Signals as events: they wait in a descriptor until they are read.
 //!
 //! Invariant: a signal taken here is blocked in every thread, but in no program that is started:
-//! the standard library hands the mask on, so `open_for_a_child` opens it around the start.
+//! the standard library passes the mask on, so `open_for_a_child` unblocks it around the start.
 
 use crate::failure::Failure;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};

@@ -1,7 +1,7 @@
 //! Sizes as people write them.
 //!
-//! Invariant: `parse` of what `show` prints is the same size, as far as it was not rounded;
-//! suffixes are powers of 1024.
+//! Invariants: `parse` of what `show` prints is the same size, up to rounding; suffixes are powers
+//! of 1024.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,7 +33,7 @@ impl FromStr for Size {
         match bytes {
             Some(bytes) if unit => Ok(Size(bytes)),
             Some(_) => Err(bad()),
-            None => Err(format!("'{text}' is more bytes than can be counted")),
+            None => Err(format!("'{text}' is larger than any pool can be")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Finding or starting the service of a pool.
 //!
-//! Invariants: a service that was started here is ready, or said why not, before this returns;
-//! it belongs to no terminal and to no process group of ours; however many start one at once,
-//! the pool's lock lets one of them be it, and the others attach to that one.
+//! Invariants: before this returns, a service that was started here is ready or has said why not;
+//! it belongs to no terminal and to no process group of ours; if several processes start one at
+//! once, the pool's lock admits one of them, and the others attach to that one.
 
 use crate::failure::Failure;
 use crate::log;
@@ -141,7 +141,7 @@ fn launch(pool: &Path) -> Result<Launched, Failure> {
         "" => {
             let how = ended.unwrap_or_default();
             let what = format!("the service ended before it was ready ({how})");
-            Failure::new(what).fix(format!("{} may say why", pool.join(LOG).display()))
+            Failure::new(what).fix(format!("see {}", pool.join(LOG).display()))
         }
         said => quoted(said),
     }))

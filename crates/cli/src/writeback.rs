@@ -49,5 +49,5 @@ fn segments(attachment: &Attachment) -> Result<Segments<'_>, Failure> {
 }
 
 fn failed(error: holdfast_client::Error) -> Failure {
-    Failure::new(format!("open files are not written back: {error}"))
+    Failure::new(format!("open files cannot be written back: {error}"))
 }

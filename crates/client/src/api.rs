@@ -1,7 +1,8 @@
-//! `Client`: everything that faces of a pool (preload, bindings, command line) may ask of it.
+//! `Client`: everything that preload, the bindings and the command line may ask of a pool.
 //!
 //! Invariants: every function takes `&self`, may be called from any thread of the process, and
-//! leaves no lock held; nothing allocates on the way of a read, write, stat, open or create.
+//! leaves no lock held; a read, write, stat, open or create does not allocate.
+//!
 //! This file is the index: the work is in the modules that it names.
 
 use crate::base::error::Result;

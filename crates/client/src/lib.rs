@@ -1,11 +1,11 @@
 //! Holdfast client: what programs do with a pool, inside their own process; untrusted.
 //!
 //! Invariants:
-//!  * Runs inside other people's programs: no libc, no threads, no locks of std, no panic.
-//!  * Cannot write a tree node: changes are journal records, which the service validates.
-//!  * Nothing in shared memory is trusted or borrowed: copied, checked, used.
-//!  * A change is visible to others only after its record is durable, and whoever dies anywhere
-//!    leaves state that the next one completes or undoes (`recover`).
+//!  * It runs inside other people's programs: no libc, no threads, no locks of std, no panic.
+//!  * It cannot write a tree node: changes are journal records, which the service validates.
+//!  * Nothing in shared memory is trusted or borrowed: it is copied, checked, used.
+//!  * A change is visible to others only after its record is durable, and a process that dies
+//!    anywhere leaves state that the next one completes or undoes (`recover`).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

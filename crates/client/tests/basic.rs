@@ -2,15 +2,15 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::{Base, Error, OfdLink, abi::*};
 
 const POOL: u64 = 64 << 20;
 
 #[test]
 fn files_come_back_with_their_bytes() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     user.put("small", b"hello");
     let big: Vec<u8> = (0..100_000u32).map(|i| (i * 7 % 251) as u8).collect();
     user.put("big", &big);
@@ -38,10 +38,10 @@ impl<const N: usize> Sorted for [String; N] {
 
 #[test]
 fn everything_is_there_after_the_service_restarted() {
-    let mut rig = Rig::new(POOL);
+    let mut fixture = Fixture::new(POOL);
     let big: Vec<u8> = (0..3_000_000u32).map(|i| (i * 31 % 241) as u8).collect();
     {
-        let user = rig.user();
+        let user = fixture.user();
         user.mkdir(&ROOT, Base::Root, b"dir", 0o755).unwrap();
         user.put("dir/inline", b"0123456789");
         user.put("dir/big", &big);
@@ -50,9 +50,9 @@ fn everything_is_there_after_the_service_restarted() {
         assert_eq!(user.get("link"), b"0123456789");
         holdfast_client::slots::exit(user.session(), true);
     }
-    rig.stop();
-    rig.start();
-    let user = rig.user();
+    fixture.stop();
+    fixture.start();
+    let user = fixture.user();
     assert_eq!(user.get("dir/big"), big);
     assert_eq!(user.get("link"), b"0123456789");
     let stat = user.stat(&ROOT, Base::Root, b"dir", 0).unwrap();
@@ -63,8 +63,8 @@ fn everything_is_there_after_the_service_restarted() {
 
 #[test]
 fn a_file_without_a_name_lives_until_its_last_close() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let ofd = user.create("gone");
     user.pwrite_all(ofd, b"still here", 0);
     user.unlink(&ROOT, Base::Root, b"gone").unwrap();
@@ -98,8 +98,8 @@ fn rename_back(user: &User, ofd: OfdLink) -> Result<(), Error> {
 
 #[test]
 fn a_file_that_lost_its_name_gets_no_other() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let gone = user.create("gone");
     user.unlink(&ROOT, Base::Root, b"gone").unwrap();
     assert_eq!(rename_back(&user, gone), Err(Error::NotFound));

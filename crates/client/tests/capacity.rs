@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ROOT, Rig};
+use common::{Fixture, ROOT};
 use holdfast_client::Base;
 use holdfast_client::Error;
 use holdfast_client::abi::{O_CREAT, O_NOATIME, O_RDONLY, O_RDWR};
@@ -19,8 +19,8 @@ static ALL_PAGES: Mutex<()> = Mutex::new(());
 /// Each file has a block behind those that its inode entry has room for, so a page of its own.
 #[test]
 fn more_files_than_pages_of_block_maps_are_kept() {
-    let rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     let files = 20_000;
     for n in 0..files {
         let file = user.create(&format!("f{n}"));
@@ -41,8 +41,8 @@ fn more_files_than_pages_of_block_maps_are_kept() {
 #[test]
 fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
     let _alone = ALL_PAGES.lock().unwrap_or_else(|e| e.into_inner());
-    let rig = Rig::new(2 << 30);
-    let user = rig.user();
+    let fixture = Fixture::new(2 << 30);
+    let user = fixture.user();
     let file = user.open("sparse", O_CREAT | O_RDWR).unwrap();
     let pieces = MAP_PAGES as i64 + 3000;
     for n in 0..pieces {
@@ -65,8 +65,8 @@ fn one_file_has_more_pieces_than_there_are_pages_of_block_maps() {
 #[test]
 fn more_files_are_open_than_there_are_pages_of_block_maps() {
     let _alone = ALL_PAGES.lock().unwrap_or_else(|e| e.into_inner());
-    let rig = Rig::new(2 << 30);
-    let user = rig.user();
+    let fixture = Fixture::new(2 << 30);
+    let user = fixture.user();
     let dirs = 64;
     for n in 0..dirs {
         user.mkdir(&ROOT, Base::Root, format!("{n}").as_bytes(), 0o755)
@@ -96,8 +96,8 @@ fn more_files_are_open_than_there_are_pages_of_block_maps() {
 fn memory_is_in_proportion_to_what_may_be_cached() {
     const CACHED: u32 = 16 * 1024;
     let files = 100_000;
-    let mut rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let mut fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     for dir in 0..100 {
         let dir = format!("{dir}");
         user.mkdir(&ROOT, Base::Root, dir.as_bytes(), 0o755)
@@ -109,9 +109,9 @@ fn memory_is_in_proportion_to_what_may_be_cached() {
     }
     user.sync().unwrap();
     drop(user);
-    rig.stop();
-    rig.start();
-    let user = rig.user();
+    fixture.stop();
+    fixture.start();
+    let user = fixture.user();
     let h = user.session().header();
     h.inode_limit.store(CACHED, Relaxed);
     h.dentry_limit.store(CACHED / 2 * 3, Relaxed);
@@ -142,10 +142,10 @@ fn memory_is_in_proportion_to_what_may_be_cached() {
 /// Readers take no lock while the buckets of the tables become more and more.
 #[test]
 fn names_are_found_while_the_tables_grow() {
-    let rig = Rig::new(256 << 20);
-    let maker = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let maker = fixture.user();
     let (made, files) = (AtomicU32::new(0), 60_000);
-    let reader = rig.user();
+    let reader = fixture.user();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..files {
@@ -179,10 +179,10 @@ fn one_pass_over_many_names_leaves_the_others_cached() {
     const CACHED: u32 = 16 * 1024;
     const FILES: u32 = 60_000;
     const HOT: u32 = 500;
-    let mut rig = Rig::new(256 << 20);
+    let mut fixture = Fixture::new(256 << 20);
     let path = |n: u32| format!("{}/file-{n}", n % 100);
     let size = |n: u32| u64::from(n % 300 + 1);
-    let user = rig.user();
+    let user = fixture.user();
     for dir in 0..100 {
         let dir = format!("{dir}");
         user.mkdir(&ROOT, Base::Root, dir.as_bytes(), 0o755)
@@ -193,9 +193,9 @@ fn one_pass_over_many_names_leaves_the_others_cached() {
     }
     user.sync().unwrap();
     drop(user);
-    rig.stop();
-    rig.start();
-    let user = rig.user();
+    fixture.stop();
+    fixture.start();
+    let user = fixture.user();
     let s = user.session();
     s.header().inode_limit.store(CACHED, Relaxed);
     s.header().dentry_limit.store(CACHED / 2 * 3, Relaxed);

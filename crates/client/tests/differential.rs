@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rig, User};
+use common::{Fixture, User};
 use holdfast_client::{Base, Caller, Error, OfdLink, SetTime, Stat, abi::*};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
@@ -120,7 +120,7 @@ impl Random {
 
 /// The same base directory three levels down in both worlds.
 struct World {
-    rig: Rig,
+    fixture: Fixture,
     user: Option<User>,
     base: Option<OfdLink>,
     model_dir: PathBuf,
@@ -155,8 +155,8 @@ fn as_caller<T>(caller: &Caller, f: impl FnOnce() -> T) -> T {
     result
 }
 
-fn enter_user(rig: &Rig) -> (User, OfdLink) {
-    let user = rig.user();
+fn enter_user(fixture: &Fixture) -> (User, OfdLink) {
+    let user = fixture.user();
     let root = &CALLERS[0];
     for dir in ["w", "w/w", "w/w/w"] {
         match user.mkdir(
@@ -176,8 +176,8 @@ fn enter_user(rig: &Rig) -> (User, OfdLink) {
 impl World {
     fn new(name: &str, mode: Consistency) -> World {
         rustix::process::umask(Mode::from_raw_mode(0o022));
-        let rig = Rig::with(POOL, mode);
-        let (user, base) = enter_user(&rig);
+        let fixture = Fixture::with(POOL, mode);
+        let (user, base) = enter_user(&fixture);
         let model_dir = PathBuf::from(format!("/dev/shm/hf-model-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&model_dir);
         let deep = model_dir.join("w/w/w");
@@ -189,7 +189,7 @@ impl World {
         let model = fs::open(&deep, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let (files, log) = (Vec::new(), Vec::new());
         World {
-            rig,
+            fixture,
             user: Some(user),
             base: Some(base),
             model_dir,
@@ -583,9 +583,9 @@ impl World {
         user.release(self.base.take().unwrap()).unwrap();
         holdfast_client::slots::exit(user.session(), true);
         drop(user);
-        self.rig.stop();
-        self.rig.start();
-        let (user, base) = enter_user(&self.rig);
+        self.fixture.stop();
+        self.fixture.start();
+        let (user, base) = enter_user(&self.fixture);
         (self.user, self.base) = (Some(user), Some(base));
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::{Base, DirentFormat, Error, MapPiece, OfdLink, abi::*, inode_table};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
@@ -25,8 +25,8 @@ fn write_until_full(user: &User, ofd: OfdLink) -> usize {
 
 #[test]
 fn a_full_pool_says_so_and_lets_go() {
-    let rig = Rig::new(16 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(16 << 20);
+    let user = fixture.user();
     let mut before = 0;
     for round in 0..3 {
         let ofd = user.create("fill");
@@ -75,8 +75,8 @@ fn read_some(user: &User, ofd: OfdLink, names: &mut Vec<(String, u64)>) -> bool 
 
 #[test]
 fn names_that_stay_are_read_once_while_others_come_and_go() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     user.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
     for n in 0..300 {
         user.put(&format!("d/stays-{n}"), b"");
@@ -113,8 +113,8 @@ fn names_that_stay_are_read_once_while_others_come_and_go() {
 
 #[test]
 fn a_mapping_plan_covers_the_range_and_pins_the_blocks() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let ofd = user.create("mapped");
     user.pwrite_all(ofd, &[5; 3000], 0);
     user.ftruncate(ofd, 40_000).unwrap();
@@ -167,8 +167,8 @@ fn a_mapping_plan_covers_the_range_and_pins_the_blocks() {
 
 #[test]
 fn rights_of_mappings_follow_the_access_mode() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     user.put("f", b"x");
     let reading = user.open("f", O_RDONLY).unwrap();
     assert_eq!(
@@ -190,9 +190,9 @@ fn rights_of_mappings_follow_the_access_mode() {
 #[test]
 fn stricter_modes_write_the_same_bytes() {
     for mode in [Consistency::Posix, Consistency::Sync, Consistency::Strict] {
-        let mut rig = Rig::with(64 << 20, mode);
+        let mut fixture = Fixture::with(64 << 20, mode);
         let mut model = Vec::new();
-        let user = rig.user();
+        let user = fixture.user();
         let ofd = user.create("f");
         let mut x = 1u64;
         for _ in 0..200 {
@@ -211,16 +211,16 @@ fn stricter_modes_write_the_same_bytes() {
         user.release(ofd).unwrap();
         holdfast_client::slots::exit(user.session(), true);
         drop(user);
-        rig.stop();
-        rig.start();
-        assert!(rig.user().get("f") == model, "{mode:?} after a restart");
+        fixture.stop();
+        fixture.start();
+        assert!(fixture.user().get("f") == model, "{mode:?} after a restart");
     }
 }
 
 #[test]
 fn bad_memory_of_the_caller_is_an_error_or_a_short_count() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let ofd = user.create("f");
     assert_eq!(user.pread(ofd, MutBuf::from(&mut [][..]), 0), Ok(0));
     assert_eq!(
@@ -237,8 +237,8 @@ fn bad_memory_of_the_caller_is_an_error_or_a_short_count() {
 
 #[test]
 fn a_mapping_keeps_its_blocks_while_the_file_shrinks_and_grows() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let ofd = user.create("mapped");
     user.pwrite_all(ofd, &[5; 200_000], 0);
     let pin = user.map_pin(ofd, PROT_READ | PROT_WRITE, true).unwrap();
@@ -274,8 +274,8 @@ fn a_mapping_keeps_its_blocks_while_the_file_shrinks_and_grows() {
 
 #[test]
 fn sync_file_range_takes_what_the_manual_says() {
-    let rig = Rig::new(16 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(16 << 20);
+    let user = fixture.user();
     let ofd = user.create("f");
     user.pwrite_all(ofd, &[1; 10_000], 0);
     for (offset, len, flags) in [(0, 0, 0), (0, 0, 7), (4096, 4096, 2), (i64::MAX, 0, 2)] {
@@ -308,14 +308,14 @@ fn hold_service(user: &User) -> (u64, impl FnOnce()) {
 #[test]
 fn a_run_that_the_trees_know_ends_where_a_block_was_replaced_since() {
     const BLOCK: usize = 4096;
-    let mut rig = Rig::with(32 << 20, Consistency::Strict);
+    let mut fixture = Fixture::with(32 << 20, Consistency::Strict);
     let mut want = vec![1; 16 * BLOCK];
-    rig.user().put("file", &want);
+    fixture.user().put("file", &want);
     for tries in 0.. {
         // In a new session nothing is known of the file but what the trees have.
-        rig.stop();
-        rig.start();
-        let user = rig.user();
+        fixture.stop();
+        fixture.start();
+        let user = fixture.user();
         let ofd = user.open("file", O_RDWR).unwrap();
         let (seq, release) = hold_service(&user);
         user.pwrite_all(ofd, &[2 + tries; BLOCK], 5 * BLOCK as i64);
@@ -335,8 +335,8 @@ fn a_run_that_the_trees_know_ends_where_a_block_was_replaced_since() {
 /// Any process of the session may have written such an address into session memory.
 #[test]
 fn a_block_of_a_data_segment_that_does_not_exist_is_an_error_and_is_not_followed() {
-    let rig = Rig::new(32 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(32 << 20);
+    let user = fixture.user();
     let ofd = user.create("file");
     user.pwrite_all(ofd, b"small", 0);
     let ino = user.fstat(ofd).unwrap().ino;
@@ -366,8 +366,8 @@ fn a_block_of_a_data_segment_that_does_not_exist_is_an_error_and_is_not_followed
 /// Its first bytes are in the inode record, and what follows is a hole; nothing of it is in memory.
 #[test]
 fn one_read_has_all_of_a_small_file_that_was_extended() {
-    let mut rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let mut fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     for (name, size) in [("short", 300), ("long", 13_348)] {
         user.put(name, &[7; 3]);
         user.truncate(&ROOT, Base::Root, name.as_bytes(), size)
@@ -375,9 +375,9 @@ fn one_read_has_all_of_a_small_file_that_was_extended() {
     }
     user.sync().unwrap();
     drop(user);
-    rig.stop();
-    rig.start();
-    let user = rig.user();
+    fixture.stop();
+    fixture.start();
+    let user = fixture.user();
     for (name, size) in [("short", 300), ("long", 13_348)] {
         let file = user.open(name, O_RDONLY).unwrap();
         let mut whole = vec![0; size as usize];

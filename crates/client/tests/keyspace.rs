@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::kv::{Changes, Durability, Keyspace};
 use holdfast_client::{Base, Error, abi::*, drain};
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
 
 #[test]
 fn a_value_is_a_file_with_its_content_and_stays_the_same_when_it_is_opened() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     for round in 0..2 {
         for len in sizes() {
@@ -80,8 +80,8 @@ fn a_value_is_a_file_with_its_content_and_stays_the_same_when_it_is_opened() {
 
 #[test]
 fn what_one_interface_writes_the_other_reads() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     user.put("ks/file", b"written");
     assert_eq!(get(&user, k, "file").unwrap(), b"written");
@@ -101,8 +101,8 @@ fn what_one_interface_writes_the_other_reads() {
 
 #[test]
 fn who_has_a_file_open_goes_on_reading_it() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     put(&user, k, "key", b"old");
     let old = user.open("ks/key", O_RDWR).unwrap();
@@ -121,8 +121,8 @@ fn who_has_a_file_open_goes_on_reading_it() {
 
 #[test]
 fn names_of_values_are_taken() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     put(&user, k, "v", b"value");
     let taken = user.open("ks/v", O_CREAT | O_EXCL | O_RDWR);
@@ -156,8 +156,8 @@ fn names_of_values_are_taken() {
 
 #[test]
 fn renames_move_values_and_replace_them() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     put(&user, k, "a", b"first");
     put(&user, k, "b", b"second");
@@ -196,8 +196,8 @@ fn renames_move_values_and_replace_them() {
 
 #[test]
 fn readdir_shows_each_value_and_each_file_once() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     let mut want: Vec<String> = vec![".".into(), "..".into()];
     for i in 0..500 {
@@ -233,8 +233,8 @@ fn readdir_shows_each_value_and_each_file_once() {
 
 #[test]
 fn readdir_shows_very_many_values_once_while_others_come_and_go() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     const MANY: usize = 70_000;
     (0..MANY).for_each(|i| put(&user, k, &format!("key-{i}"), b"value"));
@@ -293,8 +293,8 @@ fn some_names(user: &User, dir: holdfast_client::OfdLink) -> Vec<String> {
 
 #[test]
 fn ranges_and_large_batches_reach_files_too() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     for i in 0..40 {
         let name = format!("{i:03}");
@@ -443,8 +443,8 @@ fn compare_order(user: &User, k: Keyspace, rng: &mut Rng, model: &Model) {
 
 #[test]
 fn random_changes_by_both_interfaces_are_one_map() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     let (mut rng, mut model) = (Rng(0x1234_5678_9abc_def1), BTreeMap::new());
     for i in 0..6000 {
@@ -521,13 +521,13 @@ fn race(user: &User, what: usize, until: std::time::Instant) -> usize {
 
 #[test]
 fn users_of_both_interfaces_race_for_few_keys() {
-    let rig = Rig::new(POOL);
-    keyspace(&rig.user());
+    let fixture = Fixture::new(POOL);
+    keyspace(&fixture.user());
     let until = std::time::Instant::now() + std::time::Duration::from_secs(3);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|what| {
-                let user = rig.user();
+                let user = fixture.user();
                 scope.spawn(move || race(&user, what, until))
             })
             .collect();

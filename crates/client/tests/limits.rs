@@ -3,15 +3,15 @@
 
 mod common;
 
-use common::{ROOT, Rig};
+use common::{Fixture, ROOT};
 use holdfast_client::{Base, Error, Target};
 use holdfast_pmem::ConstBuf;
 use holdfast_pool::layout::XATTRS_MAX;
 
 #[test]
 fn an_attribute_too_many_is_refused_and_nothing_else() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     user.put("file", b"x");
     let set = |n: usize, value: &[u8]| {
         let target = Target::Path {
@@ -40,8 +40,8 @@ fn an_attribute_too_many_is_refused_and_nothing_else() {
 /// still fits, and removing makes room again.
 #[test]
 fn full_trees_refuse_new_objects_and_can_be_emptied() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let target = [b't'; 4000];
     let name = |n: usize| format!("link-{n}").into_bytes();
     let link = |n: usize| user.symlink(&ROOT, &target, Base::Root, &name(n));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Rig, User};
+use common::{Fixture, User};
 use holdfast_client::{Error, Flock, OfdLink, abi::*};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -30,13 +30,13 @@ fn who(user: &User, ofd: OfdLink, kind: i16, start: i64, len: i64) -> Flock {
     l
 }
 
-fn setup() -> (Rig, [(User, OfdLink); 2]) {
-    let rig = Rig::new(64 << 20);
-    let users = [rig.user(), rig.user()].map(|user| {
+fn setup() -> (Fixture, [(User, OfdLink); 2]) {
+    let fixture = Fixture::new(64 << 20);
+    let users = [fixture.user(), fixture.user()].map(|user| {
         let ofd = user.create("locked");
         (user, ofd)
     });
-    (rig, users)
+    (fixture, users)
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn waiting_in_a_circle_is_refused() {
 
 #[test]
 fn locks_of_a_dead_process_do_not_stay() {
-    let (rig, [(a, fa), _]) = setup();
-    let other = rig.user();
+    let (fixture, [(a, fa), _]) = setup();
+    let other = fixture.user();
     let fo = other.create("locked");
     lock(&other, fo, F_SETLK, F_WRLCK, 0, 0).unwrap();
     assert_eq!(lock(&a, fa, F_SETLK, F_WRLCK, 0, 0), Err(Error::WouldBlock));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::{Base, Error, OfdLink, abi::*};
 
 const POOL: u64 = 64 << 20;
@@ -34,8 +34,8 @@ fn open_dir(user: &User, path: &str) -> OfdLink {
 
 #[test]
 fn paths_leave_the_pool_where_it_appears_in_the_host() {
-    let rig = Rig::new(POOL);
-    let user = rig.user_at(b"/mnt/hf");
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user_at(b"/mnt/hf");
     user.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
     user.put("d/file", b"inside");
     symlink(&user, "/mnt/hf/d/file", "d/absolute");
@@ -64,8 +64,8 @@ fn paths_leave_the_pool_where_it_appears_in_the_host() {
 
 #[test]
 fn a_pool_that_appears_nowhere_is_its_own_root() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     user.put("file", b"x");
     symlink(&user, "/file", "link");
     assert_eq!(user.get("link"), b"x");
@@ -74,8 +74,8 @@ fn a_pool_that_appears_nowhere_is_its_own_root() {
 
 #[test]
 fn confined_walks_stay_where_they_began() {
-    let rig = Rig::new(POOL);
-    let user = rig.user_at(b"/hf");
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user_at(b"/hf");
     user.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
     user.put("d/in", b"");
     user.put("out", b"");
@@ -114,8 +114,8 @@ fn confined_walks_stay_where_they_began() {
 
 #[test]
 fn limits_of_names_paths_and_links() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let longest = "n".repeat(255);
     user.put(&longest, b"long");
     assert_eq!(user.get(&longest), b"long");
@@ -157,8 +157,8 @@ fn path_of(user: &User, ofd: OfdLink) -> String {
 
 #[test]
 fn the_working_directory_knows_its_path_while_it_moves() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     for dir in ["a", "a/b", "c"] {
         user.mkdir(&ROOT, Base::Root, dir.as_bytes(), 0o755)
             .unwrap();
@@ -200,8 +200,8 @@ fn the_working_directory_knows_its_path_while_it_moves() {
 
 #[test]
 fn a_directory_cannot_move_below_itself() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     for dir in ["a", "a/b", "a/b/c"] {
         user.mkdir(&ROOT, Base::Root, dir.as_bytes(), 0o755)
             .unwrap();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::kv::{Changes, Durability, Keyspace};
 use holdfast_client::{Base, Error, MapPiece, OfdLink, SetTime, Target, abi::*, drain, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
@@ -167,8 +167,8 @@ fn plan(user: &User, pin: holdfast_client::MapPin, shared: bool, len: usize) -> 
 
 #[test]
 fn reading_moves_nothing() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     for round in 0..2 {
         for len in LENS {
@@ -212,8 +212,8 @@ fn what_was_opened_stays_whatever_becomes_of_its_key() {
             u.rename(&ROOT, (Base::Root, b"other"), to, 0).unwrap();
         },
     ];
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     let mut open = Vec::new();
     for (c, change) in changes.iter().enumerate() {
@@ -283,8 +283,8 @@ fn finds_room(user: &User, k: Keyspace, len: usize) {
 
 #[test]
 fn blocks_come_back_when_they_are_closed_or_their_reader_is_killed() {
-    let rig = Rig::new(64 << 20);
-    let (user, other) = (rig.user(), rig.user());
+    let fixture = Fixture::new(64 << 20);
+    let (user, other) = (fixture.user(), fixture.user());
     let k = keyspace(&user);
     for kill in [false, true] {
         let open = hold(&other, &user, 40);
@@ -320,8 +320,8 @@ fn blocks_come_back_when_they_are_closed_or_their_reader_is_killed() {
 
 #[test]
 fn a_service_that_is_started_anew_keeps_what_is_open() {
-    let mut rig = Rig::new(POOL);
-    let mut user = rig.user();
+    let mut fixture = Fixture::new(POOL);
+    let mut user = fixture.user();
     let k = keyspace(&user);
     let mut open = hold(&user, &user, 10);
     for len in LENS {
@@ -331,15 +331,15 @@ fn a_service_that_is_started_anew_keeps_what_is_open() {
         open.push((file, value));
     }
     for round in 0..2 {
-        rig.stop();
+        fixture.stop();
         if round == 0 {
             // In the journal, while no service is there.
             for len in LENS {
                 user.kv_erase(k, format!("v{len}").as_bytes(), V).unwrap();
             }
         }
-        rig.start();
-        user.rejoin(&rig.dir);
+        fixture.start();
+        user.rejoin(&fixture.dir);
         churn(&user, k);
         for (file, value) in &open {
             assert!(content(&user, *file) == *value, "{}", value.len());
@@ -356,8 +356,8 @@ fn a_service_that_is_started_anew_keeps_what_is_open() {
 
 #[test]
 fn who_reads_goes_along_when_another_writes() {
-    let rig = Rig::new(POOL);
-    let (user, writer) = (rig.user(), rig.user());
+    let fixture = Fixture::new(POOL);
+    let (user, writer) = (fixture.user(), fixture.user());
     let k = keyspace(&user);
     for len in LENS {
         let (key, value) = (format!("v{len}"), bytes(len, 5));
@@ -413,8 +413,8 @@ fn what_needs_an_inode_makes_one() {
         },
         |u, _, path| u.truncate(&ROOT, Base::Root, path.as_bytes(), 3),
     ];
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     for (n, need) in needs.iter().enumerate() {
         for len in [5, 1000, 6000] {
@@ -439,8 +439,8 @@ fn what_needs_an_inode_makes_one() {
 
 #[test]
 fn what_no_key_has_any_more_is_like_a_file_without_a_name() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     put(&user, k, "v", &bytes(6000, 1));
     let file = user.open("ks/v", O_RDONLY).unwrap();
@@ -467,8 +467,8 @@ fn what_no_key_has_any_more_is_like_a_file_without_a_name() {
 /// Without a block left, and without room in the trees, what is there can be read.
 #[test]
 fn values_of_a_full_pool_can_be_opened() {
-    let rig = Rig::new(16 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(16 << 20);
+    let user = fixture.user();
     let k = keyspace(&user);
     let small = bytes(900, 3);
     for n in 0..100 {
@@ -500,8 +500,8 @@ fn values_of_a_full_pool_can_be_opened() {
 #[test]
 fn very_many_are_opened_one_after_another_and_many_at_once() {
     const KEYS: usize = 1000;
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     let value = |n: usize| bytes(if n % 10 == 0 { 4000 } else { 100 }, n as u8);
     for n in 0..KEYS {
@@ -550,11 +550,11 @@ fn very_many_are_opened_one_after_another_and_many_at_once() {
 /// A value of this kind is of one byte only, and so is whatever was opened, twice.
 #[test]
 fn readers_see_one_value_while_others_put_write_and_erase() {
-    let rig = Rig::new(POOL);
+    let fixture = Fixture::new(POOL);
     let stop = AtomicBool::new(false);
     let reads = std::thread::scope(|scope| {
         let changer = |seed: u64| {
-            let user = rig.user();
+            let user = fixture.user();
             let stop = &stop;
             move || {
                 let k = keyspace(&user);
@@ -582,7 +582,7 @@ fn readers_see_one_value_while_others_put_write_and_erase() {
         };
         let changers = [1, 2].map(|seed| scope.spawn(changer(seed)));
         let readers = [3u64, 4].map(|seed| {
-            let (user, stop) = (rig.user(), &stop);
+            let (user, stop) = (fixture.user(), &stop);
             scope.spawn(move || {
                 keyspace(&user);
                 let (mut x, mut reads) = (seed, 0);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Rig, User};
+use common::{Fixture, User};
 use holdfast_client::abi::*;
 use holdfast_pmem::ConstBuf;
 use std::collections::HashMap;
@@ -50,8 +50,8 @@ fn judge(bytes: &[u8]) -> HashMap<u32, u32> {
 
 #[test]
 fn appends_of_threads_neither_mix_nor_vanish() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     std::thread::scope(|scope| {
         for writer in 0..4 {
             let user = &user;
@@ -65,8 +65,8 @@ fn appends_of_threads_neither_mix_nor_vanish() {
 #[test]
 fn readers_never_see_a_hole_where_a_file_is_cut() {
     const LEN: usize = 64 * 4096;
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     user.put("cut", &[7; LEN]);
     let ofd = user.open("cut", O_RDWR).unwrap();
     let done = AtomicBool::new(false);
@@ -106,10 +106,10 @@ fn child_appends() {
     holdfast_client::slots::exit(user.session(), true);
 }
 
-fn child(rig: &Rig, writer: u32) -> Child {
+fn child(fixture: &Fixture, writer: u32) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_appends", "-q"])
-        .env(POOL_VARIABLE, &rig.dir)
+        .env(POOL_VARIABLE, &fixture.dir)
         .env(WRITER_VARIABLE, writer.to_string())
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -118,9 +118,9 @@ fn child(rig: &Rig, writer: u32) -> Child {
 
 #[test]
 fn appends_of_processes_neither_mix_nor_vanish() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
-    let children: Vec<_> = (1..4).map(|w| child(&rig, w)).collect();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
+    let children: Vec<_> = (1..4).map(|w| child(&fixture, w)).collect();
     append_all(&user, 0, RECORDS);
     for mut c in children {
         assert!(c.wait().unwrap().success());
@@ -131,10 +131,10 @@ fn appends_of_processes_neither_mix_nor_vanish() {
 
 #[test]
 fn a_killed_process_leaves_whole_records_and_no_lock() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     for round in 0..12u32 {
-        let mut killed = child(&rig, 100 + round);
+        let mut killed = child(&fixture, 100 + round);
         while user
             .open("log", O_RDONLY)
             .map(|f| user.release(f).unwrap())
@@ -153,8 +153,8 @@ fn a_killed_process_leaves_whole_records_and_no_lock() {
 
 #[test]
 fn threads_that_make_and_move_names_agree_in_the_end() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let root = common::ROOT;
     let base = holdfast_client::Base::Root;
     for dir in ["x", "y"] {
@@ -187,8 +187,8 @@ fn threads_that_make_and_move_names_agree_in_the_end() {
 
 #[test]
 fn readers_of_a_growing_file_see_only_what_was_written() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let ofd = user.create("grow");
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

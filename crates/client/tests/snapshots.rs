@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::attach::{self, Attachment};
 use holdfast_client::kv::Durability;
 use holdfast_client::mapped::{self, Segments};
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-fn pool_of(rig: &Rig) -> &[u8] {
-    rig.dir.as_os_str().as_encoded_bytes()
+fn pool_of(fixture: &Fixture) -> &[u8] {
+    fixture.dir.as_os_str().as_encoded_bytes()
 }
 
 /// A client in a session on a snapshot.
@@ -29,8 +29,8 @@ struct Reading {
     _attachment: Attachment,
 }
 
-fn read(rig: &Rig, name: &str) -> Reading {
-    let a = attach::attach_snapshot(pool_of(rig), name.as_bytes()).unwrap();
+fn read(fixture: &Fixture, name: &str) -> Reading {
+    let a = attach::attach_snapshot(pool_of(fixture), name.as_bytes()).unwrap();
     let segments = Segments {
         session: a.memory().unwrap(),
         meta: (a.meta.as_fd(), a.answer.meta_len),
@@ -86,8 +86,8 @@ fn names(c: &Client) -> Vec<String> {
 }
 
 /// The snapshot has exactly these files.
-fn assert_has(rig: &Rig, snapshot: &str, files: &Files) {
-    let reading = read(rig, snapshot);
+fn assert_has(fixture: &Fixture, snapshot: &str, files: &Files) {
+    let reading = read(fixture, snapshot);
     assert_eq!(
         names(&reading.client),
         files.keys().cloned().collect::<Vec<_>>()
@@ -136,16 +136,16 @@ fn put_at(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
 }
 
 /// One random change of one random file, done by `user` and by the model.
-fn change(user: &User, files: &mut Files, dice: &mut Random) {
-    let path = format!("f{}", dice.below(10));
-    match dice.below(12) {
+fn change(user: &User, files: &mut Files, rng: &mut Random) {
+    let path = format!("f{}", rng.below(10));
+    match rng.below(12) {
         0 => {
             let gone = user.client.unlink(&ROOT, Base::Root, path.as_bytes());
             assert_eq!(gone.is_ok(), files.remove(&path).is_some());
             return;
         }
         1 => {
-            let to = format!("f{}", dice.below(10));
+            let to = format!("f{}", rng.below(10));
             let (old, new) = ((Base::Root, path.as_bytes()), (Base::Root, to.as_bytes()));
             let moved = user.client.rename(&ROOT, old, new, 0);
             assert_eq!(moved.is_ok(), files.contains_key(&path));
@@ -159,14 +159,14 @@ fn change(user: &User, files: &mut Files, dice: &mut Random) {
     let file = user.create(&path);
     let bytes = files.entry(path).or_default();
     let len = bytes.len();
-    match dice.below(10) {
+    match rng.below(10) {
         0 => {
-            let size = dice.size();
+            let size = rng.size();
             user.client.ftruncate(file, size as i64).unwrap();
             bytes.resize(size, 0);
         }
         1 => {
-            let (from, n) = (dice.below(len as u64 + 1), 1 + dice.size() as u64);
+            let (from, n) = (rng.below(len as u64 + 1), 1 + rng.size() as u64);
             let mode = abi::FALLOC_FL_PUNCH_HOLE | abi::FALLOC_FL_KEEP_SIZE;
             user.client
                 .fallocate(file, mode, from as i64, n as i64)
@@ -175,7 +175,7 @@ fn change(user: &User, files: &mut Files, dice: &mut Random) {
             bytes[(from as usize).min(end)..end].fill(0);
         }
         2 => {
-            let (from, n) = (dice.below(len as u64 + 1), 1 + dice.size() as u64);
+            let (from, n) = (rng.below(len as u64 + 1), 1 + rng.size() as u64);
             let mode = abi::FALLOC_FL_ZERO_RANGE;
             user.client
                 .fallocate(file, mode, from as i64, n as i64)
@@ -183,13 +183,13 @@ fn change(user: &User, files: &mut Files, dice: &mut Random) {
             put_at(bytes, from as usize, &vec![0; n as usize]);
         }
         3 | 4 => {
-            let with = vec![1 + dice.below(255) as u8; dice.size()];
+            let with = vec![1 + rng.below(255) as u8; rng.size()];
             user.pwrite_all(file, &with, len as i64);
             put_at(bytes, len, &with);
         }
         _ => {
-            let at = dice.below(len as u64 + 5000) as usize;
-            let with = vec![1 + dice.below(255) as u8; dice.size()];
+            let at = rng.below(len as u64 + 5000) as usize;
+            let with = vec![1 + rng.below(255) as u8; rng.size()];
             user.pwrite_all(file, &with, at as i64);
             put_at(bytes, at, &with);
         }
@@ -198,32 +198,32 @@ fn change(user: &User, files: &mut Files, dice: &mut Random) {
 }
 
 fn against_the_model(consistency: Consistency, seed: u64) {
-    let mut rig = Rig::with(1 << 30, consistency);
-    let mut dice = Random(seed);
+    let mut fixture = Fixture::with(1 << 30, consistency);
+    let mut rng = Random(seed);
     let (mut files, mut kept): (Files, BTreeMap<String, Files>) = Default::default();
     for round in 0..3 {
         {
-            let users = [rig.user(), rig.user()];
+            let users = [fixture.user(), fixture.user()];
             for step in 0..40 {
-                for _ in 0..=dice.below(6) {
-                    change(&users[dice.below(2) as usize], &mut files, &mut dice);
+                for _ in 0..=rng.below(6) {
+                    change(&users[rng.below(2) as usize], &mut files, &mut rng);
                 }
-                if dice.below(3) == 0 {
+                if rng.below(3) == 0 {
                     let name = format!("s{round}-{step}");
-                    let taken = users[0].snapshot_create(pool_of(&rig), name.as_bytes());
+                    let taken = users[0].snapshot_create(pool_of(&fixture), name.as_bytes());
                     taken.unwrap_or_else(|e| panic!("{name}: {e}"));
                     kept.insert(name, files.clone());
                 }
-                if kept.len() > 4 || (dice.below(8) == 0 && !kept.is_empty()) {
-                    let at = dice.below(kept.len() as u64) as usize;
+                if kept.len() > 4 || (rng.below(8) == 0 && !kept.is_empty()) {
+                    let at = rng.below(kept.len() as u64) as usize;
                     let name = kept.keys().nth(at).unwrap().clone();
-                    let gone = users[1].snapshot_delete(pool_of(&rig), name.as_bytes());
+                    let gone = users[1].snapshot_delete(pool_of(&fixture), name.as_bytes());
                     gone.unwrap_or_else(|e| panic!("{name}: {e}"));
                     kept.remove(&name);
                 }
                 if step % 10 == 9 {
                     kept.iter()
-                        .for_each(|(name, files)| assert_has(&rig, name, files));
+                        .for_each(|(name, files)| assert_has(&fixture, name, files));
                 }
             }
             for (path, bytes) in &files {
@@ -233,11 +233,11 @@ fn against_the_model(consistency: Consistency, seed: u64) {
             assert_eq!(list.len(), kept.len());
             assert!(list.windows(2).all(|two| two[0].time_ns <= two[1].time_ns));
         }
-        rig.stop();
-        rig.check();
-        rig.start();
+        fixture.stop();
+        fixture.check();
+        fixture.start();
         kept.iter()
-            .for_each(|(name, files)| assert_has(&rig, name, files));
+            .for_each(|(name, files)| assert_has(&fixture, name, files));
     }
 }
 
@@ -256,8 +256,8 @@ fn each_snapshot_shows_what_was_there_with_atomic_writes() {
 #[test]
 fn a_snapshot_is_one_moment() {
     const LEN: usize = 20_000;
-    let rig = Rig::new(256 << 20);
-    let (a, b) = (rig.user(), rig.user());
+    let fixture = Fixture::new(256 << 20);
+    let (a, b) = (fixture.user(), fixture.user());
     let files = ["first", "second"].map(|name| a.create(name));
     for file in files {
         a.pwrite_all(file, &[0; LEN], 0);
@@ -279,8 +279,9 @@ fn a_snapshot_is_one_moment() {
             let before = count.load(Relaxed);
             while count.load(Relaxed) == before {}
             let name = format!("s{round}");
-            b.snapshot_create(pool_of(&rig), name.as_bytes()).unwrap();
-            let reading = read(&rig, &name);
+            b.snapshot_create(pool_of(&fixture), name.as_bytes())
+                .unwrap();
+            let reading = read(&fixture, &name);
             let [first, second] = ["first", "second"].map(|path| {
                 let bytes = contents(&reading.client, path);
                 let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
@@ -295,7 +296,8 @@ fn a_snapshot_is_one_moment() {
             moving += u64::from(first != second);
             drop(reading);
             if round % 3 == 2 {
-                b.snapshot_delete(pool_of(&rig), name.as_bytes()).unwrap();
+                b.snapshot_delete(pool_of(&fixture), name.as_bytes())
+                    .unwrap();
             }
         }
         stop.store(true, Relaxed);
@@ -307,8 +309,8 @@ fn a_snapshot_is_one_moment() {
 
 #[test]
 fn space_comes_back_with_the_last_snapshot_that_has_it() {
-    let rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     user.put("file", &vec![1; 64 << 20]);
     let free = || {
         // What is freed is held back for readers for some commits.
@@ -322,29 +324,29 @@ fn space_comes_back_with_the_last_snapshot_that_has_it() {
     // In MiB, give or take what the session has been granted at the moment.
     let before = free();
     for name in [b"a", b"b"] {
-        user.snapshot_create(pool_of(&rig), name).unwrap();
+        user.snapshot_create(pool_of(&fixture), name).unwrap();
     }
     user.client.unlink(&ROOT, Base::Root, b"file").unwrap();
     let kept = free();
     assert!(kept < before + 32, "{kept} after {before}");
-    user.snapshot_delete(pool_of(&rig), b"a").unwrap();
+    user.snapshot_delete(pool_of(&fixture), b"a").unwrap();
     let kept = free();
     assert!(kept < before + 32, "b has it still: {kept} after {before}");
-    user.snapshot_delete(pool_of(&rig), b"b").unwrap();
+    user.snapshot_delete(pool_of(&fixture), b"b").unwrap();
     let back = (0..20).any(|_| free() > before + 32);
     assert!(back, "{} after {before}", free());
 }
 
 #[test]
 fn nothing_can_be_changed_in_a_snapshot() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     user.put("small", b"inline");
     user.put("large", &[7; 10_000]);
     user.client.mkdir(&ROOT, Base::Root, b"dir", 0o755).unwrap();
     let before = user.client.stat(&ROOT, Base::Root, b"small", 0).unwrap();
-    user.snapshot_create(pool_of(&rig), b"s").unwrap();
-    let reading = read(&rig, "s");
+    user.snapshot_create(pool_of(&fixture), b"s").unwrap();
+    let reading = read(&fixture, "s");
     let c = &reading.client;
     let open = |path: &str, flags| c.open(&ROOT, Base::Root, path.as_bytes(), flags, 0o644, 0);
     let at = |path: &'static str| (Base::Root, path.as_bytes());
@@ -380,7 +382,7 @@ fn nothing_can_be_changed_in_a_snapshot() {
     c.sync().unwrap();
     assert_eq!(contents(c, "small"), b"inline");
     assert_eq!(c.stat(&ROOT, Base::Root, b"small", 0).unwrap(), before);
-    let missing = attach::attach_snapshot(pool_of(&rig), b"t").unwrap_err();
+    let missing = attach::attach_snapshot(pool_of(&fixture), b"t").unwrap_err();
     assert_eq!(missing.errno(), 2);
 }
 
@@ -424,8 +426,8 @@ fn assert_shown_alike(c: &Client, path: &str, wanted: &[u8]) {
 
 #[test]
 fn the_values_of_a_snapshot_are_files() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let keyspaces = [&b"a"[..], b"b"].map(|name| user.keyspace(&ROOT, name, true).unwrap());
     let lens = [0, 1, 300, 512, 513, 1900, 1930, 4096, 9000, 700_000];
     let len = |i: usize| lens[if i < 40 { i % lens.len() } else { i % 5 }];
@@ -443,9 +445,9 @@ fn the_values_of_a_snapshot_are_files() {
     // One of them is a file before.
     let early = user.open("a/value-007", abi::O_RDWR).unwrap();
     user.release(early).unwrap();
-    user.snapshot_create(pool_of(&rig), b"s").unwrap();
+    user.snapshot_create(pool_of(&fixture), b"s").unwrap();
     put(1);
-    let reading = read(&rig, "s");
+    let reading = read(&fixture, "s");
     let c = &reading.client;
     for (n, dir) in ["a", "b"].iter().enumerate() {
         for i in 0..400 {
@@ -477,8 +479,8 @@ fn the_values_of_a_snapshot_are_files() {
 /// A value that is mapped becomes a file, and what is written to it is not in the snapshot.
 #[test]
 fn a_mapped_value_of_a_snapshot_is_not_written_to() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"k", true).unwrap();
     for (i, len) in [300, 1900, 9000, 700_000].into_iter().enumerate() {
         let (value, path) = (value_of(i, 0, len), format!("k/{i}"));
@@ -492,13 +494,13 @@ fn a_mapped_value_of_a_snapshot_is_not_written_to() {
         };
         let before = early.then(|| pin(&user));
         let name = format!("s{i}");
-        user.snapshot_create(pool_of(&rig), name.as_bytes())
+        user.snapshot_create(pool_of(&fixture), name.as_bytes())
             .unwrap();
         let (file, pin) = before.unwrap_or_else(|| pin(&user));
         let written = user.open(&path, abi::O_RDWR).unwrap();
         user.pwrite_all(written, &vec![0xee; len], 0);
         assert_eq!(user.pread_vec(file, len, 0), vec![0xee; len]);
-        let reading = read(&rig, &name);
+        let reading = read(&fixture, &name);
         assert_eq!(contents(&reading.client, &path), value, "{len}");
         user.map_unpin(pin, false).unwrap();
         for ofd in [file, written] {
@@ -510,19 +512,19 @@ fn a_mapped_value_of_a_snapshot_is_not_written_to() {
 
 #[test]
 fn a_snapshot_in_use_is_not_deleted() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
-    user.snapshot_create(pool_of(&rig), b"s").unwrap();
-    let again = user.snapshot_create(pool_of(&rig), b"s").unwrap_err();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
+    user.snapshot_create(pool_of(&fixture), b"s").unwrap();
+    let again = user.snapshot_create(pool_of(&fixture), b"s").unwrap_err();
     assert_eq!(again.errno(), 17);
-    let reading = read(&rig, "s");
-    let refused = user.snapshot_delete(pool_of(&rig), b"s").unwrap_err();
+    let reading = read(&fixture, "s");
+    let refused = user.snapshot_delete(pool_of(&fixture), b"s").unwrap_err();
     assert_eq!(refused.errno(), 16, "{refused}");
     drop(reading);
-    user.snapshot_delete(pool_of(&rig), b"s").unwrap();
-    let gone = user.snapshot_delete(pool_of(&rig), b"s").unwrap_err();
+    user.snapshot_delete(pool_of(&fixture), b"s").unwrap();
+    let gone = user.snapshot_delete(pool_of(&fixture), b"s").unwrap_err();
     assert_eq!(gone.errno(), 2);
-    let bad = user.snapshot_create(pool_of(&rig), b"a/b").unwrap_err();
+    let bad = user.snapshot_create(pool_of(&fixture), b"a/b").unwrap_err();
     assert_eq!(bad.errno(), 22);
 }
 
@@ -530,12 +532,12 @@ fn a_snapshot_in_use_is_not_deleted() {
 #[test]
 fn a_request_without_the_lock_is_refused() {
     use holdfast_pool::protocol::{Name, Request};
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     let name = Name::new(b"s").unwrap();
     for owner in [0, 1, u32::MAX] {
         let request = Request::SnapshotCreate { name, owner };
-        let refused = attach::request(pool_of(&rig), request).unwrap_err();
+        let refused = attach::request(pool_of(&fixture), request).unwrap_err();
         assert_eq!(refused.errno(), 11);
     }
     user.put("file", b"writes go on");
@@ -561,12 +563,12 @@ fn first_block(c: &Client, path: &str, shared: bool) -> u64 {
 
 #[test]
 fn a_file_gets_blocks_of_its_own_before_it_is_mapped_for_sharing() {
-    let rig = Rig::new(64 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
     user.put("file", &[7; 8192]);
     let old = first_block(&user.client, "file", true);
     assert_eq!(first_block(&user.client, "file", true), old);
-    user.snapshot_create(pool_of(&rig), b"s").unwrap();
+    user.snapshot_create(pool_of(&fixture), b"s").unwrap();
     assert_eq!(first_block(&user.client, "file", false), old);
     let new = first_block(&user.client, "file", true);
     assert_ne!(new, old);
@@ -578,5 +580,5 @@ fn a_file_gets_blocks_of_its_own_before_it_is_mapped_for_sharing() {
     assert_eq!(n.unwrap(), 8192);
     user.client.release(file).unwrap();
     assert_eq!(first_block(&user.client, "file", true), new);
-    assert_eq!(contents(&read(&rig, "s").client, "file"), [7; 8192]);
+    assert_eq!(contents(&read(&fixture, "s").client, "file"), [7; 8192]);
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User};
+use common::{Fixture, ROOT, User};
 use holdfast_client::kv::{Durability, Keyspace};
 use holdfast_client::{Error, drain, space};
 use holdfast_pool::layout::BlockAddr;
@@ -20,8 +20,8 @@ fn put(user: &User, k: Keyspace, key: u64, value: &[u8]) -> Result<(), Error> {
 }
 
 /// Blocks of the data segment that have memory behind them.
-fn in_memory(rig: &Rig) -> u64 {
-    let meta = std::fs::metadata(rig.dir.join("data-0.seg")).unwrap();
+fn in_memory(fixture: &Fixture) -> u64 {
+    let meta = std::fs::metadata(fixture.dir.join("data-0.seg")).unwrap();
     meta.blocks() * 512 / BLOCK
 }
 
@@ -56,8 +56,8 @@ fn overwrite(user: &User, k: Keyspace, n: u64, times: u64) {
 #[test]
 fn values_of_many_lengths_leave_no_crumbs_that_others_look_at() {
     const KEYS: u64 = 100;
-    let rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     let value = |key: u64, turn: u64| {
         let mut state = key * 1_000_003 + turn + 1;
@@ -90,11 +90,11 @@ fn values_of_many_lengths_leave_no_crumbs_that_others_look_at() {
 #[test]
 fn overwriting_takes_little_more_memory_than_the_values() {
     const N: u64 = 16 * 1024;
-    let rig = Rig::new(1 << 30);
-    let user = rig.user();
+    let fixture = Fixture::new(1 << 30);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     overwrite(&user, k, N, 8 * N);
-    let there = in_memory(&rig);
+    let there = in_memory(&fixture);
     // Nine times as many blocks were written.
     assert!(there < 4 * N, "{there} blocks for {N} values");
 }
@@ -104,8 +104,8 @@ fn overwriting_takes_little_more_memory_than_the_values() {
 #[test]
 fn nobody_goes_without_while_others_overwrite() {
     const N: u64 = 4 * 1024;
-    let rig = Rig::new(512 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(512 << 20);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     overwrite(&user, k, N, N);
     let writers = 4;
@@ -126,14 +126,14 @@ fn nobody_goes_without_while_others_overwrite() {
         }
     });
     settle(&user);
-    let there = in_memory(&rig);
+    let there = in_memory(&fixture);
     assert!(there < 64 * 1024, "{there} blocks for {N} values");
 }
 
 #[test]
 fn many_blocks_in_a_row_are_still_found_after_that() {
-    let rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     overwrite(&user, k, 4096, 20_000);
     for want in [512, 300, 512] {
@@ -145,8 +145,8 @@ fn many_blocks_in_a_row_are_still_found_after_that() {
 
 #[test]
 fn few_blocks_come_from_what_was_freed() {
-    let rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     overwrite(&user, k, 4096, 2000);
     let before = user.statfs().unwrap().free;
@@ -174,9 +174,9 @@ fn fill(user: &User, k: Keyspace, from: u64) -> u64 {
 
 #[test]
 fn a_full_pool_gives_out_what_lies_scattered() {
-    let mut rig = Rig::new(32 << 20);
+    let mut fixture = Fixture::new(32 << 20);
     let (all, freed) = {
-        let user = rig.user();
+        let user = fixture.user();
         let k = user.keyspace(&ROOT, b"ks", true).unwrap();
         let all = fill(&user, k, 0);
         assert!(all > 7 * 1024, "{all} values in 8192 blocks");
@@ -204,9 +204,9 @@ fn a_full_pool_gives_out_what_lies_scattered() {
         (all, freed)
     };
     // A new session knows nothing of what is warm.
-    rig.stop();
-    rig.start();
-    let user = rig.user();
+    fixture.stop();
+    fixture.start();
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     for key in (2..all).step_by(3) {
         user.kv_erase(k, format!("key-{key}").as_bytes(), V)
@@ -221,8 +221,8 @@ fn a_full_pool_gives_out_what_lies_scattered() {
 #[test]
 fn small_values_may_fill_the_pool() {
     const SIZE: u64 = 256 << 20;
-    let rig = Rig::new(SIZE);
-    let user = rig.user();
+    let fixture = Fixture::new(SIZE);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     let free = user.statfs().unwrap().free;
     let key = |n: u64| format!("small-{n:08}").into_bytes();
@@ -249,8 +249,8 @@ fn small_values_may_fill_the_pool() {
 #[test]
 fn what_is_empty_goes_back_to_the_host() {
     const N: u64 = 8 * 1024;
-    let rig = Rig::new(256 << 20);
-    let user = rig.user();
+    let fixture = Fixture::new(256 << 20);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     overwrite(&user, k, N, N);
     for key in 0..N {
@@ -259,8 +259,8 @@ fn what_is_empty_goes_back_to_the_host() {
     }
     settle(&user);
     let until = Instant::now() + Duration::from_secs(20);
-    while in_memory(&rig) > N / 4 {
-        assert!(Instant::now() < until, "{} blocks", in_memory(&rig));
+    while in_memory(&fixture) > N / 4 {
+        assert!(Instant::now() < until, "{} blocks", in_memory(&fixture));
         std::thread::sleep(Duration::from_millis(50));
     }
 }

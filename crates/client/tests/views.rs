@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ROOT, Rig};
+use common::{Fixture, ROOT};
 use holdfast_client::Client;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan, View};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -45,8 +45,8 @@ fn scan(user: &Client, view: &View, k: Keyspace) -> Vec<(String, u64)> {
 /// time, and not older than when it began.
 #[test]
 fn a_view_is_one_moment_while_others_write() {
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = keyspace(&user);
     let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let pair = |n: u64| {

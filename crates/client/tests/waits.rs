@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{ROOT, Rig, User, join};
+use common::{Fixture, ROOT, User, join};
 use holdfast_client::attach;
 use holdfast_client::kv::{Changes, Durability};
 use holdfast_pmem::ConstBuf;
@@ -71,10 +71,10 @@ fn others(dir: &Path, done: &AtomicBool) -> Waits {
 }
 
 /// Runs the work beside others.
-fn beside(rig: &Rig, what: &str, work: impl FnOnce()) {
+fn beside(fixture: &Fixture, what: &str, work: impl FnOnce()) {
     let (done, begun) = (AtomicBool::new(false), Instant::now());
     let waits = std::thread::scope(|scope| {
-        let others = scope.spawn(|| others(&rig.dir, &done));
+        let others = scope.spawn(|| others(&fixture.dir, &done));
         work();
         done.store(true, Release);
         others.join().unwrap()
@@ -93,20 +93,20 @@ fn settled(user: &User) {
 #[test]
 fn nobody_waits_for_a_batch_of_very_many_puts_nor_for_their_end() {
     let _alone = ALONE.lock().unwrap();
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     let mut changes = Changes::default();
     for i in 0..KEYS {
         let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         changes.put(&user, k, &key, &[5; 16]).unwrap();
     }
-    beside(&rig, "a batch", || {
+    beside(&fixture, "a batch", || {
         user.kv_commit(changes, Durability::Durable).unwrap();
     });
     let mut changes = Changes::default();
     changes.erase_range(k, b"", None).unwrap();
-    beside(&rig, "a range", || {
+    beside(&fixture, "a range", || {
         user.kv_commit(changes, Durability::Durable).unwrap();
         settled(&user);
     });
@@ -115,8 +115,8 @@ fn nobody_waits_for_a_batch_of_very_many_puts_nor_for_their_end() {
 #[test]
 fn nobody_waits_for_a_file_of_many_extents_that_is_cut() {
     let _alone = ALONE.lock().unwrap();
-    let rig = Rig::new(POOL);
-    let user = rig.user();
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
     let file = user.open("file", CREATE).unwrap();
     for i in 0..EXTENTS {
         user.pwrite(file, ConstBuf::from(&[1; 4096][..]), i * 8192)
@@ -125,12 +125,12 @@ fn nobody_waits_for_a_file_of_many_extents_that_is_cut() {
     user.fsync(file).unwrap();
     settled(&user);
     const PUNCH: u32 = 3;
-    beside(&rig, "a punch", || {
+    beside(&fixture, "a punch", || {
         let (at, len) = (8192 * 10, 8192 * (EXTENTS / 2));
         user.fallocate(file, PUNCH, at, len).unwrap();
         settled(&user);
     });
-    beside(&rig, "a truncation", || {
+    beside(&fixture, "a truncation", || {
         user.ftruncate(file, 5 * 8192).unwrap();
         settled(&user);
     });

@@ -1,14 +1,14 @@
 //! Changes that happen together.
 //!
-//! Invariant: nothing of a batch is visible before its commit, and all of it after; one that is
-//! dropped leaves nothing.
+//! Invariant: nothing of a batch is visible before its commit, and all of it after; dropping a
+//! batch leaves nothing.
 
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, check};
 use crate::pool::Pool;
 use crate::{Durability, kv};
 
-/// Changes of any keyspaces of one pool, all or none of which happen.
+/// Changes of any keyspaces of one pool. Either all of them happen or none does.
 pub struct Batch {
     pool: Pool,
     changes: kv::Changes,
@@ -25,7 +25,7 @@ impl Batch {
         }
     }
 
-    /// `key` of `keyspace` is to have `value`.
+    /// Sets `key` of `keyspace` to `value`.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         check(key)?;
         self.of_this_process()?;
@@ -33,7 +33,7 @@ impl Batch {
         Ok(self.changes.put(client, keyspace.id, key, value)?)
     }
 
-    /// `key` of `keyspace` is to go; it may be missing.
+    /// Removes `key` of `keyspace`, which may be missing.
     pub fn erase(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         check(key)?;
         self.of_this_process()?;
@@ -41,7 +41,7 @@ impl Batch {
         Ok(self.changes.erase(client, keyspace.id, key)?)
     }
 
-    /// All keys of `keyspace` from `from` on are to go: to the end, or up to, not including, `to`.
+    /// Removes all keys of `keyspace` from `from` on: to the end, or up to, not including, `to`.
     pub fn erase_range(
         &mut self,
         keyspace: &Keyspace,
@@ -52,7 +52,7 @@ impl Batch {
         Ok(self.changes.erase_range(keyspace.id, from, to)?)
     }
 
-    /// Changes so far.
+    /// The number of changes so far.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
@@ -62,7 +62,7 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    /// Blocks that were taken before fork(2) are the parent's.
+    /// Blocks that were taken before fork(2) belong to the parent.
     fn of_this_process(&mut self) -> Result<()> {
         let now = self
             .pool
@@ -78,7 +78,7 @@ impl Batch {
         }
     }
 
-    /// Makes all changes.
+    /// Makes all changes, as one.
     pub fn commit(mut self, durability: Durability) -> Result<()> {
         self.of_this_process()?;
         let changes = std::mem::take(&mut self.changes);

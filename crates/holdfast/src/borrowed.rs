@@ -1,15 +1,15 @@
-//! Values read where they lie.
+//! Values read in place.
 //!
-//! Invariants: what is lent belongs to a pinned view, which is kept until the last borrower is
-//! gone. No reference to it is made here, because other processes of the user can write what they
-//! have mapped; whoever reads through the pointer asks `is_intact` afterwards and forgets what it
-//! read if not.
+//! Invariants: borrowed memory belongs to a pinned view, which is kept until the last borrower is
+//! dropped. No reference to it is made here, because other processes of the user can write what
+//! they have mapped. Whoever reads through the pointer calls `is_intact` afterwards, and discards
+//! what it read if the answer is no.
 
 use crate::error::Result;
 use crate::kv;
 use crate::view::View;
 
-/// A value of a view in the memory of the pool, or a copy of it where it is not in one piece.
+/// A value of a view in the pool's own memory, or a copy of it if it is not in one piece.
 pub struct Borrowed {
     view: View,
     address: usize,
@@ -36,13 +36,13 @@ impl Borrowed {
         }
     }
 
-    /// The first byte. Reading it is as safe as reading any memory that another process may write:
-    /// not through a reference.
+    /// The address of the first byte. Another process may write this memory, so do not read it
+    /// through a reference.
     pub fn as_ptr(&self) -> *const u8 {
         self.address as *const u8
     }
 
-    /// Bytes of the value.
+    /// The length of the value in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -52,13 +52,13 @@ impl Borrowed {
         self.len == 0
     }
 
-    /// Whether it is where it lies in the pool, and no copy.
+    /// Whether this is the pool's own memory and not a copy.
     pub fn is_zero_copy(&self) -> bool {
         self.copy.is_none()
     }
 
-    /// Whether what was read up to now was the value: false once the view was given up and its
-    /// memory may have been used again.
+    /// Whether everything read so far was the value: false once the view was given up and its
+    /// memory may have been reused.
     pub fn is_intact(&self) -> Result<bool> {
         if self.copy.is_some() {
             return Ok(true);

@@ -10,20 +10,20 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation of the pool.
+    /// An operation of the pool failed.
     Pool(holdfast_client::Error),
-    /// Joining the session of the pool.
+    /// The session of the pool could not be joined.
     Attach(AttachError),
     /// There is no pool.
     NoPool {
-        /// Where it was looked for.
+        /// The directory that was looked at.
         path: std::path::PathBuf,
     },
-    /// The pool's service could not be started, and why.
+    /// The pool's service could not be started.
     Start {
-        /// As a sentence.
+        /// The reason, as a sentence.
         why: String,
-        /// What mends it.
+        /// The remedy.
         fix: Option<String>,
     },
     /// There is no keyspace, or no snapshot, of this name.
@@ -40,18 +40,18 @@ pub enum Error {
     },
     /// The changes of a batch take more room than one commit may.
     BatchTooLarge,
-    /// A batch or a view that was begun before fork(2) was used in the child.
+    /// A batch or a view from before fork(2) was used in the child.
     OtherProcess,
     /// A system call failed.
     Os {
         /// What was tried.
         what: &'static str,
-        /// As a positive errno.
+        /// Its positive errno.
         errno: i32,
     },
 }
 
-/// What calls return.
+/// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -70,17 +70,17 @@ impl Error {
         }
     }
 
-    /// What mends it, if it is known.
+    /// The remedy, if there is one.
     pub fn fix(&self) -> Option<String> {
         match self {
             Error::NoPool { path } => Some(format!("holdfast pool create {}", path.display())),
             Error::Start { fix, .. } => fix.clone(),
-            Error::Missing { what, .. } if *what == "keyspace" => {
-                Some("open it with creation wished, or put something into it first".into())
-            }
+            Error::Missing { what, .. } if *what == "keyspace" => Some(
+                "open it with the option that creates it, or put something into it first".into(),
+            ),
             Error::Key { .. } => Some("keys have 1 to 1024 bytes".into()),
             Error::BatchTooLarge => Some("commit in several batches".into()),
-            Error::Pool(holdfast_client::Error::Ousted) => Some("begin a new view".into()),
+            Error::Pool(holdfast_client::Error::ViewTooOld) => Some("begin a new view".into()),
             Error::Pool(holdfast_client::Error::NoSpace) => {
                 Some("erase something, or make a larger pool".into())
             }
@@ -88,7 +88,7 @@ impl Error {
         }
     }
 
-    /// Whether there is no such thing.
+    /// Whether the pool, keyspace, snapshot or key does not exist.
     pub fn is_missing(&self) -> bool {
         self.errno() == 2
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Error {
             Error::Key { len } => write!(f, "a key of {len} bytes is too long"),
             Error::BatchTooLarge => f.write_str("the batch is too large for one commit"),
             Error::OtherProcess => {
-                f.write_str("it belongs to the process that this one was forked from")
+                f.write_str("it belongs to the process from which this one was forked")
             }
             Error::Os { what, errno } => {
                 let e = std::io::Error::from_raw_os_error(*errno);
@@ -134,7 +134,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A system's error without its number.
+/// A system error without its number.
 pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).into()

@@ -12,7 +12,7 @@ use holdfast_pool::layout::is_legal_name;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes that most values fit into.
+/// The size of a buffer into which most values fit.
 const USUAL: usize = 512;
 
 /// An ordered map from keys of 1 to 1024 bytes to values of any length. Handles are cheap to clone
@@ -40,7 +40,7 @@ impl Keyspace {
         whole(|out| self.get_into(key, out))
     }
 
-    /// Copies the value of `key` to the start of `out`, as much as there is room for; returns the
+    /// Copies the value of `key` to the start of `out`, as much of it as fits, and returns the
     /// value's full length.
     #[inline]
     pub fn get_into(&self, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
@@ -83,7 +83,7 @@ impl Keyspace {
             .kv_erase(self.id, key, durability)?)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`, and returns whether it existed.
     pub fn remove(&self, key: &[u8], durability: Durability) -> Result<bool> {
         check(key)?;
         let there = self.len_of(key)?.is_some();
@@ -93,8 +93,8 @@ impl Keyspace {
         Ok(there)
     }
 
-    /// Removes all keys from `from` on: to the end, or up to, not including, `to`. Takes as long
-    /// as the service needs to bring all earlier changes into its trees.
+    /// Removes all keys from `from` on: to the end, or up to, not including, `to`. The call
+    /// returns once the service has applied all earlier changes to its trees.
     pub fn erase_range(
         &self,
         from: &[u8],
@@ -106,13 +106,13 @@ impl Keyspace {
         batch.commit(durability)
     }
 
-    /// A value on its way in, piece by piece. The key has it, as a whole, when it is finished.
+    /// Writes a value piece by piece. The key gets it, as a whole, when it is finished.
     pub fn writer(&self, key: &[u8]) -> Result<ValueWriter> {
         check(key)?;
         Ok(ValueWriter::new(self.clone(), key))
     }
 
-    /// The value of `key` on its way out, piece by piece.
+    /// Reads the value of `key` piece by piece.
     pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
         ValueReader::open(self, key)
     }
@@ -139,7 +139,7 @@ pub(crate) fn check(key: &[u8]) -> Result<()> {
     }
 }
 
-/// A whole value by a call that copies as much as there is room for.
+/// Reads a whole value with a call that copies as much as fits.
 pub(crate) fn whole(
     mut get: impl FnMut(&mut [u8]) -> Result<Option<u64>>,
 ) -> Result<Option<Vec<u8>>> {

@@ -17,9 +17,9 @@
 //! # }
 //! ```
 //!
-//! A get costs one descent of a tree in mapped memory, a put one journal record in mapped memory:
-//! no system call, and no other process is asked. The pool's service brings what was changed into
-//! its trees later.
+//! A get costs one descent of a tree in mapped memory, and a put one journal record in mapped
+//! memory. Neither makes a system call or waits for another process. The pool's service applies
+//! the changes to its trees later.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -1,10 +1,12 @@
-//! The descriptors of session memory that this process has.
+//! This process's descriptors of session memory.
 //!
 //! Invariants:
-//!  * The kernel takes a process for dead, as far as a session is concerned, when it closes any
-//!    descriptor of that session's memory. So there is one of each, however many handles there are,
-//!    and it is closed when nothing of this process has a place in the session any more.
-//!  * In a program of `holdfast run` the one of its own session is the library's that serves it.
+//!  * When a process closes any descriptor of a session's memory, the kernel releases the lock that
+//!    shows that the process is alive in that session. So there is one descriptor of each memory,
+//!    however many handles there are, and it is closed when no part of this process has a place in
+//!    the session any more.
+//!  * In a program of `holdfast run` the descriptor of the program's own session belongs to the
+//!    preloaded library.
 
 use holdfast_client::env::{SessionEnv, VARIABLE};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +19,7 @@ struct Known {
     pool: PathBuf,
     number: u64,
     fd: BorrowedFd<'static>,
-    /// What is to be closed in the end: several if handles were opened at the same time.
+    /// The descriptors to close in the end: several if handles were opened at the same time.
     fds: Vec<OwnedFd>,
     users: usize,
 }
@@ -40,7 +42,7 @@ impl AsFd for SessionMemory {
     }
 }
 
-/// The memory of the session that this process has on the pool in directory `pool`, if it has one.
+/// The memory of this process's session on the pool in directory `pool`, if it has one.
 pub(crate) fn of(pool: &Path) -> Option<SessionMemory> {
     let mut known = known();
     if !known.iter().any(|k| k.pool == pool) {
@@ -52,7 +54,7 @@ pub(crate) fn of(pool: &Path) -> Option<SessionMemory> {
     Some(SessionMemory { fd, number })
 }
 
-/// That of the run which this process is a program of: kept open by the library that serves it.
+/// The memory of the run to which this process belongs: the preloaded library keeps it open.
 fn of_this_run(pool: &Path) -> Option<Known> {
     let value = std::env::var_os(VARIABLE)?;
     let env = SessionEnv::parse(value.as_bytes())?;
@@ -73,7 +75,7 @@ fn number(fd: BorrowedFd<'_>) -> u64 {
     rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino)
 }
 
-/// A descriptor that the service of the pool in `pool` sent.
+/// Takes a descriptor that the service of the pool in `pool` sent.
 pub(crate) fn received(pool: &Path, fd: OwnedFd) -> Option<SessionMemory> {
     let (number, own) = (number(fd.as_fd()), fd);
     let fd = holdfast_pmem::record_locks::kept_open(own.as_raw_fd())?;
@@ -95,7 +97,7 @@ pub(crate) fn received(pool: &Path, fd: OwnedFd) -> Option<SessionMemory> {
 }
 
 impl SessionMemory {
-    /// Another library in this process has a place in the session: nothing of it is ever closed.
+    /// Never closes anything of it: another library in this process has a place in the session.
     pub fn keep(&self) {
         let mut known = known();
         if let Some(found) = known.iter_mut().find(|k| k.number == self.number) {

@@ -1,8 +1,8 @@
 //! An open pool.
 //!
-//! Invariants: the process holds one place in the session until the last handle is dropped; a
-//! child of fork(2) takes a place of its own with its first call; when the service goes away, the
-//! session lives on and the next service takes it over.
+//! Invariants: the process holds one place in the session until the last handle is dropped; a child
+//! of fork(2) takes its own place with its first call; if the service dies, the session lives on
+//! and the next service takes it over.
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
@@ -27,12 +27,13 @@ const CHILD_NAP: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Between attempts to have a service again, which double, and a service that did its work.
+/// The pauses between attempts to get a service again, which double, and after a service that did
+/// its work.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(1);
 
-/// A pool that is open in this process, and its children. Handles are cheap to clone and may be
+/// A pool that is open in this process and its children. Handles are cheap to clone and may be
 /// used by any thread.
 #[derive(Clone)]
 pub struct Pool {
@@ -46,13 +47,13 @@ pub(crate) struct Inner {
     mark: ForkMark,
     joining: Mutex<()>,
     link: Arc<Link>,
-    /// Why nothing can be changed; empty: it can.
+    /// Why nothing can be changed; empty if the pool can be changed.
     damage: String,
-    /// The user namespace, where its ids are not the pool's.
+    /// The user namespace, if its ids are not the pool's.
     ids: Option<IdMaps>,
 }
 
-/// The way to the service, and what is needed to find the next one.
+/// The connection to the service, and what is needed to find the next service.
 struct Link {
     path: PathBuf,
     /// Session memory, to offer it to the next service.
@@ -78,8 +79,8 @@ fn process() -> u64 {
 }
 
 impl Pool {
-    /// Opens the pool in the directory `path`. Joins the service that runs for it, or starts one,
-    /// which ends with its last user.
+    /// Opens the pool in the directory `path`. Joins the service that runs for it, or starts one
+    /// that ends with its last user.
     pub fn open(path: impl AsRef<Path>) -> Result<Pool> {
         let path = std::path::absolute(path).map_err(|e| Error::Os {
             what: "the path of the pool",
@@ -96,8 +97,8 @@ impl Pool {
         })
     }
 
-    /// As `open`; makes the pool, of the size that the command `holdfast pool create` chooses,
-    /// where there is none.
+    /// As `open`, but creates the pool if there is none, with the size that the command
+    /// `holdfast pool create` chooses.
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         if !path.join(holdfast_pool::segment::META).exists()
@@ -110,13 +111,13 @@ impl Pool {
         Pool::open(path)
     }
 
-    /// Why the pool can only be read, as a sentence: its journal is damaged. Changes fail with
+    /// Why the pool can only be read, as a sentence, if its journal is damaged. Changes fail with
     /// EROFS until `holdfast pool check --accept-loss` has been run.
     pub fn damage(&self) -> Option<&str> {
         Some(self.inner.damage.as_str()).filter(|why| !why.is_empty())
     }
 
-    /// Everything that was changed before is durable, as far as the medium promises.
+    /// Makes all earlier changes durable, as far as the medium promises.
     pub fn sync(&self) -> Result<()> {
         Ok(self.inner.client()?.kv_sync()?)
     }
@@ -126,8 +127,8 @@ impl Pool {
         self.open_keyspace(name, false)
     }
 
-    /// The keyspace `name`, which is made if it is not there. It appears as the directory `name`
-    /// below the pool's root.
+    /// The keyspace `name`, which is created if it does not exist. It appears as the directory
+    /// `name` below the pool's root.
     pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
         self.open_keyspace(name, true)
     }
@@ -178,13 +179,12 @@ impl Pool {
         Ok(names)
     }
 
-    /// An empty batch: changes of any keyspaces of this pool, all or none of which will happen.
+    /// An empty batch, for changes of any keyspaces of this pool that all happen or none does.
     pub fn batch(&self) -> Batch {
         Batch::new(self.clone())
     }
 
-    /// A view of the present: everything that was changed before, and nothing that is changed
-    /// later.
+    /// A view of the present: it shows all earlier changes and no later ones.
     pub fn read(&self) -> Result<View> {
         View::begin(self.clone())
     }
@@ -246,7 +246,7 @@ impl Inner {
         Ok(inner)
     }
 
-    /// The client, as this process.
+    /// The client of this process.
     #[inline]
     pub(crate) fn client(&self) -> Result<&Client> {
         if self.mark.get() == 0 {
@@ -279,12 +279,12 @@ impl Inner {
         &self.link.path
     }
 
-    /// Which process this is: another number in each child.
+    /// The number of this process; each child has another one.
     pub(crate) fn process(&self) -> u64 {
         self.mark.get()
     }
 
-    /// When the service goes away, a thread looks for the next one.
+    /// Starts a thread that looks for the next service when this one dies.
     fn watch(&self) -> Result<()> {
         self.link.watched.store(true, Release);
         let link = self.link.clone();

@@ -1,7 +1,7 @@
 //! Going through keys in order.
 //!
-//! Invariant: a scan shows one moment, each key once, in one direction. Of keys that are files the
-//! names are those of that moment; the content is as it is when the scan comes to them.
+//! Invariant: a scan shows one moment, each key once, in one direction. For keys that are files it
+//! shows the names of that moment, with the content that they have when the scan reaches them.
 
 use crate::error::Result;
 use crate::keyspace::whole;
@@ -68,7 +68,7 @@ impl Scan {
         }
     }
 
-    /// The same keys from the last to the first. Begins anew.
+    /// The same keys from the last to the first. The scan starts again.
     #[must_use]
     pub fn backward(mut self) -> Scan {
         self.scan = kv::Scan::new(self.keyspace, &self.from, self.to.as_deref(), true);

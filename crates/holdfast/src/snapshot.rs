@@ -1,7 +1,7 @@
 //! Snapshots of a pool.
 //!
-//! Invariant: a view of a snapshot is a session of its own on the snapshot's roots, so it never
-//! ends before it is dropped, and until then the snapshot is in use.
+//! Invariant: a view of a snapshot is a separate session on the snapshot's roots, so it stays valid
+//! until it is dropped, and until then the snapshot is in use.
 
 use crate::error::{Error, Result};
 use crate::pool::{Inner, Pool};
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the next service may take to come up, should the last one have ended.
+/// How long the next service may take to start if the last one has ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAP: Duration = Duration::from_millis(5);
 const EAGAIN: i32 = 11;
@@ -30,7 +30,7 @@ pub struct SnapshotInfo {
 
 impl Pool {
     /// Keeps the present, files and keyspaces, as the snapshot `name`. Costs the same whatever the
-    /// pool holds: what is changed later goes to new places.
+    /// pool holds: later changes go to new places.
     pub fn snapshot_create(&self, name: &str) -> Result<()> {
         self.insist(|| {
             let client = self.inner.client()?;
@@ -52,8 +52,8 @@ impl Pool {
         Ok(all.into_iter().map(info).collect())
     }
 
-    /// Deletes the snapshot `name`; what only it had becomes free. Refused while it is in use: by
-    /// programs that run on it, or by views.
+    /// Deletes the snapshot `name`, and frees what only it has. Refused while programs run on it or
+    /// views read it.
     pub fn snapshot_delete(&self, name: &str) -> Result<()> {
         self.insist(|| {
             let client = self.inner.client()?;
@@ -77,7 +77,7 @@ impl Pool {
         View::begin(Pool { inner })
     }
 
-    /// Tries again while one service ends and the next one begins.
+    /// Retries while one service ends and the next one starts.
     fn insist<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         loop {

@@ -1,8 +1,8 @@
-//! Joining the session of a pool; starting its service where none runs.
+//! Joining the session of a pool; starting its service if none runs.
 //!
-//! Invariants: a service that was started here is ready, or said why not, before this returns;
-//! however many start one at once, the pool's lock lets one of them be it, and the others join
-//! that one. What was not there before is made by the `holdfast` command, in a process of its own.
+//! Invariants: before this returns, a service that was started here is ready or has said why not;
+//! if several processes start one at once, the pool's lock admits one of them, and the others join
+//! that one. A new pool is made by the `holdfast` command, in a separate process.
 
 use crate::error::{Error, Result};
 use holdfast_client::attach::{AttachError, Attachment, attach, rejoin};
@@ -23,20 +23,20 @@ const NAP: Duration = Duration::from_millis(5);
 const EAGAIN: i32 = 11;
 /// A service that said nothing.
 const KILLED: &str = "the service ended before it was ready";
-/// So many of them are not taken for a reason to give up.
+/// This many of them in a row are retried.
 const KILLED_MAX: u32 = 3;
 
 static PROGRAM: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// From now on this is the `holdfast` command that starts services and makes pools.
+/// Sets the `holdfast` command that starts services and creates pools from now on.
 pub fn use_program(path: impl Into<PathBuf>) {
     if let Ok(mut program) = PROGRAM.lock() {
         *program = Some(path.into());
     }
 }
 
-/// The command: as told, beside the library that this is in (`../bin`), as `HOLDFAST` says, beside
-/// the running program, or on the PATH.
+/// The command: as set by [`use_program`], beside the library that contains this code (`../bin`),
+/// as `HOLDFAST` says, beside the running program, or on the PATH.
 fn program() -> PathBuf {
     let told = PROGRAM.lock().ok().and_then(|program| program.clone());
     let installed = || {
@@ -55,7 +55,7 @@ fn program() -> PathBuf {
         .unwrap_or_else(|| "holdfast".into())
 }
 
-/// The file that holds this code: a library, or the program itself.
+/// The file that contains this code: a library, or the program itself.
 fn library() -> Option<PathBuf> {
     let here = library as *const () as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -74,13 +74,13 @@ fn mapped_at(line: &str, address: usize) -> Option<&str> {
     path.filter(|_| within)
 }
 
-/// A place in the session of the pool, from the service that is there or from a new one. `known`
-/// is session memory that this process has already.
+/// Joins the session of the pool, through its running service or a new one. `known` is session
+/// memory that this process already has.
 pub(crate) fn join(pool: &Path, known: Option<BorrowedFd<'_>>) -> Result<Attachment> {
     insist(pool, |path| attach(path, known))
 }
 
-/// As `join` with the session memory that this process was using when its service went away.
+/// As `join`, with the session memory that this process was using when its service died.
 pub(crate) fn join_again(pool: &Path, memory: BorrowedFd<'_>) -> Result<Attachment> {
     insist(pool, |path| rejoin(path, memory))
 }
@@ -166,7 +166,7 @@ fn cannot_run(e: &std::io::Error) -> Error {
     }
 }
 
-/// What the command said when it failed.
+/// The error that the command printed when it failed.
 fn said(line: &str) -> Error {
     let said = line.trim_end().trim_start_matches("holdfast: ");
     let (why, fix) = match said.split_once("\tFix: ") {
@@ -195,7 +195,7 @@ fn log(pool: &Path) -> Stdio {
         .map_or_else(Stdio::null, Stdio::from)
 }
 
-/// Makes a pool in a directory that is new or empty.
+/// Creates a pool in a directory that is new or empty.
 pub(crate) fn create(pool: &Path) -> Result<()> {
     let mut command = command();
     command.args(["pool", "create", "--"]).arg(pool);

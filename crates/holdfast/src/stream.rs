@@ -1,7 +1,7 @@
 //! Values piece by piece.
 //!
-//! Invariants: a value that is not finished was never there, and one that is appears as a whole; a
-//! reader goes on with the value that it found, whatever becomes of its key.
+//! Invariants: an unfinished value is never visible, and a finished one appears as a whole; a
+//! reader keeps the value that it found, whatever happens to its key.
 
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
@@ -12,7 +12,7 @@ use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::layout::is_legal_name;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
-/// Bytes of a value that are held in memory; with more of them it becomes a file of the keyspace's
+/// The most bytes of a value that are held in memory; a larger one becomes a file of the keyspace's
 /// directory, as large as the pool allows.
 const HELD: usize = 1 << 20;
 
@@ -60,8 +60,8 @@ impl Drop for Open {
     }
 }
 
-/// A value on its way in: in memory as long as it is small, then in a file that has no name
-/// before it is finished.
+/// Writes a value piece by piece: in memory as long as it is small, then in a file that gets its
+/// name when the value is finished.
 pub struct ValueWriter {
     keyspace: Keyspace,
     key: Vec<u8>,
@@ -80,7 +80,7 @@ impl ValueWriter {
         }
     }
 
-    /// Makes what was written the value of its key.
+    /// Sets the key to the value that was written.
     pub fn finish(self, durability: Durability) -> Result<()> {
         let Some(file) = &self.file else {
             return self.keyspace.put(&self.key, &self.value, durability);
@@ -96,7 +96,7 @@ impl ValueWriter {
         self.spill_all(&value)
     }
 
-    /// Adds `value` to the file, which is made if there is none.
+    /// Appends `value` to the file, which is created if there is none.
     pub(crate) fn spill_all(&mut self, value: &[u8]) -> Result<()> {
         if self.file.is_none() {
             let flags = abi::O_TMPFILE_BIT | abi::O_DIRECTORY | abi::O_RDWR;
@@ -128,7 +128,7 @@ impl Write for ValueWriter {
     }
 }
 
-/// A value on its way out.
+/// Reads a value piece by piece.
 pub struct ValueReader {
     from: From,
 }

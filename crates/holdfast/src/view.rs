@@ -12,8 +12,8 @@ use crate::stream::ValueReader;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A moment of a pool. What it holds back from reuse is limited: a view that is kept while very
-/// much is changed ends with `Ousted`.
+/// A moment of a pool. What a view keeps from reuse is limited: one that is held while very much
+/// changes is given up, and its calls fail with ESTALE.
 #[derive(Clone)]
 pub struct View {
     pub(crate) pinned: Arc<Pinned>,
@@ -31,7 +31,7 @@ impl View {
         View::of(pool, view)
     }
 
-    /// One that has all files of a keyspace's directory, too.
+    /// A view that also has all files of a keyspace's directory.
     pub(crate) fn of_keyspace(pool: Pool, keyspace: kv::Keyspace) -> Result<View> {
         let view = pool.inner.client()?.view_of(keyspace)?;
         View::of(pool, view)
@@ -69,7 +69,7 @@ impl Pinned {
         &self.pool
     }
 
-    /// The view, in the process that began it.
+    /// The view, if this is the process that began it.
     pub(crate) fn view(&self) -> Result<&kv::View> {
         match &self.view {
             Some(view) if self.process == self.pool.inner.process() => Ok(view),
@@ -101,7 +101,7 @@ impl ViewKeyspace {
         whole(|out| self.get_into(key, out))
     }
 
-    /// Copies the value of `key` to the start of `out`, as much as there is room for; returns the
+    /// Copies the value of `key` to the start of `out`, as much of it as fits, and returns the
     /// value's full length.
     #[inline]
     pub fn get_into(&self, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
@@ -110,8 +110,8 @@ impl ViewKeyspace {
         Ok(client.view_get(pinned.view()?, self.id, key, out)?)
     }
 
-    /// The value of `key` where it lies in the pool, if it is large and in one piece, else a copy
-    /// of it.
+    /// The value of `key` in the pool's own memory, if it is large and in one piece, else a copy of
+    /// it.
     pub fn borrow(&self, key: &[u8]) -> Result<Option<Borrowed>> {
         if let Some(lent) = borrowed::borrow(&self.view, self.id, key)? {
             return Ok(Some(lent));
@@ -120,7 +120,7 @@ impl ViewKeyspace {
         Ok(copy.map(|copy| Borrowed::copied(self.view.clone(), copy)))
     }
 
-    /// The value of `key` on its way out, piece by piece.
+    /// Reads the value of `key` piece by piece.
     pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
         Ok(self.get(key)?.map(ValueReader::new))
     }

@@ -2,19 +2,19 @@
 //! the pins of views, the journal. Others get values or errors, at once or a little later; they and
 //! the service live, and the next session finds a sound pool.
 
-mod rig;
+mod fixture;
 
+use fixture::{Fixture, Rng};
 use holdfast::{Durability::*, Pool};
 use holdfast_client::attach::{Attachment, attach};
 use holdfast_pmem::{Access, Medium, Region, SharedMem};
 use holdfast_pool::session::*;
-use rig::{Dice, Rig};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// What anybody who may join the session can do to it.
-struct Vandal {
+struct Corruptor {
     memory: SharedMem,
     journal: Region,
     _attachment: Attachment,
@@ -26,13 +26,13 @@ fn memory_of(a: &mut Attachment) -> BorrowedFd<'static> {
     holdfast_pmem::record_locks::kept_open(memory.into_raw_fd()).unwrap()
 }
 
-impl Vandal {
-    fn new(rig: &Rig) -> Vandal {
-        let mut a = attach(rig.dir.as_os_str().as_encoded_bytes(), None).unwrap();
+impl Corruptor {
+    fn new(fixture: &Fixture) -> Corruptor {
+        let mut a = attach(fixture.dir.as_os_str().as_encoded_bytes(), None).unwrap();
         let memory = SharedMem::map(memory_of(&mut a), a.answer.session_len as usize).unwrap();
         let len = a.answer.journal_len as usize;
         let journal = Region::map(a.journal.as_fd(), 0, len, Access::ReadWrite, Medium::Memory);
-        Vandal {
+        Corruptor {
             memory,
             journal: journal.unwrap(),
             _attachment: a,
@@ -45,59 +45,59 @@ impl Vandal {
     }
 
     /// Some cells that are in use get other bits; some that are not get any.
-    fn scribble_on_index(&self, dice: &mut Dice) {
+    fn scribble_on_index(&self, rng: &mut Rng) {
         for index in 0..VALUE_BUCKETS as u64 {
             let bucket = self.bucket(index);
             for cell in &bucket.cells {
                 let old = cell.load(Relaxed);
-                match dice.roll(8) {
-                    0 if old != 0 => cell.store(old ^ 1 << dice.roll(64), Relaxed),
-                    1 if old != 0 => cell.store(old.wrapping_add(dice.roll(64) << 4), Relaxed),
-                    2 if index % 512 == 0 => cell.store(word(dice), Relaxed),
+                match rng.roll(8) {
+                    0 if old != 0 => cell.store(old ^ 1 << rng.roll(64), Relaxed),
+                    1 if old != 0 => cell.store(old.wrapping_add(rng.roll(64) << 4), Relaxed),
+                    2 if index % 512 == 0 => cell.store(word(rng), Relaxed),
                     _ => {}
                 }
             }
             if index % 4096 == 0 {
-                bucket.version.store(dice.roll(1 << 32) as u32, Relaxed);
+                bucket.version.store(rng.roll(1 << 32) as u32, Relaxed);
             }
         }
     }
 
-    fn scribble_on_views(&self, dice: &mut Dice) {
+    fn scribble_on_views(&self, rng: &mut Rng) {
         for index in 0..16 {
             let at = VIEWS_AT as u64 + index * size_of::<ViewPin>() as u64;
             let pin: &ViewPin = self.memory.at(at).unwrap();
-            pin.seq.store(word(dice), Relaxed);
-            pin.owner.store(dice.roll(1 << 32) as u32, Relaxed);
+            pin.seq.store(word(rng), Relaxed);
+            pin.owner.store(rng.roll(1 << 32) as u32, Relaxed);
         }
         let header: &Header = self.memory.at(HEADER_AT as u64).unwrap();
-        header.views_used.store(dice.roll(1 << 32) as u32, Relaxed);
-        header.values_seq.store(word(dice), Relaxed);
+        header.views_used.store(rng.roll(1 << 32) as u32, Relaxed);
+        header.values_seq.store(word(rng), Relaxed);
     }
 
     /// Single bits, mostly of the heads of what is there.
-    fn scribble_on_journal(&self, dice: &mut Dice) {
+    fn scribble_on_journal(&self, rng: &mut Rng) {
         for _ in 0..200 {
-            let at = dice.roll(self.journal.len() as u64 / 64) * 64 / (1 << dice.roll(12));
+            let at = rng.roll(self.journal.len() as u64 / 64) * 64 / (1 << rng.roll(12));
             let (at, mut bytes) = (at & !63, [0; 64]);
             self.journal.read(at, &mut bytes).unwrap();
-            bytes[dice.roll(64) as usize] ^= 1 << dice.roll(8);
+            bytes[rng.roll(64) as usize] ^= 1 << rng.roll(8);
             self.journal.store(at, &bytes).unwrap();
         }
     }
 }
 
-fn word(dice: &mut Dice) -> u64 {
-    dice.roll(1 << 32) << 32 | dice.roll(1 << 32)
+fn word(rng: &mut Rng) -> u64 {
+    rng.roll(1 << 32) << 32 | rng.roll(1 << 32)
 }
 
 /// Whatever one does; the results do not matter.
-fn use_it(pool: &Pool, dice: &mut Dice) -> holdfast::Result<()> {
+fn use_it(pool: &Pool, rng: &mut Rng) -> holdfast::Result<()> {
     let keyspace = pool.keyspace_or_create("k")?;
     for _ in 0..300 {
-        let key = [b'k', dice.roll(50) as u8];
-        match dice.roll(8) {
-            0..3 => keyspace.put(&key, &vec![7; dice.roll(6000) as usize], Durable)?,
+        let key = [b'k', rng.roll(50) as u8];
+        match rng.roll(8) {
+            0..3 => keyspace.put(&key, &vec![7; rng.roll(6000) as usize], Durable)?,
             3 => keyspace.erase(&key, Ordered)?,
             _ => drop(keyspace.get(&key)?),
         }
@@ -109,26 +109,26 @@ fn use_it(pool: &Pool, dice: &mut Dice) -> holdfast::Result<()> {
     keyspace.erase_range(&[b'k', 40], None, Ordered)
 }
 
-fn vandalised(seed: u64, what: fn(&Vandal, &mut Dice)) {
+fn vandalised(seed: u64, what: fn(&Corruptor, &mut Rng)) {
     let begun = Instant::now();
-    let mut dice = Dice(seed);
-    let mut rig = Rig::new(64 << 20);
+    let mut rng = Rng(seed);
+    let mut fixture = Fixture::new(64 << 20);
     for _ in 0..3 {
-        let (pool, vandal) = (rig.open(), Vandal::new(&rig));
+        let (pool, corruptor) = (fixture.open(), Corruptor::new(&fixture));
         let mut errors = 0;
         for _ in 0..6 {
-            errors += u32::from(use_it(&pool, &mut dice).is_err());
-            what(&vandal, &mut dice);
+            errors += u32::from(use_it(&pool, &mut rng).is_err());
+            what(&corruptor, &mut rng);
             if errors > 1 {
                 break;
             }
         }
-        drop((pool, vandal));
+        drop((pool, corruptor));
         // The next session: nothing of it is left but what is sound.
-        rig.stop();
-        rig.check();
-        rig.start();
-        let pool = rig.open();
+        fixture.stop();
+        fixture.check();
+        fixture.start();
+        let pool = fixture.open();
         let keyspace = pool.keyspace_or_create("k").unwrap();
         keyspace.put(b"sound", b"yes", Durable).unwrap();
         assert_eq!(
@@ -136,8 +136,8 @@ fn vandalised(seed: u64, what: fn(&Vandal, &mut Dice)) {
             Some(&b"yes"[..])
         );
         drop((keyspace, pool));
-        rig.stop();
-        rig.start();
+        fixture.stop();
+        fixture.start();
     }
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");
@@ -145,27 +145,27 @@ fn vandalised(seed: u64, what: fn(&Vandal, &mut Dice)) {
 
 #[test]
 fn an_index_of_nonsense_harms_nobody() {
-    vandalised(1, Vandal::scribble_on_index);
+    vandalised(1, Corruptor::scribble_on_index);
 }
 
 #[test]
 fn pins_of_nonsense_harm_nobody() {
-    vandalised(2, Vandal::scribble_on_views);
+    vandalised(2, Corruptor::scribble_on_views);
 }
 
 #[test]
 fn a_journal_of_nonsense_harms_nobody() {
-    vandalised(3, Vandal::scribble_on_journal);
+    vandalised(3, Corruptor::scribble_on_journal);
 }
 
 /// A handle outlives its keyspace: what is put into it then goes nowhere, and harms nobody.
 #[test]
 fn a_keyspace_that_was_removed_ends_no_session() {
-    let rig = Rig::new(64 << 20);
-    let pool = rig.open();
+    let fixture = Fixture::new(64 << 20);
+    let pool = fixture.open();
     let gone = pool.keyspace_or_create("gone").unwrap();
     let other = pool.keyspace_or_create("other").unwrap();
-    let mut a = attach(rig.dir.as_os_str().as_encoded_bytes(), None).unwrap();
+    let mut a = attach(fixture.dir.as_os_str().as_encoded_bytes(), None).unwrap();
     let segments = holdfast_client::Segments {
         session: memory_of(&mut a),
         meta: (a.meta.as_fd(), a.answer.meta_len),

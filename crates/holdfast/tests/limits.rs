@@ -1,10 +1,10 @@
 //! Full pools and other ends of what there is: what does not fit is refused whole, the rest goes
 //! on, and what is erased can be used again.
 
-mod rig;
+mod fixture;
 
+use fixture::Fixture;
 use holdfast::{Durability::*, Keyspace, Pool};
-use rig::Rig;
 
 const ENOSPC: i32 = 28;
 
@@ -43,8 +43,8 @@ fn all_there(keyspace: &Keyspace, round: u64, len: usize, count: u64) {
 
 /// Fills, looks and empties again: one by one, in batches, by range.
 fn rounds(size: u64, len: usize, rounds: u64) {
-    let rig = Rig::new(size);
-    let pool = rig.open();
+    let fixture = Fixture::new(size);
+    let pool = fixture.open();
     let keyspace = pool.keyspace_or_create("k").unwrap();
     let mut most = 0;
     for round in 0..rounds {
@@ -87,8 +87,8 @@ fn a_pool_full_of_larger_values_is_emptied_again() {
 /// A batch for which there is no room changes nothing, and costs nothing.
 #[test]
 fn a_batch_that_finds_no_room_is_refused_whole() {
-    let rig = Rig::new(16 << 20);
-    let pool = rig.open();
+    let fixture = Fixture::new(16 << 20);
+    let pool = fixture.open();
     let [small, large] = ["small", "large"].map(|name| pool.keyspace_or_create(name).unwrap());
     let most = fill(&large, 0, 4096);
     for round in 1..4 {

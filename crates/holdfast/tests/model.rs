@@ -1,9 +1,9 @@
 //! Random changes of two keyspaces, compared all the time with maps of the standard library.
 
-mod rig;
+mod fixture;
 
+use fixture::{Fixture, Rng};
 use holdfast::{Durability, Keyspace, Pool};
-use rig::{Dice, Rig};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::os::unix::fs::FileExt;
@@ -22,41 +22,41 @@ impl Both {
     }
 }
 
-fn some_key(dice: &mut Dice) -> Vec<u8> {
-    let len = match dice.roll(30) {
+fn some_key(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.roll(30) {
         0 => 1024,
-        1 => dice.roll(1024) as usize + 1,
+        1 => rng.roll(1024) as usize + 1,
         n => n as usize % 6 + 1,
     };
     // Few different bytes, so that keys meet again; zeroes and highest bytes among them.
     (0..len)
-        .map(|_| [0, 1, b'a', 255][dice.roll(4) as usize])
+        .map(|_| [0, 1, b'a', 255][rng.roll(4) as usize])
         .collect()
 }
 
-fn some_value(dice: &mut Dice) -> Vec<u8> {
-    let len = match dice.roll(20) {
-        0 => dice.roll(300_000),
-        1..4 => dice.roll(10_000),
+fn some_value(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.roll(20) {
+        0 => rng.roll(300_000),
+        1..4 => rng.roll(10_000),
         4 => 4096,
-        5..8 => dice.roll(2100),
-        _ => dice.roll(200),
+        5..8 => rng.roll(2100),
+        _ => rng.roll(200),
     };
-    let byte = dice.roll(256) as u8;
+    let byte = rng.roll(256) as u8;
     let mut value = vec![byte; len as usize];
     let n = value.len().min(16);
-    value[..n].copy_from_slice(&dice.bytes(16)[..n]);
+    value[..n].copy_from_slice(&rng.bytes(16)[..n]);
     value
 }
 
-fn change(both: &mut Both, pool: &Pool, dice: &mut Dice) {
-    let i = dice.roll(2) as usize;
-    let durability = [Durability::Durable, Durability::Ordered][dice.roll(2) as usize];
+fn change(both: &mut Both, pool: &Pool, rng: &mut Rng) {
+    let i = rng.roll(2) as usize;
+    let durability = [Durability::Durable, Durability::Ordered][rng.roll(2) as usize];
     let (keyspace, map) = (&both.keyspaces[i], &mut both.maps[i]);
-    let key = some_key(dice);
-    match dice.roll(40) {
+    let key = some_key(rng);
+    match rng.roll(40) {
         0 => {
-            let (a, b) = (some_key(dice), some_key(dice));
+            let (a, b) = (some_key(rng), some_key(rng));
             let (from, to) = (a.clone().min(b.clone()), a.max(b));
             keyspace.erase_range(&from, Some(&to), durability).unwrap();
             map.retain(|k, _| *k < from || *k >= to);
@@ -65,33 +65,33 @@ fn change(both: &mut Both, pool: &Pool, dice: &mut Dice) {
             keyspace.erase(&key, durability).unwrap();
             map.remove(&key);
         }
-        8..12 => batch(both, pool, dice, durability),
+        8..12 => batch(both, pool, rng, durability),
         _ => {
-            let value = some_value(dice);
+            let value = some_value(rng);
             keyspace.put(&key, &value, durability).unwrap();
             map.insert(key, value);
         }
     }
 }
 
-fn batch(both: &mut Both, pool: &Pool, dice: &mut Dice, durability: Durability) {
+fn batch(both: &mut Both, pool: &Pool, rng: &mut Rng, durability: Durability) {
     let mut batch = pool.batch();
     let mut maps = both.maps.clone();
-    let most = [10, 300, 3000][dice.roll(3) as usize];
-    for _ in 0..dice.roll(most) {
-        let i = dice.roll(2) as usize;
-        let key = some_key(dice);
-        if dice.roll(4) == 0 {
+    let most = [10, 300, 3000][rng.roll(3) as usize];
+    for _ in 0..rng.roll(most) {
+        let i = rng.roll(2) as usize;
+        let key = some_key(rng);
+        if rng.roll(4) == 0 {
             batch.erase(&both.keyspaces[i], &key).unwrap();
             maps[i].remove(&key);
         } else {
-            let len = dice.roll(150) as usize;
-            let value = dice.bytes(len);
+            let len = rng.roll(150) as usize;
+            let value = rng.bytes(len);
             batch.put(&both.keyspaces[i], &key, &value).unwrap();
             maps[i].insert(key, value);
         }
     }
-    if dice.roll(5) == 0 {
+    if rng.roll(5) == 0 {
         drop(batch);
     } else {
         batch.commit(durability).unwrap();
@@ -99,18 +99,18 @@ fn batch(both: &mut Both, pool: &Pool, dice: &mut Dice, durability: Durability) 
     }
 }
 
-fn compare(both: &Both, dice: &mut Dice) {
+fn compare(both: &Both, rng: &mut Rng) {
     for (keyspace, map) in both.keyspaces.iter().zip(&both.maps) {
         for _ in 0..3 {
-            let key = some_key(dice);
+            let key = some_key(rng);
             assert_eq!(
                 keyspace.get(&key).unwrap().as_ref(),
                 map.get(&key),
                 "{key:?}"
             );
         }
-        if dice.roll(20) == 0 {
-            let (a, b) = (some_key(dice), some_key(dice));
+        if rng.roll(20) == 0 {
+            let (a, b) = (some_key(rng), some_key(rng));
             let (from, to) = (a.clone().min(b.clone()), a.max(b));
             let bounds = (Bound::Excluded(&from[..]), Bound::Included(&to[..]));
             let want: Vec<_> = if from == to {
@@ -122,12 +122,12 @@ fn compare(both: &Both, dice: &mut Dice) {
             let found: Vec<_> = found.into_iter().map(Result::unwrap).collect();
             assert_eq!(found, want);
         }
-        if dice.roll(40) == 0 {
+        if rng.roll(40) == 0 {
             let scan = keyspace.scan(Bound::Unbounded, Bound::Unbounded).unwrap();
             let found: Vec<_> = scan.backward().map(Result::unwrap).collect();
             let want: Vec<_> = map.iter().rev().map(own).collect();
             assert_eq!(found, want);
-            let prefix = some_key(dice)[..1].to_vec();
+            let prefix = some_key(rng)[..1].to_vec();
             let found: Vec<_> = keyspace
                 .prefix(&prefix)
                 .unwrap()
@@ -144,30 +144,30 @@ fn own((k, v): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn story(seed: u64, steps: usize) {
-    let mut rig = Rig::new(256 << 20);
-    let mut dice = Dice(seed);
+    let mut fixture = Fixture::new(256 << 20);
+    let mut rng = Rng(seed);
     let mut maps = [Map::new(), Map::new()];
     for _ in 0..3 {
-        let pool = rig.open();
+        let pool = fixture.open();
         let mut both = Both::open(&pool, maps);
         let mut view = None;
         for _ in 0..steps {
-            change(&mut both, &pool, &mut dice);
-            compare(&both, &mut dice);
-            if dice.roll(50) == 0 {
+            change(&mut both, &pool, &mut rng);
+            compare(&both, &mut rng);
+            if rng.roll(50) == 0 {
                 view = Some((pool.read().unwrap(), both.maps.clone()));
             }
             if let Some((view, maps)) = &view {
                 let old = view.keyspace("first").unwrap();
-                let key = some_key(&mut dice);
+                let key = some_key(&mut rng);
                 assert_eq!(old.get(&key).unwrap().as_ref(), maps[0].get(&key));
             }
         }
         maps = both.maps;
         drop((view, both.keyspaces, pool));
-        rig.stop();
-        rig.check();
-        rig.start();
+        fixture.stop();
+        fixture.check();
+        fixture.start();
     }
 }
 
@@ -180,8 +180,8 @@ fn random_changes_are_those_of_a_map() {
 
 #[test]
 fn a_lent_value_is_where_it_lies_until_its_view_is_given_up() {
-    let rig = Rig::new(64 << 20);
-    let pool = rig.open();
+    let fixture = Fixture::new(64 << 20);
+    let pool = fixture.open();
     let keyspace = pool.keyspace_or_create("lent").unwrap();
     let value: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
     for (key, value) in [(b"small", &value[..100]), (b"large", &value[..])] {

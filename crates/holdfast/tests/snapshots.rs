@@ -1,39 +1,39 @@
 //! Snapshots with keys and values, compared with copies of maps of the standard library.
 
-mod rig;
+mod fixture;
 
+use fixture::{Fixture, Rng};
 use holdfast::{Durability, Error, Keyspace, Pool, View};
-use rig::{Dice, Rig};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn some_key(dice: &mut Dice) -> Vec<u8> {
-    let len = 1 + dice.roll(5) as usize;
+fn some_key(rng: &mut Rng) -> Vec<u8> {
+    let len = 1 + rng.roll(5) as usize;
     (0..len)
-        .map(|_| [0, b'a', b'b', 255][dice.roll(4) as usize])
+        .map(|_| [0, b'a', b'b', 255][rng.roll(4) as usize])
         .collect()
 }
 
-fn some_value(dice: &mut Dice) -> Vec<u8> {
-    let len = match dice.roll(12) {
-        0 => dice.roll(300_000),
-        1 | 2 => dice.roll(10_000),
+fn some_value(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.roll(12) {
+        0 => rng.roll(300_000),
+        1 | 2 => rng.roll(10_000),
         3 => 4096,
-        _ => dice.roll(300),
+        _ => rng.roll(300),
     };
-    let mut value = vec![dice.roll(256) as u8; len as usize];
+    let mut value = vec![rng.roll(256) as u8; len as usize];
     let n = value.len().min(16);
-    value[..n].copy_from_slice(&dice.bytes(16)[..n]);
+    value[..n].copy_from_slice(&rng.bytes(16)[..n]);
     value
 }
 
-fn change(pool: &Pool, keyspace: &Keyspace, map: &mut Map, dice: &mut Dice) {
-    let key = some_key(dice);
-    match dice.roll(20) {
+fn change(pool: &Pool, keyspace: &Keyspace, map: &mut Map, rng: &mut Rng) {
+    let key = some_key(rng);
+    match rng.roll(20) {
         0 => {
-            let (a, b) = (some_key(dice), some_key(dice));
+            let (a, b) = (some_key(rng), some_key(rng));
             let (from, to) = (a.clone().min(b.clone()), a.max(b));
             keyspace
                 .erase_range(&from, Some(&to), Durability::Ordered)
@@ -46,15 +46,15 @@ fn change(pool: &Pool, keyspace: &Keyspace, map: &mut Map, dice: &mut Dice) {
         }
         5 => {
             let mut batch = pool.batch();
-            for _ in 0..dice.roll(200) {
-                let (key, value) = (some_key(dice), some_value(dice));
+            for _ in 0..rng.roll(200) {
+                let (key, value) = (some_key(rng), some_value(rng));
                 batch.put(keyspace, &key, &value).unwrap();
                 map.insert(key, value);
             }
             batch.commit(Durability::Durable).unwrap();
         }
         _ => {
-            let value = some_value(dice);
+            let value = some_value(rng);
             keyspace.put(&key, &value, Durability::Ordered).unwrap();
             map.insert(key, value);
         }
@@ -76,24 +76,24 @@ fn assert_shows(view: &View, map: &Map) {
 
 #[test]
 fn each_snapshot_shows_the_keys_of_its_moment() {
-    let mut rig = Rig::new(256 << 20);
-    let mut dice = Dice(5);
+    let mut fixture = Fixture::new(256 << 20);
+    let mut rng = Rng(5);
     let (mut map, mut kept): (Map, BTreeMap<String, Map>) = Default::default();
     for round in 0..3 {
         {
-            let pool = rig.open();
+            let pool = fixture.open();
             let keyspace = pool.keyspace_or_create("keys").unwrap();
             for step in 0..40 {
-                for _ in 0..dice.roll(60) {
-                    change(&pool, &keyspace, &mut map, &mut dice);
+                for _ in 0..rng.roll(60) {
+                    change(&pool, &keyspace, &mut map, &mut rng);
                 }
-                if dice.roll(3) == 0 {
+                if rng.roll(3) == 0 {
                     let name = format!("s{round}-{step}");
                     pool.snapshot_create(&name).unwrap();
                     kept.insert(name, map.clone());
                 }
-                if kept.len() > 5 || (dice.roll(6) == 0 && !kept.is_empty()) {
-                    let at = dice.roll(kept.len() as u64) as usize;
+                if kept.len() > 5 || (rng.roll(6) == 0 && !kept.is_empty()) {
+                    let at = rng.roll(kept.len() as u64) as usize;
                     let name = kept.keys().nth(at).unwrap().clone();
                     pool.snapshot_delete(&name).unwrap();
                     kept.remove(&name);
@@ -109,16 +109,16 @@ fn each_snapshot_shows_the_keys_of_its_moment() {
             names.sort_by(|a, b| a.name.cmp(&b.name));
             assert!(names.iter().map(|s| &s.name).eq(kept.keys()));
         }
-        rig.stop();
-        rig.check();
-        rig.start();
+        fixture.stop();
+        fixture.check();
+        fixture.start();
     }
 }
 
 #[test]
 fn a_view_of_a_snapshot_outlives_changes_and_keeps_it() {
-    let rig = Rig::new(64 << 20);
-    let pool = rig.open();
+    let fixture = Fixture::new(64 << 20);
+    let pool = fixture.open();
     let keyspace = pool.keyspace_or_create("keys").unwrap();
     let put = |n: u32| {
         for i in 0..500u32 {

@@ -1,9 +1,9 @@
 //! Values that are larger than one put can take: written and read piece by piece.
 
-mod rig;
+mod fixture;
 
+use fixture::Fixture;
 use holdfast::{Durability, Keyspace};
-use rig::Rig;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 const D: Durability = Durability::Durable;
@@ -28,8 +28,8 @@ fn write(keyspace: &Keyspace, key: &[u8], pieces: usize) {
 
 #[test]
 fn values_of_any_size_appear_as_a_whole_and_replace_what_was_there() {
-    let rig = Rig::new(512 << 20);
-    let pool = rig.open();
+    let fixture = Fixture::new(512 << 20);
+    let pool = fixture.open();
     let keyspace = pool.keyspace_or_create("large").unwrap();
     keyspace.put(b"key", b"old", D).unwrap();
     for pieces in [1, 10, 300] {

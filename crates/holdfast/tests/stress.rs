@@ -1,10 +1,10 @@
 //! Threads that change and read a few keys of two keyspaces all the time: what they see must be
 //! what one after the other could have done.
 
-mod rig;
+mod fixture;
 
+use fixture::{Fixture, Rng};
 use holdfast::{Durability::*, Keyspace, Pool};
-use rig::{Dice, Rig};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ fn keys(pair: usize) -> [Vec<u8>; 2] {
 }
 
 /// A number in a value of any length.
-fn value(number: u64, dice: &mut Dice) -> Vec<u8> {
-    let len = [8, 100, 1800, 5000][dice.roll(4) as usize];
+fn value(number: u64, rng: &mut Rng) -> Vec<u8> {
+    let len = [8, 100, 1800, 5000][rng.roll(4) as usize];
     let mut value = vec![number as u8; len];
     value[..8].copy_from_slice(&number.to_le_bytes());
     value
@@ -51,28 +51,28 @@ impl Hands {
         Hands { pool, keyspaces }
     }
 
-    fn change(&self, index: usize, pair: &Pair, dice: &mut Dice) {
+    fn change(&self, index: usize, pair: &Pair, rng: &mut Rng) {
         let next = pair.told.load(SeqCst) + 1;
         pair.begun.store(next, SeqCst);
         let mut batch = self.pool.batch();
         for (keyspace, key) in self.keyspaces.iter().zip(keys(index)) {
-            batch.put(keyspace, &key, &value(next, dice)).unwrap();
+            batch.put(keyspace, &key, &value(next, rng)).unwrap();
         }
         // Some wait for the trees.
-        match dice.roll(60) {
+        match rng.roll(60) {
             0 => batch.erase_range(&self.keyspaces[0], b"x", None).unwrap(),
             1 => (0..9).for_each(|_| batch.erase(&self.keyspaces[1], b"none").unwrap()),
             _ => {}
         }
-        let durability = [Durable, Ordered, Volatile][dice.roll(3) as usize];
+        let durability = [Durable, Ordered, Volatile][rng.roll(3) as usize];
         batch.commit(durability).unwrap();
         pair.told.store(next, SeqCst);
     }
 
     /// One key, then the other: the second is not older than the first, and neither is older than
     /// what was told before, or newer than what was begun after.
-    fn look(&self, index: usize, pair: &Pair, dice: &mut Dice) {
-        let first = dice.roll(2) as usize;
+    fn look(&self, index: usize, pair: &Pair, rng: &mut Rng) {
+        let first = rng.roll(2) as usize;
         let told = pair.told.load(SeqCst);
         let get = |side: usize| number(self.keyspaces[side].get(&keys(index)[side]).unwrap());
         let (a, b) = (get(first), get(1 - first));
@@ -102,12 +102,12 @@ impl Hands {
 }
 
 /// Runs all threads until the time is over; how many changes and looks there were.
-fn storm(rig: &Rig, own_pools: bool) -> (u64, u64) {
+fn storm(fixture: &Fixture, own_pools: bool) -> (u64, u64) {
     let pairs: [Pair; PAIRS] = Default::default();
     let (over, looks) = (AtomicBool::new(false), AtomicU64::new(0));
-    let shared = rig.open();
+    let shared = fixture.open();
     let hands = || match own_pools {
-        true => Hands::new(rig.open()),
+        true => Hands::new(fixture.open()),
         false => Hands::new(shared.clone()),
     };
     // What is there is not from the last storm.
@@ -118,21 +118,21 @@ fn storm(rig: &Rig, own_pools: bool) -> (u64, u64) {
         for (index, pair) in pairs.iter().enumerate() {
             let (hands, over) = (hands(), &over);
             scope.spawn(move || {
-                let mut dice = Dice(index as u64 + 1);
+                let mut rng = Rng(index as u64 + 1);
                 while !over.load(SeqCst) {
-                    hands.change(index, pair, &mut dice);
+                    hands.change(index, pair, &mut rng);
                 }
             });
         }
         for seed in 0..2 {
             let (hands, over, pairs, looks) = (hands(), &over, &pairs, &looks);
             scope.spawn(move || {
-                let mut dice = Dice(seed + 100);
+                let mut rng = Rng(seed + 100);
                 while !over.load(SeqCst) {
-                    let index = dice.roll(PAIRS as u64) as usize;
-                    hands.look(index, &pairs[index], &mut dice);
+                    let index = rng.roll(PAIRS as u64) as usize;
+                    hands.look(index, &pairs[index], &mut rng);
                     looks.fetch_add(1, SeqCst);
-                    if dice.roll(100) == 0 {
+                    if rng.roll(100) == 0 {
                         hands.view(pairs);
                     }
                 }
@@ -150,9 +150,9 @@ fn storm(rig: &Rig, own_pools: bool) -> (u64, u64) {
 
 #[test]
 fn threads_see_one_order() {
-    let rig = Rig::new(128 << 20);
+    let fixture = Fixture::new(128 << 20);
     for own_pools in [false, true] {
-        let (changes, looks) = storm(&rig, own_pools);
+        let (changes, looks) = storm(&fixture, own_pools);
         assert!(changes > 100 && looks > 100, "{changes} {looks}");
     }
 }

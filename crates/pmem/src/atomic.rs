@@ -1,7 +1,8 @@
-//! The words of memory that others write too.
+//! The words of memory that others also write.
 //!
-//! What always holds here: these are the processor's atomics and nothing else, but with the feature
-//! `model`, where a scheduler decides who goes on at each of them, and when stores become visible.
+//! What always holds here: these are the processor's atomics and nothing else. With the feature
+//! `model`, a scheduler decides at each access which thread continues, and when stores become
+//! visible.
 
 #[cfg(feature = "model")]
 pub use crate::model::{

@@ -1,11 +1,11 @@
 //! The machine code that moves bytes to, from and inside pool memory.
 //!
 //! What always holds here:
-//! - At every instruction that may fault, rdi, rsi and rdx describe what is left to copy, so a
-//!   fault can go on byte by byte from there (`landing` in `fault.rs`) and stop at the exact
-//!   byte. The byte loop has one load and one store, so the faulting side is known.
-//! - Only `holdfast_copy_nt_ymm` and `holdfast_zero_nt_ymm` touch ymm registers; the others
-//!   stay within xmm0-xmm3, which a hook may use freely.
+//! - At every instruction that may fault, rdi, rsi and rdx describe what is left to copy, so after
+//!   a fault the copy can continue byte by byte from there (`landing` in `fault.rs`) and stop at
+//!   the exact byte. The byte loop has one load and one store, so the faulting side is known.
+//! - Only `holdfast_copy_nt_ymm` and `holdfast_zero_nt_ymm` touch ymm registers; the others use
+//!   only xmm0-xmm3, which a hook may use freely.
 //! - No routine calls anything or uses the stack beyond its return address.
 
 use core::arch::global_asm;

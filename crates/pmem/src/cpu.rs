@@ -1,8 +1,8 @@
-//! What the processor can do, asked once per process.
+//! The processor's features, queried once per process.
 //!
 //! Invariants: `features` never changes once a process knows it. In a virtual machine each cpuid
-//! costs a trip to the hypervisor (10 us and more), so a process may be told what its parent
-//! found out; a lie makes an instruction illegal, which ends the process that was lied to, and
+//! causes an exit to the hypervisor (10 us and more), so a process may be told what its parent
+//! found out. A false value makes an instruction illegal, which ends the process that was told and
 //! touches no memory.
 
 use core::arch::asm;

@@ -1,6 +1,6 @@
 //! CRC-32C with the processor's own instruction.
 //!
-//! Invariants: uses general registers only, because hooks inside a program may not touch its
+//! Invariants: it uses general registers only, because hooks inside a program may not touch its
 //! wide vector registers (the published crates choose AVX-512 or need std); `update` over pieces
 //! equals one `update` over their concatenation.
 

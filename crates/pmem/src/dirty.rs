@@ -1,10 +1,10 @@
 //! Which pages of a segment were stored to since they were last made durable.
 //!
 //! What always holds here:
-//! - A page's bit is set before bytes are stored to it. Whoever clears it, and has the page read or
-//!   written then, makes sure that nobody stores to it between the two.
-//! - A group's bit is set while any bit of its pages is, but for the time in which somebody clears
-//!   it and looks once more: that it is clear is believed only if nobody did meanwhile.
+//! - A page's bit is set before bytes are stored to it. A process that clears it, and has the page
+//!   read or written then, makes sure that nobody stores to it between the two.
+//! - A group's bit is set while any bit of its pages is, except while somebody clears it and looks
+//!   once more. A reader believes that a group is clean only if nobody did that meanwhile.
 
 use crate::map::Access;
 use crate::medium::Medium;

@@ -1,11 +1,12 @@
-//! What code asks of the world beside memory: the time, and to wait.
+//! The clock, and all waiting.
 //!
 //! What always holds here:
-//! - Client and service ask nobody else, and wait for a word of shared memory by [`wait`] alone.
-//! - Without the feature `model` each function is the call of the system that it names.
+//! - Client and service take the time from here only, and wait for a word of shared memory by
+//!   [`wait`] alone.
+//! - Without the feature `model` each function is the system call that it names.
 //! - With it the time is virtual. It passes when all simulated threads wait, and by a step whenever
-//!   somebody looks at it; waiting lets others go on. So a run takes no real time for its waits,
-//!   and the seed of the scheduler decides all of it.
+//!   one of them reads it; waiting lets others continue. So waits take no real time in a test, and
+//!   the seed of the scheduler determines everything.
 
 pub use crate::futex::{WaitResult, wait, wake};
 #[cfg(feature = "model")]

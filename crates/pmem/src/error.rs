@@ -1,4 +1,4 @@
-//! Every way in which pool memory refuses. Each error has exactly one errno.
+//! Every error of pool memory. Each has exactly one errno.
 
 use core::fmt;
 

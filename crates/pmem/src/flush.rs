@@ -1,8 +1,9 @@
 //! Flushing a segment through a descriptor of its file.
 //!
 //! What always holds here:
-//! - A number that names another file by now flushes nothing and says so.
-//! - What is in place of a page on the device is known to be only on file systems that overwrite.
+//! - If the number meanwhile names another file, nothing is flushed and the caller is told.
+//! - Only on file systems that overwrite in place is it known what the device has in place of a
+//!   page.
 
 use crate::cpu::ticks;
 use crate::{Error, sys};

@@ -1,7 +1,7 @@
-//! Telling a process from its children without a system call.
+//! Distinguishing a process from its children without a system call.
 //!
-//! Invariant: the page is wiped by the kernel in every child, whichever way it was forked, and by
-//! nothing else.
+//! Invariant: the kernel wipes the page in every child, whichever way it was forked, and nothing
+//! else does.
 
 use crate::{Error, PAGE};
 use core::ptr;

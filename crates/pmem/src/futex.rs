@@ -1,11 +1,11 @@
 //! Waiting on a word of shared memory.
 //!
 //! What always holds here:
-//! - In [`wait`] a signal handler of the program never runs for our sake; [`wait_interruptible`]
-//!   is for those who hold no lock: a waiter is inside [`interruptible_range`] exactly while a
-//!   signal may interrupt it, from the look at [`note_put_off`]'s count to the return of its
-//!   system call. So no signal falls between the look and the wait.
-//! - Waits end by themselves when given a time; nothing here assumes that a waker lives.
+//! - In [`wait`] no signal handler of the program runs because of us. [`wait_interruptible`] is for
+//!   callers that hold no lock: a waiter is inside [`interruptible_range`] exactly while a signal
+//!   may interrupt it, from the look at [`note_put_off`]'s count to the return of its system call.
+//!   So no signal falls between the look and the wait.
+//! - Waits with a timeout end by themselves; nothing here assumes that a waker lives.
 
 use crate::atomic::AtomicU32;
 use core::arch::global_asm;

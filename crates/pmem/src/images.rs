@@ -1,13 +1,14 @@
 //! Every image that a power cut may leave, from a recorded log.
 //!
 //! What always holds here:
-//! - Each image given is one that the hardware of the chosen [`Model`] could leave at that point
-//!   of the log; where too many exist, those given are a fixed selection for a given seed.
-//! - Images are given at the end of each epoch (before each sync, and each fence unless only syncs
-//!   make durable), after each acknowledgement, and at the end. Earlier moments of an epoch leave
-//!   the same images: what is not yet stored then is one of the choices of what is lost later.
-//! - No image is given twice with the same number of acknowledgements: more of them only make
-//!   the same image harder to accept, so a repeat with more is given again.
+//! - Each image is one that the hardware of the chosen [`Model`] could leave at that point of the
+//!   log; if too many exist, those given are a fixed selection for a given seed.
+//! - Images are given at the end of each epoch (before each sync, and before each fence unless only
+//!   syncs make durable), after each acknowledgement, and at the end. Earlier moments of an epoch
+//!   leave the same images: what is not yet stored then is one of the choices of what is lost
+//!   later.
+//! - No image is given twice with the same number of acknowledgements. More acknowledgements make
+//!   an image harder to accept, so a repeat with more is given again.
 
 mod plan;
 mod state;

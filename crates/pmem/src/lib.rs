@@ -1,13 +1,13 @@
-//! The only door to pool memory, and it knows no format.
+//! The only access to pool memory. It knows no format.
 //!
 //! What always holds here:
 //! - No reference to memory that another process can write ever leaves this crate, except to
 //!   atomics: bytes are copied in and out by machine code that the compiler cannot see into.
 //! - Every offset is checked against the mapping before it is used; a bad one is an error.
-//! - The way to make bytes durable is chosen once, when a range is mapped ([`Region::map`]);
-//!   the hot path calls it and never asks what the medium is.
-//! - A copy that meets memory it may not touch ends with a short count, never with a signal,
-//!   once the process routes SIGSEGV and SIGBUS through [`fault::landing_for`].
+//! - The way to make bytes durable is chosen once, when a range is mapped ([`Region::map`]); the
+//!   hot path calls it and never asks what the medium is.
+//! - A copy that reaches memory it may not touch ends with a short count, never with a signal, once
+//!   the process routes SIGSEGV and SIGBUS through [`fault::landing_for`].
 //! - Nothing here calls libc, so all of it may run inside an intercepted system call.
 #![no_std]
 extern crate alloc;
@@ -32,7 +32,6 @@ mod map;
 mod medium;
 #[cfg(feature = "model")]
 pub mod model;
-mod parked;
 pub mod peer;
 mod persist;
 pub mod process;
@@ -45,6 +44,7 @@ mod shared;
 mod silent;
 mod spin;
 mod sys;
+mod take_cell;
 #[cfg(feature = "recording")]
 mod watch;
 
@@ -55,7 +55,6 @@ pub use flush::{SegmentFile, write_gently};
 pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation};
 pub use medium::{Medium, caches_persistent};
-pub use parked::Parked;
 pub use persist::{Persistence, Registers};
 #[cfg(feature = "recording")]
 pub use record::Recorder;
@@ -64,6 +63,7 @@ pub use region::Region;
 #[doc(hidden)]
 pub use shared::__check_shared;
 pub use shared::{Shared, SharedMem};
+pub use take_cell::TakeCell;
 #[cfg(feature = "recording")]
 pub use watch::{Watch, watch};
 

@@ -2,8 +2,8 @@
 //!
 //! What always holds here:
 //! - A mapping owns its range until it is dropped; no other mapping made here can overlap it.
-//! - A range inside a reservation goes back to the reservation when its mapping is dropped, so
-//!   no stranger is ever mapped there.
+//! - A range inside a reservation returns to the reservation when its mapping is dropped, so
+//!   nothing foreign is ever mapped there.
 
 use crate::medium::Medium;
 use crate::persist::{Persistence, Registers};

@@ -1,15 +1,15 @@
-//! Words of shared memory under a scheduler: for tests of who may see what when.
+//! Words of shared memory under a scheduler: for tests of which stores are visible to whom, and
+//! when.
 //!
 //! What always holds here:
-//! - Threads are shuttle's, and one runs at a time. Each access is a point at which another one
-//!   may go on.
+//! - Threads are shuttle's, and one runs at a time. At each access another thread may continue.
 //! - A relaxed store waits in the thread's buffer and becomes visible at any later point, in any
-//!   order with those to other words. What comes before a release is visible when that is. Bytes
-//!   stored around the cache wait for a fence. A thread sees its own stores at once.
-//! - Loads see what is visible: that they could be done too early is not modelled.
-//! - Time is virtual. Looking at it and yielding take a step of it; the rest passes when all the
-//!   threads that take part in time ([`Part`]) wait, up to the moment when the first of them is
-//!   due. Threads that do not take part go on at once from every wait.
+//!   order with stores to other words. What comes before a release is visible when the release is.
+//!   Bytes stored around the cache wait for a fence. A thread sees its own stores at once.
+//! - Loads see what is visible; early loads are not modelled.
+//! - Time is virtual. Reading it and yielding take a step of it; the rest passes when all threads
+//!   that take part in time ([`Part`]) wait, up to the moment when the first of them is due.
+//!   Threads that do not take part return at once from every wait.
 
 extern crate std;
 

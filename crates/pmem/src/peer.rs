@@ -1,7 +1,7 @@
-//! Who is at the other end of a Unix socket.
+//! The process at the other end of a Unix socket.
 //!
-//! Invariant: the user is known of peers in any PID namespace. One that has no number in ours has
-//! none at all, for which rustix has no value.
+//! Invariant: the user of a peer is known in any PID namespace. A peer that has no number in ours
+//! has no process number here, a case for which rustix has no value.
 
 use crate::sys;
 use rustix::fd::{AsRawFd, BorrowedFd};

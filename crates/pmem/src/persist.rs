@@ -1,7 +1,7 @@
 //! The persist routine: chosen once per mapping, then only called.
 //!
 //! What always holds here:
-//! - `flush` writes back every line that the range touches, also the partial first and last.
+//! - `flush` writes back every line that the range touches, including partial first and last lines.
 //! - Nothing flushed or written around the cache is durable before the same thread's fence.
 //! - With [`Registers::Xmm`] no routine touches a register that a hook does not save.
 

@@ -1,7 +1,7 @@
-//! What the kernel says of processes by their numbers, which mean something in one PID namespace
-//! alone.
+//! What the kernel says about processes by their numbers, which mean something in one PID namespace
+//! only.
 //!
-//! Invariant: /proc is believed only where it is that of the caller's PID namespace.
+//! Invariant: /proc is believed only if it is that of the caller's PID namespace.
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Pid, test_kill_process};

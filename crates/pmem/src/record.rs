@@ -3,7 +3,7 @@
 //! What always holds here:
 //! - Several regions write into one log, so an order across segments is an order in the log.
 //! - Events name a region, a thread and offsets; no address is in the log.
-//! - It is there with the cargo feature `recording` alone: what is shipped has no code of it.
+//! - It exists only with the cargo feature `recording`: the shipped program has no code of it.
 
 use crate::spin::Spin;
 use alloc::boxed::Box;

@@ -1,13 +1,13 @@
-//! Record locks on single bytes of a file: each is held by a process, and ended by the kernel with
-//! that process, however it ends.
+//! Record locks on single bytes of a file. A process holds each lock, and the kernel ends it with
+//! that process, however that ends.
 //!
 //! What always holds here:
 //! - A lock of `hold` belongs to the descriptor table of the caller. A child of fork(2) does not
-//!   inherit it; execve(2) keeps it unless the table is shared with another process (Linux 5.11
-//!   and later: with other threads, too).
+//!   inherit it; execve(2) keeps it unless the table is shared with another process (since Linux
+//!   5.11 other threads do not matter).
 //! - The kernel also ends it when a process of that table closes any descriptor of the file.
-//! - The kernel joins locks of one table that touch each other: bytes in use are never neighbours.
-//! - A number that names another file by now locks nothing, and tells nothing.
+//! - The kernel joins adjacent locks of one table, so bytes in use are never adjacent.
+//! - If a number meanwhile names another file, nothing is locked and nothing is told.
 
 use crate::flush::id;
 use crate::{Error, sys};

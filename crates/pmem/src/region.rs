@@ -1,12 +1,12 @@
 //! A mapped range of one segment, and every way to touch it.
 //!
 //! What always holds here:
-//! - Offsets are checked before use; what is out of range is an error and changes nothing.
-//! - Every store goes through a method that tells the crash recorder what it did, where one is
-//!   built in (the feature `recording`). The exception is [`Region::word`], for words that mean
-//!   nothing after a restart.
-//! - A partial line is stored cached and flushed, whole lines go around the cache; both are
-//!   durable only after this thread's [`Region::fence`].
+//! - Offsets are checked before use; an offset out of range is an error and changes nothing.
+//! - Every store goes through a method that reports it to the crash recorder, if one is built in
+//!   (the feature `recording`). The exception is [`Region::word`], for words that mean nothing
+//!   after a restart.
+//! - A partial line is stored cached and flushed, whole lines go around the cache; both are durable
+//!   only after this thread's [`Region::fence`].
 
 use crate::buf::{ConstBuf, Fault, MutBuf};
 use crate::copy::{self, Outcome, SIDE_SOURCE};

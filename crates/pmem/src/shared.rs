@@ -2,7 +2,7 @@
 //!
 //! What always holds here:
 //! - It is only ever seen as structs whose every field is an atomic, so that any bytes another
-//!   process puts there are a valid value of each field, and no access is a data race.
+//!   process stores are a valid value of each field, and no access is a data race.
 //! - It cannot shrink under us: [`SharedMem::create_memfd`] seals its size.
 
 use crate::atomic::{

@@ -1,7 +1,7 @@
-//! What a region tells nobody: it stands for the crash recorder without the feature `recording`.
+//! The crash recorder's stand-in without the feature `recording`.
 //!
-//! What always holds here: nothing has state or does anything, so that no instruction is left of
-//! a call.
+//! What always holds here: nothing has state or does anything, so that no instruction is left of a
+//! call.
 
 use rustix::fd::BorrowedFd;
 

@@ -1,4 +1,4 @@
-//! System calls that rustix has no name for, and those that take more than one call.
+//! System calls that rustix does not have, and operations that take more than one call.
 
 use crate::PAGE;
 use core::arch::asm;

@@ -1,7 +1,7 @@
 //! Recording a whole stack: regions of files that a test watches write into the test's log.
 //!
 //! What always holds here:
-//! - A region mapped while its file is watched records for as long as it lives, whoever mapped
+//! - A region that is mapped while its file is watched records as long as it lives, whoever mapped
 //!   it; regions of other files record nothing.
 //! - Offsets in the log are offsets in the file.
 

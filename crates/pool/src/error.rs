@@ -1,4 +1,4 @@
-//! Every way in which a pool refuses. Each error has exactly one errno.
+//! Every error of a pool. Each has exactly one errno.
 
 use core::fmt;
 

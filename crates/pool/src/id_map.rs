@@ -1,7 +1,7 @@
 //! The ids of a user namespace.
 //!
-//! Invariant: the pool has the ids of the namespace around; a caller's are changed into those
-//! before anything is judged or stored, and changed back when they are shown.
+//! Invariant: the pool has the ids of the surrounding namespace; a caller's ids are translated into
+//! those before anything is checked or stored, and translated back when they are shown.
 
 use alloc::vec::Vec;
 

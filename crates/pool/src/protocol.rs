@@ -1,8 +1,8 @@
 //! The messages between a client and the service on the pool's socket.
 //!
-//! Invariants: one request, one answer, each one packet of fixed length, little-endian; a message
-//! with another magic, version or length is refused; unknown bits are zero. File descriptors
-//! travel beside the message. `docs/spec/session.md` states every field.
+//! Invariants: a request and its answer are each one packet of fixed length, little-endian; a
+//! message with another magic, version or length is refused; unknown bits are zero. File
+//! descriptors travel with the message. `docs/spec/session.md` states every field.
 
 /// Bytes of a request.
 pub const REQUEST_LEN: usize = 288;

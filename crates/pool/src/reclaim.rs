@@ -1,12 +1,13 @@
-//! Freeing in bounded steps what left a tree as whole subtrees, and deleted snapshots.
+//! Freeing subtrees that were cut out of trees, and deleted snapshots, in bounded steps.
 //!
 //! Invariants:
 //!  * An entry of tree `RECLAIM` is the only way to a subtree that was cut out. Pages and blocks
-//!    stay in use until a step frees them; each step is one commit, which also notes in the entry
+//!    stay in use until a step frees them; each step is one commit, which also records in the entry
 //!    how far it came. So a power cut at any moment loses no step and repeats none.
-//!  * What a snapshot had when the subtree was cut out is the snapshot's to free. While there are
-//!    such entries no snapshot is freed, so everything that a step reads is still there.
-//!  * Steps free nodes from the leaves up: what leads to the rest of a subtree is there to the end.
+//!  * Whatever a snapshot had when the subtree was cut out is freed with the snapshot. While there
+//!    are such entries no snapshot is freed, so everything that a step reads still exists.
+//!  * Steps free nodes from the leaves up, so the path to the rest of a subtree exists until the
+//!    end.
 //!
 //! `docs/spec/format.md` states every field.
 

@@ -1,7 +1,7 @@
-//! Names and sizes of what is in a pool's directory.
+//! Names and sizes of the files in a pool's directory.
 //!
-//! What always holds here: `meta.seg` is never given to a client for writing; a segment's file
-//! is at least as long as the superblock says; sizes are whole blocks.
+//! What always holds here: `meta.seg` is never given to a client for writing; a segment's file is
+//! at least as long as the superblock says; sizes are whole blocks.
 
 use crate::error::{Error, Result};
 use crate::format::PAGE_LEN;

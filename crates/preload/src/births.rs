@@ -1,12 +1,12 @@
-//! Children between the call that makes them and their first word.
+//! Children between the call that makes them and their first instruction here.
 //!
 //! Invariants:
-//!  * A child has its entry before it is born; it finds it by its stack pointer, which two births
-//!    of one memory do not have in common. Nothing else tells the child who it is: it may share
+//!  * A child has its entry before it is born. It finds the entry by its stack pointer, which two
+//!    births of one memory never share. Nothing else tells the child which one it is: it may share
 //!    its parent's memory, and the arguments of the call may be gone.
-//!  * An entry is free again when the parent knows the child's number and the child has taken
-//!    what is in it, in whichever order; a child that is dead takes nothing more.
-//!  * Only atomics: a copy of this memory made at any moment is usable.
+//!  * An entry is free again when the parent knows the child's number and the child has taken the
+//!    entry's content, in either order; a child that is dead takes nothing more.
+//!  * It has only atomics: a copy of this memory made at any moment is usable.
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Births at a time; more fail with EAGAIN.

@@ -1,9 +1,9 @@
 //! Patch tables kept between runs: one small file per object in a directory of the user.
 //!
-//! Invariants: a file appears whole or not at all (written aside, then renamed); one that does
-//! not parse, or whose sum is wrong, counts as absent. The directory is used only when it is the
-//! user's own and nobody else can write it. A table read from here is still compared with the
-//! live bytes before a single byte is patched.
+//! Invariants: a file appears whole or not at all (it is written aside, then renamed); a file that
+//! does not parse, or whose sum is wrong, counts as absent. The directory is used only if it is the
+//! user's own and nobody else can write it. A table read from here is still compared with the live
+//! bytes before a single byte is patched.
 use crate::calls;
 use crate::elf::{Elf, u32_at};
 use crate::env::Env;

@@ -1,8 +1,8 @@
 //! Which system calls are caught, and the two byte tables that trampolines look at.
 //!
-//! Invariants: a trampoline reads one byte by the low 16 bits of a number, so an entry may claim
-//! too much but never too little; a call whose class is `NATIVE` and a call of class `BY_FD`
-//! whose descriptor is unmarked run in the kernel without the hook being entered.
+//! Invariants: a trampoline reads one byte by the low 16 bits of a number, so an entry may cover
+//! too much but never too little; a call whose class is `NATIVE`, and a call of class `BY_FD` whose
+//! descriptor is unmarked, run in the kernel without entering the hook.
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Runs natively; its sites need no patch.

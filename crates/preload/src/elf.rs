@@ -1,7 +1,7 @@
 //! Just enough of ELF to find the text, the build-id and the function starts of an object.
 //!
-//! Invariant: every offset that is read from the object is checked against its segments first;
-//! a malformed object yields `None` or fewer results, never a read outside of it.
+//! Invariant: every offset that is read from the object is first checked against its segments; a
+//! malformed object yields `None` or fewer results, never a read outside of it.
 use alloc::vec::Vec;
 
 /// A loadable segment, in the object's own addresses.

@@ -1,11 +1,11 @@
-//! The way from a trampoline into Rust and back, on the program's own stack.
+//! From a trampoline into Rust and back, on the program's own stack.
 //!
 //! Invariants: below the red zone, every register of the program is saved before Rust runs and
-//! is restored before the program resumes; only rcx and r11, which a system call loses anyway,
-//! change. The library is built for baseline x86-64, so saving xmm0-15 preserves all vector
-//! state. Nothing of ours is on the stack any more when a native `syscall` runs.
-//! From `hf_leave` on, a signal is delivered at once: its frame is rolled forward to where the
-//! program continues (`signals`); before that it is held back until the hook leaves.
+//! restored before the program resumes; only rcx and r11 change, which a system call loses anyway.
+//! The library is built for baseline x86-64, so saving xmm0-15 preserves all vector state. Nothing
+//! of ours is on the stack any more when a native `syscall` runs. From `hf_leave` on, a signal is
+//! delivered at once: its frame is rolled forward to where the program continues (`signals`);
+//! before that it is held back until the hook leaves.
 use core::arch::global_asm;
 
 /// The program's registers, as the entry pushed them; its red zone lies right above.

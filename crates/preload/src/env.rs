@@ -1,6 +1,6 @@
-//! The environment as the kernel handed it over.
+//! The environment as the kernel passed it.
 //!
-//! Invariant: read only during start-up, before the program can change it.
+//! Invariant: it is read only during start-up, before the program can change it.
 use core::ffi::{CStr, c_char};
 
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
-//! Which instructions of ours may fault or be interrupted, and where they go on.
+//! Which instructions of ours may fault or be interrupted, and where they continue.
 //!
-//! Invariant: these are the only places in our text where a signal of the program, or a fault,
-//! does anything but wait for the hook to leave.
+//! Invariant: these are the only places in our text where a signal of the program, or a fault, does
+//! anything but wait for the hook to leave.
 
 use crate::waiting;
 

@@ -1,9 +1,9 @@
 //! The allocator of this library: lock-free lists of blocks over one anonymous mapping.
 //!
-//! Invariants: nothing is taken from the program's allocator; no lock exists that a fork or a
-//! signal could leave held; a block stays mapped for ever, so a reader that lost a race reads
-//! stale bytes and then fails its exchange. Blocks above `LARGE`, and all blocks once the arena is
-//! used up, are mappings of their own.
+//! Invariants: nothing is taken from the program's allocator; there is no lock that a fork or a
+//! signal could leave held; a block stays mapped for ever, so a reader that lost a race reads stale
+//! bytes and then fails its exchange. Blocks above `LARGE`, and all blocks once the arena is used
+//! up, are separate mappings.
 use crate::sys;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;

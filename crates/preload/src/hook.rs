@@ -1,7 +1,7 @@
-//! What every caught system call goes through.
+//! The path of every caught system call.
 //!
-//! Invariants: runs on the program's stack with its signals held back; allocates nothing itself;
-//! the trampoline finds in `Regs` where to continue and what rax holds.
+//! Invariants: it runs on the program's stack with the program's signals held back; it allocates
+//! nothing itself; the trampoline finds in `Regs` where to continue and the value of rax.
 use crate::dispatch;
 use crate::entry::{FRAME, Regs, SYSCALL_LEN, THEN_BACK};
 use crate::patch;

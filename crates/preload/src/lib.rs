@@ -1,9 +1,10 @@
 //! Holdfast preload: catches the system calls of an unmodified program, inside the program.
 //!
 //! Invariants:
-//! * No libc, no allocator, no thread-local storage of the program is ever used. The only symbol
-//!   exported is what the loader asks an auditor: the library could be loaded into anything.
-//! * A caught call that nobody answers runs in the kernel exactly as the program made it.
+//! * No libc, no allocator, no thread-local storage of the program is ever used. The only exported
+//!   symbol is the one that the loader demands of an auditor: the library could be loaded into
+//!   anything.
+//! * A caught call that Holdfast does not answer runs in the kernel exactly as the program made it.
 //! * While our code runs, no handler of the program runs in the same thread (`signals`).
 //! * Nothing unwinds out of here: a panic ends the process, as a corrupted state would.
 #![no_std]

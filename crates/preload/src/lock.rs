@@ -1,8 +1,8 @@
-//! A lock that fork cannot leave shut.
+//! A lock that fork cannot leave locked.
 //!
-//! Invariant: held only for short, bounded work in hooks, where signals are held back; a child
-//! of fork, which has one thread, opens every lock before it goes on (`process`). No call but
-//! sched_yield is made, and only under contention: the program may have forbidden others.
+//! Invariant: it is held only for short, bounded work in hooks, where signals are held back; a
+//! child of fork, which has one thread, opens every lock before it continues (`process`). It makes
+//! no call but sched_yield, and that only under contention: the program may have forbidden others.
 use crate::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,6 +1,6 @@
 //! The mappings of this process, from one reading of /proc/self/maps.
 //!
-//! Invariant: a snapshot; whoever uses it must still live with a kernel that says no.
+//! Invariant: this is a snapshot; callers must still cope with a kernel that refuses.
 use crate::sys::Fd;
 use alloc::vec::Vec;
 

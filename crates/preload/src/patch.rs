@@ -1,9 +1,9 @@
 //! Patching objects: at start-up all that are mapped, later each one as it is mapped.
 //!
 //! Invariants: an object is patched before any of its code that we know of runs; text is never
-//! writable and executable at once; a window is replaced only when its live bytes are those of
-//! the table. `BLOCKS` only ever gains entries that are complete; a block whose object has been
-//! replaced is forgotten, its memory stays (a thread may still be on its way out of it).
+//! writable and executable at once; a window is replaced only if its live bytes are those of the
+//! table. `BLOCKS` only gains entries that are complete; a block whose object has been replaced is
+//! forgotten, but its memory stays (a thread may still be in it).
 use crate::cache::{Cache, Key};
 use crate::calls;
 use crate::dispatch;

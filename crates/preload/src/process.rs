@@ -1,8 +1,9 @@
-//! Who we are: this process, or a child that still runs in its parent's memory.
+//! Which process runs here: the owner of this memory, or a child that still runs in it.
 //!
-//! Invariants: `PID` belongs to the process that owns this memory; only fork (which copies it)
-//! and start-up change it. While a child that shares the memory may run, `SHARED` is not zero,
-//! and only then is the kernel asked. What a call makes is decided once, before it is made.
+//! Invariants: `PID` belongs to the process that owns this memory; only fork (which copies it) and
+//! start-up change it. While a child that shares the memory may run, `SHARED` is not zero, and only
+//! then is the kernel asked. What kind of child a call makes is decided once, before the call is
+//! made.
 use crate::births::{self, Birth, Memory};
 use crate::dispatch;
 use crate::hook::{Call, Verdict};

@@ -1,11 +1,11 @@
 //! Finds the `syscall` instructions of an object and a window to patch for each.
 //!
-//! Invariants: text is decoded linearly, anew at every function start; a site counts only when
-//! decoding from its function's start (or, where the unwinder knows no function, from most of
+//! Invariants: text is decoded linearly, starting again at every function start. A site counts only
+//! if decoding from its function's start (or, where the unwinder knows no function, from most of
 //! several earlier bytes) arrives exactly at it, so bytes that merely look like a `syscall` are
-//! never patched. Where the unwinder knows functions, only what is inside of them is patched.
-//! Every direct jump, every address taken of text, and every entry of what may be a jump table
-//! counts as a target that no window may contain.
+//! never patched. Where the unwinder knows functions, only code inside of them is patched. Every
+//! direct jump, every address taken of text, and every entry of what may be a jump table counts as
+//! a target that no window may contain.
 use crate::calls;
 use crate::elf::{Elf, u32_at};
 use crate::table::{Fix, Site, Table, WINDOW_MAX};

@@ -1,14 +1,16 @@
 //! The program's signal handlers, and holding signals back while the hook runs.
 //!
-//! Invariants: the kernel knows only our wrapper; the program's own action is in `ACTIONS` and
-//! is what the program is told. A handler of the program never runs while a thread is inside the
-//! hook (it could find our locks held): the signal is put into `HELD` and sent to the same
-//! thread again when the hook leaves. From the first one on the thread blocks everything, so that
-//! the kernel keeps the others in order; the mask that the thread really has is in `HELD` too,
-//! and whoever leaves the hook, forks, execs or looks at the mask puts it back or uses it. A
-//! handler never sees an address of ours: frames that point into a trampoline show the place in
-//! the program's own code instead, and get the trampoline back afterwards. SIGSEGV and SIGBUS
-//! always reach us first.
+//! Invariants:
+//! * The kernel knows only our wrapper; the program's own action is in `ACTIONS`, and the program
+//!   is told that one.
+//! * A handler of the program never runs while a thread is inside the hook, where it could find our
+//!   locks held. The signal is put into `HELD` and sent to the same thread again when the hook
+//!   leaves. From the first one on the thread blocks everything, so that the kernel keeps the
+//!   others in order. The thread's real mask is also in `HELD`; leaving the hook, fork, exec and
+//!   reading the mask restore or use it.
+//! * A handler never sees an address of ours: frames that point into a trampoline show the place in
+//!   the program's own code instead, and get the trampoline back afterwards.
+//! * SIGSEGV and SIGBUS always reach us first.
 use crate::calls;
 use crate::dispatch;
 use crate::entry::{self, FRAME, Leaving, Regs};

@@ -1,4 +1,4 @@
-//! Where the loader hands over: once, before the program's own code.
+//! Where the loader calls us: once, before the program's own code.
 //!
 //! Invariant: without HOLDFAST_SESSION in the environment nothing is changed in this process.
 use crate::calls;

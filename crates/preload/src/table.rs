@@ -1,9 +1,9 @@
 //! The patch table of one object: where its system calls are and what a patch replaces.
 //!
-//! Invariants: a window is whole instructions, at least 5 bytes, contains its `syscall`, and no
-//! known jump goes to an instruction inside it; addresses are the object's own, so a table is
-//! valid wherever the object is loaded. A parsed table is checked in itself (`Site::is_sane`),
-//! and each window is compared with the live bytes before it is used.
+//! Invariants: a window consists of whole instructions, has at least 5 bytes, contains its
+//! `syscall`, and no known jump goes to an instruction inside it; addresses are the object's own,
+//! so a table is valid wherever the object is loaded. A parsed table is checked for consistency
+//! (`Site::is_sane`), and each window is compared with the live bytes before it is used.
 use crate::elf::{u16_at, u32_at};
 use alloc::vec::Vec;
 

@@ -1,8 +1,8 @@
-//! Writes trampolines: what runs in place of a patched window.
+//! Writes trampolines, which run in place of a patched window.
 //!
-//! Invariants: a trampoline uses no stack and changes no flag; up to its jump into the library
-//! it changes only rcx and r11. It carries out the window's own instructions unchanged, apart
-//! from displacements that depend on the place. `Slot::original` is total over its bytes.
+//! Invariants: a trampoline uses no stack and changes no flag; up to its jump into the library it
+//! changes only rcx and r11. It executes the window's own instructions unchanged, apart from
+//! displacements that depend on the place. `Slot::original` is total over its bytes.
 use crate::calls::{self, ALWAYS, BY_FD, NATIVE};
 use crate::entry;
 use crate::table::{Fix, Site, WINDOW_MAX};

@@ -1,6 +1,6 @@
-//! Who is let in, and that nobody keeps others out or makes them wait.
+//! Which users are admitted, and that nobody keeps others out or makes them wait.
 //!
-//! Invariant: every listener here belongs to one directory of its own and ends with its test.
+//! Invariant: every listener here belongs to its own directory and ends with its test.
 
 use crate::listener::admission::{Answered, Closer, Handler, Limits, Listener, Users};
 use crate::listener::connection::Reply;

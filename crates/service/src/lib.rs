@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!  * No byte that a client can write is trusted: it is copied, then checked, then used.
-//!  * Nothing waits for a client, and no loop is as long as a client says.
+//!  * Nothing waits for a client, and no client determines how long a loop runs.
 //!  * One service per pool; it is the only writer of the trees.
 #![forbid(unsafe_code)]
 

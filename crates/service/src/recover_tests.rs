@@ -1,7 +1,7 @@
 //! Recovery of journals that were written byte by byte as the specification says, judged by what is
 //! in the trees and in the blocks afterwards.
 //!
-//! Invariant: what is expected is worked out by plain maps here, with nothing of the code above.
+//! Invariant: the expected state is computed by plain maps here, with none of the code above.
 
 mod evidence;
 mod losses;
@@ -112,7 +112,7 @@ fn batch(changes: &[u8]) -> Body {
 }
 
 /// A pool whose users are all dead, and what they wrote to its journal.
-struct Rig {
+struct Fixture {
     _dir: TempDir,
     path: PathBuf,
     /// Whatever the directory of the test lies on.
@@ -126,8 +126,8 @@ struct Rig {
     seq: u64,
 }
 
-impl Rig {
-    fn new(name: &str, medium: Medium, consistency: Consistency) -> Rig {
+impl Fixture {
+    fn new(name: &str, medium: Medium, consistency: Consistency) -> Fixture {
         let dir = TempDir::new(name);
         let path = dir.path().join("pool");
         let options = CreateOptions {
@@ -141,7 +141,7 @@ impl Rig {
             let options = options.read(true).write(true);
             options.open(path.join(name)).unwrap()
         };
-        let rig = Rig {
+        let fixture = Fixture {
             medium,
             journal: open("journal-0.seg"),
             data: open("data-0.seg"),
@@ -152,15 +152,15 @@ impl Rig {
             acked_seq: 0,
             seq: 0,
         };
-        rig.engine().store.begin().unwrap();
-        rig
+        fixture.engine().store.begin().unwrap();
+        fixture
     }
 
     /// On ordinary files, with the file `INO`.
-    fn file(name: &str) -> Rig {
-        let mut rig = Rig::new(name, Medium::File, Consistency::Posix);
-        rig.put(0, &create(INO, b"f", 0o100_644));
-        rig
+    fn file(name: &str) -> Fixture {
+        let mut fixture = Fixture::new(name, Medium::File, Consistency::Posix);
+        fixture.put(0, &create(INO, b"f", 0o100_644));
+        fixture
     }
 
     fn engine(&self) -> Engine {
@@ -308,9 +308,9 @@ fn size_and_times(engine: &Engine) -> (u64, i64, i64) {
 }
 
 /// A generator of numbers that come again for the same seed.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         let next = self.0.wrapping_mul(6364136223846793005);
         self.0 = next.wrapping_add(1442695040888963407);

@@ -1,8 +1,8 @@
 //! Making a pool larger or smaller.
 //!
-//! Invariants: nobody uses the pool meanwhile; a segment is as long as the superblock says, for
-//! good, before the superblock says so, and is cut only after; a pool is made smaller only where
-//! nothing is.
+//! Invariants: nobody uses the pool meanwhile; a segment durably has the length that the superblock
+//! says before the superblock says so, and is cut only afterwards; a pool shrinks only by space
+//! that is free.
 
 use crate::base::error::{Error, Result};
 use crate::base::files::{self, Files};

@@ -1,7 +1,7 @@
-//! The service of one pool: recovers it, lets clients in, drains their session.
+//! The service of one pool: recovers it, admits clients, drains their session.
 //!
-//! Invariants: it holds the pool's lock for as long as it lives; one thread writes the pool and
-//! owns the session, another one listens; neither waits for a client.
+//! Invariants: it holds the pool's lock as long as it lives; one thread writes the pool and owns
+//! the session, another one listens; neither waits for a client.
 
 use crate::base::error::{Error, Result};
 use crate::base::files::Files;

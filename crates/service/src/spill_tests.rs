@@ -1,5 +1,5 @@
-//! Records of very many changes: applied in many turns, between which others are looked after;
-//! seen by nobody before the last, and as if they had never been where they are refused.
+//! Records of very many changes: applied in many turns, between which others are served; invisible
+//! before the last turn, and without any effect if they are refused.
 
 use crate::idle_tests::write;
 use crate::journal::engine::Engine;

@@ -1,6 +1,6 @@
-//! Directories for tests, on memory where there is some.
+//! Directories for tests, in memory where possible.
 //!
-//! Invariant: a `TempDir` is removed with all that is in it when it is dropped.
+//! Invariant: dropping a `TempDir` removes it with its content.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

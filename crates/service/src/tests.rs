@@ -1,7 +1,7 @@
-//! The service's promises, told as stories: a pool on memory, a session, a client that writes
-//! records (or anything else) into it, and what is in the trees afterwards.
+//! The service's promises, one case each: a pool in memory, a session, a client that writes records
+//! (or anything else) into it, and what is in the trees afterwards.
 //!
-//! Invariant: every story that ends in an orderly way ends with a clean pool.
+//! Invariant: every case that ends in an orderly way ends with a clean pool.
 
 use crate::base::files::{self, CreateOptions, Files};
 use crate::journal::engine::{AHEAD_MAX, Engine};
@@ -438,8 +438,8 @@ fn grants_can_be_used_and_come_back() {
 }
 
 #[test]
-fn what_was_not_synced_is_harvested_at_the_end() {
-    let dir = TempDir::new("harvest");
+fn what_was_not_synced_is_written_back_at_the_end() {
+    let dir = TempDir::new("last-writeback");
     let path = pool(&dir);
     let mut engine = opened(&path);
     let mut session = Session::create(&mut engine).unwrap();

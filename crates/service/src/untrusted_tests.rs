@@ -1,6 +1,6 @@
 //! What clients write into session memory and records to keep others from working.
 //!
-//! Invariant: none of it stops the service, nor is any of it left in the pool.
+//! Invariant: none of it stops the service, and none of it stays in the pool.
 
 use crate::session::Session;
 use crate::testing::TempDir;

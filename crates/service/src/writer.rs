@@ -1,7 +1,7 @@
-//! The thread that owns the pool and the session: serves requests, drains, naps.
+//! The thread that owns the pool and the session: serves requests, drains, idles.
 //!
-//! Invariant: it waits for nobody; while it takes long, the heartbeat and the listener speak for
-//! it.
+//! Invariant: it waits for nobody; while a step takes long, the heartbeat and the listener answer
+//! for it.
 
 use crate::base::error::{Error, Result};
 use crate::base::survivors;

@@ -122,7 +122,7 @@ impl Case {
         let dir = place.programs.scratch.join(format!("errors{number}"));
         let mut wrong = vec!["the machine was too slow each time".to_string()];
         for _ in 0..TRIES {
-            match Scene::new(place, self, &dir).and_then(|scene| scene.play()) {
+            match Fixture::new(place, self, &dir).and_then(|fixture| fixture.play()) {
                 Ok(None) => continue,
                 Ok(Some(played)) => wrong = played.judge(place, &dir),
                 Err(e) => wrong = vec![e],
@@ -172,7 +172,7 @@ struct Played {
     wrong: Vec<String>,
 }
 
-struct Scene<'a> {
+struct Fixture<'a> {
     case: Case,
     disk: SharedDisk,
     subject: Subject,
@@ -202,9 +202,9 @@ fn options(kind: Kind) -> &'static str {
     }
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Fixture<'a> {
     /// A pool with two programs on it.
-    fn new(place: &'a Place, case: Case, dir: &Path) -> Result<Scene<'a>, String> {
+    fn new(place: &'a Place, case: Case, dir: &Path) -> Result<Fixture<'a>, String> {
         let empty = place.empty.iter().find(|(kind, _)| *kind == case.kind);
         let (_, empty) = empty.ok_or("no empty file system of this kind")?;
         let disk: SharedDisk = Arc::new(Mutex::new(Disk::new(empty.clone(), true)));
@@ -225,7 +225,7 @@ impl<'a> Scene<'a> {
             let command = subject.program(&[], &[&own, "holder", &files]);
             holders.push(Worker::start(command, &disk)?);
         }
-        Ok(Scene {
+        Ok(Fixture {
             case,
             disk,
             subject,

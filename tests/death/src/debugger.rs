@@ -62,7 +62,7 @@ pub fn same_addresses() {
     personality::set(fixed).expect("fixed addresses");
 }
 
-/// Runs scene `name` on the pool in `dir` to its end, and learns which instructions store into
+/// Runs case `name` on the pool in `dir` to its end, and learns which instructions store into
 /// shared memory.
 pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
     with_child(dir, name, |child| {
@@ -84,7 +84,7 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
     })
 }
 
-/// Runs the scene up to its `nth` store, and kills it there.
+/// Runs the case up to its `nth` store, and kills it there.
 pub fn run(dir: &Path, name: &str, nth: usize, stores: &Stores) -> Result<Outcome, String> {
     with_child(dir, name, |child| {
         let at = child.run_to(nth, stores)?;
@@ -129,7 +129,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Runs the scene up to its `nth` store, and stops it there; `None`: the work ended before.
+/// Runs the case up to its `nth` store, and stops it there; `None`: the work ended before.
 pub fn stop(
     dir: &Path,
     name: &str,
@@ -153,7 +153,7 @@ pub fn stop(
     Ok(found.map(|_| stopped))
 }
 
-/// Runs the scene up to its `nth` store, and does `f` while the child is held there.
+/// Runs the case up to its `nth` store, and does `f` while the child is held there.
 pub fn hold(
     dir: &Path,
     name: &str,

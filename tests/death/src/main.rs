@@ -10,16 +10,16 @@
 //! and when it goes on it finishes its work.
 #![forbid(unsafe_code)]
 
+mod case;
 #[path = "../../../crates/client/tests/common/mod.rs"]
 mod common;
 mod debugger;
-mod scene;
 
-use common::{Rig, User};
+use case::{CASES, Case, View};
+use common::{Fixture, User};
 use debugger::{Outcome, Stopped};
 use holdfast_client::{attach, slots};
 use holdfast_pool::format::superblock::Consistency;
-use scene::{SCENES, Scene, View};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const ENDING: usize = 5;
 /// The same where each session needs its tables full, which takes long.
 const ENDING_FULL: usize = 20;
-/// Processes that play scenes at once.
+/// Processes that run cases at once.
 const PARTS: usize = 2;
 /// What a survivor may wait for a dead process, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,14 +43,14 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["child", dir, name] => return child(Path::new(dir), name),
         ["probe"] => return debugger::probe(),
-        ["part", part] => return scenes(&[], part.parse().ok()),
+        ["part", part] => return cases(&[], part.parse().ok()),
         [] => return parts(),
         _ => {}
     }
-    scenes(&words, None)
+    cases(&words, None)
 }
 
-/// All scenes, by as many processes as are worth it: they share nothing.
+/// All cases, by as many processes as are worth it: they share nothing.
 fn parts() -> ExitCode {
     let me = std::env::current_exe().expect("this program has a path");
     let run = |part: usize| Command::new(&me).args(["part", &part.to_string()]).spawn();
@@ -60,8 +60,8 @@ fn parts() -> ExitCode {
     ExitCode::from(u8::from(good.count() != PARTS))
 }
 
-/// The scenes that `words` name, or those of one part.
-fn scenes(words: &[&str], part: Option<usize>) -> ExitCode {
+/// The cases that `words` name, or those of one part.
+fn cases(words: &[&str], part: Option<usize>) -> ExitCode {
     debugger::same_addresses();
     let wanted = |name: &str| {
         let mut filters = words
@@ -71,18 +71,18 @@ fn scenes(words: &[&str], part: Option<usize>) -> ExitCode {
         filters.peek().is_none() || filters.any(|word| name.contains(*word))
     };
     if !debugger::is_allowed() {
-        println!("no process may debug another here: all scenes are skipped");
+        println!("no process may debug another here: all cases are skipped");
         println!(
             "\ntest result: ok. 0 passed; 0 failed; {} ignored",
-            SCENES.len()
+            CASES.len()
         );
         return ExitCode::SUCCESS;
     }
     let (mut passed, mut failed, mut count) = (0, 0, 0);
     for mode in [Consistency::Posix, Consistency::Strict] {
-        for scene in SCENES {
-            let name = format!("{}_{mode:?}", scene.name).to_lowercase();
-            if !wanted(&name) || !(scene.in_mode)(mode) {
+        for case in CASES {
+            let name = format!("{}_{mode:?}", case.name).to_lowercase();
+            if !wanted(&name) || !(case.in_mode)(mode) {
                 continue;
             }
             count += 1;
@@ -90,7 +90,7 @@ fn scenes(words: &[&str], part: Option<usize>) -> ExitCode {
                 continue;
             }
             let began = Instant::now();
-            match play(scene, mode) {
+            match run_case(case, mode) {
                 Ok(deaths) => {
                     passed += 1;
                     println!(
@@ -112,61 +112,61 @@ fn scenes(words: &[&str], part: Option<usize>) -> ExitCode {
 
 fn child(dir: &Path, name: &str) -> ExitCode {
     let user = common::join(dir);
-    if name == HEIR {
+    if name == SUCCESSOR {
         debugger::begin();
-        scene::inherit(&user);
-    } else if let Some(scene) = SCENES.iter().find(|s| s.name == name) {
-        let ready = (scene.ready)(&user);
+        case::inherit(&user);
+    } else if let Some(case) = CASES.iter().find(|s| s.name == name) {
+        let ready = (case.ready)(&user);
         debugger::begin();
-        (scene.work)(&user, ready);
+        (case.work)(&user, ready);
     }
     debugger::end();
     slots::exit(user.session(), true);
     ExitCode::SUCCESS
 }
 
-/// All deaths of one scene, and for some of them all deaths of the one who comes next; how many
+/// All deaths of one case, and for some of them all deaths of the one who comes next; how many
 /// there were, or what went wrong at which.
-fn play(scene: &Scene, mode: Consistency) -> Result<usize, String> {
-    let mut theatre = Theatre::open(scene, mode);
-    let stores = debugger::learn(&theatre.rig.dir, scene.name)?;
-    theatre.after = View::of(theatre.user());
-    let deaths = theatre.deaths(1, |dir, nth| debugger::run(dir, scene.name, nth, &stores))?;
-    theatre.stops(deaths, |dir, nth| {
-        debugger::stop(dir, scene.name, nth, &stores)
+fn run_case(case: &Case, mode: Consistency) -> Result<usize, String> {
+    let mut trial = Trial::open(case, mode);
+    let stores = debugger::learn(&trial.fixture.dir, case.name)?;
+    trial.after = View::of(trial.user());
+    let deaths = trial.deaths(1, |dir, nth| debugger::run(dir, case.name, nth, &stores))?;
+    trial.stops(deaths, |dir, nth| {
+        debugger::stop(dir, case.name, nth, &stores)
     })?;
-    if scene.name == "create" {
-        theatre.is_named(|dir, f| debugger::hold(dir, scene.name, deaths / 2, &stores, f))?;
+    if case.name == "create" {
+        trial.is_named(|dir, f| debugger::hold(dir, case.name, deaths / 2, &stores, f))?;
     }
-    if !scene.heirs {
+    if !case.successors {
         return Ok(deaths);
     }
     // The first one dies while it publishes.
-    let die = |dir: &Path| debugger::run(dir, scene.name, deaths * 2 / 3, &stores);
-    theatre.restage();
-    die(&theatre.rig.dir)?;
-    let heirs = debugger::learn(&theatre.rig.dir, HEIR)?;
-    let more = theatre.deaths(HEIRS, |dir, nth| {
+    let die = |dir: &Path| debugger::run(dir, case.name, deaths * 2 / 3, &stores);
+    trial.prepare_again();
+    die(&trial.fixture.dir)?;
+    let successors = debugger::learn(&trial.fixture.dir, SUCCESSOR)?;
+    let more = trial.deaths(SUCCESSORS, |dir, nth| {
         die(dir)?;
-        debugger::run(dir, HEIR, nth, &heirs)
+        debugger::run(dir, SUCCESSOR, nth, &successors)
     })?;
     Ok(deaths + more)
 }
 
-/// Every so many stores an heir dies.
-const HEIRS: usize = 3;
+/// Every so many stores an successor dies.
+const SUCCESSORS: usize = 3;
 
-/// About so many stops there are in each scene.
+/// About so many stops there are in each case.
 const STOPS: usize = 9;
 /// What others may wait for a stopped process, also on a busy machine.
 const STOPPED_MAX: Duration = Duration::from_secs(3);
 
 /// The child that finishes what a dead one began.
-const HEIR: &str = "heir";
+const SUCCESSOR: &str = "successor";
 
-struct Theatre<'s> {
-    scene: &'s Scene,
-    rig: Rig,
+struct Trial<'s> {
+    case: &'s Case,
+    fixture: Fixture,
     user: Option<User>,
     before: View,
     after: View,
@@ -174,15 +174,15 @@ struct Theatre<'s> {
     rounds: usize,
 }
 
-impl<'s> Theatre<'s> {
-    fn open(scene: &'s Scene, mode: Consistency) -> Theatre<'s> {
-        let rig = Rig::with(POOL, mode);
-        let user = rig.user();
-        (scene.stage)(&user);
+impl<'s> Trial<'s> {
+    fn open(case: &'s Case, mode: Consistency) -> Trial<'s> {
+        let fixture = Fixture::with(POOL, mode);
+        let user = fixture.user();
+        (case.prepare)(&user);
         let before = View::of(&user);
-        Theatre {
-            scene,
-            rig,
+        Trial {
+            case,
+            fixture,
             user: Some(user),
             after: before.clone(),
             before,
@@ -191,14 +191,14 @@ impl<'s> Theatre<'s> {
     }
 
     fn user(&mut self) -> &User {
-        self.user.get_or_insert_with(|| self.rig.user())
+        self.user.get_or_insert_with(|| self.fixture.user())
     }
 
-    fn restage(&mut self) {
-        let stage = self.scene.stage;
+    fn prepare_again(&mut self) {
+        let prepare = self.case.prepare;
         let user = self.user();
-        scene::clear(user);
-        stage(user);
+        case::clear(user);
+        prepare(user);
     }
 
     /// A death after each store, or each `stride`th, until `run` comes to its end; how many.
@@ -209,9 +209,9 @@ impl<'s> Theatre<'s> {
     ) -> Result<usize, String> {
         for round in 1.. {
             let nth = (round - 1) * stride + 1;
-            self.restage();
-            let outcome = run(&self.rig.dir, nth)?;
-            let survives = !round.is_multiple_of(match self.scene.full {
+            self.prepare_again();
+            let outcome = run(&self.fixture.dir, nth)?;
+            let survives = !round.is_multiple_of(match self.case.full {
                 true => ENDING_FULL,
                 false => ENDING,
             });
@@ -236,8 +236,8 @@ impl<'s> Theatre<'s> {
         stop: impl Fn(&Path, usize) -> Result<Option<Stopped>, String>,
     ) -> Result<(), String> {
         for nth in (1..=stores).step_by(stores.div_ceil(STOPS).max(1)) {
-            self.restage();
-            let Some(stopped) = stop(&self.rig.dir, nth)? else {
+            self.prepare_again();
+            let Some(stopped) = stop(&self.fixture.dir, nth)? else {
                 return Ok(());
             };
             let at = stopped.at;
@@ -251,7 +251,7 @@ impl<'s> Theatre<'s> {
         let begun = Instant::now();
         let seen = View::of(self.user());
         let waited = begun.elapsed();
-        if !self.scene.allows(&self.before, &self.after, &seen) {
+        if !self.case.allows(&self.before, &self.after, &seen) {
             return Err(self.different(&seen));
         }
         if waited > STOPPED_MAX {
@@ -262,7 +262,7 @@ impl<'s> Theatre<'s> {
         if seen != self.after {
             return Err(self.different(&seen));
         }
-        scene::go_on(self.user());
+        case::go_on(self.user());
         Ok(())
     }
 
@@ -272,8 +272,8 @@ impl<'s> Theatre<'s> {
         &mut self,
         hold: impl FnOnce(&Path, &mut dyn FnMut()) -> Result<(), String>,
     ) -> Result<(), String> {
-        self.restage();
-        let (user, dir) = (self.user.as_ref().expect("it was used"), &self.rig.dir);
+        self.prepare_again();
+        let (user, dir) = (self.user.as_ref().expect("it was used"), &self.fixture.dir);
         let mut said = String::new();
         let seen = std::thread::scope(|scope| {
             let mut others = None;
@@ -314,18 +314,18 @@ impl<'s> Theatre<'s> {
         let killed = Instant::now();
         if !survives {
             self.end_session();
-        } else if self.scene.full {
+        } else if self.case.full {
             self.rounds += 1;
             let pinned = self.rounds.is_multiple_of(2);
-            scene::recover_without_room(self.user(), pinned);
+            case::recover_without_room(self.user(), pinned);
         }
         let seen = View::of(self.user());
-        let allowed = self.scene.allows(&self.before, &self.after, &seen);
+        let allowed = self.case.allows(&self.before, &self.after, &seen);
         if seen != self.after && (done || !allowed) {
             return Err(self.different(&seen));
         }
-        scene::go_on(self.user());
-        let patience = match self.scene.full {
+        case::go_on(self.user());
+        let patience = match self.case.full {
             true => PATIENCE_FULL,
             false => PATIENCE,
         };
@@ -339,8 +339,8 @@ impl<'s> Theatre<'s> {
         if let Some(user) = self.user.take() {
             slots::exit(user.session(), true);
         }
-        self.rig.stop();
-        self.rig.check();
-        self.rig.start();
+        self.fixture.stop();
+        self.fixture.check();
+        self.fixture.start();
     }
 }

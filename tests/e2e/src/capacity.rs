@@ -3,7 +3,7 @@
 //!
 //! Invariant: what the programs left is counted by a later run, from the pool.
 
-use crate::bad_input::{Case, Scene, Stop, play, wrong};
+use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
 use crate::process::{self, Ended};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,18 +28,18 @@ const CASES: &[(&str, Case)] = &[
 
 /// `hf-e2e capacity`
 pub fn main(names: &[&str]) -> ExitCode {
-    play("capacity", CASES, names)
+    run_cases("capacity", CASES, names)
 }
 
-fn pool(scene: &Scene, size: &str) -> Result<PathBuf, Stop> {
-    let path = scene.path("pool");
-    scene.done(&["pool", "create", &path.to_string_lossy(), "--size", size])?;
+fn pool(fixture: &Fixture, size: &str) -> Result<PathBuf, Stop> {
+    let path = fixture.path("pool");
+    fixture.done(&["pool", "create", &path.to_string_lossy(), "--size", size])?;
     Ok(path)
 }
 
-fn pool_in_memory(scene: &Scene, size: &str) -> Result<PathBuf, Stop> {
-    let pool = pool(scene, size)?;
-    let ended = scene.done(&["pool", "status", &pool.to_string_lossy()])?;
+fn pool_in_memory(fixture: &Fixture, size: &str) -> Result<PathBuf, Stop> {
+    let pool = pool(fixture, size)?;
+    let ended = fixture.done(&["pool", "status", &pool.to_string_lossy()])?;
     match ended.out.contains("medium       memory") {
         true => Ok(pool),
         false => Err(Stop::Skip("no memory to put the pool on".into())),
@@ -48,14 +48,14 @@ fn pool_in_memory(scene: &Scene, size: &str) -> Result<PathBuf, Stop> {
 
 /// Runs a Python program on the pool, with the pool's directory as its first argument; it must
 /// say `fine`.
-fn python(scene: &Scene, pool: &Path, program: &str, words: &[&str]) -> Result<(), Stop> {
-    let mut command = Command::new(&scene.holdfast);
+fn python(fixture: &Fixture, pool: &Path, program: &str, words: &[&str]) -> Result<(), Stop> {
+    let mut command = Command::new(&fixture.holdfast);
     command
         .args(["run", "--pool"])
         .arg(pool)
         .args(["--", "python3", "-c"]);
     command.arg(program).arg("/hf").args(words);
-    let ended = long(scene, command)?;
+    let ended = long(fixture, command)?;
     match (ended.code(), ended.out.as_str()) {
         (Some(0), "fine\n") => Ok(()),
         _ => wrong(format!(
@@ -67,30 +67,30 @@ fn python(scene: &Scene, pool: &Path, program: &str, words: &[&str]) -> Result<(
     }
 }
 
-fn long(scene: &Scene, mut command: Command) -> Result<Ended, Stop> {
-    process::clean(&mut command, &scene.dir);
-    command.current_dir(&scene.dir);
-    Ok(process::run(&mut command, LIMIT, &scene.dir)?)
+fn long(fixture: &Fixture, mut command: Command) -> Result<Ended, Stop> {
+    process::clean(&mut command, &fixture.dir);
+    command.current_dir(&fixture.dir);
+    Ok(process::run(&mut command, LIMIT, &fixture.dir)?)
 }
 
 /// The pool is sound, and a later run finds so many names in this directory.
-fn holds(scene: &Scene, pool: &Path, dir: &str, names: usize) -> Result<(), Stop> {
+fn holds(fixture: &Fixture, pool: &Path, dir: &str, names: usize) -> Result<(), Stop> {
     let count = "import os, sys; print(len(os.listdir(sys.argv[1])))";
-    let ended = scene.run(pool, &["python3", "-c", count, dir])?;
+    let ended = fixture.run(pool, &["python3", "-c", count, dir])?;
     if ended.out != format!("{names}\n") {
         return wrong(format!(
             "{dir} has {:?} names instead of {names}",
             ended.out
         ));
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
 /// More files of 32 KiB than there once were pages for their block maps.
-fn files_with_block_maps(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "2G")?;
+fn files_with_block_maps(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "2G")?;
     let program = r#"
 import os, sys
 d = sys.argv[1] + "/d"; n = 18000; os.mkdir(d)
@@ -100,13 +100,13 @@ for i in range(n):
 wrong = [i for i in range(0, n, 5) if open(f"{d}/f{i}", "rb").read() != content(i)]
 print(*wrong[:5] or ["fine"])
 "#;
-    python(scene, &pool, program, &[])?;
-    holds(scene, &pool, "/hf/d", 18_000)
+    python(fixture, &pool, program, &[])?;
+    holds(fixture, &pool, "/hf/d", 18_000)
 }
 
 /// A byte every 2 MiB of 100 GiB, and one at the end of all.
-fn sparse_file(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "1G")?;
+fn sparse_file(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "1G")?;
     let program = r#"
 import os, sys
 f = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT); n = 50000; step = 2 << 20
@@ -118,13 +118,13 @@ wrong = [i for i in range(n) if os.pread(f, 1, i * step) != bytes([i % 251 + 1])
 if os.pread(f, 9, end) != b"!" or os.fstat(f).st_size != end + 1: wrong.append("end")
 print(*wrong[:5] or ["fine"])
 "#;
-    python(scene, &pool, program, &[])?;
-    holds(scene, &pool, "/hf", 1)
+    python(fixture, &pool, program, &[])?;
+    holds(fixture, &pool, "/hf", 1)
 }
 
 /// A parent whose many children live at the same time keeps its files, and each of them works.
-fn children(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "256M")?;
+fn children(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "256M")?;
     let program = r#"
 import os, resource, sys
 d, n = sys.argv[1] + "/d", int(sys.argv[2]); os.mkdir(d)
@@ -145,16 +145,20 @@ keep.write(b"after")
 text = open(sys.argv[1] + "/keep").read()
 print("fine" if not failed and text == "before among after" else (failed, text))
 "#;
-    python(scene, &pool, program, &["4096"])?;
-    holds(scene, &pool, "/hf/d", 4096)
+    python(fixture, &pool, program, &["4096"])?;
+    holds(fixture, &pool, "/hf/d", 4096)
 }
 
 /// Commands that all run at the same time: none is done before the last has begun.
-fn runs_at_once(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "256M")?;
+fn runs_at_once(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "256M")?;
     let all = 1000;
-    let run = format!("{} run --pool {}", scene.holdfast.display(), pool.display());
-    let gate = scene.path("gate");
+    let run = format!(
+        "{} run --pool {}",
+        fixture.holdfast.display(),
+        pool.display()
+    );
+    let gate = fixture.path("gate");
     let gate = gate.display();
     let script = format!(
         "{run} -- mkdir /hf/d
@@ -170,7 +174,7 @@ fn runs_at_once(scene: &Scene) -> Result<(), Stop> {
     );
     let mut command = Command::new("bash");
     command.args(["-c", &script]);
-    let ended = long(scene, command)?;
+    let ended = long(fixture, command)?;
     if ended.code() != Some(0) || !ended.out.is_empty() || !ended.err.is_empty() {
         return wrong(format!(
             "{}: {} {}",
@@ -179,7 +183,7 @@ fn runs_at_once(scene: &Scene) -> Result<(), Stop> {
             ended.tail().join("; ")
         ));
     }
-    holds(scene, &pool, "/hf/d", all)
+    holds(fixture, &pool, "/hf/d", all)
 }
 
 /// Runs `work(number, descriptors)` in enough processes for `all` descriptors in sum; each keeps
@@ -206,8 +210,8 @@ def together(all, work):
 "#;
 
 /// A million descriptors, as many in each process as the host allows.
-fn descriptors(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "256M")?;
+fn descriptors(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "256M")?;
     let program = r#"
 path = sys.argv[1] + "/f"
 with open(path, "wb") as f: f.write(b"content")
@@ -216,13 +220,13 @@ def work(p, n):
     return os.pread(fds[-1], 9, 0) == b"content", fds
 together(1000000, work)
 "#;
-    python(scene, &pool, &[TOGETHER, program].concat(), &[])?;
-    holds(scene, &pool, "/hf", 1)
+    python(fixture, &pool, &[TOGETHER, program].concat(), &[])?;
+    holds(fixture, &pool, "/hf", 1)
 }
 
 /// As many descriptors in one process as the host allows, with numbers up to the highest.
-fn high_descriptors(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "256M")?;
+fn high_descriptors(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "256M")?;
     let program = r#"
 import os, resource, sys
 most = 1 << 20
@@ -263,13 +267,13 @@ if read(half - 1) not in (b"odd", b"even") or read(fds[5]) != b"odd": wrong.appe
 if os.open(d + "/odd", os.O_RDONLY) != half: wrong.append("lowest")
 print(*wrong[:5] or ["fine"])
 "#;
-    python(scene, &pool, program, &[])?;
-    holds(scene, &pool, "/hf", 3)
+    python(fixture, &pool, program, &[])?;
+    holds(fixture, &pool, "/hf", 3)
 }
 
 /// More different files open at the same time than inodes were ever cached.
-fn files_open(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "512M")?;
+fn files_open(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "512M")?;
     let program = r#"
 d = sys.argv[1] + "/d"; os.mkdir(d)
 def work(p, n):
@@ -278,20 +282,20 @@ def work(p, n):
     return all(os.pread(f, 9, 0) == b"%d" % i for i, f in enumerate(fds)), fds
 together(100000, work)
 "#;
-    python(scene, &pool, &[TOGETHER, program].concat(), &[])?;
+    python(fixture, &pool, &[TOGETHER, program].concat(), &[])?;
     let count = "import os; n = len(os.listdir('/hf/d')); print(n > 99000)";
-    let ended = scene.run(&pool, &["python3", "-c", count])?;
+    let ended = fixture.run(&pool, &["python3", "-c", count])?;
     if ended.out != "True\n" {
         return wrong(format!("too few names are left: {:?}", ended.out));
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
 /// Names, most of which no table holds any more when they are looked for.
-fn many_names(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene, "1G")?;
+fn many_names(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture, "1G")?;
     let program = r#"
 import os, random, sys
 d = sys.argv[1] + "/d"; os.mkdir(d); n = 200000
@@ -302,14 +306,14 @@ for i in random.sample(range(n), 20000):
 for i in range(0, n, 2): os.unlink(f"{d}/name-{i}")
 print(*wrong[:5] or ["fine"])
 "#;
-    python(scene, &pool, program, &[])?;
-    holds(scene, &pool, "/hf/d", 100_000)
+    python(fixture, &pool, program, &[])?;
+    holds(fixture, &pool, "/hf/d", 100_000)
 }
 
 /// A program removes what it made, or never named it, and ends at once: the service, which ends
 /// then as well, leaves no memory behind what is free.
-fn removed(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool_in_memory(scene, "2G")?;
+fn removed(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool_in_memory(fixture, "2G")?;
     let program = r#"
 import os, sys
 if sys.argv[2] == "files":
@@ -322,10 +326,10 @@ print("fine")
 "#;
     let empty = behind(&pool);
     for turn in 0..8 {
-        python(scene, &pool, program, &[["files", "nameless"][turn % 2]])?;
+        python(fixture, &pool, program, &[["files", "nameless"][turn % 2]])?;
         await_rest(&pool, empty + (32 << 20))?;
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
@@ -346,9 +350,9 @@ fn await_rest(pool: &Path, most: u64) -> Result<(), Stop> {
 }
 
 /// Files of all sizes come, grow, shrink and go. What lies behind the pool follows what is in it.
-fn memory(scene: &Scene) -> Result<(), Stop> {
+fn memory(fixture: &Fixture) -> Result<(), Stop> {
     const LIVE: u64 = 100 << 20;
-    let pool = pool_in_memory(scene, "4G")?;
+    let pool = pool_in_memory(fixture, "4G")?;
     let program = r#"
 import os, random, sys, time
 random.seed(7); live = {}; total = 0; n = 0; most = int(sys.argv[2]); content = bytes(2 << 20)
@@ -374,7 +378,7 @@ print("fine")
     let (done, most) = (AtomicBool::new(false), &mut 0);
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| {
-            let ran = python(scene, &pool, program, &[&LIVE.to_string()]);
+            let ran = python(fixture, &pool, program, &[&LIVE.to_string()]);
             done.store(true, Relaxed);
             ran
         });
@@ -394,7 +398,7 @@ print("fine")
         ));
     }
     await_rest(&pool, live * 3 / 2 + (64 << 20))?;
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }

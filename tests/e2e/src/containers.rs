@@ -3,7 +3,7 @@
 //!
 //! Invariant: where the kernel makes no namespaces for us, a case says so and is skipped.
 
-use crate::bad_input::{Case, Scene, Stop, play, wrong};
+use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
 use crate::process;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, BufRead, BufReader};
@@ -29,11 +29,11 @@ const CASES: &[(&str, Case)] = &[
 
 /// `hf-e2e containers`
 pub fn main(names: &[&str]) -> ExitCode {
-    play("containers", CASES, names)
+    run_cases("containers", CASES, names)
 }
 
 /// The start of a command in namespaces of its own, whose first process is that command.
-fn container(scene: &Scene) -> Result<Command, Stop> {
+fn container(fixture: &Fixture) -> Result<Command, Stop> {
     let make = || {
         let mut command = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
@@ -44,31 +44,31 @@ fn container(scene: &Scene) -> Result<Command, Stop> {
     };
     let mut probe = make();
     probe.arg("true");
-    match scene.end_of(probe) {
+    match fixture.end_of(probe) {
         Ok(ended) if ended.code() == Some(0) => Ok(make()),
         _ => Err(Stop::Skip("the kernel makes no PID namespaces here".into())),
     }
 }
 
-fn pool(scene: &Scene) -> Result<PathBuf, Stop> {
-    let path = scene.path("pool");
-    scene.done(&["pool", "create", &path.to_string_lossy(), "--size", "256M"])?;
+fn pool(fixture: &Fixture) -> Result<PathBuf, Stop> {
+    let path = fixture.path("pool");
+    fixture.done(&["pool", "create", &path.to_string_lossy(), "--size", "256M"])?;
     Ok(path)
 }
 
 /// Makes `command` run a Python program on the pool.
-fn python(scene: &Scene, command: Option<Command>, pool: &Path, program: &str) -> Command {
+fn python(fixture: &Fixture, command: Option<Command>, pool: &Path, program: &str) -> Command {
     let mut command = match command {
         Some(mut container) => {
-            container.arg(&scene.holdfast);
+            container.arg(&fixture.holdfast);
             container
         }
-        None => Command::new(&scene.holdfast),
+        None => Command::new(&fixture.holdfast),
     };
     command.args(["run", "--pool"]).arg(pool);
     command.args(["--", "python3", "-c", program, "/hf"]);
-    process::clean(&mut command, &scene.dir);
-    command.current_dir(&scene.dir);
+    process::clean(&mut command, &fixture.dir);
+    command.current_dir(&fixture.dir);
     command
 }
 
@@ -95,17 +95,17 @@ fn said(mut child: Child, who: &str) -> Result<String, Stop> {
 }
 
 /// A row of `holdfast pool status`.
-fn status(scene: &Scene, pool: &Path, row: &str) -> Result<String, Stop> {
-    let ended = scene.done(&["pool", "status", &pool.to_string_lossy()])?;
+fn status(fixture: &Fixture, pool: &Path, row: &str) -> Result<String, Stop> {
+    let ended = fixture.done(&["pool", "status", &pool.to_string_lossy()])?;
     let found = ended.out.lines().find_map(|line| line.strip_prefix(row));
     Ok(found.unwrap_or_default().trim().to_string())
 }
 
 /// Waits until a row of the status is this.
-fn becomes(scene: &Scene, pool: &Path, row: &str, value: &str) -> Result<(), Stop> {
+fn becomes(fixture: &Fixture, pool: &Path, row: &str, value: &str) -> Result<(), Stop> {
     let begun = Instant::now();
     loop {
-        let now = status(scene, pool, row)?;
+        let now = status(fixture, pool, row)?;
         if now == value {
             return Ok(());
         }
@@ -141,20 +141,20 @@ print("fine")
 "#;
 
 /// Locks are held by those who live, in whichever namespace, and nobody else.
-fn locks(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene)?;
-    let places = [Some(container(scene)?), Some(container(scene)?), None];
-    let commands = places.map(|place| python(scene, place, &pool, COUNTER));
+fn locks(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture)?;
+    let places = [Some(container(fixture)?), Some(container(fixture)?), None];
+    let commands = places.map(|place| python(fixture, place, &pool, COUNTER));
     let programs: Vec<Child> = commands.into_iter().map(begin).collect::<Result<_, _>>()?;
     for program in programs {
         said(program, "a program that counts")?;
     }
-    let ended = scene.run(&pool, &["cat", "/hf/count"])?;
+    let ended = fixture.run(&pool, &["cat", "/hf/count"])?;
     if ended.out != "180" {
         let (out, how, err) = (&ended.out, ended.how(), ended.err.trim());
         return wrong(format!("180 children counted to {out:?}, {how} {err}"));
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
@@ -182,59 +182,59 @@ print("fine")
 "#;
 
 /// Everybody in a container dies at once, at any moment, and those outside go on.
-fn killed_containers(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene)?;
-    let outside = begin(python(scene, None, &pool, WORK))?;
-    becomes_used(scene, &pool)?;
+fn killed_containers(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture)?;
+    let outside = begin(python(fixture, None, &pool, WORK))?;
+    becomes_used(fixture, &pool)?;
     for round in 0..8 {
-        let mut inside = begin(python(scene, Some(container(scene)?), &pool, WORK))?;
+        let mut inside = begin(python(fixture, Some(container(fixture)?), &pool, WORK))?;
         std::thread::sleep(Duration::from_millis(400 + round * 37));
         process::kill_group(&inside);
         inside.wait()?;
     }
-    becomes(scene, &pool, "processes", "3")?;
-    scene.run(&pool, &["touch", "/hf/end"])?;
+    becomes(fixture, &pool, "processes", "3")?;
+    fixture.run(&pool, &["touch", "/hf/end"])?;
     said(outside, "the program outside")?;
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
-fn becomes_used(scene: &Scene, pool: &Path) -> Result<(), Stop> {
-    becomes(scene, pool, "processes", "3")
+fn becomes_used(fixture: &Fixture, pool: &Path) -> Result<(), Stop> {
+    becomes(fixture, pool, "processes", "3")
 }
 
 /// The service is one of those who die: a program outside starts the next one, and goes on.
-fn service_inside(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene)?;
-    let mut inside = begin(python(scene, Some(container(scene)?), &pool, WORK))?;
-    becomes_used(scene, &pool)?;
-    let outside = begin(python(scene, None, &pool, WORK))?;
-    becomes(scene, &pool, "processes", "6")?;
+fn service_inside(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture)?;
+    let mut inside = begin(python(fixture, Some(container(fixture)?), &pool, WORK))?;
+    becomes_used(fixture, &pool)?;
+    let outside = begin(python(fixture, None, &pool, WORK))?;
+    becomes(fixture, &pool, "processes", "6")?;
     process::kill_group(&inside);
     inside.wait()?;
-    becomes(scene, &pool, "processes", "3")?;
-    scene.run(&pool, &["touch", "/hf/end"])?;
+    becomes(fixture, &pool, "processes", "3")?;
+    fixture.run(&pool, &["touch", "/hf/end"])?;
     said(outside, "the program outside")?;
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
 /// A container in which a program has written is killed, and nobody is left, also no service; then
 /// somebody reads.
-fn all_die(scene: &Scene, pool: &Path, writes: &str, reads: &str) -> Result<(), Stop> {
-    let mut all = begin(python(scene, Some(container(scene)?), pool, writes))?;
+fn all_die(fixture: &Fixture, pool: &Path, writes: &str, reads: &str) -> Result<(), Stop> {
+    let mut all = begin(python(fixture, Some(container(fixture)?), pool, writes))?;
     let mut out = BufReader::new(all.stdout.take().ok_or(io::Error::from(BROKEN))?);
     out.read_line(&mut String::new())?;
     process::kill_group(&all);
     all.wait()?;
-    said(begin(python(scene, None, pool, reads))?, "who reads").map(drop)
+    said(begin(python(fixture, None, pool, reads))?, "who reads").map(drop)
 }
 
 /// Nobody is left when the container is killed, also no service: what was closed or synced is
 /// there, and of a file that is open a beginning.
-fn all_at_once(scene: &Scene) -> Result<(), Stop> {
+fn all_at_once(fixture: &Fixture) -> Result<(), Stop> {
     let writes = r#"
 import os, sys, time
 def make(name, *parts):
@@ -253,18 +253,18 @@ if bad or read("synced") != b"s" * 9000: sys.exit(f"lost: {bad}, {read('synced')
 if not (b"o" * 300 + b"p" * 700).startswith(read("open")): sys.exit(f"open: {read('open')}")
 print("fine")
 "#;
-    let pool = pool(scene)?;
+    let pool = pool(fixture)?;
     for _ in 0..4 {
-        all_die(scene, &pool, writes, reads)?;
+        all_die(fixture, &pool, writes, reads)?;
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
 /// Nobody is left when the container is killed, and nobody synced or closed: what was written more
 /// than a few seconds before is there.
-fn open_log(scene: &Scene) -> Result<(), Stop> {
+fn open_log(fixture: &Fixture) -> Result<(), Stop> {
     let writes = r#"
 import os, sys, time
 open_to = lambda name: os.open(f"{sys.argv[1]}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -284,28 +284,28 @@ if read("long") != b"".join(b"%06d\n" % i for i in range(200)): sys.exit(f"log: 
 if read("new") != b"n" * 5000: sys.exit(f"new: {read('new')}")
 print("fine")
 "#;
-    let pool = pool(scene)?;
-    all_die(scene, &pool, writes, reads)?;
-    scene
+    let pool = pool(fixture)?;
+    all_die(fixture, &pool, writes, reads)?;
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
 /// What a program wrote, and did not sync, is there although its service died right after it: the
 /// run that waits for the end of the session starts another one.
-fn service_of_nobody(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene)?;
+fn service_of_nobody(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture)?;
     let writes = r#"
 import os, signal, sys
 fd = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT, 0o666)
 os.write(fd, b"kept"); os.write(1, b"written\n"); os.read(0, 1)
 os.kill(os.getpid(), signal.SIGKILL)
 "#;
-    let mut command = python(scene, None, &pool, writes);
+    let mut command = python(fixture, None, &pool, writes);
     let mut run = begin_with(command.stdin(Stdio::piped()))?;
     let mut out = BufReader::new(run.stdout.take().ok_or(io::Error::from(BROKEN))?);
     out.read_line(&mut String::new())?;
-    let named = status(scene, &pool, "service")?;
+    let named = status(fixture, &pool, "service")?;
     let pid = named.split_whitespace().last().and_then(|n| n.parse().ok());
     let Some(service) = pid.and_then(Pid::from_raw) else {
         return wrong(format!("the service is {named:?}"));
@@ -316,18 +316,18 @@ os.kill(os.getpid(), signal.SIGKILL)
     std::thread::sleep(Duration::from_millis(300));
     kill_process(service, Signal::KILL).map_err(io::Error::from)?;
     let ended = process::wait(&mut run, LIMIT)?;
-    let kept = scene.run(&pool, &["cat", "/hf/f"])?;
+    let kept = fixture.run(&pool, &["cat", "/hf/f"])?;
     if ended.and_then(|status| status.code()) != Some(137) || kept.out != "kept" {
         return wrong(format!("{ended:?}, {:?} {}", kept.out, kept.err));
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
 
 /// `pool status` says the same everywhere, and F_GETLK names who is seen from here.
-fn who_is_there(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene)?;
+fn who_is_there(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture)?;
     let holds = r#"
 import fcntl, os, sys, time
 os.umask(0)
@@ -345,24 +345,27 @@ found = fcntl.fcntl(f, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0
 kind, pid = struct.unpack("hhqqi4x", found)[::4]
 print(kind == fcntl.F_WRLCK, pid, os.path.exists(f"/proc/{pid}/stat"))
 "#;
-    let holder = begin(python(scene, Some(container(scene)?), &pool, holds))?;
-    becomes(scene, &pool, "processes", "1")?;
-    let mut inside = container(scene)?;
+    let holder = begin(python(fixture, Some(container(fixture)?), &pool, holds))?;
+    becomes(fixture, &pool, "processes", "1")?;
+    let mut inside = container(fixture)?;
     inside
-        .arg(&scene.holdfast)
+        .arg(&fixture.holdfast)
         .args(["pool", "status"])
         .arg(&pool);
-    let inside = scene.end_of(inside)?.out;
+    let inside = fixture.end_of(inside)?.out;
     for row in ["processes    1", "service      a process of another"] {
         if !inside.contains(row) {
             return wrong(format!("from inside: no \"{row}\" in {inside}"));
         }
     }
     // Those around a namespace see its processes, those beside it do not.
-    let seen = said(begin(python(scene, None, &pool, asks))?, "who asks")?;
-    let place = Some(container(scene)?);
-    let unseen = said(begin(python(scene, place, &pool, asks))?, "who asks inside")?;
-    scene.run(&pool, &["touch", "/hf/end"])?;
+    let seen = said(begin(python(fixture, None, &pool, asks))?, "who asks")?;
+    let place = Some(container(fixture)?);
+    let unseen = said(
+        begin(python(fixture, place, &pool, asks))?,
+        "who asks inside",
+    )?;
+    fixture.run(&pool, &["touch", "/hf/end"])?;
     let own = said(holder, "the holder")?;
     let ok = seen.starts_with("True ") && seen.ends_with(" True\n") && unseen == "True 0 False\n";
     match ok && !seen.contains(&format!(" {} ", own.trim())) {
@@ -439,16 +442,16 @@ if part == "last":
 "#;
 
 /// Owners and rights are mapped as the kernel maps them.
-fn users(scene: &Scene) -> Result<(), Stop> {
-    let pool = pool(scene)?;
+fn users(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = pool(fixture)?;
     let mut namespace = Command::new("unshare");
     namespace.args(["--user", "--map-root-user", "true"]);
-    if scene.end_of(namespace)?.code() != Some(0) {
+    if fixture.end_of(namespace)?.code() != Some(0) {
         return Err(Stop::Skip(
             "the kernel makes no user namespaces here".into(),
         ));
     }
-    let host = scene.path("host");
+    let host = fixture.path("host");
     std::fs::create_dir(&host)?;
     for part in ["first", "inside", "change", "last"] {
         let said = |on_pool: bool| -> Result<(Option<i32>, String, String), Stop> {
@@ -457,7 +460,7 @@ fn users(scene: &Scene) -> Result<(), Stop> {
                 words.extend(["unshare", "--user", "--map-root-user"].map(Into::into));
             }
             if on_pool {
-                words.push(scene.holdfast.clone().into());
+                words.push(fixture.holdfast.clone().into());
                 words.extend(["run", "--pool"].map(Into::into));
                 words.extend([pool.clone().into(), "--".into()]);
             }
@@ -469,7 +472,7 @@ fn users(scene: &Scene) -> Result<(), Stop> {
             });
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).arg(part);
-            let ended = scene.end_of(command)?;
+            let ended = fixture.end_of(command)?;
             Ok((ended.code(), ended.out, ended.err))
         };
         let (theirs, ours) = (said(false)?, said(true)?);
@@ -482,7 +485,7 @@ fn users(scene: &Scene) -> Result<(), Stop> {
             return wrong(format!("{part}: {differs:?}; {theirs:?} and {ours:?}"));
         }
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }

@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 
 type Done<T = ()> = Result<T, String>;
-type Case = fn(&Scene) -> Done;
+type Case = fn(&Fixture) -> Done;
 
 const CASES: [(&str, Case); 7] = [
     ("programs read what was there", programs_read),
@@ -25,7 +25,7 @@ const CASES: [(&str, Case); 7] = [
 ];
 
 /// A pool of its own for each case.
-struct Scene {
+struct Fixture {
     holdfast: PathBuf,
     scripts: PathBuf,
     dir: PathBuf,
@@ -61,16 +61,16 @@ pub fn main(names: &[&str]) -> ExitCode {
         }
         let (holdfast, scripts) = (holdfast.clone(), scripts.clone());
         let dir = work.join(name.replace(' ', "-"));
-        let scene = Scene {
+        let fixture = Fixture {
             holdfast,
             scripts,
             dir,
         };
-        let done = scene.begin().and_then(|()| case(&scene));
-        let done = done.and_then(|()| scene.admin(&["pool", "check"], &[]).map(drop));
+        let done = fixture.begin().and_then(|()| case(&fixture));
+        let done = done.and_then(|()| fixture.admin(&["pool", "check"], &[]).map(drop));
         let keep = done.is_err() && std::env::var_os("HF_KEEP").is_some();
         if !keep {
-            let _ = fs::remove_dir_all(&scene.dir);
+            let _ = fs::remove_dir_all(&fixture.dir);
         }
         outcomes.add(
             name,
@@ -92,7 +92,7 @@ fn ok(what: &str, ended: Ended) -> Done<String> {
     }
 }
 
-impl Scene {
+impl Fixture {
     fn begin(&self) -> Done {
         fs::create_dir_all(self.dir.join("home")).map_err(|e| e.to_string())?;
         self.admin(&["pool", "create"], &["--size", "512M"])
@@ -178,42 +178,42 @@ fn equal(what: &str, found: &str, wanted: &str) -> Done {
     Err(format!("{what} differs: {line:?}"))
 }
 
-fn programs_read(scene: &Scene) -> Done {
-    scene.script(None, "build.sh")?;
-    let before = scene.script(None, "read.sh")?;
-    let used = scene.used()?;
-    scene.take("first")?;
+fn programs_read(fixture: &Fixture) -> Done {
+    fixture.script(None, "build.sh")?;
+    let before = fixture.script(None, "read.sh")?;
+    let used = fixture.used()?;
+    fixture.take("first")?;
     equal(
         "a fresh snapshot",
-        &scene.script(Some("first"), "read.sh")?,
+        &fixture.script(Some("first"), "read.sh")?,
         &before,
     )?;
-    scene.script(None, "change.sh")?;
-    scene.take("second")?;
+    fixture.script(None, "change.sh")?;
+    fixture.take("second")?;
     equal(
         "the snapshot",
-        &scene.script(Some("first"), "read.sh")?,
+        &fixture.script(Some("first"), "read.sh")?,
         &before,
     )?;
-    let gone = scene.shell(None, "rm -r * && ls")?;
+    let gone = fixture.shell(None, "rm -r * && ls")?;
     equal("the emptied present", &ok("rm", gone)?, "")?;
     equal(
         "the snapshot",
-        &scene.script(Some("first"), "read.sh")?,
+        &fixture.script(Some("first"), "read.sh")?,
         &before,
     )?;
-    let listed = scene.snapshot(&["list", "--json"])?.out;
+    let listed = fixture.snapshot(&["list", "--json"])?.out;
     let names: serde_json::Value = serde_json::from_str(&listed).map_err(|e| e.to_string())?;
     if names[0]["name"] != "first" || names[1]["name"] != "second" {
         return Err(format!("the list is {names}"));
     }
-    if scene.used()? < used {
+    if fixture.used()? < used {
         return Err("the snapshots have lost their space".into());
     }
     for name in ["first", "second"] {
-        ok("delete", scene.snapshot(&["delete", name])?)?;
+        ok("delete", fixture.snapshot(&["delete", name])?)?;
     }
-    match scene.used()? {
+    match fixture.used()? {
         0..4_000_000 => Ok(()),
         left => Err(format!("{left} bytes are in use still")),
     }
@@ -221,8 +221,8 @@ fn programs_read(scene: &Scene) -> Done {
 
 /// Gives keys 000 to 299 of a keyspace values of many lengths, which say which `version` they are
 /// of; the same as files on the host.
-fn load_values(scene: &Scene, version: u32) -> Done<PathBuf> {
-    let wanted = scene.dir.join(format!("version-{version}"));
+fn load_values(fixture: &Fixture, version: u32) -> Done<PathBuf> {
+    let wanted = fixture.dir.join(format!("version-{version}"));
     fs::create_dir_all(&wanted).map_err(|e| e.to_string())?;
     let mut lines = String::new();
     let lens = [0, 1, 300, 512, 513, 1900, 4096, 9000, 70_000, 2_500_000];
@@ -233,13 +233,13 @@ fn load_values(scene: &Scene, version: u32) -> Done<PathBuf> {
         fs::write(wanted.join(format!("{i:03}")), &value).map_err(|e| e.to_string())?;
         lines += &format!("{i:03}\t{value}\n");
     }
-    let input = scene.dir.join("lines");
+    let input = fixture.dir.join("lines");
     fs::write(&input, lines).map_err(|e| e.to_string())?;
     let mut load = Command::new("bash");
     let line = "exec \"$0\" kv \"$1\" keys load <\"$2\"";
-    load.args(["-c", line]).arg(&scene.holdfast);
-    load.arg(scene.pool()).arg(input);
-    ok("kv load", scene.ended(load)?)?;
+    load.args(["-c", line]).arg(&fixture.holdfast);
+    load.arg(fixture.pool()).arg(input);
+    ok("kv load", fixture.ended(load)?)?;
     Ok(wanted)
 }
 
@@ -251,19 +251,19 @@ for name in sys.argv[1:]:
     with open(name, \"rb\") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
         print(name, len(m), hashlib.sha256(m).hexdigest())' 001 002 003 004 005 006 007 008 009";
 
-fn values_are_files(scene: &Scene) -> Done {
-    let wanted = load_values(scene, 1)?;
-    scene.take("first")?;
-    load_values(scene, 2)?;
+fn values_are_files(fixture: &Fixture) -> Done {
+    let wanted = load_values(fixture, 1)?;
+    fixture.take("first")?;
+    load_values(fixture, 2)?;
     let read = |dir: &Path| {
         let mut command = Command::new("bash");
         let line = format!("cd {} && {READ_VALUES}", dir.display());
         command.args(["-c", &line]);
-        ok("the host's files", scene.ended(command)?)
+        ok("the host's files", fixture.ended(command)?)
     };
-    let shown = scene.shell(Some("first"), &format!("cd keys && {READ_VALUES}"))?;
+    let shown = fixture.shell(Some("first"), &format!("cd keys && {READ_VALUES}"))?;
     equal("the snapshot", &ok("values", shown)?, &read(&wanted)?)?;
-    let refused = scene.shell(
+    let refused = fixture.shell(
         Some("first"),
         "echo x >>keys/003; rm -f keys/003; cat keys/300",
     )?;
@@ -274,12 +274,12 @@ fn values_are_files(scene: &Scene) -> Done {
     }
 }
 
-fn nothing_can_be_changed(scene: &Scene) -> Done {
+fn nothing_can_be_changed(fixture: &Fixture) -> Done {
     ok(
         "fill",
-        scene.shell(None, "mkdir dir && echo text > file && seq 9999 > large")?,
+        fixture.shell(None, "mkdir dir && echo text > file && seq 9999 > large")?,
     )?;
-    scene.take("s")?;
+    fixture.take("s")?;
     for line in [
         "touch new",
         "touch file",
@@ -295,21 +295,21 @@ fn nothing_can_be_changed(scene: &Scene) -> Done {
         "truncate -s 5 large",
         "python3 -c \"open('large', 'r+b')\"",
     ] {
-        let ended = scene.shell(Some("s"), line)?;
+        let ended = fixture.shell(Some("s"), line)?;
         if ended.code() != Some(1) || !ended.err.contains("Read-only file system") {
             return Err(format!("{line}: {}, {:?}", ended.how(), ended.tail()));
         }
     }
     let left = ok(
         "look",
-        scene.shell(Some("s"), "find . | sort && cat file && tail -1 large")?,
+        fixture.shell(Some("s"), "find . | sort && cat file && tail -1 large")?,
     )?;
     equal(
         "the snapshot",
         &left,
         ".\n./dir\n./file\n./large\ntext\n9999\n",
     )?;
-    let missing = scene.shell(Some("t"), "true")?;
+    let missing = fixture.shell(Some("t"), "true")?;
     match missing.code() {
         Some(125) if missing.err.contains("no snapshot") => Ok(()),
         _ => Err(format!(
@@ -329,23 +329,23 @@ fn first_line(child: &mut Child) -> Done<String> {
     read.map(|_| line).map_err(|e| e.to_string())
 }
 
-fn in_use(scene: &Scene) -> Done {
-    ok("fill", scene.shell(None, "echo text > file")?)?;
-    scene.take("s")?;
+fn in_use(fixture: &Fixture) -> Done {
+    ok("fill", fixture.shell(None, "echo text > file")?)?;
+    fixture.take("s")?;
     // The run ends; what it left behind in the background does not.
     let line = "(sleep 30 > /dev/null & echo $!; exec > /dev/null); true";
-    let mut child = scene.started(Some("s"), line)?;
+    let mut child = fixture.started(Some("s"), line)?;
     let pid = first_line(&mut child)?;
     child.wait().map_err(|e| e.to_string())?;
-    let refused = scene.snapshot(&["delete", "s"])?;
+    let refused = fixture.snapshot(&["delete", "s"])?;
     if refused.code() != Some(1) || !refused.err.contains("is in use") {
         return Err(format!("delete: {} {:?}", refused.how(), refused.tail()));
     }
     let mut kill = Command::new("kill");
     kill.args(["-KILL", pid.trim()]);
-    ok("kill", scene.ended(kill)?)?;
+    ok("kill", fixture.ended(kill)?)?;
     for _ in 0..100 {
-        if scene.snapshot(&["delete", "s"])?.code() == Some(0) {
+        if fixture.snapshot(&["delete", "s"])?.code() == Some(0) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -353,16 +353,16 @@ fn in_use(scene: &Scene) -> Done {
     Err("the snapshot stays in use".into())
 }
 
-fn outlives_the_service(scene: &Scene) -> Done {
+fn outlives_the_service(fixture: &Fixture) -> Done {
     ok(
         "fill",
-        scene.shell(None, "seq 100000 > file && sha256sum file > sum")?,
+        fixture.shell(None, "seq 100000 > file && sha256sum file > sum")?,
     )?;
-    scene.take("s")?;
-    let mut child = scene.started(Some("s"), "echo ready; sleep 2; sha256sum -c --quiet sum")?;
-    let mut serving = Command::new(&scene.holdfast);
-    serving.arg("serve").arg(scene.pool());
-    process::clean(&mut serving, &scene.dir.join("home"));
+    fixture.take("s")?;
+    let mut child = fixture.started(Some("s"), "echo ready; sleep 2; sha256sum -c --quiet sum")?;
+    let mut serving = Command::new(&fixture.holdfast);
+    serving.arg("serve").arg(fixture.pool());
+    process::clean(&mut serving, &fixture.dir.join("home"));
     serving.stdout(Stdio::null()).stderr(Stdio::null());
     std::thread::sleep(Duration::from_millis(1000));
     let mut service = serving.spawn().map_err(|e| e.to_string())?;
@@ -373,9 +373,9 @@ fn outlives_the_service(scene: &Scene) -> Done {
         .map_err(|e| e.to_string())?;
     ok(
         "changes",
-        scene.shell(None, "rm file && seq 100000 -1 1 > other")?,
+        fixture.shell(None, "rm file && seq 100000 -1 1 > other")?,
     )?;
-    let refused = scene.snapshot(&["delete", "s"])?;
+    let refused = fixture.snapshot(&["delete", "s"])?;
     let status = child.wait().map_err(|e| e.to_string())?;
     if refused.code() != Some(1) {
         return Err(format!("deleted in use: {}", refused.how()));
@@ -388,9 +388,9 @@ fn outlives_the_service(scene: &Scene) -> Done {
 
 /// Transactions go on while snapshots are taken; the database in each of them is whole, and never
 /// older than the one before.
-fn a_live_database(scene: &Scene) -> Done {
+fn a_live_database(fixture: &Fixture) -> Done {
     let create = "sqlite3 base.db 'pragma journal_mode = wal; create table t (i integer)'";
-    ok("create", scene.shell(None, create)?)?;
+    ok("create", fixture.shell(None, create)?)?;
     let writer = "import sqlite3, time
 base = sqlite3.connect('base.db', isolation_level=None)
 print('ready', flush=True)
@@ -399,12 +399,12 @@ while time.time() < end:
     i += 1
     base.execute('insert into t values (?)', (i,))
 ";
-    fs::write(scene.dir.join("writer.py"), writer).map_err(|e| e.to_string())?;
-    let line = format!("exec python3 {}", scene.dir.join("writer.py").display());
-    let mut child = scene.started(None, &line)?;
+    fs::write(fixture.dir.join("writer.py"), writer).map_err(|e| e.to_string())?;
+    let line = format!("exec python3 {}", fixture.dir.join("writer.py").display());
+    let mut child = fixture.started(None, &line)?;
     first_line(&mut child)?;
     for i in 0..6 {
-        scene.take(&format!("s{i}"))?;
+        fixture.take(&format!("s{i}"))?;
         std::thread::sleep(Duration::from_millis(300));
     }
     let mut last = 0;
@@ -412,12 +412,12 @@ while time.time() < end:
         // A copy outside, where sqlite may recover the log.
         let query = "pragma integrity_check; select count(*) - coalesce(max(i), 0) from t;
             select count(*) from t";
-        let copy = scene.dir.join(format!("copy-{i}"));
+        let copy = fixture.dir.join(format!("copy-{i}"));
         let line = format!(
             "mkdir {0} && cp base.db base.db-wal {0} && sqlite3 {0}/base.db '{query}'",
             copy.display()
         );
-        let found = ok("query", scene.shell(Some(&format!("s{i}")), &line)?)?;
+        let found = ok("query", fixture.shell(Some(&format!("s{i}")), &line)?)?;
         let lines: Vec<&str> = found.lines().collect();
         let count = lines.get(2).and_then(|n| n.parse::<u64>().ok());
         match (lines.first(), lines.get(1), count) {
@@ -456,24 +456,24 @@ print(first)
 /// One program writes the same number to two files, over and over. Commands that take snapshots
 /// are killed at any moment, and so is the service. Each snapshot that came to be is one moment,
 /// and the writer is never stopped for long.
-fn takers_die(scene: &Scene) -> Done {
+fn takers_die(fixture: &Fixture) -> Done {
     for (name, text) in [("counter.py", COUNTER), ("judge.py", JUDGE)] {
-        fs::write(scene.dir.join(name), text).map_err(|e| e.to_string())?;
+        fs::write(fixture.dir.join(name), text).map_err(|e| e.to_string())?;
     }
-    let script = |name: &str| format!("exec python3 {}", scene.dir.join(name).display());
-    let mut writer = scene.started(None, &format!("{} 9", script("counter.py")))?;
+    let script = |name: &str| format!("exec python3 {}", fixture.dir.join(name).display());
+    let mut writer = fixture.started(None, &format!("{} 9", script("counter.py")))?;
     first_line(&mut writer)?;
     let mut killed = 0;
     for i in 0..60u64 {
-        let mut command = Command::new(&scene.holdfast);
-        command.arg("snapshot").arg(scene.pool());
+        let mut command = Command::new(&fixture.holdfast);
+        command.arg("snapshot").arg(fixture.pool());
         command.args(["create", &format!("s{i}")]);
-        process::clean(&mut command, &scene.dir.join("home"));
+        process::clean(&mut command, &fixture.dir.join("home"));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut taker = command.spawn().map_err(|e| e.to_string())?;
         std::thread::sleep(Duration::from_micros(i * 7919 % 23 * 700));
         if i % 10 == 9 {
-            kill_service(scene)?;
+            kill_service(fixture)?;
         }
         if i % 3 > 0 {
             let _ = taker.kill();
@@ -490,12 +490,12 @@ fn takers_die(scene: &Scene) -> Done {
     if !status.success() {
         return Err(format!("the writer: {status}"));
     }
-    let listed = scene.snapshot(&["list", "--json"])?.out;
+    let listed = fixture.snapshot(&["list", "--json"])?.out;
     let list: serde_json::Value = serde_json::from_str(&listed).map_err(|e| e.to_string())?;
     let names = list.as_array().ok_or("no list")?;
     let mut last = 0;
     for name in names.iter().filter_map(|s| s["name"].as_str()) {
-        let found = ok(name, scene.shell(Some(name), &script("judge.py"))?)?;
+        let found = ok(name, fixture.shell(Some(name), &script("judge.py"))?)?;
         let number: u64 = found
             .trim()
             .parse()
@@ -513,13 +513,13 @@ fn takers_die(scene: &Scene) -> Done {
     }
 }
 
-fn kill_service(scene: &Scene) -> Done {
-    let status = scene.admin(&["pool", "status", "--json"], &[])?;
+fn kill_service(fixture: &Fixture) -> Done {
+    let status = fixture.admin(&["pool", "status", "--json"], &[])?;
     let json: serde_json::Value = serde_json::from_str(&status).map_err(|e| e.to_string())?;
     let Some(pid) = json["service"].as_u64().filter(|pid| *pid > 0) else {
         return Ok(());
     };
     let mut kill = Command::new("kill");
     kill.args(["-KILL", &pid.to_string()]);
-    scene.ended(kill).map(drop)
+    fixture.ended(kill).map(drop)
 }

@@ -29,7 +29,7 @@ const STEPS_MAX: usize = 60;
 const PATIENCE: Duration = Duration::from_millis(60);
 
 /// The segments of a session that nobody serves.
-pub struct Scene {
+pub struct Fixture {
     session: OwnedFd,
     meta: OwnedFd,
     journal: OwnedFd,
@@ -41,7 +41,7 @@ pub struct Scene {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let how = input.u8();
-    let segments = Scene::new(
+    let segments = Fixture::new(
         if how & 1 == 0 { 0 } else { MEDIUM_FILE },
         u32::from(how >> 1 & 3),
     );
@@ -60,7 +60,7 @@ pub fn run(bytes: &[u8]) {
     });
 }
 
-fn work(client: &Client, segments: &Scene, input: &mut Input<'_>) {
+fn work(client: &Client, segments: &Fixture, input: &mut Input<'_>) {
     let mut calls = Calls::new(client);
     // What the input did to the trees may be in the way.
     let _ = calls.begin();
@@ -112,9 +112,9 @@ fn map(fd: &OwnedFd) -> Region {
     Region::map(fd.as_fd(), 0, len, access, medium).expect("a mapping")
 }
 
-impl Scene {
+impl Fixture {
     /// A new session on the sample.
-    pub fn new(medium: u32, consistency: u32) -> Scene {
+    pub fn new(medium: u32, consistency: u32) -> Fixture {
         let len = session_len(medium, DATA_LEN);
         let (session, memory) = SharedMem::create_memfd("fuzz", len as usize).expect("memory");
         let meta = memfd(crate::sample::META_LEN);
@@ -122,7 +122,7 @@ impl Scene {
         for (page, bytes) in &sample().pages {
             image.store(page * 4096, bytes).expect("inside");
         }
-        let segments = Scene {
+        let segments = Fixture {
             session,
             meta,
             journal: memfd(LANE_LEN * LANES as u64),
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn a_session_that_nobody_scribbles_on_works_and_waits_for_nobody() {
         for (medium, consistency) in [(0, 0), (0, 1), (0, 2), (MEDIUM_FILE, 0)] {
-            let scene = Scene::new(medium, consistency);
-            let client = scene.client().expect("a client");
+            let fixture = Fixture::new(medium, consistency);
+            let client = fixture.client().expect("a client");
             let begun = std::time::Instant::now();
             let all = Calls::new(&client).begin();
             assert!(all, "on medium {medium} with consistency {consistency}");

@@ -11,7 +11,7 @@ mod publish;
 mod time;
 
 use holdfast_client::Client;
-use holdfast_fuzz::session::Scene;
+use holdfast_fuzz::session::Fixture;
 use holdfast_pmem::model;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use std::sync::Arc;
@@ -44,8 +44,8 @@ fn play(first: fn(&Client), parts: &'static [Part], last: fn(&Client)) {
 
 fn once(first: fn(&Client), parts: &'static [Part], last: fn(&Client)) {
     model::begin();
-    let scene = Scene::new(0, 0);
-    let client = Arc::new(scene.client().expect("a client"));
+    let fixture = Fixture::new(0, 0);
+    let client = Arc::new(fixture.client().expect("a client"));
     first(&client);
     model::show_all();
     let start = |(n, part): (usize, &Part)| {

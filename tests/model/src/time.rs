@@ -56,14 +56,14 @@ impl Drop for Dir {
 }
 
 /// What the parts of a story share.
-struct Scene {
+struct Fixture {
     begun: Instant,
     trace: Mutex<Trace>,
     /// Nobody asks any more.
     over: AtomicBool,
 }
 
-impl Scene {
+impl Fixture {
     fn note(&self, what: String) {
         let at = self.begun.elapsed().as_nanos() as u64;
         self.trace.lock().expect("nobody panicked").push((at, what));
@@ -102,40 +102,40 @@ fn client(engine: &Engine, session: &Session) -> Client {
 }
 
 /// The service begins to work after `silence`, if ever, and works until nobody asks any more.
-fn work(scene: &Scene, engine: &mut Engine, session: &mut Session, silence: Option<Duration>) {
+fn work(fixture: &Fixture, engine: &mut Engine, session: &mut Session, silence: Option<Duration>) {
     let Some(silence) = silence else { return };
     env::sleep(silence);
     let memory = session.memory.clone();
     let header = memory.header();
-    while !scene.over.load(Ordering::SeqCst) {
+    while !fixture.over.load(Ordering::SeqCst) {
         let bell = header.doorbell.load(Ordering::Acquire);
         let turn = session.turn(engine);
         if turn.applied > 0 {
-            scene.note(format!("applied {}", turn.applied));
+            fixture.note(format!("applied {}", turn.applied));
         }
         // As the service's own thread naps.
         header.service_sleeps.store(1, Ordering::SeqCst);
         if !turn.more && header.doorbell.load(Ordering::SeqCst) == bell {
             let woken = env::wait(&header.doorbell, bell, Some(NAP));
-            scene.note(format!("{woken:?}"));
+            fixture.note(format!("{woken:?}"));
         }
         header.service_sleeps.store(0, Ordering::SeqCst);
     }
 }
 
 /// Makes directories and waits for the trees now and then; how the last wait ended.
-fn make(scene: &Scene, client: &Client, who: &str) -> Result<(), Error> {
+fn make(fixture: &Fixture, client: &Client, who: &str) -> Result<(), Error> {
     for nth in 1..=12 {
         let name = format!("{who}{nth}");
         client.mkdir(&ME, Base::Root, name.as_bytes(), 0o700)?;
-        scene.note(format!("made {name}"));
+        fixture.note(format!("made {name}"));
         if nth % 4 != 1 {
             continue;
         }
         let s = client.session();
         let seq = s.header().next_seq.load(Ordering::Acquire) - 1;
         drain::wait_applied(s, seq)?;
-        scene.note(format!("record {seq} is in the trees"));
+        fixture.note(format!("record {seq} is in the trees"));
     }
     Ok(())
 }
@@ -145,12 +145,12 @@ fn once(silence: Option<Duration>) -> (Trace, Result<(), Error>) {
     let dir = Dir::new();
     let (mut engine, mut session) = service(&dir);
     let client = client(&engine, &session);
-    let scene = Arc::new(Scene {
+    let fixture = Arc::new(Fixture {
         begun: Instant::now(),
         trace: Mutex::default(),
         over: AtomicBool::new(false),
     });
-    let (ours, part) = (scene.clone(), Part::new());
+    let (ours, part) = (fixture.clone(), Part::new());
     let serving = shuttle::thread::spawn(move || {
         let _part = part;
         work(&ours, &mut engine, &mut session, silence);
@@ -159,7 +159,7 @@ fn once(silence: Option<Duration>) -> (Trace, Result<(), Error>) {
     });
     let client = Arc::new(client);
     let asking = ["a", "b"].map(|who| {
-        let (theirs, client, part) = (scene.clone(), client.clone(), Part::new());
+        let (theirs, client, part) = (fixture.clone(), client.clone(), Part::new());
         shuttle::thread::spawn(move || {
             let _part = part;
             let done = make(&theirs, &client, who);
@@ -170,12 +170,12 @@ fn once(silence: Option<Duration>) -> (Trace, Result<(), Error>) {
     let [first, second] = asking.map(|thread| thread.join().expect("it ends"));
     assert_eq!(first, second);
     slots::exit(client.session(), true);
-    scene.over.store(true, Ordering::SeqCst);
+    fixture.over.store(true, Ordering::SeqCst);
     let (mut engine, session) = serving.join().expect("the service ends");
     session.end(&mut engine).expect("the session ends");
     model::show_all();
     (
-        std::mem::take(&mut scene.trace.lock().expect("as above")),
+        std::mem::take(&mut fixture.trace.lock().expect("as above")),
         first,
     )
 }

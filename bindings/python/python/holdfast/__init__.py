@@ -42,7 +42,7 @@ __all__ = [
 
 
 def _find_program() -> None:
-    """The wheel puts the program beside Python's own; HOLDFAST and PATH come after it."""
+    """The wheel puts the program beside Python's; HOLDFAST and PATH are tried after that."""
     path = os.path.join(sysconfig.get_path("scripts"), "holdfast")
     if os.access(path, os.X_OK):
         _native.set_program(path)
@@ -52,12 +52,12 @@ _find_program()
 
 
 def open(path: str | os.PathLike[str], *, create: bool = False) -> Pool:
-    """Open the pool at a path; with `create`, make it where there is nothing."""
+    """Open the pool at a path; with `create`, create it if it does not exist."""
     return Pool(path, create)
 
 
 class Snapshot(NamedTuple):
-    """A snapshot's name and the time at which it was made, in nanoseconds since 1970."""
+    """A snapshot's name and the time at which it was taken, in nanoseconds since 1970."""
 
     name: str
     time_ns: int
@@ -73,7 +73,7 @@ class _Reading:
     def keyspace(
         self, name: str, *, create: bool = False, durability: str = "durable"
     ) -> Keyspace:
-        """A keyspace by its name; with `create`, make it where there is none.
+        """A keyspace by its name; with `create`, create it if it does not exist.
 
         `durability` is that of its changes unless they say otherwise: "durable" (when the call
         returns), "ordered" (later, none before an earlier one) or "volatile" (later).
@@ -102,18 +102,18 @@ class _Reading:
 
 
 class Pool(_Reading, _native.Pool):
-    """A pool. Closing it closes whatever was made of it."""
+    """A pool. Closing it also closes everything that was opened through it."""
 
     def batch(self, *, durability: str = "durable") -> Batch:
-        """Changes that happen all or not at all; a context manager commits them at its end."""
+        """Changes that all happen or none does; a context manager commits them at its end."""
         return Batch(self, durability)
 
     def read(self) -> View:
-        """The pool as it is now, for reads that fit together. Close it soon."""
+        """The pool as it is now, for consistent reads. Close it soon."""
         return View(self)
 
     def snapshot(self, name: str) -> View:
-        """The pool as it was when the snapshot was made."""
+        """The pool as it was when the snapshot was taken."""
         return View(self, name)
 
     def snapshots(self) -> list[Snapshot]:
@@ -122,11 +122,11 @@ class Pool(_Reading, _native.Pool):
 
 
 class View(_Reading, _native.View):
-    """A pool as it was at one moment: it can be read and never changes."""
+    """A pool as of one moment; it can be read and never changes."""
 
 
 class Batch(_native.Batch):
-    """Changes to keyspaces of one pool, which happen all or not at all."""
+    """Changes to keyspaces of one pool, which all happen or none does."""
 
     def __enter__(self) -> Batch:
         return self
@@ -182,7 +182,7 @@ class Keyspace(_native.Keyspace, MutableMapping):
         return _Values(self)
 
     def popitem(self) -> tuple[bytes, bytes]:
-        """Takes the first pair away."""
+        """Remove and return the first pair."""
         for key, value in self.scan():
             del self[key]
             return key, value
@@ -192,7 +192,7 @@ class Keyspace(_native.Keyspace, MutableMapping):
         self.erase_range()
 
     def get_into(self, key, buffer) -> int | None:
-        """Copy what fits of a value into a writable buffer; its full length, or None."""
+        """Copy as much of a value as fits into a buffer; return its full length, or None."""
         value = self.get(key)
         if value is None:
             return None
@@ -214,10 +214,10 @@ class Keyspace(_native.Keyspace, MutableMapping):
         return memoryview(self[key] if lent is None else lent)
 
     def open(self, key, mode: str = "rb", *, durability: str | None = None):
-        """A value as a file: "rb" reads it, "wb" gives it another one when the file is closed.
+        """A value as a file: "rb" reads it, "wb" replaces it when the file is closed.
 
-        What is written appears as a whole at `close`, or not at all when the `with` block is left
-        by an exception.
+        The new value appears as a whole at `close`, or not at all if the `with` block is left by an
+        exception.
         """
         if mode in ("rb", "r"):
             reader = self.reader(key)
@@ -285,7 +285,7 @@ class _ValueWriter(io.RawIOBase):
         return written
 
     def discard(self) -> None:
-        """Forget what was written."""
+        """Discard what was written."""
         if not self.closed:
             self._writer.abort()
             super().close()

@@ -1,7 +1,7 @@
-//! What lies under a directory: its file system, and the devices whose flushes are counted.
+//! The file system of a directory, and the devices whose flushes are counted.
 //!
-//! Invariant: flushes are counted for whole devices, since partitions have no such count; a
-//! device made of others stands for those.
+//! Invariants: flushes are counted for whole devices, since partitions have no such count; a device
+//! made of others is replaced by those.
 
 use crate::error::{Error, Result};
 use crate::worker::disk::counter::Counter;

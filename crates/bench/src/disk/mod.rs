@@ -1,7 +1,7 @@
 //! `bench disk`: work that waits for a disk, on a pool and on the file system that holds it.
 //!
 //! Invariants: in every round each peer has one worker, started fresh, so that each session
-//! overwrites what an earlier one wrote; the peers take turns row by row, in another order each
+//! overwrites what an earlier one wrote; the peers take turns row by row, in a different order each
 //! round; before a peer's turn everything that others wrote is on the device.
 
 mod device;

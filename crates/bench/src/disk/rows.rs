@@ -1,7 +1,7 @@
-//! The rows of `bench disk`: what each is called and what it is to reach.
+//! The rows of `bench disk`: their names and targets.
 //!
-//! Invariants: names are those that the workers answer to; every figure that is compared is a
-//! time, so that below 1 is faster; a target is a ratio within one round.
+//! Invariants: workers know the rows by these names; every compared figure is a time, so that below
+//! 1 is faster; a target is a ratio within one round.
 
 use crate::sheet::{Against, Row, Target};
 

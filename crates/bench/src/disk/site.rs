@@ -1,7 +1,7 @@
 //! What `bench disk` sets up in its directory, and how workers are started there.
 //!
-//! Invariants: everything lies in one directory that the janitor knows before it exists; a pool
-//! is made once and each round is a new session of it.
+//! Invariants: everything is in one directory, which the janitor knows before it exists; a pool is
+//! made once, and each round is a new session of it.
 
 use super::device::{Under, word};
 use super::rows::{FS, SUBJECT};

@@ -1,6 +1,6 @@
 //! The sheet of `bench disk` as text: one line for a row, with everything that is judged.
 //!
-//! Invariant: a figure that is missing shows as `-`, never as a number.
+//! Invariant: a missing figure shows as `-`, never as a number.
 
 use super::GROUP;
 use super::rows::{FS, Kind, STORES, SUBJECT, kind};

@@ -1,6 +1,6 @@
-//! Counts calls that wait for a device, where no device counts its flushes.
+//! Counts calls that wait for a device, for devices without a count of flushes.
 //!
-//! Invariant: what is traced is not timed; a trace ends with its value, and what it followed
+//! Invariants: a traced program is not timed; dropping a trace ends it, and the traced program
 //! lives on.
 
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! `bench kv`: Holdfast's keyspaces and other embedded stores, in one program and one run.
 //!
-//! Invariants: the measuring is done by a program of its own, `holdfast-bench-kv`, so that the
-//! peers are no part of ordinary builds; in every round each peer has one worker, started fresh
-//! on the same tmpfs; the peers take turns row by row, in another order each round.
+//! Invariants: a separate program, `holdfast-bench-kv`, measures, so that ordinary builds do not
+//! build the peers; in every round each peer has one worker, started fresh on the same tmpfs; the
+//! peers take turns row by row, in a different order each round.
 
 mod rows;
 

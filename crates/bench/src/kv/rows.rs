@@ -1,7 +1,7 @@
-//! The rows of `bench kv`: what each is called and what it is to reach.
+//! The rows of `bench kv`: their names and targets.
 //!
-//! Invariants: names are those that the worker answers with; targets are ratios of time to other
-//! stores in the same round, or figures by themselves.
+//! Invariants: workers answer with these names; targets are ratios of time to other stores in the
+//! same round, or absolute figures.
 
 use crate::sheet::{Against, Row, Target};
 

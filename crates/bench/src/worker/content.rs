@@ -1,7 +1,7 @@
 //! What is written and how it is recognised.
 //!
-//! Invariants: content is random (nothing in the path can compress or skip it) and can be made
-//! again from its place, so that every read can be checked.
+//! Invariants: content is random (nothing can compress or skip it) and can be computed again from
+//! its place, so that every read can be checked.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! Operations on the content of files.
 //!
-//! Invariants: all that a row writes is read back and compared after its timed part; a file that
-//! a row reads was compared once as a whole.
+//! Invariants: everything that a row writes is read back and compared after its timed part; a file
+//! that a row reads was compared once as a whole.
 
 use super::Job;
 use super::content::{self, BLOCK, UNIT};

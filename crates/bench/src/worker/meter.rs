@@ -1,7 +1,7 @@
 //! Timing of operations.
 //!
-//! Invariants: nothing but the operations runs between two readings of the clock; what reading
-//! the clock costs is measured and taken off.
+//! Invariants: only the operations run between two readings of the clock; the cost of reading the
+//! clock is measured and subtracted.
 
 use crate::stats::{Timing, median, quantile};
 use std::io;

@@ -1,8 +1,8 @@
-//! The measuring program: an ordinary one, that knows a directory and nothing else.
+//! The measuring program: an ordinary one, which knows only a directory.
 //!
-//! Invariants: it calls the system through the standard library only; it takes one command per
-//! line from standard input and answers each with one line, `ok ...` or `error ...`; it ends at
-//! end of file and leaves nothing behind of a row that succeeded but the two data files.
+//! Invariants: it calls the system through the standard library only; it reads one command per line
+//! from standard input and answers each with one line, `ok ...` or `error ...`; it ends at end of
+//! file, and a row that succeeded leaves nothing behind but the two data files.
 
 mod content;
 mod data;

@@ -1,6 +1,6 @@
 //! Operations on names.
 //!
-//! Invariants: a directory holds `FILES` files while it is measured; each operation meets a name
+//! Invariants: a directory holds `FILES` files while it is measured; each operation takes a name
 //! that the same pass has not touched since the last untimed step.
 
 use super::Job;

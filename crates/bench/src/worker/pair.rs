@@ -1,7 +1,7 @@
 //! Two jobs at once: threads of this process, or two more processes.
 //!
 //! Invariants: both start their timed part together; a job that fails ends the other's wait, so
-//! that nobody hangs.
+//! that neither hangs.
 
 use super::meter::{self, Meter, Pass};
 use super::{Barrier, Job};

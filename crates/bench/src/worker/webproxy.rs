@@ -1,9 +1,9 @@
-//! The web proxy's work, as filebench's `webproxy` has it: a cache of small objects, of which one
-//! is replaced and five are read in each turn.
+//! The workload of filebench's `webproxy`: a cache of small objects, of which each turn replaces
+//! one and reads five.
 //!
-//! Invariants: all objects lie in one directory (or keyspace), each belongs to one thread, and a
-//! thread works on its own alone; what an object holds follows from its number and how often it
-//! was written, so that any that is read can be judged; a thread that fails ends the row.
+//! Invariants: all objects are in one directory (or keyspace); each belongs to one thread, and a
+//! thread works only on its own; an object's content follows from its number and how often it was
+//! written, so that every read can be judged; a thread that fails ends the row.
 
 use super::content::Random;
 use holdfast::{Durability, Keyspace, Pool};

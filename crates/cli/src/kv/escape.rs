@@ -1,7 +1,7 @@
 //! Bytes as text on one line.
 //!
-//! Invariant: `undo` of what `write` makes is the same bytes; what `write` makes is valid UTF-8
-//! without control characters, so also without a tab or a line break.
+//! Invariants: `undo` inverts `write`; `write` produces valid UTF-8 without control characters, and
+//! so without a tab or a line break.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -70,9 +70,13 @@ pub fn undo(text: &[u8]) -> Result<Vec<u8>, String> {
             [b'r', ..] => (b'\r', 2),
             [b'x', high, low, ..] => match digits(*high, *low) {
                 Some(byte) => (byte, 4),
-                None => return Err("two hexadecimal digits belong after \\x".into()),
+                None => return Err("\\x needs two hexadecimal digits".into()),
             },
-            _ => return Err("a backslash stands alone; \\\\ is one that is meant".into()),
+            _ => {
+                return Err(
+                    "a backslash begins no known escape; write \\\\ for a backslash".into(),
+                );
+            }
         };
         out.push(byte);
         rest = &rest[at + len..];

@@ -1,6 +1,6 @@
 //! The line format: a pair per line, as docs/kv.md describes it.
 //!
-//! Invariant: `read` of what `write` makes is the same pair.
+//! Invariant: `read` inverts `write`.
 
 use super::escape;
 use std::io::{self, BufRead, Write};
@@ -55,7 +55,7 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         };
         let tab = line.iter().position(|byte| *byte == b'\t');
-        let tab = tab.ok_or("a line has no tab between key and value")?;
+        let tab = tab.ok_or("the line has no tab between key and value")?;
         Ok(Some((
             escape::undo(&line[..tab])?,
             escape::undo(&line[tab + 1..])?,

@@ -1,7 +1,7 @@
 //! The format of LMDB's mdb_dump and mdb_load.
 //!
-//! Invariants: what `Writer` makes, mdb_load takes; what mdb_dump makes of a database without
-//! duplicate keys, `Reader` takes; a dump that ends too early is refused.
+//! Invariants: mdb_load reads what `Writer` writes; `Reader` reads what mdb_dump writes of a
+//! database without duplicate keys; a truncated dump is refused.
 
 use super::escape;
 use super::lines::{Lines, Pair};
@@ -94,18 +94,20 @@ impl<R: BufRead> Reader<R> {
         loop {
             let line = lines
                 .next()?
-                .ok_or("the header has no end; is it a dump?")?;
-            let line = str::from_utf8(line).map_err(|_| "the header is no text")?;
+                .ok_or("the input ends in the header; is it a dump?")?;
+            let line = str::from_utf8(line).map_err(|_| "the header is not text")?;
             let (name, value) = line
                 .split_once('=')
                 .ok_or("a line of the header is not NAME=VALUE; is it a dump?")?;
             match (name, value) {
                 ("HEADER", "END") => break,
                 ("VERSION", "2" | "3") => version = true,
-                ("VERSION", _) => return Err(format!("version {value} of dumps is not known")),
+                ("VERSION", _) => {
+                    return Err(format!("dumps of version {value} are not supported"));
+                }
                 ("format", "print") => print = Some(true),
                 ("format", "bytevalue") => print = Some(false),
-                ("format", _) => return Err(format!("the format {value} is not known")),
+                ("format", _) => return Err(format!("the format {value} is not supported")),
                 ("duplicates", "1") => {
                     return Err("the database may hold several values for a key".into());
                 }
@@ -118,7 +120,7 @@ impl<R: BufRead> Reader<R> {
                 print,
                 ended: false,
             }),
-            _ => Err("the header names no version or no format".into()),
+            _ => Err("the header lacks the version or the format".into()),
         }
     }
 
@@ -136,7 +138,9 @@ impl<R: BufRead> Reader<R> {
             self.ended = true;
             return match self.lines.next()? {
                 None => Ok(None),
-                Some(_) => Err("more than one database; mdb_dump -s NAME dumps one".into()),
+                Some(_) => {
+                    Err("the dump has more than one database; mdb_dump -s NAME dumps one".into())
+                }
             };
         };
         let value = self.datum()?.ok_or("the last key has no value")?;
@@ -145,7 +149,7 @@ impl<R: BufRead> Reader<R> {
 
     fn datum(&mut self) -> Result<Option<Vec<u8>>, String> {
         let print = self.print;
-        let line = self.lines.next()?.ok_or("the dump has no end")?;
+        let line = self.lines.next()?.ok_or("the dump is truncated")?;
         match line {
             b"DATA=END" => Ok(None),
             [b' ', rest @ ..] if print => unprint(rest).map(Some),
@@ -161,7 +165,7 @@ fn unhex(text: &[u8]) -> Result<Vec<u8>, String> {
         _ => None,
     });
     let bytes: Option<Vec<u8>> = pairs.collect();
-    bytes.ok_or_else(|| "a line of data is not of hexadecimal digits".into())
+    bytes.ok_or_else(|| "a line of data does not consist of hexadecimal digits".into())
 }
 
 fn unprint(text: &[u8]) -> Result<Vec<u8>, String> {
@@ -185,8 +189,8 @@ fn unprint(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Until LMDB 0.9.24, mdb_dump -p wrote a backslash as it is.
-const AMBIGUOUS: &str = "a backslash without two hexadecimal digits; dump without -p, because \
-                         mdb_dump -p is not clear about backslashes before LMDB 0.9.25";
+const AMBIGUOUS: &str = "a backslash lacks two hexadecimal digits; dump without -p, because \
+                         mdb_dump -p does not escape backslashes before LMDB 0.9.25";
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! `holdfast kv`: keys and values from the command line.
 //!
-//! Invariants: a value goes out byte by byte as it is, also in a dump once its escapes are undone;
-//! a put or an erase is durable when the command ends; only put and load make a keyspace.
+//! Invariants: a value is written byte by byte as it is, and so is a dump once its escapes are
+//! undone; a put or an erase is durable when the command ends; only put and load create a keyspace.
 
 mod escape;
 mod lines;

@@ -1,8 +1,8 @@
 //! `kv load` and `kv dump`: all pairs at once.
 //!
-//! Invariants: pairs are put in the order in which they are read, so of a key that comes twice the
-//! last value stays; when a load fails, all that stands before the fault is in the keyspace and
-//! the failure says how much that is; a dump shows one moment.
+//! Invariants: pairs are put in the order in which they are read, so the last value of a repeated
+//! key stays; when a load fails, all pairs before the fault are in the keyspace, and the failure
+//! says how many; a dump shows one moment.
 
 use super::lines::{self, Lines, Pair};
 use super::{Source, Target, mdb, open_pool};
@@ -36,7 +36,7 @@ pub fn load(
     done.and(ended).map_err(|failure| match loaded {
         0 => failure,
         n => failure.fix(format!(
-            "what comes after the first {n} pairs is still to be loaded"
+            "correct the line and load everything behind the first {n} pairs"
         )),
     })?;
     if json {
@@ -194,7 +194,9 @@ fn dump_mdb(
     })?;
     if long > mdb::KEY_MAX {
         let most = mdb::KEY_MAX;
-        eprintln!("holdfast: keys have up to {long} bytes, and LMDB takes {most} unless built so.");
+        eprintln!(
+            "holdfast: keys have up to {long} bytes; LMDB accepts {most} unless built for more."
+        );
     }
     let mut writer = match mdb::Writer::new(out, print, room) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),

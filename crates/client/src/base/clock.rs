@@ -1,4 +1,4 @@
-//! The time that objects are stamped with.
+//! The clock for the times of objects.
 //!
 //! Invariant: it must be read before any lock is taken (`pmem::env::now` says why).
 

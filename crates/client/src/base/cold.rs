@@ -1,16 +1,16 @@
-//! Copies from and to file data of which nobody knows whether it is in memory.
+//! Copies from and to file data that may not be in memory.
 //!
 //! On an ordinary file a copy through the mapping is fastest for pages that are in memory. For
 //! others it is the slowest way: each page faults on its own, or the kernel guesses what to read
-//! around it, and a store first reads what it is going to replace. A system call says at once what
-//! is wanted, and the kernel reads ahead of it as for any file.
+//! around it, and a store first reads what it is going to replace. A system call tells the kernel
+//! at once what is wanted, and the kernel reads ahead of it as for any file.
 //!
 //! Invariants:
-//!  * Only for speed: both ways lead to the same pages.
-//!  * One copy that took as long as a device shows that a file is cold; `STREAK` fast ones in a
-//!    row, that it is not, however long they are: with fewer bytes than the kernel reads ahead
-//!    they would show nothing. A process takes every file for cold at first, as it has no page
-//!    of it mapped.
+//!  * This is only for speed: both ways lead to the same pages.
+//!  * One copy that took as long as a device shows that a file is cold. `STREAK` fast copies in a
+//!    row show that it is not, however long they are: if they had fewer bytes than the kernel reads
+//!    ahead, they would show nothing. A process treats every file as cold at first, because it has
+//!    no page of it mapped.
 
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pmem::env::ticks;

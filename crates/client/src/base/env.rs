@@ -1,8 +1,8 @@
-//! How `holdfast run` tells a program's first instructions where its session is: one environment
-//! variable, which exec hands on.
+//! How `holdfast run` tells a program's first instructions where its session is: by one environment
+//! variable, which exec passes on.
 //!
 //! Invariants: `parse` accepts exactly what `format` makes and never panics; the value has no NUL;
-//! paths are raw bytes with their length before them, so no byte needs escaping.
+//! paths are raw bytes preceded by their length, so no byte needs escaping.
 
 /// Name of the variable.
 pub const VARIABLE: &str = "HOLDFAST_SESSION";

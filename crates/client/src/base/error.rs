@@ -164,7 +164,7 @@ errors! {
     /// EOPNOTSUPP
     NotSupported 95 "pool files do not support this",
     /// ESTALE
-    Ousted 116 "the view was given up: it held too much space back",
+    ViewTooOld 116 "the view was given up: it held too much space back",
     /// ESTALE
     Stale 116 "the object is gone",
 }

@@ -1,4 +1,4 @@
-//! What needs no session: errors, types of the interface, clocks, the ways to the trees.
+//! What needs no session: errors, types of the interface, clocks, access to the trees.
 
 pub mod abi;
 pub mod clock;

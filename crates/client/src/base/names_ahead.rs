@@ -1,4 +1,4 @@
-//! What a process has read of the names of a keyspace's values, ahead of a listing that shows them.
+//! The names of a keyspace's values that a process has read ahead for a listing.
 
 use crate::base::types::OfdLink;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Why calls are refused, as `holdfast run --report` tells.
+//! Why calls are refused, as `holdfast run --report` shows it.
 //!
 //! Invariant: the numbers are part of session memory (`Refusal::why`); a reason keeps its own.
 

@@ -1,7 +1,8 @@
-//! Where this process last saw the inode entries of directories that no name led it to: the
-//! root, the current directory, the parent behind `..`.
+//! Where this process last saw the inode entries of directories to which no name led it: the root,
+//! the current directory, the parent behind `..`.
 //!
-//! Invariant: a place is a hint. It may be another inode's by now, and whoever uses it checks.
+//! Invariant: a place is a hint. It may meanwhile belong to another inode, and whoever uses it
+//! checks.
 
 use pmem::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
-//! What the client needs to know from the committed trees.
+//! What the client asks of the committed trees.
 //!
-//! Invariant: answers are checked copies. They may be older than what the tables of session
-//! memory say, so a caller that caches an answer holds the lock of the object and has seen that
-//! no table knows better.
+//! Invariant: answers are checked copies. They may be older than the tables of session memory, so a
+//! caller that caches an answer holds the lock of the object and has checked that no table has
+//! something newer.
 
 use crate::base::error::{Error, Result};
 use alloc::vec;

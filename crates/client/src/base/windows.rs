@@ -1,8 +1,8 @@
-//! Page-table entries of shared memory, made for some pages at once before they are needed: to make
-//! one takes half as long as a fault.
+//! Page-table entries of shared memory, made for several pages at once before they are needed:
+//! making one this way takes half as long as a fault.
 //!
-//! Invariant: only for speed. That a window was filled is a guess: another window may share its
-//! bit, and a child of this process begins with fewer entries than it thinks.
+//! Invariant: this is only for speed. That a window was filled is a guess: another window may share
+//! its bit, and a child of this process begins with fewer entries than it assumes.
 
 use alloc::boxed::Box;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};

@@ -1,4 +1,4 @@
-//! Open-file descriptions that processes died with.
+//! Open-file descriptions of processes that died.
 //!
 //! Invariant: a reference count is never below the number of descriptors that refer to it.
 

@@ -1,9 +1,10 @@
-//! The end of a use of an object: writing what is still lazy, freeing what has no name any more.
+//! The end of a use of an object: writing back what is still dirty, freeing what has no name any
+//! more.
 //!
 //! Invariants:
-//!  * An object without a name is freed by whoever drops its last pin, exactly once.
-//!  * When the last pin of a file goes, everything about it is in the journal, and blocks that no
-//!    record mentions are returned, except the one that shadows inline data.
+//!  * An object without a name is freed exactly once, by the process that drops its last pin.
+//!  * When the last pin of a file is dropped, everything about it is in the journal, and blocks
+//!    that no record mentions are returned, except the block that shadows inline data.
 //!  * `INODE_ORPHAN` is set before `opens` is looked at, and `opens` is lowered before
 //!    `INODE_ORPHAN` is looked at: one of the two sides sees the other.
 

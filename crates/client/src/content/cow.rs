@@ -1,11 +1,12 @@
-//! Blocks that must not change where they are: their file gets others.
+//! Copy-on-write of blocks that must not change: their file gets others.
 //!
 //! Invariants:
-//!  * What a snapshot has is not stored to. The bytes go to new blocks, with the old ones around
-//!    them, and one record puts these in the place of the old blocks, which the snapshot keeps.
-//!  * A file that is mapped keeps its blocks (`must_stay`), or its mappings would be left behind:
-//!    what is stored to it then is seen in the snapshots that have them. So a file gets blocks of
-//!    its own before it is mapped for sharing.
+//!  * A block that a snapshot shares is not stored to. The bytes go to new blocks, with the old
+//!    bytes around them, and one record replaces the old blocks by these; the snapshot keeps the
+//!    old ones.
+//!  * A mapped file keeps its blocks (`must_stay`), or its mappings would show old blocks: what is
+//!    stored to it then is seen in the snapshots that share them. So a file gets its own copy of
+//!    all blocks before it is mapped shared.
 
 use crate::base::error::{Error, Result};
 use crate::content::source::Write;

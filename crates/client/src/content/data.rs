@@ -1,10 +1,10 @@
 //! Blocks of a locked file: new ones for holes and appends, zeroes, inline content.
 //!
 //! Invariants:
-//!  * A block joins a file only after its bytes are written and fenced, so neither readers nor a
-//!    recovery ever see what was in it before.
-//!  * Bytes of a file's blocks beyond its size may be anything: whoever raises the size zeroes
-//!    what comes to lie inside.
+//!  * A block joins a file only after its bytes are written and fenced, so neither readers nor
+//!    recovery ever see its earlier content.
+//!  * Bytes of a file's blocks beyond its size may be anything: whoever raises the size zeroes the
+//!    bytes that are then inside.
 //!  * Blocks that no record mentions are exactly: the pending run, the reserve behind it, and the
 //!    block that shadows inline data.
 

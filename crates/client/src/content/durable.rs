@@ -1,14 +1,14 @@
-//! Making things durable where memory alone is not: on the medium `file`.
+//! Making changes durable where memory alone is not: on the medium `file`.
 //!
 //! Invariants:
-//!  * Bytes are durable, in a `Data` record or in their place, by the flush after which a call
-//!    returns; records that show them never count without them (`docs/spec/media.md`).
-//!  * The bits of a file's dirty blocks are cleared once their bytes are in the journal or in their
-//!    place, with the file locked, and only if nothing was stored since: who syncs the same file
-//!    meanwhile, or after a process that died in between, finds them. While a file is mapped they
-//!    stay set: mapped stores are not seen.
-//!  * Nobody waits for a flush with an inode locked, and nobody for a stopped process: who has
-//!    waited for long enough flushes alone.
+//!  * Bytes are durable, in a `Data` record or in place, by the flush after which a call returns;
+//!    records that show them never count without them (`docs/spec/media.md`).
+//!  * The bits of a file's dirty blocks are cleared once their bytes are in the journal or in
+//!    place, with the file locked, and only if nothing was stored since. So a process that syncs
+//!    the same file meanwhile, or after a process died in between, finds them set. They stay set
+//!    while a file is mapped: mapped stores are not seen.
+//!  * Nobody waits for a flush with an inode locked, and nobody waits for a stopped process: a
+//!    process that has waited long enough flushes alone.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;
@@ -106,7 +106,7 @@ pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Re
     let dirty = find_dirty(s, inode, &range)?;
     if are_few(&dirty) {
         log_few(s, inode, &dirty)?;
-        settle(inode, &range);
+        narrow(inode, &range);
         return Ok(Placing::default());
     }
     close::flush(s, inode)?;
@@ -123,10 +123,10 @@ pub(crate) fn prepare(s: &Session, inode: &LockedInode, range: Range<u64>) -> Re
 }
 
 /// After all dirty blocks in `range` were looked at, and their bits cleared.
-fn settle(inode: &LockedInode, range: &Range<u64>) {
+fn narrow(inode: &LockedInode, range: &Range<u64>) {
     let dirty = dirty_range::get(inode.e);
     if range.start <= dirty.start && dirty.end <= range.end {
-        dirty_range::settle(inode.e);
+        dirty_range::set_empty(inode.e);
     }
 }
 
@@ -189,7 +189,7 @@ fn conclude(s: &Session, inode: &LockedInode, placing: &Placing) {
     let Some(seen) = &placing.file else { return };
     if !is_mapped(inode) && changes_of(inode) == seen.changes {
         clear(s, &placing.runs);
-        settle(inode, &seen.range);
+        narrow(inode, &seen.range);
     }
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn before_records_if_small(s: &Session, inode: &LockedInode) -> Resul
     let dirty = find_dirty(s, inode, &all)?;
     if are_few(&dirty) {
         log_few(s, inode, &dirty)?;
-        settle(inode, &all);
+        narrow(inode, &all);
     }
     Ok(())
 }

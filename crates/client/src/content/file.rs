@@ -1,7 +1,7 @@
-//! An open-file description and its inode, checked for the use at hand.
+//! An open-file description and its inode, checked for the present use.
 //!
-//! Invariant: the inode entry of an open description is pinned by it, so it stays the same
-//! inode's as long as the description is referred to.
+//! Invariant: an open description pins its inode entry, so the entry belongs to the same inode as
+//! long as the description is referred to.
 
 use crate::base::abi::*;
 use crate::base::error::{Error, Result};

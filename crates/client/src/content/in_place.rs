@@ -1,4 +1,4 @@
-//! Writing into the blocks that a file has, and into new ones where it has none.
+//! Writing into the blocks that a file has, and into new ones for its holes.
 //!
 //! Invariant: new blocks join the file after their bytes are there (`data::adopt`), and the size
 //! rises after the bytes below it are.

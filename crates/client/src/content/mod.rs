@@ -1,4 +1,4 @@
-//! What objects consist of: the bytes of files, the rights to them, the paths that lead there.
+//! What objects consist of: the bytes of files, the rights to them, the paths to them.
 
 pub mod abandoned;
 pub(crate) mod close;

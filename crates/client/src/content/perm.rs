@@ -1,4 +1,4 @@
-//! Who may do what to an object: the rules of POSIX and of Linux's sticky and set-id bits.
+//! Permissions: the rules of POSIX and of Linux's sticky and set-id bits.
 //!
 //! Invariant: decisions use copied attributes only; callers that change something decide again
 //! under the object's lock.

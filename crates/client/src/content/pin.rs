@@ -1,9 +1,10 @@
-//! Pins: who uses an object keeps its entry, and the object itself when its last name goes.
+//! Pins: a user of an object keeps its entry, and keeps the object itself when its last name is
+//! removed.
 //!
 //! Invariants:
 //!  * Whoever pins adds to `opens` before looking at `INODE_VALID` and `INODE_ORPHAN`; whoever
 //!    removes an entry clears `INODE_VALID` before looking at `opens`. One of them sees the other.
-//!  * An object without a name is freed by whoever drops its last pin, exactly once.
+//!  * An object without a name is freed exactly once, by the process that drops its last pin.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;

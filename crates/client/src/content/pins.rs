@@ -1,8 +1,8 @@
-//! Mapped files of a process, noted so that they are unpinned when it is killed.
+//! The mapped files of a process, recorded so that they are unpinned when it is killed.
 //!
-//! Invariants: a note goes before its pin does, so dying in between leaves a pin too many. A
+//! Invariants: a note is removed before its pin, so a death in between leaves a pin too many. A
 //! mapping belongs to the memory, not to the process that made it: while another process runs in
-//! that memory, the notes of one that ends go to it.
+//! that memory, it takes over the notes of a process that ends.
 
 use crate::base::error::Result;
 use crate::content::close;

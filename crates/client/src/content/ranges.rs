@@ -1,9 +1,9 @@
-//! The byte ranges of a file that somebody has locked.
+//! The locked byte ranges of a file.
 //!
 //! Invariants:
 //!  * An inode's locks are a list that its lock word guards. Locks of one owner do not overlap.
 //!  * POSIX locks belong to a process, OFD and flock locks to a description; flock locks do not
-//!    see the others.
+//!    conflict with the others.
 
 use crate::base::error::{Error, Result};
 use crate::session::{OfdLink, Session, fd_tables};

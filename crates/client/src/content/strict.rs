@@ -1,10 +1,12 @@
 //! Writes that happen as a whole or not at all (consistency `strict`).
 //!
-//! Invariants: bytes that a reader or a recovery could already see are never overwritten before a
-//! record allows to redo it (short writes) or replaced otherwise than by one record (long writes).
-//! On an ordinary file all are long, and one that goes to a file that is mapped is not atomic.
-//! A write that is longer than the longest run of free blocks happens in as many pieces, from its
-//! start on; so does one to a file that is mapped, whose blocks must stay where they are.
+//! Invariants:
+//!  * Bytes that a reader or recovery could already see are not overwritten before a redo record is
+//!    durable (short writes), or are replaced by one record (long writes). On an ordinary file all
+//!    writes are long.
+//!  * Two writes are not atomic. One that is longer than the longest run of free blocks happens in
+//!    as many pieces as needed, from its start on. A long one to a mapped file, whose blocks must
+//!    stay where they are, is made in place.
 
 use crate::base::error::Result;
 use crate::content::data;

@@ -1,22 +1,22 @@
 //! Appending to the journal.
 //!
 //! One append, store by store, and what a death after it leaves:
-//!  1. `lane.lock` ours. Nothing else: the next one takes the lock over.
-//!  2. `busy_at`: where the record will be; `busy_seq`: a lower bound of its number. Recovery
+//!  1. `lane.lock` is ours. Nothing else is left: the next process takes the lock over.
+//!  2. `busy_at`: the position of the record; `busy_seq`: a lower bound of its number. Recovery
 //!     finds no record of that number there and clears it.
-//!  3. `next_seq` counted up. A number without a record: the service sees that no live lane can
-//!     bring it any more and goes on.
-//!  4. `busy_seq`: the number; that the index may have changes up to it. As 3.
-//!  5. The record, around the cache, then one fence. Torn: the checksum fails, as 3. Whole: it
-//!     is committed, recovery goes on at 6.
+//!  3. `next_seq` is counted up. This leaves a number without a record: the service sees that no
+//!     live lane can bring it any more, and continues.
+//!  4. `busy_seq`: the number; then that the index may have changes up to it. As 3.
+//!  5. The record, around the cache, then one fence. If it is torn, the checksum fails: as 3. If it
+//!     is whole, it is committed, and recovery continues at 6.
 //!  6. `head` behind it: the service may read it. Recovery publishes.
-//!  7. Published. Recovery publishes again, which changes nothing. Where the tables have no room
-//!     they know nothing of what the record changes, and the trees come to know it
-//!     (`left_to_trees`) before anything else happens.
+//!  7. Published. Recovery publishes again, which changes nothing. If the tables have no room, they
+//!     have nothing of what the record changes, and the trees get it (`left_to_trees`) before
+//!     anything else happens.
 //!  8. `busy_seq` 0, lock free.
 //!
-//! A record never crosses the end of its lane's ring: where it does not fit it starts at the
-//! beginning of the ring. A reader knows by the numbers, which only grow along a lane.
+//! A record never crosses the end of its lane's ring: if it does not fit, it starts at the
+//! beginning of the ring. A reader recognises it by the numbers, which only grow along a lane.
 
 use crate::base::error::{Error, Result};
 use crate::journal::publish::{self, Prepared};

@@ -1,4 +1,4 @@
-//! The journal: records, what they do to the tables, and what the dead left of them.
+//! The journal: records, what they do to the tables, and recovery after dead processes.
 
 mod append;
 pub mod mapped;

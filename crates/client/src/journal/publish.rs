@@ -1,13 +1,13 @@
-//! Bringing a durable record into the tables.
+//! Applying a durable record to the tables.
 //!
 //! Invariants:
-//!  * Publishing a record twice changes nothing more. Each entry is changed only while its `seq`
-//!    is below the record's, and `seq` is stored last; what a record adds to (names of a
-//!    directory, links) goes through `Inode::intent_*`, written before the sum changes.
-//!  * Whoever publishes holds the locks of the inodes, or is recovery while a dead process does.
-//!  * An object appears before its name, and a name goes before its object.
-//!  * What finds no room in a table (`NoMemory`) is in no table then, also not as it was before:
-//!    whoever looks for it asks the trees, after the locks of who publishes.
+//!  * Publishing a record twice changes nothing more. An entry is changed only while its `seq` is
+//!    below the record's, and `seq` is stored last; sums that a record adds to (names of a
+//!    directory, links) go through `Inode::intent_*`, written before the sum changes.
+//!  * The publisher holds the locks of the inodes, or is recovery while a dead process holds them.
+//!  * An object appears before its name, and a name is removed before its object.
+//!  * What finds no room in a table (`NoMemory`) is then in no table, not even in its earlier
+//!    state: whoever looks for it asks the trees, once the publisher has released its locks.
 
 use crate::base::error::{Error, Result};
 use crate::journal::publish_values;
@@ -152,7 +152,7 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             copy_data(s, ino, offset, data)?;
             change(s, ino, seq, |e| set_size(e, size, mtime, mtime));
         }
-        Record::Release { ino } => bury(s, ino, seq),
+        Record::Release { ino } => release_orphan(s, ino, seq),
         Record::Keyspace { ino, time } => change(s, ino, seq, |e| {
             store(&e.ctime, time);
             e.state.fetch_or(INODE_KEYSPACE, AcqRel);
@@ -588,7 +588,7 @@ pub(crate) fn lose_names(s: &Session, ino: u64, seq: u64, time: i64, flags: u32,
 }
 
 /// The last user of an orphan closed it.
-fn bury(s: &Session, ino: u64, seq: u64) {
+fn release_orphan(s: &Session, ino: u64, seq: u64) {
     let Some(inode) = find(s, ino) else { return };
     change(s, ino, seq, |e| {
         e.state.fetch_or(INODE_ORPHAN | INODE_GONE, SeqCst);

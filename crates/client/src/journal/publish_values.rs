@@ -1,10 +1,10 @@
-//! Bringing changes of keyspaces that concern files into the tables.
+//! Applying changes of keyspaces that concern files to the tables.
 //!
 //! Invariants:
-//!  * As in `publish`: twice is the same as once, an object appears before its name.
-//!  * A key that changes from value to file leads to the file before the value is gone, and one
-//!    that changes back has its value before the name is gone: so whoever finds neither looks
-//!    again until the directory did not change meanwhile.
+//!  * As in `publish`: twice is the same as once, and an object appears before its name.
+//!  * A key that changes from value to file refers to the file before the value is removed, and one
+//!    that changes back has its value before the name is removed. So whoever finds neither looks
+//!    again, until the directory has not changed meanwhile.
 
 use crate::base::error::{Error, Result};
 use crate::journal::publish::{
@@ -125,7 +125,7 @@ fn many(s: &Session, ops: &[u8], place: Place) -> Result<()> {
     }
     cells
         .iter()
-        .for_each(|cell| lock::settle(&cell.bucket.version));
+        .for_each(|cell| lock::close_change(&cell.bucket.version));
     done
 }
 

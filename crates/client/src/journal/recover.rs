@@ -1,12 +1,12 @@
-//! Finishing what dead processes committed.
+//! Completing what dead processes committed.
 //!
 //! Invariants:
-//!  * Whoever takes a lock from a dead owner runs this first, so every record that an owner
+//!  * A process that takes a lock from a dead owner runs this first, so every record that an owner
 //!    committed is published before anybody else sees an object that it had locked.
 //!  * It runs in one process at a time (`recovery_lock`). Dying in it changes nothing: the lane
 //!    keeps its dead owner, and publication is idempotent.
-//!  * A lane is free only when what its owner committed is in the tables, or, where they have no
-//!    room, in the trees. As long as it is not, nobody takes over what the owner had locked.
+//!  * A lane becomes free only when everything that its owner committed is in the tables or, if
+//!    they have no room, in the trees. Until then nobody takes over what the owner had locked.
 
 use crate::base::error::Result;
 use crate::journal::is_no_room;

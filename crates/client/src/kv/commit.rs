@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //!  * The changes of one `Changes` are one journal record, so all or none of them happen.
-//!  * The buckets of all keys are held from before the record has its number until it is
-//!    published, so a key's changes are visible in the order of their numbers.
-//!  * What the index cannot hold (ranges, more changes than a record or a bucket has room for) is
-//!    visible when the trees have it, and its commit waits for that.
+//!  * The buckets of all keys are held from before the record has its number until it is published,
+//!    so a key's changes are visible in the order of their numbers.
+//!  * Changes that the index cannot hold (ranges, more changes than a record or a bucket has room
+//!    for) are visible when the trees have them, and their commit waits for that.
 
-use super::{check_key, over};
+use super::{check_key, slow_path};
 use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::journal;
@@ -230,14 +230,14 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     // Before any lock is taken.
     let time = clock::now();
     if !is_seen(s, changes)? {
-        return over::write(s, changes, time);
+        return slow_path::write(s, changes, time);
     }
     let Some(locked) = value_index::lock_all(s, changes.hashes.as_slice())? else {
-        return over::write(s, changes, time);
+        return slow_path::write(s, changes, time);
     };
-    if !over::is_plain(s, changes)? {
+    if !slow_path::is_plain(s, changes)? {
         drop(locked);
-        return over::write(s, changes, time);
+        return slow_path::write(s, changes, time);
     }
     value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
     let ops = &changes.ops;

@@ -1,6 +1,6 @@
-//! Finding and making keyspaces.
+//! Finding and creating keyspaces.
 //!
-//! Invariant: a keyspace is a directory below the root that is marked as one, and stays one.
+//! Invariant: a keyspace is a directory below the root that is marked as one, and remains one.
 
 use crate::base::abi::AT_SYMLINK_NOFOLLOW;
 use crate::base::clock;

@@ -2,17 +2,17 @@
 //!
 //! Invariants:
 //!  * A change is one journal record (`commit`); it is found through the index in session memory
-//!    (`index`) until the trees have it, and in the trees from then on.
-//!  * Whoever looks for a key takes one root, then asks the index for changes newer than that
-//!    root, then the root's tree: so an answer is that of one moment (`get`).
-//!  * A view reads one root that has everything committed before it began (`view`).
+//!    (`value_index`) until the trees have it, and in the trees from then on.
+//!  * A lookup takes one root, then asks the index for changes newer than that root, then reads the
+//!    root's tree: so the answer is as of one moment (`get`).
+//!  * A view reads one root that has everything committed before the view began (`view`).
 //!
 //! Keys have 1 to 1024 bytes. A value of up to about 1900 bytes is in the tree's entry, a larger
 //! one in data blocks of its own.
 
 mod commit;
 mod keyspace;
-mod over;
+mod slow_path;
 
 pub use crate::values::Keyspace;
 pub use crate::values::view::{Entry, Found, Scan, View};
@@ -124,7 +124,7 @@ impl Client {
         let s = &self.session;
         // Before it has the name, so that a crash leaves the whole of it or nothing.
         sync::fsync(self, ofd)?;
-        over::name(s, keyspace, key, File::any(s, ofd)?.inode.ino)?;
+        slow_path::name(s, keyspace, key, File::any(s, ofd)?.inode.ino)?;
         match durability {
             Durability::Durable => durable::changes(s),
             Durability::Ordered | Durability::Volatile => Ok(()),
@@ -157,7 +157,7 @@ impl Client {
         view.end(&self.session);
     }
 
-    /// As `kv_get` in a view. `Ousted`: its root was given up.
+    /// As `kv_get` in a view. `ViewTooOld`: its root was given up.
     pub fn view_get(
         &self,
         view: &View,

@@ -1,7 +1,7 @@
-//! Attributes that callers change or ask about: chmod, chown, utimens, access, readlink.
+//! Attributes that callers change or query: chmod, chown, utimens, access, readlink.
 //!
-//! Invariants: rights are judged and the change is committed under the object's lock; a change is
-//! one record with absolute values.
+//! Invariants: permission is checked and the change is committed under the object's lock; a change
+//! is one record with absolute values.
 
 use crate::base::abi::*;
 use crate::base::clock;

@@ -1,4 +1,4 @@
-//! `Client`: a process's view of a pool, which all operations are of.
+//! `Client`: a process's view of a pool, on which all operations are defined.
 
 use crate::base::error::Result;
 use crate::content::durable;

@@ -121,7 +121,7 @@ fn parent_of_new<'p>(
         return Err(Error::Exists);
     }
     let dir = crate::ops::path::entry(&c.session, at.dir, at.hint)?;
-    if !matches!(files::look(&c.session, &dir, at.name())?, Named::Nothing) {
+    if !matches!(files::lookup(&c.session, &dir, at.name())?, Named::Nothing) {
         return Err(Error::Exists);
     }
     if at.slash && !is_dir {

@@ -1,8 +1,8 @@
 //! Descriptors: what they refer to, and the life of open-file descriptions.
 //!
-//! Invariants: a descriptor counts as one reference to its description; the last reference that
-//! goes closes it (`close`). Closing any descriptor of a file drops the process's byte-range locks
-//! on it, as POSIX wants.
+//! Invariants: a descriptor counts as one reference to its description; dropping the last reference
+//! closes it (`close`). Closing any descriptor of a file drops the process's byte-range locks on
+//! it, as POSIX demands.
 
 use crate::base::abi::*;
 use crate::base::error::{Error, Result};

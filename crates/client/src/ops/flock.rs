@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!  * A waiter looks again at least every `NAP`, so an owner that died delays nobody for long.
-//!  * A process that waits for a POSIX lock names its blocker in its slot; following these names
-//!    in a circle is a deadlock.
+//!  * A process that waits for a POSIX lock names its blocker in its slot; a cycle of these names
+//!    is a deadlock.
 
 use crate::base::abi::*;
 use crate::base::error::{Error, Result};

@@ -1,8 +1,8 @@
-//! Names that come and go: link, unlink, rmdir.
+//! Names that are added and removed: link, unlink, rmdir.
 //!
-//! Invariants: directory and object are locked together, in the order of `lock_many`, and what the
-//! name leads to is looked up again under the locks. An object that loses its last name while it
-//! is open stays until its last close.
+//! Invariants: directory and object are locked together, in the order of `lock_many`, and the name
+//! is looked up again under the locks. An object that loses its last name while it is open stays
+//! until its last close.
 
 use crate::base::abi::*;
 use crate::base::clock;
@@ -46,7 +46,7 @@ pub(crate) fn link(
         return Err(Error::Exists);
     }
     let dir = path::entry(s, to.dir, to.hint)?;
-    if !matches!(files::look(s, &dir, to.name())?, Named::Nothing) {
+    if !matches!(files::lookup(s, &dir, to.name())?, Named::Nothing) {
         return Err(Error::Exists);
     }
     if to.slash {
@@ -145,7 +145,7 @@ pub(crate) fn rmdir(c: &Client, who: &Caller, base: Base, path: &[u8]) -> Result
 fn remove(s: &Session, who: &Caller, at: &Walked<'_>, directory: bool) -> Result<()> {
     let dir = path::entry(s, at.dir, at.hint)?;
     for _ in 0..RETRIES {
-        let found = match files::look(s, &dir, at.name())? {
+        let found = match files::lookup(s, &dir, at.name())? {
             Named::File(found) => found,
             Named::Nothing => return Err(Error::NotFound),
             Named::Value(_) if directory || at.slash => return Err(Error::NotDirectory),
@@ -177,7 +177,7 @@ fn remove(s: &Session, who: &Caller, at: &Walked<'_>, directory: bool) -> Result
                 index: at.dir,
             });
         };
-        if still(s, &dir, at.name(), &found)? {
+        if still_refers(s, &dir, at.name(), &found)? {
             return remove_locked(s, who, &dir, &child, at.name(), directory, time);
         }
     }
@@ -185,7 +185,12 @@ fn remove(s: &Session, who: &Caller, at: &Walked<'_>, directory: bool) -> Result
 }
 
 /// Whether a name leads to what was found before it was locked.
-pub(crate) fn still(s: &Session, dir: &LockedInode, name: &[u8], found: &Found) -> Result<bool> {
+pub(crate) fn still_refers(
+    s: &Session,
+    dir: &LockedInode,
+    name: &[u8],
+    found: &Found,
+) -> Result<bool> {
     let now = dentry_table::lookup_locked(s, dir, name)?;
     Ok(now.is_some_and(|n| n.ino == found.ino))
 }

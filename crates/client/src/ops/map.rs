@@ -1,8 +1,8 @@
-//! Mapping files: which pieces of the data segment a mapping is made of.
+//! Mapping files: of which pieces of the data segment a mapping consists.
 //!
 //! Invariants: a pinned file keeps its blocks where they are (truncation zeroes them instead of
-//! freeing them), so mappings stay true; a shared mapping has blocks everywhere, so that writers
-//! and mappers meet in the same memory.
+//! freeing them), so mappings stay correct; a shared mapping has blocks everywhere, so that writers
+//! and mappers use the same memory.
 
 use crate::base::abi::*;
 use crate::base::clock;

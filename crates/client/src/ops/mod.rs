@@ -1,4 +1,4 @@
-//! The operations, one file each, as the system calls have them.
+//! The operations, one file each, as the system calls define them.
 
 pub(crate) mod attr;
 pub(crate) mod client;

@@ -1,7 +1,7 @@
 //! open(2), openat2(2).
 //!
-//! Invariants: the inode is pinned before the description exists, and what is opened still had a
-//! name when it was pinned; rights are judged on the attributes of the pinned inode.
+//! Invariants: the inode is pinned before the description exists, and the opened object still had a
+//! name when it was pinned; permission is checked on the attributes of the pinned inode.
 
 use crate::base::abi::*;
 use crate::base::clock;

@@ -1,11 +1,11 @@
-//! From a path to a directory, a name in it, and what the name leads to.
+//! From a path to a directory, a name in it, and the object that the name refers to.
 //!
 //! Invariants:
 //!  * Search permission is checked in every directory that a walk passes, also for `.` and `..`.
 //!  * Names are compared in shared memory, a byte at a time; only a symbolic link makes the walk
 //!    allocate.
-//!  * A walk takes no lock unless a name is not cached, and holds none when it ends: what it found
-//!    is a hint for those who lock and look again.
+//!  * A walk takes no lock unless a name is not cached, and holds none when it ends: its result is
+//!    a hint for callers that lock and look again.
 
 use crate::base::abi::*;
 use crate::base::error::{Error, Result};
@@ -345,7 +345,7 @@ impl<'a> State<'a> {
         if part.last && end == End::Parent {
             return Ok(Some(Ended::default()));
         }
-        let found = match files::look(self.walk.s, here, name)? {
+        let found = match files::lookup(self.walk.s, here, name)? {
             Named::File(found) => Some(found),
             Named::Nothing => None,
             Named::Value(_) if !part.last || part.slash => return Err(Error::NotDirectory),

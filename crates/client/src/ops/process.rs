@@ -1,7 +1,7 @@
-//! A process of the session: joining, forking, ending, and what the run's report counts.
+//! A process of the session: joining, forking, ending, and its counts for the run's report.
 //!
-//! Invariants: a process uses exactly one slot at a time; whatever it had open is released when
-//! it ends, by itself or by whoever finds it dead.
+//! Invariants: a process uses exactly one slot at a time; everything it had open is released when
+//! it ends, by itself or by a process that finds it dead.
 
 use crate::base::error::{Error, Result};
 use crate::journal::mapped::{self, Segments};

@@ -1,8 +1,8 @@
 //! Reading files: no lock, no system call, no fence.
 //!
-//! Invariants: bytes beyond the size and in holes are zeroes; what was copied while blocks left
-//! the file (`truncations` changed) is copied again, so nobody sees another file's bytes. Readers
-//! that share a file offset never get the same bytes.
+//! Invariants: bytes beyond the size and in holes are zeroes; if blocks left the file while they
+//! were copied (`truncations` changed), the copy is repeated, so nobody sees another file's bytes.
+//! Readers that share a file offset never get the same bytes.
 
 use crate::base::abi::*;
 use crate::base::clock;

@@ -1,11 +1,13 @@
 //! getdents64(2).
 //!
-//! Invariants: positions are cookies of the trees plus two, so they stay true while names come and
-//! go; a reader sees every name that was there before it began and is still there, once. The trees
-//! are read once they know all changes that were made before the call, also those of processes
-//! that died before they showed them to anybody. Values of a keyspace are
-//! among the names of its directory, at the last cookie of the hash of their key: making a file
-//! of one does not move it to where a reader has passed already, or has yet to come.
+//! Invariants:
+//!  * Positions are cookies of the trees plus two, so they stay valid while names are added and
+//!    removed; a reader sees every name once that was there before it began and is still there.
+//!  * The trees are read once they have all changes that were made before the call, including those
+//!    of processes that died before they published them.
+//!  * Values of a keyspace are among the names of its directory, at the last cookie of the hash of
+//!    their key: a value that becomes a file does not move to a position that a reader has already
+//!    passed, or has yet to reach.
 
 use crate::base::abi::*;
 use crate::base::clock;

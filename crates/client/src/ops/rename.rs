@@ -12,7 +12,7 @@ use crate::content::pin;
 use crate::content::{close, durable, perm};
 use crate::journal;
 use crate::ops::client::Client;
-use crate::ops::link::{Removal, second, still};
+use crate::ops::link::{Removal, second, still_refers};
 use crate::ops::path::{self, End, KIND_DIR, KIND_FILE, Last, ROOT, Walk, Walked};
 use crate::session::RETRIES;
 use crate::session::Session;
@@ -110,7 +110,8 @@ impl Move<'_> {
             return Err(Error::NotFound);
         };
         let now = dentry_table::lookup_locked(s, new_dir, self.to.name())?;
-        if !still(s, old_dir, self.from.name(), &old)? || now.map_or(0, |n| n.ino) != new_ino {
+        if !still_refers(s, old_dir, self.from.name(), &old)? || now.map_or(0, |n| n.ino) != new_ino
+        {
             return Ok(false);
         }
         let object = find(old.ino).ok_or(Error::Busy)?;

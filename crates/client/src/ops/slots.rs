@@ -3,20 +3,19 @@
 //! Invariants:
 //!  * A slot is taken and freed under `slots_lock`. `pid` and `parent` are stored before `state`
 //!    says that they mean something; a process holds its life (`live`) before the slot is its own.
-//!  * `epoch` rises before a slot has a new owner, so lock words and claims of the old one are
-//!    those of a dead process from then on.
+//!  * `epoch` rises before a slot has a new owner, so from then on lock words and claims of the old
+//!    owner are those of a dead process.
 //!  * A descriptor's entry is cleared before its reference is dropped: a process that dies in
 //!    between, or a reaper that does, leaves a reference too many and never one too few; `ofd`
-//!    recounts when the table runs out. For the same reason a description is nobody's in
-//!    particular (`ofd::bound`) before an entry has it.
-//!  * A child gets its slot before it is born. Until the child has taken it over the slot lives as
-//!    long as the parent, and it is *awaited*: whoever makes that word 0 decides what becomes of
-//!    the slot, the child (it is mine) or anybody else (free it). So a slot has one owner at a
-//!    time, however late the child or the parent is; it is named together with its generation.
-//!  * Nobody but its own process frees the slot of a process that lives, and that only when no
-//!    thread of it runs but the caller.
-//!  * A process may use the descriptor table or the working directory of another one's slot. Such
-//!    a slot is not free before all who use it have gone, whatever became of its own process.
+//!    recounts when the table runs out. For the same reason a description has no particular owner
+//!    (`ofd::bound`) before an entry has it.
+//!  * A child gets its slot before it is born. Until the child has taken it over, the slot lives as
+//!    long as the parent and is *awaited*: whoever sets that word to 0 decides about the slot. The
+//!    child takes it; anybody else frees it. So a slot has one owner at a time, however late the
+//!    child or the parent is; it is named together with its generation.
+//!  * Only a live process itself frees its slot, and only if no thread of it but the caller runs.
+//!  * A process may use the descriptor table or the working directory of another one's slot. Such a
+//!    slot is not freed before all who use it have ended, whatever happened to its own process.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;

@@ -1,11 +1,11 @@
 //! Snapshots of the whole pool: taking them, listing them, deleting them.
 //!
 //! Invariants:
-//!  * While one is taken nobody stores into blocks of files (`inode_table::lock_to_store`). So it
-//!    is one moment: of what any program does one after the other, it has a beginning. Stores
-//!    through mappings are not stopped.
-//!  * Who has a snapshot taken and dies stops nobody: its lock is taken over, and the service
-//!    takes the snapshot only if it finds the lock still held by who asked.
+//!  * While one is taken, nobody stores into blocks of files (`inode_table::lock_to_store`). So it
+//!    shows one moment: of the changes that a program makes one after the other, it has the first
+//!    ones up to some point. Stores through mappings are not stopped.
+//!  * A process that dies while it takes a snapshot stops nobody: its lock is taken over, and the
+//!    service takes the snapshot only if the requesting process still holds the lock.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;

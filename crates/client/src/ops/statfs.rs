@@ -1,7 +1,8 @@
 //! Figures of the whole pool.
 //!
-//! Invariant: they are as old as the service's last commit, and change nothing. While little is
-//! free, that commit has everything that was removed before the call, if the service is there.
+//! Invariants: they are as old as the service's last commit; asking changes nothing. While little
+//! is free, that commit includes everything that was removed before the call, if the service is
+//! running.
 
 use crate::base::error::Result;
 use crate::base::types::StatFs;

@@ -1,7 +1,7 @@
 //! fsync(2), sync(2).
 //!
 //! Invariants: when a call returns, everything that was written before it survives what the medium
-//! promises to survive. A flush that failed is reported once by each open description.
+//! promises to survive. Each open description reports a failed flush once.
 
 use crate::base::error::{Error, Result};
 use crate::content::file::File;

@@ -1,8 +1,8 @@
-//! Sizes that are set: truncate, ftruncate, fallocate.
+//! Setting sizes: truncate, ftruncate, fallocate.
 //!
-//! Invariants: what comes to lie inside a file reads as zeroes; blocks that leave a file are
-//! reused only after `truncations` rose and the record is durable. Blocks of a mapped file stay
-//! where they are: they are zeroed instead.
+//! Invariants: bytes by which a file grows read as zeroes; blocks that leave a file are reused only
+//! after `truncations` rose and the record is durable. Blocks of a mapped file stay where they are:
+//! they are zeroed instead.
 
 use crate::base::abi::*;
 use crate::base::clock;

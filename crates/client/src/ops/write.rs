@@ -3,8 +3,8 @@
 //! Invariants:
 //!  * One writer at a time holds the inode; readers hold nothing. New blocks join the file after
 //!    their bytes are there (`data::adopt`), and the size rises after the bytes below it are.
-//!  * `posix`: overwrites go in place, size and times are lazy. `sync`: they are journaled before
-//!    the call returns. `strict`: also, each write happens as a whole or not at all.
+//!  * `posix`: overwrites are in place; size and times become dirty. `sync`: both are journaled
+//!    before the call returns. `strict`: in addition, each write happens as a whole or not at all.
 //!  * What a call reports as written is written; bad memory of the caller ends it early.
 
 use crate::base::abi::*;

@@ -1,10 +1,10 @@
-//! Writeback: what session memory alone has about objects, into the journal.
+//! Writeback: dirty state of objects, which is in session memory alone, goes to the journal.
 //!
 //! Invariants:
-//!  * An inode that was dirty when a writeback began is clean, or was named as left over, when it
-//!    ends.
-//!  * A writeback waits for no lock longer than `ROUNDS` looks at it: a process that is stopped
-//!    keeps back only what it has locked.
+//!  * An inode that was dirty when a writeback began is clean when it ends, or was reported as left
+//!    over.
+//!  * A writeback looks at a lock at most `ROUNDS` times: a stopped process holds back only what it
+//!    has locked.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;

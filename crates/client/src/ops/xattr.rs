@@ -1,7 +1,7 @@
 //! Extended attributes.
 //!
-//! Invariants: they live in the trees only, so a question waits until the trees know every record
-//! about the object; a change is checked and committed under the object's lock.
+//! Invariants: they are in the trees only, so a query waits until the trees have every record about
+//! the object; a change is checked and committed under the object's lock.
 
 use crate::base::abi::*;
 use crate::base::clock;
@@ -109,7 +109,7 @@ fn check_rights(who: &Caller, a: &Attrs, space: Space, write: bool) -> Result<()
 }
 
 /// Waits until the trees know what the journal says about the object.
-fn settle(s: &Session, inode: &InodeRef) -> Result<()> {
+fn wait_applied(s: &Session, inode: &InodeRef) -> Result<()> {
     drain::wait_applied(s, inode.e.seq.load(Acquire))
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn get(
     if a.state & INODE_XATTRS == 0 {
         return Err(Error::NoAttribute);
     }
-    settle(&c.session, &inode_table::get(&c.session, a.ino)?)?;
+    wait_applied(&c.session, &inode_table::get(&c.session, a.ino)?)?;
     let value = c
         .session
         .tree()
@@ -151,7 +151,7 @@ pub(crate) fn list(c: &Client, who: &Caller, target: Target, mut out: MutBuf) ->
     if a.state & INODE_XATTRS == 0 {
         return Ok(0);
     }
-    settle(&c.session, &inode_table::get(&c.session, a.ino)?)?;
+    wait_applied(&c.session, &inode_table::get(&c.session, a.ino)?)?;
     let mut names = c.session.tree().xattr_names(a.ino)?;
     if !who.is_root() {
         let shown = |n: &&[u8]| !n.starts_with(b"trusted.");
@@ -242,6 +242,6 @@ fn exists(s: &Session, inode: &LockedInode, name: &[u8]) -> Result<bool> {
     if inode.e.state.load(Acquire) & INODE_XATTRS == 0 {
         return Ok(false);
     }
-    settle(s, inode)?;
+    wait_applied(s, inode)?;
     Ok(s.tree().xattr(inode.ino, name)?.is_some())
 }

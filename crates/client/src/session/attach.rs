@@ -1,9 +1,9 @@
 //! Joining the session of a pool: the client's half of the protocol on the pool's socket.
 //!
-//! Invariants: nothing the service says is used before it was decoded and its descriptors were
-//! counted; every descriptor is close-on-exec; the connection stays open for as long as the
-//! attachment is to count as a user of the session; a service that is silent is waited for no
-//! longer than `SILENCE_MAX` at a time.
+//! Invariants: nothing that the service sends is used before it was decoded and its descriptors
+//! were counted; every descriptor is close-on-exec; the connection stays open as long as the
+//! attachment is to count as a user of the session; a silent service is waited for no longer than
+//! `SILENCE_MAX` at a time.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

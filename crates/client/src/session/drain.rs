@@ -1,8 +1,8 @@
 //! Waiting for the service.
 //!
-//! Invariants: every wait is bounded by the service's work; nobody waits here with a bucket or
-//! a table locked, or with a record that is not published yet. Waiters help: they finish what
-//! dead processes left in the lanes, for which the service would wait too.
+//! Invariants: every wait is bounded by the service's work; nobody waits here with a bucket or a
+//! table locked, or with a record that is not published yet. Waiters help: they complete what dead
+//! processes left in the lanes, for which the service would wait, too.
 
 use crate::base::clock::monotonic_ms;
 use crate::base::error::{Error, Result};

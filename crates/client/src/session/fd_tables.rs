@@ -1,13 +1,13 @@
-//! Descriptor tables: what is in them, and whose are in use, as a process may have its own, or use
-//! that of another one.
+//! Descriptor tables: their contents, and which one a process uses, its own or that of another
+//! process.
 //!
 //! Invariants:
-//!  * The first page of a table has its place by the number of the slot. The others are found
-//!    through the slot's directory, come when a descriptor of theirs is bound, and go with the
-//!    slot.
+//!  * The place of a table's first page follows from the number of the slot. The other pages are
+//!    found through the slot's directory; they are added when a descriptor of theirs is bound, and
+//!    freed with the slot.
 //!  * Under `fd_pages_lock`: a page is in use if a slot's directory, or the slot itself, refers to
 //!    it. All others below `fd_pages_used` are free and zero, and on the list of free pages unless
-//!    who held the lock died: then the list is made anew.
+//!    the holder of the lock died: then the list is rebuilt.
 
 use crate::base::error::{Error, Result};
 use crate::session::Session;

@@ -2,10 +2,10 @@
 //!
 //! Invariants, all under the table's lock:
 //!  * An entry is below `used` and reachable from `free`, or claimed, or in use, or above `used`.
-//!  * `pop` claims before it unlinks, `push` links before it lets go: an entry whose holder died
-//!    in between is on the list and claimed by nobody that lives, which the next `pop` ignores,
-//!    or off the list and claimed by a dead process, which `rebuild` finds. No entry is ever on
-//!    the list twice.
+//!  * `pop` claims before it unlinks, and `push` links before it releases the claim. So an entry
+//!    whose holder died in between is on the list and claimed by no live process, which the next
+//!    `pop` ignores, or off the list and claimed by a dead process, which `rebuild` finds. No entry
+//!    is ever on the list twice.
 
 use crate::base::error::Result;
 use crate::session::Session;

@@ -1,5 +1,5 @@
-//! Who is alive, and what the kernel says of processes: the part of session memory's rules that the
-//! service goes by as well.
+//! Which processes are alive, and what the kernel says about them: the part of session memory's
+//! rules that the service shares.
 
 pub use pmem::process::*;
 pub use pool::session::live::*;

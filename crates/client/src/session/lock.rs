@@ -2,16 +2,17 @@
 //!
 //! Invariants:
 //!  * The word is 0 (free) or names the owner by slot and epoch; bit 31 says that somebody may be
-//!    asleep on it. It becomes ours in one compare-and-swap and free in one store. The epoch tells
-//!    a dead owner from a later process in its slot, and from a later program after exec.
-//!  * A waiter sleeps at most 2 ms before it looks again, so a wake-up lost with a dead process
-//!    costs no more than that. A dead owner's lock is taken over after `recover::lanes` finished
-//!    what the owner had committed. One that lives and holds a lock for long may be stopped: the
-//!    service is told, which lets it finish (`Header::stalled`).
-//!  * Order: `stores_lock`, rename lock, inodes (by number), OFD, lane, bucket, table locks (one
-//!    at a time). Nobody waits for an earlier kind while holding a later one; recovery is the
+//!    asleep on it. It is taken by one compare-and-swap and released by one store. The epoch
+//!    distinguishes a dead owner from a later process in its slot, and from a later program after
+//!    exec.
+//!  * A waiter sleeps at most 2 ms before it looks again, so a wake-up that is lost with a dead
+//!    process costs no more than that. A dead owner's lock is taken over after `recover::lanes`
+//!    completed what the owner had committed. An owner that lives and holds a lock for long may be
+//!    stopped: the service is told, and lets it finish (`Header::stalled`).
+//!  * Order: `stores_lock`, rename lock, inodes (by number), OFD, lane, bucket, table locks (one at
+//!    a time). Nobody waits for an earlier kind while holding a later one; recovery is the
 //!    exception, and takes only what dead processes hold.
-//!  * All threads of a process own as one; no lock is recursive.
+//!  * All threads of a process count as one owner; no lock is recursive.
 
 use crate::base::error::Result;
 use crate::session::Session;
@@ -206,7 +207,7 @@ pub struct Changing<'a> {
 
 impl<'a> Changing<'a> {
     /// The caller holds the lock that orders the changes. Dying inside leaves the word odd; the
-    /// next holder of the lock makes it even (`settle`).
+    /// next holder of the lock makes it even (`close_change`).
     #[inline]
     pub fn begin(version: &'a AtomicU32) -> Changing<'a> {
         let v = version.load(Relaxed) | 1;
@@ -226,7 +227,7 @@ impl Drop for Changing<'_> {
 
 /// Ends a change that a dead process left open. The caller holds the lock.
 #[inline]
-pub fn settle(version: &AtomicU32) {
+pub fn close_change(version: &AtomicU32) {
     if version.load(Relaxed) & 1 == 1 {
         drop(Changing { version });
     }

@@ -1,10 +1,10 @@
-//! Which processes run in this memory: the one that it belongs to, and children that share it.
+//! Which processes run in this memory: its owner, and children that share it.
 //!
 //! Invariants:
-//!  * While nobody may share the memory (`sharing` is 0) the caller is the owner of the memory,
-//!    and no system call is needed to know that.
-//!  * A child that shares it is counted in `sharing` before it is born, and until it is known to
-//!    be gone or to run in another memory. It has an entry from its first caught call on.
+//!  * While nobody can share the memory (`sharing` is 0) the caller is its owner, and no system
+//!    call is needed to know that.
+//!  * A child that shares it is counted in `sharing` from before it is born until it is known to
+//!    have ended or to run in another memory. It has an entry from its first caught call on.
 //!  * A process that is neither the owner nor has an entry is `NOWHERE`: it never acts in the name
 //!    of another one.
 

@@ -1,11 +1,11 @@
-//! The mapped session: session memory, the segments beside it, and checked ways into both.
+//! The mapped session: session memory, the segments beside it, and checked access to both.
 //!
 //! Invariants:
 //!  * A `Link` from session memory is an index plus one and is checked on every use; a bad one is
 //!    `Error::Damaged`, never a fault.
 //!  * References point to atomics only; whatever is read is a copy.
-//!  * `slot()` is the process that runs now: a child that shares this memory is told apart. One
-//!    that has no slot gets that of nobody, and `has_place` says so.
+//!  * `slot()` belongs to the process that runs now: a child that shares this memory is recognised.
+//!    One without a slot gets a slot that belongs to nobody, and `has_place` says so.
 
 pub mod attach;
 pub mod drain;
@@ -29,7 +29,7 @@ use crate::base::windows::{WINDOW, Windows};
 use crate::session::members::Members;
 use core::panic::Location;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use pmem::{ConstBuf, Fault, MutBuf, Parked, RecordLocks, Region, Shared, SharedMem};
+use pmem::{ConstBuf, Fault, MutBuf, RecordLocks, Region, Shared, SharedMem, TakeCell};
 use pool::directory::LANE_LEN;
 pub use pool::layout::BLOCK;
 use pool::layout::{BlockAddr, ReadTrees};
@@ -72,7 +72,7 @@ pub struct Session {
     cold: Cold,
     pub(crate) seen: Seen,
     /// Of the listing of a keyspace that this process is in the middle of.
-    pub(crate) names_ahead: Parked<Ahead>,
+    pub(crate) names_ahead: TakeCell<Ahead>,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
             value_windows,
             cold: Cold::default(),
             seen: Seen::default(),
-            names_ahead: Parked::default(),
+            names_ahead: TakeCell::default(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Where a record is in the journal.
+//! The position of a record in the journal.
 
 use crate::session::Session;
 use pmem::atomic::Ordering::Acquire;

@@ -1,9 +1,8 @@
 //! Counters and lists of one `holdfast run`.
 //!
-//! Invariants: a process counts in its own slot; when the slot is dropped its counts move to the
-//! run (a death in between loses or keeps them, never counts twice). The tables of refusals and
-//! executables only grow, under the run's lock; when one is full, its last entry collects the
-//! rest.
+//! Invariants: a process counts in its own slot; when the slot is freed its counts move to the run
+//! (a death in between loses or keeps them, and never counts twice). The tables of refusals and
+//! executables only grow, under the run's lock; when one is full, its last entry collects the rest.
 
 use crate::base::error::{Error, Result};
 use crate::session::Session;

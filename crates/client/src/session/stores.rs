@@ -1,4 +1,4 @@
-//! The stop of stores into blocks of files while a snapshot is taken.
+//! Stopping stores into blocks of files while a snapshot is taken.
 
 use crate::base::error::Result;
 use crate::session::drain::Patience;

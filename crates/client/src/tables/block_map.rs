@@ -4,20 +4,20 @@
 //!  * A map entry is one word and changes in one store; so do the map's root and height together.
 //!    Readers take no lock: what they find was true at some moment, and `truncations` tells them
 //!    afterwards whether blocks have left the file since.
-//!  * Entries change only under the inode's lock. `MAP_UNKNOWN` asks the trees, unless the file is
-//!    `INODE_MAPPED`, where it is a hole.
-//!  * A page enters and leaves a map under the table's lock (`map_lock`), filled before it is
-//!    linked: a page that is neither in a map nor on the free list belongs to a process that died
-//!    holding that lock, and `sweep` finds it by marking what the maps reach.
+//!  * Entries change only under the inode's lock. `MAP_UNKNOWN` means that the trees must be asked,
+//!    unless the file is `INODE_MAPPED`, where it is a hole.
+//!  * A page enters and leaves a map under the table's lock (`map_lock`), and is filled before it
+//!    is linked. A page that is neither in a map nor on the free list belongs to a process that
+//!    died holding that lock; `sweep` finds it by marking what the maps reach.
 //!  * A file whose records are all applied may lose its whole map, unless somebody maps it: the
-//!    trees know the same. So pages are taken from files that nobody has open before there are more
-//!    than `PAGES_KEPT`, and a writer who finds none at all waits for the service and gives up its
-//!    own (`data`). Who reads without the lock and met a page that is another file's by now finds
-//!    that `truncations` has changed.
-//!  * Entries of blocks that a snapshot may have are `MAP_SHARED`, as of the period `map_period`;
-//!    who looks under the lock brings that up to date first.
-//!  * `Inode::blocks` counts the blocks mapped; it is stored after the entries and recounted when
-//!    a dead process's lock is taken over.
+//!    trees have the same. So when there are more than `PAGES_KEPT`, pages are taken from files
+//!    that nobody has open, and a writer that finds none at all waits for the service and gives up
+//!    its own (`data`). A reader without the lock that used a page of what is now another file
+//!    finds that `truncations` has changed.
+//!  * Entries of blocks that a snapshot may share are `MAP_SHARED`, as of the period `map_period`;
+//!    whoever looks under the lock updates that first.
+//!  * `Inode::blocks` counts the mapped blocks; it is stored after the entries and recounted when a
+//!    dead process's lock is taken over.
 
 use crate::base::error::{Error, Result};
 use crate::session::Session;

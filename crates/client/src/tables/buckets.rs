@@ -1,16 +1,16 @@
 //! Hash buckets, whose number grows with the entries of their table.
 //!
 //! Invariants:
-//!  * An entry is in the chain of the bucket with the low bits of its hash, or, while that is not
-//!    in use, of the nearest of its ancestors that is: a bucket's parent is the one without its
-//!    highest bit. The first `FIRST_BUCKETS` are always in use.
+//!  * An entry is in the chain of the bucket with the low bits of its hash or, while that is not in
+//!    use, of its nearest ancestor in use: a bucket's parent is the bucket without its highest bit.
+//!    The first `FIRST_BUCKETS` are always in use.
 //!  * A chain changes under its bucket's lock; while entries leave it, `version` is odd. The lock
-//!    is that of all descendants that are not in use, too.
+//!    also covers all descendants that are not in use.
 //!  * A bucket comes into use when it is split off its parent: each entry that belongs to it moves,
-//!    and is named in `split` meanwhile. Dying in between leaves the parent locked and odd, and
-//!    whoever takes the lock over goes on (`mend`).
-//!  * Whoever found nothing without the lock looks again which bucket it is: entries may have moved
-//!    out of the one that was looked at.
+//!    and is named in `split` meanwhile. A death in between leaves the parent locked and odd, and
+//!    the process that takes the lock over completes the split (`mend`).
+//!  * A reader that found nothing without the lock looks up the bucket again: entries may have
+//!    moved out of the one that it looked at.
 
 use crate::base::error::Result;
 use crate::session::Session;
@@ -203,7 +203,7 @@ fn mend_slow<'s>(t: impl Chains<'s>, Chosen { index, bucket }: Chosen<'s>) -> Re
         }
         split_off(t, bucket, child)?;
     }
-    lock::settle(&bucket.version);
+    lock::close_change(&bucket.version);
     Ok(())
 }
 

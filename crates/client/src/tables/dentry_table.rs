@@ -1,16 +1,15 @@
 //! Cached names.
 //!
 //! Invariants:
-//!  * A `DENTRY_VALID` entry is in the chain of its bucket and says what the name leads to as of
-//!    journal record `seq` (0: as the trees say). It stays while `seq` is above `applied_seq`.
-//!  * Inserting is one store of the chain's head. Replacing and removing happen while the
-//!    bucket's version is odd; readers check it before and after.
-//!  * Nothing about a name is added but under the lock of its directory.
-//!  * While a directory is `INODE_COMPLETE`, every name it holds has an entry; whoever evicts one
+//!  * A `DENTRY_VALID` entry is in the chain of its bucket and says what the name refers to as of
+//!    journal record `seq` (0: as in the trees). It stays while `seq` is above `applied_seq`.
+//!  * Inserting is one store of the chain's head. Replacing and removing happen while the bucket's
+//!    version is odd; readers check it before and after.
+//!  * Anything about a name is added only under the lock of its directory.
+//!  * While a directory is `INODE_COMPLETE`, every name in it has an entry; whoever evicts one
 //!    clears the bit first.
-//!  * An entry in nobody's chain is on the free list or `DENTRY_CLAIMED` with the claimer in
-//!    `spare`; one that is valid but in no chain (its inserter died) is freed by the clock hand
-//!    like any other.
+//!  * An entry in no chain is on the free list, or is `DENTRY_CLAIMED` with the claimer in `spare`.
+//!    A valid entry in no chain (its inserter died) is freed by the clock hand like any other.
 
 use crate::base::error::{Error, Result};
 use crate::session::Session;

@@ -1,12 +1,13 @@
-//! Which blocks of a file may be dirty on the medium `file`, so that an fsync looks at those alone.
+//! Bounds on the dirty blocks of a file on the medium `file`, so that an fsync looks only at those.
 //!
 //! Invariants:
-//!  * It is a hint of the upper bound: a dirty block of a file that is not mapped lies within it.
-//!    Whoever stores to a block, or gives a file one, widens it before; whoever has cleared all of
-//!    it makes it empty. Both with the file locked.
-//!  * `Inode::stores` rises whenever a range is widened: who finds it unchanged knows that nothing
-//!    was stored meanwhile.
-//!  * An entry of the table that is filled anew, and one of which anything is unclear, says `any`.
+//!  * The range is an upper bound: a dirty block of a file that is not mapped lies within it.
+//!    Whoever stores to a block, or gives a file one, widens it first; whoever has cleared all of
+//!    it makes it empty. Both have the file locked.
+//!  * `Inode::stores` rises whenever a range is widened: if it has not changed, nothing was stored
+//!    meanwhile.
+//!  * An entry of the table that was just filled, and one about which anything is unclear, says
+//!    `any`.
 
 use crate::session::Session;
 use crate::tables::inode::is_file;
@@ -66,7 +67,7 @@ fn widened(word: u64, from: u64, to: u64) -> u64 {
 }
 
 /// No block is dirty, unless somebody has mapped the file meanwhile.
-pub(crate) fn settle(e: &Inode) {
+pub(crate) fn set_empty(e: &Inode) {
     if !is_file(e.mode.load(Relaxed)) {
         return;
     }

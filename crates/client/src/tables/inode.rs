@@ -244,7 +244,7 @@ pub fn passage(s: &Session, inode: &InodeRef<'_>) -> Result<Passage> {
 #[cold]
 fn attrs_locked(s: &Session, inode: &InodeRef<'_>) -> Result<Attrs> {
     let _guard = lock::acquire(s, &inode.e.lock)?;
-    lock::settle(&inode.e.version);
+    lock::close_change(&inode.e.version);
     Ok(copy_attrs(inode.e))
 }
 
@@ -272,7 +272,7 @@ fn copy_attrs(e: &Inode) -> Attrs {
 /// As `lock` if the lock is free now and the entry still `ino`'s.
 pub(crate) fn try_lock<'s>(s: &'s Session, inode: InodeRef<'s>) -> Option<LockedInode<'s>> {
     let guard = lock::try_acquire(s, &inode.e.lock)?;
-    lock::settle(&inode.e.version);
+    lock::close_change(&inode.e.version);
     let locked = LockedInode {
         inode,
         _guard: guard,

@@ -5,10 +5,10 @@
 //!    chain of its bucket. Inserting is one store of the chain's head, removing one store of the
 //!    link before it.
 //!  * An entry stays while it is locked or pinned (`opens`, `maps`), `INODE_DIRTY`, or newer than
-//!    the trees (`seq` above `applied_seq`). An object that lost its last name stays as a
-//!    tombstone (`nlink` 0) until the trees know, so that nobody loads it again.
-//!  * Whoever removes an entry clears `INODE_VALID` before looking at `opens`; whoever pins adds
-//!    to `opens` before looking at `INODE_VALID` and `INODE_ORPHAN`. One of them sees the other.
+//!    the trees (`seq` above `applied_seq`). An object that lost its last name stays as a tombstone
+//!    (`nlink` 0) until the trees have the removal, so that nobody loads it again.
+//!  * Whoever removes an entry clears `INODE_VALID` before looking at `opens`; whoever pins adds to
+//!    `opens` before looking at `INODE_VALID` and `INODE_ORPHAN`. One of them sees the other.
 //!  * A process that dies with an entry half-made or half-removed holds its lock: `sweep` frees
 //!    such entries.
 
@@ -234,7 +234,7 @@ impl<'s> Fresh<'s> {
             }
         };
         let e = s.inode(index + 1)?;
-        lock::settle(&e.version);
+        lock::close_change(&e.version);
         reset(e);
         let link = index + 1;
         Ok(Fresh {
@@ -406,7 +406,7 @@ pub(crate) fn lock_entry<'s>(
 #[cold]
 fn repair(s: &Session, inode: &InodeRef<'_>) {
     let e = inode.e;
-    lock::settle(&e.version);
+    lock::close_change(&e.version);
     if e.state.load(Relaxed) & INODE_ORPHAN != 0 && e.nlink.load(Relaxed) > 0 {
         e.state.fetch_and(!INODE_ORPHAN, AcqRel);
     }
@@ -698,7 +698,7 @@ fn sweep(s: &Session) -> Result<u32> {
         }
         s.recover()?;
         let guard = lock::acquire(s, &e.lock)?;
-        lock::settle(&e.version);
+        lock::close_change(&e.version);
         let inode = InodeRef { link, ino, e };
         let valid = inode.is_current();
         if e.ino.load(Relaxed) != ino || valid && is_linked(s, &inode)? {

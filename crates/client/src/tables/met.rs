@@ -1,8 +1,8 @@
-//! What was looked up lately and is not cached.
+//! What was looked up recently and is not cached.
 //!
-//! Invariant: only hints. Once a table has as many entries as it may, an entry takes the place of
-//! another one when it is looked up a second time: whoever goes through millions of names once
-//! leaves what others use in the tables, and has no work with them.
+//! Invariant: these are only hints. Once a table has its maximum of entries, an entry takes the
+//! place of another one only when it is looked up a second time. So going once through millions of
+//! names leaves what others use in the tables, and costs no table work.
 
 use crate::session::Session;
 use pmem::atomic::Ordering::Relaxed;

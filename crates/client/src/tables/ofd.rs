@@ -1,11 +1,12 @@
 //! Open-file descriptions.
 //!
 //! Invariants:
-//!  * A description in use has `inode` set and owns one pin of it. `inode` 0 is a free entry, or
-//!    one that is being closed by `spare`; `ino` says of which object then.
+//!  * A description in use has `inode` set and owns one pin of it. `inode` 0 means a free entry, or
+//!    one that `spare` is closing; `ino` then says of which object.
 //!  * `refs` counts the descriptors of all processes that refer to it, or 1 for the caller that
-//!    made it and has not bound it yet; `spare` names that caller until right before, and again
-//!    while somebody closes it, so that `sweep` can finish for a dead one.
+//!    made it and has not bound it yet. `spare` names that caller until just before the binding,
+//!    and again names a process that closes the description, so that `sweep` can finish for a dead
+//!    one.
 
 use crate::base::error::{Error, Result};
 use crate::session::free_list::FreeList;

@@ -1,15 +1,16 @@
 //! Values that are open as files.
 //!
-//! No tree has an inode of such a value: an entry of the inode table with `INODE_VALUE` stands for
-//! it, and has a copy of what the value's own entry said when it was opened.
+//! No tree has an inode of such a value. An entry of the inode table with `INODE_VALUE` stands for
+//! it, with a copy of the value's own entry at the time of opening.
 //!
 //! Invariants:
-//!  * A copy is made before its inode entry can be found, and stays as it is until that entry goes.
-//!  * The service uses no block again that a copy names, as long as its inode entry is open. So
-//!    whoever opens a value in blocks looks once more, with the entry pinned, whether the key still
-//!    has that value.
-//!  * `open_values_in_blocks` is never less than the copies in use that name blocks.
-//!  * What session memory says is not believed: lengths and blocks are checked.
+//!  * A copy is made before its inode entry can be found, and does not change until that entry is
+//!    freed.
+//!  * The service does not reuse a block that a copy names as long as its inode entry is open. So a
+//!    process that opens a value in blocks checks once more, with the entry pinned, whether the key
+//!    still has that value.
+//!  * `open_values_in_blocks` is never less than the number of copies in use that name blocks.
+//!  * Session memory is not believed: lengths and blocks are checked.
 
 use crate::base::error::{Error, Result};
 use crate::base::trees::Run;

@@ -1,10 +1,10 @@
-//! The index of changes that the trees do not know yet: the volatile half of the root buffer.
+//! The index of changes that the trees do not have yet: the volatile half of the root buffer.
 //!
 //! Invariants:
-//!  * A cell leads to a change in the journal. It means something while its place is not before
-//!    the tail of its lane; then the change's record is whole and its bytes stay.
-//!  * A key has at most one cell that means something, that of its newest change: who publishes
-//!    holds the buckets of all its keys, and replaces.
+//!  * A cell refers to a change in the journal. It is valid while its position is not before the
+//!    tail of its lane; then the change's record is whole and its bytes stay.
+//!  * A key has at most one valid cell, that of its newest change: a publisher holds the buckets of
+//!    all its keys, and replaces.
 //!  * The changes of one record become visible together: every bucket's `version` is odd from
 //!    before the first cell is stored until after the last.
 //!  * `values_seq` is raised before a cell is stored.
@@ -121,7 +121,7 @@ pub(crate) struct Between {
 }
 
 /// Looks for the newest change of `key`.
-pub(crate) fn look(
+pub(crate) fn lookup(
     s: &Session,
     keyspace: u64,
     key: &[u8],
@@ -263,7 +263,7 @@ pub(crate) fn copy_blocks(s: &Session, blocks: &InBlocks, out: &mut [u8]) -> Res
 pub(crate) fn take<'s>(s: &'s Session, bucket: &'s ValueBucket) -> Result<Guard<'s>> {
     let guard = lock::acquire(s, &bucket.lock)?;
     // Recovery has published what the last holder died with.
-    lock::settle(&bucket.version);
+    lock::close_change(&bucket.version);
     Ok(guard)
 }
 
@@ -319,7 +319,7 @@ fn try_lock_all<'s>(s: &'s Session, sorted: &[u64]) -> Result<Tried<'s>> {
         let Some(guard) = lock::try_acquire(s, &bucket.lock) else {
             return Ok(Tried::Taken(bucket));
         };
-        lock::settle(&bucket.version);
+        lock::close_change(&bucket.version);
         if room(s, bucket) < group.len() {
             return Ok(Tried::Full);
         }

@@ -1,8 +1,8 @@
-//! Large values: writing them to blocks before a record speaks of them.
+//! Large values: writing them to blocks before a record mentions them.
 //!
 //! Invariants: the bytes are written before the record can be; on an ordinary file the record does
-//! not count without them. The last block is filled up with zeroes, so nothing of another owner is
-//! ever in a value's blocks.
+//! not count without them. The last block is filled up with zeroes, so a value's blocks never hold
+//! bytes of another owner.
 
 use crate::base::cold;
 use crate::base::error::{Error, Result};
@@ -107,7 +107,7 @@ pub(crate) fn count(s: &Session, blocks: &InBlocks) -> Result<()> {
 }
 
 /// What was stored to these blocks is durable, as the medium has it.
-pub(crate) fn settle(s: &Session, block: BlockAddr, len: u32) -> Result<()> {
+pub(crate) fn make_durable(s: &Session, block: BlockAddr, len: u32) -> Result<()> {
     if durable::is_needed(s) {
         s.segment(block)?
             .sync(block.offset(), (u64::from(len) * BLOCK) as usize)?;

@@ -1,12 +1,14 @@
 //! Values as files of their keyspace's directory, and files there as values.
 //!
 //! Invariants:
-//!  * A key is a value or a name of the directory. Who makes a name of it holds the directory and
-//!    the key's bucket, and saw no value; who puts a value holds the bucket, and saw no name, or
-//!    holds the directory, too, and takes the name away in the same record.
-//!  * Looking at a value and reading it changes nothing. Who wants to change what only files have
-//!    makes the value a file first (`opened`), with the number under which it was shown.
-//!  * Who found neither a value nor a name is right only if no name came or went meanwhile.
+//!  * A key is a value or a name of the directory. A process that makes it a name holds the
+//!    directory and the key's bucket, and has found no value. A process that puts a value holds the
+//!    bucket and has found no name; or it holds the directory, too, and removes the name in the
+//!    same record.
+//!  * Looking at a value and reading it change nothing. Changing what only files have first makes
+//!    the value a file (`opened`), with the number under which it was shown.
+//!  * A lookup that found neither a value nor a name is right only if no name was added or removed
+//!    meanwhile.
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};
@@ -68,16 +70,16 @@ pub(crate) fn meta(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Optio
 
 /// What `name` leads to in `dir`, file or value.
 #[inline]
-pub(crate) fn look(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Named> {
+pub(crate) fn lookup(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Named> {
     if !is_keyspace(dir) {
         let found = dentry_table::lookup(s, dir, name)?;
         return Ok(found.map_or(Named::Nothing, Named::File));
     }
-    look_in_keyspace(s, dir.ino, name)
+    lookup_in_keyspace(s, dir.ino, name)
 }
 
 #[cold]
-fn look_in_keyspace(s: &Session, ino: u64, name: &[u8]) -> Result<Named> {
+fn lookup_in_keyspace(s: &Session, ino: u64, name: &[u8]) -> Result<Named> {
     for _ in 0..RETRIES {
         let dir = inode_table::get(s, ino)?;
         let before = dir.e.dir_seq.load(Acquire);
@@ -133,7 +135,7 @@ pub(crate) fn attributes(dir: &Attrs, meta: &Meta) -> Attrs {
 /// As `look`, but a value is made a file.
 pub(crate) fn find(s: &Session, dir: &InodeRef<'_>, name: &[u8]) -> Result<Option<Found>> {
     for _ in 0..RETRIES {
-        match look(s, dir, name)? {
+        match lookup(s, dir, name)? {
             Named::File(found) => return Ok(Some(found)),
             Named::Nothing => return Ok(None),
             Named::Value(_) => {

@@ -1,7 +1,7 @@
 //! Finding a value.
 //!
-//! Invariant: what is returned was read whole from one root, or from one change that is newer than
-//! it; bytes that were reused meanwhile lead to another try.
+//! Invariant: the result was read whole from one root, or from one change that is newer than it;
+//! bytes that were reused meanwhile cause a retry.
 
 use crate::base::error::{Error, Result};
 use crate::base::tree_key::with_key;
@@ -32,7 +32,7 @@ pub(crate) fn get(
                     applied: root.applied,
                     upto: u64::MAX,
                 };
-                match value_index::look(s, keyspace, key, between, out)? {
+                match value_index::lookup(s, keyspace, key, between, out)? {
                     Look::Value(len) => return Ok(Some(len)),
                     Look::Erased => return Ok(None),
                     // What the index knew and passed over is in a newer root.

@@ -1,10 +1,10 @@
-//! Opening values as files, to read them or to change them.
+//! Opening values as files, to read or to change them.
 //!
 //! Invariants:
-//!  * Reading moves nothing: who opens a value gets an entry of the inode table that stands for the
-//!    value as it is now (`open_values`), whatever becomes of its key.
-//!  * Under the lock of a key's bucket no value of it is opened by others. So one that becomes a
-//!    file takes the entry along that it has, with everybody who has it open.
+//!  * Reading moves nothing: opening a value gives an entry of the inode table that stands for the
+//!    value as it is now (`open_values`), whatever happens to its key.
+//!  * Under the lock of a key's bucket nobody else opens a value of the key. So a value that
+//!    becomes a file keeps its entry, with everybody who has it open.
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};
@@ -298,7 +298,7 @@ fn commit(
 /// The block in which a value is that somebody has mapped: it will be the file's.
 fn settled_shadow(s: &Session, file: &LockedInode<'_>) -> Result<BlockAddr> {
     let block = close::shadow_block(s, file)?;
-    blocks::settle(s, block, 1).map(|()| block)
+    blocks::make_durable(s, block, 1).map(|()| block)
 }
 
 /// A new block with `content` and zeroes behind it.
@@ -309,7 +309,7 @@ fn fill_block(s: &Session, content: &[u8]) -> Result<BlockAddr> {
     let stored = s
         .segment(block)
         .and_then(|data| Ok(data.write_nt(block.offset(), &bytes)?));
-    if let Err(e) = stored.and_then(|()| blocks::settle(s, block, 1)) {
+    if let Err(e) = stored.and_then(|()| blocks::make_durable(s, block, 1)) {
         space::give_back(s, block, 1);
         return Err(e);
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!  * A view shows every change that was committed before it began, and none that came after.
-//!  * The root is pinned, which the service respects as long as what it keeps for views is not too
-//!    much; a view whose root was given up says `Ousted` and never a wrong answer.
+//!  * The root is pinned. The service respects that as long as it does not keep too much for views;
+//!    a view whose root was given up reports that and never gives a wrong answer.
 //!  * A scan reads private copies of leaves.
 
 use crate::base::error::{Error, Result};
@@ -141,7 +141,7 @@ impl View {
         for _ in 0..TRIES_MAX {
             let root = reader.root(VALUES)?;
             if root.applied > self.upto {
-                return Err(Error::Ousted);
+                return Err(Error::ViewTooOld);
             }
             s.view_pin(self.pin)?.seq.store(root.seq, SeqCst);
             fence(SeqCst);
@@ -162,7 +162,7 @@ impl View {
         if pin.served.load(Acquire) != self.upto {
             match self.pin_current(s) {
                 // A root that is too new: the right one was served before.
-                Err(Error::Ousted) if pin.served.load(Acquire) == self.upto => {}
+                Err(Error::ViewTooOld) if pin.served.load(Acquire) == self.upto => {}
                 Err(e) => return Err(e),
                 Ok(()) => {
                     if self.roots.load().0.applied >= self.upto {
@@ -186,11 +186,11 @@ impl View {
         if roots.0.applied >= self.upto {
             return Ok(roots);
         }
-        self.settle(s)
+        self.wait_for_root(s)
     }
 
     #[cold]
-    fn settle(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
+    fn wait_for_root(&self, s: &Session) -> Result<(LiveRoot, LiveRoot)> {
         let pin = s.view_pin(self.pin)?;
         // That the trees have it is not enough: numbers that nobody used are passed over without
         // a commit.
@@ -206,7 +206,7 @@ impl View {
             }
             self.go_on(s)?;
         }
-        Err(Error::Ousted)
+        Err(Error::ViewTooOld)
     }
 
     pub(crate) fn end(self, s: &Session) {
@@ -258,13 +258,13 @@ impl View {
             let (root, _) = self.roots.load();
             if root.applied >= self.upto {
                 let found = get::at_root(s, &reader, &root, tree_key, out)?;
-                return found.ok_or(Error::Ousted);
+                return found.ok_or(Error::ViewTooOld);
             }
             let between = Between {
                 applied: root.applied,
                 upto: self.upto,
             };
-            match value_index::look(s, keyspace, key, between, out)? {
+            match value_index::lookup(s, keyspace, key, between, out)? {
                 Look::Value(len) => return Ok(Some(len)),
                 Look::Erased => return Ok(None),
                 Look::Newer => {
@@ -280,7 +280,7 @@ impl View {
                 Look::Unknown | Look::Again => self.go_on(s)?,
             }
         }
-        Err(Error::Ousted)
+        Err(Error::ViewTooOld)
     }
 
     /// False: the keyspace's directory had no names when the view began.
@@ -313,7 +313,7 @@ impl View {
         loop {
             let loaded = reader.leaf_from(DIRENTS, &names, &from, &mut leaf);
             if !reader.still(names.seq)? {
-                return Err(Error::Ousted);
+                return Err(Error::ViewTooOld);
             }
             loaded?;
             for at in leaf.find(&from)?..leaf.find(&end)? {
@@ -363,7 +363,7 @@ impl View {
             reader.get_split(VALUES, &root, key, &mut head, &mut runs)
         });
         if !self.is_intact(s)? {
-            return Err(Error::Ousted);
+            return Err(Error::ViewTooOld);
         }
         let Some(len) = found? else { return Ok(None) };
         if Head::decode(&head).map_err(pool::Error::from)?.inline {
@@ -710,7 +710,7 @@ impl Scan {
             }
         };
         if !reader.still(root.seq)? {
-            return Err(Error::Ousted);
+            return Err(Error::ViewTooOld);
         }
         loaded?;
         self.next = self.leaf.find(&self.from)?;
@@ -737,7 +737,7 @@ impl Scan {
         let copied = value_index::copy_blocks(s, blocks, out);
         match view.is_intact(s)? {
             true => copied,
-            false => Err(Error::Ousted),
+            false => Err(Error::ViewTooOld),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A pool directory that is removed in the end.
-pub struct Rig {
+pub struct Fixture {
     pub dir: PathBuf,
     service: Option<(Stopper, JoinHandle<holdfast_service::Result<()>>)>,
 }
@@ -35,12 +35,12 @@ impl std::ops::Deref for User {
     }
 }
 
-impl Rig {
-    pub fn new(size: u64) -> Rig {
-        Rig::with(size, Consistency::Posix)
+impl Fixture {
+    pub fn new(size: u64) -> Fixture {
+        Fixture::with(size, Consistency::Posix)
     }
 
-    pub fn with(size: u64, consistency: Consistency) -> Rig {
+    pub fn with(size: u64, consistency: Consistency) -> Fixture {
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = PathBuf::from(format!("/dev/shm/hf-client-{}-{n}", std::process::id()));
         let options = CreateOptions {
@@ -49,9 +49,9 @@ impl Rig {
             consistency,
         };
         holdfast_service::create(&dir, &options).unwrap();
-        let mut rig = Rig { dir, service: None };
-        rig.start();
-        rig
+        let mut fixture = Fixture { dir, service: None };
+        fixture.start();
+        fixture
     }
 
     pub fn start(&mut self) {
@@ -132,7 +132,7 @@ impl User {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.stop();

@@ -1,13 +1,13 @@
 //! Sessions under use by threads and processes, some of which are killed in the middle.
 
-mod chaos;
+mod fixture;
 mod places;
-mod rig;
+mod stress;
 
+use fixture::{ROOT, Random, TestPool};
 use holdfast_client::{Base, Client, Error, Share, SlotId, attach, drain, inode_table, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::session::INODE_DIRTY;
-use rig::{ROOT, Random, TestPool};
 use std::io::{BufRead, BufReader, Write};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -161,12 +161,12 @@ fn list(c: &Client, path: &str) -> Vec<String> {
 /// What other processes of these tests do.
 #[test]
 fn child() {
-    let Some((role, arg, c)) = rig::role() else {
+    let Some((role, arg, c)) = fixture::role() else {
         return;
     };
     match role.as_str() {
         "churn" => churn(&c, &arg),
-        "chaos" => chaos::chaos(&c, &arg),
+        "stress" => stress::stress(&c, &arg),
         "hold" => hold(&c),
         "forked" => forked(&c, &arg),
         _ => panic!("unknown role {role}"),

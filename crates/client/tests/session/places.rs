@@ -2,7 +2,7 @@
 //! clients of this one process play parent and child; where a process has to be dead, it lets go of
 //! its life.
 
-use crate::rig::{ROOT, TestPool};
+use crate::fixture::{ROOT, TestPool};
 use crate::{READ, content, create};
 use holdfast_client::{Base, Client, Error, Share, live, slots};
 use holdfast_pmem::MutBuf;

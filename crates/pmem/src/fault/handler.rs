@@ -1,10 +1,9 @@
-//! A handler of SIGBUS for processes that have no other way to route faults: of our own commands,
-//! the service, and programs that use the library.
+//! A handler of SIGBUS for processes that have no other way to route faults: our own commands, the
+//! service, and programs that use the library.
 //!
 //! What always holds here:
-//! - It is installed once per process. What is not a fault in one of our copies goes to the
-//!   handler that was there before, with the arguments that the kernel gave, or has the effect
-//!   that it would have had without us.
+//! - It is installed once per process. A fault outside our copies goes to the previous handler,
+//!   with the arguments that the kernel gave, or has the effect that it would have had without us.
 //! - It takes no lock, allocates nothing and touches no thread-local storage.
 
 use super::landing_for;

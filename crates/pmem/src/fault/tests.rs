@@ -1,4 +1,4 @@
-//! Real faults: pages that cannot be touched, and a file cut short under its mapping.
+//! Real faults: pages that cannot be touched, and a file that was truncated under its mapping.
 
 use super::*;
 use crate::copy::{self, CopyFn};

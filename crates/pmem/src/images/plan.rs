@@ -2,8 +2,9 @@
 //!
 //! What always holds here:
 //! - Every combination is within the choices, so it is a legal image.
-//! - When there are few enough, each comes exactly once; else a fixed order of kinds: nothing,
-//!   all, program-order prefixes, one piece present, one absent, pairs, then random ones.
+//! - If there are few enough, each is given exactly once; otherwise kinds are tried in a fixed
+//!   order: nothing, all, program-order prefixes, one piece present, one absent, pairs, then random
+//!   ones.
 
 use super::Options;
 use super::state::{Choice, stir};

@@ -1,14 +1,14 @@
 //! What is durable and what is pending after a prefix of the log.
 //!
 //! What always holds here:
-//! - A unit (line, word, page or sector) is its durable bytes plus pending pieces in order of
-//!   time; its content in an image is the durable bytes with the kept pieces laid over them in
-//!   that order.
-//! - Pieces are in chains: of a chain only a prefix can be kept. Cached stores to a unit are one
-//!   chain; stores around the cache are one chain for each 8-byte word.
-//! - A piece that is durable is kept in every later image.
-//! - Of a page or sector, which is one chain, a store of the bytes that are there is no piece: kept
-//!   or lost, it leaves the same.
+//! - A unit (line, word, page or sector) is its durable bytes plus pending pieces in order of time.
+//!   Its content in an image is the durable bytes with the kept pieces laid over them in that
+//!   order.
+//! - Pieces are in chains, and only a prefix of a chain can be kept. Cached stores to a unit are
+//!   one chain; stores around the cache are one chain for each 8-byte word.
+//! - A durable piece is kept in every later image.
+//! - A page or sector is one chain, and storing the bytes that are already there adds no piece to
+//!   it: kept or lost, it leaves the same.
 
 use super::Model;
 use crate::LINE;

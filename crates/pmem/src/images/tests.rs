@@ -1,5 +1,5 @@
-//! The enumerator against stories in which one instruction is missing, and against a second
-//! model of the hardware that shares no code with it.
+//! The enumerator against cases in which one instruction is missing, and against a second model of
+//! the hardware that shares no code with it.
 
 use super::*;
 use crate::{Medium, Recorder, Region};

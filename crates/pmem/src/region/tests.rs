@@ -1,4 +1,4 @@
-//! Every door of a region: what it moves, what it refuses, what it tells the recorder.
+//! Every method of a region: what it moves, what it refuses, what it reports to the recorder.
 
 use super::*;
 use crate::record::Event;

@@ -1,8 +1,8 @@
-//! Changes of keyspaces that concern files: a value becomes one, a name leads to another one.
+//! Changes of keyspaces that concern files: a value becomes a file, a name refers to another file.
 //!
 //! Invariants:
-//!  * A key is a value or a name of the keyspace's directory, never both, as far as these changes
-//!    decide: what becomes a name ends as a value.
+//!  * As far as these changes decide, a key is a value or a name of the keyspace's directory, never
+//!    both: what becomes a name is no longer a value.
 //!  * The blocks of a value that becomes a file stay where they are, with their period.
 
 use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure};

@@ -3,19 +3,20 @@
 //! Invariants:
 //!  * A rejected record changed nothing: everything is validated before the first change.
 //!  * After each applied record the trees satisfy every rule of `docs/spec/objects.md`, whatever
-//!    the record says: `nlink`, `entries`, `blocks` and flags are computed here, never taken over.
-//!  * A record is applied at most once: its sequence number must be above the last one of its
-//!    lane, so a record whose effect is in the trees already is skipped.
-//!  * What a record removes is cut out of the trees and freed later, if it is much. So the work
-//!    for one record is bounded by its length and by `DEPTH_MAX`. One that leaves a part of a file
-//!    needs its extents counted first: `Failure::Later` divides that.
+//!    the record says: `nlink`, `entries`, `blocks` and flags are computed here, never copied from
+//!    it.
+//!  * A record is applied at most once: its sequence number must be above the last one of its lane,
+//!    so a record whose effect is already in the trees is skipped.
+//!  * If a record removes much, that is cut out of the trees and freed later. So the work for one
+//!    record is bounded by its length and by `DEPTH_MAX`. A record that removes part of a file
+//!    needs the file's extents counted first: `Failure::Later` divides that.
 //!
 //! `docs/spec/journal.md` states what each record does.
 
 mod attributes;
 mod blocks;
 mod files;
-mod kept;
+mod inode_cache;
 mod names;
 mod orphans;
 mod pool_store;
@@ -35,7 +36,7 @@ use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, BlockAddr, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
 use core::cell::Cell;
-use kept::Kept;
+use inode_cache::InodeCache;
 use unmap::{CountLimit, Counting};
 use values::Messages;
 pub use values::Size;
@@ -74,7 +75,7 @@ pub struct Applier<'a, S: Store, G: Grants> {
     store: &'a mut S,
     grants: &'a mut G,
     applied: [u64; LANES],
-    kept: Option<Kept>,
+    kept: Option<InodeCache>,
     carry: Carry,
     /// The record that is applied.
     seq: u64,
@@ -111,7 +112,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     /// them by `settle`, which must be called before the store is committed.
     pub fn keeping(store: &'a mut S, grants: &'a mut G, applied: [u64; LANES]) -> Self {
         Applier {
-            kept: Some(Kept::new()),
+            kept: Some(InodeCache::new()),
             ..Applier::new(store, grants, applied)
         }
     }

@@ -1,7 +1,8 @@
 //! A file system in sorted maps, written from `docs/spec/journal.md` alone, that says what each
 //! record must do.
 //!
-//! Invariant: shares no code with what it judges; a block of content is its number on the medium.
+//! Invariant: it shares no code with what it judges; the content of a block is its number on the
+//! medium.
 
 use crate::journal::Record;
 use std::collections::{BTreeMap, BTreeSet};

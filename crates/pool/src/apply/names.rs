@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!  * Directories form a tree: each has one name, and going up from any of them ends at the root.
-//!  * A directory's `entries` is the number of its names, its `nlink` 2 and one for each
-//!    subdirectory; any other object's `nlink` is the number of its names.
+//!  * A directory's `entries` is the number of its names; its `nlink` is 2 plus one for each
+//!    subdirectory. Any other object's `nlink` is the number of its names.
 
 use super::{
     Applier, DEPTH_MAX, Failure, Grants, INO_MAX, InodeBuf, Reject, Result, Store, Why, ensure,

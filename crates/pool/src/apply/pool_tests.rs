@@ -1,5 +1,5 @@
-//! Random records on a real pool: after each commit and after reopening it equals the model and
-//! the checker finds nothing; after a crash it equals the model at some commit.
+//! Random records on a real pool: after each commit and after reopening it equals the model and the
+//! checker finds nothing; after a crash it equals the model at some commit.
 
 use super::compare::{State, compare, copy_trees};
 use super::generate::{Generator, Material};

@@ -1,6 +1,6 @@
-//! Sorting by a number that says almost everything.
+//! Sorting by a number that decides almost every comparison.
 //!
-//! Invariant: the result is that of sorting by the number and, where that is the same, by `order`,
+//! Invariant: the result is that of sorting by the number and, for equal numbers, by `order`,
 //! however the numbers are distributed; only the time depends on it.
 
 use alloc::vec::Vec;

@@ -1,12 +1,12 @@
-//! Taking blocks out of files.
+//! Removing blocks from files.
 //!
 //! Invariants:
-//!  * The work for one call is bounded, however many extents go: a few are erased one by one, more
-//!    are cut out of the tree as a range, of which the greater part is freed later.
-//!  * How many blocks a range has is known before the first change. Counting reads each extent, so
-//!    it is done `COUNT_MAX` extents at a time: a record that needs more ends in `Failure::Later`,
-//!    has changed nothing, and goes on counting when it is applied again.
-//!  * A count holds for the record that it was begun for, and only until another one is applied.
+//!  * The work for one call is bounded, however many extents are removed: a few are erased one by
+//!    one; more are cut out of the tree as a range, most of which is freed later.
+//!  * The number of blocks in a range is known before the first change. Counting reads each extent,
+//!    so it is done `COUNT_MAX` extents at a time: a record that needs more ends in
+//!    `Failure::Later`, has changed nothing, and continues counting when it is applied again.
+//!  * A count is valid for the record for which it was begun, until another record is applied.
 
 use super::{Applier, Failure, Grants, Result, Store};
 use crate::layout::extent::{self, Extent};

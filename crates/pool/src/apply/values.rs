@@ -2,11 +2,11 @@
 //!
 //! Invariants:
 //!  * Changes wait in a message buffer and reach the tree sorted by key, the last one of each key
-//!    only; nothing that could depend on them is applied before they did, and `settle` leaves
-//!    none.
-//!  * A change is validated completely when it enters the buffer; its blocks are taken from the
-//!    grants then, and the blocks of a value that it replaces are freed when it leaves.
-//!  * What is in the buffer never needs more pages than were left when it came in.
+//!    only. Nothing that could depend on them is applied before they reached it, and `settle`
+//!    leaves none.
+//!  * A change is validated completely when it enters the buffer. Its blocks are then taken from
+//!    the grants; the blocks of a value that it replaces are freed when it leaves the buffer.
+//!  * The buffer's content never needs more pages than were left when it came in.
 
 use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure, radix};
 use crate::journal::{Change, Naming, OP_HEADER, Op, Ops, Promote};

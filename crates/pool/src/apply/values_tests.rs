@@ -1,5 +1,5 @@
 //! Changes of keyspaces as a hostile client writes them, on a real pool: each record is applied as
-//! a whole or refused as a whole, the tree has what a map has, and the checker finds nothing.
+//! a whole or refused as a whole, the tree equals a map, and the checker finds nothing.
 
 use super::pool_tests::{BLOCKS, assert_clean, new_pool};
 use super::*;
@@ -18,9 +18,9 @@ const KEYSPACE: u64 = 2;
 const DIRECTORY: u64 = 3;
 const NUMBERS: [u64; 5] = [DIRECTORY, 1, 99, 0, u64::MAX];
 
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self
             .0
@@ -39,40 +39,40 @@ enum Want {
 
 type Map = BTreeMap<Vec<u8>, Want>;
 
-fn some_key(dice: &mut Dice) -> Vec<u8> {
-    let len = match dice.roll(60) {
+fn some_key(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.roll(60) {
         0 => 0,
         1 => 1024,
         2 => 1025,
         n => n % 3 + 1,
     };
     (0..len)
-        .map(|_| [0, 7, 255][dice.roll(3) as usize])
+        .map(|_| [0, 7, 255][rng.roll(3) as usize])
         .collect()
 }
 
 /// Runs of granted blocks, mostly.
-fn some_runs(dice: &mut Dice, grants: &BTreeSet<u64>) -> InBlocks {
-    let count = [1, 1, 2, 32][dice.roll(4) as usize];
+fn some_runs(rng: &mut Rng, grants: &BTreeSet<u64>) -> InBlocks {
+    let count = [1, 1, 2, 32][rng.roll(4) as usize];
     let mut runs = Vec::new();
     for _ in 0..count {
-        let nth = dice.roll(grants.len().max(1) as u64) as usize;
+        let nth = rng.roll(grants.len().max(1) as u64) as usize;
         let granted = grants.iter().nth(nth).copied().unwrap_or(5);
-        let block = match dice.roll(60) {
-            0 => dice.roll(BLOCKS),
-            1 => u64::MAX - dice.roll(3),
+        let block = match rng.roll(60) {
+            0 => rng.roll(BLOCKS),
+            1 => u64::MAX - rng.roll(3),
             2 => 1 << 51,
             _ => granted,
         };
-        let len = [1, 1, 1, 2, 0, u32::MAX][dice.roll(if count == 1 { 4 } else { 3 }) as usize];
-        let len = if dice.roll(200) == 0 { u32::MAX } else { len };
-        let period = u32::from(dice.roll(80) == 0);
+        let len = [1, 1, 1, 2, 0, u32::MAX][rng.roll(if count == 1 { 4 } else { 3 }) as usize];
+        let len = if rng.roll(200) == 0 { u32::MAX } else { len };
+        let period = u32::from(rng.roll(80) == 0);
         let block = BlockAddr::from_word(block);
         runs.push(ValueRun { block, len, period });
     }
     let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
-    let wrong = [0, 1, 4096][dice.roll(3) as usize] * u64::from(dice.roll(40) == 0);
-    let mut found = InBlocks::new((blocks * 4096).saturating_sub(dice.roll(4096)) + wrong);
+    let wrong = [0, 1, 4096][rng.roll(3) as usize] * u64::from(rng.roll(40) == 0);
+    let mut found = InBlocks::new((blocks * 4096).saturating_sub(rng.roll(4096)) + wrong);
     for run in runs {
         // More than there is room for are left out.
         found.push(run);
@@ -80,19 +80,19 @@ fn some_runs(dice: &mut Dice, grants: &BTreeSet<u64>) -> InBlocks {
     found
 }
 
-fn push_some(ops: &mut Vec<u8>, dice: &mut Dice, grants: &BTreeSet<u64>) {
-    let keyspace = match dice.roll(40) {
-        0 => NUMBERS[dice.roll(5) as usize],
+fn push_some(ops: &mut Vec<u8>, rng: &mut Rng, grants: &BTreeSet<u64>) {
+    let keyspace = match rng.roll(40) {
+        0 => NUMBERS[rng.roll(5) as usize],
         _ => KEYSPACE,
     };
-    let (key, other) = (some_key(dice), some_key(dice));
-    let value = vec![dice.roll(256) as u8; [0, 10, 900, 1919, 3000][dice.roll(5) as usize]];
+    let (key, other) = (some_key(rng), some_key(rng));
+    let value = vec![rng.roll(256) as u8; [0, 10, 900, 1919, 3000][rng.roll(5) as usize]];
     let mut runs = [0; IN_BLOCKS_MAX];
-    let change = match dice.roll(12) {
+    let change = match rng.roll(12) {
         0 => Change::EraseRange(&other),
         1..3 => Change::Erase,
         3..6 => {
-            let n = some_runs(dice, grants).encode(&mut runs);
+            let n = some_runs(rng, grants).encode(&mut runs);
             Change::PutBlocks(&runs[..n])
         }
         _ => Change::Put(&value),
@@ -186,7 +186,7 @@ fn stage(pool: &mut Pool, grants: &mut BTreeSet<u64>) {
 fn hostile_changes_are_refused_whole() {
     let (mut applied, mut refused) = (0, 0);
     for seed in 1..6 {
-        let mut dice = Dice(seed);
+        let mut rng = Rng(seed);
         let meta = Region::in_memory(8 << 20).unwrap();
         let (mut pool, mut grants) = new_pool(meta, 3000);
         stage(&mut pool, &mut grants);
@@ -197,17 +197,17 @@ fn hostile_changes_are_refused_whole() {
             let mut applier = Applier::keeping(&mut store, &mut applier_grants, [0; LANES]);
             for seq in 1..=20 {
                 let mut ops = Vec::new();
-                for _ in 0..dice.roll(8) {
-                    push_some(&mut ops, &mut dice, &grants);
+                for _ in 0..rng.roll(8) {
+                    push_some(&mut ops, &mut rng, &grants);
                 }
-                if dice.roll(6) == 0 && !ops.is_empty() {
-                    let at = dice.roll(ops.len() as u64) as usize;
-                    ops[at] ^= 1 << dice.roll(8);
-                    ops.truncate(ops.len() - OP_ALIGN * dice.roll(2) as usize);
+                if rng.roll(6) == 0 && !ops.is_empty() {
+                    let at = rng.roll(ops.len() as u64) as usize;
+                    ops[at] ^= 1 << rng.roll(8);
+                    ops.truncate(ops.len() - OP_ALIGN * rng.roll(2) as usize);
                 }
                 let (len, lane, time) = (64, 1, 5);
                 let header = Header { seq, len, lane };
-                let done = if dice.roll(2) == 0 {
+                let done = if rng.roll(2) == 0 {
                     applier.apply(&header, &Record::Batch { time, ops: &ops })
                 } else {
                     let (len, sum, runs) = (ops.len() as u64, 0, &[][..]);

@@ -1,11 +1,11 @@
-//! Which snapshots must have which nodes, by the commits in which these were born.
+//! Which snapshots must have which nodes, by the commits in which the nodes were born.
 //!
-//! Invariants: states are walked from the newest to the oldest. A node that hangs below one that a
-//! snapshot is older than, and is itself not younger than the snapshot, was there when it was
-//! taken: it is awaited in the newest such snapshot until the walk of that one meets it. Below a
-//! node that is met again both states are the same, so nothing more is awaited there. A snapshot
-//! that is being freed lacks some of its nodes already, so none is awaited in it. Memory: four
-//! bytes per page of `meta.seg` if there are snapshots.
+//! Invariants: states are walked from the newest to the oldest. A node that is not younger than a
+//! snapshot, below a node that is, existed when the snapshot was taken: it is expected in the
+//! newest such snapshot until the walk of that one reaches it. Below a node that is reached again
+//! both states are the same, so nothing more is expected there. A snapshot that is being freed
+//! already lacks some of its nodes, so none is expected in it. Memory: four bytes per page of
+//! `meta.seg` if there are snapshots.
 
 use super::bits::Set;
 use super::report::Log;

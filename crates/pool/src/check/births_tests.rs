@@ -1,7 +1,7 @@
 //! Nodes whose birth is not that of their commit, in pools with and without snapshots.
 //!
-//! The story of each: inodes of the first leaf change, or those of the last, each in a commit of
-//! its own, and before each of them a snapshot is taken. Then one node says another birth.
+//! In each case inodes of the first leaf change, or those of the last, each in a commit of its own,
+//! and before each commit a snapshot is taken. Then one node is given another birth.
 
 use super::check;
 use super::plant::*;

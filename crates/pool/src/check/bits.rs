@@ -1,6 +1,6 @@
 //! A set of numbers below a limit, one bit each.
 //!
-//! Invariant: what is at or above the limit is never in the set.
+//! Invariant: numbers at or above the limit are never in the set.
 
 use alloc::vec;
 use alloc::vec::Vec;

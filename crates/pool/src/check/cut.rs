@@ -1,8 +1,9 @@
 //! Subtrees that were cut out of trees and are not freed yet.
 //!
-//! Invariants: they come after everything else, so what the present or a snapshot has is known. A
-//! node is a snapshot's exactly if it is not younger than the newest one of the time of the cut;
-//! all others, and the blocks that came into use after it, belong to one subtree alone.
+//! Invariants: they are visited after everything else, so it is known what the present or a
+//! snapshot has. A node belongs to a snapshot exactly if it is not younger than the newest snapshot
+//! at the time of the cut; all others, and the blocks that came into use after that snapshot,
+//! belong to one subtree alone.
 
 use super::Bytes;
 use super::births::Seen;

@@ -1,8 +1,8 @@
 //! Records that wait in the journal, and those that are lost, as `docs/spec/journal.md` and
 //! `docs/spec/media.md` state them.
 //!
-//! Invariants: each step goes on in the lane or ends it, so reading ends; what is summed up in vain
-//! is bounded.
+//! Invariants: each step advances in the lane or ends it, so reading ends; the bytes that are
+//! summed up in vain are bounded.
 
 use super::Bytes;
 use super::Now;

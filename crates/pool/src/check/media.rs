@@ -1,8 +1,8 @@
 //! Superblocks and bitmaps, as `docs/spec/format.md` states them.
 //!
-//! Invariants: of two valid superblock copies the one with the higher seq counts, also where what
-//! it says is impossible: a commit that was cut short has a wrong checksum; of two valid
-//! copies of a bitmap page the one with the highest seq that is not above the superblock's.
+//! Invariants: of two valid superblock copies the one with the higher seq counts, even if its
+//! content is impossible, because a commit that was cut short has a wrong checksum. Of two valid
+//! copies of a bitmap page the one with the highest seq that is not above the superblock's counts.
 
 use super::Bytes;
 use super::bits::Set;

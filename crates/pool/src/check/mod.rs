@@ -1,9 +1,9 @@
 //! The independent checker: derives again everything that must hold in an offline pool.
 //!
 //! Invariants:
-//!  * Shares no code with what it judges: it parses bytes as `docs/spec/*.md` state them, and uses
-//!    nothing of this crate but CRC-32C.
-//!  * Changes nothing, never panics, ends on every input, and goes on behind damage.
+//!  * It shares no code with what it judges: it parses bytes as `docs/spec/*.md` state them, and
+//!    uses nothing of this crate but CRC-32C.
+//!  * It changes nothing, never panics, ends on every input, and continues behind damage.
 //!  * A pool without findings of severity `Damage` satisfies every rule of the specification.
 //!  * Memory: one bit per page and block, four bytes per page if there are snapshots, and
 //!    `FACTS_BYTES` per object; trees are streamed.

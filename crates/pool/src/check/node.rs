@@ -1,6 +1,6 @@
 //! Tree nodes, as `docs/spec/format.md` states them.
 //!
-//! Invariant: a parsed node has rising keys; everything that it names lies inside the page.
+//! Invariant: a parsed node has ascending keys; everything that it names lies inside the page.
 
 use super::media::{le16, le32, le64};
 use crate::checksum::crc32c;

@@ -1,7 +1,7 @@
 //! The rules of `docs/spec/objects.md`.
 //!
-//! Invariant: trees are visited in the order of their numbers, so inodes are known when names,
-//! extents, attributes and orphans come.
+//! Invariant: trees are visited in the order of their numbers, so inodes are known before names,
+//! extents, attributes and orphans.
 
 use super::bits::Set;
 use super::facts::{Fact, Facts};

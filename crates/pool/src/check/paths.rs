@@ -1,6 +1,6 @@
 //! Paths for findings.
 //!
-//! Invariant: one more pass over the names, only when something was found.
+//! Invariant: it takes one more pass over the names, only if something was found.
 
 use super::births::Seen;
 use super::facts::Facts;

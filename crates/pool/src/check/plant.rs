@@ -1,6 +1,6 @@
-//! A small pool with one object of each kind, and ways to break its bytes with fixed checksums.
+//! A small pool with one object of each kind, and ways to corrupt its bytes with correct checksums.
 //!
-//! Invariant: before something is planted the pool is clean.
+//! Invariant: before anything is planted the pool is clean.
 
 use crate::apply::pool_tests::{DATA_LEN, image, new_pool};
 use crate::apply::{Applier, Outcome, PoolStore};

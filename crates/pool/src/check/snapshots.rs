@@ -1,7 +1,7 @@
-//! Snapshots: roots that are kept, and what only they have.
+//! Snapshots: kept roots, and what only they have.
 //!
-//! Invariants: the present is visited first, strictly; of a snapshot only what nothing visited
-//! before had. So the bitmaps are compared with all that anything has.
+//! Invariants: the present is visited first, strictly; of a snapshot only what was not visited
+//! before. So the bitmaps are compared with everything that any state has.
 
 use super::Bytes;
 use super::births::{Nth, Seen};

@@ -1,9 +1,9 @@
 //! The changes of keyspaces inside a record.
 //!
 //! Invariants: each change starts at a multiple of 8 bytes from the start of its record, is padded
-//! with zeroes to one, and says how far the record's start is before it, so that whoever knows its
-//! place finds the record's number; `Ops` accepts exactly what `push` makes and never panics on
-//! anything else. `docs/spec/journal.md` states every field.
+//! with zeroes to a multiple of 8, and has the distance back to the record's start, so that the
+//! record's number is found from the change's position. `Ops` accepts exactly what `push` makes and
+//! never panics on anything else. `docs/spec/journal.md` states every field.
 
 use super::files::{Naming, Promote};
 use super::record::Malformed;

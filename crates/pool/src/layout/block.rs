@@ -1,10 +1,10 @@
-//! Where a block of file data is: in which data segment, and its number there.
+//! The address of a block of file data: its data segment, and its number there.
 //!
 //! Invariants:
-//!  * An address is one word, as it stands in trees, journal records and session memory. Of data
-//!    segment 0, the only one there is today, the word is the number of the block.
-//!  * A word from trees is parsed, so what comes from there is in a segment that exists. One from a
-//!    record or from session memory may be anything: it is checked where it is followed.
+//!  * An address is one word, in the same form in trees, journal records and session memory. For
+//!    data segment 0, the only one so far, the word is the number of the block.
+//!  * A word from trees is parsed, so it is in a segment that exists. A word from a record or from
+//!    session memory may be anything: it is checked where it is followed.
 
 use super::{BLOCK, BadValue, bad};
 use core::fmt;

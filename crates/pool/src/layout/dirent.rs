@@ -1,9 +1,9 @@
 //! Directory entries: key = directory, cookie; value = inode number, kind, name.
 //!
 //! Invariants:
-//!  * cookie = `name_hash(seed, name) << 8 | n`, where `n` is the lowest number that was free
-//!    among the names of the same hash when the entry was made. It never changes while the entry
-//!    lives, so it serves readdir as a stable position.
+//!  * cookie = `name_hash(seed, name) << 8 | n`, where `n` is the lowest number that was free among
+//!    the names of the same hash when the entry was made. It never changes while the entry exists,
+//!    so it is a stable position for readdir.
 //!  * `name_hash` is part of the format.
 
 use super::fields::{Reading, Writing};

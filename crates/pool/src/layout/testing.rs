@@ -1,6 +1,7 @@
 //! Trees for tests: a sorted map in memory.
 //!
-//! Invariant: behaves as `ReadTrees` asks, and a value that does not fit its buffer is an error.
+//! Invariant: it behaves as `ReadTrees` demands, and a value that does not fit its buffer is an
+//! error.
 
 use super::{BadValue, ReadTrees, TreeId};
 use alloc::collections::BTreeMap;

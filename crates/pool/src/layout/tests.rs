@@ -1,4 +1,4 @@
-//! What is encoded decodes to itself, hostile bytes are refused, finders find.
+//! Encoded objects decode to themselves, hostile bytes are refused, and finders find.
 
 extern crate std;
 use super::dirent::{self, Dirent};

@@ -1,7 +1,7 @@
 //! Values of keyspaces: key = keyspace, user's key; value = where and what the bytes are.
 //!
 //! Invariants:
-//!  * A value is as a whole in its entry or as a whole in data blocks that nothing else uses.
+//!  * A value is wholly in its entry or wholly in data blocks that nothing else uses.
 //!  * Times are kept in 48 bits, in units of 2^16 ns since 1970.
 
 use super::dirent::name_hash;

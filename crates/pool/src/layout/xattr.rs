@@ -3,7 +3,7 @@
 //! Invariants:
 //!  * The chunks of one attribute are numbered from 0 without gaps; all but the last are full, and
 //!    each states the length of the whole value. An empty value has one empty chunk.
-//!  * A name has no zero byte, so that the chunks of one attribute are neighbours.
+//!  * A name has no zero byte, so the chunks of one attribute are adjacent.
 //!  * The empty name is not an attribute: it holds the long target of a symlink.
 
 use super::fields::Reading;

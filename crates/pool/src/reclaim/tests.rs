@@ -1,4 +1,4 @@
-//! Ranges that are cut out, and freed in steps, with snapshots and power cuts in between.
+//! Ranges that are cut out and freed in steps, with snapshots and power cuts in between.
 
 use super::*;
 use crate::apply::pool_tests::{BLOCKS, DATA_LEN, assert_clean, free_cuts, image, new_pool};

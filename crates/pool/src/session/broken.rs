@@ -1,7 +1,7 @@
-//! What a process found in session memory that only a mistake of Holdfast's own leaves there.
+//! A process's finding in session memory that only a mistake of Holdfast can cause.
 //!
-//! Invariants: the first finding stays, and ends the session for its clients; what it says is text
-//! that any process may have written, so whoever shows it keeps to printable characters.
+//! Invariants: the first finding stays, and ends the session for its clients. Any process may have
+//! written its text, so only printable characters of it are shown.
 
 use core::fmt::{self, Display, Write};
 use core::panic::Location;

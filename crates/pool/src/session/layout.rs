@@ -1,9 +1,8 @@
-//! The structures of session memory and where they lie.
+//! The structures of session memory and their offsets.
 //!
-//! Invariants: offsets are constants; an index that refers to "none" is stored as 0 and real
-//! indexes are stored plus one (`Link`); lock words hold `owner slot + 1` in `OWNER_SLOT`, the
-//! owner's `Slot::epoch` above (`OWNER_EPOCH`; 0 for the service), bit 31 says that somebody
-//! waits.
+//! Invariants: offsets are constants; a reference is stored as the index plus one (`Link`), and 0
+//! means none; lock words hold `owner slot + 1` in `OWNER_SLOT`, the owner's `Slot::epoch` above
+//! (`OWNER_EPOCH`; 0 for the service), and bit 31 if somebody waits.
 
 use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};

@@ -1,12 +1,12 @@
-//! Who is alive.
+//! Which processes are alive.
 //!
 //! Invariants:
 //!  * A process holds a record lock on its *life*: a byte of session memory's file that no other
 //!    process ever has, of this slot or another. The kernel ends the lock with the process, in
 //!    whichever PID namespace it is; only then is the process dead.
-//!  * A process that runs is never taken for dead; one of which the kernel does not tell counts as
-//!    alive.
-//!  * Until a child has taken its slot over, the slot lives as long as the parent does.
+//!  * A process that runs is never considered dead; if the kernel cannot tell, the process counts
+//!    as alive.
+//!  * Until a child has taken over its slot, the slot lives as long as the parent does.
 
 use super::{SLOTS, Slot};
 use core::sync::atomic::Ordering::*;

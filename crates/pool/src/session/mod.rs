@@ -3,10 +3,10 @@
 //! Invariants:
 //!  * Every field is an atomic and every bit pattern is valid, so a process that dies or lies can
 //!    make values wrong but never undefined.
-//!  * Everything here is derived from journal + trees, except what is called *dirty* (sizes, times
-//!    and pending blocks of files that were not yet synced).
+//!  * Everything here is derived from journal and trees, except what is called *dirty* (sizes,
+//!    times and pending blocks of files that were not yet synced).
 //!  * A change of a durable object is visible here only after its journal record is durable.
-//!  * An entry whose `seq` is above `Header::applied_seq` is pinned: the trees do not know it yet.
+//!  * An entry whose `seq` is above `Header::applied_seq` is pinned: the trees do not have it yet.
 //!  * All-zero memory is an empty session.
 //!
 //! The service creates the memory and trusts nothing in it; the client crate gives it meaning.

@@ -1,4 +1,4 @@
-//! What is said of a lock for which somebody waits long.
+//! The report of a lock for which somebody has waited long.
 
 use super::{Header, OWNER_WAITERS};
 use holdfast_pmem::atomic::Ordering::{AcqRel, Relaxed, Release};

@@ -1,8 +1,8 @@
 //! Power cuts while snapshots are taken and deleted.
 //!
-//! The story: between commits of random records snapshots come and go. The power fails at every
-//! fence, with any part of what was not yet durable kept. What is found is the present and all
-//! snapshots before or after the step that was cut; nothing is lost, nothing leaks.
+//! Between commits of random records snapshots are taken and deleted. The power fails at every
+//! fence, with any part of what was not yet durable kept. The image has the present and all
+//! snapshots as before or after the step that was cut; nothing is lost, nothing leaks.
 
 use super::tests::{assert_all, token};
 use crate::apply::generate::{Generator, Material};

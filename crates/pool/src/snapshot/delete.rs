@@ -1,11 +1,11 @@
-//! Deleting snapshots: what one alone has is freed at once or, if it is much, in steps.
+//! Deleting snapshots: what only one of them has is freed at once or, if it is much, in steps.
 //!
 //! Invariants:
-//!  * A snapshot that is freed in steps is gone for everybody but the writer: its entry is in tree
+//!  * A snapshot that is freed in steps is visible to the writer only: its entry is in tree
 //!    `RECLAIM` instead of `SNAPSHOTS`. For what leaves the present it exists until the last step.
-//!  * Steps compare two states that do not change. After the newest snapshot comes the present,
-//!    which does; so the commit that deletes it keeps the present, too, as a snapshot without a
-//!    name that is freed next. What that one alone has is what changed meanwhile.
+//!  * Steps compare two states that do not change. The newest snapshot is followed by the present,
+//!    which does change. So the commit that deletes it also keeps the present, as a snapshot
+//!    without a name that is freed next. What only that one has is what changed meanwhile.
 //!  * They are freed in the order in which they were deleted, and after all subtrees that were cut
 //!    out: so the neighbours of one stay as they are while it is freed.
 

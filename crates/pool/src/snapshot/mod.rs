@@ -3,11 +3,11 @@
 //! Invariants:
 //!  * A snapshot is an entry of tree `SNAPSHOTS`: the roots of trees 0 to 5 as one commit left
 //!    them. Taking one changes nothing else, so it costs the same whatever the pool holds.
-//!  * Each snapshot ends a period. A node carries the commit that wrote it and an extent the
-//!    period in which its blocks came into use, so whether the newest snapshot has what leaves the
-//!    present is one comparison; what it has stays in use.
-//!  * Deleting one frees what it alone has: in the commit that removes the entry, or in steps if
-//!    it is much (`delete`).
+//!  * Each snapshot ends a period. A node has the commit that wrote it, and an extent the period in
+//!    which its blocks came into use. So one comparison tells whether the newest snapshot shares
+//!    what leaves the present; what it shares stays in use.
+//!  * Deleting a snapshot frees what it alone has: in the commit that removes the entry, or in
+//!    steps if it is much (`delete`).
 //!
 //! `docs/spec/format.md` states every field.
 

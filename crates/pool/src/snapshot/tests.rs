@@ -1,9 +1,9 @@
-//! Snapshots against copies of the model, while the present goes on.
+//! Snapshots against copies of the model, while the present changes.
 //!
-//! The story: random records are applied and committed; at random moments a snapshot is taken and
-//! the model copied, or a snapshot is deleted. At every step each snapshot equals its copy, the
-//! checker finds nothing, and exactly the blocks of the present and of all copies are in use.
-//! Blocks that become free are granted and used again.
+//! Random records are applied and committed; at random moments a snapshot is taken and the model
+//! copied, or a snapshot is deleted. At every step each snapshot equals its copy, the checker finds
+//! nothing, and exactly the blocks of the present and of all copies are in use. Blocks that become
+//! free are granted and used again.
 
 use super::*;
 use crate::apply::compare::{State, compare, copy_trees};

@@ -1,8 +1,8 @@
 //! Which paths lie in the pool.
 //!
 //! Invariants: the decision is by spelling only (`.`, `..` and repeated slashes are understood,
-//! symbolic links of the host are not followed); a path that walks through the place where the
-//! pool appears lies in the pool from there on.
+//! symbolic links of the host are not followed); a path that passes the directory at which the pool
+//! appears lies in the pool from there on.
 
 /// Components of an absolute, normalised path such as `/hf` or `/srv/data`.
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -1,7 +1,7 @@
 //! Calls that move data or the offset of an open file.
 //!
-//! Invariant: a descriptor that is not a pool file is left to the kernel before anything else
-//! is looked at.
+//! Invariant: a call on a descriptor that is not a pool file is left to the kernel before anything
+//! else is looked at.
 
 use super::args::{self, EINVAL, RW_MAX};
 use super::maps;

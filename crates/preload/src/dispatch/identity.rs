@@ -1,4 +1,4 @@
-//! Calls that change whose rights the process has.
+//! Calls that change the credentials of the process.
 //!
 //! Invariant: the kernel decides; we look at the result.
 

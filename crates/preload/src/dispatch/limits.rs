@@ -1,7 +1,7 @@
 //! RLIMIT_FSIZE: setrlimit(2), prlimit(2).
 //!
-//! Invariant: the kernel keeps the limit; the client's copy is what it was when the program began
-//! or last set it. A limit that another process sets counts from the next exec on.
+//! Invariant: the kernel keeps the limit; the client's copy is the limit as of the program's start,
+//! or as the program last set it. A limit that another process sets takes effect at the next exec.
 
 use super::nr;
 use super::outcome::{Outcome, Stop};

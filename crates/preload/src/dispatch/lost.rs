@@ -1,9 +1,9 @@
 //! A process that has lost its place in the session: it was left alone for too long when it was
-//! born, or was made behind our back.
+//! born, or was made without our knowledge.
 //!
-//! Invariants: whatever names something of the pool, by a path or by a descriptor, fails with EIO
-//! and never reaches a file of the host; nothing of session memory is read or changed. All else
-//! is the kernel's.
+//! Invariants: every call that names something of the pool, by a path or by a descriptor, fails
+//! with EIO and never reaches a file of the host; nothing in session memory is read or changed. The
+//! kernel serves all other calls.
 
 use super::args;
 use super::at::{self, Link};

@@ -3,9 +3,9 @@
 //! Invariants: every page of a mapping of a pool file is a page of the data segment, zeroes
 //! (private mappings of holes), or raises SIGBUS (beyond the end of the file, and holes of shared
 //! mappings, which are filled then); so SIGSEGV is always the program's own. The list of ranges
-//! knows each mapping, so that blocks stay where they are while they are mapped. When a file is cut
-//! by this process, its pages beyond the end are taken away before the call returns; when another
-//! process cuts it, at our next caught call.
+//! knows each mapping, so that blocks stay where they are while they are mapped. When this process
+//! truncates a file, its pages beyond the end are removed before the call returns; when another
+//! process does, at our next caught call.
 
 use super::args::{self, EFAULT, EINVAL, Errno};
 use super::nr;
@@ -162,7 +162,7 @@ pub fn hold_still() -> impl Sized {
 
 /// After every caught call: pages that files have lost meanwhile go.
 #[inline]
-pub fn settle(p: &Process) {
+pub fn apply_cuts(p: &Process) {
     if !ranges::is_empty() && p.client.mapped_cuts() != CUTS_SEEN.load(Relaxed) {
         cut(p);
     }

@@ -1,31 +1,32 @@
-//! What is done with the system calls that were caught. This is the face towards the client.
+//! What is done with the system calls that were caught. This is the library's interface to the
+//! client.
 //!
 //! Contract with the rest of the library, for every function here:
 //! * It runs on the program's own stack (perhaps a small signal stack): keep frames small.
 //! * Signals of the program are held back until the hook leaves, so locks may be held. Only
-//!   `holdfast_pmem::futex::wait_interruptible` lets a handler run, and reports `Interrupted`,
-//!   also at once for a signal that came earlier in this call; no lock is held there.
+//!   `holdfast_pmem::futex::wait_interruptible` lets a handler run, and reports `Interrupted`, at
+//!   once for a signal that came earlier in this call; no lock is held there.
 //! * Never make a blocking raw call here: answer [`Verdict::Native`] instead.
 //! * `sys::raw` reaches the kernel directly; it is never caught again.
-//! * The program's memory is read and written only by the copies of pmem, which end with a fault
-//!   reported and not with a signal.
+//! * The program's memory is read and written only by the copies of pmem, which report a fault
+//!   instead of raising a signal.
 //! * A call on a descriptor arrives only if [`crate::calls::mark_fd`] was called for it (class
-//!   `BY_FD` in `calls`); calls of class `ALWAYS` always arrive. After a fork marks are as they
-//!   were; after exec they are all clear.
+//!   `BY_FD` in `calls`); calls of class `ALWAYS` always arrive. Marks survive a fork; exec clears
+//!   them all.
 //! * A process without a place in the session never reaches a handler: see `lost`.
-//! * In a child that shares its parent's memory ([`crate::process::in_shared_child`]) nothing
-//!   that the parent relies on may be changed; marks may be set but not cleared.
+//! * In a child that shares its parent's memory ([`crate::process::in_shared_child`]) nothing that
+//!   the parent relies on may be changed; marks may be set but not cleared.
 
 mod args;
 mod at;
 mod data;
 mod exec;
 mod fds;
-mod held;
 mod identity;
 mod limits;
 mod lost;
 mod maps;
+mod mutex;
 mod names;
 mod nr;
 mod open;
@@ -83,7 +84,7 @@ fn serve(call: &Call, returns: u32) -> Verdict {
     if let Err(Stop::Left) = outcome {
         return Verdict::Native;
     }
-    maps::settle(p);
+    maps::apply_cuts(p);
     match outcome {
         Ok(value) => {
             p.client.count_served();

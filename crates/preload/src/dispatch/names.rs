@@ -1,6 +1,6 @@
-//! Calls that take paths, and their forms on descriptors.
+//! Calls that take paths, and their variants on descriptors.
 //!
-//! Invariants: a call with one path in the pool is the pool's; a call with two paths needs both
+//! Invariants: the pool serves a call with one path in the pool; a call with two paths needs both
 //! there (EXDEV otherwise, as between two file systems).
 
 use super::args::{self, EINVAL, Errno};

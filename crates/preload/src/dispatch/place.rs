@@ -1,4 +1,4 @@
-//! Where the path of a call leads: the kernel's world or the pool.
+//! Where the path of a call leads: to the kernel's files or to the pool.
 //!
 //! Invariant: a path is read from the program's memory once.
 

@@ -1,7 +1,7 @@
-//! What this process knows of its session.
+//! This process's state of its session.
 //!
-//! Invariants: set up once before the program runs and never freed; credentials are a snapshot
-//! that is replaced whole whenever the program changes them; ids in it are the pool's.
+//! Invariants: it is set up once before the program runs and never freed; credentials are a
+//! snapshot that is replaced whole whenever the program changes them; ids in it are the pool's.
 
 use super::nr;
 use crate::calls;

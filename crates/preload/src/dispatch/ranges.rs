@@ -3,7 +3,7 @@
 //! Invariants: ranges do not overlap and are in order of address; each has one protection and
 //! holds one pin of its file; two that continue each other are one, as in the kernel's list.
 
-use super::held::{Held, HeldGuard};
+use super::mutex::{HeldGuard, Mutex};
 use super::outcome::Stop;
 use super::process::Process;
 use alloc::vec::Vec;
@@ -82,7 +82,7 @@ impl Range {
 /// All ranges of this process.
 pub struct Ranges(Vec<Range>);
 
-static RANGES: Held<Ranges> = Held::new(Ranges(Vec::new()));
+static RANGES: Mutex<Ranges> = Mutex::new(Ranges(Vec::new()));
 /// How many there are, about: whether a look at them is worth the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,7 +1,7 @@
 //! Calls that the pool cannot serve: each fails loudly and is counted.
 //!
-//! Invariant: a call that is not about the pool is never refused, except the asynchronous rings,
-//! whose later operations could not be seen.
+//! Invariant: a call that does not concern the pool is never refused, except setting up
+//! asynchronous rings, whose later operations could not be seen.
 
 use super::args::{self, Errno};
 use super::outcome::{Outcome, Stop, Why};

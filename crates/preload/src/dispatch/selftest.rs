@@ -1,6 +1,6 @@
-//! The library without a pool: what its own tests run programs with.
+//! The library without a pool: its own tests run programs with it.
 //!
-//! Invariant: only in force under `HOLDFAST_SESSION=selftest` (everything passes through the
+//! Invariant: it is in force only under `HOLDFAST_SESSION=selftest` (everything passes through the
 //! hook) or `selftest-serve` (calls that cannot block are made from within the hook).
 
 use crate::calls;

@@ -1,8 +1,8 @@
 //! Pipes and sockets that have a name in the pool.
 //!
-//! Invariants: the pool holds the name, the owner and the rights; what flows through is the
-//! kernel's, by an object of the same kind in the pool's `special` directory whose name is the
-//! inode number. Inode numbers are never used again, so an old object there is never another's.
+//! Invariants: the pool has the name, the owner and the permissions; the data flows through the
+//! kernel, by an object of the same kind in the pool's `special` directory whose name is the inode
+//! number. Inode numbers are never reused, so an old object there never belongs to another inode.
 
 use super::args::{self, Errno};
 use super::nr;

@@ -1,8 +1,8 @@
-//! fork, vfork, clone and the end of a process, as far as the pool is concerned.
+//! fork, vfork, clone and the end of a process, as far as they concern the pool.
 //!
-//! Invariants: a child has its slot before it is born; what it does not share with its parent is
-//! a copy, made then. A slot is given back by its own process, and only when no other thread of
-//! that process can use it; what cannot be represented is refused before a child is born.
+//! Invariants: a child has its slot before it is born; what it does not share with its parent is a
+//! copy, made then. A slot is given back by its own process, and only if no other thread of that
+//! process can use it; what cannot be represented is refused before a child is born.
 
 use super::maps;
 use super::outcome::{Outcome, Stop, Why};

@@ -1,7 +1,7 @@
 //! Which handler serves which call.
 //!
 //! Invariant: every call that `crate::calls` catches has a handler here or is handled by
-//! `crate::hook` itself; what has none goes to the kernel.
+//! `crate::hook` itself; a call without one goes to the kernel.
 
 use super::outcome::Outcome;
 use super::process::Process;

@@ -1,7 +1,7 @@
-//! Extended attributes: getxattr(2), setxattr(2), listxattr(2), removexattr(2) and their forms
+//! Extended attributes: getxattr(2), setxattr(2), listxattr(2), removexattr(2) and their variants
 //! on links and descriptors.
 //!
-//! Invariant: names and sizes are checked as the kernel checks them before the pool is asked.
+//! Invariant: names and sizes are checked as the kernel checks them before the client is called.
 
 use super::args::{self, Errno};
 use super::data::ours;

@@ -1,5 +1,4 @@
-//! Every way in which the service refuses. Each error has exactly one errno, and a remedy where
-//! there is one.
+//! Every error of the service. Each has exactly one errno, and a remedy where there is one.
 
 use holdfast_pool::format::superblock::VERSION;
 use rustix::io::Errno;
@@ -92,12 +91,12 @@ impl Error {
             Error::Missing { path } | Error::NotAPool { path } => {
                 format!("holdfast pool create {}", path.display())
             }
-            Error::NotEmpty { .. } => "name a new directory, or empty this one".into(),
+            Error::NotEmpty { .. } => "use a new directory, or empty this one".into(),
             Error::InUse { .. } => "wait for its programs to end, or stop them".into(),
             Error::Orphaned { .. } => "end the programs that were using the pool".into(),
-            Error::Size { min, .. } => format!("--size {}M or more", min >> 20),
+            Error::Size { min, .. } => format!("use --size {}M or more", min >> 20),
             Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
-            Error::TooLarge { .. } => "a smaller --size, or another directory".into(),
+            Error::TooLarge { .. } => "use a smaller --size, or another directory".into(),
             Error::Pool {
                 error: holdfast_pool::Error::HostFull,
                 ..
@@ -109,10 +108,10 @@ impl Error {
                 true => "use a newer Holdfast".into(),
                 false => "copy its files to a new pool with the older Holdfast that made it".into(),
             },
-            Error::Medium { .. } => "--medium auto".into(),
+            Error::Medium { .. } => "use --medium auto, or another directory".into(),
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
             Error::NotOrdinary { path } if path.extension().is_none() => {
-                format!("remove {}: it is made anew", path.display())
+                format!("remove {}; it will be made again", path.display())
             }
             Error::Journal { path, .. } => {
                 format!("holdfast pool check --accept-loss {}", path.display())
@@ -190,7 +189,7 @@ impl fmt::Display for Error {
             }
             Error::Orphaned { path } => write!(
                 f,
-                "programs still use the pool {} whose service is gone, and cannot be taken over",
+                "programs still use the pool {} whose service died, and they cannot be taken over",
                 path.display()
             ),
             Error::Size { size, min, max } => {
@@ -233,7 +232,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::NotStopped => f.write_str(
-                "a snapshot was asked for by a process that does not keep others from writing",
+                "the process that requested a snapshot does not keep others from writing",
             ),
             Error::Memory(e) => e.fmt(f),
             Error::Os { what, errno } => {

@@ -1,8 +1,8 @@
-//! The files of a pool directory: making, opening and removing them.
+//! The files of a pool directory: creating, opening and removing them.
 //!
 //! Invariants: a pool's files belong to one user and have mode 0600; symbolic links are not
-//! followed; a failed creation leaves the directory as it was; nothing that Holdfast did not
-//! make is ever removed.
+//! followed; a failed creation leaves the directory as it was; only files that Holdfast made are
+//! ever removed.
 
 use crate::base::error::{Error, Result};
 use crate::base::host;

@@ -1,7 +1,7 @@
 //! The file system under a pool: what it can promise beyond the kind of medium.
 //!
-//! Invariants: it is looked at anew each time, nothing of it is stored; what cannot be found out
-//! raises no doubt, because the medium alone already promises no more than it proves.
+//! Invariants: it is examined again each time, and nothing about it is stored; what cannot be found
+//! out raises no doubt, because the medium alone already promises no more than it proves.
 
 use holdfast_pmem::Medium;
 use rustix::fd::{AsFd, BorrowedFd};

@@ -1,7 +1,7 @@
 //! The right to write a pool: one process at a time.
 //!
-//! Invariants: the lock is an flock(2) on `POOL/lock`, so it ends with its holder whatever
-//! happens; the file's text is the holder's process id and PID namespace, for messages only.
+//! Invariants: the lock is an flock(2) on `POOL/lock`, so it ends with its holder in any case; the
+//! file's text is the holder's process id and PID namespace, for messages only.
 
 use crate::base::error::{Error, Result};
 use crate::base::ordinary;

@@ -1,7 +1,7 @@
 //! Opening what should be an ordinary file of a pool and may be anything.
 //!
-//! Invariants: no open waits for anybody, whatever stands at the path; what is returned is a
-//! regular file; symbolic links are not followed.
+//! Invariants: no open waits for anybody, whatever is at the path; the result is a regular file;
+//! symbolic links are not followed.
 
 use crate::base::error::{Error, Result};
 use holdfast_pool::{directory, segment};

@@ -1,8 +1,8 @@
 //! Sessions that outlived their service.
 //!
-//! Invariants: every process of a session holds the open file description of the journal that
-//! its service locked in shared mode, so the session is dead exactly when the lock is free; a
-//! survivor's session memory is found by its name, which holds the identity of the pool, and is
+//! Invariants: every process of a session holds the open file description of the journal that its
+//! service locked in shared mode, so the session is dead exactly when the lock is free; a
+//! survivor's session memory is found by its name, which has the identity of the pool, and is
 //! checked like any other before it is used.
 
 use crate::base::error::{Error, Result};

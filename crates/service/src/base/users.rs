@@ -1,6 +1,6 @@
-//! Files that say whether a snapshot is in use.
+//! Files that show whether a snapshot is in use.
 //!
-//! Invariant: one is in use exactly while its file is locked; see `survivors.rs`.
+//! Invariant: a snapshot is in use exactly while its file is locked; see `survivors.rs`.
 
 use super::error::Result;
 use super::{ordinary, survivors};

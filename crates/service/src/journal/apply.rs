@@ -10,7 +10,7 @@ use super::held::Held;
 use super::lane::{Buffers, Entry};
 use super::needs;
 use super::order::{Next, Order};
-use super::progress::{HONEST, Progress, note_applied, note_place, waits_after};
+use super::progress::{HONEST, Progress, note_applied, set_positions, waits_after};
 use super::replay::Replay;
 use super::spill;
 use super::spilled::read_spilled;
@@ -122,7 +122,7 @@ impl Engine {
         if progress.applied > 0 {
             sync_replayed(journal.replay.as_ref(), &store.data)?;
             let (done, applied) = (journal.done, journal.applied_seq());
-            let committed = batch.commit(|sb| note_place(sb, done, applied));
+            let committed = batch.commit(|sb| set_positions(sb, done, applied));
             store.check(committed)?;
         }
         Ok(progress)

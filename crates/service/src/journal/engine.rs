@@ -2,11 +2,11 @@
 //!
 //! Invariants:
 //!  * `done` says for each lane what the trees have; it becomes durable with the trees.
-//!  * What records may use is in `granted`; a block leaves it when a record takes it.
+//!  * `granted` has the blocks that records may use; a block leaves it when a record takes it.
 
 use super::lane::{Buffers, Lane};
 use super::order::Order;
-use super::progress::note_place;
+use super::progress::set_positions;
 use super::replay::Replay;
 use super::runs::Runs;
 use super::spill::Spill;
@@ -133,7 +133,7 @@ impl Journal {
     }
 
     /// All numbers below `next` are behind us, in every lane.
-    pub fn leap(&mut self, next: u64) {
+    pub fn reset_lanes(&mut self, next: u64) {
         self.order = Order::new(LANES, next.max(self.order.next_seq()));
         let last = self.order.next_seq() - 1;
         for (i, lane) in self.lanes.iter_mut().enumerate() {
@@ -164,9 +164,9 @@ impl Engine {
     }
 
     /// Makes durable how far the lanes are behind us.
-    pub fn keep_place(&mut self) -> Result<()> {
+    pub fn commit_positions(&mut self) -> Result<()> {
         let (done, applied) = (self.journal.done, self.journal.applied_seq());
-        self.store.note(|sb| note_place(sb, done, applied))
+        self.store.note(|sb| set_positions(sb, done, applied))
     }
 
     /// Closes the pool: nothing is in any journal.

@@ -4,8 +4,8 @@
 //!  * Only records below the number at which recovery ends count.
 //!  * A block has evidence for a record if a later `DATA` has its bytes, or a later `IN_PLACE` says
 //!    that what was stored there before a number above the record's was durable.
-//!  * Blocks go by the words of their addresses: those of another data segment than 0 are beyond
-//!    the limit.
+//!  * Blocks are identified by the words of their addresses: those of another data segment than 0
+//!    are beyond the limit.
 //!  * All numbers come from a journal that clients wrote: runs are cut to the pool, and no work is
 //!    longer than the records themselves.
 

@@ -1,8 +1,8 @@
 //! Reading one journal lane that an untrusted process writes.
 //!
-//! Invariants: a record is copied out of the journal before anything of it is looked at; the
-//! position only grows, by what was read here, never by what the client says; sequence numbers
-//! handed out strictly increase. Every call reads a bounded number of bytes.
+//! Invariants: a record is copied out of the journal before any of it is looked at; the position
+//! only grows, by what was read here, never by what the client says; the sequence numbers of the
+//! records read strictly increase. Every call reads a bounded number of bytes.
 
 use holdfast_pmem::Region;
 use holdfast_pool::journal::{self, BATCH_RECORD_MAX, RECORD_ALIGN, RECORD_HEADER};

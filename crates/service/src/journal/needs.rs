@@ -1,6 +1,6 @@
-//! What records that were read need before they are applied: their blocks count as granted.
+//! What newly read records need before they are applied: their blocks count as granted.
 //!
-//! Invariant: the work is in proportion to what was read and to the pool, whatever records say.
+//! Invariant: the work is proportional to what was read and to the pool, whatever records say.
 
 use super::engine::Engine;
 use super::evidence::Evidence;

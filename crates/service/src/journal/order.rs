@@ -1,8 +1,8 @@
 //! Putting the records of all lanes into the order of their sequence numbers.
 //!
 //! Invariants: sequence numbers come from one counter, so a number below one that was seen is a
-//! record elsewhere, one in flight, or void. A record is handed out only when every lower number
-//! was handed out or declared void; one that shows up after that is handed out as late.
+//! record elsewhere, one in flight, or void. A record is passed on only when every lower number was
+//! passed on or declared void; one that appears after that is passed on as late.
 
 use crate::journal::lane::Entry;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
-//! What the service changes by itself: what a session left behind, objects without a name, and the
-//! bytes of redo records.
+//! What the service changes by itself: state that a session left behind, objects without a name,
+//! and the bytes of redo records.
 //!
-//! Invariant: its records are validated like any other; one that is refused changes nothing.
+//! Invariant: its records are validated like any other; a refused one changes nothing.
 
 use super::engine::Engine;
 use super::held::Held;

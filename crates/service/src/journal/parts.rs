@@ -1,11 +1,11 @@
-//! Applying a record in parts: between them the service looks after others.
+//! Applying a record in parts: between them the service serves others.
 //!
 //! Invariant: until its commit the record stays the next one in order.
 
 use super::engine::Engine;
 use super::held::Noted;
 use super::lane::Entry;
-use super::progress::{HONEST, Progress, goes_on_without, note_applied, note_place};
+use super::progress::{HONEST, Progress, goes_on_without, note_applied, set_positions};
 use super::spill::{Spill, is_divided};
 use crate::base::error::Result;
 use holdfast_pmem::env::Instant;
@@ -142,7 +142,7 @@ impl Engine {
             Some(parked) => PoolStore::resume(&mut self.store.pool, &self.store.token, parked),
             None => PoolStore::begin(&mut self.store.pool, &self.store.token),
         };
-        let committed = store.commit(|sb| note_place(sb, done, applied));
+        let committed = store.commit(|sb| set_positions(sb, done, applied));
         self.store.check(committed)
     }
 

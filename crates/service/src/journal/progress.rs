@@ -1,7 +1,7 @@
-//! What applying records did, and what becomes of one that was refused.
+//! What applying records did, and what happens to a refused one.
 //!
-//! Invariant: a record is behind us once it is in `done` of its lane, which becomes durable with
-//! what it changed.
+//! Invariant: a record is done once it is in `done` of its lane, which becomes durable with what it
+//! changed.
 
 use super::lane::Entry;
 use holdfast_pool::apply::{Failure, Outcome, Reject, Why};
@@ -87,7 +87,7 @@ pub fn note_applied(
 }
 
 /// Where the lanes continue in a pool that is in use.
-pub fn note_place(superblock: &mut Superblock, lanes: [superblock::Lane; LANES], applied: u64) {
+pub fn set_positions(superblock: &mut Superblock, lanes: [superblock::Lane; LANES], applied: u64) {
     superblock.lanes = lanes;
     superblock.applied_seq = applied;
     superblock.clean = false;

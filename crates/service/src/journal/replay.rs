@@ -1,11 +1,11 @@
 //! Applying the records of a dead session.
 //!
 //! Invariants:
-//!  * The bytes of `WRITE` records go in their places with the record.
-//!  * After a loss of power on an ordinary file nothing points to a block whose bytes are not
-//!    known to be there: `Evidence` decides, record by record.
-//!  * A record that is skipped changes nothing; one that is refused after that may have needed it,
-//!    and is skipped, too.
+//!  * The bytes of `WRITE` records are stored in place with the record.
+//!  * After a loss of power on an ordinary file nothing points to a block whose bytes are not known
+//!    to be there: `Evidence` decides, record by record.
+//!  * A skipped record changes nothing; a record that is refused after that may have needed it, and
+//!    is skipped, too.
 
 use crate::base::error::Result;
 use crate::journal::evidence::Evidence;

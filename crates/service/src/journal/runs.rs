@@ -1,4 +1,4 @@
-//! A set of blocks, one bit each: thousands of single blocks come and go with each commit.
+//! A set of blocks, one bit each: each commit adds and removes thousands of single blocks.
 //!
 //! Invariants: blocks from `limit` on are never in the set; all that are in it lie in `span`.
 

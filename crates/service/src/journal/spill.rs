@@ -1,10 +1,10 @@
-//! Records of very many changes, which lie in blocks, applied a part at a time.
+//! Records of very many changes, which are in blocks, applied a part at a time.
 //!
 //! Invariants:
 //!  * Such a record is applied in a batch of its own, which is parked between parts: readers see
-//!    nothing of it before its commit, and with one that is refused half-way all of it is dropped.
-//!  * The bytes can be written by clients: each part is copied and looked at in the copy. Before
-//!    the commit the sum of all that was applied is compared with the record's.
+//!    nothing of it before its commit, and if it is refused half-way all of it is dropped.
+//!  * Clients can write the bytes: each part is copied and checked in the copy. Before the commit
+//!    the sum of everything that was applied is compared with the record's.
 //!  * Until its commit the record stays the next one in order, and nothing else is committed.
 
 use super::held::Noted;

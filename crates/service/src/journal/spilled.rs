@@ -1,7 +1,7 @@
 //! Changes of keyspaces that are not in the journal but in blocks.
 //!
-//! Invariant: their bytes can be written by clients; they are copied before anything is made of
-//! them, and never more than `SPILLED_MAX`.
+//! Invariant: clients can write their bytes; they are copied before they are parsed, and never more
+//! than `SPILLED_MAX` of them.
 
 use holdfast_pmem::Region;
 use holdfast_pool::format::PAGE_LEN;

@@ -1,13 +1,13 @@
-//! Who may use the service: its socket, the connections to it, and what each may ask.
+//! The service's socket: which users are admitted, their connections, and what each may request.
 //!
 //! Invariants:
-//!  * Who connects is known before anything is received. Other users than the pool's owner are
-//!    told so; nothing is received from them.
-//!  * No peer makes another one wait: sockets do not block, one request is read per turn, of a
-//!    fixed length, and what others sent is closed elsewhere. What takes long is answered later;
-//!    who asked is told after `TELL_AFTER` that it does.
-//!  * No peer keeps another one out: a connection that asks for nothing is closed after
-//!    `Limits::silence`, and of each kind there are only so many: the oldest makes room.
+//!  * The user of a connection is known before anything is received. Other users than the pool's
+//!    owner are told so; nothing is received from them.
+//!  * No peer makes another one wait: sockets do not block, each turn reads one request of fixed
+//!    length, and what others sent is closed elsewhere. What takes long is answered later; after
+//!    `TELL_AFTER` the peer is told that it does.
+//!  * No peer keeps another one out: a connection that requests nothing is closed after
+//!    `Limits::silence`, and each kind has a limited number: the oldest makes room.
 //!  * A connection counts as a user of the session once it attached.
 
 use crate::base::error::{Error, Result};
@@ -171,7 +171,7 @@ impl Listener {
                 let speaks = speaking.next().unwrap_or(false);
                 let stays = match speaks {
                     _ if connection.awaits.is_some() => tell(&mut connection, &users, speaks),
-                    true => self.attend(&mut connection, &users, &mut handler),
+                    true => self.serve_connection(&mut connection, &users, &mut handler),
                     false => !self.is_over(&connection, now),
                 };
                 if stays {
@@ -181,7 +181,7 @@ impl Listener {
                 }
             }
             if ready.first() == Some(&true) {
-                self.let_in(&mut connections);
+                self.accept(&mut connections);
             }
             let joining = |c: &&Connection| c.awaits.as_ref().is_some_and(|a| a.asks.joins);
             let joining = connections.iter().filter(joining).count();
@@ -244,7 +244,7 @@ impl Listener {
         now.duration_since(connection.since) > most
     }
 
-    fn let_in(&self, connections: &mut Vec<Connection>) {
+    fn accept(&self, connections: &mut Vec<Connection>) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..ACCEPTED_MAX {
             match rustix::net::accept_with(&self.socket, flags) {
@@ -282,7 +282,7 @@ impl Listener {
     }
 
     /// One request; false when the connection is to be closed.
-    fn attend(
+    fn serve_connection(
         &self,
         connection: &mut Connection,
         users: &Users,

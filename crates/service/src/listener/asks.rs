@@ -1,8 +1,8 @@
-//! The way from the listener to the thread that writes the pool, and back.
+//! Passing requests from the listener to the thread that writes the pool, and its replies back.
 //!
-//! Invariants: the listener never waits for that thread: it answers by itself who joins a session
-//! that is there or asks for it, and gets other replies later; `Front` has a session exactly while
-//! it can be joined.
+//! Invariants: the listener never waits for that thread. It answers by itself a client that joins
+//! an existing session or asks for it, and gets other replies later. `Front` has a session exactly
+//! while it can be joined.
 
 use crate::base::error::{Error, Result};
 use crate::listener::admission::{Answered, Handler, Users, ending};

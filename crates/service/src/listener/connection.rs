@@ -1,10 +1,10 @@
-//! One connection to the service: who is at its other end, requests and answers.
+//! One connection to the service: its peer, requests and answers.
 //!
 //! Invariants:
-//!  * A request is looked at before it is received; a descriptor is received with an offer of
-//!    session memory alone, and handed on only if it is a sealed memfd, which nothing makes wait
-//!    when it is closed.
-//!  * All that others sent is closed by `Disposal`.
+//!  * A request is looked at before it is received. A descriptor is received only with an offer of
+//!    session memory, and passed on only if it is a sealed memfd, which can be closed without
+//!    waiting.
+//!  * Everything that others sent is closed by `Disposal`.
 
 use crate::listener::disposal::Disposal;
 use crate::session::handout::Sent;

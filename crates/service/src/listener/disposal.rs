@@ -1,9 +1,9 @@
 //! Closing what others sent.
 //!
 //! Invariants:
-//!  * Closing may take as long as the sender likes: a TCP socket lingers, and so does a message in
-//!    a queue that has one. So the thread that calls `Disposal::put` closes nothing.
-//!  * A thread that hangs holds up nothing but what it closes; there are at most `THREADS_MAX`.
+//!  * The sender can make closing take arbitrarily long: a TCP socket lingers, and so does a
+//!    message in a queue that has one. So the thread that calls `Disposal::put` closes nothing.
+//!  * A thread that hangs delays only what it closes; there are at most `THREADS_MAX`.
 
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! The service's socket: who connects, what they ask, and what they are told.
+//! The service's socket: connections, their requests, and the answers.
 
 pub mod admission;
 pub mod asks;

@@ -1,4 +1,5 @@
-//! Random journals, judged by a model; hostile ones, which must end soon and leave a sound pool.
+//! Random journals, judged by a model; hostile ones, for which recovery must end soon and leave a
+//! sound pool.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,11 +35,11 @@ struct Written {
     said: Said,
 }
 
-fn any(rig: &Rig, dice: &mut Dice, fresh: &mut u64) -> Said {
-    let seq = rig.seq + 1;
-    match dice.below(8) {
+fn any(fixture: &Fixture, rng: &mut Rng, fresh: &mut u64) -> Said {
+    let seq = fixture.seq + 1;
+    match rng.below(8) {
         0..=2 => {
-            let (len, file_block) = (1 + dice.below(4), dice.below(20));
+            let (len, file_block) = (1 + rng.below(4), rng.below(20));
             let block = *fresh;
             *fresh += len;
             Said::Extent {
@@ -48,44 +49,44 @@ fn any(rig: &Rig, dice: &mut Dice, fresh: &mut u64) -> Said {
             }
         }
         3 | 4 => Said::Data {
-            block: 40 + dice.below(*fresh - 39),
-            byte: dice.below(200) as u8,
+            block: 40 + rng.below(*fresh - 39),
+            byte: rng.below(200) as u8,
         },
         5 | 6 => {
-            let runs = (0..dice.below(4)).map(|_| (36 + dice.below(*fresh), 1 + dice.below(6)));
+            let runs = (0..rng.below(4)).map(|_| (36 + rng.below(*fresh), 1 + rng.below(6)));
             Said::InPlace {
                 runs: runs.collect(),
-                before: seq - dice.below(8).min(seq - 1),
+                before: seq - rng.below(8).min(seq - 1),
             }
         }
         _ => Said::Mark {
-            seq: rig.seq,
-            heads: rig.heads,
+            seq: fixture.seq,
+            heads: fixture.heads,
         },
     }
 }
 
 /// Writes records to four lanes.
-fn write_random(rig: &mut Rig, dice: &mut Dice, count: usize) -> Vec<Written> {
+fn write_random(fixture: &mut Fixture, rng: &mut Rng, count: usize) -> Vec<Written> {
     let (mut out, mut fresh) = (Vec::new(), 40);
     for _ in 0..count {
-        let lane = dice.below(4) as usize;
-        let said = any(rig, dice, &mut fresh);
-        let at = rig.heads[lane];
+        let lane = rng.below(4) as usize;
+        let said = any(fixture, rng, &mut fresh);
+        let at = fixture.heads[lane];
         let seq = match &said {
             Said::Extent {
                 file_block,
                 block,
                 len,
             } => {
-                (*block..block + len).for_each(|b| rig.fill(b, STALE));
-                rig.put(lane, &extent(*file_block, *block, *len as u32, 1 << 20))
+                (*block..block + len).for_each(|b| fixture.fill(b, STALE));
+                fixture.put(lane, &extent(*file_block, *block, *len as u32, 1 << 20))
             }
-            Said::Data { block, byte } => rig.put(lane, &data(*block, &[*byte; 4096])),
-            Said::InPlace { before, runs } => rig.put(lane, &in_place(*before, runs)),
-            Said::Mark { .. } => rig.mark(lane),
+            Said::Data { block, byte } => fixture.put(lane, &data(*block, &[*byte; 4096])),
+            Said::InPlace { before, runs } => fixture.put(lane, &in_place(*before, runs)),
+            Said::Mark { .. } => fixture.mark(lane),
         };
-        let end = rig.heads[lane];
+        let end = fixture.heads[lane];
         out.push(Written {
             seq,
             lane,
@@ -164,29 +165,29 @@ fn expected(written: &[Written], lost: &BTreeSet<u64>) -> Vec<Option<u8>> {
 fn random_journals_become_what_the_specification_says() {
     let mut holes = 0;
     for seed in 0..50 {
-        let mut dice = Dice(seed * 77 + 1);
-        let mut rig = Rig::file("random");
-        let count = 5 + dice.below(60) as usize;
-        let written = write_random(&mut rig, &mut dice, count);
+        let mut rng = Rng(seed * 77 + 1);
+        let mut fixture = Fixture::file("random");
+        let count = 5 + rng.below(60) as usize;
+        let written = write_random(&mut fixture, &mut rng, count);
         // Of what no flush has acknowledged anything may be missing.
-        let (mut lost, part) = (BTreeSet::new(), dice.below(5));
+        let (mut lost, part) = (BTreeSet::new(), rng.below(5));
         for w in &written {
-            if w.end > rig.acked[w.lane] && dice.below(8) < part {
+            if w.end > fixture.acked[w.lane] && rng.below(8) < part {
                 lost.insert(w.seq);
-                let keep = 64 * dice.below((w.end - w.at) / 64);
+                let keep = 64 * rng.below((w.end - w.at) / 64);
                 let zeroes = vec![0; (w.end - w.at - keep) as usize];
-                rig.write_at(w.lane, w.at + keep, &zeroes);
+                fixture.write_at(w.lane, w.at + keep, &zeroes);
                 // Zeroes may be what was there.
-                rig.flip(w.lane, w.at, 32);
+                fixture.flip(w.lane, w.at, 32);
             }
         }
-        let (engine, _) = rig.recovered();
+        let (engine, _) = fixture.recovered();
         let want = expected(&written, &lost);
         assert_eq!(
             shown(&engine, 24),
             want,
             "seed {seed}, acked up to {}, lost {lost:?}",
-            rig.acked_seq
+            fixture.acked_seq
         );
         holes += want.iter().filter(|block| block.is_none()).count();
     }
@@ -197,27 +198,27 @@ fn random_journals_become_what_the_specification_says() {
 fn a_journal_of_which_sectors_are_lost_is_damaged_or_not_for_both_judges() {
     let (mut sound, mut damaged) = (0, 0);
     for seed in 0..50 {
-        let mut dice = Dice(seed + 900);
-        let mut rig = Rig::file("sectors");
-        let count = 10 + dice.below(80) as usize;
-        write_random(&mut rig, &mut dice, count);
-        for _ in 0..1 + dice.below(4) {
-            let lane = dice.below(4) as usize;
-            let sectors = rig.heads[lane].div_ceil(512).max(1);
-            let noise = [dice.below(3) as u8; 512];
-            rig.write_at(lane, 512 * dice.below(sectors), &noise);
+        let mut rng = Rng(seed + 900);
+        let mut fixture = Fixture::file("sectors");
+        let count = 10 + rng.below(80) as usize;
+        write_random(&mut fixture, &mut rng, count);
+        for _ in 0..1 + rng.below(4) {
+            let lane = rng.below(4) as usize;
+            let sectors = fixture.heads[lane].div_ceil(512).max(1);
+            let noise = [rng.below(3) as u8; 512];
+            fixture.write_at(lane, 512 * rng.below(sectors), &noise);
         }
-        if dice.below(2) == 1 {
-            rig.lose_power();
+        if rng.below(2) == 1 {
+            fixture.lose_power();
         }
-        match rig.recover() {
+        match fixture.recover() {
             Ok(_) => {
-                let found = rig.findings();
+                let found = fixture.findings();
                 assert!(found.is_empty(), "seed {seed}: {found:?}");
                 sound += 1;
             }
             Err(Error::Journal { .. }) => {
-                rig.lost();
+                fixture.lost();
                 damaged += 1;
             }
             Err(e) => panic!("seed {seed}: {e}"),
@@ -232,19 +233,19 @@ fn numbers_of_records_can_be_anything() {
     let huge = [u64::MAX, 1 << 63, u64::MAX - 1, 4096, 4095, 0, 1, 40];
     for a in huge {
         for b in huge {
-            let mut rig = Rig::file("hostile");
-            rig.put(1, &data(a, &[1; 5000]));
-            rig.put(1, &in_place(b, &[(a, b.max(1)), (b, a.max(1)), (0, 9)]));
-            rig.put(2, &mark(a, b, [a; 16], [b; 16]));
-            rig.put(3, &extent(0, 40, 1, 4096));
-            rig.put(3, &extent(a, b, u32::MAX, 1));
-            rig.put(3, &extent(0, a.min(4000), a as u32, b));
-            rig.lose_power();
+            let mut fixture = Fixture::file("hostile");
+            fixture.put(1, &data(a, &[1; 5000]));
+            fixture.put(1, &in_place(b, &[(a, b.max(1)), (b, a.max(1)), (0, 9)]));
+            fixture.put(2, &mark(a, b, [a; 16], [b; 16]));
+            fixture.put(3, &extent(0, 40, 1, 4096));
+            fixture.put(3, &extent(a, b, u32::MAX, 1));
+            fixture.put(3, &extent(0, a.min(4000), a as u32, b));
+            fixture.lose_power();
             // Whatever it is: an end, and a sound pool, or one that is said to be damaged.
-            let before = rig.findings();
-            let refused = rig.recover().is_err();
+            let before = fixture.findings();
+            let refused = fixture.recover().is_err();
             assert_eq!(refused, !before.is_empty(), "{a:x} {b:x} {before:?}");
-            assert_eq!(refused, !rig.findings().is_empty(), "{a:x} {b:x}");
+            assert_eq!(refused, !fixture.findings().is_empty(), "{a:x} {b:x}");
         }
     }
     let taken = begun.elapsed();
@@ -254,17 +255,17 @@ fn numbers_of_records_can_be_anything() {
 #[test]
 fn large_numbers_cost_nothing() {
     for power_lost in [true, false] {
-        let mut rig = Rig::file("large");
+        let mut fixture = Fixture::file("large");
         for i in 0..8000_u64 {
             let lane = i as usize % 16;
-            rig.put(lane, &extent(0, i % 3, u32::MAX - i as u32, 4096));
-            rig.put(lane, &in_place(u64::MAX, &[(i, u64::MAX - i); 8]));
+            fixture.put(lane, &extent(0, i % 3, u32::MAX - i as u32, 4096));
+            fixture.put(lane, &in_place(u64::MAX, &[(i, u64::MAX - i); 8]));
         }
         if power_lost {
-            rig.lose_power();
+            fixture.lose_power();
         }
         let begun = Instant::now();
-        rig.recover().map(drop).unwrap();
+        fixture.recover().map(drop).unwrap();
         let taken = begun.elapsed();
         assert!(taken < Duration::from_secs(10), "{taken:?}");
     }
@@ -274,17 +275,17 @@ fn large_numbers_cost_nothing() {
 fn noise_is_no_damage_and_costs_little() {
     let begun = Instant::now();
     for seed in 0..12 {
-        let mut dice = Dice(seed);
-        let rig = Rig::new("noise", Medium::File, Consistency::Posix);
-        let mut bytes: Vec<u8> = (0..LANE).map(|_| dice.below(256) as u8).collect();
+        let mut rng = Rng(seed);
+        let fixture = Fixture::new("noise", Medium::File, Consistency::Posix);
+        let mut bytes: Vec<u8> = (0..LANE).map(|_| rng.below(256) as u8).collect();
         // Headers without end, each of the longest record.
         for at in (0..LANE as usize).step_by(64 * (1 + seed as usize % 3)) {
             bytes[at..at + 4].copy_from_slice(&0x524a_4648_u32.to_le_bytes());
             bytes[at + 16..at + 20].copy_from_slice(&(256_u32 << 10).to_le_bytes());
             bytes[at + 22..at + 24].copy_from_slice(&[0, 0]);
         }
-        rig.write_at(0, 0, &bytes);
-        rig.recover_soundly();
+        fixture.write_at(0, 0, &bytes);
+        fixture.recover_soundly();
     }
     let taken = begun.elapsed();
     assert!(taken < Duration::from_secs(60), "{taken:?}");

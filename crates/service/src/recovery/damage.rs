@@ -1,10 +1,10 @@
-//! Telling a journal that is damaged from one that ends torn, before anything is changed.
+//! Distinguishing a damaged journal from one with a torn end, before anything is changed.
 //!
 //! Invariants:
 //!  * What a death of processes or a loss of power may leave is never called damage.
-//!  * A record that cannot be read is damage if something proves that it was complete: after the
-//!    death of processes a record behind it in its lane; on an ordinary file a mark that says how
-//!    far the lane reached (after a loss of power: how far it was durable).
+//!  * An unreadable record is damage if something proves that it was complete: after the death of
+//!    processes, a record behind it in its lane; on an ordinary file, a mark that says how far the
+//!    lane reached (after a loss of power: how far it was durable).
 //!  * Nothing is written; the work is bounded by the size of the journal, whatever is in it.
 //!
 //! `docs/spec/media.md` states the rules.

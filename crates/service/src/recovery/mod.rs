@@ -1,4 +1,4 @@
-//! Bringing a pool up to date whose session is dead.
+//! Recovering a pool whose session is dead.
 
 pub mod damage;
 pub mod recover;

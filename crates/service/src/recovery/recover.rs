@@ -2,13 +2,13 @@
 //!
 //! Invariants:
 //!  * Every complete record up to the first one that cannot be valid is applied, in order.
-//!  * Nothing is changed where records were complete and cannot be read, unless that is wished.
+//!  * If complete records cannot be read, nothing is changed, unless the loss was accepted.
 //!  * After a power loss on an ordinary file a missing number may be a record that never reached
-//!    the medium while later ones did: above the highest sound mark, nothing behind the first
-//!    missing number is applied, so that what is there is a prefix of what happened; and only what
-//!    has evidence (`evidence.rs`).
-//!  * The journal is emptied only when the trees are durable, and the boot is noted only when the
-//!    journal is empty: recovery that is interrupted is simply done again.
+//!    the medium while later ones did. So above the highest sound mark nothing behind the first
+//!    missing number is applied, and the result is a prefix of what happened; and only what has
+//!    evidence is applied (`evidence.rs`).
+//!  * The journal is emptied only when the trees are durable, and the boot is recorded only when
+//!    the journal is empty: interrupted recovery is simply repeated.
 
 use crate::base::error::Loss;
 use crate::base::error::{Error, Result};
@@ -165,8 +165,8 @@ fn finish(
     if engine.store.files.medium == Medium::File && !was_clean {
         engine.store.data.sync(0, engine.store.data.len())?;
     }
-    engine.journal.leap(highest + 1);
-    engine.keep_place()?;
+    engine.journal.reset_lanes(highest + 1);
+    engine.commit_positions()?;
     if !was_clean {
         engine.wipe_journal()?;
     }

@@ -1,7 +1,7 @@
-//! Taking the records of a session to the trees.
+//! Moving the records of a session to the trees.
 //!
-//! Invariants: a number that is missing holds the others up only while its writer can be at work
-//! on it, and never longer than `GAP_MAX`; a record whose writer is not through waits for at most
+//! Invariants: a missing number delays the others only while its writer may be working on it, and
+//! never longer than `GAP_MAX`; a record whose writer has not finished waits for at most
 //! `REDO_AFTER`.
 
 use super::Session;
@@ -68,7 +68,7 @@ impl Session {
                 }
                 Err(e) => self.give_up(&e.to_string(), e.errno()),
             }
-            self.drained.take_again(engine, &self.memory);
+            self.journal_trim.take_again(engine, &self.memory);
             let more = self.supply.top_up(engine, &self.memory);
             self.publish_free(engine);
             turn.more |= more;

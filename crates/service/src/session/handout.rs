@@ -1,10 +1,10 @@
-//! What clients of a session get: its descriptors, and how it is doing.
+//! What clients of a session get: its descriptors, and its state.
 //!
 //! Invariants:
-//!  * The listener answers whoever joins a session that is there, so nobody waits for the thread
-//!    that writes the pool.
-//!  * Every description of the journal that was handed out is locked in shared mode for as long as
-//!    a process has it; see `survivors.rs`. None is handed out while that is looked at.
+//!  * The listener answers a client that joins an existing session, so no client waits for the
+//!    thread that writes the pool.
+//!  * Every description of the journal that was handed out is locked in shared mode as long as a
+//!    process has it; see `survivors.rs`. None is handed out while that is tested.
 
 use crate::base::error::{Error, Result};
 use crate::base::files::Files;

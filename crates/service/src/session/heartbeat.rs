@@ -1,9 +1,9 @@
-//! A sign of life in session memory while the service works long at one thing.
+//! A heartbeat in session memory while one step of the service takes long.
 //!
 //! Invariants:
-//!  * The thread that writes the pool says when it is at work; while it naps nothing beats, and
+//!  * The thread that writes the pool says when it is working; while it is idle nothing beats, and
 //!    this thread sleeps, too.
-//!  * Only work beats: a thread that sleeps, though it is at work, may never go on.
+//!  * Only work beats: a thread that sleeps in the middle of its work may never continue.
 
 use crate::base::process;
 use crate::session::memory::Memory;

@@ -1,8 +1,8 @@
 //! The service's view of session memory, every byte of which clients can write.
 //!
-//! Invariants: nothing read here is used before it was checked, and nothing here waits for a
-//! value or loops as often as one says; accessors answer `None` where an index is out of range.
-//! The service holds the last process slot, so that locks it takes have an owner who is alive.
+//! Invariants: nothing read here is used before it was checked, and nothing here waits for a value
+//! or loops as often as one says; accessors return `None` for an index out of range. The service
+//! holds the last process slot, so that locks it takes have an owner who is alive.
 
 use crate::base::error::{Error, Result};
 use holdfast_pmem::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};

@@ -10,12 +10,12 @@
 //!  * A record that is refused ends the session for its clients, not for the pool.
 
 pub mod drain;
-pub mod drained;
 pub mod fragments;
 pub mod grants;
 pub mod handout;
-pub mod harvest;
 pub mod heartbeat;
+pub mod journal_trim;
+pub mod last_writeback;
 pub mod memory;
 pub mod publish;
 pub mod snapshots;
@@ -28,7 +28,6 @@ use crate::base::survivors;
 use crate::journal::engine::{AHEAD_MAX, Engine};
 use crate::journal::order::FLIGHT_MAX;
 use drain::{Gap, is_finished};
-use drained::Drained;
 use grants::Supply;
 use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
@@ -36,6 +35,7 @@ use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::format::LANES;
 use holdfast_pool::session::OWNER_WAITERS;
+use journal_trim::JournalTrim;
 use memory::{Constants, Memory};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Session {
     pub memory: Arc<Memory>,
     pub handout: Arc<Handout>,
     supply: Supply,
-    drained: Drained,
+    journal_trim: JournalTrim,
     tables: Tables,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
@@ -156,7 +156,7 @@ impl Session {
             memory,
             handout: Arc::new(handout),
             supply,
-            drained: Drained::default(),
+            journal_trim: JournalTrim::default(),
             tables: Tables::default(),
             gap: None,
             unfinished: None,
@@ -302,7 +302,7 @@ impl Session {
     pub fn rest(&mut self, engine: &mut Engine, long: bool) -> bool {
         self.supply.take_back(engine, &self.memory);
         if long {
-            self.drained.give_back(engine, &self.memory);
+            self.journal_trim.give_back(engine, &self.memory);
         }
         let tables = self.tables.go_on(&self.memory);
         let more = engine.store.rest(long);
@@ -390,7 +390,7 @@ impl Session {
         }
         // Session memory that was found broken says nothing about files that nobody synced.
         if !self.given_up && !self.memory.is_poisoned() {
-            let (_, refused) = harvest::harvest(engine, &self.memory)?;
+            let (_, refused) = last_writeback::write_back(engine, &self.memory)?;
             if refused > 0 {
                 tracing::warn!("{refused} unsynced changes of ended programs were not valid");
             }
@@ -403,8 +403,8 @@ impl Session {
         engine.free_orphans()?;
         engine.store.end_use()?;
         engine.ungrant_all();
-        engine.journal.leap(next);
-        engine.keep_place()?;
+        engine.journal.reset_lanes(next);
+        engine.commit_positions()?;
         if self.given_up {
             engine.wipe_journal()?;
         }

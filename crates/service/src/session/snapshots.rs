@@ -1,9 +1,9 @@
 //! Sessions on snapshots.
 //!
-//! Invariants: such a session has memory of its own, which says the roots, and descriptors through
-//! which nothing of the pool can be written; nothing of it is remembered here. Every process of it
-//! holds the description of a file that was locked in shared mode, as others do of the journal: a
-//! snapshot is in use exactly while its file is locked.
+//! Invariants: such a session has memory of its own, which names the roots, and descriptors through
+//! which nothing of the pool can be written; the service keeps nothing about it. Every process of
+//! it holds the description of a file that was locked in shared mode, as others do with the
+//! journal: a snapshot is in use exactly while its file is locked.
 
 use crate::base::error::{Error, Result};
 use crate::base::survivors;

@@ -1,15 +1,15 @@
-//! Processes that hold what others wait for, and are stopped.
+//! Stopped processes that hold what others wait for.
 //!
-//! The kernel puts a stop (SIGSTOP, Ctrl-Z) off until a system call is over. The calls that
-//! Holdfast serves end in the program itself, where a stop may find it with locks held. So the
-//! process is made to go on until the lock is free that others wait for, and stopped again.
+//! The kernel delays a stop (SIGSTOP, Ctrl-Z) until a system call is over. The calls that Holdfast
+//! serves end in the program itself, where a stop may find it with locks held. So the service makes
+//! the process continue until the lock that others wait for is free, and stops it again.
 //!
 //! Invariants:
-//!  * Only a process that is stopped, and that holds a lock of the session, is made to go on; and
-//!    it is stopped again, at the latest after `GOES_ON_MAX`.
-//!  * Clients say what they wait for. What they say is checked, and costs a look each `PAUSE`.
+//!  * Only a process that is stopped, and that holds a lock of the session, is made to continue; it
+//!    is stopped again, at the latest after `GOES_ON_MAX`.
+//!  * Clients say what they wait for. That is checked, and costs a look each `PAUSE`.
 //!  * A process that a debugger or a frozen control group holds cannot be helped: others wait, and
-//!    `pool status` says for whom.
+//!    `pool status` names the process that they wait for.
 
 use crate::base::process;
 use crate::session::memory::Memory;

@@ -1,8 +1,8 @@
 //! Huge pages under the tables of session memory.
 //!
 //! Invariants: only for speed; only under entries that were used, so no memory is added; a little
-//! at a time, in pauses. Whoever looks names up at random meets as many misses of the processor's
-//! own tables of pages as of its caches, and each process that joins faults 512 pages in at once.
+//! at a time, in pauses. A process that looks names up at random misses the processor's TLB as
+//! often as its caches, and each process that joins faults 512 pages in at once.
 
 use crate::session::memory::Memory;
 use holdfast_pmem::env::Instant;

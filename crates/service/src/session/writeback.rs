@@ -1,14 +1,15 @@
-//! Writeback: what session memory alone has of files that stay open goes to the journal now and
-//! then, so that a loss of power, or of all processes in one moment, takes the last seconds only.
+//! Writeback: what session memory alone has about files that stay open is journaled every few
+//! seconds, so that a loss of power, or the death of all processes at once, loses the last seconds
+//! only.
 //!
 //! Only a client may journal it, under the locks of the inodes. So a helper is started for it: an
-//! ordinary client in a process of its own, which ends when it is through.
+//! ordinary client in a separate process, which ends when it has finished.
 //!
 //! Invariants:
-//!  * A helper is started `AFTER` an inode came to be dirty, and none while one is running.
-//!  * A helper is no user: neither its connection nor its place in the session counts, and no
-//!    session ends while it runs. One that takes longer than `PATIENCE` is killed, like one that
-//!    runs when the service ends.
+//!  * A helper is started `AFTER` an inode became dirty, and none while one is running.
+//!  * A helper is not a user: neither its connection nor its place in the session counts, and no
+//!    session ends while it runs. A helper that takes longer than `PATIENCE` is killed, and so is
+//!    one that runs when the service ends.
 
 use crate::session::memory::Memory;
 use holdfast_pmem::env::Instant;
@@ -163,18 +164,18 @@ mod tests {
         command
     }
 
-    struct Rig {
+    struct Fixture {
         writeback: Writeback,
         memory: Arc<Memory>,
         dir: TempDir,
     }
 
-    impl Rig {
-        fn new(helper: Helper) -> Rig {
+    impl Fixture {
+        fn new(helper: Helper) -> Fixture {
             let dir = TempDir::new("writeback");
             let mut engine = opened(&pool(&dir));
             let memory = Session::create(&mut engine).unwrap().memory;
-            Rig {
+            Fixture {
                 writeback: Writeback::new(Some(helper), Arc::default()),
                 memory,
                 dir,
@@ -207,52 +208,52 @@ mod tests {
 
     #[test]
     fn a_helper_is_started_once_an_inode_was_dirty_for_long() {
-        let mut rig = Rig::new(ends_well);
-        rig.tend();
-        assert!(rig.writeback.dirty_since.is_none());
-        rig.be_late();
-        rig.wait();
-        assert!(rig.writeback.dirty_since.is_none() && !rig.writeback.failed);
+        let mut fixture = Fixture::new(ends_well);
+        fixture.tend();
+        assert!(fixture.writeback.dirty_since.is_none());
+        fixture.be_late();
+        fixture.wait();
+        assert!(fixture.writeback.dirty_since.is_none() && !fixture.writeback.failed);
         // As the helper does.
-        rig.wanted().store(0, SeqCst);
-        rig.tend();
-        assert!(!rig.writeback.is_running() && rig.writeback.dirty_since.is_none());
-        assert!(rig.writeback.rest_until > Instant::now());
+        fixture.wanted().store(0, SeqCst);
+        fixture.tend();
+        assert!(!fixture.writeback.is_running() && fixture.writeback.dirty_since.is_none());
+        assert!(fixture.writeback.rest_until > Instant::now());
     }
 
     #[test]
     fn what_a_helper_did_not_do_is_tried_again() {
         for helper in [fails as Helper, is_missing] {
-            let mut rig = Rig::new(helper);
-            rig.be_late();
-            rig.wait();
-            rig.writeback.after = AFTER;
-            rig.wanted().store(0, SeqCst);
-            rig.tend();
-            assert!(rig.writeback.dirty_since.is_some());
+            let mut fixture = Fixture::new(helper);
+            fixture.be_late();
+            fixture.wait();
+            fixture.writeback.after = AFTER;
+            fixture.wanted().store(0, SeqCst);
+            fixture.tend();
+            assert!(fixture.writeback.dirty_since.is_some());
         }
     }
 
     #[test]
     fn a_helper_that_hangs_is_killed() {
-        let mut rig = Rig::new(hangs);
-        rig.be_late();
-        assert!(rig.writeback.is_running());
-        let pid = rig.writeback.process.load(SeqCst);
+        let mut fixture = Fixture::new(hangs);
+        fixture.be_late();
+        assert!(fixture.writeback.is_running());
+        let pid = fixture.writeback.process.load(SeqCst);
         let lives = || Path::new(&format!("/proc/{pid}")).exists();
         assert!(lives());
-        rig.writeback.patience = Duration::ZERO;
-        rig.tend();
-        assert!(!rig.writeback.is_running() && !lives());
-        assert_eq!(rig.writeback.process.load(SeqCst), 0);
+        fixture.writeback.patience = Duration::ZERO;
+        fixture.tend();
+        assert!(!fixture.writeback.is_running() && !lives());
+        assert_eq!(fixture.writeback.process.load(SeqCst), 0);
     }
 
     #[test]
     fn no_helper_outlives_the_service() {
-        let mut rig = Rig::new(hangs);
-        rig.be_late();
-        let pid = rig.writeback.process.load(SeqCst);
-        drop(rig);
+        let mut fixture = Fixture::new(hangs);
+        fixture.be_late();
+        let pid = fixture.writeback.process.load(SeqCst);
+        drop(fixture);
         assert!(pid != 0 && !Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -1,8 +1,8 @@
 //! The memory under the segments: huge pages under what is in use, nothing under what is free.
 //!
-//! Invariants: only for speed and space, and only where the pool is kept in memory; nothing is
-//! taken from under a page or block that is in use, granted, or that a reader may still look at;
-//! done while there is nothing else to do, a little at a time.
+//! Invariants: only for speed and space, and only if the pool is kept in memory; memory is never
+//! reclaimed under a page or block that is in use, granted, or that a reader may still look at; the
+//! work is done while there is nothing else to do, a little at a time.
 
 use crate::base::files::{self, Files};
 use crate::store::room::BACKED;

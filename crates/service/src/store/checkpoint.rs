@@ -1,13 +1,13 @@
 //! When the last commit of a pool on an ordinary file is made durable.
 //!
 //! Invariants:
-//!  * The bulk of what is dirty is written and flushed by a thread of its own while records are
-//!    still applied, a little at a time: clients flush meanwhile. The checkpoint itself then finds
-//!    little left to wait for.
-//!  * After a flush that failed, whoever made it, the kernel may take pages for clean that are not
+//!  * A separate thread writes and flushes most of what is dirty while records are still applied, a
+//!    little at a time, with flushes of clients in between. The checkpoint itself then finds little
+//!    left to wait for.
+//!  * After a flush that failed, whoever made it, the kernel may treat pages as clean that are not
 //!    on the device: before the next checkpoint all data and nodes in use are made dirty again.
-//!  * A checkpoint is begun at the latest `PERIOD` after the commit that needs it, or as soon as
-//!    clients may soon want the room in the journal that only it frees.
+//!  * A checkpoint begins at the latest `PERIOD` after the commit that needs it, or as soon as
+//!    clients may soon need the room in the journal that only it frees.
 
 use super::Store;
 use crate::base::error::{Error, Result};

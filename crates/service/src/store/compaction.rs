@@ -1,9 +1,8 @@
-//! Laying the leaves of keyspaces out anew while there is nothing else to do.
+//! Laying out the leaves of keyspaces again while there is nothing else to do.
 //!
-//! Invariants: one pass after many changes, so that what it looks at stays in proportion to them; a
-//! little of it at a time, each little a commit of its own;
-//! where a snapshot has the leaves it is left alone, since they would take room twice; what is
-//! damaged is left as it is, for whoever needs it to find.
+//! Invariants: one pass after many changes, so that its work is proportional to them; a little at a
+//! time, each part a commit of its own; leaves that a snapshot shares are left alone, since they
+//! would take room twice; damaged nodes are left as they are, to be found by whoever needs them.
 
 use holdfast_pmem::env::Instant;
 use holdfast_pool::layout::VALUES;

@@ -1,7 +1,7 @@
 //! The store of a pool: trees, space, commits and checkpoints, and the memory behind them.
 //!
-//! Invariants: one store has the pool open for writing; after a failure nothing more is written,
-//! so what is on the medium stays right; while a batch is parked nothing else is committed.
+//! Invariants: one store has the pool open for writing; after a failure nothing more is written, so
+//! the content of the medium stays correct; while a batch is parked nothing else is committed.
 
 pub mod backing;
 pub mod checkpoint;

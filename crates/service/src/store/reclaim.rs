@@ -1,7 +1,7 @@
 //! Freeing what records cut out of trees, a little at a time.
 //!
 //! Invariants: one step is a bounded number of nodes and entries, whatever a record removed; after
-//! damage nothing more is freed by this service, and everything else goes on.
+//! damage this service frees nothing more, and everything else continues.
 
 /// Nodes and entries with blocks that one step looks at: some milliseconds of work.
 const STEP: usize = 8 * 1024;

@@ -1,7 +1,7 @@
-//! Room of the host for the trees.
+//! Host memory for the trees.
 //!
-//! Invariants: some free pages of the trees have memory behind them whenever the host has any, so
-//! that on a full host what makes room can still be applied; a commit begins only when everything
+//! Invariants: some free pages of the trees are resident whenever the host has memory, so that on a
+//! full host changes that free space can still be applied; a commit begins only when everything
 //! that it writes has memory.
 
 use holdfast_pool::Pool;

@@ -1,6 +1,6 @@
 //! What is wrong with the words alone, or with what they name. No case needs a damaged pool.
 
-use super::{Case, RUN_FAILED, Scene, Stop, host_tree, words, wrong};
+use super::{Case, Fixture, RUN_FAILED, Stop, host_tree, words, wrong};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,8 +17,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("destroy what is no pool", destroy_no_pool),
 ];
 
-fn usage(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.path("pool").to_string_lossy().into_owned();
+fn usage(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
     let pool = pool.as_str();
     let commands: &[&[&str]] = &[
         &[],
@@ -37,13 +37,13 @@ fn usage(scene: &Scene) -> Result<(), Stop> {
         &["--nonsense"],
     ];
     for args in commands {
-        let ended = scene.holdfast(args)?;
+        let ended = fixture.holdfast(args)?;
         // A wrong usage may show the usage, so only the status and the stream are fixed.
         if ended.code() != Some(2) || !ended.out.is_empty() || ended.err.trim().is_empty() {
             let tail = ended.tail().join("; ");
             return wrong(format!("{}: {}, not 2 ({tail})", words(args), ended.how()));
         }
-        if scene.path("pool").exists() {
+        if fixture.path("pool").exists() {
             return wrong(format!("{} made something", words(args)));
         }
     }
@@ -53,7 +53,7 @@ fn usage(scene: &Scene) -> Result<(), Stop> {
         &["run", "--nonsense", "--", "true"],
         &["run", "--pool"],
     ] {
-        let ended = scene.holdfast(args)?;
+        let ended = fixture.holdfast(args)?;
         if !matches!(ended.code(), Some(2 | RUN_FAILED)) || !ended.out.is_empty() {
             return wrong(format!("{}: {}", words(args), ended.how()));
         }
@@ -61,53 +61,53 @@ fn usage(scene: &Scene) -> Result<(), Stop> {
     Ok(())
 }
 
-fn missing_pool(scene: &Scene) -> Result<(), Stop> {
+fn missing_pool(fixture: &Fixture) -> Result<(), Stop> {
     for name in ["none", "none/below", "file/below"] {
-        fs::write(scene.path("file"), "mine")?;
-        let pool = scene.path(name).to_string_lossy().into_owned();
-        scene.refused(&["pool", "status", &pool], &[1])?;
+        fs::write(fixture.path("file"), "mine")?;
+        let pool = fixture.path(name).to_string_lossy().into_owned();
+        fixture.refused(&["pool", "status", &pool], &[1])?;
         // fsck(8): 8 is an operational error.
-        scene.refused(&["pool", "check", &pool], &[8])?;
-        scene.refused(&["pool", "destroy", &pool], &[1])?;
-        scene.refused(&["serve", &pool], &[1])?;
-        scene.refused(&["run", "--pool", &pool, "--", "true"], &[RUN_FAILED])?;
-        if scene.path("none").exists() {
+        fixture.refused(&["pool", "check", &pool], &[8])?;
+        fixture.refused(&["pool", "destroy", &pool], &[1])?;
+        fixture.refused(&["serve", &pool], &[1])?;
+        fixture.refused(&["run", "--pool", &pool, "--", "true"], &[RUN_FAILED])?;
+        if fixture.path("none").exists() {
             return wrong("a command made the missing pool");
         }
     }
     Ok(())
 }
 
-fn not_a_pool(scene: &Scene) -> Result<(), Stop> {
-    fs::create_dir(scene.path("empty"))?;
-    fs::create_dir(scene.path("full"))?;
-    fs::write(scene.path("full/mine"), "mine")?;
-    fs::write(scene.path("full/meta.seg"), "not a segment")?;
-    fs::create_dir(scene.path("zeros"))?;
-    fs::write(scene.path("zeros/meta.seg"), vec![0; 1 << 20])?;
-    fs::write(scene.path("file"), "mine")?;
-    let before = host_tree(&scene.dir)?;
+fn not_a_pool(fixture: &Fixture) -> Result<(), Stop> {
+    fs::create_dir(fixture.path("empty"))?;
+    fs::create_dir(fixture.path("full"))?;
+    fs::write(fixture.path("full/mine"), "mine")?;
+    fs::write(fixture.path("full/meta.seg"), "not a segment")?;
+    fs::create_dir(fixture.path("zeros"))?;
+    fs::write(fixture.path("zeros/meta.seg"), vec![0; 1 << 20])?;
+    fs::write(fixture.path("file"), "mine")?;
+    let before = host_tree(&fixture.dir)?;
     for name in ["empty", "full", "zeros", "file"] {
-        let pool = scene.path(name).to_string_lossy().into_owned();
-        scene.refused(&["pool", "status", &pool], &[1])?;
-        scene.refused(&["pool", "check", &pool], &[4, 8])?;
-        scene.refused(&["serve", &pool], &[1])?;
-        scene.refused(&["run", "--pool", &pool, "--", "true"], &[RUN_FAILED])?;
-        scene.refused(&["pool", "destroy", &pool], &[1])?;
+        let pool = fixture.path(name).to_string_lossy().into_owned();
+        fixture.refused(&["pool", "status", &pool], &[1])?;
+        fixture.refused(&["pool", "check", &pool], &[4, 8])?;
+        fixture.refused(&["serve", &pool], &[1])?;
+        fixture.refused(&["run", "--pool", &pool, "--", "true"], &[RUN_FAILED])?;
+        fixture.refused(&["pool", "destroy", &pool], &[1])?;
     }
-    if host_tree(&scene.dir)? != before {
+    if host_tree(&fixture.dir)? != before {
         return wrong("a command changed what is no pool");
     }
     Ok(())
 }
 
-fn create_refuses(scene: &Scene) -> Result<(), Stop> {
-    fs::create_dir(scene.path("full"))?;
-    fs::write(scene.path("full/mine"), "mine")?;
-    fs::write(scene.path("file"), "mine")?;
-    std::os::unix::fs::symlink("nowhere", scene.path("dangling"))?;
-    let pool = scene.pool("pool", "64M")?;
-    let before = host_tree(&scene.path("full"))?;
+fn create_refuses(fixture: &Fixture) -> Result<(), Stop> {
+    fs::create_dir(fixture.path("full"))?;
+    fs::write(fixture.path("full/mine"), "mine")?;
+    fs::write(fixture.path("file"), "mine")?;
+    std::os::unix::fs::symlink("nowhere", fixture.path("dangling"))?;
+    let pool = fixture.pool("pool", "64M")?;
+    let before = host_tree(&fixture.path("full"))?;
     for name in [
         "full",
         "file",
@@ -116,17 +116,17 @@ fn create_refuses(scene: &Scene) -> Result<(), Stop> {
         "dangling",
         "pool",
     ] {
-        let path = scene.path(name).to_string_lossy().into_owned();
-        scene.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
+        let path = fixture.path(name).to_string_lossy().into_owned();
+        fixture.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
     }
-    if host_tree(&scene.path("full"))? != before || fs::read(scene.path("file"))? != b"mine" {
+    if host_tree(&fixture.path("full"))? != before || fs::read(fixture.path("file"))? != b"mine" {
         return wrong("create changed what was there");
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn sizes(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.path("pool").to_string_lossy().into_owned();
+fn sizes(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
     let bad = [
         "0",
         "",
@@ -150,21 +150,21 @@ fn sizes(scene: &Scene) -> Result<(), Stop> {
         "64MM",
     ];
     for size in bad {
-        scene.refused(&["pool", "create", &pool, "--size", size], &[1, 2])?;
-        if scene.path("pool").exists() {
+        fixture.refused(&["pool", "create", &pool, "--size", size], &[1, 2])?;
+        if fixture.path("pool").exists() {
             return wrong(format!("--size {size} left something behind"));
         }
     }
     Ok(())
 }
 
-fn programs(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let host = |name: &str| scene.path(name).to_string_lossy().into_owned();
-    fs::write(scene.path("plain"), "not a program")?;
-    fs::create_dir(scene.path("dir"))?;
-    fs::write(scene.path("garbage"), [0x7f, b'E', b'L', b'F', 9, 9, 9])?;
-    fs::set_permissions(scene.path("garbage"), fs::Permissions::from_mode(0o755))?;
+fn programs(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let host = |name: &str| fixture.path(name).to_string_lossy().into_owned();
+    fs::write(fixture.path("plain"), "not a program")?;
+    fs::create_dir(fixture.path("dir"))?;
+    fs::write(fixture.path("garbage"), [0x7f, b'E', b'L', b'F', 9, 9, 9])?;
+    fs::set_permissions(fixture.path("garbage"), fs::Permissions::from_mode(0o755))?;
     for (program, codes) in [
         ("no-such-program".into(), &[127][..]),
         (host("none"), &[127]),
@@ -176,22 +176,22 @@ fn programs(scene: &Scene) -> Result<(), Stop> {
         (host("garbage"), &[126]),
         (String::new(), &[126, 127]),
     ] {
-        let ended = scene.run(&pool, &[&program])?;
+        let ended = fixture.run(&pool, &[&program])?;
         super::refusal(&ended, codes)
             .map_err(|why| Stop::Wrong(format!("program {program:?}: {why}")))?;
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn exit_status(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn exit_status(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     for (script, code) in [
         ("exit 0", 0),
         ("exit 7", 7),
         ("exit 255", 255),
         ("kill -9 $$", 137),
     ] {
-        let ended = scene.run(&pool, &["sh", "-c", script])?;
+        let ended = fixture.run(&pool, &["sh", "-c", script])?;
         // By its own signal or by the shell's number for it.
         let signalled = ended.how() == "killed by signal 9" && code == 137;
         if ended.code() != Some(code) && !signalled {
@@ -204,13 +204,13 @@ fn exit_status(scene: &Scene) -> Result<(), Stop> {
     Ok(())
 }
 
-fn at(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn at(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let pool_word = pool.to_string_lossy().into_owned();
-    fs::write(scene.path("file"), "mine")?;
-    fs::create_dir(scene.path("full"))?;
-    fs::write(scene.path("full/mine"), "mine")?;
-    let file = scene.path("file").to_string_lossy().into_owned();
+    fs::write(fixture.path("file"), "mine")?;
+    fs::create_dir(fixture.path("full"))?;
+    fs::write(fixture.path("full/mine"), "mine")?;
+    let file = fixture.path("file").to_string_lossy().into_owned();
     for dir in [
         "",
         "/",
@@ -221,39 +221,39 @@ fn at(scene: &Scene) -> Result<(), Stop> {
         &format!("{file}/below"),
     ] {
         let args = ["run", "--pool", &pool_word, "--at", dir, "--", "true"];
-        scene.refused(&args, &[2, RUN_FAILED])?;
+        fixture.refused(&args, &[2, RUN_FAILED])?;
     }
     // A directory in use is refused, or its files are merely out of sight during the run.
-    let full = scene.path("full").to_string_lossy().into_owned();
+    let full = fixture.path("full").to_string_lossy().into_owned();
     let write = format!("echo theirs >{full}/mine");
     let args = [
         "run", "--pool", &pool_word, "--at", &full, "--", "sh", "-c", &write,
     ];
-    let ended = scene.holdfast(&args)?;
+    let ended = fixture.holdfast(&args)?;
     if ended.code() != Some(0) {
         super::refusal(&ended, &[2, RUN_FAILED]).map_err(Stop::Wrong)?;
     }
-    if fs::read(scene.path("full/mine"))? != b"mine" {
+    if fs::read(fixture.path("full/mine"))? != b"mine" {
         return wrong("a run with --at on a directory in use changed the host's file");
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn report(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn report(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let pool = pool.to_string_lossy();
     for path in ["/nonexistent/report", "/proc/report", "/"] {
         let args = ["run", "--pool", &pool, "--report", path, "--", "true"];
-        scene.refused(&args, &[RUN_FAILED])?;
+        fixture.refused(&args, &[RUN_FAILED])?;
     }
     Ok(())
 }
 
-fn destroy_no_pool(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn destroy_no_pool(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
     fs::write(pool.join("mine"), "mine")?;
-    let ended = scene.holdfast(&["pool", "destroy", &word])?;
+    let ended = fixture.holdfast(&["pool", "destroy", &word])?;
     if fs::read(pool.join("mine")).ok().as_deref() != Some(b"mine") {
         return wrong("destroy removed a file that is not the pool's");
     }
@@ -262,8 +262,8 @@ fn destroy_no_pool(scene: &Scene) -> Result<(), Stop> {
     }
     super::refusal(&ended, &[1]).map_err(Stop::Wrong)?;
     fs::remove_file(pool.join("mine"))?;
-    scene.intact(&pool)?;
-    scene.done(&["pool", "destroy", &word])?;
+    fixture.intact(&pool)?;
+    fixture.done(&["pool", "destroy", &word])?;
     if pool.exists() {
         wrong("destroy left the directory")
     } else {

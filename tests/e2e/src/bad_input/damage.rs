@@ -1,7 +1,7 @@
 //! Pools that were cut, written over or made by another version. Whatever the damage: an answer in
 //! time, no signal, and never wrong data; the damaged pool is only ever a copy.
 
-use super::{Case, RUN_FAILED, Scene, Stop, refusal, wrong};
+use super::{Case, Fixture, RUN_FAILED, Stop, refusal, wrong};
 use crate::process::Ended;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -35,12 +35,12 @@ fn segments(pool: &Path) -> Result<Vec<PathBuf>, Stop> {
 }
 
 /// A copy of the pool, holes kept.
-fn copy(scene: &Scene, pool: &Path) -> Result<PathBuf, Stop> {
-    let to = scene.path("copy");
+fn copy(fixture: &Fixture, pool: &Path) -> Result<PathBuf, Stop> {
+    let to = fixture.path("copy");
     let _ = fs::remove_dir_all(&to);
     let mut command = std::process::Command::new("cp");
     command.args(["-a", "--sparse=always"]).arg(pool).arg(&to);
-    match scene.end_of(command)?.code() {
+    match fixture.end_of(command)?.code() {
         Some(0) => Ok(to),
         _ => wrong("cp of the pool failed"),
     }
@@ -50,9 +50,9 @@ fn open(path: &Path) -> Result<File, Stop> {
     Ok(OpenOptions::new().read(true).write(true).open(path)?)
 }
 
-fn another_version(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let copy = copy(scene, &pool)?;
+fn another_version(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let copy = copy(fixture, &pool)?;
     let meta = open(&copy.join("meta.seg"))?;
     // docs/spec: two superblocks, in pages 0 and 1; version at 8, checksum at 12.
     for page in 0..2 {
@@ -73,13 +73,13 @@ fn another_version(scene: &Scene) -> Result<(), Stop> {
         (vec!["serve", &word], &[1]),
         (vec!["run", "--pool", &word, "--", "true"], &[RUN_FAILED]),
     ] {
-        let ended = scene.holdfast(&args)?;
+        let ended = fixture.holdfast(&args)?;
         refusal(&ended, codes).map_err(Stop::Wrong)?;
         if !ended.err.contains("version") || !ended.err.contains("99") {
             return wrong(format!("the version is not named: {}", ended.err.trim()));
         }
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
 /// CRC-32C, bit by bit: it shares no code with what it tests.
@@ -92,9 +92,9 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// What the pool's commands make of a damaged copy; `good` is the listing of the sound pool.
-fn judge(scene: &Scene, copy: &Path, good: &Ended, what: &str) -> Result<(), Stop> {
+fn judge(fixture: &Fixture, copy: &Path, good: &Ended, what: &str) -> Result<(), Stop> {
     let word = copy.to_string_lossy().into_owned();
-    let check = scene.holdfast(&["pool", "check", &word])?;
+    let check = fixture.holdfast(&["pool", "check", &word])?;
     if !matches!(check.code(), Some(0 | 1 | 4 | 8)) {
         return wrong(format!(
             "{what}: pool check: {} {}",
@@ -102,7 +102,7 @@ fn judge(scene: &Scene, copy: &Path, good: &Ended, what: &str) -> Result<(), Sto
             check.err.trim()
         ));
     }
-    let listed = scene.listing(copy)?;
+    let listed = fixture.listing(copy)?;
     match listed.code() {
         Some(0) if listed.out == good.out => Ok(()),
         Some(0) => wrong(format!("{what}: wrong data, and no error")),
@@ -120,9 +120,9 @@ fn judge(scene: &Scene, copy: &Path, good: &Ended, what: &str) -> Result<(), Sto
     }
 }
 
-fn cut(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let good = scene.listing(&pool)?;
+fn cut(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let good = fixture.listing(&pool)?;
     for segment in segments(&pool)? {
         let name = segment
             .file_name()
@@ -131,37 +131,37 @@ fn cut(scene: &Scene) -> Result<(), Stop> {
             .into_owned();
         let len = segment.metadata()?.len();
         for cut in [0, 1, 4096, 3 * 4096, len / 2, len - 4096, len - 1] {
-            let copy = copy(scene, &pool)?;
+            let copy = copy(fixture, &pool)?;
             open(&copy.join(&name))?.set_len(cut)?;
             judge(
-                scene,
+                fixture,
                 &copy,
                 &good,
                 &format!("{name} cut to {cut} of {len} bytes"),
             )?;
         }
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn missing_segments(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let good = scene.listing(&pool)?;
+fn missing_segments(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let good = fixture.listing(&pool)?;
     for segment in segments(&pool)? {
         let name = segment
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let copy = copy(scene, &pool)?;
+        let copy = copy(fixture, &pool)?;
         fs::remove_file(copy.join(&name))?;
-        judge(scene, &copy, &good, &format!("{name} removed"))?;
-        let copy = self::copy(scene, &pool)?;
+        judge(fixture, &copy, &good, &format!("{name} removed"))?;
+        let copy = self::copy(fixture, &pool)?;
         fs::remove_file(copy.join(&name))?;
         fs::create_dir(copy.join(&name))?;
-        judge(scene, &copy, &good, &format!("{name} a directory"))?;
+        judge(fixture, &copy, &good, &format!("{name} a directory"))?;
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
 /// Offsets of pages that hold something; file data has no checksums and is left alone.
@@ -192,33 +192,33 @@ fn used_pages(pool: &Path) -> Result<Vec<(String, u64)>, Stop> {
     }
 }
 
-fn damage(scene: &Scene, change: fn(&mut [u8; 4096], u64)) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let good = scene.listing(&pool)?;
+fn damage(fixture: &Fixture, change: fn(&mut [u8; 4096], u64)) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let good = fixture.listing(&pool)?;
     let pages = used_pages(&pool)?;
     for number in 0..TRIES {
         // The first pages, superblocks and all, then a spread over the others.
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
         let index = if number < 8 { number } else { spread };
         let (name, at) = &pages[(index % pages.len() as u64) as usize];
-        let copy = copy(scene, &pool)?;
+        let copy = copy(fixture, &pool)?;
         let file = open(&copy.join(name))?;
         let mut page = [0; 4096];
         let len = file.read_at(&mut page, *at)?;
         change(&mut page, spread);
         file.write_all_at(&page[..len], *at)?;
         judge(
-            scene,
+            fixture,
             &copy,
             &good,
             &format!("{name}, page at {at}, damage {number}"),
         )?;
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn damaged_bytes(scene: &Scene) -> Result<(), Stop> {
-    damage(scene, |page, random| {
+fn damaged_bytes(fixture: &Fixture) -> Result<(), Stop> {
+    damage(fixture, |page, random| {
         // A byte that is in use, so that the damage is real.
         let used: Vec<usize> = (0..page.len()).filter(|&i| page[i] != 0).collect();
         let at = used
@@ -229,8 +229,8 @@ fn damaged_bytes(scene: &Scene) -> Result<(), Stop> {
     })
 }
 
-fn damaged_pages(scene: &Scene) -> Result<(), Stop> {
-    damage(scene, |page, random| match random % 3 {
+fn damaged_pages(fixture: &Fixture) -> Result<(), Stop> {
+    damage(fixture, |page, random| match random % 3 {
         0 => page.fill(0),
         1 => page.fill(0xff),
         _ => page.reverse(),

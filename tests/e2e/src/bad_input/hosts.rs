@@ -3,7 +3,7 @@
 //! host is well again, and nothing is said twice.
 
 use super::surroundings::in_private_mounts;
-use super::{Case, Scene, Stop, sentence, wrong};
+use super::{Case, Fixture, Stop, sentence, wrong};
 use crate::process::Ended;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -66,17 +66,17 @@ fn expect(ended: &Ended, out: &str) -> Result<(), Stop> {
 }
 
 /// The service is killed and cannot start for a while: the run says why, once, and goes on.
-fn no_restart(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn no_restart(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let script = "cd \"$0\"; mv lock aside; mkdir lock; kill -KILL $(cat aside); sleep 3
         rmdir lock; mv aside lock; echo more >>/hf/hello; cat /hf/hello";
-    let ended = scene.run(&pool, &["bash", "-c", script, &pool.to_string_lossy()])?;
+    let ended = fixture.run(&pool, &["bash", "-c", script, &pool.to_string_lossy()])?;
     expect(&ended, "hello\nmore\n")?;
     said_once(&ended, 1)?;
     if !ended.err.contains("lock is not what belongs there") {
         return wrong(format!("it does not say why: {}", ended.err.trim()));
     }
-    scene
+    fixture
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)
 }
@@ -90,34 +90,34 @@ const WHILE_FULL: &str = "run '
     rm $0/host/hog; head -c 4M /dev/urandom >again; sync again && stat -c %s again'
     $HOLDFAST pool check host/pool >/dev/null; echo check $?; run 'ls /hf | wc -l'; umount host";
 
-fn full_memory(scene: &Scene) -> Result<(), Stop> {
-    let ended = in_private_mounts(scene, &format!("{MEMORY}{POOL}{WHILE_FULL}"))?;
+fn full_memory(fixture: &Fixture) -> Result<(), Stop> {
+    let ended = in_private_mounts(fixture, &format!("{MEMORY}{POOL}{WHILE_FULL}"))?;
     said_once(&ended, 0)?;
     expect(&ended, "1\nbig: OK\nremoved\n90\n4194304\ncheck 0\n91\n")
 }
 
-fn full_disk(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn full_disk(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     let host = on_loop(".", 110, "");
-    let ended = in_private_mounts(scene, &format!("{host}{POOL}{WHILE_FULL}"))?;
+    let ended = in_private_mounts(fixture, &format!("{host}{POOL}{WHILE_FULL}"))?;
     said_once(&ended, 0)?;
     expect(&ended, "1\nbig: OK\nremoved\n90\n4194304\ncheck 0\n91\n")
 }
 
 /// A service starts where there is no room at all, so that something can be removed.
-fn full_before(scene: &Scene) -> Result<(), Stop> {
+fn full_before(fixture: &Fixture) -> Result<(), Stop> {
     let script = "run 'eval \"$FILES\"'; (eval \"${FILL/\\$0/$PWD}\")
         run 'cd /hf; md5sum -c sum; rm f1* big && echo removed; ls | wc -l'
         $HOLDFAST kv host/pool words put a 1 && $HOLDFAST kv host/pool words get a; echo
         $HOLDFAST pool check host/pool >/dev/null; echo check $?; umount host";
-    let ended = in_private_mounts(scene, &format!("{MEMORY}{POOL}{script}"))?;
+    let ended = in_private_mounts(fixture, &format!("{MEMORY}{POOL}{script}"))?;
     said_once(&ended, 0)?;
     expect(&ended, "big: OK\nremoved\n90\n1\ncheck 0\n")
 }
 
 /// What was synced before the disk failed is there; what is synced after fails.
-fn failing_disk(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn failing_disk(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     let beneath = "mkdir beneath; mount -t tmpfs -o size=60m none beneath || exit 99\n";
     let host = on_loop("beneath", 200, "");
     let script = "run 'eval \"$FILES\"; dd if=/dev/zero of=$0/beneath/hog bs=4k 2>/dev/null
@@ -128,30 +128,30 @@ fn failing_disk(scene: &Scene) -> Result<(), Stop> {
         $HOLDFAST pool check again/pool >/dev/null; echo check $?
         $HOLDFAST run --pool again/pool -- bash -c 'cd /hf; md5sum -c sum; cat f1; ls f* | wc -l'
         umount again beneath; grep -c panicked err";
-    let ended = in_private_mounts(scene, &format!("{beneath}{host}{POOL}{script}"))?;
+    let ended = in_private_mounts(fixture, &format!("{beneath}{host}{POOL}{script}"))?;
     expect(&ended, "check 0\nbig: OK\n1\n200\n0\n")
 }
 
 /// The mount is gone; whoever has the pool open goes on, and what was synced is there.
-fn gone_disk(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn gone_disk(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     let host = on_loop(".", 110, "");
     let script = "run 'eval \"$FILES\"; umount -l $0/host; echo late >late; sync late; cat late f2'
         $HOLDFAST pool status host/pool; echo status $?
         for i in $(seq 1 50); do losetup -j image | grep -q . || break; sleep 0.1; done
         mount -o loop image host && $HOLDFAST pool check host/pool >/dev/null; echo check $?
         run 'cd /hf; md5sum -c sum; cat late'; umount host";
-    let ended = in_private_mounts(scene, &format!("{host}{POOL}{script}"))?;
+    let ended = in_private_mounts(fixture, &format!("{host}{POOL}{script}"))?;
     said_once(&ended, 1)?;
     expect(&ended, "late\n2\nstatus 1\ncheck 0\nbig: OK\nlate\n")
 }
 
-fn no_barriers(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn no_barriers(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     let host = on_loop(".", 110, ",nobarrier");
     let script = "$HOLDFAST pool create host/pool --size 64M
         $HOLDFAST pool status host/pool | grep -c nobarrier; umount host";
-    let ended = in_private_mounts(scene, &format!("{host}{script}"))?;
+    let ended = in_private_mounts(fixture, &format!("{host}{script}"))?;
     said_once(&ended, 1)?;
     if !ended.err.contains("nobarrier") {
         return wrong(format!("no warning: {}", ended.err.trim()));
@@ -161,20 +161,20 @@ fn no_barriers(scene: &Scene) -> Result<(), Stop> {
 }
 
 /// A copy that is not one moment is opened or refused in one sentence, and the pool is as it was.
-fn copied_in_use(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn copied_in_use(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let script = "cd /hf; (for i in $(seq 1 3000); do echo $i >n$i; mv n$i m$i; done) &
         for n in 1 2 3 4; do cp -a --sparse=always $0 $0-$n 2>/dev/null; done; wait; ls | wc -l";
-    let ended = scene.run(&pool, &["bash", "-c", script, &pool.to_string_lossy()])?;
+    let ended = fixture.run(&pool, &["bash", "-c", script, &pool.to_string_lossy()])?;
     expect(&ended, "3003\n")?;
     for n in 1..5 {
-        let copy = scene.path(&format!("pool-{n}"));
-        let ended = scene.run(&copy, &["cat", "/hf/hello"])?;
+        let copy = fixture.path(&format!("pool-{n}"));
+        let ended = fixture.run(&copy, &["cat", "/hf/hello"])?;
         let opened = ended.code() == Some(0) && ended.out == "hello\n" || ended.out.is_empty();
         if !opened || ended.status.is_none_or(|status| status.code().is_none()) {
             return wrong(format!("copy {n}: {} {}", ended.how(), ended.err.trim()));
         }
         said_once(&ended, 2)?;
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }

@@ -2,7 +2,7 @@
 //! nothing is lost in silence. Either the pool is as if nothing were damaged, or `pool check` names
 //! it, the pool can be read and not changed, and `--accept-loss` makes it whole.
 
-use super::{Case, Scene, Stop, wrong};
+use super::{Case, Fixture, Stop, wrong};
 use crate::process::Ended;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, OpenOptions};
@@ -27,16 +27,16 @@ const WRITER: &str = "ls /hf; echo ready; read line
     for i in $(seq -w 1 300); do printf %1000s $i >/hf/f$i; sync /hf/f$i; done
     echo done; sleep 60";
 
-fn on_whatever_is_here(scene: &Scene) -> Result<(), Stop> {
-    campaign(scene, "auto")
+fn on_whatever_is_here(fixture: &Fixture) -> Result<(), Stop> {
+    campaign(fixture, "auto")
 }
 
-fn on_files(scene: &Scene) -> Result<(), Stop> {
-    campaign(scene, "file")
+fn on_files(fixture: &Fixture) -> Result<(), Stop> {
+    campaign(fixture, "file")
 }
 
-fn campaign(scene: &Scene, medium: &str) -> Result<(), Stop> {
-    let pool = killed(scene, medium)?;
+fn campaign(fixture: &Fixture, medium: &str) -> Result<(), Stop> {
+    let pool = killed(fixture, medium)?;
     let journal = fs::read(pool.join("journal-0.seg"))?;
     let in_use = |at: &usize| journal[*at..*at + 64].iter().any(|byte| *byte != 0);
     let lines: Vec<usize> = (0..journal.len()).step_by(64).filter(in_use).collect();
@@ -46,17 +46,17 @@ fn campaign(scene: &Scene, medium: &str) -> Result<(), Stop> {
             lines.len()
         ));
     }
-    let good = content(scene, &copy(scene, &pool)?)?;
+    let good = content(fixture, &copy(fixture, &pool)?)?;
     let mut named = 0;
     for i in 0..FLIPS {
         // Spread over the records, and over the bits of each.
         let at = lines[i as usize * lines.len() / FLIPS as usize] + (i * 29 % 64) as usize;
-        let copy = copy(scene, &pool)?;
+        let copy = copy(fixture, &pool)?;
         let file = OpenOptions::new()
             .write(true)
             .open(copy.join("journal-0.seg"))?;
         file.write_all_at(&[journal[at] ^ 1 << (i % 8)], at as u64)?;
-        named += usize::from(judge(scene, &copy, &good, at)?);
+        named += usize::from(judge(fixture, &copy, &good, at)?);
     }
     match named {
         0 => wrong("no damage was ever named"),
@@ -65,9 +65,9 @@ fn campaign(scene: &Scene, medium: &str) -> Result<(), Stop> {
 }
 
 /// Whether the damage was named; an error if it was not and something is missing.
-fn judge(scene: &Scene, pool: &Path, good: &str, at: usize) -> Result<bool, Stop> {
+fn judge(fixture: &Fixture, pool: &Path, good: &str, at: usize) -> Result<bool, Stop> {
     let word = pool.to_string_lossy().into_owned();
-    let check = scene.holdfast(&["pool", "check", &word])?;
+    let check = fixture.holdfast(&["pool", "check", &word])?;
     let expect = |what: &str, ended: &Ended, codes: &[i32]| match ended.code() {
         Some(code) if codes.contains(&code) => Ok(()),
         _ => wrong(format!(
@@ -77,65 +77,65 @@ fn judge(scene: &Scene, pool: &Path, good: &str, at: usize) -> Result<bool, Stop
         )),
     };
     if check.code() == Some(0) {
-        return match content(scene, pool)? == good {
+        return match content(fixture, pool)? == good {
             true => Ok(false),
             false => wrong(format!("byte {at}: files are lost and nothing was said")),
         };
     }
     expect("pool check", &check, &[4])?;
     let change = ["sh", "-c", "echo new >/hf/new"];
-    let refused = scene.run(pool, &change)?;
+    let refused = fixture.run(pool, &change)?;
     expect("a change", &refused, &[1, 2])?;
     if !refused.err.contains("--accept-loss") || !refused.err.contains("damaged: lane ") {
         return wrong(format!("byte {at}: {}", refused.err.trim()));
     }
-    let put = scene.holdfast(&["kv", &word, "keys", "put", "key", "value"])?;
+    let put = fixture.holdfast(&["kv", &word, "keys", "put", "key", "value"])?;
     expect("a value", &put, &[1])?;
-    let read = scene.run(pool, &["ls", "/hf"])?;
+    let read = fixture.run(pool, &["ls", "/hf"])?;
     expect("reading", &read, &[0])?;
-    let accepted = scene.holdfast(&["pool", "check", "--accept-loss", &word])?;
+    let accepted = fixture.holdfast(&["pool", "check", "--accept-loss", &word])?;
     expect("pool check --accept-loss", &accepted, &[1])?;
-    let left = content(scene, pool)?.lines().count();
+    let left = content(fixture, pool)?.lines().count();
     if left + 1 < good.lines().count() {
         return wrong(format!(
             "byte {at}: one flipped bit cost more than one file: {left}"
         ));
     }
-    let changed = scene.run(pool, &change)?;
+    let changed = fixture.run(pool, &change)?;
     expect("a change afterwards", &changed, &[0])?;
-    let again = scene.holdfast(&["pool", "check", "--accept-loss", &word])?;
+    let again = fixture.holdfast(&["pool", "check", "--accept-loss", &word])?;
     expect("a second pool check", &again, &[0])?;
     Ok(true)
 }
 
 /// Names and sums of all files; what this brings up to date.
-fn content(scene: &Scene, pool: &Path) -> Result<String, Stop> {
-    let ended = scene.run(pool, &["sh", "-c", "cd /hf && md5sum f*"])?;
+fn content(fixture: &Fixture, pool: &Path) -> Result<String, Stop> {
+    let ended = fixture.run(pool, &["sh", "-c", "cd /hf && md5sum f*"])?;
     match ended.code() {
         Some(0) => Ok(ended.out),
         _ => wrong(format!("reading: {} {}", ended.how(), ended.err.trim())),
     }
 }
 
-fn copy(scene: &Scene, pool: &Path) -> Result<PathBuf, Stop> {
-    let to = scene.path("copy");
+fn copy(fixture: &Fixture, pool: &Path) -> Result<PathBuf, Stop> {
+    let to = fixture.path("copy");
     let _ = fs::remove_dir_all(&to);
     let mut command = Command::new("cp");
     command.args(["-a", "--sparse=always"]).arg(pool).arg(&to);
-    match scene.end_of(command)?.code() {
+    match fixture.end_of(command)?.code() {
         Some(0) => Ok(to),
         _ => wrong("cp of the pool failed"),
     }
 }
 
 /// A pool of which the journal has everything and the trees nothing.
-fn killed(scene: &Scene, medium: &str) -> Result<PathBuf, Stop> {
-    let pool = scene.path("pool");
+fn killed(fixture: &Fixture, medium: &str) -> Result<PathBuf, Stop> {
+    let pool = fixture.path("pool");
     let word = pool.to_string_lossy().into_owned();
-    scene.done(&["pool", "create", &word, "--size", "64M", "--medium", medium])?;
-    let mut command = Command::new(&scene.holdfast);
+    fixture.done(&["pool", "create", &word, "--size", "64M", "--medium", medium])?;
+    let mut command = Command::new(&fixture.holdfast);
     command.args(["run", "--pool", &word, "--", "bash", "-c", WRITER]);
-    crate::process::clean(&mut command, &scene.dir);
+    crate::process::clean(&mut command, &fixture.dir);
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,7 +1,7 @@
 //! A pool on a disk that is several times as large as the memory that its programs and its service
 //! may use: everything works, nobody is killed, and a small read does not fetch a lot.
 
-use super::{Case, Scene, Stop, wrong};
+use super::{Case, Fixture, Stop, wrong};
 use crate::process;
 use std::fs;
 use std::process::Command;
@@ -86,17 +86,20 @@ else:
             sys.exit(f'lost what was written to block {at}')
 "#;
 
-fn larger_than_memory(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn larger_than_memory(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     if !process::on_path("python3") {
         return Err(Stop::Skip("python3 is not installed".into()));
     }
-    fs::write(scene.path("inside.sh"), INSIDE)?;
-    fs::write(scene.path("files.py"), FILES)?;
+    fs::write(fixture.path("inside.sh"), INSIDE)?;
+    fs::write(fixture.path("files.py"), FILES)?;
     let mut command = Command::new("bash");
-    let outside = format!("export HOLDFAST='{}'\n{OUTSIDE}", scene.holdfast.display());
+    let outside = format!(
+        "export HOLDFAST='{}'\n{OUTSIDE}",
+        fixture.holdfast.display()
+    );
     command.args(["-c", &outside]);
-    let ended = scene.end_of(command)?;
+    let ended = fixture.end_of(command)?;
     match ended.code() {
         Some(0) => Ok(()),
         Some(UNFIT) => Err(Stop::Skip(

@@ -37,10 +37,10 @@ impl From<io::Error> for Stop {
     }
 }
 
-pub type Case = fn(&Scene) -> Result<(), Stop>;
+pub type Case = fn(&Fixture) -> Result<(), Stop>;
 
-/// Where a case plays: an empty directory of its own.
-pub struct Scene {
+/// Where a case runs: an empty directory of its own.
+pub struct Fixture {
     pub holdfast: PathBuf,
     pub dir: PathBuf,
 }
@@ -57,11 +57,11 @@ pub fn main(names: &[&str]) -> ExitCode {
         memory::CASES,
         surroundings::CASES,
     ];
-    play("bad-input", &tables.concat(), names)
+    run_cases("bad-input", &tables.concat(), names)
 }
 
-/// Plays the cases that are named, or all.
-pub fn play(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode {
+/// Runs the cases that are named, or all.
+pub fn run_cases(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode {
     let prepared = process::holdfast().and_then(|h| {
         process::scratch(kind)
             .map(|w| (h, w))
@@ -79,13 +79,13 @@ pub fn play(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode {
         if !names.is_empty() && !names.contains(name) {
             continue;
         }
-        let scene = Scene {
+        let fixture = Fixture {
             holdfast: holdfast.clone(),
             dir: work.join(name.replace(' ', "-")),
         };
-        let result = fs::create_dir(&scene.dir)
+        let result = fs::create_dir(&fixture.dir)
             .map_err(Stop::from)
-            .and_then(|()| case(&scene));
+            .and_then(|()| case(&fixture));
         let verdict = match result {
             Ok(()) => Verdict::Passed,
             Err(Stop::Wrong(why)) => Verdict::Failed(vec![why]),
@@ -93,7 +93,7 @@ pub fn play(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode {
         };
         let failed = matches!(verdict, Verdict::Failed(_));
         if !failed || std::env::var_os("HF_KEEP").is_none() {
-            let _ = fs::remove_dir_all(&scene.dir);
+            let _ = fs::remove_dir_all(&fixture.dir);
         }
         outcomes.add(name, verdict);
     }
@@ -101,7 +101,7 @@ pub fn play(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode {
     outcomes.finish()
 }
 
-impl Scene {
+impl Fixture {
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

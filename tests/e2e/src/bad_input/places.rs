@@ -1,7 +1,7 @@
 //! Something else in the place of each file of a pool: a FIFO that nobody writes, a socket, a
 //! device, a directory, a link. Nothing waits for it, and what refuses names it.
 
-use super::{Case, RUN_FAILED, Scene, Stop, refusal, wrong};
+use super::{Case, Fixture, RUN_FAILED, Stop, refusal, wrong};
 use crate::process::Ended;
 use std::fs;
 use std::io;
@@ -34,30 +34,30 @@ const NAMES: [&str; 10] = [
 /// No command takes so long without waiting for somebody.
 const SOON: Duration = Duration::from_secs(8);
 
-fn fifo(scene: &Scene) -> Result<(), Stop> {
-    everywhere(scene, |path| made(Command::new("mkfifo").arg(path)))
+fn fifo(fixture: &Fixture) -> Result<(), Stop> {
+    everywhere(fixture, |path| made(Command::new("mkfifo").arg(path)))
 }
 
-fn socket(scene: &Scene) -> Result<(), Stop> {
-    everywhere(scene, |path| UnixListener::bind(path).map(drop))
+fn socket(fixture: &Fixture) -> Result<(), Stop> {
+    everywhere(fixture, |path| UnixListener::bind(path).map(drop))
 }
 
-fn device(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn device(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     // A console that nobody has, and a device without a driver.
     for numbers in [["5", "1"], ["240", "77"]] {
         let made = |path: &Path| made(Command::new("mknod").arg(path).arg("c").args(numbers));
-        everywhere(scene, made)?;
+        everywhere(fixture, made)?;
     }
     Ok(())
 }
 
-fn directory(scene: &Scene) -> Result<(), Stop> {
-    everywhere(scene, |path: &Path| fs::create_dir(path))
+fn directory(fixture: &Fixture) -> Result<(), Stop> {
+    everywhere(fixture, |path: &Path| fs::create_dir(path))
 }
 
-fn link(scene: &Scene) -> Result<(), Stop> {
-    everywhere(scene, |path| symlink("/dev/zero", path))
+fn link(fixture: &Fixture) -> Result<(), Stop> {
+    everywhere(fixture, |path| symlink("/dev/zero", path))
 }
 
 fn made(command: &mut Command) -> io::Result<()> {
@@ -67,13 +67,13 @@ fn made(command: &mut Command) -> io::Result<()> {
     }
 }
 
-fn everywhere(scene: &Scene, make: impl Fn(&Path) -> io::Result<()>) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn everywhere(fixture: &Fixture, make: impl Fn(&Path) -> io::Result<()>) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     for name in NAMES {
-        let (place, aside) = (pool.join(name), scene.path("aside"));
+        let (place, aside) = (pool.join(name), fixture.path("aside"));
         let was_there = fs::rename(&place, &aside).is_ok();
         make(&place)?;
-        let done = commands(scene, &pool);
+        let done = commands(fixture, &pool);
         match fs::symlink_metadata(&place) {
             Ok(found) if found.is_dir() => fs::remove_dir_all(&place)?,
             Ok(_) => fs::remove_file(&place)?,
@@ -86,7 +86,7 @@ fn everywhere(scene: &Scene, make: impl Fn(&Path) -> io::Result<()>) -> Result<(
             Stop::Wrong(why) => Stop::Wrong(format!("{name}: {why}")),
             skip => skip,
         })?;
-        scene.intact(&pool)?;
+        fixture.intact(&pool)?;
     }
     fs::remove_dir_all(&pool)?;
     Ok(())
@@ -94,11 +94,11 @@ fn everywhere(scene: &Scene, make: impl Fn(&Path) -> io::Result<()>) -> Result<(
 
 /// Each command works or is refused, soon. What a run cannot open, the checker does not call
 /// clean.
-fn commands(scene: &Scene, pool: &Path) -> Result<(), Stop> {
+fn commands(fixture: &Fixture, pool: &Path) -> Result<(), Stop> {
     let word = &*pool.to_string_lossy();
     let attempt = |args: &[&str], codes: &[i32]| -> Result<Ended, Stop> {
         let begun = Instant::now();
-        let ended = scene.holdfast(args)?;
+        let ended = fixture.holdfast(args)?;
         if begun.elapsed() > SOON {
             return wrong(format!("{args:?} took {:?}", begun.elapsed()));
         }

@@ -1,7 +1,7 @@
 //! Surroundings that are short of something: space, permission, limits, or the pool itself because
 //! another process has it.
 
-use super::{Case, LIMIT, RUN_FAILED, Scene, Stop, refusal, wrong};
+use super::{Case, Fixture, LIMIT, RUN_FAILED, Stop, refusal, wrong};
 use crate::process::{self, Ended};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,11 +27,11 @@ pub const CASES: &[(&str, Case)] = &[
     ("stopped service", stopped_service),
 ];
 
-fn full_pool(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn full_pool(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     for round in 0..3 {
         let fill = "dd if=/dev/zero of=/hf/fill bs=64k 2>&1; echo status $?; stat -c %s /hf/fill";
-        let ended = scene.run(&pool, &["bash", "-c", fill])?;
+        let ended = fixture.run(&pool, &["bash", "-c", fill])?;
         if !ended.out.contains("No space left on device") || !ended.out.contains("status 1") {
             return wrong(format!(
                 "round {round}: filling: {} {}",
@@ -39,10 +39,10 @@ fn full_pool(scene: &Scene) -> Result<(), Stop> {
                 ended.out
             ));
         }
-        scene.intact(&pool)?;
+        fixture.intact(&pool)?;
         // What is full takes no more, and says so, but still removes.
         let more = "echo x >/hf/more; echo more $?; rm /hf/fill && echo removed; rm -f /hf/more";
-        let ended = scene.run(&pool, &["bash", "-c", more])?;
+        let ended = fixture.run(&pool, &["bash", "-c", more])?;
         if !ended.out.contains("removed") {
             return wrong(format!(
                 "round {round}: removing: {} {}",
@@ -54,7 +54,7 @@ fn full_pool(scene: &Scene) -> Result<(), Stop> {
         let at_once = "dd if=/dev/zero of=/hf/big bs=1M 2>/dev/null
             rm /hf/big; free=$(stat -f -c %f /hf); [ $free -gt 12000 ] || echo $free free
             head -c 50M /dev/zero >/hf/next && cp /hf/hello /hf/small && rm /hf/next /hf/small";
-        let ended = scene.run(&pool, &["bash", "-c", at_once])?;
+        let ended = fixture.run(&pool, &["bash", "-c", at_once])?;
         if ended.code() != Some(0) || !ended.out.is_empty() {
             let (out, err) = (ended.out.trim(), ended.err.trim());
             return wrong(format!(
@@ -63,7 +63,7 @@ fn full_pool(scene: &Scene) -> Result<(), Stop> {
             ));
         }
         let again = "dd if=/dev/zero of=/hf/again bs=1M count=16 2>/dev/null && rm /hf/again";
-        let ended = scene.run(&pool, &["bash", "-c", again])?;
+        let ended = fixture.run(&pool, &["bash", "-c", again])?;
         if ended.code() != Some(0) {
             return wrong(format!(
                 "round {round}: space did not come back: {}",
@@ -71,11 +71,11 @@ fn full_pool(scene: &Scene) -> Result<(), Stop> {
             ));
         }
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn full_of_files(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn full_of_files(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let fill = "import os, errno
 n = 0
 try:
@@ -91,7 +91,7 @@ print(n > 5000)";
         return Err(Stop::Skip("python3 is not installed".into()));
     }
     let make = "mkdir /hf/small && python3 -c \"$0\"; ls /hf/small | wc -l";
-    let ended = scene.run(&pool, &["bash", "-c", make, fill])?;
+    let ended = fixture.run(&pool, &["bash", "-c", make, fill])?;
     if !ended.out.starts_with("ENOSPC\nTrue\n") {
         return wrong(format!(
             "{}: {} {}",
@@ -100,8 +100,8 @@ print(n > 5000)";
             ended.err.trim()
         ));
     }
-    scene.intact(&pool)?;
-    let ended = scene.run(&pool, &["bash", "-c", "rm -r /hf/small && echo ok >/hf/ok"])?;
+    fixture.intact(&pool)?;
+    let ended = fixture.run(&pool, &["bash", "-c", "rm -r /hf/small && echo ok >/hf/ok"])?;
     if ended.code() != Some(0) {
         return wrong(format!(
             "removing from a full pool: {} {}",
@@ -109,20 +109,22 @@ print(n > 5000)";
             ended.err.trim()
         ));
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
 /// Runs the script where mounts are private; skips where that is not allowed. The script may use
 /// $HOLDFAST, and ends with 99 where a mount fails.
-pub fn in_private_mounts(scene: &Scene, script: &str) -> Result<Ended, Stop> {
+pub fn in_private_mounts(fixture: &Fixture, script: &str) -> Result<Ended, Stop> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
         let root = rustix::process::geteuid().is_root();
         command.args(if root { &["-m"][..] } else { &["-r", "-m"] });
-        command.args(["bash", "-c", script]).current_dir(&scene.dir);
-        process::clean(&mut command, &scene.dir);
-        command.env("HOLDFAST", &scene.holdfast);
-        process::run(&mut command, LIMIT, &scene.dir)
+        command
+            .args(["bash", "-c", script])
+            .current_dir(&fixture.dir);
+        process::clean(&mut command, &fixture.dir);
+        command.env("HOLDFAST", &fixture.holdfast);
+        process::run(&mut command, LIMIT, &fixture.dir)
     };
     let probe = "mkdir -p probe && mount -t tmpfs none probe && umount probe";
     if unshare(probe)?.code() != Some(0) {
@@ -140,7 +142,7 @@ pub fn in_private_mounts(scene: &Scene, script: &str) -> Result<Ended, Stop> {
     }
 }
 
-fn full_file_system(scene: &Scene) -> Result<(), Stop> {
+fn full_file_system(fixture: &Fixture) -> Result<(), Stop> {
     let script = "mkdir small; mount -t tmpfs -o size=1m none small || exit 99
         $HOLDFAST pool create small/pool --size 512M
         code=$?
@@ -151,7 +153,7 @@ fn full_file_system(scene: &Scene) -> Result<(), Stop> {
             exit 42
         fi
         ls -A small; exit $code";
-    let ended = in_private_mounts(scene, script)?;
+    let ended = in_private_mounts(fixture, script)?;
     if ended.code() == Some(42) {
         // It was made, sparse: then a full file system is an error for the program, not a signal.
         let honest = ended.out.contains("run 1\n") || ended.out.contains("run 125\n");
@@ -167,8 +169,8 @@ fn full_file_system(scene: &Scene) -> Result<(), Stop> {
     refusal(&ended, &[1]).map_err(|why| Stop::Wrong(format!("create: {why}")))
 }
 
-fn read_only(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn read_only(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let mount = "mkdir -p ro; mount --bind pool ro && mount -o remount,bind,ro ro || exit 99; ";
     for (command, codes) in [
         ("exec $HOLDFAST run --pool ro -- true", &[RUN_FAILED][..]),
@@ -176,25 +178,25 @@ fn read_only(scene: &Scene) -> Result<(), Stop> {
         ("exec $HOLDFAST pool create ro/new --size 64M", &[1]),
         ("exec $HOLDFAST pool destroy ro", &[1]),
     ] {
-        let ended = in_private_mounts(scene, &format!("{mount}{command}"))?;
+        let ended = in_private_mounts(fixture, &format!("{mount}{command}"))?;
         refusal(&ended, codes).map_err(|why| Stop::Wrong(format!("{command}: {why}")))?;
     }
-    let ended = in_private_mounts(scene, &format!("{mount}exec $HOLDFAST pool status ro"))?;
+    let ended = in_private_mounts(fixture, &format!("{mount}exec $HOLDFAST pool status ro"))?;
     if ended.code() != Some(0) {
         refusal(&ended, &[1]).map_err(|why| Stop::Wrong(format!("status: {why}")))?;
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn someone_else(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
-    let pool = scene.pool("pool", "64M")?;
+fn someone_else(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
     let me = |args: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
-        command.arg(&scene.holdfast).args(args);
-        scene.end_of(command)
+        command.arg(&fixture.holdfast).args(args);
+        fixture.end_of(command)
     };
     for open in [false, true] {
         if open {
@@ -216,7 +218,7 @@ fn someone_else(scene: &Scene) -> Result<(), Stop> {
             refusal(&me(args)?, codes).map_err(|why| Stop::Wrong(format!("{args:?}: {why}")))?;
         }
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
 /// Connects as often as it may and says nothing. What the other side closes it opens again.
@@ -239,48 +241,48 @@ while True:
 ";
 
 /// Idle connections, of others and of the owner, keep nobody out.
-fn crowd(scene: &Scene) -> Result<(), Stop> {
-    scene.need_root()?;
+fn crowd(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
     if !process::on_path("python3") {
         return Err(Stop::Skip("python3 is not installed".into()));
     }
-    let pool = scene.pool("pool", "64M")?;
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
-    let _service = beside(scene, &["serve", &word], || served(&pool))?;
+    let _service = beside(fixture, &["serve", &word], || served(&pool))?;
     let idle = |user: &[&str], sign: &str| {
-        let sign = scene.path("signs").join(sign);
+        let sign = fixture.path("signs").join(sign);
         let mut command = Command::new("setpriv");
-        process::clean(&mut command, &scene.dir);
+        process::clean(&mut command, &fixture.dir);
         command.args(user).args(["python3", "-c", CROWD]);
         command.arg(pool.join("sock")).arg(&sign).process_group(0);
         until(command, || Ok(sign.exists()))
     };
-    fs::create_dir(scene.path("signs"))?;
-    fs::set_permissions(scene.path("signs"), fs::Permissions::from_mode(0o777))?;
+    fs::create_dir(fixture.path("signs"))?;
+    fs::set_permissions(fixture.path("signs"), fs::Permissions::from_mode(0o777))?;
     let nobody = ["--reuid=nobody", "--regid=nogroup", "--clear-groups"];
     let _others = idle(&nobody, "others")?;
     let alone = Instant::now();
-    scene.run(&pool, &["cat", "/hf/hello"])?;
+    fixture.run(&pool, &["cat", "/hf/hello"])?;
     let _own = idle(&["--clear-groups"], "own")?;
-    let ended = scene.run(&pool, &["cat", "/hf/hello"])?;
+    let ended = fixture.run(&pool, &["cat", "/hf/hello"])?;
     if ended.out != "hello\n" || alone.elapsed() > Duration::from_secs(10) {
         return wrong(format!("{}: {}", ended.how(), ended.err.trim()));
     }
     Ok(())
 }
 
-fn no_permission(scene: &Scene) -> Result<(), Stop> {
+fn no_permission(fixture: &Fixture) -> Result<(), Stop> {
     if rustix::process::geteuid().is_root() {
         return Err(Stop::Skip("root may create anywhere".into()));
     }
-    fs::create_dir(scene.path("closed"))?;
-    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o500))?;
-    let path = scene.path("closed/pool").to_string_lossy().into_owned();
-    scene.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
-    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o000))?;
-    scene.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
-    scene.refused(&["run", "--pool", &path, "--", "true"], &[RUN_FAILED])?;
-    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o700))?;
+    fs::create_dir(fixture.path("closed"))?;
+    fs::set_permissions(fixture.path("closed"), fs::Permissions::from_mode(0o500))?;
+    let path = fixture.path("closed/pool").to_string_lossy().into_owned();
+    fixture.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
+    fs::set_permissions(fixture.path("closed"), fs::Permissions::from_mode(0o000))?;
+    fixture.refused(&["pool", "create", &path, "--size", "64M"], &[1])?;
+    fixture.refused(&["run", "--pool", &path, "--", "true"], &[RUN_FAILED])?;
+    fs::set_permissions(fixture.path("closed"), fs::Permissions::from_mode(0o700))?;
     Ok(())
 }
 
@@ -296,12 +298,12 @@ impl Drop for Background {
 
 /// Starts `holdfast ARGS...` beside the case and waits until `ready` holds.
 fn beside(
-    scene: &Scene,
+    fixture: &Fixture,
     args: &[&str],
     ready: impl Fn() -> Result<bool, Stop>,
 ) -> Result<Background, Stop> {
-    let mut command = Command::new(&scene.holdfast);
-    process::clean(&mut command, &scene.dir);
+    let mut command = Command::new(&fixture.holdfast);
+    process::clean(&mut command, &fixture.dir);
     command
         .args(args)
         .stdout(Stdio::null())
@@ -328,12 +330,12 @@ fn served(pool: &Path) -> Result<bool, Stop> {
     Ok(pool.join("sock").exists())
 }
 
-fn two_services(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn two_services(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
-    let service = beside(scene, &["serve", &word], || served(&pool))?;
-    scene.refused(&["serve", &word], &[1])?;
-    let ended = scene.run(&pool, &["cat", "/hf/hello"])?;
+    let service = beside(fixture, &["serve", &word], || served(&pool))?;
+    fixture.refused(&["serve", &word], &[1])?;
+    let ended = fixture.run(&pool, &["cat", "/hf/hello"])?;
     if ended.out != "hello\n" {
         return wrong(format!(
             "the first service no longer serves: {}",
@@ -341,25 +343,25 @@ fn two_services(scene: &Scene) -> Result<(), Stop> {
         ));
     }
     drop(service);
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn destroy_in_use(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn destroy_in_use(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
-    let mark = scene.path("running");
+    let mark = fixture.path("running");
     let script = format!("cd /hf; touch {}; sleep 30", mark.display());
     let args = ["run", "--pool", &word, "--", "bash", "-c", &script];
-    let running = beside(scene, &args, || Ok(mark.exists()))?;
-    scene.refused(&["pool", "destroy", &word], &[1])?;
-    scene.refused(&["pool", "create", &word, "--size", "64M"], &[1])?;
-    let ended = scene.run(&pool, &["cat", "/hf/hello"])?;
+    let running = beside(fixture, &args, || Ok(mark.exists()))?;
+    fixture.refused(&["pool", "destroy", &word], &[1])?;
+    fixture.refused(&["pool", "create", &word, "--size", "64M"], &[1])?;
+    let ended = fixture.run(&pool, &["cat", "/hf/hello"])?;
     if ended.out != "hello\n" {
         return wrong("the pool in use was touched");
     }
     drop(running);
-    scene.intact(&pool)?;
-    scene.done(&["pool", "destroy", &word])?;
+    fixture.intact(&pool)?;
+    fixture.done(&["pool", "destroy", &word])?;
     if pool.exists() {
         wrong("destroy left the directory")
     } else {
@@ -375,22 +377,22 @@ fn works_or_refuses(ended: &Ended, what: &str) -> Result<(), Stop> {
     }
 }
 
-fn no_dev_shm(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn no_dev_shm(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     // The pool itself may lie there, so it stays writable through a mount of its own.
     let script = "mkdir keep; mount --bind pool keep || exit 99
         mount -o remount,bind,ro /dev/shm || exit 99
         exec $HOLDFAST run --pool keep -- cat /hf/hello";
-    let ended = in_private_mounts(scene, script)?;
+    let ended = in_private_mounts(fixture, script)?;
     works_or_refuses(&ended, "with /dev/shm read-only")?;
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
-fn limits(scene: &Scene) -> Result<(), Stop> {
+fn limits(fixture: &Fixture) -> Result<(), Stop> {
     if !process::on_path("prlimit") {
         return Err(Stop::Skip("prlimit is not installed".into()));
     }
-    let pool = scene.pool("pool", "64M")?;
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
     for limit in [
         "--memlock=0",
@@ -402,32 +404,32 @@ fn limits(scene: &Scene) -> Result<(), Stop> {
         "--fsize=1000000:",
     ] {
         let mut command = Command::new("prlimit");
-        command.arg(limit).arg(&scene.holdfast);
+        command.arg(limit).arg(&fixture.holdfast);
         command.args(["run", "--pool", &word, "--", "cat", "/hf/hello"]);
-        works_or_refuses(&scene.end_of(command)?, limit)?;
-        scene.intact(&pool)?;
+        works_or_refuses(&fixture.end_of(command)?, limit)?;
+        fixture.intact(&pool)?;
     }
     let mut command = Command::new("prlimit");
-    command.arg("--fsize=1000000").arg(&scene.holdfast);
+    command.arg("--fsize=1000000").arg(&fixture.holdfast);
     command.args(["pool", "create", "limited", "--size", "64M"]);
-    refusal(&scene.end_of(command)?, &[1]).map_err(|why| Stop::Wrong(format!("fsize: {why}")))
+    refusal(&fixture.end_of(command)?, &[1]).map_err(|why| Stop::Wrong(format!("fsize: {why}")))
 }
 
 /// What a program of a run sees of a run that it starts itself.
-fn run_inside_run(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let other = scene.pool("other", "64M")?;
+fn run_inside_run(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let other = fixture.pool("other", "64M")?;
     let (pool, other) = (pool.to_string_lossy(), other.to_string_lossy());
-    let me = scene.holdfast.to_string_lossy();
+    let me = fixture.holdfast.to_string_lossy();
     let again = format!("{me} run --pool {pool}");
     let works = format!(
         "cd /hf/d && {again} -- bash -c 'pwd; cat /hf/hello; echo new >made; exit 7'
         echo $?; cat made; {again} -- {again} -- cat /hf/hello
         {again} -- no-such-program 2>/dev/null; echo $?
         {again} --report {report} -- cat /hf/hello; grep -c served {report}",
-        report = scene.path("report").display(),
+        report = fixture.path("report").display(),
     );
-    let ended = scene.run(Path::new(&*pool), &["bash", "-c", &works])?;
+    let ended = fixture.run(Path::new(&*pool), &["bash", "-c", &works])?;
     let expected = "/hf/d\nhello\n7\nnew\nhello\n127\nhello\n1\n";
     if ended.out != expected || !ended.err.is_empty() {
         return wrong(format!("{}: {:?} {}", ended.how(), ended.out, ended.err));
@@ -435,17 +437,21 @@ fn run_inside_run(scene: &Scene) -> Result<(), Stop> {
     let modes = ["--consistency strict", "--at /elsewhere", ""];
     for (pool_of_inner, more) in [(&pool, modes[0]), (&pool, modes[1]), (&other, modes[2])] {
         let inner = format!("exec {me} run --pool {pool_of_inner} {more} -- echo it ran");
-        let ended = scene.run(Path::new(&*pool), &["bash", "-c", &inner])?;
+        let ended = fixture.run(Path::new(&*pool), &["bash", "-c", &inner])?;
         refusal(&ended, &[RUN_FAILED]).map_err(|why| Stop::Wrong(format!("{inner}: {why}")))?;
     }
-    scene.intact(Path::new(&*pool))
+    fixture.intact(Path::new(&*pool))
 }
 
 /// Programs that begin together and ask for the same consistency all get it, whichever of them is
 /// the first; one that asks for another meanwhile is refused.
-fn mode_at_once(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
-    let me = format!("{} run --pool {}", scene.holdfast.display(), pool.display());
+fn mode_at_once(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let me = format!(
+        "{} run --pool {}",
+        fixture.holdfast.display(),
+        pool.display()
+    );
     for round in 0..8 {
         let mode = ["strict", "sync", "posix"][round % 3];
         let together = format!(
@@ -456,39 +462,39 @@ fn mode_at_once(scene: &Scene) -> Result<(), Stop> {
         );
         let mut command = Command::new("bash");
         command.args(["-c", &together]);
-        let ended = scene.end_of(command)?;
+        let ended = fixture.end_of(command)?;
         if ended.out != "hello\n".repeat(6) || !ended.err.is_empty() {
             return wrong(format!("{mode}: {:?} {}", ended.out, ended.err));
         }
     }
     let other = format!("{me} --consistency strict -- true; echo status $?");
-    let ended = scene.run(&pool, &["env", "-i", "bash", "-c", &other])?;
+    let ended = fixture.run(&pool, &["env", "-i", "bash", "-c", &other])?;
     if ended.out != format!("status {RUN_FAILED}\n") {
         return wrong(format!("another mode meanwhile: {:?}", ended.out));
     }
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }
 
 /// A service that does not answer is told from one that is not there.
-fn stopped_service(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.pool("pool", "64M")?;
+fn stopped_service(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
     let word = pool.to_string_lossy().into_owned();
-    let service = beside(scene, &["serve", &word], || served(&pool))?;
-    scene.done(&["pool", "status", &word])?;
+    let service = beside(fixture, &["serve", &word], || served(&pool))?;
+    fixture.done(&["pool", "status", &word])?;
     let signal = |signal| {
         let pid = rustix::process::Pid::from_child(&service.0);
         rustix::process::kill_process(pid, signal).map_err(std::io::Error::from)
     };
     signal(rustix::process::Signal::STOP)?;
     let begun = Instant::now();
-    scene.refused(&["pool", "status", &word], &[1])?;
+    fixture.refused(&["pool", "status", &word], &[1])?;
     let args = ["run", "--pool", &word, "--", "echo", "it ran"];
-    scene.refused(&args, &[RUN_FAILED])?;
+    fixture.refused(&args, &[RUN_FAILED])?;
     if begun.elapsed() > Duration::from_secs(20) {
         return wrong(format!("it took {:?}", begun.elapsed()));
     }
     signal(rustix::process::Signal::CONT)?;
-    scene.done(&["pool", "status", &word])?;
+    fixture.done(&["pool", "status", &word])?;
     drop(service);
-    scene.intact(&pool)
+    fixture.intact(&pool)
 }

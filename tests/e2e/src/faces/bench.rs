@@ -2,7 +2,7 @@
 //! work of its side.
 
 use super::expect;
-use crate::bad_input::{Case, Scene, Stop, wrong};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 use serde_json::Value;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -32,15 +32,15 @@ const ROWS: &[&str] = &[
 ];
 const SQLITE: &[&str] = &["sqlite-wal", "sqlite-delete"];
 
-fn every_row(scene: &Scene) -> Result<(), Stop> {
-    let dir = scene.path("disk");
+fn every_row(fixture: &Fixture) -> Result<(), Stop> {
+    let dir = fixture.path("disk");
     std::fs::create_dir(&dir)?;
     let place = dir.to_string_lossy().into_owned();
     let rows = [ROWS, SQLITE].concat().join(",");
     let line = [
         "bench", "disk", &place, "--quick", "--json", "--rows", &rows,
     ];
-    let said = scene.done(&line)?.out;
+    let said = fixture.done(&line)?.out;
     let sheet: Value = match serde_json::from_str(&said) {
         Ok(sheet) => sheet,
         Err(error) => return wrong(format!("not JSON ({error}): {said}")),
@@ -75,8 +75,8 @@ fn every_row(scene: &Scene) -> Result<(), Stop> {
     )
 }
 
-fn refusals(scene: &Scene) -> Result<(), Stop> {
-    scene.refused(&["bench", "disk"], &[2])?;
-    scene.refused(&["bench", "disk", "/nowhere/at/all"], &[2])?;
-    scene.refused(&["bench", "webproxy", "/tmp"], &[2])
+fn refusals(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.refused(&["bench", "disk"], &[2])?;
+    fixture.refused(&["bench", "disk", "/nowhere/at/all"], &[2])?;
+    fixture.refused(&["bench", "webproxy", "/tmp"], &[2])
 }

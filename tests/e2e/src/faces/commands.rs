@@ -1,7 +1,7 @@
 //! `holdfast kv` and `holdfast snapshot` as people use them.
 
 use super::{expect, new_pool, script};
-use crate::bad_input::{Case, Scene, Stop};
+use crate::bad_input::{Case, Fixture, Stop};
 
 pub const CASES: &[(&str, Case)] = &[
     ("kv get put erase", single),
@@ -13,10 +13,10 @@ pub const CASES: &[(&str, Case)] = &[
     ("snapshot commands", snapshots),
 ];
 
-fn single(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn single(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let said = script(
-        scene,
+        fixture,
         &pool,
         r#"kv() { "$hf" kv "$pool" keys "$@"; }
         kv put name 'the value'; kv get name; echo
@@ -35,10 +35,10 @@ fn single(scene: &Scene) -> Result<(), Stop> {
     expect("the commands", &said, expected)
 }
 
-fn bytes(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn bytes(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let said = script(
-        scene,
+        fixture,
         &pool,
         r#"kv() { "$hf" kv "$pool" keys "$@"; }
         head -c 100000 /dev/urandom >small; head -c 5000000 /dev/urandom >large; : >none
@@ -60,19 +60,19 @@ fn bytes(scene: &Scene) -> Result<(), Stop> {
 }
 
 /// Free space is handed out in pieces, of which a value may have only some.
-fn huge(scene: &Scene) -> Result<(), Stop> {
-    let pool = scene.path("pool").to_string_lossy().into_owned();
-    scene.done(&["pool", "create", &pool, "--size", "600M"])?;
+fn huge(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
+    fixture.done(&["pool", "create", &pool, "--size", "600M"])?;
     let text = r#"seq 1 26000000 | "$hf" kv "$pool" keys put huge
         "$hf" kv "$pool" keys get huge | cmp - <(seq 1 26000000)
         "$hf" kv "$pool" keys erase huge; "$hf" pool check "$pool" >/dev/null"#;
-    expect("the commands", &script(scene, &pool, text)?, "")
+    expect("the commands", &script(fixture, &pool, text)?, "")
 }
 
-fn scan(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn scan(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let said = script(
-        scene,
+        fixture,
         &pool,
         r#"kv() { "$hf" kv "$pool" keys "$@"; }
         for k in d b a c ba; do kv put $k ${k}1; done
@@ -89,10 +89,10 @@ fn scan(scene: &Scene) -> Result<(), Stop> {
     expect("the commands", &said, expected)
 }
 
-fn keyspaces(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn keyspaces(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let said = script(
-        scene,
+        fixture,
         &pool,
         r#""$hf" kv "$pool"; "$hf" kv "$pool" --json
         "$hf" kv "$pool" one put k 1; "$hf" kv "$pool" two put k 2
@@ -105,10 +105,10 @@ fn keyspaces(scene: &Scene) -> Result<(), Stop> {
 }
 
 /// Commands at once share the service that the first of them starts.
-fn several(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn several(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let said = script(
-        scene,
+        fixture,
         &pool,
         r#"for n in $(seq 1 20); do "$hf" kv "$pool" keys put $n v$n & all+=($!); done
         for p in "${all[@]}"; do wait $p; done
@@ -119,10 +119,10 @@ fn several(scene: &Scene) -> Result<(), Stop> {
     expect("the keys", lines[0], lines[1])
 }
 
-fn snapshots(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn snapshots(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let said = script(
-        scene,
+        fixture,
         &pool,
         r#"kv() { "$hf" kv "$pool" keys "$@"; }
         sn() { "$hf" snapshot "$pool" "$@"; }

@@ -1,7 +1,7 @@
 //! What docs/kv.md shows is so: commands and what they print, the C program, the Rust program.
 
 use super::{interface, new_pool, repository, script};
-use crate::bad_input::{Case, Scene, Stop, wrong};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 use std::fs;
 use std::process::Command;
 
@@ -39,14 +39,14 @@ fn of_language(text: &str, language: &str) -> Vec<String> {
 }
 
 /// All commands, one after the other in one home, each with what it says on either stream.
-fn commands(scene: &Scene) -> Result<(), Stop> {
+fn commands(fixture: &Fixture) -> Result<(), Stop> {
     let shown = blocks("console")?.concat();
     let mut text = String::from("export PATH=$(dirname \"$hf\"):$PATH; set +e\n");
     for command in shown.lines().filter_map(|line| line.strip_prefix("$ ")) {
         let quoted = command.replace('\'', "'\\''");
         text += &format!("printf '%s\\n' '$ {quoted}'\n{command}\n");
     }
-    let said = script(scene, "", &format!("{{ {text} }} 2>&1"))?;
+    let said = script(fixture, "", &format!("{{ {text} }} 2>&1"))?;
     let (said, shown) = (without_promises(&said), without_promises(&shown));
     for (line, expected) in said.lines().zip(shown.lines()) {
         super::expect("a line", line, expected)?;
@@ -61,23 +61,23 @@ fn without_promises(text: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-fn c(scene: &Scene) -> Result<(), Stop> {
+fn c(fixture: &Fixture) -> Result<(), Stop> {
     for (n, block) in blocks("c")?.iter().enumerate() {
-        let source = scene.path(&format!("example{n}.c"));
+        let source = fixture.path(&format!("example{n}.c"));
         fs::write(&source, block)?;
-        let said = interface::build_and_run(scene, &source)?;
+        let said = interface::build_and_run(fixture, &source)?;
         super::expect("the C example", &said, "ada 1815\n")?;
     }
     Ok(())
 }
 
 /// The program was built from a file that holds the same text, as a test of this crate says.
-fn rust(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn rust(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let mut command = Command::new("env");
-    command.arg(format!("HOLDFAST={}", scene.holdfast.display()));
+    command.arg(format!("HOLDFAST={}", fixture.holdfast.display()));
     command.arg(repository("examples/addresses")?).arg(&pool);
-    let ended = scene.end_of(command)?;
+    let ended = fixture.end_of(command)?;
     if ended.code() != Some(0) {
         return wrong(format!("{}: {}", ended.how(), ended.tail().join("; ")));
     }

@@ -1,7 +1,7 @@
 //! Values of keyspaces in the hands of programs that take them for files.
 
 use super::{expect, new_pool, script};
-use crate::bad_input::{Case, Scene, Stop};
+use crate::bad_input::{Case, Fixture, Stop};
 
 pub const CASES: &[(&str, Case)] = &[
     ("programs read and list values", programs_read_values),
@@ -25,12 +25,12 @@ run() {
 }
 "#;
 
-fn with_run(scene: &Scene, pool: &str, text: &str) -> Result<String, Stop> {
-    script(scene, pool, &format!("{RUN}\n{text}"))
+fn with_run(fixture: &Fixture, pool: &str, text: &str) -> Result<String, Stop> {
+    script(fixture, pool, &format!("{RUN}\n{text}"))
 }
 
-fn programs_read_values(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "read")?;
+fn programs_read_values(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "read")?;
     let text = r#"
 kv put one 1; kv put two 22; head -c 100000 /dev/zero | tr '\0' x | kv put large
 kv put 'no/name' hidden
@@ -43,14 +43,14 @@ kv get one; echo; kv get large | wc -c; kv scan --limit 1 --prefix no
                     1\n100000\nno/name\thidden\n";
     expect(
         "what programs see",
-        &with_run(scene, &pool, text)?,
+        &with_run(fixture, &pool, text)?,
         expected,
     )?;
-    scene.done(&["pool", "check", &pool]).map(drop)
+    fixture.done(&["pool", "check", &pool]).map(drop)
 }
 
-fn programs_change_values(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "change")?;
+fn programs_change_values(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "change")?;
     let text = r#"
 for i in 1 2 3 4 5; do kv put "k$i" "value $i"; done
 run 'sed -i s/value/VALUE/ k1; mv k2 moved; rm k3; echo new >made; cp k4 copy; printf + >>k5
@@ -62,12 +62,12 @@ run 'cat again'
 "#;
     let expected = "copy\tvalue 4\nk1\tVALUE 1\nk4\tvalue 4\nk5\tvalue 5+\nlink\tvalue 4\n\
                     made\tnew\\n\nmoved\tvalue 2\nyes";
-    expect("what is left", &with_run(scene, &pool, text)?, expected)?;
-    scene.done(&["pool", "check", &pool]).map(drop)
+    expect("what is left", &with_run(fixture, &pool, text)?, expected)?;
+    fixture.done(&["pool", "check", &pool]).map(drop)
 }
 
-fn programs_and_puts(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "turns")?;
+fn programs_and_puts(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "turns")?;
     let text = r#"
 kv put key first
 run 'exec 3<key; read -r -N 2 start <&3; '"$hf"' kv '"$pool"' words put key second
@@ -76,14 +76,14 @@ kv get key; echo; kv erase key; ! kv get key 2>/dev/null
 run '[[ ! -e key ]]; echo fourth >key; '"$hf"' kv '"$pool"' words get key'
 "#;
     let expected = "first\nsecond\nthird\nfourth\n";
-    expect("who sees what", &with_run(scene, &pool, text)?, expected)?;
-    scene.done(&["pool", "check", &pool]).map(drop)
+    expect("who sees what", &with_run(fixture, &pool, text)?, expected)?;
+    fixture.done(&["pool", "check", &pool]).map(drop)
 }
 
 /// A program reads, maps and locks values that others put over while the service is killed, and
 /// another program that has them open.
-fn programs_keep_values(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "keep")?;
+fn programs_keep_values(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "keep")?;
     let text = r#"
 zeroes() { head -c "$1" /dev/zero | tr '\0' "$2"; }
 kv put small short; zeroes 300000 x | kv put large; kv put code 'echo "ran $1"'
@@ -113,6 +113,6 @@ kv get small; echo; kv scan --limit 1 --prefix code
 "#;
     let expected = "ran once\nran again\nb'xxx'\nshort\n0\n300000\nlong\nxxxxTrue 0\nlong\n\
                     code\techo \"ran $1\"\n";
-    expect("what is kept", &with_run(scene, &pool, text)?, expected)?;
-    scene.done(&["pool", "check", &pool]).map(drop)
+    expect("what is kept", &with_run(fixture, &pool, text)?, expected)?;
+    fixture.done(&["pool", "check", &pool]).map(drop)
 }

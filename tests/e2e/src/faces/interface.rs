@@ -1,7 +1,7 @@
 //! `holdfast.h` from C and C++, against an installed tree that was moved after it was installed.
 
 use super::{new_pool, repository};
-use crate::bad_input::{Case, Scene, Stop, wrong};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 use crate::process::{Ended, on_path};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,27 +15,27 @@ pub const CASES: &[(&str, Case)] = &[
 
 const STRICT: &[&str] = &["-O1", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 
-fn interface(scene: &Scene) -> Result<(), Stop> {
-    let tree = Tree::new(scene)?;
+fn interface(fixture: &Fixture) -> Result<(), Stop> {
+    let tree = Tree::new(fixture)?;
     for standard in ["c99", "c11"] {
-        tree.run(scene, "gcc", standard, "interface.c", &[])?;
+        tree.run(fixture, "gcc", standard, "interface.c", &[])?;
     }
     Ok(())
 }
 
-fn threads(scene: &Scene) -> Result<(), Stop> {
+fn threads(fixture: &Fixture) -> Result<(), Stop> {
     let more = ["-D_POSIX_C_SOURCE=200809L", "-pthread"];
-    Tree::new(scene)?.run(scene, "gcc", "c99", "threads.c", &more)
+    Tree::new(fixture)?.run(fixture, "gcc", "c99", "threads.c", &more)
 }
 
-fn snapshots(scene: &Scene) -> Result<(), Stop> {
-    Tree::new(scene)?.run(scene, "gcc", "c99", "snapshots.c", &[])
+fn snapshots(fixture: &Fixture) -> Result<(), Stop> {
+    Tree::new(fixture)?.run(fixture, "gcc", "c99", "snapshots.c", &[])
 }
 
-fn plusplus(scene: &Scene) -> Result<(), Stop> {
-    let tree = Tree::new(scene)?;
+fn plusplus(fixture: &Fixture) -> Result<(), Stop> {
+    let tree = Tree::new(fixture)?;
     for standard in ["c++11", "c++20"] {
-        tree.run(scene, "g++", standard, "plusplus.cpp", &[])?;
+        tree.run(fixture, "g++", standard, "plusplus.cpp", &[])?;
     }
     Ok(())
 }
@@ -46,35 +46,35 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(scene: &Scene) -> Result<Tree, Stop> {
+    fn new(fixture: &Fixture) -> Result<Tree, Stop> {
         for program in ["gcc", "g++", "pkg-config"] {
             if !on_path(program) {
                 return Err(Stop::Skip(format!("needs {program}")));
             }
         }
-        let from = scene.holdfast.parent().and_then(|bin| bin.parent());
+        let from = fixture.holdfast.parent().and_then(|bin| bin.parent());
         let from = from.ok_or(Stop::Wrong("HOLDFAST is not in a tree".into()))?;
-        let root = scene.path("moved");
+        let root = fixture.path("moved");
         let mut copy = Command::new("cp");
         copy.arg("-r").arg(from).arg(&root);
-        ended(scene, copy)?;
+        ended(fixture, copy)?;
         Ok(Tree { root })
     }
 
     /// What pkg-config says of the moved tree.
-    fn flags(&self, scene: &Scene) -> Result<Vec<String>, Stop> {
+    fn flags(&self, fixture: &Fixture) -> Result<Vec<String>, Stop> {
         let mut command = Command::new("env");
         let path = self.root.join("lib/pkgconfig");
         command.arg(format!("PKG_CONFIG_PATH={}", path.display()));
         command.args(["pkg-config", "--cflags", "--libs", "holdfast"]);
-        let said = ended(scene, command)?.out;
+        let said = ended(fixture, command)?.out;
         Ok(said.split_whitespace().map(String::from).collect())
     }
 
     /// Builds a program of tests/c and runs it on a new pool, which must please it.
     fn run(
         &self,
-        scene: &Scene,
+        fixture: &Fixture,
         compiler: &str,
         standard: &str,
         name: &str,
@@ -82,7 +82,7 @@ impl Tree {
     ) -> Result<(), Stop> {
         let source = repository("tests/c")?.join(name);
         match self
-            .build_and_run(scene, [compiler, standard], &source, more)?
+            .build_and_run(fixture, [compiler, standard], &source, more)?
             .as_str()
         {
             "all as it should be\n" => Ok(()),
@@ -93,13 +93,13 @@ impl Tree {
     /// Builds a program and gives what it says when it runs on a new pool.
     fn build_and_run(
         &self,
-        scene: &Scene,
+        fixture: &Fixture,
         [compiler, standard]: [&str; 2],
         source: &Path,
         more: &[&str],
     ) -> Result<String, Stop> {
         let name = source.file_name().unwrap_or_default().to_string_lossy();
-        let program = scene.path(&format!("{name}.{standard}"));
+        let program = fixture.path(&format!("{name}.{standard}"));
         let library = self.root.join("lib");
         let mut build = Command::new(compiler);
         build
@@ -107,28 +107,28 @@ impl Tree {
             .args(STRICT)
             .args(more);
         build.arg(source).arg("-o").arg(&program);
-        build.args(self.flags(scene)?);
+        build.args(self.flags(fixture)?);
         build.arg(format!("-Wl,-rpath,{}", library.display()));
-        ended(scene, build)?;
+        ended(fixture, build)?;
         // Neither HOLDFAST nor the PATH names the command: the library finds it.
-        let pool = new_pool(scene, &format!("pool.{name}.{standard}"))?;
+        let pool = new_pool(fixture, &format!("pool.{name}.{standard}"))?;
         let mut run = Command::new(&program);
         run.arg(&pool);
-        let said = ended(scene, run)?.out;
-        scene.done(&["pool", "check", &pool])?;
+        let said = ended(fixture, run)?.out;
+        fixture.done(&["pool", "check", &pool])?;
         Ok(said)
     }
 }
 
 /// As everybody builds: what a C program says on a new pool.
-pub fn build_and_run(scene: &Scene, source: &Path) -> Result<String, Stop> {
-    Tree::new(scene)?.build_and_run(scene, ["gcc", "c99"], source, &[])
+pub fn build_and_run(fixture: &Fixture, source: &Path) -> Result<String, Stop> {
+    Tree::new(fixture)?.build_and_run(fixture, ["gcc", "c99"], source, &[])
 }
 
 /// The end of a command that must not fail.
-fn ended(scene: &Scene, command: Command) -> Result<Ended, Stop> {
+fn ended(fixture: &Fixture, command: Command) -> Result<Ended, Stop> {
     let shown = format!("{command:?}");
-    let ended = scene.end_of(command)?;
+    let ended = fixture.end_of(command)?;
     match ended.code() {
         Some(0) => Ok(ended),
         _ => wrong(format!(

@@ -8,7 +8,7 @@ mod files;
 mod interface;
 mod transfer;
 
-use crate::bad_input::{Scene, Stop, play, wrong};
+use crate::bad_input::{Fixture, Stop, run_cases, wrong};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -22,26 +22,26 @@ pub fn main(names: &[&str]) -> ExitCode {
         interface::CASES,
         transfer::CASES,
     ];
-    play("faces", &tables.concat(), names)
+    run_cases("faces", &tables.concat(), names)
 }
 
 /// A new pool.
-fn new_pool(scene: &Scene, name: &str) -> Result<String, Stop> {
-    let pool = scene.path(name).to_string_lossy().into_owned();
-    scene.done(&["pool", "create", &pool, "--size", "64M"])?;
+fn new_pool(fixture: &Fixture, name: &str) -> Result<String, Stop> {
+    let pool = fixture.path(name).to_string_lossy().into_owned();
+    fixture.done(&["pool", "create", &pool, "--size", "64M"])?;
     Ok(pool)
 }
 
 /// A script with `$hf` as the command and `$pool` as a pool, where the first failure ends it.
-fn script(scene: &Scene, pool: &str, text: &str) -> Result<String, Stop> {
+fn script(fixture: &Fixture, pool: &str, text: &str) -> Result<String, Stop> {
     let mut command = Command::new("bash");
     command.arg("-euo").arg("pipefail").arg("-c").arg(text);
     // Variables of the command itself, because the tests' environment is a clean one.
     let mut wrapped = Command::new("env");
-    wrapped.arg(format!("hf={}", scene.holdfast.display()));
+    wrapped.arg(format!("hf={}", fixture.holdfast.display()));
     wrapped.arg(format!("pool={pool}"));
     wrapped.arg(command.get_program()).args(command.get_args());
-    let ended = scene.end_of(wrapped)?;
+    let ended = fixture.end_of(wrapped)?;
     match ended.code() {
         Some(0) => Ok(ended.out),
         _ => wrong(format!("{}: {}", ended.how(), ended.tail().join("; "))),

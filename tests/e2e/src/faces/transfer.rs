@@ -1,7 +1,7 @@
-//! Coming and leaving: the line format, and LMDB's own tools.
+//! Import and export: the line format, and LMDB's own tools.
 
 use super::{expect, new_pool, script};
-use crate::bad_input::{Case, Scene, Stop, wrong};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 use crate::process::on_path;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -21,8 +21,8 @@ const MAKE: &str = r#"make() { awk 'BEGIN { srand(5); for (i = 0; i < 3000; i++)
     kv() { "$hf" kv "$pool" "$@"; }
 "#;
 
-fn lines(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn lines(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let text = format!(
         "{MAKE} make | kv a load --json; kv a dump >a; kv b load <a; kv b dump >b; cmp a b
         wc -l <a; kv b load <a; kv b scan | cmp - a
@@ -31,7 +31,7 @@ fn lines(scene: &Scene) -> Result<(), Stop> {
         head -c 3000000 /dev/urandom | kv e put big; kv e dump | kv f load
         cmp <(kv e get big) <(kv f get big); kv a dump | head -1 | wc -l || true"
     );
-    let said = script(scene, &pool, &text)?;
+    let said = script(fixture, &pool, &text)?;
     expect(
         "the commands",
         &said,
@@ -40,12 +40,12 @@ fn lines(scene: &Scene) -> Result<(), Stop> {
 }
 
 /// A text file made by something else.
-fn foreign(scene: &Scene) -> Result<(), Stop> {
-    let pool = new_pool(scene, "pool")?;
+fn foreign(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
     let text = r#"printf 'plain\tvalue with spaces\tand a tab\n\303\244\t\303\266\n\377\t\376\n' |
             "$hf" kv "$pool" keys load
         "$hf" kv "$pool" keys scan; "$hf" kv "$pool" keys get plain"#;
-    let said = script(scene, &pool, text)?;
+    let said = script(fixture, &pool, text)?;
     let value = "value with spaces\tand a tab";
     let expected = format!(
         "plain\t{}\n\u{e4}\t\u{f6}\n\\xff\t\\xfe\n{value}",
@@ -65,9 +65,9 @@ fn need_lmdb() -> Result<(), Stop> {
 
 /// What mdb_load makes of our dump, mdb_dump gives back, in both formats both ways. Until 0.9.24,
 /// mdb_dump -p does not escape backslashes, so they come into play without it.
-fn lmdb(scene: &Scene) -> Result<(), Stop> {
+fn lmdb(fixture: &Fixture) -> Result<(), Stop> {
     need_lmdb()?;
-    let pool = new_pool(scene, "pool")?;
+    let pool = new_pool(fixture, "pool")?;
     let text = format!(
         r#"{MAKE} make | grep -v 5c | kv a load; kv a dump >lines
         both() {{ for format in mdb mdb-print; do
@@ -83,14 +83,14 @@ fn lmdb(scene: &Scene) -> Result<(), Stop> {
         both -p; printf 'back\\\\slash\t\\\\\\\\41' | kv a load; kv a dump >lines; make | kv a load
         kv a dump >lines; both ""; uniq counts | tail -1; kv b get 'back\slash'"#
     );
-    let said = script(scene, &pool, &text)?;
+    let said = script(fixture, &pool, &text)?;
     expect("pairs and a value", &said, "3001\n\\\\41")
 }
 
 /// A database that Holdfast has never seen.
-fn from_lmdb(scene: &Scene) -> Result<(), Stop> {
+fn from_lmdb(fixture: &Fixture) -> Result<(), Stop> {
     need_lmdb()?;
-    let pool = new_pool(scene, "pool")?;
+    let pool = new_pool(fixture, "pool")?;
     let text = r#"mkdir db named
         seq 1 500 | sed 's/.*/key &\nvalue & \\\\ back/' | mdb_load -T db
         mdb_dump db | "$hf" kv "$pool" keys load --format mdb --json
@@ -101,7 +101,7 @@ fn from_lmdb(scene: &Scene) -> Result<(), Stop> {
         cat said; seq 1 20000 | sed 's/.*/&\t&&&&&&&&&&&&/' | "$hf" kv "$pool" many load
         mkdir many; "$hf" kv "$pool" many dump --format mdb | mdb_load many 2>/dev/null
         mdb_stat many | grep Entries"#;
-    let said = script(scene, &pool, text)?;
+    let said = script(fixture, &pool, text)?;
     let (before, after) = (
         "{\"loaded\":500}\nvalue 77 \\ back\nw\n",
         "  Entries: 20000\n",

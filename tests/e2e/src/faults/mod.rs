@@ -4,7 +4,7 @@
 //! Held in every round: each acknowledged step is there, nothing is half-applied, `pool check` is
 //! clean, survivors go on (or, when the service died, get EIO), and nobody hangs.
 
-mod cast;
+mod actors;
 mod model;
 mod shared;
 pub mod verify;
@@ -12,7 +12,7 @@ pub mod writer;
 
 use crate::outcome::{Outcomes, Verdict};
 use crate::process;
-use cast::{Service, Stage, Writer};
+use actors::{Fixture, Service, Writer};
 use model::Random;
 use std::path::Path;
 use std::process::ExitCode;
@@ -96,8 +96,8 @@ pub fn main(args: &[&str]) -> ExitCode {
         let dir = work.join(format!("{scenario:?}-{mode}"));
         let seed = seed.wrapping_mul(1000) + index as u64;
         let mut tally = Tally::default();
-        let verdict = match stage_on(&dir, mode, holdfast.as_deref(), medium) {
-            Ok(stage) => play(&stage, *scenario, slice, Random(seed), &mut tally),
+        let verdict = match fixture_on(&dir, mode, holdfast.as_deref(), medium) {
+            Ok(fixture) => run_scenario(&fixture, *scenario, slice, Random(seed), &mut tally),
             Err(e) => Verdict::Failed(vec![e]),
         };
         println!(
@@ -120,15 +120,15 @@ pub fn main(args: &[&str]) -> ExitCode {
 }
 
 /// A pool, on this medium if one is named.
-fn stage_on(
+fn fixture_on(
     dir: &Path,
     mode: &str,
     holdfast: Option<&Path>,
     medium: Option<&str>,
-) -> Result<Stage, String> {
-    let stage = Stage::new(dir, mode, holdfast)?;
-    medium.map_or(Ok(()), |medium| stage.must_be_on(medium))?;
-    Ok(stage)
+) -> Result<Fixture, String> {
+    let fixture = Fixture::new(dir, mode, holdfast)?;
+    medium.map_or(Ok(()), |medium| fixture.must_be_on(medium))?;
+    Ok(fixture)
 }
 
 fn title((scenario, mode): (Scenario, &str)) -> String {
@@ -154,8 +154,8 @@ fn scenarios(baseline: bool) -> Vec<(Scenario, &'static str)> {
         .collect()
 }
 
-fn play(
-    stage: &Stage,
+fn run_scenario(
+    fixture: &Fixture,
     scenario: Scenario,
     slice: Duration,
     mut random: Random,
@@ -167,7 +167,7 @@ fn play(
     while bad < BAD_ROUNDS_MAX && (Instant::now() < end || tally.rounds == 0) {
         tally.rounds += 1;
         let started = Instant::now();
-        let judged = round(stage, scenario, &mut random, tally);
+        let judged = round(fixture, scenario, &mut random, tally);
         if std::env::var_os("HF_VERBOSE").is_some() {
             println!("round {}: {:?}", tally.rounds, started.elapsed());
         }
@@ -175,7 +175,7 @@ fn play(
             bad += 1;
             why.push(format!("round {}:", tally.rounds));
             why.extend(lines.into_iter().map(|line| format!("  {line}")));
-            if let Err(e) = stage.renew() {
+            if let Err(e) = fixture.renew() {
                 why.push(e);
                 break;
             }
@@ -190,7 +190,7 @@ fn play(
 
 /// One round: a fresh directory, some kills, and the judgement.
 fn round(
-    stage: &Stage,
+    fixture: &Fixture,
     scenario: Scenario,
     random: &mut Random,
     tally: &mut Tally,
@@ -198,26 +198,26 @@ fn round(
     let dir = format!("r{}", tally.rounds);
     // A service of our own, or one that the first program starts: both ways occur.
     let own = scenario == Scenario::Service || random.below(2) == 0;
-    let mut service = if own { stage.serve()? } else { None };
+    let mut service = if own { fixture.serve()? } else { None };
     let mut writers = Vec::new();
     let mut wrong = match scenario {
-        Scenario::Program => lone_programs(stage, &dir, random, tally, &mut writers),
-        Scenario::OneOfSeveral => one_of_several(stage, &dir, random, tally, &mut writers),
-        Scenario::Stopped => stopped(stage, &dir, random, tally, &mut writers),
-        Scenario::Service => the_service(stage, &dir, random, tally, &mut writers, &mut service),
+        Scenario::Program => lone_programs(fixture, &dir, random, tally, &mut writers),
+        Scenario::OneOfSeveral => one_of_several(fixture, &dir, random, tally, &mut writers),
+        Scenario::Stopped => stopped(fixture, &dir, random, tally, &mut writers),
+        Scenario::Service => the_service(fixture, &dir, random, tally, &mut writers, &mut service),
     };
     for writer in &mut writers {
         wrong.extend(writer.end(scenario == Scenario::Service));
         tally.steps += writer.acked();
     }
     if scenario == Scenario::Service && random.below(2) == 0 {
-        wrong.extend(kill_recovery(stage, random, tally));
+        wrong.extend(kill_recovery(fixture, random, tally));
     }
-    wrong.extend(stage.judge(&dir, &writers));
+    wrong.extend(fixture.judge(&dir, &writers));
     if let Some(service) = service {
         wrong.extend(service.stop());
     }
-    wrong.extend(stage.check());
+    wrong.extend(fixture.check());
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
@@ -228,7 +228,7 @@ fn moment(random: &mut Random) -> Duration {
 }
 
 fn lone_programs(
-    stage: &Stage,
+    fixture: &Fixture,
     dir: &str,
     random: &mut Random,
     tally: &mut Tally,
@@ -236,7 +236,7 @@ fn lone_programs(
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     for id in 1..=8 {
-        match stage.writer(dir, id, random.next()) {
+        match fixture.writer(dir, id, random.next()) {
             Ok(mut writer) => {
                 // Sometimes before it has done anything.
                 if random.below(8) != 0 {
@@ -267,13 +267,13 @@ fn at_work(
 }
 
 fn one_of_several(
-    stage: &Stage,
+    fixture: &Fixture,
     dir: &str,
     random: &mut Random,
     tally: &mut Tally,
     writers: &mut Vec<Writer>,
 ) -> Vec<String> {
-    let start = |id| stage.writer(dir, id, random.next());
+    let start = |id| fixture.writer(dir, id, random.next());
     let mut wrong = at_work(writers, 3, start);
     for victim in 0..2 {
         std::thread::sleep(moment(random));
@@ -289,13 +289,13 @@ fn one_of_several(
 }
 
 fn stopped(
-    stage: &Stage,
+    fixture: &Fixture,
     dir: &str,
     random: &mut Random,
     tally: &mut Tally,
     writers: &mut Vec<Writer>,
 ) -> Vec<String> {
-    let start = |id| stage.writer_apart(dir, id, random.next());
+    let start = |id| fixture.writer_apart(dir, id, random.next());
     let mut wrong = at_work(writers, 3, start);
     for turn in 0..9 {
         let (front, back) = writers.split_at_mut(turn % 3);
@@ -320,14 +320,14 @@ fn stopped(
 }
 
 fn the_service(
-    stage: &Stage,
+    fixture: &Fixture,
     dir: &str,
     random: &mut Random,
     tally: &mut Tally,
     writers: &mut Vec<Writer>,
     service: &mut Option<Service>,
 ) -> Vec<String> {
-    let start = |id| stage.writer(dir, id, random.next());
+    let start = |id| fixture.writer(dir, id, random.next());
     let wrong = at_work(writers, 2, start);
     std::thread::sleep(moment(random));
     if let Some(service) = service.take() {
@@ -339,9 +339,9 @@ fn the_service(
 }
 
 /// Starts services that recover the pool and kills them while they do.
-fn kill_recovery(stage: &Stage, random: &mut Random, tally: &mut Tally) -> Vec<String> {
+fn kill_recovery(fixture: &Fixture, random: &mut Random, tally: &mut Tally) -> Vec<String> {
     for _ in 0..=random.below(3) {
-        match stage.serve_unready() {
+        match fixture.serve_unready() {
             Ok(service) => {
                 std::thread::sleep(moment(random) / 4);
                 service.kill();

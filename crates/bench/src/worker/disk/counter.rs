@@ -1,7 +1,7 @@
-//! How many flushes there were, by the device's own count or by a trace of system calls.
+//! The number of flushes, from the device's own count or from a trace of system calls.
 //!
-//! Invariants: a source that cannot be read gives no number, never 0; nothing but the standard
-//! library is used, since the worker of the stores has this file too.
+//! Invariants: a source that cannot be read gives no number, never 0; only the standard library is
+//! used, since the worker of the stores also has this file.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,8 +1,7 @@
-//! Files that rows overwrite or read, and where in them.
+//! Files that rows overwrite or read, and the offsets in them.
 //!
-//! Invariants: a file that is complete is left as it is, so that a later session overwrites what
-//! an earlier one wrote; each is synced before it counts as there; a chosen page was
-//! written before.
+//! Invariants: a complete file is left as it is, so that a later session overwrites what an earlier
+//! one wrote; each file is synced before it counts as complete; a chosen page was written before.
 
 use super::super::content::{Random, fill};
 use std::fs::{self, File, OpenOptions};

@@ -1,7 +1,7 @@
-//! Processes that sync at the same time, each a file of its own.
+//! Processes that sync at the same time, each its own file.
 //!
-//! Invariants: all start their timed part together; one that fails fails the row, and none
-//! outlives it.
+//! Invariants: all start their timed part together; if one fails, the row fails; none outlives the
+//! row.
 
 use super::super::content::{self, Buffers, Random};
 use super::data::{self, MIB, PAGE};

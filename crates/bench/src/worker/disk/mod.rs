@@ -1,7 +1,6 @@
-//! The measuring program of `bench disk`: an ordinary one, that knows a directory and nothing
-//! else.
+//! The measuring program of `bench disk`: an ordinary one, which knows only a directory.
 //!
-//! Invariants: as for the worker of `bench files`; between two readings of the clock stands only
+//! Invariants: as for the worker of `bench files`; between two readings of the clock there is only
 //! what a row names, and the flushes of a row are those between its first and its last operation;
 //! what a row wrote is read back and compared afterwards; a row ends after its operations or its
 //! time, whichever comes first.

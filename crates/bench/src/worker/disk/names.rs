@@ -1,4 +1,4 @@
-//! Names of files without a sync.
+//! Operations on names without a sync.
 //!
 //! Invariant: each row begins and ends without its directory.
 

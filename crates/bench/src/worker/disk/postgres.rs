@@ -1,6 +1,6 @@
-//! PostgreSQL: `pgbench` with one and with eight clients, and the end of the server.
+//! PostgreSQL: `pgbench` with one and with eight clients, and the shutdown of the server.
 //!
-//! Invariants: the server stands on the measured directory, everything else of it elsewhere; it
+//! Invariants: the server's data is in the measured directory, everything else of it elsewhere; it
 //! syncs as it does by default; it does not outlive this process.
 
 use super::{Plan, Took};

@@ -1,7 +1,7 @@
-//! SQLite through a program of its own: transactions of one row, `synchronous=FULL`.
+//! SQLite in a separate program: transactions of one row, `synchronous=FULL`.
 //!
-//! Invariants: the program's start and the making of the table are not timed; the table holds as
-//! many rows as were acknowledged, and SQLite finds it whole.
+//! Invariants: starting the program and creating the table are not timed; the table holds as many
+//! rows as were acknowledged, and SQLite's integrity check passes.
 
 use super::{Plan, Took, data};
 use std::fs;

@@ -1,6 +1,6 @@
 //! Writes that are synced, and reads of what is not cached.
 //!
-//! Invariant: every write that a row acknowledged is compared after the clock stopped.
+//! Invariant: every acknowledged write is compared after the clock has stopped.
 
 use super::super::content::{self, Random};
 use super::data::{self, MIB, PAGE, Place};

@@ -2,14 +2,14 @@
 //! is the service. What was acknowledged must be there, batches must be whole, nobody may fail or
 //! wait for good.
 //!
-//! This program is also the processes of the storm, and their `holdfast` command.
+//! This program is also the processes of the kills, and their `holdfast` command.
 
-mod rig;
+mod fixture;
 
+use fixture::Rng;
 use holdfast::{Durability::*, Keyspace, Pool};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{CreateOptions, Options, Service};
-use rig::Dice;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -58,7 +58,7 @@ fn play() -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     let tests: [Test; 2] = [
         ("a_stopped_view_is_ousted", stopped_view),
-        ("nothing_acknowledged_is_lost", storm),
+        ("nothing_acknowledged_is_lost", kills),
     ];
     for (name, test) in tests {
         match test() {
@@ -99,20 +99,20 @@ fn serve(dir: &Path) -> Done {
 }
 
 /// A pool directory of our own, and beside it what its processes tell.
-struct Stage {
+struct Fixture {
     dir: PathBuf,
 }
 
-impl Stage {
-    fn new(name: &str, size: u64) -> Result<Stage, Box<dyn std::error::Error>> {
-        let dir = PathBuf::from(format!("/dev/shm/hf-storm-{name}-{}", std::process::id()));
+impl Fixture {
+    fn new(name: &str, size: u64) -> Result<Fixture, Box<dyn std::error::Error>> {
+        let dir = PathBuf::from(format!("/dev/shm/hf-kills-{name}-{}", std::process::id()));
         let options = CreateOptions {
             size: Some(size),
             medium: None,
             consistency: Consistency::Posix,
         };
         holdfast_service::create(&dir, &options)?;
-        Ok(Stage { dir })
+        Ok(Fixture { dir })
     }
 
     fn start(&self, role: &str, id: u64) -> std::io::Result<Child> {
@@ -167,7 +167,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for pid in self.services() {
             let _ = kill_process(pid, Signal::KILL);
@@ -270,7 +270,7 @@ fn writer(dir: &Path, id: u64) -> Done {
 }
 
 /// What all writers have told must be there.
-fn look(pool: &Pool, dir: &Path, dice: &mut Dice) -> Done {
+fn look(pool: &Pool, dir: &Path, rng: &mut Rng) -> Done {
     let [one, two] = both(pool)?;
     for id in 0..WRITERS {
         let diary = Diary::of(dir, id)?;
@@ -282,7 +282,7 @@ fn look(pool: &Pool, dir: &Path, dice: &mut Dice) -> Done {
         if !(told <= a && a <= b && b <= begun && told <= last && last <= begun) {
             return Err(format!("{id}: told {told}, found {a} {b} {last}, begun {begun}").into());
         }
-        if dice.roll(20) == 0 {
+        if rng.roll(20) == 0 {
             let told = diary.told()?;
             let [a, b] = match in_view(pool, id) {
                 Ok(found) => found,
@@ -308,16 +308,16 @@ fn in_view(pool: &Pool, id: u64) -> holdfast::Result<[Option<Vec<u8>>; 2]> {
 /// Looks until it is killed.
 fn reader(dir: &Path, id: u64) -> Done {
     let pool = Pool::open(dir)?;
-    let mut dice = Dice(id + 77);
+    let mut rng = Rng(id + 77);
     loop {
-        look(&pool, dir, &mut dice)?;
+        look(&pool, dir, &mut rng)?;
     }
 }
 
-fn storm() -> Done {
-    let stage = Stage::new("kill", 64 << 20)?;
-    let keeper = Pool::open(&stage.dir)?;
-    let mut dice = Dice(u64::from(std::process::id()));
+fn kills() -> Done {
+    let fixture = Fixture::new("kill", 64 << 20)?;
+    let keeper = Pool::open(&fixture.dir)?;
+    let mut rng = Rng(u64::from(std::process::id()));
     let role = |place: u64| match place < WRITERS {
         true => ("writer", place),
         false => ("reader", place),
@@ -325,12 +325,12 @@ fn storm() -> Done {
     let mut children = Vec::new();
     for place in 0..WRITERS + READERS {
         let (role, id) = role(place);
-        children.push(stage.start(role, id)?);
+        children.push(fixture.start(role, id)?);
     }
     let (begun, mut kills, mut services) = (Instant::now(), 0, 0);
     while begun.elapsed() < TIME {
-        std::thread::sleep(Duration::from_micros(dice.roll(150_000)));
-        let place = dice.roll(WRITERS + READERS);
+        std::thread::sleep(Duration::from_micros(rng.roll(150_000)));
+        let place = rng.roll(WRITERS + READERS);
         let child = &mut children[place as usize];
         let pid = Pid::from_child(child);
         if let Some(status) = child.try_wait()? {
@@ -338,16 +338,16 @@ fn storm() -> Done {
             children.iter_mut().for_each(|child| drop(child.kill()));
             return Err(format!("{role} {id} ended by itself: {status}").into());
         }
-        match dice.roll(8) {
+        match rng.roll(8) {
             0 => {
                 // Sometimes longer than others wait for a number.
                 kill_process(pid, Signal::STOP)?;
-                let most = [20, 300, 1500][dice.roll(3) as usize];
-                std::thread::sleep(Duration::from_millis(dice.roll(most)));
+                let most = [20, 300, 1500][rng.roll(3) as usize];
+                std::thread::sleep(Duration::from_millis(rng.roll(most)));
                 kill_process(pid, Signal::CONT)?;
             }
             1 => {
-                for pid in stage.services() {
+                for pid in fixture.services() {
                     services += usize::from(kill_process(pid, Signal::KILL).is_ok());
                 }
             }
@@ -355,9 +355,9 @@ fn storm() -> Done {
                 child.kill()?;
                 child.wait()?;
                 kills += 1;
-                look(&keeper, &stage.dir, &mut dice)?;
+                look(&keeper, &fixture.dir, &mut rng)?;
                 let (role, id) = role(place);
-                children[place as usize] = stage.start(role, id)?;
+                children[place as usize] = fixture.start(role, id)?;
             }
         }
     }
@@ -365,16 +365,16 @@ fn storm() -> Done {
         child.kill()?;
         child.wait()?;
     }
-    look(&keeper, &stage.dir, &mut dice)?;
+    look(&keeper, &fixture.dir, &mut rng)?;
     let steps: u64 = (0..WRITERS)
-        .map(|id| Diary::of(&stage.dir, id)?.told())
+        .map(|id| Diary::of(&fixture.dir, id)?.told())
         .sum::<Result<_, _>>()?;
     drop(keeper);
     println!("{kills} kills, {services} services, {steps} steps");
     if steps < 100 || kills < 10 {
         return Err(format!("only {steps} steps and {kills} kills").into());
     }
-    stage.close()
+    fixture.close()
 }
 
 /// Begins a view, says so, and reads it when it is told to.
@@ -384,7 +384,7 @@ fn viewer(dir: &Path) -> Done {
     let old = view.keyspace("k")?;
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
-    let mut ousted = 0;
+    let mut evicted = 0;
     for i in 0..100u64 {
         match old.get(&i.to_le_bytes()) {
             Ok(found) => {
@@ -392,11 +392,11 @@ fn viewer(dir: &Path) -> Done {
                     return Err(format!("value {i} is another one").into());
                 }
             }
-            Err(e) if e.errno() == ESTALE && e.fix().is_some() => ousted += 1,
+            Err(e) if e.errno() == ESTALE && e.fix().is_some() => evicted += 1,
             Err(e) => return Err(e.into()),
         }
     }
-    println!("{ousted}");
+    println!("{evicted}");
     // Its process goes on with a new one.
     let now = pool.read()?.keyspace("k")?.get(&0u64.to_le_bytes())?;
     match now == Some(vec![2; 4096]) {
@@ -406,15 +406,15 @@ fn viewer(dir: &Path) -> Done {
 }
 
 fn stopped_view() -> Done {
-    let stage = Stage::new("view", 32 << 20)?;
-    let pool = Pool::open(&stage.dir)?;
+    let fixture = Fixture::new("view", 32 << 20)?;
+    let pool = Pool::open(&fixture.dir)?;
     let keyspace = pool.keyspace_or_create("k")?;
     for i in 0..100u64 {
         keyspace.put(&i.to_le_bytes(), &[1; 4096], Ordered)?;
     }
     let mut child = Command::new(std::env::current_exe()?)
         .arg("viewer")
-        .arg(&stage.dir)
+        .arg(&fixture.dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -433,10 +433,10 @@ fn stopped_view() -> Done {
     line.clear();
     out.read_line(&mut line)?;
     let status = child.wait()?;
-    let ousted: u64 = line.trim().parse().unwrap_or(0);
-    if !status.success() || ousted != 100 || took > PATIENCE {
-        return Err(format!("{status}, {ousted} of 100 ousted, {took:?}").into());
+    let evicted: u64 = line.trim().parse().unwrap_or(0);
+    if !status.success() || evicted != 100 || took > PATIENCE {
+        return Err(format!("{status}, {evicted} of 100 evicted, {took:?}").into());
     }
     drop((keyspace, pool));
-    stage.close()
+    fixture.close()
 }

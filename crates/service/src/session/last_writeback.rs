@@ -1,11 +1,11 @@
-//! What a session knew and had not journaled when it ended: sizes, times and blocks of files
+//! Writing back what a session had not journaled when it ended: sizes, times and blocks of files
 //! that were written and not synced.
 //!
 //! Invariants:
-//!  * Nobody is in the session any more; what its memory says becomes ordinary records, which are
-//!    validated like any other, so the worst that wrong values can do is to be refused.
-//!  * Memory that a dead process left older than its last record is brought up to that first: its
-//!    old size would undo the record.
+//!  * Nobody is in the session any more. What its memory says becomes ordinary records, which are
+//!    validated like any other, so the worst effect of wrong values is that they are refused.
+//!  * If a dead process left memory older than its last record, that record is applied to it first:
+//!    the old size would undo the record.
 
 use crate::base::error::Result;
 use crate::journal::engine::Engine;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::*;
 const BATCH: usize = 512;
 
 /// Applies what is left; returns how many records were applied and how many refused.
-pub fn harvest(engine: &mut Engine, memory: &Memory) -> Result<(usize, usize)> {
+pub fn write_back(engine: &mut Engine, memory: &Memory) -> Result<(usize, usize)> {
     for index in 0..LANES {
         publish_last(engine, memory, index);
     }

@@ -1,9 +1,10 @@
-//! Changes of keys that are files, or may be.
+//! The slow path of changes: keys that are files, or may be.
 //!
 //! Invariants:
-//!  * The directories are locked from before the names are looked at until the changes are
-//!    published, and with them the files that lose their names: so no key becomes a file meanwhile.
-//!  * The names go in the record that brings the values: after a crash a key is one or the other.
+//!  * The directories, and the files that lose their names, are locked from before the names are
+//!    looked up until the changes are published: so no key becomes a file meanwhile.
+//!  * The names are removed by the record that adds the values: after a crash a key is one or the
+//!    other.
 
 use super::commit::{self, Changes};
 use crate::base::clock;

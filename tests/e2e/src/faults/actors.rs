@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const HELP_MAX: Duration = Duration::from_millis(200);
 
 /// A pool, or a plain directory where the test itself is tested.
-pub struct Stage {
+pub struct Fixture {
     dir: PathBuf,
     mode: String,
     holdfast: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct Stage {
     at: PathBuf,
 }
 
-impl Stage {
+impl Fixture {
     pub fn new(dir: &Path, mode: &str, holdfast: Option<&Path>) -> Result<Self, String> {
         fs::create_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let at = if holdfast.is_some() {
@@ -35,14 +35,14 @@ impl Stage {
         } else {
             dir.join("tree")
         };
-        let stage = Stage {
+        let fixture = Fixture {
             dir: dir.into(),
             mode: mode.into(),
             holdfast: holdfast.map(Into::into),
             at,
         };
-        stage.create()?;
-        Ok(stage)
+        fixture.create()?;
+        Ok(fixture)
     }
 
     fn pool(&self) -> PathBuf {

@@ -2,7 +2,7 @@
 //! What the session then says about the tree is exactly what the pool says after a restart, and
 //! the pool's checker finds nothing.
 
-use crate::rig::{ROOT, Random, TestPool};
+use crate::fixture::{ROOT, Random, TestPool};
 use crate::{CREATE, content, list};
 use holdfast_client::{Base, Client, Error, slots};
 use holdfast_pmem::ConstBuf;
@@ -92,7 +92,7 @@ fn put(c: &Client, ofd: holdfast_client::OfdLink, random: &mut Random) -> Result
     c.release(ofd)
 }
 
-pub fn chaos(c: &Client, arg: &str) {
+pub fn stress(c: &Client, arg: &str) {
     let mut random = Random(arg.parse().unwrap());
     println!("started");
     loop {
@@ -151,7 +151,7 @@ fn snapshot(c: &Client) -> BTreeMap<String, Seen> {
 fn the_session_and_the_pool_agree_after_chaos() {
     let mut random = Random(0x5eed_1234_5678_9abc ^ u64::from(std::process::id()) << 7);
     for round in [Consistency::Posix, Consistency::Sync, Consistency::Strict] {
-        let mut pool = TestPool::with("chaos", 128 << 20, round);
+        let mut pool = TestPool::with("stress", 128 << 20, round);
         let before = {
             let c = pool.client();
             run(&pool, &c, &mut random);
@@ -180,7 +180,7 @@ fn run(pool: &TestPool, c: &Client, random: &mut Random) {
     let most = taken() + RECORDS_MAX;
     while Instant::now() < until && taken() < most {
         let mut children: Vec<_> = (0..3)
-            .map(|_| pool.spawn("chaos", &(random.below(u64::MAX) | 1).to_string()))
+            .map(|_| pool.spawn("stress", &(random.below(u64::MAX) | 1).to_string()))
             .collect();
         let killed = Instant::now() + Duration::from_millis(200 + random.below(300));
         while Instant::now() < killed && taken() < most {

@@ -1,9 +1,10 @@
-//! The memory under journal lanes of which the trees have everything.
+//! Reclaiming the memory under journal lanes that are wholly applied.
 //!
-//! Invariants: only for space, and only where the pool is kept in memory; a lane is locked while
-//! its memory is taken, and has no record that was not applied and committed. A part of it stays,
-//! for as many records as clients write before they ring for the service, and once there are new
-//! ones the host sets memory aside for the whole lane again: no store to a lane may fail.
+//! Invariants: this only saves space, and only if the pool is kept in memory. A lane is locked
+//! while its memory is reclaimed, and has no record that was not applied and committed. A part of
+//! the memory stays, for as many records as clients write before they ring for the service. Once
+//! there are new records the host sets memory aside for the whole lane again: no store to a lane
+//! may fail.
 
 use crate::base::files;
 use crate::journal::engine::Engine;
@@ -22,7 +23,7 @@ const KEPT: u64 = LANE_LEN / 4;
 
 /// What was done to each lane.
 #[derive(Debug, Default)]
-pub struct Drained {
+pub struct JournalTrim {
     lanes: [Lane; LANES],
 }
 
@@ -41,7 +42,7 @@ impl Lane {
     }
 }
 
-impl Drained {
+impl JournalTrim {
     /// Takes the memory from under the lanes that were used and that nobody writes to now.
     pub fn give_back(&mut self, engine: &Engine, memory: &Memory) {
         if engine.store.files.medium != Medium::Memory {

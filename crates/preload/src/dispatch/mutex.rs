@@ -7,13 +7,13 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 /// A value that one thread at a time may use.
-pub struct Held<T> {
+pub struct Mutex<T> {
     lock: Lock,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the lock lets one thread at a time reach the value.
-unsafe impl<T: Send> Sync for Held<T> {}
+unsafe impl<T: Send> Sync for Mutex<T> {}
 
 /// The value, until dropped.
 pub struct HeldGuard<'a, T> {
@@ -21,9 +21,9 @@ pub struct HeldGuard<'a, T> {
     value: &'a UnsafeCell<T>,
 }
 
-impl<T> Held<T> {
-    pub const fn new(value: T) -> Held<T> {
-        Held {
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex {
             lock: Lock::new(),
             value: UnsafeCell::new(value),
         }

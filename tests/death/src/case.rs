@@ -11,23 +11,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// One kind of work.
-pub struct Scene {
+pub struct Case {
     pub name: &'static str,
     pub in_mode: fn(Consistency) -> bool,
     /// What is there before, made by the survivor.
-    pub stage: fn(&User),
+    pub prepare: fn(&User),
     /// What the child opens before it works.
     pub ready: fn(&User) -> Option<OfdLink>,
     pub work: fn(&User, Option<OfdLink>),
     /// Bytes of a file may be the old or the new ones, and its size between the two.
     torn: bool,
     /// Whoever finishes for the dead one dies, too.
-    pub heirs: bool,
+    pub successors: bool,
     /// Whoever finishes for the dead one finds no room in the tables of names and inodes.
     pub full: bool,
 }
 
-impl Scene {
+impl Case {
     pub fn allows(&self, before: &View, after: &View, seen: &View) -> bool {
         seen == before || seen == after || self.torn && seen.is_between(before, after)
     }
@@ -158,7 +158,7 @@ impl View {
     }
 }
 
-/// The keys of the scenes, in their order.
+/// The keys of the cases, in their order.
 const KEYS: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"go"];
 const VALUE_MAX: usize = 10_000;
 
@@ -408,7 +408,7 @@ pub fn clear(user: &User) {
     }
 }
 
-fn stage(user: &User) {
+fn prepare(user: &User) {
     user.mkdir(&ROOT, Base::Root, b"d", 0o755)
         .expect("a directory");
     user.put("f", &[1; 3 * 4096 + 100]);
@@ -436,77 +436,71 @@ fn write(user: &User, ofd: Option<OfdLink>, bytes: &[u8], at: i64) {
     user.pwrite_all(ofd.expect("an open file"), bytes, at);
 }
 
-const fn scene(
+const fn case(
     name: &'static str,
     ready: fn(&User) -> Option<OfdLink>,
     work: fn(&User, Option<OfdLink>),
-) -> Scene {
-    Scene {
+) -> Case {
+    Case {
         name,
         in_mode: |_| true,
-        stage,
+        prepare,
         ready,
         work,
         torn: false,
-        heirs: false,
+        successors: false,
         full: false,
     }
 }
 
-const fn torn(scene: Scene) -> Scene {
-    Scene {
-        torn: true,
-        ..scene
-    }
+const fn torn(case: Case) -> Case {
+    Case { torn: true, ..case }
 }
 
 /// What returns in one step of the journal is told in one mode only; the rest in all.
-const fn names(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
-    Scene {
+const fn names(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Case {
+    Case {
         in_mode: |mode| mode == Consistency::Posix,
-        ..scene(name, nothing, work)
+        ..case(name, nothing, work)
     }
 }
 
-const fn with_heirs(scene: Scene) -> Scene {
-    Scene {
-        heirs: true,
-        ..scene
+const fn with_heirs(case: Case) -> Case {
+    Case {
+        successors: true,
+        ..case
     }
 }
 
-const fn without_room(scene: Scene) -> Scene {
-    Scene {
-        full: true,
-        ..scene
-    }
+const fn without_room(case: Case) -> Case {
+    Case { full: true, ..case }
 }
 
 /// Changes of values happen as a whole or not at all, in all modes in the same way.
-const fn values(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Scene {
-    Scene {
-        stage: stage_values,
+const fn values(name: &'static str, work: fn(&User, Option<OfdLink>)) -> Case {
+    Case {
+        prepare: stage_values,
         ..names(name, work)
     }
 }
 
-const fn strict(scene: Scene) -> Scene {
-    Scene {
+const fn strict(case: Case) -> Case {
+    Case {
         in_mode: |mode| mode == Consistency::Strict,
-        ..scene
+        ..case
     }
 }
 
-const fn lax(scene: Scene) -> Scene {
-    Scene {
+const fn lax(case: Case) -> Case {
+    Case {
         in_mode: |mode| mode != Consistency::Strict,
-        ..torn(scene)
+        ..torn(case)
     }
 }
 
 const R: Base = Base::Root;
 
-pub const SCENES: &[Scene] = &[
+pub const CASES: &[Case] = &[
     with_heirs(names("create", |u, _| {
         drop(u.open("n", O_CREAT | O_RDWR | O_EXCL))
     })),
@@ -572,52 +566,52 @@ pub const SCENES: &[Scene] = &[
         u.unlink(&ROOT, R, b"f").expect("done");
         u.release(ofd).expect("a close");
     }),
-    scene("cut", open_f, |u, f| {
+    case("cut", open_f, |u, f| {
         u.ftruncate(f.expect("open"), 5000).expect("done")
     }),
-    scene("cut_to_nothing", open_f, |u, f| {
+    case("cut_to_nothing", open_f, |u, f| {
         u.ftruncate(f.expect("open"), 0).expect("done")
     }),
-    scene("cut_inline", open_small, |u, f| {
+    case("cut_inline", open_small, |u, f| {
         u.ftruncate(f.expect("open"), 3).expect("done")
     }),
-    scene("grow", open_f, |u, f| {
+    case("grow", open_f, |u, f| {
         u.ftruncate(f.expect("open"), 9 * 4096).expect("done")
     }),
-    torn(scene("append", open_append, |u, f| {
+    torn(case("append", open_append, |u, f| {
         u.write(f.expect("open"), ConstBuf::from(&[5; 6000][..]))
             .expect("done");
     })),
-    torn(scene("append_twice_and_sync", open_append, |u, f| {
+    torn(case("append_twice_and_sync", open_append, |u, f| {
         let f = f.expect("open");
         for _ in 0..2 {
             u.write(f, ConstBuf::from(&[5; 3000][..])).expect("done");
         }
         u.fsync(f).expect("done");
     })),
-    torn(scene("append_and_write_back", open_append, |u, f| {
+    torn(case("append_and_write_back", open_append, |u, f| {
         u.write(f.expect("open"), ConstBuf::from(&[5; 6000][..]))
             .expect("done");
         assert_eq!(u.write_back().expect("done"), 0);
     })),
-    torn(scene("write_to_inline", open_small, |u, f| {
+    torn(case("write_to_inline", open_small, |u, f| {
         write(u, f, &[6; 40], 4)
     })),
-    torn(scene("write_and_close", nothing, |u, _| {
+    torn(case("write_and_close", nothing, |u, _| {
         let f = u.open("small", O_RDWR).expect("open");
         u.pwrite_all(f, &[6; 40], 4);
         u.release(f).expect("a close");
     })),
-    lax(scene("overwrite", open_f, |u, f| {
+    lax(case("overwrite", open_f, |u, f| {
         write(u, f, &[7; 5000], 100)
     })),
-    with_heirs(strict(scene("strict_short", open_f, |u, f| {
+    with_heirs(strict(case("strict_short", open_f, |u, f| {
         write(u, f, &[7; 700], 4000)
     }))),
-    strict(scene("strict_long", open_f, |u, f| {
+    strict(case("strict_long", open_f, |u, f| {
         write(u, f, &[7; 8000], 100)
     })),
-    torn(scene("punch", open_f, |u, f| {
+    torn(case("punch", open_f, |u, f| {
         let mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
         u.fallocate(f.expect("open"), mode, 4000, 8000)
             .expect("done");
@@ -654,7 +648,7 @@ pub const SCENES: &[Scene] = &[
     values("open_value", |u, _| become_file(u, "k/a")),
     values("open_large_value", |u, _| become_file(u, "k/b")),
     without_room(values("open_value_full", |u, _| become_file(u, "k/b"))),
-    Scene {
+    Case {
         ready: |u| {
             let file = u.open("k/a", O_RDONLY).expect("a value");
             let pin = u.map_pin(file, 1, true).expect("a mapping");
@@ -663,13 +657,13 @@ pub const SCENES: &[Scene] = &[
         },
         ..with_heirs(values("open_read_value", |u, _| become_file(u, "k/a")))
     },
-    Scene {
+    Case {
         ready: |u| Some(u.open("k/b", O_RDONLY).expect("a value")),
         ..with_heirs(values("open_read_large_value", |u, _| {
             become_file(u, "k/b");
         }))
     },
-    Scene {
+    Case {
         ready: |u| Some(u.open("k/b", O_RDONLY).expect("a value")),
         ..values("put_over_read_value", |u, f| {
             change(u, &[("k", b"b", Some(5000), 6)]);
@@ -689,7 +683,7 @@ pub const SCENES: &[Scene] = &[
     values("unlink_value", |u, _| {
         u.unlink(&ROOT, Base::Root, b"k/b").expect("a value");
     }),
-    Scene {
+    Case {
         ready: |u| {
             become_file(u, "k/a");
             become_file(u, "l/c");
@@ -706,7 +700,7 @@ pub const SCENES: &[Scene] = &[
             );
         }))
     },
-    Scene {
+    Case {
         ready: |u| {
             become_file(u, "k/b");
             None
@@ -718,7 +712,7 @@ pub const SCENES: &[Scene] = &[
             u.kv_commit(changes, Durability::Durable).expect("done");
         })
     },
-    Scene {
+    Case {
         ready: |u| {
             let flags = O_TMPFILE_BIT | O_DIRECTORY | O_RDWR;
             let file = u.open("k", flags).expect("a directory");
@@ -746,7 +740,7 @@ pub const SCENES: &[Scene] = &[
             &[one, one, one, one, one, one, one, one, ("l", b"c", None, 0)],
         );
     }),
-    Scene {
+    Case {
         ready: |u| {
             change(u, &[("k", b"a", Some(20), 1)]);
             None
@@ -758,7 +752,7 @@ pub const SCENES: &[Scene] = &[
             u.end_view(view);
         })
     },
-    scene("allocate", open_f, |u, f| {
+    case("allocate", open_f, |u, f| {
         u.fallocate(f.expect("open"), 0, 8 * 4096, 8192)
             .expect("done");
     }),

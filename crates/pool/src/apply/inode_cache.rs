@@ -1,8 +1,9 @@
-//! Inodes that a batch changes again and again, kept out of the tree until it ends.
+//! The write-back cache of inodes that a batch changes repeatedly: they enter the tree when it
+//! ends.
 //!
-//! Invariants: what is kept is newer than the tree; an inode is kept in one place at most; nothing
-//! is lost when `settle` was called, and dropping what is kept instead leaves the store as it was
-//! before those changes, as dropping the store itself does.
+//! Invariants: a cached inode is newer than the tree's; an inode is cached once at most; after
+//! `settle` the tree has all of them. Dropping the cache instead leaves the store as it was before
+//! those changes, as dropping the store itself does.
 
 use super::InodeBuf;
 
@@ -18,14 +19,14 @@ struct Entry {
 }
 
 /// Encoded inodes by number.
-pub(super) struct Kept {
+pub(super) struct InodeCache {
     entries: [Entry; ENTRIES],
     clock: u64,
 }
 
-impl Kept {
-    pub fn new() -> Kept {
-        Kept {
+impl InodeCache {
+    pub fn new() -> InodeCache {
+        InodeCache {
             entries: core::array::from_fn(|_| Entry {
                 ino: 0,
                 bytes: InodeBuf::default(),

@@ -1,7 +1,8 @@
-//! A value that one thread at a time takes away and puts back.
+//! A value that one thread at a time takes and puts back.
 //!
-//! Invariant: nobody ever waits for it. Who comes while it is away finds nothing, also for good: in
-//! the child of a fork that happened meanwhile, or after a signal handler that never returned.
+//! Invariant: nobody ever waits for it. A caller that comes while it is taken finds nothing,
+//! possibly forever: in the child of a fork that happened meanwhile, or after a signal handler that
+//! never returned.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -10,22 +11,22 @@ use core::sync::atomic::{AtomicPtr, Ordering::AcqRel};
 
 /// Room for one value.
 #[derive(Debug)]
-pub struct Parked<T> {
+pub struct TakeCell<T> {
     place: AtomicPtr<T>,
     /// It owns one.
     owns: PhantomData<Box<T>>,
 }
 
-impl<T> Default for Parked<T> {
-    fn default() -> Parked<T> {
-        Parked {
+impl<T> Default for TakeCell<T> {
+    fn default() -> TakeCell<T> {
+        TakeCell {
             place: AtomicPtr::default(),
             owns: PhantomData,
         }
     }
 }
 
-impl<T: Send> Parked<T> {
+impl<T: Send> TakeCell<T> {
     /// Takes the value away, if it is there.
     pub fn take(&self) -> Option<Box<T>> {
         self.exchange(None)
@@ -45,7 +46,7 @@ impl<T: Send> Parked<T> {
     }
 }
 
-impl<T> Drop for Parked<T> {
+impl<T> Drop for TakeCell<T> {
     fn drop(&mut self) {
         let last = *self.place.get_mut();
         if !last.is_null() {
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn each_value_is_taken_once_and_dropped_once() {
         let counted = Arc::new(());
-        let parked = Parked::default();
+        let parked = TakeCell::default();
         assert!(parked.take().is_none());
         std::thread::scope(|scope| {
             for _ in 0..4 {
