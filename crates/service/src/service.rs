@@ -162,6 +162,8 @@ impl Service {
             session.end(&mut self.state.engine)?;
             let rest = self.state.engine.store.makes_room();
             while begun.elapsed() < LAST_TURNS && self.state.engine.store.reclaim_some()? {}
+            // Files without names that were open to the last are free only now.
+            while begun.elapsed() < LAST_TURNS && self.state.engine.store.trim() {}
             // What is left over the next service frees.
             return if rest {
                 self.state.engine.close()

@@ -148,7 +148,7 @@ impl Supply {
             let none = self.fragments.blocks() == 0 && (self.enough || left == 0);
             if none && engine.store.pool.data_held() > 0 {
                 // Those who look at what the last commits freed look again.
-                let _ = engine.store.pool.rest();
+                engine.store.release_unread();
                 self.recycle(engine, memory, need);
             }
         }
@@ -243,7 +243,7 @@ impl Supply {
         self.ahead = AHEAD_MIN;
         self.take_back_chunks(engine, memory, AHEAD_MIN);
         if std::mem::replace(&mut self.busy, false) {
-            let _ = engine.store.pool.rest();
+            engine.store.release_unread();
             // What is around a fragment may be free by now.
             self.take_back_fragments(engine, memory);
             self.recycle(engine, memory, Need::Rest);
