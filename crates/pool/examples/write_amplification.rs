@@ -1,9 +1,9 @@
 //! Prints the bytes that one random overwrite stores, after loads in random and in key order:
-//! `cargo run --release --example write_amplification [KEYS] [CHANGES PER COMMIT]`.
+//! `cargo run --release --example write_amplification [KEYS] [CHANGES PER COMMIT] [VALUE BYTES]`.
 //!
-//! What always holds here: keys are 24 bytes, values 100; each store into the segment of the trees
-//! is counted, superblocks and bitmaps too; the first pass of overwrites, which brings leaves into
-//! the shape that they keep, is told apart from the second.
+//! What always holds here: keys are 24 bytes, values 100 if nothing else is said; each store into
+//! the segment of the trees is counted, superblocks and bitmaps too; the first pass of overwrites,
+//! which brings leaves into the shape that they keep, is told apart from the second.
 
 use holdfast_pmem::record::Event;
 use holdfast_pmem::{Medium, Recorder, Region};
@@ -12,8 +12,7 @@ use holdfast_pool::layout::VALUES;
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::{Params, Pool, Result, WriteToken};
 
-const VALUE: [u8; 100] = [0x5a; 100];
-const PAIR: u64 = 124;
+const KEY_LEN: u64 = 24;
 
 /// What was stored so far, counted after each commit.
 #[derive(Default)]
@@ -46,7 +45,7 @@ fn key(i: u64) -> Vec<u8> {
 fn put(
     pool: &mut Pool,
     keys: impl Iterator<Item = u64>,
-    per_commit: usize,
+    (value, per_commit): (&[u8], usize),
     stored: &mut Stored,
 ) -> Result<()> {
     let (token, mut keys) = (WriteToken::for_offline_tool(), keys.peekable());
@@ -56,7 +55,7 @@ fn put(
         some.sort_unstable();
         let mut batch = pool.begin(&token);
         for i in some {
-            batch.put(VALUES, &key(i), &VALUE)?;
+            batch.put(VALUES, &key(i), value)?;
         }
         batch.commit(|_| {})?;
         stored.count();
@@ -64,8 +63,8 @@ fn put(
     Ok(())
 }
 
-fn new_pool(count: u64, stored: &Stored) -> Result<Pool> {
-    let meta_len = (count * PAIR * 4).next_multiple_of(1 << 21).max(1 << 26);
+fn new_pool(bytes: u64, stored: &Stored) -> Result<Pool> {
+    let meta_len = (bytes * 4).next_multiple_of(1 << 21).max(1 << 26);
     let meta = Region::in_memory(meta_len as usize)?.recorded(&stored.log);
     let sizes = Sizes {
         meta_len,
@@ -91,26 +90,28 @@ fn main() -> Result<()> {
         args.next().unwrap_or(1_000_000),
         args.next().unwrap_or(65_536) as usize,
     );
+    let value = vec![0x5a; args.next().unwrap_or(100) as usize];
+    let bytes = count * (KEY_LEN + value.len() as u64);
+    let way = (&value[..], per_commit);
     for in_order in [false, true] {
         let mut stored = Stored::default();
-        let mut pool = new_pool(count, &stored)?;
+        let mut pool = new_pool(bytes, &stored)?;
         let load = |i| match in_order {
             true => i,
             false => scattered(i, count, 0),
         };
-        put(&mut pool, (0..count).map(load), per_commit, &mut stored)?;
+        put(&mut pool, (0..count).map(load), way, &mut stored)?;
         let name = if in_order {
             "key order"
         } else {
             "random order"
         };
-        let space =
-            |pool: &Pool| pool.meta_space().count_used() as f64 * 4096.0 / (count * PAIR) as f64;
+        let space = |pool: &Pool| pool.meta_space().count_used() as f64 * 4096.0 / bytes as f64;
         println!("loaded in {name}: space {:.2}", space(&pool));
         for pass in 1..3 {
             let before = stored.bytes;
             let again = (0..count).map(|i| scattered(i, count, pass));
-            put(&mut pool, again, per_commit, &mut stored)?;
+            put(&mut pool, again, way, &mut stored)?;
             let each = (stored.bytes - before) / count;
             println!(
                 "  pass {pass}: {each} bytes per overwrite, space {:.2}",

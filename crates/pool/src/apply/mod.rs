@@ -551,4 +551,4 @@ pub(crate) mod pool_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod values_tests;
+pub(crate) mod values_tests;

@@ -14,7 +14,7 @@ use std::vec;
 use std::vec::Vec;
 
 /// A keyspace, a directory that is none, and numbers of nothing.
-const KEYSPACE: u64 = 2;
+pub(crate) const KEYSPACE: u64 = 2;
 const DIRECTORY: u64 = 3;
 const NUMBERS: [u64; 5] = [DIRECTORY, 1, 99, 0, u64::MAX];
 
@@ -149,7 +149,7 @@ fn found(pool: &Pool) -> Map {
 }
 
 /// The two directories.
-fn stage(pool: &mut Pool, grants: &mut BTreeSet<u64>) {
+pub(crate) fn stage(pool: &mut Pool, grants: &mut BTreeSet<u64>) {
     let mut store = PoolStore::new(pool.begin(&WriteToken::for_service()));
     let mut applier = Applier::new(&mut store, grants, [0; LANES]);
     for (i, name) in [b"k", b"d"].iter().enumerate() {

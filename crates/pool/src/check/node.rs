@@ -10,7 +10,9 @@ pub(super) const KEY_MAX: usize = 1088;
 const VALUE_MAX: usize = 2048;
 const ARRAYS: usize = 64;
 const PREFIX_IN_HEADER: usize = 32;
-/// The tree to whose leaves entries are appended.
+/// Most links that are appended to an inner node.
+const LINKS_MAX: usize = 32;
+/// The tree to whose nodes entries are appended.
 pub(super) const VALUES: u8 = 5;
 
 /// An entry: where its value is, or its child.
@@ -18,6 +20,19 @@ pub(super) struct Entry {
     pub key: Vec<u8>,
     pub value: core::ops::Range<usize>,
     pub child: u64,
+    /// The link to the child was appended: the child may be younger than the node.
+    pub later: bool,
+}
+
+impl Entry {
+    fn new(key: Vec<u8>, value: Range, child: u64) -> Entry {
+        Entry {
+            key,
+            value,
+            child,
+            later: false,
+        }
+    }
 }
 
 /// What the node must be.
@@ -28,7 +43,7 @@ pub(super) struct Expected {
     pub tree: u8,
     pub level: u8,
     /// It is not younger.
-    pub above: u64,
+    pub limit: u64,
 }
 
 struct Counts {
@@ -65,11 +80,13 @@ pub(super) fn parse(b: &[u8; 4096], expected: &Expected) -> Result<Vec<Entry>, &
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             return Err("a key or value is too long");
         }
-        entries.push(Entry { key, value, child });
+        entries.push(Entry::new(key, value, child));
     }
     check_cells(used)?;
-    if expected.appended > 0 {
-        add_appended(b, &c, expected, &prefix, &mut entries)?;
+    match (expected.appended, c.level) {
+        (0, _) => {}
+        (_, 0) => add_appended(b, &c, expected, &prefix, &mut entries)?,
+        _ => set_links(b, &c, expected, &mut entries)?,
     }
     Ok(entries)
 }
@@ -84,7 +101,7 @@ fn add_appended(
 ) -> Result<(), &'static str> {
     let first = (ARRAYS + 10 * c.count).div_ceil(8) * 8;
     let behind = first + 16 * expected.appended;
-    if c.level > 0 || behind > c.heap {
+    if expected.tree != VALUES || behind > c.heap {
         return Err("a node has impossible appended entries");
     }
     let mut low = c.heap;
@@ -121,8 +138,35 @@ fn add_appended(
         let (value, child) = (value..value + len, 0);
         match entries.binary_search_by(|e| e.key.cmp(&key)) {
             Ok(i) => entries[i].value = value,
-            Err(i) => entries.insert(i, Entry { key, value, child }),
+            Err(i) => entries.insert(i, Entry::new(key, value, child)),
         }
+    }
+    Ok(())
+}
+
+/// Brings the links that were appended to an inner node to their places: the last one to a child
+/// counts.
+fn set_links(
+    b: &[u8; 4096],
+    c: &Counts,
+    expected: &Expected,
+    entries: &mut [Entry],
+) -> Result<(), &'static str> {
+    let numbers = (ARRAYS + 18 * c.count).div_ceil(8) * 8;
+    let first = numbers + LINKS_MAX;
+    let behind = first + 16 * expected.appended;
+    if expected.tree != VALUES || expected.appended > LINKS_MAX || behind > c.heap {
+        return Err("a node has impossible appended links");
+    }
+    for (at, child) in (first..behind).step_by(16).zip(&b[numbers..]) {
+        let summed = [expected.page, u64::from(*child), le64(b, at)];
+        if crc32c(summed.map(u64::to_le_bytes).as_flattened()) != le32(b, at + 8) {
+            return Err("an appended link has a wrong checksum");
+        }
+        let Some(entry) = entries.get_mut(usize::from(*child)) else {
+            return Err("an appended link is to no child");
+        };
+        (entry.child, entry.later) = (le64(b, at), true);
     }
     Ok(())
 }
@@ -144,7 +188,7 @@ fn counts(b: &[u8; 4096], expected: &Expected) -> Result<Counts, &'static str> {
     if le64(b, 8) != expected.page {
         return Err("a node belongs to another page");
     }
-    if le64(b, 16) > expected.above {
+    if le64(b, 16) > expected.limit {
         return Err("a node is younger than what it hangs on");
     }
     if b[24] != expected.tree || b[25] != expected.level {
@@ -154,8 +198,7 @@ fn counts(b: &[u8; 4096], expected: &Expected) -> Result<Counts, &'static str> {
     if count == 0 || prefix > KEY_MAX || arrays_end > heap || heap > heap_end || heap % 4 != 0 {
         return Err("the counts of a node are impossible");
     }
-    let appendable = b[24] == VALUES && b[25] == 0;
-    if !appendable && b[arrays_end..heap].iter().any(|byte| *byte != 0) {
+    if b[24] != VALUES && b[arrays_end..heap].iter().any(|byte| *byte != 0) {
         return Err("the unused part of a node is not zero");
     }
     Ok(Counts {

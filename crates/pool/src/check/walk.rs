@@ -1,9 +1,9 @@
 //! Every node and entry of a tree, in key order.
 //!
 //! Invariants: a page is visited once, so the walk ends; entries below a damaged node are left
-//! out and the node is named. No node is younger than the one above it. Snapshots share nodes with
-//! each other and with the present: what was visited before is looked at only as far as it must fit
-//! where it hangs.
+//! out and the node is named. No node is younger than the commit that made the link to it.
+//! Snapshots share nodes with each other and with the present: what was visited before is looked at
+//! only as far as it must fit where it hangs.
 
 use super::Bytes;
 use super::births::{Nth, Seen};
@@ -48,8 +48,10 @@ enum Of<'a> {
 struct Place {
     link: u64,
     level: u8,
-    /// The commit of its parent, or of the root: it is not younger.
+    /// The commit of its parent, or of the root.
     above: u64,
+    /// The last commit that may have made the link to it: it is not younger.
+    limit: u64,
 }
 
 /// Walks tree number `tree` of the present. How many keys it has.
@@ -85,6 +87,7 @@ pub(super) fn tree(
         link: root.addr,
         level: root.height - 1,
         above: sb.seq,
+        limit: sb.seq,
     };
     walk.node(place, &[], None, log)
 }
@@ -129,6 +132,7 @@ pub(super) fn cut(
         link: cut.link,
         level: cut.level,
         above: cut.seq,
+        limit: cut.seq,
     };
     walk.node(place, &[], None, log)
 }
@@ -158,11 +162,12 @@ pub(super) fn snapshot(
         link: root.addr,
         level,
         above: kept.seq,
+        limit: kept.seq,
     };
     walk.node(place, &[], None, log);
 }
 
-/// A link is a page number and, in bits 48 to 55, how many entries were appended.
+/// A link is a page number and, in bits 48 to 55, how many entries were appended to the node.
 fn page_of(link: u64) -> u64 {
     link & !(0xff << 48)
 }
@@ -201,10 +206,12 @@ impl Walk<'_, '_> {
             if high.is_some_and(|high| high <= self.from) {
                 continue;
             }
+            let above = birth(&bytes);
             let child = Place {
                 link: e.child,
                 level: level - 1,
-                above: birth(&bytes),
+                above,
+                limit: if e.later { place.limit } else { above },
             };
             keys += self.node(child, low, high, log);
         }
@@ -229,7 +236,7 @@ impl Walk<'_, '_> {
             appended: usize::from((place.link >> 48) as u8),
             tree: self.tree as u8,
             level: place.level,
-            above: place.above,
+            limit: place.limit,
         };
         match node::parse(&bytes, &expected) {
             Ok(entries) => {
@@ -282,7 +289,7 @@ impl Walk<'_, '_> {
         let fits = usize::from(bytes[24]) == self.tree
             && bytes[25] == place.level
             && le64(&bytes[..], 8) == page_of(place.link)
-            && birth(bytes) <= place.above;
+            && birth(bytes) <= place.limit;
         let due = self.meet(place, bytes);
         if !fits {
             let what = format!("a snapshot has a node that does not fit tree {}", self.tree);

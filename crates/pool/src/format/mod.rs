@@ -6,6 +6,7 @@
 pub mod appends;
 pub mod bitmap;
 pub mod geometry;
+pub mod links;
 pub mod live;
 pub mod node;
 pub mod superblock;

@@ -7,7 +7,7 @@
 //! - Searching checks every offset that it follows; a bad one is a [`Flaw`], never a panic.
 //!   After [`check`] no accessor of the same bytes reports a flaw.
 
-use super::{PAGE, appends, array_at};
+use super::{PAGE, appends, array_at, links};
 use core::cmp::Ordering;
 
 /// Longest key.
@@ -200,9 +200,16 @@ impl Header {
             && self.heap.is_multiple_of(CELL_ALIGN)
             && self.arrays_end() <= self.heap
             && self.heap <= self.heap_end()
-            && (self.appends == 0
-                || self.level == 0 && appends::place(self, self.appends) <= self.heap);
+            && (self.appends == 0 || self.fits_appends());
         if good { Ok(()) } else { Err("node counts") }
+    }
+
+    #[inline]
+    fn fits_appends(&self) -> bool {
+        match self.level {
+            0 => appends::place(self, self.appends) <= self.heap,
+            _ => links::fit(self, self.appends),
+        }
     }
 }
 
@@ -294,10 +301,27 @@ pub(crate) fn head<S: Source + ?Sized>(s: &S, i: usize) -> u64 {
     s.word(AT_HEADS + HEAD * i)
 }
 
-/// The link to child `i` of an inner node.
+/// The link to child `i` of an inner node: the newest, if one was appended.
 #[inline]
 pub fn child<S: Source + ?Sized>(s: &S, h: &Header, i: usize) -> u64 {
-    s.word(AT_HEADS + HEAD * (h.count + i))
+    if h.appends > 0
+        && let Some(link) = links::find(s, h, i)
+    {
+        return link;
+    }
+    written_child(s, h, i)
+}
+
+/// The link to child `i` that the node was written with.
+#[inline]
+fn written_child<S: Source + ?Sized>(s: &S, h: &Header, i: usize) -> u64 {
+    s.word(children(h) + 8 * i)
+}
+
+/// Where the links are that an inner node was written with.
+#[inline]
+pub(crate) fn children(h: &Header) -> usize {
+    AT_HEADS + HEAD * h.count
 }
 
 /// How `key` compares with the keys that start with the node's prefix: `Equal` when it does.
@@ -558,12 +582,6 @@ pub(crate) const fn cell_size(suffix: usize, value_len: usize) -> usize {
     (CELL_HEADER + suffix.saturating_sub(HEAD) + value_len).next_multiple_of(CELL_ALIGN)
 }
 
-/// Whether a link may stand in an inner node.
-fn is_child(link: u64, level: u8, pages: &core::ops::Range<u64>) -> bool {
-    let leaf = level == 1 || appends::appends_of(link) == 0;
-    leaf && pages.contains(&appends::page_of(link))
-}
-
 /// The first eight bytes of a suffix as a number, and the others.
 #[inline]
 pub(crate) fn head_and_rest(suffix: &[u8]) -> (u64, &[u8]) {
@@ -591,7 +609,8 @@ pub fn check(
         if cell.rest > 0 {
             live += cell_size(cell.suffix, cell.value_len);
         }
-        if h.level > 0 && !is_child(child(page, &h, i), h.level, &children) {
+        let link = written_child(page, &h, i);
+        if h.level > 0 && !children.contains(&appends::page_of(link)) {
             return Err("node child");
         }
     }

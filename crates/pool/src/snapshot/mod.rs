@@ -17,6 +17,8 @@ mod delete;
 mod record;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod values_tests;
 
 pub(crate) use delete::{DYING_MAX, is_dying};
 pub use record::{NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};

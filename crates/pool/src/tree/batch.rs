@@ -59,7 +59,7 @@ pub struct Batch<'p> {
     pub(super) pool: &'p mut Pool,
     pub(super) roots: [Root; TREES],
     pub(super) dirty: Dirty,
-    /// Pages of committed nodes that this batch replaces.
+    /// Pages of committed nodes that this batch replaces, or only appends to: those are in use.
     pub(super) freed: Vec<u64>,
     pub(super) undo: Vec<Undo>,
     pub(super) path: Path,
@@ -229,6 +229,7 @@ impl<'p> Batch<'p> {
             return Err(e);
         }
         self.free_page(addr)?;
+        page::set_origin(&mut page, addr);
         Ok(self.dirty.add(page))
     }
 
@@ -309,6 +310,7 @@ impl<'p> Batch<'p> {
         if let Some(e) = self.broken {
             return Err(e);
         }
+        assert!(!self.ahead, "a change behind what was written ahead");
         let root = self.root(tree)?;
         self.check_room(&root, erasing)?;
         let done = make(self);

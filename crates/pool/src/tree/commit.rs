@@ -49,7 +49,7 @@ impl Batch<'_> {
         Ok(seq)
     }
 
-    /// Writes a dirty node after everything below it; returns its page.
+    /// Writes a dirty node after everything below it; returns what leads to it.
     fn write_node(&mut self, addr: u64, seq: u64) -> Result<u64> {
         if addr & DIRTY == 0 {
             return Ok(addr);
@@ -66,8 +66,13 @@ impl Batch<'_> {
         self.write_page(node, seq)
     }
 
-    /// Writes a node, of which nothing below is dirty, as one of commit `seq`; returns its page.
+    /// Writes a node, of which nothing below is dirty, as one of commit `seq`, or appends to that
+    /// of which it is a copy; returns what leads to it.
     pub(super) fn write_page(&mut self, mut node: Box<Page>, seq: u64) -> Result<u64> {
+        if let Some(link) = self.append_links(&node)? {
+            self.dirty.recycle(node);
+            return Ok(link);
+        }
         let space = &mut self.pool.meta_space;
         let run = space.alloc_one().ok_or(Error::NoSpace)?;
         space.mark_used(run)?;
@@ -82,7 +87,9 @@ impl Batch<'_> {
 
     /// Keeps what this commit freed from use until older roots are given up.
     fn hold_freed(&mut self, seq: u64) {
-        let pages = core::mem::take(&mut self.freed);
+        let mut pages = core::mem::take(&mut self.freed);
+        // What was appended to stays.
+        pages.retain(|page| self.pool.meta_space.is_unused(Run::new(*page, 1)));
         let data: Vec<Run> = self
             .undo
             .drain(..)

@@ -5,7 +5,10 @@
 //! after the batch that was under way, never less than what was acknowledged, with bitmaps that
 //! agree with the trees, and must be able to go on.
 
+use super::Batch;
 use super::tests::{Dice, MIB, Model, TREES, all_of, assert_is, change, model_of, params, token};
+use crate::format::appends::appends_of;
+use crate::layout::VALUES;
 use crate::pool::Pool;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,14 +33,51 @@ fn image_of(pool: &Pool) -> Vec<u8> {
     image
 }
 
-/// A recorded run: the image before it, its log, and the state after each commit.
+/// A recorded run: the image before it, that of commit `first`, its log, and the state after each
+/// commit.
 struct Run {
     base: Vec<u8>,
+    first: u64,
     events: Vec<holdfast_pmem::record::Event>,
     states: Vec<Model>,
 }
 
-fn record(medium: Medium, seed: u64) -> Run {
+/// What a run changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Story {
+    /// Anything, from an empty pool on.
+    Any,
+    /// Values far from each other in a tree of two levels, so that entries are appended to leaves
+    /// and links to the node above.
+    Overwrites,
+}
+
+/// Pairs that there are before a run of overwrites.
+const PAIRS: u64 = 1200;
+
+fn overwrite(batch: &mut Batch<'_>, model: &mut Model, i: u64, byte: u8) {
+    let (key, value) = (i.to_be_bytes(), [byte; 50]);
+    batch.put(VALUES, &key, &value).unwrap();
+    model.insert((VALUES, key.to_vec()), value.to_vec());
+}
+
+/// The pool before a run, and what is in it.
+fn start(pool: &mut Pool, story: Story) -> Model {
+    let mut model = Model::new();
+    if story == Story::Overwrites {
+        for round in 0..4 {
+            let mut batch = pool.begin(&token());
+            for i in (round..PAIRS).step_by(4) {
+                overwrite(&mut batch, &mut model, i, 1);
+            }
+            batch.commit(|_| {}).unwrap();
+        }
+        pool.reclaim().unwrap();
+    }
+    model
+}
+
+fn record(medium: Medium, seed: u64, story: Story) -> Run {
     let recorder = Recorder::new();
     let meta = Region::in_memory_as(META_LEN as usize, medium)
         .unwrap()
@@ -46,14 +86,18 @@ fn record(medium: Medium, seed: u64) -> Run {
     params.medium = medium;
     let mut pool = Pool::create(meta, &params, &token()).unwrap();
     let mut dice = Dice(seed);
-    let mut states = vec![Model::new()];
+    let mut states = vec![start(&mut pool, story)];
     recorder.take();
-    let base = image_of(&pool);
+    let (base, first) = (image_of(&pool), pool.superblock().seq);
+    let mut appended = 0;
     for op in 1..=6 {
         let mut model = states.last().cloned().unwrap_or_default();
         let mut batch = pool.begin(&token());
         for _ in 0..6 {
-            change(&mut batch, &mut model, &mut dice, op == 5);
+            match story {
+                Story::Any => change(&mut batch, &mut model, &mut dice, op == 5),
+                _ => overwrite(&mut batch, &mut model, dice.roll(PAIRS / 4), op as u8),
+            }
         }
         let run = batch.alloc_data(op, 1).unwrap();
         batch.use_data(run).unwrap();
@@ -61,11 +105,15 @@ fn record(medium: Medium, seed: u64) -> Run {
         batch.commit(|s| s.next_ino = op).unwrap();
         recorder.ack(op);
         states.push(model);
+        let root = pool.superblock().roots[usize::from(VALUES)];
+        appended = appended.max(appends_of(root.addr) * usize::from(root.height > 1));
         // Pages are used again at once, so that a wrong order would show.
         pool.reclaim().unwrap();
     }
+    assert_eq!(appended > 4, story == Story::Overwrites, "{appended} links");
     Run {
         base,
+        first,
         events: recorder.take(),
         states,
     }
@@ -77,7 +125,7 @@ fn assert_recovers(run: &Run, image: &Image<'_>, medium: Medium, log: &Recorder)
     let begun = image.begun().max().unwrap_or(0);
     let meta = image.open(0, medium).unwrap().recorded(log);
     let pool = Pool::open(meta, &token()).unwrap_or_else(|e| panic!("{e}: {image:?}"));
-    let at = pool.superblock().seq - 1;
+    let at = pool.superblock().seq - run.first;
     assert!(
         (acked..=begun).contains(&at),
         "{at} of {acked} to {begun}: {image:?}"
@@ -96,13 +144,14 @@ fn go_on(mut pool: Pool, model: &Model) -> Pool {
     pool
 }
 
-fn cut_everywhere(medium: Medium, loss: Loss, seed: u64) -> usize {
-    let run = record(medium, seed);
+fn cut_everywhere(medium: Medium, loss: Loss, seed: u64, story: Story) -> usize {
+    let run = record(medium, seed, story);
     let mut images = 0;
     for image in Images::new(&[&run.base], &run.events, options(loss)) {
         let pool = assert_recovers(&run, &image, medium, &Recorder::new());
         if images % 8 == 0 {
-            let model = run.states[pool.superblock().seq as usize - 1].clone();
+            let at = pool.superblock().seq - run.first;
+            let model = run.states[at as usize].clone();
             go_on(pool, &model);
         }
         images += 1;
@@ -112,29 +161,41 @@ fn cut_everywhere(medium: Medium, loss: Loss, seed: u64) -> usize {
 
 #[test]
 fn any_lost_words_leave_a_committed_state() {
-    assert!(cut_everywhere(Medium::Memory, Loss::Words, 3) > 200);
+    assert!(cut_everywhere(Medium::Memory, Loss::Words, 3, Story::Any) > 200);
 }
 
 #[test]
 fn any_lost_lines_leave_a_committed_state() {
-    assert!(cut_everywhere(Medium::Dax, Loss::Lines, 5) > 200);
+    assert!(cut_everywhere(Medium::Dax, Loss::Lines, 5, Story::Any) > 200);
 }
 
 #[test]
 fn any_pages_not_written_back_leave_a_committed_state() {
-    assert!(cut_everywhere(Medium::File, Loss::Pages, 7) > 100);
+    assert!(cut_everywhere(Medium::File, Loss::Pages, 7, Story::Any) > 100);
 }
 
 #[test]
 fn a_death_between_any_two_stores_leaves_a_committed_state() {
-    assert!(cut_everywhere(Medium::Memory, Loss::Death, 9) > 200);
+    assert!(cut_everywhere(Medium::Memory, Loss::Death, 9, Story::Any) > 200);
+}
+
+#[test]
+fn appended_links_are_of_a_committed_state() {
+    for (medium, loss) in [
+        (Medium::Memory, Loss::Words),
+        (Medium::Dax, Loss::Lines),
+        (Medium::File, Loss::Pages),
+        (Medium::Memory, Loss::Death),
+    ] {
+        assert!(cut_everywhere(medium, loss, 13, Story::Overwrites) > 100);
+    }
 }
 
 /// The power fails while the pool is opened after a power cut, and again the state is one of
 /// those it may have; so does it after one more commit.
 #[test]
 fn recovery_can_be_cut_too() {
-    let run = record(Medium::Memory, 11);
+    let run = record(Medium::Memory, 11, Story::Any);
     let mut tried = 0;
     for image in Images::new(&[&run.base], &run.events, options(Loss::Words)).step_by(37) {
         let base = image.full(0);

@@ -22,6 +22,8 @@ use core::cmp::Ordering;
 const FILL_MIN: usize = PAGE / 3;
 /// A node with more is full, however it is laid out.
 const FILL_FULL: usize = PAGE * 7 / 8;
+/// Keys that come in order leave this part of an inner node free, for links to be appended.
+const LINKS_PART: usize = 8;
 /// Bytes left free in a merged node, so that the next put does not split it again.
 const MERGE_SPARE: usize = PAGE / 4;
 
@@ -315,7 +317,7 @@ impl Batch<'_> {
         let hint = match level {
             0 if follows && at < count && entries.start_fits(0, at + 1) => Some(at + 1),
             0 if follows || (appending && at == count) => Some(at),
-            _ if level > 0 && appending && at == count => Some(at - 1),
+            _ if level > 0 && appending && at == count => Some(at - (at / LINKS_PART).max(1)),
             _ => None,
         };
         let parts = entries.split(level, hint);

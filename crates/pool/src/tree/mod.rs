@@ -17,6 +17,7 @@ mod entries;
 mod erase_range;
 mod garbage;
 mod leaf;
+mod links;
 mod page;
 mod park;
 mod reader;
@@ -45,6 +46,8 @@ mod compact_tests;
 mod crash_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod links_tests;
 #[cfg(test)]
 mod park_tests;
 #[cfg(test)]

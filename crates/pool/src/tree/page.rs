@@ -1,7 +1,8 @@
 //! A node being built or changed in private memory.
 //!
 //! What always holds here: the bytes are a well-formed node of `format::node` (made by [`init`]
-//! or copied and checked); a change that does not fit reports so and changes nothing.
+//! or copied and checked); a change that does not fit reports so and changes nothing; an inner
+//! node has an origin only while it differs from that in nothing but links.
 
 use crate::checksum::{Crc, crc32c};
 use crate::format::appends::{self, APPENDS_MAX};
@@ -9,7 +10,7 @@ use crate::format::node::{
     self, AT_BIRTH, AT_COUNTS, AT_CRC, AT_HEADS, AT_PAGE, AT_PREFIX, CELL_HEADER, Flaw, HEAD,
     Header, KeyBuf, MAGIC, PREFIX_INLINE, Suffix, be8, cell_size,
 };
-use crate::format::{PAGE, put_at, u32_at};
+use crate::format::{PAGE, links, put_at, u32_at, u64_at};
 
 /// Bytes of a node.
 pub(crate) type Page = [u8; PAGE];
@@ -35,9 +36,25 @@ pub(crate) fn header(page: &Page) -> Header {
     Header::unpack(u64::from_le_bytes(crate::format::array_at(page, AT_COUNTS)))
 }
 
+/// Every change but that of a link, or of a value in its place, ends here: then the node is no
+/// copy any more.
 #[inline]
 fn set_header(page: &mut Page, h: &Header) {
     put_at(page, AT_COUNTS, &h.pack().to_le_bytes());
+    set_origin(page, 0);
+}
+
+/// Says that the node is a copy of that at `link`. This is where its own page number will be.
+#[inline]
+pub(crate) fn set_origin(page: &mut Page, link: u64) {
+    put_at(page, AT_PAGE, &link.to_le_bytes());
+}
+
+/// What leads to the committed node from which an inner node differs at most in links; 0: there is
+/// none.
+#[inline]
+pub(crate) fn origin(page: &Page) -> u64 {
+    u64_at(page, AT_PAGE)
 }
 
 /// Makes the page an empty node.
@@ -238,8 +255,16 @@ pub(crate) fn set_value(page: &mut Page, i: usize, value: &[u8]) -> bool {
     true
 }
 
-/// Brings what was appended to a leaf to its place among the other entries; the counts then.
+/// Brings what was appended to its place: among the other entries of a leaf, or over the links of
+/// an inner node. The counts then.
 pub(crate) fn fold(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
+    if h.level > 0 {
+        for k in 0..h.appends {
+            let (child, link) = links::nth(page, h, k)?;
+            set_child(page, child, link);
+        }
+        return Ok(header(page));
+    }
     let old = *page;
     let mut key = KeyBuf::default();
     key.load_prefix(&old, h);
@@ -269,8 +294,8 @@ struct New {
     cell: u16,
 }
 
-/// As [`fold`], for a copy that is only read: the sorted entries lead to the appended cells, which
-/// stay where they are. So no cell is copied, and no room is left.
+/// As [`fold`], for a copy of a leaf that is only read: the sorted entries lead to the appended
+/// cells, which stay where they are. So no cell is copied, and no room is left.
 pub(crate) fn weave(page: &mut Page, h: &Header) -> Result<Header, Flaw> {
     if h.appends > APPENDS_MAX {
         return Err("appended entries");

@@ -50,6 +50,7 @@ impl Batch<'_> {
     }
 
     /// Writes about `most` of the nodes that the commit would write; whether there are more.
+    /// Nothing may be changed after that.
     pub fn write_ahead(&mut self, mut most: usize) -> Result<bool> {
         if let Some(e) = self.broken {
             return Err(e);

@@ -17,9 +17,9 @@ use super::walk::{self, Nodes, Out, damaged};
 use crate::error::{Error, Result};
 use crate::format::geometry::LIVE_PAGE;
 use crate::format::live::{self, LiveRoot};
-use crate::format::node::{self, AT_BIRTH, AT_COUNTS, Header, KeyBuf, Place, Source};
+use crate::format::node::{self, AT_BIRTH, AT_COUNTS, Flaw, Header, KeyBuf, Place, Source};
 use crate::format::superblock::Root;
-use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, superblock};
+use crate::format::{PAGE, PAGE_LEN, PAGE_SHIFT, TREES, appends, links, superblock};
 use crate::layout::{ReadTrees, TreeId};
 use core::ops::ControlFlow;
 use core::time::Duration;
@@ -122,7 +122,7 @@ pub(super) enum Trust {
 }
 
 /// A private copy of the node in page `place.page`, verified as `trust` says. What was appended
-/// to it is in its place among the other entries.
+/// to it is in its place.
 pub(super) fn copy_mapped(
     meta: &Region,
     place: &Place,
@@ -136,9 +136,10 @@ pub(super) fn copy_mapped(
     }
 }
 
-/// As [`copy_mapped`], of a node that is only read: what is of no use between its arrays and its
+/// As [`copy_mapped`], of a leaf that is only read: what is of no use between its arrays and its
 /// cells is left as it was in `out`.
 fn copy_to_read(meta: &Region, place: &Place, out: &mut Page) -> Result<Header> {
+    debug_assert_eq!(place.level, 0, "only leaves are copied to be read");
     let (node, seen) = open_mapped(meta, place)?;
     let front = appends::place(&seen, seen.appends).min(PAGE);
     let back = appends::lowest(&node, &seen).clamp(front, PAGE);
@@ -176,11 +177,21 @@ fn verify(place: &Place, trust: Trust, pages: u64, out: &Page) -> Result<Header>
         });
     }
     let header = match trust {
-        Trust::Verified => node::check(out, place, LIVE_PAGE + 1..pages)
-            .and_then(|h| appends::check(out, &h).map(|()| h)),
+        Trust::Verified => check(place, pages, out),
         Trust::Nothing => node::open(out, place),
     };
     header.map_err(damaged(place.page))
+}
+
+/// Checks every entry, those that were appended, too.
+fn check(place: &Place, pages: u64, page: &Page) -> core::result::Result<Header, Flaw> {
+    let pages = LIVE_PAGE + 1..pages;
+    let h = node::check(page, place, pages.clone())?;
+    match h.level {
+        0 => appends::check(page, &h)?,
+        _ => links::check(page, &h, &pages)?,
+    }
+    Ok(h)
 }
 
 /// The trees of one root.
@@ -220,6 +231,11 @@ impl Nodes for At<'_> {
     fn open(&self, tree: TreeId, addr: u64, level: u8) -> Result<(Mapped<'_>, Header)> {
         let place = Place::of_link(addr, tree, level, self.seq);
         let (node, header) = open_mapped(self.meta, &place)?;
+        if level > 0 && header.appends > 0 {
+            // The child that is found may be one of these: they load while it is looked for.
+            let at = node.base + links::numbers(&header) as u64;
+            self.meta.prefetch(at, header.appends);
+        }
         self.rely_on(&place, &node)?;
         Ok((node, header))
     }
