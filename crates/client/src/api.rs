@@ -22,6 +22,14 @@ impl Client {
     }
 }
 
+/// Memory.
+impl Client {
+    /// What is mapped for the client's own use: address and length of each mapping.
+    pub fn own_memory(&self) -> [(usize, usize); 4] {
+        self.session.own_memory()
+    }
+}
+
 /// Snapshots.
 impl Client {
     /// Takes a snapshot of the whole pool, with all that was done before the call, as `name`.

@@ -14,11 +14,11 @@ pub const BY_FD: u8 = 2;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 6;
+pub const REVISION: u32 = 7;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
-    0, 1, 3, 5, 8, 16, 17, 18, 19, 20, // read write close fstat lseek ioctl pread pwrite *v
+    0, 1, 3, 5, 8, 17, 18, 19, 20, // read write close fstat lseek pread pwrite *v
     32, 72, 73, 74, 75, 77, 78, // dup fcntl flock fsync fdatasync ftruncate getdents
     91, 93, 138, 187, 190, 193, 196, 199, // fchmod fchown fstatfs readahead f*xattr
     217, 221, 277, 285, // getdents64 fadvise64 sync_file_range fallocate
@@ -36,9 +36,10 @@ const ALWAYS_CALLS: &[u16] = &[
     301, 303, 304, 316, 332, 428, 429, 437, 439, 443, 452, // fanotify_mark .. fchmodat2
     463, 464, 465, 466, 467, 468, 469, // *xattrat open_tree_attr file_getattr file_setattr
     33, 292, 436, // dup2 dup3 close_range
-    40, 275, 326, // sendfile splice copy_file_range
+    40, 275, 276, 326, // sendfile splice tee copy_file_range
     42, 46, 47, 49, 299, 307, // connect sendmsg recvmsg bind recvmmsg sendmmsg
     9, 10, 11, 25, 26, 28, 216, // mmap mprotect munmap mremap msync madvise remap_file_pages
+    16, 151, // ioctl (a driver may be handed a descriptor) mlockall
     13, 14, // rt_sigaction rt_sigprocmask
     56, 57, 58, 59, 60, 231, 322,
     435, // clone fork vfork execve exit exit_group execveat clone3

@@ -67,6 +67,11 @@ pub struct Trees {
 }
 
 impl Trees {
+    /// Where `meta.seg` is mapped: address and length.
+    pub(crate) fn mapped(&self) -> (usize, usize) {
+        (self.meta.addr(), self.meta.len())
+    }
+
     /// Wraps the mapping.
     pub fn new(meta: Region) -> Trees {
         Trees {

@@ -53,6 +53,9 @@ pub(crate) fn copy_range(
         None => Ok(file.ofd.offset.load(Acquire)),
     };
     let (read_at, write_at) = (start(&from_at, &source)?, start(&to_at, &target)?);
+    // What lies behind the end is not copied, so it may be anywhere.
+    let size = source.inode.e.size.load(Acquire);
+    let len = len.min(size.saturating_sub(read_at).try_into().unwrap_or(len));
     let apart = read_at.abs_diff(write_at) >= len as u64;
     if source.inode.ino == target.inode.ino && !apart {
         return Err(Error::Invalid);

@@ -303,7 +303,7 @@ pub(crate) fn lseek(c: &Client, ofd: OfdLink, offset: i64, whence: u32) -> Resul
         }
         _ => return Err(Error::Invalid),
     };
-    let target = target.ok_or(Error::Overflow)?;
+    let target = target.ok_or(Error::Invalid)?;
     let position = file::offset(target)?;
     file.ofd.offset.store(position, Release);
     Ok(position)

@@ -465,6 +465,14 @@ impl Session {
         Error::Poisoned(EIO)
     }
 
+    /// Address and length of each mapping of the session.
+    pub(crate) fn own_memory(&self) -> [(usize, usize); 4] {
+        let segment = |segment: &Region| (segment.addr(), segment.len());
+        let (data, journal) = (segment(&self.data), segment(&self.journal));
+        let memory = (self.mem.addr(), self.mem.len());
+        [memory, data, journal, self.trees.mapped()]
+    }
+
     /// All file data.
     #[inline]
     pub fn data(&self) -> &Region {

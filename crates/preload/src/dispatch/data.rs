@@ -3,32 +3,61 @@
 //! Invariant: a call on a descriptor that is not a pool file is left to the kernel before anything
 //! else is looked at.
 
-use super::args::{self, EINVAL, RW_MAX};
+use super::args::{self, EFAULT, EINVAL, Errno, RW_MAX};
 use super::maps;
 use super::outcome::{Outcome, Stop, count, done};
 use super::process::Process;
 use alloc::vec::Vec;
+use holdfast_client::abi::{O_ACCMODE, O_PATH, O_WRONLY, S_IFMT, S_IFREG};
 use holdfast_client::{DirentFormat, OfdLink};
 
 type Args = [usize; 6];
+
+const EBADF: Errno = 9;
 
 /// The pool file behind the descriptor argument, or `Native`.
 pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     p.client.lookup(fd as u32).ok_or(Stop::Native)
 }
 
+/// The end of the addresses that a program can have.
+const ADDRESSES: usize = (1 << 47) - PAGE;
+const PAGE: usize = 4096;
+
+/// A buffer that no program can have is refused whole, also if its beginning is there.
+#[inline]
+fn is_possible(addr: usize, len: usize) -> Result<(), Errno> {
+    match addr.checked_add(len) {
+        Some(end) if end <= ADDRESSES => Ok(()),
+        _ => Err(EFAULT),
+    }
+}
+
+/// A place whose bytes have offsets.
+#[inline]
+fn is_range(at: usize, len: usize) -> Result<(), Errno> {
+    match (at as i64) >= 0 && (at.wrapping_add(len) as i64) < 0 {
+        true => Err(EINVAL),
+        false => Ok(()),
+    }
+}
+
 pub fn read(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
+    is_possible(a[1], a[2])?;
     count(p.client.read(ofd, args::target(a[1], a[2].min(RW_MAX))))
 }
 
 pub fn write(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
+    is_possible(a[1], a[2])?;
     count(p.client.write(ofd, args::source(a[1], a[2].min(RW_MAX))))
 }
 
 pub fn pread64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
+    is_possible(a[1], a[2])?;
+    is_range(a[3], a[2])?;
     count(
         p.client
             .pread(ofd, args::target(a[1], a[2].min(RW_MAX)), a[3] as i64),
@@ -37,6 +66,8 @@ pub fn pread64(p: &Process, a: &Args) -> Outcome {
 
 pub fn pwrite64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
+    is_possible(a[1], a[2])?;
+    is_range(a[3], a[2])?;
     count(
         p.client
             .pwrite(ofd, args::source(a[1], a[2].min(RW_MAX)), a[3] as i64),
@@ -154,7 +185,7 @@ pub fn sync(p: &Process, _: &Args) -> Outcome {
 
 /// Advice has nothing to improve: the file is in memory. Arguments are checked as documented.
 pub fn fadvise64(p: &Process, a: &Args) -> Outcome {
-    ours(p, a[0])?;
+    not_a_path(p, ours(p, a[0])?)?;
     if a[3] > 5 || (a[2] as i64) < 0 {
         return Err(EINVAL.into());
     }
@@ -162,8 +193,22 @@ pub fn fadvise64(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn readahead(p: &Process, a: &Args) -> Outcome {
-    ours(p, a[0])?;
-    Ok(0)
+    let ofd = ours(p, a[0])?;
+    if not_a_path(p, ofd)? & O_ACCMODE == O_WRONLY {
+        return Err(EBADF.into());
+    }
+    match p.client.fstat(ofd)?.mode & S_IFMT {
+        S_IFREG => Ok(0),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// The flags of a description that is more than a path.
+fn not_a_path(p: &Process, ofd: OfdLink) -> Result<u32, Stop> {
+    match p.client.getfl(ofd)? {
+        flags if flags & O_PATH != 0 => Err(EBADF.into()),
+        flags => Ok(flags),
+    }
 }
 
 pub fn getdents64(p: &Process, a: &Args) -> Outcome {

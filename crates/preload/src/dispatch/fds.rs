@@ -185,6 +185,8 @@ const F_SETLEASE: usize = 1024;
 const F_GETLEASE: usize = 1025;
 const F_NOTIFY: usize = 1026;
 const F_DUPFD_CLOEXEC: usize = 1030;
+const F_SETPIPE_SZ: usize = 1031;
+const F_GETPIPE_SZ: usize = 1032;
 const F_GET_RW_HINT: usize = 1035;
 const F_SET_FILE_RW_HINT: usize = 1038;
 
@@ -205,6 +207,7 @@ pub fn fcntl(p: &Process, a: &Args) -> Outcome {
         5..=7 | 36..=38 => lock(p, ofd, a),
         F_SETLEASE | F_NOTIFY => Err(Stop::Refused(EINVAL, Why::Lease)),
         F_GETLEASE => Ok(i16::from(F_UNLCK as u8) as isize),
+        F_SETPIPE_SZ | F_GETPIPE_SZ => Err(EBADF.into()),
         F_GET_RW_HINT..=F_SET_FILE_RW_HINT => Err(EINVAL.into()),
         _ => Err(EINVAL.into()),
     }
@@ -239,8 +242,12 @@ fn lock(p: &Process, ofd: OfdLink, a: &Args) -> Outcome {
     Ok(0)
 }
 
+/// EXDEV: as between file systems.
+const EXDEV: Errno = 18;
 const FIONREAD: u32 = 0x541b;
 const FIONBIO: u32 = 0x5421;
+const FIGETBSZ: u32 = 2;
+const BLOCK_SIZE: u32 = 4096;
 const FIOCLEX: u32 = 0x5451;
 const FIONCLEX: u32 = 0x5450;
 const FICLONE: u32 = 0x4004_9409;
@@ -248,8 +255,33 @@ const FICLONERANGE: u32 = 0x4020_940d;
 const FIDEDUPERANGE: u32 = 0xc018_9436;
 const FS_IOC_FIEMAP: u32 = 0xc020_660b;
 
+const LOOP_SET_FD: u32 = 0x4c00;
+const LOOP_CHANGE_FD: u32 = 0x4c06;
+const LOOP_CONFIGURE: u32 = 0x4c0a;
+const EXT4_IOC_MOVE_EXT: u32 = 0xc028_660f;
+
+/// A driver that is handed a descriptor of the pool would take the file of ours behind it for the
+/// program's.
+fn hand_over(p: &Process, a: &Args) -> Outcome {
+    let word = |at: usize| args::read_bytes::<4>(at).map(u32::from_le_bytes);
+    let (fd, errno) = match a[1] as u32 {
+        LOOP_SET_FD | LOOP_CHANGE_FD => (a[2] as u32, EINVAL),
+        LOOP_CONFIGURE => (word(a[2])?, EINVAL),
+        FICLONE => (a[2] as u32, EXDEV),
+        FICLONERANGE => (word(a[2])?, EXDEV),
+        EXT4_IOC_MOVE_EXT => (word(a[2].wrapping_add(4))?, EXDEV),
+        _ => return Err(Stop::Native),
+    };
+    match p.client.lookup(fd) {
+        Some(_) => Err(Stop::Refused(errno, Why::Unsupported)),
+        None => Err(Stop::Native),
+    }
+}
+
 pub fn ioctl(p: &Process, a: &Args) -> Outcome {
-    let ofd = ours(p, a[0])?;
+    let Some(ofd) = p.client.lookup(a[0] as u32) else {
+        return hand_over(p, a);
+    };
     match a[1] as u32 {
         FIOCLEX | FIONCLEX => Err(Stop::Native),
         FIONBIO => Ok(0),
@@ -258,6 +290,10 @@ pub fn ioctl(p: &Process, a: &Args) -> Outcome {
             let at = p.client.lseek(ofd, 0, SEEK_CUR)?;
             let left = size.saturating_sub(at).min(i32::MAX as u64) as i32;
             args::write_bytes(a[2], &left.to_le_bytes())?;
+            Ok(0)
+        }
+        FIGETBSZ => {
+            args::write_bytes(a[2], &BLOCK_SIZE.to_le_bytes())?;
             Ok(0)
         }
         FICLONE | FICLONERANGE | FIDEDUPERANGE | FS_IOC_FIEMAP => Err(EOPNOTSUPP.into()),

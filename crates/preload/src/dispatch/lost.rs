@@ -52,7 +52,7 @@ fn concerns_pool(p: &Process, call: &Call) -> bool {
         nr::MMAP => a[3] & MAP_ANONYMOUS == 0 && is_placeholder(p, a[4]),
         nr::SENDFILE => is_placeholder(p, a[0]) || is_placeholder(p, a[1]),
         nr::SPLICE | nr::COPY_FILE_RANGE => is_placeholder(p, a[0]) || is_placeholder(p, a[2]),
-        nr::FCHDIR => is_placeholder(p, a[0]),
+        nr::FCHDIR | nr::IOCTL => is_placeholder(p, a[0]),
         nr::RENAME | nr::LINK | nr::MOUNT => path(CWD, 0) || path(CWD, 1),
         nr::RENAMEAT | nr::RENAMEAT2 | nr::LINKAT | nr::MOVE_MOUNT => {
             path(a[0], 1) || path(a[2], 3)

@@ -27,6 +27,7 @@ const PIECES_MAX: usize = 16 * 1024;
 
 const ENOMEM: Errno = 12;
 const EACCES: Errno = 13;
+const EOVERFLOW: Errno = 75;
 const EOPNOTSUPP: Errno = 95;
 
 const PROT_MASK: usize = 7;
@@ -86,6 +87,9 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
     };
     if a[5] % PAGE != 0 || a[3] & MAP_HUGETLB != 0 {
         return Err(EINVAL.into());
+    }
+    if a[5] > i64::MAX as usize - len {
+        return Err(EOVERFLOW.into());
     }
     if a[3] & MAP_TYPE == 3 && a[3] & MAP_SYNC != 0 {
         return Err(EOPNOTSUPP.into());

@@ -24,6 +24,7 @@ mod exec;
 mod fds;
 mod identity;
 mod limits;
+mod locked;
 mod lost;
 mod maps;
 mod mutex;

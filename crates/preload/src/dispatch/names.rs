@@ -20,6 +20,8 @@ type Args = [usize; 6];
 const CWD: usize = AT_FDCWD as usize;
 const ENOENT: Errno = 2;
 const EXDEV: Errno = 18;
+const EBADF: Errno = 9;
+const ENOTDIR: Errno = 20;
 const ERANGE: Errno = 34;
 
 pub fn mkdir(p: &Process, a: &Args) -> Outcome {
@@ -112,7 +114,27 @@ fn two(
     match (side(p, old.0, old.1)?, side(p, new.0, new.1)?) {
         (Side::Kernel, Side::Kernel) => Err(Stop::Native),
         (Side::Pool(b1, p1), Side::Pool(b2, p2)) => f((b1, &p1), (b2, &p2)),
-        _ => Err(EXDEV.into()),
+        (Side::Kernel, _) => {
+            is_directory(old)?;
+            Err(EXDEV.into())
+        }
+        (_, Side::Kernel) => {
+            is_directory(new)?;
+            Err(EXDEV.into())
+        }
+    }
+}
+
+/// Whether a path of the kernel's begins somewhere.
+fn is_directory((dirfd, path): (usize, usize)) -> Result<(), Errno> {
+    let relative = args::with_path(path, |path| Ok(path.first() != Some(&b'/')))?;
+    if !relative || dirfd as i32 == CWD as i32 {
+        return Ok(());
+    }
+    match sys::stat_fd(dirfd) {
+        None => Err(EBADF),
+        Some(stat) if stat.mode & S_IFMT != S_IFDIR => Err(ENOTDIR),
+        Some(_) => Ok(()),
     }
 }
 
@@ -190,7 +212,11 @@ pub fn readlinkat(p: &Process, a: &Args) -> Outcome {
             return Err(EINVAL.into());
         }
         let out = args::target(a[2], a[3] as i32 as usize);
-        p.with_caller(|c| count(p.client.readlink(c, base, path, out)))
+        match p.with_caller(|c| count(p.client.readlink(c, base, path, out))) {
+            // Of a descriptor itself, that of a link is asked for.
+            Err(Stop::Errno(EINVAL)) if path.is_empty() => Err(ENOENT.into()),
+            read => read,
+        }
     })
 }
 

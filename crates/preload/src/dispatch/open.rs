@@ -38,46 +38,73 @@ pub fn openat(p: &Process, a: &Args) -> Outcome {
 
 /// Bytes of `struct open_how` that are known.
 const OPEN_HOW: usize = 24;
+const ELOOP: Errno = 40;
 
 /// openat2(dirfd, path, how, size)
 pub fn openat2(p: &Process, a: &Args) -> Outcome {
+    let resolve = args::read_u64(a[2].wrapping_add(16)).unwrap_or(0);
+    let absolute = |path: &[u8]| Ok(path.first() == Some(&b'/'));
+    if resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0
+        && let Some(ofd) = p.client.lookup(a[0] as u32)
+        && args::with_path(a[1], absolute).unwrap_or(false)
+    {
+        // The directory is the root of such a path.
+        let mut opened = Err(Stop::Native);
+        args::with_path(a[1], |path| {
+            opened = open_how(p, a, Base::Ofd(ofd), path);
+            Ok(())
+        })?;
+        return opened;
+    }
+    let magic = |path: &[u8]| Ok(path.starts_with(b"/proc/") || path.starts_with(b"/dev/fd/"));
     in_pool(p, a[0], a[1], |base, path| {
-        if a[3] < OPEN_HOW {
-            return Err(EINVAL.into());
+        // Only a magic link leads from there to the pool.
+        if resolve & (RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS) != 0
+            && args::with_path(a[1], magic)?
+        {
+            return Err(ELOOP.into());
         }
-        let flags = args::read_u64(a[2])?;
-        let mode = args::read_u64(a[2] + 8)?;
-        let resolve = args::read_u64(a[2] + 16)?;
-        let mut at = OPEN_HOW;
-        while at + 8 <= a[3].min(4096) {
-            if args::read_u64(a[2] + at)? != 0 {
-                return Err(E2BIG.into());
-            }
-            at += 8;
-        }
-        let known = O_ACCMODE
-            | O_CREAT
-            | O_EXCL
-            | O_NOCTTY
-            | O_TRUNC
-            | O_APPEND
-            | O_NONBLOCK
-            | O_SYNC
-            | O_ASYNC
-            | O_DIRECT
-            | O_LARGEFILE
-            | O_DIRECTORY
-            | O_NOFOLLOW
-            | O_NOATIME
-            | O_CLOEXEC
-            | O_PATH
-            | O_TMPFILE_BIT;
-        let makes = flags as u32 & (O_CREAT | O_TMPFILE_BIT) != 0;
-        if flags & !u64::from(known) != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) {
-            return Err(EINVAL.into());
-        }
-        open_at(p, base, path, flags as u32, mode as u32, resolve)
+        open_how(p, a, base, path)
     })
+}
+
+/// As openat2(2), which `a` is of, at a place in the pool.
+fn open_how(p: &Process, a: &Args, base: Base, path: &[u8]) -> Outcome {
+    if a[3] < OPEN_HOW {
+        return Err(EINVAL.into());
+    }
+    let flags = args::read_u64(a[2])?;
+    let mode = args::read_u64(a[2] + 8)?;
+    let resolve = args::read_u64(a[2] + 16)?;
+    let mut at = OPEN_HOW;
+    while at + 8 <= a[3].min(4096) {
+        if args::read_u64(a[2] + at)? != 0 {
+            return Err(E2BIG.into());
+        }
+        at += 8;
+    }
+    let known = O_ACCMODE
+        | O_CREAT
+        | O_EXCL
+        | O_NOCTTY
+        | O_TRUNC
+        | O_APPEND
+        | O_NONBLOCK
+        | O_SYNC
+        | O_ASYNC
+        | O_DIRECT
+        | O_LARGEFILE
+        | O_DIRECTORY
+        | O_NOFOLLOW
+        | O_NOATIME
+        | O_CLOEXEC
+        | O_PATH
+        | O_TMPFILE_BIT;
+    let makes = flags as u32 & (O_CREAT | O_TMPFILE_BIT) != 0;
+    if flags & !u64::from(known) != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) {
+        return Err(EINVAL.into());
+    }
+    open_at(p, base, path, flags as u32, mode as u32, resolve)
 }
 
 fn open_at(p: &Process, base: Base, path: &[u8], flags: u32, mode: u32, resolve: u64) -> Outcome {

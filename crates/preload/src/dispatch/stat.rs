@@ -144,9 +144,16 @@ pub fn newfstatat(p: &Process, a: &Args) -> Outcome {
     by_path(p, a[0], a[1], a[3] as u32, |s| put_stat(a[2], s))
 }
 
+const STATX_RESERVED: u32 = 0x8000_0000;
+
 /// statx(dirfd, path, flags, mask, buf)
 pub fn statx(p: &Process, a: &Args) -> Outcome {
-    by_path(p, a[0], a[1], a[2] as u32, |s| put_statx(a[4], s))
+    by_path(p, a[0], a[1], a[2] as u32, |s| {
+        match a[3] as u32 & STATX_RESERVED {
+            0 => put_statx(a[4], s),
+            _ => Err(EINVAL.into()),
+        }
+    })
 }
 
 /// `struct statfs` of x86-64.

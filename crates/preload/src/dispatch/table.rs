@@ -6,7 +6,7 @@
 use super::outcome::Outcome;
 use super::process::Process;
 use super::{
-    data, exec, fds, identity, limits, maps, names, nr, open, refuse, special, split, stat,
+    data, exec, fds, identity, limits, locked, maps, names, nr, open, refuse, special, split, stat,
     transfer,
 };
 
@@ -60,6 +60,7 @@ const DATA: &[(usize, Handler)] = &[
     (nr::FLOCK, data::flock),
     (nr::SENDFILE, transfer::sendfile),
     (nr::SPLICE, transfer::splice),
+    (nr::TEE, transfer::tee),
     (nr::COPY_FILE_RANGE, transfer::copy_file_range),
 ];
 
@@ -141,6 +142,7 @@ const DESCRIPTORS: &[(usize, Handler)] = &[
     (nr::MPROTECT, maps::mprotect),
     (nr::MSYNC, maps::msync),
     (nr::REMAP_FILE_PAGES, maps::remap_file_pages),
+    (nr::MLOCKALL, locked::mlockall),
 ];
 
 const PROCESS: &[(usize, Handler)] = &[

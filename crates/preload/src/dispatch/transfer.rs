@@ -114,11 +114,8 @@ pub fn splice(p: &Process, a: &Args) -> Outcome {
         _ if a[4] == 0 => Ok(0),
         (Some(from), Some(to)) => {
             let (from, to) = (p.client.getfl(from)?, p.client.getfl(to)?);
-            let closed = O_PATH & (from | to) != 0
-                || from & O_ACCMODE == O_WRONLY
-                || to & O_ACCMODE == O_RDONLY;
             // Neither is a pipe.
-            Err(if closed { EBADF } else { EINVAL }.into())
+            Err(if is_closed(from, to) { EBADF } else { EINVAL }.into())
         }
         (Some(from), None) => {
             let mut at = offset_at(a[1])?;
@@ -134,6 +131,28 @@ pub fn splice(p: &Process, a: &Args) -> Outcome {
             Ok(n as isize)
         }
     }
+}
+
+/// tee(fd_in, fd_out, len, flags): both are pipes.
+pub fn tee(p: &Process, a: &Args) -> Outcome {
+    let (from, to) = (p.client.lookup(a[0] as u32), p.client.lookup(a[1] as u32));
+    if (from, to) == (None, None) {
+        return Err(Stop::Native);
+    }
+    if a[2] == 0 {
+        return Ok(0);
+    }
+    let flags = |ofd: Option<OfdLink>, fd| match ofd {
+        Some(ofd) => Ok(p.client.getfl(ofd)?),
+        None => Ok::<_, Stop>(fcntl(fd, F_GETFL)? as u32),
+    };
+    let (from, to) = (flags(from, a[0])?, flags(to, a[1])?);
+    Err(if is_closed(from, to) { EBADF } else { EINVAL }.into())
+}
+
+/// Whether what has these flags cannot be read from, and to.
+fn is_closed(from: u32, to: u32) -> bool {
+    O_PATH & (from | to) != 0 || from & O_ACCMODE == O_WRONLY || to & O_ACCMODE == O_RDONLY
 }
 
 fn fcntl(fd: usize, cmd: usize) -> Result<usize, Errno> {
