@@ -612,7 +612,7 @@ fn first_superblock(params: &Params) -> Superblock {
         roots: [Root::default(); TREES],
         lanes: [Lane::default(); LANES],
         used_pages: 0,
-        period: 0,
+        epoch: 0,
         lane_len: params.lane_len,
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Cut {
 const AT_LINK: usize = 8;
 const AT_SEQ: usize = 16;
 const AT_BEFORE_SEQ: usize = 24;
-const AT_BEFORE_PERIOD: usize = 32;
+const AT_BEFORE_EPOCH: usize = 32;
 const AT_HAS_BEFORE: usize = 36;
 const AT_FROM: usize = 40;
 /// Bytes of an entry's key.
@@ -54,12 +54,12 @@ impl Cut {
     /// The value; `from`: keys below it are freed already.
     pub fn encode(&self, from: &[u8]) -> Vec<u8> {
         let mut out = alloc::vec![0; AT_FROM + from.len()];
-        let before = self.before.unwrap_or(Newest { seq: 0, period: 0 });
+        let before = self.before.unwrap_or(Newest { seq: 0, epoch: 0 });
         put_at(&mut out, 0, &[self.tree, self.level]);
         put_at(&mut out, AT_LINK, &self.link.to_le_bytes());
         put_at(&mut out, AT_SEQ, &self.seq.to_le_bytes());
         put_at(&mut out, AT_BEFORE_SEQ, &before.seq.to_le_bytes());
-        put_at(&mut out, AT_BEFORE_PERIOD, &before.period.to_le_bytes());
+        put_at(&mut out, AT_BEFORE_EPOCH, &before.epoch.to_le_bytes());
         put_at(&mut out, AT_HAS_BEFORE, &[self.before.is_some().into()]);
         put_at(&mut out, AT_FROM, from);
         out
@@ -72,7 +72,7 @@ impl Cut {
         };
         let before = Newest {
             seq: u64_at(fixed, AT_BEFORE_SEQ),
-            period: u32_at(fixed, AT_BEFORE_PERIOD),
+            epoch: u32_at(fixed, AT_BEFORE_EPOCH),
         };
         let [tree, level] = array_at(fixed, 0);
         let cut = Cut {

@@ -36,10 +36,10 @@ pub fn journal(n: u64) -> String {
     format!("journal-{n}.seg")
 }
 
-/// File that programs on the snapshot which ended `period` hold locked: it stands in for their
+/// File that programs on the snapshot which ended `epoch` hold locked: it stands in for their
 /// journal.
-pub fn snapshot_users(period: u32) -> String {
-    format!("snapshot-{period}.users")
+pub fn snapshot_users(epoch: u32) -> String {
+    format!("snapshot-{epoch}.users")
 }
 
 /// Lengths in bytes of a pool's segments at creation.

@@ -92,8 +92,8 @@ fn spill(session: &mut Session, engine: &mut Engine, ops: &[u8], sum: u32) -> u6
         at += part.len();
         index += 1;
         let n = (part.len() as u64).div_ceil(PAGE_LEN);
-        let (block, len, period) = (BlockAddr::new(0, block), n as u32, 0);
-        assert!(n == 0 || blocks.push(ValueRun { block, len, period }));
+        let (block, len, epoch) = (BlockAddr::new(0, block), n as u32, 0);
+        assert!(n == 0 || blocks.push(ValueRun { block, len, epoch }));
     }
     let mut runs = [0; 1024];
     let n = blocks.encode(&mut runs);
@@ -252,9 +252,9 @@ fn a_batch_that_is_refused_at_its_end_leaves_nothing() {
 
 /// A put in blocks, behind `before` bytes of other changes.
 fn in_blocks(i: u64, block: u64, before: usize) -> Vec<u8> {
-    let (block, len, period) = (BlockAddr::new(0, block), 1, 0);
+    let (block, len, epoch) = (BlockAddr::new(0, block), 1, 0);
     let mut value = InBlocks::new(3000);
-    assert!(value.push(ValueRun { block, len, period }));
+    assert!(value.push(ValueRun { block, len, epoch }));
     let mut runs = [0; 64];
     let n = value.encode(&mut runs);
     let mut ops = vec![0; before];

@@ -232,8 +232,8 @@ fn batch(changes: &[(&[u8], Change<'_>)]) -> Vec<u8> {
 
 fn value_in_blocks(block: u64, len: u32) -> Vec<u8> {
     let mut value = InBlocks::new(u64::from(len) * 4096 - 100);
-    let (block, period) = (BlockAddr::new(0, block), 0);
-    assert!(value.push(ValueRun { block, len, period }));
+    let (block, epoch) = (BlockAddr::new(0, block), 0);
+    assert!(value.push(ValueRun { block, len, epoch }));
     let mut out = [0; 64];
     let len = value.encode(&mut out);
     out[..len].to_vec()

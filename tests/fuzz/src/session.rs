@@ -154,7 +154,7 @@ impl Fixture {
         header.ino_end.store(100_000, Relaxed);
         header.free_blocks.store(1000, Relaxed);
         header.total_blocks.store(DATA_LEN / 4096, Relaxed);
-        header.period.store(1, Relaxed);
+        header.epoch.store(1, Relaxed);
         header.magic.store(MAGIC, Release);
         let mut blocks: Vec<u64> = free.0.iter().copied().collect();
         blocks.reverse();

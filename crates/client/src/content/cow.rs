@@ -75,7 +75,7 @@ pub(crate) fn write(s: &Session, inode: &LockedInode, w: Write) -> Result<usize>
 
 /// Gives the whole file blocks of its own, unless it is mapped already.
 pub(crate) fn own_all(s: &Session, inode: &LockedInode) -> Result<()> {
-    if must_stay(inode) || s.header().period.load(Relaxed) == 0 {
+    if must_stay(inode) || s.header().epoch.load(Relaxed) == 0 {
         return Ok(());
     }
     own(s, inode, 0, inode.e.size.load(Relaxed).div_ceil(BLOCK))

@@ -288,11 +288,11 @@ fn fill(s: &Session, e: &Inode, p: &Promote<'_>, seq: u64, whole: bool) {
     let count = blocks.map_or(0, |b| b.runs().iter().map(|run| u64::from(run.len)).sum());
     e.blocks.store(count, Relaxed);
     // Once there was a snapshot, it may have the value's blocks.
-    let period = match s.header().period.load(Acquire) {
-        period @ ..=1 => period,
+    let epoch = match s.header().epoch.load(Acquire) {
+        epoch @ ..=1 => epoch,
         _ => 0,
     };
-    e.map_period.store(period, Relaxed);
+    e.map_epoch.store(epoch, Relaxed);
     e.seq.store(seq, Relaxed);
     e.dir_seq.store(seq, Relaxed);
     let mut state = INODE_VALID | INODE_USED;

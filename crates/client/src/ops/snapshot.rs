@@ -137,7 +137,7 @@ pub(crate) fn delete(pool: &[u8], name: &[u8]) -> core::result::Result<(), Snaps
 /// All snapshots, the oldest first.
 pub(crate) fn list(c: &Client) -> Result<Vec<SnapshotInfo>> {
     let mut all = c.session.tree().snapshots()?;
-    all.sort_by_key(|(_, s)| s.period);
+    all.sort_by_key(|(_, s)| s.epoch);
     let info = |(name, s): (Vec<u8>, pool::snapshot::Snapshot)| SnapshotInfo {
         name,
         time_ns: s.time,

@@ -14,7 +14,7 @@
 //!    that nobody has open, and a writer that finds none at all waits for the service and gives up
 //!    its own (`data`). A reader without the lock that used a page of what is now another file
 //!    finds that `truncations` has changed.
-//!  * Entries of blocks that a snapshot may share are `MAP_SHARED`, as of the period `map_period`;
+//!  * Entries of blocks that a snapshot may share are `MAP_SHARED`, as of the epoch `map_epoch`;
 //!    whoever looks under the lock updates that first.
 //!  * `Inode::blocks` counts the mapped blocks; it is stored after the entries and recounted when a
 //!    dead process's lock is taken over.
@@ -203,10 +203,10 @@ fn lookup_unknown(s: &Session, inode: &InodeRef<'_>, file_block: u64, max: u64) 
     match inode::try_lock(s, *inode) {
         Some(locked) => lookup_run_locked(s, &locked, file_block, max),
         None => {
-            let period = s.header().period.load(Acquire);
+            let epoch = s.header().epoch.load(Acquire);
             let run = in_trees(s, inode, file_block)?;
             let max = unknown_len(s, inode.e, file_block, max)?;
-            Ok(clip(run, max, period))
+            Ok(clip(run, max, epoch))
         }
     }
 }
@@ -218,7 +218,7 @@ pub fn lookup_run_locked(
     file_block: u64,
     max: u64,
 ) -> Result<Run> {
-    note_period(s, inode)?;
+    note_epoch(s, inode)?;
     if let Some(run) = mapped_run(s, inode.e, file_block, max.max(1))? {
         return Ok(run);
     }
@@ -229,7 +229,7 @@ pub fn lookup_run_locked(
     }
     // Without a page for it, it is asked for again next time.
     let _ = keep(s, inode, file_block, run);
-    Ok(clip(run, max, inode.e.map_period.load(Relaxed)))
+    Ok(clip(run, max, inode.e.map_epoch.load(Relaxed)))
 }
 
 /// How many blocks from `file_block` on, which is one, the map does not know: of others it may know
@@ -257,26 +257,26 @@ fn in_trees(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Result<trees:
 fn clip(run: trees::Run, max: u64, now: u32) -> Run {
     match run {
         trees::Run::Hole(len) => Run::Hole(len.min(max).max(1)),
-        trees::Run::Blocks { block, len, period } => Run::Blocks {
+        trees::Run::Blocks { block, len, epoch } => Run::Blocks {
             block,
             len: len.min(max).max(1),
-            shared: period < now,
+            shared: epoch < now,
         },
     }
 }
 
 /// Marks what a snapshot that was taken since has. Blocks that no record mentions are in none.
 #[inline]
-pub(crate) fn note_period(s: &Session, inode: &LockedInode<'_>) -> Result<()> {
-    let now = s.header().period.load(Acquire);
-    match inode.e.map_period.load(Relaxed) == now {
+pub(crate) fn note_epoch(s: &Session, inode: &LockedInode<'_>) -> Result<()> {
+    let now = s.header().epoch.load(Acquire);
+    match inode.e.map_epoch.load(Relaxed) == now {
         true => Ok(()),
-        false => note_period_slow(s, inode, now),
+        false => note_epoch_slow(s, inode, now),
     }
 }
 
 #[cold]
-fn note_period_slow(s: &Session, inode: &LockedInode<'_>, now: u32) -> Result<()> {
+fn note_epoch_slow(s: &Session, inode: &LockedInode<'_>, now: u32) -> Result<()> {
     let shadow = inode.e.state.load(Relaxed) & INODE_SHADOW != 0;
     let mut at = 0;
     while let Some(place) = find(s, inode.e, at)? {
@@ -286,7 +286,7 @@ fn note_period_slow(s: &Session, inode: &LockedInode<'_>, now: u32) -> Result<()
         }
         at += place.span;
     }
-    inode.e.map_period.store(now, Release);
+    inode.e.map_epoch.store(now, Release);
     Ok(())
 }
 
@@ -294,8 +294,8 @@ fn note_period_slow(s: &Session, inode: &LockedInode<'_>, now: u32) -> Result<()
 fn keep(s: &Session, inode: &InodeRef<'_>, file_block: u64, run: trees::Run) -> Result<()> {
     let (start, len, shared) = match run {
         trees::Run::Hole(len) => (None, len, 0),
-        trees::Run::Blocks { block, len, period } => {
-            let shared = period < inode.e.map_period.load(Relaxed);
+        trees::Run::Blocks { block, len, epoch } => {
+            let shared = epoch < inode.e.map_epoch.load(Relaxed);
             (Some(block), len, if shared { MAP_SHARED } else { 0 })
         }
     };

@@ -310,7 +310,7 @@ fn reset(e: &Inode) {
         &e.locks,
         &e.pending_len,
         &e.reserve_len,
-        &e.map_period,
+        &e.map_epoch,
     ] {
         field.store(0, Relaxed);
     }

@@ -37,7 +37,7 @@ pub(crate) struct Value<'a> {
     pub mtime: i64,
     pub size: u64,
     pub in_blocks: bool,
-    /// Bytes of `room` that count: the value, or its length and its runs without periods.
+    /// Bytes of `room` that count: the value, or its length and its runs without epochs.
     pub len: usize,
     pub room: [u8; ENTRY_MAX],
 }
@@ -214,8 +214,8 @@ pub(crate) fn extent(s: &Session, inode: &InodeRef<'_>, file_block: u64) -> Resu
     for run in blocks.runs() {
         let len = u64::from(run.len);
         if skip < len {
-            let (block, len, period) = (run.block + skip, len - skip, run.period);
-            return Ok(Some(Run::Blocks { block, len, period }));
+            let (block, len, epoch) = (run.block + skip, len - skip, run.epoch);
+            return Ok(Some(Run::Blocks { block, len, epoch }));
         }
         skip -= len;
     }

@@ -73,8 +73,8 @@ fn take(s: &Session, want: u64, blocks: &mut InBlocks) -> Result<()> {
 }
 
 fn add(blocks: &mut InBlocks, (block, len): (BlockAddr, u32)) -> bool {
-    let period = 0;
-    blocks.push(ValueRun { block, len, period })
+    let epoch = 0;
+    blocks.push(ValueRun { block, len, epoch })
 }
 
 fn fill(s: &Session, value: &[u8], blocks: &InBlocks) -> Result<()> {

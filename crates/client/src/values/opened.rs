@@ -244,7 +244,7 @@ fn promote_locked(
     }
     let found = done?;
     if let Some(file) = file.filter(|file| file.e.maps.load(Relaxed) > 0)
-        && s.header().period.load(Relaxed) > 0
+        && s.header().epoch.load(Relaxed) > 0
     {
         // What is mapped is stored to in its place from now on, and a snapshot may have it.
         cow::own(s, file, 0, value.size.div_ceil(BLOCK))?;
@@ -318,7 +318,7 @@ fn fill_block(s: &Session, content: &[u8]) -> Result<BlockAddr> {
 
 fn one_block(len: u64, block: BlockAddr) -> InBlocks {
     let mut blocks = InBlocks::new(len);
-    let (len, period) = (1, 0);
-    blocks.push(ValueRun { block, len, period });
+    let (len, epoch) = (1, 0);
+    blocks.push(ValueRun { block, len, epoch });
     blocks
 }

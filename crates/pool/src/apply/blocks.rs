@@ -72,7 +72,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             (_, 0) => 0,
             (None, _) => self.unmap(ino, file_block, end)?,
             (Some(old), _) => {
-                let freed = self.store.mark_unused(old.block, blocks, old.period);
+                let freed = self.store.mark_unused(old.block, blocks, old.epoch);
                 freed.map(|()| blocks).map_err(Failure::Store)?
             }
         };
@@ -87,7 +87,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 file_block,
                 block,
                 len,
-                period: self.store.period(),
+                epoch: self.store.epoch(),
             },
             joins,
             replaced.is_some(),
@@ -264,7 +264,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let Some(old) = found else { return Ok(new) };
         let adjacent = old.end() == new.file_block
             && old.block + u64::from(old.len) == new.block
-            && old.period == new.period;
+            && old.epoch == new.epoch;
         match old.len.checked_add(new.len) {
             Some(len) if adjacent => Ok(Extent { len, ..old }),
             _ => Ok(new),
@@ -276,7 +276,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let Some(old) = found else { return Ok(new) };
         let adjacent = new.end() == old.file_block
             && new.block + u64::from(new.len) == old.block
-            && old.period == new.period;
+            && old.epoch == new.epoch;
         match new.len.checked_add(old.len) {
             Some(len) if adjacent => {
                 self.erase_extent(ino, old.file_block)?;

@@ -3,7 +3,7 @@
 //! Invariants:
 //!  * As far as these changes decide, a key is a value or a name of the keyspace's directory, never
 //!    both: what becomes a name is no longer a value.
-//!  * The blocks of a value that becomes a file stay where they are, with their period.
+//!  * The blocks of a value that becomes a file stay where they are, with their epoch.
 
 use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure};
 use crate::journal::{KEEP_ORPHAN, Naming, Op, Promote};
@@ -77,7 +77,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 let [run] = said.runs() else {
                     return Err(wrong().into());
                 };
-                let fits = run.len == 1 && run.period == 0;
+                let fits = run.len == 1 && run.epoch == 0;
                 ensure(fits && said.len == p.size, p.ino, Why::Changes)?;
                 ensure(self.grants.holds(run.block, 1), p.ino, Why::NotGranted)?;
                 ensure(self.store.is_unused(run.block, 1), p.ino, Why::BlocksInUse)?;
@@ -114,18 +114,18 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         };
         let mut file_block = 0;
         for run in blocks.runs() {
-            let (block, len, mut period) = (run.block, run.len, run.period);
+            let (block, len, mut epoch) = (run.block, run.len, run.epoch);
             if filled {
                 let used = self.store.mark_used(block, u64::from(len));
                 used.map_err(Failure::Store)?;
                 self.grants.take(block, u64::from(len));
-                period = self.store.period();
+                epoch = self.store.epoch();
             }
             let extent = Extent {
                 file_block,
                 block,
                 len,
-                period,
+                epoch,
             };
             self.put_extent(p.ino, extent)?;
             file_block += u64::from(len);
@@ -189,7 +189,7 @@ mod tests {
         assert!(blocks.push(crate::layout::value::ValueRun {
             block: crate::layout::BlockAddr::new(0, 1),
             len: 1,
-            period: 0
+            epoch: 0
         }));
         assert_eq!(blocks.encode(&mut runs), 24);
         let (ino, replaced, flags) = (3, 4, 0);

@@ -222,12 +222,12 @@ impl Store for PoolStore<'_> {
         self.batch.use_data(Run::of_data(block, len))
     }
 
-    fn mark_unused(&mut self, block: BlockAddr, len: u64, period: u32) -> Done {
-        self.batch.drop_data(Run::of_data(block, len), period)
+    fn mark_unused(&mut self, block: BlockAddr, len: u64, epoch: u32) -> Done {
+        self.batch.drop_data(Run::of_data(block, len), epoch)
     }
 
-    fn period(&self) -> u32 {
-        self.batch.superblock().period
+    fn epoch(&self) -> u32 {
+        self.batch.superblock().epoch
     }
 
     fn room(&self) -> u64 {

@@ -80,12 +80,12 @@ pub trait Store: ReadTrees {
     /// Unused blocks become used.
     fn mark_used(&mut self, block: BlockAddr, len: u64) -> Result<(), Self::Error>;
 
-    /// Blocks that were in use since `period` leave the present. Nobody gets them before the
+    /// Blocks that were in use since `epoch` leave the present. Nobody gets them before the
     /// batch, the roots and the snapshots that know them are durably past.
-    fn mark_unused(&mut self, block: BlockAddr, len: u64, period: u32) -> Result<(), Self::Error>;
+    fn mark_unused(&mut self, block: BlockAddr, len: u64, epoch: u32) -> Result<(), Self::Error>;
 
-    /// The period of the pool: what comes into use is born in it.
-    fn period(&self) -> u32;
+    /// The epoch of the pool: what comes into use is born in it.
+    fn epoch(&self) -> u32;
 
     /// Pages that the batch can still fill.
     fn room(&self) -> u64;

@@ -162,7 +162,7 @@ impl Store for MemStore {
         Ok(())
     }
 
-    fn period(&self) -> u32 {
+    fn epoch(&self) -> u32 {
         0
     }
 

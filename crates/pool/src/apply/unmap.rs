@@ -149,7 +149,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             self.put_extent(ino, right)?;
         }
         self.store
-            .mark_unused(block(start), end - start, e.period)
+            .mark_unused(block(start), end - start, e.epoch)
             .map_err(Failure::Store)?;
         Ok(end - start)
     }
@@ -171,7 +171,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     fn free_extent(&mut self, e: &Extent) -> Result<(), S> {
         self.store
-            .mark_unused(e.block, e.len.into(), e.period)
+            .mark_unused(e.block, e.len.into(), e.epoch)
             .map_err(Failure::Store)
     }
 }

@@ -348,7 +348,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// Changes that do nothing but put values and erase them, what most records are: they enter the
     /// buffer while they are checked. False, or a failure: what is in the buffer means nothing.
     fn values_only(&mut self, bytes: &[u8], time: i64) -> Result<bool, S> {
-        let (mut runs, period) = (Vec::new(), self.store.period());
+        let (mut runs, epoch) = (Vec::new(), self.store.epoch());
         for op in Ops::new(bytes) {
             let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
             if !matches!(
@@ -364,7 +364,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             };
             if let Some(blocks) = &mut blocks {
                 runs.extend_from_slice(blocks.runs());
-                blocks.be_born_in(period);
+                blocks.be_born_in(epoch);
             }
             self.carry.messages.push(&op, blocks.as_ref(), time);
         }
@@ -515,7 +515,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
                 let found = InBlocks::decode(runs).map_err(|_| wrong)?;
                 for run in found.runs() {
                     let (block, len) = (run.block, u64::from(run.len));
-                    ensure(run.period == 0, ino, Why::Changes)?;
+                    ensure(run.epoch == 0, ino, Why::Changes)?;
                     ensure(self.grants.holds(block, len), ino, Why::NotGranted)?;
                     ensure(self.store.is_unused(block, len), ino, Why::BlocksInUse)?;
                 }
@@ -532,7 +532,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// The blocks of a value are in use from now on, and say since when.
     fn take_blocks(&mut self, mut blocks: InBlocks) -> Result<InBlocks, S> {
         self.take_runs(blocks.runs())?;
-        blocks.be_born_in(self.store.period());
+        blocks.be_born_in(self.store.epoch());
         Ok(blocks)
     }
 
@@ -553,7 +553,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         for run in runs {
             let freed = self
                 .store
-                .mark_unused(run.block, u64::from(run.len), run.period);
+                .mark_unused(run.block, u64::from(run.len), run.epoch);
             freed.map_err(Failure::Store)?;
         }
         Ok(())

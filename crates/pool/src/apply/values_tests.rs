@@ -66,9 +66,9 @@ fn some_runs(rng: &mut Rng, grants: &BTreeSet<u64>) -> InBlocks {
         };
         let len = [1, 1, 1, 2, 0, u32::MAX][rng.roll(if count == 1 { 4 } else { 3 }) as usize];
         let len = if rng.roll(200) == 0 { u32::MAX } else { len };
-        let period = u32::from(rng.roll(80) == 0);
+        let epoch = u32::from(rng.roll(80) == 0);
         let block = BlockAddr::from_word(block);
-        runs.push(ValueRun { block, len, period });
+        runs.push(ValueRun { block, len, epoch });
     }
     let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
     let wrong = [0, 1, 4096][rng.roll(3) as usize] * u64::from(rng.roll(40) == 0);

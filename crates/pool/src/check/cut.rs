@@ -27,7 +27,7 @@ pub(super) struct Cut {
     pub level: u8,
     pub link: u64,
     pub seq: u64,
-    /// Seq and period of the newest snapshot of its time.
+    /// Seq and epoch of the newest snapshot of its time.
     pub before: Option<(u64, u32)>,
     /// What is below this key is freed.
     pub from: Vec<u8>,
@@ -111,7 +111,7 @@ fn walk(
     let mut keys = [0; TREES];
     let mut own = Set::new(if cuts.is_empty() { 0 } else { sb.meta_pages });
     for cut in cuts {
-        let newest = cut.before.map(|(_, period)| period);
+        let newest = cut.before.map(|(_, epoch)| epoch);
         let mut visit = |log: &mut Log, _: &[u8], value: &[u8], page| {
             let runs = match cut.tree {
                 EXTENTS => value,

@@ -52,8 +52,8 @@ pub(super) struct Super {
     pub seed: u64,
     pub used_data_blocks: u64,
     pub used_pages: u64,
-    /// No block came into use in a later period.
-    pub period: u32,
+    /// No block came into use in a later epoch.
+    pub epoch: u32,
     pub counts: [u64; 8],
     pub roots: [Root; TREES],
     /// Start position and last applied seq of each lane.
@@ -130,7 +130,7 @@ fn parse(b: &Raw, page: u64, meta_len: u64, data_len: u64) -> Result<Super, Stri
         seed: le64(b, 16) ^ le64(b, 24),
         used_data_blocks: le64(b, 112),
         used_pages: le64(b, 832),
-        period: le32(b, 840),
+        epoch: le32(b, 840),
         clean: b[58] == 1,
         ..Super::default()
     };

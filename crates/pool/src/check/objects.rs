@@ -36,7 +36,7 @@ struct Attribute {
 pub(super) struct Visitor<'a> {
     tree: usize,
     data_blocks: u64,
-    period: u32,
+    epoch: u32,
     next_ino: u64,
     seed: u64,
     facts: &'a mut Facts,
@@ -86,7 +86,7 @@ impl<'a> Visitor<'a> {
         Visitor {
             tree,
             data_blocks: sb.data_blocks,
-            period: sb.period,
+            epoch: sb.epoch,
             next_ino: sb.next_ino,
             seed: sb.seed,
             facts,
@@ -257,7 +257,7 @@ impl<'a> Visitor<'a> {
         if self.last_extent.0 == ino && at < self.last_extent.1 {
             wrong("extents of a file overlap");
         }
-        if le32(value, 12) > self.period {
+        if le32(value, 12) > self.epoch {
             wrong("an extent is younger than the pool");
         }
         self.last_extent = (ino, end);
@@ -303,7 +303,7 @@ impl<'a> Visitor<'a> {
         for run in bytes[8..].chunks_exact(16) {
             let (block, len) = (le64(run, 0), u64::from(le32(run, 8)));
             blocks = blocks.saturating_add(len);
-            if len == 0 || le32(run, 12) > self.period {
+            if len == 0 || le32(run, 12) > self.epoch {
                 wrong("blocks of a value are impossible");
             } else if block >> 40 != 0 {
                 wrong("blocks of a value are in a data segment that does not exist");

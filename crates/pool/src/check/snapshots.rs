@@ -25,7 +25,7 @@ const HEIGHT_MAX: u8 = 12;
 /// A snapshot as its entry says.
 pub(super) struct Kept {
     pub name: String,
-    period: u32,
+    epoch: u32,
     pub seq: u64,
     roots: [Root; TREES],
     /// Whether it was deleted and is being freed.
@@ -42,7 +42,7 @@ pub(super) struct Young {
 
 impl Young {
     pub fn new(sb: &Super, kept: &[Kept]) -> Young {
-        let newest = kept.iter().map(|s| s.period).max();
+        let newest = kept.iter().map(|s| s.epoch).max();
         let blocks = Set::new(if newest.is_some() { sb.data_blocks } else { 0 });
         Young { newest, blocks }
     }
@@ -86,9 +86,9 @@ pub(super) fn read(
 /// Brings all into order, the newest first: those with a name and those that were deleted and are
 /// not freed yet.
 pub(super) fn sort(kept: &mut [Kept], log: &mut Log) {
-    kept.sort_by_key(|s| core::cmp::Reverse(s.period));
+    kept.sort_by_key(|s| core::cmp::Reverse(s.epoch));
     for pair in kept.windows(2) {
-        if pair[0].period == pair[1].period || pair[0].seq <= pair[1].seq {
+        if pair[0].epoch == pair[1].epoch || pair[0].seq <= pair[1].seq {
             let what = format!(
                 "snapshots {:?} and {:?} are not one after the other",
                 pair[0].name, pair[1].name
@@ -133,13 +133,13 @@ fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
     };
     let kept = Kept {
         name: String::from_utf8_lossy(key).into_owned(),
-        period: le32(value, 0),
+        epoch: le32(value, 0),
         seq: le64(value, 8),
         roots: core::array::from_fn(root),
         dying: false,
         freed: (0, Vec::new()),
     };
-    if kept.period >= sb.period || kept.seq >= sb.seq {
+    if kept.epoch >= sb.epoch || kept.seq >= sb.seq {
         return Err("is younger than the pool");
     }
     if kept.roots.iter().any(|r| r.height > HEIGHT_MAX) {
@@ -217,7 +217,7 @@ fn extent(
     if len == 0 || block.saturating_add(len) > sb.data_blocks {
         return wrong("an extent is impossible");
     }
-    if le32(value, 12) > snapshot.period {
+    if le32(value, 12) > snapshot.epoch {
         wrong("an extent is younger than the snapshot");
     }
     if (block..block + len).any(|b| young.blocks.has(b)) {

@@ -42,7 +42,7 @@ fn put_extent(s: &mut PoolStore<'_>, ino: u64, file_block: u64, block: u64, len:
         file_block,
         block,
         len,
-        period: 0,
+        epoch: 0,
     };
     s.put(EXTENTS, &extent::key(ino, file_block), &e.encode())
 }
@@ -323,9 +323,9 @@ fn damaged_attributes_and_orphans_are_named() {
 
 #[test]
 fn damaged_snapshots_are_named() {
-    let entry = |period: u32, seq: u64| {
+    let entry = |epoch: u32, seq: u64| {
         let mut value = [0; 256];
-        value[..4].copy_from_slice(&period.to_le_bytes());
+        value[..4].copy_from_slice(&epoch.to_le_bytes());
         value[8..16].copy_from_slice(&seq.to_le_bytes());
         value
     };
@@ -342,7 +342,7 @@ fn damaged_snapshots_are_named() {
         let (mut pool, _) = sample();
         let mut batch = pool.begin(&WriteToken::for_service());
         batch.put(6, name, value).unwrap();
-        batch.commit(|sb| sb.period = 1).unwrap();
+        batch.commit(|sb| sb.epoch = 1).unwrap();
         let report = check(pool.meta(), DATA_LEN, None);
         let all: Vec<_> = report.damage().map(|f| format!("{f}")).collect();
         assert!(all.iter().any(|f| f.contains(wanted)), "{wanted}: {all:#?}");
@@ -384,7 +384,7 @@ fn a_block_that_changed_hands_is_found() {
         file_block: 0,
         block: BlockAddr::new(0, first),
         len: 2,
-        period: 1,
+        epoch: 1,
     };
     store
         .put(EXTENTS, &extent::key(FILE, 0), &e.encode())

@@ -22,8 +22,8 @@ const AT_ROOTS: usize = 192;
 const ROOT_LEN: usize = 24;
 const AT_LANES: usize = AT_ROOTS + TREES * ROOT_LEN;
 const AT_USED_PAGES: usize = AT_LANES + LANE_LEN * LANES;
-const AT_PERIOD: usize = AT_USED_PAGES + 8;
-const AT_LANE_LEN: usize = AT_PERIOD + 8;
+const AT_EPOCH: usize = AT_USED_PAGES + 8;
+const AT_LANE_LEN: usize = AT_EPOCH + 8;
 const LANE_LEN: usize = 16;
 /// No pool lives to see more commits.
 const SEQ_MAX: u64 = u64::MAX >> 1;
@@ -91,8 +91,8 @@ pub struct Superblock {
     pub lanes: [Lane; LANES],
     /// Pages of `meta.seg` in use; derived from the bitmap at each commit.
     pub used_pages: u64,
-    /// Snapshots taken so far, deleted ones among them; each ends a period.
-    pub period: u32,
+    /// Snapshots taken so far, deleted ones among them; each ends an epoch.
+    pub epoch: u32,
     /// Bytes of each lane of the journal; never changes.
     pub lane_len: u64,
 }
@@ -141,7 +141,7 @@ impl Superblock {
             put_at(&mut out, at + 8, &lane.applied.to_le_bytes());
         }
         put_at(&mut out, AT_USED_PAGES, &self.used_pages.to_le_bytes());
-        put_at(&mut out, AT_PERIOD, &self.period.to_le_bytes());
+        put_at(&mut out, AT_EPOCH, &self.epoch.to_le_bytes());
         put_at(&mut out, AT_LANE_LEN, &self.lane_len.to_le_bytes());
         let crc = checksum(&out);
         put_at(&mut out, AT_CRC, &crc.to_le_bytes());
@@ -189,7 +189,7 @@ impl Superblock {
             roots: core::array::from_fn(|i| root_at(bytes, AT_ROOTS + ROOT_LEN * i)),
             lanes: core::array::from_fn(|i| lane_at(bytes, AT_LANES + LANE_LEN * i)),
             used_pages: u64_at(bytes, AT_USED_PAGES),
-            period: u32_at(bytes, AT_PERIOD),
+            epoch: u32_at(bytes, AT_EPOCH),
             lane_len: lane_len(bytes)?,
         })
     }
@@ -350,7 +350,7 @@ mod tests {
                 applied: 99,
             }),
             used_pages: 77,
-            period: 12,
+            epoch: 12,
             lane_len: 3 << 20,
         }
     }

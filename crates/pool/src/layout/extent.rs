@@ -17,9 +17,9 @@ pub struct Extent {
     pub file_block: u64,
     pub block: BlockAddr,
     pub len: u32,
-    /// Period of the pool in which the blocks came into use: snapshots of it and of later periods
+    /// Epoch of the pool in which the blocks came into use: snapshots of it and of later epochs
     /// have them.
-    pub period: u32,
+    pub epoch: u32,
 }
 
 /// What lies at a file block.
@@ -27,11 +27,11 @@ pub struct Extent {
 pub enum Run {
     /// Nothing, for this many blocks (to the end of the largest file if nothing follows).
     Hole(u64),
-    /// This block and `len - 1` more after it, in use since a period.
+    /// This block and `len - 1` more after it, in use since an epoch.
     Blocks {
         block: BlockAddr,
         len: u64,
-        period: u32,
+        epoch: u32,
     },
 }
 
@@ -59,14 +59,14 @@ impl Extent {
         let _ = w
             .u64(self.block.word())
             .and_then(|()| w.u32(self.len))
-            .and_then(|()| w.u32(self.period));
+            .and_then(|()| w.u32(self.epoch));
         out
     }
 
     /// The extent at `file_block` whose value is exactly `bytes`.
     pub fn decode(file_block: u64, bytes: &[u8]) -> Result<Self, BadValue> {
         let mut r = Reading(bytes);
-        let (block, len, period) = (r.u64()?, r.u32()?, r.u32()?);
+        let (block, len, epoch) = (r.u64()?, r.u32()?, r.u32()?);
         if !r.0.is_empty() || len == 0 {
             return bad("an extent has an unknown form");
         }
@@ -79,7 +79,7 @@ impl Extent {
             file_block,
             block,
             len,
-            period,
+            epoch,
         })
     }
 }
@@ -142,7 +142,7 @@ pub fn find<R: ReadTrees>(trees: &R, ino: u64, file_block: u64) -> Result<Run, R
         return Ok(Run::Blocks {
             block: e.block + skip,
             len: u64::from(e.len) - skip,
-            period: e.period,
+            epoch: e.epoch,
         });
     }
     let end = match next(trees, ino, file_block)? {

@@ -285,7 +285,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
             file_block,
             block: BlockAddr::from_word(block),
             len,
-            period: 3,
+            epoch: 3,
         };
         assert_eq!(Extent::decode(file_block, &e.encode()), Ok(e));
         trees.put(EXTENTS, &extent::key(ino, file_block), &e.encode());
@@ -297,7 +297,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
         Run::Blocks {
             block: BlockAddr::new(0, 50),
             len: 3,
-            period: 3
+            epoch: 3
         }
     );
     assert_eq!(
@@ -305,7 +305,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
         Run::Blocks {
             block: BlockAddr::new(0, 52),
             len: 1,
-            period: 3
+            epoch: 3
         }
     );
     assert_eq!(
@@ -313,7 +313,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
         Run::Blocks {
             block: BlockAddr::new(0, 90),
             len: 1,
-            period: 3
+            epoch: 3
         }
     );
     assert_eq!(find(7, 6), Run::Hole(3));
@@ -322,12 +322,12 @@ fn file_blocks_are_found_in_extents_and_holes() {
         Run::Blocks {
             block: BlockAddr::new(0, 11),
             len: 1,
-            period: 3
+            epoch: 3
         }
     );
     assert_eq!(find(7, 11), Run::Hole(FILE_BLOCKS_MAX - 11));
     assert_eq!(find(6, 3), Run::Hole(FILE_BLOCKS_MAX - 3));
-    for (file_block, block, len, period) in [
+    for (file_block, block, len, epoch) in [
         (0, 0, 0, 0),
         (u64::MAX, 0, 1, 0),
         (0, u64::MAX, 1, 0),
@@ -339,7 +339,7 @@ fn file_blocks_are_found_in_extents_and_holes() {
             file_block,
             block: BlockAddr::from_word(block),
             len,
-            period,
+            epoch,
         };
         assert!(Extent::decode(file_block, &e.encode()).is_err(), "{e:?}");
     }

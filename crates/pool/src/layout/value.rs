@@ -35,7 +35,7 @@ const TIME_SHIFT: u32 = 16;
 
 /// The inode number under which a value of `key` is shown, and that it takes along when it becomes
 /// a file: another one for each value. `bytes` are those behind the head of its entry, runs without
-/// periods. Two values may share one, but hardly ever do.
+/// epochs. Two values may share one, but hardly ever do.
 pub fn number(keyspace: u64, key: &[u8], mtime: i64, bytes: &[u8]) -> u64 {
     let put = Head::rounded(mtime) as u64 >> TIME_SHIFT;
     let content = name_hash(put.wrapping_mul(NUMBER_SEED), bytes);
@@ -106,8 +106,8 @@ impl Head {
 pub struct ValueRun {
     pub block: BlockAddr,
     pub len: u32,
-    /// Period of the pool in which the blocks came into use; 0 in the journal.
-    pub period: u32,
+    /// Epoch of the pool in which the blocks came into use; 0 in the journal.
+    pub epoch: u32,
 }
 
 /// Where the blocks of a value are.
@@ -150,7 +150,7 @@ impl InBlocks {
     pub fn push(&mut self, run: ValueRun) -> bool {
         if let Some(last) = self.runs_mut().last_mut()
             && last.block.end(last.len.into()) == run.block
-            && last.period == run.period
+            && last.epoch == run.epoch
             && last.len.checked_add(run.len).is_some()
         {
             last.len += run.len;
@@ -168,11 +168,9 @@ impl InBlocks {
         }
     }
 
-    /// All blocks came into use in `period`.
-    pub fn be_born_in(&mut self, period: u32) {
-        self.runs_mut()
-            .iter_mut()
-            .for_each(|run| run.period = period);
+    /// All blocks came into use in `epoch`.
+    pub fn be_born_in(&mut self, epoch: u32) {
+        self.runs_mut().iter_mut().for_each(|run| run.epoch = epoch);
     }
 
     #[inline]
@@ -193,7 +191,7 @@ impl InBlocks {
         for (place, run) in runs.chunks_exact_mut(RUN).zip(self.runs()) {
             place[..8].copy_from_slice(&run.block.word().to_le_bytes());
             place[8..12].copy_from_slice(&run.len.to_le_bytes());
-            place[12..].copy_from_slice(&run.period.to_le_bytes());
+            place[12..].copy_from_slice(&run.epoch.to_le_bytes());
         }
         total
     }
@@ -204,9 +202,9 @@ impl InBlocks {
         let mut found = InBlocks::new(r.u64()?);
         let mut blocks = 0u64;
         while !r.0.is_empty() {
-            let (block, len, period) = (r.u64()?, r.u32()?, r.u32()?);
+            let (block, len, epoch) = (r.u64()?, r.u32()?, r.u32()?);
             let block = BlockAddr::parse(block, len)?;
-            let run = ValueRun { block, len, period };
+            let run = ValueRun { block, len, epoch };
             if len == 0 || !found.runs.push(run) {
                 return bad("a value of a keyspace has impossible blocks");
             }
@@ -283,8 +281,8 @@ mod tests {
         let mut value = InBlocks::new(9 * 4096 - 1);
         for (block, len) in [(5, 2), (7, 3), (100, 4)] {
             let block = BlockAddr::new(0, block);
-            let period = 0;
-            assert!(value.push(ValueRun { block, len, period }));
+            let epoch = 0;
+            assert!(value.push(ValueRun { block, len, epoch }));
         }
         assert_eq!(value.runs().len(), 2);
         let mut bytes = [0; IN_BLOCKS_MAX];
@@ -301,9 +299,9 @@ mod tests {
     #[test]
     fn a_run_in_another_segment_is_refused_by_name() {
         for block in [BlockAddr::new(1, 5), BlockAddr::from_word(5 | 1 << 50)] {
-            let (len, period) = (1, 0);
+            let (len, epoch) = (1, 0);
             let mut value = InBlocks::new(4096);
-            assert!(value.push(ValueRun { block, len, period }));
+            assert!(value.push(ValueRun { block, len, epoch }));
             let mut bytes = [0; IN_BLOCKS_MAX];
             let n = value.encode(&mut bytes);
             let refused = InBlocks::decode(&bytes[..n]).unwrap_err();
@@ -315,10 +313,10 @@ mod tests {
     fn a_run_too_many_is_refused() {
         let mut value = InBlocks::new(1 << 20);
         for i in 0..RUNS_MAX as u64 {
-            let (block, len, period) = (BlockAddr::new(0, 3 * i), 1, 0);
-            assert!(value.push(ValueRun { block, len, period }));
+            let (block, len, epoch) = (BlockAddr::new(0, 3 * i), 1, 0);
+            assert!(value.push(ValueRun { block, len, epoch }));
         }
-        let (block, len, period) = (BlockAddr::new(0, 1000), 1, 0);
-        assert!(!value.push(ValueRun { block, len, period }));
+        let (block, len, epoch) = (BlockAddr::new(0, 1000), 1, 0);
+        assert!(!value.push(ValueRun { block, len, epoch }));
     }
 }

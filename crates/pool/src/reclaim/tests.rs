@@ -23,7 +23,7 @@ fn block_of(key: u64) -> Option<u64> {
     key.is_multiple_of(4).then_some(8 + key / 4)
 }
 
-fn entry(key: u64, byte: u8, period: u32) -> Vec<u8> {
+fn entry(key: u64, byte: u8, epoch: u32) -> Vec<u8> {
     let inline = block_of(key).is_none();
     let mut bytes = Head { mtime: 0, inline }.encode().to_vec();
     match block_of(key) {
@@ -31,7 +31,7 @@ fn entry(key: u64, byte: u8, period: u32) -> Vec<u8> {
         Some(block) => {
             let (mut blocks, mut runs) = (InBlocks::new(4096), [0; value::IN_BLOCKS_MAX]);
             let (block, len) = (BlockAddr::new(0, block), 1);
-            assert!(blocks.push(ValueRun { block, len, period }));
+            assert!(blocks.push(ValueRun { block, len, epoch }));
             let len = blocks.encode(&mut runs);
             bytes.extend_from_slice(&runs[..len]);
         }
@@ -42,13 +42,13 @@ fn entry(key: u64, byte: u8, period: u32) -> Vec<u8> {
 fn put(pool: &mut Pool, keys: impl Iterator<Item = u64>, byte: u8) {
     let mut batch = pool.begin(&token());
     for key in keys {
-        let period = batch.superblock().period;
+        let epoch = batch.superblock().epoch;
         let run = block_of(key).map(|block| Run::new(block, 1));
         if let Some(run) = run {
             batch.use_data(run).unwrap();
         }
         batch
-            .put(VALUES, &key_of(key), &entry(key, byte, period))
+            .put(VALUES, &key_of(key), &entry(key, byte, epoch))
             .unwrap();
     }
     batch.commit(|_| {}).unwrap();
@@ -83,7 +83,7 @@ fn cut(pool: &mut Pool, from: u64, to: u64) -> usize {
     batch.cut_range(VALUES, &from, Some(&to), &mut see).unwrap();
     for run in shown.iter().flat_map(InBlocks::runs) {
         let gone = Run::of_data(run.block, run.len.into());
-        batch.drop_data(gone, run.period).unwrap();
+        batch.drop_data(gone, run.epoch).unwrap();
     }
     let nodes = batch.dirty_nodes();
     batch.commit(|_| {}).unwrap();
@@ -246,7 +246,7 @@ fn random_entries_are_refused_or_read() {
         level: 1,
         link: 77,
         seq: 9,
-        before: Some(Newest { seq: 3, period: 1 }),
+        before: Some(Newest { seq: 3, epoch: 1 }),
     };
     let bytes = cut.encode(b"from");
     assert_eq!(Cut::decode(&bytes).unwrap(), (cut, &b"from"[..]));
@@ -277,8 +277,8 @@ fn wrong_entries_are_found() {
             batch.forget_keys(cut.tree, 1);
         }),
         ("not its own", |batch, key, cut, from| {
-            let (seq, period) = (cut.seq, 0);
-            let before = Some(Newest { seq, period });
+            let (seq, epoch) = (cut.seq, 0);
+            let before = Some(Newest { seq, epoch });
             let cut = Cut { before, ..cut };
             batch.put(RECLAIM, &key, &cut.encode(&from)).unwrap();
         }),

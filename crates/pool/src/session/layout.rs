@@ -213,9 +213,9 @@ shared! {
         pub stalled: AtomicU64,
         /// What follows is read by every write, and hardly ever changes.
         pub apart: [AtomicU32; 10],
-        /// The period of the pool: blocks born in an earlier one belong to a snapshot, too. The
+        /// The epoch of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
-        pub period: AtomicU32,
+        pub epoch: AtomicU32,
         /// Held by who has a snapshot taken: nobody begins to store into blocks meanwhile.
         pub stores_lock: AtomicU32,
         /// 1 while the service takes a snapshot: as `stores_lock`, should its holder die.
@@ -483,8 +483,8 @@ shared! {
         pub maps: AtomicU32,
         /// Rises whenever blocks leave the file; optimistic readers re-check it.
         pub truncations: AtomicU32,
-        /// Of all blocks that were in the map before this period it says so (`MAP_SHARED`).
-        pub map_period: AtomicU32,
+        /// Of all blocks that were in the map before this epoch it says so (`MAP_SHARED`).
+        pub map_epoch: AtomicU32,
         /// `Link` to the top block map page and `height << MAP_HEIGHT_SHIFT`, so that both change
         /// in one store; 0: only `direct`.
         pub map_root: AtomicU32,

@@ -88,10 +88,10 @@ impl Pool {
     /// The neighbours of a snapshot; `None`: after it comes the present.
     fn neighbours(&self, snapshot: &Snapshot) -> Result<(Option<Newest>, Option<Fixed>)> {
         let all = self.all_snapshots()?;
-        let before = all.iter().filter(|s| s.period < snapshot.period);
-        let before = before.max_by_key(|s| s.period).map(Newest::of);
-        let after = all.iter().filter(|s| s.period > snapshot.period);
-        let after = after.min_by_key(|s| s.period).map(Snapshot::fixed);
+        let before = all.iter().filter(|s| s.epoch < snapshot.epoch);
+        let before = before.max_by_key(|s| s.epoch).map(Newest::of);
+        let after = all.iter().filter(|s| s.epoch > snapshot.epoch);
+        let after = after.min_by_key(|s| s.epoch).map(Snapshot::fixed);
         Ok((before, after))
     }
 
@@ -148,9 +148,9 @@ impl Pool {
             return batch.commit(|_| {}).map(drop);
         }
         let now = Snapshot::of(batch.superblock(), 0);
-        let next = now.period.checked_add(1).ok_or(Error::NoSpace)?;
+        let next = now.epoch.checked_add(1).ok_or(Error::NoSpace)?;
         batch.put(RECLAIM, &key(seq, 1), &encode(&now, &Place::default()))?;
-        batch.commit(|superblock| superblock.period = next)?;
+        batch.commit(|superblock| superblock.epoch = next)?;
         self.newest = Some(Newest::of(&now));
         Ok(())
     }
@@ -185,11 +185,11 @@ impl Pool {
     /// after it.
     fn keep_present(&mut self, token: &WriteToken) -> Result<bool> {
         let now = Snapshot::of(&self.superblock, 0);
-        let next = now.period.checked_add(1).ok_or(Error::NoSpace)?;
+        let next = now.epoch.checked_add(1).ok_or(Error::NoSpace)?;
         let entry = key(self.superblock.seq + 1, 0);
         let mut batch = self.begin(token);
         batch.put(RECLAIM, &entry, &encode(&now, &Place::default()))?;
-        batch.commit(|superblock| (superblock.period, superblock.clean) = (next, false))?;
+        batch.commit(|superblock| (superblock.epoch, superblock.clean) = (next, false))?;
         self.newest = Some(Newest::of(&now));
         Ok(true)
     }

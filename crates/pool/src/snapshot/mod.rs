@@ -3,7 +3,7 @@
 //! Invariants:
 //!  * A snapshot is an entry of tree `SNAPSHOTS`: the roots of trees 0 to 5 as one commit left
 //!    them. Taking one changes nothing else, so it costs the same whatever the pool holds.
-//!  * Each snapshot ends a period. A node has the commit that wrote it, and an extent the period in
+//!  * Each snapshot ends an epoch. A node has the commit that wrote it, and an extent the epoch in
 //!    which its blocks came into use. So one comparison tells whether the newest snapshot shares
 //!    what leaves the present; what it shares stays in use.
 //!  * Deleting a snapshot frees what it alone has: in the commit that removes the entry, or in
@@ -36,14 +36,14 @@ pub struct Newest {
     /// No node in it is younger.
     pub seq: u64,
     /// No block in it is.
-    pub period: u32,
+    pub epoch: u32,
 }
 
 impl Newest {
     fn of(snapshot: &Snapshot) -> Newest {
         Newest {
             seq: snapshot.seq,
-            period: snapshot.period,
+            epoch: snapshot.epoch,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Pool {
 
     pub(crate) fn find_newest(&self) -> Result<Option<Newest>> {
         let all = self.all_snapshots()?;
-        let newest = all.iter().max_by_key(|s| s.period);
+        let newest = all.iter().max_by_key(|s| s.epoch);
         Ok(newest.map(Newest::of))
     }
 
@@ -112,13 +112,13 @@ impl Pool {
             return Err(Error::SnapshotName);
         }
         let snapshot = Snapshot::of(&self.superblock, time);
-        let next = snapshot.period.checked_add(1).ok_or(Error::NoSpace)?;
+        let next = snapshot.epoch.checked_add(1).ok_or(Error::NoSpace)?;
         let mut batch = self.begin(token);
         if batch.get(SNAPSHOTS, name, &mut [])?.is_some() {
             return Err(Error::SnapshotExists);
         }
         batch.put(SNAPSHOTS, name, &snapshot.encode())?;
-        batch.commit(|superblock| superblock.period = next)?;
+        batch.commit(|superblock| superblock.epoch = next)?;
         self.newest = Some(Newest::of(&snapshot));
         Ok(snapshot)
     }

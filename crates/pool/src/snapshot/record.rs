@@ -20,8 +20,8 @@ const ROOT_LEN: usize = 24;
 /// One committed state of the pool that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The period that it ended; no other snapshot has it.
-    pub period: u32,
+    /// The epoch that it ended; no other snapshot has it.
+    pub epoch: u32,
     /// The commit that it keeps.
     pub seq: u64,
     /// When it was taken, in nanoseconds since 1970.
@@ -47,7 +47,7 @@ impl Snapshot {
     /// What `superblock` has, as if it were kept.
     pub fn of(superblock: &Superblock, time: i64) -> Snapshot {
         Snapshot {
-            period: superblock.period,
+            epoch: superblock.epoch,
             seq: superblock.seq,
             time,
             applied_seq: superblock.applied_seq,
@@ -81,7 +81,7 @@ impl Snapshot {
     /// The value.
     pub(super) fn encode(&self) -> [u8; ENCODED] {
         let mut out = [0; ENCODED];
-        put_at(&mut out, 0, &self.period.to_le_bytes());
+        put_at(&mut out, 0, &self.epoch.to_le_bytes());
         put_at(&mut out, 8, &self.seq.to_le_bytes());
         put_at(&mut out, 16, &self.time.to_le_bytes());
         put_at(&mut out, 24, &self.applied_seq.to_le_bytes());
@@ -104,7 +104,7 @@ impl Snapshot {
             return bad("the entry of a snapshot has another length");
         };
         let snapshot = Snapshot {
-            period: u32_at(bytes, 0),
+            epoch: u32_at(bytes, 0),
             seq: u64_at(bytes, 8),
             time: u64_at(bytes, 16) as i64,
             applied_seq: u64_at(bytes, 24),

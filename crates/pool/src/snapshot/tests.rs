@@ -137,7 +137,7 @@ fn each_snapshot_equals_a_copy_of_the_model() {
             }
         }
         assert!(deleted > 5 && reused && halfway > 8, "{halfway} of 60");
-        let kept_presents = u64::from(pool.superblock().period) - created;
+        let kept_presents = u64::from(pool.superblock().epoch) - created;
         assert!(kept_presents > 1, "{kept_presents}");
         while let Some((name, _)) = kept.pop_first() {
             let work = rng.below(9) as usize;
@@ -271,11 +271,11 @@ fn random_entries_never_panic() {
 /// Puts a value in block `block`, and drops that of the value that it replaces.
 fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
     let mut batch = pool.begin(&token());
-    let period = batch.superblock().period;
+    let epoch = batch.superblock().epoch;
     let run = ValueRun {
         block: BlockAddr::new(0, block),
         len: 1,
-        period,
+        epoch,
     };
     let mut runs = [0; value::IN_BLOCKS_MAX];
     let mut blocks = InBlocks::new(4096);
@@ -292,7 +292,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
         .unwrap();
     for run in old.iter().flat_map(|blocks| blocks.runs()) {
         let gone = Run::of_data(run.block, run.len.into());
-        batch.drop_data(gone, run.period).unwrap();
+        batch.drop_data(gone, run.epoch).unwrap();
     }
     batch.commit(|_| {}).unwrap();
 }

@@ -432,11 +432,11 @@ impl<'p> Batch<'p> {
         Ok(())
     }
 
-    /// Used data blocks, born in `period`, leave the present: they are free unless a snapshot has
+    /// Used data blocks, born in `epoch`, leave the present: they are free unless a snapshot has
     /// them.
-    pub fn drop_data(&mut self, run: Run, period: u32) -> Result<()> {
+    pub fn drop_data(&mut self, run: Run, epoch: u32) -> Result<()> {
         match self.pool.newest {
-            Some(newest) if period <= newest.period && self.pool.data_space.is_used(run) => Ok(()),
+            Some(newest) if epoch <= newest.epoch && self.pool.data_space.is_used(run) => Ok(()),
             _ => self.free_data(run),
         }
     }

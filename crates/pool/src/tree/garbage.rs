@@ -277,7 +277,7 @@ impl<'a> Search<'a> {
         self.left = self.left.saturating_sub(entries.len());
         for entry in entries {
             let (ino, extent) = entry?;
-            if self.before.is_none_or(|b| extent.period > b.period) {
+            if self.before.is_none_or(|b| extent.epoch > b.epoch) {
                 self.extent(ino, extent)?;
             }
         }
@@ -299,7 +299,7 @@ impl<'a> Search<'a> {
         let after = Reader::of_snapshot(self.meta, self.after);
         for (key, blocks) in entries {
             let (blocks, mut bytes) = (blocks?, [0; VALUE_MAX]);
-            let old = |run: &ValueRun| self.before.is_some_and(|b| run.period <= b.period);
+            let old = |run: &ValueRun| self.before.is_some_and(|b| run.epoch <= b.epoch);
             if blocks.runs().iter().all(old) {
                 continue;
             }

@@ -103,8 +103,8 @@ impl Session {
         let upto = memory.wanted_root(engine.journal.applied_seq());
         let progress = engine.apply(usize::MAX, upto, |entry| is_finished(&memory, entry))?;
         let frees = engine.store.reclaim_some()?;
-        let period = engine.store.pool.superblock().period;
-        self.untold |= period != memory.header().period.load(Relaxed);
+        let epoch = engine.store.pool.superblock().epoch;
+        self.untold |= epoch != memory.header().epoch.load(Relaxed);
         self.tell_refused(&progress);
         self.untold |= progress.applied > 0 || progress.short;
         let full = matches!(engine.store.trees_full(), TREES_FULL | TREES_OVER);

@@ -118,8 +118,8 @@ impl Session {
         lanes.for_each(|lane| memory.break_own_lock(&lane.lock));
         // What the service was at when it died: a snapshot that came to be is in the pool.
         header
-            .period
-            .store(engine.store.pool.superblock().period, SeqCst);
+            .epoch
+            .store(engine.store.pool.superblock().epoch, SeqCst);
         header.snapshots_gone.fetch_add(1, SeqCst);
         header.stores_stopped.store(0, SeqCst);
         // A helper may have died with it.

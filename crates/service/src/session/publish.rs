@@ -53,7 +53,7 @@ impl Session {
             .store(superblock.counts.iter().sum(), Relaxed);
         header.trees_full.store(engine.store.trees_full(), Relaxed);
         header.ino_end.store(engine.store.ino_end(), Release);
-        header.period.store(superblock.period, Release);
+        header.epoch.store(superblock.epoch, Release);
         header
             .applied_seq
             .store(engine.journal.applied_seq(), Release);

@@ -97,6 +97,6 @@ fn find(engine: &Engine, name: &[u8]) -> Result<Snapshot> {
 }
 
 fn users_path(engine: &Engine, snapshot: &Snapshot) -> PathBuf {
-    let name = segment::snapshot_users(snapshot.period);
+    let name = segment::snapshot_users(snapshot.epoch);
     engine.store.files.directory.join(name)
 }
