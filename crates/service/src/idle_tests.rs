@@ -105,7 +105,7 @@ fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
     // What the next changes need at once, to a whole stretch.
     let ready = 2 * 512;
     assert!(kept() <= used + ready, "{} kept for {used}", kept());
-    assert!(engine.store.pool.meta_space().count_warm() >= 512);
+    assert!(engine.store.pool.meta_space().count_resident() >= 512);
     session.end(&mut engine).unwrap();
     drop(engine);
     assert_clean(&path);

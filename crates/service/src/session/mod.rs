@@ -1,7 +1,7 @@
 //! One session, from its first attachment to its last process.
 //!
-//! `drain.rs` takes its records to the trees and `publish.rs` tells how far they are; `grants.rs`
-//! and `fragments.rs` supply it with blocks.
+//! `drain.rs` takes its records to the trees and `publish.rs` tells how far they are; `supply.rs`
+//! keeps its table of free extents filled.
 //!
 //! Invariants:
 //!  * `applied_seq` is published after the commit that makes it true; a lane's tail after that.
@@ -11,15 +11,17 @@
 
 pub mod drain;
 pub mod drained;
-pub mod fragments;
-pub mod grants;
+pub mod extents;
+pub mod granted_file;
 pub mod handout;
 pub mod harvest;
 pub mod heartbeat;
 pub mod memory;
 pub mod publish;
+pub mod search;
 pub mod snapshots;
 pub mod stalls;
+pub mod supply;
 pub mod tables;
 pub mod writeback;
 
@@ -29,7 +31,6 @@ use crate::journal::engine::{AHEAD_MAX, Engine};
 use crate::journal::order::FLIGHT_MAX;
 use drain::{Gap, is_finished};
 use drained::Drained;
-use grants::Supply;
 use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
 use holdfast_pmem::env::Instant;
@@ -41,6 +42,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
+use supply::Supply;
 use tables::Tables;
 
 const EIO: i32 = 5;
@@ -112,7 +114,6 @@ impl Session {
     pub fn adopt(engine: &mut Engine, fd: OwnedFd) -> Result<Session> {
         let memory = Memory::adopt(fd, &constants(engine))?;
         let header = memory.header();
-        memory.break_own_lock(&header.grants_lock);
         let lanes = (0..LANES).filter_map(|index| memory.lane(index));
         lanes.for_each(|lane| memory.break_own_lock(&lane.lock));
         // What the service was at when it died: a snapshot that came to be is in the pool.
@@ -145,7 +146,7 @@ impl Session {
         }
         let supply = match again {
             true => Supply::again(engine, &memory)?,
-            false => Supply::start(engine)?,
+            false => Supply::start(engine, &memory)?,
         };
         // After the grants: what is open may be in a record that is not applied yet.
         let open = memory.clone();
@@ -294,7 +295,7 @@ impl Session {
         more || tables
     }
 
-    /// Grants for a session that has just begun.
+    /// Free extents for a session that has just begun.
     pub fn top_up(&mut self, engine: &mut Engine) {
         self.supply.top_up(engine, &self.memory);
     }
