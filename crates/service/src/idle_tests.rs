@@ -3,7 +3,10 @@
 use crate::journal::engine::Engine;
 use crate::session::Session;
 use crate::testing::TempDir;
-use crate::tests::{Client, assert_clean, create_as, drain, exists, opened, pool};
+use crate::tests::{
+    Client, assert_clean, create_as, drain, exists, extent, opened, pool, pool_of, take_whole,
+    unlink,
+};
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{Change, Op, Record};
@@ -175,4 +178,60 @@ fn an_idle_service_keeps_a_part_of_lanes_of_which_the_trees_have_all() {
     );
     drop(engine);
     assert_clean(&path);
+}
+
+/// Its last user leaves, and what it removed is still in the journal.
+#[test]
+fn a_session_that_ends_gives_back_what_its_last_records_free() {
+    let dir = TempDir::new("settled");
+    let path = pool_of(&dir, 256 << 20);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let ino = 2;
+    write(
+        &mut session,
+        &mut engine,
+        &create_as(0o100_644, ino, b"file"),
+    );
+    for n in 0..8 {
+        session.memory.header().blocks_wanted.store(512, Relaxed);
+        drain(&mut session, &mut engine);
+        let block = take_whole(&session).unwrap().start;
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.write(0, &whole_extent(ino, n, block));
+    }
+    drain(&mut session, &mut engine);
+    let behind = || {
+        let data = path.join(holdfast_pool::segment::data(0));
+        data.metadata().unwrap().blocks() * 512
+    };
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write(0, &unlink(ino, b"file"));
+    assert!(!session.is_settled(&mut engine));
+    let mut turns = 0;
+    while !session.is_settled(&mut engine) {
+        session.turn(&mut engine);
+        turns += 1;
+        assert!(turns < 1000);
+    }
+    assert!(!exists(&engine, ino));
+    session.end(&mut engine).unwrap();
+    assert_eq!(behind(), 0);
+    drop(engine);
+    assert_clean(&path);
+}
+
+/// Whole extent number `n` of a file.
+fn whole_extent(ino: u64, n: u64, block: u64) -> Record<'static> {
+    let mut record = extent(ino, 512 * n, block);
+    if let Record::Extent { len, size, .. } = &mut record {
+        (*len, *size) = (512, 512 * 4096 * (n + 1));
+    }
+    record
 }

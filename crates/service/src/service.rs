@@ -23,7 +23,8 @@ use std::time::Duration;
 
 /// How long a service looks for the memory of a session whose processes may be just ending.
 const ADOPTION: Duration = Duration::from_secs(2);
-/// What is in the journals when the service is told to end is applied for so long.
+/// What is in the journals when the service is told to end is applied for so long, or what the end
+/// of the session left over is freed.
 const LAST_TURNS: Duration = Duration::from_secs(1);
 /// Ends a service from another thread.
 #[derive(Clone, Debug)]
@@ -162,6 +163,9 @@ impl Service {
             session.end(&mut self.state.engine)?;
             let rest = self.state.engine.store.makes_room();
             while begun.elapsed() < LAST_TURNS && self.state.engine.store.reclaim_some()? {}
+            // The memory of files without a name, which programs that were killed had open, above
+            // all.
+            while begun.elapsed() < LAST_TURNS && self.state.engine.store.trim() {}
             // What is left over the next service frees.
             return if rest {
                 self.state.engine.close()

@@ -324,7 +324,12 @@ while time.monotonic() < end:
     else:
         with open(path, "ab") as f: f.write(content[:4096])
         live[path] += 4096; total += 4096
-print("fine")
+print("fine", flush=True)
+# The last user is killed, and had a file without a name.
+if os.fork() == 0:
+    f = open(f"{sys.argv[1]}/gone", "wb"); os.unlink(f.name)
+    for _ in range(150): f.write(content)
+    time.sleep(1); os.kill(os.getpid(), 9)
 "#;
     let (done, most) = (AtomicBool::new(false), &mut 0);
     let ran = std::thread::scope(|scope| {

@@ -251,14 +251,17 @@ impl Session {
         }
     }
 
-    /// Whether ending the session would find hardly anything that is to be made durable, and
-    /// hardly any memory under what is free; if not, that is begun. Nobody is in the session.
+    /// Whether ending the session would find hardly anything that is to be applied or made durable,
+    /// and hardly any memory under what is free; if not, that is begun. Nobody is in the session.
     pub fn is_settled(&mut self, engine: &mut Engine) -> bool {
         let hopeless = self.given_up || self.failure.is_some();
-        hopeless || self.tend_checkpoint(engine, true) && self.is_trimmed(engine)
+        hopeless
+            || is_applied(engine) && self.tend_checkpoint(engine, true) && self.is_trimmed(engine)
     }
 
     fn is_trimmed(&mut self, engine: &mut Engine) -> bool {
+        // Views are of processes that are gone.
+        engine.store.pool.set_oldest_view(0);
         self.supply.take_all_back(engine, &self.memory);
         let begun = Instant::now();
         while engine.store.trim() {
@@ -391,4 +394,10 @@ impl Session {
         }
         engine.close()
     }
+}
+
+/// Whether the trees have every record: until then the memory behind what they free is in use.
+fn is_applied(engine: &mut Engine) -> bool {
+    let more = engine.journal.read(AHEAD_MAX);
+    !more && engine.journal.order.waiting() == 0 && !engine.is_dividing()
 }

@@ -150,7 +150,9 @@ impl Ranges {
                 break;
             }
         }
-        (done.emptied, self.left > 0)
+        // What was freed behind the place of a round that was under way is for the next one.
+        let stale = self.looked.is_some_and(|then| then != segment.look());
+        (done.emptied, self.left > 0 || stale)
     }
 
     /// Does what is to be done about one range.
@@ -289,5 +291,44 @@ impl Backing {
                 *huge = false;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+    use crate::tests::{opened, pool_of};
+    use std::os::unix::fs::MetadataExt;
+
+    /// A round had passed a range when that became free.
+    #[test]
+    fn what_is_freed_during_a_round_is_given_back_by_the_next_one() {
+        let dir = TempDir::new("rounds");
+        let path = pool_of(&dir, 256 << 20);
+        let mut engine = opened(&path);
+        let store = &mut engine.store;
+        let extents: Vec<Run> = (0..4)
+            .map(|_| store.pool.grant_whole(RANGE).unwrap())
+            .collect();
+        for extent in &extents {
+            let (at, len) = (extent.start * PAGE_LEN, RANGE_LEN);
+            files::set_aside(&store.files.data, at, len).unwrap();
+        }
+        while store.trim() {}
+        let behind = || {
+            let data = path.join(holdfast_pool::segment::data(0));
+            data.metadata().unwrap().blocks() * 512
+        };
+        assert_eq!(behind(), 4 * RANGE_LEN);
+        // One more range is to be looked at, the last one.
+        let ranges = &mut store.backing.data;
+        assert!(ranges.looked.is_some() && ranges.left == 0);
+        (ranges.next, ranges.left) = (ranges.huge.len() - 1, 1);
+        for extent in extents {
+            store.pool.ungrant(extent).unwrap();
+        }
+        while store.trim() {}
+        assert_eq!(behind(), 0);
     }
 }
