@@ -115,6 +115,41 @@ fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
 }
 
 #[test]
+fn a_session_is_not_settled_before_its_last_records_gave_their_memory_back() {
+    let dir = TempDir::new("settled");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let trees = path.join(holdfast_pool::segment::META);
+    let kept = || trees.metadata().unwrap().blocks() * 512 / 4096;
+    let base = engine.store.pool.meta_space().count_used();
+    keyspace_of(&mut session, &mut engine, 5000, 160_000);
+    while !session.is_settled(&mut engine) {}
+    let loaded = kept();
+    // The program that erases everything ends right after that.
+    let ops = &mut Vec::new();
+    let erase = Op {
+        keyspace: 5000,
+        key: &[0],
+        change: Change::EraseRange(&[]),
+    };
+    erase.push(ops);
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write(0, &Record::Batch { time: 4, ops });
+    while !session.is_settled(&mut engine) {}
+    let used = engine.store.pool.meta_space().count_used();
+    assert!(used < base + 100, "{used} pages in use, {base} before");
+    let most = loaded - 8 * 512;
+    assert!(kept() < most, "{} of {loaded} pages kept", kept());
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
+#[test]
 fn an_idle_service_keeps_a_part_of_lanes_of_which_the_trees_have_all() {
     let dir = TempDir::new("drained");
     let path = pool(&dir);
@@ -180,9 +215,9 @@ fn an_idle_service_keeps_a_part_of_lanes_of_which_the_trees_have_all() {
     assert_clean(&path);
 }
 
-/// Its last user leaves, and what it removed is still in the journal.
+/// The same of data.
 #[test]
-fn a_session_that_ends_gives_back_what_its_last_records_free() {
+fn a_session_that_ends_gives_back_the_blocks_that_its_last_records_free() {
     let dir = TempDir::new("settled");
     let path = pool_of(&dir, 256 << 20);
     let mut engine = opened(&path);
@@ -213,16 +248,10 @@ fn a_session_that_ends_gives_back_what_its_last_records_free() {
         engine: &engine,
     };
     client.write(0, &unlink(ino, b"file"));
-    assert!(!session.is_settled(&mut engine));
-    let mut turns = 0;
-    while !session.is_settled(&mut engine) {
-        session.turn(&mut engine);
-        turns += 1;
-        assert!(turns < 1000);
-    }
+    while !session.is_settled(&mut engine) {}
+    assert_eq!(behind(), 0);
     assert!(!exists(&engine, ino));
     session.end(&mut engine).unwrap();
-    assert_eq!(behind(), 0);
     drop(engine);
     assert_clean(&path);
 }

@@ -23,8 +23,7 @@ use std::time::Duration;
 
 /// How long a service looks for the memory of a session whose processes may be just ending.
 const ADOPTION: Duration = Duration::from_secs(2);
-/// What is in the journals when the service is told to end is applied for so long, or what the end
-/// of the session left over is freed.
+/// What is in the journals when the service is told to end is applied for so long.
 const LAST_TURNS: Duration = Duration::from_secs(1);
 /// Ends a service from another thread.
 #[derive(Clone, Debug)]
@@ -163,8 +162,7 @@ impl Service {
             session.end(&mut self.state.engine)?;
             let rest = self.state.engine.store.makes_room();
             while begun.elapsed() < LAST_TURNS && self.state.engine.store.reclaim_some()? {}
-            // The memory of files without a name, which programs that were killed had open, above
-            // all.
+            // Files without names that were open to the last are free only now.
             while begun.elapsed() < LAST_TURNS && self.state.engine.store.trim() {}
             // What is left over the next service frees.
             return if rest {

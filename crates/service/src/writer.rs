@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// How long a service that ends with its last user waits for the first one.
-const FIRST_USER: Duration = Duration::from_secs(20);
+/// How long a service that ends with its last user waits for the first one. Whoever started it
+/// asks at once, or was killed meanwhile; one that comes later starts another service.
+const FIRST_USER: Duration = Duration::from_secs(1);
 /// Looks at who is still there.
 const ROUND: Duration = Duration::from_millis(250);
 /// The same when there is nobody but perhaps processes that are about to join or to end.

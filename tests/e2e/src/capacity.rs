@@ -23,6 +23,7 @@ const CASES: &[(&str, Case)] = &[
     ("files open at once", files_open),
     ("a directory of many names", many_names),
     ("memory under churn and at rest", memory),
+    ("memory of what the last to leave removed", removed),
 ];
 
 /// `hf-e2e capacity`
@@ -34,6 +35,15 @@ fn pool(scene: &Scene, size: &str) -> Result<PathBuf, Stop> {
     let path = scene.path("pool");
     scene.done(&["pool", "create", &path.to_string_lossy(), "--size", size])?;
     Ok(path)
+}
+
+fn pool_in_memory(scene: &Scene, size: &str) -> Result<PathBuf, Stop> {
+    let pool = pool(scene, size)?;
+    let ended = scene.done(&["pool", "status", &pool.to_string_lossy()])?;
+    match ended.out.contains("medium       memory") {
+        true => Ok(pool),
+        false => Err(Stop::Skip("no memory to put the pool on".into())),
+    }
 }
 
 /// Runs a Python program on the pool, with the pool's directory as its first argument; it must
@@ -296,14 +306,49 @@ print(*wrong[:5] or ["fine"])
     holds(scene, &pool, "/hf/d", 100_000)
 }
 
+/// A program removes what it made, or never named it, and ends at once: the service, which ends
+/// then as well, leaves no memory behind what is free.
+fn removed(scene: &Scene) -> Result<(), Stop> {
+    let pool = pool_in_memory(scene, "2G")?;
+    let program = r#"
+import os, sys
+if sys.argv[2] == "files":
+    for i in range(10000): open(f"{sys.argv[1]}/{i}", "wb").write(bytes(20000))
+    for i in range(10000): os.unlink(f"{sys.argv[1]}/{i}")
+else:
+    f = open(f"{sys.argv[1]}/f", "wb"); os.unlink(f.name)
+    for _ in range(200): f.write(bytes(1000000))
+print("fine")
+"#;
+    let empty = behind(&pool);
+    for turn in 0..8 {
+        python(scene, &pool, program, &[["files", "nameless"][turn % 2]])?;
+        await_rest(&pool, empty + (32 << 20))?;
+    }
+    scene
+        .done(&["pool", "check", &pool.to_string_lossy()])
+        .map(drop)
+}
+
+/// Waits until at most so many bytes lie behind a pool that nobody uses.
+fn await_rest(pool: &Path, most: u64) -> Result<(), Stop> {
+    let begun = Instant::now();
+    while behind(pool) > most {
+        if begun.elapsed() > Duration::from_secs(20) {
+            let bytes = behind(pool);
+            return wrong(format!(
+                "{bytes} bytes lie behind the pool at rest, not {most}"
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 /// Files of all sizes come, grow, shrink and go. What lies behind the pool follows what is in it.
 fn memory(scene: &Scene) -> Result<(), Stop> {
     const LIVE: u64 = 100 << 20;
-    let pool = pool(scene, "4G")?;
-    let ended = scene.done(&["pool", "status", &pool.to_string_lossy()])?;
-    if !ended.out.contains("medium       memory") {
-        return Err(Stop::Skip("no memory to put the pool on".into()));
-    }
+    let pool = pool_in_memory(scene, "4G")?;
     let program = r#"
 import os, random, sys, time
 random.seed(7); live = {}; total = 0; n = 0; most = int(sys.argv[2]); content = bytes(2 << 20)
@@ -324,12 +369,7 @@ while time.monotonic() < end:
     else:
         with open(path, "ab") as f: f.write(content[:4096])
         live[path] += 4096; total += 4096
-print("fine", flush=True)
-# The last user is killed, and had a file without a name.
-if os.fork() == 0:
-    f = open(f"{sys.argv[1]}/gone", "wb"); os.unlink(f.name)
-    for _ in range(150): f.write(content)
-    time.sleep(1); os.kill(os.getpid(), 9)
+print("fine")
 "#;
     let (done, most) = (AtomicBool::new(false), &mut 0);
     let ran = std::thread::scope(|scope| {
@@ -353,16 +393,7 @@ if os.fork() == 0:
             "{most} bytes lie behind the pool under churn, not {churn}"
         ));
     }
-    let (begun, rest) = (Instant::now(), live * 3 / 2 + (64 << 20));
-    while behind(&pool) > rest {
-        if begun.elapsed() > Duration::from_secs(20) {
-            let bytes = behind(&pool);
-            return wrong(format!(
-                "{bytes} bytes lie behind the pool at rest, not {rest}"
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    await_rest(&pool, live * 3 / 2 + (64 << 20))?;
     scene
         .done(&["pool", "check", &pool.to_string_lossy()])
         .map(drop)

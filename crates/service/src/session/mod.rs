@@ -46,8 +46,9 @@ use supply::Supply;
 use tables::Tables;
 
 const EIO: i32 = 5;
-/// What giving memory back may take at a time, when nobody is in the session.
-const TRIM_TIME: Duration = Duration::from_millis(20);
+/// What applying the rest, and giving memory back, may each take at a time once nobody is in the
+/// session.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
 /// A session and what the service remembers of it.
 pub struct Session {
     pub memory: Arc<Memory>,
@@ -251,12 +252,30 @@ impl Session {
         }
     }
 
-    /// Whether ending the session would find hardly anything that is to be applied or made durable,
-    /// and hardly any memory under what is free; if not, that is begun. Nobody is in the session.
+    /// Whether ending the session would find hardly anything that is to be applied or to be made
+    /// durable, and hardly any memory under what is free; if not, that is begun. Nobody is in the
+    /// session.
     pub fn is_settled(&mut self, engine: &mut Engine) -> bool {
         let hopeless = self.given_up || self.failure.is_some();
         hopeless
-            || is_applied(engine) && self.tend_checkpoint(engine, true) && self.is_trimmed(engine)
+            || self.is_drained(engine)
+                && self.tend_checkpoint(engine, true)
+                && self.is_trimmed(engine)
+    }
+
+    /// Whether the journal is applied, and what that cut out of the trees is free. The last records
+    /// of programs are often the ones that free the most.
+    fn is_drained(&mut self, engine: &mut Engine) -> bool {
+        let begun = Instant::now();
+        loop {
+            let turn = self.turn(engine);
+            if turn.applied == 0 && !turn.more {
+                return !turn.waiting;
+            }
+            if begun.elapsed() > SETTLE_TIME {
+                return false;
+            }
+        }
     }
 
     fn is_trimmed(&mut self, engine: &mut Engine) -> bool {
@@ -265,7 +284,7 @@ impl Session {
         self.supply.take_all_back(engine, &self.memory);
         let begun = Instant::now();
         while engine.store.trim() {
-            if begun.elapsed() > TRIM_TIME {
+            if begun.elapsed() > SETTLE_TIME {
                 return false;
             }
         }
@@ -394,10 +413,4 @@ impl Session {
         }
         engine.close()
     }
-}
-
-/// Whether the trees have every record: until then the memory behind what they free is in use.
-fn is_applied(engine: &mut Engine) -> bool {
-    let more = engine.journal.read(AHEAD_MAX);
-    !more && engine.journal.order.waiting() == 0 && !engine.is_dividing()
 }

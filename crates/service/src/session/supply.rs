@@ -223,7 +223,7 @@ impl Supply {
         let none = self.table.short() == 0 && (wait || self.table.whole() == 0);
         if none && engine.store.pool.data_held() > 0 {
             // Those who look at what the last commits freed look again.
-            let _ = engine.store.pool.rest();
+            engine.store.release_unread();
             self.supply(engine, memory, need);
         }
     }
@@ -293,7 +293,7 @@ impl Supply {
         ungrant(engine, rest);
         if !self.is_resting(engine) {
             self.rested = engine.journal.applied_seq();
-            let _ = engine.store.pool.rest();
+            engine.store.release_unread();
             // What is around a short extent may be free by now.
             self.take_short_back(engine, memory, CACHED_AT_REST);
             self.supply(engine, memory, Need::Rest);

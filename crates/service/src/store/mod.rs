@@ -230,10 +230,24 @@ impl Store {
 
     /// Gives a little of the memory under what is free back; whether there is more.
     pub fn trim(&mut self) -> bool {
-        let may = !self.failed && !self.pool.is_parked() && self.pool.rest().is_ok();
-        may && self
-            .backing
-            .go_on(&mut self.pool, Some(&self.data), &self.files)
+        !self.pool.is_parked()
+            && self.release_unread()
+            && self
+                .backing
+                .go_on(&mut self.pool, Some(&self.data), &self.files)
+    }
+
+    /// Frees what no view reads any more, where no commit does. That fails only if what is free is
+    /// not what the bitmaps say: then nothing more is written.
+    pub fn release_unread(&mut self) -> bool {
+        if self.failed {
+            return false;
+        }
+        let released = self.pool.rest().map_err(|error| self.fail(error));
+        if let Err(why) = &released {
+            tracing::error!("{why}");
+        }
+        released.is_ok()
     }
 
     /// Keeps what is in the trees now as the snapshot `name`.
