@@ -349,7 +349,7 @@ impl Memory {
         }
     }
 
-    fn views(&self) -> impl Iterator<Item = &ViewPin> {
+    pub fn views(&self) -> impl Iterator<Item = &ViewPin> {
         let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
         (0..used).filter_map(|index| self.entry::<ViewPin>(VIEWS_AT, VIEWS, index))
     }
