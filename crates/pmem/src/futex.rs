@@ -53,9 +53,6 @@ holdfast_futex_wait:
     xor r8d, r8d
     xor r9d, r9d
     mov eax, 202
-    .globl holdfast_futex_syscall
-    .hidden holdfast_futex_syscall
-holdfast_futex_syscall:
     syscall
     .globl holdfast_futex_done
     .hidden holdfast_futex_done
@@ -86,7 +83,6 @@ unsafe extern "sysv64" {
 }
 
 unsafe extern "C" {
-    static holdfast_futex_syscall: u8;
     static holdfast_futex_done: u8;
     static holdfast_futex_interrupted: u8;
     static holdfast_futex_again: u8;
@@ -107,8 +103,15 @@ pub fn set_must_end(f: &'static fn() -> bool) {
     MUST_END.store(core::ptr::from_ref(f).cast_mut(), Ordering::Release);
 }
 
+/// The count of signals that were put off, for waits of others that begin like ours.
+pub fn put_off() -> &'static core::sync::atomic::AtomicU32 {
+    &PUT_OFF
+}
+
+/// Whether a signal was put off for the calling thread that must end its wait. Others that were
+/// put off for it are handled now.
 #[cfg(not(feature = "model"))]
-fn must_end() -> bool {
+pub fn must_end() -> bool {
     // SAFETY: null, or what `set_must_end` was given, which lives for ever and is only read.
     unsafe { MUST_END.load(Ordering::Acquire).as_ref() }.is_some_and(|f| f())
 }
@@ -193,14 +196,12 @@ pub fn interruptible_range() -> Range<usize> {
     holdfast_futex_wait as *const () as usize..done + 1
 }
 
-/// For a thread that a signal found at `ip` before or at the system call (the kernel backs up
-/// to it to restart it): where to resume so that the wait ends as [`WaitResult::Interrupted`].
-/// `None` when `ip` is elsewhere, or the call has already returned.
+/// For a thread that a signal found at `ip`: where to resume so that the wait ends as
+/// [`WaitResult::Interrupted`], also where the call returns at that very moment: a wait whose time
+/// has passed when the signal is delivered would begin anew. `None` when `ip` is elsewhere.
 pub fn interrupt(ip: usize) -> Option<usize> {
-    let syscall = (&raw const holdfast_futex_syscall) as usize;
-    let start = holdfast_futex_wait as *const () as usize;
     let landing = (&raw const holdfast_futex_interrupted) as usize;
-    (start..=syscall).contains(&ip).then_some(landing)
+    interruptible_range().contains(&ip).then_some(landing)
 }
 
 /// The same for a signal that restarts what it interrupts: the wait ends as
@@ -317,6 +318,50 @@ mod tests {
         // The kernel would restart this one without the landing.
         interrupted_with(libc::SA_RESTART, None);
         interrupted_with(libc::SA_RESTART, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn no_signal_is_lost_that_comes_as_the_time_passes() {
+        let _serial = SERIAL.lock();
+        // SAFETY: as in `interrupted_with`.
+        unsafe {
+            let mut sa: libc::sigaction = std::mem::zeroed();
+            sa.sa_sigaction = on_signal as *const () as usize;
+            sa.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &sa, std::ptr::null_mut()), 0);
+        }
+        let before = SEEN_INSIDE.load(SeqCst);
+        let (word, done, tid) = (
+            AtomicU32::new(0),
+            AtomicBool::new(false),
+            AtomicUsize::new(0),
+        );
+        let interrupted = std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                // SAFETY: pthread_self has no preconditions.
+                tid.store(unsafe { libc::pthread_self() } as usize, SeqCst);
+                let mut interrupted = 0;
+                while !done.load(SeqCst) {
+                    let ended = wait_interruptible(&word, 0, Some(Duration::from_micros(1)));
+                    interrupted += usize::from(ended == WaitResult::Interrupted);
+                }
+                interrupted
+            });
+            while tid.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            for _ in 0..20_000 {
+                HANDLED.store(false, SeqCst);
+                // SAFETY: the thread is joined below, so its handle is alive.
+                unsafe { libc::pthread_kill(tid.load(SeqCst) as libc::pthread_t, libc::SIGUSR1) };
+                while !HANDLED.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+            }
+            done.store(true, SeqCst);
+            waiter.join().unwrap()
+        });
+        assert_eq!(interrupted, SEEN_INSIDE.load(SeqCst) - before);
     }
 
     #[test]

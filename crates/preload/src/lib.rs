@@ -31,6 +31,7 @@ mod sys;
 mod table;
 mod tramp;
 mod user;
+mod waiting;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

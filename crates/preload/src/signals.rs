@@ -602,7 +602,7 @@ unsafe extern "C" fn enter(
     } else {
         BACK
     };
-    if fault && is_memory_fault(number) && resolve(info, context) {
+    if fault && is_memory_fault(number) && resolve(number, info, context) {
         return back;
     }
     match place {
@@ -634,11 +634,15 @@ fn show(context: &mut Context, shown: &mut [u64; 2], restarts: bool) {
     }
 }
 
-/// Faults that are ours to mend: a copy with a landing, a page that is filled on demand.
-fn resolve(info: &Info, context: &mut Context) -> bool {
+/// Faults that are ours to mend: a copy with a landing, a page that is filled on demand, which
+/// raises SIGBUS. What the protection of a mapping forbids is SIGSEGV.
+fn resolve(sig: usize, info: &Info, context: &mut Context) -> bool {
     if let Some(landing) = crate::faults::landing_for(context.rip as usize) {
         context.rip = landing as u64;
         return true;
+    }
+    if sig != SIGBUS {
+        return false;
     }
     let addr = info.addr as usize;
     match room_below(context, addr) {

@@ -1,21 +1,22 @@
 //! Mappings of pool files in this process: mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
 //!
 //! Invariants: every page of a mapping of a pool file is a page of the data segment, zeroes
-//! (private mappings of holes), or raises SIGBUS (beyond the end of the file); the list knows
-//! each range once, so that blocks stay where they are while they are mapped. When a file is cut
+//! (private mappings of holes), or raises SIGBUS (beyond the end of the file, and holes of shared
+//! mappings, which are filled then); so SIGSEGV is always the program's own. The list of ranges
+//! knows each mapping, so that blocks stay where they are while they are mapped. When a file is cut
 //! by this process, its pages beyond the end are taken away before the call returns; when another
 //! process cuts it, at our next caught call.
 
-use super::args::{self, EINVAL, Errno};
-use super::held::Held;
+use super::args::{self, EFAULT, EINVAL, Errno};
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
+use super::ranges::{self, Range};
 use crate::hook::Call;
 use crate::sys;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
-use holdfast_client::{MapPiece, MapPin};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use holdfast_client::MapPiece;
 
 type Args = [usize; 6];
 
@@ -28,7 +29,8 @@ const ENOMEM: Errno = 12;
 const EACCES: Errno = 13;
 const EOPNOTSUPP: Errno = 95;
 
-const PROT_WRITE: usize = 2;
+const PROT_MASK: usize = 7;
+pub(super) const PROT_WRITE: usize = 2;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
 const MAP_TYPE: usize = 0xf;
@@ -41,49 +43,11 @@ const MAP_HUGETLB: usize = 0x4_0000;
 const MAP_SYNC: usize = 0x8_0000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MREMAP_MAYMOVE: usize = 1;
+const MREMAP_FIXED: usize = 2;
+const MREMAP_DONTUNMAP: usize = 4;
 const IOV_MAX: usize = 1024;
 
-/// One mapped range.
-#[derive(Clone, Copy)]
-struct Range {
-    addr: usize,
-    len: usize,
-    pin: MapPin,
-    /// Offset in the file of `addr`.
-    offset: u64,
-    prot: usize,
-    shared: bool,
-    /// Bytes from `addr` on that may be there; what follows raises SIGBUS.
-    reach: usize,
-    /// The description allowed writing, so a shared mapping may become writable.
-    may_write: bool,
-}
-
-impl Range {
-    fn end(&self) -> usize {
-        self.addr + self.len
-    }
-
-    fn overlaps(&self, addr: usize, len: usize) -> bool {
-        self.addr < addr.saturating_add(len) && addr < self.end()
-    }
-
-    /// Without its first `n` bytes.
-    fn tail(&self, n: usize) -> Range {
-        Range {
-            addr: self.addr + n,
-            len: self.len - n,
-            reach: self.reach.saturating_sub(n),
-            offset: self.offset + n as u64,
-            ..*self
-        }
-    }
-}
-
-static RANGES: Held<Vec<Range>> = Held::new(Vec::new());
-/// How many there are, about: whether a look at `RANGES` is worth its lock.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The cuts of mapped files that `RANGES` has been told of.
+/// The cuts of mapped files that the ranges have been told of.
 static CUTS_SEEN: AtomicU32 = AtomicU32::new(0);
 
 fn kernel(nr: usize, args: [usize; 6]) -> Result<usize, Stop> {
@@ -137,6 +101,7 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
         shared,
         reach: len,
         may_write: flags & 3 == 2 || !shared,
+        stored: shared && a[2] & PROT_WRITE != 0,
     };
     match place(p, range, a[3], fixed) {
         Ok(addr) => Ok(addr as isize),
@@ -183,7 +148,7 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
     if fixed {
         forget(p, r.addr, r.len)?;
     }
-    push(r);
+    ranges::lock().add(p, r);
     if p.client.mapped_cuts() != cuts {
         cut(p);
     }
@@ -192,19 +157,13 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
 
 /// Nobody changes the list while the value lives.
 pub fn hold_still() -> impl Sized {
-    RANGES.lock()
-}
-
-fn push(r: Range) {
-    let mut ranges = RANGES.lock();
-    ranges.push(r);
-    COUNT.store(ranges.len(), Relaxed);
+    ranges::lock()
 }
 
 /// After every caught call: pages that files have lost meanwhile go.
 #[inline]
 pub fn settle(p: &Process) {
-    if COUNT.load(Relaxed) != 0 && p.client.mapped_cuts() != CUTS_SEEN.load(Relaxed) {
+    if !ranges::is_empty() && p.client.mapped_cuts() != CUTS_SEEN.load(Relaxed) {
         cut(p);
     }
 }
@@ -213,7 +172,7 @@ pub fn settle(p: &Process) {
 #[cold]
 fn cut(p: &Process) {
     CUTS_SEEN.store(p.client.mapped_cuts(), Relaxed);
-    for r in RANGES.lock().iter_mut() {
+    for r in ranges::lock().iter_mut() {
         let Ok(size) = p.client.map_size(r.pin) else {
             continue;
         };
@@ -311,41 +270,15 @@ fn put_beyond(addr: usize, len: usize, prot: usize) -> Result<(), Stop> {
 }
 
 fn any_in(addr: usize, len: usize) -> bool {
-    RANGES.lock().iter().any(|r| r.overlaps(addr, len))
+    !ranges::is_empty() && ranges::lock().within(addr, len).next().is_some()
 }
 
 /// Pages `addr..addr + len` are no longer mappings of pool files.
 fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
     let end = addr.saturating_add(len.next_multiple_of(PAGE));
-    let mut gone = Vec::new();
-    let mut split = Vec::new();
-    RANGES.lock().retain_mut(|r| {
-        if !r.overlaps(addr, end - addr) {
-            return true;
-        }
-        let tail = (r.end() > end).then(|| r.tail(end - r.addr));
-        let keeps_head = r.addr < addr;
-        if keeps_head {
-            r.len = addr - r.addr;
-        }
-        match (keeps_head, tail) {
-            (true, Some(tail)) => split.push(tail),
-            (false, Some(tail)) => {
-                *r = tail;
-                return true;
-            }
-            (false, None) => gone.push(*r),
-            (true, None) => {}
-        }
-        keeps_head
-    });
-    for tail in split {
-        p.client.map_repin(tail.pin)?;
-        push(tail);
-    }
+    let gone = ranges::lock().take(p, addr, end)?;
     for r in gone {
-        p.client
-            .map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0)?;
+        p.client.map_unpin(r.pin, r.stored)?;
     }
     Ok(())
 }
@@ -361,93 +294,163 @@ pub fn munmap(p: &Process, a: &Args) -> Outcome {
 
 /// mremap(old, old_len, new_len, flags, new)
 pub fn mremap(p: &Process, a: &Args) -> Outcome {
-    let (old_len, new_len) = (round_up(a[1]).ok_or(EINVAL)?, round_up(a[2]).ok_or(EINVAL)?);
-    let found = RANGES
-        .lock()
-        .iter()
-        .find(|r| r.overlaps(a[0], old_len.max(1)))
-        .copied();
+    let (old, new) = (round_up(a[1]).ok_or(EINVAL)?, round_up(a[2]).ok_or(EINVAL)?);
+    let fixed = a[3] & MREMAP_FIXED != 0;
+    let found = match ranges::is_empty() {
+        true => None,
+        false => ranges::lock().within(a[0], old.max(1)).next().copied(),
+    };
     let Some(r) = found else {
+        if fixed && any_in(a[4], new) {
+            let addr = kernel(nr::MREMAP, *a)?;
+            forget(p, a[4], new)?;
+            return Ok(addr as isize);
+        }
         return Err(Stop::Native);
     };
-    let whole = r.addr <= a[0] && a[0] + old_len <= r.end();
-    if !whole || old_len == 0 || new_len == 0 || a[3] & !MREMAP_MAYMOVE != 0 {
+    is_legal(a, old, new)?;
+    if a[0] < r.addr || a[0] + old > r.end() {
+        return Err(EFAULT.into());
+    }
+    if old == 0 && !r.shared {
         return Err(EINVAL.into());
     }
-    if new_len <= old_len {
-        if new_len < old_len {
-            kernel(nr::MUNMAP, [a[0] + new_len, old_len - new_len, 0, 0, 0, 0])?;
-            forget(p, a[0] + new_len, old_len - new_len)?;
-        }
-        return Ok(a[0] as isize);
-    }
-    let tail = Range {
-        addr: a[0] + old_len,
-        len: new_len - old_len,
-        reach: new_len - old_len,
-        offset: r.offset + (a[0] + old_len - r.addr) as u64,
-        ..r
+    let part = Range {
+        len: old,
+        ..r.tail(a[0] - r.addr)
     };
-    grow(p, a, r, tail, old_len, new_len)
+    if a[3] & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 && old > 0 {
+        if new <= old {
+            return shrink(p, a[0], old, new);
+        }
+        if let Some(addr) = grow(p, &part, new)? {
+            return Ok(addr as isize);
+        }
+    }
+    if a[3] & MREMAP_MAYMOVE == 0 {
+        return Err(ENOMEM.into());
+    }
+    relocate(p, a, &part, new)
 }
 
-/// Extends in place if the addresses behind are free, else moves a shared mapping.
-fn grow(p: &Process, a: &Args, r: Range, tail: Range, old: usize, new: usize) -> Outcome {
-    p.client.map_repin(r.pin)?;
+/// What mremap(2) refuses whatever is mapped there.
+fn is_legal(a: &Args, old: usize, new: usize) -> Result<(), Stop> {
+    let (flags, to) = (a[3], a[4]);
+    let moves = flags & MREMAP_MAYMOVE != 0;
+    let (fixed, keeps) = (flags & MREMAP_FIXED != 0, flags & MREMAP_DONTUNMAP != 0);
+    let overlaps = to < a[0].saturating_add(old) && a[0] < to.saturating_add(new);
+    let wrong = flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) != 0
+        || (fixed || keeps) && !moves
+        || keeps && old != new
+        || fixed && (to % PAGE != 0 || overlaps)
+        || a[0] % PAGE != 0
+        || new == 0;
+    match wrong {
+        true => Err(EINVAL.into()),
+        false => Ok(()),
+    }
+}
+
+fn shrink(p: &Process, addr: usize, old: usize, new: usize) -> Outcome {
+    if new < old {
+        kernel(nr::MUNMAP, [addr + new, old - new, 0, 0, 0, 0])?;
+        forget(p, addr + new, old - new)?;
+    }
+    Ok(addr as isize)
+}
+
+/// Extends a range in place, if the addresses behind it are free.
+fn grow(p: &Process, part: &Range, new: usize) -> Result<Option<usize>, Stop> {
+    let tail = behind(part, new);
+    p.client.map_repin(part.pin)?;
     match place(p, tail, MAP_FIXED_NOREPLACE, false) {
-        Ok(addr) if addr == tail.addr => return Ok(a[0] as isize),
+        Ok(addr) if addr == tail.addr => return Ok(Some(part.addr)),
+        // A kernel that does not know the flag takes the address for a hint.
         Ok(addr) => {
             kernel(nr::MUNMAP, [addr, tail.len, 0, 0, 0, 0])?;
             forget(p, addr, tail.len)?;
         }
-        Err(_) => p.client.map_unpin(r.pin, false)?,
+        Err(_) => p.client.map_unpin(part.pin, false)?,
     }
-    if a[3] & MREMAP_MAYMOVE == 0 || !r.shared {
-        return Err(ENOMEM.into());
-    }
-    let moved = Range {
-        addr: 0,
-        len: new,
-        reach: new,
-        offset: r.offset + (a[0] - r.addr) as u64,
-        ..r
-    };
-    p.client.map_repin(r.pin)?;
-    match place(p, moved, 0, false) {
-        Ok(addr) => {
-            kernel(nr::MUNMAP, [a[0], old, 0, 0, 0, 0])?;
-            forget(p, a[0], old)?;
-            Ok(addr as isize)
-        }
-        Err(stop) => {
-            p.client.map_unpin(r.pin, false)?;
-            Err(stop)
-        }
+    Ok(None)
+}
+
+/// What follows a range when it gets `new` bytes.
+fn behind(part: &Range, new: usize) -> Range {
+    Range {
+        addr: part.end(),
+        len: new - part.len,
+        reach: new - part.len,
+        offset: part.offset + part.len as u64,
+        ..*part
     }
 }
 
-/// mprotect(addr, len, prot)
-pub fn mprotect(_: &Process, a: &Args) -> Outcome {
-    for r in RANGES.lock().iter_mut().filter(|r| r.overlaps(a[0], a[1])) {
-        if a[2] & PROT_WRITE != 0 && !r.may_write {
-            return Err(EACCES.into());
+/// Maps a range at other addresses, with `new` bytes.
+fn relocate(p: &Process, a: &Args, part: &Range, new: usize) -> Outcome {
+    let (fixed, keeps) = (a[3] & MREMAP_FIXED != 0, a[3] & MREMAP_DONTUNMAP != 0);
+    let moved = Range {
+        addr: if fixed { a[4] } else { 0 },
+        len: new,
+        reach: new,
+        ..*part
+    };
+    p.client.map_repin(part.pin)?;
+    let flags = if fixed { MAP_FIXED } else { 0 };
+    let addr = match place(p, moved, flags, fixed) {
+        Ok(addr) => addr,
+        Err(stop) => {
+            p.client.map_unpin(part.pin, false)?;
+            return Err(stop);
         }
-        r.prot |= a[2];
+    };
+    let kept = part.len.min(new);
+    if !part.shared {
+        carry(part.addr, addr, kept, keeps)?;
     }
+    if !keeps && part.len > 0 {
+        kernel(nr::MUNMAP, [part.addr, part.len, 0, 0, 0, 0])?;
+        forget(p, part.addr, part.len)?;
+    }
+    Ok(addr as isize)
+}
+
+/// Moves the pages of a private mapping, some of which may be the program's own: the kernel moves
+/// one mapping at a time, and pieces of a file are several.
+fn carry(from: usize, to: usize, len: usize, keeps: bool) -> Result<(), Stop> {
+    let how = MREMAP_MAYMOVE | MREMAP_FIXED | if keeps { MREMAP_DONTUNMAP } else { 0 };
+    for region in crate::maps::read() {
+        let (start, end) = (region.start.max(from), region.end.min(from + len));
+        if start < end {
+            let (len, to) = (end - start, to + (start - from));
+            kernel(nr::MREMAP, [start, len, len, how, to, 0])?;
+        }
+    }
+    Ok(())
+}
+
+/// mprotect(addr, len, prot)
+pub fn mprotect(p: &Process, a: &Args) -> Outcome {
+    let [addr, len, prot, ..] = *a;
+    let legal = addr % PAGE == 0 && prot & !PROT_MASK == 0;
+    let Some(len) = round_up(len).filter(|_| legal && any_in(addr, len)) else {
+        return Err(Stop::Native);
+    };
+    let mut ranges = ranges::lock();
+    let denied = |r: &Range| prot & PROT_WRITE != 0 && !r.may_write;
+    if ranges.within(addr, len).any(denied) {
+        return Err(EACCES.into());
+    }
+    ranges.protect(p, addr, addr.saturating_add(len), prot)?;
     Err(Stop::Native)
 }
 
 /// msync(addr, len, flags)
 pub fn msync(p: &Process, a: &Args) -> Outcome {
-    let list: Vec<Range> = RANGES
-        .lock()
-        .iter()
-        .filter(|r| r.overlaps(a[0], a[1]))
-        .copied()
-        .collect();
-    if list.is_empty() {
+    if !any_in(a[0], a[1]) {
         return Err(Stop::Native);
     }
+    let list: Vec<Range> = ranges::lock().within(a[0], a[1]).copied().collect();
     kernel(nr::MSYNC, *a)?;
     for r in list {
         let from = a[0].max(r.addr);
@@ -472,7 +475,7 @@ pub fn on_fault(addr: usize) -> bool {
         return false;
     };
     let page = addr & !(PAGE - 1);
-    let Some(r) = RANGES.lock().iter().find(|r| r.overlaps(page, 1)).copied() else {
+    let Some(r) = ranges::lock().at(page) else {
         return false;
     };
     // As much as a huge page at once, so that a file filled through a mapping has few pieces; of
@@ -491,11 +494,9 @@ pub fn on_fault(addr: usize) -> bool {
     if !mends(&list, from, page) || put(p, &window, &list, 0).is_err() {
         return false;
     }
-    let mut ranges = RANGES.lock();
-    for r in ranges.iter_mut().filter(|r| r.overlaps(page, 1)) {
-        r.reach = r.reach.max(to.saturating_sub(r.addr));
+    for r in ranges::lock().within_mut(page, 1) {
+        r.reach = r.reach.max(to.saturating_sub(r.addr)).min(r.len);
     }
-    drop(ranges);
     if p.client.mapped_cuts() != cuts {
         cut(p);
     }
@@ -506,7 +507,7 @@ pub fn on_fault(addr: usize) -> bool {
 /// is filled where it is touched, and now is.
 #[cold]
 pub fn fill(p: &Process, call: &Call) -> bool {
-    if COUNT.load(Relaxed) == 0 {
+    if ranges::is_empty() {
         return false;
     }
     let a = &call.args;
@@ -523,17 +524,12 @@ pub fn fill(p: &Process, call: &Call) -> bool {
 
 /// As much as a call moves at a time there; it may move less than it was asked to.
 fn fill_from(p: &Process, addr: usize, len: usize) -> bool {
-    let is_shared = |r: &Range| r.shared && r.overlaps(addr, 1);
-    if p.borrowed() || !RANGES.lock().iter().any(is_shared) || !on_fault(addr) {
+    let is_shared = |addr| ranges::lock().at(addr).is_some_and(|r| r.shared);
+    if p.borrowed() || !is_shared(addr) || !on_fault(addr) {
         return false;
     }
     let next = (addr & !(HUGE - 1)) + HUGE;
-    if next < addr.saturating_add(len)
-        && RANGES
-            .lock()
-            .iter()
-            .any(|r| r.shared && r.overlaps(next, 1))
-    {
+    if next < addr.saturating_add(len) && is_shared(next) {
         on_fault(next);
     }
     true
@@ -558,18 +554,15 @@ fn mends(list: &[MapPiece], from: usize, page: usize) -> bool {
 
 /// The program is about to be replaced or to end: its mappings no longer pin anything.
 pub fn leave_all(p: &Process) {
-    for r in RANGES.lock().iter() {
+    for r in ranges::lock().iter() {
         // A pin that cannot be dropped is dropped with the session.
-        let _ = p
-            .client
-            .map_unpin(r.pin, r.shared && r.prot & PROT_WRITE != 0);
+        let _ = p.client.map_unpin(r.pin, r.stored);
     }
 }
 
 /// The program ends while others may go on storing: what it stored changed the files until now.
 pub fn touch_all(p: &Process) {
-    let written = |r: &&Range| r.shared && r.prot & PROT_WRITE != 0;
-    for r in RANGES.lock().iter().filter(written) {
+    for r in ranges::lock().iter().filter(|r| r.stored) {
         if p.client.map_repin(r.pin).is_ok() {
             // As in `leave_all`.
             let _ = p.client.map_unpin(r.pin, true);
@@ -579,7 +572,7 @@ pub fn touch_all(p: &Process) {
 
 /// Undoes `leave_all`: exec failed; or does it for a forked child.
 pub fn enter_all(p: &Process) {
-    for r in RANGES.lock().iter() {
+    for r in ranges::lock().iter() {
         // Without a pin the mapping still works; blocks may move at truncation.
         let _ = p.client.map_repin(r.pin);
     }

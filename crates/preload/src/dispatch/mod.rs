@@ -32,6 +32,7 @@ mod open;
 mod outcome;
 mod place;
 mod process;
+mod ranges;
 mod refuse;
 mod selftest;
 mod special;

@@ -2,16 +2,20 @@
 //!
 //! Invariants: between two pool files the data never leaves the pool; between a pool file and a
 //! descriptor of the kernel it passes through a bounded buffer, and what was not delivered is
-//! not consumed.
+//! not consumed. What goes to or from a pipe is moved by the kernel's own calls, which say how much
+//! goes, when they wait, and what is refused.
 
 use super::args::{self, EINVAL, Errno};
 use super::limits;
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
-use crate::sys;
+use crate::sys::Fd;
+use crate::{sys, waiting};
 use alloc::vec;
-use holdfast_client::abi::{SEEK_CUR, SEEK_SET};
+use holdfast_client::abi::{
+    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, SEEK_CUR, SEEK_SET,
+};
 use holdfast_client::{Error, OfdLink};
 use holdfast_pmem::{ConstBuf, MutBuf};
 
@@ -19,8 +23,17 @@ type Args = [usize; 6];
 
 /// EXDEV: copy_file_range(2) answers it between file systems, and programs then copy themselves.
 const EXDEV: Errno = 18;
+const EBADF: Errno = 9;
+const ENOMEM: Errno = 12;
+const ESPIPE: Errno = 29;
+const SPLICE_F_NONBLOCK: usize = 2;
+const F_GETFL: usize = 3;
+const F_GETPIPE_SZ: usize = 1032;
 /// Bytes moved through memory at a time.
 const BOUNCE: usize = 128 * 1024;
+const PAGE: usize = 4096;
+/// More is not taken from a pipe by one call.
+const PIPE_MOST: usize = 1 << 20;
 
 fn offset_at(addr: usize) -> Result<Option<i64>, Errno> {
     match addr {
@@ -63,9 +76,15 @@ pub fn sendfile(p: &Process, a: &Args) -> Outcome {
         (None, None) => return Err(Stop::Native),
         _ => offset_at(a[2])?,
     };
+    if let Some(to) = to {
+        does_not_append(p.client.getfl(to)?)?;
+    }
     let n = match (to, from) {
         (Some(to), Some(from)) => {
-            let n = p.client.copy_range(from, at.as_mut(), to, None, a[3])?;
+            let n = p
+                .client
+                .copy_range(from, at.as_mut(), to, None, a[3])
+                .map_err(no_directory)?;
             let next = match at {
                 Some(at) => at as u64,
                 None => p.client.lseek(from, 0, SEEK_CUR)?,
@@ -73,7 +92,13 @@ pub fn sendfile(p: &Process, a: &Args) -> Outcome {
             stopped_by_limit(p, to, None, n < a[3] && p.client.fstat(from)?.size > next);
             n
         }
-        (None, Some(from)) => pool_to_kernel(p, from, at.as_mut(), a[0], a[3])?,
+        (None, Some(from)) => match pipe_room(a[0]) {
+            Some(_) => to_pipe(p, from, at.as_mut(), [a[0], 0, a[3], 0])?,
+            None => {
+                takes_data(a[0])?;
+                pool_to_kernel(p, from, at.as_mut(), a[0], a[3])?
+            }
+        },
         (Some(to), _) => kernel_to_pool(p, a[1], at.as_mut(), to, a[3])?,
         (None, None) => 0,
     };
@@ -86,15 +111,23 @@ pub fn splice(p: &Process, a: &Args) -> Outcome {
     let (from, to) = (p.client.lookup(a[0] as u32), p.client.lookup(a[2] as u32));
     match (from, to) {
         (None, None) => Err(Stop::Native),
-        (Some(_), Some(_)) => Err(EINVAL.into()),
+        _ if a[4] == 0 => Ok(0),
+        (Some(from), Some(to)) => {
+            let (from, to) = (p.client.getfl(from)?, p.client.getfl(to)?);
+            let closed = O_PATH & (from | to) != 0
+                || from & O_ACCMODE == O_WRONLY
+                || to & O_ACCMODE == O_RDONLY;
+            // Neither is a pipe.
+            Err(if closed { EBADF } else { EINVAL }.into())
+        }
         (Some(from), None) => {
             let mut at = offset_at(a[1])?;
-            let n = pool_to_kernel(p, from, at.as_mut(), a[2], a[4])?;
+            let n = to_pipe(p, from, at.as_mut(), [a[2], a[3], a[4], a[5]])?;
             put_offset(a[1], at)?;
             Ok(n as isize)
         }
         (None, Some(to)) => {
-            let n = pipe_to_pool(p, a[0], offset_at(a[3])?, to, a[4])?;
+            let n = pipe_to_pool(p, a, offset_at(a[3])?, to)?;
             if let Some(at) = offset_at(a[3])? {
                 put_offset(a[3], Some(at + n as i64))?;
             }
@@ -103,10 +136,157 @@ pub fn splice(p: &Process, a: &Args) -> Outcome {
     }
 }
 
+fn fcntl(fd: usize, cmd: usize) -> Result<usize, Errno> {
+    // SAFETY: both commands that are used only read the descriptor.
+    match unsafe { sys::raw(nr::FCNTL, [fd, cmd, 0, 0, 0, 0]) } {
+        ret if ret < 0 => Err(-ret as Errno),
+        ret => Ok(ret as usize),
+    }
+}
+
+/// How many bytes a pipe holds at most; `None`: it is no pipe.
+fn pipe_room(fd: usize) -> Option<usize> {
+    fcntl(fd, F_GETPIPE_SZ).ok()
+}
+
+/// What is spliced or sent to a file goes to a place in it, not to its end.
+fn does_not_append(flags: u32) -> Result<(), Errno> {
+    match flags & O_APPEND {
+        0 => Ok(()),
+        _ => Err(EINVAL),
+    }
+}
+
+/// Whether sendfile(2) may write to a descriptor of the kernel.
+fn takes_data(fd: usize) -> Result<(), Errno> {
+    let flags = fcntl(fd, F_GETFL)? as u32;
+    match flags & O_ACCMODE {
+        O_RDONLY => Err(EBADF),
+        _ => does_not_append(flags),
+    }
+}
+
+/// An empty file of the kernel's.
+fn transit() -> Result<Fd, Errno> {
+    let name = c"holdfast-transit".as_ptr() as usize;
+    // SAFETY: the kernel reads the name.
+    match unsafe { sys::raw(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0]) } {
+        fd if fd < 0 => Err(-fd as Errno),
+        fd => Ok(Fd(fd as usize)),
+    }
+}
+
+/// Splices from a pool file: `to, off_out, len, flags` as in splice(2). The offset moves by what
+/// the pipe took.
+fn to_pipe(
+    p: &Process,
+    from: OfdLink,
+    at: Option<&mut i64>,
+    [to, off_out, len, flags]: [usize; 4],
+) -> Result<usize, Stop> {
+    let start = match &at {
+        Some(at) => **at,
+        None => p.client.lseek(from, 0, SEEK_CUR)? as i64,
+    };
+    // Whether it may be read is told before what the other one is.
+    p.client
+        .pread(from, args::target(PAGE, 0), start)
+        .map_err(no_directory)?;
+    let Some(room) = pipe_room(to) else {
+        return Err(not_spliced(to, off_out, len, flags).into());
+    };
+    if off_out != 0 {
+        return Err(ESPIPE.into());
+    }
+    let mode = fcntl(to, F_GETFL)? as u32;
+    if mode & O_ACCMODE == O_RDONLY {
+        return Err(EBADF.into());
+    }
+    let flags = match mode & O_NONBLOCK {
+        0 => flags,
+        _ => flags | SPLICE_F_NONBLOCK,
+    };
+    let pages = Pages::of(p, from, start, len.min(room))?;
+    let n = pages.give(to, flags)?;
+    match at {
+        Some(at) => *at = start + n as i64,
+        None => {
+            p.client.lseek(from, start + n as i64, SEEK_SET)?;
+        }
+    }
+    Ok(n)
+}
+
+/// Why the kernel refuses to splice a file to what is no pipe.
+fn not_spliced(to: usize, off_out: usize, len: usize, flags: usize) -> Errno {
+    let copy = match transit() {
+        Ok(copy) => copy,
+        Err(e) => return e,
+    };
+    // SAFETY: nothing is moved; the kernel may read the program's offset.
+    let ret = unsafe { sys::raw(nr::SPLICE, [copy.0, 0, to, off_out, len, flags]) };
+    -ret as Errno
+}
+
+/// A part of a file in pages that nobody stores to after they are given to a pipe.
+struct Pages {
+    addr: usize,
+    /// Where the bytes begin: at the same place in a page as in the file, for a pipe counts pages.
+    skip: usize,
+    len: usize,
+    mapped: usize,
+}
+
+impl Pages {
+    /// What there is of `most` bytes at `start`.
+    fn of(p: &Process, from: OfdLink, start: i64, most: usize) -> Result<Pages, Stop> {
+        let skip = start as usize % PAGE;
+        let mapped = (skip + most).next_multiple_of(PAGE).max(PAGE);
+        let prot = sys::PROT_READ | sys::PROT_WRITE;
+        let addr = sys::map_anon(0, mapped, prot, 0).ok_or(ENOMEM)?;
+        let mut pages = Pages {
+            addr,
+            skip,
+            len: 0,
+            mapped,
+        };
+        let out = args::target(addr + skip, most);
+        pages.len = p.client.pread(from, out, start).map_err(no_directory)?;
+        Ok(pages)
+    }
+
+    /// Puts them into a pipe with the flags of splice(2); how many bytes it took.
+    fn give(&self, pipe: usize, flags: usize) -> Result<usize, Errno> {
+        let piece = [self.addr + self.skip, self.len];
+        let at = piece.as_ptr() as usize;
+        // SAFETY: the kernel reads the description of our pages, and keeps those that it takes.
+        let ret = unsafe { waiting::call(nr::VMSPLICE, [pipe, at, 1, flags, 0, 0]) };
+        match ret {
+            n if n >= 0 => Ok(n as usize),
+            e => Err(-e as Errno),
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, and known to nobody else.
+        unsafe { sys::unmap(self.addr, self.mapped) };
+    }
+}
+
+/// A directory has nothing to splice or to send.
+fn no_directory(e: Error) -> Stop {
+    match e {
+        Error::IsDirectory => EINVAL.into(),
+        e => e.into(),
+    }
+}
+
 fn kernel_write(fd: usize, data: &[u8]) -> Result<usize, Errno> {
     let ret = {
         // SAFETY: the kernel reads `data` only.
-        unsafe { sys::raw(nr::WRITE, [fd, data.as_ptr() as usize, data.len(), 0, 0, 0]) }
+        unsafe { waiting::call(nr::WRITE, [fd, data.as_ptr() as usize, data.len(), 0, 0, 0]) }
     };
     if ret < 0 {
         Err(-ret as Errno)
@@ -121,7 +301,7 @@ fn kernel_read(fd: usize, at: Option<i64>, out: &mut [u8]) -> Result<usize, Errn
         // SAFETY: the kernel writes at most `len` bytes of `out`.
         Some(at) => unsafe { sys::raw(nr::PREAD64, [fd, addr, len, at as usize, 0, 0]) },
         // SAFETY: as above.
-        None => unsafe { sys::raw(nr::READ, [fd, addr, len, 0, 0, 0]) },
+        None => unsafe { waiting::call(nr::READ, [fd, addr, len, 0, 0, 0]) },
     };
     if ret < 0 {
         Err(-ret as Errno)
@@ -149,7 +329,8 @@ fn pool_to_kernel(
         let want = (len - sent).min(buf.len());
         let n = p
             .client
-            .pread(from, MutBuf::from(&mut buf[..want]), local)?;
+            .pread(from, MutBuf::from(&mut buf[..want]), local)
+            .map_err(no_directory)?;
         if n == 0 {
             break;
         }
@@ -175,6 +356,7 @@ fn pool_to_kernel(
     Ok(sent)
 }
 
+/// Takes up to `len` bytes from a descriptor of the kernel, as its own sendfile(2) does.
 fn kernel_to_pool(
     p: &Process,
     from: usize,
@@ -182,23 +364,44 @@ fn kernel_to_pool(
     to: OfdLink,
     len: usize,
 ) -> Result<usize, Stop> {
+    let copy = transit()?;
     let mut buf = vec![0; len.min(BOUNCE)];
     let mut moved = 0;
-    while moved < len {
-        let want = (len - moved).min(buf.len());
-        let n = match kernel_read(from, at.as_deref().copied(), &mut buf[..want]) {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(_) if moved > 0 => break,
-            Err(e) => return Err(e.into()),
+    loop {
+        let want = (len - moved).min(BOUNCE);
+        let want = match p.client.within_limit(to, None, want) {
+            Err(_) if moved > 0 => {
+                stopped_by_limit(p, to, None, true);
+                break;
+            }
+            want => want?,
         };
+        let offset = at
+            .as_deref_mut()
+            .map_or(0, |at| core::ptr::from_mut(at) as usize);
+        // SAFETY: the kernel reads and writes the offset, which is ours, and writes to our file,
+        // at its beginning.
+        let ret = unsafe {
+            sys::raw(nr::LSEEK, [copy.0, 0, SEEK_SET as usize, 0, 0, 0]);
+            waiting::call(nr::SENDFILE, [copy.0, from, offset, want, 0, 0])
+        };
+        let n = match ret {
+            0 => break,
+            n if n > 0 => n as usize,
+            _ if moved > 0 => break,
+            e => return Err((-e as Errno).into()),
+        };
+        let n = kernel_read(copy.0, Some(0), &mut buf[..n])?;
         let stored = p.client.write(to, ConstBuf::from(&buf[..n]))?;
-        if let Some(at) = at.as_deref_mut() {
-            *at += stored as i64;
-        }
         moved += stored;
         if stored < n {
+            if let Some(at) = at {
+                *at -= (n - stored) as i64;
+            }
             stopped_by_limit(p, to, None, true);
+            break;
+        }
+        if moved == len {
             break;
         }
     }
@@ -223,21 +426,26 @@ fn has_more(pipe: usize) -> bool {
     left > 0
 }
 
-/// One read from the pipe, as splice(2) returns what is there.
-fn pipe_to_pool(
-    p: &Process,
-    from: usize,
-    at: Option<i64>,
-    to: OfdLink,
-    len: usize,
-) -> Result<usize, Stop> {
+/// Splices to a pool file what is in the pipe, `a` as in splice(2).
+fn pipe_to_pool(p: &Process, a: &Args, at: Option<i64>, to: OfdLink) -> Result<usize, Stop> {
+    let [from, off_in, _, _, len, flags] = *a;
+    does_not_append(p.client.getfl(to)?)?;
     // What cannot be stored stays in the pipe.
-    let room = p.client.within_limit(to, at, len)?;
-    let mut buf = vec![0; room.min(64 * 1024)];
-    let n = kernel_read(from, None, &mut buf)?;
-    let mut stored = 0;
+    let room = p.client.within_limit(to, at, len)?.min(PIPE_MOST);
+    let copy = transit()?;
+    let mut begin = 0u64;
+    let begin = core::ptr::from_mut(&mut begin) as usize;
+    // SAFETY: the kernel reads the program's offset, and reads and writes ours.
+    let ret = unsafe { waiting::call(nr::SPLICE, [from, off_in, copy.0, begin, room, flags]) };
+    if ret < 0 {
+        return Err((-ret as Errno).into());
+    }
+    let (n, mut stored) = (ret as usize, 0);
+    let mut buf = vec![0; n.min(BOUNCE)];
     while stored < n {
-        let rest = ConstBuf::from(&buf[stored..n]);
+        let want = (n - stored).min(buf.len());
+        let got = kernel_read(copy.0, Some(stored as i64), &mut buf[..want])?;
+        let rest = ConstBuf::from(&buf[..got]);
         stored += match at {
             Some(at) => p.client.pwrite(to, rest, at + stored as i64)?,
             None => p.client.write(to, rest)?,
