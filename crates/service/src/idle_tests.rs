@@ -48,6 +48,18 @@ pub(crate) fn keyspace_of(
     all
 }
 
+/// The changes that erase every key of a keyspace that `keyspace_of` made.
+fn erasing_all(keyspace: u64) -> Vec<u8> {
+    let erase = Op {
+        keyspace,
+        key: &[0],
+        change: Change::EraseRange(&[]),
+    };
+    let mut ops = Vec::new();
+    erase.push(&mut ops);
+    ops
+}
+
 #[test]
 fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
     let dir = TempDir::new("compaction");
@@ -92,13 +104,7 @@ fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
     keyspace_of(&mut session, &mut engine, 5000, 160_000);
     assert!(kept() > 12 * 512, "{}", kept());
     // Everything is free again before it looks for the second time.
-    let ops = &mut Vec::new();
-    let erase = Op {
-        keyspace: 5000,
-        key: &[0],
-        change: Change::EraseRange(&[]),
-    };
-    erase.push(ops);
+    let ops = &erasing_all(5000);
     write(&mut session, &mut engine, &Record::Batch { time: 4, ops });
     while session.rest(&mut engine, true) {}
     let used = engine.store.pool.meta_space().count_used() - base;
@@ -124,13 +130,7 @@ fn a_session_is_not_settled_before_its_last_records_gave_their_memory_back() {
     while !session.is_settled(&mut engine) {}
     let loaded = kept();
     // The program that erases everything ends right after that.
-    let ops = &mut Vec::new();
-    let erase = Op {
-        keyspace: 5000,
-        key: &[0],
-        change: Change::EraseRange(&[]),
-    };
-    erase.push(ops);
+    let ops = &erasing_all(5000);
     let client = Client {
         session: &session,
         engine: &engine,

@@ -3,6 +3,7 @@
 //! Invariant: the program's memory is only touched by pmem's fault-tolerant copies, once per
 //! value, so a bad address is EFAULT and a changing value cannot be seen twice.
 
+use crate::sys;
 use holdfast_client::abi::PATH_MAX;
 use holdfast_pmem::{ConstBuf, MutBuf, copy_cstr};
 
@@ -15,6 +16,14 @@ pub const EFAULT: Errno = 14;
 pub const EINVAL: Errno = 22;
 /// ENAMETOOLONG.
 pub const ENAMETOOLONG: Errno = 36;
+
+/// What a call of the kernel returned: a number, or an errno.
+pub fn result(ret: isize) -> Result<usize, Errno> {
+    match sys::is_err(ret) {
+        true => Err(-ret as Errno),
+        false => Ok(ret as usize),
+    }
+}
 
 /// The program's memory at `addr`, to read from.
 pub fn source<'a>(addr: usize, len: usize) -> ConstBuf<'a> {

@@ -20,9 +20,8 @@ pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     p.client.lookup(fd as u32).ok_or(Stop::Native)
 }
 
-/// The end of the addresses that a program can have.
-const ADDRESSES: usize = (1 << 47) - PAGE;
-const PAGE: usize = 4096;
+/// The end of the addresses that a program can have, where pages have five levels.
+const ADDRESSES: usize = 1 << 56;
 
 /// A buffer that no program can have is refused whole, also if its beginning is there.
 #[inline]

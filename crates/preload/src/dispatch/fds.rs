@@ -263,7 +263,11 @@ const EXT4_IOC_MOVE_EXT: u32 = 0xc028_660f;
 /// A driver that is handed a descriptor of the pool would take the file of ours behind it for the
 /// program's.
 fn hand_over(p: &Process, a: &Args) -> Outcome {
-    let word = |at: usize| args::read_bytes::<4>(at).map(u32::from_le_bytes);
+    // The driver says what is wrong with an address.
+    let word = |at: usize| match args::read_bytes(at) {
+        Ok(bytes) => Ok(u32::from_le_bytes(bytes)),
+        Err(_) => Err(Stop::Native),
+    };
     let (fd, errno) = match a[1] as u32 {
         LOOP_SET_FD | LOOP_CHANGE_FD => (a[2] as u32, EINVAL),
         LOOP_CONFIGURE => (word(a[2])?, EINVAL),

@@ -3,7 +3,7 @@
 //! Invariant: what this process has mapped for its own calls (session memory and the segments)
 //! stays unlocked. It is far larger than the program, and locking would fill what is sparse.
 
-use super::args::Errno;
+use super::args::{self, Errno};
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
@@ -17,12 +17,9 @@ const MCL_ONFAULT: usize = 4;
 const MLOCK_ONFAULT: usize = 1;
 const MADV_DONTDUMP: usize = 16;
 
-fn kernel(nr: usize, args: [usize; 6]) -> Result<(), Errno> {
+fn kernel(nr: usize, words: [usize; 6]) -> Result<(), Errno> {
     // SAFETY: locks memory, or unlocks it, and changes nothing in it.
-    match unsafe { sys::raw(nr, args) } {
-        0 => Ok(()),
-        e => Err(-e as Errno),
-    }
+    args::result(unsafe { sys::raw(nr, words) }).map(drop)
 }
 
 pub fn mlockall(p: &Process, a: &Args) -> Outcome {

@@ -51,15 +51,10 @@ const IOV_MAX: usize = 1024;
 /// The cuts of mapped files that the ranges have been told of.
 static CUTS_SEEN: AtomicU32 = AtomicU32::new(0);
 
-fn kernel(nr: usize, args: [usize; 6]) -> Result<usize, Stop> {
+fn kernel(nr: usize, words: [usize; 6]) -> Result<usize, Stop> {
     // SAFETY: the program asked for this change of its own address space; ours (library, heap,
     // segments) is never inside a range that the program may name without having mapped it.
-    let ret = unsafe { sys::raw(nr, args) };
-    if sys::is_err(ret) {
-        Err(Stop::Errno(-ret as Errno))
-    } else {
-        Ok(ret as usize)
-    }
+    Ok(args::result(unsafe { sys::raw(nr, words) })?)
 }
 
 fn round_up(len: usize) -> Option<usize> {
@@ -149,9 +144,8 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
         kernel(nr::MUNMAP, [r.addr, r.len, 0, 0, 0, 0])?;
         return Err(stop);
     }
-    if fixed {
-        forget(p, r.addr, r.len)?;
-    }
+    // Whatever was known there is not there any more, also if we missed the call that unmapped it.
+    forget(p, r.addr, r.len)?;
     ranges::lock().add(p, r);
     if p.client.mapped_cuts() != cuts {
         cut(p);

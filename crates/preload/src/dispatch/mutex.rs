@@ -16,7 +16,7 @@ pub struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 /// The value, until dropped.
-pub struct HeldGuard<'a, T> {
+pub struct MutexGuard<'a, T> {
     _guard: Guard<'a>,
     value: &'a UnsafeCell<T>,
 }
@@ -29,15 +29,15 @@ impl<T> Mutex<T> {
         }
     }
 
-    pub fn lock(&self) -> HeldGuard<'_, T> {
-        HeldGuard {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard {
             _guard: self.lock.hold(),
             value: &self.value,
         }
     }
 }
 
-impl<T> Deref for HeldGuard<'_, T> {
+impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -46,7 +46,7 @@ impl<T> Deref for HeldGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for HeldGuard<'_, T> {
+impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard holds the lock and is borrowed for writing.
         unsafe { &mut *self.value.get() }

@@ -3,7 +3,7 @@
 //! Invariants: ranges do not overlap and are in order of address; each has one protection and
 //! holds one pin of its file; two that continue each other are one, as in the kernel's list.
 
-use super::mutex::{HeldGuard, Mutex};
+use super::mutex::{Mutex, MutexGuard};
 use super::outcome::Stop;
 use super::process::Process;
 use alloc::vec::Vec;
@@ -87,7 +87,7 @@ static RANGES: Mutex<Ranges> = Mutex::new(Ranges(Vec::new()));
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Nobody else changes or reads the ranges while the value lives.
-pub fn lock() -> HeldGuard<'static, Ranges> {
+pub fn lock() -> MutexGuard<'static, Ranges> {
     RANGES.lock()
 }
 

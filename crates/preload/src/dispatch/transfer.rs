@@ -2,8 +2,9 @@
 //!
 //! Invariants: between two pool files the data never leaves the pool; between a pool file and a
 //! descriptor of the kernel it passes through a bounded buffer, and what was not delivered is
-//! not consumed. What goes to or from a pipe is moved by the kernel's own calls, which say how much
-//! goes, when they wait, and what is refused.
+//! not consumed, but for what a pipe gave and a full pool cannot keep. What goes to or from a pipe
+//! is moved by the kernel's own calls, which say how much goes, when they wait, and what is
+//! refused.
 
 use super::args::{self, EINVAL, Errno};
 use super::limits;
@@ -157,10 +158,7 @@ fn is_closed(from: u32, to: u32) -> bool {
 
 fn fcntl(fd: usize, cmd: usize) -> Result<usize, Errno> {
     // SAFETY: both commands that are used only read the descriptor.
-    match unsafe { sys::raw(nr::FCNTL, [fd, cmd, 0, 0, 0, 0]) } {
-        ret if ret < 0 => Err(-ret as Errno),
-        ret => Ok(ret as usize),
-    }
+    args::result(unsafe { sys::raw(nr::FCNTL, [fd, cmd, 0, 0, 0, 0]) })
 }
 
 /// How many bytes a pipe holds at most; `None`: it is no pipe.
@@ -189,10 +187,7 @@ fn takes_data(fd: usize) -> Result<(), Errno> {
 fn transit() -> Result<Fd, Errno> {
     let name = c"holdfast-transit".as_ptr() as usize;
     // SAFETY: the kernel reads the name.
-    match unsafe { sys::raw(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0]) } {
-        fd if fd < 0 => Err(-fd as Errno),
-        fd => Ok(Fd(fd as usize)),
-    }
+    args::result(unsafe { sys::raw(nr::MEMFD_CREATE, [name, 1, 0, 0, 0, 0]) }).map(Fd)
 }
 
 /// Splices from a pool file: `to, off_out, len, flags` as in splice(2). The offset moves by what
@@ -279,11 +274,7 @@ impl Pages {
         let piece = [self.addr + self.skip, self.len];
         let at = piece.as_ptr() as usize;
         // SAFETY: the kernel reads the description of our pages, and keeps those that it takes.
-        let ret = unsafe { waiting::call(nr::VMSPLICE, [pipe, at, 1, flags, 0, 0]) };
-        match ret {
-            n if n >= 0 => Ok(n as usize),
-            e => Err(-e as Errno),
-        }
+        args::result(unsafe { waiting::call(nr::VMSPLICE, [pipe, at, 1, flags, 0, 0]) })
     }
 }
 
@@ -303,30 +294,16 @@ fn no_directory(e: Error) -> Stop {
 }
 
 fn kernel_write(fd: usize, data: &[u8]) -> Result<usize, Errno> {
-    let ret = {
-        // SAFETY: the kernel reads `data` only.
-        unsafe { waiting::call(nr::WRITE, [fd, data.as_ptr() as usize, data.len(), 0, 0, 0]) }
-    };
-    if ret < 0 {
-        Err(-ret as Errno)
-    } else {
-        Ok(ret as usize)
-    }
+    let (addr, len) = (data.as_ptr() as usize, data.len());
+    // SAFETY: the kernel reads `data` only.
+    args::result(unsafe { waiting::call(nr::WRITE, [fd, addr, len, 0, 0, 0]) })
 }
 
-fn kernel_read(fd: usize, at: Option<i64>, out: &mut [u8]) -> Result<usize, Errno> {
+/// Reads a transit file.
+fn read_back(copy: &Fd, at: usize, out: &mut [u8]) -> Result<usize, Errno> {
     let (addr, len) = (out.as_mut_ptr() as usize, out.len());
-    let ret = match at {
-        // SAFETY: the kernel writes at most `len` bytes of `out`.
-        Some(at) => unsafe { sys::raw(nr::PREAD64, [fd, addr, len, at as usize, 0, 0]) },
-        // SAFETY: as above.
-        None => unsafe { waiting::call(nr::READ, [fd, addr, len, 0, 0, 0]) },
-    };
-    if ret < 0 {
-        Err(-ret as Errno)
-    } else {
-        Ok(ret as usize)
-    }
+    // SAFETY: the kernel writes at most `len` bytes of `out`.
+    args::result(unsafe { sys::raw(nr::PREAD64, [copy.0, addr, len, at, 0, 0]) })
 }
 
 /// Sends up to `len` bytes; the offset moves by what the kernel took.
@@ -404,20 +381,22 @@ fn kernel_to_pool(
             sys::raw(nr::LSEEK, [copy.0, 0, SEEK_SET as usize, 0, 0, 0]);
             waiting::call(nr::SENDFILE, [copy.0, from, offset, want, 0, 0])
         };
-        let n = match ret {
-            0 => break,
-            n if n > 0 => n as usize,
-            _ if moved > 0 => break,
-            e => return Err((-e as Errno).into()),
+        let n = match args::result(ret) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(_) if moved > 0 => break,
+            Err(e) => return Err(e.into()),
         };
-        let n = kernel_read(copy.0, Some(0), &mut buf[..n])?;
-        let stored = p.client.write(to, ConstBuf::from(&buf[..n]))?;
-        moved += stored;
-        if stored < n {
-            if let Some(at) = at {
-                *at -= (n - stored) as i64;
+        let n = read_back(&copy, 0, &mut buf[..n])?;
+        let stored = p.client.write(to, ConstBuf::from(&buf[..n]));
+        let kept = *stored.as_ref().unwrap_or(&0);
+        moved += kept;
+        if kept < n {
+            step_back(from, at, n - kept);
+            match stored {
+                Err(e) if moved == 0 => return Err(e.into()),
+                _ => stopped_by_limit(p, to, None, true),
             }
-            stopped_by_limit(p, to, None, true);
             break;
         }
         if moved == len {
@@ -425,6 +404,18 @@ fn kernel_to_pool(
         }
     }
     Ok(moved)
+}
+
+/// The last `n` bytes of what was read were not delivered: they are read again.
+fn step_back(from: usize, at: Option<&mut i64>, n: usize) {
+    match at {
+        Some(at) => *at -= n as i64,
+        None => {
+            let back = (n as i64).wrapping_neg() as usize;
+            // SAFETY: moves an offset, of what sendfile(2) has just read.
+            unsafe { sys::raw(nr::LSEEK, [from, back, SEEK_CUR as usize, 0, 0, 0]) };
+        }
+    }
 }
 
 /// As the kernel: what a file may not take for its limit is a signal, although something was
@@ -456,19 +447,22 @@ fn pipe_to_pool(p: &Process, a: &Args, at: Option<i64>, to: OfdLink) -> Result<u
     let begin = core::ptr::from_mut(&mut begin) as usize;
     // SAFETY: the kernel reads the program's offset, and reads and writes ours.
     let ret = unsafe { waiting::call(nr::SPLICE, [from, off_in, copy.0, begin, room, flags]) };
-    if ret < 0 {
-        return Err((-ret as Errno).into());
-    }
-    let (n, mut stored) = (ret as usize, 0);
+    let (n, mut stored) = (args::result(ret)?, 0);
     let mut buf = vec![0; n.min(BOUNCE)];
     while stored < n {
         let want = (n - stored).min(buf.len());
-        let got = kernel_read(copy.0, Some(stored as i64), &mut buf[..want])?;
+        let got = read_back(&copy, stored, &mut buf[..want])?;
         let rest = ConstBuf::from(&buf[..got]);
-        stored += match at {
-            Some(at) => p.client.pwrite(to, rest, at + stored as i64)?,
-            None => p.client.write(to, rest)?,
+        let written = match at {
+            Some(at) => p.client.pwrite(to, rest, at + stored as i64),
+            None => p.client.write(to, rest),
         };
+        match written {
+            Ok(more) => stored += more,
+            // What did not fit is lost: a pipe takes nothing back.
+            Err(_) if stored > 0 => break,
+            Err(e) => return Err(e.into()),
+        }
     }
     if stored == room && room < len {
         stopped_by_limit(p, to, at.map(|at| at + stored as i64), has_more(from));

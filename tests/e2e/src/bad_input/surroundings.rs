@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[(&str, Case)] = &[
     ("full pool", full_pool),
     ("pool full of small files", full_of_files),
+    ("sendfile into a full pool", sent_until_full),
     ("full file system", full_file_system),
     ("read-only file system", read_only),
     ("someone else's pool", someone_else),
@@ -25,6 +26,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("run inside run", run_inside_run),
     ("one mode asked for at once", mode_at_once),
     ("stopped service", stopped_service),
+    ("driver that is handed a pool file", handed_over),
 ];
 
 fn full_pool(fixture: &Fixture) -> Result<(), Stop> {
@@ -445,6 +447,50 @@ fn run_inside_run(fixture: &Fixture) -> Result<(), Stop> {
 
 /// Programs that begin together and ask for the same consistency all get it, whichever of them is
 /// the first; one that asks for another meanwhile is refused.
+/// What the pool did not take is read again: the offset of the other file is where the copy ends.
+fn sent_until_full(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    std::fs::write(fixture.path("long"), vec![b'x'; 100 << 20])?;
+    let program = r#"
+import os
+source, target = os.open("long", os.O_RDONLY), os.open("/hf/copy", os.O_WRONLY | os.O_CREAT)
+try:
+    while os.sendfile(target, source, None, 3 << 20): pass
+except OSError as e: print(e.errno)
+there = os.fstat(target).st_size
+print(os.lseek(source, 0, os.SEEK_CUR) == there, there > 1 << 20)
+os.unlink("/hf/copy")
+"#;
+    let ended = fixture.run(&pool, &["python3", "-c", program])?;
+    match ended.out.as_str() {
+        "28\nTrue True\n" => fixture.intact(&pool),
+        said => wrong(format!("{}: {said:?} {}", ended.how(), ended.err)),
+    }
+}
+
+/// A loop device, or another file system, would take the placeholder behind the descriptor for the
+/// file. /dev/null stands for the driver: the call must not reach it.
+fn handed_over(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let program = r#"
+import fcntl, os, struct
+null, ours = os.open("/dev/null", os.O_RDWR), os.open("/hf/hello", os.O_RDWR | os.O_CREAT)
+set_fd, change_fd, configure, clone, clone_range = 0x4c00, 0x4c06, 0x4c0a, 0x40049409, 0x4020940d
+def errno(number, argument):
+    try: return fcntl.ioctl(null, number, argument)
+    except OSError as e: return e.errno
+for fd in ours, null:
+    config = struct.pack("II", fd, 4096) + bytes(296)
+    print(errno(set_fd, fd), errno(change_fd, fd), errno(configure, config), errno(clone, fd) == 18,
+          errno(clone_range, struct.pack("qqqq", fd, 0, 0, 0)) == 18)
+"#;
+    let ended = fixture.run(&pool, &["python3", "-c", program])?;
+    match ended.out.as_str() {
+        "22 22 22 True True\n25 25 25 False False\n" => fixture.intact(&pool),
+        said => wrong(format!("{}: {said:?} {}", ended.how(), ended.err)),
+    }
+}
+
 fn mode_at_once(fixture: &Fixture) -> Result<(), Stop> {
     let pool = fixture.pool("pool", "64M")?;
     let me = format!(
