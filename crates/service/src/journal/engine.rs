@@ -228,25 +228,6 @@ impl Engine {
         }
     }
 
-    /// How far a lane is, if of what was read of it everything is in the trees.
-    pub fn drained_lane(&self, index: usize) -> Option<u64> {
-        let (lane, done) = (
-            self.journal.lanes.get(index)?,
-            self.journal.done.get(index)?,
-        );
-        let all = !self.store.failed && done.start == lane.position();
-        all.then_some(done.start)
-    }
-
-    /// Takes the memory from under a part of the journal that has nothing of use; not the blocks
-    /// of an ordinary file.
-    pub fn punch_journal(&self, at: u64, len: u64) {
-        if self.store.files.medium == Medium::File {
-            return;
-        }
-        files::punch(&self.store.files.journal, &self.journal.region, at, len);
-    }
-
     /// As `Store::tend_checkpoint`.
     pub fn tend_checkpoint(&mut self, now: bool) -> Result<bool> {
         let used = self.journal_used();

@@ -68,7 +68,6 @@ impl Session {
                 }
                 Err(e) => self.give_up(&e.to_string(), e.errno()),
             }
-            self.journal_trim.take_again(engine, &self.memory);
             let more = self.supply.top_up(engine, &self.memory);
             self.publish_free(engine);
             turn.more |= more;

@@ -14,7 +14,6 @@ pub mod fragments;
 pub mod grants;
 pub mod handout;
 pub mod heartbeat;
-pub mod journal_trim;
 pub mod last_writeback;
 pub mod memory;
 pub mod publish;
@@ -35,7 +34,6 @@ use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::format::LANES;
 use holdfast_pool::session::OWNER_WAITERS;
-use journal_trim::JournalTrim;
 use memory::{Constants, Memory};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -52,7 +50,6 @@ pub struct Session {
     pub memory: Arc<Memory>,
     pub handout: Arc<Handout>,
     supply: Supply,
-    journal_trim: JournalTrim,
     tables: Tables,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
@@ -156,7 +153,6 @@ impl Session {
             memory,
             handout: Arc::new(handout),
             supply,
-            journal_trim: JournalTrim::default(),
             tables: Tables::default(),
             gap: None,
             unfinished: None,
@@ -301,9 +297,6 @@ impl Session {
     /// so for `long`; whether there is more.
     pub fn rest(&mut self, engine: &mut Engine, long: bool) -> bool {
         self.supply.take_back(engine, &self.memory);
-        if long {
-            self.journal_trim.give_back(engine, &self.memory);
-        }
         let tables = self.tables.go_on(&self.memory);
         let more = engine.store.rest(long);
         self.publish_free(engine);
