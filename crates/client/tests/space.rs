@@ -7,6 +7,9 @@ use common::{Fixture, ROOT, User};
 use holdfast_client::kv::{Durability, Keyspace};
 use holdfast_client::{Error, drain, space};
 use holdfast_pool::layout::BlockAddr;
+use holdfast_pool::session::CACHED_WHOLE;
+use holdfast_pool::session::free_table::{pack, unpack};
+use holdfast_pool::space::Run;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
@@ -54,7 +57,7 @@ fn overwrite(user: &User, k: Keyspace, n: u64, times: u64) {
 }
 
 #[test]
-fn values_of_many_lengths_leave_no_crumbs_that_others_look_at() {
+fn values_of_many_lengths_leave_no_remainders() {
     const KEYS: u64 = 100;
     let fixture = Fixture::new(256 << 20);
     let user = fixture.user();
@@ -76,8 +79,12 @@ fn values_of_many_lengths_leave_no_crumbs_that_others_look_at() {
         }
     });
     settle(&user);
-    let grants = user.session().header().grants_used.load(Ordering::Acquire);
-    assert!(grants < 64, "{grants} grants");
+    // What was left of extents is free again with what was around it.
+    let there = in_memory(&fixture);
+    assert!(there < 16 * 1024, "{there} blocks for 2500 of values");
+    let table = user.session().free_table().unwrap();
+    let extents: u64 = table.classes.iter().map(|ring| ring.count()).sum();
+    assert!(extents < 1024, "{extents} free extents");
     let mut out = vec![0; 25 * BLOCK as usize];
     for key in 0..2 * KEYS {
         let wanted = value(key, 99);
@@ -120,7 +127,7 @@ fn nobody_goes_without_while_others_overwrite() {
             });
         }
         for _ in 0..100 {
-            let (block, len) = space::alloc(user.session(), 512, None, true).unwrap();
+            let (block, len) = space::alloc(user.session(), 512, None).unwrap();
             std::thread::sleep(Duration::from_millis(2));
             space::give_back(user.session(), block, len);
         }
@@ -137,7 +144,7 @@ fn many_blocks_in_a_row_are_still_found_after_that() {
     let k = user.keyspace(&ROOT, b"ks", true).unwrap();
     overwrite(&user, k, 4096, 20_000);
     for want in [512, 300, 512] {
-        let (block, len) = space::alloc(user.session(), want, None, true).unwrap();
+        let (block, len) = space::alloc(user.session(), want, None).unwrap();
         assert_eq!(len, want);
         space::give_back(user.session(), block, len);
     }
@@ -153,7 +160,7 @@ fn few_blocks_come_from_what_was_freed() {
     let mut taken = BTreeSet::new();
     let (mut alone, mut seen) = (0, BlockAddr::default());
     for _ in 0..500 {
-        let (block, len) = space::alloc(user.session(), 1, None, true).unwrap();
+        let (block, len) = space::alloc(user.session(), 1, None).unwrap();
         assert!(len == 1 && taken.insert(block), "block {block:?} twice");
         alone += u64::from(block != seen + 1);
         seen = block;
@@ -203,7 +210,7 @@ fn a_full_pool_gives_out_what_lies_scattered() {
         holdfast_client::slots::exit(user.session(), true);
         (all, freed)
     };
-    // A new session knows nothing of what is warm.
+    // A new session knows nothing of what is resident.
     fixture.stop();
     fixture.start();
     let user = fixture.user();
@@ -215,6 +222,72 @@ fn a_full_pool_gives_out_what_lies_scattered() {
     settle(&user);
     let again = fill(&user, k, 4 * all);
     assert!(again * 10 > freed * 9, "{again} of {freed} blocks");
+}
+
+/// What was freed a moment ago comes before the whole extent that the process has begun to use: its
+/// memory is there, and mapped.
+#[test]
+fn what_was_freed_comes_before_a_whole_extent_that_is_cached() {
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    for key in 0..600 {
+        put(&user, k, key, &[7; BLOCK as usize]).unwrap();
+    }
+    for key in 0..100 {
+        user.kv_erase(k, format!("key-{key}").as_bytes(), V)
+            .unwrap();
+    }
+    settle(&user);
+    let s = user.session();
+    let whole = || s.slot().cached[CACHED_WHOLE].load(Ordering::Relaxed);
+    let before = unpack(whole());
+    assert!(before.len > 100, "{before:?}");
+    for _ in 0..100 {
+        let (block, _) = space::alloc(s, 1, None).unwrap();
+        assert!(block.word() < before.start, "{block:?} is in {before:?}");
+    }
+    assert_eq!(unpack(whole()), before);
+    // But a file that ends where it begins goes on there.
+    let end = BlockAddr::from_word(before.start);
+    assert_eq!(space::alloc(s, 8, Some(end)).unwrap(), (end, 8));
+}
+
+/// As long as there is anything, nobody is told that the pool is full, even if it is shorter than
+/// what is wanted and of the same class.
+#[test]
+fn the_longest_extent_may_be_of_the_class_that_is_wanted() {
+    let fixture = Fixture::new(32 << 20);
+    let user = fixture.user();
+    let s = user.session();
+    let (block, _) = space::alloc(s, 512, None).unwrap();
+    while space::alloc(s, 1, None).is_ok() {}
+    let extent = Run::of_data(block + 6, 2);
+    assert!(s.free_table().unwrap().given_back.give_back(extent));
+    assert_eq!(space::alloc(s, 3, None).unwrap(), (block + 6, 2));
+    assert!(matches!(space::alloc(s, 3, None), Err(Error::NoSpace)));
+}
+
+/// Nobody is told that the pool is full while a process has an extent cached that it does not use.
+#[test]
+fn a_full_pool_gives_out_what_others_have_cached() {
+    let fixture = Fixture::new(32 << 20);
+    let user = fixture.user();
+    let s = user.session();
+    let k = user.keyspace(&ROOT, b"ks", true).unwrap();
+    // As if there were another process.
+    let (block, len) = space::alloc(s, 512, None).unwrap();
+    let [short, whole] = &s.slot_at(50).unwrap().cached;
+    assert_eq!(len, 512);
+    short.store(pack(Run::of_data(block, 100)), Ordering::Relaxed);
+    whole.store(pack(Run::of_data(block + 100, 412)), Ordering::Relaxed);
+    s.header().slots_used.fetch_max(60, Ordering::Relaxed);
+    let all = fill(&user, k, 0);
+    assert!(all > 7 * 1024, "{all} values in 8192 blocks");
+    let cached = [short, whole].map(|word| word.load(Ordering::Relaxed));
+    assert_eq!(cached, [0, 0]);
+    let table = s.free_table().unwrap();
+    assert_eq!((table.blocks(), user.statfs().unwrap().free), (0, 0));
 }
 
 /// Small values are in the trees, which may take the place of data; both together have a limit.
@@ -245,7 +318,7 @@ fn small_values_may_fill_the_pool() {
     assert!(fill(&user, k, large) > free / 4);
 }
 
-/// Memory under what was removed goes back, also if fragments of it were handed out before.
+/// Memory under what was removed goes back, also if parts of it were handed out before.
 #[test]
 fn what_is_empty_goes_back_to_the_host() {
     const N: u64 = 8 * 1024;

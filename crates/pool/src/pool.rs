@@ -307,9 +307,9 @@ impl Pool {
             .ok_or(Error::NoSpace)
     }
 
-    /// Hands out a free stretch of 512 data blocks that has memory behind it.
-    pub fn grant_warm(&mut self) -> Option<Run> {
-        self.data_space.alloc_warm()
+    /// Hands out a whole extent of free data blocks that is resident.
+    pub fn grant_resident(&mut self) -> Option<Run> {
+        self.data_space.alloc_resident()
     }
 
     /// Hands out `len` free data blocks that begin at a multiple of `len`.
@@ -323,13 +323,13 @@ impl Pool {
     }
 
     /// The memory behind free data blocks was given back.
-    pub fn cool(&mut self, run: Run) {
-        self.data_space.cool(run);
+    pub fn punched(&mut self, run: Run) {
+        self.data_space.punched(run);
     }
 
     /// The memory behind free pages of the trees was given back.
-    pub fn cool_trees(&mut self, run: Run) {
-        self.meta_space.cool(run);
+    pub fn punched_trees(&mut self, run: Run) {
+        self.meta_space.punched(run);
     }
 
     /// Hands out exactly `run`.

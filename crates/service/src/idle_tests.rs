@@ -3,7 +3,14 @@
 use crate::journal::engine::Engine;
 use crate::session::Session;
 use crate::testing::TempDir;
+<<<<<<< HEAD
 use crate::tests::{Client, assert_clean, create_as, drain, opened, pool};
+=======
+use crate::tests::{
+    Client, assert_clean, create_as, drain, exists, extent, opened, pool, pool_of, take_whole,
+    unlink,
+};
+>>>>>>> 0eefb93 (WIP: one table of free extents)
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{Change, Op, Record};
@@ -110,7 +117,7 @@ fn an_idle_service_keeps_no_memory_under_free_pages_of_the_trees() {
     // What the next changes need at once, to a whole stretch.
     let ready = 2 * 512;
     assert!(kept() <= used + ready, "{} kept for {used}", kept());
-    assert!(engine.store.pool.meta_space().count_warm() >= 512);
+    assert!(engine.store.pool.meta_space().count_resident() >= 512);
     session.end(&mut engine).unwrap();
     drop(engine);
     assert_clean(&path);
@@ -169,4 +176,60 @@ fn the_journal_keeps_its_memory_when_all_is_applied() {
     assert_eq!(kept(), LANES as u64 * LANE_LEN);
     drop(engine);
     assert_clean(&path);
+}
+
+/// The same of data.
+#[test]
+fn a_session_that_ends_gives_back_the_blocks_that_its_last_records_free() {
+    let dir = TempDir::new("settled");
+    let path = pool_of(&dir, 256 << 20);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let ino = 2;
+    write(
+        &mut session,
+        &mut engine,
+        &create_as(0o100_644, ino, b"file"),
+    );
+    for n in 0..8 {
+        session.memory.header().blocks_wanted.store(512, Relaxed);
+        drain(&mut session, &mut engine);
+        let block = take_whole(&session).unwrap().start;
+        let client = Client {
+            session: &session,
+            engine: &engine,
+        };
+        client.write(0, &whole_extent(ino, n, block));
+    }
+    drain(&mut session, &mut engine);
+    let behind = || {
+        let data = path.join(holdfast_pool::segment::data(0));
+        data.metadata().unwrap().blocks() * 512
+    };
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.write(0, &unlink(ino, b"file"));
+    // A process that was killed read an older root.
+    let memory = session.memory.clone();
+    memory.header().views_used.store(1, Relaxed);
+    let pin = memory.views().next().unwrap();
+    pin.owner.store(1, Relaxed);
+    pin.seq.store(engine.store.pool.superblock().seq, Relaxed);
+    while !session.is_settled(&mut engine) {}
+    assert_eq!(behind(), 0);
+    assert!(!exists(&engine, ino));
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
+/// Whole extent number `n` of a file.
+fn whole_extent(ino: u64, n: u64, block: u64) -> Record<'static> {
+    let mut record = extent(ino, 512 * n, block);
+    if let Record::Extent { len, size, .. } = &mut record {
+        (*len, *size) = (512, 512 * 4096 * (n + 1));
+    }
+    record
 }

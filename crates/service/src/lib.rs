@@ -20,6 +20,8 @@ mod writer;
 #[cfg(test)]
 mod admission_tests;
 #[cfg(test)]
+mod extents_tests;
+#[cfg(test)]
 mod idle_tests;
 #[cfg(test)]
 mod medium_tests;

@@ -5,7 +5,9 @@ use crate::idle_tests::{keyspace_of, write};
 use crate::journal::engine::Engine;
 use crate::session::Session;
 use crate::testing::TempDir;
-use crate::tests::{Client, assert_clean, create_as, drain, exists, extent, opened, pool, unlink};
+use crate::tests::{
+    Client, assert_clean, create_as, drain, exists, extent, opened, pool, take_whole, unlink,
+};
 use holdfast_pool::journal::{Change, Op, Record};
 use holdfast_pool::layout::value::{HEAD, TreeKey};
 use holdfast_pool::layout::{EXTENTS, VALUES};
@@ -23,17 +25,15 @@ fn fragmented(session: &mut Session, engine: &mut Engine) -> u64 {
     write(session, engine, &create_as(0o100_644, FILE, b"file"));
     let mut at = 0;
     while at < EXTENTS_MIN {
-        for index in 0..4 {
-            let grant = session.memory.grant(index).unwrap();
-            let (block, len) = (grant.block.load(Relaxed), grant.len.swap(0, AcqRel));
-            for block in block..block + len {
+        while let Some(whole) = take_whole(session) {
+            for block in whole.start..whole.end() {
                 // With holes in between, so that they do not become one.
                 let client = Client { session, engine };
                 client.write(0, &extent(FILE, 2 * at, block));
                 at += 1;
             }
         }
-        session.memory.header().grant_wanted.store(512, Relaxed);
+        session.memory.header().blocks_wanted.store(512, Relaxed);
         drain(session, engine);
     }
     assert!(!session.memory.is_poisoned());
@@ -130,16 +130,14 @@ fn a_file_that_is_cut_to_nothing_has_nothing_at_once() {
     session.turn(&mut engine);
     assert!(engine.store.makes_room());
     // New content under the keys of the old.
-    let grant = session.memory.grant(0).unwrap();
-    let (block, len) = (grant.block.load(Relaxed), grant.len.load(Relaxed) - 1);
-    grant.len.store(len, Relaxed);
-    write(&mut session, &mut engine, &extent(FILE, 2, block + len));
+    let block = take_whole(&session).unwrap().start;
+    write(&mut session, &mut engine, &extent(FILE, 2, block));
     let found =
         |at| holdfast_pool::layout::extent::find(&engine.store.pool.reader(), FILE, at).unwrap();
     assert!(matches!(
         found(2),
         holdfast_pool::layout::extent::Run::Blocks { block: b, len: 1, .. }
-            if b.word() == block + len
+            if b.word() == block
     ));
     assert!(!engine.store.makes_room());
     assert_eq!(engine.store.pool.data_space().count_used(), used + 1);

@@ -6,12 +6,14 @@ use crate::journal::engine::Engine;
 use crate::session::Session;
 use crate::session::drain::Turn;
 use crate::testing::TempDir;
-use crate::tests::{Client, assert_clean, create_as, drain, exists, opened, pool_of};
+use crate::tests::{Client, assert_clean, create_as, drain, exists, opened, pool_of, take_whole};
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::journal::{Change, Op, Record};
 use holdfast_pool::layout::value::{HEAD, InBlocks, TreeKey, ValueRun};
 use holdfast_pool::layout::{BlockAddr, VALUES};
+use holdfast_pool::session::WHOLE;
+use holdfast_pool::space::Run;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -73,24 +75,19 @@ fn begin(path: &Path) -> (Engine, Session) {
 fn spill(session: &mut Session, engine: &mut Engine, ops: &[u8], sum: u32) -> u64 {
     let len = ops.len() as u64;
     let need = len.div_ceil(PAGE_LEN);
-    let left = |session: &Session| {
-        let grants = (0..32).filter_map(|i| session.memory.grant(i));
-        grants.map(|grant| grant.len.load(Relaxed)).sum::<u64>()
-    };
+    let left = |session: &Session| session.memory.free_table().classes[WHOLE].blocks();
     for _ in 0..100 {
-        let wanted = &session.memory.header().grant_wanted;
+        let wanted = &session.memory.header().blocks_wanted;
         wanted.store(if left(session) < need { need as u32 } else { 0 }, Relaxed);
         session.turn(engine);
     }
     let mut blocks = InBlocks::new(len);
-    let (mut at, mut index) = (0, 0);
+    let mut at = 0;
     while at < ops.len() {
-        let grant = session.memory.grant(index).unwrap();
-        let (block, n) = (grant.block.load(Relaxed), grant.len.swap(0, AcqRel));
-        let part = &ops[at..ops.len().min(at + (n * PAGE_LEN) as usize)];
+        let Run { start: block, len } = take_whole(session).unwrap();
+        let part = &ops[at..ops.len().min(at + (len * PAGE_LEN) as usize)];
         engine.store.data.write_nt(block * PAGE_LEN, part).unwrap();
         at += part.len();
-        index += 1;
         let n = (part.len() as u64).div_ceil(PAGE_LEN);
         let (block, len, epoch) = (BlockAddr::new(0, block), n as u32, 0);
         assert!(n == 0 || blocks.push(ValueRun { block, len, epoch }));
@@ -160,9 +157,8 @@ fn a_batch_of_very_many_changes_takes_many_turns() {
             }
         );
         // Whoever writes data goes on: blocks are handed out meanwhile.
-        let grants = (0..8).filter_map(|i| session.memory.grant(i));
-        granted += grants.map(|grant| grant.len.swap(0, AcqRel)).sum::<u64>();
-        session.memory.header().grant_wanted.store(512, Relaxed);
+        granted += std::iter::from_fn(|| take_whole(&session)).count() as u64 * 512;
+        session.memory.header().blocks_wanted.store(512, Relaxed);
         assert_eq!(
             exists(&engine, 20_000),
             engine.journal.applied_seq() >= later
@@ -229,10 +225,7 @@ fn a_batch_that_is_refused_at_its_end_leaves_nothing() {
     let dir = TempDir::new("spill-end");
     let path = pool_of(&dir, 256 * MIB);
     let (mut engine, mut session) = begin(&path);
-    let grant = session.memory.grant(0).unwrap();
-    let (own, left) = (grant.block.load(Relaxed), grant.len.load(Relaxed));
-    grant.len.store(0, Relaxed);
-    assert!(left > 0);
+    let own = take_whole(&session).unwrap().start;
     let mut ops = in_blocks(0, own, 0);
     ops.extend(puts_behind(KEYS, &[7; 16], &ops));
     let foreign = engine.store.pool.data_space().len() - 1;

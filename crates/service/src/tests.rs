@@ -13,7 +13,9 @@ use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{RECORD_MAX, Record};
 use holdfast_pool::layout::{BlockAddr, InodeRecord, ROOT_INO, inode};
-use holdfast_pool::session::RUN_SHIFT;
+use holdfast_pool::session::WHOLE;
+use holdfast_pool::session::free_table::unpack;
+use holdfast_pool::space::Run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -403,15 +405,15 @@ fn a_record_that_is_not_valid_ends_the_session_but_not_the_pool() {
 }
 
 #[test]
-fn grants_can_be_used_and_come_back() {
+fn free_extents_can_be_used_and_come_back() {
     let dir = TempDir::new("grants");
     let path = pool(&dir);
     let mut engine = opened(&path);
     let free = engine.store.pool.data_space().count_free();
     let mut session = Session::create(&mut engine).unwrap();
     drain(&mut session, &mut engine);
-    let grant = session.memory.grant(0).unwrap();
-    let (block, len) = (grant.block.load(Relaxed), grant.len.load(Relaxed));
+    let whole = take_whole(&session).unwrap();
+    let (block, len) = (whole.start, whole.len);
     assert!(len > 0 && engine.journal.granted.contains(block, len));
     let client = Client {
         session: &session,
@@ -444,7 +446,7 @@ fn what_was_not_synced_is_written_back_at_the_end() {
     let mut engine = opened(&path);
     let mut session = Session::create(&mut engine).unwrap();
     drain(&mut session, &mut engine);
-    let block = session.memory.grant(0).unwrap().block.load(Relaxed);
+    let block = take_whole(&session).unwrap().start;
     let client = Client {
         session: &session,
         engine: &engine,
@@ -467,13 +469,7 @@ fn what_was_not_synced_is_written_back_at_the_end() {
     lane.busy_seq.store(u64::MAX, Relaxed);
     session.end(&mut engine).unwrap();
     assert_eq!(size_of(&engine, 2), 5000);
-    assert!(
-        engine
-            .store
-            .pool
-            .data_space()
-            .is_used(holdfast_pool::space::Run::new(block, 2))
-    );
+    assert!(engine.store.pool.data_space().is_used(Run::new(block, 2)));
 }
 
 #[test]
@@ -520,7 +516,7 @@ fn the_last_record_of_a_dead_process_is_not_undone_by_what_its_memory_says() {
 }
 
 #[test]
-fn a_session_is_adopted_with_its_grants_and_its_journal() {
+fn a_session_is_adopted_with_its_free_extents_and_its_journal() {
     let dir = TempDir::new("adopt");
     let path = pool(&dir);
     let (fd, block) = {
@@ -532,7 +528,7 @@ fn a_session_is_adopted_with_its_grants_and_its_journal() {
             engine: &engine,
         };
         client.create(0, 2, b"before");
-        let block = session.memory.grant(0).unwrap().block.load(Relaxed);
+        let block = take_whole(&session).unwrap().start;
         (session.memory.fd().try_clone().unwrap(), block)
     };
     let mut engine = open(&path);
@@ -560,14 +556,11 @@ fn a_session_is_adopted_with_its_grants_and_its_journal() {
     assert_eq!(session.memory.header().service_generation.load(Relaxed), 2);
 }
 
-/// Puts `count` blocks of a grant into file `ino`, one after the other, and frees every other one;
-/// the fragments in ring 0 afterwards.
+/// Puts `count` blocks of an extent into file `ino`, one after the other, and frees every other
+/// one; the extents of one block that clients find afterwards.
 fn fragmented(session: &mut Session, engine: &mut Engine, ino: u64, count: u64) -> Vec<u64> {
     drain(session, engine);
-    let grant = session.memory.grant(0).unwrap();
-    let len = grant.len.load(Relaxed);
-    let block = grant.block.load(Relaxed) + len - count;
-    grant.len.store(len - count, Relaxed);
+    let block = take_whole(session).unwrap().end() - count;
     let client = Client { session, engine };
     client.create(0, ino, format!("file-{ino}").as_bytes());
     let size = count * 4096;
@@ -606,73 +599,26 @@ fn fragmented(session: &mut Session, engine: &mut Engine, ino: u64, count: u64) 
         client.create(0, 1000 * ino + n, format!("{ino}-{n}").as_bytes());
         drain(session, engine);
     }
-    in_ring(session, 0)
+    in_class(session, 0)
 }
 
-/// First blocks of what clients find in a ring.
-fn in_ring(session: &Session, ring: usize) -> Vec<u64> {
-    let rings = session.memory.rings();
-    let (from, to) = (
-        rings.taken[ring].load(Relaxed),
-        rings.put[ring].load(Relaxed),
-    );
-    let word = |at| session.memory.ring_word(ring, at).unwrap().load(Relaxed);
-    (from..to).map(|at| word(at) >> RUN_SHIFT).collect()
+/// Takes a whole extent, as a client does.
+pub(crate) fn take_whole(session: &Session) -> Option<Run> {
+    let ring = &session.memory.free_table().classes[WHOLE];
+    ring.take(1).map(|(extent, _)| extent)
 }
 
-#[test]
-fn crumbs_in_the_table_of_grants_are_taken_back() {
-    let dir = TempDir::new("crumbs");
-    let path = pool(&dir);
-    let mut engine = opened(&path);
-    let mut session = Session::create(&mut engine).unwrap();
-    drain(&mut session, &mut engine);
-    // As clients leave them: every fifth block of a grant is in use, the rest in entries of four.
-    let (block, count) = {
-        let grant = session.memory.grant(0).unwrap();
-        let len = grant.len.swap(0, Relaxed);
-        (grant.block.load(Relaxed), len / 5)
-    };
-    for n in 0..count {
-        let grant = session.memory.grant(10 + n as usize).unwrap();
-        grant.block.store(block + 5 * n + 1, Relaxed);
-        grant.len.store(4, Relaxed);
-    }
-    // And some that were never granted.
-    let foreign = session.memory.grant(5).unwrap();
-    foreign
-        .block
-        .store(engine.store.pool.data_space().len() - 7, Relaxed);
-    foreign.len.store(7, Relaxed);
-    let used = &session.memory.header().grants_used;
-    used.store(10 + count as u32, Relaxed);
-    let memory = session.memory.clone();
-    let lock = &memory.header().grants_lock;
-    lock.store(7, SeqCst);
-    session.turn(&mut engine);
-    assert!(used_grants(&session) >= count, "a client has the table");
-    lock.store(0, SeqCst);
-    drain(&mut session, &mut engine);
-    assert!(used_grants(&session) < 10);
-    // Each is free, or handed out anew as a fragment.
-    let anew = in_ring(&session, 2);
-    for n in 0..count {
-        let crumb = holdfast_pool::space::Run::new(block + 5 * n + 1, 4);
-        let free = engine.store.pool.data_space().is_free(crumb);
-        assert!(free || anew.contains(&crumb.start), "{crumb:?}");
-    }
-    session.end(&mut engine).unwrap();
-    drop(engine);
-    assert_clean(&path);
-}
-
-fn used_grants(session: &Session) -> u64 {
-    session.memory.header().grants_used.load(Relaxed).into()
+/// First blocks of what clients find in a class.
+pub(crate) fn in_class(session: &Session, class: usize) -> Vec<u64> {
+    let ring = &session.memory.free_table().classes[class];
+    let taken = ring.taken.load(Relaxed);
+    let words = (taken..taken + ring.count()).map(|n| &ring.words[n as usize % ring.words.len()]);
+    words.map(|word| unpack(word.load(Relaxed)).start).collect()
 }
 
 #[test]
-fn whole_chunks_that_came_back_are_not_kept_from_writers() {
-    let dir = TempDir::new("chunks");
+fn whole_extents_that_came_back_are_not_kept_from_writers() {
+    let dir = TempDir::new("whole");
     let path = pool_of(&dir, 256 << 20);
     let mut engine = opened(&path);
     let mut session = Session::create(&mut engine).unwrap();
@@ -682,20 +628,40 @@ fn whole_chunks_that_came_back_are_not_kept_from_writers() {
             .map(|_| engine.store.pool.grant_whole(512))
             .collect();
         for run in runs.into_iter().flatten() {
-            let part = holdfast_pool::space::Run::new(run.start, whole);
+            let part = Run::new(run.start, whole);
             engine.store.pool.ungrant(part).unwrap();
         }
     };
-    for (whole, kept) in [(511, 1), (512, 0)] {
+    let block = take_whole(&session).unwrap().start;
+    let client = Client {
+        session: &session,
+        engine: &engine,
+    };
+    client.create(0, 2, b"file");
+    client.write(0, &extent(2, 0, block));
+    client.write(0, &extent(2, 1, block + 1));
+    drain(&mut session, &mut engine);
+    for (file_block, (whole, kept)) in (0..).zip([(511, 2), (512, 0)]) {
         came_back(&mut engine, whole);
         let client = Client {
             session: &session,
             engine: &engine,
         };
-        client.create(0, 5000 + whole, format!("file-{whole}").as_bytes());
+        // As if somebody overwrote.
+        let (ino, len, size, time) = (2, 1, 40_960, 4);
+        client.write(
+            0,
+            &Record::Punch {
+                ino,
+                file_block,
+                len,
+                size,
+                time,
+            },
+        );
         session.turn(&mut engine);
         let header = session.memory.header();
-        assert_eq!(header.grants_kept.load(Relaxed), kept, "{whole} of 512");
+        assert_eq!(header.whole_kept.load(Relaxed), kept, "{whole} of 512");
     }
 }
 
@@ -714,7 +680,7 @@ pub(crate) fn extent(ino: u64, file_block: u64, block: u64) -> Record<'static> {
 
 #[test]
 fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
-    let dir = TempDir::new("fragments");
+    let dir = TempDir::new("short");
     let path = pool(&dir);
     let (fd, second) = {
         let mut engine = opened(&path);
@@ -727,7 +693,7 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
                 .all(|block| engine.journal.granted.contains(*block, 1))
         );
         // The first one is taken and used.
-        session.memory.rings().taken[0].fetch_add(1, AcqRel);
+        session.memory.free_table().classes[0].take(1).unwrap();
         let client = Client {
             session: &session,
             engine: &engine,
@@ -739,9 +705,9 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
     };
     let mut engine = open(&path);
     let mut session = Session::adopt(&mut engine, fd).unwrap();
-    let left = in_ring(&session, 0);
+    let left = in_class(&session, 0);
     assert!(left.len() >= 19 && left[0] == second, "{left:?}");
-    session.memory.rings().taken[0].fetch_add(1, AcqRel);
+    session.memory.free_table().classes[0].take(1).unwrap();
     let client = Client {
         session: &session,
         engine: &engine,
@@ -750,10 +716,12 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
     drain(&mut session, &mut engine);
     assert!(!session.memory.is_poisoned());
     // What is in no ring any more is nobody's, also if the counts lie.
-    session.memory.rings().taken[0].store(u64::MAX, Relaxed);
+    session.memory.free_table().classes[0]
+        .taken
+        .store(u64::MAX, Relaxed);
     drain(&mut session, &mut engine);
     session.rest(&mut engine, true);
-    session.memory.rings().put[0].store(7, Relaxed);
+    session.memory.free_table().classes[0].put.store(7, Relaxed);
     session.rest(&mut engine, true);
     session.end(&mut engine).unwrap();
     assert_eq!(engine.journal.granted.iter().count(), 0);
@@ -762,7 +730,7 @@ fn freed_blocks_are_handed_out_again_and_taken_over_by_the_next_service() {
 }
 
 #[test]
-fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
+fn an_idle_session_keeps_no_part_of_what_is_free_as_a_whole() {
     let dir = TempDir::new("idle");
     let path = pool(&dir);
     let mut engine = opened(&path);
@@ -790,11 +758,12 @@ fn an_idle_session_keeps_no_fragment_of_what_is_free_as_a_whole() {
         client.create(0, 5000 + n, format!("more-{n}").as_bytes());
         drain(&mut session, &mut engine);
     }
-    assert!(in_ring(&session, 0).len() >= 256);
+    assert!(in_class(&session, 0).len() >= 256);
     session.rest(&mut engine, true);
-    assert_eq!(in_ring(&session, 0), []);
-    let chunk = holdfast_pool::space::Run::new(found[0] - found[0] % 512, 512);
-    assert!(engine.store.pool.data_space().is_free(chunk));
+    assert_eq!(in_class(&session, 0), []);
+    let whole = Run::new(found[0] - found[0] % 512, 512);
+    assert!(engine.store.pool.data_space().is_free(whole));
+    assert_eq!(in_class(&session, WHOLE).len(), 2);
     session.end(&mut engine).unwrap();
 }
 

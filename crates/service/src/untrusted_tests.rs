@@ -5,7 +5,7 @@
 use crate::session::Session;
 use crate::testing::TempDir;
 use crate::tests::{Client, assert_clean, drain, exists, opened, pool};
-use holdfast_pool::session::{RINGS, SLOTS};
+use holdfast_pool::session::SLOTS;
 use std::sync::atomic::Ordering::*;
 
 #[test]
@@ -77,10 +77,10 @@ fn impossible_rings_of_a_session_are_begun_anew() {
         let mut engine = opened(&path);
         let session = Session::create(&mut engine).unwrap();
         let fd = session.memory.fd().try_clone().unwrap();
-        let rings = session.memory.rings();
-        for ring in 0..RINGS {
-            rings.put[ring].store(put, Relaxed);
-            rings.taken[ring].store(taken, Relaxed);
+        let table = session.memory.free_table();
+        for ring in table.classes.iter().chain([&table.given_back]) {
+            ring.put.store(put, Relaxed);
+            ring.taken.store(taken, Relaxed);
         }
         // The service dies here.
         drop((session, engine));

@@ -63,10 +63,11 @@ pub struct State {
 }
 
 impl State {
-    /// Frees a part of what was removed, where no session does; whether there is more.
+    /// Frees a part of what was removed, and of the memory behind it, where no session does;
+    /// whether there is more.
     fn free_some(&mut self) -> Result<bool> {
         let not_ours = self.awaiting_survivors || self.damage.is_some();
-        Ok(!not_ours && self.engine.store.reclaim_some()?)
+        Ok(!not_ours && (self.engine.store.reclaim_some()? || self.engine.store.trim()))
     }
 }
 

@@ -13,7 +13,9 @@ use crate::sample::{DATA_LEN, Sample, sample};
 use calls::Calls;
 use holdfast_client::{Client, Segments, slots};
 use holdfast_pmem::{Region, SharedMem, futex};
+use holdfast_pool::session::free_table::{Feed, class_of};
 use holdfast_pool::session::*;
+use holdfast_pool::space::Run;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::MemfdFlags;
 use scribble::Scribble;
@@ -156,14 +158,14 @@ impl Fixture {
         header.total_blocks.store(DATA_LEN / 4096, Relaxed);
         header.epoch.store(1, Relaxed);
         header.magic.store(MAGIC, Release);
-        let mut blocks: Vec<u64> = free.0.iter().copied().collect();
-        blocks.reverse();
-        for (at, index) in blocks.chunk_by(|a, b| a - 1 == *b).zip(0u64..) {
-            let place = GRANTS_AT as u64 + index * size_of::<Grant>() as u64;
-            let grant: &Grant = self.memory.at(place).expect("inside");
-            grant.block.store(at[at.len() - 1], Relaxed);
-            grant.len.store(at.len() as u64, Relaxed);
-            header.grants_used.store(index as u32 + 1, Relaxed);
+        let table: &FreeTable = self.memory.at(FREE_AT as u64).expect("inside");
+        let blocks: Vec<u64> = free.0.iter().copied().collect();
+        for extent in blocks.chunk_by(|a, b| a + 1 == *b) {
+            let extent = Run::new(extent[0], extent.len() as u64);
+            let ring = &table.classes[class_of(extent.len)];
+            let mut feed = Feed::resume(ring);
+            feed.push(ring, extent);
+            feed.publish(ring);
         }
     }
 

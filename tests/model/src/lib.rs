@@ -8,6 +8,7 @@
 mod journal;
 mod lock;
 mod publish;
+mod space;
 mod time;
 
 use holdfast_client::Client;

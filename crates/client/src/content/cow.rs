@@ -192,7 +192,7 @@ fn longest_run(s: &Session, want: u64) -> Result<(BlockAddr, u32)> {
     let want = want.min(space::HUGE_BLOCKS.into()) as u32;
     let mut runs = [(BlockAddr::default(), 0); TRIES];
     for run in &mut runs {
-        match inode_table::alloc_blocks(s, want, None, want == space::HUGE_BLOCKS) {
+        match inode_table::alloc_blocks(s, want, None) {
             Ok(found) => *run = found,
             Err(Error::NoSpace) => break,
             Err(e) => return Err(e),

@@ -31,7 +31,7 @@ pub(crate) fn load_shadow(s: &Session, inode: &LockedInode) -> Result<()> {
     }
     let mut content = [0; BLOCK as usize];
     inode_table::inline_data(s, inode, &mut content)?;
-    let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
+    let (block, _) = inode_table::alloc_blocks(s, 1, None)?;
     let stored = s
         .segment(block)
         .and_then(|data| Ok(data.write_nt(block.offset(), &content)?));
@@ -121,8 +121,7 @@ pub(crate) fn new_run(
     } else {
         0
     };
-    let huge = file_block.is_multiple_of(u64::from(HUGE_BLOCKS)) && want + ahead >= HUGE_BLOCKS;
-    let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind, huge)?;
+    let (block, got) = inode_table::alloc_blocks(s, want + ahead, behind)?;
     let fits = got > 0 && block.is_within(got.into(), s.data_blocks());
     s.ensure(fits, "blocks that are handed out are in the segment")?;
     let len = want.min(got);

@@ -595,7 +595,7 @@ fn drop_dead_slot(s: &Session, index: u32) {
 fn drop_slot(s: &Session, index: u32) {
     let Ok(slot) = s.slot_at(index) else { return };
     pins::leave_memory(s, index);
-    space::return_chunk(s, slot);
+    space::return_cached(s, slot);
     run::fold(s, slot);
     for lender in [&slot.files, &slot.directory] {
         let link = lender.swap(0, SeqCst);

@@ -40,14 +40,5 @@ pub(crate) fn statfs(c: &Client) -> Result<StatFs> {
 
 fn free_blocks(c: &Client) -> u64 {
     let free = c.session.header().free_blocks.load(Relaxed);
-    free.saturating_add(granted_blocks(c))
-        .saturating_add(space::in_fragments(&c.session))
-}
-
-/// Free blocks that the session holds already.
-fn granted_blocks(c: &Client) -> u64 {
-    let used = c.session.header().grants_used.load(Relaxed);
-    let lens = (0..used).filter_map(|i| c.session.grant(i).ok());
-    lens.map(|g| g.len.load(Relaxed))
-        .fold(0, u64::saturating_add)
+    free.saturating_add(space::count_free(&c.session))
 }

@@ -33,7 +33,7 @@ const NAPS_STALLED: u32 = 20;
 pub enum Rank {
     /// Recovery: the lock protects what a committed record may speak of.
     Normal,
-    /// Nothing: what the lock protects is right after every single store (free lists, chunks,
+    /// Nothing: what the lock protects is right after every single store (free lists,
     /// chains), or the taker is recovery itself.
     Plain,
 }

@@ -212,22 +212,10 @@ impl Session {
         self.entry(RUNS_AT, RUNS, index, "run")
     }
 
-    /// Grant `index`.
-    pub fn grant(&self, index: u32) -> Result<&Grant> {
-        self.entry(GRANTS_AT, GRANTS, index, "grant")
-    }
-
-    /// How far the rings of fragments are filled and emptied.
+    /// The table of free extents.
     #[inline]
-    pub(crate) fn rings(&self) -> Result<&Rings> {
-        self.entry(RINGS_AT, 1, 0, "rings of fragments")
-    }
-
-    /// Run number `at` of ring `index`.
-    #[inline]
-    pub(crate) fn ring_word(&self, index: usize, at: u64) -> Result<&AtomicU64> {
-        let word = index * RING_RUNS + at as usize % RING_RUNS;
-        self.entry(RING_AT, RINGS * RING_RUNS, word as u32, "fragment")
+    pub fn free_table(&self) -> Result<&FreeTable> {
+        self.entry(FREE_AT, 1, 0, "table of free extents")
     }
 
     /// The byte-range lock that `link` refers to.

@@ -525,12 +525,11 @@ pub(crate) fn alloc_blocks(
     s: &Session,
     want: u32,
     near: Option<BlockAddr>,
-    align_2m: bool,
 ) -> Result<(BlockAddr, u32)> {
-    match space::alloc(s, want, near, align_2m) {
+    match space::alloc(s, want, near) {
         Err(Error::NoSpace) if !s.is_read_only() => {
             drop_shadows(s);
-            space::alloc(s, 1, near, false)
+            space::alloc(s, 1, near)
         }
         done => done,
     }

@@ -34,7 +34,7 @@ pub(crate) fn write(s: &Session, value: &[u8]) -> Result<InBlocks> {
 /// Up to `want` free blocks in one run.
 fn take_run(s: &Session, want: u64) -> Result<(BlockAddr, u32)> {
     let ask = u32::try_from(want).unwrap_or(u32::MAX);
-    let (block, got) = inode_table::alloc_blocks(s, ask, None, true)?;
+    let (block, got) = inode_table::alloc_blocks(s, ask, None)?;
     let len = u64::from(got).min(want) as u32;
     space::give_back(s, block + u64::from(len), got - len);
     Ok((block, len))

@@ -303,7 +303,7 @@ fn settled_shadow(s: &Session, file: &LockedInode<'_>) -> Result<BlockAddr> {
 
 /// A new block with `content` and zeroes behind it.
 fn fill_block(s: &Session, content: &[u8]) -> Result<BlockAddr> {
-    let (block, _) = inode_table::alloc_blocks(s, 1, None, false)?;
+    let (block, _) = inode_table::alloc_blocks(s, 1, None)?;
     let mut bytes = [0; BLOCK as usize];
     bytes[..content.len()].copy_from_slice(content);
     let stored = s

@@ -8,8 +8,10 @@ use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, shared};
 
+pub use crate::space::WHOLE_BLOCKS;
+
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3131_5345_5346_4448;
+pub const MAGIC: u64 = 0x3231_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -68,17 +70,17 @@ pub const VIEWS: usize = 1024;
 pub const OPEN_VALUES: usize = 1024 * 1024;
 /// Words of an `OpenValue` for the key and what its entry says.
 pub const OPEN_VALUE_WORDS: usize = 252;
-/// Runs of free blocks that the session may use.
-pub const GRANTS: usize = 4096;
-/// Rests of fragments that a process keeps.
-pub const PIECES: usize = 8;
-/// Rings of fragments: ring `n` has runs of `1 << n` blocks and less than twice as many, the last
-/// one everything longer.
-pub const RINGS: usize = 8;
-/// Runs that one ring has room for.
-pub const RING_RUNS: usize = 16 * 1024;
-/// Low bits of a fragment's word that hold its length; its first block is above.
-pub const RUN_SHIFT: u32 = 16;
+/// Size classes of free extents: class `n` has those of `1 << n` blocks and less than twice as
+/// many.
+pub const CLASSES: usize = 10;
+/// The class of whole extents, which has no others.
+pub const WHOLE: usize = CLASSES - 1;
+/// Which of a slot's cached extents is what remains of a short one.
+pub const CACHED_SHORT: usize = 0;
+/// Which is what remains of a whole one.
+pub const CACHED_WHOLE: usize = 1;
+/// Extents that the ring of one class has room for.
+pub const RING_EXTENTS: usize = 16 * 1024;
 /// `Header::trees_full`: there is room.
 pub const TREES_ROOMY: u32 = 0;
 /// Nothing may be journaled that adds to the trees.
@@ -143,15 +145,15 @@ shared! {
         pub heartbeat: AtomicU32,
         /// Next inode number; never reused.
         pub next_ino: AtomicU64,
-        /// Data blocks free in the pool apart from grants (published by the service).
+        /// Data blocks free in the pool that are not handed out (published by the service).
         pub free_blocks: AtomicU64,
         pub total_blocks: AtomicU64,
         /// Objects in the pool as of `applied_seq`.
         pub objects: AtomicU64,
-        /// Set to 1 by the service when it cannot hand out more grants: the pool is full.
+        /// Set to 1 by the service when it has no free extent any more: the pool is full.
         pub out_of_space: AtomicU32,
-        /// Blocks that clients wish to be granted; the service clears it.
-        pub grant_wanted: AtomicU32,
+        /// Free blocks that clients wish for; the service clears it.
+        pub blocks_wanted: AtomicU32,
         /// Serialises stealing the locks of dead owners.
         pub recovery_lock: AtomicU32,
         /// Serialises directory renames (the tree must stay a tree).
@@ -163,7 +165,6 @@ shared! {
         pub dentry_lock: AtomicU32,
         pub map_lock: AtomicU32,
         pub locks_lock: AtomicU32,
-        pub grants_lock: AtomicU32,
         /// Heads of free lists (`Link`s) and high-water marks of never-used entries.
         pub ofd_free: AtomicU32,
         pub ofd_used: AtomicU32,
@@ -193,8 +194,6 @@ shared! {
         /// Where the next free slot is looked for.
         pub slots_hand: AtomicU32,
         pub dentry_hand: AtomicU32,
-        /// Grants in use (entries 0..grants_used of the grant table may be non-empty).
-        pub grants_used: AtomicU32,
         /// Processes alive, as clients count them.
         pub live_slots: AtomicU32,
         /// Lock table generation: woken when any byte-range lock is released.
@@ -212,7 +211,7 @@ shared! {
         /// A lock for which somebody waits long (`Stall`); 0: none. The service clears it.
         pub stalled: AtomicU64,
         /// What follows is read by every write, and hardly ever changes.
-        pub apart: [AtomicU32; 10],
+        pub apart: [AtomicU32; 12],
         /// The epoch of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
         pub epoch: AtomicU32,
@@ -239,9 +238,8 @@ shared! {
         /// The service may be at work on records up to this number; it is stored before the
         /// service looks what views want.
         pub applying: AtomicU64,
-        /// 1 while those who want few blocks are to leave the last grants to those who want many in
-        /// a row, and to wait for fragments.
-        pub grants_kept: AtomicU32,
+        /// Whole extents that who wants few blocks is to leave to who wants many in a row.
+        pub whole_kept: AtomicU32,
         /// The last number that was given to a memory (`Slot::memory`).
         pub memories: AtomicU32,
         /// The commit after which the session began: nodes of later ones are this session's own.
@@ -344,10 +342,9 @@ shared! {
         pub cwd: AtomicU64,
         pub umask: AtomicU32,
         pub lane: AtomicU32,
-        /// The cached chunk of free blocks of this process: [block, block + len).
-        pub chunk_lock: AtomicU32,
-        pub chunk_len: AtomicU32,
-        pub chunk_block: AtomicU64,
+        /// The extents that this process has cached, as words of `FreeTable`: what remains of a
+        /// short one and of a whole one.
+        pub cached: [AtomicU64; 2],
         pub served: AtomicU64,
         pub passed: AtomicU64,
         pub refused: AtomicU64,
@@ -362,8 +359,6 @@ shared! {
         pub pins_lock: AtomicU32,
         /// Slot + 1 whose descriptor table this process uses; 0: its own.
         pub files: AtomicU32,
-        /// The rests of fragments that the process took, as words of a ring. Under `chunk_lock`.
-        pub pieces: [AtomicU64; PIECES],
         /// Slot + 1 whose `cwd` and `creation_mask` this process uses; 0: its own.
         pub directory: AtomicU32,
         /// The mask of umask(2).
@@ -386,7 +381,7 @@ shared! {
         /// Below `FD_CHANGE_DONE`: threads that are moving references between descriptors and
         /// descriptions now; above: how often one was done with that.
         pub fd_changes: AtomicU64,
-        pub spare: [AtomicU64; 13 - PIECES],
+        pub spare: [AtomicU64; 13],
     }
 }
 
@@ -690,30 +685,25 @@ shared! {
 }
 
 shared! {
-    /// A run of free blocks handed to the session. `len` 0 = empty entry. Filled and emptied under
-    /// `grants_lock`: `len` is stored last when filling, first when taking.
-    pub struct Grant {
-        pub block: AtomicU64,
-        pub len: AtomicU64,
-    }
-}
-
-shared! {
-    /// How far the rings of fragments are filled and emptied: counts that only grow; the place in
-    /// the ring is the count modulo `RING_RUNS`.
+    /// A ring of free extents, or of what was given back (`free_table.rs`).
     #[repr(align(64))]
-    pub struct Rings {
-        /// Runs put into each ring. Only the service counts, and it keeps its own copy.
-        pub put: [AtomicU64; RINGS],
-        /// Runs taken from each; whoever raises it from `n` to `n + 1` has run `n`.
-        pub taken: [AtomicU64; RINGS],
+    pub struct Ring {
+        /// Extents put into the ring since the session began.
+        pub put: AtomicU64,
+        /// Extents taken from it.
+        pub taken: AtomicU64,
+        pub apart: [AtomicU64; 6],
+        /// Extents as first block << 16 | length; number `n` is at `n` modulo `RING_EXTENTS`.
+        pub words: [AtomicU64; RING_EXTENTS],
     }
 }
 
 shared! {
-    /// Free runs of the session that are shorter than a grant: words `block << RUN_SHIFT | len`.
-    pub struct Ring {
-        pub runs: [AtomicU64; RING_RUNS],
+    /// The free extents that the session may use.
+    pub struct FreeTable {
+        pub classes: [Ring; CLASSES],
+        /// What clients give back, for the service.
+        pub given_back: Ring,
     }
 }
 
@@ -776,10 +766,8 @@ pub const LANES_AT: usize = page_up(size_of::<Header>());
 pub const RUNS_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
 /// Offset of the `Slot` array.
 pub const SLOTS_AT: usize = page_up(LANES_AT + LANES * size_of::<Lane>());
-/// Offset of the `Grant` array.
-pub const GRANTS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
 /// Offset of the `RangeLock` array.
-pub const LOCKS_AT: usize = page_up(GRANTS_AT + GRANTS * size_of::<Grant>());
+pub const LOCKS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
 /// Offset of the inode `Bucket` array.
 pub const INODE_BUCKETS_AT: usize = page_up(LOCKS_AT + LOCKS * size_of::<RangeLock>());
 /// Offset of the dentry `Bucket` array.
@@ -804,14 +792,12 @@ pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<Ma
 pub const VALUE_BUCKETS_AT: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
 /// Offset of the `ViewPin` array.
 pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::<ValueBucket>());
-/// Offset of the `Rings`.
-pub const RINGS_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
-/// Offset of the `Ring` array.
-pub const RING_AT: usize = page_up(RINGS_AT + size_of::<Rings>());
 /// Offset of the `OpenValue` array.
-pub const OPEN_VALUES_AT: usize = page_up(RING_AT + RINGS * size_of::<Ring>());
+pub const OPEN_VALUES_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
+/// Offset of the `FreeTable`.
+pub const FREE_AT: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
 /// Offset of the `Met` array.
-pub const MET_AT: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
+pub const MET_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
 pub const SESSION_LEN: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
 
@@ -827,11 +813,6 @@ pub fn session_len(medium: u32, data_len: u64) -> u64 {
     SESSION_LEN as u64 + dirty
 }
 
-/// Which ring has runs of `len` blocks.
-pub fn ring_of(len: u64) -> usize {
-    (len.max(1).ilog2() as usize).min(RINGS - 1)
-}
-
 // The entries that hot paths touch keep to whole cache lines.
 const _: () = assert!(size_of::<Lane>() == 128);
 const _: () = assert!(size_of::<Slot>() == 256);
@@ -839,5 +820,6 @@ const _: () = assert!(size_of::<Ofd>() == 128);
 const _: () = assert!(size_of::<Inode>() == 256);
 const _: () = assert!(size_of::<Dentry>() == 128);
 const _: () = assert!(size_of::<ValueBucket>() == 64);
-const _: () = assert!(size_of::<Rings>() == 128);
 const _: () = assert!(size_of::<OpenValue>() == 2048);
+const _: () = assert!(size_of::<Ring>() == 64 + 8 * RING_EXTENTS);
+const _: () = assert!(1 << WHOLE == WHOLE_BLOCKS);

@@ -12,6 +12,7 @@
 //! The service creates the memory and trusts nothing in it; the client crate gives it meaning.
 
 mod broken;
+pub mod free_table;
 mod layout;
 pub mod live;
 mod stall;

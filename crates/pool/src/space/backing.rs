@@ -17,14 +17,14 @@ impl Space {
     /// numbers that have memory are handed out one by one, until this is true again.
     pub(crate) fn back(&mut self, meta: &Region, need: u64) -> bool {
         let need = need.min(self.count_free());
-        self.warm_only = false;
-        self.warm_only = !self.back_next(meta, need);
-        self.back_bitmap(meta, need) && (!self.warm_only || self.count_warm() >= need)
+        self.resident_only = false;
+        self.resident_only = !self.back_next(meta, need);
+        self.back_bitmap(meta, need) && (!self.resident_only || self.count_resident() >= need)
     }
 
     /// Whether the host refused memory the last time.
     pub fn is_short(&self) -> bool {
-        self.warm_only
+        self.resident_only
     }
 
     fn back_next(&mut self, meta: &Region, need: u64) -> bool {
@@ -39,12 +39,12 @@ impl Space {
             };
             let len = free.len.min(WINDOW);
             let run = Run::new(free.start, len);
-            if !self.warm.all_set(run.start, len.min(left)) {
+            if !self.resident.all_set(run.start, len.min(left)) {
                 let bytes = (run.len * PAGE_LEN) as usize;
                 if meta.prefault(run.start * PAGE_LEN, bytes).is_err() {
                     return false;
                 }
-                self.warm.set(run.start, run.len);
+                self.resident.set(run.start, run.len);
             }
             at = run.end();
             left = left.saturating_sub(len);
@@ -57,8 +57,8 @@ impl Space {
     pub(crate) fn back_bitmap(&mut self, meta: &Region, need: u64) -> bool {
         let (mut at, mut left) = (self.next, need);
         while left > 0 {
-            let next = match self.warm_only {
-                true => self.warm.next(at, self.limit, true),
+            let next = match self.resident_only {
+                true => self.resident.next(at, self.limit, true),
                 false => self.busy.next(at, self.limit, false),
             };
             if next >= self.limit {
@@ -92,10 +92,10 @@ impl Space {
     /// Takes one number: the next one, or the next one with memory behind it where the host is
     /// short of it.
     pub(crate) fn alloc_one(&mut self) -> Option<Run> {
-        if !self.warm_only {
+        if !self.resident_only {
             return self.alloc_run(1, 1);
         }
-        let first = |from: u64| Some(self.warm.next(from, self.limit, true));
+        let first = |from: u64| Some(self.resident.next(from, self.limit, true));
         let inside = |at: &u64| *at < self.limit;
         let found = first(self.next).filter(inside);
         let found = found.or_else(|| first(self.floor).filter(inside))?;

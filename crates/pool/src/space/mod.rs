@@ -6,8 +6,8 @@
 //! - Of the two copies of a bitmap page the one in force is never written; a commit writes the
 //!   other. After `open` no copy on the medium has a seq above that of the superblock, so a
 //!   copy left by a commit that never happened cannot come into force later.
-//! - A number is `warm` while it is free and memory is behind it: it was released since `open`, or
-//!   the host was asked for it. With `warm_only` no other is handed out one by one.
+//! - A number is `resident` while it is free and memory is behind it: it was released since `open`,
+//!   or the host was asked for it. With `resident_only` no other is handed out one by one.
 
 mod backing;
 mod bits;
@@ -74,16 +74,17 @@ pub struct Space {
     floor: u64,
     used: Bits,
     busy: Bits,
-    warm: Bits,
-    warm_only: bool,
-    /// How many were released since `open`.
+    resident: Bits,
+    resident_only: bool,
+    /// How many were released since `open`, and how many came out of use.
     released: u64,
+    freed: u64,
     pages: Vec<PageState>,
     next: u64,
 }
 
-/// Blocks of a stretch: what grants and huge pages are aligned to.
-const STRETCH: u64 = 512;
+/// Blocks of a whole extent, which is aligned to as many: a huge page.
+pub const WHOLE_BLOCKS: u64 = 512;
 
 impl Space {
     /// The bitmap of a new pool. The first commit writes the pages below the limit; those beyond
@@ -115,9 +116,10 @@ impl Space {
             floor,
             used: Bits::new(words),
             busy: Bits::new(words),
-            warm: Bits::new(words),
-            warm_only: false,
+            resident: Bits::new(words),
+            resident_only: false,
             released: 0,
+            freed: 0,
             pages: vec![PageState::default(); pages],
             next: floor,
         };
@@ -243,8 +245,8 @@ impl Space {
     }
 
     /// Free and with memory behind them, of a run that starts and ends on multiples of 64.
-    pub fn count_warm_in(&self, run: Run) -> u64 {
-        self.warm.count_in(run.start, run.len)
+    pub fn count_resident_in(&self, run: Run) -> u64 {
+        self.resident.count_in(run.start, run.len)
     }
 
     /// Neither in use, nor granted, nor waiting for readers.
@@ -323,38 +325,38 @@ impl Space {
     pub fn release(&mut self, run: Run) -> Result<()> {
         self.check(self.is_busy(run) && self.is_unused(run), run)?;
         self.busy.clear(run.start, run.len);
-        self.warm.set(run.start, run.len);
+        self.resident.set(run.start, run.len);
         self.released += run.len;
-        // What was used before is warm: memory behind it is there, often as huge pages.
+        // What was used before is resident: memory behind it is there, often as huge pages.
         self.next = self.next.min(run.start);
         Ok(())
     }
 
     fn take(&mut self, run: Run) {
         self.busy.set(run.start, run.len);
-        self.warm.clear(run.start, run.len);
+        self.resident.clear(run.start, run.len);
     }
 
     /// The memory behind free numbers was given back.
-    pub fn cool(&mut self, run: Run) {
-        self.warm.clear(run.start, run.len);
+    pub fn punched(&mut self, run: Run) {
+        self.resident.clear(run.start, run.len);
     }
 
     /// All free, with memory behind them.
-    pub fn is_warm(&self, run: Run) -> bool {
-        run.len > 0 && self.warm.all_set(run.start, run.len)
+    pub fn is_resident(&self, run: Run) -> bool {
+        run.len > 0 && self.resident.all_set(run.start, run.len)
     }
 
-    /// The first whole stretch that is free and has memory behind it.
-    pub fn warm_stretch(&self) -> Option<Run> {
+    /// The first whole extent that is free and has memory behind it.
+    pub fn resident_whole(&self) -> Option<Run> {
         let mut at = 0;
-        while self.warm.count() >= STRETCH {
-            at = self.warm.next(at, self.limit, true);
+        while self.resident.count() >= WHOLE_BLOCKS {
+            at = self.resident.next(at, self.limit, true);
             if at >= self.limit {
                 break;
             }
-            let run = Run::new(at - at % STRETCH, STRETCH);
-            if self.warm.all_set(run.start, run.len) {
+            let run = Run::new(at - at % WHOLE_BLOCKS, WHOLE_BLOCKS);
+            if self.resident.all_set(run.start, run.len) {
                 return Some(run);
             }
             at = run.end();
@@ -363,15 +365,15 @@ impl Space {
     }
 
     /// Takes it.
-    pub fn alloc_warm(&mut self) -> Option<Run> {
-        let run = self.warm_stretch()?;
+    pub fn alloc_resident(&mut self) -> Option<Run> {
+        let run = self.resident_whole()?;
         self.take(run);
         Some(run)
     }
 
     /// Free numbers that have memory behind them.
-    pub fn count_warm(&self) -> u64 {
-        self.warm.count()
+    pub fn count_resident(&self) -> u64 {
+        self.resident.count()
     }
 
     /// How many numbers became free since `open`.
@@ -379,13 +381,18 @@ impl Space {
         self.released
     }
 
-    /// The first free run in `from .. to` that is a fragment: part of a stretch of which something
-    /// is in use or granted. It ends with the stretch. With `cold` also where no memory is.
-    pub fn next_fragment(&self, from: u64, to: u64, cold: bool) -> Option<Run> {
+    /// How many came out of use since `open`.
+    pub fn freed(&self) -> u64 {
+        self.freed
+    }
+
+    /// The first short free run in `from .. to`, which is part of a whole extent of which something
+    /// is in use or granted, and ends with that. With `any` also where no memory is.
+    pub fn next_short(&self, from: u64, to: u64, any: bool) -> Option<Run> {
         let to = to.min(self.limit);
-        let next = |from: u64, to: u64, free: bool| match cold {
+        let next = |from: u64, to: u64, free: bool| match any {
             true => self.busy.next(from, to, !free),
-            false => self.warm.next(from, to, free),
+            false => self.resident.next(from, to, free),
         };
         let mut at = from.max(self.floor);
         loop {
@@ -393,12 +400,12 @@ impl Space {
             if at >= to {
                 return None;
             }
-            let stretch = at - at % STRETCH;
-            if !self.busy.all_clear(stretch, STRETCH) {
-                let end = next(at, to.min(stretch + STRETCH), false);
+            let whole = at - at % WHOLE_BLOCKS;
+            if !self.busy.all_clear(whole, WHOLE_BLOCKS) {
+                let end = next(at, to.min(whole + WHOLE_BLOCKS), false);
                 return Some(Run::new(at, end - at));
             }
-            at = stretch + STRETCH;
+            at = whole + WHOLE_BLOCKS;
         }
     }
 
@@ -422,6 +429,7 @@ impl Space {
     pub(crate) fn mark_unused(&mut self, run: Run) -> Result<()> {
         self.check(self.is_used(run), run)?;
         self.used.clear(run.start, run.len);
+        self.freed += run.len;
         self.touch(run);
         Ok(())
     }

@@ -73,7 +73,7 @@ fn only_what_is_held_can_be_given() {
     }
 }
 
-/// Every fifth block of the first two stretches is in use, and the third is free as a whole.
+/// Every fifth block of the first two whole extents is in use, and the third is free as a whole.
 fn fragmented() -> Space {
     let mut space = Space::new(Kind::Data, &geometry());
     let all = space.alloc_run(3 * 512, 512).unwrap();
@@ -89,10 +89,10 @@ fn fragmented() -> Space {
     space
 }
 
-fn fragments(space: &Space, cold: bool) -> Vec<Run> {
+fn short(space: &Space, any: bool) -> Vec<Run> {
     let mut at = 0;
     core::iter::from_fn(|| {
-        let run = space.next_fragment(at, u64::MAX, cold)?;
+        let run = space.next_short(at, u64::MAX, any)?;
         at = run.end();
         Some(run)
     })
@@ -100,31 +100,31 @@ fn fragments(space: &Space, cold: bool) -> Vec<Run> {
 }
 
 #[test]
-fn fragments_are_what_is_free_beside_what_is_not() {
+fn short_ones_are_what_is_free_beside_what_is_not() {
     let mut space = fragmented();
-    let warm = fragments(&space, false);
-    assert_eq!(warm, fragments(&space, true));
-    assert_eq!(warm[0], Run::new(1, 4));
-    // Those that reach over the end of a stretch come in two.
-    assert!(warm.contains(&Run::new(511, 1)) && warm.contains(&Run::new(512, 3)));
-    assert_eq!(warm.iter().map(|run| run.len).sum::<u64>(), 1024 - 205);
-    assert_eq!(space.count_warm(), 1024 - 205 + 512);
-    for run in &warm {
+    let resident = short(&space, false);
+    assert_eq!(resident, short(&space, true));
+    assert_eq!(resident[0], Run::new(1, 4));
+    // Those that reach over the end of a whole extent come in two.
+    assert!(resident.contains(&Run::new(511, 1)) && resident.contains(&Run::new(512, 3)));
+    assert_eq!(resident.iter().map(|run| run.len).sum::<u64>(), 1024 - 205);
+    assert_eq!(space.count_resident(), 1024 - 205 + 512);
+    for run in &resident {
         space.reserve(*run).unwrap();
     }
-    assert!(fragments(&space, true).is_empty());
-    assert_eq!(space.count_warm(), 512);
+    assert!(short(&space, true).is_empty());
+    assert_eq!(space.count_resident(), 512);
     let whole = space.alloc_run(512, 512).unwrap();
-    assert_eq!((whole.start, space.count_warm()), (1024, 0));
+    assert_eq!((whole.start, space.count_resident()), (1024, 0));
 }
 
 #[test]
 fn what_lost_its_memory_is_only_found_when_asked_for() {
     let mut space = fragmented();
-    space.cool(Run::new(0, 512));
-    assert!(!space.is_warm(Run::new(1, 4)) && space.is_warm(Run::new(516, 4)));
-    assert!(fragments(&space, false).iter().all(|run| run.start >= 512));
-    assert_eq!(fragments(&space, true)[0], Run::new(1, 4));
+    space.punched(Run::new(0, 512));
+    assert!(!space.is_resident(Run::new(1, 4)) && space.is_resident(Run::new(516, 4)));
+    assert!(short(&space, false).iter().all(|run| run.start >= 512));
+    assert_eq!(short(&space, true)[0], Run::new(1, 4));
     let none = Space::new(Kind::Data, &geometry());
-    assert!(fragments(&none, true).is_empty() && fragments(&none, false).is_empty());
+    assert!(short(&none, true).is_empty() && short(&none, false).is_empty());
 }

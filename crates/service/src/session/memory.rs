@@ -5,7 +5,7 @@
 //! holds the last process slot, so that locks it takes have an owner who is alive.
 
 use crate::base::error::{Error, Result};
-use holdfast_pmem::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use holdfast_pmem::atomic::{AtomicU32, Ordering::*, fence};
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, futex, record_locks};
 use holdfast_pool::layout::value::{InBlocks, ValueRun};
 use holdfast_pool::session::live::{self, SLOT_LIVE};
@@ -182,24 +182,19 @@ impl Memory {
         self.entry(INODES_AT, INODES, index)
     }
 
-    /// Grant `index`.
-    pub fn grant(&self, index: usize) -> Option<&Grant> {
-        self.entry(GRANTS_AT, GRANTS, index)
-    }
-
-    /// How far the rings of fragments are filled and emptied.
-    pub fn rings(&self) -> &Rings {
-        match self.shared.at(RINGS_AT as u64) {
-            Some(rings) => rings,
+    /// The table of free extents.
+    pub fn free_table(&self) -> &FreeTable {
+        match self.shared.at(FREE_AT as u64) {
+            Some(table) => table,
             // As for the header.
             None => unreachable!(),
         }
     }
 
-    /// Where run number `at` of ring `index` stands.
-    pub fn ring_word(&self, index: usize, at: u64) -> Option<&AtomicU64> {
-        let ring: &Ring = self.entry(RING_AT, RINGS, index)?;
-        ring.runs.get(at as usize % RING_RUNS)
+    /// Slots that were ever taken, but the service's.
+    pub fn used_slots(&self) -> impl Iterator<Item = &Slot> {
+        let used = self.header().slots_used.load(Acquire) as usize;
+        (0..used.min(SERVICE_SLOT)).filter_map(|index| self.slot(index))
     }
 
     /// Runs `f` with a lock of the session held, if nobody has it now. Never waits.
@@ -354,7 +349,7 @@ impl Memory {
         }
     }
 
-    fn views(&self) -> impl Iterator<Item = &ViewPin> {
+    pub fn views(&self) -> impl Iterator<Item = &ViewPin> {
         let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
         (0..used).filter_map(|index| self.entry::<ViewPin>(VIEWS_AT, VIEWS, index))
     }
@@ -475,7 +470,7 @@ mod tests {
     #[test]
     fn locks_are_only_tried() {
         let memory = Memory::create("test", &CONSTANTS).unwrap();
-        let word = &memory.header().grants_lock;
+        let word = &memory.header().rename_lock;
         assert_eq!(memory.with_lock(word, || 5), Some(5));
         word.store(7, Relaxed);
         assert_eq!(memory.with_lock(word, || 5), None);

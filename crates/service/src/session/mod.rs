@@ -1,7 +1,7 @@
 //! One session, from its first attachment to its last process.
 //!
-//! `drain.rs` takes its records to the trees and `publish.rs` tells how far they are; `grants.rs`
-//! and `fragments.rs` supply it with blocks.
+//! `drain.rs` takes its records to the trees and `publish.rs` tells how far they are; `supply.rs`
+//! keeps its table of free extents filled.
 //!
 //! Invariants:
 //!  * `applied_seq` is published after the commit that makes it true; a lane's tail after that.
@@ -10,15 +10,17 @@
 //!  * A record that is refused ends the session for its clients, not for the pool.
 
 pub mod drain;
-pub mod fragments;
-pub mod grants;
+pub mod extents;
+pub mod granted_file;
 pub mod handout;
 pub mod heartbeat;
 pub mod last_writeback;
 pub mod memory;
 pub mod publish;
+pub mod search;
 pub mod snapshots;
 pub mod stalls;
+pub mod supply;
 pub mod tables;
 pub mod writeback;
 
@@ -27,7 +29,6 @@ use crate::base::survivors;
 use crate::journal::engine::{AHEAD_MAX, Engine};
 use crate::journal::order::FLIGHT_MAX;
 use drain::{Gap, is_finished};
-use grants::Supply;
 use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
 use holdfast_pmem::env::Instant;
@@ -39,6 +40,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
+use supply::Supply;
 use tables::Tables;
 
 const EIO: i32 = 5;
@@ -110,7 +112,6 @@ impl Session {
     pub fn adopt(engine: &mut Engine, fd: OwnedFd) -> Result<Session> {
         let memory = Memory::adopt(fd, &constants(engine))?;
         let header = memory.header();
-        memory.break_own_lock(&header.grants_lock);
         let lanes = (0..LANES).filter_map(|index| memory.lane(index));
         lanes.for_each(|lane| memory.break_own_lock(&lane.lock));
         // What the service was at when it died: a snapshot that came to be is in the pool.
@@ -143,7 +144,7 @@ impl Session {
         }
         let supply = match again {
             true => Supply::again(engine, &memory)?,
-            false => Supply::start(engine)?,
+            false => Supply::start(engine, &memory)?,
         };
         // After the grants: what is open may be in a record that is not applied yet.
         let open = memory.clone();
@@ -274,6 +275,8 @@ impl Session {
     }
 
     fn is_trimmed(&mut self, engine: &mut Engine) -> bool {
+        // Views are of processes that are gone.
+        engine.store.pool.set_oldest_view(0);
         self.supply.take_all_back(engine, &self.memory);
         let begun = Instant::now();
         while engine.store.trim() {
@@ -307,7 +310,7 @@ impl Session {
         more || tables
     }
 
-    /// Grants for a session that has just begun.
+    /// Free extents for a session that has just begun.
     pub fn top_up(&mut self, engine: &mut Engine) {
         self.supply.top_up(engine, &self.memory);
     }

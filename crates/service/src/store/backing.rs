@@ -14,9 +14,9 @@ use holdfast_pool::space::{Run, Space};
 use rustix::fd::OwnedFd;
 use std::time::Duration;
 
-/// Pages of a stretch: a huge page.
-const STRETCH: u64 = 512;
-const STRETCH_LEN: u64 = STRETCH * PAGE_LEN;
+/// Pages of a range: a huge page.
+const RANGE: u64 = 512;
+const RANGE_LEN: u64 = RANGE * PAGE_LEN;
 /// How many of them must be in use for a huge page: of a tree, where the rest comes into use soon,
 /// and of data, where it may not.
 const WORTH_TREES: u64 = 448;
@@ -24,7 +24,7 @@ const WORTH_DATA: u64 = 480;
 /// A huge page of which less is in use gives the rest back.
 const WORTH_KEEPING: u64 = 384;
 /// Trees with fewer pages are treated as data are: they are mostly in caches.
-const SMALL: u64 = 8 * STRETCH;
+const SMALL: u64 = 8 * RANGE;
 /// What one go may take, for data and for trees each: pauses are for those who make changes.
 const TIME: Duration = Duration::from_millis(2);
 /// What a huge page may take while somebody waits.
@@ -36,21 +36,21 @@ const KEPT_DATA: u64 = 8 * 1024;
 /// has to wait, and it gains less than trees do.
 const PAUSE: u32 = 20;
 
-/// What was done about the stretches of one segment.
+/// What was done about the ranges of one segment.
 #[derive(Debug, Default)]
-struct Stretches {
+struct Ranges {
     huge: Vec<bool>,
     empty: Vec<bool>,
     /// How many pages were in use when memory was taken from under the others.
     thin: Vec<u64>,
     next: usize,
-    /// How many stretches this round has still to look at.
+    /// How many ranges this round has still to look at.
     left: usize,
     /// What the last round began with, if all that was to be done then was done.
     looked: Option<Look>,
 }
 
-/// What a round over all stretches goes by: where nothing of it changed since the last one began,
+/// What a round over all ranges goes by: where nothing of it changed since the last one began,
 /// there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
@@ -68,18 +68,18 @@ type Last = Option<(Duration, Instant)>;
 /// Looks after the memory under the segments.
 #[derive(Debug, Default)]
 pub struct Backing {
-    trees: Stretches,
-    data: Stretches,
+    trees: Ranges,
+    data: Ranges,
     last: Last,
 }
 
 /// What one go has done.
 #[derive(Default)]
 struct Done {
-    /// What has no memory behind it any more, and how much of it is still counted as warm.
+    /// What has no memory behind it any more, and how much of it is still counted as resident.
     emptied: Vec<Run>,
-    cooled: u64,
-    /// How many stretches were made huge.
+    punched: u64,
+    /// How many ranges were made huge.
     huge: usize,
 }
 
@@ -88,14 +88,14 @@ struct Segment<'a> {
     space: &'a Space,
     file: &'a OwnedFd,
     map: &'a Region,
-    /// How many pages of a stretch must be in use for a huge page.
+    /// How many pages of a range must be in use for a huge page.
     worth: u64,
     /// How many pages may be made huge.
     most: usize,
-    /// Memory is taken away also where only a part of a stretch is free.
+    /// Memory is taken away also where only a part of a range is free.
     thin: bool,
     /// So many free pages keep their memory when it is taken from between pages in use, and when
-    /// it is taken from a stretch that is free as a whole.
+    /// it is taken from a range that is free as a whole.
     kept: u64,
     kept_whole: u64,
 }
@@ -111,10 +111,10 @@ impl Segment<'_> {
         }
     }
 
-    /// Whether `kept` free pages keep their memory when it is taken from `warm` more of them.
-    fn may_cool(&self, warm: u64, kept: u64, done: &Done) -> bool {
-        let needed = kept + warm + done.cooled;
-        kept == 0 || warm == 0 || self.space.count_warm() >= needed
+    /// Whether `kept` free pages keep their memory when it is taken from `resident` more of them.
+    fn may_punch(&self, resident: u64, kept: u64, done: &Done) -> bool {
+        let needed = kept + resident + done.punched;
+        kept == 0 || resident == 0 || self.space.count_resident() >= needed
     }
 
     fn punch(&self, run: Run) {
@@ -123,16 +123,16 @@ impl Segment<'_> {
     }
 }
 
-impl Stretches {
+impl Ranges {
     fn resize(&mut self, space: &Space) -> usize {
-        let all = (space.len() / STRETCH) as usize;
+        let all = (space.len() / RANGE) as usize;
         self.huge.resize(all, false);
         self.empty.resize(all, false);
-        self.thin.resize(all, STRETCH);
+        self.thin.resize(all, RANGE);
         all
     }
 
-    /// Looks at some stretches, from where the last go ended; what has no memory behind it any
+    /// Looks at some ranges, from where the last go ended; what has no memory behind it any
     /// more, and whether the round goes on.
     fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
         let (begun, mut done) = (Instant::now(), Done::default());
@@ -150,12 +150,14 @@ impl Stretches {
                 break;
             }
         }
-        (done.emptied, self.left > 0)
+        // What was freed behind the place of a round that was under way is for the next one.
+        let stale = self.looked.is_some_and(|then| then != segment.look());
+        (done.emptied, self.left > 0 || stale)
     }
 
-    /// Does what is to be done about one stretch.
+    /// Does what is to be done about one range.
     fn look_at(&mut self, index: usize, segment: &Segment<'_>, last: &mut Last, done: &mut Done) {
-        let run = Run::new(index as u64 * STRETCH, STRETCH);
+        let run = Run::new(index as u64 * RANGE, RANGE);
         self.empty(index, run, segment, done);
         let used = segment.space.count_used_in(run);
         self.huge[index] &= used >= WORTH_KEEPING || !segment.thin;
@@ -176,28 +178,28 @@ impl Stretches {
         }
     }
 
-    /// Takes the memory from under a stretch of which nothing is in use.
+    /// Takes the memory from under a range of which nothing is in use.
     fn empty(&mut self, index: usize, run: Run, segment: &Segment<'_>, done: &mut Done) {
         if !segment.space.is_free(run) {
             self.empty[index] = false;
             return;
         }
-        let warm = segment.space.count_warm_in(run);
+        let resident = segment.space.count_resident_in(run);
         let before = std::mem::replace(&mut self.empty[index], true);
-        if before && warm == 0 || !segment.may_cool(warm, segment.kept_whole, done) {
+        if before && resident == 0 || !segment.may_punch(resident, segment.kept_whole, done) {
             return;
         }
         segment.punch(run);
         done.emptied.push(run);
-        done.cooled += warm;
+        done.punched += resident;
         self.huge[index] = false;
     }
 
-    /// Takes the memory from under the free parts of a stretch of which `used` pages are in use.
+    /// Takes the memory from under the free parts of a range of which `used` pages are in use.
     fn thin(&mut self, index: usize, run: Run, segment: &Segment<'_>, used: u64, done: &mut Done) {
-        let warm = segment.space.count_warm_in(run);
+        let resident = segment.space.count_resident_in(run);
         let before = std::mem::replace(&mut self.thin[index], used);
-        if before == used && warm == 0 || !segment.may_cool(warm, segment.kept, done) {
+        if before == used && resident == 0 || !segment.may_punch(resident, segment.kept, done) {
             return;
         }
         let mut at = run.start;
@@ -206,17 +208,17 @@ impl Stretches {
             segment.punch(free);
             done.emptied.push(free);
         }
-        done.cooled += warm;
+        done.punched += resident;
     }
 
     /// For speed only; how long it took.
     fn make_huge(&mut self, index: usize, map: &Region) -> Duration {
         let begun = Instant::now();
-        let _ = map.make_huge(index as u64 * STRETCH_LEN, STRETCH_LEN as usize);
+        let _ = map.make_huge(index as u64 * RANGE_LEN, RANGE_LEN as usize);
         self.huge[index] = true;
         self.empty[index] = false;
         // All of it has memory again.
-        self.thin[index] = STRETCH;
+        self.thin[index] = RANGE;
         begun.elapsed()
     }
 }
@@ -243,7 +245,7 @@ impl Backing {
             kept_whole: BACKED,
         };
         let (emptied, more) = self.trees.go_on(&trees, &mut self.last);
-        emptied.into_iter().for_each(|run| pool.cool_trees(run));
+        emptied.into_iter().for_each(|run| pool.punched_trees(run));
         more || more_data
     }
 
@@ -260,34 +262,73 @@ impl Backing {
             kept_whole: 0,
         };
         let (emptied, more) = self.data.go_on(&data, &mut self.last);
-        emptied.into_iter().for_each(|run| pool.cool(run));
+        emptied.into_iter().for_each(|run| pool.punched(run));
         more
     }
 
-    /// Has a huge page under a chunk of data that is about to be handed out, where that takes no
+    /// Has a huge page under an extent of data that is about to be handed out, where that takes no
     /// longer than to fault its small pages in one by one. Where the host of a virtual machine has
     /// to find memory for it, it takes many times as long.
-    pub fn prepare(&mut self, chunk: Run, space: &Space, data: &Region) {
-        let aligned = chunk.len == STRETCH && chunk.start.is_multiple_of(STRETCH);
+    pub fn prepare(&mut self, extent: Run, space: &Space, data: &Region) {
+        let aligned = extent.len == RANGE && extent.start.is_multiple_of(RANGE);
         if !aligned || self.last.is_some_and(|(took, _)| took > CHEAP) {
             return;
         }
         self.data.resize(space);
         // The kernel makes a page huge once a small one is there; to do that before the others are
         // there is half the work.
-        let _ = data.prefault(chunk.start * PAGE_LEN, PAGE_LEN as usize);
-        let index = (chunk.start / STRETCH) as usize;
+        let _ = data.prefault(extent.start * PAGE_LEN, PAGE_LEN as usize);
+        let index = (extent.start / RANGE) as usize;
         self.last = Some((self.data.make_huge(index, data), Instant::now()));
     }
 
-    /// A part of some stretches was given back: they are not huge any more.
+    /// A part of some ranges was given back: they are not huge any more.
     pub fn split(&mut self, run: Run) {
-        let stretches = (run.start / STRETCH)..run.end().div_ceil(STRETCH);
+        let ranges = (run.start / RANGE)..run.end().div_ceil(RANGE);
         self.data.looked = None;
-        for index in stretches {
+        for index in ranges {
             if let Some(huge) = self.data.huge.get_mut(index as usize) {
                 *huge = false;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+    use crate::tests::{opened, pool_of};
+    use std::os::unix::fs::MetadataExt;
+
+    /// A round had passed a range when that became free.
+    #[test]
+    fn what_is_freed_during_a_round_is_given_back_by_the_next_one() {
+        let dir = TempDir::new("rounds");
+        let path = pool_of(&dir, 256 << 20);
+        let mut engine = opened(&path);
+        let store = &mut engine.store;
+        let extents: Vec<Run> = (0..4)
+            .map(|_| store.pool.grant_whole(RANGE).unwrap())
+            .collect();
+        for extent in &extents {
+            let (at, len) = (extent.start * PAGE_LEN, RANGE_LEN);
+            files::set_aside(&store.files.data, at, len).unwrap();
+        }
+        while store.trim() {}
+        let behind = || {
+            let data = path.join(holdfast_pool::segment::data(0));
+            data.metadata().unwrap().blocks() * 512
+        };
+        assert_eq!(behind(), 4 * RANGE_LEN);
+        // One more range is to be looked at, the last one.
+        let ranges = &mut store.backing.data;
+        assert!(ranges.looked.is_some() && ranges.left == 0);
+        (ranges.next, ranges.left) = (ranges.huge.len() - 1, 1);
+        for extent in extents {
+            store.pool.ungrant(extent).unwrap();
+        }
+        while store.trim() {}
+        assert_eq!(behind(), 0);
     }
 }

@@ -203,11 +203,11 @@ impl Store {
         ended.map_err(|error| self.fail(error))
     }
 
-    /// A chunk is about to be handed out.
-    pub fn prepare(&mut self, chunk: Run) {
+    /// An extent is about to be handed out.
+    pub fn prepare(&mut self, extent: Run) {
         if self.files.medium == Medium::Memory {
             let space = self.pool.data_space();
-            self.backing.prepare(chunk, space, &self.data);
+            self.backing.prepare(extent, space, &self.data);
         }
     }
 
@@ -308,7 +308,7 @@ impl Store {
         let (at, len) = (run.start * PAGE_LEN, run.len * PAGE_LEN);
         files::punch(&self.files.data, &self.data, at, len);
         self.backing.split(run);
-        self.pool.cool(run);
+        self.pool.punched(run);
     }
 
     /// Frees a part of what was cut out of trees, a bounded piece of work; whether there is more.

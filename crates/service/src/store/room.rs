@@ -26,7 +26,7 @@ impl HostRoom {
 
     /// Whether commits may take as much as they like. A host that had no room may have some again.
     pub fn is_enough(&mut self, pool: &mut Pool) -> bool {
-        let enough = pool.meta_space().count_warm() >= BACKED && !self.short;
+        let enough = pool.meta_space().count_resident() >= BACKED && !self.short;
         let enough = enough || pool.back(BACKED).is_ok();
         self.short &= !enough;
         enough
@@ -38,6 +38,6 @@ impl HostRoom {
         if !std::mem::replace(&mut self.short, true) {
             tracing::warn!("the host has no room for the pool's trees: they can only shrink");
         }
-        (pool.meta_space().count_warm() / PAGES_OF_RECORD) as usize
+        (pool.meta_space().count_resident() / PAGES_OF_RECORD) as usize
     }
 }

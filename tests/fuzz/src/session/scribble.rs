@@ -24,7 +24,6 @@ const TABLES: &[Table] = &[
     table::<Header>(HEADER_AT, 1),
     table::<Lane>(LANES_AT, 2),
     table::<Slot>(SLOTS_AT, 4),
-    table::<Grant>(GRANTS_AT, 4),
     table::<RangeLock>(LOCKS_AT, 8),
     table::<Bucket>(INODE_BUCKETS_AT, 16),
     table::<Ofd>(OFDS_AT, 16),
@@ -36,8 +35,7 @@ const TABLES: &[Table] = &[
     table::<MapPage>(MAP_PAGES_AT, 8),
     table::<PinTable>(PIN_TABLES_AT, 1),
     table::<ViewPin>(VIEWS_AT, 4),
-    table::<Rings>(RINGS_AT, 1),
-    table::<Ring>(RING_AT, RINGS),
+    table::<Ring>(FREE_AT, CLASSES + 1),
 ];
 /// Tables of chains, of which each entry may be the one that is looked at.
 const BUCKETS: &[(usize, usize, usize)] = &[
