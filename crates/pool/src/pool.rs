@@ -374,6 +374,11 @@ impl Pool {
         }
     }
 
+    /// The host says that there is memory behind these pages of `meta.seg`.
+    pub fn found_resident(&mut self, pages: Run) {
+        self.meta_space.found(pages);
+    }
+
     /// Pages of `meta.seg` that commits can still fill.
     pub fn pages_left(&self) -> u64 {
         self.meta_space.count_free() + self.held_meta

@@ -2,21 +2,19 @@
 
 use crate::journal::engine::Engine;
 use crate::session::Session;
+use crate::store::room::BACKED;
 use crate::testing::TempDir;
-<<<<<<< HEAD
-use crate::tests::{Client, assert_clean, create_as, drain, opened, pool};
-=======
 use crate::tests::{
     Client, assert_clean, create_as, drain, exists, extent, opened, pool, pool_of, take_whole,
     unlink,
 };
->>>>>>> 0eefb93 (WIP: one table of free extents)
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{Change, Op, Record};
 use holdfast_pool::layout::VALUES;
 use holdfast_pool::layout::value::{HEAD, TreeKey};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Writes records through lane 0 and drains them.
 pub(crate) fn write(session: &mut Session, engine: &mut Engine, record: &Record<'_>) {
@@ -153,6 +151,29 @@ fn a_session_is_not_settled_before_its_last_records_gave_their_memory_back() {
 }
 
 /// On a host that is full by now nothing could be removed otherwise.
+#[test]
+fn a_new_service_finds_the_memory_for_the_trees_that_an_earlier_one_had_set_aside() {
+    let dir = TempDir::new("found");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    keyspace_of(&mut session, &mut engine, 5000, 10_000);
+    session.end(&mut engine).unwrap();
+    while engine.store.trim() {}
+    drop(engine);
+    let trees = path.join(holdfast_pool::segment::META);
+    let kept = trees.metadata().unwrap().blocks();
+    let mut engine = opened(&path);
+    let resident = || engine.store.pool.meta_space().count_resident();
+    assert!(resident() >= BACKED, "{}", resident());
+    while engine.store.trim() {}
+    let now = trees.metadata().unwrap().blocks();
+    assert!(now >= kept, "{now} blocks of {kept}");
+    drop(engine);
+    assert_clean(&path);
+}
+
+/// Nor then.
 #[test]
 fn the_journal_keeps_its_memory_when_all_is_applied() {
     let dir = TempDir::new("drained");

@@ -22,6 +22,15 @@ impl Space {
         self.back_bitmap(meta, need) && (!self.resident_only || self.count_resident() >= need)
     }
 
+    /// There is memory behind this run, of which what is free is resident then.
+    pub(crate) fn found(&mut self, run: Run) {
+        let mut at = run.start;
+        while let Some(free) = self.next_free(at, run.end()) {
+            self.resident.set(free.start, free.len);
+            at = free.end();
+        }
+    }
+
     /// Whether the host refused memory the last time.
     pub fn is_short(&self) -> bool {
         self.resident_only
@@ -78,6 +87,8 @@ impl Space {
         changed.into_iter().all(|i| self.back_page(meta, i))
     }
 
+    /// A page that was ever changed has both copies: where something is in use, giving it back
+    /// takes no memory.
     fn back_page(&mut self, meta: &Region, i: usize) -> bool {
         let other = 1 - self.pages[i].copy;
         if self.pages[i].backed & 1 << other == 0 {

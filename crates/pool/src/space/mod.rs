@@ -7,7 +7,8 @@
 //!   other. After `open` no copy on the medium has a seq above that of the superblock, so a
 //!   copy left by a commit that never happened cannot come into force later.
 //! - A number is `resident` while it is free and memory is behind it: it was released since `open`,
-//!   or the host was asked for it. With `resident_only` no other is handed out one by one.
+//!   or the host was asked for it, or said so. With `resident_only` no other is handed out one by
+//!   one.
 
 mod backing;
 mod bits;

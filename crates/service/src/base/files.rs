@@ -18,7 +18,7 @@ use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::segment::{self, Sizes};
 use holdfast_pool::{Params, Pool, WriteToken};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -269,6 +269,18 @@ pub fn set_aside(file: &OwnedFd, at: u64, len: u64) -> rustix::io::Result<()> {
         Err(Errno::OPNOTSUPP) => Ok(()),
         done => done,
     }
+}
+
+/// The parts of the first `len` bytes of a file that have memory, or blocks, as starts and ends; a
+/// file system that cannot tell says all.
+pub fn parts_with_data(file: &OwnedFd, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = rustix::fs::seek(file, SeekFrom::Data(at)).ok()?;
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start)).ok()?.min(len);
+        at = end;
+        (start < end).then_some((start, end))
+    })
 }
 
 impl Files {

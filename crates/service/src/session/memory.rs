@@ -18,10 +18,6 @@ use std::sync::Arc;
 
 /// Slot of the service.
 pub const SERVICE_SLOT: usize = SLOTS - 1;
-/// How lock words name the service.
-const OWNER: u32 = SERVICE_SLOT as u32 + 1;
-/// Somebody may sleep on a lock word.
-const WAITERS: u32 = 1 << 31;
 /// A view this many commits behind is asked whether its process lives.
 const VIEW_LAG: u64 = 16;
 
@@ -195,24 +191,6 @@ impl Memory {
     pub fn used_slots(&self) -> impl Iterator<Item = &Slot> {
         let used = self.header().slots_used.load(Acquire) as usize;
         (0..used.min(SERVICE_SLOT)).filter_map(|index| self.slot(index))
-    }
-
-    /// Runs `f` with a lock of the session held, if nobody has it now. Never waits.
-    pub fn with_lock<T>(&self, word: &AtomicU32, f: impl FnOnce() -> T) -> Option<T> {
-        word.compare_exchange(0, OWNER, Acquire, Relaxed).ok()?;
-        let value = f();
-        if word.swap(0, Release) & WAITERS != 0 {
-            futex::wake(word, u32::MAX);
-        }
-        Some(value)
-    }
-
-    /// Frees a lock that an earlier service of this session held when it died.
-    pub fn break_own_lock(&self, word: &AtomicU32) {
-        let held = word.load(Acquire);
-        if held & !WAITERS == OWNER && word.compare_exchange(held, 0, AcqRel, Relaxed).is_ok() {
-            futex::wake(word, u32::MAX);
-        }
     }
 
     /// Whether the owner that a lock word names may still be at work.
@@ -453,7 +431,9 @@ mod tests {
     fn the_service_is_alive_but_not_counted() {
         let memory = Memory::create("test", &CONSTANTS).unwrap();
         assert_eq!(memory.live_processes(), 0);
-        assert!(memory.owner_lives(OWNER) && memory.owner_lives(OWNER | WAITERS));
+        let service = SERVICE_SLOT as u32 + 1;
+        let waited_for = service | 1 << 31;
+        assert!(memory.owner_lives(service) && memory.owner_lives(waited_for));
         assert!(!memory.owner_lives(0) && !memory.owner_lives(1) && !memory.owner_lives(9999));
         memory.slot(3).unwrap().state.store(SLOT_LIVE, Relaxed);
         memory.header().slots_used.store(4, Relaxed);
@@ -464,20 +444,6 @@ mod tests {
         assert_eq!(memory.live_processes(), 0);
         // Copies that others had of the descriptor do not matter to the service.
         drop(memory.fd().try_clone().unwrap());
-        assert!(memory.owner_lives(OWNER));
-    }
-
-    #[test]
-    fn locks_are_only_tried() {
-        let memory = Memory::create("test", &CONSTANTS).unwrap();
-        let word = &memory.header().rename_lock;
-        assert_eq!(memory.with_lock(word, || 5), Some(5));
-        word.store(7, Relaxed);
-        assert_eq!(memory.with_lock(word, || 5), None);
-        memory.break_own_lock(word);
-        assert_eq!(word.load(Relaxed), 7);
-        word.store(OWNER | WAITERS, Relaxed);
-        memory.break_own_lock(word);
-        assert_eq!(word.load(Relaxed), 0);
+        assert!(memory.owner_lives(service));
     }
 }

@@ -33,7 +33,6 @@ use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
 use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Reject, Why};
-use holdfast_pool::format::LANES;
 use holdfast_pool::session::OWNER_WAITERS;
 use memory::{Constants, Memory};
 use rustix::fd::OwnedFd;
@@ -112,8 +111,6 @@ impl Session {
     pub fn adopt(engine: &mut Engine, fd: OwnedFd) -> Result<Session> {
         let memory = Memory::adopt(fd, &constants(engine))?;
         let header = memory.header();
-        let lanes = (0..LANES).filter_map(|index| memory.lane(index));
-        lanes.for_each(|lane| memory.break_own_lock(&lane.lock));
         // What the service was at when it died: a snapshot that came to be is in the pool.
         header
             .epoch

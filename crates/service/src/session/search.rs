@@ -1,7 +1,8 @@
 //! Where free extents are looked for, and made a grant of the session.
 //!
-//! Invariants: every extent that is found is free, and the host has set memory aside for it. One
-//! that is part of a whole extent which is free stays for those who want many blocks in a row.
+//! Invariants: every extent that is found is free, and the host has set memory aside for it, but
+//! for none while it has too little for the trees. One that is part of a whole extent which is free
+//! stays for those who want many blocks in a row.
 
 use crate::base::files;
 use crate::journal::engine::Engine;
@@ -75,7 +76,8 @@ impl Search {
         self.resident
             .go_on(engine, &mut room, TURN_MAX, false, &mut found);
         let few = table.short() + blocks(&found) < PREALLOCATE_BELOW;
-        if need == Need::Last || need == Need::Work && few {
+        let more = need == Need::Last || need == Need::Work && few;
+        if more && engine.store.may_set_aside() {
             let most = found.len() + PREALLOCATE_MAX;
             self.any.go_on(engine, &mut room, most, true, &mut found);
         }
@@ -86,7 +88,7 @@ impl Search {
     /// for. With `huge` it becomes a huge page where that is cheap.
     pub fn whole(&mut self, engine: &mut Engine, any: bool, huge: bool) -> Option<Run> {
         let resident = engine.store.pool.grant_resident();
-        let found = match any {
+        let found = match any && engine.store.may_set_aside() {
             true => resident.or_else(|| self.any_whole(engine)),
             false => resident,
         };

@@ -71,7 +71,8 @@ impl Store {
             Medium::File => open_lazy(meta, &token, data.clone()),
             _ => Pool::open(meta, &token),
         };
-        let pool = pool.map_err(pool_error)?;
+        let mut pool = pool.map_err(pool_error)?;
+        let room = HostRoom::find(&mut pool, &files);
         Ok(Store {
             files,
             pool,
@@ -80,7 +81,7 @@ impl Store {
             backing: Backing::default(),
             compaction: Compaction::default(),
             checkpoints: Checkpoints::default(),
-            room: HostRoom::default(),
+            room,
             reclaim: Reclaim::default(),
             failed: false,
         })
@@ -164,6 +165,11 @@ impl Store {
         }
         let room = self.host_room();
         Ok((room, self.values_most().min(room)))
+    }
+
+    /// Whether the host may be asked for memory that is not for the trees.
+    pub fn may_set_aside(&self) -> bool {
+        !self.room.is_short()
     }
 
     /// How many records, or changes of keyspaces, one commit may take, for which the host has room.

@@ -4,7 +4,11 @@
 //! full host changes that free space can still be applied; a commit begins only when everything
 //! that it writes has memory.
 
+use crate::base::files::{self, Files};
+use holdfast_pmem::Medium;
 use holdfast_pool::Pool;
+use holdfast_pool::format::PAGE_LEN;
+use holdfast_pool::space::Run;
 
 /// Free pages that have memory behind them: enough for commits of what makes room, which take
 /// pages before they free others.
@@ -19,6 +23,23 @@ pub struct HostRoom {
 }
 
 impl HostRoom {
+    /// For a pool that was opened: finds what an earlier service had the host set aside, as much as
+    /// is needed. Blocks of an ordinary file may be written elsewhere the next time.
+    pub fn find(pool: &mut Pool, files: &Files) -> HostRoom {
+        let pages = match files.medium {
+            Medium::File => 0,
+            _ => pool.meta_space().len(),
+        };
+        for (start, end) in files::parts_with_data(&files.meta, pages * PAGE_LEN) {
+            let (first, end) = (start.div_ceil(PAGE_LEN), end / PAGE_LEN);
+            pool.found_resident(Run::new(first, end.saturating_sub(first)));
+            if pool.meta_space().count_resident() >= BACKED {
+                break;
+            }
+        }
+        HostRoom::default()
+    }
+
     /// Whether the trees may not grow.
     pub fn is_short(&self) -> bool {
         self.short

@@ -10,6 +10,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("service that cannot start again", no_restart),
     ("memory that fills beneath a pool", full_memory),
     ("memory that is full before a run", full_before),
+    ("memory of which others take all that is freed", always_full),
     ("disk that fills beneath a pool", full_disk),
     ("disk that fails beneath a pool", failing_disk),
     ("disk that is taken away", gone_disk),
@@ -113,6 +114,22 @@ fn full_before(fixture: &Fixture) -> Result<(), Stop> {
     let ended = in_private_mounts(fixture, &format!("{MEMORY}{POOL}{script}"))?;
     said_once(&ended, 0)?;
     expect(&ended, "big: OK\nremoved\n90\n1\ncheck 0\n")
+}
+
+/// Removing needs no memory that was not there before, however long the pool was at rest.
+fn always_full(fixture: &Fixture) -> Result<(), Stop> {
+    let script = "run 'eval \"$FILES\"; for d in $(seq 1 20); do mkdir d$d
+            for i in $(seq 1 300); do echo $i >d$d/a-name-that-is-long-enough-$i; done; done
+            sync .; sleep 1'
+        while sleep 0.002; do cat /dev/zero >>host/hog; done 2>/dev/null & hog=$!
+        while [ $(stat -fc %f host) -gt 0 ]; do sleep 0.1; done
+        $HOLDFAST pool check host/pool >/dev/null; echo check $?
+        run 'cd /hf; md5sum -c sum; rm -r d* f1* big && echo removed; ls | wc -l'
+        $HOLDFAST pool check host/pool >/dev/null; echo check $?
+        kill $hog; wait $hog; umount -l host";
+    let ended = in_private_mounts(fixture, &format!("{MEMORY}{POOL}{script}"))?;
+    said_once(&ended, 0)?;
+    expect(&ended, "check 0\nbig: OK\nremoved\n90\ncheck 0\n")
 }
 
 /// What was synced before the disk failed is there; what is synced after fails.
