@@ -37,7 +37,9 @@ type FlushFn = unsafe fn(*const u8, usize);
 /// The routines of one mapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Routines {
-    /// Whole lines to an aligned destination; durable after a fence where `flush` is real.
+    /// Whole lines to an aligned destination, around the cache; durable after a fence.
+    pub copy_around: CopyFn,
+    /// Whole lines to an aligned destination; around the cache where `flush` is real.
     pub copy_lines: CopyFn,
     pub zero_lines: CopyFn,
     /// Cached copy of any range.
@@ -46,6 +48,9 @@ pub(crate) struct Routines {
     pub flush_lines: FlushFn,
     /// True when `copy_lines` goes around the cache.
     pub around_cache: bool,
+    /// Copies of so many bytes go around the cache: to where nothing is yet, and over other bytes.
+    pub around_new: usize,
+    pub around_over: usize,
     /// True when `flush_lines` does something.
     pub flushes: bool,
 }
@@ -73,11 +78,19 @@ impl Persistence {
         match medium {
             Medium::File => Persistence::Synced,
             Medium::Dax if caches_persistent => Persistence::Cached,
-            // Memory pays what DAX would pay, so that cost and crash behaviour are the real ones.
+            // A crash image of memory shows what DAX would lose.
+            Medium::Memory if !cfg!(feature = "recording") => Persistence::Cached,
             Medium::Dax | Medium::Memory => Persistence::Flushed,
         }
     }
 }
+
+/// Where lines have to leave the caches, copies of so many bytes do not go through them. The writer
+/// of fewer is likely to read or write them again soon, which would miss then.
+const AROUND_MIN: usize = 256;
+/// Where they need not, a store first loads the line that it is for: what is written over is often
+/// in no cache, and for so many bytes to load it costs more than to go around.
+const AROUND_OVER_MIN: usize = 2048;
 
 impl Routines {
     pub(crate) fn choose(persistence: Persistence, registers: Registers) -> Routines {
@@ -86,12 +99,14 @@ impl Routines {
         } else {
             copy::holdfast_copy
         };
+        let copy_around: CopyFn = match registers {
+            Registers::Ymm if cpu::has(cpu::AVX2) => copy::holdfast_copy_nt_ymm,
+            _ => copy::holdfast_copy_nt,
+        };
         match persistence {
             Persistence::Flushed => Routines {
-                copy_lines: match registers {
-                    Registers::Ymm if cpu::has(cpu::AVX2) => copy::holdfast_copy_nt_ymm,
-                    _ => copy::holdfast_copy_nt,
-                },
+                copy_around,
+                copy_lines: copy_around,
                 zero_lines: copy::holdfast_zero_nt,
                 copy,
                 flush_lines: match FlushKind::best() {
@@ -100,14 +115,22 @@ impl Routines {
                     FlushKind::Clflush => flush_clflush,
                 },
                 around_cache: true,
+                around_new: AROUND_MIN,
+                around_over: AROUND_MIN,
                 flushes: true,
             },
             Persistence::Cached | Persistence::Synced => Routines {
+                copy_around,
                 copy_lines: copy,
                 zero_lines: copy::holdfast_zero,
                 copy,
                 flush_lines: flush_none,
                 around_cache: false,
+                around_new: usize::MAX,
+                around_over: match persistence {
+                    Persistence::Cached => AROUND_OVER_MIN,
+                    _ => usize::MAX,
+                },
                 flushes: false,
             },
         }

@@ -9,7 +9,7 @@
 //!   only after this thread's [`Region::fence`].
 
 use crate::buf::{ConstBuf, Fault, MutBuf};
-use crate::copy::{self, Outcome, SIDE_SOURCE};
+use crate::copy::{self, CopyFn, Outcome, SIDE_SOURCE};
 use crate::dirty::DirtyMap;
 use crate::flush::SegmentFile;
 use crate::map::{Access, HUGE, MapOptions, Mapping};
@@ -27,9 +27,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MsyncFlags};
 
-/// Copies into the pool shorter than this are cached stores and flushes: the writer is likely
-/// to read or overwrite the lines soon, and going around the cache would cost a miss then.
-const AROUND_CACHE_MIN: usize = 256;
 /// The kernel may keep what one call writes in one folio, and a store through a mapping makes all
 /// of that dirty.
 const FOLIO_MAX: usize = 1024 * 1024;
@@ -312,11 +309,14 @@ impl Region {
         // Whole lines, the case of every journal record, take the short way.
         if (off as usize).is_multiple_of(LINE) && src.len().is_multiple_of(LINE) {
             return self
-                .copy_lines(off, src.as_ptr(), src.len())
+                .copy_whole(self.routines.copy_lines, off, src.as_ptr(), src.len())
                 .map_err(|f| self.lost(off, f));
         }
-        self.copy_durable(off, src.into())
-            .map_err(|f| self.lost(off, f))
+        let copied = match self.routines.around_cache {
+            true => self.copy_durable(off, src.into()),
+            false => self.copy_flushed(off, src.as_ptr(), src.len()),
+        };
+        copied.map_err(|f| self.lost(off, f))
     }
 
     /// Zeroes around the cache. Durable after [`Region::fence`].
@@ -472,19 +472,31 @@ impl Region {
         self.prefault(off, len)
     }
 
-    /// Copies a caller's memory into the region: around the cache when long, else cached and
-    /// flushed. Durable after [`Region::fence`]. Returns the bytes copied, always `src.len()`.
+    /// Copies a caller's memory to where nothing is yet: around the cache where the medium gains by
+    /// it, else cached and flushed. Durable after [`Region::fence`]. Returns the bytes copied,
+    /// always `src.len()`.
     #[inline]
     pub fn copy_in(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
-        self.writable(off, src.len())
-            .map_err(|_| Fault::OutOfRange)?;
-        self.note(off, src.len());
-        if src.len() >= AROUND_CACHE_MIN {
+        self.copy_from(off, src, self.routines.around_new)
+    }
+
+    /// As `copy_in`, over other bytes.
+    #[inline]
+    pub fn copy_over(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
+        self.copy_from(off, src, self.routines.around_over)
+    }
+
+    #[inline]
+    fn copy_from(&self, off: u64, src: ConstBuf<'_>, around: usize) -> Result<usize, Fault> {
+        let len = src.len();
+        self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        self.note(off, len);
+        if len >= around {
             self.copy_durable(off, src)?;
         } else {
-            self.copy_flushed(off, src.as_ptr(), src.len())?;
+            self.copy_flushed(off, src.as_ptr(), len)?;
         }
-        Ok(src.len())
+        Ok(len)
     }
 
     /// As `copy_in`, by a system call where the region has a file: for long copies to pages that
@@ -606,19 +618,19 @@ impl Region {
         let dst = self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
         // SAFETY: the destination was checked; the source is readable or may fault, which the
         // routine reports.
-        let out = unsafe { copy::holdfast_copy(dst, src, len) };
+        let out = unsafe { (self.routines.copy)(dst, src, len) };
         let copied = len - out.left;
         self.record_copied(off, copied, false);
         self.flush(off, copied).map_err(|_| Fault::OutOfRange)?;
         stopped(out, copied)
     }
 
-    /// Whole lines to a line boundary, around the cache where that is the routine.
+    /// Whole lines to a line boundary.
     #[inline]
-    fn copy_lines(&self, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
+    fn copy_whole(&self, copy: CopyFn, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
         let dst = self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
         // SAFETY: as in copy_flushed; off and len are whole lines.
-        let out = unsafe { (self.routines.copy_lines)(dst, src, len) };
+        let out = unsafe { copy(dst, src, len) };
         let copied = len - out.left;
         self.record_copied(off, copied, self.routines.around_cache && out.left == 0);
         if out.left > 0 {
@@ -636,7 +648,7 @@ impl Region {
             self.copy_flushed(off, src, head)?;
         }
         let mid = off + head as u64;
-        self.copy_lines(mid, src.wrapping_add(head), body)
+        self.copy_whole(self.routines.copy_around, mid, src.wrapping_add(head), body)
             .map_err(|f| after(f, head))?;
         if tail > 0 {
             let done = head + body;

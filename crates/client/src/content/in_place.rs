@@ -74,8 +74,11 @@ fn copy_run(
                 return cow::write(s, inode, w).map(|copied| (copied, Ok(())));
             }
             dirty_range::widen(s, inode.e, file_block, w.end().div_ceil(BLOCK));
-            Ok(w.source
-                .copy_in(s, inode, (block, skip), w.n, Session::copy_in))
+            let (to, n) = ((block, skip), w.n);
+            Ok(match w.offset < size {
+                true => w.source.copy_in(s, inode, to, n, Session::copy_over),
+                false => w.source.copy_in(s, inode, to, n, Session::copy_in),
+            })
         }
         Run::Hole(len) => {
             let growing = w.end() >= size;

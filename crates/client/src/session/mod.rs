@@ -500,6 +500,22 @@ impl Session {
         }
     }
 
+    /// As `copy_in`, over bytes that the file has.
+    #[inline]
+    pub(crate) fn copy_over(
+        &self,
+        file: u32,
+        (block, skip): (BlockAddr, u64),
+        from: ConstBuf,
+    ) -> core::result::Result<usize, Fault> {
+        let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
+        let off = block.offset() + skip;
+        match data.dirty() {
+            Some(_) => self.copy_in(file, (block, skip), from),
+            None => data.copy_over(off, from),
+        }
+    }
+
     /// The journal segment.
     #[inline]
     pub fn journal(&self) -> &Region {

@@ -45,10 +45,11 @@ fn pattern(len: usize, salt: usize) -> Vec<u8> {
 fn every_way_of_writing_moves_exactly_its_bytes() {
     const LEN: usize = 3 * PAGE;
     type Write = fn(&Region, u64, &[u8]);
-    let ways: [Write; 4] = [
+    let ways: [Write; 5] = [
         |r, off, b| r.store(off, b).unwrap(),
         |r, off, b| r.write_nt(off, b).unwrap(),
         |r, off, b| assert_eq!(r.copy_in(off, b.into()), Ok(b.len())),
+        |r, off, b| assert_eq!(r.copy_over(off, b.into()), Ok(b.len())),
         |r, off, b| {
             r.write_nt(off, b).unwrap();
             r.zero_nt(off, b.len()).unwrap();
