@@ -70,6 +70,9 @@ impl MapOptions {
 /// A range of addresses in which this process places its mappings.
 #[derive(Debug)]
 pub struct Reservation {
+    /// What was mapped: the aligned part that is used, and some of a huge page around it.
+    start: usize,
+    whole: usize,
     base: usize,
     len: usize,
     taken: Spin<Vec<(usize, usize)>>,
@@ -85,25 +88,42 @@ impl Reservation {
     /// Reserves `len` bytes of address space, aligned for huge pages, backed by nothing.
     pub fn new(len: usize) -> Result<Arc<Reservation>, Error> {
         let len = round_up(len, HUGE)?;
-        let room = len.checked_add(HUGE).ok_or(Error::NoRoom { len })?;
+        let whole = len.checked_add(HUGE).ok_or(Error::NoRoom { len })?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new inaccessible mapping at an address of the kernel's choice.
-        let got =
-            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), flags) };
+        let got = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags)
+        };
         let start = got.map_err(Error::os("mmap"))? as usize;
-        let base = start.next_multiple_of(HUGE);
-        let (head, tail) = (base - start, room - len - (base - start));
-        for (addr, n) in [(start, head), (base + len, tail)] {
-            if n > 0 {
-                // SAFETY: the parts of the range just mapped that are outside what we keep.
-                let _ = unsafe { rustix::mm::munmap(addr as *mut _, n) };
-            }
-        }
         Ok(Arc::new(Reservation {
-            base,
+            start,
+            whole,
+            base: start.next_multiple_of(HUGE),
             len,
             taken: Spin::new(Vec::new()),
         }))
+    }
+
+    /// One reservation for mappings of all these lengths, and where in it each one goes.
+    pub fn for_all<const N: usize>(
+        lens: [usize; N],
+    ) -> Result<(Arc<Reservation>, [usize; N]), Error> {
+        let mut places = [0; N];
+        let mut end = 0usize;
+        for (place, len) in places.iter_mut().zip(lens) {
+            *place = end;
+            end = end
+                .checked_add(round_up(len, HUGE)?)
+                .ok_or(Error::NoRoom { len })?;
+        }
+        Ok((Reservation::new(end)?, places))
+    }
+
+    /// Leaves everything that is mapped here now out of core dumps, where the kernel can.
+    pub fn leave_out_of_core_dumps(&self) {
+        let all = self.start as *mut _;
+        // SAFETY: the range is this reservation's; the advice changes nothing that a program sees.
+        let _ = unsafe { rustix::mm::madvise(all, self.whole, Advice::LinuxDontDump) };
     }
 
     pub fn addr(&self) -> usize {
@@ -146,7 +166,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: every mapping placed here holds a reference to the reservation, so none is
         // left, and the range is ours.
-        let _ = unsafe { rustix::mm::munmap(self.base as *mut _, self.len) };
+        let _ = unsafe { rustix::mm::munmap(self.start as *mut _, self.whole) };
     }
 }
 

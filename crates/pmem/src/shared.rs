@@ -118,7 +118,8 @@ impl SharedMem {
         SharedMem::map_with(fd, len, &MapOptions::new(Access::ReadWrite, Medium::Memory))
     }
 
-    /// As [`SharedMem::map`], placed as `options` say.
+    /// As [`SharedMem::map`], placed as `options` say; what is placed in a reservation is left out
+    /// of core dumps by whoever made that.
     pub fn map_with(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -133,8 +134,10 @@ impl SharedMem {
             return Err(Error::OutOfRange { off: 0, len });
         }
         let mapping = Mapping::shared(fd, 0, len, &options)?;
-        // A core dump would touch each page of it, and so make memory of what is not used.
-        mapping.not_in_core_dumps();
+        if options.place.is_none() {
+            // A core dump would touch each page of it, and so make memory of what is not used.
+            mapping.not_in_core_dumps();
+        }
         Ok(SharedMem { mapping, len })
     }
 

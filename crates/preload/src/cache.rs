@@ -1,22 +1,27 @@
-//! Patch tables kept between runs: one small file per object in a directory of the user.
+//! What is kept between runs, in a directory of the user: the patch table of each object, a small
+//! file, and images (`crate::image`).
 //!
-//! Invariants: a file appears whole or not at all (it is written aside, then renamed); a file that
+//! Invariants: a file appears whole or not at all (it is written aside, then renamed); a table that
 //! does not parse, or whose sum is wrong, counts as absent. The directory is used only if it is the
 //! user's own and nobody else can write it. A table read from here is still compared with the live
 //! bytes before a single byte is patched.
 use crate::calls;
-use crate::elf::{Elf, u32_at};
+use crate::elf::{Elf, u16_at, u32_at};
 use crate::env::Env;
 use crate::sys::{self, Fd, nr};
 use crate::table::{RECORD, Site, Table};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem::size_of_val;
 use holdfast_pmem::crc;
 
 const MAGIC: &[u8; 8] = b"HFPATCH1";
 const HEADER: usize = 24;
 const PATH_MAX: usize = 512;
 const FILE_MAX: usize = 4 << 20;
+/// Bytes that name an image.
+pub const IMAGE_NAME: usize = 40;
+const IMAGE: &[u8] = b".img";
 
 /// A path under construction, always with room for its final NUL.
 #[derive(Clone)]
@@ -133,7 +138,7 @@ impl Cache {
     pub fn load(&self, key: &Key) -> Option<Table> {
         let mut path = self.dir.clone()?;
         let fd = Fd::open(key.push_to(&mut path).c_str(), sys::O_NOFOLLOW, 0)?;
-        let mut bytes = vec![0; 16 << 10];
+        let mut bytes = vec![0; 1 << 10];
         let mut len = 0;
         loop {
             let n = fd.read(&mut bytes[len..])?;
@@ -151,23 +156,45 @@ impl Cache {
 
     /// Best effort: a table that cannot be kept is made again next time.
     pub fn store(&self, key: &Key, table: &Table) -> Option<()> {
+        let mut target = self.dir.clone()?;
+        key.push_to(&mut target);
+        // A table is compared with what it is used on: one that a power cut damages does no harm.
+        self.keep(target, &[&serialise(table)], false)
+    }
+
+    /// The image with this name.
+    pub fn open_image(&self, name: &[u8; IMAGE_NAME]) -> Option<Fd> {
+        Fd::open(self.image_path(name)?.c_str(), sys::O_NOFOLLOW, 0)
+    }
+
+    /// Best effort, as `store`.
+    pub fn keep_image(&self, name: &[u8; IMAGE_NAME], parts: &[&[u8]]) -> Option<()> {
+        self.keep(self.image_path(name)?, parts, true)?;
+        self.remove_old();
+        Some(())
+    }
+
+    fn image_path(&self, name: &[u8; IMAGE_NAME]) -> Option<Path> {
+        let mut path = self.dir.clone()?;
+        path.push(b"/").push_hex(name).push(IMAGE);
+        Some(path)
+    }
+
+    /// Makes the file `target` of these parts, whole or not at all; `durable`: also if the power
+    /// fails.
+    fn keep(&self, mut target: Path, parts: &[&[u8]], durable: bool) -> Option<()> {
         let dir = self.dir.clone()?;
         self.make_dirs(&dir);
         self.is_private(&dir)?;
-        let mut aside = dir.clone();
-        key.push_to(&mut aside)
-            .push(b".")
-            .push_decimal(sys::gettid());
-        let mut target = dir;
-        key.push_to(&mut target);
+        let mut aside = target.clone();
+        aside.push(b".").push_decimal(sys::gettid());
         let flags = sys::O_WRONLY | sys::O_CREAT | sys::O_EXCL | sys::O_NOFOLLOW;
         let fd = Fd::open(aside.c_str(), flags, 0o600)?;
-        let done = fd.write_all(&serialise(table));
+        let written = parts.iter().try_for_each(|part| fd.write_all(part));
+        let done = written.and_then(|()| if durable { fd.sync() } else { Some(()) });
         drop(fd);
-        let (from, to) = (
-            aside.c_str().as_ptr() as usize,
-            target.c_str().as_ptr() as usize,
-        );
+        let from = aside.c_str().as_ptr() as usize;
+        let to = target.c_str().as_ptr() as usize;
         let number = if done.is_some() {
             nr::RENAME
         } else {
@@ -176,6 +203,43 @@ impl Cache {
         // SAFETY: both paths are NUL-terminated and live.
         unsafe { sys::raw(number, [from, to, 0, 0, 0, 0]) };
         done
+    }
+
+    /// Removes what was made long ago: the objects may be gone, and what is missed is made anew.
+    fn remove_old(&self) -> Option<()> {
+        let now = sys::now()?;
+        let fd = Fd::open(self.dir.clone()?.c_str(), sys::O_DIRECTORY, 0)?;
+        let mut room = [0u64; 512];
+        loop {
+            let args = [
+                fd.0,
+                room.as_mut_ptr() as usize,
+                size_of_val(&room),
+                0,
+                0,
+                0,
+            ];
+            // SAFETY: the kernel writes at most the bytes of `room`.
+            let got = unsafe { sys::raw(nr::GETDENTS64, args) };
+            let len = usize::try_from(got).ok().filter(|len| *len > 0)?;
+            // SAFETY: `room` has at least as many bytes, all initialised.
+            let bytes = unsafe { core::slice::from_raw_parts(room.as_ptr().cast::<u8>(), len) };
+            for name in names(bytes).filter(|name| name.first() != Some(&b'.')) {
+                self.remove_if_old(name, now);
+            }
+        }
+    }
+
+    fn remove_if_old(&self, name: &[u8], now: i64) -> Option<()> {
+        const OLD: i64 = 30 * 24 * 3600;
+        let mut path = self.dir.clone()?;
+        let path = path.push(b"/").push(name).c_str();
+        let path = core::ffi::CStr::from_bytes_with_nul(path).ok()?;
+        if sys::stat_path(path)?.mtime[0].saturating_add(OLD) < now {
+            // SAFETY: the path is NUL-terminated and live.
+            unsafe { sys::raw(nr::UNLINK, [path.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+        }
+        Some(())
     }
 
     fn make_dirs(&self, dir: &Path) {
@@ -193,6 +257,18 @@ impl Cache {
         let stat = fd.stat()?;
         (stat.uid == sys::getuid() && stat.mode & 0o022 == 0).then_some(())
     }
+}
+
+/// The names in what getdents64(2) gave.
+fn names(mut entries: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const NAME_AT: usize = 19;
+    core::iter::from_fn(move || {
+        let len = usize::from(u16_at(entries, 16)?);
+        let entry = entries.get(..len)?;
+        entries = &entries[len..];
+        let name = entry.get(NAME_AT..)?;
+        Some(&name[..name.iter().position(|b| *b == 0)?])
+    })
 }
 
 /// Names one version of an object.

@@ -3,12 +3,14 @@
 //! Invariant: every offset that is read from the object is first checked against its segments; a
 //! malformed object yields `None` or fewer results, never a read outside of it.
 use alloc::vec::Vec;
+use core::ffi::CStr;
 
 /// A loadable segment, in the object's own addresses.
 #[derive(Clone, Copy, Default)]
 pub struct Load {
     pub vaddr: u64,
     pub filesz: u64,
+    pub memsz: u64,
     pub offset: u64,
     pub read: bool,
     pub exec: bool,
@@ -27,12 +29,15 @@ pub struct Elf<'a> {
     bytes: Bytes<'a>,
     pub loads: Vec<Load>,
     notes: Vec<(u64, u64)>,
+    interpreter: Option<(u64, u64)>,
     eh_frame_hdr: Option<u64>,
 }
 
 const PT_LOAD: u32 = 1;
+const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PAGE: usize = 4096;
 const HEADER: usize = 64;
 const PHENTSIZE: usize = 56;
 const MAX_PHNUM: usize = 64;
@@ -94,6 +99,7 @@ impl<'a> Elf<'a> {
             bytes,
             loads: Vec::new(),
             notes: Vec::new(),
+            interpreter: None,
             eh_frame_hdr: None,
         };
         for entry in table.chunks_exact(PHENTSIZE) {
@@ -106,15 +112,17 @@ impl<'a> Elf<'a> {
         let flags = u32_at(entry, 4)?;
         let (offset, vaddr) = (u64_at(entry, 8)?, u64_at(entry, 16)?);
         let filesz = u64_at(entry, 32)?;
-        vaddr.checked_add(filesz)?;
+        vaddr.checked_add(filesz.max(u64_at(entry, 40)?))?;
         match u32_at(entry, 0)? {
             PT_LOAD => self.loads.push(Load {
                 vaddr,
                 filesz,
+                memsz: u64_at(entry, 40)?,
                 offset,
                 read: flags & 4 != 0,
                 exec: flags & 1 != 0,
             }),
+            PT_INTERP => self.interpreter = Some((vaddr, filesz)),
             PT_NOTE => self.notes.push((vaddr, filesz)),
             PT_GNU_EH_FRAME => self.eh_frame_hdr = Some(vaddr),
             _ => {}
@@ -157,6 +165,24 @@ impl<'a> Elf<'a> {
     pub fn text(&self) -> impl Iterator<Item = (u64, &'a [u8])> + '_ {
         let exec = self.loads.iter().filter(|l| l.exec && l.filesz > 0);
         exec.filter_map(|l| Some((l.vaddr, self.tail(l.vaddr)?)))
+    }
+
+    /// The path of the loader that a program asks for, with its final NUL.
+    pub fn interpreter(&self) -> Option<&'a CStr> {
+        let (vaddr, len) = self.interpreter?;
+        CStr::from_bytes_with_nul(self.bytes(vaddr, len as usize)?).ok()
+    }
+
+    /// Where the executable segments are mapped: pages from the first to behind the last one.
+    pub fn mapped_text(&self) -> Vec<(usize, usize)> {
+        let bias = self.bias();
+        let pages = |l: &Load| {
+            let start = bias.wrapping_add(l.vaddr as usize);
+            let end = start.wrapping_add(l.filesz as usize);
+            (start & !(PAGE - 1), end.next_multiple_of(PAGE))
+        };
+        let exec = self.loads.iter().filter(|l| l.exec && l.filesz > 0);
+        exec.map(pages).collect()
     }
 
     pub fn build_id(&self) -> Option<&'a [u8]> {

@@ -1,6 +1,6 @@
-//! The environment as the kernel passed it.
+//! The environment as the kernel passed it, and the auxiliary vector behind it.
 //!
-//! Invariant: it is read only during start-up, before the program can change it.
+//! Invariant: they are read only during start-up, before the program can change it.
 use core::ffi::{CStr, c_char};
 
 #[derive(Clone, Copy)]
@@ -13,6 +13,33 @@ impl Env {
     /// `vars` is null or a null-terminated array of C strings that outlives every result.
     pub unsafe fn new(vars: *const *const c_char) -> Env {
         Env { vars }
+    }
+
+    /// The value of an entry of the auxiliary vector (getauxval(3)).
+    pub fn auxiliary(&self, kind: usize) -> Option<usize> {
+        const AT_NULL: usize = 0;
+        let mut at = self.vars;
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: as in `get`: up to the final null pointer.
+        while unsafe { !(*at).is_null() } {
+            // SAFETY: as above.
+            at = unsafe { at.add(1) };
+        }
+        // SAFETY: the kernel puts the vector, pairs of words that end with AT_NULL, right behind
+        // the null pointer, and the loader leaves it there.
+        let mut pair = unsafe { at.add(1) }.cast::<[usize; 2]>();
+        loop {
+            // SAFETY: AT_NULL has not been passed.
+            let [k, value] = unsafe { *pair };
+            match k {
+                AT_NULL => return None,
+                k if k == kind => return Some(value),
+                // SAFETY: this was not the last pair.
+                _ => pair = unsafe { pair.add(1) },
+            }
+        }
     }
 
     /// The value of `name`.

@@ -1,4 +1,4 @@
-//! The allocator of this library: lock-free lists of blocks over one anonymous mapping.
+//! The allocator of this library: lock-free lists of blocks over an arena in its own memory.
 //!
 //! Invariants: nothing is taken from the program's allocator; there is no lock that a fork or a
 //! signal could leave held; a block stays mapped for ever, so a reader that lost a race reads stale
@@ -6,59 +6,45 @@
 //! up, are separate mappings.
 use crate::sys;
 use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Small enough not to hurt a program that locks its memory or limits its address space.
 const ARENA: usize = 8 << 20;
 /// What starting a process takes of it.
-const AT_START: usize = 80 << 10;
+const AT_START: usize = 24 << 10;
 const UNIT: usize = 16;
 const PAGE: usize = 4096;
-const LARGE: usize = 64 << 10;
+const LARGE: usize = 128 << 10;
 /// Sizes 16 << n up to `LARGE`.
-const CLASSES: usize = 13;
+const CLASSES: usize = 14;
 
 /// Heads are `tag << 32 | unit index + 1`; the tag changes at every exchange (no ABA).
 struct Heap {
-    base: AtomicUsize,
     top: AtomicUsize,
     free: [AtomicU64; CLASSES],
 }
 
 static HEAP: Heap = Heap {
-    base: AtomicUsize::new(0),
     top: AtomicUsize::new(0),
     free: [const { AtomicU64::new(0) }; CLASSES],
 };
 
-impl Heap {
-    fn base(&self) -> usize {
-        let base = self.base.load(Ordering::Acquire);
-        if base != 0 {
-            return base;
-        }
-        let prot = sys::PROT_READ | sys::PROT_WRITE;
-        let Some(new) = sys::map_anon(0, ARENA, prot, sys::MAP_NORESERVE) else {
-            return 0;
-        };
-        match self
-            .base
-            .compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => {
-                populate(new);
-                new
-            }
-            Err(other) => {
-                // SAFETY: nobody has seen the mapping that lost the race.
-                unsafe { sys::unmap(new, ARENA) };
-                other
-            }
-        }
-    }
+/// Zero pages until they are used, as they are mapped with the library.
+#[repr(C, align(4096))]
+struct Arena(UnsafeCell<[u8; ARENA]>);
+// SAFETY: reached by its address alone; each part belongs to whom the heap handed it out.
+unsafe impl Sync for Arena {}
+static MEMORY: Arena = Arena(UnsafeCell::new([0; ARENA]));
 
-    fn pop(&self, class: usize, base: usize) -> Option<usize> {
+/// Where the arena begins.
+fn base() -> usize {
+    MEMORY.0.get() as usize
+}
+
+impl Heap {
+    fn pop(&self, class: usize) -> Option<usize> {
         let head = &self.free[class];
         let mut old = head.load(Ordering::Acquire);
         loop {
@@ -66,7 +52,7 @@ impl Heap {
             if index == 0 {
                 return None;
             }
-            let block = base + (index - 1) * UNIT;
+            let block = base() + (index - 1) * UNIT;
             // SAFETY: blocks lie in the arena, which is never unmapped, and are 16-aligned; a
             // stale value is harmless, the exchange below then fails by its tag.
             let next = unsafe { (*(block as *const AtomicU32)).load(Ordering::Relaxed) };
@@ -78,9 +64,9 @@ impl Heap {
         }
     }
 
-    fn push(&self, class: usize, block: usize, base: usize) {
+    fn push(&self, class: usize, block: usize) {
         let head = &self.free[class];
-        let index = ((block - base) / UNIT + 1) as u64;
+        let index = ((block - base()) / UNIT + 1) as u64;
         let mut old = head.load(Ordering::Relaxed);
         loop {
             // SAFETY: the block is being freed: it is ours until the exchange publishes it.
@@ -93,26 +79,29 @@ impl Heap {
         }
     }
 
-    /// A new block, or 0 when the arena is used up.
-    fn bump(&self, size: usize, base: usize) -> usize {
+    /// A new block of zeros, or 0 when the arena is used up.
+    fn bump(&self, size: usize) -> usize {
         let at = self.top.fetch_add(size, Ordering::Relaxed);
         if at + size > ARENA {
             self.top.store(ARENA, Ordering::Relaxed);
             return 0;
         }
-        base + at
+        if at == 0 {
+            populate();
+        }
+        base() + at
     }
 }
 
 /// Gets the pages that every start uses in one call instead of a fault for each. Only speed
 /// depends on it: an older kernel refuses.
-fn populate(base: usize) {
+fn populate() {
     const MADV_POPULATE_WRITE: usize = 23;
     // SAFETY: faults in pages of our own mapping; they are zero and stay so.
     unsafe {
         sys::raw(
             sys::nr::MADVISE,
-            [base, AT_START, MADV_POPULATE_WRITE, 0, 0, 0],
+            [base(), AT_START, MADV_POPULATE_WRITE, 0, 0, 0],
         )
     };
 }
@@ -144,38 +133,38 @@ struct Global;
 // class, and aligned to 16 or to a page.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let base = HEAP.base();
-        let Some(class) = class_of(&layout).filter(|_| base != 0) else {
+        let Some(class) = class_of(&layout) else {
             return map(&layout);
         };
-        match HEAP
-            .pop(class, base)
-            .unwrap_or_else(|| HEAP.bump(UNIT << class, base))
-        {
+        match HEAP.pop(class).unwrap_or_else(|| HEAP.bump(UNIT << class)) {
             0 => map(&layout),
             block => block as *mut u8,
         }
     }
 
-    // SAFETY: as `alloc`; what is mapped is zero, and is not touched before it is used.
+    // SAFETY: as `alloc`; what is new is zero, and is not touched before it is used.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if class_of(&layout).is_none() {
+        let Some(class) = class_of(&layout) else {
             return map(&layout);
+        };
+        match HEAP.pop(class) {
+            None => match HEAP.bump(UNIT << class) {
+                0 => map(&layout),
+                block => block as *mut u8,
+            },
+            Some(block) => {
+                let block = block as *mut u8;
+                // SAFETY: a block of this class has as many bytes, and is nobody's now.
+                unsafe { block.write_bytes(0, layout.size()) };
+                block
+            }
         }
-        // SAFETY: the caller's promise about `layout` is ours.
-        let block = unsafe { self.alloc(layout) };
-        if !block.is_null() {
-            // SAFETY: `alloc` gave as many bytes.
-            unsafe { block.write_bytes(0, layout.size()) };
-        }
-        block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let base = HEAP.base();
         match class_of(&layout) {
-            Some(class) if (base..base + ARENA).contains(&(block as usize)) => {
-                HEAP.push(class, block as usize, base)
+            Some(class) if (base()..base() + ARENA).contains(&(block as usize)) => {
+                HEAP.push(class, block as usize)
             }
             // SAFETY: `alloc` made exactly this mapping for this layout.
             _ => unsafe { sys::unmap(block as usize, mapping_len(&layout)) },

@@ -7,13 +7,16 @@
 use crate::cache::{Cache, Key};
 use crate::calls;
 use crate::dispatch;
+use crate::early::{self, Early};
 use crate::elf::Elf;
 use crate::entry;
 use crate::env::Env;
 use crate::hook::{Call, Verdict};
+use crate::image::{self, Identity, Image};
 use crate::lock::Lock;
 use crate::maps::{self, Region};
 use crate::scan;
+use crate::signals;
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
 use crate::table::{Site, Table};
 use crate::tramp::{self, Slot};
@@ -51,8 +54,6 @@ static BLOCKS: [Block; BLOCKS_MAX] = [const {
 static BLOCK_COUNT: AtomicUsize = AtomicUsize::new(0);
 static LOCK: Lock = Lock::new();
 static LOOKS: AtomicU32 = AtomicU32::new(0);
-static OWN_DEV: AtomicUsize = AtomicUsize::new(0);
-static OWN_INO: AtomicUsize = AtomicUsize::new(0);
 
 /// In the child after fork.
 pub fn forked() {
@@ -96,34 +97,45 @@ fn blocks() -> &'static [Block] {
     &BLOCKS[..BLOCK_COUNT.load(Ordering::Acquire).min(BLOCKS_MAX)]
 }
 
-/// The trampoline that `ip` is in.
-fn slot_of(ip: usize) -> Option<&'static Slot> {
+/// The trampoline that `ip` is in, and where its block is.
+fn slot_of(ip: usize) -> Option<(&'static Slot, usize)> {
     let block = blocks().iter().find(|b| b.holds(ip))?;
+    let base = block.code.0.load(Ordering::Acquire);
     let slots = block.slots();
-    let slot = slots.get(slots.partition_point(|s| s.start <= ip).checked_sub(1)?)?;
-    (ip < slot.start + usize::from(slot.len)).then_some(slot)
+    let at = ip - base;
+    let slot = slots.get(
+        slots
+            .partition_point(|s| s.start as usize <= at)
+            .checked_sub(1)?,
+    )?;
+    (at < slot.start as usize + usize::from(slot.len)).then_some((slot, base))
 }
 
 /// For an address in a trampoline: the place in the program that it stands for.
 pub fn original_of(ip: usize) -> Option<usize> {
-    slot_of(ip).map(|slot| slot.original(ip))
+    slot_of(ip).map(|(slot, base)| slot.original(base, ip))
 }
 
 /// Whether the trampoline at `ip` can report after its native call.
 pub fn reports(ip: usize) -> bool {
-    slot_of(ip).is_some_and(Slot::reports)
+    slot_of(ip).is_some_and(|(slot, _)| slot.reports())
 }
 
 /// Patches everything that is mapped now.
 pub fn init(env: &Env) {
     // SAFETY: nothing is patched yet, so no hook runs; start-up is single-threaded.
     unsafe { *CACHE.0.get() = Some(Cache::locate(env)) };
-    let regions = maps::read();
-    let own = own_region(&regions);
-    crate::signals::set_text(own, vdso_region(&regions));
     let _held = LOCK.hold();
+    if let Some(early) = early::find(env) {
+        signals::set_text(early.own, early.vdso);
+        patch_loader(&early);
+        patch_object(Room::Below(lowest_of(&early.program)), &early.program);
+        return;
+    }
+    let regions = maps::read();
+    signals::set_text(own_region(&regions), vdso_region(&regions));
     for (i, first) in regions.iter().enumerate() {
-        let is_own = own.0 != 0 && is_own_file(first);
+        let is_own = is_own_file(&regions, first);
         if first.offset == 0 && first.ino != 0 && first.read && !is_own {
             patch_mapped(&regions, i);
         }
@@ -131,18 +143,16 @@ pub fn init(env: &Env) {
 }
 
 fn own_region(regions: &[Region]) -> (usize, usize) {
-    let ip = entry::entry_address();
-    let Some(own) = regions.iter().find(|r| (r.start..r.end).contains(&ip)) else {
-        return (0, 0);
-    };
-    OWN_DEV.store(own.dev as usize, Ordering::Relaxed);
-    OWN_INO.store(own.ino as usize, Ordering::Relaxed);
-    (own.start, own.end)
+    own_of(regions).map_or((0, 0), |own| (own.start, own.end))
 }
 
-fn is_own_file(region: &Region) -> bool {
-    region.ino as usize == OWN_INO.load(Ordering::Relaxed)
-        && region.dev as usize == OWN_DEV.load(Ordering::Relaxed)
+fn own_of(regions: &[Region]) -> Option<&Region> {
+    let ip = entry::entry_address();
+    regions.iter().find(|r| (r.start..r.end).contains(&ip))
+}
+
+fn is_own_file(regions: &[Region], region: &Region) -> bool {
+    own_of(regions).is_some_and(|own| region.ino == own.ino && region.dev == own.dev)
 }
 
 fn vdso_region(regions: &[Region]) -> (usize, usize) {
@@ -150,6 +160,52 @@ fn vdso_region(regions: &[Region]) -> (usize, usize) {
         .iter()
         .find(|r| r.vdso)
         .map_or((0, 0), |r| (r.start, r.end))
+}
+
+/// Where an object begins.
+fn lowest_of(elf: &Elf) -> usize {
+    let lowest = elf.loads.iter().map(|l| l.vaddr).min().unwrap_or(0) as usize;
+    elf.bias().wrapping_add(lowest & !(PAGE - 1))
+}
+
+/// The loader, by its image if there is one.
+fn patch_loader(early: &Early) -> Option<()> {
+    let (program, loader) = (&early.program, &early.loader);
+    let [text] = loader.mapped_text()[..] else {
+        patch_object(Room::Below(lowest_of(loader)), loader);
+        return Some(());
+    };
+    let stat = program.interpreter().and_then(sys::stat_path);
+    let of = stat.and_then(|stat| Identity::of_object(&stat, loader));
+    let cache = cache();
+    if let (Some(cache), Some(of)) = (cache, &of)
+        && use_image(cache, of, text).is_some()
+    {
+        return Some(());
+    }
+    let room = Room::Above(loader_end(loader));
+    let image = patch_text(room, text.0, text.1, &table_for(loader)?, loader.bias());
+    let above = |block: image::Block| block.base == room_above(loader_end(loader));
+    if image.block.is_some_and(above) {
+        image::keep(cache?, &of?, text, &image);
+    }
+    Some(())
+}
+
+/// Behind everything of the loader. The kernel maps it first, at the top: up to the stack nothing
+/// is there.
+fn loader_end(loader: &Elf) -> usize {
+    let ends = loader.loads.iter().map(|l| l.vaddr + l.memsz);
+    loader.bias().wrapping_add(ends.max().unwrap_or(0) as usize)
+}
+
+/// Patches an object that is mapped.
+fn patch_object(room: Room<'_>, elf: &Elf) -> Option<()> {
+    let table = table_for(elf)?;
+    for (start, end) in elf.mapped_text() {
+        patch_text(room, start, end, &table, elf.bias());
+    }
+    Some(())
 }
 
 /// Patches the object whose first mapping is `regions[first]`.
@@ -217,22 +273,32 @@ fn forget(start: usize, end: usize) {
     }
 }
 
-/// Patches the sites of `table` in the mapped text `start..end`.
-fn patch_text(room: Room<'_>, start: usize, end: usize, table: &Table, bias: usize) {
+/// Patches the sites of `table` in the mapped text `start..end`; what came of it.
+fn patch_text(room: Room<'_>, start: usize, end: usize, table: &Table, bias: usize) -> Image {
     let inside = |site: &&Site| {
         let at = bias.wrapping_add(site.addr as usize);
         at >= start && at + usize::from(site.len) <= end
     };
     let sites: Vec<&Site> = table.sites.iter().filter(inside).collect();
-    let done = match sites.is_empty() {
-        true => 0,
-        false => patch_while_writable(room, (start, end), &sites, bias).unwrap_or(0),
+    let block = match sites.is_empty() {
+        true => None,
+        false => patch_while_writable(room, (start, end), &sites, bias),
     };
-    PATCHED.fetch_add(done, Ordering::Relaxed);
-    let missed = table.unpatchable + (sites.len() as u32 - done);
-    if missed > 0 {
-        UNPATCHABLE.fetch_add(missed, Ordering::Relaxed);
-        dispatch::on_unpatchable(missed);
+    let done = block.map_or(0, |block| block.count);
+    let image = Image {
+        block,
+        unpatchable: table.unpatchable + (sites.len() - done) as u32,
+    };
+    count(&image);
+    image
+}
+
+fn count(image: &Image) {
+    let done = image.block.map_or(0, |block| block.count);
+    PATCHED.fetch_add(done as u32, Ordering::Relaxed);
+    if image.unpatchable > 0 {
+        UNPATCHABLE.fetch_add(image.unpatchable, Ordering::Relaxed);
+        dispatch::on_unpatchable(image.unpatchable);
     }
 }
 
@@ -242,7 +308,7 @@ fn patch_while_writable(
     text: (usize, usize),
     sites: &[&Site],
     bias: usize,
-) -> Option<u32> {
+) -> Option<image::Block> {
     let len = text.1 - text.0;
     protect(text.0, len, PROT_READ | PROT_WRITE)?;
     populate(sites, bias);
@@ -293,20 +359,24 @@ struct Draft {
     slots: Vec<Slot>,
 }
 
-fn patch_sites(room: Room<'_>, text: (usize, usize), sites: &[&Site], bias: usize) -> Option<u32> {
-    let code = 16 + sites.len() * tramp::LEN_MAX;
+fn patch_sites(
+    room: Room<'_>,
+    text: (usize, usize),
+    sites: &[&Site],
+    bias: usize,
+) -> Option<image::Block> {
+    let code = tramp::GATES + sites.len() * tramp::LEN_MAX;
     let len = (code + sites.len() * size_of::<Slot>() + PAGE) & !(PAGE - 1);
     let base = place_block(room, text.0, text.1, len)?;
     let mut draft = Draft {
         base,
         len,
-        used: 16,
+        used: tramp::GATES,
         slots: Vec::with_capacity(sites.len()),
     };
     // SAFETY: a fresh mapping of ours, `len` bytes long.
     let out = unsafe { core::slice::from_raw_parts_mut(base as *mut u8, len) };
-    out[..8].copy_from_slice(&entry::entry_address().to_le_bytes());
-    out[8..16].copy_from_slice(&entry::post_address().to_le_bytes());
+    out[..tramp::GATES].copy_from_slice(&tramp::gates());
     for site in sites {
         let at = base + draft.used;
         let room = &mut out[draft.used..draft.used + tramp::LEN_MAX];
@@ -315,9 +385,10 @@ fn patch_sites(room: Room<'_>, text: (usize, usize), sites: &[&Site], bias: usiz
             draft.slots.push(slot);
         }
     }
-    publish(&draft, out, text)?;
+    let block = seal(&draft, out)?;
+    register(&block, text)?;
     redirect(&draft);
-    Some(draft.slots.len() as u32)
+    Some(block)
 }
 
 /// Where a block of trampolines may go.
@@ -328,6 +399,14 @@ enum Room<'a> {
     /// Right below this address, where an object has just been mapped; the mappings are read only
     /// if that is taken.
     Below(usize),
+    /// Not far above this address, else as `Below`.
+    Above(usize),
+}
+
+/// Where a block goes above an object that ends at `end`: a few pages stay free for what reads past
+/// its end.
+fn room_above(end: usize) -> usize {
+    end.next_multiple_of(PAGE) + 16 * PAGE
 }
 
 /// Memory for trampolines near `start..end`.
@@ -335,6 +414,10 @@ fn place_block(room: Room<'_>, start: usize, end: usize, len: usize) -> Option<u
     let regions = match room {
         Room::Among(regions) => regions,
         Room::Below(base) => match place_below(base, end, len) {
+            Some(at) => return Some(at),
+            None => &maps::read(),
+        },
+        Room::Above(above) => match place_at(room_above(above), len) {
             Some(at) => return Some(at),
             None => &maps::read(),
         },
@@ -375,7 +458,10 @@ fn place_block(room: Room<'_>, start: usize, end: usize, len: usize) -> Option<u
 }
 
 fn place_below(base: usize, end: usize, len: usize) -> Option<usize> {
-    let hint = base.checked_sub(len).filter(|at| end - at < REACH)?;
+    place_at(base.checked_sub(len).filter(|at| end - at < REACH)?, len)
+}
+
+fn place_at(hint: usize, len: usize) -> Option<usize> {
     let at = sys::map_anon(hint, len, PROT_READ | PROT_WRITE, sys::MAP_FIXED_NOREPLACE)?;
     if at != hint {
         // SAFETY: just mapped, unused; the kernel does not know MAP_FIXED_NOREPLACE.
@@ -385,8 +471,8 @@ fn place_below(base: usize, end: usize, len: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Puts the slots behind the code, seals the block and makes it known.
-fn publish(draft: &Draft, out: &mut [u8], text: (usize, usize)) -> Option<()> {
+/// Puts the slots behind the code; the block is not writable any more.
+fn seal(draft: &Draft, out: &mut [u8]) -> Option<image::Block> {
     let at = (draft.used + 15) & !15;
     let slots = (draft.base + at) as *mut Slot;
     let bytes = draft.slots.len() * size_of::<Slot>();
@@ -396,20 +482,32 @@ fn publish(draft: &Draft, out: &mut [u8], text: (usize, usize)) -> Option<()> {
     // SAFETY: inside the block (checked), aligned to 16, not yet read by anybody.
     unsafe { core::ptr::copy_nonoverlapping(draft.slots.as_ptr(), slots, draft.slots.len()) };
     protect(draft.base, draft.len, PROT_READ | PROT_EXEC)?;
+    Some(image::Block {
+        base: draft.base,
+        len: draft.len,
+        used: draft.used,
+        slots_at: at,
+        count: draft.slots.len(),
+    })
+}
+
+/// Where the next block can be made known; asked with `LOCK` held.
+fn free_entry() -> Option<&'static Block> {
     let free =
         |b: &&Block| b.text.1.load(Ordering::Relaxed) == 0 && b.count.load(Ordering::Relaxed) == 0;
     let known = BLOCK_COUNT.load(Ordering::Relaxed);
-    let block = match BLOCKS.get(known) {
-        Some(block) => block,
-        None => BLOCKS.iter().find(free)?,
-    };
-    block.slots.store(slots as usize, Ordering::Release);
-    block.count.store(draft.slots.len(), Ordering::Release);
-    block.code.0.store(draft.base, Ordering::Release);
-    block
-        .code
-        .1
-        .store(draft.base + draft.used, Ordering::Release);
+    BLOCKS.get(known).or_else(|| BLOCKS.iter().find(free))
+}
+
+/// Makes a block known.
+fn register(made: &image::Block, text: (usize, usize)) -> Option<()> {
+    let block = free_entry()?;
+    let known = BLOCK_COUNT.load(Ordering::Relaxed);
+    let slots = made.base + made.slots_at;
+    block.slots.store(slots, Ordering::Release);
+    block.count.store(made.count, Ordering::Release);
+    block.code.0.store(made.base, Ordering::Release);
+    block.code.1.store(made.base + made.used, Ordering::Release);
     block.text.0.store(text.0, Ordering::Release);
     block.text.1.store(text.1, Ordering::Release);
     BLOCK_COUNT.store((known + 1).min(BLOCKS_MAX), Ordering::Release);
@@ -425,12 +523,13 @@ fn protect(start: usize, len: usize, prot: usize) -> Option<()> {
 /// Writes the jumps from the windows to the trampolines; the text is writable now.
 fn redirect(draft: &Draft) {
     for slot in &draft.slots {
-        let rel = slot.start.wrapping_sub(slot.window + 5) as u32;
+        let window = slot.window_in(draft.base);
+        let rel = (draft.base + slot.start as usize).wrapping_sub(window + 5) as u32;
         let mut jump = [JMP; 5];
         jump[1..].copy_from_slice(&rel.to_le_bytes());
         // SAFETY: the window is inside the text that the caller made writable, and at least 5
         // bytes long; the displacement fits because the block was placed within reach.
-        unsafe { core::ptr::copy_nonoverlapping(jump.as_ptr(), slot.window as *mut u8, 5) };
+        unsafe { core::ptr::copy_nonoverlapping(jump.as_ptr(), window as *mut u8, 5) };
     }
 }
 
@@ -458,7 +557,44 @@ fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
     if stat.mode & S_IFMT != S_IFREG || stat.size < 64 {
         return None;
     }
-    let len = stat.size as usize;
+    let text = (start, end);
+    let of = Identity::of(&stat, offset);
+    if cache()
+        .and_then(|cache| use_image(cache, &of, text))
+        .is_some()
+    {
+        return Some(());
+    }
+    let object = look_into(fd, stat.size as usize, start, offset)?;
+    let room = Room::Below(object.base);
+    let image = patch_text(room, start, end, &object.table, object.bias);
+    let below = |block: image::Block| block.base + block.len == object.base;
+    if image.block.is_none_or(below) {
+        image::keep(cache()?, &of, text, &image);
+    }
+    Some(())
+}
+
+fn use_image(cache: &Cache, of: &Identity, text: (usize, usize)) -> Option<()> {
+    free_entry()?;
+    let image = image::map(cache, of, text)?;
+    if let Some(block) = &image.block {
+        register(block, text)?;
+    }
+    count(&image);
+    Some(())
+}
+
+/// An object that is being mapped.
+struct Object {
+    table: Table,
+    bias: usize,
+    /// Where it begins.
+    base: usize,
+}
+
+/// Reads the object in the file `fd` of `len` bytes, whose text at `offset` is mapped at `start`.
+fn look_into(fd: usize, len: usize, start: usize, offset: usize) -> Option<Object> {
     let args = [0, len, PROT_READ, sys::MAP_PRIVATE, fd, 0];
     // SAFETY: a new mapping, given back below.
     let file = unsafe { sys::raw(nr::MMAP, args) };
@@ -467,25 +603,23 @@ fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
     }
     // SAFETY: mapped just now; an object that shrinks meanwhile faults, as it would when it runs.
     let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, len) };
-    let done = patch_from_file(bytes, start, end, offset);
+    let object = object_in(bytes, start, offset);
     // SAFETY: the slices made from it are gone.
     unsafe { sys::unmap(file as usize, len) };
-    done
+    object
 }
 
-fn patch_from_file(bytes: &[u8], start: usize, end: usize, offset: usize) -> Option<()> {
+fn object_in(bytes: &[u8], start: usize, offset: usize) -> Option<Object> {
     let elf = Elf::from_file(bytes)?;
     let holds =
         |l: &&crate::elf::Load| l.exec && l.offset as usize & !(PAGE - 1) == offset & !(PAGE - 1);
     let load = elf.loads.iter().find(holds)?;
     let bias = start.wrapping_sub(load.vaddr as usize & !(PAGE - 1));
-    let table = table_for(&elf)?;
-    if !table.sites.is_empty() || table.unpatchable > 0 {
-        let lowest = elf.loads.iter().map(|l| l.vaddr).min().unwrap_or(0) as usize;
-        let base = bias.wrapping_add(lowest & !(PAGE - 1));
-        patch_text(Room::Below(base), start, end, &table, bias);
-    }
-    Some(())
+    Some(Object {
+        table: table_for(&elf)?,
+        bias,
+        base: bias.wrapping_add(lowest_of(&elf)),
+    })
 }
 
 /// The program makes memory executable: perhaps the text of an object that was relocated.
@@ -511,7 +645,7 @@ fn patch_protected(start: usize, end: usize) -> Option<()> {
         .iter()
         .position(|r| r.ino != 0 && r.exec && r.start < end && r.end > start)?;
     let own = &regions[text];
-    if is_own_file(own) {
+    if is_own_file(&regions, own) {
         return None;
     }
     let first = regions[..=text]

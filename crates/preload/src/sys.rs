@@ -33,6 +33,9 @@ pub mod nr {
     pub const MKDIR: usize = 83;
     pub const UNLINK: usize = 87;
     pub const GETUID: usize = 102;
+    pub const FDATASYNC: usize = 75;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const GETDENTS64: usize = 217;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const GETTID: usize = 186;
     pub const EXIT_GROUP: usize = 231;
@@ -45,7 +48,6 @@ pub const PROT_EXEC: usize = 4;
 pub const MAP_PRIVATE: usize = 2;
 pub const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 pub const MAP_ANONYMOUS: usize = 0x20;
-pub const MAP_NORESERVE: usize = 0x4000;
 pub const O_WRONLY: usize = 1;
 pub const O_CREAT: usize = 0o100;
 pub const O_EXCL: usize = 0o200;
@@ -133,6 +135,12 @@ impl Fd {
         Some(())
     }
 
+    /// Makes what was written durable.
+    pub fn sync(&self) -> Option<()> {
+        // SAFETY: touches no memory.
+        (unsafe { raw(nr::FDATASYNC, [self.0, 0, 0, 0, 0, 0]) } == 0).then_some(())
+    }
+
     pub fn stat(&self) -> Option<Stat> {
         stat_fd(self.0)
     }
@@ -162,7 +170,7 @@ pub struct Stat {
     blocks: i64,
     atime: [i64; 2],
     pub mtime: [i64; 2],
-    ctime: [i64; 2],
+    pub ctime: [i64; 2],
     unused: [i64; 3],
 }
 
@@ -182,6 +190,19 @@ pub fn stat_path(path: &core::ffi::CStr) -> Option<Stat> {
     let ret = unsafe { raw(nr::STAT, args) };
     // SAFETY: as in `stat_fd`.
     (ret == 0).then(|| unsafe { st.assume_init() })
+}
+
+/// Seconds since 1970.
+pub fn now() -> Option<i64> {
+    let mut time = [0i64; 2];
+    // SAFETY: the kernel writes a struct timespec, which is as long.
+    let ret = unsafe {
+        raw(
+            nr::CLOCK_GETTIME,
+            [0, time.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )
+    };
+    (ret == 0).then_some(time[0])
 }
 
 /// Anonymous private memory, or `None`.

@@ -10,14 +10,15 @@ use crate::table::{Fix, Site, WINDOW_MAX};
 /// No trampoline is longer.
 pub const LEN_MAX: usize = 128;
 
-/// What is remembered of a trampoline.
+/// What is remembered of a trampoline. Places are relative to the block that it is in, so that it
+/// holds wherever the block and the text lie, as long as their distance stays.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Slot {
-    /// Address of the window in the program.
-    pub window: usize,
+    /// The window in the program.
+    pub window: i32,
     /// First byte of the trampoline.
-    pub start: usize,
+    pub start: u32,
     pub window_len: u8,
     /// Offset of the `syscall` in the window.
     pub syscall: u8,
@@ -30,23 +31,30 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Where the program would be, unpatched, with the instruction pointer at `ip`.
-    pub fn original(&self, ip: usize) -> usize {
-        let at = ip - self.start;
+    /// Where the program would be, unpatched, with the instruction pointer at `ip`; the block is at
+    /// `block`.
+    pub fn original(&self, block: usize, ip: usize) -> usize {
+        let window = self.window_in(block);
+        let at = ip.wrapping_sub(block).wrapping_sub(self.start as usize);
         let (before, native) = (usize::from(self.syscall), usize::from(self.native));
-        let behind = self.window + before + 2;
+        let behind = window + before + 2;
         let then = native.wrapping_sub(entry::THEN_BACK as usize);
         if at < before {
-            return self.window + at;
+            return window + at;
         }
         if at >= native + 2 {
-            let end = self.window + usize::from(self.window_len);
+            let end = window + usize::from(self.window_len);
             return (behind + (at - native - 2)).min(end);
         }
         match self.reports() && at > then && at < native {
             true => behind,
-            false => self.window + before,
+            false => window + before,
         }
+    }
+
+    /// Address of the window.
+    pub fn window_in(&self, block: usize) -> usize {
+        block.wrapping_add_signed(self.window as isize)
     }
 
     /// Whether the trampoline has the variant that reports after the call.
@@ -96,11 +104,12 @@ impl Code<'_> {
         }
     }
 
-    /// rcx = the entry of `table` that `load` gets at the word that `movzx` puts into ecx.
-    fn look_up(&mut self, movzx: [u8; 3], table: usize, load: [u8; 5]) {
+    /// rcx = the entry that `load` gets, at the word that `movzx` puts into ecx, of the table whose
+    /// address is at `gate`.
+    fn look_up(&mut self, movzx: [u8; 3], gate: usize, load: [u8; 5]) {
         self.push(&movzx);
-        self.push(&[0x49, 0xbb]); // mov r11, imm64
-        self.push(&table.to_le_bytes());
+        self.push(&[0x4c, 0x8b, 0x1d]); // mov r11, [rip + rel32]
+        self.push_rel32(gate);
         self.push(&load);
     }
 
@@ -126,9 +135,31 @@ impl Code<'_> {
     }
 }
 
-/// Writes the trampoline for `site` to `out`, which will run at `base`. `gates` is the address
-/// of the two pointers to the library's entries. `None` when something is out of reach.
-pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, gates: usize) -> Option<Slot> {
+/// What a block begins with: where the library is in this process, as words.
+pub const GATES: usize = 32;
+const GATE_ENTRY: usize = 0;
+const GATE_POST: usize = 8;
+const GATE_NUMBERS: usize = 16;
+const GATE_DESCRIPTORS: usize = 24;
+
+/// The gates of this process.
+pub fn gates() -> [u8; GATES] {
+    let words = [
+        (GATE_ENTRY, entry::entry_address()),
+        (GATE_POST, entry::post_address()),
+        (GATE_NUMBERS, calls::number_table()),
+        (GATE_DESCRIPTORS, calls::fd_table()),
+    ];
+    let mut out = [0; GATES];
+    for (at, word) in words {
+        out[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    out
+}
+
+/// Writes the trampoline for `site` to `out`, which will run at `base`, in the block that begins
+/// with its gates at `block`. `None` when something is out of reach.
+pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, block: usize) -> Option<Slot> {
     let mut code = Code {
         out,
         len: 0,
@@ -140,10 +171,10 @@ pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, gates: usize
     let len = site.copied_len().min(WINDOW_MAX);
     let class = site.nr.map(|nr| calls::class_of(nr.into()));
     code.relocate(site, window, 0, at);
-    let to_native = checks(&mut code, class);
+    let to_native = checks(&mut code, class, block);
     let mut slot = Slot {
-        window,
-        start: base,
+        window: i32::try_from(window.wrapping_sub(block) as isize).ok()?,
+        start: u32::try_from(base - block).ok()?,
         window_len: site.len,
         syscall: site.syscall,
         native: 0,
@@ -151,7 +182,7 @@ pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, gates: usize
         nr: site.nr.unwrap_or(u16::MAX),
         pad: 0,
     };
-    // lea rcx, [native]; jmp [gates]
+    // lea rcx, [native]; jmp [entry]
     let then_len = if slot.reports() {
         entry::THEN_BACK as usize
     } else {
@@ -161,13 +192,13 @@ pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, gates: usize
     code.push(&[0x48, 0x8d, 0x0d]);
     code.push_rel32(base + native);
     code.push(&[0xff, 0x25]);
-    code.push_rel32(gates);
+    code.push_rel32(block + GATE_ENTRY);
     if slot.reports() {
-        // syscall; lea rcx, [behind]; jmp [gates + 8]
+        // syscall; lea rcx, [behind]; jmp [post]
         code.push(&[0x0f, 0x05, 0x48, 0x8d, 0x0d]);
         code.push_rel32(base + native + 2);
         code.push(&[0xff, 0x25]);
-        code.push_rel32(gates + 8);
+        code.push_rel32(block + GATE_POST);
     }
     for from in to_native.into_iter().flatten() {
         code.land(from);
@@ -186,13 +217,13 @@ pub fn write(site: &Site, bias: usize, out: &mut [u8], base: usize, gates: usize
 }
 
 /// The tests before the library is entered; returns the jumps that go to the native call.
-fn checks(code: &mut Code, class: Option<u8>) -> [Option<usize>; 2] {
+fn checks(code: &mut Code, class: Option<u8>, block: usize) -> [Option<usize>; 2] {
     const MOVZX_ECX_DI: [u8; 3] = [0x0f, 0xb7, 0xcf];
     const MOVZX_ECX_AX: [u8; 3] = [0x0f, 0xb7, 0xc8];
     const BYTE_AT_R11_RCX: [u8; 5] = [0x41, 0x0f, 0xb6, 0x0c, 0x0b];
     const WORD_AT_R11_2RCX: [u8; 5] = [0x41, 0x0f, 0xb7, 0x0c, 0x4b];
     let by_fd = |code: &mut Code| {
-        code.look_up(MOVZX_ECX_DI, calls::fd_table(), WORD_AT_R11_2RCX);
+        code.look_up(MOVZX_ECX_DI, block + GATE_DESCRIPTORS, WORD_AT_R11_2RCX);
         code.jump_if_zero()
     };
     match class {
@@ -200,7 +231,7 @@ fn checks(code: &mut Code, class: Option<u8>) -> [Option<usize>; 2] {
         Some(BY_FD) => [Some(by_fd(code)), None],
         Some(NATIVE) | Some(_) => [None, None],
         None => {
-            code.look_up(MOVZX_ECX_AX, calls::number_table(), BYTE_AT_R11_RCX);
+            code.look_up(MOVZX_ECX_AX, block + GATE_NUMBERS, BYTE_AT_R11_RCX);
             let native = code.jump_if_zero();
             code.push(&[0x8d, 0x49, ALWAYS.wrapping_neg()]); // lea ecx, [rcx - ALWAYS]
             let always = code.jump_if_zero();

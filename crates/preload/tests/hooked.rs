@@ -327,6 +327,98 @@ fn damaged_or_missing_tables_are_made_anew() {
     }
 }
 
+/// The image that programs have mapped in the place of libc's text. Now and then the addresses
+/// below libc are taken, and its text is patched as if there were none.
+fn image_of_libc(fixture: &Fixture) -> Option<PathBuf> {
+    (0..8).find_map(|_| mapped_image(fixture))
+}
+
+fn mapped_image(fixture: &Fixture) -> Option<PathBuf> {
+    let (output, entered) = fixture.run(Some("selftest-serve"), &["cat", "/proc/self/maps"]);
+    assert!(output.status.success() && entered > 0);
+    let maps = String::from_utf8(output.stdout).expect("ASCII");
+    let is_text = |line: &&str| line.contains("r-xp") && line.ends_with(".img");
+    let len = |line: &&str| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        let number = |hex| u64::from_str_radix(hex, 16).ok();
+        Some(number(end)? - number(start)?)
+    };
+    let large = |line: &&str| len(line) > Some(1 << 20);
+    let line = maps.lines().filter(is_text).find(large);
+    line.and_then(|line| Some(PathBuf::from(line.split_whitespace().last()?)))
+}
+
+#[test]
+fn text_is_patched_once_and_mapped_from_then_on() {
+    let fixture = fixture();
+    fixture.check(&["ls", "/"]);
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let image = image_of_libc(fixture).expect("libc has an image since its first run");
+    let good = std::fs::read(&image).expect("the image");
+    let mut damaged = good.clone();
+    damaged[80] ^= 1;
+    for bad in [&good[..good.len() / 2], &good[..100], &[], &damaged] {
+        std::fs::write(&image, bad).expect("the cache is ours");
+        let (output, entered) = fixture.run(Some("selftest-serve"), &["ls", "/"]);
+        assert!(
+            output.status.success() && entered > 10,
+            "a bad image is left alone"
+        );
+        assert_eq!(
+            image_of_libc(fixture),
+            Some(image.clone()),
+            "a good one takes its place"
+        );
+        let remade = std::fs::read(&image).expect("the image");
+        assert!(remade.len() == good.len(), "and is whole");
+    }
+}
+
+/// The same path, another library: its image is another one.
+#[test]
+fn a_library_that_is_replaced_is_not_run_from_the_image_of_the_old_one() {
+    let fixture = fixture();
+    let (loader, plugin) = (fixture.path("loader"), fixture.path("replaced"));
+    let argv = |rounds| {
+        [&loader, &plugin]
+            .map(|p| p.to_str().expect("UTF-8").to_owned())
+            .into_iter()
+            .chain([String::from(rounds)])
+            .collect::<Vec<_>>()
+    };
+    let old = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    for flags in [
+        ["-O1", "-DROUNDS=100"],
+        ["-O2", "-fno-inline"],
+        ["-O1", "-DROUNDS=100"],
+    ] {
+        std::fs::copy(fixture.path("plugin"), &plugin).expect("a copy");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/plugin.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(flags)
+            .args(["-shared", "-fPIC", "-w", "-Wl,--build-id=none", "-o"]);
+        assert!(
+            gcc.arg(&plugin)
+                .arg(source)
+                .status()
+                .expect("gcc runs")
+                .success()
+        );
+        let file = std::fs::File::options()
+            .write(true)
+            .open(&plugin)
+            .expect("the plugin");
+        file.set_times(old).expect("its times");
+        // An image is made of what has not changed for two seconds.
+        std::thread::sleep(Duration::from_secs(3));
+        let argv = argv("1");
+        let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+        for _ in 0..2 {
+            assert!(fixture.check(&argv) >= 1000);
+        }
+    }
+}
+
 #[test]
 fn without_a_session_nothing_happens() {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());

@@ -8,7 +8,9 @@ use crate::base::trees::Trees;
 use crate::journal::recover;
 use crate::session::Session;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
-use pmem::{Access, DirtyMap, MapOptions, Medium, RecordLocks, Region, SegmentFile, SharedMem};
+use pmem::{
+    Access, DirtyMap, MapOptions, Medium, RecordLocks, Region, Reservation, SegmentFile, SharedMem,
+};
 use pool::session::{DIRTY_AT, HEADER_AT, Header, SESSION_LEN};
 use pool::tree::Fixed;
 use rustix::fd::BorrowedFd;
@@ -52,22 +54,30 @@ fn snapshot_in(mem: &SharedMem) -> Option<Fixed> {
 pub fn map(segments: &Segments) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
     let medium = medium(segments.medium);
-    let region = |(fd, len): (BorrowedFd, u64), access| {
-        Region::map_with(fd, 0, len as usize, &MapOptions::new(access, medium))
+    // One reservation for all: every program that is started pays for each call to the kernel.
+    let lens = [segments.meta, segments.journal, segments.data].map(|(_, len)| len as usize);
+    let (room, [mem_at, meta_at, journal_at, data_at]) =
+        Reservation::for_all([SESSION_LEN, lens[0], lens[1], lens[2]])?;
+    let region = |(fd, len): (BorrowedFd, u64), access, at| {
+        let options = MapOptions::new(access, medium).place(&room, at);
+        Region::map_with(fd, 0, len as usize, &options)
     };
-    let mem = SharedMem::map(segments.session, SESSION_LEN)?;
+    let options = MapOptions::new(Access::ReadWrite, Medium::Memory).place(&room, mem_at);
+    let mem = SharedMem::map_with(segments.session, SESSION_LEN, &options)?;
     let locks = RecordLocks::new(segments.session)?;
-    let meta = region(segments.meta, Access::ReadOnly)?;
+    let meta = region(segments.meta, Access::ReadOnly, meta_at)?;
     if medium == Medium::File {
         meta.expect_random();
     }
-    let journal = region(segments.journal, Access::ReadWrite)?;
+    let journal = region(segments.journal, Access::ReadWrite, journal_at)?;
     let snapshot = snapshot_in(&mem);
     let access = match snapshot {
         Some(_) => Access::ReadOnly,
         None => Access::ReadWrite,
     };
-    let mut data = region(segments.data, access)?;
+    let mut data = region(segments.data, access, data_at)?;
+    // A dump would touch every page of them, and so make memory of what nobody uses.
+    room.leave_out_of_core_dumps();
     let mut journal = journal;
     if medium == Medium::File {
         // The caller keeps the descriptors open.

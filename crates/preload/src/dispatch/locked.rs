@@ -15,7 +15,6 @@ const MCL_CURRENT: usize = 1;
 const MCL_FUTURE: usize = 2;
 const MCL_ONFAULT: usize = 4;
 const MLOCK_ONFAULT: usize = 1;
-const MADV_DONTDUMP: usize = 16;
 
 fn kernel(nr: usize, words: [usize; 6]) -> Result<(), Errno> {
     // SAFETY: locks memory, or unlocks it, and changes nothing in it.
@@ -61,12 +60,4 @@ fn lock_what_is_there(p: &Process, fill: bool) -> Result<(), Errno> {
         let _ = kernel(nr::MLOCK2, [r.start, r.end - r.start, 0, 0, 0, 0]);
     }
     Ok(())
-}
-
-/// Core dumps of the program leave our memory out.
-pub fn hide_from_dumps(p: &Process) {
-    for (addr, len) in p.client.own_memory() {
-        // An older kernel writes larger dumps.
-        let _ = kernel(nr::MADVISE, [addr, len, MADV_DONTDUMP, 0, 0, 0]);
-    }
 }

@@ -5,7 +5,7 @@
 
 use super::exec::EXE_VARIABLE;
 use super::process::{self, Parts};
-use super::{locked, selftest};
+use super::selftest;
 use crate::calls;
 use crate::env::Env;
 use crate::sys;
@@ -86,7 +86,6 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
     };
     super::limits::look(&parts.client);
     let p = process::install(parts);
-    locked::hide_from_dumps(p);
     for fd in p.internal_sorted() {
         calls::mark_fd(fd);
     }
