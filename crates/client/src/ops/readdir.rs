@@ -5,6 +5,8 @@
 //!    removed; a reader sees every name once that was there before it began and is still there.
 //!  * The trees are read once they have all changes that were made before the call, including those
 //!    of processes that died before they published them.
+//!  * Who has seen the last name has seen all: a name that comes later shows after a rewind only, as
+//!    on tmpfs, so nobody waits for the trees to learn that there is nothing more.
 //!  * Values of a keyspace are among the names of its directory, at the last cookie of the hash of
 //!    their key: a value that becomes a file does not move to a position that a reader has already
 //!    passed, or has yet to reach.
@@ -30,6 +32,8 @@ use pool::layout::dirent::{COLLISION_BITS, name_hash};
 
 /// Positions 0 and 1 are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
+/// The position behind the last name.
+const END: u64 = i64::MAX as u64;
 /// How often a keyspace is read again because it changed meanwhile.
 const MERGES: usize = 100;
 /// To find the next names of a keyspace all its values are looked at: so many names are kept for
@@ -58,6 +62,9 @@ pub(crate) fn getdents(
     if a.nlink == 0 {
         return Err(Error::NotFound);
     }
+    if file.ofd.offset.load(Relaxed) == END {
+        return Ok(0);
+    }
     if lock::is_dead_ones(s, &file.inode.e.lock) {
         // What a dead process did here and nobody published is not in `dir_seq`.
         inode_table::lock_ref(s, file.inode)?;
@@ -74,8 +81,12 @@ pub(crate) fn getdents(
         out,
         written: 0,
         at: file.ofd.offset.load(Relaxed),
+        full: false,
     };
     let done = listing.fill(keyspace);
+    if done.is_ok() && !listing.full {
+        listing.at = END;
+    }
     file.ofd.offset.store(listing.at, Relaxed);
     read::touch(&file, now);
     done.map(|()| listing.written)
@@ -143,6 +154,8 @@ struct Listing<'a> {
     written: usize,
     /// The next position.
     at: u64,
+    /// There is a name that did not fit.
+    full: bool,
 }
 
 impl Listing<'_> {
@@ -243,6 +256,7 @@ impl Listing<'_> {
         let len = encode(&mut entry, self.format, ino, kind, name, next);
         let bytes = entry.get(..len).ok_or(Error::NameTooLong)?;
         if bytes.len() > self.out.len() {
+            self.full = true;
             return if self.written == 0 {
                 Err(Error::Invalid)
             } else {
@@ -251,7 +265,10 @@ impl Listing<'_> {
         }
         match self.out.write(bytes) {
             Ok(_) => {}
-            Err(_) if self.written > 0 => return Ok(false),
+            Err(_) if self.written > 0 => {
+                self.full = true;
+                return Ok(false);
+            }
             Err(fault) => return Err(fault.into()),
         }
         self.out.advance(len);

@@ -22,11 +22,13 @@ use holdfast_pmem::{ConstBuf, MutBuf};
 
 type Args = [usize; 6];
 
-/// EXDEV: copy_file_range(2) answers it between file systems, and programs then copy themselves.
+/// copy_file_range(2) answers it where it cannot copy, and programs then copy themselves.
 const EXDEV: Errno = 18;
 const EBADF: Errno = 9;
+const EISDIR: Errno = 21;
 const ENOMEM: Errno = 12;
 const ESPIPE: Errno = 29;
+const EOVERFLOW: Errno = 75;
 const SPLICE_F_NONBLOCK: usize = 2;
 const F_GETFL: usize = 3;
 const F_GETPIPE_SZ: usize = 1032;
@@ -56,7 +58,8 @@ pub fn copy_file_range(p: &Process, a: &Args) -> Outcome {
     let (from, to) = match (from, to) {
         (None, None) => return Err(Stop::Native),
         (Some(from), Some(to)) => (from, to),
-        _ => return Err(EXDEV.into()),
+        (None, Some(to)) => return from_host(p, a, to),
+        (Some(from), None) => return to_host(p, a, from),
     };
     if a[5] != 0 {
         return Err(EINVAL.into());
@@ -68,6 +71,153 @@ pub fn copy_file_range(p: &Process, a: &Args) -> Outcome {
     put_offset(a[1], from_at)?;
     put_offset(a[3], to_at)?;
     Ok(n as isize)
+}
+
+/// copy_file_range(2) from a file of the host, which programs need not do themselves then.
+fn from_host(p: &Process, a: &Args, to: OfdLink) -> Outcome {
+    let (mut from_at, mut to_at) = (offset_at(a[1])?, offset_at(a[3])?);
+    if p.client.getfl(to)? & O_APPEND != 0 {
+        return Err(EBADF.into());
+    }
+    // The files of /proc and the like say that they are empty: programs read those themselves.
+    if check_host_file(a[0], a[5])?.size == 0 {
+        return Err(EXDEV.into());
+    }
+    let mut at = place_in(a[0], from_at)?;
+    check_ends([at, to_at.unwrap_or(0)], a[4])?;
+    let mut buf = vec![0; a[4].min(BOUNCE)];
+    let mut copied = 0;
+    while copied < a[4] {
+        let want = (a[4] - copied).min(buf.len());
+        let done = p.client.within_limit(to, to_at, want).map_err(Stop::from);
+        let done = done.and_then(|want| Ok(kernel_pread(a[0], &mut buf[..want], at)?));
+        let stored = done.and_then(|n| {
+            let data = ConstBuf::from(&buf[..n]);
+            let stored = match to_at {
+                Some(to_at) => p.client.pwrite(to, data, to_at)?,
+                None => p.client.write(to, data)?,
+            };
+            Ok((n, stored))
+        });
+        let (n, stored) = match stored {
+            Err(_) if copied > 0 => break,
+            stored => stored?,
+        };
+        copied += stored;
+        at += stored as i64;
+        to_at = to_at.map(|to_at| to_at + stored as i64);
+        if n == 0 || stored < n {
+            break;
+        }
+    }
+    move_place(a[0], &mut from_at, at);
+    put_offset(a[1], from_at)?;
+    put_offset(a[3], to_at)?;
+    Ok(copied as isize)
+}
+
+/// copy_file_range(2) to a file of the host.
+fn to_host(p: &Process, a: &Args, from: OfdLink) -> Outcome {
+    let (mut from_at, mut to_at) = (offset_at(a[1])?, offset_at(a[3])?);
+    if fcntl(a[2], F_GETFL)? as u32 & O_APPEND != 0 {
+        return Err(EBADF.into());
+    }
+    check_host_file(a[2], a[5])?;
+    let mut read_at = match from_at {
+        Some(at) => at,
+        None => p.client.lseek(from, 0, SEEK_CUR)? as i64,
+    };
+    let mut at = place_in(a[2], to_at)?;
+    check_ends([read_at, at], a[4])?;
+    let mut buf = vec![0; a[4].min(BOUNCE)];
+    let mut copied = 0;
+    while copied < a[4] {
+        let want = (a[4] - copied).min(buf.len());
+        let read = p
+            .client
+            .pread(from, MutBuf::from(&mut buf[..want]), read_at);
+        let stored = read
+            .map_err(Stop::from)
+            .and_then(|n| Ok((n, kernel_pwrite(a[2], &buf[..n], at)?)));
+        let (n, stored) = match stored {
+            Err(_) if copied > 0 => break,
+            stored => stored?,
+        };
+        copied += stored;
+        at += stored as i64;
+        read_at += stored as i64;
+        if n == 0 || stored < n {
+            break;
+        }
+    }
+    match &mut from_at {
+        Some(from_at) => *from_at = read_at,
+        None => {
+            p.client.lseek(from, read_at, SEEK_SET)?;
+        }
+    }
+    move_place(a[2], &mut to_at, at);
+    put_offset(a[1], from_at)?;
+    put_offset(a[3], to_at)?;
+    Ok(copied as isize)
+}
+
+/// Whether copy_file_range(2) can use the host's file.
+fn check_host_file(fd: usize, flags: usize) -> Result<sys::Stat, Errno> {
+    const S_IFMT: u32 = 0o170_000;
+    const S_IFREG: u32 = 0o100_000;
+    const S_IFDIR: u32 = 0o040_000;
+    if flags != 0 {
+        return Err(EINVAL);
+    }
+    let stat = sys::stat_fd(fd).ok_or(EBADF)?;
+    match stat.mode & S_IFMT {
+        S_IFREG => Ok(stat),
+        S_IFDIR => Err(EISDIR),
+        _ => Err(EINVAL),
+    }
+}
+
+/// As the kernel: a range does not end behind what an offset can say.
+fn check_ends(places: [i64; 2], len: usize) -> Result<(), Errno> {
+    let ends = |at: i64| (at as u64).checked_add(len as u64).is_some();
+    match places.into_iter().all(ends) {
+        true => Ok(()),
+        false => Err(EOVERFLOW),
+    }
+}
+
+/// Where a call on a host's file begins: at `at`, or at the file's own offset.
+fn place_in(fd: usize, at: Option<i64>) -> Result<i64, Errno> {
+    match at {
+        Some(at) => Ok(at),
+        // SAFETY: touches no memory.
+        None => args::result(unsafe { sys::raw(nr::LSEEK, [fd, 0, SEEK_CUR as usize, 0, 0, 0]) })
+            .map(|at| at as i64),
+    }
+}
+
+/// It has come to `now`.
+fn move_place(fd: usize, at: &mut Option<i64>, now: i64) {
+    match at {
+        Some(at) => *at = now,
+        None => {
+            // SAFETY: touches no memory.
+            unsafe { sys::raw(nr::LSEEK, [fd, now as usize, SEEK_SET as usize, 0, 0, 0]) };
+        }
+    }
+}
+
+fn kernel_pread(fd: usize, out: &mut [u8], at: i64) -> Result<usize, Errno> {
+    let (addr, len) = (out.as_mut_ptr() as usize, out.len());
+    // SAFETY: the kernel writes at most `len` bytes of `out`.
+    args::result(unsafe { waiting::call(nr::PREAD64, [fd, addr, len, at as usize, 0, 0]) })
+}
+
+fn kernel_pwrite(fd: usize, data: &[u8], at: i64) -> Result<usize, Errno> {
+    let (addr, len) = (data.as_ptr() as usize, data.len());
+    // SAFETY: the kernel reads `data` only.
+    args::result(unsafe { waiting::call(nr::PWRITE64, [fd, addr, len, at as usize, 0, 0]) })
 }
 
 /// sendfile(out_fd, in_fd, offset, count)
