@@ -35,8 +35,10 @@ static uint64_t state;
 static unsigned line;
 static char data[ROOM], got[ROOM + 16];
 static int fds[8], pipes[2];
-static struct { char *at; size_t len; int prot; } maps[4];
+static struct { char *at; size_t len; off_t from; int own, fd; } maps[4];
 static sigjmp_buf fault;
+/* Whether this walk maps files. */
+static int has_mapped;
 static volatile int faults_expected;
 /* Where a walk takes place. */
 static char start[4096];
@@ -116,12 +118,20 @@ static void *buffer(char *good) {
 }
 
 /* What stat(2) says, as far as it is the same everywhere: new times are only known to be new. */
+static ino_t stored[64];
+static int is_stored(ino_t ino) {
+    for (unsigned i = 0; i < COUNT(stored); i++) if (stored[i] == ino) return 1;
+    return 0;
+}
 static void shown(const struct stat *st) {
     int64_t times[2] = {st->st_atim.tv_sec, st->st_mtim.tv_sec};
     say(" [%o %d:%d", st->st_mode, st->st_uid, st->st_gid);
     if (!S_ISDIR(st->st_mode)) say(" n%ld s%ld", (long)st->st_nlink, (long)st->st_size);
-    for (int i = 0; i < 2; i++)
-        times[i] > 1600000000 ? say(" now") : say(" %ld", (long)times[i]);
+    /* Who follows a link on tmpfs has read it. */
+    for (int i = S_ISLNK(st->st_mode); i < 2; i++)
+        i == 1 && is_stored(st->st_ino) ? say(" ?")
+        : times[i] > 1600000000         ? say(" now")
+                                        : say(" %ld", (long)times[i]);
     say("]");
 }
 static void after_fd(int f) {
@@ -163,7 +173,7 @@ static void a_open(void) {
     int kind = rnd(5);
     if (flags & O_TMPFILE & ~O_DIRECTORY && chance(80)) p = ".";
     if (kind == 0) {
-        struct { struct open_how how; char more[40]; } large = {{.flags = flags & (chance(90) ? ~0u : 0), .resolve = chance(60) ? 0 : 1u << rnd(7)}, {0}};
+        struct { struct open_how how; char more[40]; } large = {{.flags = flags & (chance(90) ? ~0u : 0), .resolve = chance(60) ? 0 : 1u << PICK(((int[]){0, 1, 2, 3, 4, 6}))}, {0}};
         if (flags & O_CREAT) large.how.mode = m & 07777;
         if (chance(5)) large.how.mode = m;
         if (chance(50)) large.more[3] = 1;
@@ -192,7 +202,7 @@ static void a_read(void) {
     off_t at = offset();
     char *to = buffer(got);
     struct iovec two[2] = {{got, len > ROOM ? ROOM : len / 3}, {got + ROOM / 2, len / 2 > ROOM / 2 ? ROOM / 2 : len / 2}};
-    int flags = chance(70) ? 0 : PICK(((int[]){RWF_HIPRI, RWF_NOWAIT, RWF_APPEND, RWF_SYNC, 1 << 20}));
+    int flags = chance(70) ? 0 : PICK(((int[]){RWF_HIPRI, RWF_APPEND, RWF_SYNC, 1 << 20}));
     memset(got, 0, sizeof got);
     if (len > ROOM && to == got) len = ROOM;
     switch (kind) {
@@ -212,19 +222,26 @@ static void a_write(void) {
     struct iovec two[2] = {{data, rnd(5000)}, {data + 5000, rnd(300)}};
     int flags = chance(70) ? 0 : PICK(((int[]){RWF_HIPRI, RWF_DSYNC, RWF_APPEND, RWF_SYNC, 1 << 20}));
     if (len > ROOM - 64) len = ROOM - 64;
+    if (at > 1 << 24 && kind != 0) at = 1 << 24;
     if (at > 1 << 24 && at < 1l << 41) at = 1 << 24;
+    /* A write behind the end that fails for its buffer makes a file of tmpfs longer. */
+    struct stat st;
+    if ((from < data || from >= data + ROOM) && !fstat(f, &st) && S_ISREG(st.st_mode)) kind = 3, lseek(f, 0, SEEK_SET);
     switch (kind) {
     case 0: say("pwrite %d %zu %ld", f, len, (long)at), DO(pwrite(f, from, len, at)); break;
     case 1: say("writev %d", f), DO(writev(f, two, chance(95) ? 2 : PICK(((int[]){0, -1, 2000})))); break;
     case 2: say("pwritev2 %d %ld %x", f, (long)at, flags), DO(pwritev2(f, two, 2, at, flags)); break;
     default: say("write %d %zu", f, len), DO(write(f, from, len));
     }
+    /* Whether a write that could not read its buffer changed the file is nobody's business. */
+    if (errno == EFAULT) futimens(f, (struct timespec[]){{5, 0}, {6, 0}});
     after_fd(f);
 }
 static void a_seek(void) {
-    int f = fd(), whence = rnd(chance(95) ? 5 : 9);
+    /* Not SEEK_DATA and SEEK_HOLE: what is allocated and not written is data here, a hole there. */
+    int f = fd(), whence = chance(95) ? rnd(3) : 5 + rnd(3);
     off_t at = chance(70) ? offset() : -(off_t)rnd(5000);
-    if (at > 1 << 24 && chance(90)) at = 4096;
+    if (at > 1 << 24) at = 4096;
     say("lseek %d %ld %d", f, (long)at, whence);
     struct stat st;
     /* Positions in a directory are each file system's own. */
@@ -232,10 +249,13 @@ static void a_seek(void) {
     DO(lseek(f, at, whence));
 }
 static void a_size(void) {
-    off_t to = chance(95) ? rnd(100000) : offset();
+    off_t to = chance(95) ? rnd(100000) : offset() % (1l << 41);
     int f = fd(), keep_ = 0, kind = rnd(4);
     if (kind == 0) {
         const char *p = name();
+        struct stat st;
+        /* To the size that it has: tmpfs leaves its times alone then. */
+        if (!stat(p, &st) && st.st_size == to) to++;
         say("truncate %s %ld", p, (long)to), DO(truncate(p, to)), after_path(p);
         return;
     }
@@ -245,7 +265,7 @@ static void a_size(void) {
         off_t len = chance(90) ? rnd(60000) : offset();
         keep_ = PICK(modes);
         if (len > 1 << 24) len = 1 << 24;
-        if (to > 1 << 24 && to < 1l << 41) to = 0;
+        if (to > 1 << 24) to = 0;
         say("fallocate %d %x %ld %ld", f, keep_, (long)to, (long)len), DO(fallocate(f, keep_, to, len));
     } else {
         say("ftruncate %d %ld", f, (long)to), DO(ftruncate(f, to));
@@ -297,20 +317,27 @@ static void a_dup(void) {
 }
 static void a_lock(void) {
     int f = fd();
-    if (chance(40)) {
+    /* On Linux a mapping, too, keeps a description and so its lock: a walk has the one or the other. */
+    if (chance(40) && !has_mapped) {
         int how = PICK(((int[]){LOCK_SH, LOCK_EX, LOCK_UN, LOCK_MAND, 0, 77})) | LOCK_NB;
         say("flock %d %x", f, how), DO(flock(f, how));
         return;
     }
-    struct flock l = {.l_type = rnd(chance(95) ? 3 : 6), .l_whence = rnd(chance(95) ? 3 : 6), .l_start = chance(90) ? rnd(100) : offset(), .l_len = chance(80) ? (long)rnd(100) : offset()};
-    int cmd = PICK(((int[]){F_SETLK, F_GETLK, F_OFD_SETLK, F_OFD_GETLK}));
+    if (chance(50) && has_mapped) return;
+    struct flock l = {.l_type = rnd(chance(95) ? 3 : 6), .l_whence = chance(95) ? rnd(2) : 5, .l_start = chance(90) ? rnd(100) : offset(), .l_len = chance(80) ? (long)rnd(100) : offset()};
+    int cmd = has_mapped ? F_SETLK : PICK(((int[]){F_SETLK, F_GETLK, F_OFD_SETLK, F_OFD_GETLK}));
     say("fcntl %d lock %d %d %d %ld %ld", f, cmd, l.l_type, l.l_whence, (long)l.l_start, (long)l.l_len);
     if (!DO(fcntl(f, cmd, &l)) && (cmd == F_GETLK || cmd == F_OFD_GETLK))
         say(" %d %d %ld %ld %d", l.l_type, l.l_whence, (long)l.l_start, (long)l.l_len, l.l_pid == getpid());
 }
 static void a_names(void) {
     const char *p = path(), *q = path();
+    /* Which of two names is looked at first where one is too long is nobody's business. */
+    while (strlen(p) > 255 || strlen(q) > 255) p = path(), q = path();
     int at = dirfd_(), to = dirfd_(), flags;
+    /* Whether the second directory or the first path is looked at first depends on the path. */
+    if (fcntl(to, F_GETFD) < 0) to = AT_FDCWD;
+    if (!*p && fcntl(at, F_GETFD) < 0) at = AT_FDCWD;
     switch (rnd(14)) {
     case 0: say("mkdir %s", p), DO(mkdir(p, mode())), after_path(p); break;
     case 1: say("mkdirat %d %s", at, p), DO(mkdirat(at, p, mode())); break;
@@ -331,7 +358,7 @@ static void a_names(void) {
     }
     default: {
         mode_t m = mode() & 0777;
-        m |= PICK(((mode_t[]){S_IFREG, S_IFIFO, S_IFSOCK, 0, S_IFDIR, S_IFLNK}));
+        m |= PICK(((mode_t[]){S_IFREG, S_IFSOCK, 0, S_IFDIR, S_IFLNK}));
         say("mknodat %d %s %o", at, p, m), DO(mknodat(at, p, m, 0)), after_path(p);
     }
     }
@@ -411,12 +438,12 @@ static void a_xattr(void) {
     static const char *keys[] = {"user.a", "user.b", "user.", "trusted.x", "security.y", "none", "", "user.a"};
     const char *p = name(), *key = PICK(keys);
     int f = fd();
-    size_t len = chance(90) ? rnd(60) : PICK(((size_t[]){0, 65536, 65537, 4000}));
+    size_t len = chance(90) ? rnd(60) : PICK(((size_t[]){0, 65537, 4000}));
     memset(got, 0, 300);
     if (len > ROOM && chance(50)) len = ROOM;
     switch (rnd(6)) {
-    case 0: say("setxattr %s %s %zu", p, key, len), DO(setxattr(p, key, len > ROOM ? data : data, len > ROOM ? ROOM + 1 : len, rnd(chance(95) ? 3 : 8))); break;
-    case 1: say("fsetxattr %d %s %zu", f, key, len), DO(fsetxattr(f, key, data, len > ROOM ? ROOM : len, 0)); break;
+    case 0: say("setxattr %s %s %zu", p, key, len), DO(setxattr(p, key, data, len > ROOM ? ROOM + 1 : len > 4000 ? 4000 : len, rnd(chance(95) ? 3 : 8))); break;
+    case 1: say("fsetxattr %d %s %zu", f, key, len), DO(fsetxattr(f, key, data, len > 4000 ? 4000 : len, 0)); break;
     case 2: say("getxattr %s %s", p, key), DO(getxattr(p, key, got, chance(70) ? ROOM : rnd(20))), say(" #%08x", sum(got, 300)); break;
     case 3: say("fgetxattr %d %s", f, key), DO(fgetxattr(f, key, got, ROOM)), say(" #%08x", sum(got, 300)); break;
     case 4: say("removexattr %s %s", p, key), DO(lremovexattr(p, key)); break;
@@ -439,13 +466,18 @@ static void a_map(void) {
         if (from + n > len) n = len - from;
         switch (rnd(7)) {
         case 0: case 1:
+            /* What a private mapping shows of later changes is nobody's business. */
+            if (maps[slot].own) n = 0;
             say("load %u %zu %zu", slot, from, n);
             faults_expected = 1;
             if ((sig = sigsetjmp(fault, 1))) say(" signal %d", sig);
             else say(" #%08x", sum(at + from, n));
             faults_expected = 0;
             break;
-        case 2: case 3:
+        case 2: case 3: {
+            /* Bytes that are stored behind the end may show when a file of tmpfs grows. */
+            struct stat st;
+            if (fstat(maps[slot].fd, &st) || maps[slot].from + (off_t)(from + n) > st.st_size) n = 0;
             say("store %u %zu %zu", slot, from, n);
             faults_expected = 1;
             if ((sig = sigsetjmp(fault, 1))) say(" signal %d", sig);
@@ -454,35 +486,47 @@ static void a_map(void) {
             /* New times show then at the latest. */
             DO(msync(at, len, MS_SYNC));
             break;
+        }
         case 4: {
             size_t part = (rnd(len / 4096 + 1) * 4096);
             say("mprotect %u %zu %d", slot, part, prot), DO(mprotect(at, part, prot));
             break;
         }
         case 5: say("msync %u", slot), DO(msync(at + (chance(95) ? 0 : 7), len, chance(90) ? PICK(((int[]){MS_SYNC, MS_ASYNC, MS_SYNC | MS_INVALIDATE})) : 77)); break;
-        default: say("munmap %u", slot), DO(munmap(at, len)), maps[slot].at = 0;
+        default: say("munmap %u", slot), DO(munmap(at, len)), maps[slot].at = 0, close(maps[slot].fd);
         }
         return;
     }
-    if (maps[slot].at) munmap(maps[slot].at, maps[slot].len), maps[slot].at = 0;
+    if (maps[slot].at) munmap(maps[slot].at, maps[slot].len), maps[slot].at = 0, close(maps[slot].fd);
     size_t len = chance(95) ? rnd(60000) + 1 : PICK(((size_t[]){0, 1ul << 50}));
-    off_t at = chance(90) ? rnd(8) * 4096 : offset();
+    off_t at = chance(90) ? rnd(8) * 4096 : rnd(30000);
     int flags = PICK(((int[]){MAP_SHARED, MAP_SHARED, MAP_PRIVATE, MAP_SHARED_VALIDATE, 0, MAP_SHARED_VALIDATE | 1 << 25}));
     say("mmap %u %zu %d %x %d %ld", slot, len, prot, flags, f, (long)at);
     errno = 0;
     char *got_ = mmap(0, len, prot, flags, f, at);
     result(got_ == MAP_FAILED ? -1 : 0);
-    if (got_ != MAP_FAILED) maps[slot].at = got_, maps[slot].len = len, maps[slot].prot = prot;
+    struct stat st;
+    /* msync of a mapping that can be stored to gives a pool file a new time, stored to or not. */
+    static unsigned mapped;
+    if (got_ != MAP_FAILED && flags != MAP_PRIVATE && !fstat(f, &st)) stored[mapped++ % COUNT(stored)] = st.st_ino;
+    if (got_ != MAP_FAILED) maps[slot].at = got_, maps[slot].len = len, maps[slot].from = at, maps[slot].own = flags == MAP_PRIVATE, maps[slot].fd = fcntl(f, F_DUPFD_CLOEXEC, 60);
 }
 static void a_move(void) {
     int f = fd(), g = fd();
     off_t a = chance(90) ? rnd(9000) : offset(), b = chance(90) ? rnd(9000) : offset();
     size_t len = chance(90) ? rnd(20000) : length();
     off_t *pa = chance(50) ? &a : 0, *pb = chance(50) ? &b : 0;
-    if (b > 1 << 24 && b < 1l << 41) b = 0;
-    switch (rnd(5)) {
+    struct stat from, to;
+    if (b > 1 << 24) b = 0;
+    /* Not sendfile of a file to itself: what it reads there may be what it has just written. */
+    int same = !fstat(f, &from) && !fstat(g, &to) && from.st_ino == to.st_ino;
+    if (!same && !fstat(f, &from) && !S_ISREG(from.st_mode)) same = 1;
+    switch (same ? 2 + rnd(3) : rnd(5)) {
     case 0: say("copy_file_range %d %ld %d %ld %zu", f, pa ? (long)a : -9, g, pb ? (long)b : -9, len), DO(copy_file_range(f, pa, g, pb, len, chance(98) ? 0 : 1)); break;
-    case 1: say("sendfile %d %d %ld %zu", g, f, pa ? (long)a : -9, len), DO(sendfile(g, f, pa, len)); break;
+    case 1:
+        if (a < 0 || a > 1 << 24) a = 0;
+        len = len ? len : 1;
+        say("sendfile %d %d %ld %zu", g, f, pa ? (long)a : -9, len), DO(sendfile(g, f, pa, len)); break;
     case 2: say("splice to pipe %d %ld %zu", f, pa ? (long)a : -9, len), DO(splice(f, pa, pipes[1], chance(95) ? 0 : &b, len, SPLICE_F_NONBLOCK)); break;
     case 3: say("splice from pipe %d %ld %zu", f, pa ? (long)a : -9, len), DO(splice(pipes[0], 0, f, pa, len, SPLICE_F_NONBLOCK)); break;
     default: say("splice %d %d", f, g), DO(splice(f, pa, g, pb, len, 0));
@@ -498,7 +542,7 @@ static void a_directory(void) {
     if (chance(50)) say("chdir %s", p), DO(chdir(p));
     else say("fchdir %d", f), DO(fchdir(f));
     errno = 0;
-    say(" getcwd"), result(syscall(SYS_getcwd, here, chance(90) ? sizeof here : rnd(30)) > 0 ? 0 : -1);
+    say(" getcwd"), result(syscall(SYS_getcwd, here, chance(90) ? sizeof here : rnd(3)) > 0 ? 0 : -1);
     size_t n = strlen(start);
     say(" '%s'", strncmp(here, start, n) ? "elsewhere" : here + n);
     after_path("a");
@@ -527,7 +571,7 @@ static void a_child(void) {
     fflush(stdout);
     pid_t child = fork();
     if (!child) {
-        say(" "), DO(write(f, data, 100)), DO(lseek(f, 10, SEEK_SET)), DO(flock(f, LOCK_EX | LOCK_NB));
+        say(" "), DO(write(f, data, 100)), DO(lseek(f, 10, SEEK_SET)), has_mapped ? 0 : DO(flock(f, LOCK_EX | LOCK_NB));
         struct flock l = {.l_type = F_WRLCK, .l_len = 50};
         DO(fcntl(f, F_SETLK, &l));
         if (exits == 1) DO(close(f));
@@ -563,6 +607,7 @@ static void walk(unsigned seed, unsigned calls) {
     };
     unsigned total = 0;
     for (unsigned i = 0; i < COUNT(acts); i++) total += acts[i].weight;
+    has_mapped = seed & 1;
     state = seed * 0x9e3779b97f4a7c15ull + 12345;
     for (int i = 0; i < 10; i++) rnd(2);
     for (int i = 0; i < ROOM; i++) data[i] = rnd(256);
@@ -576,7 +621,7 @@ static void walk(unsigned seed, unsigned calls) {
         unsigned n = rnd(total), i = 0;
         while (n >= acts[i].weight) n -= acts[i++].weight;
         say("%u.%u ", seed, line);
-        acts[i].act();
+        acts[i].act == a_map && !has_mapped ? a_read() : acts[i].act();
         say("\n");
     }
 }

@@ -96,5 +96,8 @@ int main(int argc, char **argv) {
 EOF
 gcc -O1 -o t t.c
 ./t "$PWD" "$host"
-cp "$host/from1" copied && cmp copied "$host/from1" && cp copied "$host/back" && cmp copied "$host/back"
+cp "$host/from1" copied
+cmp copied "$host/from1"
+cp copied "$host/back"
+cmp copied "$host/back"
 [[ $PWD != /hf* ]] || rm -rf "$host"

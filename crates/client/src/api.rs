@@ -71,6 +71,11 @@ impl Client {
         self.durable(open::open(self, c, base, path, oflags, mode, resolve))
     }
 
+    /// Whether flags of open(2) make sense together; `Invalid` if not.
+    pub fn check_open(&self, oflags: u32) -> Result<()> {
+        open::check_flags(oflags).map(drop)
+    }
+
     /// mkdir(2).
     pub fn mkdir(&self, c: &Caller, base: Base, path: &[u8], mode: u32) -> Result<()> {
         self.durable(create::mkdir(self, c, base, path, mode))

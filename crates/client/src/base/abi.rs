@@ -102,6 +102,7 @@ pub const LOCK_SH: u32 = 1;
 pub const LOCK_EX: u32 = 2;
 pub const LOCK_NB: u32 = 4;
 pub const LOCK_UN: u32 = 8;
+pub const LOCK_MAND: u32 = 32;
 
 pub const PROT_READ: u32 = 1;
 pub const PROT_WRITE: u32 = 2;

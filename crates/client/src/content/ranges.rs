@@ -100,15 +100,35 @@ pub(crate) fn overlaps(lock: &RangeLock, first: u64, last: u64) -> bool {
     lock.first.load(Relaxed) <= last && lock.last.load(Relaxed) >= first
 }
 
-/// The first lock of somebody else that forbids `wish`.
+/// The first lock of somebody else that forbids `wish`; of its owner itself if it asks for none, as
+/// F_OFD_GETLK of F_UNLCK does.
 pub(crate) fn conflict(s: &Session, inode: &LockedInode, wish: &Wish) -> Result<Option<u32>> {
+    find(s, inode, |link, lock| forbids(lock, wish).then_some(link))
+}
+
+/// As `conflict`: the one that begins first.
+pub(crate) fn first_conflict(s: &Session, inode: &LockedInode, wish: &Wish) -> Result<Option<u32>> {
+    let mut first: Option<(u64, u32)> = None;
     find(s, inode, |link, lock| {
-        let owner = Owner::of(lock);
-        let same_world = (owner.kind == WHOLE) == (wish.owner.kind == WHOLE);
-        let exclusive = wish.mode == EXCLUSIVE || lock.mode.load(Relaxed) == EXCLUSIVE;
-        let blocks = same_world && exclusive && overlaps(lock, wish.first, wish.last);
-        (blocks && !owner.is(&wish.owner)).then_some(link)
-    })
+        let at = lock.first.load(Relaxed);
+        if forbids(lock, wish) && first.is_none_or(|(least, _)| at < least) {
+            first = Some((at, link));
+        }
+        None::<()>
+    })?;
+    Ok(first.map(|(_, link)| link))
+}
+
+fn forbids(lock: &RangeLock, wish: &Wish) -> bool {
+    let owner = Owner::of(lock);
+    let same_world = (owner.kind == WHOLE) == (wish.owner.kind == WHOLE);
+    let exclusive = wish.mode == EXCLUSIVE || lock.mode.load(Relaxed) == EXCLUSIVE;
+    let overlaps = same_world && overlaps(lock, wish.first, wish.last);
+    let blocks = match wish.mode {
+        0 => owner.is(&wish.owner),
+        _ => exclusive && !owner.is(&wish.owner),
+    };
+    overlaps && blocks
 }
 
 pub(crate) fn insert(s: &Session, inode: &LockedInode, link: u32, wish: &Wish) -> Result<()> {

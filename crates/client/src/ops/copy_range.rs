@@ -28,9 +28,11 @@ pub(crate) fn copy_range(
     len: usize,
 ) -> Result<usize> {
     let s = &c.session;
+    // What they are comes before how they are open.
+    let (any_source, any_target) = (File::usable(s, from)?, File::usable(s, to)?);
+    any_source.check_regular()?;
+    any_target.check_regular()?;
     let (source, target) = (File::readable(s, from)?, File::writable(s, to)?);
-    source.check_regular()?;
-    target.check_regular()?;
     if target.flags & O_APPEND != 0 {
         return Err(Error::BadDescriptor);
     }
@@ -49,6 +51,8 @@ pub(crate) fn copy_range(
         .map(|file| lock::acquire(s, &file.ofd.lock))
         .transpose()?;
     let start = |at: &Option<&mut i64>, file: &File| match at {
+        // As the kernel adds.
+        Some(at) if (**at as u64).checked_add(len as u64).is_none() => Err(Error::Overflow),
         Some(at) => file::offset(**at),
         None => Ok(file.ofd.offset.load(Acquire)),
     };
@@ -65,6 +69,9 @@ pub(crate) fn copy_range(
         Some(at) => *at = (start + done as u64) as i64,
         None => file.ofd.offset.store(start + done as u64, Release),
     };
+    if done > 0 {
+        read::accessed(&source);
+    }
     finish(from_at, &source, read_at);
     finish(to_at, &target, write_at);
     Ok(done)

@@ -21,6 +21,8 @@ use pmem::futex::{self, WaitResult};
 use pool::session::SLOTS;
 
 const NAP: Duration = Duration::from_millis(5);
+/// Looks of a waiter of which one finds out who is dead.
+const LOOKS: u32 = 16;
 
 /// Slot + 1 of the process that blocks the process of `slot`.
 fn blocker_of(slot: &pool::session::Slot) -> &AtomicU64 {
@@ -47,14 +49,15 @@ fn attempt(s: &Session, inode: &InodeRef, wish: &Wish) -> Result<Attempt> {
 
 /// Takes the lock; waits for it if `wait`.
 fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()> {
-    loop {
+    for looks in 0.. {
         let tick = s.header().locks_tick.load(SeqCst);
         let blocker = match attempt(s, inode, wish)? {
             Attempt::Granted => return Ok(()),
             Attempt::BlockedBy(owner) => owner,
         };
-        if blocker.kind != POSIX && !fd_tables::is_same(s, blocker.slot, blocker.generation) {
-            // Its descriptors may be the last of the description that holds the lock.
+        if blocker.kind != POSIX && looks % LOOKS == 0 {
+            // The last descriptors of the description that holds the lock may be those of a dead
+            // process, also if another one has locked it.
             if slots::reap_dead(s) > 0 {
                 continue;
             }
@@ -64,6 +67,7 @@ fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()>
         }
         sleep(s, wish, &blocker, tick)?;
     }
+    Err(Error::WouldBlock)
 }
 
 fn sleep(s: &Session, wish: &Wish, blocker: &Owner, tick: u32) -> Result<()> {
@@ -115,14 +119,15 @@ pub(crate) fn fcntl_lock(c: &Client, ofd: OfdLink, cmd: u32, lock: &mut Flock) -
         F_OFD_SETLKW => (OFD, true),
         _ => return Err(Error::Invalid),
     };
-    if kind == OFD && lock.pid != 0 {
+    let asks_for_nothing = cmd == F_GETLK && lock.kind == F_UNLCK;
+    if asks_for_nothing || (kind == OFD && lock.pid != 0) {
         return Err(Error::Invalid);
     }
     let (first, last) = range(&file, lock)?;
     let mode = match lock.kind {
         F_RDLCK => SHARED,
         F_WRLCK => EXCLUSIVE,
-        F_UNLCK if !matches!(cmd, F_GETLK | F_OFD_GETLK) => 0,
+        F_UNLCK => 0,
         _ => return Err(Error::Invalid),
     };
     let wish = Wish {
@@ -159,8 +164,23 @@ fn pid_of(s: &Session, index: u32) -> Result<u32> {
 
 /// F_GETLK: who is in the way.
 fn test(s: &Session, inode: &InodeRef, wish: &Wish, out: &mut Flock) -> Result<()> {
+    let asked = *out;
+    let mut found = in_the_way(s, inode, wish, out)?;
+    if found.is_some_and(|kind| kind != POSIX) && slots::reap_dead(s) > 0 {
+        // The last descriptors of its description may have been those of a dead process.
+        *out = asked;
+        found = in_the_way(s, inode, wish, out)?;
+    }
+    if found.is_none() {
+        out.kind = F_UNLCK;
+    }
+    Ok(())
+}
+
+/// Describes the first lock that is in the way; its kind.
+fn in_the_way(s: &Session, inode: &InodeRef, wish: &Wish, out: &mut Flock) -> Result<Option<u32>> {
     let locked = inode_table::lock_ref(s, *inode)?;
-    while let Some(link) = conflict(s, &locked, wish)? {
+    while let Some(link) = first_conflict(s, &locked, wish)? {
         let lock = s.range_lock(link)?;
         let owner = Owner::of(lock);
         if owner.kind == POSIX && !fd_tables::is_same(s, owner.slot, owner.generation) {
@@ -187,10 +207,9 @@ fn test(s: &Session, inode: &InodeRef, wish: &Wish, out: &mut Flock) -> Result<(
             },
             pid,
         };
-        return Ok(());
+        return Ok(Some(owner.kind));
     }
-    out.kind = F_UNLCK;
-    Ok(())
+    Ok(None)
 }
 
 /// First and last byte of a `struct flock`.
@@ -217,15 +236,25 @@ fn range(file: &File, lock: &Flock) -> Result<(u64, u64)> {
 }
 
 pub(crate) fn flock(c: &Client, ofd: OfdLink, op: u32) -> Result<()> {
-    let s = &c.session;
-    let file = File::usable(s, ofd)?;
-    let owner = Owner::me(s, WHOLE, ofd);
+    if op & LOCK_MAND != 0 {
+        // As on Linux since 5.18: there are no such locks.
+        return Ok(());
+    }
     let mode = match op & !LOCK_NB {
         LOCK_SH => SHARED,
         LOCK_EX => EXCLUSIVE,
-        LOCK_UN => return release(s, &file.inode, &owner, 0, LAST_BYTE),
+        LOCK_UN => 0,
         _ => return Err(Error::Invalid),
     };
+    let s = &c.session;
+    let file = File::usable(s, ofd)?;
+    let owner = Owner::me(s, WHOLE, ofd);
+    if mode == 0 {
+        return release(s, &file.inode, &owner, 0, LAST_BYTE);
+    }
+    if file.flags & O_ACCMODE == O_ACCMODE {
+        return Err(Error::BadDescriptor);
+    }
     if has(s, &file.inode, &owner, mode)? {
         return Ok(());
     }
@@ -251,7 +280,8 @@ fn has(s: &Session, inode: &InodeRef, owner: &Owner, mode: u32) -> Result<bool> 
 /// The process closes a descriptor of `ofd`: its POSIX locks on the file go.
 pub(crate) fn drop_process_locks(s: &Session, ofd: OfdLink) {
     let Ok(file) = File::any(s, ofd) else { return };
-    if file.inode.e.locks.load(Acquire) == 0 {
+    // Who has a path alone has not opened the file.
+    if file.inode.e.locks.load(Acquire) == 0 || file.flags & O_PATH != 0 {
         return;
     }
     // What cannot be released now is when the process ends.

@@ -13,6 +13,7 @@ use crate::content::file::File;
 use crate::content::pins;
 use crate::content::{cow, data, durable};
 use crate::ops::client::Client;
+use crate::ops::read;
 use crate::session::{BLOCK, OfdLink, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::dirty_range;
@@ -32,6 +33,8 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     if file.kind() != S_IFREG {
         return Err(Error::NoDevice);
     }
+    // As on tmpfs, mapping is a use of the file.
+    read::accessed(&file);
     if s.is_read_only() {
         // Nothing can change: there is nothing to prepare.
         let inode = inode_table::lock_ref(s, file.inode)?;

@@ -29,7 +29,7 @@ const RESOLVE_ALL: u64 = 0x3f;
 /// Flags that O_PATH leaves in effect.
 const PATH_FLAGS: u32 = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 /// Flags that only say how to open, and are not kept.
-const OPEN_ONLY: u32 = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC | O_TMPFILE_BIT;
+const OPEN_ONLY: u32 = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC;
 
 /// An open under way.
 struct Opening<'a> {
@@ -64,7 +64,11 @@ pub(crate) fn open(
         mode,
     };
     if flags & O_TMPFILE_BIT != 0 {
-        return opening.temporary(&walk.walk(base, path, End::Follow)?);
+        let end = match flags & O_NOFOLLOW != 0 {
+            true => End::NoFollow,
+            false => End::Follow,
+        };
+        return opening.temporary(&walk.walk(base, path, end)?);
     }
     let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
     let end = match flags & O_NOFOLLOW != 0 || exclusive {
@@ -81,7 +85,8 @@ pub(crate) fn open(
     Err(Error::NotFound)
 }
 
-fn check_flags(flags: u32) -> Result<u32> {
+/// The flags in effect; `Invalid` for those that contradict themselves.
+pub(crate) fn check_flags(flags: u32) -> Result<u32> {
     if flags & O_PATH != 0 {
         return Ok(flags & PATH_FLAGS);
     }

@@ -30,9 +30,9 @@ pub(crate) fn pread(c: &Client, ofd: OfdLink, out: MutBuf, offset: i64) -> Resul
     let file = File::readable(&c.session, ofd)?;
     file.check_regular()?;
     file.check_direct(offset, out.addr(), out.len())?;
-    let n = read_at(&file, &mut Target::One(out), offset)?;
+    let n = read_at(&file, &mut Target::One(out), offset);
     accessed(&file);
-    Ok(n)
+    n
 }
 
 #[inline]
@@ -42,9 +42,9 @@ pub(crate) fn read(c: &Client, ofd: OfdLink, mut out: MutBuf) -> Result<usize> {
     let n = at_position(&file, |offset| {
         file.check_direct(offset, out.addr(), out.len())?;
         read_at(&file, &mut Target::One(out.reborrow()), offset)
-    })?;
+    });
     accessed(&file);
-    Ok(n)
+    n
 }
 
 pub(crate) fn readv(
@@ -54,12 +54,25 @@ pub(crate) fn readv(
     offset: Option<i64>,
     rwf: u32,
 ) -> Result<usize> {
-    let known = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
+    let offset = offset.map(file::offset).transpose()?;
+    let file = File::readable(&c.session, ofd)?;
+    let len = out
+        .iter()
+        .fold(0usize, |len, part| len.saturating_add(part.len()));
+    if len == 0 {
+        return Ok(0);
+    }
+    let end = offset.map_or(0, |at| at.saturating_add(len as u64));
+    if end > i64::MAX as u64 {
+        return Err(Error::Invalid);
+    }
+    let known = match file.kind() {
+        S_IFREG => RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND,
+        _ => RWF_HIPRI,
+    };
     if rwf & !known != 0 {
         return Err(Error::NotSupported);
     }
-    let offset = offset.map(file::offset).transpose()?;
-    let file = File::readable(&c.session, ofd)?;
     file.check_regular()?;
     let n = match offset {
         Some(offset) => read_at(
@@ -264,7 +277,7 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
 
 /// The access time, as with relatime: it moves once after each change.
 #[inline]
-fn accessed(file: &File) {
+pub(crate) fn accessed(file: &File) {
     let e = file.inode.e;
     let atime = e.atime.load(Relaxed) as i64;
     if atime <= e.mtime.load(Relaxed) as i64 || atime <= e.ctime.load(Relaxed) as i64 {

@@ -5,8 +5,8 @@
 //!    removed; a reader sees every name once that was there before it began and is still there.
 //!  * The trees are read once they have all changes that were made before the call, including those
 //!    of processes that died before they published them.
-//!  * Who has seen the last name has seen all: a name that comes later shows after a rewind only, as
-//!    on tmpfs, so nobody waits for the trees to learn that there is nothing more.
+//!  * Who has seen the last name has seen all: a name that comes later shows after a rewind only,
+//!    as on tmpfs, so nobody waits for the trees to learn that there is nothing more.
 //!  * Values of a keyspace are among the names of its directory, at the last cookie of the hash of
 //!    their key: a value that becomes a file does not move to a position that a reader has already
 //!    passed, or has yet to reach.
@@ -32,8 +32,9 @@ use pool::layout::dirent::{COLLISION_BITS, name_hash};
 
 /// Positions 0 and 1 are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
-/// The position behind the last name.
-const END: u64 = i64::MAX as u64;
+/// The position behind the last name: one that no name has, since no hash has so many names. Locks
+/// of bytes from the position on need some room behind it.
+const END: u64 = (i64::MAX as u64 - (1 << 40)) & !((1 << COLLISION_BITS) - 1) | 2;
 /// How often a keyspace is read again because it changed meanwhile.
 const MERGES: usize = 100;
 /// To find the next names of a keyspace all its values are looked at: so many names are kept for
@@ -63,6 +64,7 @@ pub(crate) fn getdents(
         return Err(Error::NotFound);
     }
     if file.ofd.offset.load(Relaxed) == END {
+        read::touch(&file, now);
         return Ok(0);
     }
     if lock::is_dead_ones(s, &file.inode.e.lock) {

@@ -56,7 +56,8 @@ pub(crate) fn ftruncate(c: &Client, ofd: OfdLink, size: i64) -> Result<()> {
     let size = file::offset(size)?;
     let file = File::usable(&c.session, ofd)?;
     // The kernel says EINVAL, not EBADF, to a descriptor that is not open for writing.
-    if file.flags & O_ACCMODE == O_RDONLY || file.kind() != S_IFREG {
+    let writes = matches!(file.flags & O_ACCMODE, O_WRONLY | O_RDWR);
+    if !writes || file.kind() != S_IFREG {
         return Err(Error::Invalid);
     }
     to_size(&c.session, &file.inode, size)
@@ -170,21 +171,25 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
         .filter(|end| *end <= FILE_SIZE_MAX)
         .ok_or(Error::FileTooLarge)?;
     let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
+    let work = mode & !FALLOC_FL_KEEP_SIZE;
+    if !matches!(work, 0 | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) {
+        return Err(Error::NotSupported);
+    }
     let now = clock::now();
     let s = &c.session;
     let inode = inode_table::lock_to_store(s, file.inode)?;
-    if mode & FALLOC_FL_PUNCH_HOLE == 0 {
+    if work != FALLOC_FL_PUNCH_HOLE {
         check_limit(s, &inode, end)?;
     }
     write::drop_privileges_slow(s, &inode, now)?;
-    match mode & !FALLOC_FL_KEEP_SIZE {
-        0 => allocate(s, &inode, start, end, keep, now)?,
-        FALLOC_FL_PUNCH_HOLE if keep => punch(s, &inode, start, end, now)?,
-        FALLOC_FL_ZERO_RANGE => {
-            zero_range(s, &inode, start, end, now)?;
+    match work {
+        FALLOC_FL_PUNCH_HOLE => punch(s, &inode, start, end, now)?,
+        _ => {
+            if work == FALLOC_FL_ZERO_RANGE {
+                zero_range(s, &inode, start, end, now)?;
+            }
             allocate(s, &inode, start, end, keep, now)?;
         }
-        _ => return Err(Error::NotSupported),
     }
     if s.consistency() > 0 || file.flags & O_DSYNC != 0 {
         durable::now(s, inode)?;
@@ -192,12 +197,14 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
     Ok(())
 }
 
-/// `NotSupported` for modes that are unknown or contradict themselves.
+/// `NotSupported` for modes that nobody knows, or that contradict themselves: these are refused
+/// before the file is looked at, as by the kernel; what no pool can do is refused behind that.
 fn check_mode(mode: u32) -> Result<()> {
     let keep = mode & FALLOC_FL_KEEP_SIZE != 0;
     match mode & !FALLOC_FL_KEEP_SIZE {
-        0 | FALLOC_FL_ZERO_RANGE => Ok(()),
+        0 | FALLOC_FL_ZERO_RANGE | FALLOC_FL_UNSHARE_RANGE => Ok(()),
         FALLOC_FL_PUNCH_HOLE if keep => Ok(()),
+        FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE if !keep => Ok(()),
         _ => Err(Error::NotSupported),
     }
 }
@@ -217,8 +224,8 @@ fn allocate(
     data::fill_holes(s, inode, start / BLOCK, end.div_ceil(BLOCK))?;
     if end > size && !keep {
         e.size.store(end, Release);
-        e.mtime.store(now as u64, Relaxed);
     }
+    e.mtime.store(now as u64, Relaxed);
     e.ctime.store(now as u64, Relaxed);
     inode_table::mark_dirty(s, e);
     Ok(())

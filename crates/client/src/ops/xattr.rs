@@ -25,6 +25,8 @@ use pool::session::INODE_XATTRS;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
+    /// None that there is.
+    Unknown,
     User,
     Trusted,
     Security,
@@ -68,7 +70,7 @@ fn flags_of(nofollow: bool) -> u32 {
     if nofollow { AT_SYMLINK_NOFOLLOW } else { 0 }
 }
 
-fn check_name(name: &[u8]) -> Result<Space> {
+fn space_of(name: &[u8]) -> Result<Space> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Error::Range);
     }
@@ -78,11 +80,19 @@ fn check_name(name: &[u8]) -> Result<Space> {
         (b"security.", Space::Security),
     ];
     let space = spaces.iter().find(|(prefix, _)| name.starts_with(prefix));
-    let (prefix, space) = space.ok_or(Error::NotSupported)?;
-    if name.len() == prefix.len() {
-        return Err(Error::Invalid);
+    Ok(space.map_or(Space::Unknown, |(_, space)| *space))
+}
+
+/// There is no other name space, and one alone is no name, which the kernel says to those only who
+/// have the rights.
+fn check_rest(name: &[u8]) -> Result<()> {
+    if space_of(name)? == Space::Unknown {
+        return Err(Error::NotSupported);
     }
-    Ok(*space)
+    match name.ends_with(b".") && !name[..name.len() - 1].contains(&b'.') {
+        true => Err(Error::Invalid),
+        false => Ok(()),
+    }
 }
 
 /// The rules of xattr(7) for each name space.
@@ -93,6 +103,7 @@ fn check_rights(who: &Caller, a: &Attrs, space: Space, write: bool) -> Result<()
         Error::NoAttribute
     };
     match space {
+        Space::Unknown => perm::check(who, a, if write { W_OK } else { R_OK }),
         Space::Trusted if !who.is_root() => Err(refusal),
         Space::Trusted => Ok(()),
         Space::Security if write && !who.is_root() => Err(Error::NotPermitted),
@@ -120,9 +131,9 @@ pub(crate) fn get(
     name: &[u8],
     mut out: MutBuf,
 ) -> Result<usize> {
-    let space = check_name(name)?;
     let a = shown(c, who, &target)?;
-    check_rights(who, &a, space, false)?;
+    check_rights(who, &a, space_of(name)?, false)?;
+    check_rest(name)?;
     if a.state & INODE_XATTRS == 0 {
         return Err(Error::NoAttribute);
     }
@@ -173,18 +184,19 @@ pub(crate) fn set(
     if flags & !both != 0 {
         return Err(Error::Invalid);
     }
-    let space = check_name(name)?;
     if value.len() > XATTR_SIZE_MAX {
         return Err(Error::TooBig);
-    }
-    if value.len() > XATTR_VALUE_MAX {
-        return Err(Error::NoSpace);
     }
     let mut copy = vec![0; value.len()];
     value.read(&mut copy)?;
     let inode = object(c, who, &target)?;
+    let space = space_of(name)?;
     let time = clock::now();
     let locked = lock_with_rights(&c.session, who, inode, space)?;
+    check_rest(name)?;
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(Error::NoSpace);
+    }
     let exists = exists(&c.session, &locked, name)?;
     match (flags & XATTR_CREATE != 0, flags & XATTR_REPLACE != 0) {
         (true, _) if exists => return Err(Error::Exists),
@@ -202,10 +214,11 @@ pub(crate) fn set(
 }
 
 pub(crate) fn remove(c: &Client, who: &Caller, target: Target, name: &[u8]) -> Result<()> {
-    let space = check_name(name)?;
     let inode = object(c, who, &target)?;
+    let space = space_of(name)?;
     let time = clock::now();
     let locked = lock_with_rights(&c.session, who, inode, space)?;
+    check_rest(name)?;
     if !exists(&c.session, &locked, name)? {
         return Err(Error::NoAttribute);
     }

@@ -8,7 +8,7 @@ use super::maps;
 use super::outcome::{Outcome, Stop, count, done};
 use super::process::Process;
 use alloc::vec::Vec;
-use holdfast_client::abi::{O_ACCMODE, O_PATH, O_WRONLY, S_IFMT, S_IFREG};
+use holdfast_client::abi::{O_ACCMODE, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFMT, S_IFREG};
 use holdfast_client::{DirentFormat, OfdLink};
 
 type Args = [usize; 6];
@@ -41,22 +41,44 @@ fn is_range(at: usize, len: usize) -> Result<(), Errno> {
     }
 }
 
+/// Buffer, length and offset of pread64 or pwrite64. An offset below 0 is the client's to refuse.
+#[inline]
+fn is_place(a: &Args) -> Result<(), Errno> {
+    if (a[3] as i64) < 0 {
+        return Ok(());
+    }
+    is_possible(a[1], a[2])?;
+    is_range(a[3], a[2])
+}
+
+/// Why a call that reads, or writes, is refused: before anything else that is wrong with it the
+/// kernel says that the file is not open for that.
+#[cold]
+fn first_wrong(p: &Process, ofd: OfdLink, open: [u32; 2], e: Errno) -> Stop {
+    match p.client.getfl(ofd) {
+        Ok(flags) if flags & O_PATH == 0 && open.contains(&(flags & O_ACCMODE)) => e.into(),
+        _ => EBADF.into(),
+    }
+}
+
+const READS: [u32; 2] = [O_RDONLY, O_RDWR];
+const WRITES: [u32; 2] = [O_WRONLY, O_RDWR];
+
 pub fn read(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    is_possible(a[1], a[2])?;
+    is_possible(a[1], a[2]).map_err(|e| first_wrong(p, ofd, READS, e))?;
     count(p.client.read(ofd, args::target(a[1], a[2].min(RW_MAX))))
 }
 
 pub fn write(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    is_possible(a[1], a[2])?;
+    is_possible(a[1], a[2]).map_err(|e| first_wrong(p, ofd, WRITES, e))?;
     count(p.client.write(ofd, args::source(a[1], a[2].min(RW_MAX))))
 }
 
 pub fn pread64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    is_possible(a[1], a[2])?;
-    is_range(a[3], a[2])?;
+    is_place(a).map_err(|e| first_wrong(p, ofd, READS, e))?;
     count(
         p.client
             .pread(ofd, args::target(a[1], a[2].min(RW_MAX)), a[3] as i64),
@@ -65,8 +87,7 @@ pub fn pread64(p: &Process, a: &Args) -> Outcome {
 
 pub fn pwrite64(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    is_possible(a[1], a[2])?;
-    is_range(a[3], a[2])?;
+    is_place(a).map_err(|e| first_wrong(p, ofd, WRITES, e))?;
     count(
         p.client
             .pwrite(ofd, args::source(a[1], a[2].min(RW_MAX)), a[3] as i64),
@@ -107,7 +128,9 @@ const FEW: usize = 8;
 
 fn gather_read(p: &Process, a: &Args, offset: Option<i64>, rwf: u32) -> Outcome {
     let ofd = ours(p, a[0])?;
-    args::check_iovecs(a[1], a[2])?;
+    if offset.is_none_or(|at| at >= 0) {
+        args::check_iovecs(a[1], a[2]).map_err(|e| first_wrong(p, ofd, READS, e))?;
+    }
     let entry = |i| args::iovec(a[1], i).map(|(base, len)| args::target(base, len));
     if a[2] <= FEW {
         let mut few: [_; FEW] = core::array::from_fn(|_| args::target(0, 0));
@@ -122,7 +145,9 @@ fn gather_read(p: &Process, a: &Args, offset: Option<i64>, rwf: u32) -> Outcome 
 
 fn gather_write(p: &Process, a: &Args, offset: Option<i64>, rwf: u32) -> Outcome {
     let ofd = ours(p, a[0])?;
-    args::check_iovecs(a[1], a[2])?;
+    if offset.is_none_or(|at| at >= 0) {
+        args::check_iovecs(a[1], a[2]).map_err(|e| first_wrong(p, ofd, WRITES, e))?;
+    }
     let entry = |i| args::iovec(a[1], i).map(|(base, len)| args::source(base, len));
     if a[2] <= FEW {
         let mut few = [args::source(0, 0); FEW];
@@ -172,7 +197,7 @@ pub fn sync_file_range(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn syncfs(p: &Process, a: &Args) -> Outcome {
-    ours(p, a[0])?;
+    not_a_path(p, ours(p, a[0])?)?;
     done(p.client.sync())
 }
 
@@ -193,7 +218,7 @@ pub fn fadvise64(p: &Process, a: &Args) -> Outcome {
 
 pub fn readahead(p: &Process, a: &Args) -> Outcome {
     let ofd = ours(p, a[0])?;
-    if not_a_path(p, ofd)? & O_ACCMODE == O_WRONLY {
+    if !READS.contains(&(not_a_path(p, ofd)? & O_ACCMODE)) {
         return Err(EBADF.into());
     }
     match p.client.fstat(ofd)?.mode & S_IFMT {
@@ -203,7 +228,7 @@ pub fn readahead(p: &Process, a: &Args) -> Outcome {
 }
 
 /// The flags of a description that is more than a path.
-fn not_a_path(p: &Process, ofd: OfdLink) -> Result<u32, Stop> {
+pub fn not_a_path(p: &Process, ofd: OfdLink) -> Result<u32, Stop> {
     match p.client.getfl(ofd)? {
         flags if flags & O_PATH != 0 => Err(EBADF.into()),
         flags => Ok(flags),

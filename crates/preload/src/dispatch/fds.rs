@@ -16,8 +16,10 @@ use holdfast_client::{Flock, OfdLink};
 
 type Args = [usize; 6];
 
+const EPERM: Errno = 1;
 const EBADF: Errno = 9;
 const EBUSY: Errno = 16;
+const EISDIR: Errno = 21;
 const ENOTTY: Errno = 25;
 const EOPNOTSUPP: Errno = 95;
 
@@ -187,6 +189,10 @@ const F_NOTIFY: usize = 1026;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const F_SETPIPE_SZ: usize = 1031;
 const F_GETPIPE_SZ: usize = 1032;
+const F_ADD_SEALS: usize = 1033;
+const F_GET_SEALS: usize = 1034;
+const F_SEAL_SEAL: isize = 1;
+const ALL_SEALS: usize = 0x3f;
 const F_GET_RW_HINT: usize = 1035;
 const F_SET_FILE_RW_HINT: usize = 1038;
 
@@ -195,6 +201,11 @@ pub fn fcntl(p: &Process, a: &Args) -> Outcome {
         not_internal(p, a[0])?;
     }
     let ofd = ours(p, a[0])?;
+    let flags = p.client.getfl(ofd)?;
+    let of_paths = [F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL];
+    if flags & O_PATH != 0 && !of_paths.contains(&a[1]) {
+        return Err(EBADF.into());
+    }
     match a[1] {
         F_DUPFD | F_DUPFD_CLOEXEC => {
             // SAFETY: duplicates a descriptor; touches no memory.
@@ -202,12 +213,23 @@ pub fn fcntl(p: &Process, a: &Args) -> Outcome {
             duplicated(p, a[0] as u32, fd)
         }
         F_GETFD | F_SETFD | F_SETOWN..=F_GETOWN_UIDS => Err(Stop::Native),
-        F_GETFL => Ok(p.client.getfl(ofd)? as isize),
+        F_GETFL => Ok(flags as isize),
         F_SETFL => done(p.client.setfl(ofd, a[2] as u32)),
         5..=7 | 36..=38 => lock(p, ofd, a),
         F_SETLEASE | F_NOTIFY => Err(Stop::Refused(EINVAL, Why::Lease)),
         F_GETLEASE => Ok(i16::from(F_UNLCK as u8) as isize),
         F_SETPIPE_SZ | F_GETPIPE_SZ => Err(EBADF.into()),
+        // As a file of tmpfs that has a name.
+        F_GET_SEALS if p.client.fstat(ofd)?.mode & S_IFMT == S_IFREG => Ok(F_SEAL_SEAL),
+        F_ADD_SEALS => {
+            let writes = matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR);
+            let errno = if writes && a[2] & !ALL_SEALS != 0 {
+                EINVAL
+            } else {
+                EPERM
+            };
+            Err(errno.into())
+        }
         F_GET_RW_HINT..=F_SET_FILE_RW_HINT => Err(EINVAL.into()),
         _ => Err(EINVAL.into()),
     }
@@ -277,8 +299,40 @@ fn hand_over(p: &Process, a: &Args) -> Outcome {
         _ => return Err(Stop::Native),
     };
     match p.client.lookup(fd) {
-        Some(_) => Err(Stop::Refused(errno, Why::Unsupported)),
-        None => Err(Stop::Native),
+        Some(_) if is_open(a[0]) => Err(Stop::Refused(errno, Why::Unsupported)),
+        _ => Err(Stop::Native),
+    }
+}
+
+fn is_open(fd: usize) -> bool {
+    // SAFETY: only asks for flags.
+    unsafe { sys::raw(nr::FCNTL, [fd, F_GETFD, 0, 0, 0, 0]) >= 0 }
+}
+
+/// Why FICLONE does not make the pool file `to`, open with `flags`, a clone of the file `from`.
+fn not_cloned(p: &Process, to: usize, from: usize, flags: u32) -> Errno {
+    let Some(source) = p.client.lookup(from as u32) else {
+        return if is_open(from) { EXDEV } else { EBADF };
+    };
+    if p.client.getfl(source).map_or(O_PATH, |flags| flags) & O_PATH != 0 {
+        return EBADF;
+    }
+    let kind = |ofd| p.client.fstat(ofd).map_or(0, |stat| stat.mode & S_IFMT);
+    for ofd in [Some(source), p.client.lookup(to as u32)]
+        .into_iter()
+        .flatten()
+    {
+        match kind(ofd) {
+            S_IFREG => {}
+            S_IFDIR => return EISDIR,
+            _ => return EINVAL,
+        }
+    }
+    let reads = |flags: u32| matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR);
+    let writes = matches!(flags & (O_ACCMODE | O_APPEND), O_WRONLY | O_RDWR);
+    match p.client.getfl(source).is_ok_and(reads) && writes {
+        true => EOPNOTSUPP,
+        false => EBADF,
     }
 }
 
@@ -286,10 +340,21 @@ pub fn ioctl(p: &Process, a: &Args) -> Outcome {
     let Some(ofd) = p.client.lookup(a[0] as u32) else {
         return hand_over(p, a);
     };
+    let flags = p.client.getfl(ofd)?;
+    if flags & O_PATH != 0 {
+        return Err(EBADF.into());
+    }
     match a[1] as u32 {
         FIOCLEX | FIONCLEX => Err(Stop::Native),
-        FIONBIO => Ok(0),
-        FIONREAD => {
+        FIONBIO => {
+            let on = args::read_bytes::<4>(a[2])? != [0; 4];
+            let others = flags & !O_NONBLOCK;
+            done(
+                p.client
+                    .setfl(ofd, if on { others | O_NONBLOCK } else { others }),
+            )
+        }
+        FIONREAD if p.client.fstat(ofd)?.mode & S_IFMT == S_IFREG => {
             let size = p.client.fstat(ofd)?.size;
             let at = p.client.lseek(ofd, 0, SEEK_CUR)?;
             let left = size.saturating_sub(at).min(i32::MAX as u64) as i32;
@@ -300,7 +365,8 @@ pub fn ioctl(p: &Process, a: &Args) -> Outcome {
             args::write_bytes(a[2], &BLOCK_SIZE.to_le_bytes())?;
             Ok(0)
         }
-        FICLONE | FICLONERANGE | FIDEDUPERANGE | FS_IOC_FIEMAP => Err(EOPNOTSUPP.into()),
+        FICLONE => Err(not_cloned(p, a[0], a[2], flags).into()),
+        FICLONERANGE | FIDEDUPERANGE | FS_IOC_FIEMAP => Err(EOPNOTSUPP.into()),
         _ => Err(ENOTTY.into()),
     }
 }

@@ -16,6 +16,7 @@ use crate::hook::Call;
 use crate::sys;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
+use holdfast_client::abi::O_PATH;
 use holdfast_client::{MapPiece, OfdLink};
 
 type Args = [usize; 6];
@@ -25,6 +26,7 @@ const HUGE: usize = 2 << 20;
 /// More pieces than this would exhaust vm.max_map_count.
 const PIECES_MAX: usize = 16 * 1024;
 
+const EBADF: Errno = 9;
 const ENOMEM: Errno = 12;
 const EACCES: Errno = 13;
 const EOVERFLOW: Errno = 75;
@@ -41,7 +43,10 @@ const MAP_NORESERVE: usize = 0x4000;
 const MAP_POPULATE: usize = 0x8000;
 const MAP_LOCKED: usize = 0x2000;
 const MAP_HUGETLB: usize = 0x4_0000;
-const MAP_SYNC: usize = 0x8_0000;
+/// What every kernel knows, with sizes of huge pages: all that MAP_SHARED_VALIDATE takes.
+const MAP_KNOWN: usize = 0xfc07_f97f | MAP_FIXED_NOREPLACE;
+/// Longer than all addresses of a program.
+const ADDRESSES: usize = 1 << 47;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;
@@ -74,22 +79,27 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
         }
         return Err(Stop::Native);
     };
-    let len = round_up(a[1]).filter(|len| *len > 0).ok_or(EINVAL)?;
+    let flags = p.client.getfl(ofd)?;
+    if a[5] % PAGE == 0 && flags & O_PATH != 0 {
+        return Err(EBADF.into());
+    }
+    if a[5] % PAGE != 0 || a[3] & MAP_HUGETLB != 0 || a[1] == 0 {
+        return Err(EINVAL.into());
+    }
+    let len = round_up(a[1])
+        .filter(|len| *len <= ADDRESSES)
+        .ok_or(ENOMEM)?;
+    if a[5] > i64::MAX as usize - len {
+        return Err(EOVERFLOW.into());
+    }
     let shared = match a[3] & MAP_TYPE {
         MAP_PRIVATE => false,
         MAP_SHARED | 3 => true,
         _ => return Err(EINVAL.into()),
     };
-    if a[5] % PAGE != 0 || a[3] & MAP_HUGETLB != 0 {
-        return Err(EINVAL.into());
-    }
-    if a[5] > i64::MAX as usize - len {
-        return Err(EOVERFLOW.into());
-    }
-    if a[3] & MAP_TYPE == 3 && a[3] & MAP_SYNC != 0 {
+    if a[3] & MAP_TYPE == 3 && a[3] & !MAP_KNOWN != 0 {
         return Err(EOPNOTSUPP.into());
     }
-    let flags = p.client.getfl(ofd)?;
     let pin = p.client.map_pin(ofd, a[2] as u32, shared)?;
     let range = Range {
         addr: a[0],

@@ -4,7 +4,7 @@
 //! there (EXDEV otherwise, as between two file systems).
 
 use super::args::{self, EINVAL, Errno};
-use super::data::ours;
+use super::data::{not_a_path, ours};
 use super::outcome::{Outcome, Stop, count, done};
 use super::place::{AT_FDCWD, DESCRIPTOR, at_flags, in_pool};
 use super::process::Process;
@@ -13,7 +13,7 @@ use crate::sys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use holdfast_client::abi::*;
-use holdfast_client::{Base, SetTime};
+use holdfast_client::{Base, Error, SetTime};
 
 type Args = [usize; 6];
 
@@ -118,7 +118,13 @@ fn two(
             is_directory(old)?;
             Err(EXDEV.into())
         }
-        (_, Side::Kernel) => {
+        (Side::Pool(base, path), Side::Kernel) => {
+            // The kernel looks at the first path first, to rename it at its directory only.
+            let flags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
+            match p.with_caller(|c| p.client.stat(c, base, &path, flags)) {
+                Err(Error::NotFound) => {}
+                found => drop(found?),
+            }
             is_directory(new)?;
             Err(EXDEV.into())
         }
@@ -127,12 +133,14 @@ fn two(
 
 /// Whether a path of the kernel's begins somewhere.
 fn is_directory((dirfd, path): (usize, usize)) -> Result<(), Errno> {
-    let relative = args::with_path(path, |path| Ok(path.first() != Some(&b'/')))?;
+    let first = args::with_path(path, |path| Ok(path.first().copied()))?;
+    let relative = first != Some(b'/');
     if !relative || dirfd as i32 == CWD as i32 {
         return Ok(());
     }
     match sys::stat_fd(dirfd) {
-        None => Err(EBADF),
+        // The path is read before the descriptor is looked at.
+        None => Err(if first.is_none() { ENOENT } else { EBADF }),
         Some(stat) if stat.mode & S_IFMT != S_IFDIR => Err(ENOTDIR),
         Some(_) => Ok(()),
     }
@@ -153,6 +161,9 @@ pub fn link(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn linkat(p: &Process, a: &Args) -> Outcome {
+    if a[4] as u32 & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(EINVAL.into());
+    }
     if let Some(fd) = descriptor_source(p, a) {
         return link_descriptor(p, fd, a);
     }
@@ -194,6 +205,12 @@ pub fn renameat(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn renameat2(p: &Process, a: &Args) -> Outcome {
+    const EXCHANGE: usize = 2;
+    const KNOWN: usize = 7;
+    let flags = a[4] as u32 as usize;
+    if flags & !KNOWN != 0 || (flags & EXCHANGE != 0 && flags != EXCHANGE) {
+        return Err(EINVAL.into());
+    }
     two(p, (a[0], a[1]), (a[2], a[3]), |old, new| {
         p.with_caller(|c| same_world(p.client.rename(c, old, new, a[4] as u32)))
     })
@@ -405,14 +422,26 @@ fn set_times(p: &Process, dirfd: usize, addr: usize, times: [SetTime; 2], flags:
 
 /// utimensat(dirfd, path, times, flags); a null path means the descriptor itself.
 pub fn utimensat(p: &Process, a: &Args) -> Outcome {
+    if matches!(timespecs(a[2]), Ok([SetTime::Omit, SetTime::Omit])) {
+        // Nothing else is looked at.
+        return Ok(0);
+    }
     if a[1] == 0 {
         let ofd = ours(p, a[0])?;
+        not_a_path(p, ofd)?;
         let times = timespecs(a[2])?;
         return p.with_caller(|c| done(p.client.futimens(c, ofd, times)));
     }
     in_pool(p, a[0], a[1], |base, path| {
-        let times = timespecs(a[2])?;
         let (path, flags) = at_flags(path, a[3] as u32);
+        let times = match timespecs(a[2]) {
+            // Whether there is a file is told before what is wrong with its times.
+            Err(EINVAL) if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) == 0 => {
+                p.with_caller(|c| p.client.stat(c, base, path, flags))?;
+                return Err(EINVAL.into());
+            }
+            times => times?,
+        };
         p.with_caller(|c| done(p.client.utimens(c, base, path, times, flags)))
     })
 }

@@ -17,6 +17,8 @@ type Args = [usize; 6];
 const CWD: usize = AT_FDCWD as usize;
 const ENOENT: Errno = 2;
 const E2BIG: Errno = 7;
+const EAGAIN: Errno = 11;
+const RESOLVE_CACHED: u64 = 0x20;
 const F_DUPFD: usize = 0;
 const F_DUPFD_CLOEXEC: usize = 1030;
 
@@ -38,6 +40,10 @@ pub fn openat(p: &Process, a: &Args) -> Outcome {
 
 /// Bytes of `struct open_how` that are known.
 const OPEN_HOW: usize = 24;
+/// Bytes of the longest one: a page.
+const OPEN_HOW_MAX: usize = 4096;
+/// What openat2(2) takes beside O_PATH.
+const PATH_FLAGS: u32 = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 const ELOOP: Errno = 40;
 
 /// openat2(dirfd, path, how, size)
@@ -76,12 +82,13 @@ fn open_how(p: &Process, a: &Args, base: Base, path: &[u8]) -> Outcome {
     let flags = args::read_u64(a[2])?;
     let mode = args::read_u64(a[2] + 8)?;
     let resolve = args::read_u64(a[2] + 16)?;
-    let mut at = OPEN_HOW;
-    while at + 8 <= a[3].min(4096) {
-        if args::read_u64(a[2] + at)? != 0 {
+    if a[3] > OPEN_HOW_MAX {
+        return Err(E2BIG.into());
+    }
+    for at in OPEN_HOW..a[3] {
+        if args::read_bytes::<1>(a[2] + at)? != [0] {
             return Err(E2BIG.into());
         }
-        at += 8;
     }
     let known = O_ACCMODE
         | O_CREAT
@@ -104,7 +111,22 @@ fn open_how(p: &Process, a: &Args, base: Base, path: &[u8]) -> Outcome {
     if flags & !u64::from(known) != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) {
         return Err(EINVAL.into());
     }
-    open_at(p, base, path, flags as u32, mode as u32, resolve)
+    let flags = flags as u32;
+    if flags & O_PATH != 0 && flags & !PATH_FLAGS != 0 {
+        return Err(EINVAL.into());
+    }
+    if resolve & RESOLVE_CACHED == 0 {
+        return open_at(p, base, path, flags, mode as u32, resolve);
+    }
+    // Only what needs no look at a disk: as on tmpfs, that is every name that there is.
+    if flags & (O_CREAT | O_TRUNC | O_TMPFILE_BIT) != 0 {
+        p.client.check_open(flags)?;
+        return Err(EAGAIN.into());
+    }
+    match open_at(p, base, path, flags, mode as u32, resolve & !RESOLVE_CACHED) {
+        Err(Stop::Errno(ENOENT)) => Err(EAGAIN.into()),
+        opened => opened,
+    }
 }
 
 fn open_at(p: &Process, base: Base, path: &[u8], flags: u32, mode: u32, resolve: u64) -> Outcome {

@@ -5,14 +5,14 @@
 
 use super::args::{self, Errno};
 use super::outcome::{Outcome, Stop, Why};
-use super::place::{AT_FDCWD, in_pool};
+use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
+use holdfast_client::abi::AT_EMPTY_PATH;
 
 type Args = [usize; 6];
 
 const CWD: usize = AT_FDCWD as usize;
 const EINVAL: Errno = 22;
-const ENOSPC: Errno = 28;
 const ENOSYS: Errno = 38;
 const EOPNOTSUPP: Errno = 95;
 
@@ -22,7 +22,12 @@ pub fn async_rings(_: &Process, _: &Args) -> Outcome {
 }
 
 fn path(p: &Process, dirfd: usize, addr: usize, errno: Errno, why: Why) -> Outcome {
-    in_pool(p, dirfd, addr, |_, _| Err(Stop::Refused(errno, why)))
+    in_pool(p, dirfd, addr, |base, path| {
+        // What is not there is not refused for what it is.
+        let (path, flags) = at_flags(path, AT_EMPTY_PATH);
+        p.with_caller(|c| p.client.stat(c, base, path, flags))?;
+        Err(Stop::Refused(errno, why))
+    })
 }
 
 pub fn name_to_handle_at(p: &Process, a: &Args) -> Outcome {
@@ -31,7 +36,7 @@ pub fn name_to_handle_at(p: &Process, a: &Args) -> Outcome {
 
 /// inotify_add_watch(fd, path, mask)
 pub fn inotify_add_watch(p: &Process, a: &Args) -> Outcome {
-    path(p, CWD, a[1], ENOSPC, Why::Watch)
+    path(p, CWD, a[1], EOPNOTSUPP, Why::Watch)
 }
 
 /// fanotify_mark(fd, flags, mask, dirfd, path)

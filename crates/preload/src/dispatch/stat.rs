@@ -148,12 +148,11 @@ const STATX_RESERVED: u32 = 0x8000_0000;
 
 /// statx(dirfd, path, flags, mask, buf)
 pub fn statx(p: &Process, a: &Args) -> Outcome {
-    by_path(p, a[0], a[1], a[2] as u32, |s| {
-        match a[3] as u32 & STATX_RESERVED {
-            0 => put_statx(a[4], s),
-            _ => Err(EINVAL.into()),
-        }
-    })
+    let sync = a[2] as u32 & AT_STATX_SYNC;
+    if a[3] as u32 & STATX_RESERVED != 0 || sync == AT_STATX_SYNC {
+        return Err(EINVAL.into());
+    }
+    by_path(p, a[0], a[1], a[2] as u32, |s| put_statx(a[4], s))
 }
 
 /// `struct statfs` of x86-64.

@@ -15,7 +15,7 @@ use crate::sys::Fd;
 use crate::{sys, waiting};
 use alloc::vec;
 use holdfast_client::abi::{
-    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, SEEK_CUR, SEEK_SET,
+    O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, SEEK_CUR, SEEK_SET,
 };
 use holdfast_client::{Error, OfdLink};
 use holdfast_pmem::{ConstBuf, MutBuf};
@@ -62,7 +62,8 @@ pub fn copy_file_range(p: &Process, a: &Args) -> Outcome {
         (Some(from), None) => return to_host(p, a, from),
     };
     if a[5] != 0 {
-        return Err(EINVAL.into());
+        let paths = is_path(p, Some(from))? || is_path(p, Some(to))?;
+        return Err(if paths { EBADF } else { EINVAL }.into());
     }
     let (mut from_at, mut to_at) = (offset_at(a[1])?, offset_at(a[3])?);
     let n = p
@@ -167,10 +168,10 @@ fn check_host_file(fd: usize, flags: usize) -> Result<sys::Stat, Errno> {
     const S_IFMT: u32 = 0o170_000;
     const S_IFREG: u32 = 0o100_000;
     const S_IFDIR: u32 = 0o040_000;
+    let stat = sys::stat_fd(fd).ok_or(EBADF)?;
     if flags != 0 {
         return Err(EINVAL);
     }
-    let stat = sys::stat_fd(fd).ok_or(EBADF)?;
     match stat.mode & S_IFMT {
         S_IFREG => Ok(stat),
         S_IFDIR => Err(EISDIR),
@@ -227,8 +228,20 @@ pub fn sendfile(p: &Process, a: &Args) -> Outcome {
         (None, None) => return Err(Stop::Native),
         _ => offset_at(a[2])?,
     };
-    if let Some(to) = to {
-        does_not_append(p.client.getfl(to)?)?;
+    let mode_in = mode_of(p, from, a[1])?;
+    if !reads(mode_in) {
+        return Err(EBADF.into());
+    }
+    is_range(0, a[3])?;
+    let mode_out = mode_of(p, to, a[0])?;
+    if !writes(mode_out) {
+        return Err(EBADF.into());
+    }
+    if to.is_some() {
+        does_not_append(mode_out)?;
+    }
+    if a[3] == 0 {
+        return Ok(0);
     }
     let n = match (to, from) {
         (Some(to), Some(from)) => {
@@ -240,6 +253,10 @@ pub fn sendfile(p: &Process, a: &Args) -> Outcome {
                 Some(at) => at as u64,
                 None => p.client.lseek(from, 0, SEEK_CUR)?,
             };
+            if n == 0 {
+                // The kernel reads all the same, which is a use of the file.
+                let _ = p.client.pread(from, args::target(PAGE, 0), 0);
+            }
             stopped_by_limit(p, to, None, n < a[3] && p.client.fstat(from)?.size > next);
             n
         }
@@ -263,6 +280,7 @@ pub fn splice(p: &Process, a: &Args) -> Outcome {
     match (from, to) {
         (None, None) => Err(Stop::Native),
         _ if a[4] == 0 => Ok(0),
+        _ if is_path(p, from)? || is_path(p, to)? => Err(EBADF.into()),
         (Some(from), Some(to)) => {
             let (from, to) = (p.client.getfl(from)?, p.client.getfl(to)?);
             // Neither is a pipe.
@@ -293,17 +311,45 @@ pub fn tee(p: &Process, a: &Args) -> Outcome {
     if a[2] == 0 {
         return Ok(0);
     }
-    let flags = |ofd: Option<OfdLink>, fd| match ofd {
-        Some(ofd) => Ok(p.client.getfl(ofd)?),
-        None => Ok::<_, Stop>(fcntl(fd, F_GETFL)? as u32),
-    };
-    let (from, to) = (flags(from, a[0])?, flags(to, a[1])?);
+    let (from, to) = (mode_of(p, from, a[0])?, mode_of(p, to, a[1])?);
     Err(if is_closed(from, to) { EBADF } else { EINVAL }.into())
+}
+
+fn is_path(p: &Process, ofd: Option<OfdLink>) -> Result<bool, Stop> {
+    let flags = ofd.map_or(Ok(0), |ofd| p.client.getfl(ofd))?;
+    Ok(flags & O_PATH != 0)
+}
+
+/// Whether all bytes of a range have offsets.
+fn is_range(start: i64, len: usize) -> Result<(), Errno> {
+    let end = i64::try_from(len)
+        .ok()
+        .and_then(|len| start.checked_add(len));
+    match start >= 0 && end.is_some() {
+        true => Ok(()),
+        false => Err(EINVAL),
+    }
+}
+
+/// The flags of open(2) of a descriptor, which may be a pool file.
+fn mode_of(p: &Process, ofd: Option<OfdLink>, fd: usize) -> Result<u32, Stop> {
+    match ofd {
+        Some(ofd) => Ok(p.client.getfl(ofd)?),
+        None => Ok(fcntl(fd, F_GETFL)? as u32),
+    }
 }
 
 /// Whether what has these flags cannot be read from, and to.
 fn is_closed(from: u32, to: u32) -> bool {
-    O_PATH & (from | to) != 0 || from & O_ACCMODE == O_WRONLY || to & O_ACCMODE == O_RDONLY
+    !reads(from) || !writes(to)
+}
+
+fn reads(flags: u32) -> bool {
+    matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR)
+}
+
+fn writes(flags: u32) -> bool {
+    matches!(flags & (O_ACCMODE | O_PATH), O_WRONLY | O_RDWR)
 }
 
 fn fcntl(fd: usize, cmd: usize) -> Result<usize, Errno> {
@@ -348,20 +394,25 @@ fn to_pipe(
     at: Option<&mut i64>,
     [to, off_out, len, flags]: [usize; 4],
 ) -> Result<usize, Stop> {
+    let room = pipe_room(to);
+    if room.is_some() && off_out != 0 {
+        return Err(ESPIPE.into());
+    }
+    if is_closed(p.client.getfl(from)?, fcntl(to, F_GETFL)? as u32) {
+        return Err(EBADF.into());
+    }
     let start = match &at {
         Some(at) => **at,
         None => p.client.lseek(from, 0, SEEK_CUR)? as i64,
     };
+    is_range(start, len)?;
     // Whether it may be read is told before what the other one is.
     p.client
         .pread(from, args::target(PAGE, 0), start)
         .map_err(no_directory)?;
-    let Some(room) = pipe_room(to) else {
+    let Some(room) = room else {
         return Err(not_spliced(to, off_out, len, flags).into());
     };
-    if off_out != 0 {
-        return Err(ESPIPE.into());
-    }
     let mode = fcntl(to, F_GETFL)? as u32;
     if mode & O_ACCMODE == O_RDONLY {
         return Err(EBADF.into());
@@ -589,7 +640,26 @@ fn has_more(pipe: usize) -> bool {
 /// Splices to a pool file what is in the pipe, `a` as in splice(2).
 fn pipe_to_pool(p: &Process, a: &Args, at: Option<i64>, to: OfdLink) -> Result<usize, Stop> {
     let [from, off_in, _, _, len, flags] = *a;
-    does_not_append(p.client.getfl(to)?)?;
+    if off_in != 0 && pipe_room(from).is_some() {
+        return Err(ESPIPE.into());
+    }
+    let mode = p.client.getfl(to)?;
+    if is_closed(fcntl(from, F_GETFL)? as u32, mode) {
+        return Err(EBADF.into());
+    }
+    does_not_append(mode)?;
+    let start = match at {
+        Some(at) => at,
+        None => p.client.lseek(to, 0, SEEK_CUR)? as i64,
+    };
+    if start < 0
+        || i64::try_from(len)
+            .ok()
+            .and_then(|len| start.checked_add(len))
+            .is_none()
+    {
+        return Err(EINVAL.into());
+    }
     // What cannot be stored stays in the pipe.
     let room = p.client.within_limit(to, at, len)?.min(PIPE_MOST);
     let copy = transit()?;

@@ -3,12 +3,14 @@
 //!
 //! Invariant: names and sizes are checked as the kernel checks them before the client is called.
 
-use super::args::{self, Errno};
+use super::args::{self, EINVAL, Errno};
 use super::data::ours;
 use super::outcome::{Outcome, Stop, count, done};
 use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
-use holdfast_client::abi::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use holdfast_client::abi::{
+    XATTR_CREATE, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_REPLACE, XATTR_SIZE_MAX,
+};
 use holdfast_client::{Base, Target};
 
 type Args = [usize; 6];
@@ -54,6 +56,9 @@ fn get(p: &Process, a: &Args, target: Target) -> Outcome {
 }
 
 fn set(p: &Process, a: &Args, target: Target) -> Outcome {
+    if a[4] as u32 & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+        return Err(EINVAL.into());
+    }
     with_name(a[1], |name| {
         if a[3] > XATTR_SIZE_MAX {
             return Err(E2BIG.into());

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# A thousand random walks through the calls of files, with arguments good and bad (calls.c): every
+# result, errno, byte and attribute that they meet. HF_WALKS="FIRST COUNT CALLS" walks others.
+# needs: gcc
+# seconds: 600
+# unstable: w*
+set -eu
+here=$(dirname "$(readlink -f "$0")")
+cd "$1"
+gcc -O1 -w -o walks "$here/calls.c"
+read -r first count calls <<<"${HF_WALKS:-1 1000 300}"
+./walks "$first" "$count" "$calls"
+chmod -R u+rwX w[0-9]*
+rm -rf w[0-9]* walks
