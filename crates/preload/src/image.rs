@@ -230,31 +230,43 @@ fn sum_of(header: &[u8; HEADER]) -> u32 {
     !crc::update(!0, &header[..HEADER - 8])
 }
 
+/// Why an image is not used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unused {
+    /// There is none: one can be made.
+    Absent,
+    /// There is one, and the kernel does not map it: its place is taken, or the file system where
+    /// it lies holds no programs.
+    Unmappable,
+}
+
 /// Puts the image of `of` in the place of its text, which is mapped at `text` and has not run yet.
-/// `None`: there is no image, or no room for its block.
-pub fn map(cache: &Cache, of: &Identity, text: (usize, usize)) -> Option<Image> {
+pub fn map(cache: &Cache, of: &Identity, text: (usize, usize)) -> Result<Image, Unused> {
+    let (fd, header) = open(cache, of, text).ok_or(Unused::Absent)?;
+    let mut image = Image {
+        block: None,
+        unpatchable: header.unpatchable,
+    };
+    if header.block.len > 0 {
+        image.block = Some(map_block(&fd, &header, text.0).ok_or(Unused::Unmappable)?);
+        map_text(&fd, &header, text.0, &image).ok_or(Unused::Unmappable)?;
+    }
+    Ok(image)
+}
+
+/// An image that is whole, and of this text.
+fn open(cache: &Cache, of: &Identity, text: (usize, usize)) -> Option<(Fd, Header)> {
     let fd = cache.open_image(&of.name())?;
     let mut bytes = [0; HEADER];
     if fd.read(&mut bytes)? != HEADER {
         return None;
     }
     let header = Header::decode(&bytes)?;
-    if header.of != *of {
-        return None;
-    }
-    let mut image = Image {
-        block: None,
-        unpatchable: header.unpatchable,
-    };
-    if header.block.len > 0 {
-        let whole = fd.stat()?.size as usize == header.file_len();
-        if !whole || header.text_len != text.1 - text.0 {
-            return None;
-        }
-        image.block = Some(map_block(&fd, &header, text.0)?);
-        map_text(&fd, &header, text.0, &image)?;
-    }
-    Some(image)
+    let is_whole = || Some(fd.stat()?.size as usize == header.file_len());
+    let is_this = header.of == *of && header.text_len == text.1 - text.0;
+    // What has no block is a header alone, which the sum is of.
+    let usable = is_this && (header.block.len == 0 || is_whole()?);
+    usable.then_some((fd, header))
 }
 
 fn map_block(fd: &Fd, header: &Header, text: usize) -> Option<Block> {

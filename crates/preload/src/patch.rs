@@ -12,7 +12,7 @@ use crate::elf::Elf;
 use crate::entry;
 use crate::env::Env;
 use crate::hook::{Call, Verdict};
-use crate::image::{self, Identity, Image};
+use crate::image::{self, Identity, Image, Unused};
 use crate::lock::Lock;
 use crate::maps::{self, Region};
 use crate::scan;
@@ -178,15 +178,17 @@ fn patch_loader(early: &Early) -> Option<()> {
     let stat = program.interpreter().and_then(sys::stat_path);
     let of = stat.and_then(|stat| Identity::of_object(&stat, loader));
     let cache = cache();
-    if let (Some(cache), Some(of)) = (cache, &of)
-        && use_image(cache, of, text).is_some()
-    {
+    let unused = match (cache, &of) {
+        (Some(cache), Some(of)) => use_image(cache, of, text).err(),
+        _ => Some(Unused::Unmappable),
+    };
+    let Some(unused) = unused else {
         return Some(());
-    }
+    };
     let room = Room::Above(loader_end(loader));
     let image = patch_text(room, text.0, text.1, &table_for(loader)?, loader.bias());
     let above = |block: image::Block| block.base == room_above(loader_end(loader));
-    if image.block.is_some_and(above) {
+    if unused == Unused::Absent && image.block.is_some_and(above) {
         image::keep(cache?, &of?, text, &image);
     }
     Some(())
@@ -559,30 +561,31 @@ fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
     }
     let text = (start, end);
     let of = Identity::of(&stat, offset);
-    if cache()
-        .and_then(|cache| use_image(cache, &of, text))
-        .is_some()
-    {
+    let unused = match cache() {
+        Some(cache) => use_image(cache, &of, text).err(),
+        None => Some(Unused::Unmappable),
+    };
+    let Some(unused) = unused else {
         return Some(());
-    }
+    };
     let object = look_into(fd, stat.size as usize, start, offset)?;
     let room = Room::Below(object.base);
     let image = patch_text(room, start, end, &object.table, object.bias);
     let below = |block: image::Block| block.base + block.len == object.base;
-    if image.block.is_none_or(below) {
+    if unused == Unused::Absent && image.block.is_none_or(below) {
         image::keep(cache()?, &of, text, &image);
     }
     Some(())
 }
 
-fn use_image(cache: &Cache, of: &Identity, text: (usize, usize)) -> Option<()> {
-    free_entry()?;
+fn use_image(cache: &Cache, of: &Identity, text: (usize, usize)) -> Result<(), Unused> {
+    free_entry().ok_or(Unused::Unmappable)?;
     let image = image::map(cache, of, text)?;
     if let Some(block) = &image.block {
-        register(block, text)?;
+        register(block, text).ok_or(Unused::Unmappable)?;
     }
     count(&image);
-    Some(())
+    Ok(())
 }
 
 /// An object that is being mapped.

@@ -374,6 +374,36 @@ fn text_is_patched_once_and_mapped_from_then_on() {
     }
 }
 
+/// Where images cannot be mapped, text is patched in each process, and no image is made again.
+#[test]
+fn a_cache_that_holds_no_programs_is_written_once() {
+    const SCRIPT: &str = "mount -t tmpfs -o noexec,mode=0700 none $1 || exit 77
+        export XDG_CACHE_HOME=$1
+        for n in 1 2; do
+            HOLDFAST_SESSION=selftest LD_AUDIT=$2 ls / || exit 1
+            stat -c '%n %i' $1/holdfast/patch-v1/*.img >$1/list.$n
+        done
+        cmp $1/list.1 $1/list.2 && grep -q img $1/list.1";
+    let fixture = fixture();
+    let dir = fixture.path("noexec");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let mut sh = Command::new("unshare");
+    sh.args(["-m", "sh", "-c", SCRIPT, "sh"])
+        .arg(&dir)
+        .arg(&fixture.library);
+    let Ok(output) = sh.output() else {
+        return println!("skipped: unshare is missing");
+    };
+    match output.status.code() {
+        Some(0) => {}
+        Some(77) => println!("skipped: only root can mount"),
+        _ if String::from_utf8_lossy(&output.stderr).contains("unshare failed") => {
+            println!("skipped: only root has namespaces of mounts");
+        }
+        _ => panic!("{output:?}"),
+    }
+}
+
 /// The same path, another library: its image is another one.
 #[test]
 fn a_library_that_is_replaced_is_not_run_from_the_image_of_the_old_one() {
