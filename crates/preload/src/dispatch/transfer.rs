@@ -84,34 +84,39 @@ fn from_host(p: &Process, a: &Args, to: OfdLink) -> Outcome {
     if check_host_file(a[0], a[5])?.size == 0 {
         return Err(EXDEV.into());
     }
-    let mut at = place_in(a[0], from_at)?;
-    check_ends([at, to_at.unwrap_or(0)], a[4])?;
+    check_ends([place_in(a[0], from_at)?, to_at.unwrap_or(0)], a[4])?;
     let mut buf = vec![0; a[4].min(BOUNCE)];
     let mut copied = 0;
     while copied < a[4] {
         let want = (a[4] - copied).min(buf.len());
-        let done = p.client.within_limit(to, to_at, want).map_err(Stop::from);
-        let done = done.and_then(|want| Ok(kernel_pread(a[0], &mut buf[..want], at)?));
-        let stored = done.and_then(|n| {
-            let data = ConstBuf::from(&buf[..n]);
-            let stored = match to_at {
-                Some(to_at) => p.client.pwrite(to, data, to_at)?,
-                None => p.client.write(to, data)?,
-            };
-            Ok((n, stored))
+        let read = p.client.within_limit(to, to_at, want).map_err(Stop::from);
+        // Other processes may share the file's own offset: it moves as by read(2).
+        let read = read.and_then(|want| match from_at {
+            Some(at) => Ok(kernel_pread(a[0], &mut buf[..want], at)?),
+            None => Ok(kernel_read(a[0], &mut buf[..want])?),
         });
-        let (n, stored) = match stored {
+        let n = match read {
             Err(_) if copied > 0 => break,
-            stored => stored?,
+            read => read?,
         };
-        copied += stored;
-        at += stored as i64;
-        to_at = to_at.map(|to_at| to_at + stored as i64);
-        if n == 0 || stored < n {
-            break;
+        let data = ConstBuf::from(&buf[..n]);
+        let stored = match to_at {
+            Some(at) => p.client.pwrite(to, data, at),
+            None => p.client.write(to, data),
+        };
+        let kept = *stored.as_ref().unwrap_or(&0);
+        if from_at.is_none() && kept < n {
+            step_back(a[0], None, n - kept);
+        }
+        copied += kept;
+        from_at = from_at.map(|at| at + kept as i64);
+        to_at = to_at.map(|at| at + kept as i64);
+        match stored {
+            Err(e) if copied == 0 => return Err(e.into()),
+            _ if n == 0 || kept < n => break,
+            _ => {}
         }
     }
-    move_place(a[0], &mut from_at, at);
     put_offset(a[1], from_at)?;
     put_offset(a[3], to_at)?;
     Ok(copied as isize)
@@ -124,40 +129,42 @@ fn to_host(p: &Process, a: &Args, from: OfdLink) -> Outcome {
         return Err(EBADF.into());
     }
     check_host_file(a[2], a[5])?;
-    let mut read_at = match from_at {
+    let read_at = match from_at {
         Some(at) => at,
         None => p.client.lseek(from, 0, SEEK_CUR)? as i64,
     };
-    let mut at = place_in(a[2], to_at)?;
-    check_ends([read_at, at], a[4])?;
+    check_ends([read_at, place_in(a[2], to_at)?], a[4])?;
     let mut buf = vec![0; a[4].min(BOUNCE)];
     let mut copied = 0;
     while copied < a[4] {
         let want = (a[4] - copied).min(buf.len());
-        let read = p
-            .client
-            .pread(from, MutBuf::from(&mut buf[..want]), read_at);
-        let stored = read
-            .map_err(Stop::from)
-            .and_then(|n| Ok((n, kernel_pwrite(a[2], &buf[..n], at)?)));
-        let (n, stored) = match stored {
-            Err(_) if copied > 0 => break,
-            stored => stored?,
+        let room = MutBuf::from(&mut buf[..want]);
+        let read = match from_at {
+            Some(at) => p.client.pread(from, room, at),
+            None => p.client.read(from, room),
         };
-        copied += stored;
-        at += stored as i64;
-        read_at += stored as i64;
-        if n == 0 || stored < n {
-            break;
+        let n = match read {
+            Err(_) if copied > 0 => break,
+            read => read?,
+        };
+        // Other processes may share the file's own offset: it moves as by write(2).
+        let stored = match to_at {
+            Some(at) => kernel_pwrite(a[2], &buf[..n], at),
+            None => kernel_write(a[2], &buf[..n]),
+        };
+        let kept = *stored.as_ref().unwrap_or(&0);
+        if from_at.is_none() && kept < n {
+            p.client.lseek(from, -((n - kept) as i64), SEEK_CUR)?;
+        }
+        copied += kept;
+        from_at = from_at.map(|at| at + kept as i64);
+        to_at = to_at.map(|at| at + kept as i64);
+        match stored {
+            Err(e) if copied == 0 => return Err(e.into()),
+            _ if n == 0 || kept < n => break,
+            _ => {}
         }
     }
-    match &mut from_at {
-        Some(from_at) => *from_at = read_at,
-        None => {
-            p.client.lseek(from, read_at, SEEK_SET)?;
-        }
-    }
-    move_place(a[2], &mut to_at, at);
     put_offset(a[1], from_at)?;
     put_offset(a[3], to_at)?;
     Ok(copied as isize)
@@ -198,15 +205,10 @@ fn place_in(fd: usize, at: Option<i64>) -> Result<i64, Errno> {
     }
 }
 
-/// It has come to `now`.
-fn move_place(fd: usize, at: &mut Option<i64>, now: i64) {
-    match at {
-        Some(at) => *at = now,
-        None => {
-            // SAFETY: touches no memory.
-            unsafe { sys::raw(nr::LSEEK, [fd, now as usize, SEEK_SET as usize, 0, 0, 0]) };
-        }
-    }
+fn kernel_read(fd: usize, out: &mut [u8]) -> Result<usize, Errno> {
+    let (addr, len) = (out.as_mut_ptr() as usize, out.len());
+    // SAFETY: the kernel writes at most `len` bytes of `out`.
+    args::result(unsafe { waiting::call(nr::READ, [fd, addr, len, 0, 0, 0]) })
 }
 
 fn kernel_pread(fd: usize, out: &mut [u8], at: i64) -> Result<usize, Errno> {
