@@ -15,9 +15,14 @@ type Args = [usize; 6];
 
 const EBADF: Errno = 9;
 
-/// The pool file behind the descriptor argument, or `Native`.
+/// The pool file behind the descriptor argument, or `Native`. Our own descriptors are not there
+/// for the program.
 pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
-    p.client.lookup(fd as u32).ok_or(Stop::Native)
+    match p.client.lookup(fd as u32) {
+        Some(ofd) => Ok(ofd),
+        None if p.is_internal(fd as u32) => Err(EBADF.into()),
+        None => Err(Stop::Native),
+    }
 }
 
 /// The end of the addresses that a program can have, where pages have five levels.

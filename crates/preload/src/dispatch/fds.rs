@@ -6,6 +6,7 @@
 
 use super::args::{self, EINVAL, Errno};
 use super::data::ours;
+use super::limits;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why, done};
 use super::process::Process;
@@ -98,7 +99,10 @@ pub fn dup3(p: &Process, a: &Args) -> Outcome {
 fn replace(p: &Process, nr: usize, a: &Args) -> Outcome {
     let (old, new) = (a[0] as u32, a[1] as u32);
     if p.is_internal(new) {
-        return Err(Stop::Refused(EBUSY, Why::ReservedDescriptor));
+        return Err(match limits::allows(new) {
+            true => Stop::Refused(EBUSY, Why::ReservedDescriptor),
+            false => EBADF.into(),
+        });
     }
     not_internal(p, a[0])?;
     let (from, onto) = (p.client.lookup(old), p.client.lookup(new));
