@@ -374,6 +374,48 @@ fn text_is_patched_once_and_mapped_from_then_on() {
     }
 }
 
+/// A power cut must not leave an image that is known by its name and not whole.
+#[test]
+fn an_image_is_durable_before_it_has_its_name() {
+    let fixture = fixture();
+    let (cache, log) = (fixture.path("fresh"), fixture.path("calls"));
+    let _ = std::fs::remove_dir_all(&cache);
+    std::fs::create_dir_all(&cache).expect("a directory");
+    let mut strace = Command::new("strace");
+    strace.args([
+        "-f",
+        "-e",
+        "trace=fdatasync,rename",
+        "-E",
+        "HOLDFAST_SESSION=selftest",
+    ]);
+    strace
+        .arg("-E")
+        .arg(format!("LD_AUDIT={}", fixture.library.display()));
+    strace
+        .arg("-E")
+        .arg(format!("XDG_CACHE_HOME={}", cache.display()));
+    strace
+        .arg("-o")
+        .arg(&log)
+        .args(["ls", "/"])
+        .stdout(Stdio::null());
+    let Ok(status) = strace.status() else {
+        return println!("skipped: strace is missing");
+    };
+    assert!(status.success());
+    let calls = std::fs::read_to_string(&log).expect("what strace saw");
+    let (mut synced, mut named) = (false, 0);
+    for call in calls.lines() {
+        if call.contains("rename(") && call.contains(".img\"") {
+            assert!(synced, "{calls}");
+            named += 1;
+        }
+        synced = call.contains("fdatasync(") && call.ends_with("= 0");
+    }
+    assert!(named > 0, "{calls}");
+}
+
 /// Where images cannot be mapped, text is patched in each process, and no image is made again.
 #[test]
 fn a_cache_that_holds_no_programs_is_written_once() {

@@ -88,6 +88,26 @@ impl<'s> File<'s> {
         }
     }
 
+    /// What preadv2(2) and pwritev2(2) look at, in their order, before they move `len` bytes;
+    /// false: there is nothing to move.
+    pub fn takes_vectors(&self, len: usize, offset: Option<u64>, rwf: u32) -> Result<bool> {
+        if len == 0 {
+            return Ok(false);
+        }
+        let end = offset.map_or(0, |at| at.saturating_add(len as u64));
+        if end > i64::MAX as u64 {
+            return Err(Error::Invalid);
+        }
+        let known = match self.kind() {
+            S_IFREG => RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND,
+            _ => RWF_HIPRI,
+        };
+        match rwf & !known {
+            0 => Ok(true),
+            _ => Err(Error::NotSupported),
+        }
+    }
+
     /// O_DIRECT wants everything in multiples of 512.
     #[inline]
     pub fn check_direct(&self, offset: u64, addr: usize, len: usize) -> Result<()> {

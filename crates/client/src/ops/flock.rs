@@ -49,7 +49,8 @@ fn attempt(s: &Session, inode: &InodeRef, wish: &Wish) -> Result<Attempt> {
 
 /// Takes the lock; waits for it if `wait`.
 fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()> {
-    for looks in 0.. {
+    let mut looks = 0u32;
+    loop {
         let tick = s.header().locks_tick.load(SeqCst);
         let blocker = match attempt(s, inode, wish)? {
             Attempt::Granted => return Ok(()),
@@ -66,8 +67,8 @@ fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()>
             return Err(Error::WouldBlock);
         }
         sleep(s, wish, &blocker, tick)?;
+        looks = looks.wrapping_add(1);
     }
-    Err(Error::WouldBlock)
 }
 
 fn sleep(s: &Session, wish: &Wish, blocker: &Owner, tick: u32) -> Result<()> {

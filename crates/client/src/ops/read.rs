@@ -56,22 +56,9 @@ pub(crate) fn readv(
 ) -> Result<usize> {
     let offset = offset.map(file::offset).transpose()?;
     let file = File::readable(&c.session, ofd)?;
-    let len = out
-        .iter()
-        .fold(0usize, |len, part| len.saturating_add(part.len()));
-    if len == 0 {
+    let len = out.iter().map(|part| part.len());
+    if !file.takes_vectors(len.fold(0, usize::saturating_add), offset, rwf)? {
         return Ok(0);
-    }
-    let end = offset.map_or(0, |at| at.saturating_add(len as u64));
-    if end > i64::MAX as u64 {
-        return Err(Error::Invalid);
-    }
-    let known = match file.kind() {
-        S_IFREG => RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND,
-        _ => RWF_HIPRI,
-    };
-    if rwf & !known != 0 {
-        return Err(Error::NotSupported);
     }
     file.check_regular()?;
     let n = match offset {

@@ -32,9 +32,9 @@ use pool::layout::dirent::{COLLISION_BITS, name_hash};
 
 /// Positions 0 and 1 are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
-/// The position behind the last name: one that no name has, since no hash has so many names. Locks
-/// of bytes from the position on need some room behind it.
-const END: u64 = (i64::MAX as u64 - (1 << 40)) & !((1 << COLLISION_BITS) - 1) | 2;
+/// The position behind the last name. Cookies are below 1 << 62; locks from the position on need
+/// room behind it.
+const END: u64 = 3 << 61;
 /// How often a keyspace is read again because it changed meanwhile.
 const MERGES: usize = 100;
 /// To find the next names of a keyspace all its values are looked at: so many names are kept for

@@ -44,7 +44,7 @@ const MAP_POPULATE: usize = 0x8000;
 const MAP_LOCKED: usize = 0x2000;
 const MAP_HUGETLB: usize = 0x4_0000;
 /// What every kernel knows, with sizes of huge pages: all that MAP_SHARED_VALIDATE takes.
-const MAP_KNOWN: usize = 0xfc07_f97f | MAP_FIXED_NOREPLACE;
+const MAP_KNOWN: usize = 0xfc07_f9ff | MAP_FIXED_NOREPLACE;
 /// Longer than all addresses of a program.
 const ADDRESSES: usize = 1 << 47;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;

@@ -7,6 +7,7 @@ use super::args::{self, Errno};
 use super::outcome::{Outcome, Stop, Why};
 use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
+use holdfast_client::Error;
 use holdfast_client::abi::AT_EMPTY_PATH;
 
 type Args = [usize; 6];
@@ -25,8 +26,10 @@ fn path(p: &Process, dirfd: usize, addr: usize, errno: Errno, why: Why) -> Outco
     in_pool(p, dirfd, addr, |base, path| {
         // What is not there is not refused for what it is.
         let (path, flags) = at_flags(path, AT_EMPTY_PATH);
-        p.with_caller(|c| p.client.stat(c, base, path, flags))?;
-        Err(Stop::Refused(errno, why))
+        match p.with_caller(|c| p.client.stat(c, base, path, flags)) {
+            Ok(_) | Err(Error::Outside(_)) => Err(Stop::Refused(errno, why)),
+            Err(e) => Err(e.into()),
+        }
     })
 }
 

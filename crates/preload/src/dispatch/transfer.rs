@@ -85,38 +85,19 @@ fn from_host(p: &Process, a: &Args, to: OfdLink) -> Outcome {
         return Err(EXDEV.into());
     }
     check_ends([place_in(a[0], from_at)?, to_at.unwrap_or(0)], a[4])?;
-    let mut buf = vec![0; a[4].min(BOUNCE)];
-    let mut copied = 0;
-    while copied < a[4] {
-        let want = (a[4] - copied).min(buf.len());
-        let read = p.client.within_limit(to, to_at, want).map_err(Stop::from);
-        // Other processes may share the file's own offset: it moves as by read(2).
-        let read = read.and_then(|want| match from_at {
-            Some(at) => Ok(kernel_pread(a[0], &mut buf[..want], at)?),
-            None => Ok(kernel_read(a[0], &mut buf[..want])?),
-        });
-        let n = match read {
-            Err(_) if copied > 0 => break,
-            read => read?,
-        };
-        let data = ConstBuf::from(&buf[..n]);
-        let stored = match to_at {
-            Some(at) => p.client.pwrite(to, data, at),
-            None => p.client.write(to, data),
-        };
-        let kept = *stored.as_ref().unwrap_or(&0);
-        if from_at.is_none() && kept < n {
-            step_back(a[0], None, n - kept);
-        }
-        copied += kept;
-        from_at = from_at.map(|at| at + kept as i64);
-        to_at = to_at.map(|at| at + kept as i64);
-        match stored {
-            Err(e) if copied == 0 => return Err(e.into()),
-            _ if n == 0 || kept < n => break,
-            _ => {}
-        }
-    }
+    let read = |room: &mut [u8], at: [Option<i64>; 2]| {
+        let want = p.client.within_limit(to, at[1], room.len())?;
+        Ok(match at[0] {
+            Some(at) => kernel_pread(a[0], &mut room[..want], at)?,
+            None => kernel_read(a[0], &mut room[..want])?,
+        })
+    };
+    let store = |data: &[u8], at| match at {
+        Some(at) => Ok(p.client.pwrite(to, ConstBuf::from(data), at)?),
+        None => Ok(p.client.write(to, ConstBuf::from(data))?),
+    };
+    let back = |n| step_back(a[0], None, n);
+    let copied = copy_through(a[4], [&mut from_at, &mut to_at], read, store, back)?;
     put_offset(a[1], from_at)?;
     put_offset(a[3], to_at)?;
     Ok(copied as isize)
@@ -134,40 +115,55 @@ fn to_host(p: &Process, a: &Args, from: OfdLink) -> Outcome {
         None => p.client.lseek(from, 0, SEEK_CUR)? as i64,
     };
     check_ends([read_at, place_in(a[2], to_at)?], a[4])?;
-    let mut buf = vec![0; a[4].min(BOUNCE)];
+    let read = |room: &mut [u8], at: [Option<i64>; 2]| match at[0] {
+        Some(at) => Ok(p.client.pread(from, MutBuf::from(room), at)?),
+        None => Ok(p.client.read(from, MutBuf::from(room))?),
+    };
+    let store = |data: &[u8], at| match at {
+        Some(at) => Ok(kernel_pwrite(a[2], data, at)?),
+        None => Ok(kernel_write(a[2], data)?),
+    };
+    let back = |n| drop(p.client.lseek(from, -(n as i64), SEEK_CUR));
+    let copied = copy_through(a[4], [&mut from_at, &mut to_at], read, store, back)?;
+    put_offset(a[1], from_at)?;
+    put_offset(a[3], to_at)?;
+    Ok(copied as isize)
+}
+
+/// Copies up to `len` bytes and moves the offsets that were given. The files' own offsets, which
+/// other processes may share, move as `read` and `store` move them; `back` takes back what was read
+/// and not stored.
+fn copy_through(
+    len: usize,
+    [from_at, to_at]: [&mut Option<i64>; 2],
+    read: impl Fn(&mut [u8], [Option<i64>; 2]) -> Result<usize, Stop>,
+    store: impl Fn(&[u8], Option<i64>) -> Result<usize, Stop>,
+    back: impl Fn(usize),
+) -> Result<usize, Stop> {
+    let mut buf = vec![0; len.min(BOUNCE)];
     let mut copied = 0;
-    while copied < a[4] {
-        let want = (a[4] - copied).min(buf.len());
-        let room = MutBuf::from(&mut buf[..want]);
-        let read = match from_at {
-            Some(at) => p.client.pread(from, room, at),
-            None => p.client.read(from, room),
-        };
-        let n = match read {
+    while copied < len {
+        let want = (len - copied).min(buf.len());
+        let n = match read(&mut buf[..want], [*from_at, *to_at]) {
             Err(_) if copied > 0 => break,
             read => read?,
         };
-        // Other processes may share the file's own offset: it moves as by write(2).
-        let stored = match to_at {
-            Some(at) => kernel_pwrite(a[2], &buf[..n], at),
-            None => kernel_write(a[2], &buf[..n]),
-        };
+        let stored = store(&buf[..n], *to_at);
         let kept = *stored.as_ref().unwrap_or(&0);
         if from_at.is_none() && kept < n {
-            p.client.lseek(from, -((n - kept) as i64), SEEK_CUR)?;
+            back(n - kept);
         }
         copied += kept;
-        from_at = from_at.map(|at| at + kept as i64);
-        to_at = to_at.map(|at| at + kept as i64);
+        for at in [&mut *from_at, &mut *to_at].into_iter().flatten() {
+            *at += kept as i64;
+        }
         match stored {
-            Err(e) if copied == 0 => return Err(e.into()),
+            Err(e) if copied == 0 => return Err(e),
             _ if n == 0 || kept < n => break,
             _ => {}
         }
     }
-    put_offset(a[1], from_at)?;
-    put_offset(a[3], to_at)?;
-    Ok(copied as isize)
+    Ok(copied)
 }
 
 /// Whether copy_file_range(2) can use the host's file.
