@@ -13,6 +13,7 @@ use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{Change, Op, Record};
 use holdfast_pool::layout::VALUES;
 use holdfast_pool::layout::value::{HEAD, TreeKey};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,16 +34,28 @@ pub(crate) fn keyspace_of(
     let directory = create_as(0o40755, ino, b"keys");
     write(session, engine, &directory);
     write(session, engine, &Record::Keyspace { ino, time: 3 });
-    let all: Vec<u64> = (0..keys)
+    put_some(session, engine, ino, 0..keys, &[5; 100])
+}
+
+/// Puts keys that come in no order; what they are.
+fn put_some(
+    session: &mut Session,
+    engine: &mut Engine,
+    ino: u64,
+    keys: Range<u64>,
+    value: &[u8],
+) -> Vec<u64> {
+    let all: Vec<u64> = keys
         .map(|i| (i * i).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i << 50)
         .collect();
-    for few in all.chunks(100) {
+    // A batch fits one record.
+    for few in all.chunks(if value.len() > 100 { 10 } else { 100 }) {
         let mut ops = Vec::new();
         for key in few {
             let op = Op {
                 keyspace: ino,
                 key: &key.to_be_bytes(),
-                change: Change::Put(&[5; 100]),
+                change: Change::Put(value),
             };
             op.push(&mut ops);
         }
@@ -89,6 +102,29 @@ fn an_idle_service_lays_the_leaves_of_keyspaces_out_anew() {
         let found = reader.get(VALUES, key.as_slice(), &mut value).unwrap();
         assert_eq!(found, Some(HEAD + 100));
     }
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
+#[test]
+fn an_idle_service_lays_leaves_of_few_large_values_out_anew() {
+    let dir = TempDir::new("compaction-large");
+    let path = pool(&dir);
+    let mut engine = opened(&path);
+    let mut session = Session::create(&mut engine).unwrap();
+    let ino = 5000;
+    keyspace_of(&mut session, &mut engine, ino, 1);
+    let base = engine.store.pool.meta_space().count_used();
+    // Each part is fewer changes than twice the pages that it makes.
+    for keys in [0..1000, 1000..2000, 2000..3000, 3000..4000] {
+        put_some(&mut session, &mut engine, ino, keys, &[6; 1000]);
+        while session.rest(&mut engine, false) {}
+    }
+    engine.store.pool.reclaim().unwrap();
+    let used = engine.store.pool.meta_space().count_used() - base;
+    // Three fit a leaf; halves of full leaves have two.
+    assert!(used * 5 < 4000 * 2, "{used} pages for 4000 values");
     session.end(&mut engine).unwrap();
     drop(engine);
     assert_clean(&path);

@@ -17,19 +17,34 @@ const TIME: Duration = Duration::from_millis(2);
 const HELD_PART: u64 = 8;
 
 /// A pass looks at each leaf: it begins after so many changes for each page in use. With fewer
-/// there is hardly a leaf that it would lay out anew.
+/// there is hardly a leaf of small values that it would lay out anew.
 const CHANGES: u64 = 2;
 
+/// Or once the trees have grown by this part of what they were: a leaf of few large values splits
+/// after few changes, and is half empty then.
+const GROWTH_PART: u64 = 4;
+
 /// Where the pass has come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Compaction {
     /// Changes since the pass began.
     changes: u64,
+    /// Pages in use when the last pass ended, or began if it found no end.
+    pages: u64,
     /// The key where it goes on; `None`: there is none.
     from: Option<Vec<u8>>,
 }
 
 impl Compaction {
+    /// For trees of so many pages.
+    pub fn new(pages: u64) -> Compaction {
+        Compaction {
+            changes: 0,
+            pages,
+            from: None,
+        }
+    }
+
     /// So many changes of keyspaces are applied.
     pub fn note_changes(&mut self, changes: usize) {
         self.changes += changes as u64;
@@ -37,12 +52,12 @@ impl Compaction {
 
     /// Does a little; says whether there is more to do. An error is that of a commit.
     pub fn go_on(&mut self, pool: &mut Pool, token: &WriteToken) -> Result<bool> {
-        let enough = self.changes > pool.meta_space().count_used() * CHANGES;
-        if pool.has_snapshots() || self.from.is_none() && !enough {
+        if pool.has_snapshots() || self.from.is_none() && !self.is_worth(pool) {
             return Ok(false);
         }
         if self.from.is_none() {
             (self.from, self.changes) = (Some(Vec::new()), 0);
+            self.pages = pool.meta_space().count_used();
         }
         // What the last commits freed; the rest is what views read.
         pool.rest()?;
@@ -73,7 +88,15 @@ impl Compaction {
         self.from = Some(from).filter(|from| !from.is_empty());
         if self.from.is_none() {
             pool.rest()?;
+            self.pages = pool.meta_space().count_used();
         }
         Ok(self.from.is_some())
+    }
+
+    /// Whether so much has changed since the last pass that another one is worth it.
+    fn is_worth(&self, pool: &Pool) -> bool {
+        let used = pool.meta_space().count_used();
+        let grown = used > self.pages + self.pages / GROWTH_PART;
+        self.changes > used * CHANGES || (self.changes > 0 && grown)
     }
 }

@@ -73,13 +73,14 @@ impl Store {
         };
         let mut pool = pool.map_err(pool_error)?;
         let room = HostRoom::find(&mut pool, &files);
+        let compaction = Compaction::new(pool.meta_space().count_used());
         Ok(Store {
             files,
             pool,
             data,
             token,
             backing: Backing::default(),
-            compaction: Compaction::default(),
+            compaction,
             checkpoints: Checkpoints::default(),
             room,
             reclaim: Reclaim::default(),
