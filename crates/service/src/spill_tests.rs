@@ -183,6 +183,45 @@ fn a_batch_of_very_many_changes_takes_many_turns() {
     assert_clean(&path);
 }
 
+/// They count as changes: leaves that they left half empty are laid out anew in the next pause.
+#[test]
+fn what_many_large_batches_split_is_laid_out_anew() {
+    const EACH: u64 = 1500;
+    let dir = TempDir::new("spill-compaction");
+    let path = pool_of(&dir, 256 * MIB);
+    let (mut engine, mut session) = begin(&path);
+    let base = engine.store.pool.meta_space().count_used();
+    for n in 0..4 {
+        let mut ops = Vec::new();
+        for i in n * EACH..(n + 1) * EACH {
+            let op = Op {
+                keyspace: KEYSPACE,
+                key: &key(i),
+                change: Change::Put(&[n as u8; 1000]),
+            };
+            op.push(&mut ops);
+        }
+        spill(&mut session, &mut engine, &ops, crc32c(&ops));
+        drain(&mut session, &mut engine);
+    }
+    let pages = |engine: &mut Engine| {
+        engine.store.pool.reclaim().unwrap();
+        engine.store.pool.meta_space().count_used() - base
+    };
+    let before = pages(&mut engine);
+    while session.rest(&mut engine, false) {}
+    let after = pages(&mut engine);
+    // Three values fit a leaf, and halves of a full one have two.
+    let enough = 4 * EACH * 3 / 8;
+    assert!(
+        before > enough && after < enough,
+        "{before} pages, {after} then"
+    );
+    session.end(&mut engine).unwrap();
+    drop(engine);
+    assert_clean(&path);
+}
+
 /// Bytes that changed after the record was written: nothing of it is there.
 #[test]
 fn a_batch_with_a_wrong_sum_leaves_nothing() {

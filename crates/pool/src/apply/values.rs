@@ -86,6 +86,11 @@ pub struct Size {
 }
 
 impl Size {
+    /// How many changes they are.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Of the changes of a record; of what is malformed, any.
     pub(super) fn of(ops: &[u8]) -> Size {
         Size::of_part(ops, 0)

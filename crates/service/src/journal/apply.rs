@@ -114,7 +114,7 @@ impl Engine {
         let limits = (limit.min(BATCH_MAX).min(room), values_most);
         let applied = round.run(&mut applier, limits, finished);
         let progress = round.progress;
-        store.compaction.note_changes(applier.waiting());
+        store.compaction.note_changes(applier.waiting() as u64);
         if let Err(error) = applied.and_then(|()| settle(&mut applier)) {
             return Err(fail(&mut store.failed, &store.files, error));
         }

@@ -74,6 +74,7 @@ impl Engine {
             }
             Part::Committed => {
                 progress.applied = 1;
+                self.store.compaction.note_changes(spill.changes);
                 // Its blocks are used again at once.
                 progress.checkpoint = true;
             }

@@ -35,6 +35,8 @@ pub struct Spill {
     sum: u32,
     source: Source,
     stage: Stage,
+    /// How many changes they are, once that was measured.
+    pub changes: u64,
     /// Blocks of values that were taken from the grants.
     pub taken: Vec<Run>,
     pub parked: Option<ParkedStore>,
@@ -145,6 +147,7 @@ impl Spill {
             sum,
             source: Source { blocks, len },
             stage: Stage::Measure(Pass::new(), Size::default()),
+            changes: 0,
             taken: Vec::new(),
             parked: None,
         }
@@ -175,6 +178,7 @@ impl Spill {
                     same.then_some(()).ok_or(malformed())?;
                     Applier::new(store, &mut Noted { granted, taken }, [0; LANES])
                         .check_size(*size)?;
+                    self.changes = size.changes();
                     self.stage = Stage::Apply(Pass::new());
                 }
             }

@@ -46,8 +46,8 @@ impl Compaction {
     }
 
     /// So many changes of keyspaces are applied.
-    pub fn note_changes(&mut self, changes: usize) {
-        self.changes += changes as u64;
+    pub fn note_changes(&mut self, changes: u64) {
+        self.changes += changes;
     }
 
     /// Does a little; says whether there is more to do. An error is that of a commit.
