@@ -48,8 +48,8 @@ fn put_some(
     let all: Vec<u64> = keys
         .map(|i| (i * i).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i << 50)
         .collect();
-    // A batch fits one record.
-    for few in all.chunks(if value.len() > 100 { 10 } else { 100 }) {
+    // As many as fit one record.
+    for few in all.chunks(10_000 / value.len()) {
         let mut ops = Vec::new();
         for key in few {
             let op = Op {
@@ -116,9 +116,11 @@ fn an_idle_service_lays_leaves_of_few_large_values_out_anew() {
     let ino = 5000;
     keyspace_of(&mut session, &mut engine, ino, 1);
     let base = engine.store.pool.meta_space().count_used();
-    // Each part is fewer changes than twice the pages that it makes.
+    // No part has two changes for each page in use.
     for keys in [0..1000, 1000..2000, 2000..3000, 3000..4000] {
+        let changes = keys.end - keys.start;
         put_some(&mut session, &mut engine, ino, keys, &[6; 1000]);
+        assert!(changes < 2 * engine.store.pool.meta_space().count_used());
         while session.rest(&mut engine, false) {}
     }
     engine.store.pool.reclaim().unwrap();
