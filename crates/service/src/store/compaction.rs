@@ -1,9 +1,9 @@
 //! Laying out the leaves of keyspaces again while there is nothing else to do.
 //!
-//! Invariants: one pass after many changes or much growth, so that its work is proportional to them;
-//! a little at a time, each part a commit of its own; leaves that a snapshot shares are left alone,
-//! since they would take room twice; damaged nodes are left as they are, to be found by whoever
-//! needs them.
+//! Invariants: one pass after many changes or much growth, so that its work is proportional to
+//! them; a little at a time, each part a commit of its own; leaves that a snapshot shares are left
+//! alone, since they would take room twice; damaged nodes are left as they are, to be found by
+//! whoever needs them.
 
 use holdfast_pmem::env::Instant;
 use holdfast_pool::layout::VALUES;
