@@ -22,6 +22,7 @@ demo:
 	@tests/prepare demo
 	@cargo build --release --quiet -p holdfast-cli
 	@cargo build --release --quiet -p holdfast-preload
+	@cargo build --release --quiet -p holdfast-bench
 	@demo/demo.sh $(RELEASE)/holdfast
 
 BUILD_PEERS := cargo build --release --quiet --locked --manifest-path bench/kv/Cargo.toml \
@@ -38,6 +39,7 @@ bench:
 	@$(BUILD_PEERS) || { echo "bench: RocksDB cannot be built here; without it" >&2; \
 	  $(BUILD_PEERS) --no-default-features; }
 	@$(RELEASE)/holdfast bench files
+	@$(RELEASE)/holdfast bench programs
 	@$(RELEASE)/holdfast bench kv
 	@$(RELEASE)/holdfast bench webproxy
 	@mkdir -p $(BENCH_DIR)

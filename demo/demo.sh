@@ -114,15 +114,12 @@ on_pool -- bash -c 'cd /hf; ls; sqlite3 db/a.db "PRAGMA integrity_check"; git -C
 say "\$ holdfast pool check $pool"
 "$holdfast" pool check "$pool" || failed "pool check: $?"
 
-title "A small comparison: one C program, compiled just now, microseconds per call"
-gcc -O2 -o "$work/small" "$here/small.c" || failed "gcc"
-mkdir -p "$work/tmpfs/small"
-"$work/small" "$work/tmpfs/small" >"$work/small.tmpfs" || failed "comparison on tmpfs"
-on_pool -- "$work/small" /hf >"$work/small.pool" || failed "comparison on the pool"
-printf '%-24s %8s %8s %10s\n' "" tmpfs pool pool/tmpfs
-paste "$work/small.tmpfs" "$work/small.pool" | awk -F'\t' '
-    { printf "%-24s %8.2f %8.2f %10.2f\n", $1, $2, $4, $4 / $2 }'
-say "(means of one short run on this machine now; make bench measures properly)"
+title "A small comparison: whole programs, side by side with tmpfs"
+rows=tar,rsync,sqlite,make,python,builtins,walks
+"$holdfast" bench programs --quick --rounds 3 --peers holdfast-posix --rows "$rows" \
+    >"$work/table" || failed "comparison"
+awk '/^one session for all: (wall|CPU) time/, /^$/' "$work/table"
+say "(one session, warm; medians of three short rounds on this machine now; make bench is thorough)"
 
 title "The end"
 "$holdfast" pool destroy "$pool" || failed "pool destroy"

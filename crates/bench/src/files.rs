@@ -19,13 +19,24 @@ use std::time::{Duration, Instant};
 /// The longest that a worker may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// The peers that are measured when none is named.
+const SHOWN: &[&str] = &[
+    "tmpfs",
+    "holdfast-posix",
+    "holdfast-sync",
+    "holdfast-strict",
+    "tmpfs-huge",
+    "ext4-zram",
+    "xfs-zram",
+];
+
 /// Runs everything that the options ask for.
 pub fn run(options: &Options) -> Result<String> {
     if let Some(dir) = &options.plot {
         fs::create_dir_all(dir).map_err(Error::io(dir.display()))?;
     }
     let started = Instant::now();
-    let mut site = Site::new(options)?;
+    let mut site = Site::new(options, SHOWN)?;
     let mut report = Report::new(options, &site);
     for round in 0..options.rounds() {
         run_round(options, &site, round, &mut report)?;
@@ -96,10 +107,11 @@ fn run_round(options: &Options, site: &Site, round: usize, report: &mut Report) 
         }
     }
     for (i, mut worker) in workers {
-        if let Err(error) = worker.ask("clear").and_then(|_| worker.end()) {
-            report
-                .failures
-                .push(format!("{} at its end: {error}", site.peers[i].name));
+        let peer = &site.peers[i];
+        let ended = worker.ask("clear").and_then(|_| worker.end());
+        if let Err(error) = ended.and_then(|()| peer.served()) {
+            let what = format!("{} at its end: {error}", peer.name);
+            report.failures.push(what);
         }
     }
     Ok(())
@@ -153,7 +165,7 @@ fn start(peer: &Peer, quick: bool, log: PathBuf) -> Result<Worker> {
     if matches!(peer.launch, peers::Launch::Plain) {
         fs::create_dir_all(&peer.dir).map_err(Error::io(peer.dir.display()))?;
     }
-    Worker::start(peer.worker(quick)?, log, PATIENCE)
+    Worker::start(peer.worker("files", quick)?, log, PATIENCE)
 }
 
 fn measure(worker: &mut Worker, row: &Row, jobs: Jobs) -> Result<Timing> {

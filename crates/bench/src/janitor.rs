@@ -66,7 +66,7 @@ pub struct Janitor {
 impl Janitor {
     /// Starts the janitor from this very program.
     pub fn start() -> Result<Janitor> {
-        let exe = crate::programs::own()?;
+        let exe = crate::paths::own()?;
         let mut command = Command::new(exe);
         command
             .arg(crate::JANITOR)

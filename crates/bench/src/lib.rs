@@ -14,6 +14,7 @@ mod janitor;
 mod kv;
 mod link;
 mod options;
+mod paths;
 mod peers;
 #[cfg(feature = "plot")]
 mod plot;
@@ -53,6 +54,10 @@ pub fn list() -> &'static [(&'static str, &'static str)] {
             "keys and values, side by side with LMDB, redb, RocksDB, fjall, canopydb, BTreeMap",
         ),
         (
+            "programs",
+            "whole programs, side by side with tmpfs, and ext4 and XFS on zram",
+        ),
+        (
             "webproxy",
             "get and put, side by side with open, read, write and close on files",
         ),
@@ -68,6 +73,7 @@ pub fn run(name: &str, options: &Options) -> Result<String> {
         "disk" => disk::run(options),
         "files" => files::run(options),
         "kv" => kv::run(options),
+        "programs" => programs::run(options),
         "webproxy" => webproxy::run(options),
         _ => Err(Error::Unknown(name.into())),
     }

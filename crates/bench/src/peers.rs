@@ -10,6 +10,7 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The peer to which all others are compared.
 pub const BASE: &str = "tmpfs";
@@ -49,10 +50,11 @@ pub struct Site {
 }
 
 impl Site {
-    /// Sets up what the options want.
-    pub fn new(options: &Options) -> Result<Site> {
+    /// Sets up what the options want; peers that are not in `shown` must be asked for by name.
+    pub fn new(options: &Options, shown: &[&str]) -> Result<Site> {
         let mut janitor = Janitor::start()?;
         let base = memory_directory(&mut janitor, 6 * SIZE)?;
+        let wants = |name: &str| options.wants_peer(name, !shown.contains(&name));
         let mut site = Site {
             janitor,
             base,
@@ -66,20 +68,20 @@ impl Site {
                 site.skipped[0].1
             )));
         }
-        if options.wants_peer("tmpfs-again", true) {
+        if wants("tmpfs-again") {
             site.add("tmpfs-again", |site| site.tmpfs("again", "never"))?;
         }
         for mode in MODES {
             let name = holdfast_name(mode);
-            if options.wants_peer(name, false) {
+            if wants(name) {
                 site.add(name, |site| site.holdfast(mode))?;
             }
         }
-        if options.wants_peer("tmpfs-huge", false) {
+        if wants("tmpfs-huge") {
             site.add("tmpfs-huge", |site| site.tmpfs("huge", "always"))?;
         }
         for (name, kind) in [("ext4-zram", "ext4"), ("xfs-zram", "xfs")] {
-            if options.wants_peer(name, false) && !options.quick {
+            if wants(name) && !options.quick {
                 site.add(name, |site| site.zram(kind))?;
             }
         }
@@ -159,17 +161,58 @@ impl Site {
 }
 
 impl Peer {
-    /// The command that runs a worker of this peer.
-    pub fn worker(&self, quick: bool) -> Result<Command> {
-        let mut command = match &self.launch {
-            Launch::Plain => itself()?,
-            Launch::Holdfast { pool, mode } => run_in(pool, &self.dir, mode)?,
-        };
-        command.arg(crate::WORKER).arg("files").arg(&self.dir);
+    /// The command that runs a worker of a kind.
+    pub fn worker(&self, kind: &str, quick: bool) -> Result<Command> {
+        let mut command = self.command(&crate::paths::own()?)?;
+        command.arg(crate::WORKER).arg(kind).arg(&self.dir);
         if quick {
             command.arg("--quick");
         }
         Ok(command)
+    }
+
+    /// A program that works for this peer, in a session of its own where there is a pool.
+    pub fn command(&self, program: &Path) -> Result<Command> {
+        let Launch::Holdfast { pool, mode } = &self.launch else {
+            return Ok(Command::new(program));
+        };
+        let mut command = run_in(pool, &self.dir, mode)?;
+        command
+            .arg("--report")
+            .arg(report(pool))
+            .arg("--")
+            .arg(program);
+        Ok(command)
+    }
+
+    /// Waits for the end of its session; how many calls that served, where there is a pool.
+    pub fn served(&self) -> Result<Option<u64>> {
+        match &self.launch {
+            Launch::Plain => Ok(None),
+            Launch::Holdfast { pool, .. } => served(pool, &report(pool)).map(Some),
+        }
+    }
+}
+
+fn report(pool: &Path) -> PathBuf {
+    pool.with_extension("report")
+}
+
+/// Waits until nobody uses the pool; how many calls its last session served, by its report, which
+/// is removed. None is an error: then nothing of the pool was measured.
+pub fn served(pool: &Path, report: &Path) -> Result<u64> {
+    let start = Instant::now();
+    while !crate::space::users(pool).is_empty() && start.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let text = fs::read_to_string(report).map_err(Error::io(report.display()))?;
+    fs::remove_file(report).map_err(Error::io(report.display()))?;
+    let value: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    let served = value.as_ref().and_then(|v| v["served"].as_u64());
+    let unreadable = || Error::Failed(format!("an unreadable report: {text}"));
+    match served.ok_or_else(unreadable)? {
+        0 => Err(Error::Failed("no call reached the pool".into())),
+        n => Ok(n),
     }
 }
 
@@ -184,23 +227,19 @@ pub fn holdfast_name(mode: &str) -> &'static str {
 
 /// The `holdfast` that is measured.
 pub fn holdfast() -> Result<Command> {
-    Ok(Command::new(crate::programs::holdfast()?))
+    Ok(Command::new(crate::paths::holdfast()?))
 }
 
 /// This very program.
 pub fn itself() -> Result<Command> {
-    Ok(Command::new(crate::programs::own()?))
+    Ok(Command::new(crate::paths::own()?))
 }
 
-/// This very program, run by `holdfast` on a pool, which appears at `at`.
+/// `holdfast run` on a pool, which appears at `at`; the program is still to be named.
 pub fn run_in(pool: &Path, at: &Path, mode: &str) -> Result<Command> {
     let mut command = holdfast()?;
     command.arg("run").arg("--pool").arg(pool);
-    command
-        .arg("--at")
-        .arg(at)
-        .args(["--consistency", mode, "--"]);
-    command.arg(crate::programs::own()?);
+    command.arg("--at").arg(at).args(["--consistency", mode]);
     Ok(command)
 }
 
@@ -290,4 +329,40 @@ pub fn memory_directory(janitor: &mut Janitor, bytes: u64) -> Result<PathBuf> {
         .map_err(|e| Error::Io("mount tmpfs".into(), e.into()))?;
     }
     Ok(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_served_nothing_is_noticed() {
+        let dir = std::env::temp_dir().join(format!("holdfast-peers.{}", std::process::id()));
+        let pool = dir.join("pool");
+        fs::create_dir_all(&pool).unwrap();
+        let plain = Peer {
+            name: BASE,
+            dir: dir.clone(),
+            launch: Launch::Plain,
+        };
+        let mode = "posix";
+        let peer = Peer {
+            launch: Launch::Holdfast {
+                pool: pool.clone(),
+                mode,
+            },
+            ..plain.clone()
+        };
+        assert!(peer.served().is_err(), "there is no report");
+        let write = |text: &str| fs::write(report(&pool), text).unwrap();
+        write("{\"served\":0,\"passed\":9}");
+        assert!(peer.served().is_err(), "everything went past the pool");
+        write("not JSON");
+        assert!(peer.served().is_err());
+        write("{\"served\":7}");
+        assert_eq!(peer.served().unwrap(), Some(7));
+        assert!(peer.served().is_err(), "a report counts once");
+        assert_eq!(plain.served().unwrap(), None);
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -95,7 +95,7 @@ fn spreads(sheet: &Sheet, group: &Group, out: &mut String) {
     }
 }
 
-fn targets(sheet: &Sheet, out: &mut String) {
+pub(crate) fn targets(sheet: &Sheet, out: &mut String) {
     let mut title = Some(format!(
         "\ntargets of {}: median (lowest..highest round)\n",
         sheet.subject
@@ -144,7 +144,7 @@ fn verdict(sheet: &Sheet, group: &Group, row: &Row, target: &Target, got: Spread
 }
 
 /// Three digits that count.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),
         v if v >= 9.995 => format!("{v:.1}"),

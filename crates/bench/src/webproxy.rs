@@ -176,7 +176,11 @@ fn worker(peer: &str, base: &Path, quick: bool) -> Result<Command> {
         _ => pool.clone(),
     };
     let mut command = match peer {
-        FILES => run_in(&pool, &place, "posix")?,
+        FILES => {
+            let mut run = run_in(&pool, &place, "posix")?;
+            run.arg("--").arg(crate::paths::own()?);
+            run
+        }
         _ => itself()?,
     };
     if peer == BASE {

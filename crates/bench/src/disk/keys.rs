@@ -94,7 +94,7 @@ impl Run<'_> {
         command.arg(self.site.base.join(format!("store-{name}")));
         command.args([keys.to_string(), VALUE.to_string()]);
         command.arg(if quick { "quick" } else { "full" });
-        command.arg(crate::programs::holdfast()?);
+        command.arg(crate::paths::holdfast()?);
         command.arg(word(&self.site.counter));
         let log = self.site.base.join(format!("store-{name}.log"));
         let mut worker = Worker::start(command, log, site::PATIENCE)?;

@@ -9,14 +9,13 @@ use crate::error::{Error, Result};
 use crate::janitor::{Janitor, Thing};
 use crate::link::Worker;
 use crate::options::Options;
-use crate::peers::{holdfast, itself, quiet};
-use crate::space;
+use crate::peers::{holdfast, itself, quiet, served};
 use crate::worker::disk::counter::Counter;
 use rustix::fs::{Advice, fadvise, syncfs};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest that a worker may take for one answer.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -258,20 +257,7 @@ impl Peer {
         let Some((pool, _)) = &self.pool else {
             return Ok(None);
         };
-        let start = Instant::now();
-        while !space::users(pool).is_empty() && start.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let path = self.report();
-        let text = fs::read_to_string(&path).map_err(Error::io(path.display()))?;
-        fs::remove_file(&path).map_err(Error::io(path.display()))?;
-        let value: Option<serde_json::Value> = serde_json::from_str(&text).ok();
-        let served = value.as_ref().and_then(|v| v["served"].as_u64());
-        let unreadable = || Error::Failed(format!("an unreadable report: {text}"));
-        match served.ok_or_else(unreadable)? {
-            0 => Err(Error::Failed("no call reached the pool".into())),
-            n => Ok(Some(n)),
-        }
+        served(pool, &self.report()).map(Some)
     }
 
     /// Where processes that work for the peer have files mapped.
@@ -310,37 +296,4 @@ fn drop_cache(path: &Path) -> Result<()> {
             .map_err(|e| Error::Io("posix_fadvise".into(), e.into()))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_that_served_nothing_is_noticed() {
-        let dir = std::env::temp_dir().join(format!("holdfast-site.{}", std::process::id()));
-        let pool = dir.join("pool");
-        fs::create_dir_all(&pool).unwrap();
-        let plain = Peer {
-            name: FS,
-            dir: dir.join("fs"),
-            pool: None,
-            user: None,
-        };
-        let peer = Peer {
-            pool: Some((pool, "posix")),
-            ..plain.clone()
-        };
-        assert!(peer.served().is_err(), "there is no report");
-        let report = |text: &str| fs::write(peer.report(), text).unwrap();
-        report("{\"served\":0,\"passed\":9}");
-        assert!(peer.served().is_err(), "everything went past the pool");
-        report("not JSON");
-        assert!(peer.served().is_err());
-        report("{\"served\":7}");
-        assert_eq!(peer.served().unwrap(), Some(7));
-        assert!(peer.served().is_err(), "a report counts once");
-        assert_eq!(plain.served().unwrap(), None);
-        fs::remove_dir_all(&dir).unwrap();
-    }
 }

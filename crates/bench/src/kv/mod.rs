@@ -188,7 +188,7 @@ impl Run<'_> {
         command.args(["worker", peer]).arg(self.base.join(peer));
         command.args([size.keys.to_string(), size.value.to_string()]);
         command.arg(if self.options.quick { "quick" } else { "full" });
-        command.arg(crate::programs::holdfast()?);
+        command.arg(crate::paths::holdfast()?);
         Ok(command)
     }
 }
@@ -224,7 +224,7 @@ fn cells(answer: &str, size: &Size, peer: &str, round: usize) -> Vec<Cell> {
 
 /// The program beside this one.
 pub fn program() -> Result<PathBuf> {
-    let own = crate::programs::own()?;
+    let own = crate::paths::own()?;
     let beside = own.parent().unwrap_or(Path::new("/")).join(PROGRAM);
     if beside.exists() {
         return Ok(beside);

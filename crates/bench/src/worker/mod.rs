@@ -10,6 +10,7 @@ pub mod disk;
 mod meter;
 mod names;
 mod pair;
+pub mod programs;
 mod webproxy;
 
 use crate::rows::{self, Jobs};
@@ -155,15 +156,13 @@ impl Plan {
 
 /// The hidden command; `args` is what follows its name. Returns the exit status.
 pub fn main(args: &[OsString]) -> u8 {
-    if let Some((first, rest)) = args.split_first()
-        && first == "webproxy"
-    {
-        return webproxy::main(rest);
-    }
-    if let Some((first, rest)) = args.split_first()
-        && let Some(kind @ ("disk" | "disk-job" | "disk-postgres")) = first.to_str()
-    {
-        return disk::main(kind, rest);
+    if let Some((first, rest)) = args.split_first() {
+        match first.to_str() {
+            Some("webproxy") => return webproxy::main(rest),
+            Some("programs") => return programs::main(rest),
+            Some(kind @ ("disk" | "disk-job" | "disk-postgres")) => return disk::main(kind, rest),
+            _ => {}
+        }
     }
     let Some(plan) = Plan::parse(args) else {
         eprintln!("usage: {} files DIR [--quick] [--job N]", crate::WORKER);
@@ -171,8 +170,16 @@ pub fn main(args: &[OsString]) -> u8 {
     };
     let done = match plan.job {
         Some(number) => pair::child(plan.dir, number, plan.quick),
-        None => serve(&plan),
+        None => {
+            let mut pair = None;
+            answer(|line| command(&plan, line, &mut pair))
+        }
     };
+    status(done)
+}
+
+/// The exit status; an error is said.
+fn status(done: io::Result<()>) -> u8 {
     match done {
         Ok(()) => 0,
         Err(error) => {
@@ -182,11 +189,10 @@ pub fn main(args: &[OsString]) -> u8 {
     }
 }
 
-fn serve(plan: &Plan) -> io::Result<()> {
-    let mut pair = None;
+/// Answers each line of standard input, until its end.
+fn answer(mut command: impl FnMut(&str) -> io::Result<String>) -> io::Result<()> {
     for line in io::stdin().lock().lines() {
-        let line = line?;
-        let answer = match command(plan, &line, &mut pair) {
+        let answer = match command(&line?) {
             Ok(text) => format!("ok {text}"),
             Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
         };

@@ -6,10 +6,11 @@
 //! written, so that every read can be judged; a thread that fails ends the row.
 
 use super::content::Random;
+use super::{answer, status};
 use holdfast::{Durability, Keyspace, Pool};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::Instant;
@@ -290,14 +291,7 @@ pub fn main(args: &[OsString]) -> u8 {
         [kind, pool, ..] if kind == "keyspace" => values(Path::new(pool)),
         _ => Err(io::Error::other("webproxy files|keyspace DIR [--quick]")),
     };
-    let done = cache.and_then(|cache| serve(&*cache, quick));
-    match done {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("{}: {error}", crate::WORKER);
-            1
-        }
-    }
+    status(cache.and_then(|cache| answer(|line| command(&*cache, line, quick))))
 }
 
 fn files(dir: &Path) -> io::Result<Box<dyn Cache>> {
@@ -307,29 +301,21 @@ fn files(dir: &Path) -> io::Result<Box<dyn Cache>> {
 }
 
 fn values(pool: &Path) -> io::Result<Box<dyn Cache>> {
-    holdfast::use_program(crate::programs::holdfast().map_err(io::Error::other)?);
+    holdfast::use_program(crate::paths::holdfast().map_err(io::Error::other)?);
     Ok(Box::new(Values(
         Pool::open(pool)?.keyspace_or_create("objects")?,
     )))
 }
 
-fn serve(cache: &dyn Cache, quick: bool) -> io::Result<()> {
-    for line in io::stdin().lock().lines() {
-        let line = line?;
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let answer = match words.split_first() {
-            Some((&"row", rest)) => measure(cache, rest, quick),
-            _ => Err(io::Error::other(format!("no such command: {line}"))),
-        };
-        let answer = match answer {
-            Ok(took) => format!("ok {} {}", took.wall, took.thread),
-            Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
-        };
-        let mut out = io::stdout().lock();
-        writeln!(out, "{answer}")?;
-        out.flush()?;
+fn command(cache: &dyn Cache, line: &str, quick: bool) -> io::Result<String> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    match words.split_first() {
+        Some((&"row", rest)) => {
+            let took = measure(cache, rest, quick)?;
+            Ok(format!("{} {}", took.wall, took.thread))
+        }
+        _ => Err(io::Error::other(format!("no such command: {line}"))),
     }
-    Ok(())
 }
 
 #[cfg(test)]

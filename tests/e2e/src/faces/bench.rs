@@ -1,5 +1,5 @@
-//! `holdfast bench disk` on a small scale: every row comes out on both sides, and the pool did the
-//! work of its side.
+//! `holdfast bench disk` and `bench programs` on a small scale: every row comes out on both sides,
+//! and the pool did the work of its side.
 
 use super::expect;
 use crate::bad_input::{Case, Fixture, Stop, wrong};
@@ -8,6 +8,7 @@ use serde_json::Value;
 pub const CASES: &[(&str, Case)] = &[
     ("bench disk measures every row", every_row),
     ("bench disk wants a directory", refusals),
+    ("bench programs measures programs", programs),
 ];
 
 /// Those that need neither a server nor other stores.
@@ -41,17 +42,8 @@ fn every_row(fixture: &Fixture) -> Result<(), Stop> {
         "bench", "disk", &place, "--quick", "--json", "--rows", &rows,
     ];
     let said = fixture.done(&line)?.out;
-    let sheet: Value = match serde_json::from_str(&said) {
-        Ok(sheet) => sheet,
-        Err(error) => return wrong(format!("not JSON ({error}): {said}")),
-    };
-    let time = |row: &str, peer: &str| {
-        let all = sheet["rows"].as_array()?;
-        let cell = all
-            .iter()
-            .find(|cell| cell["row"] == row && cell["peer"] == peer)?;
-        cell["figures"]["wall"]["median"].as_f64()
-    };
+    let sheet = sheet(&said)?;
+    let time = |row: &str, peer: &str| figure(&sheet, "disk", row, peer, "wall");
     let sqlite = sheet["skipped"].as_array().is_none_or(|all| all.is_empty());
     for row in ROWS.iter().chain(SQLITE.iter().filter(|_| sqlite)) {
         for peer in ["fs", "holdfast"] {
@@ -60,14 +52,7 @@ fn every_row(fixture: &Fixture) -> Result<(), Stop> {
             }
         }
     }
-    expect("failures", &sheet["failures"].to_string(), "[]")?;
-    let about = sheet["about"].as_array().into_iter().flatten();
-    let served = about
-        .filter_map(|line| line.as_str()?.split_once(" calls were served by pools"))
-        .find_map(|(count, _)| count.parse::<u64>().ok());
-    if served.is_none_or(|calls| calls < 2000) {
-        return wrong(format!("the pool served {served:?} calls"));
-    }
+    sound(&sheet)?;
     expect(
         "names left",
         &std::fs::read_dir(&dir)?.count().to_string(),
@@ -75,8 +60,71 @@ fn every_row(fixture: &Fixture) -> Result<(), Stop> {
     )
 }
 
+fn sheet(said: &str) -> Result<Value, Stop> {
+    match serde_json::from_str(said) {
+        Ok(sheet) => Ok(sheet),
+        Err(error) => wrong(format!("not JSON ({error}): {said}")),
+    }
+}
+
+/// The median of a figure.
+fn figure(sheet: &Value, group: &str, row: &str, peer: &str, figure: &str) -> Option<f64> {
+    let mut all = sheet["rows"].as_array()?.iter();
+    let cell =
+        all.find(|cell| cell["group"] == group && cell["row"] == row && cell["peer"] == peer)?;
+    cell["figures"][figure]["median"].as_f64()
+}
+
+/// Nothing failed, and pools served calls.
+fn sound(sheet: &Value) -> Result<(), Stop> {
+    expect("failures", &sheet["failures"].to_string(), "[]")?;
+    let about = sheet["about"].as_array().into_iter().flatten();
+    let served = about
+        .filter_map(|line| line.as_str()?.split_once(" calls were served by pools"))
+        .find_map(|(count, _)| count.parse::<u64>().ok());
+    match served {
+        Some(2000..) => Ok(()),
+        _ => wrong(format!("the pool served {served:?} calls")),
+    }
+}
+
+/// Programs that every machine has which runs these tests; the others are alike.
+fn programs(fixture: &Fixture) -> Result<(), Stop> {
+    let (rows, peers) = ("tar,python,true,builtins,walks,copy", "holdfast-posix");
+    let line = [
+        "bench", "programs", "--quick", "--json", "--rows", rows, "--peers", peers,
+    ];
+    let said = fixture.done(&line)?.out;
+    let sheet = sheet(&said)?;
+    sound(&sheet)?;
+    for row in rows.split(',') {
+        for (group, peer) in ["warm", "cold"]
+            .iter()
+            .flat_map(|g| [(g, "tmpfs"), (g, peers)])
+        {
+            let got = |name| figure(&sheet, group, row, peer, name);
+            for name in ["wall", "cpu", "faults", "waits"] {
+                // A program that waits for nobody is no failure.
+                if !got(name).is_some_and(|value| value > 0.0 || name == "waits") {
+                    return wrong(format!(
+                        "{group} {name} of {row} on {peer} is not in {said}"
+                    ));
+                }
+            }
+            let expected = *group == "warm" && peer == peers;
+            expect(
+                "the service's part",
+                &got("service").is_some().to_string(),
+                &expected.to_string(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
 fn refusals(fixture: &Fixture) -> Result<(), Stop> {
     fixture.refused(&["bench", "disk"], &[2])?;
     fixture.refused(&["bench", "disk", "/nowhere/at/all"], &[2])?;
+    fixture.refused(&["bench", "programs", "/tmp"], &[2])?;
     fixture.refused(&["bench", "webproxy", "/tmp"], &[2])
 }

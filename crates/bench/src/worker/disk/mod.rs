@@ -14,11 +14,12 @@ mod sql;
 mod sync;
 
 use super::content::Buffers;
+use super::{answer, status};
 use crate::stats::{median, quantile};
 use counter::Counter;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -155,27 +156,12 @@ pub fn main(kind: &str, args: &[OsString]) -> u8 {
         }
         _ => Err(io::Error::other("disk DIR [--quick] [--flushes COUNTER]")),
     };
-    match done {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("{}: {error}", crate::WORKER);
-            1
-        }
-    }
+    status(done)
 }
 
-fn serve(dir: &Path, mut command: impl FnMut(&str) -> io::Result<String>) -> io::Result<()> {
+fn serve(dir: &Path, command: impl FnMut(&str) -> io::Result<String>) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    for line in io::stdin().lock().lines() {
-        let answer = match command(&line?) {
-            Ok(text) => format!("ok {text}"),
-            Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
-        };
-        let mut out = io::stdout().lock();
-        writeln!(out, "{answer}")?;
-        out.flush()?;
-    }
-    Ok(())
+    answer(command)
 }
 
 /// `row NAME`, or `prepare NAME` for what the row needs and does not measure.
