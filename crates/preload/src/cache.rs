@@ -274,15 +274,20 @@ fn names(mut entries: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Names one version of an object.
 pub enum Key<'a> {
     BuildId(&'a [u8]),
+    /// A version of a file, of which no image need exist.
+    File([u8; IMAGE_NAME]),
     /// A hash of its text and its length.
     Text(u64, u64),
 }
 
 impl<'a> Key<'a> {
-    pub fn of(elf: &Elf<'a>) -> Key<'a> {
-        if let Some(id) = elf.build_id() {
-            return Key::BuildId(id);
-        }
+    /// The linker's name of an object, if it gave one.
+    pub fn of_build(elf: &Elf<'a>) -> Option<Key<'a>> {
+        elf.build_id().map(Key::BuildId)
+    }
+
+    /// Reads all of the text, which takes a while if it is large.
+    pub fn of_text(elf: &Elf) -> Key<'static> {
         let (mut hash, mut len) = (0xcbf2_9ce4_8422_2325u64, 0);
         for (vaddr, bytes) in elf.text() {
             len += bytes.len() as u64;
@@ -294,6 +299,7 @@ impl<'a> Key<'a> {
     fn push_to<'p>(&self, path: &'p mut Path) -> &'p mut Path {
         match self {
             Key::BuildId(id) => path.push(b"/").push_hex(id),
+            Key::File(name) => path.push(b"/f-").push_hex(name),
             Key::Text(hash, len) => path
                 .push(b"/t-")
                 .push_hex(&hash.to_be_bytes())

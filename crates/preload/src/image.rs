@@ -53,7 +53,7 @@ pub struct Identity {
     size: u64,
     modified: [i64; 2],
     changed: [i64; 2],
-    offset: u64,
+    pub offset: u64,
     /// The first bytes of the build-id, where the mapping is older than the look at the file.
     build: u64,
 }
@@ -82,8 +82,13 @@ impl Identity {
         })
     }
 
+    /// Of the file that this process runs.
+    pub fn of_program() -> Option<Identity> {
+        sys::stat_path(c"/proc/self/exe").map(|stat| Identity::of(&stat, 0))
+    }
+
     /// Different for what can exist at the same time, and almost always otherwise.
-    fn name(&self) -> [u8; cache::IMAGE_NAME] {
+    pub fn name(&self) -> [u8; cache::IMAGE_NAME] {
         let parts = [
             self.dev,
             self.ino,
@@ -98,7 +103,8 @@ impl Identity {
         name
     }
 
-    fn is_settled(&self) -> bool {
+    /// Whether what is learnt of the file now stays true of what its name stands for.
+    pub fn is_settled(&self) -> bool {
         sys::now().is_some_and(|now| {
             let latest = self.modified[0].max(self.changed[0]);
             latest.saturating_add(SETTLED) <= now
@@ -208,7 +214,7 @@ impl Header {
             below @ ..0 => block.len <= below.unsigned_abs(),
             above => self.text_len <= above.unsigned_abs(),
         };
-        self.text_len <= TEXT_MAX
+        (self.text_len <= TEXT_MAX || block.len == 0)
             && pages.iter().all(|len| len.is_multiple_of(PAGE))
             && (block.len == 0
                 || (tramp::GATES <= block.used
@@ -324,7 +330,7 @@ fn map_text(fd: &Fd, header: &Header, text: usize, image: &Image) -> Option<()> 
 /// Keeps what was made of `of`: its patched text at `text`, and the block that lies below it.
 pub fn keep(cache: &Cache, of: &Identity, text: (usize, usize), image: &Image) -> Option<()> {
     let (start, len) = (text.0, text.1 - text.0);
-    if len > TEXT_MAX || !of.is_settled() {
+    if (len > TEXT_MAX && image.block.is_some()) || !of.is_settled() {
         return None;
     }
     let block = image.block.unwrap_or_default();

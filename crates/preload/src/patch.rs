@@ -129,7 +129,12 @@ pub fn init(env: &Env) {
     if let Some(early) = early::find(env) {
         signals::set_text(early.own, early.vdso);
         patch_loader(&early);
-        patch_object(Room::Below(lowest_of(&early.program)), &early.program);
+        let program = &early.program;
+        patch_object(
+            Room::Below(lowest_of(program)),
+            program,
+            Identity::of_program,
+        );
         return;
     }
     let regions = maps::read();
@@ -172,7 +177,7 @@ fn lowest_of(elf: &Elf) -> usize {
 fn patch_loader(early: &Early) -> Option<()> {
     let (program, loader) = (&early.program, &early.loader);
     let [text] = loader.mapped_text()[..] else {
-        patch_object(Room::Below(lowest_of(loader)), loader);
+        patch_object(Room::Below(lowest_of(loader)), loader, || None);
         return Some(());
     };
     let stat = program.interpreter().and_then(sys::stat_path);
@@ -186,7 +191,13 @@ fn patch_loader(early: &Early) -> Option<()> {
         return Some(());
     };
     let room = Room::Above(loader_end(loader));
-    let image = patch_text(room, text.0, text.1, &table_for(loader)?, loader.bias());
+    let image = patch_text(
+        room,
+        text.0,
+        text.1,
+        &table_for(loader, || of)?,
+        loader.bias(),
+    );
     let above = |block: image::Block| block.base == room_above(loader_end(loader));
     if unused == Unused::Absent && image.block.is_some_and(above) {
         image::keep(cache?, &of?, text, &image);
@@ -201,9 +212,9 @@ fn loader_end(loader: &Elf) -> usize {
     loader.bias().wrapping_add(ends.max().unwrap_or(0) as usize)
 }
 
-/// Patches an object that is mapped.
-fn patch_object(room: Room<'_>, elf: &Elf) -> Option<()> {
-    let table = table_for(elf)?;
+/// Patches an object that is mapped; `of` says of which file.
+fn patch_object(room: Room<'_>, elf: &Elf, of: impl FnOnce() -> Option<Identity>) -> Option<()> {
+    let table = table_for(elf, of)?;
     for (start, end) in elf.mapped_text() {
         patch_text(room, start, end, &table, elf.bias());
     }
@@ -228,7 +239,7 @@ fn patch_mapped(regions: &[Region], first: usize) -> Option<()> {
         let bytes = core::slice::from_raw_parts(head.start as *const u8, head.end - head.start);
         Elf::from_memory(bytes)
     }?;
-    let table = table_for(&elf)?;
+    let table = table_for(&elf, || None)?;
     for region in text {
         patch_text(
             Room::Among(regions),
@@ -241,20 +252,32 @@ fn patch_mapped(regions: &[Region], first: usize) -> Option<()> {
     Some(())
 }
 
-/// The table of an object: kept, or made now.
-fn table_for(elf: &Elf) -> Option<Table> {
-    let key = Key::of(elf);
+/// The table of an object: kept, or made now. `of` says of which file the object is, where that is
+/// known.
+fn table_for(elf: &Elf, of: impl FnOnce() -> Option<Identity>) -> Option<Table> {
     let cache = cache()?;
-    if let Some(table) = cache.load(&key) {
+    let file = || Some(Key::File(of().filter(Identity::is_settled)?.name()));
+    let quick = Key::of_build(elf).or_else(file);
+    if let Some(table) = quick.as_ref().and_then(|key| cache.load(key)) {
         return Some(table);
     }
-    let table = if scan::has_candidates(elf) {
-        scan::scan(elf)
-    } else {
-        Table::default()
-    };
-    cache.store(&key, &table);
+    let key = Key::of_build(elf).unwrap_or_else(|| Key::of_text(elf));
+    let table = cache.load(&key).unwrap_or_else(|| {
+        let table = scanned(elf);
+        cache.store(&key, &table);
+        table
+    });
+    if let Some(key @ Key::File(_)) = &quick {
+        cache.store(key, &table);
+    }
     Some(table)
+}
+
+fn scanned(elf: &Elf) -> Table {
+    match scan::has_candidates(elf) {
+        true => scan::scan(elf),
+        false => Table::default(),
+    }
 }
 
 fn is_patched(addr: usize) -> bool {
@@ -568,7 +591,7 @@ fn patch_new(start: usize, end: usize, fd: usize, offset: usize) -> Option<()> {
     let Some(unused) = unused else {
         return Some(());
     };
-    let object = look_into(fd, stat.size as usize, start, offset)?;
+    let object = look_into(fd, stat.size as usize, start, &of)?;
     let room = Room::Below(object.base);
     let image = patch_text(room, start, end, &object.table, object.bias);
     let below = |block: image::Block| block.base + block.len == object.base;
@@ -596,8 +619,8 @@ struct Object {
     base: usize,
 }
 
-/// Reads the object in the file `fd` of `len` bytes, whose text at `offset` is mapped at `start`.
-fn look_into(fd: usize, len: usize, start: usize, offset: usize) -> Option<Object> {
+/// Reads the object in the file `fd` of `len` bytes, whose text `of` is mapped at `start`.
+fn look_into(fd: usize, len: usize, start: usize, of: &Identity) -> Option<Object> {
     let args = [0, len, PROT_READ, sys::MAP_PRIVATE, fd, 0];
     // SAFETY: a new mapping, given back below.
     let file = unsafe { sys::raw(nr::MMAP, args) };
@@ -606,20 +629,21 @@ fn look_into(fd: usize, len: usize, start: usize, offset: usize) -> Option<Objec
     }
     // SAFETY: mapped just now; an object that shrinks meanwhile faults, as it would when it runs.
     let bytes = unsafe { core::slice::from_raw_parts(file as *const u8, len) };
-    let object = object_in(bytes, start, offset);
+    let object = object_in(bytes, start, of);
     // SAFETY: the slices made from it are gone.
     unsafe { sys::unmap(file as usize, len) };
     object
 }
 
-fn object_in(bytes: &[u8], start: usize, offset: usize) -> Option<Object> {
+fn object_in(bytes: &[u8], start: usize, of: &Identity) -> Option<Object> {
     let elf = Elf::from_file(bytes)?;
+    let offset = of.offset as usize;
     let holds =
         |l: &&crate::elf::Load| l.exec && l.offset as usize & !(PAGE - 1) == offset & !(PAGE - 1);
     let load = elf.loads.iter().find(holds)?;
     let bias = start.wrapping_sub(load.vaddr as usize & !(PAGE - 1));
     Some(Object {
-        table: table_for(&elf)?,
+        table: table_for(&elf, || Some(*of))?,
         bias,
         base: bias.wrapping_add(lowest_of(&elf)),
     })

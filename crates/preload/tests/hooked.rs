@@ -51,12 +51,16 @@ fn fixture() -> &'static Fixture {
 
 impl Fixture {
     fn compile(&self, name: &str, flags: &[&str]) {
+        self.compile_as(name, name, flags);
+    }
+
+    fn compile_as(&self, name: &str, to: &str, flags: &[&str]) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
         let mut gcc = Command::new("gcc");
         gcc.args(flags)
             .arg("-w")
             .arg("-o")
-            .arg(self.path(name))
+            .arg(self.path(to))
             .arg(source);
         assert!(
             gcc.status().expect("gcc runs").success(),
@@ -414,6 +418,47 @@ fn an_image_is_durable_before_it_has_its_name() {
         synced = call.contains("fdatasync(") && call.ends_with("= 0");
     }
     assert!(named > 0, "{calls}");
+}
+
+/// What has no build-id is known by its file: hashing all of the text at every start of a large
+/// program would take longer than the start.
+#[test]
+fn text_without_a_build_id_is_read_once() {
+    let fixture = fixture();
+    let cache = fixture.path("nameless");
+    let _ = std::fs::remove_dir_all(&cache);
+    std::fs::create_dir_all(&cache).expect("a directory");
+    let opened = |what: &str| -> Vec<String> {
+        let log = fixture.path("opened");
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-e", "trace=open", "-E", "HOLDFAST_SESSION=selftest"]);
+        strace
+            .arg("-E")
+            .arg(format!("LD_AUDIT={}", fixture.library.display()))
+            .arg("-E")
+            .arg(format!("XDG_CACHE_HOME={}", cache.display()));
+        let words = what.split(' ').map(|name| fixture.path(name));
+        strace.arg("-o").arg(&log).args(words).arg("1");
+        let output = strace.output().expect("strace runs");
+        assert!(output.status.success(), "{output:?}");
+        let calls = std::fs::read_to_string(&log).expect("what strace saw");
+        calls.lines().map(String::from).collect()
+    };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return println!("skipped: strace is missing");
+    }
+    let flags = ["-O1", "-Wl,--build-id=none"];
+    fixture.compile_as("loader", "nameless-loader", &flags);
+    let library = [&flags[..], &["-shared", "-fPIC"]].concat();
+    fixture.compile_as("plugin", "nameless-plugin", &library);
+    // Files that have just been written may still change.
+    std::thread::sleep(Duration::from_secs(4));
+    let hashed = |calls: &[String]| calls.iter().filter(|call| call.contains("/t-")).count();
+    let program = "nameless-loader nameless-plugin";
+    assert!(hashed(&opened(program)) >= 2);
+    assert_eq!(hashed(&opened(program)), 0);
+    fixture.compile_as("plugin", "nameless-plugin", &library);
+    assert!(hashed(&opened(program)) >= 1, "another file, another name");
 }
 
 /// Where images cannot be mapped, text is patched in each process, and no image is made again.
