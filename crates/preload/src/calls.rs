@@ -49,8 +49,8 @@ const ALWAYS_CALLS: &[u16] = &[
     206, 207, 208, 209, 210, 333, 425, 426, 427, // libaio and io_uring
 ];
 
-const fn classes() -> [u8; 512] {
-    let mut table = [NATIVE; 512];
+const fn classes() -> [u8; 1 << 16] {
+    let mut table = [NATIVE; 1 << 16];
     let mut i = 0;
     while i < BY_FD_CALLS.len() {
         table[BY_FD_CALLS[i] as usize] = BY_FD;
@@ -64,17 +64,14 @@ const fn classes() -> [u8; 512] {
     table
 }
 
-static CLASSES: [u8; 512] = classes();
+/// Class by the low 16 bits of the number; zero (native) above 511.
+static CLASSES: [u8; 1 << 16] = classes();
 
 /// Whether every call of this number enters the hook.
 pub const fn class_is_caught(nr: usize) -> bool {
     classes()[nr] == ALWAYS
 }
 
-type ByteTable = [AtomicU8; 1 << 16];
-
-/// Class by the low 16 bits of the number; zero (native) above 511. In zero pages until `init`.
-static BY_NUMBER: ByteTable = [const { AtomicU8::new(0) }; 1 << 16];
 /// By the low 16 bits of a descriptor: not zero when the hook must see calls on it. The first byte
 /// is of a descriptor below 65536 and comes and goes; the second one is of all others with these
 /// bits and stays, so that nobody has to know whether the last of them is gone.
@@ -90,14 +87,8 @@ pub fn splits(nr: usize) -> bool {
     matches!(nr, CLONE | VFORK | CLONE3)
 }
 
-pub fn init() {
-    for (slot, class) in BY_NUMBER.iter().zip(CLASSES.iter()) {
-        slot.store(*class, Ordering::Relaxed);
-    }
-}
-
 pub fn number_table() -> usize {
-    BY_NUMBER.as_ptr() as usize
+    CLASSES.as_ptr() as usize
 }
 
 pub fn fd_table() -> usize {

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// Small enough not to hurt a program that locks its memory or limits its address space.
 const ARENA: usize = 8 << 20;
 /// What starting a process takes of it.
-const AT_START: usize = 24 << 10;
+const AT_START: usize = 12 << 10;
 const UNIT: usize = 16;
 const PAGE: usize = 4096;
 const LARGE: usize = 128 << 10;

@@ -1,7 +1,6 @@
 //! Where the loader calls us: once, before the program's own code.
 //!
 //! Invariant: without HOLDFAST_SESSION in the environment nothing is changed in this process.
-use crate::calls;
 use crate::dispatch;
 use crate::env::Env;
 use crate::patch;
@@ -20,7 +19,6 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, envp: *const *con
         return;
     }
     process::init();
-    calls::init();
     if dispatch::start(&env) {
         signals::init();
         patch::init(&env);

@@ -13,6 +13,7 @@ use crate::session::OfdLink;
 use crate::session::fd_tables;
 use crate::session::run;
 use pmem::atomic::Ordering::{AcqRel, Relaxed};
+use pool::session::{IDS_OF_NAMESPACE, IDS_OF_POOL, IDS_UNKNOWN};
 
 impl Client {
     /// A client of the session that the descriptors belong to; `at` is where the pool appears.
@@ -147,6 +148,23 @@ impl Client {
         if let Ok(slot) = self.session.directory_slot() {
             slot.creation_mask.store(mask & 0o777, Relaxed);
         }
+    }
+
+    /// Whether the process is known to be in the first user namespace, whose ids are the pool's.
+    pub fn has_ids_of_pool(&self) -> bool {
+        self.session.slot().ids.load(Relaxed) == IDS_OF_POOL
+    }
+
+    /// The process was seen in the first user namespace. Its children and the programs that it
+    /// executes need not look again.
+    pub fn note_ids_of_pool(&self) {
+        let ids = &self.session.slot().ids;
+        let _ = ids.compare_exchange(IDS_UNKNOWN, IDS_OF_POOL, Relaxed, Relaxed);
+    }
+
+    /// The process enters another user namespace.
+    pub fn note_ids_of_namespace(&self) {
+        self.session.slot().ids.store(IDS_OF_NAMESPACE, Relaxed);
     }
 
     /// The process ends; `alone`: no other thread of it runs.

@@ -139,7 +139,7 @@ fn take_free(s: &Session, pid: u32, taker: Taker, run: u32) -> Result<Option<u32
         for field in counts
             .iter()
             .chain(&lives)
-            .chain(&[&slot.cwd, &slot.start_time])
+            .chain(&[&slot.cwd, &slot.start_time, &slot.ids])
         {
             field.store(0, Relaxed);
         }
@@ -226,6 +226,8 @@ pub struct Share {
     pub memory: bool,
     pub files: bool,
     pub directory: bool,
+    /// The user namespace.
+    pub ids: bool,
 }
 
 /// Before a child is made: a slot for it, with a copy of what it does not share.
@@ -253,6 +255,11 @@ fn copy_process(s: &Session, child: u32, share: Share) -> Result<()> {
     if share.memory {
         to.memory.store(memory_of(s, from), Release);
     }
+    let ids = match share.ids {
+        true => from.ids.load(Relaxed),
+        false => IDS_OF_NAMESPACE,
+    };
+    to.ids.store(ids, Relaxed);
     let directory = s.directory_slot()?;
     to.creation_mask
         .store(directory.creation_mask.load(Relaxed), Relaxed);
@@ -408,7 +415,8 @@ pub fn shared_child_gone(s: &Session, child: SlotId) {
 /// After exec: takes over what the program that ran in this process before had open, where
 /// `is_open` says that the descriptor is still there. `None`: it was in no slot, so `register`.
 pub fn exec_adopt(s: &Session, is_open: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
-    let mut found = (0..s.slots_used()).filter(|index| is_ours(s, *index));
+    let pid = own_pid();
+    let mut found = (0..s.slots_used()).filter(|index| is_ours(s, *index, pid));
     let Some(old) = found.next() else {
         return Ok(None);
     };
@@ -440,16 +448,15 @@ pub fn exec_adopt(s: &Session, is_open: &dyn Fn(u32) -> bool) -> Result<Option<u
 
 /// Whether the caller's process has a slot that is not the caller's.
 pub fn has_other(s: &Session) -> bool {
-    let me = s.slot_index();
-    (0..s.slots_used()).any(|index| index != me && is_ours(s, index))
+    let (me, pid) = (s.slot_index(), own_pid());
+    (0..s.slots_used()).any(|index| index != me && is_ours(s, index, pid))
 }
 
-/// Whether the slot is that of the process that the caller's program runs in since an exec.
-fn is_ours(s: &Session, index: u32) -> bool {
+/// Whether the slot is that of the process `pid`, which the caller's program runs in since an exec.
+fn is_ours(s: &Session, index: u32, pid: u32) -> bool {
     let Ok(slot) = s.slot_at(index) else {
         return false;
     };
-    let pid = own_pid();
     if slot.state.load(Acquire) != SLOT_LIVE || slot.pid.load(Acquire) != pid {
         return false;
     }
@@ -482,6 +489,7 @@ pub fn part_prepare(s: &Session, files: bool, directory: bool) -> Result<Option<
         memory: false,
         files: shares_files && !files,
         directory: shares_directory && !directory,
+        ids: true,
     };
     child_prepare(s, share).map(Some)
 }

@@ -51,16 +51,19 @@ const MEMORY: Share = Share {
     memory: true,
     files: false,
     directory: false,
+    ids: true,
 };
 const FILES: Share = Share {
     memory: false,
     files: true,
     directory: false,
+    ids: true,
 };
 const DIRECTORY: Share = Share {
     memory: false,
     files: false,
     directory: true,
+    ids: true,
 };
 
 /// The turn of slots comes to this one.

@@ -381,9 +381,18 @@ shared! {
         /// Below `FD_CHANGE_DONE`: threads that are moving references between descriptors and
         /// descriptions now; above: how often one was done with that.
         pub fd_changes: AtomicU64,
-        pub spare: [AtomicU64; 13],
+        /// Whether ids mean in the process what they mean in the pool: one of `IDS_*`.
+        pub ids: AtomicU64,
+        pub spare: [AtomicU64; 12],
     }
 }
+
+/// `Slot::ids`: nobody has looked yet.
+pub const IDS_UNKNOWN: u64 = 0;
+/// The process is in the first user namespace.
+pub const IDS_OF_POOL: u64 = 1;
+/// It has entered another user namespace; it may have come back.
+pub const IDS_OF_NAMESPACE: u64 = 2;
 
 shared! {
     /// Descriptors in a row -> open-file descriptions (`Link`); or the directory of such pages. A

@@ -353,15 +353,19 @@ fn note_program(
     let mut table = [0; 8];
     table.copy_from_slice(&head[32..40]);
     let (start, count) = (u64::from_le_bytes(table), u16_at(56).min(64));
-    let mut dynamic = false;
-    if head[4] == 2 && u16_at(18) == EM_X86_64 {
-        for i in 0..u64::from(count) {
-            let mut kind = [0; 4];
-            if read_at(start + i * 56, &mut kind) == 4 && u32::from_le_bytes(kind) == PT_INTERP {
-                dynamic = true;
-            }
+    let mut kind_at = |at: u64| {
+        let mut kind = [0; 4];
+        let near = usize::try_from(at).ok().and_then(|at| head.get(at..at + 4));
+        match near {
+            Some(bytes) => kind.copy_from_slice(bytes),
+            None if read_at(at, &mut kind) == 4 => {}
+            None => return None,
         }
-    }
+        Some(u32::from_le_bytes(kind))
+    };
+    let is_ours = head[4] == 2 && u16_at(18) == EM_X86_64;
+    let mut headers = (0..u64::from(count)).map(|i| start.saturating_add(i * 56));
+    let dynamic = is_ours && headers.any(|at| kind_at(at) == Some(PT_INTERP));
     if !dynamic {
         p.client.note_uninstrumented(path);
         warn_of_descriptors(p, path);
@@ -409,6 +413,10 @@ fn environment(p: &Process, envp: usize, exe: Option<&[u8]>) -> Result<Environme
         if entry == 0 {
             break;
         }
+        if !may_be_ours(p, entry) {
+            list.push(entry);
+            continue;
+        }
         let mut replaced = matches!(compare(entry, EXE_VARIABLE)?, Same::Value);
         as_given &= !replaced;
         for (k, ours) in p.env.iter().enumerate() {
@@ -433,6 +441,14 @@ fn environment(p: &Process, envp: usize, exe: Option<&[u8]>) -> Result<Environme
     list.extend(exe.map(|exe| exe.as_ptr() as usize));
     list.push(0);
     Ok(Environment::Copied(list))
+}
+
+/// Whether the string at `entry` begins as one of our variables does.
+fn may_be_ours(p: &Process, entry: usize) -> bool {
+    let mut first = [0];
+    let is_known = args::source(entry, 1).read(&mut first).is_ok();
+    let mut ours = p.env.iter().map(|ours| ours[0]).chain([EXE_VARIABLE[0]]);
+    is_known && ours.any(|byte| byte == first[0])
 }
 
 enum Same {

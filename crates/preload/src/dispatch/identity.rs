@@ -3,7 +3,7 @@
 //! Invariant: the kernel decides; we look at the result.
 
 use super::nr;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
 
@@ -16,9 +16,16 @@ pub fn umask(p: &Process, a: &Args) -> Outcome {
     Ok(old)
 }
 
+/// prctl(2) and seccomp(2), after which the kernel may refuse to tell us.
+pub fn restrict(p: &Process, _: &Args) -> Outcome {
+    p.know_credentials();
+    Err(Stop::Native)
+}
+
 macro_rules! identity_calls {
     ($($name:ident = $nr:ident),* $(,)?) => { $(
         pub fn $name(p: &Process, a: &Args) -> Outcome {
+            p.know_credentials();
             // SAFETY: the program's own call; it reads at most memory that the program named.
             let ret = unsafe { sys::raw(nr::$nr, *a) };
             p.refresh_credentials(nr::$nr != nr::SETGROUPS);

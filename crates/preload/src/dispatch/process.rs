@@ -1,7 +1,8 @@
 //! This process's state of its session.
 //!
 //! Invariants: it is set up once before the program runs and never freed; credentials are a
-//! snapshot that is replaced whole whenever the program changes them; ids in it are the pool's.
+//! snapshot, of the first time that they are needed, which is before the program changes them; it
+//! is replaced whole whenever that happens; ids in it are the pool's.
 
 use super::nr;
 use crate::calls;
@@ -51,6 +52,7 @@ pub struct Process {
     pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
     pid: AtomicU32,
+    /// Null until somebody needs them: many programs touch no file of the pool.
     credentials: AtomicPtr<Credentials>,
 }
 
@@ -93,7 +95,7 @@ pub fn install(parts: Parts) -> &'static Process {
         env: parts.env,
         internal,
         pid: AtomicU32::new(sys::getpid()),
-        credentials: AtomicPtr::new(Box::into_raw(Box::new(Credentials::now(id_maps(), None)))),
+        credentials: AtomicPtr::new(core::ptr::null_mut()),
     };
     process.client.set_creation_mask(kernel_umask());
     let process: &'static Process = Box::leak(Box::new(process));
@@ -235,9 +237,48 @@ impl Process {
         f(self.last())
     }
 
+    #[inline]
     fn last(&self) -> &Credentials {
-        // SAFETY: always a leaked box; replaced values are never freed.
-        unsafe { &*self.credentials.load(Acquire) }
+        // SAFETY: null or a leaked box; replaced values are never freed.
+        let known = unsafe { self.credentials.load(Acquire).as_ref() };
+        known.unwrap_or_else(|| self.first())
+    }
+
+    #[cold]
+    fn first(&self) -> &Credentials {
+        let new = Box::into_raw(Box::new(Credentials::now(self.id_maps(), None)));
+        let null = core::ptr::null_mut();
+        let known = match self
+            .credentials
+            .compare_exchange(null, new, AcqRel, Acquire)
+        {
+            Ok(_) => new,
+            Err(known) => {
+                // SAFETY: nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                known
+            }
+        };
+        // SAFETY: a leaked box, never freed.
+        unsafe { &*known }
+    }
+
+    /// The ids of the namespace of the owner of this memory.
+    fn id_maps(&self) -> Option<IdMaps> {
+        let known = self.client.has_place();
+        if known && self.client.has_ids_of_pool() {
+            return None;
+        }
+        let ids = id_maps();
+        if known && ids.is_none() {
+            self.client.note_ids_of_pool();
+        }
+        ids
+    }
+
+    /// Before the credentials change, or a child can be in this memory with others.
+    pub fn know_credentials(&self) {
+        self.last();
     }
 
     fn set_credentials(&self, credentials: Credentials) {

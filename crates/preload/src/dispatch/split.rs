@@ -36,7 +36,12 @@ pub fn before_child(call: &Call, child: &Child) -> Result<u64, Verdict> {
         memory: shares_memory,
         files: child.shares_files,
         directory: child.shares_directory,
+        ids: !child.new_user,
     };
+    if shares_memory || child.new_user {
+        // It may change its own, and what it does not change is as it is here.
+        p.know_credentials();
+    }
     let prepared = match p.client.child_prepare(share) {
         // Where nothing is served any more, programs may go on outside: the child has no place.
         Err(Error::NoPlace | Error::Poisoned(_)) if shares_memory => {
@@ -146,6 +151,9 @@ const CLONE_NEWUSER: usize = 0x1000_0000;
 /// unshare(flags)
 pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
     let files = a[0] & CLONE_FILES != 0;
+    if a[0] & CLONE_NEWUSER != 0 {
+        p.know_credentials();
+    }
     let directory = a[0] & (CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER) != 0;
     let parted = match files || directory {
         true => part(p, nr::UNSHARE, a, files, directory),
@@ -154,7 +162,7 @@ pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
     match parted {
         Err(Stop::Native) if a[0] & CLONE_NEWUSER != 0 => enter_namespace(p, nr::UNSHARE, a),
         Ok(0) if a[0] & CLONE_NEWUSER != 0 => {
-            p.look_at_namespace();
+            entered_namespace(p);
             Ok(0)
         }
         parted => parted,
@@ -168,12 +176,20 @@ pub fn setns(p: &Process, a: &[usize; 6]) -> Outcome {
 
 /// Makes a call that may leave the caller in another user namespace.
 fn enter_namespace(p: &Process, nr: usize, a: &[usize; 6]) -> Outcome {
+    p.know_credentials();
     // SAFETY: the program's own call; it touches no memory.
     let ret = unsafe { sys::raw(nr, *a) };
     if ret == 0 {
-        p.look_at_namespace();
+        entered_namespace(p);
     }
     Ok(ret)
+}
+
+fn entered_namespace(p: &Process) {
+    if p.client.has_place() {
+        p.client.note_ids_of_namespace();
+    }
+    p.look_at_namespace();
 }
 
 /// Makes a call that gives the caller descriptors or a working directory of its own.

@@ -165,6 +165,8 @@ const PROCESS: &[(usize, Handler)] = &[
     (nr::SETFSGID, identity::setfsgid),
     (nr::SETGROUPS, identity::setgroups),
     (nr::CAPSET, identity::capset),
+    (nr::PRCTL, identity::restrict),
+    (nr::SECCOMP, identity::restrict),
 ];
 
 const REFUSED: &[(usize, Handler)] = &[
