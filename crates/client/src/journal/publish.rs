@@ -420,7 +420,7 @@ fn create(
     let link = match entered {
         Ok(link) => link,
         Err(e) => {
-            forget(s, parent, name, room.rank)?;
+            forget(s, parent, name, seq, room.rank)?;
             return Err(e);
         }
     };

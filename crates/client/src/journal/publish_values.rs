@@ -230,7 +230,7 @@ fn promote(
     let inode = match entered {
         Ok(link) => link,
         Err(e) => {
-            forget(s, parent, name, room.rank)?;
+            forget(s, parent, name, seq, room.rank)?;
             return Err(e);
         }
     };

@@ -3,8 +3,12 @@
 //! Invariants:
 //!  * Positions are cookies of the trees plus two, so they stay valid while names are added and
 //!    removed; a reader sees every name once that was there before it began and is still there.
-//!  * The trees are read once they have all changes that were made before the call, including those
-//!    of processes that died before they published them.
+//!  * What changed before the call and is not in the trees yet is put right in the listing, or the
+//!    trees are read once they have it; that includes changes of processes that died before they
+//!    published them.
+//!  * A name that the trees have not at all yet is, like a value, at the last cookie of its hash:
+//!    it does not move behind a reader when the trees get it. One that leads elsewhere now stays
+//!    where it is.
 //!  * Who has seen the last name has seen all: a name that comes later shows after a rewind only,
 //!    as on tmpfs, so nobody waits for the trees to learn that there is nothing more.
 //!  * Values of a keyspace are among the names of its directory, at the last cookie of the hash of
@@ -22,13 +26,15 @@ use crate::ops::path::KIND_DIR;
 use crate::ops::read;
 use crate::session::{OfdLink, Session};
 use crate::session::{drain, lock};
+use crate::tables::dentry_table::Found;
 use crate::tables::inode_table::{self, InodeRef};
+use crate::tables::recent_names::{self, Changed};
 use crate::values::files;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pmem::MutBuf;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
-use pool::layout::dirent::{COLLISION_BITS, name_hash};
+use pool::layout::dirent::{COLLISION_BITS, COLLISIONS_MAX, first_cookie, name_hash};
 
 /// Positions 0 and 1 are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
@@ -71,8 +77,10 @@ pub(crate) fn getdents(
         // What a dead process did here and nobody published is not in `dir_seq`.
         inode_table::lock_ref(s, file.inode)?;
     }
-    drain::wait_applied(s, file.inode.e.dir_seq.load(Acquire))?;
     let keyspace = files::is_keyspace(&file.inode).then_some(file.inode);
+    if keyspace.is_some() {
+        drain::wait_applied(s, file.inode.e.dir_seq.load(Acquire))?;
+    }
     let _position = lock::acquire(s, &file.ofd.lock)?;
     let mut listing = Listing {
         s,
@@ -85,7 +93,10 @@ pub(crate) fn getdents(
         at: file.ofd.offset.load(Relaxed),
         full: false,
     };
-    let done = listing.fill(keyspace);
+    let done = match keyspace {
+        Some(dir) => listing.fill_merged(&dir),
+        None => listing.fill(&file.inode),
+    };
     if done.is_ok() && !listing.full {
         listing.at = END;
     }
@@ -161,34 +172,73 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn fill(&mut self, keyspace: Option<InodeRef>) -> Result<()> {
+    /// The directory itself and its parent; false if the buffer is full.
+    fn fill_dots(&mut self) -> Result<bool> {
         while self.at < FIRST_COOKIE {
             let (ino, name) = match self.at {
                 0 => (self.dir, &b"."[..]),
                 _ => (self.parent, &b".."[..]),
             };
             if !self.put(ino, KIND_DIR, name, self.at + 1)? {
-                return Ok(());
+                return Ok(false);
             }
         }
-        if let Some(dir) = keyspace {
-            return self.fill_merged(&dir);
+        Ok(true)
+    }
+
+    fn fill(&mut self, dir: &InodeRef) -> Result<()> {
+        if !self.fill_dots()? {
+            return Ok(());
         }
-        let (s, dir, from) = (self.s, self.dir, self.at - FIRST_COOKIE);
-        s.tree().each_dirent(dir, from, &mut |cookie, entry, name| {
-            let next = cookie.saturating_add(1 + FIRST_COOKIE);
-            if next <= self.at || next > i64::MAX as u64 {
-                return Err(Error::Damaged {
-                    what: "directory",
-                    index: dir,
-                });
+        let (s, from) = (self.s, self.at - FIRST_COOKIE);
+        let (changed, mut new) = changes(s, dir, from)?;
+        s.tree()
+            .each_dirent(dir.ino, from, &mut |cookie, entry, name| {
+                let next = cookie.saturating_add(1 + FIRST_COOKIE);
+                if next <= self.at || next > i64::MAX as u64 {
+                    return Err(Error::Damaged {
+                        what: "directory",
+                        index: dir.ino,
+                    });
+                }
+                if !self.put_before(&mut new, cookie)? {
+                    return Ok(false);
+                }
+                let Some(found) = now(&changed, name) else {
+                    return self.put(entry.ino, entry.kind, name, next);
+                };
+                if found.ino == 0 {
+                    return Ok(true);
+                }
+                // Here is its place: the trees will have it here as well.
+                if let Some(at) = new.iter().rposition(|(_, new, ..)| new == name) {
+                    new.remove(at);
+                }
+                self.put(found.ino, found.kind, name, next)
+            })?;
+        // A name that did not fit comes before all that follow, also before shorter ones.
+        if !self.full {
+            self.put_before(&mut new, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the names of `new`, which are in order, with lower cookies; false if the buffer is
+    /// full.
+    fn put_before(&mut self, new: &mut Vec<Shown>, cookie: u64) -> Result<bool> {
+        while let Some((at, name, ino, kind)) = new.pop_if(|(at, ..)| *at < cookie) {
+            if !self.put(ino, kind, &name, at + 1 + FIRST_COOKIE)? {
+                return Ok(false);
             }
-            self.put(entry.ino, entry.kind, name, next)
-        })
+        }
+        Ok(!self.full)
     }
 
     /// Names of files and of values, in the order of their cookies.
     fn fill_merged(&mut self, dir: &InodeRef) -> Result<()> {
+        if !self.fill_dots()? {
+            return Ok(());
+        }
         let (s, from) = (self.s, self.at - FIRST_COOKIE);
         // More do not fit.
         let most = self.out.len() / HEAD_64 + 1;
@@ -278,6 +328,48 @@ impl Listing<'_> {
         self.at = next;
         Ok(true)
     }
+}
+
+/// The names that the trees do not have as they are, in order; and those of them that are to be
+/// listed, from `from` on, the last one first.
+fn changes(s: &Session, dir: &InodeRef, from: u64) -> Result<(Vec<Changed>, Vec<Shown>)> {
+    let mut changed = recent_names::of(s, dir)?;
+    let mut new = new_names(s, &changed, from);
+    let hash = |cookie: u64| cookie >> COLLISION_BITS;
+    let mut unclear = new.windows(2).any(|two| hash(two[0].0) == hash(two[1].0));
+    if !from.is_multiple_of(COLLISIONS_MAX)
+        && let Some((_, name, ..)) = new.pop_if(|(at, ..)| hash(*at) == hash(from))
+    {
+        // The reader has passed a name of this hash: this one, as a rule.
+        unclear |= s.tree().dirent(dir.ino, &name)?.is_none();
+    }
+    if unclear {
+        // Only the trees give each name of a hash a position of its own.
+        drain::wait_applied(s, dir.e.dir_seq.load(Acquire))?;
+        return Ok((Vec::new(), Vec::new()));
+    }
+    changed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    Ok((changed, new))
+}
+
+/// What a name leads to now, if the trees do not say.
+fn now(changed: &[Changed], name: &[u8]) -> Option<Found> {
+    let at = changed.binary_search_by(|(changed, _)| changed[..].cmp(name));
+    at.ok()
+        .and_then(|at| changed.get(at))
+        .map(|(_, found)| *found)
+}
+
+/// The names among `changed` that are there.
+fn new_names(s: &Session, changed: &[Changed], from: u64) -> Vec<Shown> {
+    let there = changed.iter().filter(|(_, found)| found.ino != 0);
+    let shown = there.map(|(name, found)| {
+        let cookie = first_cookie(s.hash_seed(), name) | (COLLISIONS_MAX - 1);
+        (cookie, name.clone(), found.ino, found.kind)
+    });
+    let mut new: Vec<Shown> = shown.filter(|(cookie, ..)| *cookie >= from).collect();
+    new.sort_unstable_by(|a, b| b.cmp(a));
+    new
 }
 
 /// `struct linux_dirent64` or `struct linux_dirent`; the length.

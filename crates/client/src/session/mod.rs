@@ -239,6 +239,13 @@ impl Session {
         self.entry(MET_AT, MET_LINES, line, "marks")
     }
 
+    /// The names that record `seq` changed.
+    #[inline]
+    pub(crate) fn recent_names(&self, seq: u64) -> Result<&RecentNames> {
+        let index = seq % RECENT as u64;
+        self.entry(RECENT_AT, RECENT, index as u32, "recent names")
+    }
+
     /// Starts loading an inode bucket.
     #[inline]
     pub(crate) fn expect_inode_bucket(&self, index: u32) {

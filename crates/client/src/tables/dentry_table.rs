@@ -18,6 +18,8 @@ use crate::session::lock::{self, Changing, Guard, Rank, acquire_as};
 use crate::tables::buckets::{self, CHAIN_MAX, Chains, Chosen};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use crate::tables::met;
+use crate::tables::recent_names;
+use alloc::vec::Vec;
 use pmem::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use pool::layout::dirent::name_hash;
 use pool::session::*;
@@ -282,7 +284,7 @@ fn add(s: &Session, key: &Key<'_>, value: Found) -> Result<()> {
     let spare = Spare::claim(s, key.is_long())?;
     spare.make_ready(key)?;
     let (bucket, _guard) = lock_bucket(s, key.hash, Rank::Normal)?;
-    spare.insert(s, bucket, key, value, 0)
+    spare.insert(s, bucket, key, value, 0).map(drop)
 }
 
 /// Makes sure that publishing up to two names will find room, before their record exists.
@@ -356,18 +358,21 @@ pub(crate) fn put<const N: usize>(
         let places = keys.iter().zip(chosen.map(|chosen| chosen.bucket));
         for ((key, bucket), (put, spare)) in places.zip(puts.iter().zip(&mut spares)) {
             match walk(s, bucket, key) {
-                Some((_, e)) if e.seq.load(Relaxed) < seq => {
+                Some((index, e)) if e.seq.load(Relaxed) < seq => {
                     if put.found.ino == 0 && e.ino.load(Relaxed) != 0 {
                         s.header().dentry_gone.fetch_add(1, Relaxed);
                     }
                     store_value(e, put.found);
                     e.seq.store(seq, Release);
+                    recent_names::note(s, seq, index + 1);
                 }
-                Some(_) => {}
+                Some((index, _)) => recent_names::note(s, seq, index + 1),
                 None => {
-                    if let Some(spare) = spare.take() {
-                        spare.insert(s, bucket, key, put.found, seq)?;
-                    }
+                    let link = match spare.take() {
+                        Some(spare) => spare.insert(s, bucket, key, put.found, seq)?,
+                        None => RECENT_UNKNOWN,
+                    };
+                    recent_names::note(s, seq, link);
                 }
             }
         }
@@ -375,6 +380,48 @@ pub(crate) fn put<const N: usize>(
             true => Ok(()),
             false => Err(Error::NoMemory),
         };
+    }
+}
+
+/// The name of entry `index` and what it leads to, if it is one of `dir` that a record above
+/// `applied` changed.
+pub(crate) fn changed_in(
+    s: &Session,
+    dir: u64,
+    index: u32,
+    applied: u64,
+) -> Result<Option<(Vec<u8>, Found)>> {
+    let e = s.dentry(index)?;
+    let read = || {
+        let ours = e.parent.load(Relaxed) == dir
+            && e.seq.load(Relaxed) > applied
+            && e.state.load(Relaxed) & DENTRY_VALID != 0;
+        let len = usize::from(e.name_len.load(Relaxed));
+        let stored = name_of(s, index)?.iter().take(len);
+        let name = || stored.map(|byte| byte.load(Relaxed)).collect();
+        Ok(ours.then(|| (name(), copy(e))))
+    };
+    for _ in 0..READ_TRIES {
+        let hash = e.hash.load(Relaxed);
+        let chosen = buckets::choose(DentryChains(s), hash)?;
+        let version = &chosen.bucket.version;
+        let before = version.load(Acquire);
+        if before & 1 == 0 {
+            let found = read()?;
+            pmem::atomic::fence(Acquire);
+            let same = e.hash.load(Relaxed) == hash && version.load(Relaxed) == before;
+            if same && buckets::is_right(DentryChains(s), hash, chosen) {
+                return Ok(found);
+            }
+        }
+        core::hint::spin_loop();
+    }
+    let hash = e.hash.load(Relaxed);
+    let (_, _guard) = lock_bucket(s, hash, Rank::Normal)?;
+    match e.hash.load(Relaxed) == hash {
+        true => read(),
+        // It is of another name now, so the trees know the old one.
+        false => Ok(None),
     }
 }
 
@@ -387,10 +434,11 @@ fn uncover(s: &Session, parent: u64) {
     }
 }
 
-/// What a record makes of a name is known to the trees only: whoever looks asks them, once the
+/// What record `seq` makes of a name is known to the trees only: whoever looks asks them, once the
 /// lock of the directory is free.
-pub(crate) fn forget(s: &Session, parent: u64, name: &[u8], rank: Rank) -> Result<()> {
+pub(crate) fn forget(s: &Session, parent: u64, name: &[u8], seq: u64, rank: Rank) -> Result<()> {
     uncover(s, parent);
+    recent_names::note(s, seq, RECENT_UNKNOWN);
     let key = Key::new(parent, name);
     let (bucket, guard) = lock_bucket(s, key.hash, rank)?;
     match walk(s, bucket, &key) {
@@ -492,7 +540,7 @@ impl<'s> Spare<'s> {
         buckets::make_ready(self.s, DentryChains(self.s), key.hash, index, Rank::Normal)
     }
 
-    /// Fills the entry and chains it with one store. The caller holds the bucket's lock.
+    /// Fills the entry and chains it with one store; its link. The caller holds the bucket's lock.
     fn insert(
         self,
         s: &Session,
@@ -500,7 +548,7 @@ impl<'s> Spare<'s> {
         key: &Key<'_>,
         found: Found,
         seq: u64,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let e = self.e;
         for (to, from) in name_of(s, self.index)?.iter().zip(key.name) {
             to.store(*from, Relaxed);
@@ -512,9 +560,10 @@ impl<'s> Spare<'s> {
         store_value(e, found);
         e.next.store(bucket.head.load(Relaxed), Relaxed);
         e.state.store(DENTRY_VALID | DENTRY_USED, Release);
-        bucket.head.store(self.index + 1, Release);
+        let link = self.index + 1;
+        bucket.head.store(link, Release);
         core::mem::forget(self);
-        Ok(())
+        Ok(link)
     }
 }
 

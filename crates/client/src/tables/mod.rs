@@ -10,4 +10,5 @@ mod met;
 pub mod ofd;
 pub(crate) mod open_values;
 pub mod range_locks;
+pub(crate) mod recent_names;
 pub(crate) mod value_index;

@@ -54,6 +54,10 @@ pub const MAP_PAGES: usize = 256 * 1024;
 pub const MET_LINE: usize = 64;
 /// Lines of such marks.
 pub const MET_LINES: usize = 16 * 1024;
+/// Records whose names are noted for listings of directories.
+pub const RECENT: usize = 4096;
+/// `RecentNames`: what the record made of a name only the trees will know.
+pub const RECENT_UNKNOWN: u32 = u32::MAX;
 /// Entries of a block map page.
 pub const MAP_FANOUT: usize = 512;
 /// Blocks mapped in the inode entry itself.
@@ -744,6 +748,15 @@ shared! {
 }
 
 shared! {
+    /// Whose names a record changed: that of record `seq` is entry `seq % RECENT`. A word has the
+    /// low half of `seq` above, and below the `Link` to the entry of the name, or `RECENT_UNKNOWN`;
+    /// 0: none.
+    pub struct RecentNames {
+        pub words: [AtomicU64; 2],
+    }
+}
+
+shared! {
     /// One `holdfast run`.
     pub struct Run {
         /// 0 free, 1 in use.
@@ -807,8 +820,10 @@ pub const OPEN_VALUES_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>(
 pub const FREE_AT: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
 /// Offset of the `Met` array.
 pub const MET_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
+/// Offset of the `RecentNames` array.
+pub const RECENT_AT: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
+pub const SESSION_LEN: usize = page_up(RECENT_AT + RECENT * size_of::<RecentNames>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;
