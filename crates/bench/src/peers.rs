@@ -107,11 +107,11 @@ impl Site {
 
     fn tmpfs(&mut self, name: &str, huge: &str) -> Result<(PathBuf, Launch)> {
         let dir = self.base.join(name);
-        if !root() && huge == "never" {
+        if !may_mount() && huge == "never" {
             fs::create_dir(&dir).map_err(Error::io(dir.display()))?;
             return Ok((dir, Launch::Plain));
         }
-        need_root()?;
+        need_mounts()?;
         self.mounted(&dir, "tmpfs", "tmpfs", &format!("size={SIZE},huge={huge}"))?;
         Ok((dir, Launch::Plain))
     }
@@ -137,7 +137,7 @@ impl Site {
     }
 
     fn zram(&mut self, kind: &str) -> Result<(PathBuf, Launch)> {
-        need_root()?;
+        need_mounts()?;
         let control = Path::new("/sys/class/zram-control/hot_add");
         if !control.exists() {
             return Err(Error::Failed("this kernel offers no zram".into()));
@@ -268,15 +268,20 @@ pub fn quiet(command: &mut Command) -> Result<String> {
     )))
 }
 
-fn root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Whether this process may mount: root, but not in every container.
+fn may_mount() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let effective = lines.find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & SYS_ADMIN != 0)
 }
 
-fn need_root() -> Result<()> {
-    if root() {
-        Ok(())
-    } else {
-        Err(Error::Failed("only root may mount".into()))
+fn need_mounts() -> Result<()> {
+    match may_mount() {
+        true => Ok(()),
+        false => Err(Error::Failed("only root may mount".into())),
     }
 }
 
@@ -305,9 +310,10 @@ fn have_mkfs(kind: &str) -> Result<()> {
     }
 }
 
-/// A new directory in memory: on a tmpfs of its own of that many bytes for root, else in /dev/shm.
+/// A new directory in memory: on a tmpfs of its own of that many bytes for root, else in
+/// /dev/shm.
 pub fn memory_directory(janitor: &mut Janitor, bytes: u64) -> Result<PathBuf> {
-    let parent = if root() {
+    let parent = if may_mount() {
         std::env::temp_dir()
     } else {
         "/dev/shm".into()
@@ -315,7 +321,7 @@ pub fn memory_directory(janitor: &mut Janitor, bytes: u64) -> Result<PathBuf> {
     let base = parent.join(format!("holdfast-bench.{}", std::process::id()));
     janitor.note(Thing::Dir(base.clone()))?;
     fs::create_dir(&base).map_err(Error::io(base.display()))?;
-    if root() {
+    if may_mount() {
         janitor.note(Thing::Mount(base.clone()))?;
         let size = std::ffi::CString::new(format!("size={bytes},huge=never"));
         let size = size.unwrap_or_default();
