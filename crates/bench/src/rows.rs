@@ -59,18 +59,18 @@ impl Row {
 
 /// Every row, in the order in which it is measured.
 pub static ROWS: &[Row] = &[
-    Row::new("pread-512", "pread 512 B", Body::Pread(512), 32768).posix(0.20),
-    Row::new("pread-4k", "pread 4 KB", Body::Pread(4096), 16384).posix(0.38),
+    Row::new("pread-512", "pread 512 B", Body::Pread(512), 32768).posix(0.40),
+    Row::new("pread-4k", "pread 4 KB", Body::Pread(4096), 16384).posix(0.45),
     Row::new(
         "pwrite-512",
         "pwrite 512 B",
         Body::Pwrite(512, false),
         32768,
     )
-    .posix(0.22)
+    .posix(0.30)
     .strict(0.45),
     Row::new("pwrite-4k", "pwrite 4 KB", Body::Pwrite(4096, false), 16384)
-        .posix(0.30)
+        .posix(0.40)
         .strict(0.35),
     Row::new(
         "pwrite-fsync-512",
@@ -85,7 +85,7 @@ pub static ROWS: &[Row] = &[
         Body::Pwrite(4096, true),
         4096,
     )
-    .posix(0.30),
+    .posix(0.40),
     Row::new(
         "append-512",
         "append 512 B",
@@ -95,7 +95,7 @@ pub static ROWS: &[Row] = &[
     .posix(0.30)
     .mean_too(),
     Row::new("append-4k", "append 4 KB", Body::Append(4096, false), 16384)
-        .posix(0.24)
+        .posix(0.35)
         .mean_too(),
     Row::new(
         "append-fsync-512",
@@ -115,19 +115,20 @@ pub static ROWS: &[Row] = &[
         Body::Read(512),
         131_072,
     )
-    .posix(0.06),
-    Row::new("read-4k", "sequential read 4 KB", Body::Read(4096), 16384).posix(0.14),
-    Row::new("create", "create + close", Body::Create, 4096).posix(0.6),
+    .posix(0.25),
+    Row::new("read-4k", "sequential read 4 KB", Body::Read(4096), 16384).posix(0.45),
+    Row::new("create", "create + close", Body::Create, 4096).posix(0.55),
     Row::new(
         "write-file",
         "create + write 4 KB + close",
         Body::WriteFile,
         1024,
-    ),
-    Row::new("open", "open + close", Body::Open, 8192).posix(0.4),
-    Row::new("stat", "stat", Body::Stat, 8192).posix(0.4),
-    Row::new("rename", "rename", Body::Rename, 4096).posix(0.7),
-    Row::new("unlink", "unlink", Body::Unlink, 4096).posix(0.7),
+    )
+    .posix(0.5),
+    Row::new("open", "open + close", Body::Open, 8192).posix(0.6),
+    Row::new("stat", "stat", Body::Stat, 8192).posix(0.45),
+    Row::new("rename", "rename", Body::Rename, 4096).posix(0.6),
+    Row::new("unlink", "unlink", Body::Unlink, 4096).posix(0.45),
     Row::new("readdir", "readdir, per entry", Body::Readdir, 65536),
     Row::new("start", "start of /bin/true", Body::Start, 40).alone(),
 ];
