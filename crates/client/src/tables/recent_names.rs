@@ -10,7 +10,7 @@ use crate::session::{Session, drain};
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::InodeRef;
 use alloc::vec::Vec;
-use pmem::atomic::Ordering::*;
+use pmem::atomic::{AtomicU64, Ordering::*};
 use pool::session::{RECENT, RECENT_UNKNOWN};
 
 /// A name, and what it leads to in place of what the trees say: `ino` 0 is nothing.
@@ -41,7 +41,7 @@ pub(super) fn note(s: &Session, seq: u64, link: u32) {
                 break;
             }
             match at.compare_exchange(old, wanted, AcqRel, Acquire) {
-                Ok(_) => return,
+                Ok(_) => return clear_older(&notes.words, seq),
                 Err(now) => old = now,
             }
         }
@@ -50,6 +50,17 @@ pub(super) fn note(s: &Session, seq: u64, link: u32) {
     let unknown = word(seq, RECENT_UNKNOWN);
     let mine = |old| (later(old, seq) == 0).then_some(unknown);
     let _ = notes.words[0].fetch_update(AcqRel, Acquire, mine);
+}
+
+/// Few records change two names: the second note of an early one would stay until its number comes
+/// round again and looks late.
+fn clear_older(words: &[AtomicU64], seq: u64) {
+    for at in words {
+        let old = at.load(Relaxed);
+        if old != 0 && later(old, seq) < 0 {
+            let _ = at.compare_exchange(old, 0, AcqRel, Relaxed);
+        }
+    }
 }
 
 /// The names of a directory that the trees do not know as they are, each once; the trees have all
