@@ -151,6 +151,14 @@ impl Sheet {
         self.rows.iter().filter(has).collect()
     }
 
+    /// How many calls reached pools, where a pool was measured.
+    pub fn note_served(&mut self, served: u64) {
+        if self.peers.iter().any(|peer| peer == self.subject) {
+            let line = format!("{served} calls were served by pools");
+            self.about.push(line);
+        }
+    }
+
     /// What there is to print, as the options want it.
     pub fn finish(self, options: &Options) -> Result<String> {
         self.finish_as(options, crate::sheet_table::text)

@@ -74,11 +74,7 @@ pub fn run(options: &Options) -> Result<String> {
         ..
     } = run;
     drop(site);
-    if sheet.peers.iter().any(|peer| peer == SUBJECT) {
-        sheet
-            .about
-            .push(format!("{served} calls were served by pools"));
-    }
+    sheet.note_served(served);
     sheet.seconds = started.elapsed().as_secs();
     sheet.finish_as(options, table::text)
 }

@@ -81,10 +81,7 @@ pub fn run(options: &Options) -> Result<String> {
         ..
     } = run;
     drop(site);
-    if served > 0 {
-        let line = format!("{served} calls were served by pools");
-        sheet.about.push(line);
-    }
+    sheet.note_served(served);
     sheet.seconds = started.elapsed().as_secs();
     sheet.finish_as(options, table::text)
 }
