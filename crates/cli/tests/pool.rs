@@ -205,7 +205,7 @@ fn what_is_not_there_yet_is_refused_and_not_offered() {
 fn bench_runs_the_program_beside_it_and_says_where_it_comes_from() {
     let scratch = Scratch::new("bench");
     let (own, beside) = (scratch.0.join("holdfast"), scratch.0.join("holdfast-bench"));
-    std::fs::copy(env!("CARGO_BIN_EXE_holdfast"), &own).unwrap();
+    install(Path::new(env!("CARGO_BIN_EXE_holdfast")), &own);
     let bench = |words: &[&str]| Command::new(&own).args(words).output().unwrap();
     let missing = bench(&["bench"]);
     let said = String::from_utf8(missing.stderr).unwrap();
@@ -214,10 +214,13 @@ fn bench_runs_the_program_beside_it_and_says_where_it_comes_from() {
         said.contains("not installed") && said.contains("\nFix: "),
         "{said}"
     );
-    let script = "#!/bin/sh\necho \"$HOLDFAST_PROGRAM:$*\"; exit 2\n";
-    std::fs::write(&beside, script).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&beside, mode).unwrap();
+    let script = scratch.0.join("script");
+    std::fs::write(
+        &script,
+        "#!/bin/sh\necho \"$HOLDFAST_PROGRAM:$*\"; exit 2\n",
+    )
+    .unwrap();
+    install(&script, &beside);
     for (words, passed) in [
         (&["bench"][..], ""),
         (
@@ -233,6 +236,19 @@ fn bench_runs_the_program_beside_it_and_says_where_it_comes_from() {
         assert_eq!(said.trim_end(), format!("{}:{passed}", own.display()));
         assert_eq!(output.status.code(), Some(2));
     }
+}
+
+/// Copies a program by a process of its own. A descriptor for writing in this one would be
+/// inherited for a moment by what another test forks, and would make the program a busy one.
+fn install(program: &Path, to: &Path) {
+    let words = [Path::new("-m755"), program, to];
+    assert!(
+        Command::new("install")
+            .args(words)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 struct Server(Child);
