@@ -1,7 +1,8 @@
 //! The descriptors that a program and all its children inherit from `run`.
 //!
-//! Invariants: they are just below the limit of descriptors or below 1024, whichever is lower, so
-//! that the kernel's tables stay small and programs find the low numbers free; they survive exec.
+//! Invariants: they are just above the limit of descriptors, where the program gets none and closes
+//! none; below it if the hard limit ends there, and below 1024 if the limit is higher, so that the
+//! kernel's tables stay small. Programs find the low numbers free. They survive exec.
 //! By a call that Holdfast missed, the kernel may be asked to do on two of them what was meant for
 //! the pool. Nothing can be read, written or created there, even by root.
 
@@ -11,8 +12,8 @@ use holdfast_client::env::{Segment, SessionEnv};
 use holdfast_pool::segment::EMPTY_DIR;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::FdFlags;
-use rustix::process::{Resource, getrlimit};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 const TOP_MAX: u64 = 1024;
 /// How many there are.
 const COUNT: u64 = 6;
+/// Runs inside each other for which there is room above the limit.
+const RUNS_WITHIN: u64 = 8;
 /// open(2): neither reading nor writing is possible.
 const NO_ACCESS: u32 = 3;
 
@@ -35,16 +38,19 @@ impl Inherited {
     /// Puts duplicates of what the service gave us where a program inherits them.
     pub fn prepare(attachment: &Attachment, pool: &Path) -> Result<Inherited, Failure> {
         let (base, parking) = (open_base()?, open_parking(pool)?);
-        let limit = getrlimit(Resource::Nofile)
-            .current
-            .unwrap_or(TOP_MAX)
-            .min(TOP_MAX);
-        let first = i32::try_from(limit.saturating_sub(COUNT)).unwrap_or(0);
         let a = attachment;
-        let fds = [&a.meta, &a.journal, &a.data, &base, &parking].map(AsFd::as_fd);
-        let fds = std::iter::once(crate::session::memory(a)?).chain(fds);
-        let fds = fds.map(|fd| duplicate(fd, first));
-        let fds = fds.collect::<rustix::io::Result<Vec<_>>>().map_err(|e| {
+        let memory = crate::session::memory(a)?;
+        let all = [
+            memory,
+            a.meta.as_fd(),
+            a.journal.as_fd(),
+            a.data.as_fd(),
+            base.as_fd(),
+            parking.as_fd(),
+        ];
+        let limit = getrlimit(Resource::Nofile);
+        let fds = above(&all, &limit).or_else(|_| below(&all, &limit));
+        let fds = fds.map_err(|e| {
             Failure::io("descriptors for the program", &e.into()).fix("raise `ulimit -n`")
         })?;
         Ok(Inherited { fds })
@@ -82,6 +88,34 @@ impl Inherited {
     fn number(&self, index: usize) -> i32 {
         self.fds.get(index).map_or(0, |fd| fd.as_raw_fd())
     }
+}
+
+/// Duplicates just above the limit, which is raised for that; of runs within runs, too.
+fn above(fds: &[BorrowedFd<'_>], limit: &Rlimit) -> rustix::io::Result<Vec<OwnedFd>> {
+    let soft = limit
+        .current
+        .filter(|soft| *soft <= TOP_MAX)
+        .ok_or(Errno::MFILE)?;
+    let wanted = soft + COUNT * RUNS_WITHIN;
+    let raised = Rlimit {
+        current: Some(limit.maximum.map_or(wanted, |hard| hard.min(wanted))),
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised)?;
+    let made = duplicates(fds, soft);
+    setrlimit(Resource::Nofile, limit.clone())?;
+    made
+}
+
+/// Duplicates just below the limit, or below 1024.
+fn below(fds: &[BorrowedFd<'_>], limit: &Rlimit) -> rustix::io::Result<Vec<OwnedFd>> {
+    let top = limit.current.unwrap_or(TOP_MAX).min(TOP_MAX);
+    duplicates(fds, top.saturating_sub(COUNT))
+}
+
+fn duplicates(fds: &[BorrowedFd<'_>], first: u64) -> rustix::io::Result<Vec<OwnedFd>> {
+    let first = i32::try_from(first).unwrap_or(0);
+    fds.iter().map(|fd| duplicate(*fd, first)).collect()
 }
 
 fn duplicate(fd: BorrowedFd<'_>, first: i32) -> rustix::io::Result<OwnedFd> {

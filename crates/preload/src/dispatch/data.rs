@@ -6,6 +6,7 @@
 use super::args::{self, EFAULT, EINVAL, Errno, RW_MAX};
 use super::maps;
 use super::outcome::{Outcome, Stop, count, done};
+use super::parent;
 use super::process::Process;
 use alloc::vec::Vec;
 use holdfast_client::abi::{O_ACCMODE, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFMT, S_IFREG};
@@ -15,9 +16,22 @@ type Args = [usize; 6];
 
 const EBADF: Errno = 9;
 
-/// The pool file behind the descriptor argument, or `Native`.
+/// The pool file behind the descriptor argument, or `Native`. Our own descriptors are not there
+/// for the program.
 pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
-    p.client.lookup(fd as u32).ok_or(Stop::Native)
+    match p.client.lookup(fd as u32) {
+        Some(ofd) => Ok(ofd),
+        None if p.is_internal(fd as u32) => Err(EBADF.into()),
+        None => Err(Stop::Native),
+    }
+}
+
+/// As `ours`, for calls on two descriptors; `None`: the kernel's.
+pub fn either(p: &Process, fd: usize) -> Result<Option<OfdLink>, Stop> {
+    match ours(p, fd) {
+        Err(Stop::Native) => Ok(None),
+        ofd => ofd.map(Some),
+    }
 }
 
 /// The end of the addresses that a program can have, where pages have five levels.
@@ -236,7 +250,10 @@ pub fn not_a_path(p: &Process, ofd: OfdLink) -> Result<u32, Stop> {
 }
 
 pub fn getdents64(p: &Process, a: &Args) -> Outcome {
-    let ofd = ours(p, a[0])?;
+    let ofd = match ours(p, a[0]) {
+        Err(Stop::Native) => return parent::getdents64(p, a),
+        ofd => ofd?,
+    };
     count(p.client.getdents(
         ofd,
         args::target(a[1], a[2] as u32 as usize),

@@ -5,10 +5,11 @@
 //! Holdfast's own descriptors cannot be closed or replaced by the program.
 
 use super::args::{self, EINVAL, Errno};
-use super::data::ours;
-use super::nr;
+use super::data::{either, ours};
+use super::limits;
 use super::outcome::{Outcome, Stop, Why, done};
 use super::process::Process;
+use super::{nr, parent};
 use crate::calls;
 use crate::sys;
 use holdfast_client::abi::*;
@@ -44,10 +45,10 @@ pub fn close(p: &Process, a: &Args) -> Outcome {
     if p.is_internal(fd) {
         return Err(EBADF.into());
     }
+    p.unmark(fd);
     if p.client.lookup(fd).is_none() {
         return Err(Stop::Native);
     }
-    p.unmark(fd);
     p.client.unbind(fd)?;
     Ok(kernel_close(fd))
 }
@@ -62,8 +63,9 @@ fn not_internal(p: &Process, fd: usize) -> Result<(), Stop> {
 }
 
 pub fn dup(p: &Process, a: &Args) -> Outcome {
-    not_internal(p, a[0])?;
-    ours(p, a[0])?;
+    if either(p, a[0])?.is_none() {
+        return parent::duplicated(p, nr::DUP, a);
+    }
     // SAFETY: duplicates a descriptor; touches no memory.
     let fd = unsafe { sys::raw(nr::DUP, *a) };
     duplicated(p, a[0] as u32, fd)
@@ -98,7 +100,10 @@ pub fn dup3(p: &Process, a: &Args) -> Outcome {
 fn replace(p: &Process, nr: usize, a: &Args) -> Outcome {
     let (old, new) = (a[0] as u32, a[1] as u32);
     if p.is_internal(new) {
-        return Err(Stop::Refused(EBUSY, Why::ReservedDescriptor));
+        return Err(match limits::allows(new) {
+            true => Stop::Refused(EBUSY, Why::ReservedDescriptor),
+            false => EBADF.into(),
+        });
     }
     not_internal(p, a[0])?;
     let (from, onto) = (p.client.lookup(old), p.client.lookup(new));
@@ -197,10 +202,12 @@ const F_GET_RW_HINT: usize = 1035;
 const F_SET_FILE_RW_HINT: usize = 1038;
 
 pub fn fcntl(p: &Process, a: &Args) -> Outcome {
-    if matches!(a[1], F_DUPFD | F_DUPFD_CLOEXEC) {
-        not_internal(p, a[0])?;
-    }
-    let ofd = ours(p, a[0])?;
+    let ofd = match ours(p, a[0]) {
+        Err(Stop::Native) if matches!(a[1], F_DUPFD | F_DUPFD_CLOEXEC) => {
+            return parent::duplicated(p, nr::FCNTL, a);
+        }
+        ofd => ofd?,
+    };
     let flags = p.client.getfl(ofd)?;
     let of_paths = [F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL];
     if flags & O_PATH != 0 && !of_paths.contains(&a[1]) {

@@ -1,4 +1,4 @@
-//! RLIMIT_FSIZE: setrlimit(2), prlimit(2).
+//! RLIMIT_FSIZE: setrlimit(2), prlimit(2); and what RLIMIT_NOFILE allows.
 //!
 //! Invariant: the kernel keeps the limit; the client's copy is the limit as of the program's start,
 //! or as the program last set it. A limit that another process sets takes effect at the next exec.
@@ -12,18 +12,29 @@ use holdfast_client::Client;
 type Args = [usize; 6];
 
 const RLIMIT_FSIZE: usize = 1;
+const RLIMIT_NOFILE: usize = 7;
 const SIGXFSZ: usize = 25;
 const EFBIG: isize = 27;
 
-/// Makes the client know the limit as it is now.
-pub fn look(client: &Client) {
+/// A limit as it is now.
+fn current(resource: usize) -> Option<u64> {
     let mut now = [u64::MAX; 2];
     let at = now.as_mut_ptr() as usize;
     // SAFETY: the kernel writes two words.
-    let ret = unsafe { sys::raw(nr::PRLIMIT64, [0, RLIMIT_FSIZE, 0, at, 0, 0]) };
-    if ret == 0 {
-        client.set_file_limit(now[0]);
+    let ret = unsafe { sys::raw(nr::PRLIMIT64, [0, resource, 0, at, 0, 0]) };
+    (ret == 0).then_some(now[0])
+}
+
+/// Makes the client know the limit as it is now.
+pub fn look(client: &Client) {
+    if let Some(limit) = current(RLIMIT_FSIZE) {
+        client.set_file_limit(limit);
     }
+}
+
+/// Whether a descriptor may have this number.
+pub fn allows(fd: u32) -> bool {
+    current(RLIMIT_NOFILE).is_none_or(|limit| u64::from(fd) < limit)
 }
 
 fn set(p: &Process, number: usize, a: &Args) -> Outcome {

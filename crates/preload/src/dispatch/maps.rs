@@ -8,6 +8,7 @@
 //! process does, at our next caught call.
 
 use super::args::{self, EFAULT, EINVAL, Errno};
+use super::data::ours;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
@@ -70,14 +71,15 @@ fn round_up(len: usize) -> Option<usize> {
 pub fn mmap(p: &Process, a: &Args) -> Outcome {
     let fixed = a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED;
     let ofd = match a[3] & MAP_ANONYMOUS {
-        0 => p.client.lookup(a[4] as u32),
-        _ => None,
+        0 => ours(p, a[4]),
+        _ => Err(Stop::Native),
     };
-    let Some(ofd) = ofd else {
-        if fixed && any_in(a[0], a[1]) {
+    let ofd = match ofd {
+        Err(Stop::Native) if fixed && any_in(a[0], a[1]) => {
             forget(p, a[0], a[1])?;
+            return Err(Stop::Native);
         }
-        return Err(Stop::Native);
+        ofd => ofd?,
     };
     let flags = p.client.getfl(ofd)?;
     if a[5] % PAGE == 0 && flags & O_PATH != 0 {

@@ -32,6 +32,7 @@ mod names;
 mod nr;
 mod open;
 mod outcome;
+mod parent;
 mod place;
 mod process;
 mod ranges;
@@ -105,6 +106,10 @@ fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
         Stop::Native => {
             p.client.count_passed();
             Verdict::Native
+        }
+        Stop::Passed(result) => {
+            p.client.count_passed();
+            Verdict::Handled(result)
         }
         Stop::Errno(errno) => {
             p.client.count_served();

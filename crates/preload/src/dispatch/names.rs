@@ -504,12 +504,12 @@ pub fn chdir(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn fchdir(p: &Process, a: &Args) -> Outcome {
-    match p.client.lookup(a[0] as u32) {
-        Some(ofd) => {
-            p.with_caller(|c| done(p.client.fchdir(c, ofd)))?;
+    match ours(p, a[0]) {
+        Err(Stop::Native) => leave(p, nr::FCHDIR, [a[0], 0, 0, 0, 0, 0]),
+        ofd => {
+            p.with_caller(|c| done(p.client.fchdir(c, ofd?)))?;
             park(p)
         }
-        None => leave(p, nr::FCHDIR, [a[0], 0, 0, 0, 0, 0]),
     }
 }
 

@@ -7,7 +7,7 @@ use super::args::{self, EINVAL, Errno};
 use super::outcome::{Outcome, Stop};
 use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
-use super::{fds, nr, special};
+use super::{fds, nr, parent, special};
 use crate::sys;
 use holdfast_client::abi::*;
 use holdfast_client::{Base, Error, OfdLink};
@@ -33,9 +33,13 @@ pub fn creat(p: &Process, a: &Args) -> Outcome {
 
 pub fn openat(p: &Process, a: &Args) -> Outcome {
     let (flags, mode) = (a[2] as u32, a[3] as u32);
-    in_pool(p, a[0], a[1], |base, path| {
+    let opened = in_pool(p, a[0], a[1], |base, path| {
         open_at(p, base, path, flags, mode, 0)
-    })
+    });
+    match flags & O_DIRECTORY {
+        0 => opened,
+        _ => parent::opened(p, a, opened),
+    }
 }
 
 /// Bytes of `struct open_how` that are known.

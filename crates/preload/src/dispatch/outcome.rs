@@ -18,6 +18,8 @@ pub enum Stop {
     Native,
     /// As `Native`; the process has left the session, so nothing may be counted any more.
     Left,
+    /// The call is not about the pool: the kernel did it, with this result.
+    Passed(isize),
     /// The call was served and fails with this errno.
     Errno(Errno),
     /// The call is about the pool, which cannot do it: fails with this errno, and is reported.

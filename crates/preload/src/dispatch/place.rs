@@ -4,16 +4,18 @@
 
 use super::args::{self, Errno};
 use super::at::{self, Link};
+use super::data::ours;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
-use holdfast_client::Base;
 use holdfast_client::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use holdfast_client::{Base, OfdLink};
 
 /// `dirfd` value for the working directory.
 pub const AT_FDCWD: i32 = -100;
 
 const PATH_ROOM: usize = 4096;
+const ENOENT: Errno = 2;
 const EBADF: Errno = 9;
 
 /// Stands for "the open object itself" behind /proc/self/fd/N; no program can pass a NUL.
@@ -51,10 +53,7 @@ pub fn in_pool(
 
 /// NULL as a path is an empty path since Linux 6.11 where AT_EMPTY_PATH is given.
 fn null_path(p: &Process, dirfd: usize, f: impl FnOnce(Base, &[u8]) -> Outcome) -> Outcome {
-    match p.client.lookup(dirfd as u32) {
-        Some(ofd) => f(Base::Ofd(ofd), b""),
-        None => Err(Stop::Native),
-    }
+    f(Base::Ofd(ours(p, dirfd)?), b"")
 }
 
 /// Calls `f` with the place of `path` in the pool; `Native` if it has none.
@@ -68,8 +67,9 @@ pub fn locate(
         return absolute(p, path, f);
     }
     if dirfd != AT_FDCWD {
-        if let Some(ofd) = p.client.lookup(dirfd as u32) {
-            return f(Base::Ofd(ofd), path);
+        match ours(p, dirfd as usize) {
+            Err(Stop::Native) => {}
+            ofd => return f(Base::Ofd(ofd?), path),
         }
     } else if p.client.cwd_inside() {
         return f(Base::Cwd, path);
@@ -94,8 +94,7 @@ fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) ->
         return Err(Stop::Native);
     }
     if let Some(fd) = at::descriptor_link(path, p.pid()) {
-        let ofd = p.client.lookup(fd).ok_or(Stop::Native)?;
-        return f(Base::Ofd(ofd), DESCRIPTOR);
+        return f(Base::Ofd(linked(p, fd)?), DESCRIPTOR);
     }
     match at::behind_link(path, p.pid()).ok_or(Stop::Native)? {
         (Link::Cwd, rest) if p.client.cwd_inside() => f(Base::Cwd, rest),
@@ -103,11 +102,16 @@ fn absolute(p: &Process, path: &[u8], f: impl FnOnce(Base, &[u8]) -> Outcome) ->
             Some(rest) => f(Base::Root, if rest.is_empty() { b"." } else { rest }),
             None => Err(Stop::Native),
         },
-        (Link::Descriptor(fd), rest) => match p.client.lookup(fd) {
-            Some(ofd) => f(Base::Ofd(ofd), rest),
-            None => Err(Stop::Native),
-        },
+        (Link::Descriptor(fd), rest) => f(Base::Ofd(linked(p, fd)?), rest),
         _ => Err(Stop::Native),
+    }
+}
+
+/// The pool file behind a link in /proc/self/fd, or `Native`.
+fn linked(p: &Process, fd: u32) -> Result<OfdLink, Stop> {
+    match p.is_internal(fd) {
+        true => Err(ENOENT.into()),
+        false => p.client.lookup(fd).ok_or(Stop::Native),
     }
 }
 

@@ -4,6 +4,7 @@
 //! asynchronous rings, whose later operations could not be seen.
 
 use super::args::{self, Errno};
+use super::data::ours;
 use super::outcome::{Outcome, Stop, Why};
 use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
@@ -115,8 +116,10 @@ fn check_message(p: &Process, header: usize) -> Outcome {
 fn check_rights(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
     for i in 0..len / 4 {
         let fd: [u8; 4] = args::read_bytes(addr + i * 4).map_err(|_| Stop::Native)?;
-        if p.client.lookup(u32::from_le_bytes(fd)).is_some() {
-            return Err(Stop::Refused(EINVAL, Why::DescriptorPassing));
+        match ours(p, u32::from_le_bytes(fd) as usize) {
+            Err(Stop::Native) => {}
+            Ok(_) => return Err(Stop::Refused(EINVAL, Why::DescriptorPassing)),
+            Err(stop) => return Err(stop),
         }
     }
     Ok(())

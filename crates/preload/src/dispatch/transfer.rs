@@ -7,6 +7,7 @@
 //! refused.
 
 use super::args::{self, EINVAL, Errno};
+use super::data::either;
 use super::limits;
 use super::nr;
 use super::outcome::{Outcome, Stop};
@@ -54,7 +55,7 @@ fn put_offset(addr: usize, value: Option<i64>) -> Result<(), Errno> {
 
 /// copy_file_range(fd_in, off_in, fd_out, off_out, len, flags)
 pub fn copy_file_range(p: &Process, a: &Args) -> Outcome {
-    let (from, to) = (p.client.lookup(a[0] as u32), p.client.lookup(a[2] as u32));
+    let (from, to) = (either(p, a[0])?, either(p, a[2])?);
     let (from, to) = match (from, to) {
         (None, None) => return Err(Stop::Native),
         (Some(from), Some(to)) => (from, to),
@@ -221,7 +222,7 @@ fn kernel_pwrite(fd: usize, data: &[u8], at: i64) -> Result<usize, Errno> {
 
 /// sendfile(out_fd, in_fd, offset, count)
 pub fn sendfile(p: &Process, a: &Args) -> Outcome {
-    let (to, from) = (p.client.lookup(a[0] as u32), p.client.lookup(a[1] as u32));
+    let (to, from) = (either(p, a[0])?, either(p, a[1])?);
     let mut at = match (to, from) {
         (None, None) => return Err(Stop::Native),
         _ => offset_at(a[2])?,
@@ -274,7 +275,7 @@ pub fn sendfile(p: &Process, a: &Args) -> Outcome {
 
 /// splice(fd_in, off_in, fd_out, off_out, len, flags): one side is a pipe.
 pub fn splice(p: &Process, a: &Args) -> Outcome {
-    let (from, to) = (p.client.lookup(a[0] as u32), p.client.lookup(a[2] as u32));
+    let (from, to) = (either(p, a[0])?, either(p, a[2])?);
     match (from, to) {
         (None, None) => Err(Stop::Native),
         _ if a[4] == 0 => Ok(0),
@@ -302,7 +303,7 @@ pub fn splice(p: &Process, a: &Args) -> Outcome {
 
 /// tee(fd_in, fd_out, len, flags): both are pipes.
 pub fn tee(p: &Process, a: &Args) -> Outcome {
-    let (from, to) = (p.client.lookup(a[0] as u32), p.client.lookup(a[1] as u32));
+    let (from, to) = (either(p, a[0])?, either(p, a[1])?);
     if (from, to) == (None, None) {
         return Err(Stop::Native);
     }
