@@ -10,9 +10,11 @@ use crate::base::types::*;
 use crate::ops::client::Client;
 use crate::ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 use crate::ops::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
-use crate::ops::{rename, snapshot, stat, statfs, sync, truncate, write, writeback, xattr};
+use crate::ops::{
+    rename, snapshot, stat, statfs, sync, transit, truncate, write, writeback, xattr,
+};
 use alloc::vec::Vec;
-use pmem::{ConstBuf, MutBuf};
+use pmem::{ConstBuf, MutBuf, RecordLocks};
 
 /// Limits.
 impl Client {
@@ -266,6 +268,30 @@ impl Client {
     /// Drops a reference that was never bound.
     pub fn release(&self, ofd: OfdLink) -> Result<()> {
         fds::release(self, ofd)
+    }
+
+    /// SCM_RIGHTS: makes what a message carries for `ofd`. `make_token` gets an offset and a byte:
+    /// it opens the file of `placeholder` once more, moves the offset of that there, and locks the
+    /// byte in its name, so that the kernel tells when the last descriptor of it is gone.
+    /// `random`: what nobody can guess. ENFILE: too many are on their way.
+    pub fn send<T>(
+        &self,
+        ofd: OfdLink,
+        placeholder: &RecordLocks,
+        random: u64,
+        make_token: impl FnOnce(u64, u64) -> Result<T>,
+    ) -> Result<T> {
+        transit::send(&self.session, ofd, placeholder, random, make_token)
+    }
+
+    /// What a token with this offset stands for: one reference to it, for `bind` or `release`.
+    pub fn receive(&self, offset: u64) -> Option<OfdLink> {
+        transit::receive(&self.session, offset)
+    }
+
+    /// The caller has closed a descriptor of a token with this offset.
+    pub fn settle(&self, offset: u64, placeholder: &RecordLocks) -> Result<()> {
+        transit::settle(&self.session, offset, placeholder)
     }
 
     /// F_GETFL.

@@ -57,6 +57,11 @@ impl RecordLocks {
         })
     }
 
+    /// Number of the file.
+    pub fn file(&self) -> u64 {
+        self.id.1
+    }
+
     /// Locks the byte for the caller's descriptor table. `AGAIN`: another one has it.
     pub fn hold(&self, byte: u64) -> Result<(), Errno> {
         self.call(F_SETLK, F_WRLCK, byte).map(drop)

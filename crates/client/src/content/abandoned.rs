@@ -1,6 +1,7 @@
 //! Open-file descriptions of processes that died.
 //!
-//! Invariant: a reference count is never below the number of descriptors that refer to it.
+//! Invariant: a reference count is never below the number of descriptors that refer to it, in
+//! tables and in transit.
 
 use crate::base::error::{Error, Result};
 use crate::content::close;
@@ -9,7 +10,7 @@ use crate::tables::inode_table::InodeRef;
 use crate::tables::ofd;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
-use pool::session::{FD_CHANGE_DONE, Ofd};
+use pool::session::{FD_CHANGE_DONE, Ofd, TRANSITS};
 
 /// As `ofd::alloc`, once what the dead had open is released where there is no room.
 #[inline]
@@ -71,7 +72,13 @@ fn moves(s: &Session) -> Option<Vec<(u32, u64)>> {
     (0..s.slots_used()).map(of).collect()
 }
 
-/// Lowers reference counts to what the descriptor tables say: processes that died between
+/// The descriptions that messages have references to.
+fn in_transit(s: &Session) -> impl Iterator<Item = u32> + '_ {
+    let link = |key| s.transit(key).map_or(0, |entry| entry.ofd.load(SeqCst));
+    (0..TRANSITS as u64).map(link).filter(|link| *link != 0)
+}
+
+/// Lowers reference counts to what descriptor tables and messages say: processes that died between
 /// clearing a descriptor and dropping its reference, or before they set one to a new description,
 /// leave one too many. Only while no reference
 /// moves from before the count until after it.
@@ -88,6 +95,11 @@ fn recount(s: &Session, used: u32) {
             if let Some(count) = counts.get_mut(link as usize) {
                 *count += 1;
             }
+        }
+    }
+    for link in in_transit(s) {
+        if let Some(count) = counts.get_mut(link as usize) {
+            *count += 1;
         }
     }
     for link in 1..=used {

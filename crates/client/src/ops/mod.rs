@@ -20,6 +20,7 @@ pub(crate) mod snapshot;
 pub(crate) mod stat;
 pub(crate) mod statfs;
 pub(crate) mod sync;
+pub(crate) mod transit;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod writeback;

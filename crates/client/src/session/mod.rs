@@ -246,6 +246,17 @@ impl Session {
         self.entry(RECENT_AT, RECENT, index as u32, "recent names")
     }
 
+    /// What is on its way in a message with this key.
+    pub(crate) fn transit(&self, key: u64) -> Result<&Transit> {
+        let index = key % TRANSITS as u64;
+        self.entry(
+            TRANSITS_AT,
+            TRANSITS,
+            index as u32,
+            "description in transit",
+        )
+    }
+
     /// Starts loading an inode bucket.
     #[inline]
     pub(crate) fn expect_inode_bucket(&self, index: u32) {

@@ -11,7 +11,7 @@ use holdfast_pmem::{DirtyMap, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3331_5345_5346_4448;
+pub const MAGIC: u64 = 0x3431_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -56,6 +56,8 @@ pub const MET_LINE: usize = 64;
 pub const MET_LINES: usize = 16 * 1024;
 /// Records whose names are noted for listings of directories.
 pub const RECENT: usize = 4096;
+/// Descriptions that are on their way from one process to another at the same time.
+pub const TRANSITS: usize = 1024;
 /// `RecentNames`: what the record made of a name only the trees will know.
 pub const RECENT_UNKNOWN: u32 = u32::MAX;
 /// Entries of a block map page.
@@ -278,15 +280,16 @@ shared! {
         pub writeback_wanted: AtomicU32,
         /// How many wait for a byte-range lock.
         pub locks_waiting: AtomicU32,
-        /// Fields to come; zero.
-        pub spare: [AtomicU32; 1],
+        /// Guards `Transit` entries.
+        pub transit_lock: AtomicU32,
         /// The service lets new inodes have numbers below this (it publishes that).
         pub ino_end: AtomicU64,
         /// Pages of descriptor tables, as for the tables above.
         pub fd_pages_lock: AtomicU32,
         pub fd_pages_free: AtomicU32,
         pub fd_pages_used: AtomicU32,
-        pub pad: AtomicU32,
+        /// Which `Transit` entry is judged next.
+        pub transit_hand: AtomicU32,
         /// What a client found that cannot be.
         pub broken: Broken,
         /// The table of open values.
@@ -757,6 +760,19 @@ shared! {
 }
 
 shared! {
+    /// A description on its way from one process to another in a message.
+    pub struct Transit {
+        /// What the message carries: the index of the entry in the low bits, random above.
+        pub key: AtomicU64,
+        /// Number of the file by whose locks one knows whether the message still exists.
+        pub placeholder: AtomicU64,
+        /// The `Link` of the description, one of whose references this is; 0: the entry is free.
+        pub ofd: AtomicU32,
+        pub pad: [AtomicU32; 3],
+    }
+}
+
+shared! {
     /// One `holdfast run`.
     pub struct Run {
         /// 0 free, 1 in use.
@@ -822,8 +838,10 @@ pub const FREE_AT: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<Open
 pub const MET_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
 /// Offset of the `RecentNames` array.
 pub const RECENT_AT: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
+/// Offset of the `Transit` array.
+pub const TRANSITS_AT: usize = page_up(RECENT_AT + RECENT * size_of::<RecentNames>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(RECENT_AT + RECENT * size_of::<RecentNames>());
+pub const SESSION_LEN: usize = page_up(TRANSITS_AT + TRANSITS * size_of::<Transit>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;

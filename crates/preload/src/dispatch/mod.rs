@@ -33,6 +33,7 @@ mod nr;
 mod open;
 mod outcome;
 mod parent;
+mod passing;
 mod place;
 mod process;
 mod ranges;

@@ -3,8 +3,7 @@
 //! Invariant: a call that does not concern the pool is never refused, except setting up
 //! asynchronous rings, whose later operations could not be seen.
 
-use super::args::{self, Errno};
-use super::data::ours;
+use super::args::Errno;
 use super::outcome::{Outcome, Stop, Why};
 use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
@@ -14,7 +13,6 @@ use holdfast_client::abi::AT_EMPTY_PATH;
 type Args = [usize; 6];
 
 const CWD: usize = AT_FDCWD as usize;
-const EINVAL: Errno = 22;
 const ENOSYS: Errno = 38;
 const EOPNOTSUPP: Errno = 95;
 
@@ -71,56 +69,4 @@ pub fn mount(p: &Process, a: &Args) -> Outcome {
 /// Calls of the new mount interface and attribute calls on (dirfd, path).
 pub fn at_path(p: &Process, a: &Args) -> Outcome {
     path(p, a[0], a[1], EOPNOTSUPP, Why::Unsupported)
-}
-
-const SOL_SOCKET: u32 = 1;
-const SCM_RIGHTS: u32 = 1;
-
-/// sendmsg(fd, msghdr, flags): descriptors of pool files cannot leave the session's processes.
-pub fn sendmsg(p: &Process, a: &Args) -> Outcome {
-    check_message(p, a[1])
-}
-
-/// sendmmsg(fd, msgvec, count, flags)
-pub fn sendmmsg(p: &Process, a: &Args) -> Outcome {
-    for i in 0..a[2].min(1024) {
-        match check_message(p, a[1] + i * 64) {
-            Err(Stop::Native) => {}
-            refused => return refused,
-        }
-    }
-    Err(Stop::Native)
-}
-
-fn check_message(p: &Process, header: usize) -> Outcome {
-    let native = |_| Stop::Native;
-    let control = args::read_u64(header + 32).map_err(native)? as usize;
-    let len = args::read_u64(header + 40).map_err(native)? as usize;
-    let mut at = 0;
-    while control != 0 && at + 16 <= len {
-        let size = args::read_u64(control + at).map_err(native)? as usize;
-        let kind: [u8; 8] = args::read_bytes(control + at + 8).map_err(native)?;
-        let level = u32::from_le_bytes([kind[0], kind[1], kind[2], kind[3]]);
-        let what = u32::from_le_bytes([kind[4], kind[5], kind[6], kind[7]]);
-        if size < 16 || size > len - at {
-            break;
-        }
-        if level == SOL_SOCKET && what == SCM_RIGHTS {
-            check_rights(p, control + at + 16, size - 16)?;
-        }
-        at += size.next_multiple_of(8);
-    }
-    Err(Stop::Native)
-}
-
-fn check_rights(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
-    for i in 0..len / 4 {
-        let fd: [u8; 4] = args::read_bytes(addr + i * 4).map_err(|_| Stop::Native)?;
-        match ours(p, u32::from_le_bytes(fd) as usize) {
-            Err(Stop::Native) => {}
-            Ok(_) => return Err(Stop::Refused(EINVAL, Why::DescriptorPassing)),
-            Err(stop) => return Err(stop),
-        }
-    }
-    Ok(())
 }

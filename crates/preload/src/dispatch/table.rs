@@ -6,8 +6,8 @@
 use super::outcome::Outcome;
 use super::process::Process;
 use super::{
-    data, exec, fds, identity, limits, locked, maps, names, nr, open, refuse, special, split, stat,
-    transfer,
+    data, exec, fds, identity, limits, locked, maps, names, nr, open, passing, refuse, special,
+    split, stat, transfer,
 };
 
 /// A handler of one call.
@@ -194,8 +194,11 @@ const REFUSED: &[(usize, Handler)] = &[
     (nr::FILE_SETATTR, refuse::at_path),
     (nr::BIND, special::bind),
     (nr::CONNECT, special::connect),
-    (nr::SENDMSG, refuse::sendmsg),
-    (nr::SENDMMSG, refuse::sendmmsg),
+    (nr::SENDMSG, passing::sendmsg),
+    (nr::SENDMMSG, passing::sendmmsg),
+    (nr::RECVMSG, passing::recvmsg),
+    (nr::RECVMMSG, passing::recvmmsg),
+    (nr::PIDFD_GETFD, passing::pidfd_getfd),
 ];
 
 /// Positions of the directory descriptor (if any) and the path among the arguments of calls that
