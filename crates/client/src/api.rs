@@ -299,6 +299,12 @@ impl Client {
         fds::getfl(self, ofd)
     }
 
+    /// Whether the kernel carries the data (`O_KERNELS`).
+    #[inline]
+    pub fn is_kernels(&self, ofd: OfdLink) -> bool {
+        fds::is_kernels(self, ofd)
+    }
+
     /// F_SETFL.
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
         fds::setfl(self, ofd, flags)

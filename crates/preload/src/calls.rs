@@ -37,7 +37,8 @@ const ALWAYS_CALLS: &[u16] = &[
     463, 464, 465, 466, 467, 468, 469, // *xattrat open_tree_attr file_getattr file_setattr
     33, 292, 436, // dup2 dup3 close_range
     40, 275, 276, 326, // sendfile splice tee copy_file_range
-    42, 46, 47, 49, 299, 307, // connect sendmsg recvmsg bind recvmmsg sendmmsg
+    42, 44, 46, 47, 49, 51, 52, 299,
+    307, // connect sendto sendmsg recvmsg bind get*name recvmmsg sendmmsg
     9, 10, 11, 25, 26, 28, 216, // mmap mprotect munmap mremap msync madvise remap_file_pages
     16, 151, // ioctl (a driver may be handed a descriptor) mlockall
     13, 14, // rt_sigaction rt_sigprocmask

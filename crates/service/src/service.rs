@@ -4,7 +4,7 @@
 //! the session, another one listens; neither waits for a client.
 
 use crate::base::error::{Error, Result};
-use crate::base::files::Files;
+use crate::base::files::{self, Files};
 use crate::base::lock::PoolLock;
 use crate::base::survivors;
 use crate::journal::engine::Engine;
@@ -65,11 +65,14 @@ impl Service {
         let (alive, memory) = look_for_survivors(&engine)?;
         match memory {
             Some(fd) => session = Some(Session::adopt(&mut engine, fd)?),
-            None if !alive => match recover::recover(&mut engine) {
-                Ok(done) => recovered = done,
-                Err(error @ Error::Journal { .. }) => damage = Some(error),
-                Err(error) => return Err(error),
-            },
+            None if !alive => {
+                files::forget_special(directory);
+                match recover::recover(&mut engine) {
+                    Ok(done) => recovered = done,
+                    Err(error @ Error::Journal { .. }) => damage = Some(error),
+                    Err(error) => return Err(error),
+                }
+            }
             None => {}
         }
         let awaiting_survivors = alive && session.is_none();

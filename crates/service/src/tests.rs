@@ -899,3 +899,18 @@ fn a_session_is_deserted_when_nobody_holds_its_journal() {
     assert!(session.is_deserted(&engine).unwrap());
     session.end(&mut engine).unwrap();
 }
+
+#[test]
+fn pipes_and_sockets_of_the_kernel_do_not_pile_up() {
+    let dir = TempDir::new("special");
+    let path = pool(&dir);
+    let special = path.join(holdfast_pool::directory::SPECIAL);
+    std::fs::create_dir(&special).unwrap();
+    std::fs::write(special.join("7"), b"").unwrap();
+    let outside = dir.path().join("outside");
+    std::fs::write(&outside, b"kept").unwrap();
+    std::os::unix::fs::symlink(&outside, special.join("8.path")).unwrap();
+    drop(crate::service::Service::open(&path, crate::writer::Options::default()).unwrap());
+    assert!(!special.exists());
+    assert_eq!(std::fs::read(&outside).unwrap(), b"kept");
+}

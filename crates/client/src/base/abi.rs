@@ -24,6 +24,9 @@ pub const O_CLOEXEC: u32 = 0o2000000;
 /// Includes `O_DSYNC`.
 pub const O_SYNC: u32 = 0o4010000;
 pub const O_PATH: u32 = 0o10000000;
+/// No flag of the kernel's: named pipes may be opened, for their attributes. The kernel carries
+/// their data, so the description has this flag and is good for nothing else.
+pub const O_KERNELS: u32 = 1 << 31;
 /// Without `O_DIRECTORY`, which open(2) requires with it.
 pub const O_TMPFILE_BIT: u32 = 0o20000000;
 

@@ -76,6 +76,12 @@ pub(crate) fn getfl(client: &Client, ofd: OfdLink) -> Result<u32> {
     Ok(File::any(&client.session, ofd)?.flags)
 }
 
+#[inline]
+pub(crate) fn is_kernels(client: &Client, ofd: OfdLink) -> bool {
+    let ofd = client.session.ofd(ofd.raw());
+    ofd.is_ok_and(|ofd| ofd.flags.load(Relaxed) & O_KERNELS != 0)
+}
+
 pub(crate) fn setfl(client: &Client, ofd: OfdLink, flags: u32) -> Result<()> {
     let file = File::usable(&client.session, ofd)?;
     let update = |old| Some(old & !SETFL_FLAGS | flags & SETFL_FLAGS);

@@ -29,7 +29,7 @@ const RESOLVE_ALL: u64 = 0x3f;
 /// Flags that O_PATH leaves in effect.
 const PATH_FLAGS: u32 = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 /// Flags that only say how to open, and are not kept.
-const OPEN_ONLY: u32 = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC;
+const OPEN_ONLY: u32 = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC | O_KERNELS;
 
 /// An open under way.
 struct Opening<'a> {
@@ -172,14 +172,20 @@ impl Opening<'_> {
     }
 
     fn pinned(&self, inode: &InodeRef, at: &Walked<'_>) -> Result<OfdLink> {
-        if self.flags & O_PATH == 0 {
-            let a = inode_table::attrs(self.s, inode)?;
-            self.check_rights(&a)?;
-            if self.flags & O_TRUNC != 0 && perm::is_file(&a) {
-                truncate::to_size(self.s, inode, 0)?;
-            }
+        if self.flags & O_PATH != 0 {
+            return self.describe(inode, at);
         }
-        self.describe(inode, at)
+        let a = inode_table::attrs(self.s, inode)?;
+        self.check_rights(&a)?;
+        if self.flags & O_TRUNC != 0 && perm::is_file(&a) {
+            truncate::to_size(self.s, inode, 0)?;
+        }
+        let link = self.describe(inode, at)?;
+        if perm::file_type(a.mode) == S_IFIFO {
+            let flags = &self.s.ofd(link.raw())?.flags;
+            flags.fetch_or(O_KERNELS, Relaxed);
+        }
+        Ok(link)
     }
 
     fn check_rights(&self, a: &Attrs) -> Result<()> {
@@ -202,6 +208,7 @@ impl Opening<'_> {
         }
         match perm::file_type(a.mode) {
             S_IFREG | S_IFDIR => Ok(()),
+            S_IFIFO if self.flags & O_KERNELS != 0 => Ok(()),
             S_IFIFO => Err(Error::NotSupported),
             _ => Err(Error::NoData),
         }

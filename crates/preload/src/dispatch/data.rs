@@ -16,9 +16,20 @@ type Args = [usize; 6];
 
 const EBADF: Errno = 9;
 
-/// The pool file behind the descriptor argument, or `Native`. Our own descriptors are not there
-/// for the program.
+/// The pool file behind the descriptor argument, or `Native`: it is the kernel's, or a pipe of the
+/// pool, whose data the kernel carries.
+#[inline]
 pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
+    match object(p, fd) {
+        Ok(ofd) if p.client.is_kernels(ofd) => Err(Stop::Native),
+        ofd => ofd,
+    }
+}
+
+/// The object of the pool behind the descriptor argument, or `Native`. Our own descriptors are not
+/// there for the program.
+#[inline]
+pub fn object(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     match p.client.lookup(fd as u32) {
         Some(ofd) => Ok(ofd),
         None if p.is_internal(fd as u32) => Err(EBADF.into()),
@@ -26,7 +37,7 @@ pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     }
 }
 
-/// As `ours`, for calls on two descriptors; `None`: the kernel's.
+/// As `ours`, for calls on two descriptors; `None`: the kernel does it.
 pub fn either(p: &Process, fd: usize) -> Result<Option<OfdLink>, Stop> {
     match ours(p, fd) {
         Err(Stop::Native) => Ok(None),

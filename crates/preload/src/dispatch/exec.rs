@@ -5,6 +5,7 @@
 //! library cannot enter is named in the report before it starts.
 
 use super::args::{self, Errno};
+use super::data::ours;
 use super::names::terminated;
 use super::outcome::{Outcome, Stop};
 use super::place::{self, AT_FDCWD};
@@ -374,7 +375,7 @@ fn note_program(
 
 /// Its reads and writes of pool files fail, and not every program says so.
 fn warn_of_descriptors(p: &Process, path: &[u8]) {
-    if (0..3).all(|fd| p.client.lookup(fd).is_none()) {
+    if (0..3).all(|fd| ours(p, fd).is_err()) {
         return;
     }
     let what = b" is not dynamically linked: it cannot read or write the files of the pool that \

@@ -5,7 +5,7 @@
 //! Holdfast's own descriptors cannot be closed or replaced by the program.
 
 use super::args::{self, EINVAL, Errno};
-use super::data::{either, ours};
+use super::data::{object, ours};
 use super::limits;
 use super::outcome::{Outcome, Stop, Why, done};
 use super::process::Process;
@@ -63,8 +63,9 @@ fn not_internal(p: &Process, fd: usize) -> Result<(), Stop> {
 }
 
 pub fn dup(p: &Process, a: &Args) -> Outcome {
-    if either(p, a[0])?.is_none() {
-        return parent::duplicated(p, nr::DUP, a);
+    match object(p, a[0]) {
+        Err(Stop::Native) => return parent::duplicated(p, nr::DUP, a),
+        ofd => drop(ofd?),
     }
     // SAFETY: duplicates a descriptor; touches no memory.
     let fd = unsafe { sys::raw(nr::DUP, *a) };
@@ -86,7 +87,7 @@ fn duplicated(p: &Process, old: u32, fd: isize) -> Outcome {
 
 pub fn dup2(p: &Process, a: &Args) -> Outcome {
     if a[0] as u32 == a[1] as u32 {
-        ours(p, a[0])?;
+        object(p, a[0])?;
         return Ok(a[1] as u32 as isize);
     }
     replace(p, nr::DUP2, a)
@@ -202,11 +203,12 @@ const F_GET_RW_HINT: usize = 1035;
 const F_SET_FILE_RW_HINT: usize = 1038;
 
 pub fn fcntl(p: &Process, a: &Args) -> Outcome {
-    let ofd = match ours(p, a[0]) {
-        Err(Stop::Native) if matches!(a[1], F_DUPFD | F_DUPFD_CLOEXEC) => {
+    let ofd = match (object(p, a[0]), a[1]) {
+        (Err(Stop::Native), F_DUPFD | F_DUPFD_CLOEXEC) => {
             return parent::duplicated(p, nr::FCNTL, a);
         }
-        ofd => ofd?,
+        (ofd, F_DUPFD | F_DUPFD_CLOEXEC) => ofd?,
+        _ => ours(p, a[0])?,
     };
     let flags = p.client.getfl(ofd)?;
     let of_paths = [F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL];
@@ -305,8 +307,8 @@ fn hand_over(p: &Process, a: &Args) -> Outcome {
         EXT4_IOC_MOVE_EXT => (word(a[2].wrapping_add(4))?, EXDEV),
         _ => return Err(Stop::Native),
     };
-    match p.client.lookup(fd) {
-        Some(_) if is_open(a[0]) => Err(Stop::Refused(errno, Why::Unsupported)),
+    match ours(p, fd as usize) {
+        Ok(_) if is_open(a[0]) => Err(Stop::Refused(errno, Why::Unsupported)),
         _ => Err(Stop::Native),
     }
 }
@@ -318,7 +320,7 @@ fn is_open(fd: usize) -> bool {
 
 /// Why FICLONE does not make the pool file `to`, open with `flags`, a clone of the file `from`.
 fn not_cloned(p: &Process, to: usize, from: usize, flags: u32) -> Errno {
-    let Some(source) = p.client.lookup(from as u32) else {
+    let Ok(source) = ours(p, from) else {
         return if is_open(from) { EXDEV } else { EBADF };
     };
     if p.client.getfl(source).map_or(O_PATH, |flags| flags) & O_PATH != 0 {
@@ -344,8 +346,9 @@ fn not_cloned(p: &Process, to: usize, from: usize, flags: u32) -> Errno {
 }
 
 pub fn ioctl(p: &Process, a: &Args) -> Outcome {
-    let Some(ofd) = p.client.lookup(a[0] as u32) else {
-        return hand_over(p, a);
+    let ofd = match ours(p, a[0]) {
+        Err(Stop::Native) => return hand_over(p, a),
+        ofd => ofd?,
     };
     let flags = p.client.getfl(ofd)?;
     if flags & O_PATH != 0 {

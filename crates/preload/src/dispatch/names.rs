@@ -4,7 +4,7 @@
 //! there (EXDEV otherwise, as between two file systems).
 
 use super::args::{self, EINVAL, Errno};
-use super::data::{not_a_path, ours};
+use super::data::{not_a_path, object, ours};
 use super::outcome::{Outcome, Stop, count, done};
 use super::place::{AT_FDCWD, DESCRIPTOR, at_flags, in_pool};
 use super::process::Process;
@@ -333,7 +333,7 @@ pub fn fchmodat2(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn fchmod(p: &Process, a: &Args) -> Outcome {
-    let ofd = ours(p, a[0])?;
+    let ofd = object(p, a[0])?;
     p.with_caller(|c| done(p.client.fchmod(c, ofd, a[1] as u32)))
 }
 
@@ -360,7 +360,7 @@ pub fn fchownat(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn fchown(p: &Process, a: &Args) -> Outcome {
-    let ofd = ours(p, a[0])?;
+    let ofd = object(p, a[0])?;
     let owner = owner(p, &a[1..3])?;
     p.with_caller(|c| done(p.client.fchown(c, ofd, owner)))
 }
@@ -427,7 +427,7 @@ pub fn utimensat(p: &Process, a: &Args) -> Outcome {
         return Ok(0);
     }
     if a[1] == 0 {
-        let ofd = ours(p, a[0])?;
+        let ofd = object(p, a[0])?;
         not_a_path(p, ofd)?;
         let times = timespecs(a[2])?;
         return p.with_caller(|c| done(p.client.futimens(c, ofd, times)));

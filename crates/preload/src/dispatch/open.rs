@@ -10,7 +10,7 @@ use super::process::Process;
 use super::{fds, nr, parent, special};
 use crate::sys;
 use holdfast_client::abi::*;
-use holdfast_client::{Base, Error, OfdLink};
+use holdfast_client::{Base, OfdLink};
 
 type Args = [usize; 6];
 
@@ -137,17 +137,20 @@ fn open_at(p: &Process, base: Base, path: &[u8], flags: u32, mode: u32, resolve:
     if let (Base::Ofd(ofd), DESCRIPTOR) = (base, path) {
         return reopen(p, ofd, flags);
     }
-    match p.with_caller(|c| p.client.open(c, base, path, flags, mode, resolve)) {
-        Ok(ofd) => install(p, ofd, flags & O_CLOEXEC != 0),
-        // What is no file or directory is the kernel's to open.
-        Err(Error::NotSupported) => special::open_pipe(p, base, path, flags),
-        Err(e) => Err(e.into()),
+    let (pipes, flags) = (flags | O_KERNELS, flags & !O_KERNELS);
+    let ofd = p.with_caller(|c| p.client.open(c, base, path, pipes, mode, resolve))?;
+    match p.client.is_kernels(ofd) {
+        true => special::open_pipe(p, ofd, flags),
+        false => install(p, ofd, flags & O_CLOEXEC != 0),
     }
 }
 
 /// Opens what an open descriptor refers to once more, as /proc/self/fd/N does. An object that
 /// has no name any more gives its own description: the offset is shared then.
 fn reopen(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
+    if p.client.is_kernels(ofd) {
+        return Err(Stop::Native);
+    }
     let mut room = alloc::vec![0; PATH_MAX];
     let len = p.client.path_of(ofd, &mut room)?;
     let again = p.with_caller(|c| {

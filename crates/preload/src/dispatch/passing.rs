@@ -9,7 +9,7 @@ use super::args::{self, EINVAL, Errno};
 use super::data::ours;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
-use super::{fds, nr};
+use super::{fds, nr, special};
 use crate::sys::{self, Fd};
 use crate::waiting;
 use alloc::vec::Vec;
@@ -156,43 +156,43 @@ fn tokens(p: &Process, control: &mut Control) -> Result<Vec<Token>, Stop> {
 /// sendmsg(fd, msghdr, flags)
 pub fn sendmsg(p: &Process, a: &Args) -> Outcome {
     let native = |_| Stop::Native;
+    let mut header: [u8; HEADER] = args::read_bytes(a[1]).map_err(native)?;
     let Some(mut control) = Control::read(a[1]).map_err(native)? else {
-        return Err(Stop::Native);
+        return special::sendmsg(p, a[0], &mut header, a[2]);
     };
     let tokens = tokens(p, &mut control)?;
     if tokens.is_empty() {
-        return Err(Stop::Native);
+        return special::sendmsg(p, a[0], &mut header, a[2]);
     }
-    let mut header: [u8; HEADER] = args::read_bytes(a[1])?;
     let bytes = control.bytes.as_ptr() as u64;
     header[CONTROL_AT..CONTROL_AT + 8].copy_from_slice(&bytes.to_le_bytes());
-    let args = [a[0], header.as_ptr() as usize, a[2], 0, 0, 0];
-    // SAFETY: the program's own call, with a copy of the header that lives until here.
-    let ret = unsafe { waiting::call(nr::SENDMSG, args) };
+    let sent = match special::sendmsg(p, a[0], &mut header, a[2]) {
+        Err(Stop::Native) => {
+            let args = [a[0], header.as_ptr() as usize, a[2], 0, 0, 0];
+            // SAFETY: the program's own call, with a copy of the header that lives until here.
+            args::result(unsafe { waiting::call(nr::SENDMSG, args) })
+                .map(|sent| sent as isize)
+                .map_err(Stop::from)
+        }
+        sent => sent,
+    };
     let keys: Vec<u64> = tokens.iter().map(|token| token.key).collect();
     drop(tokens);
-    if ret < 0 {
+    if sent.is_err() {
         // They are nobody's now.
         for key in keys {
             p.client.settle(key, &placeholder(p)?)?;
         }
     }
-    Ok(args::result(ret)? as isize)
+    sent
 }
 
 /// sendmmsg(fd, msgvec, count, flags)
 pub fn sendmmsg(p: &Process, a: &Args) -> Outcome {
     let count = (a[2] as u32 as usize).min(MANY_MAX);
     let message = |n: usize| a[1].wrapping_add(n * MANY);
-    let has_ours = |n: &usize| {
-        let control = Control::read(message(*n)).ok().flatten();
-        control.is_some_and(|control| {
-            let fds = control.rights().into_iter();
-            fds.map(|at| control.word(at) as usize)
-                .any(|fd| !matches!(ours(p, fd), Err(Stop::Native)))
-        })
-    };
-    if !(0..count).any(|n| has_ours(&n)) {
+    let is_plain = |n: usize| !Control::has_room(message(n)) && !special::has_path(message(n));
+    if (0..count).all(is_plain) {
         return Err(Stop::Native);
     }
     for n in 0..count {

@@ -4,7 +4,7 @@
 
 use super::args::{self, Errno};
 use super::at::{self, Link};
-use super::data::ours;
+use super::data::object;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
@@ -53,7 +53,7 @@ pub fn in_pool(
 
 /// NULL as a path is an empty path since Linux 6.11 where AT_EMPTY_PATH is given.
 fn null_path(p: &Process, dirfd: usize, f: impl FnOnce(Base, &[u8]) -> Outcome) -> Outcome {
-    f(Base::Ofd(ours(p, dirfd)?), b"")
+    f(Base::Ofd(object(p, dirfd)?), b"")
 }
 
 /// Calls `f` with the place of `path` in the pool; `Native` if it has none.
@@ -67,7 +67,7 @@ pub fn locate(
         return absolute(p, path, f);
     }
     if dirfd != AT_FDCWD {
-        match ours(p, dirfd as usize) {
+        match object(p, dirfd as usize) {
             Err(Stop::Native) => {}
             ofd => return f(Base::Ofd(ofd?), path),
         }

@@ -3,17 +3,19 @@
 //! Invariants: the pool has the name, the owner and the permissions; the data flows through the
 //! kernel, by an object of the same kind in the pool's `special` directory whose name is the inode
 //! number. Inode numbers are never reused, so an old object there never belongs to another inode.
+//! Beside a socket, a symbolic link leads to the path that it was bound to, as that was given.
 
 use super::args::{self, Errno};
-use super::nr;
 use super::outcome::{Outcome, Stop, Why, done};
-use super::place::{AT_FDCWD, at_flags, in_pool};
+use super::place::{AT_FDCWD, in_pool};
 use super::process::Process;
+use super::{fds, nr};
 use crate::sys;
+use crate::waiting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_client::Base;
 use holdfast_client::abi::*;
+use holdfast_client::{Base, OfdLink};
 
 type Args = [usize; 6];
 
@@ -23,7 +25,6 @@ const EACCES: Errno = 13;
 const EEXIST: Errno = 17;
 const EADDRINUSE: Errno = 98;
 const ECONNREFUSED: Errno = 111;
-const ENOTSOCK: Errno = 88;
 const EINVAL: Errno = 22;
 const AF_UNIX: u16 = 1;
 /// Bytes of `sun_path`.
@@ -64,41 +65,31 @@ fn kernel(number: usize, args: [usize; 6]) -> Outcome {
     }
 }
 
-/// open(2) of a named pipe: the kernel's pipe, with the rights of the pool's.
-pub fn open_pipe(p: &Process, base: Base, path: &[u8], flags: u32) -> Outcome {
-    let (path, follow) = at_flags(path, 0);
-    let stat = p.with_caller(|c| p.client.stat(c, base, path, follow))?;
-    if stat.mode & S_IFMT != S_IFIFO {
-        return Err(Stop::Refused(95, Why::Unsupported));
+/// Opens the kernel's pipe for the pool's pipe `ofd`, which may wait for the other side.
+pub fn open_pipe(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
+    let opened = p.client.ino_of(ofd).map_err(Stop::from);
+    match opened.and_then(|ino| open_kernels(&object_path(p, ino), flags)) {
+        Ok(fd) => {
+            fds::bind_new(p, fd as u32, ofd)?;
+            Ok(fd)
+        }
+        Err(stop) => {
+            p.client.release(ofd)?;
+            Err(stop)
+        }
     }
-    let wanted = match flags & O_ACCMODE {
-        O_RDONLY => R_OK,
-        O_WRONLY => W_OK,
-        _ => R_OK | W_OK,
-    };
-    p.with_caller(|c| p.client.access(c, base, path, wanted, follow | AT_EACCESS))?;
-    let pipe = object_path(p, stat.ino);
-    let made = kernel(
-        nr::MKNOD,
-        [
-            pipe.as_ptr() as usize,
-            (S_IFIFO | 0o600) as usize,
-            0,
-            0,
-            0,
-            0,
-        ],
-    );
-    if let Err(Stop::Errno(e)) = made
-        && e != EEXIST
-    {
-        return Err(e.into());
+}
+
+fn open_kernels(path: &[u8], flags: u32) -> Outcome {
+    let path = path.as_ptr() as usize;
+    match kernel(nr::MKNOD, [path, (S_IFIFO | 0o600) as usize, 0, 0, 0, 0]) {
+        Err(Stop::Errno(EEXIST)) | Ok(_) => {}
+        failed => return failed,
     }
     let flags = flags & !(O_CREAT | O_EXCL | O_TRUNC);
-    kernel(
-        nr::OPEN,
-        [pipe.as_ptr() as usize, flags as usize, 0, 0, 0, 0],
-    )
+    // SAFETY: the path is NUL-terminated and lives until here.
+    let fd = unsafe { waiting::call(nr::OPEN, [path, flags as usize, 0, 0, 0, 0]) };
+    Ok(args::result(fd)? as isize)
 }
 
 /// Calls `f` with the pool's place of the path in a Unix socket address; `Native` if it has none.
@@ -145,31 +136,152 @@ pub fn bind(p: &Process, a: &Args) -> Outcome {
             .and_then(|(address, len)| {
                 kernel(nr::BIND, [a[0], address.as_ptr() as usize, len, 0, 0, 0])
             });
-        if bound.is_err() {
-            p.with_caller(|c| done(p.client.unlink(c, base, path)))?;
-        }
+        match bound {
+            Ok(_) => note_name(p, a[0], path_of(a[1], a[2])),
+            Err(_) => p.with_caller(|c| done(p.client.unlink(c, base, path)))?,
+        };
         bound
     })
 }
 
-/// connect(fd, addr, len)
-pub fn connect(p: &Process, a: &Args) -> Outcome {
-    in_address(p, a[1], a[2], |base, path| {
+/// What a socket's name in the special directory ends with, beside which its path is.
+const PATH_LINK: &[u8] = b".path";
+
+/// Bytes of an address in the program's memory.
+struct Address {
+    bytes: [u8; ADDRESS + 1],
+    len: usize,
+}
+
+/// The path of an address of the program's.
+fn path_of(addr: usize, len: usize) -> Address {
+    let (mut bytes, len) = ([0; ADDRESS + 1], len.min(ADDRESS));
+    let read = args::source(addr, len).read(&mut bytes[..len]);
+    let path = bytes[2..].iter().position(|b| *b == 0).unwrap_or(SUN_PATH);
+    let len = if read.is_ok() { path } else { 0 };
+    bytes.copy_within(2.., 0);
+    bytes[len] = 0;
+    Address { bytes, len }
+}
+
+/// Keeps the path that socket `fd` was bound to.
+fn note_name(p: &Process, fd: usize, path: Address) -> isize {
+    let Some(link) = link_of(p, nr::GETSOCKNAME, fd).filter(|_| path.len > 0) else {
+        return 0;
+    };
+    let args = [
+        path.bytes.as_ptr() as usize,
+        link.as_ptr() as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: both paths end with a NUL. Without the link, the kernel's own path is shown.
+    unsafe { sys::raw(nr::SYMLINK, args) }
+}
+
+/// If the address that `number` tells of socket `fd` is in the special directory, the link beside.
+fn link_of(p: &Process, number: usize, fd: usize) -> Option<Vec<u8>> {
+    let (mut bytes, mut len) = ([0u8; ADDRESS + 1], ADDRESS as u32);
+    let [at, len_at] = [bytes.as_mut_ptr() as usize, (&raw mut len) as usize];
+    // SAFETY: the kernel writes at most `ADDRESS` bytes, and the length.
+    let ret = unsafe { sys::raw(number, [fd, at, len_at, 0, 0, 0]) };
+    let path = bytes.get(2..)?.split(|b| *b == 0).next()?;
+    let is_ours = ret == 0 && bytes[..2] == AF_UNIX.to_le_bytes();
+    let name = path.strip_prefix(&*p.special_dir).filter(|_| is_ours)?;
+    (name.first() == Some(&b'/')).then(|| [path, PATH_LINK, b"\0"].concat())
+}
+
+/// getsockname(fd, addr, len), getpeername(fd, addr, len)
+pub fn getsockname(p: &Process, a: &Args) -> Outcome {
+    told(p, nr::GETSOCKNAME, a)
+}
+
+pub fn getpeername(p: &Process, a: &Args) -> Outcome {
+    told(p, nr::GETPEERNAME, a)
+}
+
+fn told(p: &Process, number: usize, a: &Args) -> Outcome {
+    let link = link_of(p, number, a[0]).ok_or(Stop::Native)?;
+    let mut address = [0; ADDRESS + 1];
+    let (from, to) = (link.as_ptr() as usize, address[2..].as_mut_ptr() as usize);
+    address[..2].copy_from_slice(&AF_UNIX.to_le_bytes());
+    // SAFETY: the link ends with a NUL; the kernel writes at most `SUN_PATH` bytes.
+    let path = unsafe { sys::raw(nr::READLINK, [from, to, SUN_PATH, 0, 0, 0]) };
+    let path = usize::try_from(path).map_err(|_| Stop::Native)?;
+    let room = i32::from_le_bytes(args::read_bytes(a[2])?);
+    let room = usize::try_from(room).map_err(|_| Stop::Errno(EINVAL))?;
+    let len = 2 + path + 1;
+    args::write_bytes(a[1], &address[..len.min(room)])?;
+    args::write_bytes(a[2], &(len as u32).to_le_bytes())?;
+    Ok(0)
+}
+
+/// Calls `f` with where the kernel's socket is for an address in the pool; `Native` if it is not.
+fn at_socket(
+    p: &Process,
+    addr: usize,
+    len: usize,
+    f: impl FnOnce(usize, usize) -> Outcome,
+) -> Outcome {
+    in_address(p, addr, len, |base, path| {
         let stat = p.with_caller(|c| p.client.stat(c, base, path, 0))?;
         if stat.mode & S_IFMT != S_IFSOCK {
-            return Err(if stat.mode & S_IFMT == 0 {
-                ENOTSOCK
-            } else {
-                ECONNREFUSED
-            }
-            .into());
+            return Err(ECONNREFUSED.into());
         }
         p.with_caller(|c| p.client.access(c, base, path, W_OK, AT_EACCESS))
             .map_err(|_| Stop::Errno(EACCES))?;
         let (address, len) = address_of(p, stat.ino)?;
-        match kernel(nr::CONNECT, [a[0], address.as_ptr() as usize, len, 0, 0, 0]) {
+        match f(address.as_ptr() as usize, len) {
             Err(Stop::Errno(ENOENT)) => Err(ECONNREFUSED.into()),
             other => other,
         }
+    })
+}
+
+/// A call that may wait for the other side.
+fn waiting(number: usize, args: [usize; 6]) -> Outcome {
+    // SAFETY: every caller passes addresses that live until the call returns.
+    Ok(args::result(unsafe { waiting::call(number, args) })? as isize)
+}
+
+/// connect(fd, addr, len)
+pub fn connect(p: &Process, a: &Args) -> Outcome {
+    at_socket(p, a[1], a[2], |addr, len| {
+        waiting(nr::CONNECT, [a[0], addr, len, 0, 0, 0])
+    })
+}
+
+/// sendto(fd, buf, len, flags, addr, addrlen)
+pub fn sendto(p: &Process, a: &Args) -> Outcome {
+    if a[4] == 0 {
+        return Err(Stop::Native);
+    }
+    at_socket(p, a[4], a[5], |addr, len| {
+        waiting(nr::SENDTO, [a[0], a[1], a[2], a[3], addr, len])
+    })
+}
+
+/// Whether the message with this header has an address with a path.
+pub fn has_path(header: usize) -> bool {
+    let family = |at: u64| args::read_bytes::<3>(at as usize).ok();
+    let name = args::read_u64(header).ok().filter(|at| *at != 0);
+    let is_path = |[low, high, first]: [u8; 3]| [low, high] == AF_UNIX.to_le_bytes() && first != 0;
+    name.and_then(family).is_some_and(is_path)
+}
+
+/// sendmsg(2) of socket `fd`, with the address where the kernel has it.
+pub fn sendmsg(p: &Process, fd: usize, header: &mut [u8; 56], flags: usize) -> Outcome {
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&header[at..at + 8]);
+        u64::from_le_bytes(word) as usize
+    };
+    let (name, name_len) = (word(0), word(8) as u32 as usize);
+    at_socket(p, name, name_len, |addr, len| {
+        header[..8].copy_from_slice(&addr.to_le_bytes());
+        header[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+        waiting(nr::SENDMSG, [fd, header.as_ptr() as usize, flags, 0, 0, 0])
     })
 }

@@ -3,7 +3,7 @@
 //! Invariant: all objects of a pool carry one device number that no host file system has.
 
 use super::args::{self, EINVAL};
-use super::data::ours;
+use super::data::object;
 use super::outcome::Outcome;
 use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
@@ -135,7 +135,7 @@ pub fn lstat(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn fstat(p: &Process, a: &Args) -> Outcome {
-    let ofd = ours(p, a[0])?;
+    let ofd = object(p, a[0])?;
     put_stat(a[1], &p.shown(p.client.fstat(ofd)?))
 }
 
@@ -182,6 +182,6 @@ pub fn statfs(p: &Process, a: &Args) -> Outcome {
 }
 
 pub fn fstatfs(p: &Process, a: &Args) -> Outcome {
-    ours(p, a[0])?;
+    object(p, a[0])?;
     put_statfs(a[1], &p.client.statfs()?)
 }

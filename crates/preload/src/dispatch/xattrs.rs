@@ -4,7 +4,7 @@
 //! Invariant: names and sizes are checked as the kernel checks them before the client is called.
 
 use super::args::{self, EINVAL, Errno};
-use super::data::ours;
+use super::data::object;
 use super::outcome::{Outcome, Stop, count, done};
 use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
@@ -32,7 +32,7 @@ fn on_path(p: &Process, a: &Args, nofollow: bool, f: impl FnOnce(Target) -> Outc
 }
 
 fn on_fd(p: &Process, a: &Args, f: impl FnOnce(Target) -> Outcome) -> Outcome {
-    f(Target::Ofd(ours(p, a[0])?))
+    f(Target::Ofd(object(p, a[0])?))
 }
 
 /// The attribute name at `addr`: 1 to 255 bytes.

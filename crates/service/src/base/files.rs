@@ -520,6 +520,17 @@ pub fn destroy(directory: &Path) -> Result<()> {
     }
 }
 
+/// Nobody uses the pool: the kernel's pipes and sockets for names in it are made anew when they are
+/// wanted, and those of names that are gone are not.
+pub fn forget_special(directory: &Path) {
+    let special = directory.join(directory::SPECIAL);
+    if let Err(error) = std::fs::remove_dir_all(&special)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!("{}: {error}", special.display());
+    }
+}
+
 fn remove_ours(directory: &Path) -> Result<()> {
     let what = || directory.display().to_string();
     // The superblocks go last: until then it is still a pool that can be destroyed.
