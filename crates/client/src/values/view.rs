@@ -137,13 +137,16 @@ impl View {
 
     /// Reads from the current root on.
     fn pin_current(&self, s: &Session) -> Result<()> {
-        let reader = s.tree().reader();
+        let (reader, pin) = (s.tree().reader(), s.view_pin(self.pin)?);
         for _ in 0..TRIES_MAX {
             let root = reader.root(VALUES)?;
-            if root.applied > self.upto {
+            // A later one of the same moment must not be pinned in vain: that lets go of the one
+            // that was served.
+            let is_late = root.applied == self.upto && pin.served.load(Acquire) == self.upto;
+            if root.applied > self.upto || is_late {
                 return Err(Error::ViewTooOld);
             }
-            s.view_pin(self.pin)?.seq.store(root.seq, SeqCst);
+            pin.seq.store(root.seq, SeqCst);
             fence(SeqCst);
             let names = reader.root(DIRENTS)?;
             if reader.still(root.seq)? && names.seq == root.seq {
