@@ -7,12 +7,15 @@ RELEASE := $(TARGET)/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
+# What is installed, but for the library that runs inside programs. Always built together, so that
+# what they have in common is built once.
+PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench
+
 .PHONY: all test demo bench install tidy clean
 
 all:
-	cargo build --release
-	cargo build --release -p holdfast-preload
-	cargo build --release -p holdfast-c
+	cargo build --release $(PROGRAMS) $(CARGO_FLAGS)
+	cargo build --release -p holdfast-preload $(CARGO_FLAGS)
 
 test:
 	@tests/prepare
@@ -20,9 +23,7 @@ test:
 
 demo:
 	@tests/prepare demo
-	@cargo build --release --quiet -p holdfast-cli
-	@cargo build --release --quiet -p holdfast-preload
-	@cargo build --release --quiet -p holdfast-bench
+	@$(MAKE) --no-print-directory --silent all CARGO_FLAGS=--quiet
 	@demo/demo.sh $(RELEASE)/holdfast
 
 BUILD_PEERS := cargo build --release --quiet --locked --manifest-path bench/kv/Cargo.toml \
@@ -33,9 +34,7 @@ BENCH_DIR ?= $(TARGET)/bench-disk
 
 bench:
 	@tests/prepare bench
-	@cargo build --release --quiet -p holdfast-cli
-	@cargo build --release --quiet -p holdfast-preload
-	@cargo build --release --quiet -p holdfast-bench
+	@$(MAKE) --no-print-directory --silent all CARGO_FLAGS=--quiet
 	@$(BUILD_PEERS) || { echo "bench: RocksDB cannot be built here; without it" >&2; \
 	  $(BUILD_PEERS) --no-default-features; }
 	@$(RELEASE)/holdfast bench files
@@ -46,11 +45,7 @@ bench:
 	@$(RELEASE)/holdfast bench disk $(BENCH_DIR)
 
 # The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
-install:
-	cargo build --release -p holdfast-cli
-	cargo build --release -p holdfast-preload
-	cargo build --release -p holdfast-c
-	cargo build --release -p holdfast-bench
+install: all
 	install -D -m 0755 $(RELEASE)/holdfast-bench \
 	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
