@@ -10,7 +10,8 @@ use crate::start;
 use holdfast_client::attach::AttachError;
 use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
-use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::format::superblock::{Consistency, Superblock};
+use holdfast_pool::layout::{SNAPSHOTS, TreeId, VALUES};
 use holdfast_pool::segment::tree_share;
 use holdfast_service::{Accepted, CreateOptions, Files, PoolLock};
 use std::io::Write;
@@ -96,6 +97,30 @@ fn promise(medium: Medium, consistency: Consistency, doubted: bool) -> &'static 
     }
 }
 
+/// A property of a pool: its name, and what it is as JSON and as text.
+type Row = (&'static str, Json, String);
+
+/// What is in a pool, and what room that takes. Names, attributes, keys and small values are in
+/// the trees, which have a share of their own; what they take beyond that is used, too.
+fn contents(sb: &Superblock) -> [Row; 7] {
+    let size = |name, bytes: u64| number(name, bytes, Size(bytes).to_string());
+    let count = |name, count: u64| number(name, count, count.to_string());
+    let keys = |tree: TreeId| sb.roots[usize::from(tree)].keys;
+    let share = tree_share(sb.data_len, sb.data_len_max) / 4096;
+    let beyond = sb.used_pages.saturating_sub(share);
+    let used = sb.used_data_blocks.saturating_add(beyond);
+    let used = used.saturating_mul(4096).min(sb.data_len);
+    [
+        size("size", sb.data_len),
+        size("used", used),
+        size("free", sb.data_len - used),
+        size("metadata", sb.used_pages.saturating_mul(4096)),
+        count("objects", sb.counts.iter().sum()),
+        count("values", keys(VALUES)),
+        count("snapshots", keys(SNAPSHOTS)),
+    ]
+}
+
 /// `pool status`.
 pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     let files = Files::open_read_only(pool)?;
@@ -104,29 +129,17 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
         answer => answer.ok(),
     };
     let sb = &files.superblock;
-    let share = tree_share(sb.data_len, sb.data_len_max) / 4096;
-    let beyond = sb.used_pages.saturating_sub(share);
-    let used = sb.used_data_blocks.saturating_add(beyond);
-    let used = used.saturating_mul(4096).min(sb.data_len);
-    let objects: u64 = sb.counts.iter().sum();
-    let snapshots = sb.roots[usize::from(holdfast_pool::layout::SNAPSHOTS)].keys;
     let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
     let service = live.map_or(0, |a| a.service_pid);
     let doubt = files.doubt();
     let promise = promise(files.medium, sb.consistency, doubt.is_some());
-    let mut rows: Vec<(&'static str, Json, String)> = vec![
+    let mut rows: Vec<Row> = vec![
         number_text("medium", medium_name(files.medium)),
         number_text("promise", promise),
         number_text("consistency", consistency_name(sb.consistency)),
-        number("size", sb.data_len, Size(sb.data_len).to_string()),
-        number("used", used, Size(used).to_string()),
-        number(
-            "free",
-            sb.data_len - used,
-            Size(sb.data_len - used).to_string(),
-        ),
-        number("objects", objects, objects.to_string()),
-        number("snapshots", snapshots, snapshots.to_string()),
+    ];
+    rows.extend(contents(sb));
+    rows.extend([
         number("sessions", sessions.into(), sessions.to_string()),
         number("processes", processes.into(), processes.to_string()),
         number(
@@ -143,7 +156,7 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
             Json::Bool(sb.clean),
             if sb.clean { "yes" } else { "no" }.into(),
         ),
-    ];
+    ]);
     rows.extend(doubt.map(|doubt| number_text("warning", &doubt)));
     let stalls = live.as_ref().map_or("", |answer| answer.text());
     if !stalls.is_empty() {
@@ -162,11 +175,11 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     Ok(failure::OK)
 }
 
-fn number(name: &'static str, value: u64, text: String) -> (&'static str, Json, String) {
+fn number(name: &'static str, value: u64, text: String) -> Row {
     (name, Json::Number(value), text)
 }
 
-fn number_text(name: &'static str, text: &str) -> (&'static str, Json, String) {
+fn number_text(name: &'static str, text: &str) -> Row {
     (name, Json::Text(text.into()), text.into())
 }
 

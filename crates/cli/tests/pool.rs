@@ -78,16 +78,22 @@ fn refused(args: &[&str], code: i32) -> String {
 fn a_pool_from_its_making_to_its_end() {
     let scratch = Scratch::new("life");
     let pool = scratch.pool();
-    let status = holdfast(&["pool", "status", text(&pool), "--json"]);
-    let json = String::from_utf8(status.stdout).unwrap();
-    for field in [
-        "\"size\":33554432",
-        "\"used\":0",
-        "\"objects\":1",
-        "\"consistency\":\"posix\"",
-    ] {
-        assert!(json.contains(field), "{json}");
+    let has = |fields: &[&str]| {
+        let status = holdfast(&["pool", "status", text(&pool), "--json"]);
+        let json = String::from_utf8(status.stdout).unwrap();
+        for field in fields {
+            assert!(json.contains(field), "{json}");
+        }
+    };
+    has(&["\"size\":33554432", "\"used\":0", "\"objects\":1"]);
+    has(&["\"values\":0", "\"consistency\":\"posix\""]);
+    for key in ["one", "two"] {
+        let put = holdfast(&["kv", text(&pool), "users", "put", key, "value"]);
+        assert!(put.status.success());
     }
+    let check = holdfast(&["pool", "check", text(&pool)]);
+    assert!(check.status.success(), "once nobody uses it any more");
+    has(&["\"objects\":2", "\"values\":2"]);
     let check = holdfast(&["pool", "check", text(&pool)]);
     assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).contains("clean"));
     assert!(holdfast(&["pool", "destroy", text(&pool)]).status.success());

@@ -43,6 +43,8 @@ struct Ranges {
     empty: Vec<bool>,
     /// How many pages were in use when memory was taken from under the others.
     thin: Vec<u64>,
+    /// What had no memory at first is in `empty`.
+    known: bool,
     next: usize,
     /// How many ranges this round has still to look at.
     left: usize,
@@ -132,11 +134,30 @@ impl Ranges {
         all
     }
 
+    /// Mostly nothing was ever stored in most of a pool, and the host says where. It does not tell
+    /// of memory that was set aside and never stored to: where there is any, all is looked at.
+    fn find_empty(&mut self, segment: &Segment<'_>) {
+        let mut empty = vec![true; self.empty.len()];
+        let mut told = 0;
+        for (start, end) in files::parts_with_data(segment.file, segment.space.len() * PAGE_LEN) {
+            let ranges = start / RANGE_LEN..end.div_ceil(RANGE_LEN).min(empty.len() as u64);
+            ranges.for_each(|index| empty[index as usize] = false);
+            told += (end - start).next_multiple_of(PAGE_LEN);
+        }
+        let held = rustix::fs::fstat(segment.file).map(|stat| stat.st_blocks as u64 * 512);
+        if held.is_ok_and(|held| held <= told) {
+            self.empty = empty;
+        }
+    }
+
     /// Looks at some ranges, from where the last go ended; what has no memory behind it any
     /// more, and whether the round goes on.
     fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
         let (begun, mut done) = (Instant::now(), Done::default());
         let all = self.resize(segment.space);
+        if !std::mem::replace(&mut self.known, true) {
+            self.find_empty(segment);
+        }
         if self.left == 0 && self.looked != Some(segment.look()) {
             self.looked = Some(segment.look());
             self.left = all;
@@ -330,5 +351,44 @@ mod tests {
         }
         while store.trim() {}
         assert_eq!(behind(), 0);
+    }
+
+    /// The first round asks the host where there is memory, and takes it from nowhere else.
+    #[test]
+    fn memory_of_an_earlier_session_is_found() {
+        let dir = TempDir::new("found");
+        let path = pool_of(&dir, 256 << 20);
+        let mut engine = opened(&path);
+        let store = &mut engine.store;
+        let len = store.files.superblock.data_len;
+        // In the first range, over the border of two others, and at the end.
+        for at in [0, 5 * RANGE_LEN - 1, 5 * RANGE_LEN, len - 1] {
+            rustix::io::pwrite(&store.files.data, b"x", at).unwrap();
+        }
+        store.backing.data.resize(store.pool.data_space());
+        let segment = Segment {
+            space: store.pool.data_space(),
+            file: &store.files.data,
+            map: &store.data,
+            worth: WORTH_DATA,
+            most: 1,
+            thin: true,
+            kept: 0,
+            kept_whole: 0,
+        };
+        let mut ranges = Ranges::default();
+        let all = ranges.resize(segment.space);
+        ranges.find_empty(&segment);
+        let backed: Vec<usize> = (0..all).filter(|index| !ranges.empty[*index]).collect();
+        assert_eq!(backed, [0, 4, 5, all - 1]);
+        // What was set aside is not told of.
+        files::set_aside(&store.files.data, 9 * RANGE_LEN, RANGE_LEN).unwrap();
+        let mut ranges = Ranges::default();
+        ranges.resize(segment.space);
+        ranges.find_empty(&segment);
+        assert!(ranges.empty.iter().all(|empty| !empty));
+        while store.trim() {}
+        let data = path.join(holdfast_pool::segment::data(0));
+        assert_eq!(data.metadata().unwrap().blocks(), 0);
     }
 }
