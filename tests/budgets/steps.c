@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 9, KINDS = 32, BLOCK = 4096, FILE_SIZE = 1 << 20, NAMES = 200 };
+enum { ROUNDS = 9, KINDS = 32, BLOCK = 4096, FILE_SIZE = 1 << 20, NAMES = 20 };
 
 /* What the child works at, for the debugger. */
 static struct {

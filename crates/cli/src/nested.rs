@@ -12,7 +12,7 @@ use crate::run::{code_of, set_consistency};
 use crate::session::RunRecord;
 use crate::signals::{Signals, open_for_a_child};
 use crate::{default_pool, environment, paths, program};
-use holdfast_client::env::{SessionEnv, VARIABLE};
+use holdfast_client::env::{INSIDE, SessionEnv, VARIABLE};
 use holdfast_pmem::record_locks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -96,6 +96,7 @@ impl Outer {
     /// With options that need the session's memory. The report is what the outer run counted
     /// meanwhile: also calls of its other programs, if there are any just then.
     fn run_watched(&self, args: &RunArgs, mut command: Command) -> Result<u8, Failure> {
+        let _ = rustix::thread::set_name(INSIDE);
         // As this process inherited it: nothing may close one while we are in the session.
         let session = record_locks::kept_open(self.session)
             .ok_or_else(|| Failure::new("the session of this run has ended"))?;

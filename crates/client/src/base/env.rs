@@ -6,6 +6,10 @@
 
 /// Name of the variable.
 pub const VARIABLE: &str = "HOLDFAST_SESSION";
+
+/// A program of a session that takes this name (PR_SET_NAME of prctl(2)) is shown Holdfast's own
+/// descriptors from then on: `holdfast run` inside a run maps session memory.
+pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 256;
 

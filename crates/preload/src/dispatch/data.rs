@@ -32,7 +32,7 @@ pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
 pub fn object(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     match p.client.lookup(fd as u32) {
         Some(ofd) => Ok(ofd),
-        None if p.is_internal(fd as u32) => Err(EBADF.into()),
+        None if p.hides(fd as u32) => Err(EBADF.into()),
         None => Err(Stop::Native),
     }
 }

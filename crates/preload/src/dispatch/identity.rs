@@ -2,10 +2,12 @@
 //!
 //! Invariant: the kernel decides; we look at the result.
 
+use super::args;
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys;
+use holdfast_client::env::INSIDE;
 
 type Args = [usize; 6];
 
@@ -16,7 +18,21 @@ pub fn umask(p: &Process, a: &Args) -> Outcome {
     Ok(old)
 }
 
-/// prctl(2) and seccomp(2), after which the kernel may refuse to tell us.
+const PR_SET_NAME: usize = 15;
+
+/// prctl(2), after which the kernel may refuse to tell us.
+pub fn prctl(p: &Process, a: &Args) -> Outcome {
+    if a[0] == PR_SET_NAME {
+        let name = args::read_bytes::<16>(a[1]).unwrap_or_default();
+        if name == *INSIDE.to_bytes_with_nul() {
+            p.show_own();
+        }
+        return Err(Stop::Native);
+    }
+    restrict(p, a)
+}
+
+/// seccomp(2), after which the kernel may refuse to tell us.
 pub fn restrict(p: &Process, _: &Args) -> Outcome {
     p.know_credentials();
     Err(Stop::Native)

@@ -9,7 +9,7 @@ use crate::calls;
 use crate::sys::{self, Fd};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use holdfast_client::id_map::{IdMap, OVERFLOW};
 use holdfast_client::{Caller, Client, IdMaps, Stat};
 
@@ -51,6 +51,8 @@ pub struct Process {
     /// Our environment variables, as `NAME=value` with NUL.
     pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
+    /// Whether the program may look at them.
+    shown: AtomicBool,
     pid: AtomicU32,
     /// Null until somebody needs them: many programs touch no file of the pool.
     credentials: AtomicPtr<Credentials>,
@@ -94,6 +96,7 @@ pub fn install(parts: Parts) -> &'static Process {
         data_fd: parts.data_fd,
         env: parts.env,
         internal,
+        shown: AtomicBool::new(false),
         pid: AtomicU32::new(sys::getpid()),
         credentials: AtomicPtr::new(core::ptr::null_mut()),
     };
@@ -390,6 +393,17 @@ impl Process {
     #[inline]
     pub fn is_internal(&self, fd: u32) -> bool {
         fd >= self.internal[0] && self.internal.contains(&fd)
+    }
+
+    /// Whether the descriptor is one of ours and the program is not to know of it.
+    #[inline]
+    pub fn hides(&self, fd: u32) -> bool {
+        self.is_internal(fd) && !self.shown.load(Relaxed)
+    }
+
+    /// The program may look at our descriptors, but not close them or put others in their place.
+    pub fn show_own(&self) {
+        self.shown.store(true, Relaxed);
     }
 
     pub fn internal_sorted(&self) -> [u32; INTERNAL] {

@@ -165,7 +165,7 @@ const PROCESS: &[(usize, Handler)] = &[
     (nr::SETFSGID, identity::setfsgid),
     (nr::SETGROUPS, identity::setgroups),
     (nr::CAPSET, identity::capset),
-    (nr::PRCTL, identity::restrict),
+    (nr::PRCTL, identity::prctl),
     (nr::SECCOMP, identity::restrict),
 ];
 
