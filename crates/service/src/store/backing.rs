@@ -43,8 +43,6 @@ struct Ranges {
     empty: Vec<bool>,
     /// How many pages were in use when memory was taken from under the others.
     thin: Vec<u64>,
-    /// What had no memory at first is in `empty`.
-    known: bool,
     next: usize,
     /// How many ranges this round has still to look at.
     left: usize,
@@ -136,15 +134,15 @@ impl Ranges {
 
     /// Mostly nothing was ever stored in most of a pool, and the host says where. It does not tell
     /// of memory that was set aside and never stored to: where there is any, all is looked at.
-    fn find_empty(&mut self, segment: &Segment<'_>) {
-        let mut empty = vec![true; self.empty.len()];
+    fn find_empty(&mut self, space: &Space, file: &OwnedFd) {
+        let mut empty = vec![true; self.resize(space)];
         let mut told = 0;
-        for (start, end) in files::parts_with_data(segment.file, segment.space.len() * PAGE_LEN) {
+        for (start, end) in files::parts_with_data(file, space.len() * PAGE_LEN) {
             let ranges = start / RANGE_LEN..end.div_ceil(RANGE_LEN).min(empty.len() as u64);
             ranges.for_each(|index| empty[index as usize] = false);
             told += (end - start).next_multiple_of(PAGE_LEN);
         }
-        let held = rustix::fs::fstat(segment.file).map(|stat| stat.st_blocks as u64 * 512);
+        let held = rustix::fs::fstat(file).map(|stat| stat.st_blocks as u64 * 512);
         if held.is_ok_and(|held| held <= told) {
             self.empty = empty;
         }
@@ -155,9 +153,6 @@ impl Ranges {
     fn go_on(&mut self, segment: &Segment<'_>, last: &mut Last) -> (Vec<Run>, bool) {
         let (begun, mut done) = (Instant::now(), Done::default());
         let all = self.resize(segment.space);
-        if !std::mem::replace(&mut self.known, true) {
-            self.find_empty(segment);
-        }
         if self.left == 0 && self.looked != Some(segment.look()) {
             self.looked = Some(segment.look());
             self.left = all;
@@ -245,6 +240,16 @@ impl Ranges {
 }
 
 impl Backing {
+    /// Of a pool that was just opened: nothing was set aside in this session yet.
+    pub fn of(pool: &Pool, files: &Files) -> Backing {
+        let mut backing = Backing::default();
+        if files.medium == Medium::Memory {
+            backing.trees.find_empty(pool.meta_space(), &files.meta);
+            backing.data.find_empty(pool.data_space(), &files.data);
+        }
+        backing
+    }
+
     /// Does a little for the trees and, where it is given, for data; whether there is more to do.
     pub fn go_on(&mut self, pool: &mut Pool, data: Option<&Region>, files: &Files) -> bool {
         if files.medium != Medium::Memory {
@@ -365,28 +370,14 @@ mod tests {
         for at in [0, 5 * RANGE_LEN - 1, 5 * RANGE_LEN, len - 1] {
             rustix::io::pwrite(&store.files.data, b"x", at).unwrap();
         }
-        store.backing.data.resize(store.pool.data_space());
-        let segment = Segment {
-            space: store.pool.data_space(),
-            file: &store.files.data,
-            map: &store.data,
-            worth: WORTH_DATA,
-            most: 1,
-            thin: true,
-            kept: 0,
-            kept_whole: 0,
-        };
-        let mut ranges = Ranges::default();
-        let all = ranges.resize(segment.space);
-        ranges.find_empty(&segment);
-        let backed: Vec<usize> = (0..all).filter(|index| !ranges.empty[*index]).collect();
-        assert_eq!(backed, [0, 4, 5, all - 1]);
+        store.backing = Backing::of(&store.pool, &store.files);
+        let empty = store.backing.data.empty.clone();
+        let backed: Vec<usize> = (0..empty.len()).filter(|index| !empty[*index]).collect();
+        assert_eq!(backed, [0, 4, 5, empty.len() - 1]);
         // What was set aside is not told of.
         files::set_aside(&store.files.data, 9 * RANGE_LEN, RANGE_LEN).unwrap();
-        let mut ranges = Ranges::default();
-        ranges.resize(segment.space);
-        ranges.find_empty(&segment);
-        assert!(ranges.empty.iter().all(|empty| !empty));
+        store.backing = Backing::of(&store.pool, &store.files);
+        assert!(store.backing.data.empty.iter().all(|empty| !empty));
         while store.trim() {}
         let data = path.join(holdfast_pool::segment::data(0));
         assert_eq!(data.metadata().unwrap().blocks(), 0);

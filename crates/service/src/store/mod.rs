@@ -73,13 +73,14 @@ impl Store {
         };
         let mut pool = pool.map_err(pool_error)?;
         let room = HostRoom::find(&mut pool, &files);
+        let backing = Backing::of(&pool, &files);
         let compaction = Compaction::new(pool.meta_space().count_used());
         Ok(Store {
             files,
             pool,
             data,
             token,
-            backing: Backing::default(),
+            backing,
             compaction,
             checkpoints: Checkpoints::default(),
             room,
