@@ -134,10 +134,12 @@ fn open_how(p: &Process, a: &Args, base: Base, path: &[u8]) -> Outcome {
 }
 
 fn open_at(p: &Process, base: Base, path: &[u8], flags: u32, mode: u32, resolve: u64) -> Outcome {
+    // No program can ask for that: the kernel knows no such flag.
+    let flags = flags & !O_KERNELS;
     if let (Base::Ofd(ofd), DESCRIPTOR) = (base, path) {
         return reopen(p, ofd, flags);
     }
-    let (pipes, flags) = (flags | O_KERNELS, flags & !O_KERNELS);
+    let pipes = flags | O_KERNELS;
     let ofd = p.with_caller(|c| p.client.open(c, base, path, pipes, mode, resolve))?;
     match p.client.is_kernels(ofd) {
         true => special::open_pipe(p, ofd, flags),

@@ -3,7 +3,8 @@
 //!
 //! Invariants: a name that the host has there itself is the host's; ours comes last, once after
 //! each beginning of a listing; the directory is known by its device and inode. A
-//! duplicate that dup2(2) makes is not known, and its listing lacks the name.
+//! descriptor that openat2(2), dup2(2) or an open without O_DIRECTORY made is not known, and its
+//! listing lacks the name.
 
 use super::args;
 use super::nr;

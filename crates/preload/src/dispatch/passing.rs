@@ -270,7 +270,10 @@ fn take(p: &Process, fd: u32, cloexec: bool) -> Result<(), Stop> {
     let flags = if cloexec { O_CLOEXEC as usize } else { 0 };
     let args = [p.base_fd as usize, number, flags, 0, 0, 0];
     // SAFETY: replaces a descriptor that the program does not know yet; touches no memory.
-    unsafe { sys::raw(nr::DUP3, args) };
+    let replaced = unsafe { sys::raw(nr::DUP3, args) };
+    if replaced < 0 {
+        return Ok(p.client.release(ofd)?);
+    }
     fds::bind_new(p, fd, ofd)?;
     p.client.settle(key as u64, &placeholder(p)?)?;
     Ok(())

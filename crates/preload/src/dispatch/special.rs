@@ -15,7 +15,7 @@ use crate::waiting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use holdfast_client::abi::*;
-use holdfast_client::{Base, OfdLink};
+use holdfast_client::OfdLink;
 
 type Args = [usize; 6];
 
@@ -92,22 +92,23 @@ fn open_kernels(path: &[u8], flags: u32) -> Outcome {
     Ok(args::result(fd)? as isize)
 }
 
-/// Calls `f` with the pool's place of the path in a Unix socket address; `Native` if it has none.
-fn in_address(
-    p: &Process,
-    addr: usize,
-    len: usize,
-    f: impl FnOnce(Base, &[u8]) -> Outcome,
-) -> Outcome {
-    let len = len.min(ADDRESS);
-    let mut bytes = [0; ADDRESS + 1];
-    if len <= 3 || args::source(addr, len).read(&mut bytes[..len]).is_err() {
-        return Err(Stop::Native);
+/// A Unix socket address with a path, copied from the program's memory; a NUL follows the path.
+struct Address([u8; ADDRESS + 1]);
+
+impl Address {
+    /// `Native`: it is none.
+    fn read(addr: usize, len: usize) -> Result<Address, Stop> {
+        let (mut bytes, len) = ([0; ADDRESS + 1], len.min(ADDRESS));
+        let is_read = len > 3 && args::source(addr, len).read(&mut bytes[..len]).is_ok();
+        match is_read && bytes[..2] == AF_UNIX.to_le_bytes() && bytes[2] != 0 {
+            true => Ok(Address(bytes)),
+            false => Err(Stop::Native),
+        }
     }
-    if u16::from_le_bytes([bytes[0], bytes[1]]) != AF_UNIX || bytes[2] == 0 {
-        return Err(Stop::Native);
+
+    fn path_at(&self) -> usize {
+        self.0[2..].as_ptr() as usize
     }
-    in_pool(p, CWD, bytes[2..].as_ptr() as usize, f)
 }
 
 /// The address of the kernel's socket for inode `ino`.
@@ -123,7 +124,8 @@ fn address_of(p: &Process, ino: u64) -> Result<([u8; ADDRESS], usize), Stop> {
 
 /// bind(fd, addr, len): the name in the pool, the socket in the kernel.
 pub fn bind(p: &Process, a: &Args) -> Outcome {
-    in_address(p, a[1], a[2], |base, path| {
+    let given = Address::read(a[1], a[2])?;
+    in_pool(p, CWD, given.path_at(), |base, path| {
         let mode = S_IFSOCK | 0o777;
         match p.with_caller(|c| done(p.client.mknod(c, base, path, mode, 0))) {
             Err(Stop::Errno(EEXIST)) => return Err(EADDRINUSE.into()),
@@ -137,9 +139,9 @@ pub fn bind(p: &Process, a: &Args) -> Outcome {
                 kernel(nr::BIND, [a[0], address.as_ptr() as usize, len, 0, 0, 0])
             });
         match bound {
-            Ok(_) => note_name(p, a[0], path_of(a[1], a[2])),
-            Err(_) => p.with_caller(|c| done(p.client.unlink(c, base, path)))?,
-        };
+            Ok(_) => note_path(p, a[0], &given),
+            Err(_) => p.with_caller(|c| p.client.unlink(c, base, path))?,
+        }
         bound
     })
 }
@@ -147,38 +149,13 @@ pub fn bind(p: &Process, a: &Args) -> Outcome {
 /// What a socket's name in the special directory ends with, beside which its path is.
 const PATH_LINK: &[u8] = b".path";
 
-/// Bytes of an address in the program's memory.
-struct Address {
-    bytes: [u8; ADDRESS + 1],
-    len: usize,
-}
-
-/// The path of an address of the program's.
-fn path_of(addr: usize, len: usize) -> Address {
-    let (mut bytes, len) = ([0; ADDRESS + 1], len.min(ADDRESS));
-    let read = args::source(addr, len).read(&mut bytes[..len]);
-    let path = bytes[2..].iter().position(|b| *b == 0).unwrap_or(SUN_PATH);
-    let len = if read.is_ok() { path } else { 0 };
-    bytes.copy_within(2.., 0);
-    bytes[len] = 0;
-    Address { bytes, len }
-}
-
 /// Keeps the path that socket `fd` was bound to.
-fn note_name(p: &Process, fd: usize, path: Address) -> isize {
-    let Some(link) = link_of(p, nr::GETSOCKNAME, fd).filter(|_| path.len > 0) else {
-        return 0;
-    };
-    let args = [
-        path.bytes.as_ptr() as usize,
-        link.as_ptr() as usize,
-        0,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: both paths end with a NUL. Without the link, the kernel's own path is shown.
-    unsafe { sys::raw(nr::SYMLINK, args) }
+fn note_path(p: &Process, fd: usize, address: &Address) {
+    if let Some(link) = link_of(p, nr::GETSOCKNAME, fd) {
+        let args = [address.path_at(), link.as_ptr() as usize, 0, 0, 0, 0];
+        // Where it fails, the kernel's own path is shown.
+        let _ = kernel(nr::SYMLINK, args);
+    }
 }
 
 /// If the address that `number` tells of socket `fd` is in the special directory, the link beside.
@@ -225,7 +202,8 @@ fn at_socket(
     len: usize,
     f: impl FnOnce(usize, usize) -> Outcome,
 ) -> Outcome {
-    in_address(p, addr, len, |base, path| {
+    let given = Address::read(addr, len)?;
+    in_pool(p, CWD, given.path_at(), |base, path| {
         let stat = p.with_caller(|c| p.client.stat(c, base, path, 0))?;
         if stat.mode & S_IFMT != S_IFSOCK {
             return Err(ECONNREFUSED.into());
