@@ -20,6 +20,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// Bytes in a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
 
+/// What the last but one page table spans. A large reservation begins with one, so that ranges
+/// that stand together need no more of them than they must.
+const SPAN: usize = 1 << 30;
+
 /// What a mapping may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -70,7 +74,7 @@ impl MapOptions {
 /// A range of addresses in which this process places its mappings.
 #[derive(Debug)]
 pub struct Reservation {
-    /// What was mapped: the aligned part that is used, and some of a huge page around it.
+    /// What was mapped: the aligned part that is used, and some around it.
     start: usize,
     whole: usize,
     base: usize,
@@ -88,7 +92,8 @@ impl Reservation {
     /// Reserves `len` bytes of address space, aligned for huge pages, backed by nothing.
     pub fn new(len: usize) -> Result<Arc<Reservation>, Error> {
         let len = round_up(len, HUGE)?;
-        let whole = len.checked_add(HUGE).ok_or(Error::NoRoom { len })?;
+        let align = if len < SPAN { HUGE } else { SPAN };
+        let whole = len.checked_add(align).ok_or(Error::NoRoom { len })?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new inaccessible mapping at an address of the kernel's choice.
         let got = unsafe {
@@ -98,7 +103,7 @@ impl Reservation {
         Ok(Arc::new(Reservation {
             start,
             whole,
-            base: start.next_multiple_of(HUGE),
+            base: start.next_multiple_of(align),
             len,
             taken: Spin::new(Vec::new()),
         }))

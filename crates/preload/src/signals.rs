@@ -467,11 +467,10 @@ fn exchange(sig: usize, own: Option<&Action>) -> Result<Action, isize> {
     let slot = &ACTIONS[sig];
     let before = slot.get();
     let mut kernels = NO_ACTION;
-    // A child that still shares our memory has actions of its own, but not a table.
-    let shared = process::in_shared_child();
     let ret = match own {
         None => kernel_action(sig, 0, core::ptr::from_mut(&mut kernels) as usize),
-        Some(own) if shared => install(sig, own, &mut kernels),
+        // A child that still shares our memory has actions of its own, but not a table.
+        Some(own) if process::in_shared_child() => install(sig, own, &mut kernels),
         Some(own) => {
             slot.set(own);
             let ret = install(sig, &wrapped(sig, own), &mut kernels);

@@ -55,9 +55,10 @@ pub fn map(segments: &Segments) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
     let medium = medium(segments.medium);
     // One reservation for all: every program that is started pays for each call to the kernel.
+    // The journal is small and goes first: it shares page tables with the tables after it.
     let lens = [segments.meta, segments.journal, segments.data].map(|(_, len)| len as usize);
-    let (room, [mem_at, meta_at, journal_at, data_at]) =
-        Reservation::for_all([SESSION_LEN, lens[0], lens[1], lens[2]])?;
+    let (room, [journal_at, mem_at, meta_at, data_at]) =
+        Reservation::for_all([lens[1], SESSION_LEN, lens[0], lens[2]])?;
     let region = |(fd, len): (BorrowedFd, u64), access, at| {
         let options = MapOptions::new(access, medium).place(&room, at);
         Region::map_with(fd, 0, len as usize, &options)

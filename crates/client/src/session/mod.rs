@@ -108,7 +108,7 @@ impl Session {
         let read_only = header.snapshot_seq.load(Relaxed) != 0;
         let data_windows = Windows::new(data_blocks * BLOCK);
         let journal_windows = Windows::new(journal.len() as u64);
-        let value_windows = Windows::new((VIEWS_AT - VALUE_BUCKETS_AT) as u64);
+        let value_windows = Windows::new((VALUE_BUCKETS * size_of::<ValueBucket>()) as u64);
         Ok(Session {
             mem,
             locks,

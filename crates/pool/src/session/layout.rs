@@ -11,7 +11,7 @@ use holdfast_pmem::{DirtyMap, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3431_5345_5346_4448;
+pub const MAGIC: u64 = 0x3531_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -796,52 +796,57 @@ const fn page_up(offset: usize) -> usize {
     (offset + 4095) & !4095
 }
 
+// Where a process touches a table for the first time, the kernel makes page tables: one for each
+// 2 MiB, and one more for each GiB, which costs more than the page itself. So what every process
+// touches stands in the first 2 MiB, and all that most of them do begins in the first GiB.
+
 /// Offset of the `Header`.
 pub const HEADER_AT: usize = 0;
 /// Offset of the `Lane` array.
 pub const LANES_AT: usize = page_up(size_of::<Header>());
-/// Offset of the `Run` array.
-pub const RUNS_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
-/// Offset of the `Slot` array.
-pub const SLOTS_AT: usize = page_up(LANES_AT + LANES * size_of::<Lane>());
-/// Offset of the `RangeLock` array.
-pub const LOCKS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
-/// Offset of the inode `Bucket` array.
-pub const INODE_BUCKETS_AT: usize = page_up(LOCKS_AT + LOCKS * size_of::<RangeLock>());
-/// Offset of the dentry `Bucket` array.
-pub const DENTRY_BUCKETS_AT: usize = page_up(INODE_BUCKETS_AT + BUCKETS * size_of::<Bucket>());
-/// Offset of the `Ofd` array.
-pub const OFDS_AT: usize = page_up(DENTRY_BUCKETS_AT + BUCKETS * size_of::<Bucket>());
-/// Offset of the `Inode` array.
-pub const INODES_AT: usize = page_up(OFDS_AT + OFDS * size_of::<Ofd>());
-/// Offset of the `Dentry` array.
-pub const DENTRIES_AT: usize = page_up(INODES_AT + INODES * size_of::<Inode>());
-/// Offset of the `LongDentry` array.
-pub const LONG_DENTRIES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<Dentry>());
-/// Offset of the array of first `FdPage`s, one for each slot.
-pub const FD_TABLES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
-/// Offset of the array of the other `FdPage`s.
-pub const FD_PAGES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdPage>());
-/// Offset of the `MapPage` array.
-pub const MAP_PAGES_AT: usize = page_up(FD_PAGES_AT + FD_PAGES * size_of::<FdPage>());
-/// Offset of the `PinTable` array.
-pub const PIN_TABLES_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
-/// Offset of the `ValueBucket` array.
-pub const VALUE_BUCKETS_AT: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
 /// Offset of the `ViewPin` array.
-pub const VIEWS_AT: usize = page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::<ValueBucket>());
-/// Offset of the `OpenValue` array.
-pub const OPEN_VALUES_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
-/// Offset of the `FreeTable`.
-pub const FREE_AT: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
-/// Offset of the `Met` array.
-pub const MET_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
+pub const VIEWS_AT: usize = page_up(LANES_AT + LANES * size_of::<Lane>());
 /// Offset of the `RecentNames` array.
-pub const RECENT_AT: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
+pub const RECENT_AT: usize = page_up(VIEWS_AT + VIEWS * size_of::<ViewPin>());
 /// Offset of the `Transit` array.
 pub const TRANSITS_AT: usize = page_up(RECENT_AT + RECENT * size_of::<RecentNames>());
+/// Offset of the `FreeTable`.
+pub const FREE_AT: usize = page_up(TRANSITS_AT + TRANSITS * size_of::<Transit>());
+/// Offset of the `Slot` array.
+pub const SLOTS_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
+/// Offset of the `Met` array.
+pub const MET_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
+/// Offset of the `Run` array.
+pub const RUNS_AT: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
+/// Offset of the `ValueBucket` array.
+pub const VALUE_BUCKETS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
+/// Offset of the inode `Bucket` array.
+pub const INODE_BUCKETS_AT: usize =
+    page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::<ValueBucket>());
+/// Offset of the dentry `Bucket` array.
+pub const DENTRY_BUCKETS_AT: usize = page_up(INODE_BUCKETS_AT + BUCKETS * size_of::<Bucket>());
+/// Offset of the array of first `FdPage`s, one for each slot.
+pub const FD_TABLES_AT: usize = page_up(DENTRY_BUCKETS_AT + BUCKETS * size_of::<Bucket>());
+/// Offset of the `PinTable` array.
+pub const PIN_TABLES_AT: usize = page_up(FD_TABLES_AT + SLOTS * size_of::<FdPage>());
+/// Offset of the `Ofd` array.
+pub const OFDS_AT: usize = page_up(PIN_TABLES_AT + SLOTS * size_of::<PinTable>());
+/// Offset of the `Dentry` array.
+pub const DENTRIES_AT: usize = page_up(OFDS_AT + OFDS * size_of::<Ofd>());
+/// Offset of the `Inode` array.
+pub const INODES_AT: usize = page_up(DENTRIES_AT + DENTRIES * size_of::<Dentry>());
+/// Offset of the `MapPage` array.
+pub const MAP_PAGES_AT: usize = page_up(INODES_AT + INODES * size_of::<Inode>());
+/// Offset of the `RangeLock` array.
+pub const LOCKS_AT: usize = page_up(MAP_PAGES_AT + MAP_PAGES * size_of::<MapPage>());
+/// Offset of the `LongDentry` array.
+pub const LONG_DENTRIES_AT: usize = page_up(LOCKS_AT + LOCKS * size_of::<RangeLock>());
+/// Offset of the array of the other `FdPage`s.
+pub const FD_PAGES_AT: usize = page_up(LONG_DENTRIES_AT + LONG_DENTRIES * size_of::<LongDentry>());
+/// Offset of the `OpenValue` array.
+pub const OPEN_VALUES_AT: usize = page_up(FD_PAGES_AT + FD_PAGES * size_of::<FdPage>());
 /// Bytes of session memory; almost all of it is never touched and costs nothing.
-pub const SESSION_LEN: usize = page_up(TRANSITS_AT + TRANSITS * size_of::<Transit>());
+pub const SESSION_LEN: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<OpenValue>());
 
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;
@@ -865,3 +870,4 @@ const _: () = assert!(size_of::<ValueBucket>() == 64);
 const _: () = assert!(size_of::<OpenValue>() == 2048);
 const _: () = assert!(size_of::<Ring>() == 64 + 8 * RING_EXTENTS);
 const _: () = assert!(1 << WHOLE == WHOLE_BLOCKS);
+const _: () = assert!(SLOTS_AT < 2 << 20 && DENTRIES_AT < 1 << 30);
