@@ -74,9 +74,6 @@ impl MapOptions {
 /// A range of addresses in which this process places its mappings.
 #[derive(Debug)]
 pub struct Reservation {
-    /// What was mapped: the aligned part that is used, and some around it.
-    start: usize,
-    whole: usize,
     base: usize,
     len: usize,
     taken: Spin<Vec<(usize, usize)>>,
@@ -100,10 +97,16 @@ impl Reservation {
             rustix::mm::mmap_anonymous(ptr::null_mut(), whole, ProtFlags::empty(), flags)
         };
         let start = got.map_err(Error::os("mmap"))? as usize;
+        let base = start.next_multiple_of(align);
+        // What the alignment leaves over would count as the program's, where it locks memory.
+        for (from, to) in [(start, base), (base + len, start + whole)] {
+            if from < to {
+                // SAFETY: part of the mapping just made, which nothing refers to.
+                let _ = unsafe { rustix::mm::munmap(from as *mut _, to - from) };
+            }
+        }
         Ok(Arc::new(Reservation {
-            start,
-            whole,
-            base: start.next_multiple_of(align),
+            base,
             len,
             taken: Spin::new(Vec::new()),
         }))
@@ -126,9 +129,9 @@ impl Reservation {
 
     /// Leaves everything that is mapped here now out of core dumps, where the kernel can.
     pub fn leave_out_of_core_dumps(&self) {
-        let all = self.start as *mut _;
+        let all = self.base as *mut _;
         // SAFETY: the range is this reservation's; the advice changes nothing that a program sees.
-        let _ = unsafe { rustix::mm::madvise(all, self.whole, Advice::LinuxDontDump) };
+        let _ = unsafe { rustix::mm::madvise(all, self.len, Advice::LinuxDontDump) };
     }
 
     pub fn addr(&self) -> usize {
@@ -171,7 +174,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: every mapping placed here holds a reference to the reservation, so none is
         // left, and the range is ours.
-        let _ = unsafe { rustix::mm::munmap(self.start as *mut _, self.whole) };
+        let _ = unsafe { rustix::mm::munmap(self.base as *mut _, self.len) };
     }
 }
 

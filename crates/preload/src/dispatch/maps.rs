@@ -24,6 +24,8 @@ type Args = [usize; 6];
 
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
+/// So much of a file that has grown gets its page tables with the mapping, not at a fault more.
+const AT_ONCE: usize = 64 << 10;
 /// More pieces than this would exhaust vm.max_map_count.
 const PIECES_MAX: usize = 16 * 1024;
 
@@ -156,6 +158,7 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
         kernel(nr::MUNMAP, [r.addr, r.len, 0, 0, 0, 0])?;
         return Err(stop);
     }
+    r.reach = reach(&list);
     // Whatever was known there is not there any more, also if we missed the call that unmapped it.
     forget(p, r.addr, r.len)?;
     ranges::lock().add(p, r);
@@ -216,40 +219,50 @@ fn reserve(r: &Range, list: &[MapPiece], flags: usize) -> Result<usize, Stop> {
     Ok(addr)
 }
 
+/// Bytes up to the end of the last piece that is there.
+fn reach(list: &[MapPiece]) -> usize {
+    let (mut at, mut reach) = (0, 0);
+    for piece in list {
+        at += length(piece);
+        if !matches!(piece, MapPiece::Beyond { .. }) {
+            reach = at;
+        }
+    }
+    reach
+}
+
+fn length(piece: &MapPiece) -> usize {
+    match *piece {
+        MapPiece::Data { len, .. } | MapPiece::Zero { len } | MapPiece::Beyond { len } => {
+            len as usize
+        }
+        MapPiece::Inline => PAGE,
+    }
+}
+
 /// Maps every piece over the range.
 fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Stop> {
     let kind = if r.shared { MAP_SHARED } else { MAP_PRIVATE } | MAP_FIXED | kept;
     let mut addr = r.addr;
     for piece in list {
-        let len = match *piece {
-            MapPiece::Data {
-                segment_offset,
-                len,
-            } => {
-                let at = segment_offset as usize;
-                kernel(
-                    nr::MMAP,
-                    [addr, len as usize, r.prot, kind, p.data_fd as usize, at],
-                )?;
-                len
+        let len = length(piece);
+        match *piece {
+            MapPiece::Data { segment_offset, .. } => {
+                let (fd, at) = (p.data_fd as usize, segment_offset as usize);
+                kernel(nr::MMAP, [addr, len, r.prot, kind, fd, at])?;
             }
-            MapPiece::Zero { len } => {
+            MapPiece::Zero { .. } => {
                 let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | kept;
-                kernel(nr::MMAP, [addr, len as usize, r.prot, how, usize::MAX, 0])?;
-                len
+                kernel(nr::MMAP, [addr, len, r.prot, how, usize::MAX, 0])?;
             }
             MapPiece::Inline => {
                 let mut bytes = [0; PAGE];
                 p.client.map_inline(r.pin, &mut bytes)?;
                 put_bytes(addr, &bytes, r.prot)?;
-                PAGE as u64
             }
-            MapPiece::Beyond { len } => {
-                put_beyond(addr, len as usize, r.prot)?;
-                len
-            }
-        };
-        addr += len as usize;
+            MapPiece::Beyond { .. } => put_beyond(addr, len, r.prot)?,
+        }
+        addr += len;
     }
     Ok(())
 }
@@ -511,21 +524,35 @@ pub fn on_fault(addr: usize) -> bool {
     // As much as a huge page at once, so that a file filled through a mapping has few pieces; of
     // a private mapping only the page, because others may hold the program's own stores.
     let unit = if r.shared { HUGE } else { PAGE };
-    let from = r.addr.max(page & !(unit - 1));
+    let mut from = r.addr.max(page & !(unit - 1));
     let to = r.end().min((page & !(unit - 1)) + unit);
+    // Where the file has grown, what was there before stays, with its page tables.
+    let grown = page >= r.addr + r.reach;
+    if grown {
+        from = from.max(r.addr + r.reach);
+    }
     let window = Range {
         len: to - from,
         ..r.tail(from - r.addr)
     };
     let cuts = p.client.mapped_cuts();
-    let Ok(list) = pieces(p, &window) else {
+    let Ok(mut list) = pieces(p, &window) else {
         return false;
     };
-    if !mends(&list, from, page) || put(p, &window, &list, 0).is_err() {
+    if grown && matches!(list.last(), Some(MapPiece::Beyond { .. })) {
+        list.pop();
+    }
+    let reach = reach(&list);
+    let kept = match r.prot & PROT_WRITE == 0 && reach <= AT_ONCE {
+        true => MAP_POPULATE,
+        false => 0,
+    };
+    if !mends(&list, from, page) || put(p, &window, &list, kept).is_err() {
         return false;
     }
     for r in ranges::lock().within_mut(page, 1) {
-        r.reach = r.reach.max(to.saturating_sub(r.addr)).min(r.len);
+        let end = (from + reach).saturating_sub(r.addr);
+        r.reach = r.reach.max(end).min(r.len);
     }
     if p.client.mapped_cuts() != cuts {
         cut(p);
@@ -569,14 +596,9 @@ fn fill_from(p: &Process, addr: usize, len: usize) -> bool {
 fn mends(list: &[MapPiece], from: usize, page: usize) -> bool {
     let mut at = from;
     for piece in list {
-        let (len, there) = match *piece {
-            MapPiece::Data { len, .. } | MapPiece::Zero { len } => (len, true),
-            MapPiece::Inline => (PAGE as u64, true),
-            MapPiece::Beyond { len } => (len, false),
-        };
-        at += len as usize;
+        at += length(piece);
         if page < at {
-            return there;
+            return !matches!(piece, MapPiece::Beyond { .. });
         }
     }
     false

@@ -20,7 +20,8 @@ pub struct Range {
     pub offset: u64,
     pub prot: usize,
     pub shared: bool,
-    /// Bytes from `addr` on that may be there; what follows raises SIGBUS.
+    /// Bytes from `addr` to the last one that is there, of which some may be holes; what follows
+    /// raises SIGBUS.
     pub reach: usize,
     /// The description allowed writing, so a shared mapping may become writable.
     pub may_write: bool,

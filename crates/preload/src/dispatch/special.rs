@@ -14,8 +14,8 @@ use crate::sys;
 use crate::waiting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_client::abi::*;
 use holdfast_client::OfdLink;
+use holdfast_client::abi::*;
 
 type Args = [usize; 6];
 
