@@ -36,6 +36,8 @@ pub fn run(options: &Options) -> Result<String> {
         fs::create_dir_all(dir).map_err(Error::io(dir.display()))?;
     }
     let started = Instant::now();
+    let rows = ROWS.iter().map(|row| (row.name, row.title));
+    options.check_rows(rows.chain([("space", "")]))?;
     let mut site = Site::new(options, SHOWN)?;
     let mut report = Report::new(options, &site);
     for round in 0..options.rounds() {
@@ -76,7 +78,10 @@ fn run_round(options: &Options, site: &Site, round: usize, report: &mut Report) 
             Err(error) => report.failures.push(format!("{}: {error}", peer.name)),
         }
     }
-    for row in ROWS.iter().filter(|row| options.wants_row(row.name)) {
+    for row in ROWS
+        .iter()
+        .filter(|row| options.wants_titled(row.name, row.title))
+    {
         for jobs in Jobs::ALL {
             if jobs != Jobs::One && !row.parallel {
                 continue;

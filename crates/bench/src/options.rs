@@ -2,6 +2,7 @@
 //!
 //! Invariant: an empty filter lets everything through.
 
+use crate::error::{Error, Result};
 use std::path::PathBuf;
 
 /// What the caller may choose.
@@ -42,6 +43,32 @@ impl Options {
         passes(&self.rows, name)
     }
 
+    /// Whether a row is wanted by its name or by the title that the table shows.
+    pub fn wants_titled(&self, name: &str, title: &str) -> bool {
+        self.wants_row(name) || self.wants_row(title)
+    }
+
+    /// Each part that the caller named is in some row, of which there are these (name and title).
+    pub fn check_rows<'r>(
+        &self,
+        rows: impl Iterator<Item = (&'r str, &'r str)> + Clone,
+    ) -> Result<()> {
+        let is_in =
+            |part: &str, (name, title)| [name, title].iter().any(|s: &&str| s.contains(part));
+        let unknown = self
+            .rows
+            .iter()
+            .find(|part| !rows.clone().any(|row| is_in(part, row)));
+        let Some(part) = unknown else {
+            return Ok(());
+        };
+        let names: Vec<_> = rows.map(|(name, _)| name).collect();
+        let names = names.join(", ");
+        Err(Error::Usage(format!(
+            "no row has {part} in its name; there are {names}"
+        )))
+    }
+
     /// Whether the peer is wanted. A hidden one must be asked for by its whole name.
     pub fn wants_peer(&self, name: &str, hidden: bool) -> bool {
         if hidden {
@@ -70,6 +97,23 @@ mod tests {
         assert!(!options.wants_row("pwrite-512"));
         assert!(options.wants_peer("holdfast-sync", false) && !options.wants_peer("ext4", false));
         assert!(options.wants_peer("tmpfs-again", true));
+    }
+
+    #[test]
+    fn rows_have_titles_and_unknown_ones_are_named() {
+        let rows = [("walks", "find, grep"), ("redis", "redis, AOF")];
+        let mut options = Options {
+            rows: vec!["grep".into()],
+            ..Options::default()
+        };
+        assert!(options.wants_titled("walks", "find, grep"));
+        assert!(!options.wants_titled("redis", "redis, AOF"));
+        assert!(options.check_rows(rows.into_iter()).is_ok());
+        options.rows.push("rdis".into());
+        let error = options.check_rows(rows.into_iter()).unwrap_err();
+        let sentence = "no row has rdis in its name; there are walks, redis";
+        assert_eq!(error.to_string(), sentence);
+        assert!(Options::default().check_rows(rows.into_iter()).is_ok());
     }
 
     #[test]

@@ -53,6 +53,7 @@ struct Run<'a> {
 /// Runs everything that the options ask for.
 pub fn run(options: &Options) -> Result<String> {
     let started = Instant::now();
+    options.check_rows(PROGRAMS.iter().map(|p| (p.name, p.title)))?;
     let site = Site::new(options, SHOWN)?;
     let (programs, missing) = programs(options);
     let mut run = Run {
@@ -88,7 +89,9 @@ pub fn run(options: &Options) -> Result<String> {
 
 /// What is wanted, and what of it is missing here, by name and reason.
 fn programs(options: &Options) -> (Vec<&'static Program>, Vec<(String, String)>) {
-    let wanted = PROGRAMS.iter().filter(|p| options.wants_row(p.name));
+    let wanted = PROGRAMS
+        .iter()
+        .filter(|p| options.wants_titled(p.name, p.title));
     let (there, missing): (Vec<_>, Vec<_>) = wanted.partition(|p| p.missing().is_none());
     let why = |p: &&Program| {
         let command = p.missing()?;

@@ -22,7 +22,7 @@ const ZRAM: &[&str] = &["ext4-zram", "xfs-zram"];
 /// A program, or several that belong together.
 pub struct Program {
     pub name: &'static str,
-    title: &'static str,
+    pub title: &'static str,
     /// Commands without which it is skipped.
     needs: &'static [&'static str],
     script: &'static str,
