@@ -271,16 +271,19 @@ pub fn set_aside(file: &OwnedFd, at: u64, len: u64) -> rustix::io::Result<()> {
     }
 }
 
-/// The parts of the first `len` bytes of a file that have memory, or blocks, as starts and ends; a
-/// file system that cannot tell says all.
-pub fn parts_with_data(file: &OwnedFd, len: u64) -> impl Iterator<Item = (u64, u64)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let start = rustix::fs::seek(file, SeekFrom::Data(at)).ok()?;
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start)).ok()?.min(len);
-        at = end;
-        (start < end).then_some((start, end))
-    })
+/// Where the next byte with memory, or a block, is from `at` on; a file system that cannot tell
+/// says there. Finding where that ends would take a look at each page of it.
+pub fn next_data(file: &OwnedFd, at: u64) -> Option<u64> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => Some(data),
+        Err(Errno::NXIO) => None,
+        Err(_) => Some(at),
+    }
+}
+
+/// Where the next byte without memory, or a block, is from `at` on.
+pub fn next_hole(file: &OwnedFd, at: u64) -> Option<u64> {
+    rustix::fs::seek(file, SeekFrom::Hole(at)).ok()
 }
 
 impl Files {

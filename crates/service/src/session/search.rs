@@ -16,8 +16,10 @@ use holdfast_pool::space::Run;
 const TURN_MAX: usize = 8 * 1024;
 /// The same where memory has to be set aside for each.
 const PREALLOCATE_MAX: usize = 256;
-/// With fewer blocks than this in short extents memory is set aside for more.
+/// With fewer blocks than this in short extents memory is set aside for more, but for not many
+/// more: a session that only begins would set aside what it never uses.
 const PREALLOCATE_BELOW: u64 = 1024;
+const PREALLOCATE_TO: u64 = 2 * PREALLOCATE_BELOW;
 /// Blocks of the pool that one turn looks at.
 const LOOK: u64 = 1 << 22;
 /// Blocks in all short extents, at most: each may become a run of its own, for which the trees need
@@ -79,6 +81,8 @@ impl Search {
         let more = need == Need::Last || need == Need::Work && few;
         if more && engine.store.may_set_aside() {
             let most = found.len() + PREALLOCATE_MAX;
+            let there = table.short() + blocks(&found);
+            room.blocks = room.blocks.min(PREALLOCATE_TO.saturating_sub(there));
             self.any.go_on(engine, &mut room, most, true, &mut found);
         }
         found

@@ -43,6 +43,10 @@ struct Ranges {
     empty: Vec<bool>,
     /// How many pages were in use when memory was taken from under the others.
     thin: Vec<u64>,
+    /// What an earlier session left behind was found.
+    known: bool,
+    /// Bytes of the segment that have no memory, as the host said last.
+    hole: std::ops::Range<u64>,
     next: usize,
     /// How many ranges this round has still to look at.
     left: usize,
@@ -132,20 +136,29 @@ impl Ranges {
         all
     }
 
-    /// Mostly nothing was ever stored in most of a pool, and the host says where. It does not tell
-    /// of memory that was set aside and never stored to: where there is any, all is looked at.
-    fn find_empty(&mut self, space: &Space, file: &OwnedFd) {
-        let mut empty = vec![true; self.resize(space)];
-        let mut told = 0;
-        for (start, end) in files::parts_with_data(file, space.len() * PAGE_LEN) {
-            let ranges = start / RANGE_LEN..end.div_ceil(RANGE_LEN).min(empty.len() as u64);
-            ranges.for_each(|index| empty[index as usize] = false);
-            told += (end - start).next_multiple_of(PAGE_LEN);
+    /// Whether there is anything to take from under a free run. What this session had set aside is
+    /// counted. Of what an earlier one left the host tells, which is much cheaper than to take
+    /// memory from where there is none; not of what was set aside and never stored to.
+    fn is_backed(&mut self, run: Run, resident: u64, segment: &Segment<'_>) -> bool {
+        if self.known || resident > 0 {
+            return true;
         }
-        let held = rustix::fs::fstat(file).map(|stat| stat.st_blocks as u64 * 512);
-        if held.is_ok_and(|held| held <= told) {
-            self.empty = empty;
+        let (start, end) = (run.start * PAGE_LEN, run.end() * PAGE_LEN);
+        if !self.hole.contains(&start) {
+            let data = files::next_data(segment.file, start);
+            self.hole = start..data.unwrap_or(u64::MAX);
         }
+        end > self.hole.end
+    }
+
+    /// Whether the host holds more than we know of.
+    fn hold_more_than_known(&self, segment: &Segment<'_>) -> bool {
+        let huge = self.huge.iter().filter(|huge| **huge).count() as u64;
+        let space = segment.space;
+        let busy = space.len() - space.count_free();
+        let known = busy + space.count_resident() + huge * (RANGE - WORTH_KEEPING);
+        let held = rustix::fs::fstat(segment.file).map(|stat| stat.st_blocks as u64 * 512);
+        held.is_ok_and(|held| held > known * PAGE_LEN)
     }
 
     /// Looks at some ranges, from where the last go ended; what has no memory behind it any
@@ -165,6 +178,14 @@ impl Ranges {
             if begun.elapsed() > TIME {
                 break;
             }
+        }
+        if self.left == 0
+            && !std::mem::replace(&mut self.known, true)
+            && self.hold_more_than_known(segment)
+        {
+            self.empty.fill(false);
+            self.thin.fill(RANGE);
+            self.left = all;
         }
         // What was freed behind the place of a round that was under way is for the next one.
         let stale = self.looked.is_some_and(|then| then != segment.look());
@@ -205,10 +226,12 @@ impl Ranges {
         if before && resident == 0 || !segment.may_punch(resident, segment.kept_whole, done) {
             return;
         }
-        segment.punch(run);
-        done.emptied.push(run);
-        done.punched += resident;
         self.huge[index] = false;
+        if self.is_backed(run, resident, segment) {
+            segment.punch(run);
+            done.emptied.push(run);
+            done.punched += resident;
+        }
     }
 
     /// Takes the memory from under the free parts of a range of which `used` pages are in use.
@@ -221,8 +244,10 @@ impl Ranges {
         let mut at = run.start;
         while let Some(free) = segment.space.next_free(at, run.end()) {
             at = free.end();
-            segment.punch(free);
-            done.emptied.push(free);
+            if self.is_backed(free, resident, segment) {
+                segment.punch(free);
+                done.emptied.push(free);
+            }
         }
         done.punched += resident;
     }
@@ -240,16 +265,6 @@ impl Ranges {
 }
 
 impl Backing {
-    /// Of a pool that was just opened: nothing was set aside in this session yet.
-    pub fn of(pool: &Pool, files: &Files) -> Backing {
-        let mut backing = Backing::default();
-        if files.medium == Medium::Memory {
-            backing.trees.find_empty(pool.meta_space(), &files.meta);
-            backing.data.find_empty(pool.data_space(), &files.data);
-        }
-        backing
-    }
-
     /// Does a little for the trees and, where it is given, for data; whether there is more to do.
     pub fn go_on(&mut self, pool: &mut Pool, data: Option<&Region>, files: &Files) -> bool {
         if files.medium != Medium::Memory {
@@ -358,7 +373,8 @@ mod tests {
         assert_eq!(behind(), 0);
     }
 
-    /// The first round asks the host where there is memory, and takes it from nowhere else.
+    /// The first round takes memory from where the host says that there is some, and from where it
+    /// does not say so if it holds too much for what it says.
     #[test]
     fn memory_of_an_earlier_session_is_found() {
         let dir = TempDir::new("found");
@@ -366,20 +382,41 @@ mod tests {
         let mut engine = opened(&path);
         let store = &mut engine.store;
         let len = store.files.superblock.data_len;
+        let data = path.join(holdfast_pool::segment::data(0));
+        let behind = || data.metadata().unwrap().blocks() * 512;
         // In the first range, over the border of two others, and at the end.
         for at in [0, 5 * RANGE_LEN - 1, 5 * RANGE_LEN, len - 1] {
             rustix::io::pwrite(&store.files.data, b"x", at).unwrap();
         }
-        store.backing = Backing::of(&store.pool, &store.files);
-        let empty = store.backing.data.empty.clone();
-        let backed: Vec<usize> = (0..empty.len()).filter(|index| !empty[*index]).collect();
-        assert_eq!(backed, [0, 4, 5, empty.len() - 1]);
-        // What was set aside is not told of.
+        assert!(behind() > 0);
+        while store.trim() {}
+        assert_eq!(behind(), 0);
         files::set_aside(&store.files.data, 9 * RANGE_LEN, RANGE_LEN).unwrap();
-        store.backing = Backing::of(&store.pool, &store.files);
-        assert!(store.backing.data.empty.iter().all(|empty| !empty));
+        assert_eq!(files::next_data(&store.files.data, 0), None);
+        store.backing = Backing::default();
+        while store.trim() {}
+        assert_eq!(behind(), 0);
+    }
+
+    /// Where a range is in use in part, it is asked for the rest.
+    #[test]
+    fn memory_between_pages_in_use_is_found() {
+        let dir = TempDir::new("between");
+        let path = pool_of(&dir, 64 << 20);
+        let mut engine = opened(&path);
+        let store = &mut engine.store;
+        let used = store.pool.grant_whole(RANGE).unwrap();
+        store
+            .pool
+            .ungrant(Run::new(used.start + 10, RANGE - 10))
+            .unwrap();
+        store.pool.punched(Run::new(used.start + 10, RANGE - 10));
+        for page in [3, 20] {
+            let at = (used.start + page) * PAGE_LEN;
+            rustix::io::pwrite(&store.files.data, b"x", at).unwrap();
+        }
         while store.trim() {}
         let data = path.join(holdfast_pool::segment::data(0));
-        assert_eq!(data.metadata().unwrap().blocks(), 0);
+        assert_eq!(data.metadata().unwrap().blocks() * 512, PAGE_LEN);
     }
 }

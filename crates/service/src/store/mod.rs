@@ -73,7 +73,7 @@ impl Store {
         };
         let mut pool = pool.map_err(pool_error)?;
         let room = HostRoom::find(&mut pool, &files);
-        let backing = Backing::of(&pool, &files);
+        let backing = Backing::default();
         let compaction = Compaction::new(pool.meta_space().count_used());
         Ok(Store {
             files,

@@ -26,15 +26,28 @@ impl HostRoom {
     /// For a pool that was opened: finds what an earlier service had the host set aside, as much as
     /// is needed. Blocks of an ordinary file may be written elsewhere the next time.
     pub fn find(pool: &mut Pool, files: &Files) -> HostRoom {
-        let pages = match files.medium {
+        let end = match files.medium {
             Medium::File => 0,
             _ => pool.meta_space().len(),
         };
-        for (start, end) in files::parts_with_data(&files.meta, pages * PAGE_LEN) {
-            let (first, end) = (start.div_ceil(PAGE_LEN), end / PAGE_LEN);
-            pool.found_resident(Run::new(first, end.saturating_sub(first)));
-            if pool.meta_space().count_resident() >= BACKED {
-                break;
+        // The host is asked only about what is free: the trees may be large, and to find out how
+        // far they are backed would take it a look at each of their pages.
+        let (mut at, mut data, mut hole) = (0, 0, 0);
+        while let Some(free) = pool.meta_space().next_free(at, end)
+            && pool.meta_space().count_resident() < BACKED
+        {
+            at = free.end();
+            let bytes = free.start * PAGE_LEN..free.end() * PAGE_LEN;
+            if hole <= bytes.start && data <= bytes.start {
+                data = files::next_data(&files.meta, bytes.start).unwrap_or(u64::MAX);
+            }
+            if hole <= data && data < bytes.end {
+                hole = files::next_hole(&files.meta, data).unwrap_or(data);
+            }
+            let (from, to) = (bytes.start.max(data), bytes.end.min(hole));
+            if from < to {
+                let (first, last) = (from.div_ceil(PAGE_LEN), to / PAGE_LEN);
+                pool.found_resident(Run::new(first, last.saturating_sub(first)));
             }
         }
         HostRoom::default()
