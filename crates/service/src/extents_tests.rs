@@ -51,6 +51,26 @@ fn what_clients_give_back_is_free_again_and_handed_out_with_what_is_around_it() 
     assert_clean(&path);
 }
 
+/// A session that begins has memory set aside for few of the short extents of a pool that has
+/// nothing else: it may end at once.
+#[test]
+fn a_session_on_a_fragmented_pool_begins_with_little_memory() {
+    let dir = TempDir::new("fragmented");
+    let path = pool_of(&dir, 256 << 20);
+    let mut engine = opened(&path);
+    let pool = &mut engine.store.pool;
+    while let Some(whole) = pool.grant_whole(512) {
+        let rest = Run::new(whole.start + 16, whole.len - 16);
+        pool.ungrant(rest).unwrap();
+        pool.punched(rest);
+    }
+    let mut session = Session::create(&mut engine).unwrap();
+    drain(&mut session, &mut engine);
+    let granted = engine.journal.granted.len();
+    assert!((512..=2048 + 512).contains(&granted), "{granted} blocks");
+    session.end(&mut engine).unwrap();
+}
+
 /// However many processes there are, few of them keep what remains of a whole extent while they are
 /// idle, and none what remains of a short one.
 #[test]
