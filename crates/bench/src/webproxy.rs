@@ -58,6 +58,7 @@ static ROWS: &[Row] = &[
 /// Runs everything that the options ask for.
 pub fn run(options: &Options) -> Result<String> {
     let started = Instant::now();
+    options.check_rows(ROWS.iter().map(|row| (row.name, row.title)))?;
     let mut janitor = Janitor::start()?;
     let base = memory_directory(&mut janitor, 4 * SIZE)?;
     let peers: Vec<&str> = [BASE, FILES, SUBJECT]
@@ -120,7 +121,10 @@ fn run_round(
         workers.push((*peer, Worker::start(command, log, PATIENCE)?));
     }
     for (threads, _) in THREADS {
-        for row in ROWS.iter().filter(|row| options.wants_row(row.name)) {
+        for row in ROWS
+            .iter()
+            .filter(|row| options.wants_titled(row.name, row.title))
+        {
             let n = workers.len();
             workers.rotate_left((1 + round) % n);
             for (peer, worker) in &mut workers {

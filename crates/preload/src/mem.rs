@@ -1,7 +1,8 @@
 //! The memory routines that compilers call by name.
 //!
-//! Invariant: they are hidden and use only string instructions and general registers, so that
-//! neither the program's libc nor the upper halves of its vector registers are ever touched.
+//! Invariant: they are hidden and use only string instructions, general registers and xmm
+//! registers, so that neither the program's libc nor the upper halves of its vector registers are
+//! ever touched.
 use core::arch::global_asm;
 
 global_asm!(

@@ -43,6 +43,7 @@ struct Run<'a> {
 /// Runs everything that the options ask for.
 pub fn run(options: &Options) -> Result<String> {
     let started = Instant::now();
+    options.check_rows(ROWS.iter().map(|row| (row.name, row.title)))?;
     let site = Site::new(options)?;
     let sheet = sheet(options, &site);
     let mut run = Run {
@@ -128,7 +129,9 @@ fn figures(answer: &str) -> Vec<(String, f64)> {
 impl Run<'_> {
     /// Whether something that rows need is missing; then it is named.
     fn missing(&mut self, name: &str, rows: &str, why: Option<String>) -> bool {
-        let wanted = |row: &&Row| self.options.wants_row(row.name) && row.name.starts_with(rows);
+        let wanted = |row: &&Row| {
+            self.options.wants_titled(row.name, row.title) && row.name.starts_with(rows)
+        };
         let missing = why.is_some();
         if let Some(why) = why
             && ROWS.iter().any(|row| wanted(&row))
@@ -140,7 +143,7 @@ impl Run<'_> {
 
     fn wanted(&self, kind: Kind) -> Vec<&'static Row> {
         rows::of(kind)
-            .filter(|row| self.options.wants_row(row.name))
+            .filter(|row| self.options.wants_titled(row.name, row.title))
             .collect()
     }
 

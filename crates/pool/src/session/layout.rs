@@ -797,8 +797,9 @@ const fn page_up(offset: usize) -> usize {
 }
 
 // Where a process touches a table for the first time, the kernel makes page tables: one for each
-// 2 MiB, and one more for each GiB, which costs more than the page itself. So what every process
-// touches stands in the first 2 MiB, and all that most of them do begins in the first GiB.
+// 2 MiB, and one more for each GiB, which costs more than the page itself. So small tables that
+// every process touches stand together, and as many of the large ones as can begin in the first
+// GiB; of those that most processes touch, the inodes and the block maps do not.
 
 /// Offset of the `Header`.
 pub const HEADER_AT: usize = 0;

@@ -31,6 +31,7 @@ pub fn start(env: &Env) -> bool {
             install(env, &session, value, client);
             true
         }
+        Err(e) if e.errno() == ENOMEM => give_up(NO_ADDRESSES),
         Err(_) => give_up("the session of this run is gone; start the program with holdfast run"),
     }
 }
@@ -105,6 +106,9 @@ fn joined(parts: &[&[u8]]) -> Box<[u8]> {
     all.into_boxed_slice()
 }
 
+const ENOMEM: i32 = 12;
+const NO_ADDRESSES: &str =
+    "the pool and its session need more addresses than the program may have; raise `ulimit -v`";
 /// Exit status of `holdfast run` when Holdfast itself failed.
 const FAILED: usize = 125;
 

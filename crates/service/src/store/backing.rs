@@ -341,6 +341,13 @@ mod tests {
     use crate::testing::TempDir;
     use crate::tests::{opened, pool_of};
     use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    /// Bytes of memory behind the data of a pool.
+    fn behind(path: &Path) -> u64 {
+        let data = path.join(holdfast_pool::segment::data(0));
+        data.metadata().unwrap().blocks() * 512
+    }
 
     /// A round had passed a range when that became free.
     #[test]
@@ -357,10 +364,7 @@ mod tests {
             files::set_aside(&store.files.data, at, len).unwrap();
         }
         while store.trim() {}
-        let behind = || {
-            let data = path.join(holdfast_pool::segment::data(0));
-            data.metadata().unwrap().blocks() * 512
-        };
+        let behind = || behind(&path);
         assert_eq!(behind(), 4 * RANGE_LEN);
         // One more range is to be looked at, the last one.
         let ranges = &mut store.backing.data;
@@ -382,8 +386,7 @@ mod tests {
         let mut engine = opened(&path);
         let store = &mut engine.store;
         let len = store.files.superblock.data_len;
-        let data = path.join(holdfast_pool::segment::data(0));
-        let behind = || data.metadata().unwrap().blocks() * 512;
+        let behind = || behind(&path);
         // In the first range, over the border of two others, and at the end.
         for at in [0, 5 * RANGE_LEN - 1, 5 * RANGE_LEN, len - 1] {
             rustix::io::pwrite(&store.files.data, b"x", at).unwrap();
@@ -416,7 +419,6 @@ mod tests {
             rustix::io::pwrite(&store.files.data, b"x", at).unwrap();
         }
         while store.trim() {}
-        let data = path.join(holdfast_pool::segment::data(0));
-        assert_eq!(data.metadata().unwrap().blocks() * 512, PAGE_LEN);
+        assert_eq!(behind(&path), PAGE_LEN);
     }
 }

@@ -73,14 +73,13 @@ impl Store {
         };
         let mut pool = pool.map_err(pool_error)?;
         let room = HostRoom::find(&mut pool, &files);
-        let backing = Backing::default();
         let compaction = Compaction::new(pool.meta_space().count_used());
         Ok(Store {
             files,
             pool,
             data,
             token,
-            backing,
+            backing: Backing::default(),
             compaction,
             checkpoints: Checkpoints::default(),
             room,

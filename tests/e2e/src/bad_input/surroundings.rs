@@ -411,6 +411,12 @@ fn limits(fixture: &Fixture) -> Result<(), Stop> {
         works_or_refuses(&fixture.end_of(command)?, limit)?;
         fixture.intact(&pool)?;
     }
+    // Enough for the program and session memory, but not for the pool.
+    let narrow = "(ulimit -v 6800000; exec cat /hf/hello); echo $?";
+    let ended = fixture.run(&pool, &["bash", "-c", narrow])?;
+    if ended.out != "125\n" || !ended.err.contains("raise `ulimit -v`") {
+        return wrong(format!("addresses: {:?} {}", ended.out, ended.err));
+    }
     let mut command = Command::new("prlimit");
     command.arg("--fsize=1000000").arg(&fixture.holdfast);
     command.args(["pool", "create", "limited", "--size", "64M"]);

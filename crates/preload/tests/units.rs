@@ -1,0 +1,8 @@
+//! The tests of those modules that stand for themselves. The library has no libc, and a handler of
+//! panics of its own, so that it cannot be built as a test itself.
+#![expect(dead_code, reason = "the library uses what the tests do not")]
+
+#[path = "../src/calls.rs"]
+mod calls;
+#[path = "../src/sys.rs"]
+mod sys;
