@@ -17,6 +17,7 @@ mod leaving;
 mod log;
 mod nested;
 mod paths;
+mod point;
 mod pool_commands;
 mod program;
 mod report;

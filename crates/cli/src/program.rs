@@ -4,12 +4,15 @@
 //! second process of this command, which is instrumented and so can see it.
 
 use crate::failure::{self, Failure};
+use holdfast_client::program::closed;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Bytes of a program's file that are looked at: more than its headers and notes take.
+const HEAD: u64 = 16 << 10;
 /// The hidden command that runs a program of the pool.
 const INSIDE: &str = "run-inside";
 
@@ -66,8 +69,8 @@ pub fn warn_if_uninstrumented(program: &OsStr) {
     }
 }
 
-/// Why the file of a program cannot be instrumented, if so: the dynamic linker must read
-/// LD_AUDIT in it.
+/// Why the library cannot enter the file of a program, if so: the dynamic linker must read
+/// LD_AUDIT in it, and the program make its calls through the C library.
 pub fn why_uninstrumented(program: &OsStr) -> Option<&'static str> {
     let path = find(program)?;
     let bytes = head(&path)?;
@@ -82,8 +85,8 @@ pub fn why_uninstrumented(program: &OsStr) -> Option<&'static str> {
     if !bytes.starts_with(b"\x7fELF") {
         return None;
     }
-    if has_interpreter(&bytes) == Some(false) {
-        return Some("is statically linked");
+    if let Some(why) = closed(&bytes, |_, _| 0) {
+        return Some(why.text());
     }
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).ok()?);
     let root = rustix::process::geteuid().is_root();
@@ -105,25 +108,10 @@ fn head(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .ok()?
-        .take(4096)
+        .take(HEAD)
         .read_to_end(&mut bytes)
         .ok()?;
     Some(bytes)
-}
-
-/// Whether the program headers of a 64-bit ELF file name an interpreter.
-fn has_interpreter(elf: &[u8]) -> Option<bool> {
-    let u16_at = |at: usize| Some(u16::from_le_bytes(*elf.get(at..)?.first_chunk()?));
-    let u32_at = |at: usize| Some(u32::from_le_bytes(*elf.get(at..)?.first_chunk()?));
-    let u64_at = |at: usize| Some(u64::from_le_bytes(*elf.get(at..)?.first_chunk()?));
-    let start = usize::try_from(u64_at(32)?).ok()?;
-    let (size, count) = (usize::from(u16_at(54)?), usize::from(u16_at(56)?));
-    for index in 0..count {
-        if u32_at(start.checked_add(index * size)?)? == 3 {
-            return Some(true);
-        }
-    }
-    Some(false)
 }
 
 #[cfg(test)]
@@ -145,6 +133,5 @@ mod tests {
     fn ordinary_programs_can_be_instrumented() {
         assert_eq!(why_uninstrumented(OsStr::new("/bin/sh")), None);
         assert_eq!(why_uninstrumented(OsStr::new("no-such-program")), None);
-        assert_eq!(has_interpreter(b"\x7fELF"), None);
     }
 }

@@ -119,7 +119,7 @@ fn render(counts: &Counts, program: &OsStr) -> String {
     let mut exes: Vec<Json> = exes
         .map(|(path, _)| Json::Text(String::from_utf8_lossy(path).into_owned()))
         .collect();
-    if totals.served + totals.passed == 0 && program::why_uninstrumented(program).is_some() {
+    if program::why_uninstrumented(program).is_some() {
         exes.push(Json::Text(program.to_string_lossy().into_owned()));
     }
     let fields = vec![

@@ -10,11 +10,12 @@ use crate::environment;
 use crate::failure::{self, Failure};
 use crate::inherit::Inherited;
 use crate::nested::Outer;
+use crate::point::{self, Stop};
 use crate::report::{Counts, ReportFile};
 use crate::restart::Restarts;
 use crate::session::{RunRecord, memory};
 use crate::signals::Signals;
-use crate::{default_pool, leaving, paths, program, start};
+use crate::{default_pool, leaving, program, start};
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{VALUE_MAX, VARIABLE};
 use holdfast_pool::directory::LOG;
@@ -62,7 +63,7 @@ struct Prepared {
 impl Prepared {
     fn new(args: &RunArgs) -> Result<Prepared, Failure> {
         let library = environment::library()?;
-        let at = check_at(Path::new(&args.at))?;
+        let at = point::check(Path::new(&args.at))?;
         let pool = find_pool(args)?;
         if at.starts_with(&pool) || pool.starts_with(&at) {
             let what = format!("{} and the pool {} overlap", at.display(), pool.display());
@@ -92,8 +93,10 @@ impl Prepared {
     fn execute(mut self, args: &RunArgs) -> Result<u8, Failure> {
         let report = args.report.as_deref().map(ReportFile::create).transpose()?;
         let signals = Signals::to_hand_on()?;
+        let stop = Stop::put(&self.at);
         let mut child = self.spawn(args)?;
         let status = self.watch(&mut child, signals)?;
+        drop(stop);
         if let Some(report) = report {
             report.write(&Counts::of(&self.record)?, args.program[0].as_os_str())?;
         }
@@ -275,47 +278,6 @@ fn find_pool(args: &RunArgs) -> Result<PathBuf, Failure> {
             Err(holdfast_service::Error::Missing { path }.into())
         }
         Err(e) => Err(Failure::io(path.display(), &e)),
-    }
-}
-
-/// The directory under which the pool appears: it may be missing or empty, and nothing else.
-fn check_at(at: &Path) -> Result<PathBuf, Failure> {
-    let fix = "choose another directory with --at";
-    if !at.is_absolute() {
-        let what = format!(
-            "the pool cannot appear at '{}', which is not an absolute path",
-            at.display()
-        );
-        return Err(Failure::new(what).fix(fix));
-    }
-    let at = paths::absolute(at).map_err(|e| Failure::io(at.display(), &e))?;
-    if at == Path::new("/") {
-        return Err(Failure::new("the pool cannot appear at /").fix(fix));
-    }
-    if let Some(real) = real_place(&at).filter(|real| *real != at) {
-        let what = format!("the path {} contains a symbolic link", at.display());
-        return Err(Failure::new(what).fix(format!("use --at {}", real.display())));
-    }
-    let mut entries = match std::fs::read_dir(&at) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(at),
-        Err(e) => return Err(Failure::io(at.display(), &e).fix(fix)),
-    };
-    match entries.next() {
-        None => Ok(at),
-        Some(_) => Err(Failure::new(format!(
-            "the pool cannot appear at {}: it is not empty",
-            at.display()
-        ))
-        .fix(fix)),
-    }
-}
-
-/// Where the pool would appear without symbolic links, which programs that ask for real paths see.
-fn real_place(at: &Path) -> Option<PathBuf> {
-    match at.canonicalize() {
-        Ok(real) => Some(real),
-        Err(_) => Some(at.parent()?.canonicalize().ok()?.join(at.file_name()?)),
     }
 }
 

@@ -27,7 +27,7 @@ mod values;
 
 pub use base::error::{Error, Result};
 pub use base::types::*;
-pub use base::{abi, clock, env, error, refusal, trees};
+pub use base::{abi, clock, env, error, program, refusal, trees};
 pub use content::abandoned;
 pub use journal::mapped::Segments;
 pub use journal::{mapped, recover};

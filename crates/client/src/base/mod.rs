@@ -6,6 +6,7 @@ pub(crate) mod cold;
 pub mod env;
 pub mod error;
 pub(crate) mod names_ahead;
+pub mod program;
 pub mod refusal;
 pub(crate) mod seen;
 pub(crate) mod tree_key;

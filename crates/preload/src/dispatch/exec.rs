@@ -5,12 +5,11 @@
 //! library cannot enter is named in the report before it starts.
 
 use super::args::{self, Errno};
-use super::data::ours;
 use super::names::terminated;
 use super::outcome::{Outcome, Stop};
 use super::place::{self, AT_FDCWD};
 use super::process::{Process, VARIABLES};
-use super::{maps, nr};
+use super::{maps, nr, recognize};
 use crate::sys;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -28,8 +27,10 @@ const EACCES: Errno = 13;
 const ELOOP: Errno = 40;
 /// Scripts whose interpreter is a script, as deep as the kernel goes.
 const DEPTH: usize = 5;
-/// Bytes that decide what a file is (BINPRM_BUF_SIZE).
-const HEAD: usize = 256;
+/// Bytes that are read of a program: most have their notes, by which we know Go, in so many.
+const HEAD: usize = 2048;
+/// Bytes that a script's first line may have (BINPRM_BUF_SIZE).
+const LINE: usize = 256;
 const ARGS_MAX: usize = 128 * 1024;
 const MFD_CLOEXEC: usize = 1;
 /// Longest name of memfd_create(2).
@@ -144,12 +145,12 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
     if !head.starts_with(b"\x7fELF") {
         return Err(ENOEXEC.into());
     }
-    note_program(p, &head[..len], &shown_path(p, ofd, path), |at, out| {
+    let shown = shown_path(p, ofd, path);
+    recognize::note(p, &head[..len], &shown, r.argv, |at, out| {
         p.client
             .pread(ofd, MutBuf::from(out), at as i64)
             .unwrap_or(0)
     });
-    let shown = shown_path(p, ofd, path);
     let copy = copy_of(p, ofd, &shown)?;
     let exe = terminated(&[EXE_VARIABLE, &shown].concat());
     let env = environment(p, r.envp, Some(&exe))?;
@@ -283,7 +284,7 @@ fn script(p: &Process, r: &Request, path: &[u8], head: &[u8], depth: usize) -> O
 
 /// Interpreter and argument of a `#!` line.
 fn shebang(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
-    let line = head.strip_prefix(b"#!")?;
+    let line = head[..head.len().min(LINE)].strip_prefix(b"#!")?;
     let end = line
         .iter()
         .position(|b| *b == b'\n' || *b == 0)
@@ -311,9 +312,13 @@ fn from_kernel(p: &Process, r: &Request, depth: usize) -> Outcome {
                 return script(p, r, &path[..path.len() - 1], &head[..len], depth);
             }
         } else if let Some(path) = &path {
-            note_program(p, &head[..len], &path[..path.len() - 1], |at, out| {
-                pread(file.0, at, out)
-            });
+            recognize::note(
+                p,
+                &head[..len],
+                &path[..path.len() - 1],
+                r.argv,
+                |at, out| pread(file.0, at, out),
+            );
         }
     }
     let env = environment(p, r.envp, None)?;
@@ -335,54 +340,6 @@ fn host_path(addr: usize) -> Option<Box<[u8]>> {
     })
     .ok()?;
     copy
-}
-
-const PT_INTERP: u32 = 3;
-const EM_X86_64: u16 = 62;
-
-/// Names a program in the report if the library cannot enter it: not for this machine, or static.
-fn note_program(
-    p: &Process,
-    head: &[u8],
-    path: &[u8],
-    mut read_at: impl FnMut(u64, &mut [u8]) -> usize,
-) {
-    if head.len() < 64 || !head.starts_with(b"\x7fELF") {
-        return;
-    }
-    let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-    let mut table = [0; 8];
-    table.copy_from_slice(&head[32..40]);
-    let (start, count) = (u64::from_le_bytes(table), u16_at(56).min(64));
-    let mut kind_at = |at: u64| {
-        let mut kind = [0; 4];
-        let near = usize::try_from(at).ok().and_then(|at| head.get(at..at + 4));
-        match near {
-            Some(bytes) => kind.copy_from_slice(bytes),
-            None if read_at(at, &mut kind) == 4 => {}
-            None => return None,
-        }
-        Some(u32::from_le_bytes(kind))
-    };
-    let is_ours = head[4] == 2 && u16_at(18) == EM_X86_64;
-    let mut headers = (0..u64::from(count)).map(|i| start.saturating_add(i * 56));
-    let dynamic = is_ours && headers.any(|at| kind_at(at) == Some(PT_INTERP));
-    if !dynamic {
-        p.client.note_uninstrumented(path);
-        warn_of_descriptors(p, path);
-    }
-}
-
-/// Its reads and writes of pool files fail, and not every program says so.
-fn warn_of_descriptors(p: &Process, path: &[u8]) {
-    if (0..3).all(|fd| ours(p, fd).is_err()) {
-        return;
-    }
-    let what = b" is not dynamically linked: it cannot read or write the files of the pool that \
-        its standard input and output are\n";
-    let line = [b"holdfast: ", path, what].concat();
-    // SAFETY: the kernel reads the line.
-    unsafe { sys::raw(nr::WRITE, [2, line.as_ptr() as usize, line.len(), 0, 0, 0]) };
 }
 
 /// The environment to pass: the program's own list, or a copy with our variables put right.

@@ -37,6 +37,7 @@ mod passing;
 mod place;
 mod process;
 mod ranges;
+mod recognize;
 mod refuse;
 mod selftest;
 mod special;

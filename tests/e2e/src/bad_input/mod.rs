@@ -9,6 +9,7 @@ mod journal;
 mod keys;
 mod memory;
 mod places;
+mod strangers;
 mod surroundings;
 
 use crate::dump;
@@ -55,6 +56,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         hosts::CASES,
         places::CASES,
         memory::CASES,
+        strangers::CASES,
         surroundings::CASES,
     ];
     run_cases("bad-input", &tables.concat(), names)
