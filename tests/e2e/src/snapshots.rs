@@ -14,10 +14,11 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 7] = [
+const CASES: [(&str, Case); 8] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
+    ("pipes and sockets are there", pipes_and_sockets),
     ("in use means not deleted", in_use),
     ("programs outlive the service", outlives_the_service),
     ("a database that is written to", a_live_database),
@@ -318,6 +319,42 @@ fn nothing_can_be_changed(fixture: &Fixture) -> Done {
             missing.tail()
         )),
     }
+}
+
+/// A named pipe passes data on, as on a file system that is mounted read-only, and a socket is a
+/// name that nobody listens at.
+fn pipes_and_sockets(fixture: &Fixture) -> Done {
+    let bind = "import socket; socket.socket(socket.AF_UNIX).bind('socket')";
+    ok(
+        "fill",
+        fixture.shell(None, &format!("mkfifo -m 640 pipe; python3 -c \"{bind}\""))?,
+    )?;
+    fixture.take("s")?;
+    ok(
+        "remove",
+        fixture.shell(None, "rm pipe socket; mkfifo pipe")?,
+    )?;
+    let script = "true
+        cat pipe & echo through >pipe; wait
+        stat -c '%F %a %n' pipe socket
+        python3 - <<'EOF'
+import errno, os, socket
+fd = os.open('pipe', os.O_RDWR)
+print(os.path.samestat(os.fstat(fd), os.stat('pipe')), os.write(fd, b'x'), os.read(fd, 2))
+def refused(call):
+    try: call()
+    except OSError as e: print(errno.errorcode[e.errno])
+refused(lambda: os.fchmod(fd, 0o600))
+refused(lambda: os.mkfifo('new'))
+refused(lambda: socket.socket(socket.AF_UNIX).connect('socket'))
+refused(lambda: socket.socket(socket.AF_UNIX).bind('new'))
+EOF";
+    let seen = ok("look", fixture.shell(Some("s"), script)?)?;
+    equal(
+        "the snapshot",
+        &seen,
+        "through\nfifo 640 pipe\nsocket 755 socket\nTrue 1 b'x'\nEROFS\nEROFS\nECONNREFUSED\nEROFS\n",
+    )
 }
 
 /// Waits for the line that a started program prints.

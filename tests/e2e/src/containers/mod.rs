@@ -3,6 +3,8 @@
 //!
 //! Invariant: where the kernel makes no namespaces for us, a case says so and is skipped.
 
+mod passing;
+
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
 use crate::process;
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,7 +31,7 @@ const CASES: &[(&str, Case)] = &[
 
 /// `hf-e2e containers`
 pub fn main(names: &[&str]) -> ExitCode {
-    run_cases("containers", CASES, names)
+    run_cases("containers", &[CASES, passing::CASES].concat(), names)
 }
 
 /// The start of a command in namespaces of its own, whose first process is that command.
