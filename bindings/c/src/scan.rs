@@ -1,6 +1,7 @@
 //! `hf_scan_*`.
 //!
-//! Invariant: the pair that a scan handed out last stays where it is until the next is asked for.
+//! Invariant: the pair that a scan handed out last stays where it is until the next is asked for:
+//! in the scan's own copy of a leaf, or beside it.
 
 use crate::error::{Refusal, number, status};
 use crate::foreign::{Input, Place, Start};
@@ -13,24 +14,14 @@ use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
 /// A scan on its way.
-pub struct Way(Mutex<State>);
+pub struct Way(Mutex<Scan>);
 kind!(Way, 4, "scan");
-
-struct State {
-    scan: Scan,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
 
 impl Way {
     fn new(scan: Scan, given: c_uint) -> Result<Way, Refusal> {
-        Ok(Way(Mutex::new(State {
-            scan: match flags(given, REVERSE)? {
-                0 => scan,
-                _ => scan.backward(),
-            },
-            key: Vec::new(),
-            value: Vec::new(),
+        Ok(Way(Mutex::new(match flags(given, REVERSE)? {
+            0 => scan,
+            _ => scan.backward(),
         })))
     }
 }
@@ -105,15 +96,14 @@ pub extern "C" fn hf_scan_next(
 ) -> c_int {
     number((|| {
         let way = scan.get()?;
-        let mut state = way.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(pair) = state.scan.next().transpose()? else {
+        let mut scan = way.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((found, value)) = scan.next_ref()? else {
             return Ok(0);
         };
-        (state.key, state.value) = pair;
-        key.store(Start::of(&state.key));
-        key_len.store(state.key.len());
-        val.store(Start::of(&state.value));
-        val_len.store(state.value.len());
+        key.store(Start::of(found));
+        key_len.store(found.len());
+        val.store(Start::of(value));
+        val_len.store(value.len());
         Ok(1)
     })())
 }

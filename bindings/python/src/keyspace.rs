@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::handle::{Close, Handle};
 use crate::lent::Lent;
 use crate::pool::{Pool, Shared, Source};
-use crate::scan::Scan;
+use crate::scan::{Ahead, Scan};
 use crate::stream::{Reader, Writer};
 use holdfast::{Durability, ViewKeyspace};
 use pyo3::exceptions::PyKeyError;
@@ -66,7 +66,7 @@ impl Keyspace {
 
     fn scanned(&self, scan: holdfast::Scan, reverse: bool) -> Scan {
         let scan = if reverse { scan.backward() } else { scan };
-        let scan = Handle::new("scan", scan);
+        let scan = Handle::new("scan", Ahead::new(scan));
         self.shared.children.add(&scan);
         Scan { scan }
     }

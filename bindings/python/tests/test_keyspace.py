@@ -66,6 +66,29 @@ def test_keys_that_cannot_be(keys, key):
     assert len(keys) == 0
 
 
+def test_long_scans(keys):
+    """More than is read ahead at once, with values of all sizes."""
+    sizes = [0, 1, 100, 3000, 5000, 70_000, 200_000]
+    wanted = {b"%05d" % n: bytes([n % 251]) * sizes[n % len(sizes)] for n in range(700)}
+    keys.update(wanted)
+    assert list(keys.scan()) == sorted(wanted.items())
+    assert list(keys.scan(reverse=True)) == sorted(wanted.items(), reverse=True)
+    assert list(keys.prefix(b"001")) == sorted((k, v) for k, v in wanted.items() if k[:3] == b"001")
+
+
+def test_one_scan_in_several_threads(keys):
+    wanted = {b"%05d" % n: b"%d" % n for n in range(5000)}
+    keys.update(wanted)
+    scan, found = keys.scan(), [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda own=own: own.extend(scan)) for own in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(own == sorted(own) for own in found)
+    assert sorted(sum(found, [])) == sorted(wanted.items())
+
+
 def test_scans(keys):
     for key in [b"d", b"a", b"c", b"b", b"ba", b"bb\xff"]:
         keys[key] = key * 2
