@@ -353,7 +353,8 @@ EOF";
     equal(
         "the snapshot",
         &seen,
-        "through\nfifo 640 pipe\nsocket 755 socket\nTrue 1 b'x'\nEROFS\nEROFS\nECONNREFUSED\nEROFS\n",
+        "through\nfifo 640 pipe\nsocket 755 socket\nTrue 1 b'x'\n\
+            EROFS\nEROFS\nECONNREFUSED\nEROFS\n",
     )
 }
 

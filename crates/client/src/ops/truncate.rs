@@ -18,11 +18,16 @@ use crate::ops::path::Walk;
 use crate::ops::write;
 use crate::session::RETRIES;
 use crate::session::{BLOCK, OfdLink, Session};
+use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use pmem::atomic::Ordering::*;
 use pool::journal::Record;
 use pool::layout::FILE_SIZE_MAX;
 use pool::session::{INODE_INLINE, INODE_REWRITTEN};
+
+/// Runs that are looked at to learn where a file ends.
+const LOOKS: usize = 4;
+const FILE_BLOCKS: u64 = FILE_SIZE_MAX.div_ceil(BLOCK);
 
 pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: i64) -> Result<()> {
     let size = file::offset(size)?;
@@ -36,9 +41,18 @@ pub(crate) fn truncate(c: &Client, who: &Caller, base: Base, path: &[u8], size: 
             other => break other?,
         }
     };
-    let done = checked(s, who, &inode).and_then(|()| to_size(s, &inode, size));
+    let done = checked(s, who, &inode).and_then(|()| named_to_size(s, &inode, size));
     let put = close::put_inode(s, &inode);
     done.and(put)
+}
+
+/// An empty file that is cut by its name keeps its times, as on tmpfs.
+fn named_to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
+    if size > 0 || inode.e.size.load(Acquire) > 0 {
+        return to_size(s, inode, size);
+    }
+    let locked = inode_table::lock_to_store(s, *inode)?;
+    write::drop_privileges_slow(s, &locked, clock::now())
 }
 
 fn checked(s: &Session, who: &Caller, inode: &InodeRef) -> Result<()> {
@@ -72,7 +86,25 @@ pub(crate) fn to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
     let locked = inode_table::lock_to_store(s, *inode)?;
     check_limit(s, &locked, size)?;
     write::drop_privileges_slow(s, &locked, now)?;
-    set_size(s, &locked, size, now)
+    if !stays(s, &locked, size)? {
+        return set_size(s, &locked, size, now);
+    }
+    locked.e.mtime.store(now as u64, Relaxed);
+    locked.e.ctime.store(now as u64, Relaxed);
+    inode_table::mark_dirty(s, locked.e);
+    match s.consistency() {
+        0 => Ok(()),
+        _ => durable::now(s, locked),
+    }
+}
+
+/// Whether the file ends there already, and so do its blocks.
+fn stays(s: &Session, inode: &LockedInode, size: u64) -> Result<bool> {
+    let is_mapped = inode.e.maps.load(Relaxed) > 0;
+    if is_mapped || size == 0 || size != inode.e.size.load(Relaxed) {
+        return Ok(false);
+    }
+    ends_at(s, inode, size)
 }
 
 /// Growing beyond the process's limit is refused; a file that is larger already may stay so.
@@ -122,6 +154,21 @@ fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()>
         }),
         false => Ok(()),
     }
+}
+
+/// Whether no block beyond `size` belongs to the file, as far as a few looks tell.
+fn ends_at(s: &Session, inode: &LockedInode, size: u64) -> Result<bool> {
+    let mut at = size.div_ceil(BLOCK);
+    for _ in 0..LOOKS {
+        match block_map::lookup_run_locked(s, inode, at, FILE_BLOCKS - at)? {
+            Run::Blocks { .. } => return Ok(false),
+            Run::Hole(len) => at = at.saturating_add(len.max(1)),
+        }
+        if at >= FILE_BLOCKS {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Before a cut: the reserve goes back, and a pending run that the cut touches is journaled.
