@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The file programs of coreutils: each does its work in the tree and shows what it sees of it.
-# modes: posix sync strict
+# modes: posix sync strict dax-test
 set -eu
 cd "$1"
 mkdir -p a/b/c d; mkdir -m 2750 setgid; mkdir -m 1777 sticky

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sqlite3 with a rollback journal: transactions, rollbacks, indexes, vacuum, blobs, attach, backup.
 # needs: sqlite3
-# modes: posix sync strict
+# modes: posix sync strict dax-test
 set -eu
 cd "$1"
 sqlite3 a.db <<'END'

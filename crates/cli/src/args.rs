@@ -94,6 +94,8 @@ pub enum MediumArg {
     File,
     /// tmpfs or hugetlbfs.
     Memory,
+    /// tmpfs or hugetlbfs, used as DAX is, to try that without such hardware.
+    DaxTest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -32,6 +32,7 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
             MediumArg::Dax => Some(Medium::Dax),
             MediumArg::File => Some(Medium::File),
             MediumArg::Memory => Some(Medium::Memory),
+            MediumArg::DaxTest => Some(Medium::DaxTest),
         },
         consistency: consistency(args.consistency),
     };
@@ -72,6 +73,7 @@ fn medium_name(medium: Medium) -> &'static str {
         Medium::Dax => "dax",
         Medium::File => "file",
         Medium::Memory => "memory",
+        Medium::DaxTest => "dax-test",
     }
 }
 
@@ -86,7 +88,9 @@ fn consistency_name(consistency: Consistency) -> &'static str {
 /// What the file system that the pool is on now promises; `doubted`: its own word is not enough.
 fn promise(medium: Medium, consistency: Consistency, doubted: bool) -> &'static str {
     match (medium, consistency) {
-        (Medium::Memory, _) => "survives the death of processes, not the loss of power",
+        (Medium::Memory | Medium::DaxTest, _) => {
+            "survives the death of processes, not the loss of power"
+        }
         _ if doubted => "survives the death of processes, the loss of power perhaps not",
         (_, Consistency::Posix) => "survives the loss of power, as of the last fsync",
         (_, Consistency::Sync) => "survives the loss of power, as of the last call",

@@ -234,7 +234,7 @@ impl Mapping {
         };
         let mut flags = match options.medium {
             Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-            Medium::Memory | Medium::File => MapFlags::SHARED,
+            Medium::Memory | Medium::File | Medium::DaxTest => MapFlags::SHARED,
         };
         // Where huge pages may come, addresses are aligned as offsets are.
         let place = match &options.place {

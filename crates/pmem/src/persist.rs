@@ -80,7 +80,7 @@ impl Persistence {
             Medium::Dax if caches_persistent => Persistence::Cached,
             // A crash image of memory shows what DAX would lose.
             Medium::Memory if !cfg!(feature = "recording") => Persistence::Cached,
-            Medium::Dax | Medium::Memory => Persistence::Flushed,
+            Medium::Dax | Medium::DaxTest | Medium::Memory => Persistence::Flushed,
         }
     }
 }

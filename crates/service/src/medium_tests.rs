@@ -54,6 +54,25 @@ fn a_medium_that_is_asked_for_promises_no_more_than_there_is() {
     assert_eq!((files.superblock.medium, files.medium), (here, here));
 }
 
+/// Memory that is treated as DAX stays so, and what is not memory never becomes it.
+#[test]
+fn memory_is_treated_as_dax_where_that_was_asked_for() {
+    let dir = TempDir::new("dax-test");
+    let path = pool(&dir);
+    let here = Files::open(&path).unwrap().medium;
+    used_on(&path, Medium::DaxTest).close().unwrap();
+    let expected = match here {
+        Medium::Memory => Medium::DaxTest,
+        other => other,
+    };
+    for _ in 0..2 {
+        assert_eq!(Files::open(&path).unwrap().medium, expected);
+        opened(&path).close().unwrap();
+        assert_clean(&path);
+    }
+    assert!(!expected.survives_power_loss() || here != Medium::Memory);
+}
+
 /// The copy of a pool that lost power on an ordinary file is recovered as one, wherever it is.
 #[test]
 fn where_the_power_was_lost_is_not_forgotten() {

@@ -4,7 +4,8 @@
 //!
 //! A script gets its directory as the first argument. Comments in its head say what it needs:
 //!   `# needs: PROGRAM...`    skipped, by name, where one is missing
-//!   `# modes: MODE...`       consistency modes to run in (default: posix)
+//!   `# modes: MODE...`       consistency modes to run in (default: posix); `dax-test`: sync, in
+//!                            memory that is treated as DAX
 //!   `# unstable: PATTERN...` files whose content and size may differ (`*` matches anything)
 //!   `# seconds: N`           how long it may take (default: 120)
 
@@ -233,6 +234,10 @@ fn on_pool(
     at: &Path,
 ) -> io::Result<(Left, Vec<String>)> {
     let (pool, report) = (dir.join("pool"), dir.join("report"));
+    let (medium, mode) = match mode {
+        "dax-test" => (mode, "sync"),
+        mode => ("auto", mode),
+    };
     let mut why = Vec::new();
     let mut admin = |words: &[&str]| -> io::Result<()> {
         let mut command = Command::new(holdfast);
@@ -249,7 +254,7 @@ fn on_pool(
         }
         Ok(())
     };
-    admin(&["create", "--size", "1G"])?;
+    admin(&["create", "--size", "1G", "--medium", medium])?;
     let started = |report: Option<&Path>, program: &str| {
         let mut run = Command::new(holdfast);
         run.arg("run").arg("--pool").arg(&pool).arg("--at").arg(at);

@@ -25,7 +25,7 @@ pub struct Segments<'fd> {
     pub journal: (BorrowedFd<'fd>, u64),
     /// File data.
     pub data: (BorrowedFd<'fd>, u64),
-    /// 0 memory, 1 file, 2 dax.
+    /// 0 memory, 1 file, 2 dax, 3 memory that is treated as dax.
     pub medium: u32,
     /// What is known of the processor (`pmem::cpu::features`); 0: nothing.
     pub cpu: u32,
@@ -35,6 +35,7 @@ fn medium(number: u32) -> Medium {
     match number {
         0 => Medium::Memory,
         2 => Medium::Dax,
+        3 => Medium::DaxTest,
         _ => Medium::File,
     }
 }

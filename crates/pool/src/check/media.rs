@@ -117,7 +117,7 @@ fn valid(meta: &dyn Bytes, page: u64) -> Result<Raw, String> {
 }
 
 fn parse(b: &Raw, page: u64, meta_len: u64, data_len: u64) -> Result<Super, String> {
-    if !matches!(b[56], 1..=3) || !matches!(b[57], 1..=3) || b[58] > 1 {
+    if !matches!(b[56], 1..=4) || !matches!(b[57], 1..=3) || b[58] > 1 {
         return Err("names an unknown medium, consistency or state".into());
     }
     if le64(b, 32) > SEQ_MAX {

@@ -529,7 +529,7 @@ fn damaged_superblocks_and_bitmaps_are_named() {
         ("superblock: names an unknown medium", |b| {
             let other = 4096 - b.superblock();
             b.0[other..other + 1024].fill(0);
-            b.put(b.superblock() + 56, &[4]);
+            b.put(b.superblock() + 56, &[5]);
             b.seal_superblock();
         }),
         ("pages in use, found", |b| {

@@ -292,6 +292,7 @@ fn medium_byte(medium: Medium) -> u8 {
         Medium::Dax => 1,
         Medium::File => 2,
         Medium::Memory => 3,
+        Medium::DaxTest => 4,
     }
 }
 
@@ -300,6 +301,7 @@ fn medium(byte: u8) -> Result<Medium> {
         1 => Ok(Medium::Dax),
         2 => Ok(Medium::File),
         3 => Ok(Medium::Memory),
+        4 => Ok(Medium::DaxTest),
         _ => Err(Error::Damaged {
             what: "medium of the superblock",
             page: 0,

@@ -177,7 +177,8 @@ fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Re
     };
     match (wanted, found) {
         (Some(Medium::Dax), Medium::Memory | Medium::File) => wrong("dax"),
-        (Some(Medium::Memory), Medium::File | Medium::Dax) => wrong("memory"),
+        (Some(Medium::Memory | Medium::DaxTest), Medium::File | Medium::Dax) => wrong("memory"),
+        (Some(Medium::DaxTest), Medium::Memory) => Ok(Medium::DaxTest),
         (_, found) => Ok(found),
     }
 }
@@ -187,7 +188,9 @@ pub(crate) fn free_bytes(directory: &Path, medium: Medium) -> Result<u64> {
     let stat =
         rustix::fs::statvfs(directory).map_err(Error::os(directory.display().to_string()))?;
     let there = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let memory = (medium == Medium::Memory).then(memory_available).flatten();
+    let memory = (!medium.survives_power_loss())
+        .then(memory_available)
+        .flatten();
     // A tmpfs without a limit says that it has no blocks at all.
     let there = if stat.f_blocks == 0 { u64::MAX } else { there };
     Ok(memory.map_or(there, |m| m.min(there)))
@@ -307,8 +310,12 @@ impl Files {
         let journal = open_segment(directory, &journal_name, flags, journal_len)?;
         check_len(directory, segment::META, &meta, superblock.meta_len)?;
         let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
-        // What it was when the pool was made or last used promises nothing here.
-        let medium = Medium::detect(meta.as_fd());
+        // What it was when the pool was made or last used promises nothing here; that memory is to
+        // be treated as DAX is kept.
+        let medium = match (Medium::detect(meta.as_fd()), superblock.medium) {
+            (Medium::Memory, Medium::DaxTest) => Medium::DaxTest,
+            (found, _) => found,
+        };
         let (directory, owner) = (directory.into(), stat.st_uid);
         Ok(Files {
             directory,

@@ -25,7 +25,7 @@ const UNORDERED: [&str; 5] = [
 /// One sentence, without its full stop, when an fsync on the file system of `file` may not survive
 /// the loss of power; `None` on memory, of which nobody expects it.
 pub fn doubt(file: BorrowedFd<'_>, medium: Medium) -> Option<String> {
-    if medium == Medium::Memory {
+    if !medium.survives_power_loss() {
         return None;
     }
     let mount = Mount::of(file)?;

@@ -63,6 +63,7 @@ pub fn constants(superblock: &Superblock, medium: Medium) -> Constants {
             Medium::Memory => 0,
             Medium::File => 1,
             Medium::Dax => 2,
+            Medium::DaxTest => 3,
         },
         data_len: superblock.data_len,
         lane_len: superblock.lane_len,
