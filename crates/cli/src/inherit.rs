@@ -7,6 +7,7 @@
 //! the pool. Nothing can be read, written or created there, even by root.
 
 use crate::failure::Failure;
+use crate::owner;
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{Segment, SessionEnv};
 use holdfast_pool::segment::EMPTY_DIR;
@@ -143,11 +144,15 @@ fn open_base() -> Result<OwnedFd, Failure> {
 /// nothing is found and nothing can be made; nor in those above it, which are removed as well.
 fn open_parking(pool: &Path) -> Result<OwnedFd, Failure> {
     // A full disk must not keep programs from making room on it.
-    let places = [
+    let mut places = vec![
         pool.join(EMPTY_DIR),
         "/dev/shm".into(),
         std::env::temp_dir(),
     ];
+    if owner::is_foreign(pool) {
+        // Whose directory it is could have led root anywhere.
+        places.remove(0);
+    }
     let mut opened = Err(io::ErrorKind::NotFound.into());
     for place in &places {
         opened = removed_directory(place);

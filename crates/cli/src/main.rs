@@ -16,6 +16,7 @@ mod kv;
 mod leaving;
 mod log;
 mod nested;
+mod owner;
 mod paths;
 mod point;
 mod pool_commands;
@@ -35,6 +36,7 @@ use args::{Cli, Command, PoolCommand};
 use clap::Parser;
 use clap::error::ErrorKind;
 use failure::Failure;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -62,6 +64,9 @@ const LOST: &str = "holdfast: the pool's file system is full, or has lost a part
     Fix: free some space there, then holdfast pool check POOL\n";
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    if let Some(pool) = works_on_files(&cli.command) {
+        owner::become_owner(pool)?;
+    }
     match cli.command {
         Command::Pool(PoolCommand::Create(args)) => pool_commands::create(&args, cli.json),
         Command::Pool(PoolCommand::Status { pool }) => pool_commands::status(&pool, cli.json),
@@ -78,6 +83,20 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),
+    }
+}
+
+/// The pool whose files a command works on by itself.
+fn works_on_files(command: &Command) -> Option<&Path> {
+    match command {
+        Command::Pool(PoolCommand::Create(_)) => None,
+        Command::Pool(
+            PoolCommand::Status { pool }
+            | PoolCommand::Check { pool, .. }
+            | PoolCommand::Destroy { pool }
+            | PoolCommand::Resize { pool, .. },
+        ) => Some(pool),
+        _ => None,
     }
 }
 

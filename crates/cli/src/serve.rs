@@ -6,9 +6,9 @@
 
 use crate::args::ServeArgs;
 use crate::failure::{self, Failure};
-use crate::log;
 use crate::signals::Signals;
 use crate::writeback;
+use crate::{log, owner};
 use holdfast_pool::session::{MEDIUM_FILE, session_len};
 use holdfast_service::{Options, Service};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -23,6 +23,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     if args.apart {
         return serve_apart(&args.pool);
     }
+    owner::become_owner(&args.pool)?;
     // Before any thread is made: all of them inherit the mask.
     let signals = Signals::of_service()?;
     if args.ending {
@@ -32,6 +33,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let pool = std::path::absolute(&args.pool);
     let pool = &pool.map_err(|e| Failure::io(args.pool.display(), &e))?;
     let _ = std::env::set_current_dir("/");
+    if args.ending && owner::of(pool).is_some() {
+        log::take_over(pool);
+    }
     let options = Options {
         ending: args.ending,
         writeback: Some(writeback::command),

@@ -5,15 +5,12 @@
 //! once, the pool's lock admits one of them, and the others attach to that one.
 
 use crate::failure::Failure;
-use crate::log;
+use crate::{log, owner};
 use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot, rejoin};
 use holdfast_pool::directory::LOG;
-use rustix::fs::OFlags;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -115,8 +112,11 @@ fn is_busy(failure: &Failure) -> bool {
 }
 
 fn launch(pool: &Path) -> Result<Launched, Failure> {
-    // A pool that cannot be opened is told apart before anything is started or written.
-    holdfast_service::Files::open_read_only(pool)?.check_owner()?;
+    // A pool that cannot be opened is told apart before anything is started or written. Root leaves
+    // the files of others alone.
+    if !owner::is_foreign(pool) {
+        holdfast_service::Files::open_read_only(pool)?.check_owner()?;
+    }
     let program = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
     let mut child = Command::new(program)
         .arg0("holdfast")
@@ -124,7 +124,7 @@ fn launch(pool: &Path) -> Result<Launched, Failure> {
         .arg(pool)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(log(pool))
+        .stderr(Stdio::null())
         .env_remove("LD_AUDIT")
         .env_remove(holdfast_client::env::VARIABLE)
         .spawn()
@@ -177,28 +177,4 @@ pub fn ended_again(pool: &Path) -> Failure {
         pool.display()
     );
     Failure::new(what + &last).fix(format!("see {}", log.display()))
-}
-
-/// A log that is longer is begun anew when a service is started.
-const LOG_MAX: u64 = 1 << 20;
-
-/// The service's messages go to a file in the pool; on a full or read-only file system, nowhere.
-fn log(pool: &Path) -> Stdio {
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        // Nor to whatever stands there that is no file.
-        .custom_flags(OFlags::NONBLOCK.bits() as i32)
-        .open(pool.join(LOG));
-    let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
-    if let Ok(file) = &file
-        && file.metadata().is_ok_and(|found| found.len() > LOG_MAX)
-    {
-        // A log that cannot be cut goes on to grow.
-        file.set_len(0).unwrap_or(());
-    }
-    file.ok()
-        .filter(is_file)
-        .map_or_else(Stdio::null, Stdio::from)
 }

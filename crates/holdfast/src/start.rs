@@ -6,12 +6,9 @@
 
 use crate::error::{Error, Result};
 use holdfast_client::attach::{AttachError, Attachment, attach, rejoin};
-use rustix::fs::OFlags;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -133,7 +130,7 @@ fn launch(pool: &Path) -> Result<()> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(log(pool))
+        .stderr(Stdio::null())
         .spawn()
         .map_err(|e| cannot_run(&e))?;
     let mut line = String::new();
@@ -178,21 +175,6 @@ fn said(line: &str) -> Error {
         why: why.trim_end_matches('.').into(),
         fix,
     }
-}
-
-/// The service's messages go to a file in the pool; on a full or read-only file system, nowhere.
-fn log(pool: &Path) -> Stdio {
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        // Nor to whatever stands there that is no file.
-        .custom_flags(OFlags::NONBLOCK.bits() as i32)
-        .open(pool.join(holdfast_pool::directory::LOG));
-    let is_file = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
-    file.ok()
-        .filter(is_file)
-        .map_or_else(Stdio::null, Stdio::from)
 }
 
 /// Creates a pool in a directory that is new or empty.

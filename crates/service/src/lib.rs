@@ -41,6 +41,7 @@ mod untrusted_tests;
 pub use base::error::{Error, Loss, Result};
 pub use base::files::{CreateOptions, Files, create, destroy};
 pub use base::lock::PoolLock;
+pub use base::ordinary;
 pub use check::check;
 pub use recovery::recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;

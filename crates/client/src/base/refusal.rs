@@ -19,6 +19,7 @@ pub enum Why {
     ReservedDescriptor = 10,
     NoRoom = 11,
     OwnDescriptors = 12,
+    ForeignPool = 13,
 }
 
 /// The sentence of each reason, by number.
@@ -36,6 +37,7 @@ pub const SENTENCES: &[&str] = &[
     "the descriptor number is in use by Holdfast",
     "the session has no room for one more process",
     "a thread cannot have descriptors or a working directory of its own",
+    "root uses no pipes and sockets in the pool of another user",
 ];
 
 /// The sentence of reason `why`, whatever session memory says.

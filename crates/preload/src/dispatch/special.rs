@@ -32,8 +32,20 @@ const SUN_PATH: usize = 108;
 /// Family and path.
 const ADDRESS: usize = 2 + SUN_PATH;
 
+/// Whether this is root in the pool of another user, who has the directory of the kernel's objects
+/// and could lead root from there to anything.
+fn is_foreign(p: &Process) -> bool {
+    let owner = sys::stat_fd(p.data_fd as usize).map(|stat| stat.uid);
+    // SAFETY: touches no memory.
+    let user = unsafe { sys::raw(nr::GETEUID, [0; 6]) };
+    user == 0 && owner != Some(0)
+}
+
 /// Path of the kernel's object for inode `ino`, NUL-terminated; makes the directory if need be.
-fn object_path(p: &Process, ino: u64) -> Box<[u8]> {
+fn object_path(p: &Process, ino: u64) -> Result<Box<[u8]>, Stop> {
+    if is_foreign(p) {
+        return Err(Stop::Refused(EACCES, Why::ForeignPool));
+    }
     let mut path = Vec::with_capacity(p.special_dir.len() + 24);
     path.extend_from_slice(&p.special_dir);
     path.push(0);
@@ -52,7 +64,7 @@ fn object_path(p: &Process, ino: u64) -> Box<[u8]> {
     }
     path.extend_from_slice(&digits[first..]);
     path.push(0);
-    path.into_boxed_slice()
+    Ok(path.into_boxed_slice())
 }
 
 fn kernel(number: usize, args: [usize; 6]) -> Outcome {
@@ -68,7 +80,7 @@ fn kernel(number: usize, args: [usize; 6]) -> Outcome {
 /// Opens the kernel's pipe for the pool's pipe `ofd`, which may wait for the other side.
 pub fn open_pipe(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
     let opened = p.client.ino_of(ofd).map_err(Stop::from);
-    match opened.and_then(|ino| open_kernels(&object_path(p, ino), flags)) {
+    match opened.and_then(|ino| open_kernels(&object_path(p, ino)?, flags)) {
         Ok(fd) => {
             fds::bind_new(p, fd as u32, ofd)?;
             Ok(fd)
@@ -113,7 +125,7 @@ impl Address {
 
 /// The address of the kernel's socket for inode `ino`.
 fn address_of(p: &Process, ino: u64) -> Result<([u8; ADDRESS], usize), Stop> {
-    let path = object_path(p, ino);
+    let path = object_path(p, ino)?;
     let mut address = [0; ADDRESS];
     address[..2].copy_from_slice(&AF_UNIX.to_le_bytes());
     let room = address.get_mut(2..2 + path.len());

@@ -333,8 +333,8 @@ impl Files {
         host::doubt(self.meta.as_fd(), self.medium)
     }
 
-    /// A pool is for its owner alone, not even for root: what root wrote, the owner's service
-    /// could not open.
+    /// The files of a pool are for its owner alone, not even for root: what root wrote, the owner's
+    /// service could not open. Root becomes the owner before.
     pub fn check_owner(&self) -> Result<()> {
         check_owner(&self.directory, self.owner)
     }

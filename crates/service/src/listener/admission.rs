@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!  * The user of a connection is known before anything is received. Other users than the pool's
-//!    owner are told so; nothing is received from them.
+//!    owner and root are told so; nothing is received from them.
 //!  * No peer makes another one wait: sockets do not block, each turn reads one request of fixed
 //!    length, and what others sent is closed elsewhere. What takes long is answered later; after
 //!    `TELL_AFTER` the peer is told that it does.
@@ -26,6 +26,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+const ROOT: u32 = 0;
 const TURN: Duration = Duration::from_millis(200);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -101,6 +102,8 @@ pub struct Users {
 pub struct Listener {
     socket: OwnedFd,
     owner: u32,
+    /// Root is let in as well.
+    pub root_enters: bool,
     pub limits: Limits,
     pub disposal: Disposal,
 }
@@ -120,7 +123,7 @@ impl Closer {
 
 impl Listener {
     /// Listens at `POOL/sock`. The caller holds the pool's lock, so a socket that is there is a
-    /// dead one. Only user `owner` will be let in.
+    /// dead one. Only user `owner` and root will be let in.
     pub fn open(directory: &Path, owner: u32) -> Result<Listener> {
         let name = holdfast_pool::segment::SOCKET;
         let path = directory.join(name);
@@ -144,6 +147,7 @@ impl Listener {
         Ok(Listener {
             socket,
             owner,
+            root_enters: true,
             limits: LIMITS,
             disposal: Disposal::default(),
         })
@@ -271,6 +275,8 @@ impl Listener {
     fn admit(&self, mut connection: Connection) -> Connection {
         match connection.user() {
             Ok(user) if user == self.owner => return connection,
+            // It could become the owner as well.
+            Ok(ROOT) if self.root_enters => return connection,
             Ok(user) => {
                 let owner = self.owner;
                 let why = format!("the pool belongs to user {owner}, and you are user {user}");

@@ -9,6 +9,7 @@ mod journal;
 mod keys;
 mod memory;
 mod places;
+mod roots;
 mod strangers;
 mod surroundings;
 
@@ -55,6 +56,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         keys::CASES,
         hosts::CASES,
         places::CASES,
+        roots::CASES,
         memory::CASES,
         strangers::CASES,
         surroundings::CASES,
