@@ -55,6 +55,10 @@ install: all
 	install -D -m 0644 bindings/c/include/holdfast.h $(DESTDIR)$(PREFIX)/include/holdfast.h
 	install -D -m 0644 bindings/c/holdfast.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
 	sed -i 's/@VERSION@/$(VERSION)/' $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
+	for manager in system user; do for unit in crates/cli/systemd/*; do \
+	  install -D -m 0644 $$unit $(DESTDIR)$(PREFIX)/lib/systemd/$$manager/$${unit##*/} && \
+	  sed -i 's|@PREFIX@|$(PREFIX)|' $(DESTDIR)$(PREFIX)/lib/systemd/$$manager/$${unit##*/} \
+	  || exit; done; done
 
 tidy:
 	cargo xtask tidy

@@ -1,6 +1,7 @@
 //! `holdfast serve`.
 //!
-//! Invariants: in the foreground it tells systemd when it is ready, and ends at SIGTERM or SIGINT;
+//! Invariants: in the foreground it tells systemd when it is ready, listens at the socket that
+//! systemd passes, if any, and ends at SIGTERM or SIGINT;
 //! with `--ending` its standard output carries exactly one line, `ready` or the reason for a
 //! failure, to the `holdfast run` that started it.
 
@@ -9,8 +10,10 @@ use crate::failure::{self, Failure};
 use crate::signals::Signals;
 use crate::writeback;
 use crate::{log, owner};
+use holdfast_pmem::process;
 use holdfast_pool::session::{MEDIUM_FILE, session_len};
 use holdfast_service::{Options, Service};
+use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
@@ -42,7 +45,8 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     };
     let opened = log::start()
         .and_then(|()| raise_limits(pool))
-        .and_then(|()| Ok(Service::open(pool, options)?));
+        .and_then(|()| activated())
+        .and_then(|socket| Ok(Service::open_at(pool, options, socket)?));
     let service = match opened {
         Ok(service) => service,
         Err(failure) => {
@@ -78,6 +82,30 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     }
     service.run()?;
     Ok(failure::OK)
+}
+
+/// The first descriptor that systemd passes.
+const PASSED: i32 = 3;
+
+/// The listening socket, if whoever started us passed it (sd_listen_fds(3)).
+fn activated() -> Result<Option<OwnedFd>, Failure> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    if number("LISTEN_PID") != Some(process::own_pid()) {
+        return Ok(None);
+    }
+    match number("LISTEN_FDS") {
+        None | Some(0) => Ok(None),
+        Some(1) => {
+            let socket = process::inherited(PASSED);
+            let failed =
+                |e: rustix::io::Errno| Failure::io("the socket that was passed", &e.into());
+            Ok(Some(socket.map_err(failed)?))
+        }
+        Some(several) => Err(Failure::new(format!(
+            "{several} sockets were passed, and the service listens at one"
+        ))
+        .fix("name POOL/sock alone in the .socket unit")),
+    }
 }
 
 /// Starts the service with our standard output and ends, so that it is nobody's child.

@@ -3,12 +3,26 @@
 //!
 //! Invariant: /proc is believed only if it is that of the caller's PID namespace.
 
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::FdFlags;
 use rustix::process::{Pid, test_kill_process};
 
 /// The caller's number.
 pub fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// A duplicate of descriptor `number`, which whoever started the program left open for it; an error
+/// where there is none. No program that is started from here inherits it.
+pub fn inherited(number: i32) -> rustix::io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(rustix::io::Errno::BADF);
+    }
+    // SAFETY: not -1; used for two calls that fail if it is not open, and close nothing.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    rustix::io::fcntl_dupfd_cloexec(fd, 3)
 }
 
 /// What tells the caller's PID namespace from others; 0: not known.

@@ -42,6 +42,8 @@ impl Stopper {
 pub struct Service {
     state: State,
     listener: Option<Listener>,
+    /// The socket is ours, and not that of whoever started us.
+    removes_socket: bool,
     // Last: let go only when everything else is closed.
     _lock: PoolLock,
 }
@@ -49,6 +51,11 @@ pub struct Service {
 impl Service {
     /// Takes the pool in `directory`, brings it up to date and listens.
     pub fn open(directory: &Path, options: Options) -> Result<Service> {
+        Service::open_at(directory, options, None)
+    }
+
+    /// As `open`, on a `socket` that listens already, if one is given.
+    pub fn open_at(directory: &Path, options: Options, socket: Option<OwnedFd>) -> Result<Service> {
         Files::open(directory)?.check_owner()?;
         let lock = match options.ending {
             // Whoever started us finds the service that has it, or tries again.
@@ -76,7 +83,11 @@ impl Service {
             None => {}
         }
         let awaiting_survivors = alive && session.is_none();
-        let listener = Some(Listener::open(directory, owner)?);
+        let removes_socket = socket.is_none();
+        let listener = Some(match socket {
+            Some(socket) => Listener::given(directory, owner, socket)?,
+            None => Listener::open(directory, owner)?,
+        });
         let stop = Arc::new(AtomicBool::new(false));
         let _lock = lock;
         let state = State {
@@ -91,6 +102,7 @@ impl Service {
         Ok(Service {
             state,
             listener,
+            removes_socket,
             _lock,
         })
     }
@@ -143,7 +155,9 @@ impl Service {
             .files
             .directory
             .join(holdfast_pool::segment::SOCKET);
-        let _ = std::fs::remove_file(socket);
+        if self.removes_socket {
+            let _ = std::fs::remove_file(socket);
+        }
         let done = done.and(self.close());
         if let Err(e) = &done {
             tracing::error!("the service ends: {e}");

@@ -36,6 +36,8 @@ pub enum Error {
     Segment { path: PathBuf, what: &'static str },
     /// Something else stands in the pool's directory where a file, or a directory, belongs.
     NotOrdinary { path: PathBuf },
+    /// The socket to listen at, which was given, is another one.
+    Socket { path: PathBuf },
     /// The trees or superblocks.
     Pool {
         path: PathBuf,
@@ -71,7 +73,10 @@ impl Error {
             Error::NotEmpty { .. } => Errno::NOTEMPTY,
             Error::NotADirectory { .. } => Errno::NOTDIR,
             Error::InUse { .. } | Error::Orphaned { .. } => Errno::BUSY,
-            Error::Size { .. } | Error::Medium { .. } | Error::NotASession => Errno::INVAL,
+            Error::Size { .. }
+            | Error::Medium { .. }
+            | Error::NotASession
+            | Error::Socket { .. } => Errno::INVAL,
             Error::TooLarge { .. } => Errno::NOSPC,
             Error::Owner { .. } => Errno::ACCESS,
             Error::Segment { .. } | Error::NotOrdinary { .. } | Error::Journal { .. } => {
@@ -112,6 +117,12 @@ impl Error {
             Error::Owner { .. } => "run as the pool's owner, or create a pool of your own".into(),
             Error::NotOrdinary { path } if path.extension().is_none() => {
                 format!("remove {}; it will be made again", path.display())
+            }
+            Error::Socket { path } => {
+                format!(
+                    "ListenSequentialPacket={} in the .socket unit",
+                    path.display()
+                )
             }
             Error::Journal { path, .. } => {
                 format!("holdfast pool check --accept-loss {}", path.display())
@@ -203,11 +214,8 @@ impl fmt::Display for Error {
                 )
             }
             Error::Medium { path, wanted } => {
-                write!(
-                    f,
-                    "{} is not on a medium of the kind {wanted}",
-                    path.display()
-                )
+                let path = path.display();
+                write!(f, "{path} is not on a medium of the kind {wanted}")
             }
             Error::Owner { path, owner } => {
                 write!(f, "the pool {} belongs to user {owner}", path.display())
@@ -219,6 +227,10 @@ impl fmt::Display for Error {
                 let path = path.display();
                 write!(f, "the pool is damaged: {path} is not what belongs there")
             }
+            Error::Socket { path } => {
+                let path = path.display();
+                write!(f, "the socket that was passed to the service is not {path}")
+            }
             Error::Pool { path, error } => write!(f, "{}: {error}", path.display()),
             Error::Journal { path, losses } => write_losses(f, path, losses),
             Error::Rejected { seq, why } => write!(f, "journal record {seq} is not valid: {why}"),
@@ -226,10 +238,8 @@ impl fmt::Display for Error {
                 f.write_str("the session memory that was offered does not belong to this pool")
             }
             Error::SnapshotInUse { name } => {
-                write!(
-                    f,
-                    "the snapshot {name} is in use by programs that run on it"
-                )
+                let users = "programs that run on it";
+                write!(f, "the snapshot {name} is in use by {users}")
             }
             Error::NotStopped => f.write_str(
                 "the process that requested a snapshot does not keep others from writing",

@@ -19,7 +19,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -101,6 +104,8 @@ pub struct Users {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
+    /// Somebody else made it, and keeps it when the service ends.
+    is_given: bool,
     owner: u32,
     /// Root is let in as well.
     pub root_enters: bool,
@@ -108,16 +113,20 @@ pub struct Listener {
     pub disposal: Disposal,
 }
 
-/// Wakes `Listener::serve` to see that it is to end.
+/// Wakes `Listener::serve` to see that it is to end; one whose socket was given sees it by itself
+/// after a turn.
 #[derive(Debug)]
 pub struct Closer {
-    socket: OwnedFd,
+    socket: Option<OwnedFd>,
 }
 
 impl Closer {
-    /// Nobody can connect any more.
+    /// Nobody can connect any more; at a socket that was given, who does so waits for the next
+    /// service.
     pub fn close(&self) {
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        if let Some(socket) = &self.socket {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
     }
 }
 
@@ -144,21 +153,47 @@ impl Listener {
         // Anybody may connect; who is not let in is told why.
         rustix::fs::chmod(&path, Mode::from_raw_mode(0o666)).map_err(Error::os(what()))?;
         rustix::net::listen(&socket, BACKLOG).map_err(Error::os(what()))?;
-        Ok(Listener {
+        Ok(Listener::of(socket, false, owner))
+    }
+
+    /// Listens at a socket that somebody else made and keeps: it has to be at `POOL/sock`.
+    pub fn given(directory: &Path, owner: u32, socket: OwnedFd) -> Result<Listener> {
+        let path = directory.join(holdfast_pool::segment::SOCKET);
+        let wrong = || Error::Socket { path: path.clone() };
+        let name = rustix::net::getsockname(&socket).map_err(|_| wrong())?;
+        let name = SocketAddrUnix::try_from(name).map_err(|_| wrong())?;
+        let named = name
+            .path_bytes()
+            .map(|name| Path::new(OsStr::from_bytes(name)));
+        let here = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+        let is_here = named
+            .and_then(here)
+            .is_some_and(|it| here(&path) == Some(it));
+        let kind = sockopt::socket_type(&socket);
+        let listens = sockopt::socket_acceptconn(&socket);
+        if !is_here || kind != Ok(SocketType::SEQPACKET) || listens != Ok(true) {
+            return Err(wrong());
+        }
+        rustix::io::ioctl_fionbio(&socket, true).map_err(Error::os(path.display().to_string()))?;
+        Ok(Listener::of(socket, true, owner))
+    }
+
+    fn of(socket: OwnedFd, is_given: bool, owner: u32) -> Listener {
+        Listener {
             socket,
+            is_given,
             owner,
             root_enters: true,
             limits: LIMITS,
             disposal: Disposal::default(),
-        })
+        }
     }
 
     /// Ends `serve`, together with `Users::closing`.
     pub fn closer(&self) -> Result<Closer> {
-        let socket = self
-            .socket
-            .try_clone()
-            .map_err(Error::io("the service's socket"))?;
+        let socket = (!self.is_given).then(|| self.socket.try_clone());
+        let socket = socket.transpose();
+        let socket = socket.map_err(Error::io("the service's socket"))?;
         Ok(Closer { socket })
     }
 

@@ -3,6 +3,7 @@
 
 mod bench;
 mod commands;
+mod daemon;
 mod documents;
 mod files;
 mod interface;
@@ -17,6 +18,7 @@ pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
         bench::CASES,
         commands::CASES,
+        daemon::CASES,
         documents::CASES,
         files::CASES,
         interface::CASES,

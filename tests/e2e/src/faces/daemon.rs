@@ -1,0 +1,122 @@
+//! `holdfast serve` as systemd runs it: it is passed a socket that listens already, and says when
+//! it is ready.
+
+use super::new_pool;
+use crate::bad_input::{Case, Fixture, Stop, wrong};
+use crate::process::{self, Ended};
+use std::process::Command;
+
+pub const CASES: &[(&str, Case)] = &[
+    ("a service that is passed its socket", activated),
+    ("unit files", units),
+];
+
+/// Keeps the socket, starts services with it as systemd does, and runs programs in between.
+const SYSTEMD: &str = r#"
+import os, signal, socket, subprocess, sys, time
+
+holdfast, pool = sys.argv[1:]
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(pool + "/sock")
+listener.listen()
+notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notified.bind(pool + ".notify")
+notified.settimeout(20)
+
+def start(*sockets):
+    pid = os.fork()
+    if pid == 0:
+        for n, fd in enumerate([os.dup(s.fileno()) for s in sockets]):
+            os.dup2(fd, 3 + n)
+        os.closerange(3 + len(sockets), 100)
+        for n in range(len(sockets)):
+            os.set_inheritable(3 + n, True)
+        env = dict(os.environ, LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(sockets)),
+                   NOTIFY_SOCKET=pool + ".notify", HOLDFAST_LOG="off")
+        os.execve(holdfast, ["holdfast", "serve", pool], env)
+    return pid
+
+def program(script):
+    run = [holdfast, "run", "--pool", pool, "--", "bash", "-c", script]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60).stdout
+
+# Who comes before the service waits for it.
+early = subprocess.Popen([holdfast, "run", "--pool", pool, "--", "sh", "-c", "echo early >/hf/f"])
+time.sleep(0.2)
+for n in range(3):
+    pid = start(listener)
+    print(notified.recv(100).decode(), early.wait(60), end=" ")
+    print(program(f"cat /hf/f; echo {n} >/hf/f"), end="")
+    # It serves on when its users have gone.
+    print(program("echo still there"), end="")
+    os.kill(pid, signal.SIGTERM)
+    print(os.waitpid(pid, 0)[1], os.path.exists(pool + "/sock"))
+# A service that dies amid a program is started again by the next who asks.
+pid = start(listener)
+notified.recv(100)
+running = subprocess.Popen([holdfast, "run", "--pool", pool, "--", "sh", "-c",
+                            "sleep 0.5; echo after >/hf/f; cat /hf/f"], stdout=subprocess.PIPE)
+time.sleep(0.2)
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)
+pid = start(listener)
+print(running.communicate(timeout=60)[0].decode(), end="")
+os.kill(pid, signal.SIGTERM)
+os.waitpid(pid, 0)
+# Another socket, and one too many.
+other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+other.bind(pool + ".other")
+other.listen()
+print(os.waitpid(start(other), 0)[1] >> 8, os.waitpid(start(listener, other), 0)[1] >> 8)
+"#;
+
+fn activated(fixture: &Fixture) -> Result<(), Stop> {
+    if !process::on_path("python3") {
+        return Err(Stop::Skip("python3 is not installed".into()));
+    }
+    let pool = new_pool(fixture, "pool")?;
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", SYSTEMD])
+        .arg(&fixture.holdfast)
+        .arg(&pool);
+    let ended: Ended = fixture.end_of(command)?;
+    let expected = "READY=1 0 early\nstill there\n0 True\nREADY=1 0 0\nstill there\n0 True\n\
+        READY=1 0 1\nstill there\n0 True\nafter\n1 1\n";
+    let refusals = [
+        "the socket that was passed to the service is not",
+        "2 sockets were passed",
+    ];
+    if ended.out != expected || !refusals.iter().all(|refusal| ended.err.contains(refusal)) {
+        return wrong(format!("{}: {}\n{}", ended.how(), ended.out, ended.err));
+    }
+    fixture.done(&["pool", "check", &pool])?;
+    Ok(())
+}
+
+/// What is installed is what systemd understands, where it can be asked.
+fn units(fixture: &Fixture) -> Result<(), Stop> {
+    let prefix = fixture.holdfast.parent().and_then(|bin| bin.parent());
+    let Some(units) = prefix.map(|prefix| prefix.join("lib/systemd/system")) else {
+        return wrong("the command is not installed");
+    };
+    if !units.exists() {
+        return Err(Stop::Skip("this copy was not installed".into()));
+    }
+    if !process::on_path("systemd-analyze") {
+        return Err(Stop::Skip("systemd-analyze is not installed".into()));
+    }
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", "holdfast@dev-shm-pool.service"]);
+    command.arg("holdfast@dev-shm-pool.socket");
+    // Variables of the command itself, because the tests' environment is a clean one.
+    let mut wrapped = Command::new("env");
+    wrapped.arg(format!("SYSTEMD_UNIT_PATH={}:", units.display()));
+    wrapped.arg(command.get_program()).args(command.get_args());
+    let ended = fixture.end_of(wrapped)?;
+    let about_us = ended.err.lines().filter(|line| line.contains("holdfast"));
+    match about_us.collect::<Vec<_>>() {
+        said if said.is_empty() => Ok(()),
+        said => wrong(said.join("; ")),
+    }
+}
