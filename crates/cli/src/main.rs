@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod confine;
 mod default_pool;
 mod environment;
 mod failure;

@@ -6,6 +6,7 @@
 //! failure, to the `holdfast run` that started it.
 
 use crate::args::ServeArgs;
+use crate::confine::confine;
 use crate::failure::{self, Failure};
 use crate::signals::Signals;
 use crate::writeback;
@@ -46,6 +47,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let opened = log::start()
         .and_then(|()| raise_limits(pool))
         .and_then(|()| activated())
+        .and_then(|socket| confine().map(|()| socket))
         .and_then(|socket| Ok(Service::open_at(pool, options, socket)?));
     let service = match opened {
         Ok(service) => service,
