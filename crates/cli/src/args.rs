@@ -29,6 +29,8 @@ pub enum Command {
     /// Create, inspect, check, resize and destroy pools.
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Show what happens on a pool, again and again.
+    Top(TopArgs),
     /// Run a program with the pool's files under a directory.
     Run(RunArgs),
     /// Run the pool's service in the foreground.
@@ -65,6 +67,20 @@ pub enum PoolCommand {
         /// Bytes of file data, with K, M, G or T.
         size: Size,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    pub pool: PathBuf,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub interval: f64,
+    /// End after so many looks [default: never].
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Print metrics for Prometheus once, in its text format.
+    #[arg(long, conflicts_with = "count")]
+    pub metrics: bool,
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,8 @@ mod signals;
 mod size;
 mod snapshot_commands;
 mod start;
+mod state;
+mod top;
 mod writeback;
 
 use args::{Cli, Command, PoolCommand};
@@ -78,6 +80,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Pool(PoolCommand::Resize { pool, size }) => {
             pool_commands::resize(&pool, size, cli.json)
         }
+        Command::Top(args) => top::top(&args, cli.json),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::WriteBack { pool } => writeback::write_back(&pool),
@@ -97,6 +100,7 @@ fn works_on_files(command: &Command) -> Option<&Path> {
             | PoolCommand::Destroy { pool }
             | PoolCommand::Resize { pool, .. },
         ) => Some(pool),
+        Command::Top(args) => Some(&args.pool),
         _ => None,
     }
 }

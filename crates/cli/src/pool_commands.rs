@@ -6,13 +6,10 @@ use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
 use crate::failure::{self, Failure};
 use crate::json::Json;
 use crate::size::Size;
-use crate::start;
-use holdfast_client::attach::AttachError;
+use crate::state::{State, medium_name, promise};
 use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
-use holdfast_pool::format::superblock::{Consistency, Superblock};
-use holdfast_pool::layout::{SNAPSHOTS, TreeId, VALUES};
-use holdfast_pool::segment::tree_share;
+use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{Accepted, CreateOptions, Files, PoolLock};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -68,123 +65,18 @@ fn consistency(arg: ConsistencyArg) -> Consistency {
     }
 }
 
-fn medium_name(medium: Medium) -> &'static str {
-    match medium {
-        Medium::Dax => "dax",
-        Medium::File => "file",
-        Medium::Memory => "memory",
-        Medium::DaxTest => "dax-test",
-    }
-}
-
-fn consistency_name(consistency: Consistency) -> &'static str {
-    match consistency {
-        Consistency::Posix => "posix",
-        Consistency::Sync => "sync",
-        Consistency::Strict => "strict",
-    }
-}
-
-/// What the file system that the pool is on now promises; `doubted`: its own word is not enough.
-fn promise(medium: Medium, consistency: Consistency, doubted: bool) -> &'static str {
-    match (medium, consistency) {
-        (Medium::Memory | Medium::DaxTest, _) => {
-            "survives the death of processes, not the loss of power"
-        }
-        _ if doubted => "survives the death of processes, the loss of power perhaps not",
-        (_, Consistency::Posix) => "survives the loss of power, as of the last fsync",
-        (_, Consistency::Sync) => "survives the loss of power, as of the last call",
-        (_, Consistency::Strict) => {
-            "survives the loss of power, as of the last call; \
-                                     each write is atomic"
-        }
-    }
-}
-
-/// A property of a pool: its name, and what it is as JSON and as text.
-type Row = (&'static str, Json, String);
-
-/// What is in a pool, and what room that takes. Names, attributes, keys and small values are in
-/// the trees, which have a share of their own; what they take beyond that is used, too.
-fn contents(sb: &Superblock) -> [Row; 7] {
-    let size = |name, bytes: u64| number(name, bytes, Size(bytes).to_string());
-    let count = |name, count: u64| number(name, count, count.to_string());
-    let keys = |tree: TreeId| sb.roots[usize::from(tree)].keys;
-    let share = tree_share(sb.data_len, sb.data_len_max) / 4096;
-    let beyond = sb.used_pages.saturating_sub(share);
-    let used = sb.used_data_blocks.saturating_add(beyond);
-    let used = used.saturating_mul(4096).min(sb.data_len);
-    [
-        size("size", sb.data_len),
-        size("used", used),
-        size("free", sb.data_len - used),
-        size("metadata", sb.used_pages.saturating_mul(4096)),
-        count("objects", sb.counts.iter().sum()),
-        count("values", keys(VALUES)),
-        count("snapshots", keys(SNAPSHOTS)),
-    ]
-}
-
 /// `pool status`.
 pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
-    let files = Files::open_read_only(pool)?;
-    let live = match holdfast_client::attach::status(pool.as_os_str().as_bytes()) {
-        Err(AttachError::Silent) => return Err(start::silent(pool).0),
-        answer => answer.ok(),
-    };
-    let sb = &files.superblock;
-    let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
-    let service = live.map_or(0, |a| a.service_pid);
-    let doubt = files.doubt();
-    let promise = promise(files.medium, sb.consistency, doubt.is_some());
-    let mut rows: Vec<Row> = vec![
-        number_text("medium", medium_name(files.medium)),
-        number_text("promise", promise),
-        number_text("consistency", consistency_name(sb.consistency)),
-    ];
-    rows.extend(contents(sb));
-    rows.extend([
-        number("sessions", sessions.into(), sessions.to_string()),
-        number("processes", processes.into(), processes.to_string()),
-        number(
-            "service",
-            service.into(),
-            match (live, service) {
-                (None, _) => "none".into(),
-                (_, 0) => "a process of another PID namespace".into(),
-                (_, pid) => format!("process {pid}"),
-            },
-        ),
-        (
-            "clean",
-            Json::Bool(sb.clean),
-            if sb.clean { "yes" } else { "no" }.into(),
-        ),
-    ]);
-    rows.extend(doubt.map(|doubt| number_text("warning", &doubt)));
-    let stalls = live.as_ref().map_or("", |answer| answer.text());
-    if !stalls.is_empty() {
-        rows.push(number_text("waiting", stalls));
-    }
+    let state = State::of(pool)?;
     let mut out = std::io::stdout().lock();
     let done = if json {
-        let mut fields = vec![("pool", Json::Text(pool.display().to_string()))];
-        fields.extend(rows.into_iter().map(|(name, value, _)| (name, value)));
-        writeln!(out, "{}", Json::Object(fields).render())
+        writeln!(out, "{}", Json::Object(state.fields()).render())
     } else {
-        rows.iter()
-            .try_for_each(|(name, _, text)| writeln!(out, "{name:<12} {text}"))
+        let mut rows = state.rows().into_iter();
+        rows.try_for_each(|(name, _, text)| writeln!(out, "{name:<12} {text}"))
     };
     failure::printed(done)?;
     Ok(failure::OK)
-}
-
-fn number(name: &'static str, value: u64, text: String) -> Row {
-    (name, Json::Number(value), text)
-}
-
-fn number_text(name: &'static str, text: &str) -> Row {
-    (name, Json::Text(text.into()), text.into())
 }
 
 /// `pool check`: the bits of fsck(8).

@@ -11,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("kv keyspaces", keyspaces),
     ("kv several at once", several),
     ("snapshot commands", snapshots),
+    ("top and metrics", top),
 ];
 
 fn single(fixture: &Fixture) -> Result<(), Stop> {
@@ -139,5 +140,34 @@ fn snapshots(fixture: &Fixture) -> Result<(), Stop> {
     )?;
     let expected = "[]\nafter\nbefore\nk\tbefore\nk\tbefore\nkeys\none\ntwo\n\
         \"name\":\"one\"\n\"name\":\"two\"\n1\nafter\n";
+    expect("the commands", &said, expected)
+}
+
+/// What programs do is seen: changes a second, and counters that only rise.
+fn top(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"metric() { "$hf" top "$pool" --metrics | sed -n "s|^holdfast_$1{pool=\"$pool\"} ||p"; }
+        metric service_up; metric processes
+        "$hf" top "$pool" --count 1 --interval 0.1 | grep -E '^(service|changes) '
+        mkfifo go; exec 7<>go
+        "$hf" run --pool "$pool" -- bash -c 'echo >go; cd /hf; n=0; while [ ! -e stop ]; do
+            echo $n >f$((n % 50)); n=$((n + 1)); done' &
+        read -r <&7; before=$(metric changes_total)
+        sleep 0.3; metric service_up
+        "$hf" top "$pool" --count 2 --interval 0.3 >text
+        grep -c '^changes  *[1-9][0-9]*/s$' text; grep -c '^processes  *[1-9]' text
+        "$hf" top "$pool" --count 1 --interval 0.3 --json >json
+        grep -c '"changes_per_second":[1-9]' json; wc -l <json
+        [ "$(metric changes_total)" -gt "$before" ] && echo more
+        "$hf" run --pool "$pool" -- touch /hf/stop; wait
+        "$hf" top "$pool" --metrics | grep -vcE '^(# (HELP|TYPE) )?holdfast_[a-z_]+[ {]' || true
+        "$hf" top "$pool" --interval 0 2>&1 | head -1 || true
+        "$hf" top "$pool/none" 2>&1 | head -1 | sed "s|$pool|POOL|" || true"#,
+    )?;
+    let expected = "0\n0\nservice      none\nchanges      0/s\n1\n2\n2\n1\n1\nmore\n0\n\
+        holdfast: --interval 0 is not possible.\nholdfast: there is no pool at POOL/none.\n";
     expect("the commands", &said, expected)
 }

@@ -1,0 +1,162 @@
+//! The state of a pool at one moment, as `pool status`, `top` and metrics show it.
+//!
+//! Invariant: reading it writes nothing to the pool, and starts no service.
+
+use crate::failure::Failure;
+use crate::json::Json;
+use crate::size::Size;
+use crate::start;
+use holdfast_client::attach::{self, AttachError};
+use holdfast_pmem::Medium;
+use holdfast_pool::format::superblock::{Consistency, Superblock};
+use holdfast_pool::layout::{SNAPSHOTS, TreeId, VALUES};
+use holdfast_pool::protocol::Answer;
+use holdfast_pool::segment::tree_share;
+use holdfast_service::Files;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub fn medium_name(medium: Medium) -> &'static str {
+    match medium {
+        Medium::Dax => "dax",
+        Medium::File => "file",
+        Medium::Memory => "memory",
+        Medium::DaxTest => "dax-test",
+    }
+}
+
+fn consistency_name(consistency: Consistency) -> &'static str {
+    match consistency {
+        Consistency::Posix => "posix",
+        Consistency::Sync => "sync",
+        Consistency::Strict => "strict",
+    }
+}
+
+/// What the file system that the pool is on now promises; `doubted`: its own word is not enough.
+pub fn promise(medium: Medium, consistency: Consistency, doubted: bool) -> &'static str {
+    match (medium, consistency) {
+        (Medium::Memory | Medium::DaxTest, _) => {
+            "survives the death of processes, not the loss of power"
+        }
+        _ if doubted => "survives the death of processes, the loss of power perhaps not",
+        (_, Consistency::Posix) => "survives the loss of power, as of the last fsync",
+        (_, Consistency::Sync) => "survives the loss of power, as of the last call",
+        (_, Consistency::Strict) => {
+            "survives the loss of power, as of the last call; \
+                                     each write is atomic"
+        }
+    }
+}
+
+/// A property of a pool: its name, and what it is as JSON and as text.
+type Row = (&'static str, Json, String);
+
+/// What is in a pool, and what room that takes. Names, attributes, keys and small values are in
+/// the trees, which have a share of their own; what they take beyond that is used, too.
+fn contents(sb: &Superblock) -> [Row; 7] {
+    let size = |name, bytes: u64| number(name, bytes, Size(bytes).to_string());
+    let count = |name, count: u64| number(name, count, count.to_string());
+    let keys = |tree: TreeId| sb.roots[usize::from(tree)].keys;
+    let share = tree_share(sb.data_len, sb.data_len_max) / 4096;
+    let beyond = sb.used_pages.saturating_sub(share);
+    let used = sb.used_data_blocks.saturating_add(beyond);
+    let used = used.saturating_mul(4096).min(sb.data_len);
+    [
+        size("size", sb.data_len),
+        size("used", used),
+        size("free", sb.data_len - used),
+        size("metadata", sb.used_pages.saturating_mul(4096)),
+        count("objects", sb.counts.iter().sum()),
+        count("values", keys(VALUES)),
+        count("snapshots", keys(SNAPSHOTS)),
+    ]
+}
+
+/// What is known of a pool.
+pub struct State {
+    pool: PathBuf,
+    files: Files,
+    /// What its service says, if there is one.
+    pub live: Option<Answer>,
+    doubt: Option<String>,
+}
+
+impl State {
+    pub fn of(pool: &Path) -> Result<State, Failure> {
+        let files = Files::open_read_only(pool)?;
+        let live = match attach::status(pool.as_os_str().as_bytes()) {
+            Err(AttachError::Silent) => return Err(start::silent(pool).0),
+            answer => answer.ok(),
+        };
+        Ok(State {
+            pool: pool.into(),
+            doubt: files.doubt(),
+            files,
+            live,
+        })
+    }
+
+    pub fn superblock(&self) -> &Superblock {
+        &self.files.superblock
+    }
+
+    /// Who keeps others waiting, or why nothing can be changed.
+    pub fn waiting(&self) -> &str {
+        self.live.as_ref().map_or("", Answer::text)
+    }
+
+    /// As `rows`, for a JSON object.
+    pub fn fields(&self) -> Vec<(&'static str, Json)> {
+        let mut fields = vec![("pool", Json::Text(self.pool.display().to_string()))];
+        fields.extend(
+            self.rows()
+                .into_iter()
+                .map(|(name, value, _)| (name, value)),
+        );
+        fields
+    }
+
+    pub fn rows(&self) -> Vec<Row> {
+        let sb = self.superblock();
+        let live = self.live.as_ref();
+        let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
+        let service = live.map_or(0, |a| a.service_pid);
+        let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
+        let mut rows: Vec<Row> = vec![
+            number_text("medium", medium_name(self.files.medium)),
+            number_text("promise", promise),
+            number_text("consistency", consistency_name(sb.consistency)),
+        ];
+        rows.extend(contents(sb));
+        let who = match (live, service) {
+            (None, _) => "none".into(),
+            (_, 0) => "a process of another PID namespace".into(),
+            (_, pid) => format!("process {pid}"),
+        };
+        let clean = if sb.clean { "yes" } else { "no" };
+        rows.extend([
+            number("sessions", sessions.into(), sessions.to_string()),
+            number("processes", processes.into(), processes.to_string()),
+            number("service", service.into(), who),
+            ("clean", Json::Bool(sb.clean), clean.into()),
+        ]);
+        rows.extend(
+            self.doubt
+                .as_ref()
+                .map(|doubt| number_text("warning", doubt)),
+        );
+        if !self.waiting().is_empty() {
+            rows.push(number_text("waiting", self.waiting()));
+        }
+        rows
+    }
+}
+
+fn number(name: &'static str, value: u64, text: String) -> Row {
+    (name, Json::Number(value), text)
+}
+
+fn number_text(name: &'static str, text: &str) -> Row {
+    (name, Json::Text(text.into()), text.into())
+}

@@ -1,0 +1,178 @@
+//! `holdfast top`: what happens on a pool, and the same as metrics.
+//!
+//! Invariants: it uses no place in the session and starts no service by itself; a pool that nobody
+//! serves is shown as it is.
+
+use crate::args::TopArgs;
+use crate::failure::{self, Failure};
+use crate::json::Json;
+use crate::state::State;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Goes home and clears the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+const INTERVAL: std::ops::RangeInclusive<f64> = 0.1..=86400.0;
+
+/// `top`.
+pub fn top(args: &TopArgs, json: bool) -> Result<u8, Failure> {
+    if args.metrics {
+        let text = metrics(&args.pool, &State::of(&args.pool)?);
+        failure::printed(std::io::stdout().write_all(text.as_bytes()))?;
+        return Ok(failure::OK);
+    }
+    if !INTERVAL.contains(&args.interval) {
+        let what = format!("--interval {} is not possible", args.interval);
+        return Err(Failure::new(what).fix("choose from 0.1 to 86400 seconds"));
+    }
+    let clears = std::io::stdout().is_terminal() && !json;
+    let mut before = Look::at(&args.pool)?;
+    for n in 1.. {
+        std::thread::sleep(Duration::from_secs_f64(args.interval));
+        let now = Look::at(&args.pool)?;
+        let text = match json {
+            true => now.json(&before),
+            false => now.text(&args.pool, &before),
+        };
+        let start = if clears { CLEAR } else { "" };
+        let mut out = std::io::stdout().lock();
+        failure::printed(write!(out, "{start}{text}").and_then(|()| out.flush()))?;
+        if args.count.is_some_and(|count| n >= count) {
+            break;
+        }
+        before = now;
+    }
+    Ok(failure::OK)
+}
+
+/// The state of a pool, and when that was.
+struct Look {
+    state: State,
+    at: Instant,
+}
+
+impl Look {
+    fn at(pool: &Path) -> Result<Look, Failure> {
+        let state = State::of(pool)?;
+        let at = Instant::now();
+        Ok(Look { state, at })
+    }
+
+    /// Changes that were applied, and commits, a second since `before`.
+    fn rates(&self, before: &Look) -> [u64; 2] {
+        let time = self.at.duration_since(before.at).as_secs_f64();
+        let numbers = |look: &Look| [applied(&look.state), look.state.superblock().seq];
+        let (now, then) = (numbers(self), numbers(before));
+        std::array::from_fn(|n| (now[n].saturating_sub(then[n]) as f64 / time) as u64)
+    }
+
+    fn json(&self, before: &Look) -> String {
+        let [changes, commits] = self.rates(before);
+        let mut fields = self.state.fields();
+        fields.push(("changes_per_second", Json::Number(changes)));
+        fields.push(("commits_per_second", Json::Number(commits)));
+        Json::Object(fields).render() + "\n"
+    }
+
+    fn text(&self, pool: &Path, before: &Look) -> String {
+        let [changes, commits] = self.rates(before);
+        let mut text = format!("{}\n", pool.display());
+        let rates = [("changes", changes), ("commits", commits)];
+        let rates = rates.map(|(name, rate)| (name, format!("{rate}/s")));
+        let rows = self
+            .state
+            .rows()
+            .into_iter()
+            .map(|(name, _, said)| (name, said));
+        for (name, said) in rows.chain(rates) {
+            let _ = writeln!(text, "{name:<12} {said}");
+        }
+        text + "\n"
+    }
+}
+
+/// Number of the last change that is in the trees.
+fn applied(state: &State) -> u64 {
+    let live = state.live.as_ref().map(|answer| answer.applied_seq);
+    live.unwrap_or(state.superblock().applied_seq)
+}
+
+/// The state in Prometheus' text format, as a collector of text files takes it.
+fn metrics(pool: &Path, state: &State) -> String {
+    let sb = state.superblock();
+    let live = state.live.as_ref();
+    let fields = state.fields();
+    let field = |wanted: &str| {
+        let found = fields.iter().find(|(name, _)| *name == wanted);
+        match found {
+            Some((_, Json::Number(n))) => *n,
+            _ => 0,
+        }
+    };
+    let gauges = [
+        ("size_bytes", "Room for file data.", field("size")),
+        ("used_bytes", "Room that is used.", field("used")),
+        (
+            "metadata_bytes",
+            "What names, attributes and values take.",
+            field("metadata"),
+        ),
+        (
+            "objects",
+            "Files, directories and others.",
+            field("objects"),
+        ),
+        ("values", "Values of keys.", field("values")),
+        ("snapshots", "Snapshots.", field("snapshots")),
+        (
+            "service_up",
+            "Whether a service runs.",
+            live.is_some().into(),
+        ),
+        ("sessions", "Sessions that are open.", field("sessions")),
+        ("processes", "Processes of sessions.", field("processes")),
+        (
+            "waiting",
+            "Whether somebody is waited for.",
+            (!state.waiting().is_empty()).into(),
+        ),
+    ];
+    let counters = [
+        (
+            "changes_total",
+            "Changes that were applied.",
+            applied(state),
+        ),
+        ("commits_total", "Commits of the trees.", sb.seq),
+    ];
+    let gauges = gauges.map(|metric| ("gauge", metric));
+    let counters = counters.map(|metric| ("counter", metric));
+    let label = escaped(&pool.display().to_string());
+    let mut text = String::new();
+    for (kind, (name, help, value)) in gauges.into_iter().chain(counters) {
+        let _ = writeln!(text, "# HELP holdfast_{name} {help}");
+        let _ = writeln!(text, "# TYPE holdfast_{name} {kind}");
+        let _ = writeln!(text, "holdfast_{name}{{pool=\"{label}\"}} {value}");
+    }
+    text
+}
+
+/// The value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escaped("/a b"), "/a b");
+        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+    }
+}
