@@ -58,12 +58,11 @@ pub fn check(at: &Path) -> Result<PathBuf, Failure> {
         let what = format!("the path {} contains a symbolic link", at.display());
         return Err(Failure::new(what).fix(format!("use --at {}", real.display())));
     }
-    if is_stop(&at) {
-        return Ok(at);
-    }
     let mut entries = match std::fs::read_dir(&at) {
         Ok(entries) => entries,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(at),
+        // Another run may just put or take away what stands there.
+        Err(e) if e.kind() == ErrorKind::NotFound || is_stop(&at) => return Ok(at),
+        Err(e) if e.kind() == ErrorKind::NotADirectory && !at.exists() => return Ok(at),
         Err(e) => return Err(Failure::io(at.display(), &e).fix(fix)),
     };
     match entries.next() {
