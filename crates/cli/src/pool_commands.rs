@@ -82,16 +82,16 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
 /// `pool check`: the bits of fsck(8).
 pub fn check(pool: &Path, accept_loss: bool, json: bool) -> Result<u8, Failure> {
     let fail = |e: holdfast_service::Error| Failure::from(e).code(failure::CHECK_FAILED);
-    match Files::open_read_only(pool) {
-        Ok(_) => {}
-        Err(e) if e.errno() == EUCLEAN => {
-            return Err(Failure::from(e).code(failure::CHECK_DAMAGED));
-        }
-        Err(e) => return Err(fail(e)),
+    let fail_or_damaged = |e: holdfast_service::Error| match e.errno() {
+        EUCLEAN => Failure::from(e).code(failure::CHECK_DAMAGED),
+        _ => fail(e),
+    };
+    if !accept_loss {
+        Files::open_read_only(pool).map_err(fail_or_damaged)?;
     }
     wait_for_service(pool).map_err(fail)?;
     let accepted = match accept_loss {
-        true => holdfast_service::accept_loss(pool).map_err(fail)?,
+        true => holdfast_service::accept_loss(pool).map_err(fail_or_damaged)?,
         false => None,
     };
     if let Some(accepted) = &accepted {
@@ -117,6 +117,9 @@ pub fn check(pool: &Path, accept_loss: bool, json: bool) -> Result<u8, Failure> 
 
 fn say_what_was_lost(pool: &Path, accepted: &Accepted) {
     let pool = pool.display();
+    for cut in &accepted.cuts {
+        eprintln!("holdfast: {pool}: {cut}");
+    }
     for loss in &accepted.losses {
         eprintln!("holdfast: {pool}: the journal was damaged: {loss}");
     }

@@ -3,6 +3,7 @@
 //! Invariant: it waits for nobody; while a step takes long, the heartbeat and the listener answer
 //! for it.
 
+use crate::base::cuts;
 use crate::base::error::{Error, Result};
 use crate::base::survivors;
 use crate::journal::engine::Engine;
@@ -204,6 +205,7 @@ impl Writer<'_> {
 
     /// Ends the session when nobody is in it; true when the service is to end, too.
     fn look_around(&mut self, begun: Instant) -> Result<bool> {
+        cuts::mend_open(&self.service.engine.store.files);
         let deserted = |service: &mut State| match service.session.as_mut() {
             Some(session) => session.is_deserted(&service.engine),
             None => Ok(true),

@@ -84,6 +84,7 @@ fn client(engine: &Engine, fds: &[Sent], journal_len: u64) -> Result<Client, Str
             Medium::Memory => 0,
             Medium::File => 1,
             Medium::Dax => 2,
+            Medium::DaxTest => 3,
         },
         cpu: 0,
     };

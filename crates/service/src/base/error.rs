@@ -5,6 +5,9 @@ use rustix::io::Errno;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// What is said of a segment that was cut.
+pub const SHORTER: &str = "is shorter than the pool says";
+
 /// What this crate's functions return.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -126,6 +129,10 @@ impl Error {
             }
             Error::Journal { path, .. } => {
                 format!("holdfast pool check --accept-loss {}", path.display())
+            }
+            Error::Segment { path, what } if *what == SHORTER => {
+                let pool = path.parent().unwrap_or(path);
+                format!("holdfast pool check --accept-loss {}", pool.display())
             }
             Error::Segment { .. } | Error::Pool { .. } if self.errno() == EUCLEAN => {
                 "holdfast pool check POOL names what is damaged".into()

@@ -4,7 +4,7 @@
 //! followed; a failed creation leaves the directory as it was; only files that Holdfast made are
 //! ever removed.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, SHORTER};
 use crate::base::host;
 use crate::base::lock::PoolLock;
 use crate::base::ordinary;
@@ -305,9 +305,11 @@ impl Files {
         let superblock = read_superblock(directory, &meta)?;
         ordinary::check(directory)?;
         let journal_name = segment::journal(superblock.journal_segment);
-        let data = open_segment(directory, &segment::data(0), flags, superblock.data_len)?;
+        let data = open_segment(directory, &segment::data(0), flags)?;
+        let journal = open_segment(directory, &journal_name, flags)?;
         let journal_len = LANES as u64 * superblock.lane_len;
-        let journal = open_segment(directory, &journal_name, flags, journal_len)?;
+        check_len(directory, &segment::data(0), &data, superblock.data_len)?;
+        check_len(directory, &journal_name, &journal, journal_len)?;
         check_len(directory, segment::META, &meta, superblock.meta_len)?;
         let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
         // What it was when the pool was made or last used promises nothing here; that memory is to
@@ -429,22 +431,18 @@ fn foreign(directory: &Path, meta: &Path) -> Error {
     }
 }
 
-fn open_segment(directory: &Path, name: &str, flags: OFlags, len: u64) -> Result<OwnedFd> {
+fn open_segment(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd> {
     let path = directory.join(name);
-    let file = match ordinary::open(&path, flags) {
-        Ok(Some(file)) => file,
-        Ok(None) => return Err(Error::NotOrdinary { path }),
-        Err(Errno::NOENT) => {
-            return Err(Error::Segment {
-                path,
-                what: "is missing",
-            });
-        }
-        Err(Errno::ACCESS) => return Err(foreign(directory, &path)),
-        Err(e) => return Err(Error::os(path.display().to_string())(e)),
-    };
-    check_len(directory, name, &file, len)?;
-    Ok(file)
+    match ordinary::open(&path, flags) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(Error::NotOrdinary { path }),
+        Err(Errno::NOENT) => Err(Error::Segment {
+            path,
+            what: "is missing",
+        }),
+        Err(Errno::ACCESS) => Err(foreign(directory, &path)),
+        Err(e) => Err(Error::os(path.display().to_string())(e)),
+    }
 }
 
 fn check_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<()> {
@@ -453,7 +451,7 @@ fn check_len(directory: &Path, name: &str, file: &OwnedFd, len: u64) -> Result<(
     if (stat.st_size as u64) < len {
         return Err(Error::Segment {
             path,
-            what: "is shorter than the pool says",
+            what: SHORTER,
         });
     }
     Ok(())
@@ -492,6 +490,15 @@ fn read_superblock(directory: &Path, meta: &OwnedFd) -> Result<Superblock> {
             Ok(superblock)
         }
     }
+}
+
+/// The superblock of the pool in `directory`, which has to be the caller's; the segments may be
+/// shorter than it says.
+pub fn superblock_of_own(directory: &Path) -> Result<Superblock> {
+    let meta = open_meta(directory, OFlags::RDWR)?;
+    let stat = rustix::fs::fstat(&meta).map_err(Error::os(segment::META))?;
+    check_owner(directory, stat.st_uid)?;
+    read_superblock(directory, &meta)
 }
 
 /// Removes a pool that nobody uses, and its directory if nothing else is in it.

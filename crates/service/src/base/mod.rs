@@ -1,5 +1,6 @@
 //! The directory of a pool, the host below it, and errors.
 
+pub mod cuts;
 pub mod error;
 pub mod files;
 pub mod host;

@@ -285,7 +285,7 @@ impl Listener {
 
     fn accept(&self, connections: &mut Vec<Connection>) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        for _ in 0..ACCEPTED_MAX {
+        for n in 0..ACCEPTED_MAX {
             match rustix::net::accept_with(&self.socket, flags) {
                 Ok(socket) => {
                     let connection = Connection::new(socket, self.disposal.clone());
@@ -301,7 +301,12 @@ impl Listener {
                     return;
                 }
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
-                Err(_) => return,
+                Err(Errno::AGAIN) if n > 0 => return,
+                // It is ready and nobody is there: whoever gave it to us has shut it down.
+                Err(_) => {
+                    env::sleep(RESPITE);
+                    return;
+                }
             }
         }
     }

@@ -10,10 +10,12 @@
 //!  * The journal is emptied only when the trees are durable, and the boot is recorded only when
 //!    the journal is empty: interrupted recovery is simply repeated.
 
+use crate::base::cuts::{self, Cut};
 use crate::base::error::Loss;
 use crate::base::error::{Error, Result};
-use crate::base::files::Files;
+use crate::base::files::{self, Files};
 use crate::base::lock::PoolLock;
+use crate::base::ordinary;
 use crate::base::process;
 use crate::base::survivors;
 use crate::base::users;
@@ -24,6 +26,7 @@ use crate::journal::order::FLIGHT_MAX;
 use crate::recovery::damage::{self, Survey};
 use holdfast_pmem::Medium;
 use holdfast_pool::apply::Reject;
+use holdfast_pool::segment;
 use rustix::fs::OFlags;
 use std::path::Path;
 
@@ -61,33 +64,42 @@ pub fn recover_what_is_left(engine: &mut Engine) -> Result<Recovered> {
     bring_up(engine, Losses::Accept)
 }
 
-/// Brings the pool in `directory`, which nobody may use, up to date if its journal is damaged:
-/// with the records that can be read. `None`: it is not damaged, and nothing was done.
+/// Brings the pool in `directory`, which nobody may use, up to date if its journal is damaged or
+/// segments were cut: with what can be read. `None`: that is not so, and nothing was done.
 pub fn accept_loss(directory: &Path) -> Result<Option<Accepted>> {
-    Files::open(directory)?.check_owner()?;
+    files::superblock_of_own(directory)?;
     let _lock = PoolLock::take_patiently(directory)?;
-    let files = Files::open(directory)?;
-    let journal = files.reopen(&files.journal_name(), OFlags::RDWR)?;
-    if survivors::exist(&journal) || users::any_in_use(directory) {
+    let superblock = files::superblock_of_own(directory)?;
+    let journal = directory.join(segment::journal(superblock.journal_segment));
+    let journal = ordinary::open(&journal, OFlags::RDWR);
+    let survives = matches!(&journal, Ok(Some(journal)) if survivors::exist(journal));
+    if survives || users::any_in_use(directory) {
         return Err(Error::InUse {
             path: directory.into(),
             pid: None,
         });
     }
     drop(journal);
-    let mut engine = Engine::open(files)?;
+    let cuts = cuts::mend(directory, &superblock)?;
+    let mut engine = Engine::open(Files::open(directory)?)?;
     let losses = losses(&mut engine)?;
-    if losses.is_empty() {
+    if losses.is_empty() && cuts.is_empty() {
         return Ok(None);
     }
     let recovered = recover_what_is_left(&mut engine)?;
     engine.close()?;
-    Ok(Some(Accepted { losses, recovered }))
+    Ok(Some(Accepted {
+        cuts,
+        losses,
+        recovered,
+    }))
 }
 
-/// A damaged journal whose losses were accepted.
+/// Losses that were accepted.
 #[derive(Clone, Debug)]
 pub struct Accepted {
+    /// Segments that were cut.
+    pub cuts: Vec<Cut>,
     /// What could not be read.
     pub losses: Vec<Loss>,
     /// What could.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub const CASES: &[(&str, Case)] = &[
     ("another version", another_version),
     ("cut segments", cut),
+    ("cut segments, and the loss accepted", cut_and_accepted),
+    ("segments that are cut under programs", cut_in_use),
     ("missing segments", missing_segments),
     ("damaged bytes", damaged_bytes),
     ("damaged pages", damaged_pages),
@@ -142,6 +144,80 @@ fn cut(fixture: &Fixture) -> Result<(), Stop> {
         }
     }
     fixture.intact(&pool)
+}
+
+/// The loss is refused by name until it is accepted, and then the rest is there: all of it, where a
+/// closed pool loses its journal.
+fn cut_and_accepted(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.pool("pool", "64M")?;
+    let word = pool.to_string_lossy().into_owned();
+    let accept = ["pool", "check", "--accept-loss", &word];
+    let run = ["run", "--pool", &word, "--", "true"];
+    for (name, len) in [("journal-0.seg", 4096), ("data-0.seg", 0)] {
+        open(&pool.join(name))?.set_len(len)?;
+        for (args, code) in [(run.as_slice(), RUN_FAILED), (&["pool", "check", &word], 4)] {
+            let ended = fixture.holdfast(args)?;
+            refusal(&ended, &[code]).map_err(Stop::Wrong)?;
+            if !ended.err.contains(name) || !ended.err.contains("check --accept-loss") {
+                return wrong(format!("{args:?}: {}", ended.err.trim()));
+            }
+        }
+        let accepted = fixture.holdfast(&accept)?;
+        let said = accepted
+            .err
+            .contains(&format!("{name} was cut to {len} of "));
+        if accepted.code() != Some(1) || !said {
+            return wrong(format!("{}: {}", accepted.how(), accepted.err.trim()));
+        }
+        fixture.done(&accept)?;
+        if name == "journal-0.seg" {
+            fixture.intact(&pool)?;
+        }
+    }
+    // Names and what is in the trees are there, file data reads as zeroes.
+    let look = "ls /hf/d/e | wc -l; cat /hf/hello; tr -d '\\0' </hf/d/f | wc -c; echo new >/hf/new";
+    let ended = fixture.run(&pool, &["bash", "-c", look])?;
+    if ended.out != "100\nhello\n0\n" {
+        return wrong(format!(
+            "afterwards: {} {}",
+            ended.out.trim(),
+            ended.err.trim()
+        ));
+    }
+    fixture.done(&["pool", "check", &word])?;
+    Ok(())
+}
+
+/// Programs go on, all but those who needed what is gone, and the service says what happened.
+fn cut_in_use(fixture: &Fixture) -> Result<(), Stop> {
+    for name in ["data-0.seg", "journal-0.seg"] {
+        let pool = fixture.pool(name, "64M")?;
+        let segment = pool.join(name).to_string_lossy().into_owned();
+        let script =
+            "cd /hf; echo before >before; sync; sleep 0.5; len=$(stat -c %s $0); truncate -s 0 $0
+            for n in $(seq 100); do [ $(stat -c %s $0) = $len ] && break; sleep 0.1; done
+            for n in $(seq 500); do echo $n >new$n || exit 3; done
+            cat new1 new500; rm new?; ls | wc -l";
+        let ended = fixture.run(&pool, &["bash", "-c", script, &segment])?;
+        if ended.code() != Some(0) || ended.out != "1\n500\n495\n" {
+            let (out, err) = (ended.out.trim(), ended.err.trim());
+            return wrong(format!("{name}: {} {out} {err}", ended.how()));
+        }
+        let log = fs::read_to_string(pool.join("service.log"))?;
+        if !log.contains(&format!("ERROR {name} was cut to 0 of ")) {
+            return wrong(format!("{name}: the log says nothing: {log}"));
+        }
+        fixture.done(&["pool", "check", &pool.to_string_lossy()])?;
+        let ended = fixture.run(&pool, &["bash", "-c", "cat /hf/new500; ls /hf | wc -l"])?;
+        if ended.out != "500\n495\n" {
+            return wrong(format!(
+                "{name}, later: {} {}",
+                ended.out.trim(),
+                ended.err.trim()
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn missing_segments(fixture: &Fixture) -> Result<(), Stop> {

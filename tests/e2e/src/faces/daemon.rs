@@ -66,6 +66,17 @@ pid = start(listener)
 print(running.communicate(timeout=60)[0].decode(), end="")
 os.kill(pid, signal.SIGTERM)
 os.waitpid(pid, 0)
+# Nobody can connect any more: the service does not spin. It takes SIGTERM as before.
+pid = start(listener)
+notified.recv(100)
+listener.shutdown(socket.SHUT_RDWR)
+time.sleep(1)
+with open(f"/proc/{pid}/stat") as stat:
+    ticks = sum(int(n) for n in stat.read().rsplit(")", 1)[1].split()[11:13])
+print(ticks < os.sysconf("SC_CLK_TCK") / 4)
+os.kill(pid, signal.SIGTERM)
+print(os.waitpid(pid, 0)[1])
+listener.listen()
 # Another socket, and one too many.
 other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 other.bind(pool + ".other")
@@ -86,7 +97,7 @@ fn activated(fixture: &Fixture) -> Result<(), Stop> {
     let ended: Ended = fixture.end_of(command)?;
     let confined = "['1', '2']\nstill there\n0 True\n";
     let rounds = ["early", "0", "1"].map(|n| format!("READY=1 0 {n}\n{confined}"));
-    let expected = rounds.concat() + "after\n1 1\n";
+    let expected = rounds.concat() + "after\nTrue\n0\n1 1\n";
     let refusals = [
         "the socket that was passed to the service is not",
         "2 sockets were passed",
