@@ -40,6 +40,11 @@ fn is_stop(at: &Path) -> bool {
     std::fs::read_link(at).is_ok_and(|to| to == Path::new(NOWHERE))
 }
 
+fn is_missing(at: &Path) -> bool {
+    at.symlink_metadata()
+        .is_err_and(|e| e.kind() == ErrorKind::NotFound)
+}
+
 /// Where the pool appears, if it can appear at `at`.
 pub fn check(at: &Path) -> Result<PathBuf, Failure> {
     let fix = "choose another directory with --at";
@@ -62,7 +67,7 @@ pub fn check(at: &Path) -> Result<PathBuf, Failure> {
         Ok(entries) => entries,
         // Another run may just put or take away what stands there.
         Err(e) if e.kind() == ErrorKind::NotFound || is_stop(&at) => return Ok(at),
-        Err(e) if e.kind() == ErrorKind::NotADirectory && !at.exists() => return Ok(at),
+        Err(e) if e.kind() == ErrorKind::NotADirectory && is_missing(&at) => return Ok(at),
         Err(e) => return Err(Failure::io(at.display(), &e).fix(fix)),
     };
     match entries.next() {
