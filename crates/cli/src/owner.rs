@@ -22,8 +22,7 @@ pub fn is_foreign(pool: &Path) -> bool {
     geteuid().is_root() && of(pool).is_some_and(|(user, _)| user != 0)
 }
 
-/// Makes root the user that the pool belongs to; the caller has no
-/// threads. Nobody else is changed.
+/// Makes root the user that the pool belongs to; nobody else is changed. The caller has no threads.
 pub fn become_owner(pool: &Path) -> Result<(), Failure> {
     let Some((user, group)) = of(pool).filter(|_| is_foreign(pool)) else {
         return Ok(());
