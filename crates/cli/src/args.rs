@@ -38,6 +38,13 @@ pub enum Command {
     /// Journal the dirty state of open files; the service starts this.
     #[command(hide = true)]
     WriteBack { pool: PathBuf },
+    /// Make the calls of another user; the service starts this.
+    #[command(hide = true)]
+    Proxy {
+        #[arg(long)]
+        squash: bool,
+        pool: PathBuf,
+    },
     /// Read and change keys and values of a keyspace.
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.

@@ -9,7 +9,7 @@
 use crate::failure::Failure;
 use crate::owner;
 use holdfast_client::attach::Attachment;
-use holdfast_client::env::{Segment, SessionEnv};
+use holdfast_client::env::{SERVED, Segment, SessionEnv};
 use holdfast_pool::segment::EMPTY_DIR;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -30,7 +30,8 @@ const NO_ACCESS: u32 = 3;
 /// So many times `..` leads from the parking directory to a removed one.
 const DEPTH: usize = 8;
 
-/// Session memory, meta, journal, data, base and parking, in this order.
+/// Session memory, meta, journal, data, base and parking, in this order; or what a program has that
+/// is served.
 pub struct Inherited {
     fds: Vec<OwnedFd>,
 }
@@ -49,8 +50,12 @@ impl Inherited {
             base.as_fd(),
             parking.as_fd(),
         ];
+        Inherited::of(&all)
+    }
+
+    fn of(all: &[BorrowedFd<'_>]) -> Result<Inherited, Failure> {
         let limit = getrlimit(Resource::Nofile);
-        let fds = above(&all, &limit).or_else(|_| below(&all, &limit));
+        let fds = above(all, &limit).or_else(|_| below(all, &limit));
         let fds = fds.map_err(|e| {
             Failure::io("descriptors for the program", &e.into()).fix("raise `ulimit -n`")
         })?;
@@ -79,6 +84,34 @@ impl Inherited {
             parking: self.number(5),
             medium: answer.medium,
             run,
+            slot: 0,
+            cpu: holdfast_pmem::cpu::features(),
+            pool,
+            at,
+        }
+    }
+
+    /// The same for a program that is served: its connection, base and parking.
+    pub fn prepare_served(connection: &OwnedFd, pool: &Path) -> Result<Inherited, Failure> {
+        let (base, parking) = (open_base()?, open_parking(pool)?);
+        Inherited::of(&[connection.as_fd(), base.as_fd(), parking.as_fd()])
+    }
+
+    /// What such a program is told.
+    pub fn describe_served<'a>(&self, pool: &'a [u8], at: &'a [u8]) -> SessionEnv<'a> {
+        let segment = |index: usize| Segment {
+            fd: self.number(index),
+            len: 0,
+        };
+        SessionEnv {
+            session: segment(0),
+            meta: segment(1),
+            journal: segment(1),
+            data: segment(1),
+            base: self.number(1),
+            parking: self.number(2),
+            medium: SERVED,
+            run: 0,
             slot: 0,
             cpu: holdfast_pmem::cpu::features(),
             pool,

@@ -22,10 +22,12 @@ mod paths;
 mod point;
 mod pool_commands;
 mod program;
+mod proxy;
 mod report;
 mod restart;
 mod run;
 mod serve;
+mod served;
 mod session;
 mod signals;
 mod size;
@@ -84,6 +86,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::WriteBack { pool } => writeback::write_back(&pool),
+        Command::Proxy { pool, squash } => proxy::proxy(&pool, squash),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),

@@ -12,7 +12,7 @@ use crate::run::{code_of, set_consistency};
 use crate::session::RunRecord;
 use crate::signals::{Signals, open_for_a_child};
 use crate::{default_pool, environment, paths, program};
-use holdfast_client::env::{INSIDE, SessionEnv, VARIABLE};
+use holdfast_client::env::{INSIDE, SERVED, SessionEnv, VARIABLE};
 use holdfast_pmem::record_locks;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +27,7 @@ pub struct Outer {
     record: u32,
     /// The descriptor of session memory, as a number.
     session: i32,
+    is_served: bool,
 }
 
 impl Outer {
@@ -43,6 +44,7 @@ impl Outer {
             at: OsStr::from_bytes(env.at).into(),
             record: env.run,
             session: env.session.fd,
+            is_served: env.medium == SERVED,
         }))
     }
 
@@ -96,6 +98,11 @@ impl Outer {
     /// With options that need the session's memory. The report is what the outer run counted
     /// meanwhile: also calls of its other programs, if there are any just then.
     fn run_watched(&self, args: &RunArgs, mut command: Command) -> Result<u8, Failure> {
+        if self.is_served {
+            let what =
+                "the pool belongs to another user: a run inside a run takes no options there";
+            return Err(Failure::new(what).fix("leave out --report and --consistency"));
+        }
         let _ = rustix::thread::set_name(INSIDE);
         // As this process inherited it: nothing may close one while we are in the session.
         let session = record_locks::kept_open(self.session)

@@ -8,6 +8,7 @@ use crate::json::Json;
 use crate::program;
 use crate::session::{RunRecord, Totals};
 use holdfast_client::refusal::sentence;
+use holdfast_client::served::Report;
 use holdfast_pool::session::{ExeName, Refusal};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -93,6 +94,27 @@ impl Counts {
             refusals: run.refusals.iter().filter_map(refusal).collect(),
             exes: run.uninstrumented.iter().filter_map(exe).collect(),
         })
+    }
+
+    /// As a proxy tells it.
+    pub fn told(report: Report) -> Counts {
+        let refusals = report.refusals.into_iter();
+        Counts {
+            totals: Totals {
+                served: report.served,
+                passed: report.passed,
+                refused: report.refused,
+            },
+            // Here a call is its number plus one.
+            refusals: refusals
+                .map(|(call, why, count)| (call.saturating_add(1), why, count))
+                .collect(),
+            exes: report
+                .uninstrumented
+                .into_iter()
+                .map(|path| (path, 1))
+                .collect(),
+        }
     }
 
     /// What was added since `before`, which the same run had counted.

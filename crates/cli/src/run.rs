@@ -13,11 +13,12 @@ use crate::nested::Outer;
 use crate::point::{self, Stop};
 use crate::report::{Counts, ReportFile};
 use crate::restart::Restarts;
+use crate::served::ServedRun;
 use crate::session::{RunRecord, memory};
 use crate::signals::Signals;
 use crate::{default_pool, leaving, program, start};
-use holdfast_client::attach::Attachment;
-use holdfast_client::env::{VALUE_MAX, VARIABLE};
+use holdfast_client::attach::{Attachment, Joined};
+use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
 use holdfast_pool::directory::LOG;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -39,8 +40,73 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     if let Some(outer) = Outer::of_this_process().map_err(failed)? {
         return outer.run(args).map_err(failed);
     }
-    let prepared = Prepared::new(args).map_err(failed)?;
-    prepared.execute(args).map_err(failed)
+    match begin(args).map_err(failed)? {
+        Begun::Mapped(prepared) => prepared.execute(args),
+        Begun::Served(run) => run.execute(args),
+    }
+    .map_err(failed)
+}
+
+/// How the program will reach the pool.
+enum Begun {
+    Mapped(Box<Prepared>),
+    Served(Box<ServedRun>),
+}
+
+fn begin(args: &RunArgs) -> Result<Begun, Failure> {
+    let library = environment::library()?;
+    let at = point::check(Path::new(&args.at))?;
+    let pool = find_pool(args)?;
+    if at.starts_with(&pool) || pool.starts_with(&at) {
+        let what = format!("{} and the pool {} overlap", at.display(), pool.display());
+        return Err(Failure::new(what).fix("choose another directory with --at"));
+    }
+    let program = Program { at, library };
+    let joined = match &args.snapshot {
+        None => start::join_or_be_served(&pool)?,
+        Some(name) => Joined::Mapped(start::join_snapshot(&pool, name)?),
+    };
+    match joined {
+        Joined::Mapped(attachment) => {
+            let prepared = Prepared::new(args, (pool, program), attachment)?;
+            Ok(Begun::Mapped(Box::new(prepared)))
+        }
+        Joined::Served {
+            connection,
+            channel,
+        } => {
+            let run = ServedRun::new(args, (pool, program), (connection, channel))?;
+            Ok(Begun::Served(Box::new(run)))
+        }
+    }
+}
+
+/// Where the pool appears, and the library that shows it.
+pub struct Program {
+    pub at: PathBuf,
+    library: PathBuf,
+}
+
+impl Program {
+    /// Starts the program that the arguments name; `env` tells it where its session is.
+    pub fn spawn(&self, args: &RunArgs, env: &SessionEnv<'_>) -> Result<Child, Failure> {
+        let mut value = [0; VALUE_MAX];
+        let len = env
+            .format(&mut value)
+            .ok_or_else(|| Failure::new("a path is too long"))?;
+        let before = std::env::var_os("LD_AUDIT");
+        let mut command = program::command(&args.program, &self.at)?;
+        program::warn_if_uninstrumented(&args.program[0]);
+        command
+            .env(
+                "LD_AUDIT",
+                environment::preload(&self.library, before.as_deref()),
+            )
+            .env("GLIBC_TUNABLES", environment::tunables())
+            .env(VARIABLE, OsStr::from_bytes(&value[..len]));
+        crate::signals::open_for_a_child(|| command.spawn())
+            .map_err(|e| program::not_started(&args.program[0], &e))
+    }
 }
 
 fn refuse_unsupported(args: &RunArgs) -> Result<(), Failure> {
@@ -52,8 +118,7 @@ fn refuse_unsupported(args: &RunArgs) -> Result<(), Failure> {
 
 struct Prepared {
     pool: PathBuf,
-    at: PathBuf,
-    library: PathBuf,
+    program: Program,
     attachment: Attachment,
     record: RunRecord,
     /// Nothing can change there: no service is needed any more.
@@ -61,29 +126,22 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(args: &RunArgs) -> Result<Prepared, Failure> {
-        let library = environment::library()?;
-        let at = point::check(Path::new(&args.at))?;
-        let pool = find_pool(args)?;
-        if at.starts_with(&pool) || pool.starts_with(&at) {
-            let what = format!("{} and the pool {} overlap", at.display(), pool.display());
-            return Err(Failure::new(what).fix("choose another directory with --at"));
-        }
-        let attachment = match &args.snapshot {
-            None => start::join(&pool)?,
-            Some(name) => start::join_snapshot(&pool, name)?,
-        };
+    fn new(
+        args: &RunArgs,
+        (pool, program): (PathBuf, Program),
+        attachment: Attachment,
+    ) -> Result<Prepared, Failure> {
         let why = attachment.answer.text();
         failure::warn_of_damage(&pool, why);
         let only_reads = args.snapshot.is_some() || !why.is_empty();
-        let record = RunRecord::create(memory(&attachment)?, at.as_os_str().as_bytes())?;
+        let at = program.at.as_os_str().as_bytes();
+        let record = RunRecord::create(memory(&attachment)?, at)?;
         if let Some(wanted) = args.consistency {
             set_consistency(&record, wanted)?;
         }
         Ok(Prepared {
             pool,
-            at,
-            library,
+            program,
             attachment,
             record,
             on_snapshot: only_reads,
@@ -93,7 +151,7 @@ impl Prepared {
     fn execute(mut self, args: &RunArgs) -> Result<u8, Failure> {
         let report = args.report.as_deref().map(ReportFile::create).transpose()?;
         let signals = Signals::to_hand_on()?;
-        let stop = Stop::put(&self.at);
+        let stop = Stop::put(&self.program.at);
         let mut child = self.spawn(args)?;
         let status = self.watch(&mut child, signals)?;
         drop(stop);
@@ -111,24 +169,9 @@ impl Prepared {
     fn spawn(&self, args: &RunArgs) -> Result<Child, Failure> {
         let inherited = Inherited::prepare(&self.attachment, &self.pool)?;
         let pool = self.pool.as_os_str().as_bytes();
-        let at = self.at.as_os_str().as_bytes();
+        let at = self.program.at.as_os_str().as_bytes();
         let env = inherited.describe(&self.attachment, self.record.index(), pool, at);
-        let mut value = [0; VALUE_MAX];
-        let len = env
-            .format(&mut value)
-            .ok_or_else(|| Failure::new("a path is too long"))?;
-        let before = std::env::var_os("LD_AUDIT");
-        let mut command = program::command(&args.program, &self.at)?;
-        program::warn_if_uninstrumented(&args.program[0]);
-        command
-            .env(
-                "LD_AUDIT",
-                environment::preload(&self.library, before.as_deref()),
-            )
-            .env("GLIBC_TUNABLES", environment::tunables())
-            .env(VARIABLE, OsStr::from_bytes(&value[..len]));
-        crate::signals::open_for_a_child(|| command.spawn())
-            .map_err(|e| program::not_started(&args.program[0], &e))
+        self.program.spawn(args, &env)
     }
 
     /// Until the program ends: hands signals on and keeps a service there.

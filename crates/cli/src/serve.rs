@@ -10,7 +10,7 @@ use crate::confine::confine;
 use crate::failure::{self, Failure};
 use crate::signals::Signals;
 use crate::writeback;
-use crate::{log, owner};
+use crate::{log, owner, proxy};
 use holdfast_pmem::process;
 use holdfast_pool::session::{MEDIUM_FILE, session_len};
 use holdfast_service::{Options, Service};
@@ -43,6 +43,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let options = Options {
         ending: args.ending,
         writeback: Some(writeback::command),
+        proxy: Some(proxy::command),
     };
     let opened = log::start()
         .and_then(|()| raise_limits(pool))

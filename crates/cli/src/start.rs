@@ -6,7 +6,8 @@
 
 use crate::failure::Failure;
 use crate::{log, owner};
-use holdfast_client::attach::{AttachError, Attachment, attach, attach_snapshot, rejoin};
+use holdfast_client::attach::{self, AttachError, Attachment, Joined};
+use holdfast_client::attach::{attach_snapshot, rejoin};
 use holdfast_pool::directory::LOG;
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
@@ -23,7 +24,12 @@ const AGAIN: i32 = 11;
 
 /// A place in the session of the pool, from the service that is there or from a new one.
 pub fn join(pool: &Path) -> Result<Attachment, Failure> {
-    insist(pool, |path| attach(path, None))
+    insist(pool, |path| attach::attach(path, None))
+}
+
+/// As `join`; a proxy answers where the pool is another user's.
+pub fn join_or_be_served(pool: &Path) -> Result<Joined, Failure> {
+    insist(pool, attach::join)
 }
 
 /// As `join` with the session memory that this run was using when its service went away.
@@ -37,10 +43,7 @@ pub fn join_snapshot(pool: &Path, name: &str) -> Result<Attachment, Failure> {
 }
 
 /// Asks until there is a service that answers.
-fn insist(
-    pool: &Path,
-    ask: impl Fn(&[u8]) -> Result<Attachment, AttachError>,
-) -> Result<Attachment, Failure> {
+fn insist<T>(pool: &Path, ask: impl Fn(&[u8]) -> Result<T, AttachError>) -> Result<T, Failure> {
     let begun = Instant::now();
     loop {
         match ask(pool.as_os_str().as_bytes()) {

@@ -194,6 +194,15 @@ impl<'a> MutBuf<'a> {
         done(n, out.left)
     }
 
+    /// Copies from one caller's memory to another's; returns `min(len, from.len())`.
+    pub fn copy_from(&mut self, from: ConstBuf<'_>) -> Result<usize, Fault> {
+        let n = self.len.min(from.len());
+        // SAFETY: whoever made the two values promised that faults are routed, and that the
+        // destination may be overwritten.
+        let out = unsafe { copy::holdfast_copy(self.ptr, from.as_ptr(), n) };
+        done(n, out.left)
+    }
+
     /// Fills the first `n` bytes (at most all) with zeroes; returns how many.
     pub fn fill_zero(&mut self, n: usize) -> Result<usize, Fault> {
         let n = self.len.min(n);

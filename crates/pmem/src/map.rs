@@ -217,6 +217,20 @@ impl Mapping {
         self.ptr
     }
 
+    /// Maps the beginning of another file in the place of this one, for reading and writing. Both
+    /// are memory that is only ever seen as atomics and copied.
+    pub(crate) fn replace(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        let Source::Mapped(_) = self.source else {
+            return Err(Error::NoRoom { len: self.len });
+        };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: over the range of this mapping alone. Who refers to it finds other bytes there,
+        // as if another process had stored them.
+        let got = unsafe { rustix::mm::mmap(self.ptr.cast(), self.len, prot, flags, fd, 0) };
+        got.map(|_| ()).map_err(Error::os("mmap"))
+    }
+
     pub(crate) fn is_heap(&self) -> bool {
         matches!(self.source, Source::Heap(_))
     }

@@ -4,12 +4,17 @@
 //! has no process number here, a case for which rustix has no value.
 
 use crate::sys;
+use alloc::vec;
+use alloc::vec::Vec;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
 const SYS_GETSOCKOPT: usize = 55;
 const SOL_SOCKET: usize = 1;
 const SO_PEERCRED: usize = 17;
+const SO_PEERGROUPS: usize = 59;
+/// More groups than a process can be in.
+const GROUPS_MAX: usize = 65536;
 
 /// The user at the other end, as the caller's user namespace sees it.
 pub fn user(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
@@ -20,6 +25,33 @@ pub fn user(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
 /// caller's PID namespace; 0: it has none there.
 pub fn process(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(credentials(socket)?[0])
+}
+
+/// The group at the other end, likewise.
+pub fn group(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
+    Ok(credentials(socket)?[2])
+}
+
+/// The supplementary groups at the other end.
+pub fn groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    let mut groups = vec![0u32; 32];
+    loop {
+        let mut len = (groups.len() * 4) as u32;
+        let fd = socket.as_raw_fd() as usize;
+        let (at, len_at) = (groups.as_mut_ptr() as usize, &raw mut len as usize);
+        let args = [fd, SOL_SOCKET, SO_PEERGROUPS, at, len_at];
+        // SAFETY: the kernel writes at most `len` bytes.
+        match sys::count(unsafe { sys::syscall5(SYS_GETSOCKOPT, args) }) {
+            Ok(_) => {
+                groups.truncate(len as usize / 4);
+                return Ok(groups);
+            }
+            Err(Errno::RANGE) if groups.len() < GROUPS_MAX => {
+                groups.resize(GROUPS_MAX.min(len as usize / 4), 0);
+            }
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 /// Process, user and group.
@@ -46,6 +78,11 @@ mod tests {
         let me = unsafe { libc::geteuid() };
         assert_eq!(user(fd(one.as_raw_fd())), Ok(me));
         assert_eq!(process(fd(one.as_raw_fd())), Ok(std::process::id()));
+        let mut mine = vec![0; GROUPS_MAX];
+        // SAFETY: the kernel writes at most as many as there is room for.
+        let count = unsafe { libc::getgroups(GROUPS_MAX as i32, mine.as_mut_ptr()) };
+        mine.truncate(count as usize);
+        assert_eq!(groups(fd(one.as_raw_fd())), Ok(mine));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(user(fd(file.as_raw_fd())), Err(Errno::NOTSOCK));
     }

@@ -3,7 +3,8 @@
 //!
 //! Invariant: /proc is believed only if it is that of the caller's PID namespace.
 
-use rustix::fd::{BorrowedFd, OwnedFd};
+use crate::sys;
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, test_kill_process};
@@ -23,6 +24,26 @@ pub fn inherited(number: i32) -> rustix::io::Result<OwnedFd> {
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)?;
     rustix::io::fcntl_dupfd_cloexec(fd, 3)
+}
+
+/// Makes descriptor `number`, which is none that anybody in this program owns, a duplicate of `fd`
+/// that programs started from here inherit.
+pub fn put_at(fd: BorrowedFd<'_>, number: i32) -> rustix::io::Result<()> {
+    const DUP2: usize = 33;
+    if number < 0 || number == fd.as_raw_fd() {
+        return Err(rustix::io::Errno::BADF);
+    }
+    // SAFETY: touches no memory; that the number may be replaced the caller says.
+    let ret = unsafe { sys::syscall(DUP2, [fd.as_raw_fd() as usize, number as usize, 0, 0]) };
+    sys::count(ret).map(drop)
+}
+
+/// Takes descriptor `number`, which nobody in this program owns yet.
+pub fn take(number: i32) -> rustix::io::Result<OwnedFd> {
+    let is_open = crate::record_locks::kept_open(number).is_some();
+    // SAFETY: open, and the caller's to own.
+    let own = is_open.then(|| unsafe { OwnedFd::from_raw_fd(number) });
+    own.ok_or(rustix::io::Errno::BADF)
 }
 
 /// What tells the caller's PID namespace from others; 0: not known.

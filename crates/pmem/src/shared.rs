@@ -8,6 +8,7 @@
 use crate::atomic::{
     AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
 };
+use crate::buf::{ConstBuf, MutBuf};
 use crate::map::{Access, HUGE, MapOptions, Mapping};
 use crate::medium::Medium;
 use crate::{Error, PAGE};
@@ -222,6 +223,36 @@ impl SharedMem {
         Some(unsafe { core::slice::from_raw_parts(p, n) })
     }
 
+    /// `len` bytes from `off` to copy from, which others may be changing meanwhile. `None`: they
+    /// are not inside.
+    pub fn source(&self, off: u64, len: usize) -> Option<ConstBuf<'_>> {
+        let p = self.check::<u8>(off, len)?;
+        // SAFETY: mapped for as long as the value is borrowed, and only copied from.
+        Some(unsafe { ConstBuf::from_raw(p, len) })
+    }
+
+    /// The same to copy to, by whoever the bytes belong to at the moment.
+    pub fn target(&self, off: u64, len: usize) -> Option<MutBuf<'_>> {
+        let p = self.check::<u8>(off, len)?;
+        // SAFETY: mapped and writable for as long as the value is borrowed; nothing refers to these
+        // bytes but atomics and copies.
+        Some(unsafe { MutBuf::from_raw(p.cast_mut(), len) })
+    }
+
+    /// From now on this is the memory of `fd`, which is at least as long, at the same addresses.
+    pub fn replace(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        let size = rustix::fs::fstat(fd).map_err(Error::os("fstat"))?.st_size as u64;
+        if size < self.len as u64 {
+            return Err(Error::OutOfRange {
+                off: 0,
+                len: self.len,
+            });
+        }
+        self.mapping.replace(fd)?;
+        self.mapping.not_in_core_dumps();
+        Ok(())
+    }
+
     #[inline]
     fn check<T>(&self, off: u64, len: usize) -> Option<*const T> {
         let off = usize::try_from(off).ok()?;
@@ -287,6 +318,32 @@ mod tests {
         assert!(m.slice::<AtomicU64>(0, 513).is_none());
         assert!(m.slice::<AtomicU64>(8, usize::MAX).is_none());
         assert_eq!(m.slice::<AtomicU64>(4096, 0).map(<[_]>::len), Some(0));
+    }
+
+    #[test]
+    fn bytes_are_copied_in_and_out() {
+        let (_fd, m) = SharedMem::create_memfd("bytes", 8192).unwrap();
+        let mut to = m.target(4090, 12).unwrap();
+        assert_eq!(to.copy_from(ConstBuf::from(&b"hello"[..])), Ok(5));
+        let mut out = [0; 8];
+        assert_eq!(m.source(4090, 5).unwrap().read(&mut out), Ok(5));
+        assert_eq!(&out, b"hello\0\0\0");
+        assert!(m.source(8190, 3).is_none() && m.target(u64::MAX, 1).is_none());
+    }
+
+    #[test]
+    fn other_memory_takes_its_place() {
+        let (_one, m) = SharedMem::create_memfd("one", 8192).unwrap();
+        let (two, other) = SharedMem::create_memfd("two", 8192).unwrap();
+        let (short, _) = SharedMem::create_memfd("short", 4096).unwrap();
+        let word = m.at::<AtomicU64>(4096).unwrap();
+        word.store(1, Relaxed);
+        assert!(m.replace(short.as_fd()).is_err());
+        assert_eq!(word.load(Relaxed), 1);
+        m.replace(two.as_fd()).unwrap();
+        assert_eq!(word.load(Relaxed), 0);
+        word.store(2, Relaxed);
+        assert_eq!(other.at::<AtomicU64>(4096).unwrap().load(Relaxed), 2);
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub use base::files::{CreateOptions, Files, create, destroy};
 pub use base::lock::PoolLock;
 pub use base::ordinary;
 pub use check::check;
+pub use listener::proxies::Launcher;
 pub use recovery::recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
 pub use service::{Service, Stopper};

@@ -10,6 +10,7 @@ use crate::base::survivors;
 use crate::journal::engine::Engine;
 use crate::listener::admission::{Listener, Users};
 use crate::listener::asks::{Front, Messenger};
+use crate::listener::proxies::Proxies;
 use crate::recovery::recover::{self, Recovered};
 use crate::session::Session;
 use crate::writer::{Options, State, Writer};
@@ -84,10 +85,12 @@ impl Service {
         }
         let awaiting_survivors = alive && session.is_none();
         let removes_socket = socket.is_none();
-        let listener = Some(match socket {
+        let mut listener = match socket {
             Some(socket) => Listener::given(directory, owner, socket)?,
             None => Listener::open(directory, owner)?,
-        });
+        };
+        listener.proxies = Proxies::new(options.proxy, directory);
+        let listener = Some(listener);
         let stop = Arc::new(AtomicBool::new(false));
         let _lock = lock;
         let state = State {

@@ -10,6 +10,7 @@ use crate::journal::engine::Engine;
 use crate::listener::admission::Users;
 use crate::listener::asks::{Ask, Front};
 use crate::listener::connection::Reply;
+use crate::listener::proxies::Launcher;
 use crate::recovery::recover::{self, Recovered};
 use crate::session::Session;
 use crate::session::handout::{self, Sent};
@@ -48,6 +49,8 @@ pub struct Options {
     pub ending: bool,
     /// What writes back dirty inodes.
     pub writeback: Option<Helper>,
+    /// What serves users who do not own the pool.
+    pub proxy: Option<Launcher>,
 }
 
 /// What a service has, beside the lock and the socket.

@@ -43,11 +43,12 @@ const ALLOWED: &[Allowed] = &[
         Some(&["rustix", "bitflags", "iced-x86"]),
     ),
     allow("service", &["pool", "pmem"], None),
+    allow("proxy", &["client", "pool", "pmem"], None),
     allow("holdfast", &["client", "pool", "pmem"], Some(&["rustix"])),
     allow("bench", &["holdfast", "client", "pool", "pmem"], None),
     allow(
         "cli",
-        &["holdfast", "client", "service", "pool", "pmem"],
+        &["holdfast", "client", "proxy", "service", "pool", "pmem"],
         None,
     ),
     allow("c", &["holdfast"], None),

@@ -15,6 +15,10 @@ pub const VALUE_MAX: usize = 8192 + 256;
 
 const VERSION: u64 = 3;
 
+/// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
+/// are no segments.
+pub const SERVED: u32 = 255;
+
 /// An inherited descriptor of a segment and the bytes to map of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
@@ -39,7 +43,7 @@ pub struct SessionEnv<'a> {
     pub base: i32,
     /// A removed directory: the kernel's working directory of processes whose own is in the pool.
     pub parking: i32,
-    /// 0 memory, 1 file, 2 dax.
+    /// 0 memory, 1 file, 2 dax; `SERVED`: none is mapped.
     pub medium: u32,
     /// Index of the `Run`.
     pub run: u32,

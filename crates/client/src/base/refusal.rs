@@ -20,6 +20,7 @@ pub enum Why {
     NoRoom = 11,
     OwnDescriptors = 12,
     ForeignPool = 13,
+    SharedMapping = 14,
 }
 
 /// The sentence of each reason, by number.
@@ -38,6 +39,7 @@ pub const SENTENCES: &[&str] = &[
     "the session has no room for one more process",
     "a thread cannot have descriptors or a working directory of its own",
     "root uses no pipes and sockets in the pool of another user",
+    "files in the pool of another user are mapped for reading, as a private copy",
 ];
 
 /// The sentence of reason `why`, whatever session memory says.

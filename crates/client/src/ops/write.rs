@@ -179,7 +179,7 @@ fn drop_privileges(s: &Session, inode: &LockedInode, now: i64) -> Result<()> {
 pub(crate) fn drop_privileges_slow(s: &Session, inode: &LockedInode, now: i64) -> Result<()> {
     let a = inode_table::attrs(s, inode)?;
     let mode = perm::mode_after_write(a.mode);
-    if mode == a.mode || rustix::process::geteuid().is_root() {
+    if mode == a.mode || s.is_for_root() {
         return Ok(());
     }
     let record = Record::SetAttr {

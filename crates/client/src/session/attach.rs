@@ -120,19 +120,63 @@ pub fn rejoin(pool: &[u8], memory: BorrowedFd<'_>) -> Result<Attachment, AttachE
     attach_with(pool, Some(memory), Some(memory))
 }
 
+/// How a process can reach the pool.
+#[derive(Debug)]
+pub enum Joined {
+    /// It may map it.
+    Mapped(Attachment),
+    /// A proxy makes its calls: the connection to it, and the channel.
+    Served {
+        /// Ends when it is closed.
+        connection: OwnedFd,
+        /// What `Served::enter` maps.
+        channel: OwnedFd,
+    },
+}
+
+/// As `attach`, also where the caller may not map the pool.
+pub fn join(pool: &[u8]) -> Result<Joined, AttachError> {
+    join_with(pool, None, None)
+}
+
 fn attach_with(
     pool: &[u8],
     known: Option<BorrowedFd<'_>>,
     offer: Option<BorrowedFd<'_>>,
 ) -> Result<Attachment, AttachError> {
+    match join_with(pool, known, offer)? {
+        Joined::Mapped(attachment) => Ok(attachment),
+        Joined::Served { .. } => Err(AttachError::Refused {
+            errno: Errno::ACCESS.raw_os_error(),
+            why: "the pool belongs to another user: holdfast run gives programs its files, and \
+                  nothing else is given"
+                .to_string(),
+        }),
+    }
+}
+
+fn join_with(
+    pool: &[u8],
+    known: Option<BorrowedFd<'_>>,
+    offer: Option<BorrowedFd<'_>>,
+) -> Result<Joined, AttachError> {
     let inode = |fd| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
     let request = Request::Attach {
         adopt: offer.is_some(),
         known: known.map_or(0, inode),
     };
     let connection = connect(pool)?;
-    let (answer, fds) = ask(&connection, request, offer)?;
-    Attachment::new(connection, answer, fds)
+    let (answer, mut fds) = ask(&connection, request, offer)?;
+    if let (1, Some(channel)) = (fds.len(), fds.pop_if(|_| answer.data_len == 0)) {
+        for side in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&connection, side, None).map_err(AttachError::os("setsockopt"))?;
+        }
+        return Ok(Joined::Served {
+            connection,
+            channel,
+        });
+    }
+    Attachment::new(connection, answer, fds).map(Joined::Mapped)
 }
 
 impl Attachment {

@@ -64,6 +64,8 @@ pub struct Session {
     recover: Recover,
     /// RLIMIT_FSIZE of this process: no file grows beyond it.
     file_limit: AtomicU64,
+    /// Calls are made for another user, whose rights are not those of this process.
+    for_another: AtomicU32,
     /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
     hash_seed: u64,
     data_windows: Windows,
@@ -123,6 +125,7 @@ impl Session {
             members: Members::new(),
             recover,
             file_limit: AtomicU64::new(u64::MAX),
+            for_another: AtomicU32::new(0),
             hash_seed,
             data_windows,
             journal_windows,
@@ -571,6 +574,16 @@ impl Session {
     /// The limit changed.
     pub fn set_file_limit(&self, bytes: u64) {
         self.file_limit.store(bytes, Relaxed);
+    }
+
+    /// From now on calls are made for another user.
+    pub fn serve_another(&self) {
+        self.for_another.store(1, Relaxed);
+    }
+
+    /// Whether the user that the kernel knows is privileged, and calls are made for that one.
+    pub(crate) fn is_for_root(&self) -> bool {
+        self.for_another.load(Relaxed) == 0 && rustix::process::geteuid().is_root()
     }
 
     /// The run that the caller belongs to.

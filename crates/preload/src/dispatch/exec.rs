@@ -124,15 +124,7 @@ fn open_program(p: &Process, base: Base, path: &[u8], flags: u32) -> Result<OfdL
         p.client.retain(ofd)?;
         return Ok(ofd);
     }
-    // Reading needs no read permission here: the kernel would read the program, not its user.
-    Ok(p.with_caller(|c| {
-        let reader = holdfast_client::Caller {
-            privileged: true,
-            ids: None,
-            ..*c
-        };
-        p.client.open(&reader, base, path, O_RDONLY, 0, 0)
-    })?)
+    Ok(p.with_caller(|c| p.client.open_program(c, base, path))?)
 }
 
 fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) -> Outcome {

@@ -45,6 +45,7 @@ macro_rules! identity_calls {
             // SAFETY: the program's own call; it reads at most memory that the program named.
             let ret = unsafe { sys::raw(nr::$nr, *a) };
             p.refresh_credentials(nr::$nr != nr::SETGROUPS);
+            p.tell_credentials();
             Ok(ret)
         }
     )* };

@@ -5,9 +5,9 @@
 
 use super::nr;
 use super::outcome::{Outcome, Stop};
+use super::pool::Pool;
 use super::process::Process;
 use crate::sys;
-use holdfast_client::Client;
 
 type Args = [usize; 6];
 
@@ -26,7 +26,7 @@ fn current(resource: usize) -> Option<u64> {
 }
 
 /// Makes the client know the limit as it is now.
-pub fn look(client: &Client) {
+pub fn look(client: &Pool) {
     if let Some(limit) = current(RLIMIT_FSIZE) {
         client.set_file_limit(limit);
     }

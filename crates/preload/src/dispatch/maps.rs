@@ -104,6 +104,9 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
     if a[3] & MAP_TYPE == 3 && a[3] & !MAP_KNOWN != 0 {
         return Err(EOPNOTSUPP.into());
     }
+    if p.client.is_served() {
+        return super::copies::map(p, ofd, a, (len, shared));
+    }
     let pin = p.client.map_pin(ofd, a[2] as u32, shared)?;
     let range = Range {
         addr: a[0],

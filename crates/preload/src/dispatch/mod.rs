@@ -19,6 +19,7 @@
 
 mod args;
 mod at;
+mod copies;
 mod data;
 mod exec;
 mod fds;
@@ -35,6 +36,7 @@ mod outcome;
 mod parent;
 mod passing;
 mod place;
+mod pool;
 mod process;
 mod ranges;
 mod recognize;

@@ -5,13 +5,14 @@
 //! is replaced whole whenever that happens; ids in it are the pool's.
 
 use super::nr;
+use super::pool::Pool;
 use crate::calls;
 use crate::sys::{self, Fd};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use holdfast_client::id_map::{IdMap, OVERFLOW};
-use holdfast_client::{Caller, Client, IdMaps, Stat};
+use holdfast_client::{Caller, IdMaps, Stat};
 
 /// Environment variables that every program of the session gets.
 pub const VARIABLES: usize = 3;
@@ -35,7 +36,7 @@ struct Credentials {
 
 /// The process.
 pub struct Process {
-    pub client: Client,
+    pub client: Pool,
     /// Absolute path under which the pool appears.
     pub at: Box<[u8]>,
     /// The kernel's working directory while that of the process is in the pool: a removed one.
@@ -70,7 +71,7 @@ pub fn process() -> Option<&'static Process> {
 
 /// Everything that `Process::new` needs besides what it asks the kernel.
 pub struct Parts {
-    pub client: Client,
+    pub client: Pool,
     pub at: Box<[u8]>,
     pub parking_fd: u32,
     pub special_dir: Box<[u8]>,
@@ -121,8 +122,19 @@ fn kernel_umask() -> u32 {
 const CAP_VERSION_3: u32 = 0x2008_0522;
 const CAP_DAC_OVERRIDE: u32 = 1;
 
+/// Effective capabilities, as `capabilities` counts them, and those that may become so.
+const EFFECTIVE: usize = 0;
+const PERMITTED: usize = 1;
+/// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID: a process that has one of them may act as anybody.
+const ANYBODY: u32 = 1 << 1 | 1 << 6 | 1 << 7;
+
 /// Whether file permissions bind the process: the effective capabilities tell.
 fn privileged() -> bool {
+    capabilities(EFFECTIVE) & (1 << CAP_DAC_OVERRIDE) != 0
+}
+
+/// The first capabilities of one set.
+fn capabilities(set: usize) -> u32 {
     let header = [CAP_VERSION_3, 0];
     let mut data = [0u32; 6];
     let args = [
@@ -135,7 +147,16 @@ fn privileged() -> bool {
     ];
     // SAFETY: version 3 fills two structs of three words.
     let ret = unsafe { sys::raw(nr::CAPGET, args) };
-    ret == 0 && data[0] & (1 << CAP_DAC_OVERRIDE) != 0
+    if ret == 0 { data[set] } else { 0 }
+}
+
+/// Real, effective and saved id.
+fn three(number: usize) -> [u32; 3] {
+    let mut ids = [0u32; 3];
+    let at = ids.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes three words.
+    unsafe { sys::raw(number, [at, at + 4, at + 8, 0, 0, 0]) };
+    ids
 }
 
 fn groups() -> Vec<u32> {
@@ -373,6 +394,25 @@ impl Process {
         let ids = before.ids.clone();
         let before = keeps_groups.then_some(before);
         self.set_credentials(Credentials::now(ids, before));
+    }
+
+    /// A proxy makes calls with the rights that it knows of: those that were given up go there,
+    /// too. In another user namespace the process is to it what it was before.
+    pub fn tell_credentials(&self) {
+        let Pool::Served(served) = &self.client else {
+            return;
+        };
+        self.with_credentials(|c| {
+            if c.ids.is_none() {
+                let (users, groups) = (three(nr::GETRESUID), three(nr::GETRESGID));
+                served.narrow(
+                    users,
+                    groups,
+                    &c.groups,
+                    capabilities(PERMITTED) & ANYBODY != 0,
+                );
+            }
+        });
     }
 
     pub fn pid(&self) -> u32 {

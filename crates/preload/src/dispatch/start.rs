@@ -4,6 +4,7 @@
 //! work on the host's files instead.
 
 use super::exec::EXE_VARIABLE;
+use super::pool::Pool;
 use super::process::{self, Parts};
 use super::selftest;
 use crate::calls;
@@ -11,8 +12,8 @@ use crate::env::Env;
 use crate::sys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_client::env::{SessionEnv, VARIABLE};
-use holdfast_client::{Client, Segments};
+use holdfast_client::env::{SERVED, SessionEnv, VARIABLE};
+use holdfast_client::{Client, Segments, Served};
 use rustix::fd::BorrowedFd;
 
 /// Once, before any site is patched. False: leave this process alone.
@@ -36,7 +37,10 @@ pub fn start(env: &Env) -> bool {
     }
 }
 
-fn join(session: &SessionEnv) -> Result<Client, holdfast_client::Error> {
+fn join(session: &SessionEnv) -> Result<Pool, holdfast_client::Error> {
+    if session.medium == SERVED {
+        return Served::resume(session.session.fd, &descriptor_is_open).map(Pool::Served);
+    }
     // SAFETY: inherited for as long as this process lives; the program cannot close them (`fds`),
     // and a number that is not open only makes the mapping fail.
     let borrow = |fd: i32| unsafe { BorrowedFd::borrow_raw(fd) };
@@ -50,7 +54,7 @@ fn join(session: &SessionEnv) -> Result<Client, holdfast_client::Error> {
     };
     let client = Client::attach(&segments, session.at)?;
     client.join(session.run, &descriptor_is_open)?;
-    Ok(client)
+    Ok(Pool::Mapped(client))
 }
 
 fn descriptor_is_open(fd: u32) -> bool {
@@ -59,7 +63,7 @@ fn descriptor_is_open(fd: u32) -> bool {
     unsafe { sys::raw(super::nr::FCNTL, [fd as usize, F_GETFD, 0, 0, 0, 0]) >= 0 }
 }
 
-fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Client) {
+fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
     let parts = Parts {
         client,
         at: session.at.into(),

@@ -13,6 +13,7 @@
 use crate::base::error::{Error, Result};
 use crate::listener::connection::{Asks, Awaited, Connection, Reply, Standing, Trouble};
 use crate::listener::disposal::Disposal;
+use crate::listener::proxies::Proxies;
 use holdfast_pmem::env::{self, Instant};
 use holdfast_pool::protocol::{Answer, BUSY, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -109,6 +110,8 @@ pub struct Listener {
     owner: u32,
     /// Root is let in as well.
     pub root_enters: bool,
+    /// Who serves everybody else.
+    pub proxies: Proxies,
     pub limits: Limits,
     pub disposal: Disposal,
 }
@@ -184,6 +187,7 @@ impl Listener {
             is_given,
             owner,
             root_enters: true,
+            proxies: Proxies::new(None, Path::new("")),
             limits: LIMITS,
             disposal: Disposal::default(),
         }
@@ -232,6 +236,7 @@ impl Listener {
                 handler.users_changed();
             }
             self.disposal.tend();
+            self.proxies.tend();
         }
         users
             .last
@@ -289,7 +294,7 @@ impl Listener {
             match rustix::net::accept_with(&self.socket, flags) {
                 Ok(socket) => {
                     let connection = Connection::new(socket, self.disposal.clone());
-                    connections.push(self.admit(connection));
+                    connections.extend(self.admit(connection));
                     make_room(connections, Standing::Silent, self.limits.silent);
                     make_room(connections, Standing::Refused, self.limits.refused);
                 }
@@ -311,20 +316,26 @@ impl Listener {
         }
     }
 
-    /// Looks who connected, before anything is received.
-    fn admit(&self, mut connection: Connection) -> Connection {
+    /// Looks who connected, before anything is received. `None`: it is none of ours any more.
+    fn admit(&self, mut connection: Connection) -> Option<Connection> {
         match connection.user() {
-            Ok(user) if user == self.owner => return connection,
+            Ok(user) if user == self.owner => return Some(connection),
             // It could become the owner as well.
-            Ok(ROOT) if self.root_enters => return connection,
-            Ok(user) => {
-                let owner = self.owner;
-                let why = format!("the pool belongs to user {owner}, and you are user {user}");
-                connection.refuse(Errno::ACCESS.raw_os_error(), &why);
-            }
+            Ok(ROOT) if self.root_enters => return Some(connection),
+            Ok(user) => match self.proxies.hand(user, connection.socket()) {
+                Ok(()) => {
+                    connection.hand_over();
+                    return None;
+                }
+                Err(why) => {
+                    let owner = self.owner;
+                    let who = format!("the pool belongs to user {owner}, and you are user {user}");
+                    connection.refuse(Errno::ACCESS.raw_os_error(), &format!("{who}: {why}"));
+                }
+            },
             Err(e) => connection.refuse(e.raw_os_error(), "the service cannot tell who you are"),
         }
-        connection
+        Some(connection)
     }
 
     /// One request; false when the connection is to be closed.

@@ -202,6 +202,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Somebody else has the socket now: closes our descriptor of it, and nothing more.
+    pub fn hand_over(mut self) {
+        if let Some(socket) = self.socket.take() {
+            self.disposal.put(socket);
+        }
+    }
+
     /// Sends a refusal. The connection stays until that was read: nobody is to take it for one to a
     /// service that is gone.
     pub fn refuse(&mut self, errno: i32, why: &str) {

@@ -4,3 +4,4 @@ pub mod admission;
 pub mod asks;
 pub mod connection;
 pub mod disposal;
+pub mod proxies;

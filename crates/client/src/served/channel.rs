@@ -1,0 +1,364 @@
+//! The caller's side of a channel: lines, and the calls on them.
+//!
+//! Invariants:
+//!  * A thread has a line for one call; nobody else touches it then but the proxy.
+//!  * Once the proxy is known to be gone every call fails, and nothing is asked any more.
+//!  * No lock is held while a signal handler of the program may run.
+
+use crate::base::error::{Error, Result};
+use crate::base::types::{Caller, OfdLink};
+use crate::served::wire::*;
+use alloc::boxed::Box;
+use alloc::vec;
+use core::sync::atomic::AtomicBool;
+use core::time::Duration;
+use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use pmem::futex::{self, WaitResult};
+use pmem::process::own_pid;
+use pmem::record_locks::kept_open;
+use pmem::{ConstBuf, MutBuf, SharedMem};
+use rustix::fd::BorrowedFd;
+use rustix::net::{RecvFlags, SendFlags};
+
+/// Looks at an answer before the caller goes to sleep.
+const SPINS: u32 = 400;
+/// How often a caller that waits looks whether there still is a proxy.
+const LOOK: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(1);
+/// Children at a time that share this memory.
+const KIN: usize = 64;
+/// Descriptors that pool files can have here.
+pub(super) const DESCRIPTORS: usize = 1 << 16;
+
+/// A pool as it is reached through its proxy.
+pub struct Served {
+    channel: SharedMem,
+    /// The number of our connection, in this process and in all that share its memory.
+    pub(super) connection: i32,
+    /// The process that this memory belongs to: as the proxy names it, and its number.
+    pub(super) me: AtomicU32,
+    pub(super) pid: AtomicU32,
+    /// Children that may run in this memory.
+    pub(super) sharing: AtomicU32,
+    /// Those who do: process number << 32 | as the proxy names it; 0: free.
+    pub(super) kin: [AtomicU64; KIN],
+    /// Lines in use, and lines that the proxy looks after, one bit for each.
+    taken: AtomicU32,
+    started: AtomicU32,
+    /// Held by whoever gets a child's connection.
+    pub(super) births: AtomicBool,
+    /// The descriptors of the owner of this memory that are pool files.
+    pub(super) fds: Box<[AtomicU64]>,
+    /// Whether its working directory is in the pool.
+    pub(super) inside: AtomicBool,
+    gone: AtomicBool,
+    /// Whether the proxy was told of a limit of file sizes.
+    pub(super) limited: AtomicBool,
+    pub(super) served: AtomicU64,
+    pub(super) passed: AtomicU64,
+}
+
+/// What is asked in one call.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ask<'a> {
+    pub caller: Option<&'a Caller<'a>>,
+    pub args: [u64; 6],
+    pub texts: [&'a [u8]; 2],
+    pub data: &'a [ConstBuf<'a>],
+    /// A signal may end the call.
+    pub waits: bool,
+}
+
+/// A line, until it is dropped.
+struct Held<'a> {
+    served: &'a Served,
+    index: usize,
+}
+
+/// An answer, on its line.
+pub(super) struct Answered<'a> {
+    held: Held<'a>,
+    pub words: [u64; WORDS],
+}
+
+impl Served {
+    /// A process whose channel is `memory` and whose connection has number `connection`.
+    pub(super) fn new(memory: BorrowedFd<'_>, connection: i32) -> Result<Served> {
+        Ok(Served {
+            channel: SharedMem::map(memory, CHANNEL_LEN).map_err(Error::Memory)?,
+            connection,
+            me: AtomicU32::new(0),
+            pid: AtomicU32::new(own_pid()),
+            sharing: AtomicU32::new(0),
+            kin: [const { AtomicU64::new(0) }; KIN],
+            taken: AtomicU32::new(0),
+            started: AtomicU32::new(1),
+            births: AtomicBool::new(false),
+            fds: vec![0u64; DESCRIPTORS / 64]
+                .into_iter()
+                .map(AtomicU64::new)
+                .collect(),
+            inside: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            limited: AtomicBool::new(false),
+            served: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+        })
+    }
+
+    /// The same in a child of fork(2), whose channel is `memory`: it has one thread.
+    pub(super) fn renew(&self, memory: BorrowedFd<'_>, member: u32) -> Result<()> {
+        self.channel.replace(memory).map_err(Error::Memory)?;
+        self.me.store(member, Relaxed);
+        self.pid.store(own_pid(), Relaxed);
+        self.sharing.store(0, Relaxed);
+        self.kin.iter().for_each(|kin| kin.store(0, Relaxed));
+        self.taken.store(0, Relaxed);
+        self.started.store(1, Relaxed);
+        self.births.store(false, Relaxed);
+        self.served.store(0, Relaxed);
+        self.passed.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// The caller, as the proxy names it, and whether this memory is its own. `None`: it came to
+    /// run here without our knowledge.
+    #[inline]
+    pub(super) fn member(&self) -> Option<(u32, bool)> {
+        if self.sharing.load(Relaxed) == 0 {
+            return Some((self.me.load(Relaxed), true));
+        }
+        let pid = own_pid();
+        if pid == self.pid.load(Relaxed) {
+            return Some((self.me.load(Relaxed), true));
+        }
+        let entries = self.kin.iter().map(|kin| kin.load(Acquire));
+        let mut found = entries.filter(|entry| (entry >> 32) as u32 == pid);
+        found.next().map(|entry| (entry as u32, false))
+    }
+
+    /// Whether the process can ask for anything.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        !self.gone.load(Relaxed) && self.member().is_some()
+    }
+
+    /// Nothing is asked any more.
+    pub(super) fn give_up(&self) -> Error {
+        self.gone.store(true, Relaxed);
+        Error::ServiceGone
+    }
+
+    /// Our connection.
+    pub(super) fn socket(&self) -> Result<BorrowedFd<'static>> {
+        kept_open(self.connection).ok_or_else(|| self.give_up())
+    }
+
+    pub(super) fn say(&self, note: Note) -> Result<()> {
+        let sent = rustix::net::send(self.socket()?, &note.encode(), SendFlags::NOSIGNAL);
+        sent.map(|_| ()).map_err(|_| self.give_up())
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(&self, op: Op, ask: &Ask<'_>) -> Result<Answered<'_>> {
+        let (member, _) = self.member().ok_or(Error::NoPlace)?;
+        if self.gone.load(Relaxed) {
+            return Err(Error::ServiceGone);
+        }
+        let held = self.hold()?;
+        let lens = held.put(ask)?;
+        let head = Head {
+            op: op as u32,
+            member,
+            uid: ask.caller.map_or(u32::MAX, |c| c.uid),
+            gid: ask.caller.map_or(u32::MAX, |c| c.gid),
+            privileged: ask.caller.is_some_and(Caller::is_root),
+            lens,
+        };
+        held.request(&head, &ask.args)?;
+        held.wait(ask.waits)?;
+        let words = held.answer()?;
+        let answered = Answered { held, words };
+        match answered.words[0] {
+            0 => Ok(answered),
+            error => {
+                let mut path = vec![0; answered.len()];
+                answered.take(0, MutBuf::from(&mut path[..]))?;
+                Err(word_error(error, path))
+            }
+        }
+    }
+
+    /// As `ask`, where nothing but success is to be known.
+    pub(super) fn tell(&self, op: Op, ask: &Ask<'_>) -> Result<()> {
+        self.ask(op, ask).map(drop)
+    }
+
+    /// As `ask`, for one number.
+    pub(super) fn number(&self, op: Op, ask: &Ask<'_>) -> Result<u64> {
+        self.ask(op, ask).map(|answered| answered.words[2])
+    }
+
+    fn hold(&self) -> Result<Held<'_>> {
+        loop {
+            let taken = self.taken.load(Relaxed);
+            let index = taken.trailing_ones() as usize;
+            if index >= LINES {
+                futex::wait(&self.taken, taken, Some(NAP));
+                continue;
+            }
+            let more = taken | 1 << index;
+            if self
+                .taken
+                .compare_exchange_weak(taken, more, Acquire, Relaxed)
+                .is_err()
+            {
+                continue;
+            }
+            let held = Held {
+                served: self,
+                index,
+            };
+            if self.started.load(Relaxed) & 1 << index == 0 {
+                self.say(Note::Line(index as u32))?;
+                self.started.fetch_or(1 << index, Relaxed);
+            }
+            return Ok(held);
+        }
+    }
+
+    /// Whether the other end of our connection is closed.
+    fn has_hung_up(&self) -> bool {
+        let Ok(socket) = self.socket() else {
+            return true;
+        };
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(socket, &mut [0u8; 1], flags) {
+            Ok((_, 0)) => true,
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// Where the channel is mapped.
+    pub fn own_memory(&self) -> [(usize, usize); 4] {
+        let mut all = [(0, 0); 4];
+        all[0] = (self.channel.addr(), self.channel.len());
+        all
+    }
+}
+
+impl Held<'_> {
+    fn line(&self) -> Result<&Line> {
+        let line = self.served.channel.at(line_at(self.index));
+        line.ok_or(Error::Invalid)
+    }
+
+    /// Puts what the call carries into the buffer; the lengths.
+    fn put(&self, ask: &Ask<'_>) -> Result<[u32; 3]> {
+        let texts = ask.texts.iter().map(|text| ConstBuf::from(*text));
+        let (mut at, mut lens) = (0, [0u32; 3]);
+        for (part, bytes) in texts.chain(ask.data.iter().copied()).enumerate() {
+            if at + bytes.len() > BUFFER {
+                return Err(Error::TooBig);
+            }
+            let to = self
+                .served
+                .channel
+                .target(buffer_at(self.index) + at as u64, bytes.len());
+            to.ok_or(Error::Invalid)?
+                .copy_from(bytes)
+                .map_err(Error::Fault)?;
+            at += bytes.len();
+            lens[part.min(2)] += bytes.len() as u32;
+        }
+        Ok(lens)
+    }
+
+    fn request(&self, head: &Head, args: &[u64; 6]) -> Result<()> {
+        let line = self.line()?;
+        let words = head.encode().into_iter().chain(*args);
+        for (to, word) in line.request.iter().zip(words) {
+            to.store(word, Relaxed);
+        }
+        line.cancel.store(0, Relaxed);
+        line.turn.store(ASKED, SeqCst);
+        if line.proxy_sleeps.load(SeqCst) != 0 {
+            futex::wake(&line.turn, 1);
+        }
+        Ok(())
+    }
+
+    fn wait(&self, waits: bool) -> Result<()> {
+        let line = self.line()?;
+        for _ in 0..SPINS {
+            if line.turn.load(Acquire) == ANSWERED {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        let mut may_end = waits;
+        line.caller_sleeps.store(1, SeqCst);
+        while line.turn.load(SeqCst) != ANSWERED {
+            let ended = match may_end {
+                true => futex::wait_interruptible(&line.turn, ASKED, Some(LOOK)),
+                false => futex::wait(&line.turn, ASKED, Some(LOOK)),
+            };
+            match ended {
+                WaitResult::Interrupted if may_end => {
+                    line.cancel.store(1, SeqCst);
+                    may_end = false;
+                }
+                WaitResult::TimedOut if self.served.has_hung_up() => {
+                    return Err(self.served.give_up());
+                }
+                _ => {}
+            }
+        }
+        line.caller_sleeps.store(0, Relaxed);
+        Ok(())
+    }
+
+    fn answer(&self) -> Result<[u64; WORDS]> {
+        let line = self.line()?;
+        let words = line.answer.each_ref().map(|word| word.load(Relaxed));
+        line.turn.store(IDLE, Release);
+        Ok(words)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // The line of a proxy that is gone stays as it is: nobody asks any more.
+        let before = self.served.taken.fetch_and(!(1 << self.index), Release);
+        if before.trailing_ones() as usize >= LINES {
+            futex::wake(&self.served.taken, u32::MAX);
+        }
+    }
+}
+
+impl Answered<'_> {
+    /// Bytes in the buffer.
+    pub fn len(&self) -> usize {
+        (self.words[1] as usize).min(BUFFER)
+    }
+
+    /// Copies bytes of the buffer, from `skip` on.
+    pub fn take(&self, skip: usize, mut out: MutBuf<'_>) -> Result<usize> {
+        let len = self.len().saturating_sub(skip).min(out.len());
+        let at = buffer_at(self.held.index) + skip as u64;
+        let from = self.held.served.channel.source(at, len);
+        out.copy_from(from.ok_or(Error::Invalid)?)
+            .map_err(Error::Fault)
+    }
+}
+
+/// The handle of a descriptor.
+pub(super) fn handle_of(fd: u32) -> Option<OfdLink> {
+    OfdLink::from_raw(fd.checked_add(1).filter(|handle| handle & UNBOUND == 0)?)
+}
+
+/// The descriptor behind a handle; `None`: none refers to that description yet.
+pub(super) fn descriptor(handle: OfdLink) -> Option<u32> {
+    (handle.raw() & UNBOUND == 0).then(|| handle.raw() - 1)
+}

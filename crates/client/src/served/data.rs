@@ -1,0 +1,329 @@
+//! Data, as `Client` has it.
+//!
+//! Invariant: what one call of the program moves is moved by one call here if it fits a line's
+//! buffer, and in several, in order, if not.
+
+use crate::base::error::{Error, Result};
+use crate::base::types::*;
+use crate::served::Served;
+use crate::served::channel::Ask;
+use crate::served::life::args;
+use crate::served::wire::*;
+use core::sync::atomic::Ordering::Relaxed;
+use pmem::{ConstBuf, MutBuf, RecordLocks};
+
+/// In the place of an offset: the file offset.
+const AT_FILE_OFFSET: u64 = i64::MIN as u64;
+
+fn place(offset: Option<i64>) -> u64 {
+    offset.map_or(AT_FILE_OFFSET, |at| at as u64)
+}
+
+/// What was moved counts; only a call that moved nothing fails.
+fn so_far(moved: usize, error: Error) -> Result<usize> {
+    match moved {
+        0 => Err(error),
+        moved => Ok(moved),
+    }
+}
+
+impl Served {
+    pub fn read(&self, ofd: OfdLink, out: MutBuf) -> Result<usize> {
+        self.readv(ofd, &mut [out], None, 0)
+    }
+
+    pub fn pread(&self, ofd: OfdLink, out: MutBuf, offset: i64) -> Result<usize> {
+        if offset < 0 {
+            return Err(Error::Invalid);
+        }
+        self.readv(ofd, &mut [out], Some(offset), 0)
+    }
+
+    pub fn readv(
+        &self,
+        ofd: OfdLink,
+        out: &mut [MutBuf],
+        offset: Option<i64>,
+        rwf: u32,
+    ) -> Result<usize> {
+        let total = out.iter().map(MutBuf::len).sum::<usize>();
+        let (mut moved, mut to) = (0, 0);
+        loop {
+            let len = (total - moved).min(BUFFER);
+            let at = offset.map(|at| at.saturating_add(moved as i64));
+            let ask = args(&[ofd.raw().into(), place(at), rwf.into(), len as u64]);
+            let answered = match self.ask(Op::Read, &ask) {
+                Ok(answered) => answered,
+                Err(error) => return so_far(moved, error),
+            };
+            let got = answered.len().min(len);
+            let mut skip = 0;
+            while skip < got {
+                let Some(part) = out.get_mut(to) else { break };
+                let n = answered.take(skip, part.take(got - skip));
+                let n = match n {
+                    Ok(n) => n,
+                    Err(error) => return so_far(moved + skip, error),
+                };
+                part.advance(n);
+                skip += n;
+                to += usize::from(part.is_empty());
+            }
+            moved += got;
+            if got < len || moved == total {
+                return Ok(moved);
+            }
+        }
+    }
+
+    pub fn write(&self, ofd: OfdLink, data: ConstBuf) -> Result<usize> {
+        self.writev(ofd, &[data], None, 0)
+    }
+
+    pub fn pwrite(&self, ofd: OfdLink, data: ConstBuf, offset: i64) -> Result<usize> {
+        if offset < 0 {
+            return Err(Error::Invalid);
+        }
+        self.writev(ofd, &[data], Some(offset), 0)
+    }
+
+    pub fn writev(
+        &self,
+        ofd: OfdLink,
+        data: &[ConstBuf],
+        offset: Option<i64>,
+        rwf: u32,
+    ) -> Result<usize> {
+        let total = data.iter().map(ConstBuf::len).sum::<usize>();
+        if total <= BUFFER {
+            return self.write_once(ofd, data, offset, rwf);
+        }
+        let mut moved = 0;
+        for part in data {
+            let mut rest = *part;
+            while !rest.is_empty() {
+                let at = offset.map(|at| at.saturating_add(moved as i64));
+                let wanted = rest.len().min(BUFFER);
+                match self.write_once(ofd, &[rest.take(wanted)], at, rwf) {
+                    Ok(n) => {
+                        moved += n;
+                        rest.advance(n);
+                        if n < wanted {
+                            return Ok(moved);
+                        }
+                    }
+                    Err(error) => return so_far(moved, error),
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn write_once(
+        &self,
+        ofd: OfdLink,
+        data: &[ConstBuf],
+        offset: Option<i64>,
+        rwf: u32,
+    ) -> Result<usize> {
+        let words = [ofd.raw().into(), place(offset), rwf.into()];
+        let ask = Ask {
+            data,
+            ..args(&words)
+        };
+        self.number(Op::Write, &ask).map(|n| n as usize)
+    }
+
+    pub fn lseek(&self, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {
+        let words = [ofd.raw().into(), offset as u64, whence.into()];
+        self.number(Op::Lseek, &args(&words))
+    }
+
+    pub fn copy_range(
+        &self,
+        from: OfdLink,
+        from_at: Option<&mut i64>,
+        to: OfdLink,
+        to_at: Option<&mut i64>,
+        len: usize,
+    ) -> Result<usize> {
+        let words = [
+            from.raw().into(),
+            place(from_at.as_deref().copied()),
+            to.raw().into(),
+            place(to_at.as_deref().copied()),
+            len as u64,
+        ];
+        let words = self.ask(Op::CopyRange, &args(&words))?.words;
+        if let Some(at) = from_at {
+            *at = words[3] as i64;
+        }
+        if let Some(at) = to_at {
+            *at = words[4] as i64;
+        }
+        Ok(words[2] as usize)
+    }
+
+    pub fn ftruncate(&self, ofd: OfdLink, size: i64) -> Result<()> {
+        self.tell(Op::Ftruncate, &args(&[ofd.raw().into(), size as u64]))
+    }
+
+    pub fn fallocate(&self, ofd: OfdLink, mode: u32, offset: i64, len: i64) -> Result<()> {
+        let words = [ofd.raw().into(), mode.into(), offset as u64, len as u64];
+        self.tell(Op::Fallocate, &args(&words))
+    }
+
+    pub fn fsync(&self, ofd: OfdLink) -> Result<()> {
+        self.tell(Op::Fsync, &args(&[ofd.raw().into()]))
+    }
+
+    pub fn fdatasync(&self, ofd: OfdLink) -> Result<()> {
+        self.fsync(ofd)
+    }
+
+    pub fn sync_file_range(&self, ofd: OfdLink, offset: i64, len: i64, flags: u32) -> Result<()> {
+        let words = [ofd.raw().into(), offset as u64, len as u64, flags.into()];
+        self.tell(Op::SyncRange, &args(&words))
+    }
+
+    pub fn sync(&self) -> Result<()> {
+        self.tell(Op::Sync, &Ask::default())
+    }
+
+    pub fn getdents(&self, ofd: OfdLink, out: MutBuf, format: DirentFormat) -> Result<usize> {
+        let legacy = matches!(format, DirentFormat::Legacy);
+        let len = out.len().min(BUFFER) as u64;
+        let words = [ofd.raw().into(), legacy.into(), len];
+        self.ask(Op::Getdents, &args(&words))?.take(0, out)
+    }
+
+    pub fn getfl(&self, ofd: OfdLink) -> Result<u32> {
+        self.number(Op::Getfl, &args(&[ofd.raw().into()]))
+            .map(|flags| flags as u32)
+    }
+
+    /// No pipe of the pool is opened here.
+    #[inline]
+    pub fn is_kernels(&self, _ofd: OfdLink) -> bool {
+        false
+    }
+
+    pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
+        self.tell(Op::Setfl, &args(&[ofd.raw().into(), flags.into()]))
+    }
+
+    pub fn ino_of(&self, ofd: OfdLink) -> Result<u64> {
+        self.number(Op::InoOf, &args(&[ofd.raw().into()]))
+    }
+
+    pub fn within_limit(&self, ofd: OfdLink, at: Option<i64>, len: usize) -> Result<usize> {
+        let words = [ofd.raw().into(), place(at), len as u64];
+        self.number(Op::WithinLimit, &args(&words))
+            .map(|n| n as usize)
+    }
+
+    pub fn set_file_limit(&self, bytes: u64) {
+        // Without one there is nothing to tell: that is how the proxy begins.
+        if self.limited.swap(bytes != u64::MAX, Relaxed) || bytes != u64::MAX {
+            let _ = self.tell(Op::FileLimit, &args(&[bytes]));
+        }
+    }
+
+    pub fn fcntl_lock(&self, ofd: OfdLink, cmd: u32, lock: &mut Flock) -> Result<()> {
+        let kind = u64::from(lock.kind as u16) | u64::from(lock.whence as u16) << 16;
+        let words = [
+            ofd.raw().into(),
+            cmd.into(),
+            kind,
+            lock.start as u64,
+            lock.len as u64,
+            lock.pid as u32 as u64,
+        ];
+        let ask = Ask {
+            waits: true,
+            ..args(&words)
+        };
+        let words = self.ask(Op::Lock, &ask)?.words;
+        *lock = Flock {
+            kind: words[2] as i16,
+            whence: words[3] as i16,
+            start: words[4] as i64,
+            len: words[5] as i64,
+            pid: words[6] as i32,
+        };
+        Ok(())
+    }
+
+    pub fn flock(&self, ofd: OfdLink, op: u32) -> Result<()> {
+        let ask = Ask {
+            waits: true,
+            ..args(&[ofd.raw().into(), op.into()])
+        };
+        self.tell(Op::Flock, &ask)
+    }
+}
+
+/// What a process that is served cannot do: its memory is no place for pages of the pool, and its
+/// descriptors are known to its own connection alone.
+impl Served {
+    pub fn map_pin(&self, _ofd: OfdLink, _prot: u32, _shared: bool) -> Result<MapPin> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn map_plan(
+        &self,
+        _pin: MapPin,
+        _offset: u64,
+        _len: u64,
+        _shared: bool,
+        _each: &mut dyn FnMut(MapPiece) -> Result<()>,
+    ) -> Result<()> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn mapped_cuts(&self) -> u32 {
+        0
+    }
+
+    pub fn map_inline(&self, _pin: MapPin, _out: &mut [u8; 4096]) -> Result<usize> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn map_size(&self, _pin: MapPin) -> Result<u64> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn map_repin(&self, _pin: MapPin) -> Result<()> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn map_unpin(&self, _pin: MapPin, _written: bool) -> Result<()> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn map_stored(&self, _pin: MapPin) -> Result<()> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn msync(&self, _pin: MapPin, _offset: u64, _len: u64) -> Result<()> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn send<T>(
+        &self,
+        _ofd: OfdLink,
+        _placeholder: &RecordLocks,
+        _random: u64,
+        _make_token: impl FnOnce(u64, u64) -> Result<T>,
+    ) -> Result<T> {
+        Err(Error::NoDevice)
+    }
+
+    pub fn receive(&self, _offset: u64) -> Option<OfdLink> {
+        None
+    }
+
+    pub fn settle(&self, _offset: u64, _placeholder: &RecordLocks) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! A process: its descriptors, children and credentials.
+
+use super::{Call, Reply};
+use crate::connection;
+use crate::member::Member;
+use holdfast_client::abi::PATH_MAX;
+use holdfast_client::served::wire::*;
+use holdfast_client::{Base, Caller, Error, Result, abi, slots};
+use std::sync::Arc;
+
+/// The first call of a run: the process gets its place, if its user may search the pool's root.
+pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
+    if at.len() >= PATH_MAX || at.contains(&0) || member.place().is_some() {
+        return Err(Error::Invalid);
+    }
+    let client = member.shared.client(at)?;
+    slots::register(client.session(), std::process::id(), None)?;
+    let _ = member.at.set(at.into());
+    let rights = member.rights();
+    let (uid, gid) = rights.own();
+    let head = Head {
+        uid,
+        gid,
+        privileged: rights.is_privileged(),
+        ..Head::default()
+    };
+    let actor = rights.actor(&head).ok_or(Error::NotPermitted)?;
+    let caller = Caller {
+        uid: actor.uid,
+        gid: actor.gid,
+        groups: actor.groups,
+        umask: 0,
+        privileged: actor.privileged,
+        ids: None,
+    };
+    let may = client.access(&caller, Base::Root, b".", abi::X_OK, 0);
+    drop(rights);
+    match may {
+        Ok(()) => {
+            member.settle(client);
+            Ok(Reply::number(member.id.into()))
+        }
+        Err(e) => {
+            client.exit(true);
+            Err(e)
+        }
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn process(&self, op: Op) -> Result<Reply> {
+        let (client, member) = (self.client, self.member);
+        match op {
+            Op::Resume => Ok(Reply::words(&[
+                member.id.into(),
+                client.cwd_inside().into(),
+            ])),
+            Op::Lookup => {
+                let found = client.lookup(self.arg_u32(0)?);
+                Ok(Reply::number(found.is_some().into()))
+            }
+            Op::NextDescriptor => {
+                let found = client.next_descriptor(self.arg_u32(0)?);
+                Ok(Reply::number(found.map_or(u64::MAX, u64::from)))
+            }
+            Op::Bind => self.bind(),
+            Op::Dup => {
+                let (old, new) = (self.arg_u32(0)?, self.arg_u32(1)?);
+                client.lookup(old).ok_or(Error::BadDescriptor)?;
+                member.may_bind(client, new)?;
+                Reply::done(client.dup(old, new))
+            }
+            Op::Unbind => {
+                let was = client.unbind(self.arg_u32(0)?)?;
+                if was {
+                    member.unbound_one();
+                }
+                Ok(Reply::number(was.into()))
+            }
+            Op::Release => Reply::done(client.release(member.take(self.arg_u32(0)?)?)),
+            Op::Getfl => client
+                .getfl(self.ofd(0)?)
+                .map(|flags| Reply::number(flags.into())),
+            Op::Setfl => Reply::done(client.setfl(self.ofd(0)?, self.arg_u32(1)?)),
+            Op::InoOf => client.ino_of(self.ofd(0)?).map(Reply::number),
+            Op::ChildPrepare => Reply::done(connection::child(self.channel, member)),
+            Op::Exit => {
+                client.exit(false);
+                member.closed_all();
+                Ok(Reply::default())
+            }
+            Op::Umask => {
+                client.set_creation_mask(self.arg_u32(0)?);
+                Ok(Reply::default())
+            }
+            Op::Narrow => self.narrow(),
+            _ => self.counts(op),
+        }
+    }
+
+    fn bind(&self) -> Result<Reply> {
+        let (fd, handle) = (self.arg_u32(0)?, self.arg_u32(1)?);
+        self.member.may_bind(self.client, fd)?;
+        let ofd = self.member.take(handle);
+        let ofd = ofd.inspect_err(|_| self.member.unbound_one())?;
+        Reply::done(self.client.bind(fd, ofd))
+    }
+
+    fn narrow(&self) -> Result<Reply> {
+        let pair = |at: usize| [self.arg(at) as u32, (self.arg(at) >> 32) as u32];
+        let ids = |at: usize| [pair(at)[0], pair(at)[1], self.arg(at + 1) as u32];
+        let words = self.texts[0].chunks_exact(4);
+        let others = words.map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+        let kept = self.arg(4) != 0;
+        match self.member.narrow(ids(0), ids(2), others.collect(), kept) {
+            true => Ok(Reply::default()),
+            false => Err(Error::NotPermitted),
+        }
+    }
+
+    fn counts(&self, op: Op) -> Result<Reply> {
+        let run = &self.member.run;
+        match op {
+            Op::Count => run.count(self.arg(0), self.arg(1)),
+            Op::Refuse => run.refuse(self.arg_u32(0)?, self.arg_u32(1)?),
+            Op::Uninstrumented => run.uninstrumented(self.texts[0].clone()),
+            Op::Report => {
+                let bytes = run.report().encode();
+                let len = bytes.len().min(BUFFER);
+                self.room(len as u64)?
+                    .write(&bytes[..len])
+                    .map_err(Error::Fault)?;
+                return Ok(Reply::bytes(len));
+            }
+            _ => return Err(Error::Invalid),
+        }
+        Ok(Reply::default())
+    }
+}

@@ -1,0 +1,158 @@
+//! Our side of a channel: a thread for each line that is in use.
+//!
+//! Invariants: a request is copied out of the channel once; nothing that is stored there later
+//! changes what is done. A thread ends when the channel is closed, whatever the other side does.
+
+use crate::calls;
+use crate::member::Member;
+use holdfast_client::served::wire::*;
+use holdfast_pmem::atomic::Ordering::*;
+use holdfast_pmem::{SharedMem, futex};
+use rustix::fd::OwnedFd;
+use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Looks at a line before its thread goes to sleep.
+const SPINS: u32 = 400;
+/// A thread that sleeps looks so often whether its channel is closed.
+const LOOK: Duration = Duration::from_secs(1);
+const STACK: usize = 512 * 1024;
+
+/// The channel of one memory.
+pub struct Channel {
+    pub memory: SharedMem,
+    /// Who asks here: first the process that it was made for, then children in its memory.
+    family: Mutex<Vec<Arc<Member>>>,
+    started: [AtomicBool; LINES],
+    closed: AtomicBool,
+}
+
+thread_local! {
+    /// The line whose call this thread makes.
+    static LINE: RefCell<Option<(Arc<Channel>, usize)>> = const { RefCell::new(None) };
+}
+
+/// Whether the call that this thread makes is to end: its caller has gone, or got a signal.
+fn must_end() -> bool {
+    LINE.with_borrow(|line| {
+        line.as_ref().is_some_and(|(channel, index)| {
+            let cancelled = |line: &Line| line.cancel.load(Acquire) != 0;
+            channel.closed.load(Acquire) || channel.line(*index).is_some_and(cancelled)
+        })
+    })
+}
+
+static MUST_END: fn() -> bool = must_end;
+
+impl Channel {
+    /// A new one for `member`, and the descriptor to send.
+    pub fn new(member: &Arc<Member>) -> Option<(Arc<Channel>, OwnedFd)> {
+        let (fd, memory) = SharedMem::create_memfd("holdfast-channel", CHANNEL_LEN).ok()?;
+        let channel = Arc::new(Channel {
+            memory,
+            family: Mutex::new(vec![member.clone()]),
+            started: [const { AtomicBool::new(false) }; LINES],
+            closed: AtomicBool::new(false),
+        });
+        futex::set_must_end(&MUST_END);
+        channel.start(0);
+        Some((channel, fd))
+    }
+
+    fn line(&self, index: usize) -> Option<&Line> {
+        self.memory.at(line_at(index))
+    }
+
+    /// A child that runs in the same memory asks here, too.
+    pub fn adopt(&self, member: &Arc<Member>) {
+        let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those who have ended have no place any more.
+        family.retain(|member| member.place().is_some());
+        family.push(member.clone());
+    }
+
+    fn member(&self, id: u32) -> Option<Arc<Member>> {
+        let family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
+        match id {
+            0 => family.first().cloned(),
+            id => family.iter().find(|member| member.id == id).cloned(),
+        }
+    }
+
+    /// Looks after a line from now on; false: there is none of that number, or no thread for it.
+    pub fn start(self: &Arc<Channel>, index: usize) -> bool {
+        let Some(started) = self.started.get(index) else {
+            return false;
+        };
+        if started.swap(true, AcqRel) {
+            return true;
+        }
+        let channel = self.clone();
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        let spawned = thread.spawn(move || {
+            LINE.set(Some((channel.clone(), index)));
+            channel.serve(index);
+            LINE.set(None);
+        });
+        spawned.is_ok()
+    }
+
+    /// Nobody asks here any more.
+    pub fn close(&self) {
+        self.closed.store(true, Release);
+        self.family
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+        for line in (0..LINES).filter_map(|index| self.line(index)) {
+            line.proxy_sleeps.store(0, SeqCst);
+            futex::wake(&line.turn, u32::MAX);
+        }
+    }
+
+    fn serve(self: &Arc<Channel>, index: usize) {
+        let Some(line) = self.line(index) else { return };
+        while self.wait(line) {
+            let words = line.request.each_ref().map(|word| word.load(Relaxed));
+            let head = Head::decode(&words);
+            let answer = match self.member(head.member) {
+                Some(member) => calls::answer(self, index, &member, &head, &words),
+                None => calls::nobody(),
+            };
+            for (to, word) in line.answer.iter().zip(answer) {
+                to.store(word, Relaxed);
+            }
+            line.turn.store(ANSWERED, SeqCst);
+            if line.caller_sleeps.load(SeqCst) != 0 {
+                futex::wake(&line.turn, 1);
+            }
+        }
+    }
+
+    /// Until it is our turn; false when the channel is closed.
+    fn wait(&self, line: &Line) -> bool {
+        let mut spins = 0;
+        loop {
+            let turn = line.turn.load(Acquire);
+            if self.closed.load(Acquire) {
+                return false;
+            }
+            if turn == ASKED {
+                line.proxy_sleeps.store(0, Relaxed);
+                return true;
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            line.proxy_sleeps.store(1, SeqCst);
+            let turn = line.turn.load(SeqCst);
+            if turn != ASKED {
+                futex::wait(&line.turn, turn, Some(LOOK));
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One connection: the process at the other end lives as long as it is open.
+//!
+//! Invariants: a thread receives what comes, and nothing but descriptors that we made is ever sent
+//! or received; when the connection hangs up, the process and its channel end.
+
+use crate::channel::Channel;
+use crate::member::Member;
+use crate::proxy::Shared;
+use crate::rights::Rights;
+use crate::run::Run;
+use holdfast_client::served::wire::{NOTE_LEN, Note};
+use holdfast_client::{Error, Result, Share};
+use holdfast_pool::protocol::{Answer, REQUEST_LEN, Request};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType,
+};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+const STACK: usize = 128 * 1024;
+/// How long a connection may ask for nothing before its run begins.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Serves a process that the service let in.
+pub fn begin(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights) {
+    let run = Arc::new(Run::default());
+    let member = Arc::new(Member::new(shared, socket, rights, run));
+    spawn(move || {
+        if let Some(channel) = welcome(&member) {
+            serve(&member, channel);
+        }
+        member.end();
+    });
+}
+
+fn spawn(thread: impl FnOnce() + Send + 'static) -> bool {
+    let builder = std::thread::Builder::new().stack_size(STACK);
+    builder.spawn(thread).is_ok()
+}
+
+/// Answers the first request, by which a run begins.
+fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
+    let mut bytes = [0; REQUEST_LEN + 1];
+    // The socket is one that does not block: the service has read nothing of it.
+    rustix::io::ioctl_fionbio(&member.socket, false).ok()?;
+    set_socket_timeout(&member.socket, Timeout::Recv, Some(SILENCE)).ok()?;
+    let len = receive(member, &mut bytes)?;
+    set_socket_timeout(&member.socket, Timeout::Recv, None).ok()?;
+    let refuse = |errno: Errno, why: &str| {
+        let answer = Answer::refusal(errno.raw_os_error(), why);
+        let _ = rustix::net::send(&member.socket, &answer.encode(), SendFlags::NOSIGNAL);
+    };
+    if !matches!(
+        Request::decode(&bytes[..len]),
+        Some(Request::Attach { adopt: false, .. })
+    ) {
+        refuse(
+            Errno::ACCESS,
+            "the pool belongs to another user, for whom this command is",
+        );
+        return None;
+    }
+    if member.shared.is_full() {
+        refuse(
+            Errno::AGAIN,
+            "you have as many processes on the pool as one user may",
+        );
+        return None;
+    }
+    let Some((channel, fd)) = Channel::new(member) else {
+        refuse(Errno::NOMEM, "there is no memory for one more process");
+        return None;
+    };
+    let answer = Answer {
+        service_pid: std::process::id(),
+        ..Answer::default()
+    };
+    send(member, &answer.encode(), &[fd.as_fd()]).ok()?;
+    Some(channel)
+}
+
+/// Until the other end is closed.
+fn serve(member: &Arc<Member>, mut channel: Arc<Channel>) {
+    let mut bytes = [0; NOTE_LEN + 1];
+    while let Some(len) = receive(member, &mut bytes) {
+        let goes_on = match Note::decode(&bytes[..len]) {
+            Some(Note::Line(index)) => channel.start(index as usize),
+            Some(Note::Renew) => match renew(member, &channel) {
+                Some(new) => {
+                    channel = new;
+                    true
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    channel.close();
+}
+
+/// The channel of the program that begins; the one of the program that has ended is closed.
+fn renew(member: &Arc<Member>, old: &Channel) -> Option<Arc<Channel>> {
+    old.close();
+    let (channel, fd) = Channel::new(member)?;
+    let sent = send(member, &Note::Channel.encode(), &[fd.as_fd()]);
+    sent.is_ok().then_some(channel)
+}
+
+/// The next message, of which no descriptor is taken; `None`: the other end is closed.
+fn receive(member: &Member, bytes: &mut [u8]) -> Option<usize> {
+    loop {
+        match rustix::net::recv(&member.socket, &mut *bytes, RecvFlags::empty()) {
+            Ok((0, _)) => return None,
+            Ok((len, _)) => return Some(len.min(bytes.len())),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Sends without waiting: who does not read what was asked for gets no more.
+fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let parts = [IoSlice::new(bytes)];
+    rustix::net::sendmsg(&member.socket, &parts, &mut control, flags).map(drop)
+}
+
+/// A child of `parent`, which asked in `channel`: its connection and channel go to the parent.
+pub fn child(channel: &Channel, parent: &Arc<Member>) -> Result<()> {
+    let shared = &parent.shared;
+    if shared.is_full() {
+        return Err(Error::TableFull);
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (ours, theirs) = pair.map_err(|_| Error::TableFull)?;
+    let rights = parent.rights().clone();
+    let child = Arc::new(Member::new(shared, ours, rights, parent.run.clone()));
+    let at = parent.at.get().ok_or(Error::Invalid)?;
+    let _ = child.at.set(at.clone());
+    child.inherit(parent)?;
+    {
+        let place = parent.place();
+        let client = place.as_ref().ok_or(Error::NoPlace)?;
+        let share = Share {
+            ids: true,
+            ..Share::default()
+        };
+        let slot = client.child_prepare(share)?;
+        let settled = shared.client(at).and_then(|own| {
+            own.fork_child(Some(slot))?;
+            Ok(own)
+        });
+        match settled {
+            Ok(own) => child.settle(own),
+            Err(e) => {
+                client.child_made(slot, -1);
+                return Err(e);
+            }
+        }
+    }
+    let (own, fd) = Channel::new(&child).ok_or(Error::NoMemory)?;
+    channel.adopt(&child);
+    let note = Note::Child(child.id).encode();
+    let sent = send(parent, &note, &[theirs.as_fd(), fd.as_fd()]);
+    let begun = sent.is_ok() && {
+        let (child, own) = (child.clone(), own.clone());
+        spawn(move || {
+            serve(&child, own);
+            child.end();
+        })
+    };
+    if begun {
+        return Ok(());
+    }
+    own.close();
+    child.end();
+    Err(Error::TableFull)
+}

@@ -1,0 +1,178 @@
+//! One process that is served: its rights, its place in the session, and what it has open.
+//!
+//! Invariants:
+//!  * Calls use the place while they hold `place` for reading; it is given back while it is held
+//!    for writing, so no call is amid anything then.
+//!  * A description that no descriptor refers to is in `unbound`, and is released with the process.
+
+use crate::proxy::Shared;
+use crate::rights::Rights;
+use crate::run::Run;
+use holdfast_client::served::wire::UNBOUND;
+use holdfast_client::{Client, Error, OfdLink, Result};
+use rustix::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+/// Descriptions of one process that no descriptor refers to yet: one for each call that opens.
+const UNBOUND_MAX: usize = 256;
+/// Descriptors of one process.
+const DESCRIPTORS_MAX: u32 = 1 << 16;
+
+/// A process.
+pub struct Member {
+    pub id: u32,
+    /// Our end of its connection.
+    pub socket: OwnedFd,
+    pub shared: Arc<Shared>,
+    pub run: Arc<Run>,
+    /// Where the pool appears to it.
+    pub at: OnceLock<Box<[u8]>>,
+    rights: RwLock<Rights>,
+    place: RwLock<Option<Client>>,
+    unbound: Mutex<Vec<Option<OfdLink>>>,
+    /// Descriptors that are pool files.
+    bound: AtomicU32,
+}
+
+impl Member {
+    /// One that has no place in the session yet.
+    pub fn new(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights, run: Arc<Run>) -> Member {
+        shared.members.fetch_add(1, AcqRel);
+        Member {
+            id: shared.next_id(),
+            socket,
+            shared: shared.clone(),
+            run,
+            at: OnceLock::new(),
+            rights: RwLock::new(rights),
+            place: RwLock::new(None),
+            unbound: Mutex::new(Vec::new()),
+            bound: AtomicU32::new(0),
+        }
+    }
+
+    /// It has this place from now on.
+    pub fn settle(&self, client: Client) {
+        client.session().serve_another();
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    }
+
+    /// Its place, if it has one.
+    pub fn place(&self) -> RwLockReadGuard<'_, Option<Client>> {
+        self.place.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its rights as they are now.
+    pub fn rights(&self) -> RwLockReadGuard<'_, Rights> {
+        self.rights.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes its rights; false if that is not among them.
+    pub fn narrow(
+        &self,
+        users: [u32; 3],
+        groups: [u32; 3],
+        others: Vec<u32>,
+        privileged: bool,
+    ) -> bool {
+        let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
+        rights.narrow(users, groups, others, privileged)
+    }
+
+    fn unbound(&self) -> MutexGuard<'_, Vec<Option<OfdLink>>> {
+        self.unbound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle for a description that was just opened. `TableFull`: there are too many.
+    pub fn hold(&self, client: &Client, ofd: OfdLink) -> Result<u32> {
+        let mut unbound = self.unbound();
+        let free = unbound.iter().position(Option::is_none);
+        let index = match free {
+            Some(index) => index,
+            None if unbound.len() < UNBOUND_MAX => {
+                unbound.push(None);
+                unbound.len() - 1
+            }
+            None => {
+                drop(unbound);
+                client.release(ofd)?;
+                return Err(Error::TableFull);
+            }
+        };
+        unbound[index] = Some(ofd);
+        Ok(UNBOUND | index as u32)
+    }
+
+    /// The description that `handle` was given for is the caller's.
+    pub fn take(&self, handle: u32) -> Result<OfdLink> {
+        let mut unbound = self.unbound();
+        let index = (handle & !UNBOUND) as usize;
+        let held = unbound.get_mut(index).filter(|_| handle & UNBOUND != 0);
+        held.and_then(Option::take).ok_or(Error::BadDescriptor)
+    }
+
+    /// The description that a handle names.
+    pub fn description(&self, client: &Client, handle: u32) -> Result<OfdLink> {
+        let found = match handle & UNBOUND {
+            0 => handle.checked_sub(1).and_then(|fd| client.lookup(fd)),
+            _ => {
+                let unbound = self.unbound();
+                unbound.get((handle & !UNBOUND) as usize).copied().flatten()
+            }
+        };
+        found.ok_or(Error::BadDescriptor)
+    }
+
+    /// Before descriptor `fd` becomes one of a pool file.
+    pub fn may_bind(&self, client: &Client, fd: u32) -> Result<()> {
+        if fd >= DESCRIPTORS_MAX {
+            return Err(Error::TooManyFiles);
+        }
+        if client.lookup(fd).is_none() {
+            self.shared.files.take(1)?;
+            self.bound.fetch_add(1, AcqRel);
+        }
+        Ok(())
+    }
+
+    /// A descriptor is none of a pool file any more.
+    pub fn unbound_one(&self) {
+        self.bound.fetch_sub(1, AcqRel);
+        self.shared.files.give_back(1);
+    }
+
+    /// A child has as many descriptors.
+    pub fn inherit(&self, parent: &Member) -> Result<()> {
+        let count = parent.bound.load(Acquire);
+        self.shared.files.take(count)?;
+        self.bound.store(count, Release);
+        Ok(())
+    }
+
+    /// Its descriptors are gone.
+    pub fn closed_all(&self) {
+        self.shared.files.give_back(self.bound.swap(0, AcqRel));
+    }
+
+    /// The process has ended: what it had goes, when no call for it is under way any more.
+    pub fn end(&self) {
+        let place = self.place.write();
+        let client = place.unwrap_or_else(PoisonError::into_inner).take();
+        let Some(client) = client else { return };
+        for ofd in self.unbound().drain(..).flatten() {
+            // Its errors are those of a close that nobody asked for.
+            let _ = client.release(ofd);
+        }
+        client.exit(true);
+        self.closed_all();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.end();
+        self.closed_all();
+        self.shared.members.fetch_sub(1, AcqRel);
+    }
+}

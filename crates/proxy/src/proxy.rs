@@ -1,0 +1,189 @@
+//! The proxy of one user: it gets connections from the service, and ends when the last has gone.
+//!
+//! Invariants: it has one attachment to the pool, whose descriptors stay open until it ends; nobody
+//! of the user takes more than a part of the session's tables.
+
+use crate::connection;
+use crate::rights::Rights;
+use holdfast_client::attach::Attachment;
+use holdfast_client::{Client, Error, Segments};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{Errno, IoSliceMut};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::Duration;
+
+/// Processes of one user.
+const MEMBERS_MAX: u32 = 512;
+/// Descriptors of pool files that these have.
+const FILES_MAX: u32 = 256 * 1024;
+/// How often a proxy without a service looks for one.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A proxy with nobody to serve ends after so long.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Whether root is to be nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Squash {
+    Nobody,
+    Root,
+}
+
+/// A limit that all processes of the user share.
+#[derive(Debug)]
+pub struct Quota {
+    left: AtomicU32,
+}
+
+impl Quota {
+    fn of(most: u32) -> Quota {
+        Quota {
+            left: AtomicU32::new(most),
+        }
+    }
+
+    /// `TableFull`: there are not so many left.
+    pub fn take(&self, n: u32) -> Result<(), Error> {
+        let less = |left: u32| left.checked_sub(n);
+        let taken = self.left.fetch_update(AcqRel, Acquire, less);
+        taken.map(drop).map_err(|_| Error::TableFull)
+    }
+
+    pub fn give_back(&self, n: u32) {
+        self.left.fetch_add(n, AcqRel);
+    }
+}
+
+/// What all connections have in common.
+pub struct Shared {
+    attachment: Attachment,
+    pub squash: Squash,
+    pub members: AtomicU32,
+    pub files: Quota,
+    ids: AtomicU32,
+}
+
+/// Ids fit a child's name, and 0 is none.
+const IDS: u32 = (1 << 24) - 1;
+
+impl Shared {
+    /// An id that no other process has.
+    pub fn next_id(&self) -> u32 {
+        self.ids.fetch_add(1, AcqRel) % IDS + 1
+    }
+
+    /// A client without a place in the session, to which the pool appears at `at`.
+    pub fn client(&self, at: &[u8]) -> Result<Client, Error> {
+        let a = &self.attachment;
+        let memory = a.memory().map_err(|_| Error::ServiceGone)?;
+        let segments = Segments {
+            session: memory,
+            meta: (a.meta.as_fd(), a.answer.meta_len),
+            journal: (a.journal.as_fd(), a.answer.journal_len),
+            data: (a.data.as_fd(), a.answer.data_len),
+            medium: a.answer.medium,
+            cpu: 0,
+        };
+        Client::attach(&segments, at)
+    }
+
+    /// Whether nobody is served.
+    fn is_deserted(&self) -> bool {
+        self.members.load(Acquire) == 0
+    }
+
+    /// Whether the user has as many processes as one may.
+    pub fn is_full(&self) -> bool {
+        self.members.load(Acquire) >= MEMBERS_MAX
+    }
+}
+
+/// Serves the connections that come through `control`, until there is none and none has come for a
+/// while, or the service is gone and there is none left. `revive` is called while there is no
+/// service, until it gives a connection to a new one.
+pub fn serve(
+    control: &OwnedFd,
+    attachment: Attachment,
+    squash: Squash,
+    mut revive: impl FnMut() -> Option<OwnedFd>,
+) -> Result<(), Errno> {
+    let mut connection: Option<OwnedFd> = None;
+    let shared = Arc::new(Shared {
+        attachment,
+        squash,
+        members: AtomicU32::new(0),
+        files: Quota::of(FILES_MAX),
+        ids: AtomicU32::new(0),
+    });
+    rustix::net::sockopt::set_socket_timeout(
+        control,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(IDLE),
+    )?;
+    loop {
+        match receive(control) {
+            Ok(Some(socket)) => begin(&shared, socket),
+            // The service is gone. Those who are here need one, as all programs do; others it
+            // hands to a proxy of its own.
+            Ok(None) if shared.is_deserted() => return Ok(()),
+            Ok(None) => {
+                if connection.as_ref().is_none_or(has_hung_up) {
+                    connection = revive();
+                }
+                std::thread::sleep(PAUSE);
+            }
+            Err(Errno::AGAIN) if shared.is_deserted() => close(control)?,
+            Err(Errno::AGAIN) => {}
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The service gets no more into the queue, and starts another proxy when it has to; what is there
+/// already comes first.
+fn close(control: &OwnedFd) -> Result<(), Errno> {
+    rustix::net::shutdown(control, rustix::net::Shutdown::Read)
+}
+
+fn begin(shared: &Arc<Shared>, socket: OwnedFd) {
+    let squash = shared.squash == Squash::Root;
+    match Rights::of_peer(socket.as_fd(), squash) {
+        Ok(rights) => connection::begin(shared, socket, rights),
+        Err(e) => {
+            tracing::warn!("a connection is closed: the kernel does not say whose it is: {e}")
+        }
+    }
+}
+
+/// Whether the other end of a connection is closed.
+fn has_hung_up(connection: &OwnedFd) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(connection, &mut [0u8; 1], flags) {
+        Ok((_, len)) => len == 0,
+        Err(e) => e != Errno::AGAIN && e != Errno::INTR,
+    }
+}
+
+/// The next connection; `None`: no more will come.
+fn receive(control: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    let mut bytes = [0; 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let message = rustix::net::recvmsg(control, &mut parts, &mut ancillary, flags)?;
+    let mut found = None;
+    for part in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut rights) = part {
+            found = rights.next();
+        }
+    }
+    match (message.bytes, found) {
+        (_, Some(socket)) => Ok(Some(socket)),
+        (0, None) => Ok(None),
+        (_, None) => Err(Errno::AGAIN),
+    }
+}

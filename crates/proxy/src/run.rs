@@ -1,0 +1,52 @@
+//! What one `holdfast run` has counted.
+//!
+//! Invariant: however much is told, so much and no more is kept.
+
+use holdfast_client::served::Report;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Kinds of refusals, and programs, that are told apart.
+const KINDS_MAX: usize = 64;
+const PROGRAMS_MAX: usize = 16;
+const PATH_MAX: usize = 4096;
+
+/// The counts of a run.
+#[derive(Debug, Default)]
+pub struct Run {
+    report: Mutex<Report>,
+}
+
+impl Run {
+    /// Calls that a process has made.
+    pub fn count(&self, served: u64, passed: u64) {
+        let mut report = self.report();
+        report.served = report.served.wrapping_add(served);
+        report.passed = report.passed.wrapping_add(passed);
+    }
+
+    /// One refusal of `call`, for the reason `why`.
+    pub fn refuse(&self, call: u32, why: u32) {
+        let mut report = self.report();
+        report.refused += 1;
+        let kinds = &mut report.refusals;
+        match kinds.iter().position(|r| (r.0, r.1) == (call, why)) {
+            Some(known) => kinds[known].2 += 1,
+            None if kinds.len() < KINDS_MAX => kinds.push((call, why, 1)),
+            None => {}
+        }
+    }
+
+    /// A program that the library could not enter.
+    pub fn uninstrumented(&self, path: Vec<u8>) {
+        let programs = &mut self.report().uninstrumented;
+        let is_new = !programs.contains(&path);
+        if is_new && programs.len() < PROGRAMS_MAX && path.len() <= PATH_MAX {
+            programs.push(path);
+        }
+    }
+
+    /// As of now.
+    pub fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
