@@ -14,6 +14,7 @@ mod outcome;
 mod process;
 mod programs;
 mod snapshots;
+mod users;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ const USAGE: &str = "usage: hf-e2e COMMAND
   bad-input [NAME...]               what must be refused, and how
   capacity [NAME...]                what ordinary work asks for at once
   containers [NAME...]              programs in namespaces of their own
+  users [NAME...]                   users of one pool who do not trust each other
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         ["capacity", names @ ..] => capacity::main(names),
         ["containers", names @ ..] => containers::main(names),
         ["faces", names @ ..] => faces::main(names),
+        ["users", names @ ..] => users::main(names),
+        ["act"] => users::actor::main(),
         ["dump", dir] => dump::main(dir),
         ["write", dir, id, seed, sync, counter] => {
             faults::writer::main(dir, id, seed, sync, counter)

@@ -71,14 +71,17 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<(
     }
     let time = clock::now();
     let [dir, object] = inode_table::lock_many(s, [to.dir, ino])?;
-    let (Some(dir), Some(object)) = (dir, object) else {
+    let (Some(dir), Some(object)) = (&dir, &object) else {
+        // A directory into itself.
+        for locked in [dir, object].iter().flatten() {
+            let a = inode_table::attrs(s, locked)?;
+            may_link(who, &a)?;
+            perm::may_create(who, &a)?;
+        }
         return Err(Error::NotPermitted);
     };
-    let (d, a) = (
-        inode_table::attrs(s, &dir)?,
-        inode_table::attrs(s, &object)?,
-    );
-    if dentry_table::lookup_locked(s, &dir, to.name())?.is_some() {
+    let (d, a) = (inode_table::attrs(s, dir)?, inode_table::attrs(s, object)?);
+    if dentry_table::lookup_locked(s, dir, to.name())?.is_some() {
         return Err(Error::Exists);
     }
     may_link(who, &a)?;
@@ -97,7 +100,7 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<(
         return Err(Error::Invalid);
     }
     let (parent, name) = (to.dir, to.name());
-    let _no_value = files::hold(s, &dir, name)?;
+    let _no_value = files::hold(s, dir, name)?;
     journal::commit(
         s,
         &Record::Link {

@@ -194,7 +194,7 @@ impl Fixture {
     }
 
     /// Fails unless the case runs as root.
-    fn need_root(&self) -> Result<(), Stop> {
+    pub fn need_root(&self) -> Result<(), Stop> {
         if rustix::process::geteuid().is_root() {
             return Ok(());
         }
