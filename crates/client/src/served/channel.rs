@@ -137,6 +137,11 @@ impl Served {
         found.next().map(|entry| (entry as u32, false))
     }
 
+    /// How the proxy names the owner of this memory.
+    pub fn id(&self) -> u32 {
+        self.me.load(Relaxed)
+    }
+
     /// Whether the process can ask for anything.
     #[inline]
     pub fn has_place(&self) -> bool {

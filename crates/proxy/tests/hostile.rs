@@ -1,0 +1,408 @@
+//! A process that stores anything in its channel: nobody else notices, and the pool stays whole.
+
+use holdfast_client::attach::attach;
+use holdfast_client::served::wire::*;
+use holdfast_client::{Base, Caller, Served};
+use holdfast_pmem::atomic::Ordering::*;
+use holdfast_pmem::{ConstBuf, MutBuf, SharedMem, futex};
+use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::protocol::{ANSWER_LEN, Request};
+use holdfast_proxy::Squash;
+use holdfast_service::{CreateOptions, Options, Service, Stopper, create};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::*;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+static PANICS: AtomicU32 = AtomicU32::new(0);
+/// Requests of each kind that were granted: garbage that is all refused shows nothing.
+static GRANTED: [AtomicU32; 66] = [const { AtomicU32::new(0) }; 66];
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+}
+
+/// A proxy of ourselves, on a pool with a service, and what hands it connections.
+struct Fixture {
+    dir: PathBuf,
+    control: OwnedFd,
+    service: Option<(Stopper, JoinHandle<()>)>,
+}
+
+impl Fixture {
+    fn new(name: &str) -> Fixture {
+        let dir = PathBuf::from(format!("/dev/shm/hf-proxy-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options = CreateOptions {
+            size: Some(64 << 20),
+            medium: None,
+            consistency: Consistency::Posix,
+        };
+        create(&dir, &options).unwrap();
+        let service = Service::open(&dir, Options::default()).unwrap();
+        let stopper = service.stopper();
+        let service = std::thread::spawn(move || service.run().unwrap());
+        let attachment = attach(dir.as_os_str().as_bytes(), None).unwrap();
+        let (control, theirs) = pair();
+        std::thread::spawn(move || {
+            holdfast_proxy::serve(&theirs, attachment, Squash::Nobody, || None).unwrap();
+        });
+        std::panic::set_hook(Box::new(|info| {
+            PANICS.fetch_add(1, SeqCst);
+            eprintln!("{info}");
+        }));
+        Fixture {
+            dir,
+            control,
+            service: Some((stopper, service)),
+        }
+    }
+
+    /// Ends the service: what it leaves is what the trees say, by a checker that shares no code
+    /// with whoever wrote them.
+    fn check(&mut self) {
+        let (stopper, service) = self.service.take().unwrap();
+        stopper.stop();
+        service.join().unwrap();
+        let meta = std::fs::read(self.dir.join("meta.seg")).unwrap();
+        let data = std::fs::metadata(self.dir.join("data-0.seg")).unwrap();
+        let report = holdfast_pool::check::check(&&meta[..], data.len(), None);
+        let damage: Vec<_> = report.damage().collect();
+        assert!(damage.is_empty(), "{damage:?}");
+    }
+
+    /// A connection that began a run, and its channel.
+    fn connect(&self) -> (OwnedFd, OwnedFd) {
+        let (ours, theirs) = pair();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [theirs.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let none = SendFlags::empty();
+        sendmsg(&self.control, &[IoSlice::new(&[0])], &mut control, none).unwrap();
+        let request = Request::Attach {
+            adopt: false,
+            known: 0,
+        };
+        send(&ours, &request.encode(), none).unwrap();
+        let channel = receive(&ours, &mut [0; ANSWER_LEN]).unwrap();
+        (ours, channel)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+}
+
+/// The last descriptor of the next message.
+fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(bytes)];
+    recvmsg(socket, &mut parts, &mut control, RecvFlags::empty()).ok()?;
+    control
+        .drain()
+        .filter_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(rights) => rights.last(),
+            _ => None,
+        })
+        .last()
+}
+
+fn me() -> (u32, u32) {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    (uid.as_raw(), gid.as_raw())
+}
+
+fn caller() -> Caller<'static> {
+    let (uid, gid) = me();
+    Caller {
+        uid,
+        gid,
+        groups: &[],
+        umask: 0,
+        privileged: false,
+        ids: None,
+    }
+}
+
+/// Makes a request of these words and this text, as nobody honest would; whether it was answered.
+fn ask(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) -> bool {
+    let mut to = channel.target(buffer_at(line), BUFFER).unwrap();
+    to.write(text).unwrap();
+    let state: &Line = channel.at(line_at(line)).unwrap();
+    for (to, word) in state.request.iter().zip(words) {
+        to.store(*word, Relaxed);
+    }
+    state.cancel.store(0, SeqCst);
+    state.turn.store(ASKED, SeqCst);
+    futex::wake(&state.turn, 1);
+    let begun = Instant::now();
+    while state.turn.load(SeqCst) != ANSWERED {
+        if begun.elapsed() > Duration::from_millis(300) {
+            // It waits for a lock that nobody gives up.
+            state.cancel.store(1, SeqCst);
+        }
+        if begun.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+const TEXTS: &[&[u8]] = &[
+    b"",
+    b".",
+    b"..",
+    b"/",
+    b"a",
+    b"b",
+    b"a/b",
+    b"a/../b",
+    b"/a",
+    b"\0",
+    b"a\0b",
+    b"a/",
+    b"//",
+    b"s",
+    b"user.x",
+    b"trusted.x",
+    b"system.x",
+    b"a",
+    b"b",
+    b"n",
+    b"m",
+    b"user.x",
+];
+
+const NUMBERS: &[u64] = &[
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    64,
+    0o102,
+    0o777,
+    0o100_644,
+    4096,
+    65535,
+    65536,
+    1 << 20,
+    (1 << 20) + 1,
+    1 << 31,
+    (1 << 31) + 1,
+    u32::MAX as u64,
+    1 << 32,
+    2 | 1 << 32,
+    2 | 4 << 32,
+    2 | (1 << 31 | 1) << 32,
+    1 << 40,
+    i64::MAX as u64,
+    i64::MAX as u64 - 4096,
+    i64::MIN as u64,
+    u64::MAX,
+];
+
+/// A request that means something in most of its fields.
+fn structured(r: &mut Random, own: u32) -> ([u64; WORDS], Vec<u8>) {
+    let (uid, gid) = me();
+    let (first, second) = (r.of(TEXTS), r.of(TEXTS));
+    let data = r.of(&[0, 0, 5, 100, 70_000]);
+    let mut text = [first, second].concat();
+    text.resize(text.len() + data, b'x');
+    let op = match r.below(66) as u32 {
+        // It closes all that other garbage could meet.
+        op if op == Op::Exit as u32 && r.below(50) > 0 => Op::Write as u32,
+        op => op,
+    };
+    let head = Head {
+        op,
+        member: r.of(&[0, own, own, 77]),
+        uid: r.of(&[uid, uid, uid, 0, 12345]),
+        gid,
+        privileged: r.below(8) == 0,
+        lens: [first.len() as u32, second.len() as u32, data as u32],
+    };
+    let mut words = [0; WORDS];
+    words[..HEAD].copy_from_slice(&head.encode());
+    for word in &mut words[HEAD..] {
+        *word = match r.below(5) {
+            0 => r.of(NUMBERS),
+            1 => 0,
+            2 => r.of(&[u64::MAX, 1 << 31, 0o100_644]),
+            3 => r.of(&[0, 1, 2 | 1 << 32, 2 | 4 << 32, 2 | 2 << 32]),
+            _ => r.below(6),
+        };
+    }
+    if r.below(20) == 0 {
+        words[r.below(4) as usize] = r.next();
+    }
+    (words, text)
+}
+
+/// Files, links and descriptors for garbage to meet; how the proxy names us.
+fn prepare(connection: &OwnedFd, channel: &OwnedFd) -> u32 {
+    let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
+    let c = caller();
+    // What was there before is as good.
+    let _ = served.mkdir(&c, Base::Root, b"a", 0o700);
+    let _ = served.symlink(&c, b"a/b", Base::Root, b"s");
+    let _ = served.mkdir(&c, Base::Root, b"t", 0o1777);
+    for (fd, name, flags) in [
+        (0, &b"t"[..], 0o200000),
+        (1, b"b", 0o102),
+        (2, b"a/b", 0o102),
+        (3, b".", 0),
+    ] {
+        if let Ok(file) = served.open(&c, Base::Root, name, flags, 0o600, 0) {
+            served.bind(fd, file).unwrap();
+        }
+    }
+    if let Some(file) = served.lookup(1) {
+        let _ = served.write(file, ConstBuf::from(&[7; 5000][..]));
+    }
+    let _ = served.chdir(&c, Base::Root, b"t");
+    served.id()
+}
+
+/// Requests of one hostile process.
+const REQUESTS: u64 = 150_000;
+/// Of one of its connections, which ends with a message that is none.
+const AT_ONCE: u64 = 500;
+
+fn hostile(fixture: &Fixture, seed: u64) {
+    let mut r = Random(seed);
+    let mut served = 0;
+    while served < REQUESTS {
+        let (connection, channel) = fixture.connect();
+        let memory = SharedMem::map(channel.as_fd(), CHANNEL_LEN).unwrap();
+        let own = prepare(&connection, &channel);
+        let line: &Line = memory.at(line_at(0)).unwrap();
+        for _ in 0..AT_ONCE {
+            let (words, text) = match r.below(50) {
+                0 => (std::array::from_fn(|_| r.next()), vec![0xff; 64]),
+                _ => structured(&mut r, own),
+            };
+            assert!(ask(&memory, 0, &words, &text), "seed {seed}, {words:?}");
+            if line.answer[0].load(Relaxed) == 0 {
+                let op = GRANTED.get(words[0] as u32 as usize);
+                op.map(|granted| granted.fetch_add(1, Relaxed));
+            }
+            // What a child would get is thrown away.
+            while recv(&connection, &mut [0; 64][..], RecvFlags::DONTWAIT).is_ok() {}
+        }
+        let note: [u8; NOTE_LEN] = std::array::from_fn(|_| r.next() as u8);
+        let _ = send(&connection, &note, SendFlags::NOSIGNAL);
+        served += AT_ONCE;
+    }
+}
+
+/// Somebody who only works, and what it wrote is what it reads. It works below a directory that it
+/// has open, since the hostile ones are the same user and may change the root.
+struct Honest {
+    served: Served,
+    _connection: OwnedFd,
+}
+
+impl Honest {
+    fn new(fixture: &Fixture) -> Honest {
+        let (connection, channel) = fixture.connect();
+        let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
+        let c = caller();
+        served.mkdir(&c, Base::Root, b"honest", 0o700).unwrap();
+        for (fd, name) in [(0, &b"honest"[..]), (1, b".")] {
+            let opened = served.open(&c, Base::Root, name, 0o200000, 0, 0);
+            served.bind(fd, opened.unwrap()).unwrap();
+        }
+        Honest {
+            served,
+            _connection: connection,
+        }
+    }
+
+    fn work(&self, until: Instant) -> u32 {
+        let (served, c) = (&self.served, caller());
+        let base = Base::Ofd(served.lookup(0).unwrap());
+        let root = served.lookup(1).unwrap();
+        let mut rounds = 0u32;
+        while Instant::now() < until || rounds < 100 {
+            served.fchmod(&c, root, 0o1777).unwrap();
+            let name = (rounds % 10).to_string();
+            let opened = served.open(&c, base, name.as_bytes(), 0o1102, 0o600, 0);
+            served.bind(5, opened.unwrap()).unwrap();
+            let file = served.lookup(5).unwrap();
+            let text = rounds.to_string().repeat(100);
+            let wrote = served.write(file, ConstBuf::from(text.as_bytes())).unwrap();
+            assert_eq!(wrote, text.len());
+            let mut back = vec![0; text.len() + 1];
+            let len = served.pread(file, MutBuf::from(&mut back[..]), 0).unwrap();
+            assert_eq!(&back[..len], text.as_bytes());
+            assert!(served.unbind(5).unwrap());
+            rounds += 1;
+        }
+        rounds
+    }
+}
+
+/// Two, or as many as HF_SEEDS says.
+fn seeds() -> std::ops::Range<u64> {
+    let many = std::env::var("HF_SEEDS").ok();
+    0..many.and_then(|many| many.parse().ok()).unwrap_or(2)
+}
+
+#[test]
+fn nobody_notices_a_hostile_process() {
+    let mut fixture = Fixture::new("hostile");
+    let honest = Honest::new(&fixture);
+    std::thread::scope(|scope| {
+        let until = Instant::now() + Duration::from_secs(1);
+        let (fixture, honest) = (&fixture, &honest);
+        let honest = scope.spawn(move || honest.work(until));
+        for seed in seeds() {
+            scope.spawn(move || hostile(fixture, seed));
+        }
+        assert!(honest.join().unwrap() >= 100);
+    });
+    assert_eq!(PANICS.load(SeqCst), 0);
+    let granted = |op: &u32| GRANTED[*op as usize].load(Relaxed) > 0;
+    let ops = (0..66).filter(|op| Op::from_raw(*op).is_some());
+    let never: Vec<u32> = ops.filter(|op| !granted(op)).collect();
+    // A run is entered once, and the test did that.
+    assert!(
+        never.len() <= 6 && never.contains(&(Op::Enter as u32)),
+        "{never:?}"
+    );
+    drop(honest);
+    fixture.check();
+}
