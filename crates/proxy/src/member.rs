@@ -144,7 +144,11 @@ impl Member {
 
     /// A child has as many descriptors.
     pub fn inherit(&self, parent: &Member) -> Result<()> {
-        let count = parent.bound.load(Acquire);
+        self.found(parent.bound.load(Acquire))
+    }
+
+    /// It begins with so many descriptors.
+    pub fn found(&self, count: u32) -> Result<()> {
         self.shared.files.take(count)?;
         self.bound.store(count, Release);
         Ok(())

@@ -21,6 +21,7 @@ pub enum Why {
     OwnDescriptors = 12,
     ForeignPool = 13,
     SharedMapping = 14,
+    NotServed = 15,
 }
 
 /// The sentence of each reason, by number.
@@ -40,6 +41,7 @@ pub const SENTENCES: &[&str] = &[
     "a thread cannot have descriptors or a working directory of its own",
     "root uses no pipes and sockets in the pool of another user",
     "files in the pool of another user are mapped for reading, as a private copy",
+    "the process became another user, for whom the pool's service does nothing",
 ];
 
 /// The sentence of reason `why`, whatever session memory says.

@@ -71,6 +71,25 @@ impl Client {
         slots::child_prepare(&self.session, share)
     }
 
+    /// A slot with a copy of what this process has, for a process of our choice: whoever knows
+    /// `secret`, which is not 0, can `adopt` it.
+    pub fn child_offer(&self, secret: u64) -> Result<SlotId> {
+        let share = Share {
+            ids: true,
+            ..Share::default()
+        };
+        let slot = self.child_prepare(share)?;
+        slots::offer(&self.session, slot, secret)?;
+        Ok(slot)
+    }
+
+    /// Takes over a slot that was offered, by its name's bits. `Denied`: it was not, or not to us.
+    pub fn adopt(&self, slot: u64, secret: u64) -> Result<()> {
+        let slot = SlotId::from_bits(slot).ok_or(Error::Invalid)?;
+        slots::check_offer(&self.session, slot, secret)?;
+        slots::fork_child(&self.session, Some(slot))
+    }
+
     /// In the parent, with the answer of the call: the child, or a negated errno.
     pub fn child_made(&self, slot: SlotId, result: isize) {
         if result < 0 {

@@ -136,11 +136,12 @@ fn take_free(s: &Session, pid: u32, taker: Taker, run: u32) -> Result<Option<u32
             [&slot.served, &slot.passed, &slot.refused],
             [&slot.namespace, &slot.fd_changes],
         );
-        for field in counts
-            .iter()
-            .chain(&lives)
-            .chain(&[&slot.cwd, &slot.start_time, &slot.ids])
-        {
+        for field in counts.iter().chain(&lives).chain(&[
+            &slot.cwd,
+            &slot.start_time,
+            &slot.ids,
+            &slot.offer,
+        ]) {
             field.store(0, Relaxed);
         }
         slot.lane.store(index % LANES as u32, Relaxed);
@@ -248,6 +249,22 @@ pub fn child_prepare(s: &Session, share: Share) -> Result<SlotId> {
         return Err(e);
     }
     Ok(id)
+}
+
+/// Whoever knows `secret` may take over the slot that was prepared.
+pub fn offer(s: &Session, child: SlotId, secret: u64) -> Result<()> {
+    let slot = prepared(s, child.name).ok_or(Error::NoPlace)?;
+    slot.offer.store(secret, Release);
+    Ok(())
+}
+
+/// Whether the slot was offered to whoever knows `secret`.
+pub fn check_offer(s: &Session, child: SlotId, secret: u64) -> Result<()> {
+    let slot = prepared(s, child.name).ok_or(Error::Denied)?;
+    match slot.offer.load(Acquire) {
+        offered if offered != 0 && offered == secret => Ok(()),
+        _ => Err(Error::Denied),
+    }
 }
 
 fn copy_process(s: &Session, child: u32, share: Share) -> Result<()> {

@@ -72,6 +72,21 @@ impl Served {
         Ok(served)
     }
 
+    /// As `enter` for a process that had the pool mapped: `place` is the slot that it offers, and
+    /// the secret.
+    pub fn adopt(
+        (channel, connection): (BorrowedFd<'_>, BorrowedFd<'_>),
+        at: &[u8],
+        place: (u64, u64),
+    ) -> Result<()> {
+        let served = Served::new(channel, connection.as_raw_fd())?;
+        let ask = Ask {
+            texts: [at, &[]],
+            ..args(&[place.0, place.1])
+        };
+        served.tell(Op::Adopt, &ask)
+    }
+
     /// The connection for a program that is about to be started.
     pub fn connection_for_program(&self) -> Result<OwnedFd> {
         let unborn = Unborn::of(self.child_prepare(Share {

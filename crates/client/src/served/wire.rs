@@ -140,6 +140,8 @@ ops! {
     Uninstrumented 61,
     Report 62,
     Narrow 63,
+    /// The first call of a process that had the pool mapped: the place that it left.
+    Adopt 64,
 }
 
 /// A message on a connection, beside the calls: its kind, and a number.

@@ -390,7 +390,10 @@ shared! {
         pub fd_changes: AtomicU64,
         /// Whether ids mean in the process what they mean in the pool: one of `IDS_*`.
         pub ids: AtomicU64,
-        pub spare: [AtomicU64; 12],
+        /// Of a slot that was made for a child: whoever knows this number may take it over; 0:
+        /// the child alone.
+        pub offer: AtomicU64,
+        pub spare: [AtomicU64; 11],
     }
 }
 

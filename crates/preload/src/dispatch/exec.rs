@@ -5,6 +5,7 @@
 //! library cannot enter is named in the report before it starts.
 
 use super::args::{self, Errno};
+use super::handover::{self, Handover};
 use super::names::terminated;
 use super::outcome::{Outcome, Stop};
 use super::place::{self, AT_FDCWD};
@@ -145,7 +146,14 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
     });
     let copy = copy_of(p, ofd, &shown)?;
     let exe = terminated(&[EXE_VARIABLE, &shown].concat());
-    let env = environment(p, r.envp, Some(&exe))?;
+    let handover = match handover::prepare(p) {
+        Ok(handover) => handover,
+        Err(stop) => {
+            close(copy);
+            return Err(stop);
+        }
+    };
+    let env = environment(p, r.envp, Some(&exe), handover.as_ref())?;
     let empty = c"".as_ptr() as usize;
     let args = [
         copy,
@@ -155,10 +163,15 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
         AT_EMPTY_PATH as usize,
         0,
     ];
-    let outcome = enter(p, nr::EXECVEAT, args);
-    // SAFETY: the copy's descriptor is ours.
-    unsafe { sys::raw(nr::CLOSE, [copy, 0, 0, 0, 0, 0]) };
+    let outcome = enter(p, handover, args);
+    close(copy);
     outcome
+}
+
+/// Closes the descriptor of a copy, which is ours.
+fn close(copy: usize) {
+    // SAFETY: as said.
+    unsafe { sys::raw(nr::CLOSE, [copy, 0, 0, 0, 0, 0]) };
 }
 
 /// The path that the program gave, which the interpreter of a script is told.
@@ -313,9 +326,10 @@ fn from_kernel(p: &Process, r: &Request, depth: usize) -> Outcome {
             );
         }
     }
-    let env = environment(p, r.envp, None)?;
+    let handover = handover::prepare(p)?;
+    let env = environment(p, r.envp, None, handover.as_ref())?;
     let envp = env.pointer(r.envp);
-    enter(p, nr::EXECVEAT, [r.dirfd, r.path, r.argv, envp, r.flags, 0])
+    enter(p, handover, [r.dirfd, r.path, r.argv, envp, r.flags, 0])
 }
 
 fn pread(fd: usize, at: u64, out: &mut [u8]) -> usize {
@@ -350,7 +364,16 @@ impl Environment {
 }
 
 /// `exe`: what the program is called in the pool, which the kernel does not know.
-fn environment(p: &Process, envp: usize, exe: Option<&[u8]>) -> Result<Environment, Stop> {
+fn environment(
+    p: &Process,
+    envp: usize,
+    exe: Option<&[u8]>,
+    handover: Option<&Handover>,
+) -> Result<Environment, Stop> {
+    let ours: [&[u8]; VARIABLES] = match handover {
+        None => p.env.each_ref().map(|ours| &ours[..]),
+        Some(handover) => [&p.env[0], &p.env[1], &handover.env],
+    };
     let mut found = [false; VARIABLES];
     let mut list = Vec::new();
     let mut as_given = exe.is_none();
@@ -369,7 +392,7 @@ fn environment(p: &Process, envp: usize, exe: Option<&[u8]>) -> Result<Environme
         }
         let mut replaced = matches!(compare(entry, EXE_VARIABLE)?, Same::Value);
         as_given &= !replaced;
-        for (k, ours) in p.env.iter().enumerate() {
+        for (k, ours) in ours.iter().enumerate() {
             match compare(entry, ours)? {
                 Same::Value => found[k] = true,
                 Same::Name => replaced = true,
@@ -383,7 +406,7 @@ fn environment(p: &Process, envp: usize, exe: Option<&[u8]>) -> Result<Environme
     if as_given && found == [true; VARIABLES] {
         return Ok(Environment::AsGiven);
     }
-    for (k, ours) in p.env.iter().enumerate() {
+    for (k, ours) in ours.iter().enumerate() {
         if !found[k] {
             list.push(ours.as_ptr() as usize);
         }
@@ -431,7 +454,7 @@ fn compare(entry: usize, ours: &[u8]) -> Result<Same, Errno> {
 }
 
 /// Leaves this program for another; comes back only with an error.
-fn enter(p: &Process, nr: usize, args: [usize; 6]) -> Outcome {
+fn enter(p: &Process, handover: Option<Handover>, args: [usize; 6]) -> Outcome {
     let next = p.client.exec_prepare()?;
     // Otherwise the mappings are those of another process as well.
     let leaves = !crate::process::is_shared();
@@ -439,7 +462,10 @@ fn enter(p: &Process, nr: usize, args: [usize; 6]) -> Outcome {
         maps::leave_all(p);
     }
     // SAFETY: replaces this program or fails; the arguments are the program's or live above.
-    let ret = unsafe { crate::signals::exec(nr, &args) };
+    let ret = unsafe { crate::signals::exec(nr::EXECVEAT, &args) };
+    if let Some(handover) = handover {
+        handover.undo();
+    }
     if leaves {
         maps::enter_all(p);
     }

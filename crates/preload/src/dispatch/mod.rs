@@ -23,6 +23,7 @@ mod copies;
 mod data;
 mod exec;
 mod fds;
+mod handover;
 mod identity;
 mod limits;
 mod locked;

@@ -49,6 +49,8 @@ pub struct Process {
     pub base_fd: u32,
     /// The data segment, for mappings.
     pub data_fd: u32,
+    /// Session memory and the other segments.
+    pub segments: [u32; 3],
     /// Our environment variables, as `NAME=value` with NUL.
     pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
@@ -78,6 +80,7 @@ pub struct Parts {
     pub exe: Option<Box<[u8]>>,
     pub base_fd: u32,
     pub data_fd: u32,
+    pub segments: [u32; 3],
     pub env: [Box<[u8]>; VARIABLES],
     /// All of our descriptors.
     pub internal: [u32; INTERNAL],
@@ -95,6 +98,7 @@ pub fn install(parts: Parts) -> &'static Process {
         exe: parts.exe,
         base_fd: parts.base_fd,
         data_fd: parts.data_fd,
+        segments: parts.segments,
         env: parts.env,
         internal,
         shown: AtomicBool::new(false),
@@ -413,6 +417,17 @@ impl Process {
                 );
             }
         });
+    }
+
+    /// Whether the process has rights by which it may have the pool mapped, or may take them
+    /// again: it is the pool's owner, or may act as anybody. In another user namespace it keeps
+    /// what it was given.
+    pub fn may_map(&self) -> bool {
+        let owner = sys::stat_fd(self.data_fd as usize).map(|stat| stat.uid);
+        let is_owner = owner.is_some_and(|owner| three(nr::GETRESUID).contains(&owner));
+        is_owner
+            || capabilities(PERMITTED) & ANYBODY != 0
+            || self.with_credentials(|c| c.ids.is_some())
     }
 
     pub fn pid(&self) -> u32 {

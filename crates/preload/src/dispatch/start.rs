@@ -74,6 +74,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
             .map(Box::from),
         base_fd: session.base as u32,
         data_fd: session.data.fd as u32,
+        segments: [session.session.fd, session.meta.fd, session.journal.fd].map(|fd| fd as u32),
         env: [
             variable(env, b"LD_AUDIT"),
             variable(env, b"GLIBC_TUNABLES"),

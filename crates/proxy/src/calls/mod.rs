@@ -79,8 +79,10 @@ fn make(
 ) -> Result<Reply> {
     let op = Op::from_raw(head.op).ok_or(Error::Invalid)?;
     let texts = texts(channel, index, head)?;
-    if op == Op::Enter {
-        return process::enter(member, &texts[0]);
+    match op {
+        Op::Enter => return process::enter(member, &texts[0]),
+        Op::Adopt => return process::adopt(member, &texts[0], (words[HEAD], words[HEAD + 1])),
+        _ => {}
     }
     let place = member.place();
     let client = place.as_ref().ok_or(Error::NoPlace)?;

@@ -47,6 +47,25 @@ pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
     }
 }
 
+/// The first call of a process that had the pool mapped: it gets the place that it left, and what
+/// it has open there.
+pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply> {
+    if at.len() >= PATH_MAX || at.contains(&0) || member.place().is_some() {
+        return Err(Error::Invalid);
+    }
+    let client = member.shared.client(at)?;
+    client.adopt(place.0, place.1)?;
+    let mut count = 0;
+    client.each_descriptor(&mut |_| count += 1);
+    if let Err(e) = member.found(count) {
+        client.exit(true);
+        return Err(e);
+    }
+    let _ = member.at.set(at.into());
+    member.settle(client);
+    Ok(Reply::number(member.id.into()))
+}
+
 impl Call<'_> {
     pub(super) fn process(&self, op: Op) -> Result<Reply> {
         let (client, member) = (self.client, self.member);

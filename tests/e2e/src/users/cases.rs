@@ -1,9 +1,17 @@
 //! What is promised to users of one pool, beside the permissions of files.
 
 use super::Shared;
-use crate::bad_input::{Case, Fixture, Stop};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 
-pub const CASES: &[(&str, Case)] = &[("everyday programs", everyday)];
+pub const CASES: &[(&str, Case)] = &[
+    ("everyday programs", everyday),
+    ("root that becomes another user", becomes_another),
+    ("locks between users", locks),
+    ("nothing of others in a process", sees_nothing),
+    ("a pool that is closed to others", closed),
+    ("a proxy that is killed", proxy_dies),
+    ("a service that is killed under others", service_dies),
+];
 
 /// Children of every kind, pipes, scripts and programs in the pool, and a database.
 fn everyday(fixture: &Fixture) -> Result<(), Stop> {
@@ -47,4 +55,194 @@ P
         "late\n6\n",
     )?;
     shared.end()
+}
+
+/// What root has open goes with the program that it starts as another user, and no right does.
+fn becomes_another(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "0")?;
+    let inner = r#"
+        id -u; cat /hf/secret 2>/dev/null || echo refused; cat <&3; pwd
+        grep -c '\.seg' /proc/self/maps
+        echo x >f; stat -c '%u %a' f; touch /hf/no 2>/dev/null || echo refused
+        bash -c 'cat f; cat <&3'; umask"#;
+    std::fs::write(fixture.path("inner"), inner)?;
+    let script = format!(
+        "umask 077; echo s >/hf/secret; printf 'one\\ntwo\\n' >/hf/opened
+        mkdir -m 1777 /hf/tmp; cd /hf/tmp; exec 3</hf/opened; umask 027
+        setpriv --reuid=3002 --regid=3002 --clear-groups bash {0}
+        setpriv --reuid=3003 --regid=3003 --clear-groups cat f 2>/dev/null || echo refused
+        cat /hf/secret f",
+        fixture.path("inner").display()
+    );
+    let expected = "3002\nrefused\none\ntwo\n/hf/tmp\n0\n3002 640\nrefused\nx\n0027\n\
+                    refused\ns\nx\n";
+    shared.expect("0", &script, expected)?;
+    shared.end()
+}
+
+/// flock(2) and fcntl(2) between the owner, who has the pool mapped, and one who is served; a
+/// wait ends when the lock is free, and when a signal comes.
+fn locks(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "touch /hf/l; chmod 666 /hf/l", "")?;
+    let hold = |user: &str, seconds: &str| {
+        let mut command = super::as_user(user);
+        command.arg(&fixture.holdfast).args(["run", "--pool"]);
+        command.arg(&shared.pool);
+        command.args(["--", "flock", "/hf/l", "sh", "-c"]);
+        command.arg(format!("echo held; sleep {seconds}"));
+        crate::process::clean(&mut command, &fixture.dir);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        let out = child.stdout.take().map(std::io::BufReader::new);
+        std::io::BufRead::read_line(&mut out.ok_or_else(no_pipe)?, &mut line)?;
+        Ok::<_, Stop>(child)
+    };
+    for (holder, other) in [("3001", "3002"), ("3002", "3001"), ("3002", "3003")] {
+        let mut held = hold(holder, "1")?;
+        let script = "flock -n /hf/l true && echo free; flock -w 0.2 /hf/l true || echo late
+            flock /hf/l echo mine";
+        shared.expect(other, script, "late\nmine\n")?;
+        held.wait()?;
+        // A holder that is killed holds nothing.
+        let mut held = hold(holder, "60")?;
+        let script = "pkill -9 -u $1 -f 'sleep 60'; pkill -9 -u $1 -f 'echo held'";
+        let mut kill = std::process::Command::new("bash");
+        kill.args(["-c", script, "bash", holder]);
+        fixture.end_of(kill)?;
+        shared.expect(other, "flock -w 5 /hf/l echo mine", "mine\n")?;
+        held.wait()?;
+    }
+    let python = r#"python3 -c '
+import fcntl, os, sys
+f = open("/hf/l", "r+")
+try:
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, int(sys.argv[1]))
+    print("got", flush=True)
+except OSError as e:
+    print("errno", e.errno, flush=True)
+sys.stdin.readline()' "#;
+    let both = format!("(sleep 1) | {python} 5 & sleep 0.5; {python} 12 </dev/null; wait");
+    shared.expect("3002", &both, "got\nerrno 11\n")?;
+    shared.end()
+}
+
+fn no_pipe() -> Stop {
+    Stop::Wrong("no pipe".into())
+}
+
+/// Neither names nor bytes of the pool that a user may not see are in that user's memory, which
+/// has no mapping of the pool and no descriptor of it.
+fn sees_nothing(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    let script = "mkdir -m 700 /hf/private; echo xyzzy-content >/hf/private/xyzzy-name
+        echo xyzzy-deleted >/hf/gone; rm /hf/gone; mkdir -m 1777 /hf/tmp";
+    shared.expect("3001", script, "")?;
+    // Blocks that were others' come back as one's own.
+    let script = r#"python3 - <<'P'
+import os
+with open("/hf/tmp/f", "wb") as f:
+    f.truncate(64 << 20)
+with open("/hf/tmp/g", "wb") as f:
+    os.posix_fallocate(f.fileno(), 0, 16 << 20)
+assert not any(open("/hf/tmp/g", "rb").read())
+try:
+    os.listdir("/hf/private")
+except PermissionError:
+    print("refused")
+found = 0
+for line in open("/proc/self/maps"):
+    span, rights, *rest = line.split(maxsplit=5)
+    if ".seg" in line or "holdfast-session" in line:
+        print("mapped:", line)
+    if rights[0] != "r" or "[v" in line:
+        continue
+    start, end = (int(x, 16) for x in span.split("-"))
+    with open("/proc/self/mem", "rb", 0) as mem:
+        mem.seek(start)
+        try:
+            memory = mem.read(end - start)
+        except OSError:
+            continue
+    # Each byte is one more, so that what is looked for is not there because it is.
+    found += memory.translate(bytes([*range(1, 256), 0])).count(b"yz{{z.")
+print(found)
+for fd in range(2000):
+    try:
+        where = os.readlink(f"/proc/{os.getpid()}/fd/{fd}")
+    except OSError:
+        continue
+    if ".seg" in where or "session" in where:
+        print("open:", where)
+P"#;
+    shared.expect("3002", script, "refused\n0\n")?;
+    shared.end()
+}
+
+/// Whoever may not search the root directory does not get in, and is told so.
+fn closed(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "chmod 700 /hf", "")?;
+    let ended = shared.says("3002", "echo ran")?;
+    let is_told = ended.err.contains("does not let you in") && ended.err.contains("Fix: ask");
+    if ended.code() != Some(125) || !ended.out.is_empty() || !is_told {
+        return wrong(format!("{} {} {}", ended.how(), ended.out, ended.err));
+    }
+    shared.expect("3001", "chmod 711 /hf; echo x >/hf/f", "")?;
+    shared.expect("3002", "ls /hf 2>/dev/null || cat /hf/f", "x\n")?;
+    shared.end()
+}
+
+/// The programs of that user get errors; nobody else notices, and the next one is served.
+fn proxy_dies(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "mkdir -m 1777 /hf/tmp", "")?;
+    let kill = "pkill -9 -u 3001 -f 'proxy -- '";
+    let script = "echo one >/hf/tmp/f; python3 -c '
+import time
+time.sleep(1)
+print(open(\"/hf/tmp/f\").read())'";
+    let mut command = super::as_user("3002");
+    command.arg(&fixture.holdfast).args(["run", "--pool"]);
+    command.arg(&shared.pool).args(["--", "bash", "-c", script]);
+    crate::process::clean(&mut command, &fixture.dir);
+    let (out, err) = (fixture.path("out"), fixture.path("err"));
+    command.stdout(std::fs::File::create(&out)?);
+    command.stderr(std::fs::File::create(&err)?);
+    let mut child = command.spawn()?;
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut killing = std::process::Command::new("bash");
+    killing.args(["-c", kill]);
+    fixture.end_of(killing)?;
+    let ended = child.wait()?;
+    let (out, err) = (std::fs::read_to_string(out)?, std::fs::read_to_string(err)?);
+    if ended.success() || !out.is_empty() || !err.contains("Input/output error") {
+        return wrong(format!("{ended}: {out} {err}"));
+    }
+    shared.expect("3001", "cat /hf/tmp/f", "one\n")?;
+    shared.expect(
+        "3002",
+        "cat /hf/tmp/f; echo two >/hf/tmp/f; cat /hf/tmp/f",
+        "one\ntwo\n",
+    )?;
+    shared.end()
+}
+
+/// Another service takes the session over, which the proxy starts; nothing is lost.
+fn service_dies(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "mkdir -m 1777 /hf/tmp", "")?;
+    let kill = format!("pkill -9 -u 3001 -f 'serve .*{}'", shared.pool.display());
+    let script = "cd /hf/tmp; for n in $(seq 3000); do echo $n >f$n; done; ls | wc -l; cat f3000";
+    let mut killer = std::process::Command::new("bash");
+    killer.args(["-c", &format!("for n in 1 2 3; do sleep 0.2; {kill}; done")]);
+    crate::process::clean(&mut killer, &fixture.dir);
+    let mut killer = killer.spawn()?;
+    shared.expect("3002", script, "3000\n3000\n")?;
+    killer.wait()?;
+    shared.expect(
+        "3001",
+        "ls /hf/tmp | wc -l; cat /hf/tmp/f*| sort -n | tail -1",
+        "3000\n3000\n",
+    )
 }

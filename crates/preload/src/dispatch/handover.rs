@@ -1,0 +1,136 @@
+//! execve(2) by a process that has given up the rights by which it has the pool mapped: the next
+//! program is served.
+//!
+//! Invariants: what the process has open in the pool, its working directory and its mask go to the
+//! proxy before the program begins, by a place in the session that nobody else can ask for; none of
+//! our descriptors of the pool's segments outlives the exec. If the exec fails, everything is as it
+//! was.
+
+use super::args::Errno;
+use super::outcome::{Stop, Why};
+use super::pool::Pool;
+use super::process::Process;
+use super::{names, nr};
+use crate::sys;
+use alloc::boxed::Box;
+use holdfast_client::Served;
+use holdfast_client::attach::{Joined, join};
+use holdfast_client::env::{SERVED, Segment, SessionEnv, VALUE_MAX, VARIABLE};
+use holdfast_pmem::process;
+use rustix::fd::{AsFd, OwnedFd};
+
+const EACCES: Errno = 13;
+const F_SETFD: usize = 2;
+const F_DUPFD_CLOEXEC: usize = 1030;
+const FD_CLOEXEC: usize = 1;
+
+/// What is undone if the exec fails.
+pub struct Handover {
+    /// Our variable for the new program.
+    pub env: Box<[u8]>,
+    /// What was at the number that the connection has now, and those that exec closes.
+    segment: OwnedFd,
+    at: u32,
+    closing: [u32; 3],
+}
+
+/// Before exec. `None`: the program may go on as this one did.
+pub fn prepare(p: &Process) -> Result<Option<Handover>, Stop> {
+    let Pool::Mapped(client) = &p.client else {
+        return Ok(None);
+    };
+    if p.may_map() || !client.has_place() {
+        return Ok(None);
+    }
+    let refused = || Stop::Refused(EACCES, Why::NotServed);
+    let pool = p.special_dir.strip_suffix(b"/special").unwrap_or_default();
+    let Ok(Joined::Served {
+        connection,
+        channel,
+    }) = join(pool)
+    else {
+        return Err(refused());
+    };
+    let secret = secret();
+    let slot = client.child_offer(secret)?;
+    let served = Served::adopt(
+        (channel.as_fd(), connection.as_fd()),
+        &p.at,
+        (slot.to_bits(), secret),
+    );
+    if served.is_err() {
+        client.child_made(slot, -1);
+        return Err(refused());
+    }
+    let number = p.data_fd;
+    // SAFETY: duplicates a descriptor of ours; touches no memory.
+    let copy = unsafe { sys::raw(nr::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) };
+    let segment = process::take(copy as i32).map_err(|_| Stop::Errno(EMFILE))?;
+    let handover = Handover {
+        env: variable(p, pool, number).ok_or_else(refused)?,
+        segment,
+        at: number,
+        closing: p.segments,
+    };
+    process::put_at(connection.as_fd(), number as i32).map_err(|_| Stop::Errno(EMFILE))?;
+    handover.close_at_exec(true);
+    Ok(Some(handover))
+}
+
+const EMFILE: Errno = 24;
+
+impl Handover {
+    fn close_at_exec(&self, closes: bool) {
+        for fd in self.closing {
+            let flags = if closes { FD_CLOEXEC } else { 0 };
+            // SAFETY: flags of a descriptor of ours; touches no memory.
+            unsafe { sys::raw(nr::FCNTL, [fd as usize, F_SETFD, flags, 0, 0, 0]) };
+        }
+    }
+
+    /// The exec failed. What the proxy has goes with its connection.
+    pub fn undo(self) {
+        self.close_at_exec(false);
+        // It was there before.
+        let _ = process::put_at(self.segment.as_fd(), self.at as i32);
+    }
+}
+
+/// A number that nobody can guess, and not 0.
+fn secret() -> u64 {
+    let mut random = [0; 8];
+    let at = random.as_mut_ptr() as usize;
+    // SAFETY: the kernel fills eight bytes.
+    unsafe { sys::raw(nr::GETRANDOM, [at, random.len(), 0, 0, 0, 0]) };
+    u64::from_le_bytes(random).max(1)
+}
+
+/// `HOLDFAST_SESSION=...` of a program whose connection has this number, with NUL.
+fn variable(p: &Process, pool: &[u8], number: u32) -> Option<Box<[u8]>> {
+    let none = Segment {
+        fd: p.base_fd as i32,
+        len: 0,
+    };
+    let env = SessionEnv {
+        session: Segment {
+            fd: number as i32,
+            len: 0,
+        },
+        meta: none,
+        journal: none,
+        data: none,
+        base: p.base_fd as i32,
+        parking: p.parking_fd as i32,
+        medium: SERVED,
+        run: 0,
+        slot: 0,
+        cpu: holdfast_pmem::cpu::features(),
+        pool,
+        at: &p.at,
+    };
+    let mut value = alloc::vec![0; VALUE_MAX];
+    let len = env.format(&mut value)?;
+    Some(names::terminated(
+        &[VARIABLE.as_bytes(), b"=", value.get(..len)?].concat(),
+    ))
+}
