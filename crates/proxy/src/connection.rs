@@ -90,13 +90,15 @@ fn serve(member: &Arc<Member>, mut channel: Arc<Channel>) {
     while let Some(len) = receive(member, &mut bytes) {
         let goes_on = match Note::decode(&bytes[..len]) {
             Some(Note::Line(index)) => channel.start(index as usize),
-            Some(Note::Renew) => match renew(member, &channel) {
-                Some(new) => {
-                    channel = new;
-                    true
-                }
-                None => false,
-            },
+            Some(Note::Renew(pid)) => {
+                member.is_process(pid);
+                let renewed = renew(member, &channel).map(|new| channel = new);
+                renewed.is_some()
+            }
+            Some(Note::Born(pid)) => {
+                member.is_process(pid);
+                true
+            }
             _ => false,
         };
         if !goes_on {

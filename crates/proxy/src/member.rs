@@ -11,6 +11,7 @@ use crate::run::Run;
 use holdfast_client::served::wire::UNBOUND;
 use holdfast_client::{Client, Error, OfdLink, Result};
 use rustix::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -66,6 +67,15 @@ impl Member {
     /// Its rights as they are now.
     pub fn rights(&self) -> RwLockReadGuard<'_, Rights> {
         self.rights.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It says that this is its number: others are told that if the process is one of its user.
+    pub fn is_process(&self, pid: u32) {
+        let is_its = std::fs::metadata(format!("/proc/{pid}"))
+            .is_ok_and(|process| self.rights().has_user(process.uid()));
+        if let (true, Some(client)) = (is_its, self.place().as_ref()) {
+            client.session().show_as(pid);
+        }
     }
 
     /// Changes its rights; false if that is not among them.

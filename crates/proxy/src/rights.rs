@@ -56,6 +56,11 @@ impl Rights {
         })
     }
 
+    /// Whether a user is one that it is or can become.
+    pub fn has_user(&self, user: u32) -> bool {
+        self.privileged || self.users.contains(&user)
+    }
+
     /// Its effective user and group.
     pub fn own(&self) -> (u32, u32) {
         (self.users[1], self.groups[1])

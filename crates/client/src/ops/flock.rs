@@ -160,6 +160,10 @@ pub(crate) fn fcntl_lock(c: &Client, ofd: OfdLink, cmd: u32, lock: &mut Flock) -
 
 /// The number that the process in slot `index` has in the PID namespace of the caller, or 0.
 fn pid_of(s: &Session, index: u32) -> Result<u32> {
+    let shown = s.slot_at(index)?.shown.load(Relaxed);
+    if shown != 0 {
+        return Ok(shown as u32);
+    }
     Ok(live::shown_pid(s.locks(), index, s.slot_at(index)?))
 }
 

@@ -141,6 +141,7 @@ fn take_free(s: &Session, pid: u32, taker: Taker, run: u32) -> Result<Option<u32
             &slot.start_time,
             &slot.ids,
             &slot.offer,
+            &slot.shown,
         ]) {
             field.store(0, Relaxed);
         }

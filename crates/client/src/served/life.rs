@@ -118,7 +118,7 @@ impl Served {
         let socket = kept_open(connection).ok_or_else(gone)?;
         let sent = rustix::net::send(
             socket,
-            &Note::Renew.encode(),
+            &Note::Renew(own_pid()).encode(),
             rustix::net::SendFlags::NOSIGNAL,
         );
         sent.map_err(|_| gone())?;
@@ -323,7 +323,7 @@ impl Served {
         let put = put_at(connection, self.connection);
         unborn.close();
         match (renewed, put) {
-            (Ok(()), Ok(())) => Ok(()),
+            (Ok(()), Ok(())) => self.say(Note::Born(own_pid())),
             _ => Err(self.give_up()),
         }
     }

@@ -149,8 +149,10 @@ ops! {
 pub enum Note {
     /// The caller will use this line.
     Line(u32),
-    /// A program has begun by execve(2), and has no channel.
-    Renew,
+    /// A program has begun by execve(2) in the process of this number, and has no channel.
+    Renew(u32),
+    /// A process of this number was born by fork(2).
+    Born(u32),
     /// The connection and the channel of a child come with it.
     Child(u32),
     /// A channel comes with it.
@@ -166,9 +168,10 @@ impl Note {
     pub fn encode(self) -> [u8; NOTE_LEN] {
         let (kind, value) = match self {
             Note::Line(line) => (1, line),
-            Note::Renew => (2, 0),
+            Note::Renew(pid) => (2, pid),
             Note::Child(member) => (3, member),
             Note::Channel => (4, 0),
+            Note::Born(pid) => (5, pid),
         };
         let mut out = [0; NOTE_LEN];
         out[..4].copy_from_slice(&NOTE_MAGIC.to_le_bytes());
@@ -182,9 +185,10 @@ impl Note {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let note = match word(4)? {
             1 => Note::Line(word(8)?),
-            2 => Note::Renew,
+            2 => Note::Renew(word(8)?),
             3 => Note::Child(word(8)?),
             4 => Note::Channel,
+            5 => Note::Born(word(8)?),
             _ => return None,
         };
         (note.encode()[..] == *bytes).then_some(note)
@@ -364,9 +368,10 @@ mod tests {
     fn notes_and_heads_come_back() {
         for note in [
             Note::Line(7),
-            Note::Renew,
+            Note::Renew(8),
             Note::Child(u32::MAX),
             Note::Channel,
+            Note::Born(9),
         ] {
             let bytes = note.encode();
             assert_eq!(Note::decode(&bytes), Some(note));

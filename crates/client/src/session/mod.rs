@@ -581,6 +581,11 @@ impl Session {
         self.for_another.store(1, Relaxed);
     }
 
+    /// F_GETLK tells this number of the process, for which a proxy has the slot.
+    pub fn show_as(&self, pid: u32) {
+        self.slot().shown.store(pid.into(), Relaxed);
+    }
+
     /// Whether the user that the kernel knows is privileged, and calls are made for that one.
     pub(crate) fn is_for_root(&self) -> bool {
         self.for_another.load(Relaxed) == 0 && rustix::process::geteuid().is_root()

@@ -393,7 +393,9 @@ shared! {
         /// Of a slot that was made for a child: whoever knows this number may take it over; 0:
         /// the child alone.
         pub offer: AtomicU64,
-        pub spare: [AtomicU64; 11],
+        /// The process that a proxy has the slot for, as F_GETLK tells it; 0: the slot's own.
+        pub shown: AtomicU64,
+        pub spare: [AtomicU64; 10],
     }
 }
 

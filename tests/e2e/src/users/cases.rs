@@ -122,6 +122,17 @@ try:
 except OSError as e:
     print("errno", e.errno, flush=True)
 sys.stdin.readline()' "#;
+    let tells = r#"python3 -c '
+import fcntl, os, struct
+f = open("/hf/l", "r+")
+fcntl.lockf(f, fcntl.LOCK_EX)
+if os.fork() == 0:
+    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    owner = struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_GETLK, lock))[4]
+    print(owner == os.getppid(), flush=True)
+    os._exit(0)
+os.wait()'"#;
+    shared.expect("3002", tells, "True\n")?;
     let both = format!("(sleep 1) | {python} 5 & sleep 0.5; {python} 12 </dev/null; wait");
     shared.expect("3002", &both, "got\nerrno 11\n")?;
     shared.end()
