@@ -14,8 +14,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Looks at a line before its thread goes to sleep.
-const SPINS: u32 = 400;
 /// A thread that sleeps looks so often whether its channel is closed.
 const LOOK: Duration = Duration::from_secs(1);
 const STACK: usize = 512 * 1024;
@@ -114,7 +112,8 @@ impl Channel {
 
     fn serve(self: &Arc<Channel>, index: usize) {
         let Some(line) = self.line(index) else { return };
-        while self.wait(line) {
+        let patience = Patience::default();
+        while self.wait(line, &patience) {
             let words = line.request.each_ref().map(|word| word.load(Relaxed));
             let head = Head::decode(&words);
             let answer = match self.member(head.member) {
@@ -132,27 +131,22 @@ impl Channel {
     }
 
     /// Until it is our turn; false when the channel is closed.
-    fn wait(&self, line: &Line) -> bool {
-        let mut spins = 0;
+    fn wait(&self, line: &Line, patience: &Patience) -> bool {
+        let is_closed = || self.closed.load(Acquire);
+        if patience.look(|| line.turn.load(Acquire) == ASKED) {
+            return !is_closed();
+        }
+        line.proxy_sleeps.store(1, SeqCst);
         loop {
-            let turn = line.turn.load(Acquire);
-            if self.closed.load(Acquire) {
+            let turn = line.turn.load(SeqCst);
+            if is_closed() {
                 return false;
             }
             if turn == ASKED {
                 line.proxy_sleeps.store(0, Relaxed);
                 return true;
             }
-            if spins < SPINS {
-                spins += 1;
-                std::hint::spin_loop();
-                continue;
-            }
-            line.proxy_sleeps.store(1, SeqCst);
-            let turn = line.turn.load(SeqCst);
-            if turn != ASKED {
-                futex::wait(&line.turn, turn, Some(LOOK));
-            }
+            futex::wait(&line.turn, turn, Some(LOOK));
         }
     }
 }

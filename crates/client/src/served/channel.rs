@@ -20,8 +20,6 @@ use pmem::{ConstBuf, MutBuf, SharedMem};
 use rustix::fd::BorrowedFd;
 use rustix::net::{RecvFlags, SendFlags};
 
-/// Looks at an answer before the caller goes to sleep.
-const SPINS: u32 = 400;
 /// How often a caller that waits looks whether there still is a proxy.
 const LOOK: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
@@ -52,6 +50,7 @@ pub struct Served {
     /// Whether its working directory is in the pool.
     pub(super) inside: AtomicBool,
     gone: AtomicBool,
+    patience: Patience,
     /// Whether the proxy was told of a limit of file sizes.
     pub(super) limited: AtomicBool,
     pub(super) served: AtomicU64,
@@ -100,6 +99,7 @@ impl Served {
                 .collect(),
             inside: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            patience: Patience::default(),
             limited: AtomicBool::new(false),
             served: AtomicU64::new(0),
             passed: AtomicU64::new(0),
@@ -296,11 +296,9 @@ impl Held<'_> {
 
     fn wait(&self, waits: bool) -> Result<()> {
         let line = self.line()?;
-        for _ in 0..SPINS {
-            if line.turn.load(Acquire) == ANSWERED {
-                return Ok(());
-            }
-            core::hint::spin_loop();
+        let is_answered = || line.turn.load(Acquire) == ANSWERED;
+        if self.served.patience.look(is_answered) {
+            return Ok(());
         }
         let mut may_end = waits;
         line.caller_sleeps.store(1, SeqCst);

@@ -6,6 +6,7 @@
 use crate::base::error::Error;
 use crate::base::types::{Base, OfdLink, SetTime, Stat};
 use alloc::vec::Vec;
+use pmem::atomic::Ordering::Relaxed;
 use pmem::atomic::{AtomicU32, AtomicU64};
 
 /// Calls that can be under way in one channel.
@@ -44,6 +45,42 @@ pmem::shared! {
 }
 
 const _: () = assert!(LINES_AT + LINES * size_of::<Line>() <= BUFFERS_AT);
+
+/// Whether one side looks at a line for a while before it sleeps there. Looking costs less than
+/// sleeping where the other side runs meanwhile, and keeps it from running where it waits for this
+/// processor: who looked in vain does not look for some calls, and for twice as many the next time.
+#[derive(Default)]
+pub struct Patience {
+    skipped: AtomicU32,
+    left: AtomicU32,
+}
+
+/// Looks at a time: longer than it takes to wake somebody.
+const LOOKS: u32 = 2000;
+/// Calls without a look between two looks, at most.
+const SKIPPED_MAX: u32 = 63;
+
+impl Patience {
+    /// Looks until `is_there` says so; false when that takes too long, or is not to be expected.
+    pub fn look(&self, is_there: impl Fn() -> bool) -> bool {
+        let left = self.left.load(Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Relaxed);
+            return is_there();
+        }
+        for _ in 0..LOOKS {
+            if is_there() {
+                self.skipped.store(0, Relaxed);
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        let skipped = (self.skipped.load(Relaxed) * 2 + 1).min(SKIPPED_MAX);
+        self.skipped.store(skipped, Relaxed);
+        self.left.store(skipped, Relaxed);
+        false
+    }
+}
 
 /// Where a line is.
 pub fn line_at(line: usize) -> u64 {
