@@ -124,7 +124,7 @@ impl Target<'_, '_> {
     }
 
     /// Gives `fill` the place for bytes `at..at + n` of the transfer, piece by piece.
-    #[inline]
+    #[inline(always)]
     fn put(
         &mut self,
         at: usize,
@@ -162,8 +162,9 @@ impl Target<'_, '_> {
 }
 
 /// Copies from `offset`; how much, which is less than asked for only at the end of the file or
-/// where the caller's memory ends.
-#[inline]
+/// where the caller's memory ends. A part of each caller, so that what the compiler knows of `out`
+/// there it knows here.
+#[inline(always)]
 pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usize> {
     let e = file.inode.e;
     for _ in 0..RETRIES {
@@ -186,6 +187,13 @@ pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usiz
         }
         out.restart();
     }
+    read_locked(file, out, offset)
+}
+
+/// As `read_at` where blocks keep leaving the file.
+#[cold]
+fn read_locked(file: &File, out: &mut Target, offset: u64) -> Result<usize> {
+    let e = file.inode.e;
     let _locked = inode_table::lock_ref(file.s, file.inode)?;
     let size = e.size.load(Relaxed);
     let n = size
@@ -195,7 +203,7 @@ pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usiz
 }
 
 /// Copies `n` bytes run by run.
-#[inline]
+#[inline(always)]
 fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usize> {
     let mut done = 0;
     while done < n {
@@ -263,7 +271,7 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
 }
 
 /// The access time, as with relatime: it moves once after each change.
-#[inline]
+#[inline(always)]
 pub(crate) fn accessed(file: &File) {
     let e = file.inode.e;
     let atime = e.atime.load(Relaxed) as i64;

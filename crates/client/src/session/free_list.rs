@@ -43,6 +43,7 @@ impl<'a> FreeList<'a> {
     }
 
     /// Takes an entry. `next` is the entry's list word; `claim` marks it as the caller's.
+    #[inline(always)]
     pub fn pop(
         &self,
         s: &'a Session,
@@ -70,6 +71,7 @@ impl<'a> FreeList<'a> {
     }
 
     /// Returns an entry; `unclaim` makes it nobody's.
+    #[inline(always)]
     pub fn push(
         &self,
         s: &'a Session,

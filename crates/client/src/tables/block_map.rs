@@ -142,7 +142,7 @@ fn check_run(s: &Session, block: BlockAddr, len: u64) -> Result<()> {
 }
 
 /// What the map says about a file block: `Ok(None)` that it does not know.
-#[inline]
+#[inline(always)]
 fn mapped_run(s: &Session, e: &Inode, file_block: u64, max: u64) -> Result<Option<Run>> {
     let whole = || e.state.load(Relaxed) & INODE_MAPPED != 0;
     let Some(place) = find(s, e, file_block)? else {

@@ -171,7 +171,7 @@ fn copy(e: &Dentry) -> Found {
 }
 
 /// What is cached: `None` nothing, `Some(None)` that the name does not exist.
-#[inline]
+#[inline(always)]
 fn cached(s: &Session, key: &Key<'_>) -> Result<Option<Option<Found>>> {
     for _ in 0..READ_TRIES {
         let chosen = buckets::choose(DentryChains(s), key.hash)?;

@@ -18,7 +18,7 @@ const EBADF: Errno = 9;
 
 /// The pool file behind the descriptor argument, or `Native`: it is the kernel's, or a pipe of the
 /// pool, whose data the kernel carries.
-#[inline]
+#[inline(always)]
 pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     match object(p, fd) {
         Ok(ofd) if p.client.is_kernels(ofd) => Err(Stop::Native),
@@ -28,7 +28,7 @@ pub fn ours(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
 
 /// The object of the pool behind the descriptor argument, or `Native`. Our own descriptors are not
 /// there for the program.
-#[inline]
+#[inline(always)]
 pub fn object(p: &Process, fd: usize) -> Result<OfdLink, Stop> {
     match p.client.lookup(fd as u32) {
         Some(ofd) => Ok(ofd),

@@ -176,6 +176,7 @@ fn reopen(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
 }
 
 /// Gives `ofd` the lowest free descriptor.
+#[inline(always)]
 fn install(p: &Process, ofd: OfdLink, cloexec: bool) -> Outcome {
     let how = if cloexec { F_DUPFD_CLOEXEC } else { F_DUPFD };
     // SAFETY: duplicates a descriptor of ours; touches no memory.

@@ -20,11 +20,17 @@ macro_rules! either {
     ($(fn $name:ident(&self $(, $arg:ident: $kind:ty)*) $(-> $ret:ty)?;)*) => {
         impl Pool {
             $(
-                #[inline]
+                #[inline(always)]
                 pub fn $name(&self $(, $arg: $kind)*) $(-> $ret)? {
+                    // Out of the way of those who have the pool mapped.
+                    #[cold]
+                    #[inline(never)]
+                    fn ask(served: &Served $(, $arg: $kind)*) $(-> $ret)? {
+                        served.$name($($arg),*)
+                    }
                     match self {
                         Pool::Mapped(client) => client.$name($($arg),*),
-                        Pool::Served(served) => served.$name($($arg),*),
+                        Pool::Served(served) => ask(served $(, $arg)*),
                     }
                 }
             )*
