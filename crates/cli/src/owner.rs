@@ -17,6 +17,18 @@ pub fn of(pool: &Path) -> Option<(u32, u32)> {
     found.is_file().then(|| (found.uid(), found.gid()))
 }
 
+/// The directory has to be that user's, too: whoever has it could have moved a file of somebody
+/// else there, or a link to one.
+fn check_directory(pool: &Path, user: u32) -> Result<(), Failure> {
+    let found = std::fs::metadata(pool).map_err(|e| Failure::io(pool.display(), &e))?;
+    if found.uid() == user {
+        return Ok(());
+    }
+    let (path, other) = (pool.display(), found.uid());
+    let what = format!("the pool {path} belongs to user {user}, and its directory to user {other}");
+    Err(Failure::new(what).fix(format!("chown {user} {path}, if the pool is to be trusted")))
+}
+
 /// Whether root is about to use the pool of another user.
 pub fn is_foreign(pool: &Path) -> bool {
     geteuid().is_root() && of(pool).is_some_and(|(user, _)| user != 0)
@@ -24,9 +36,13 @@ pub fn is_foreign(pool: &Path) -> bool {
 
 /// Makes root the user that the pool belongs to; nobody else is changed. The caller has no threads.
 pub fn become_owner(pool: &Path) -> Result<(), Failure> {
-    let Some((user, group)) = of(pool).filter(|_| is_foreign(pool)) else {
+    let Some((user, group)) = of(pool).filter(|_| geteuid().is_root()) else {
         return Ok(());
     };
+    check_directory(pool, user)?;
+    if user == 0 {
+        return Ok(());
+    }
     let (uid, gid) = (
         rustix::process::Uid::from_raw(user),
         rustix::process::Gid::from_raw(group),

@@ -27,7 +27,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     if args.apart {
         return serve_apart(&args.pool);
     }
-    owner::become_owner(&args.pool)?;
+    if let Err(failure) = owner::become_owner(&args.pool) {
+        return not_opened(args, failure);
+    }
     // Before any thread is made: all of them inherit the mask.
     let signals = Signals::of_service()?;
     if args.ending {
@@ -52,14 +54,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         .and_then(|socket| Ok(Service::open_at(pool, options, socket)?));
     let service = match opened {
         Ok(service) => service,
-        Err(failure) => {
-            if args.ending {
-                // Whoever started us says it.
-                tell_parent(&format!("{failure}").replace('\n', "\t"));
-                return Ok(failure.status());
-            }
-            return Err(failure);
-        }
+        Err(failure) => return not_opened(args, failure),
     };
     let recovered = service.recovered();
     if recovered.records + recovered.orphans > 0 {
@@ -85,6 +80,16 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     }
     service.run()?;
     Ok(failure::OK)
+}
+
+/// There is no service, for this reason.
+fn not_opened(args: &ServeArgs, failure: Failure) -> Result<u8, Failure> {
+    if !args.ending {
+        return Err(failure);
+    }
+    // Whoever started us says it.
+    tell_parent(&format!("{failure}").replace('\n', "\t"));
+    Ok(failure.status())
 }
 
 /// The first descriptor that systemd passes.

@@ -28,7 +28,8 @@ pub enum Why {
 pub const SENTENCES: &[&str] = &[
     "the call could not be patched in the program's text and ran in the kernel",
     "asynchronous I/O rings would bypass the pool",
-    "a pool file cannot be taken out of a process, or be sent where /proc is not mounted",
+    "a pool file cannot be taken out of a process, nor be sent where /proc is not mounted or the \
+     pool is another user's",
     "file handles of pool objects are not supported",
     "leases and directory notification are not supported on pool files",
     "watches are not supported on pool files",
@@ -39,7 +40,7 @@ pub const SENTENCES: &[&str] = &[
     "the descriptor number is in use by Holdfast",
     "the session has no room for one more process",
     "a thread cannot have descriptors or a working directory of its own",
-    "root uses no pipes and sockets in the pool of another user",
+    "pipes and sockets in the pool of another user cannot be used",
     "files in the pool of another user are mapped for reading, as a private copy",
     "the process became another user, for whom the pool's service does nothing",
 ];

@@ -111,6 +111,9 @@ fn placeholder(p: &Process) -> Result<RecordLocks, Errno> {
 }
 
 fn make_token(p: &Process, ofd: OfdLink) -> Result<Token, Stop> {
+    if p.client.is_served() {
+        return Err(Stop::Refused(EINVAL, Why::DescriptorPassing));
+    }
     let path = alloc::format!("/proc/self/fd/{}\0", p.base_fd);
     let fd = Fd::open(path.as_bytes(), O_WRONLY as usize, 0);
     // Where there is no /proc, none can be made.

@@ -13,6 +13,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("root in someone's pool", root_works),
     ("root and a service that dies", service_dies),
     ("root in a hostile directory", hostile),
+    ("a file of root's in someone's pool", moved_in),
 ];
 
 const NOBODY: u32 = 65534;
@@ -215,4 +216,28 @@ fn hostile(fixture: &Fixture) -> Result<(), Stop> {
         std::thread::sleep(Duration::from_millis(10));
     }
     theirs.user_says("rm -f /hf/x /hf/p; ls /hf", "keys\n")
+}
+
+/// A file of root in the place of the user's own does not make root its service.
+fn moved_in(fixture: &Fixture) -> Result<(), Stop> {
+    let theirs = Theirs::new(fixture)?;
+    let place = |name: &str| Path::new(&theirs.pool).join(name);
+    theirs.user_says("echo x >/hf/x", "")?;
+    let aside = fixture.path("aside");
+    fs::rename(place("meta.seg"), &aside)?;
+    fs::copy(&aside, place("meta.seg"))?;
+    for args in [
+        ["pool", "status", &theirs.pool].as_slice(),
+        &["pool", "check", &theirs.pool],
+        &["serve", &theirs.pool],
+        &["run", "--pool", &theirs.pool, "--", "true"],
+        &["kv", &theirs.pool, "keys", "get", "k"],
+    ] {
+        let ended = fixture.holdfast(args)?;
+        if matches!(ended.code(), None | Some(0)) || !ended.err.contains("its directory") {
+            return wrong(format!("{args:?}: {} {}", ended.how(), ended.err.trim()));
+        }
+    }
+    fs::rename(&aside, place("meta.seg"))?;
+    theirs.user_says("ls /hf", "x\n")
 }
