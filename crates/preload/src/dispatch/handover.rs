@@ -13,10 +13,12 @@ use super::process::Process;
 use super::{names, nr};
 use crate::sys;
 use alloc::boxed::Box;
+use core::time::Duration;
 use holdfast_client::Served;
-use holdfast_client::attach::{Joined, join};
+use holdfast_client::attach::{AttachError, Joined, join};
 use holdfast_client::env::{SERVED, Segment, SessionEnv, VALUE_MAX, VARIABLE};
-use holdfast_pmem::process;
+use holdfast_pmem::atomic::AtomicU32;
+use holdfast_pmem::{futex, process};
 use rustix::fd::{AsFd, OwnedFd};
 
 const EACCES: Errno = 13;
@@ -44,11 +46,7 @@ pub fn prepare(p: &Process) -> Result<Option<Handover>, Stop> {
     }
     let refused = || Stop::Refused(EACCES, Why::NotServed);
     let pool = p.special_dir.strip_suffix(b"/special").unwrap_or_default();
-    let Ok(Joined::Served {
-        connection,
-        channel,
-    }) = join(pool)
-    else {
+    let Some((connection, channel)) = connect(pool) else {
         return Err(refused());
     };
     let secret = secret();
@@ -78,6 +76,27 @@ pub fn prepare(p: &Process) -> Result<Option<Handover>, Stop> {
 }
 
 const EMFILE: Errno = 24;
+/// While a service is about to be there.
+const ATTEMPTS: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+const EAGAIN: i32 = 11;
+
+/// A connection to the proxy of the user that the process is now, and its channel.
+fn connect(pool: &[u8]) -> Option<(OwnedFd, OwnedFd)> {
+    for _ in 0..ATTEMPTS {
+        match join(pool) {
+            Ok(Joined::Served {
+                connection,
+                channel,
+            }) => return Some((connection, channel)),
+            Err(e) if matches!(e, AttachError::NoService) || e.errno() == EAGAIN => {
+                futex::wait(&AtomicU32::new(0), 0, Some(PAUSE));
+            }
+            _ => return None,
+        }
+    }
+    None
+}
 
 impl Handover {
     fn close_at_exec(&self, closes: bool) {
