@@ -12,7 +12,7 @@ use rustix::fd::OwnedFd;
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A thread that sleeps looks so often whether its channel is closed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -27,17 +27,20 @@ pub struct Channel {
     closed: AtomicBool,
 }
 
+/// How long a call may wait for a lock at a time.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
 thread_local! {
-    /// The line whose call this thread makes.
-    static LINE: RefCell<Option<(Arc<Channel>, usize)>> = const { RefCell::new(None) };
+    /// The line whose call this thread makes, and since when.
+    static LINE: RefCell<Option<(Arc<Channel>, usize, Instant)>> = const { RefCell::new(None) };
 }
 
-/// Whether the call that this thread makes is to end: its caller has gone, or got a signal.
+/// Whether the call that this thread makes is to end its wait: its caller has gone, got a signal,
+/// or is to ask again.
 fn must_end() -> bool {
     LINE.with_borrow(|line| {
-        line.as_ref().is_some_and(|(channel, index)| {
-            let cancelled = |line: &Line| line.cancel.load(Acquire) != 0;
-            channel.closed.load(Acquire) || channel.line(*index).is_some_and(cancelled)
+        line.as_ref().is_some_and(|(channel, index, since)| {
+            channel.is_cancelled(*index) || since.elapsed() > WAIT_MAX
         })
     })
 }
@@ -59,6 +62,13 @@ impl Channel {
         Some((channel, fd))
     }
 
+    /// Whether nobody wants to know the end of the call on this line, or not before a signal was
+    /// handled.
+    pub fn is_cancelled(&self, index: usize) -> bool {
+        let cancelled = |line: &Line| line.cancel.load(Acquire) != 0;
+        self.closed.load(Acquire) || self.line(index).is_some_and(cancelled)
+    }
+
     fn line(&self, index: usize) -> Option<&Line> {
         self.memory.at(line_at(index))
     }
@@ -66,8 +76,7 @@ impl Channel {
     /// A child that runs in the same memory asks here, too.
     pub fn adopt(&self, member: &Arc<Member>) {
         let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those who have ended have no place any more.
-        family.retain(|member| member.place().is_some());
+        family.retain(|member| !member.has_ended());
         family.push(member.clone());
     }
 
@@ -90,7 +99,7 @@ impl Channel {
         let channel = self.clone();
         let thread = std::thread::Builder::new().stack_size(STACK);
         let spawned = thread.spawn(move || {
-            LINE.set(Some((channel.clone(), index)));
+            LINE.set(Some((channel.clone(), index, Instant::now())));
             channel.serve(index);
             LINE.set(None);
         });
@@ -116,6 +125,11 @@ impl Channel {
         while self.wait(line, &patience) {
             let words = line.request.each_ref().map(|word| word.load(Relaxed));
             let head = Head::decode(&words);
+            LINE.with_borrow_mut(|line| {
+                if let Some((.., since)) = line {
+                    *since = Instant::now();
+                }
+            });
             let answer = match self.member(head.member) {
                 Some(member) => calls::answer(self, index, &member, &head, &words),
                 None => calls::nobody(),

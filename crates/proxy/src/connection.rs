@@ -9,7 +9,7 @@ use crate::proxy::Shared;
 use crate::rights::Rights;
 use crate::run::Run;
 use holdfast_client::served::wire::{NOTE_LEN, Note};
-use holdfast_client::{Error, Result, Share};
+use holdfast_client::{Client, Error, Result, Share};
 use holdfast_pool::protocol::{Answer, REQUEST_LEN, Request};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice};
@@ -140,8 +140,9 @@ fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Err
     rustix::net::sendmsg(&member.socket, &parts, &mut control, flags).map(drop)
 }
 
-/// A child of `parent`, which asked in `channel`: its connection and channel go to the parent.
-pub fn child(channel: &Channel, parent: &Arc<Member>) -> Result<()> {
+/// A child of `parent`, which asked in `channel` and has the place `client`: the child's connection
+/// and channel go to the parent.
+pub fn child(channel: &Channel, parent: &Arc<Member>, client: &Client) -> Result<()> {
     let shared = &parent.shared;
     if shared.is_full() {
         return Err(Error::TableFull);
@@ -154,25 +155,18 @@ pub fn child(channel: &Channel, parent: &Arc<Member>) -> Result<()> {
     let at = parent.at.get().ok_or(Error::Invalid)?;
     let _ = child.at.set(at.clone());
     child.inherit(parent)?;
-    {
-        let place = parent.place();
-        let client = place.as_ref().ok_or(Error::NoPlace)?;
-        let share = Share {
-            ids: true,
-            ..Share::default()
-        };
-        let slot = client.child_prepare(share)?;
-        let settled = shared.client(at).and_then(|own| {
-            own.fork_child(Some(slot))?;
-            Ok(own)
-        });
-        match settled {
-            Ok(own) => child.settle(own),
-            Err(e) => {
-                client.child_made(slot, -1);
-                return Err(e);
-            }
-        }
+    let share = Share {
+        ids: true,
+        ..Share::default()
+    };
+    let slot = client.child_prepare(share)?;
+    let settled = shared.client(at).and_then(|own| {
+        own.fork_child(Some(slot))?;
+        child.settle(own)
+    });
+    if let Err(e) = settled {
+        client.child_made(slot, -1);
+        return Err(e);
     }
     let (own, fd) = Channel::new(&child).ok_or(Error::NoMemory)?;
     channel.adopt(&child);

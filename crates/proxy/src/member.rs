@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //!  * Calls use the place while they hold `place` for reading; it is given back while it is held
-//!    for writing, so no call is amid anything then.
+//!    for writing, so no call is amid anything then. A call holds it once: who asked a second time
+//!    would wait for whoever waits for the call to end.
 //!  * A description that no descriptor refers to is in `unbound`, and is released with the process.
 
 use crate::proxy::Shared;
@@ -12,7 +13,7 @@ use holdfast_client::served::wire::UNBOUND;
 use holdfast_client::{Client, Error, OfdLink, Result};
 use rustix::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// Descriptions of one process that no descriptor refers to yet: one for each call that opens.
@@ -34,6 +35,7 @@ pub struct Member {
     unbound: Mutex<Vec<Option<OfdLink>>>,
     /// Descriptors that are pool files.
     bound: AtomicU32,
+    ended: AtomicBool,
 }
 
 impl Member {
@@ -50,13 +52,25 @@ impl Member {
             place: RwLock::new(None),
             unbound: Mutex::new(Vec::new()),
             bound: AtomicU32::new(0),
+            ended: AtomicBool::new(false),
         }
     }
 
-    /// It has this place from now on.
-    pub fn settle(&self, client: Client) {
+    /// It has this place from now on; `Invalid`: it has one already, or has ended.
+    pub fn settle(&self, client: Client) -> Result<()> {
         client.session().serve_another();
-        *self.place.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        if place.is_some() || self.has_ended() {
+            client.exit(true);
+            return Err(Error::Invalid);
+        }
+        *place = Some(client);
+        Ok(())
+    }
+
+    /// Whether the process has ended. Unlike a look at its place this waits for nobody.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Acquire)
     }
 
     /// Its place, if it has one.
@@ -171,6 +185,7 @@ impl Member {
 
     /// The process has ended: what it had goes, when no call for it is under way any more.
     pub fn end(&self) {
+        self.ended.store(true, Release);
         let place = self.place.write();
         let client = place.unwrap_or_else(PoisonError::into_inner).take();
         let Some(client) = client else { return };

@@ -166,6 +166,15 @@ impl Served {
 
     /// Asks, and waits for the answer.
     pub(super) fn ask(&self, op: Op, ask: &Ask<'_>) -> Result<Answered<'_>> {
+        loop {
+            let answered = self.ask_once(op, ask)?;
+            if answered.words[0] != WAITS {
+                return Ok(answered);
+            }
+        }
+    }
+
+    fn ask_once(&self, op: Op, ask: &Ask<'_>) -> Result<Answered<'_>> {
         let (member, _) = self.member().ok_or(Error::NoPlace)?;
         if self.gone.load(Relaxed) {
             return Err(Error::ServiceGone);
@@ -185,7 +194,7 @@ impl Served {
         let words = held.answer()?;
         let answered = Answered { held, words };
         match answered.words[0] {
-            0 => Ok(answered),
+            0 | WAITS => Ok(answered),
             error => {
                 let mut path = vec![0; answered.len()];
                 answered.take(0, MutBuf::from(&mut path[..]))?;

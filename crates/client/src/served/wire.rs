@@ -370,6 +370,9 @@ const OUTSIDE: u64 = 1 << 16;
 const OUTSIDE_SECOND: u64 = 2 << 16;
 const OVER_LIMIT: u64 = 3 << 16;
 const NO_PLACE: u64 = 4 << 16;
+/// In the place of an error: the call waits still, and is to be made again. So no line is away for
+/// long, and no call outlives its caller.
+pub const WAITS: u64 = 5 << 16;
 
 /// An error as the first word of an answer, which is 0 for none; a path that leads on is told in
 /// the buffer.

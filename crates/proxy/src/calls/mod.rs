@@ -58,6 +58,8 @@ pub fn answer(
             answer[1] = reply.len as u64;
             answer[2..2 + reply.words.len()].copy_from_slice(&reply.words);
         }
+        // What ended the wait was not the caller's.
+        Err(Error::Interrupted) if !channel.is_cancelled(index) => answer[0] = WAITS,
         Err(error) => {
             answer[0] = error_word(&error);
             if let Error::Outside(path) | Error::OutsideSecond(path) = &error {

@@ -35,16 +35,12 @@ pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
     };
     let may = client.access(&caller, Base::Root, b".", abi::X_OK, 0);
     drop(rights);
-    match may {
-        Ok(()) => {
-            member.settle(client);
-            Ok(Reply::number(member.id.into()))
-        }
-        Err(e) => {
-            client.exit(true);
-            Err(e)
-        }
+    if let Err(e) = may {
+        client.exit(true);
+        return Err(e);
     }
+    member.settle(client)?;
+    Ok(Reply::number(member.id.into()))
 }
 
 /// The first call of a process that had the pool mapped: it gets the place that it left, and what
@@ -62,7 +58,7 @@ pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply
         return Err(e);
     }
     let _ = member.at.set(at.into());
-    member.settle(client);
+    member.settle(client)?;
     Ok(Reply::number(member.id.into()))
 }
 
@@ -102,7 +98,7 @@ impl Call<'_> {
                 .map(|flags| Reply::number(flags.into())),
             Op::Setfl => Reply::done(client.setfl(self.ofd(0)?, self.arg_u32(1)?)),
             Op::InoOf => client.ino_of(self.ofd(0)?).map(Reply::number),
-            Op::ChildPrepare => Reply::done(connection::child(self.channel, member)),
+            Op::ChildPrepare => Reply::done(connection::child(self.channel, member, client)),
             Op::Exit => {
                 client.exit(false);
                 member.closed_all();
