@@ -105,6 +105,9 @@ pub struct CreateArgs {
     /// When changes are durable and what is atomic.
     #[arg(long, value_enum, default_value = "posix")]
     pub consistency: ConsistencyArg,
+    /// Root is nobody in the pool (user 65534), unless it becomes the owner.
+    #[arg(long)]
+    pub root_squash: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -9,8 +9,10 @@ use crate::size::Size;
 use crate::state::{State, medium_name, promise};
 use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
+use holdfast_pool::directory::ROOT_SQUASH;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{Accepted, CreateOptions, Files, PoolLock};
+use rustix::process::geteuid;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,6 +23,10 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
     if let Some(device) = &args.device {
         let why = format!("{}: device DAX is not supported yet", device.display());
         return Err(Failure::new(why).fix("use a directory on a DAX file system, and --medium dax"));
+    }
+    if args.root_squash && geteuid().is_root() {
+        let why = "a pool that root owns cannot make nobody of root";
+        return Err(Failure::new(why).fix("create it as the user who is to own it"));
     }
     let options = CreateOptions {
         size: args.size.map(|size| size.0),
@@ -34,6 +40,10 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
         consistency: consistency(args.consistency),
     };
     holdfast_service::create(&args.pool, &options)?;
+    if args.root_squash {
+        let mark = args.pool.join(ROOT_SQUASH);
+        std::fs::File::create_new(&mark).map_err(|e| Failure::io(mark.display(), &e))?;
+    }
     let files = Files::open_read_only(&args.pool)?;
     let doubt = files.doubt();
     if let Some(doubt) = &doubt {

@@ -18,11 +18,15 @@ const NAME: &str = "proxy";
 /// Where it gets connections from: its standard input.
 const CONTROL: i32 = 0;
 
-/// The proxy of one user of the pool in `directory`.
-pub fn command(directory: &Path) -> Command {
+/// The proxy of one user of the pool in `directory`; `squash`: of root, who is nobody there.
+pub fn command(directory: &Path, squash: bool) -> Command {
     // This program, also after its file was replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.arg(NAME).arg("--").arg(directory);
+    command.arg(NAME);
+    if squash {
+        command.arg("--squash");
+    }
+    command.arg("--").arg(directory);
     command
 }
 

@@ -83,6 +83,7 @@ fn serve(dir: &Path) -> Done {
         Options {
             ending: true,
             writeback: None,
+            ..Options::default()
         },
     );
     let mut out = std::io::stdout();

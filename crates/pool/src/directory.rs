@@ -14,6 +14,8 @@ pub const GRANTS: &str = "grants-0";
 pub const GRANTS_NEW: &str = "grants-0.new";
 /// The kernel's pipes and sockets that have a name in the pool, by inode number.
 pub const SPECIAL: &str = "special";
+/// An empty file: root is nobody in the pool.
+pub const ROOT_SQUASH: &str = "root-squash";
 /// An empty file of pools that were made before this was a file without a name.
 pub const BASE: &str = "base";
 
@@ -40,7 +42,15 @@ pub fn is_ours(name: &str) -> bool {
     segment
         || users
         || [
-            "lock", "sock", "empty", SPECIAL, LOG, GRANTS, GRANTS_NEW, BASE,
+            "lock",
+            "sock",
+            "empty",
+            SPECIAL,
+            LOG,
+            GRANTS,
+            GRANTS_NEW,
+            ROOT_SQUASH,
+            BASE,
         ]
         .contains(&name)
 }
@@ -104,6 +114,7 @@ mod tests {
             "sock",
             "empty",
             LOG,
+            ROOT_SQUASH,
         ] {
             assert!(is_ours(name), "{name}");
         }

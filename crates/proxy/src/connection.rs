@@ -80,8 +80,7 @@ fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
         service_pid: std::process::id(),
         ..Answer::default()
     };
-    send(member, &answer.encode(), &[fd.as_fd()]).ok()?;
-    Some(channel)
+    give(member, &answer.encode(), channel, &fd)
 }
 
 /// Until the other end is closed.
@@ -112,7 +111,20 @@ fn serve(member: &Arc<Member>, mut channel: Arc<Channel>) {
 fn renew(member: &Arc<Member>, old: &Channel) -> Option<Arc<Channel>> {
     old.close();
     let (channel, fd) = Channel::new(member)?;
-    let sent = send(member, &Note::Channel.encode(), &[fd.as_fd()]);
+    give(member, &Note::Channel.encode(), channel, &fd)
+}
+
+/// Sends a channel; `None`: nobody will use it.
+fn give(
+    member: &Member,
+    bytes: &[u8],
+    channel: Arc<Channel>,
+    fd: &OwnedFd,
+) -> Option<Arc<Channel>> {
+    let sent = send(member, bytes, &[fd.as_fd()]);
+    if sent.is_err() {
+        channel.close();
+    }
     sent.is_ok().then_some(channel)
 }
 

@@ -1,6 +1,6 @@
 //! A process that stores anything in its channel: nobody else notices, and the pool stays whole.
 
-use holdfast_client::attach::attach;
+use holdfast_client::attach::{self, attach};
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Served};
 use holdfast_pmem::atomic::Ordering::*;
@@ -156,6 +156,11 @@ fn caller() -> Caller<'static> {
 
 /// Makes a request of these words and this text, as nobody honest would; whether it was answered.
 fn ask(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) -> bool {
+    post(channel, line, words, text);
+    is_answered(channel, line)
+}
+
+fn post(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) {
     let mut to = channel.target(buffer_at(line), BUFFER).unwrap();
     to.write(text).unwrap();
     let state: &Line = channel.at(line_at(line)).unwrap();
@@ -165,12 +170,12 @@ fn ask(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) -> b
     state.cancel.store(0, SeqCst);
     state.turn.store(ASKED, SeqCst);
     futex::wake(&state.turn, 1);
+}
+
+fn is_answered(channel: &SharedMem, line: usize) -> bool {
+    let state: &Line = channel.at(line_at(line)).unwrap();
     let begun = Instant::now();
     while state.turn.load(SeqCst) != ANSWERED {
-        if begun.elapsed() > Duration::from_millis(300) {
-            // It waits for a lock that nobody gives up.
-            state.cancel.store(1, SeqCst);
-        }
         if begun.elapsed() > Duration::from_secs(10) {
             return false;
         }
@@ -422,5 +427,56 @@ fn nobody_notices_a_hostile_process() {
         "{never:?}"
     );
     drop(honest);
+    fixture.check();
+}
+
+/// What a process asks for at once it gets once, and what it leaves behind when it hangs up amid
+/// its calls is nothing.
+#[test]
+fn a_process_gets_one_place_and_leaves_none() {
+    let mut fixture = Fixture::new("places");
+    let pool = fixture.dir.as_os_str().as_bytes().to_vec();
+    let processes = || attach::status(&pool).unwrap().processes;
+    let before = processes();
+    for round in 0..50 {
+        let (connection, channel) = fixture.connect();
+        let memory = SharedMem::map(channel.as_fd(), CHANNEL_LEN).unwrap();
+        let request = |op: Op, len: u32| {
+            let head = Head {
+                op: op as u32,
+                lens: [len, 0, 0],
+                ..Head::default()
+            };
+            let mut words = [0; WORDS];
+            words[..HEAD].copy_from_slice(&head.encode());
+            words
+        };
+        for line in 1..LINES {
+            let note = Note::Line(line as u32).encode();
+            send(&connection, &note, SendFlags::empty()).unwrap();
+        }
+        for line in 0..LINES {
+            post(&memory, line, &request(Op::Enter, 3), b"/hf");
+        }
+        let granted = (0..LINES).filter(|line| {
+            assert!(is_answered(&memory, *line));
+            let state: &Line = memory.at(line_at(*line)).unwrap();
+            state.answer[0].load(Relaxed) == 0
+        });
+        assert_eq!(granted.count(), 1, "round {round}");
+        // Children are asked for, and nobody waits for the answers.
+        for line in 0..LINES {
+            post(&memory, line, &request(Op::ChildPrepare, 0), &[]);
+        }
+        if round % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let begun = Instant::now();
+    while processes() != before {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", processes());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(PANICS.load(SeqCst), 0);
     fixture.check();
 }

@@ -15,6 +15,7 @@ use crate::recovery::recover::{self, Recovered};
 use crate::session::Session;
 use crate::writer::{Options, State, Writer};
 use holdfast_pmem::env::{self, Instant};
+use holdfast_pool::directory::ROOT_SQUASH;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::path::Path;
@@ -90,6 +91,7 @@ impl Service {
             None => Listener::open(directory, owner)?,
         };
         listener.proxies = Proxies::new(options.proxy, directory);
+        listener.root_enters = !directory.join(ROOT_SQUASH).exists();
         let listener = Some(listener);
         let stop = Arc::new(AtomicBool::new(false));
         let _lock = lock;

@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+const ROOT: u32 = 0;
 /// Users at a time.
 const USERS_MAX: usize = 64;
 
-/// The command that is the proxy of one user of the pool in a directory. Its standard input is a
-/// socket by which it gets connections.
-pub type Launcher = fn(&Path) -> Command;
+/// The command that is the proxy of one user of the pool in a directory; `true`: of root, who is
+/// nobody there. Its standard input is a socket by which it gets connections.
+pub type Launcher = fn(&Path, bool) -> Command;
 
 #[derive(Debug)]
 struct Proxy {
@@ -61,18 +62,18 @@ impl Proxies {
         if running.len() >= USERS_MAX {
             return Err(format!("{USERS_MAX} other users are on the pool"));
         }
-        let proxy = self.launch()?;
+        let proxy = self.launch(user == ROOT)?;
         send(&proxy.control, socket).map_err(|e| format!("your proxy takes nothing: {e}"))?;
         running.insert(user, proxy);
         Ok(())
     }
 
-    fn launch(&self) -> Result<Proxy, String> {
+    fn launch(&self, squash: bool) -> Result<Proxy, String> {
         let launcher = self.launcher.ok_or("the pool is its owner's alone")?;
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (control, theirs) = pair.map_err(|e| format!("a proxy cannot be had: {e}"))?;
-        let mut command = launcher(&self.directory);
+        let mut command = launcher(&self.directory, squash);
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let child = command
             .spawn()

@@ -188,7 +188,8 @@ fn operation(how: &str) -> FlockOperation {
 }
 
 fn set_effective(user: Option<u32>, group: Option<u32>) -> Result<(), Errno> {
-    let (uid, gid) = (Uid::from_raw(u32::MAX), Gid::from_raw(u32::MAX));
+    // The saved ids are the real ones, and stay.
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     match (user, group) {
         (Some(user), _) => rustix::thread::set_thread_res_uid(uid, Uid::from_raw(user), uid),
         (_, Some(group)) => rustix::thread::set_thread_res_gid(gid, Gid::from_raw(group), gid),

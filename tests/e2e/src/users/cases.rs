@@ -6,6 +6,7 @@ use crate::bad_input::{Case, Fixture, Stop, wrong};
 pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
     ("root that becomes another user", becomes_another),
+    ("root that is nobody", squashed),
     ("locks between users", locks),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
@@ -77,6 +78,32 @@ fn becomes_another(fixture: &Fixture) -> Result<(), Stop> {
     let expected = "3002\nrefused\none\ntwo\n/hf/tmp\n0\n3002 640\nrefused\nx\n0027\n\
                     refused\ns\nx\n";
     shared.expect("0", &script, expected)?;
+    shared.end()
+}
+
+/// With --root-squash root is a user like any other, also for programs that it starts as others.
+fn squashed(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::with(fixture, "3001", &["--root-squash"])?;
+    shared.expect(
+        "3001",
+        "umask 077; echo s >/hf/secret; mkdir -m 1777 /hf/tmp",
+        "",
+    )?;
+    let script = "cat /hf/secret 2>/dev/null || echo refused; echo x >/hf/tmp/f
+        stat -c %u /hf/tmp/f; chown 3002 /hf/tmp/f 2>/dev/null || echo refused
+        grep -c '\\.seg' /proc/self/maps
+        setpriv --reuid=3002 --regid=3002 --clear-groups sh -c 'echo y >/hf/tmp/g'
+        stat -c %u /hf/tmp/g";
+    shared.expect("0", script, "refused\n65534\nrefused\n0\n65534\n")?;
+    shared.expect("3001", "cat /hf/tmp/f; ls /hf/tmp", "x\nf\ng\n")?;
+    shared.expect(
+        "3002",
+        "cat /hf/secret 2>/dev/null || echo refused",
+        "refused\n",
+    )?;
+    let pool = fixture.path("roots").to_string_lossy().into_owned();
+    let args = ["pool", "create", "--root-squash", "--size", "64M", &pool];
+    fixture.refused(&args, &[1])?;
     shared.end()
 }
 

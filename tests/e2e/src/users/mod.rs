@@ -95,6 +95,15 @@ pub struct Shared<'f> {
 
 impl Shared<'_> {
     pub fn new<'f>(fixture: &'f Fixture, owner: &str) -> Result<Shared<'f>, Stop> {
+        Shared::with(fixture, owner, &[])
+    }
+
+    /// The same with options of `pool create`.
+    pub fn with<'f>(
+        fixture: &'f Fixture,
+        owner: &str,
+        options: &[&str],
+    ) -> Result<Shared<'f>, Stop> {
         fixture.need_root()?;
         let top = fixture.path("theirs");
         fs::create_dir(&top)?;
@@ -103,7 +112,7 @@ impl Shared<'_> {
         let pool = top.join("pool");
         let mut command = as_user(owner);
         command.arg(&fixture.holdfast).args(["pool", "create"]);
-        command.arg(&pool).args(["--size", "256M"]);
+        command.arg(&pool).args(["--size", "256M"]).args(options);
         let made = fixture.end_of(command)?;
         if made.code() != Some(0) {
             let why = made.err.trim();
