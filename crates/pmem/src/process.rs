@@ -7,7 +7,7 @@ use crate::sys;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::FdFlags;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit, test_kill_process};
 
 /// The caller's number.
 pub fn own_pid() -> u32 {
@@ -27,15 +27,33 @@ pub fn inherited(number: i32) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Makes descriptor `number`, which is none that anybody in this program owns, a duplicate of `fd`
-/// that programs started from here inherit.
+/// that programs started from here inherit. Where the number is not below the limit of descriptors,
+/// that is raised meanwhile, as far as it may be.
 pub fn put_at(fd: BorrowedFd<'_>, number: i32) -> rustix::io::Result<()> {
     const DUP2: usize = 33;
     if number < 0 || number == fd.as_raw_fd() {
         return Err(rustix::io::Errno::BADF);
     }
+    let limit = getrlimit(Resource::Nofile);
+    let raised = limit.current.is_some_and(|soft| soft <= number as u64);
+    if raised {
+        let current = Some(number as u64 + 1);
+        let maximum = limit.maximum;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum })?;
+    }
     // SAFETY: touches no memory; that the number may be replaced the caller says.
     let ret = unsafe { sys::syscall(DUP2, [fd.as_raw_fd() as usize, number as usize, 0, 0]) };
+    if raised {
+        setrlimit(Resource::Nofile, limit)?;
+    }
     sys::count(ret).map(drop)
+}
+
+/// Whether `put_at` can reach a number.
+pub fn may_put_at(number: i32) -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    let reaches = |limit: Option<u64>| limit.is_none_or(|limit| limit > number as u64);
+    reaches(limit.current) || reaches(limit.maximum)
 }
 
 /// Takes descriptor `number`, which nobody in this program owns yet.

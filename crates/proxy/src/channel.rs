@@ -58,7 +58,10 @@ impl Channel {
             closed: AtomicBool::new(false),
         });
         futex::set_must_end(&MUST_END);
-        channel.start(0);
+        if !channel.start(0) {
+            channel.close();
+            return None;
+        }
         Some((channel, fd))
     }
 

@@ -35,6 +35,7 @@ pub struct Member {
     unbound: Mutex<Vec<Option<OfdLink>>>,
     /// Descriptors that are pool files.
     bound: AtomicU32,
+    leaves: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -52,6 +53,7 @@ impl Member {
             place: RwLock::new(None),
             unbound: Mutex::new(Vec::new()),
             bound: AtomicU32::new(0),
+            leaves: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }
@@ -148,22 +150,39 @@ impl Member {
         found.ok_or(Error::BadDescriptor)
     }
 
-    /// Before descriptor `fd` becomes one of a pool file.
-    pub fn may_bind(&self, client: &Client, fd: u32) -> Result<()> {
+    /// Makes descriptor `fd` one of a pool file, by `bind`.
+    pub fn bind(&self, client: &Client, fd: u32, bind: impl FnOnce() -> Result<()>) -> Result<()> {
         if fd >= DESCRIPTORS_MAX {
             return Err(Error::TooManyFiles);
         }
-        if client.lookup(fd).is_none() {
+        if self.leaves.load(Acquire) {
+            return Err(Error::NoPlace);
+        }
+        let is_new = client.lookup(fd).is_none();
+        if is_new {
             self.shared.files.take(1)?;
             self.bound.fetch_add(1, AcqRel);
         }
-        Ok(())
+        bind().inspect_err(|_| {
+            if is_new {
+                self.unbound_one();
+            }
+        })
     }
 
     /// A descriptor is none of a pool file any more.
     pub fn unbound_one(&self) {
-        self.bound.fetch_sub(1, AcqRel);
-        self.shared.files.give_back(1);
+        let less = |bound: u32| bound.checked_sub(1);
+        if self.bound.fetch_update(AcqRel, Acquire, less).is_ok() {
+            self.shared.files.give_back(1);
+        }
+    }
+
+    /// The process closes everything and binds nothing any more.
+    pub fn leave(&self, client: &Client) {
+        self.leaves.store(true, Release);
+        client.exit(false);
+        self.closed_all();
     }
 
     /// A child has as many descriptors.
@@ -179,7 +198,7 @@ impl Member {
     }
 
     /// Its descriptors are gone.
-    pub fn closed_all(&self) {
+    fn closed_all(&self) {
         self.shared.files.give_back(self.bound.swap(0, AcqRel));
     }
 

@@ -12,7 +12,7 @@ use crate::served::{Report, Served};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 use pmem::atomic::Ordering::*;
-use pmem::process::{own_pid, put_at, take};
+use pmem::process::{may_put_at, own_pid, put_at, take};
 use pmem::record_locks::kept_open;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::IoSliceMut;
@@ -144,12 +144,7 @@ impl Served {
     }
 
     fn asked_descriptor(&self, from: u32) -> Result<Option<u32>> {
-        let args = [from.into(), 0, 0, 0, 0, 0];
-        let ask = Ask {
-            args,
-            ..Ask::default()
-        };
-        let found = self.number(Op::NextDescriptor, &ask)?;
+        let found = self.number(Op::NextDescriptor, &args(&[from.into()]))?;
         Ok(u32::try_from(found).ok())
     }
 
@@ -164,7 +159,7 @@ impl Served {
 
     /// The lowest descriptor that is not below `from` and is a pool file.
     pub fn next_descriptor(&self, from: u32) -> Option<u32> {
-        if !self.member().is_some_and(|(_, own)| own) {
+        if !self.is_own() {
             return self.asked_descriptor(from).ok().flatten();
         }
         let first = from as usize / 64;
@@ -198,12 +193,8 @@ impl Served {
         let bound = match self.member()? {
             (_, true) => self.fds[fd as usize / 64].load(Acquire) & 1 << (fd % 64) != 0,
             (_, false) => {
-                let args = [fd.into(), 0, 0, 0, 0, 0];
-                let ask = Ask {
-                    args,
-                    ..Ask::default()
-                };
-                self.number(Op::Lookup, &ask).is_ok_and(|bound| bound != 0)
+                let bound = self.number(Op::Lookup, &args(&[fd.into()]));
+                bound.is_ok_and(|bound| bound != 0)
             }
         };
         bound.then(|| handle_of(fd)).flatten()
@@ -272,15 +263,14 @@ impl Served {
 
 /// Children, and the end.
 impl Served {
-    /// Whether another process may run in this memory.
-    pub fn shares_memory(&self) -> bool {
-        self.sharing.load(Acquire) != 0
-    }
-
     /// Before a child is made. `TableFull`: it cannot be had, as it would share descriptors or the
-    /// working directory with a process that has a connection of its own.
+    /// working directory with a process that has a connection of its own, or as its connection
+    /// could not have our number. `NoPlace`: the proxy is gone, and the child goes on without one.
     pub fn child_prepare(&self, share: Share) -> Result<SlotId> {
-        if share.files || share.directory {
+        if !self.has_place() {
+            return Err(Error::NoPlace);
+        }
+        if share.files || share.directory || !may_put_at(self.connection) {
             return Err(Error::TableFull);
         }
         while self.births.swap(true, Acquire) {
@@ -288,7 +278,10 @@ impl Served {
         }
         let unborn = self.unborn();
         self.births.store(false, Release);
-        let slot = unborn?.slot()?;
+        let slot = match unborn {
+            Err(_) if !self.has_place() => return Err(Error::NoPlace),
+            unborn => unborn?.slot()?,
+        };
         if share.memory {
             self.sharing.fetch_add(1, AcqRel);
         }

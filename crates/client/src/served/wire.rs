@@ -249,10 +249,8 @@ pub struct Head {
     pub lens: [u32; 3],
 }
 
-/// Words that a head takes.
+/// Words that a head takes; the rest are arguments.
 pub const HEAD: usize = 4;
-/// The rest are arguments.
-pub const ARGS: usize = WORDS - HEAD;
 
 impl Head {
     pub fn encode(&self) -> [u64; HEAD] {

@@ -463,9 +463,7 @@ fn enter(p: &Process, handover: Option<Handover>, args: [usize; 6]) -> Outcome {
     }
     // SAFETY: replaces this program or fails; the arguments are the program's or live above.
     let ret = unsafe { crate::signals::exec(nr::EXECVEAT, &args) };
-    if let Some(handover) = handover {
-        handover.undo();
-    }
+    drop(handover);
     if leaves {
         maps::enter_all(p);
     }

@@ -26,7 +26,7 @@ const F_SETFD: usize = 2;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const FD_CLOEXEC: usize = 1;
 
-/// What is undone if the exec fails.
+/// What is undone unless the exec succeeds.
 pub struct Handover {
     /// Our variable for the new program.
     pub env: Box<[u8]>,
@@ -49,7 +49,7 @@ pub fn prepare(p: &Process) -> Result<Option<Handover>, Stop> {
     let Some((connection, channel)) = connect(pool) else {
         return Err(refused());
     };
-    let secret = secret();
+    let secret = secret().ok_or_else(refused)?;
     let slot = client.child_offer(secret)?;
     let served = Served::adopt(
         (channel.as_fd(), connection.as_fd()),
@@ -106,22 +106,25 @@ impl Handover {
             unsafe { sys::raw(nr::FCNTL, [fd as usize, F_SETFD, flags, 0, 0, 0]) };
         }
     }
+}
 
-    /// The exec failed. What the proxy has goes with its connection.
-    pub fn undo(self) {
+/// The exec failed, or did not come about. What the proxy has goes with its connection.
+impl Drop for Handover {
+    fn drop(&mut self) {
         self.close_at_exec(false);
         // It was there before.
         let _ = process::put_at(self.segment.as_fd(), self.at as i32);
     }
 }
 
-/// A number that nobody can guess, and not 0.
-fn secret() -> u64 {
+/// A number that nobody can guess, and not 0; `None`: the kernel gives us none.
+fn secret() -> Option<u64> {
     let mut random = [0; 8];
     let at = random.as_mut_ptr() as usize;
     // SAFETY: the kernel fills eight bytes.
-    unsafe { sys::raw(nr::GETRANDOM, [at, random.len(), 0, 0, 0, 0]) };
-    u64::from_le_bytes(random).max(1)
+    let got = unsafe { sys::raw(nr::GETRANDOM, [at, random.len(), 0, 0, 0, 0]) };
+    let whole = got == random.len() as isize;
+    whole.then(|| u64::from_le_bytes(random).max(1))
 }
 
 /// `HOLDFAST_SESSION=...` of a program whose connection has this number, with NUL.

@@ -82,8 +82,7 @@ impl Call<'_> {
             Op::Dup => {
                 let (old, new) = (self.arg_u32(0)?, self.arg_u32(1)?);
                 client.lookup(old).ok_or(Error::BadDescriptor)?;
-                member.may_bind(client, new)?;
-                Reply::done(client.dup(old, new))
+                Reply::done(member.bind(client, new, || client.dup(old, new)))
             }
             Op::Unbind => {
                 let was = client.unbind(self.arg_u32(0)?)?;
@@ -92,7 +91,11 @@ impl Call<'_> {
                 }
                 Ok(Reply::number(was.into()))
             }
-            Op::Release => Reply::done(client.release(member.take(self.arg_u32(0)?)?)),
+            // One that could not be bound is released already.
+            Op::Release => Reply::done(match member.take(self.arg_u32(0)?) {
+                Ok(ofd) => client.release(ofd),
+                Err(_) => Ok(()),
+            }),
             Op::Getfl => client
                 .getfl(self.ofd(0)?)
                 .map(|flags| Reply::number(flags.into())),
@@ -100,8 +103,7 @@ impl Call<'_> {
             Op::InoOf => client.ino_of(self.ofd(0)?).map(Reply::number),
             Op::ChildPrepare => Reply::done(connection::child(self.channel, member, client)),
             Op::Exit => {
-                client.exit(false);
-                member.closed_all();
+                member.leave(client);
                 Ok(Reply::default())
             }
             Op::Umask => {
@@ -115,10 +117,13 @@ impl Call<'_> {
 
     fn bind(&self) -> Result<Reply> {
         let (fd, handle) = (self.arg_u32(0)?, self.arg_u32(1)?);
-        self.member.may_bind(self.client, fd)?;
-        let ofd = self.member.take(handle);
-        let ofd = ofd.inspect_err(|_| self.member.unbound_one())?;
-        Reply::done(self.client.bind(fd, ofd))
+        let (client, member) = (self.client, self.member);
+        Reply::done(member.bind(client, fd, || {
+            let ofd = member.take(handle)?;
+            client.bind(fd, ofd).inspect_err(|_| {
+                let _ = client.release(ofd);
+            })
+        }))
     }
 
     fn narrow(&self) -> Result<Reply> {

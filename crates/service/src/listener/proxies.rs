@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const ROOT: u32 = 0;
 /// Users at a time.
@@ -35,6 +35,8 @@ pub struct Proxies {
     launcher: Option<Launcher>,
     directory: PathBuf,
     running: Mutex<HashMap<u32, Proxy>>,
+    /// Those that take no more connections: they end when those they have do.
+    ending: Mutex<Vec<Child>>,
 }
 
 impl Proxies {
@@ -44,6 +46,7 @@ impl Proxies {
             launcher,
             directory: directory.into(),
             running: Mutex::default(),
+            ending: Mutex::default(),
         }
     }
 
@@ -55,8 +58,9 @@ impl Proxies {
             match send(&proxy.control, socket) {
                 Ok(()) => return Ok(()),
                 Err(Errno::AGAIN) => return Err("too many of your programs begin at once".into()),
-                // It has ended, or is about to.
-                Err(_) => drop(running.remove(&user).map(reap)),
+                Err(_) => self
+                    .ending()
+                    .extend(running.remove(&user).map(|proxy| proxy.child)),
             }
         }
         if running.len() >= USERS_MAX {
@@ -94,12 +98,13 @@ impl Proxies {
             }
             Err(_) => false,
         });
+        self.ending()
+            .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
-}
 
-/// It has closed its end: waiting for it takes no time to speak of.
-fn reap(mut proxy: Proxy) {
-    let _ = proxy.child.wait();
+    fn ending(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn send(control: &OwnedFd, socket: &OwnedFd) -> Result<(), Errno> {
@@ -111,4 +116,52 @@ fn send(control: &OwnedFd, socket: &OwnedFd) -> Result<(), Errno> {
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(control, &[IoSlice::new(&[0])], &mut ancillary, flags).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// Soon takes no connection any more, and stays.
+    fn stays(_: &Path, _: bool) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 0.2; exec sleep 60 <&-"]);
+        command
+    }
+
+    fn socket() -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .unwrap()
+            .0
+    }
+
+    /// The listener waits for no proxy, however long one that takes no more connections lives.
+    #[test]
+    fn one_that_takes_no_more_is_replaced_at_once() {
+        let proxies = Proxies::new(Some(stays), Path::new("/"));
+        let begun = Instant::now();
+        while proxies.ending().len() < 2 {
+            proxies.hand(7, &socket()).unwrap();
+            proxies.tend();
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        }
+        for child in proxies.ending().iter_mut() {
+            assert!(matches!(child.try_wait(), Ok(None)));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        for proxy in proxies.running.lock().unwrap().values_mut() {
+            proxy.child.kill().unwrap();
+            proxy.child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn without_a_launcher_the_pool_is_its_owners() {
+        let proxies = Proxies::new(None, Path::new("/"));
+        assert!(proxies.hand(7, &socket()).is_err());
+    }
 }

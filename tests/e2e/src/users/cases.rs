@@ -7,6 +7,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
     ("root that becomes another user", becomes_another),
     ("root that is nobody", squashed),
+    ("limits of descriptors", limits),
     ("locks between users", locks),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
@@ -104,6 +105,48 @@ fn squashed(fixture: &Fixture) -> Result<(), Stop> {
     let pool = fixture.path("roots").to_string_lossy().into_owned();
     let args = ["pool", "create", "--root-squash", "--size", "64M", &pool];
     fixture.refused(&args, &[1])?;
+    shared.end()
+}
+
+/// Children are served whatever the limit is above or below which our descriptors lie; where it
+/// cannot be, they are refused before they are born.
+fn limits(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "0")?;
+    shared.expect("0", "mkdir -m 1777 /hf/tmp; echo s >/hf/f", "")?;
+    let script = "(echo b >/hf/tmp/x); cat /hf/tmp/x; ulimit -Sn
+        python3 -c 'import subprocess; subprocess.run([\"cat\", \"/hf/tmp/x\"])'";
+    let lowered = "ulimit -n 64; (cat /hf/f) || echo refused";
+    for limit in ["-Sn 1024", "-n 1024", "-Sn 256", "-Sn 4096"] {
+        let soft = limit.rsplit(' ').next().unwrap_or_default();
+        let mut command = super::as_user("3002");
+        command.args(["bash", "-c"]);
+        command.arg(format!("ulimit {limit}; exec \"$@\""));
+        command
+            .arg("bash")
+            .arg(&fixture.holdfast)
+            .args(["run", "--pool"]);
+        command.arg(&shared.pool).args(["--", "bash", "-c", script]);
+        let ended = fixture.end_of(command)?;
+        let expected = format!("b\n{soft}\nb\n");
+        if ended.code() != Some(0) || ended.out != expected {
+            return wrong(format!(
+                "{limit}: {} {} {}",
+                ended.how(),
+                ended.out,
+                ended.err
+            ));
+        }
+        // The same by a program that root starts as somebody else.
+        let script = format!(
+            "ulimit {limit}; cd /hf/tmp
+            setpriv --reuid=3003 --regid=3003 --clear-groups bash -c '(echo c >y); cat y; rm y'"
+        );
+        shared.expect("0", &script, "c\n")?;
+    }
+    let ended = shared.says("3002", lowered)?;
+    if !ended.out.is_empty() && ended.out != "refused\n" {
+        return wrong(format!("{} {} {}", ended.how(), ended.out, ended.err));
+    }
     shared.end()
 }
 
