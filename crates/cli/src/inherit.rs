@@ -9,7 +9,7 @@
 use crate::failure::Failure;
 use crate::owner;
 use holdfast_client::attach::Attachment;
-use holdfast_client::env::{SERVED, Segment, SessionEnv};
+use holdfast_client::env::{Segment, SessionEnv};
 use holdfast_pool::segment::EMPTY_DIR;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -99,24 +99,7 @@ impl Inherited {
 
     /// What such a program is told.
     pub fn describe_served<'a>(&self, pool: &'a [u8], at: &'a [u8]) -> SessionEnv<'a> {
-        let segment = |index: usize| Segment {
-            fd: self.number(index),
-            len: 0,
-        };
-        SessionEnv {
-            session: segment(0),
-            meta: segment(1),
-            journal: segment(1),
-            data: segment(1),
-            base: self.number(1),
-            parking: self.number(2),
-            medium: SERVED,
-            run: 0,
-            slot: 0,
-            cpu: holdfast_pmem::cpu::features(),
-            pool,
-            at,
-        }
+        SessionEnv::of_served([0, 1, 2].map(|index| self.number(index)), pool, at)
     }
 
     fn number(&self, index: usize) -> i32 {

@@ -7,7 +7,6 @@ use crate::failure::{self, Failure};
 use crate::restart::Restarts;
 use crate::{session, start};
 use holdfast_pmem::process;
-use holdfast_proxy::Squash;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
@@ -58,10 +57,6 @@ pub fn proxy(pool: &Path, squash: bool) -> Result<u8, Failure> {
                 None
             }
         }
-    };
-    let squash = match squash {
-        true => Squash::Root,
-        false => Squash::Nobody,
     };
     holdfast_proxy::serve(&control, attachment, squash, revive).map_err(failed)?;
     Ok(failure::OK)

@@ -13,6 +13,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+const EACCES: i32 = 13;
+
 /// A run that is about to begin.
 pub struct ServedRun {
     pool: PathBuf,
@@ -39,7 +41,11 @@ impl ServedRun {
         let served = Served::enter(channel.as_fd(), connection.as_fd(), at);
         let served = served.map_err(|e| {
             let what = format!("the pool {} does not let you in: {e}", pool.display());
-            Failure::new(what).fix("ask its owner for search permission on its root directory")
+            match e.errno() {
+                EACCES => Failure::new(what)
+                    .fix("ask its owner for search permission on its root directory"),
+                _ => Failure::new(what),
+            }
         })?;
         Ok(ServedRun {
             pool,

@@ -22,4 +22,4 @@ mod proxy;
 mod rights;
 mod run;
 
-pub use proxy::{Squash, serve};
+pub use proxy::serve;

@@ -17,19 +17,14 @@ use std::time::Duration;
 
 /// Processes of one user.
 const MEMBERS_MAX: u32 = 512;
+/// Connections beyond that are told why they are refused; more are closed.
+const REFUSED_MAX: u32 = 64;
 /// Descriptors of pool files that these have.
 const FILES_MAX: u32 = 256 * 1024;
 /// How often a proxy without a service looks for one.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A proxy with nobody to serve ends after so long.
 const IDLE: Duration = Duration::from_secs(1);
-
-/// Whether root is to be nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Squash {
-    Nobody,
-    Root,
-}
 
 /// A limit that all processes of the user share.
 #[derive(Debug)]
@@ -59,7 +54,8 @@ impl Quota {
 /// What all connections have in common.
 pub struct Shared {
     attachment: Attachment,
-    pub squash: Squash,
+    /// Root is nobody.
+    squash: bool,
     pub members: AtomicU32,
     pub files: Quota,
     ids: AtomicU32,
@@ -102,11 +98,11 @@ impl Shared {
 
 /// Serves the connections that come through `control`, until there is none and none has come for a
 /// while, or the service is gone and there is none left. `revive` is called while there is no
-/// service, until it gives a connection to a new one.
+/// service, until it gives a connection to a new one. `squash`: root is nobody.
 pub fn serve(
     control: &OwnedFd,
     attachment: Attachment,
-    squash: Squash,
+    squash: bool,
     mut revive: impl FnMut() -> Option<OwnedFd>,
 ) -> Result<(), Errno> {
     let mut connection: Option<OwnedFd> = None;
@@ -149,8 +145,10 @@ fn close(control: &OwnedFd) -> Result<(), Errno> {
 }
 
 fn begin(shared: &Arc<Shared>, socket: OwnedFd) {
-    let squash = shared.squash == Squash::Root;
-    match Rights::of_peer(socket.as_fd(), squash) {
+    if shared.members.load(Acquire) >= MEMBERS_MAX + REFUSED_MAX {
+        return;
+    }
+    match Rights::of_peer(socket.as_fd(), shared.squash) {
         Ok(rights) => connection::begin(shared, socket, rights),
         Err(e) => {
             tracing::warn!("a connection is closed: the kernel does not say whose it is: {e}")

@@ -7,7 +7,6 @@ use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::{ConstBuf, MutBuf, SharedMem, futex};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::protocol::{ANSWER_LEN, Request};
-use holdfast_proxy::Squash;
 use holdfast_service::{CreateOptions, Options, Service, Stopper, create};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
@@ -65,7 +64,7 @@ impl Fixture {
         let attachment = attach(dir.as_os_str().as_bytes(), None).unwrap();
         let (control, theirs) = pair();
         std::thread::spawn(move || {
-            holdfast_proxy::serve(&theirs, attachment, Squash::Nobody, || None).unwrap();
+            holdfast_proxy::serve(&theirs, attachment, false, || None).unwrap();
         });
         std::panic::set_hook(Box::new(|info| {
             PANICS.fetch_add(1, SeqCst);

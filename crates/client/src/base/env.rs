@@ -58,6 +58,27 @@ pub struct SessionEnv<'a> {
 }
 
 impl<'a> SessionEnv<'a> {
+    /// What a program is told whose calls a proxy makes: the numbers of its connection, of `base`
+    /// and of `parking`; the pool's directory, and where the pool appears.
+    pub fn of_served([connection, base, parking]: [i32; 3], pool: &'a [u8], at: &'a [u8]) -> Self {
+        let number = |fd| Segment { fd, len: 0 };
+        SessionEnv {
+            session: number(connection),
+            // Some descriptor of ours: there are no segments.
+            meta: number(base),
+            journal: number(base),
+            data: number(base),
+            base,
+            parking,
+            medium: SERVED,
+            run: 0,
+            slot: 0,
+            cpu: pmem::cpu::features(),
+            pool,
+            at,
+        }
+    }
+
     /// Writes the value to the start of `out`; `None` when it does not fit or holds a NUL.
     pub fn format(&self, out: &mut [u8]) -> Option<usize> {
         let mut at = 0;

@@ -12,13 +12,6 @@ use crate::served::wire::*;
 use core::sync::atomic::Ordering::Relaxed;
 use pmem::{ConstBuf, MutBuf, RecordLocks};
 
-/// In the place of an offset: the file offset.
-const AT_FILE_OFFSET: u64 = i64::MIN as u64;
-
-fn place(offset: Option<i64>) -> u64 {
-    offset.map_or(AT_FILE_OFFSET, |at| at as u64)
-}
-
 /// What was moved counts; only a call that moved nothing fails.
 fn so_far(moved: usize, error: Error) -> Result<usize> {
     match moved {
@@ -51,7 +44,7 @@ impl Served {
         loop {
             let len = (total - moved).min(BUFFER);
             let at = offset.map(|at| at.saturating_add(moved as i64));
-            let ask = args(&[ofd.raw().into(), place(at), rwf.into(), len as u64]);
+            let ask = args(&[ofd.raw().into(), offset_word(at), rwf.into(), len as u64]);
             let answered = match self.ask(Op::Read, &ask) {
                 Ok(answered) => answered,
                 Err(error) => return so_far(moved, error),
@@ -126,7 +119,7 @@ impl Served {
         offset: Option<i64>,
         rwf: u32,
     ) -> Result<usize> {
-        let words = [ofd.raw().into(), place(offset), rwf.into()];
+        let words = [ofd.raw().into(), offset_word(offset), rwf.into()];
         let ask = Ask {
             data,
             ..args(&words)
@@ -149,9 +142,9 @@ impl Served {
     ) -> Result<usize> {
         let words = [
             from.raw().into(),
-            place(from_at.as_deref().copied()),
+            offset_word(from_at.as_deref().copied()),
             to.raw().into(),
-            place(to_at.as_deref().copied()),
+            offset_word(to_at.as_deref().copied()),
             len as u64,
         ];
         let words = self.ask(Op::CopyRange, &args(&words))?.words;
@@ -217,7 +210,7 @@ impl Served {
     }
 
     pub fn within_limit(&self, ofd: OfdLink, at: Option<i64>, len: usize) -> Result<usize> {
-        let words = [ofd.raw().into(), place(at), len as u64];
+        let words = [ofd.raw().into(), offset_word(at), len as u64];
         self.number(Op::WithinLimit, &args(&words))
             .map(|n| n as usize)
     }

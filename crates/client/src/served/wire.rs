@@ -326,6 +326,19 @@ pub fn word_id(word: u64) -> Option<u32> {
     u32::try_from(word).ok()
 }
 
+/// In the place of an offset: the file offset.
+const AT_FILE_OFFSET: u64 = i64::MIN as u64;
+
+/// An offset, or the file offset.
+pub fn offset_word(offset: Option<i64>) -> u64 {
+    offset.map_or(AT_FILE_OFFSET, |at| at as u64)
+}
+
+/// The same read back.
+pub fn word_offset(word: u64) -> Option<i64> {
+    (word != AT_FILE_OFFSET).then_some(word as i64)
+}
+
 /// Attributes, as words of an answer.
 pub fn stat_words(stat: &Stat) -> [u64; 11] {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -439,6 +452,9 @@ mod tests {
         assert_eq!(word_base(9), None);
         for time in [SetTime::Now, SetTime::Omit, SetTime::At(-1), SetTime::At(5)] {
             assert_eq!(word_time(time_word(time)), time);
+        }
+        for offset in [None, Some(0), Some(-1), Some(i64::MAX)] {
+            assert_eq!(word_offset(offset_word(offset)), offset);
         }
         for id in [None, Some(0), Some(u32::MAX - 1)] {
             assert_eq!(word_id(id_word(id)), id);

@@ -11,7 +11,7 @@ use super::outcome::{Outcome, Stop};
 use super::place::{self, AT_FDCWD};
 use super::process::{Process, VARIABLES};
 use super::{maps, nr, recognize};
-use crate::sys;
+use crate::sys::{self, Fd};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -144,34 +144,20 @@ fn from_pool(p: &Process, r: &Request, ofd: OfdLink, path: &[u8], depth: usize) 
             .pread(ofd, MutBuf::from(out), at as i64)
             .unwrap_or(0)
     });
-    let copy = copy_of(p, ofd, &shown)?;
+    let copy = Fd(copy_of(p, ofd, &shown)?);
     let exe = terminated(&[EXE_VARIABLE, &shown].concat());
-    let handover = match handover::prepare(p) {
-        Ok(handover) => handover,
-        Err(stop) => {
-            close(copy);
-            return Err(stop);
-        }
-    };
+    let handover = handover::prepare(p)?;
     let env = environment(p, r.envp, Some(&exe), handover.as_ref())?;
     let empty = c"".as_ptr() as usize;
     let args = [
-        copy,
+        copy.0,
         empty,
         r.argv,
         env.pointer(r.envp),
         AT_EMPTY_PATH as usize,
         0,
     ];
-    let outcome = enter(p, handover, args);
-    close(copy);
-    outcome
-}
-
-/// Closes the descriptor of a copy, which is ours.
-fn close(copy: usize) {
-    // SAFETY: as said.
-    unsafe { sys::raw(nr::CLOSE, [copy, 0, 0, 0, 0, 0]) };
+    enter(p, handover, args)
 }
 
 /// The path that the program gave, which the interpreter of a script is told.

@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 use holdfast_client::Served;
 use holdfast_client::attach::{AttachError, Joined, join};
-use holdfast_client::env::{SERVED, Segment, SessionEnv, VALUE_MAX, VARIABLE};
+use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
 use holdfast_pmem::atomic::AtomicU32;
 use holdfast_pmem::{futex, process};
 use rustix::fd::{AsFd, OwnedFd};
@@ -129,27 +129,8 @@ fn secret() -> Option<u64> {
 
 /// `HOLDFAST_SESSION=...` of a program whose connection has this number, with NUL.
 fn variable(p: &Process, pool: &[u8], number: u32) -> Option<Box<[u8]>> {
-    let none = Segment {
-        fd: p.base_fd as i32,
-        len: 0,
-    };
-    let env = SessionEnv {
-        session: Segment {
-            fd: number as i32,
-            len: 0,
-        },
-        meta: none,
-        journal: none,
-        data: none,
-        base: p.base_fd as i32,
-        parking: p.parking_fd as i32,
-        medium: SERVED,
-        run: 0,
-        slot: 0,
-        cpu: holdfast_pmem::cpu::features(),
-        pool,
-        at: &p.at,
-    };
+    let numbers = [number, p.base_fd, p.parking_fd].map(|fd| fd as i32);
+    let env = SessionEnv::of_served(numbers, pool, &p.at);
     let mut value = alloc::vec![0; VALUE_MAX];
     let len = env.format(&mut value)?;
     Some(names::terminated(

@@ -4,14 +4,6 @@ use super::{Call, Reply};
 use holdfast_client::served::wire::*;
 use holdfast_client::{DirentFormat, Error, Flock, Result};
 
-/// In the place of an offset: the file offset.
-const AT_FILE_OFFSET: u64 = i64::MIN as u64;
-
-/// An offset, if there is one.
-fn place(word: u64) -> Option<i64> {
-    (word != AT_FILE_OFFSET).then_some(word as i64)
-}
-
 /// A place whose bytes have offsets.
 fn check_range(at: Option<i64>, len: u64) -> Result<()> {
     let Some(at) = at else { return Ok(()) };
@@ -27,13 +19,13 @@ impl Call<'_> {
         let client = self.client;
         match op {
             Op::Read => {
-                let (ofd, at, flags) = (self.ofd(0)?, place(self.arg(1)), self.arg_u32(2)?);
+                let (ofd, at, flags) = (self.ofd(0)?, word_offset(self.arg(1)), self.arg_u32(2)?);
                 check_range(at, self.arg(3))?;
                 let mut room = [self.room(self.arg(3))?];
                 client.readv(ofd, &mut room, at, flags).map(Reply::bytes)
             }
             Op::Write => {
-                let (ofd, at, flags) = (self.ofd(0)?, place(self.arg(1)), self.arg_u32(2)?);
+                let (ofd, at, flags) = (self.ofd(0)?, word_offset(self.arg(1)), self.arg_u32(2)?);
                 let bytes = self.bytes()?;
                 check_range(at, bytes.len() as u64)?;
                 client
@@ -68,7 +60,7 @@ impl Call<'_> {
             Op::WithinLimit => {
                 let len = usize::try_from(self.arg(2)).map_err(|_| Error::Invalid)?;
                 client
-                    .within_limit(self.ofd(0)?, place(self.arg(1)), len)
+                    .within_limit(self.ofd(0)?, word_offset(self.arg(1)), len)
                     .map(|n| Reply::number(n as u64))
             }
             Op::FileLimit => {
@@ -82,7 +74,7 @@ impl Call<'_> {
 
     fn copy_range(&self) -> Result<Reply> {
         let (from, to) = (self.ofd(0)?, self.ofd(2)?);
-        let (mut from_at, mut to_at) = (place(self.arg(1)), place(self.arg(3)));
+        let (mut from_at, mut to_at) = (word_offset(self.arg(1)), word_offset(self.arg(3)));
         check_range(from_at, self.arg(4))?;
         check_range(to_at, self.arg(4))?;
         // In parts, so that the line is not away for long.
@@ -91,8 +83,8 @@ impl Call<'_> {
         let copied = self
             .client
             .copy_range(from, from_at.as_mut(), to, to_at.as_mut(), len)?;
-        let word = |at: Option<i64>| at.map_or(AT_FILE_OFFSET, |at| at as u64);
-        Ok(Reply::words(&[copied as u64, word(from_at), word(to_at)]))
+        let [from_at, to_at] = [from_at, to_at].map(offset_word);
+        Ok(Reply::words(&[copied as u64, from_at, to_at]))
     }
 
     fn lock(&self) -> Result<Reply> {
