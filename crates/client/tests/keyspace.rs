@@ -5,8 +5,9 @@ mod common;
 use common::{Fixture, ROOT, User};
 use holdfast_client::kv::{Changes, Durability, Keyspace};
 use holdfast_client::{Base, Error, abi::*, drain};
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::SeqCst;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 const POOL: u64 = 128 << 20;
 const V: Durability = Durability::Volatile;
@@ -289,6 +290,37 @@ fn some_names(user: &User, dir: holdfast_client::OfdLink) -> Vec<String> {
         at += len;
     }
     names
+}
+
+#[test]
+fn a_listing_goes_on_where_its_view_is_given_up() {
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
+    let k = keyspace(&user);
+    const MANY: usize = 90_000;
+    (0..MANY).for_each(|i| put(&user, k, &format!("key-{i}"), b"value"));
+    user.put("full", &vec![1; 90 << 20]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The values that a view keeps for itself are soon more than a third of what is free.
+        let writer = scope.spawn(|| {
+            let other = fixture.user();
+            let k = other.keyspace(&ROOT, b"other", true).unwrap();
+            let value = bytes(512 << 10, 7);
+            let begun = Instant::now();
+            while !done.load(SeqCst) && begun.elapsed() < Duration::from_secs(60) {
+                put(&other, k, "key", &value);
+            }
+        });
+        for _ in 0..15 {
+            let (mut shown, mut all) = (user.names("ks"), BTreeSet::new());
+            shown.retain(|name| !name.starts_with('.'));
+            all.extend(&shown);
+            assert_eq!((shown.len(), all.len()), (MANY, MANY));
+        }
+        done.store(true, SeqCst);
+        writer.join().unwrap();
+    });
 }
 
 #[test]

@@ -77,6 +77,10 @@ pub type FlushData = Box<dyn Fn() -> Result<()> + Send>;
 /// runs apart from each other, in order.
 pub type InUse = Box<dyn Fn() -> Vec<Run> + Send>;
 
+/// The lowest commit whose roots a view reads and would lose if those below the one that is given
+/// were given up; that one: none would.
+pub type OldestView = Box<dyn Fn(u64) -> u64 + Send>;
+
 /// A pool whose commits are made durable apart.
 struct Lazy {
     flush_data: FlushData,
@@ -98,7 +102,7 @@ pub struct Pool {
     held: VecDeque<Held>,
     held_meta: u64,
     held_data: u64,
-    oldest_view: u64,
+    oldest_view: Option<OldestView>,
     in_use: Option<InUse>,
     /// What the trees have freed and was in use at last.
     kept: Vec<Run>,
@@ -253,7 +257,7 @@ impl Pool {
             held: VecDeque::new(),
             held_meta: 0,
             held_data: 0,
-            oldest_view: 0,
+            oldest_view: None,
             in_use: None,
             kept: Vec::new(),
             poisoned: false,
@@ -356,7 +360,7 @@ impl Pool {
 
     /// Frees what no view reads: for when there are no commits that would.
     pub fn rest(&mut self) -> Result<()> {
-        self.release_held(self.held_for_view())
+        self.release_held(self.held_for_views(0))
     }
 
     /// Has memory of the host behind what a commit of `need` nodes writes. `HostFull`: there is not
@@ -479,7 +483,7 @@ impl Pool {
             n if n > COMMITS_KEPT_MIN && self.holds_much() => COMMITS_KEPT_MIN,
             _ => return,
         };
-        let keep = keep.max(self.held_for_view());
+        let keep = self.held_for_views(keep);
         // The live page was writable a moment ago, when the commit was published.
         self.poisoned |= self.release_held(keep).is_err();
     }
@@ -490,25 +494,29 @@ impl Pool {
             || self.held_data > freely(self.data_space.len())
     }
 
-    /// The oldest root that a view reads; 0: there is none. What it reads stays until what is
-    /// kept from use for views is more than a quarter of what there is.
-    pub fn set_oldest_view(&mut self, seq: u64) {
-        self.oldest_view = seq;
+    /// From now on what views read stays, until what is kept from use for them is more than a
+    /// quarter of what there is.
+    pub fn keep_for_views(&mut self, oldest_view: OldestView) {
+        self.oldest_view = Some(oldest_view);
     }
 
-    /// The last commits whose frees a view still needs.
-    fn held_for_view(&self) -> usize {
+    /// How many of the last commits have freed what a view still needs, or are the last `keep`.
+    fn held_for_views(&self, keep: usize) -> usize {
         let tight = |held: u64, free: u64| held > free / 3;
-        if self.oldest_view == 0
-            || tight(self.held_meta, self.meta_space.count_free())
+        let (Some(oldest_view), Some(last)) = (
+            &self.oldest_view,
+            (self.held.len().checked_sub(keep + 1)).and_then(|last| self.held.get(last)),
+        ) else {
+            return keep;
+        };
+        if tight(self.held_meta, self.meta_space.count_free())
             || tight(self.held_data, self.data_space.count_free())
         {
-            return 0;
+            return keep;
         }
-        self.held
-            .iter()
-            .filter(|held| held.seq > self.oldest_view)
-            .count()
+        let oldest = oldest_view(last.seq);
+        let gone = self.held.partition_point(|held| held.seq <= oldest);
+        keep.max(self.held.len() - gone)
     }
 
     /// Frees what all but the last `keep` commits freed, as far as that is durable.
@@ -551,6 +559,7 @@ impl Pool {
     /// Nobody has anything in use any more.
     pub fn end_use(&mut self) -> Result<()> {
         self.in_use = None;
+        self.oldest_view = None;
         let kept = take(&mut self.kept);
         self.free_unless_in_use(&kept)
     }

@@ -26,6 +26,7 @@ use crate::values::view::{Scan, View};
 use crate::values::{Keyspace, VALUE_MAX, get};
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 use pmem::MutBuf;
 use pmem::atomic::Ordering::{Acquire, SeqCst};
 use pool::journal::{Change, Op, Record};
@@ -209,11 +210,47 @@ pub(crate) fn check_no_values(s: &Session, dir: &LockedInode<'_>) -> Result<()> 
 }
 
 fn has_values(s: &Session, keyspace: Keyspace) -> Result<bool> {
-    let view = View::begin(s)?;
+    let mut found = false;
+    each_value(s, keyspace, &mut |_| {
+        found = true;
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// Shows the keyspace's values in the order of their keys. Where a view is given up because the
+/// pool needs the space, another follows: values behind are shown as they are later.
+fn each_value(
+    s: &Session,
+    keyspace: Keyspace,
+    see: &mut dyn FnMut(&Scan) -> Result<ControlFlow<()>>,
+) -> Result<()> {
     let mut scan = Scan::new(keyspace, &[], None, false);
-    let found = scan.next_value(s, &view).map(|found| found.is_some());
-    view.end(s);
-    found
+    loop {
+        let seen = View::begin(s).and_then(|view| {
+            let seen = each_in_view(s, &view, &mut scan, see);
+            view.end(s);
+            seen
+        });
+        match seen {
+            Err(Error::ViewTooOld) => scan.continue_anew(),
+            seen => return seen,
+        }
+    }
+}
+
+fn each_in_view(
+    s: &Session,
+    view: &View,
+    scan: &mut Scan,
+    see: &mut dyn FnMut(&Scan) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    while scan.next_value(s, view)?.is_some() {
+        if see(scan)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The value of `key`, also if it is a file.
@@ -324,38 +361,23 @@ pub(crate) fn first_values(
     from: u64,
     most: usize,
 ) -> Result<Vec<Shown>> {
-    let keyspace = Keyspace::new(dir.ino, dir.link);
-    let view = View::begin(s)?;
-    let found = lowest(s, &view, keyspace, from, most);
-    view.end(s);
-    found
-}
-
-fn lowest(
-    s: &Session,
-    view: &View,
-    keyspace: Keyspace,
-    from: u64,
-    most: usize,
-) -> Result<Vec<Shown>> {
-    let mut scan = Scan::new(keyspace, &[], None, false);
     let mut found: BinaryHeap<Shown> = BinaryHeap::new();
-    while scan.next_value(s, view)?.is_some() {
+    each_value(s, Keyspace::new(dir.ino, dir.link), &mut |scan| {
         let key = scan.key();
         if !is_legal_name(key) {
-            continue;
+            return Ok(ControlFlow::Continue(()));
         }
         let cookie = first_cookie(s.hash_seed(), key) | (COLLISIONS_MAX - 1);
         let full = found.len() >= most;
         if cookie < from || full && found.peek().is_some_and(|last| last.0 <= cookie) {
-            continue;
+            return Ok(ControlFlow::Continue(()));
         }
         if full {
             found.pop();
         }
-        let ino = scan.number()?;
-        found.push((cookie, scan.key().to_vec(), ino, KIND_FILE));
-    }
+        found.push((cookie, key.to_vec(), scan.number()?, KIND_FILE));
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(found.into_vec())
 }
 

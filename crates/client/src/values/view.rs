@@ -138,6 +138,8 @@ impl View {
     /// Reads from the current root on.
     fn pin_current(&self, s: &Session) -> Result<()> {
         let (reader, pin) = (s.tree().reader(), s.view_pin(self.pin)?);
+        // A root that is pinned keeps later ones, too.
+        let is_first = self.roots.load().0.seq == 0;
         for _ in 0..TRIES_MAX {
             let root = reader.root(VALUES)?;
             // A later one of the same moment must not be pinned in vain: that lets go of the one
@@ -146,13 +148,20 @@ impl View {
             if root.applied > self.upto || is_late {
                 return Err(Error::ViewTooOld);
             }
-            pin.seq.store(root.seq, SeqCst);
-            fence(SeqCst);
+            if is_first {
+                pin.seq.store(root.seq, SeqCst);
+                fence(SeqCst);
+                // The service may not have seen that.
+                if root.seq < s.header().giving_up.load(SeqCst) {
+                    continue;
+                }
+            }
             let names = reader.root(DIRENTS)?;
             if reader.still(root.seq)? && names.seq == root.seq {
                 let (v, n) = (&root.root, &names.root);
                 self.roots
                     .store([root.seq, root.applied, v.addr, pack(v), n.addr, pack(n)]);
+                pin.seq.fetch_max(root.seq, SeqCst);
                 return Ok(());
             }
         }
@@ -178,7 +187,7 @@ impl View {
         let seq = pin.served_seq.load(Relaxed);
         let [v, of_v, n, of_n] = pin.served_roots.each_ref().map(|word| word.load(Relaxed));
         self.roots.store([seq, self.upto, v, of_v, n, of_n]);
-        pin.seq.store(seq, SeqCst);
+        pin.seq.fetch_max(seq, SeqCst);
         pin.wanted.store(0, Release);
         Ok(())
     }
@@ -537,6 +546,13 @@ impl Scan {
                 self.advance(s, view)
             }
         }
+    }
+
+    /// Goes on where it could not because the view was too old, with another view.
+    pub(crate) fn continue_anew(&mut self) {
+        assert!(!self.backward && self.files.is_none());
+        (self.next, self.end) = (0, 0);
+        (self.begun, self.done) = (false, false);
     }
 
     /// The key that the scan has come to.

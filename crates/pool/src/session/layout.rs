@@ -244,6 +244,9 @@ shared! {
         /// The service may be at work on records up to this number; it is stored before the
         /// service looks what views want.
         pub applying: AtomicU64,
+        /// The service may give up roots of commits below this; it is stored before the service
+        /// looks what views have pinned.
+        pub giving_up: AtomicU64,
         /// Whole extents that who wants few blocks is to leave to who wants many in a row.
         pub whole_kept: AtomicU32,
         /// The last number that was given to a memory (`Slot::memory`).

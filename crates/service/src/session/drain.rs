@@ -93,11 +93,6 @@ impl Session {
         self.pass_over_numbers(engine)?;
         engine.journal.read(AHEAD_MAX);
         let memory = self.memory.clone();
-        let current = engine.store.pool.superblock().seq;
-        engine
-            .store
-            .pool
-            .set_oldest_view(memory.oldest_view(current));
         self.serve_views(engine);
         let upto = memory.wanted_root(engine.journal.applied_seq());
         let progress = engine.apply(usize::MAX, upto, |entry| is_finished(&memory, entry))?;

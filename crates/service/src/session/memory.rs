@@ -256,27 +256,45 @@ impl Memory {
         self.tick();
     }
 
-    /// The oldest root that a view of a living process reads; 0: there is none. Pins that lag far
-    /// behind `current` and whose owners are dead go.
-    pub fn oldest_view(&self, current: u64) -> u64 {
-        let used = (self.header().views_used.load(Acquire) as usize).min(VIEWS);
-        let mut oldest = 0;
-        for index in 0..used {
-            let Some(pin) = self.entry::<ViewPin>(VIEWS_AT, VIEWS, index) else {
-                break;
-            };
-            let (owner, seq) = (pin.owner.load(Acquire), pin.seq.load(Acquire));
+    /// The oldest root that a view of a living process reads, of those that are to be given up:
+    /// what is below `bound`; `bound`: there is none. Who pins one later sees that and takes
+    /// another. Pins that lag far behind and whose owners are dead go.
+    pub fn oldest_view(&self, bound: u64) -> u64 {
+        self.header().giving_up.store(bound, SeqCst);
+        // Views store what they pin and then look at that.
+        fence(SeqCst);
+        let mut oldest = bound;
+        for pin in self.views() {
+            let (owner, seq) = (pin.owner.load(Acquire), pin.seq.load(SeqCst));
             if owner == 0 || seq == 0 {
                 continue;
             }
-            if current.saturating_sub(seq) > VIEW_LAG && !self.owner_lives(owner) {
-                pin.seq.store(0, Relaxed);
-                let _ = pin.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
+            if bound.saturating_sub(seq) > VIEW_LAG && self.reap_view(pin, owner) {
                 continue;
             }
-            oldest = if oldest == 0 { seq } else { seq.min(oldest) };
+            oldest = seq.min(oldest);
         }
         oldest
+    }
+
+    /// Frees the pins of dead processes.
+    pub fn reap_views(&self) {
+        for pin in self.views() {
+            let owner = pin.owner.load(Acquire);
+            if owner != 0 {
+                self.reap_view(pin, owner);
+            }
+        }
+    }
+
+    /// Frees a pin if its owner is dead.
+    fn reap_view(&self, pin: &ViewPin, owner: u32) -> bool {
+        let dead = !self.owner_lives(owner);
+        if dead {
+            // Who takes it, also before that, clears the rest.
+            let _ = pin.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
+        }
+        dead
     }
 
     /// Blocks of values that are open as files, in order and apart from each other: the trees may

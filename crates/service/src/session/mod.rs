@@ -147,6 +147,9 @@ impl Session {
         let open = memory.clone();
         let in_use = Box::new(move || open.open_blocks());
         engine.store.pool.keep_in_use(in_use);
+        let views = memory.clone();
+        let oldest_view = Box::new(move |bound| views.oldest_view(bound));
+        engine.store.pool.keep_for_views(oldest_view);
         let mut session = Session {
             memory,
             handout: Arc::new(handout),
@@ -272,8 +275,7 @@ impl Session {
     }
 
     fn is_trimmed(&mut self, engine: &mut Engine) -> bool {
-        // Views are of processes that are gone.
-        engine.store.pool.set_oldest_view(0);
+        self.memory.reap_views();
         self.supply.take_all_back(engine, &self.memory);
         let begun = Instant::now();
         while engine.store.trim() {
