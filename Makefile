@@ -41,6 +41,7 @@ bench:
 	@$(RELEASE)/holdfast bench programs
 	@$(RELEASE)/holdfast bench kv
 	@$(RELEASE)/holdfast bench webproxy
+	@$(RELEASE)/holdfast bench sharing
 	@mkdir -p $(BENCH_DIR)
 	@$(RELEASE)/holdfast bench disk $(BENCH_DIR)
 

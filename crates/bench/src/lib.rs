@@ -21,6 +21,7 @@ mod plot;
 mod programs;
 mod report;
 mod rows;
+mod sharing;
 mod sheet;
 mod sheet_table;
 mod space;
@@ -58,6 +59,10 @@ pub fn list() -> &'static [(&'static str, &'static str)] {
             "whole programs, side by side with tmpfs, and ext4 and XFS on zram",
         ),
         (
+            "sharing",
+            "processes that share files, also of different users, side by side with tmpfs",
+        ),
+        (
             "webproxy",
             "get and put, side by side with open, read, write and close on files",
         ),
@@ -74,6 +79,7 @@ pub fn run(name: &str, options: &Options) -> Result<String> {
         "files" => files::run(options),
         "kv" => kv::run(options),
         "programs" => programs::run(options),
+        "sharing" => sharing::run(options),
         "webproxy" => webproxy::run(options),
         _ => Err(Error::Unknown(name.into())),
     }

@@ -54,15 +54,27 @@ impl Worker {
 
     /// The answer to one command.
     pub fn ask(&mut self, line: &str) -> Result<String> {
-        let sent = match &mut self.input {
-            Some(input) => writeln!(input, "{line}")
+        self.send(line);
+        self.answer()
+    }
+
+    /// Sends a command. One that cannot be sent has an error for an answer.
+    pub fn send(&mut self, line: &str) {
+        let sent = self.input.as_mut().is_some_and(|input| {
+            writeln!(input, "{line}")
                 .and_then(|()| input.flush())
-                .is_ok(),
-            None => false,
-        };
-        let answer = match sent {
-            true => self.answers.recv_timeout(self.patience).ok(),
-            false => None,
+                .is_ok()
+        });
+        if !sent {
+            self.input = None;
+        }
+    }
+
+    /// The answer to the command that was sent.
+    pub fn answer(&mut self) -> Result<String> {
+        let answer = match self.input {
+            Some(_) => self.answers.recv_timeout(self.patience).ok(),
+            None => None,
         };
         let Some(answer) = answer else {
             return Err(Error::Failed(self.died()));

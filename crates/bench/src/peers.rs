@@ -237,9 +237,20 @@ pub fn itself() -> Result<Command> {
 
 /// `holdfast run` on a pool, which appears at `at`; the program is still to be named.
 pub fn run_in(pool: &Path, at: &Path, mode: &str) -> Result<Command> {
+    let mut command = run_at(pool, at)?;
+    command.args(["--consistency", mode]);
+    Ok(command)
+}
+
+/// The same in the mode of the pool.
+pub fn run_at(pool: &Path, at: &Path) -> Result<Command> {
     let mut command = holdfast()?;
-    command.arg("run").arg("--pool").arg(pool);
-    command.arg("--at").arg(at).args(["--consistency", mode]);
+    command
+        .arg("run")
+        .arg("--pool")
+        .arg(pool)
+        .arg("--at")
+        .arg(at);
     Ok(command)
 }
 

@@ -11,6 +11,7 @@ mod meter;
 mod names;
 mod pair;
 pub mod programs;
+pub mod sharing;
 mod webproxy;
 
 use crate::rows::{self, Jobs};
@@ -160,6 +161,7 @@ pub fn main(args: &[OsString]) -> u8 {
         match first.to_str() {
             Some("webproxy") => return webproxy::main(rest),
             Some("programs") => return programs::main(rest),
+            Some("sharing") => return sharing::main(rest),
             Some(kind @ ("disk" | "disk-job" | "disk-postgres")) => return disk::main(kind, rest),
             _ => {}
         }

@@ -11,7 +11,7 @@ use holdfast_pmem::{DirtyMap, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3531_5345_5346_4448;
+pub const MAGIC: u64 = 0x3631_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.

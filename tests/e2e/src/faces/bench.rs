@@ -1,5 +1,5 @@
-//! `holdfast bench disk` and `bench programs` on a small scale: every row comes out on both sides,
-//! and the pool did the work of its side.
+//! `holdfast bench disk`, `programs` and `sharing` on a small scale: every row comes out for all
+//! peers, and the pool did the work of its side.
 
 use super::expect;
 use crate::bad_input::{Case, Fixture, Stop, wrong};
@@ -9,6 +9,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("bench disk measures every row", every_row),
     ("bench disk wants a directory", refusals),
     ("bench programs measures programs", programs),
+    ("bench sharing measures every row", sharing),
 ];
 
 /// Those that need neither a server nor other stores.
@@ -117,6 +118,31 @@ fn programs(fixture: &Fixture) -> Result<(), Stop> {
                 &got("service").is_some().to_string(),
                 &expected.to_string(),
             )?;
+        }
+    }
+    Ok(())
+}
+
+/// Who is not root measures no other users, and says so.
+fn sharing(fixture: &Fixture) -> Result<(), Stop> {
+    let said = fixture
+        .done(&["bench", "sharing", "--quick", "--json"])?
+        .out;
+    let sheet = sheet(&said)?;
+    expect("failures", &sheet["failures"].to_string(), "[]")?;
+    let skipped = |name: &str| {
+        let mut all = sheet["skipped"].as_array().into_iter().flatten();
+        all.any(|skipped| skipped["peer"] == name)
+    };
+    let peers = ["tmpfs", "holdfast", "holdfast-users"];
+    let rows = [
+        "alone", "apart", "together", "reading", "written", "database",
+    ];
+    for row in rows.iter().filter(|row| !skipped(row)) {
+        for peer in peers.iter().filter(|peer| !skipped(peer)) {
+            if !figure(&sheet, "all", row, peer, "wall").is_some_and(|ns| ns > 0.0) {
+                return wrong(format!("{row} of {peer} is not in {said}"));
+            }
         }
     }
     Ok(())
