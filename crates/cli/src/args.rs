@@ -41,8 +41,9 @@ pub enum Command {
     /// Make the calls of another user; the service starts this.
     #[command(hide = true)]
     Proxy {
+        /// Whose calls it makes, for those who look at processes.
         #[arg(long)]
-        squash: bool,
+        user: u32,
         pool: PathBuf,
     },
     /// Read and change keys and values of a keyspace.

@@ -7,30 +7,35 @@ use crate::failure::{self, Failure};
 use crate::restart::Restarts;
 use crate::{session, start};
 use holdfast_pmem::process;
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 /// The hidden command.
 const NAME: &str = "proxy";
+/// Its name among processes.
+const COMM: &CStr = c"holdfast-proxy";
+const ROOT: u32 = 0;
 /// Where it gets connections from: its standard input.
 const CONTROL: i32 = 0;
 
-/// The proxy of one user of the pool in `directory`; `squash`: of root, who is nobody there.
-pub fn command(directory: &Path, squash: bool) -> Command {
+/// The proxy of a user of the pool in `directory`. Root, if it has one, is nobody there.
+pub fn command(directory: &Path, user: u32) -> Command {
     // This program, also after its file was replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.arg(NAME);
-    if squash {
-        command.arg("--squash");
-    }
+    command.arg0("holdfast").arg(NAME);
+    command.arg("--user").arg(user.to_string());
     command.arg("--").arg(directory);
     command
 }
 
 /// `proxy`.
-pub fn proxy(pool: &Path, squash: bool) -> Result<u8, Failure> {
+pub fn proxy(pool: &Path, user: u32) -> Result<u8, Failure> {
+    // Else it would be the name of the link by which it was started.
+    let _ = rustix::thread::set_name(COMM);
     let failed = |e: rustix::io::Errno| Failure::io("the proxy's socket", &e.into());
     let control = process::inherited(CONTROL).map_err(failed)?;
     let attachment = start::join(pool)?;
@@ -58,6 +63,6 @@ pub fn proxy(pool: &Path, squash: bool) -> Result<u8, Failure> {
             }
         }
     };
-    holdfast_proxy::serve(&control, attachment, squash, revive).map_err(failed)?;
+    holdfast_proxy::serve(&control, attachment, user == ROOT, revive).map_err(failed)?;
     Ok(failure::OK)
 }

@@ -9,6 +9,7 @@ use holdfast_client::attach::{Attachment, attach};
 use holdfast_client::{Client, Segments, recover, slots};
 use rustix::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,7 +20,8 @@ const NAME: &str = "write-back";
 pub fn command(directory: &Path) -> Command {
     // This program, also after its file was replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.arg(NAME).arg("--").arg(directory);
+    command.arg0("holdfast").arg(NAME);
+    command.arg("--").arg(directory);
     command
 }
 

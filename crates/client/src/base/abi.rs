@@ -88,6 +88,10 @@ pub const FALLOC_FL_UNSHARE_RANGE: u32 = 0x40;
 pub const XATTR_CREATE: u32 = 1;
 pub const XATTR_REPLACE: u32 = 2;
 pub const XATTR_NAME_MAX: usize = 255;
+/// The attribute that says who may do what with an object.
+pub const XATTR_NAME_POSIX_ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The one that says what is made in a directory begins with.
+pub const XATTR_NAME_POSIX_ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 pub const XATTR_SIZE_MAX: usize = 65536;
 pub const XATTR_LIST_MAX: usize = 65536;
 

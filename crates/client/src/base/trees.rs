@@ -4,6 +4,7 @@
 //! caller that caches an answer holds the lock of the object and has checked that no table has
 //! something newer.
 
+use crate::base::abi::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
 use crate::base::error::{Error, Result};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,6 +40,8 @@ pub struct TreeInode {
     pub inline: bool,
     /// The object has extended attributes.
     pub xattrs: bool,
+    /// Among them are access control lists: its own, and that for what is made in it.
+    pub acls: [bool; 2],
     /// It has no name and waits for its last close.
     pub orphan: bool,
     /// Directories: it is a keyspace.
@@ -128,6 +131,14 @@ impl Trees {
         };
         let orphan = i.nlink == 0
             && ReadTrees::get(&reader, ORPHANS, &layout::ino_key(ino), &mut [])?.is_some();
+        let xattrs = i.flags & inode::HAS_XATTRS != 0;
+        let mut acls = [false; 2];
+        if xattrs {
+            let names = [XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT];
+            for (has, name) in acls.iter_mut().zip(names) {
+                *has = xattr::find(&reader, ino, name, &mut [])?.is_some();
+            }
+        }
         Ok(Some(TreeInode {
             mode: i.mode,
             uid: i.uid,
@@ -143,7 +154,8 @@ impl Trees {
             parent: i.parent,
             entries: i.entries,
             inline: i.flags & inode::INLINE != 0,
-            xattrs: i.flags & inode::HAS_XATTRS != 0,
+            xattrs,
+            acls,
             orphan,
             keyspace: i.flags & inode::KEYSPACE != 0,
             value: 0,

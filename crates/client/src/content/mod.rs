@@ -1,6 +1,7 @@
 //! What objects consist of: the bytes of files, the rights to them, the paths to them.
 
 pub mod abandoned;
+pub(crate) mod acl;
 pub(crate) mod close;
 pub(crate) mod cow;
 pub(crate) mod data;

@@ -6,6 +6,8 @@
 use crate::base::abi::*;
 use crate::base::error::{Error, Result};
 use crate::base::types::Caller;
+use crate::content::acl;
+use crate::session::Session;
 use crate::tables::inode_table::{Attrs, Rights};
 
 /// The file type bits of a mode.
@@ -28,13 +30,33 @@ pub(crate) fn is_file(a: &Attrs) -> bool {
 
 /// Whether the caller may do what `want` (`R_OK | W_OK | X_OK`) says.
 #[inline]
-pub(crate) fn check(c: &Caller, a: &Attrs, want: u32) -> Result<()> {
-    check_rights(c, &a.rights(), want)
+pub(crate) fn check(s: &Session, c: &Caller, a: &Attrs, want: u32) -> Result<()> {
+    check_rights(s, c, &a.rights(), want)
 }
 
 /// As `check` for who knows no more than the rights.
 #[inline]
-pub(crate) fn check_rights(c: &Caller, a: &Rights, want: u32) -> Result<()> {
+pub(crate) fn check_rights(s: &Session, c: &Caller, a: &Rights, want: u32) -> Result<()> {
+    let has_list = a.list_of != 0 && a.mode & 0o070 != 0;
+    if has_list && c.uid != a.uid && !c.overrides(a.uid, a.gid) {
+        return check_list(s, c, a, want);
+    }
+    check_mode(c, a, want)
+}
+
+/// As `check_rights` for an object with an access control list, which is not the caller's.
+#[cold]
+fn check_list(s: &Session, c: &Caller, a: &Rights, want: u32) -> Result<()> {
+    match acl::of(s, a.list_of, XATTR_NAME_POSIX_ACL_ACCESS)? {
+        Some(list) if list.permits(c, a, want) => Ok(()),
+        Some(_) => Err(Error::Denied),
+        // It is gone.
+        None => check_mode(c, a, want),
+    }
+}
+
+#[inline]
+fn check_mode(c: &Caller, a: &Rights, want: u32) -> Result<()> {
     if c.overrides(a.uid, a.gid) {
         // Even root executes only what somebody may execute.
         let executable = file_type(a.mode) == S_IFDIR || a.mode & 0o111 != 0;
@@ -74,22 +96,26 @@ pub(crate) fn check_owner(c: &Caller, a: &Attrs) -> Result<()> {
 }
 
 /// Whether names may be made in directory `dir`.
-pub(crate) fn may_create(c: &Caller, dir: &Attrs) -> Result<()> {
+pub(crate) fn may_create(s: &Session, c: &Caller, dir: &Attrs) -> Result<()> {
     if dir.nlink == 0 {
         return Err(Error::NotFound);
     }
-    check(c, dir, W_OK | X_OK)
+    check(s, c, dir, W_OK | X_OK)
 }
 
 /// Whether the name of `child` may go from directory `dir`.
-pub(crate) fn may_delete(c: &Caller, dir: &Attrs, child: &Attrs) -> Result<()> {
-    check(c, dir, W_OK | X_OK)?;
+pub(crate) fn may_delete(s: &Session, c: &Caller, dir: &Attrs, child: &Attrs) -> Result<()> {
+    check(s, c, dir, W_OK | X_OK)?;
+    check_sticky(c, dir, child)
+}
+
+/// In a sticky directory only the owners of directory and object take its name away.
+fn check_sticky(c: &Caller, dir: &Attrs, child: &Attrs) -> Result<()> {
     let sticky = dir.mode & S_ISVTX != 0;
-    let owns = c.uid == dir.uid || owns(c, child);
-    if sticky && !owns {
-        return Err(Error::NotPermitted);
+    match sticky && c.uid != dir.uid && !owns(c, child) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// The mode without the set-id bits that a write by someone without privilege takes away.
@@ -130,11 +156,20 @@ mod tests {
     #[test]
     fn the_first_matching_class_decides() {
         let a = object(S_IFREG | 0o407);
-        assert!(check(&caller(10, 1, &[]), &a, R_OK).is_ok());
-        assert_eq!(check(&caller(10, 1, &[]), &a, W_OK), Err(Error::Denied));
-        assert_eq!(check(&caller(1, 20, &[]), &a, R_OK), Err(Error::Denied));
-        assert_eq!(check(&caller(1, 2, &[20]), &a, X_OK), Err(Error::Denied));
-        assert!(check(&caller(1, 2, &[3]), &a, R_OK | W_OK | X_OK).is_ok());
+        assert!(check_mode(&caller(10, 1, &[]), &a.rights(), R_OK).is_ok());
+        assert_eq!(
+            check_mode(&caller(10, 1, &[]), &a.rights(), W_OK),
+            Err(Error::Denied)
+        );
+        assert_eq!(
+            check_mode(&caller(1, 20, &[]), &a.rights(), R_OK),
+            Err(Error::Denied)
+        );
+        assert_eq!(
+            check_mode(&caller(1, 2, &[20]), &a.rights(), X_OK),
+            Err(Error::Denied)
+        );
+        assert!(check_mode(&caller(1, 2, &[3]), &a.rights(), R_OK | W_OK | X_OK).is_ok());
     }
 
     #[test]
@@ -143,9 +178,12 @@ mod tests {
             privileged: true,
             ..caller(0, 0, &[])
         };
-        assert!(check(&root, &object(S_IFREG), R_OK | W_OK).is_ok());
-        assert_eq!(check(&root, &object(S_IFREG), X_OK), Err(Error::Denied));
-        assert!(check(&root, &object(S_IFDIR), X_OK).is_ok());
+        assert!(check_mode(&root, &object(S_IFREG).rights(), R_OK | W_OK).is_ok());
+        assert_eq!(
+            check_mode(&root, &object(S_IFREG).rights(), X_OK),
+            Err(Error::Denied)
+        );
+        assert!(check_mode(&root, &object(S_IFDIR).rights(), X_OK).is_ok());
     }
 
     #[test]
@@ -161,9 +199,15 @@ mod tests {
             gid,
             ..object(S_IFREG)
         };
-        assert!(check(&root, &other(10, 20), R_OK).is_ok());
-        assert_eq!(check(&root, &other(11, 20), R_OK), Err(Error::Denied));
-        assert_eq!(check(&root, &other(10, 21), R_OK), Err(Error::Denied));
+        assert!(check_mode(&root, &other(10, 20).rights(), R_OK).is_ok());
+        assert_eq!(
+            check_mode(&root, &other(11, 20).rights(), R_OK),
+            Err(Error::Denied)
+        );
+        assert_eq!(
+            check_mode(&root, &other(10, 21).rights(), R_OK),
+            Err(Error::Denied)
+        );
         assert!(owns(&root, &other(10, 21)) && !owns(&root, &other(11, 20)));
         assert!(!root.is_root());
     }
@@ -176,11 +220,11 @@ mod tests {
         };
         let file = object(S_IFREG | 0o666);
         assert_eq!(
-            may_delete(&caller(11, 20, &[]), &dir, &file),
+            check_sticky(&caller(11, 20, &[]), &dir, &file),
             Err(Error::NotPermitted)
         );
-        assert!(may_delete(&caller(10, 20, &[]), &dir, &file).is_ok());
-        assert!(may_delete(&caller(1, 20, &[]), &dir, &file).is_ok());
+        assert!(check_sticky(&caller(10, 20, &[]), &dir, &file).is_ok());
+        assert!(check_sticky(&caller(1, 20, &[]), &dir, &file).is_ok());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!  * What finds no room in a table (`NoMemory`) is then in no table, not even in its earlier
 //!    state: whoever looks for it asks the trees, once the publisher has released its locks.
 
+use crate::base::abi::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
 use crate::base::error::{Error, Result};
 use crate::journal::publish_values;
 use crate::journal::reserve_name;
@@ -135,12 +136,16 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
             store(&e.atime, atime);
             e.state.fetch_and(!INODE_DIRTY, AcqRel);
         }),
-        Record::SetXattr { ino, time, .. } | Record::RemoveXattr { ino, time, .. } => {
-            change(s, ino, seq, |e| {
-                store(&e.ctime, time);
-                e.state.fetch_or(INODE_XATTRS, AcqRel);
-            });
-        }
+        Record::SetXattr {
+            ino, time, name, ..
+        } => change(s, ino, seq, |e| {
+            store(&e.ctime, time);
+            e.state.fetch_or(INODE_XATTRS | acl_bit(name), AcqRel);
+        }),
+        Record::RemoveXattr { ino, time, name } => change(s, ino, seq, |e| {
+            store(&e.ctime, time);
+            e.state.fetch_and(!acl_bit(name), AcqRel);
+        }),
         Record::Write {
             ino,
             offset,
@@ -160,6 +165,15 @@ fn publish_object(s: &Session, record: &Record<'_>, seq: u64) -> Result<()> {
         _ => return publish_blocks(s, record, seq),
     }
     Ok(())
+}
+
+/// What says that there is an attribute of this name.
+fn acl_bit(name: &[u8]) -> u32 {
+    match name {
+        XATTR_NAME_POSIX_ACL_ACCESS => INODE_ACL,
+        XATTR_NAME_POSIX_ACL_DEFAULT => INODE_DEFAULT_ACL,
+        _ => 0,
+    }
 }
 
 fn set_attr(e: &Inode, record: &Record<'_>) {

@@ -56,7 +56,7 @@ pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<
     }
     let time = clock::now();
     let locked = inode_table::lock_ref(s, inode)?;
-    perm::check(who, &inode_table::attrs(s, &locked)?, MAY_WRITE)?;
+    perm::check(s, who, &inode_table::attrs(s, &locked)?, MAY_WRITE)?;
     if locked.e.state.load(Relaxed) & INODE_KEYSPACE == 0 {
         let ino = locked.ino;
         journal::commit(s, &Record::Keyspace { ino, time })?;

@@ -119,7 +119,7 @@ fn apply(s: &Session, who: &Caller, inode: &LockedInode, change: &Change, now: i
         Change::Mode(mode) => change_mode(who, &a, mode)?,
         Change::Owner(owner) => change_owner(who, &a, owner)?,
         Change::Times([SetTime::Omit, SetTime::Omit]) => return Ok(()),
-        Change::Times(times) => change_times(who, &a, times, now)?,
+        Change::Times(times) => change_times(s, who, &a, times, now)?,
     };
     if a.state & INODE_VALUE != 0 {
         // No key has it any more: this, too, is gone when it is closed.
@@ -199,10 +199,16 @@ fn mode_after_chown(who: &Caller, a: &Attrs) -> u32 {
     a.mode & !(S_ISUID | sgid)
 }
 
-fn change_times(who: &Caller, a: &Attrs, times: [SetTime; 2], now: i64) -> Result<(u32, Attrs)> {
+fn change_times(
+    s: &Session,
+    who: &Caller,
+    a: &Attrs,
+    times: [SetTime; 2],
+    now: i64,
+) -> Result<(u32, Attrs)> {
     if times == [SetTime::Now, SetTime::Now] {
         if !perm::owns(who, a) {
-            perm::check(who, a, W_OK)?;
+            perm::check(s, who, a, W_OK)?;
         }
     } else {
         perm::check_owner(who, a)?;
@@ -232,7 +238,7 @@ pub(crate) fn access(
         return Err(Error::Invalid);
     }
     let a = Walk::new(&c.session, &c.at, who).attributes(base, path, flags)?;
-    perm::check(who, &a, mode)
+    perm::check(&c.session, who, &a, mode)
 }
 
 pub(crate) fn readlink(

@@ -9,6 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::types::{Base, Caller};
 use crate::content::perm;
 use crate::journal;
+use crate::ops::acl::Inherited;
 use crate::ops::client::Client;
 use crate::ops::path::{End, Last, Walk, Walked};
 use crate::session::Session;
@@ -105,7 +106,9 @@ fn make(c: &Client, who: &Caller, base: Base, path: &[u8], new: &New) -> Result<
     if dentry_table::lookup_locked(s, &dir, at.name())?.is_some() {
         return Err(Error::Exists);
     }
-    create_locked(s, who, &dir, at.name(), new, time).map(|_| ())
+    let (ino, inherited) = create_locked(s, who, &dir, at.name(), new, time)?;
+    drop(dir);
+    inherited.give(s, ino)
 }
 
 /// Where a new object is to go; `Exists` if the name is taken.
@@ -130,7 +133,8 @@ fn parent_of_new<'p>(
     Ok(at)
 }
 
-/// Makes an object whose name no file has; its inode number. `Exists`: a value has it.
+/// Makes an object whose name no file has; its inode number, and what it has yet to be given.
+/// `Exists`: a value has the name.
 pub(crate) fn create_locked(
     s: &Session,
     who: &Caller,
@@ -138,9 +142,9 @@ pub(crate) fn create_locked(
     name: &[u8],
     new: &New,
     time: i64,
-) -> Result<u64> {
+) -> Result<(u64, Inherited)> {
     let a = inode_table::attrs(s, dir)?;
-    perm::may_create(who, &a)?;
+    perm::may_create(s, who, &a)?;
     if !is_legal_name(name) {
         return Err(Error::Invalid);
     }
@@ -149,13 +153,13 @@ pub(crate) fn create_locked(
     }
     let _no_value = files::hold(s, dir, name)?;
     let ino = inode_table::new_ino(s)?;
-    let (mode, gid) = mode_and_group(who, &a, new.mode);
+    let inherited = Inherited::new(s, who, &a, new.mode)?;
     let record = Record::Create {
         parent: dir.ino,
         ino,
-        mode,
+        mode: inherited.first_mode(),
         uid: who.uid,
-        gid,
+        gid: inherited.gid,
         flags: 0,
         rdev: new.rdev,
         time,
@@ -163,7 +167,7 @@ pub(crate) fn create_locked(
         target: new.target,
     };
     journal::commit(s, &record)?;
-    Ok(ino)
+    Ok((ino, inherited))
 }
 
 /// Mode after umask and the group, as a set-gid directory hands them on.

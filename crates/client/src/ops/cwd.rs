@@ -50,7 +50,7 @@ fn enter(s: &Session, who: &Caller, inode: &InodeRef) -> Result<()> {
     if !perm::is_dir(&a) {
         return Err(Error::NotDirectory);
     }
-    perm::check(who, &a, X_OK)?;
+    perm::check(s, who, &a, X_OK)?;
     inode.e.opens.fetch_add(1, SeqCst);
     replace(s, inode.ino)
 }

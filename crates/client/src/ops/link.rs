@@ -75,8 +75,8 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<(
         // A directory into itself.
         for locked in [dir, object].iter().flatten() {
             let a = inode_table::attrs(s, locked)?;
-            may_link(who, &a)?;
-            perm::may_create(who, &a)?;
+            may_link(s, who, &a)?;
+            perm::may_create(s, who, &a)?;
         }
         return Err(Error::NotPermitted);
     };
@@ -84,8 +84,8 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<(
     if dentry_table::lookup_locked(s, dir, to.name())?.is_some() {
         return Err(Error::Exists);
     }
-    may_link(who, &a)?;
-    perm::may_create(who, &d)?;
+    may_link(s, who, &a)?;
+    perm::may_create(s, who, &d)?;
     if perm::is_dir(&a) {
         return Err(Error::NotPermitted);
     }
@@ -114,13 +114,13 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<(
 }
 
 /// As with the kernel's fs.protected_hardlinks: others' files only if they could be written.
-fn may_link(who: &Caller, a: &Attrs) -> Result<()> {
+fn may_link(s: &Session, who: &Caller, a: &Attrs) -> Result<()> {
     if perm::owns(who, a) {
         return Ok(());
     }
     let group_program = a.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
     let safe = perm::is_file(a) && a.mode & S_ISUID == 0 && !group_program;
-    match safe && perm::check(who, a, R_OK | W_OK).is_ok() {
+    match safe && perm::check(s, who, a, R_OK | W_OK).is_ok() {
         true => Ok(()),
         false => Err(Error::NotPermitted),
     }
@@ -154,7 +154,7 @@ fn remove(s: &Session, who: &Caller, at: &Walked<'_>, directory: bool) -> Result
             Named::Value(_) if directory || at.slash => return Err(Error::NotDirectory),
             Named::Value(meta) => {
                 let a = path::attributes(s, at.dir, at.hint)?.1;
-                perm::may_delete(who, &a, &files::attributes(&a, &meta))?;
+                perm::may_delete(s, who, &a, &files::attributes(&a, &meta))?;
                 if files::erase_value(s, &dir, at.name())? {
                     return Ok(());
                 }
@@ -208,7 +208,7 @@ fn remove_locked(
     time: i64,
 ) -> Result<()> {
     let (d, a) = (inode_table::attrs(s, dir)?, inode_table::attrs(s, child)?);
-    perm::may_delete(who, &d, &a)?;
+    perm::may_delete(s, who, &d, &a)?;
     match (directory, perm::is_dir(&a)) {
         (true, false) => return Err(Error::NotDirectory),
         (false, true) => return Err(Error::IsDirectory),

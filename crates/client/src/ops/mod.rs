@@ -1,5 +1,6 @@
 //! The operations, one file each, as the system calls define them.
 
+pub(crate) mod acl;
 pub(crate) mod attr;
 pub(crate) mod client;
 pub(crate) mod copy_range;

@@ -11,6 +11,7 @@ use crate::content::close;
 use crate::content::perm;
 use crate::content::{abandoned, pin};
 use crate::journal;
+use crate::ops::acl::Inherited;
 use crate::ops::client::Client;
 use crate::ops::create::{self, New};
 use crate::ops::path::{self, End, KIND_DIR, KIND_SYMLINK, Last, Walk, Walked};
@@ -199,7 +200,7 @@ impl Opening<'_> {
         if perm::is_dir(a) && (wanted & W_OK != 0 || self.flags & O_CREAT != 0) {
             return Err(Error::IsDirectory);
         }
-        perm::check(self.who, a, wanted)?;
+        perm::check(self.s, self.who, a, wanted)?;
         if wanted & W_OK != 0 && !matches!(perm::file_type(a.mode), S_IFIFO | S_IFSOCK) {
             self.s.check_writable()?;
         }
@@ -226,15 +227,18 @@ impl Opening<'_> {
             rdev: 0,
             target: &[],
         };
-        let ino = match create::create_locked(s, self.who, &dir, at.name(), &new, time) {
+        let made = create::create_locked(s, self.who, &dir, at.name(), &new, time);
+        let (ino, inherited) = match made {
             // A value came meanwhile.
             Err(Error::Exists) => return Err(Error::Stale),
-            ino => ino?,
+            made => made?,
         };
         // Under the directory's lock the new name cannot go.
         let inode = pin::pin(s, ino)?;
         drop(dir);
-        self.describe(&inode, at).inspect_err(|_| {
+        let given = inherited.give(s, ino);
+        let described = given.and_then(|()| self.describe(&inode, at));
+        described.inspect_err(|_| {
             let _ = close::put_inode(s, &inode);
         })
     }
@@ -250,8 +254,9 @@ impl Opening<'_> {
         if !perm::is_dir(&a) {
             return Err(Error::NotDirectory);
         }
-        perm::may_create(self.who, &a)?;
-        let (mode, gid) = create::mode_and_group(self.who, &a, S_IFREG | self.mode & 0o7777);
+        perm::may_create(s, self.who, &a)?;
+        let inherited = Inherited::new(s, self.who, &a, S_IFREG | self.mode & 0o7777)?;
+        let (mode, gid) = (inherited.first_mode(), inherited.gid);
         let ino = inode_table::new_ino(s)?;
         let (time, name) = (clock::now(), &[][..]);
         let (uid, parent, flags, rdev) = (self.who.uid, dir.ino, CREATE_ORPHAN, 0);
@@ -270,7 +275,8 @@ impl Opening<'_> {
         };
         journal::commit(s, &record)?;
         let inode = pin_nameless(s, ino, self.flags & O_EXCL == 0)?;
-        let ofd = abandoned::alloc_ofd(s, &inode, self.kept_flags());
+        let given = inherited.give(s, ino);
+        let ofd = given.and_then(|()| abandoned::alloc_ofd(s, &inode, self.kept_flags()));
         ofd.inspect_err(|_| {
             let _ = close::put_inode(s, &inode);
         })

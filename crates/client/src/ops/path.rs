@@ -429,7 +429,7 @@ impl<'a> State<'a> {
         if perm::file_type(dir.rights.mode) != S_IFDIR {
             return Err(Error::NotDirectory);
         }
-        perm::check_rights(self.walk.c, &dir.rights, X_OK)?;
+        perm::check_rights(self.walk.s, self.walk.c, &dir.rights, X_OK)?;
         Ok((inode, dir))
     }
 

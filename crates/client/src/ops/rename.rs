@@ -255,12 +255,12 @@ impl Move<'_> {
         object: &Attrs,
         target: Option<&Attrs>,
     ) -> Result<()> {
-        let (who, is_dir) = (self.who, perm::is_dir(object));
-        perm::may_delete(who, old_dir, object)?;
+        let (s, who, is_dir) = (self.s, self.who, perm::is_dir(object));
+        perm::may_delete(s, who, old_dir, object)?;
         match target {
-            None => perm::may_create(who, new_dir)?,
+            None => perm::may_create(s, who, new_dir)?,
             Some(t) => {
-                perm::may_delete(who, new_dir, t)?;
+                perm::may_delete(s, who, new_dir, t)?;
                 if !self.exchange() {
                     check_replaced(is_dir, t)?;
                 }
@@ -279,12 +279,12 @@ impl Move<'_> {
 
     /// What moves as a directory gets another `..`.
     fn check_move(&self, new_dir: &Attrs, object: &Attrs, target: Option<&Attrs>) -> Result<()> {
-        let (who, is_dir) = (self.who, perm::is_dir(object));
+        let (s, who, is_dir) = (self.s, self.who, perm::is_dir(object));
         if is_dir {
-            perm::check(who, object, W_OK)?;
+            perm::check(s, who, object, W_OK)?;
         }
         match target {
-            Some(t) if self.exchange() && perm::is_dir(t) => perm::check(who, t, W_OK)?,
+            Some(t) if self.exchange() && perm::is_dir(t) => perm::check(s, who, t, W_OK)?,
             _ => {}
         }
         let replaces_dir = target.is_some_and(perm::is_dir);

@@ -63,7 +63,7 @@ fn checked(s: &Session, who: &Caller, inode: &InodeRef) -> Result<()> {
     if !perm::is_file(&a) {
         return Err(Error::Invalid);
     }
-    perm::check(who, &a, W_OK)
+    perm::check(s, who, &a, W_OK)
 }
 
 pub(crate) fn ftruncate(c: &Client, ofd: OfdLink, size: i64) -> Result<()> {

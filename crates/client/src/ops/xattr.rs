@@ -10,6 +10,7 @@ use crate::base::types::{Caller, Target};
 use crate::content::file::File;
 use crate::content::perm;
 use crate::journal;
+use crate::ops::acl;
 use crate::ops::client::Client;
 use crate::ops::path::{self, Walk};
 use crate::session::Session;
@@ -33,7 +34,7 @@ enum Space {
 }
 
 /// The object, which is to be changed.
-fn object<'s>(c: &'s Client, who: &Caller, target: &Target) -> Result<InodeRef<'s>> {
+pub(crate) fn object<'s>(c: &'s Client, who: &Caller, target: &Target) -> Result<InodeRef<'s>> {
     let s = &c.session;
     let inode = match *target {
         Target::Path {
@@ -54,7 +55,7 @@ fn object<'s>(c: &'s Client, who: &Caller, target: &Target) -> Result<InodeRef<'
 }
 
 /// What the object, or value, looks like. A value has no attributes of this kind.
-fn shown(c: &Client, who: &Caller, target: &Target) -> Result<Attrs> {
+pub(crate) fn shown(c: &Client, who: &Caller, target: &Target) -> Result<Attrs> {
     let s = &c.session;
     match *target {
         Target::Path {
@@ -83,8 +84,8 @@ fn space_of(name: &[u8]) -> Result<Space> {
     Ok(space.map_or(Space::Unknown, |(_, space)| *space))
 }
 
-/// There is no other name space, and one alone is no name, which the kernel says to those only who
-/// have the rights.
+/// There is no other name space but that of lists, and one alone is no name, which the kernel says
+/// to those only who have the rights.
 fn check_rest(name: &[u8]) -> Result<()> {
     if space_of(name)? == Space::Unknown {
         return Err(Error::NotSupported);
@@ -96,14 +97,14 @@ fn check_rest(name: &[u8]) -> Result<()> {
 }
 
 /// The rules of xattr(7) for each name space.
-fn check_rights(who: &Caller, a: &Attrs, space: Space, write: bool) -> Result<()> {
+fn check_rights(s: &Session, who: &Caller, a: &Attrs, space: Space, write: bool) -> Result<()> {
     let refusal = if write {
         Error::NotPermitted
     } else {
         Error::NoAttribute
     };
     match space {
-        Space::Unknown => perm::check(who, a, if write { W_OK } else { R_OK }),
+        Space::Unknown => perm::check(s, who, a, if write { W_OK } else { R_OK }),
         Space::Trusted if !who.is_root() => Err(refusal),
         Space::Trusted => Ok(()),
         Space::Security if write && !who.is_root() => Err(Error::NotPermitted),
@@ -114,7 +115,7 @@ fn check_rights(who: &Caller, a: &Attrs, space: Space, write: bool) -> Result<()
             if write && sticky && !perm::owns(who, a) {
                 return Err(Error::NotPermitted);
             }
-            perm::check(who, a, if write { W_OK } else { R_OK })
+            perm::check(s, who, a, if write { W_OK } else { R_OK })
         }
     }
 }
@@ -131,8 +132,11 @@ pub(crate) fn get(
     name: &[u8],
     mut out: MutBuf,
 ) -> Result<usize> {
+    if acl::is_list(name) {
+        return acl::get(c, who, &target, name, &mut out);
+    }
     let a = shown(c, who, &target)?;
-    check_rights(who, &a, space_of(name)?, false)?;
+    check_rights(&c.session, who, &a, space_of(name)?, false)?;
     check_rest(name)?;
     if a.state & INODE_XATTRS == 0 {
         return Err(Error::NoAttribute);
@@ -147,7 +151,7 @@ pub(crate) fn get(
 }
 
 /// Gives a value or list to the caller; its length if the caller only asks for that.
-fn put(value: &[u8], out: &mut MutBuf) -> Result<usize> {
+pub(crate) fn put(value: &[u8], out: &mut MutBuf) -> Result<usize> {
     if out.is_empty() {
         return Ok(value.len());
     }
@@ -189,6 +193,9 @@ pub(crate) fn set(
     }
     let mut copy = vec![0; value.len()];
     value.read(&mut copy)?;
+    if acl::is_list(name) {
+        return acl::set(c, who, &target, name, &copy);
+    }
     let inode = object(c, who, &target)?;
     let space = space_of(name)?;
     let time = clock::now();
@@ -214,6 +221,9 @@ pub(crate) fn set(
 }
 
 pub(crate) fn remove(c: &Client, who: &Caller, target: Target, name: &[u8]) -> Result<()> {
+    if acl::is_list(name) {
+        return acl::set(c, who, &target, name, &[]);
+    }
     let inode = object(c, who, &target)?;
     let space = space_of(name)?;
     let time = clock::now();
@@ -237,13 +247,13 @@ fn lock_with_rights<'s>(
     space: Space,
 ) -> Result<LockedInode<'s>> {
     let locked = inode_table::lock_ref(s, inode)?;
-    check_rights(who, &inode_table::attrs(s, &locked)?, space, true)?;
+    check_rights(s, who, &inode_table::attrs(s, &locked)?, space, true)?;
     Ok(locked)
 }
 
 /// Whether the object has as many attributes as the service allows. `exists` came before, so the
 /// trees know them all.
-fn is_full(s: &Session, inode: &LockedInode) -> Result<bool> {
+pub(crate) fn is_full(s: &Session, inode: &LockedInode) -> Result<bool> {
     if inode.e.state.load(Acquire) & INODE_XATTRS == 0 {
         return Ok(false);
     }
@@ -251,7 +261,7 @@ fn is_full(s: &Session, inode: &LockedInode) -> Result<bool> {
     Ok(names.split(|&b| b == 0).count() > XATTRS_MAX)
 }
 
-fn exists(s: &Session, inode: &LockedInode, name: &[u8]) -> Result<bool> {
+pub(crate) fn exists(s: &Session, inode: &LockedInode, name: &[u8]) -> Result<bool> {
     if inode.e.state.load(Acquire) & INODE_XATTRS == 0 {
         return Ok(false);
     }

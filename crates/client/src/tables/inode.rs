@@ -11,7 +11,7 @@ use crate::session::lock::{self, Guard, Rank};
 use crate::tables::buckets::{self, CHAIN_MAX, Chains};
 use core::ops::Deref;
 use pmem::atomic::{AtomicU32, Ordering::*};
-use pool::session::{Bucket, INODE_DIRTY, INODE_USED, INODE_VALID, Inode};
+use pool::session::{Bucket, INODE_ACL, INODE_DIRTY, INODE_USED, INODE_VALID, Inode};
 
 /// A copy of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,20 @@ pub struct Attrs {
 impl Attrs {
     #[inline]
     pub fn rights(&self) -> Rights {
-        let Attrs { mode, uid, gid, .. } = *self;
-        Rights { mode, uid, gid }
+        let Attrs {
+            ino,
+            mode,
+            uid,
+            gid,
+            state,
+            ..
+        } = *self;
+        Rights {
+            mode,
+            uid,
+            gid,
+            list_of: if state & INODE_ACL != 0 { ino } else { 0 },
+        }
     }
 }
 
@@ -48,6 +60,8 @@ pub struct Rights {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// The object, if it has an access control list; else 0.
+    pub list_of: u64,
 }
 
 /// What a walk needs to know of a directory.
@@ -225,14 +239,16 @@ pub fn passage(s: &Session, inode: &InodeRef<'_>) -> Result<Passage> {
                 mode: e.mode.load(Relaxed),
                 uid: e.uid.load(Relaxed),
                 gid: e.gid.load(Relaxed),
+                list_of: 0,
             },
             parent: e.parent.load(Relaxed),
         };
         (e.ino.load(Relaxed), e.state.load(Relaxed), passage)
     };
     let bits = INODE_VALID | INODE_USED;
+    let is_plain = |state: u32| state & (bits | INODE_ACL) == bits;
     match lock::read_stable(&e.version, read) {
-        Some((ino, state, copy)) if ino == inode.ino && state & bits == bits => Ok(copy),
+        Some((ino, state, copy)) if ino == inode.ino && is_plain(state) => Ok(copy),
         _ => attrs(s, inode).map(|a| Passage {
             rights: a.rights(),
             parent: a.parent,

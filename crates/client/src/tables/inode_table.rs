@@ -142,6 +142,8 @@ fn attrs_of(ino: u64, t: &TreeInode) -> Attrs {
     for (bit, on) in [
         (INODE_INLINE | INODE_STORED, t.inline),
         (INODE_XATTRS, t.xattrs),
+        (INODE_ACL, t.acls[0]),
+        (INODE_DEFAULT_ACL, t.acls[1]),
         (INODE_KEYSPACE, t.keyspace),
         (INODE_VALUE, t.value != 0),
         (INODE_ORPHAN, t.orphan),

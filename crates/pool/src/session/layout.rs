@@ -559,6 +559,10 @@ pub const INODE_KEYSPACE: u32 = 2048;
 /// the file is closed, if it is short.
 pub const INODE_REWRITTEN: u32 = 4096;
 
+/// The object may have an access control list: an extended attribute.
+pub const INODE_ACL: u32 = 1 << 16;
+/// The directory may have one for what is made in it.
+pub const INODE_DEFAULT_ACL: u32 = 1 << 17;
 /// The trees have the inline content, whatever else of the object they do not know yet.
 pub const INODE_STORED: u32 = 16384;
 /// Inline content was read: who reads it again brings it into a block.

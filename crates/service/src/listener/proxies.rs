@@ -15,13 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const ROOT: u32 = 0;
 /// Users at a time.
 const USERS_MAX: usize = 64;
 
-/// The command that is the proxy of one user of the pool in a directory; `true`: of root, who is
-/// nobody there. Its standard input is a socket by which it gets connections.
-pub type Launcher = fn(&Path, bool) -> Command;
+/// The command that is the proxy of a user of the pool in a directory; root is nobody there. Its
+/// standard input is a socket by which it gets connections.
+pub type Launcher = fn(&Path, u32) -> Command;
 
 #[derive(Debug)]
 struct Proxy {
@@ -66,18 +65,18 @@ impl Proxies {
         if running.len() >= USERS_MAX {
             return Err(format!("{USERS_MAX} other users are on the pool"));
         }
-        let proxy = self.launch(user == ROOT)?;
+        let proxy = self.launch(user)?;
         send(&proxy.control, socket).map_err(|e| format!("your proxy takes nothing: {e}"))?;
         running.insert(user, proxy);
         Ok(())
     }
 
-    fn launch(&self, squash: bool) -> Result<Proxy, String> {
+    fn launch(&self, user: u32) -> Result<Proxy, String> {
         let launcher = self.launcher.ok_or("the pool is its owner's alone")?;
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (control, theirs) = pair.map_err(|e| format!("a proxy cannot be had: {e}"))?;
-        let mut command = launcher(&self.directory, squash);
+        let mut command = launcher(&self.directory, user);
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let child = command
             .spawn()
@@ -124,7 +123,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Soon takes no connection any more, and stays.
-    fn stays(_: &Path, _: bool) -> Command {
+    fn stays(_: &Path, _: u32) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 0.2; exec sleep 60 <&-"]);
         command

@@ -122,6 +122,17 @@ fn on_attributes(files: &mut Files, words: &[&str]) -> Said {
             Ok(String::from_utf8_lossy(&value[..len]).into_owned())
         }
         ["rmxattr", path, name] => done(fs::removexattr(path, name)),
+        ["setacl", path, kind, entries] => {
+            let value = list_value(entries).ok_or(Errno::INVAL)?;
+            let flags = fs::XattrFlags::empty();
+            done(fs::setxattr(path, list_name(kind), &value, flags))
+        }
+        ["getacl", path, kind] => {
+            let mut value = [0u8; 256];
+            let len = fs::getxattr(path, list_name(kind), &mut value[..])?;
+            Ok(format!("{:?}", &value[..len]))
+        }
+        ["rmacl", path, kind] => done(fs::removexattr(path, list_name(kind))),
         ["umask", bits] => {
             let old = rustix::process::umask(mode(bits)?);
             Ok(format!("{:o}", old.bits()))
@@ -137,6 +148,28 @@ fn on_attributes(files: &mut Files, words: &[&str]) -> Said {
         }
         _ => on_files(files, words),
     }
+}
+
+/// The attribute that is an access control list.
+fn list_name(kind: &str) -> &'static str {
+    match kind {
+        "access" => "system.posix_acl_access",
+        _ => "system.posix_acl_default",
+    }
+}
+
+/// The kernel's form of a list of tag:rights:id.
+fn list_value(entries: &str) -> Option<Vec<u8>> {
+    let mut value = 2u32.to_le_bytes().to_vec();
+    for entry in entries.split(',') {
+        let mut words = entry.split(':').map(str::parse);
+        let mut next = || -> Option<u32> { words.next()?.ok() };
+        let (tag, rights, id) = (next()?, next()?, next()?);
+        value.extend_from_slice(&(tag as u16).to_le_bytes());
+        value.extend_from_slice(&(rights as u16).to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    Some(value)
 }
 
 fn on_files(files: &mut Files, words: &[&str]) -> Said {

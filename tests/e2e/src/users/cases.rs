@@ -7,6 +7,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
     ("root that becomes another user", becomes_another),
     ("root that is nobody", squashed),
+    ("access control lists", lists),
+    ("calls on access control lists", list_calls),
     ("limits of descriptors", limits),
     ("locks between users", locks),
     ("nothing of others in a process", sees_nothing),
@@ -14,6 +16,69 @@ pub const CASES: &[(&str, Case)] = &[
     ("a proxy that is killed", proxy_dies),
     ("a service that is killed under others", service_dies),
 ];
+
+/// What programs make of lists is the same as on tmpfs, and counts in later sessions, for
+/// who was let in and for who was not.
+fn lists(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    let script = r#"
+        mkdir d; echo shared >d/f; chmod 600 d/f; setfacl -m u:3002:r d/f; ls -l d | cut -c1-11
+        setfacl -m u:3003:rwx,d:u:3002:rwx,d:g:4001:rx,d:o::- d; getfacl d
+        (umask 077; touch d/new; mkdir d/sub; ln -s f d/link); getfacl d/new d/sub
+        chmod g-r d/f; getfacl d/f; chmod g+r d/f
+        cp -a d e; getfacl e e/f e/sub
+        mkdir x; tar --acls -cf t.tar d; tar --acls -xf t.tar -C x
+        getfacl x/d x/d/f x/d/new; setfacl -m u::rwx d/new; setfacl -x u:3002 d/new; getfacl d/new
+        setfacl -b x/d/f; getfacl x/d/f; setfacl -k x/d; getfacl x/d; stat -c %a x/d x/d/f
+        setfacl -m m::rwx,u:3002:r d/link 2>&1; getfacl d/f
+        setfacl -m d:u:3002:r d/f 2>&1; exit 0"#;
+    let expected = on_tmpfs(fixture, "3001", script)?;
+    shared.expect("3001", &format!("cd /hf; {script}"), &expected)?;
+    let script = "cat /hf/d/f 2>&1; touch /hf/d/by-$UID 2>&1; ls /hf/d/sub 2>&1; exit 0";
+    let refused = |what: &str| format!("{what}: Permission denied\n");
+    let (cat, touch, ls) = (
+        refused("cat: /hf/d/f"),
+        refused("touch: cannot touch '/hf/d/by-3002'"),
+        refused("ls: cannot open directory '/hf/d/sub'"),
+    );
+    shared.expect("3002", script, &format!("shared\n{touch}"))?;
+    shared.expect("3003", script, &format!("{cat}{ls}"))?;
+    shared.expect(
+        "3001",
+        "setfacl -x u:3002 /hf/d/f; ls -l /hf/d/by-* | cut -c1-11",
+        "-rw-rw----+\n",
+    )?;
+    shared.expect("3002", "cat /hf/d/f 2>&1; exit 0", &cat)?;
+    shared.end()
+}
+
+/// What each call says is what it says on tmpfs, for the owner and for who is served.
+fn list_calls(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "mkdir /hf/own; mkdir -m 777 /hf/theirs", "")?;
+    let calls = fixture.path("lists.py");
+    std::fs::write(&calls, include_str!("lists.py"))?;
+    for (user, dir) in [("3001", "own"), ("3002", "theirs")] {
+        let script = format!("python3 {}", calls.display());
+        let expected = on_tmpfs(fixture, user, &script)?;
+        if expected.lines().count() < 500 {
+            return wrong(format!("user {user} got not far on tmpfs: {expected}"));
+        }
+        shared.expect(user, &format!("cd /hf/{dir}; {script}"), &expected)?;
+    }
+    shared.end()
+}
+
+/// What a user's script says in a directory of the user's own, where the kernel decides.
+fn on_tmpfs(fixture: &Fixture, user: &str, script: &str) -> Result<String, Stop> {
+    let dir = format!("/dev/shm/hf-users-{}-{user}", std::process::id());
+    let mut command = super::as_user(user);
+    let script = format!("mkdir -m 755 {dir}; cd {dir}; {script}");
+    command.args(["bash", "-c", &script]);
+    let ended = fixture.end_of(command);
+    let _ = std::fs::remove_dir_all(&dir);
+    Ok(ended?.out)
+}
 
 /// Children of every kind, pipes, scripts and programs in the pool, and a database.
 fn everyday(fixture: &Fixture) -> Result<(), Stop> {
@@ -278,7 +343,7 @@ fn closed(fixture: &Fixture) -> Result<(), Stop> {
 fn proxy_dies(fixture: &Fixture) -> Result<(), Stop> {
     let shared = Shared::new(fixture, "3001")?;
     shared.expect("3001", "mkdir -m 1777 /hf/tmp", "")?;
-    let kill = "pkill -9 -u 3001 -f 'proxy -- '";
+    let kill = "pkill -9 -u 3001 -x holdfast-proxy";
     let script = "echo one >/hf/tmp/f; python3 -c '
 import time
 time.sleep(1)

@@ -57,6 +57,9 @@ fn path(r: &mut Random) -> String {
 
 /// One call of somebody.
 pub fn call(r: &mut Random, is_root: bool) -> String {
+    if r.below(12) == 0 {
+        return access_list(r);
+    }
     match r.below(if is_root { 44 } else { 40 }) {
         0..=2 => format!("mkdir {} {}", directory(r), r.of(MODES)),
         3 => format!("rmdir {}", directory(r)),
@@ -111,6 +114,48 @@ fn attribute(r: &mut Random) -> String {
         1 => format!("getxattr {path} {name}"),
         _ => format!("rmxattr {path} {name}"),
     }
+}
+
+/// About access control lists: of files, of directories, and of what is made there.
+fn access_list(r: &mut Random) -> String {
+    let path = if r.below(2) == 0 {
+        directory(r)
+    } else {
+        path(r)
+    };
+    let kind = r.of(&["access", "access", "default"]);
+    match r.below(8) {
+        0..=4 => format!("setacl {path} {kind} {}", entries(r)),
+        5..=6 => format!("getacl {path} {kind}"),
+        _ => format!("rmacl {path} {kind}"),
+    }
+}
+
+/// Entries as tag:rights:id. One list in eight is none that the kernel takes.
+fn entries(r: &mut Random) -> String {
+    let mut list = vec![(0x01, 0), (0x04, 0), (0x20, 0)];
+    for _ in 0..r.below(3) {
+        list.push((0x02, 3001 + r.below(3)));
+    }
+    for _ in 0..r.below(3) {
+        list.push((0x08, [3001, 3002, 4001, 4002][r.below(4)]));
+    }
+    if list.len() > 3 || r.below(3) == 0 {
+        list.push((0x10, 0));
+    }
+    list.sort_unstable();
+    match r.below(24) {
+        0 => drop(list.remove(r.below(list.len()))),
+        1 => list.swap(0, 1),
+        2 => list.push((0x40, 0)),
+        _ => {}
+    }
+    let rights = |r: &mut Random| match r.below(40) {
+        0 => 8,
+        _ => [0, 1, 3, 4, 5, 6, 7, 7][r.below(8)],
+    };
+    let entry = |(tag, id)| format!("{tag}:{}:{id}", rights(r));
+    list.into_iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 fn on_file(r: &mut Random) -> String {
