@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::peers::{BASE, create_pool, holdfast, itself, memory_directory, quiet, run_at};
 use crate::report::machine;
 use crate::sheet::{Against, Cell, Group, Row, Sheet, Target};
-use crate::worker::sharing::transactions;
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,22 +32,7 @@ const KEEPER: usize = 1000;
 const GROUP: &str = "all";
 
 const fn of_tmpfs(at_most: f64) -> Target {
-    Target {
-        groups: &[],
-        figure: "wall",
-        against: Against::Lowest(&[BASE]),
-        whom: "of tmpfs",
-        at_most,
-    }
-}
-
-const fn row(name: &'static str, title: &'static str, targets: &'static [Target]) -> Row {
-    Row {
-        name,
-        title,
-        unit: 1.0,
-        targets,
-    }
+    Target::wall(&[], &[BASE], "of tmpfs", at_most)
 }
 
 /// What two that have nothing in common cost each other.
@@ -60,25 +45,25 @@ const SCALING: Target = Target {
 };
 
 static ROWS: &[Row] = &[
-    row("alone", "turn, one process", &[of_tmpfs(1.0)]),
-    row(
+    Row::new("alone", "turn, one process", &[of_tmpfs(1.0)]),
+    Row::new(
         "apart",
         "turn, 2 processes, 2 directories",
         &[of_tmpfs(1.0)],
     ),
-    row("scaling", "the last as a multiple of the first", &[SCALING]),
-    row(
+    Row::new("scaling", "the last as a multiple of the first", &[SCALING]),
+    Row::new(
         "together",
         "turn, 2 processes, one directory",
         &[of_tmpfs(1.0)],
     ),
-    row(
+    Row::new(
         "reading",
         "open + read + close, 2 processes",
         &[of_tmpfs(1.0)],
     ),
-    row("written", "pread, 3 read what one writes", &[of_tmpfs(1.0)]),
-    row(
+    Row::new("written", "pread, 3 read what one writes", &[of_tmpfs(1.0)]),
+    Row::new(
         "database",
         "SQLite transaction, 10 processes",
         &[of_tmpfs(1.0)],
@@ -93,7 +78,7 @@ fn plan(row: &str, quick: bool) -> Option<(usize, usize)> {
         "apart" | "together" => Some((2, ops(4000))),
         "reading" => Some((2, ops(20_000))),
         "written" => Some((4, ops(20_000))),
-        "database" => Some((10, transactions())),
+        "database" => Some((10, 50)),
         _ => None,
     }
 }
@@ -154,6 +139,9 @@ fn peers(options: &Options, base: &Path) -> Result<(Vec<Peer>, Vec<(String, Stri
             create_pool(pool, SIZE)?;
         }
         let dir = base.join(name);
+        if name == BASE {
+            fs::create_dir(&dir).map_err(Error::io(dir.display()))?;
+        }
         peers.push(Peer { name, dir, pool });
     }
     Ok((peers, skipped))
@@ -227,8 +215,7 @@ fn measure(
         row.title,
         peer.name
     ));
-    let line = format!("row {} {ops}", row.name);
-    match together(peer, base, row.name, processes, &line) {
+    match together(peer, base, row.name, (processes, ops)) {
         Ok(wall) => {
             note(sheet, row.name, peer, round, ("wall", wall));
             note_scaling(sheet, row.name, peer, round);
@@ -240,9 +227,9 @@ fn measure(
     }
 }
 
-/// Sends the line to so many new processes at once; the mean of their times. Where one writes and
+/// Has so many new processes make so many operations each; the mean of their times. Where one writes and
 /// others read, it is that of those.
-fn together(peer: &Peer, base: &Path, row: &str, processes: usize, line: &str) -> Result<f64> {
+fn together(peer: &Peer, base: &Path, row: &str, (processes, ops): (usize, usize)) -> Result<f64> {
     let user = |n: usize| {
         let n = if row == "database" { 0 } else { n as u32 };
         (peer.name == OTHERS).then_some(USER + n)
@@ -259,7 +246,8 @@ fn together(peer: &Peer, base: &Path, row: &str, processes: usize, line: &str) -
         "database" => count(&mut workers[0])?,
         _ => 0,
     };
-    workers.iter_mut().for_each(|worker| worker.send(line));
+    let line = format!("row {row} {ops}");
+    workers.iter_mut().for_each(|worker| worker.send(&line));
     let mut times = Vec::new();
     for worker in &mut workers {
         let said = worker.answer()?;
@@ -267,7 +255,7 @@ fn together(peer: &Peer, base: &Path, row: &str, processes: usize, line: &str) -
         times.push(time.ok_or_else(|| Error::Failed(format!("an unreadable answer: {said}")))?);
     }
     if row == "database" {
-        let (got, wanted) = (count(&mut workers[0])?, before + processes * transactions());
+        let (got, wanted) = (count(&mut workers[0])?, before + processes * ops);
         if got != wanted {
             let what = format!("the database has {got} rows in place of {wanted}");
             return Err(Error::Failed(what));

@@ -39,6 +39,36 @@ pub struct Row {
     pub targets: &'static [Target],
 }
 
+impl Row {
+    /// One whose figures are shown as they are.
+    pub const fn new(name: &'static str, title: &'static str, targets: &'static [Target]) -> Row {
+        Row {
+            name,
+            title,
+            unit: 1.0,
+            targets,
+        }
+    }
+}
+
+impl Target {
+    /// For the wall-clock time in these groups, against the lowest of `others`.
+    pub const fn wall(
+        groups: &'static [&'static str],
+        others: &'static [&'static str],
+        whom: &'static str,
+        at_most: f64,
+    ) -> Target {
+        Target {
+            groups,
+            figure: "wall",
+            against: Against::Lowest(others),
+            whom,
+            at_most,
+        }
+    }
+}
+
 /// One measurement.
 #[derive(Clone, Debug)]
 pub struct Cell {

@@ -9,7 +9,7 @@ use crate::link::{Worker, progress};
 use crate::options::Options;
 use crate::peers::{BASE, create_pool, itself, memory_directory, run_in};
 use crate::report::machine;
-use crate::sheet::{Against, Cell, Group, Row, Sheet, Target};
+use crate::sheet::{Cell, Group, Row, Sheet, Target};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,31 +28,16 @@ const THREADS: [(&str, &str); 3] = [
 ];
 
 const fn of_tmpfs(at_most: f64) -> Target {
-    Target {
-        groups: &["1"],
-        figure: "wall",
-        against: Against::Lowest(&[BASE]),
-        whom: "of tmpfs",
-        at_most,
-    }
-}
-
-const fn row(name: &'static str, title: &'static str, targets: &'static [Target]) -> Row {
-    Row {
-        name,
-        title,
-        unit: 1.0,
-        targets,
-    }
+    Target::wall(&["1"], &[BASE], "of tmpfs", at_most)
 }
 
 /// A name is what the worker is asked for, without the number of threads.
 static ROWS: &[Row] = &[
-    row("turn mixed", "turn: 1 replaced, 5 read, 16 KB", &[]),
-    row("put mixed", "put, 16 KB", &[]),
-    row("get mixed", "get, 16 KB", &[]),
-    row("put 4096", "put, 4 KB", &[of_tmpfs(0.15)]),
-    row("get 4096", "get, 4 KB", &[]),
+    Row::new("turn mixed", "turn: 1 replaced, 5 read, 16 KB", &[]),
+    Row::new("put mixed", "put, 16 KB", &[]),
+    Row::new("get mixed", "get, 16 KB", &[]),
+    Row::new("put 4096", "put, 4 KB", &[of_tmpfs(0.15)]),
+    Row::new("get 4096", "get, 4 KB", &[]),
 ];
 
 /// Runs everything that the options ask for.

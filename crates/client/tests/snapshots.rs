@@ -6,46 +6,16 @@
 
 mod common;
 
-use common::{Fixture, ROOT, User};
-use holdfast_client::attach::{self, Attachment};
+use common::{Fixture, ROOT, User, pool_of, read};
+use holdfast_client::attach;
 use holdfast_client::kv::Durability;
-use holdfast_client::mapped::{self, Segments};
-use holdfast_client::{Base, Client, Error, MapPiece, SetTime, abi, slots};
+use holdfast_client::{Base, Client, Error, MapPiece, SetTime, abi};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
-use rustix::fd::AsFd;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 type Files = BTreeMap<String, Vec<u8>>;
-
-fn pool_of(fixture: &Fixture) -> &[u8] {
-    fixture.dir.as_os_str().as_encoded_bytes()
-}
-
-/// A client in a session on a snapshot.
-struct Reading {
-    client: Client,
-    _attachment: Attachment,
-}
-
-fn read(fixture: &Fixture, name: &str) -> Reading {
-    let a = attach::attach_snapshot(pool_of(fixture), name.as_bytes()).unwrap();
-    let segments = Segments {
-        session: a.memory().unwrap(),
-        meta: (a.meta.as_fd(), a.answer.meta_len),
-        journal: (a.journal.as_fd(), a.answer.journal_len),
-        data: (a.data.as_fd(), a.answer.data_len),
-        medium: a.answer.medium,
-        cpu: 0,
-    };
-    let session = mapped::map(&segments).unwrap();
-    slots::register(&session, std::process::id(), None).unwrap();
-    Reading {
-        client: Client::new(session, b""),
-        _attachment: a,
-    }
-}
 
 fn contents(c: &Client, path: &str) -> Vec<u8> {
     let file = c.open(&ROOT, Base::Root, path.as_bytes(), 0, 0, 0).unwrap();

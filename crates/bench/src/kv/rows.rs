@@ -72,15 +72,6 @@ const fn space(groups: &'static [&'static str], at_most: f64) -> Target {
     }
 }
 
-const fn row(name: &'static str, title: &'static str, targets: &'static [Target]) -> Row {
-    Row {
-        name,
-        title,
-        unit: 1.0,
-        targets,
-    }
-}
-
 /// What a worker is asked for, in this order; the loads are always made.
 pub const COMMANDS: [&str; 10] = [
     "load-sequential",
@@ -97,7 +88,7 @@ pub const COMMANDS: [&str; 10] = [
 
 /// Every row.
 pub static ROWS: &[Row] = &[
-    row(
+    Row::new(
         "load-sequential",
         "load in order, 1000 per commit",
         &[
@@ -105,7 +96,7 @@ pub static ROWS: &[Row] = &[
             within(LARGE, wall(LMDB, "of the better LMDB", 0.3)),
         ],
     ),
-    row(
+    Row::new(
         "load-random",
         "load at random, 1000 per commit",
         &[
@@ -113,7 +104,7 @@ pub static ROWS: &[Row] = &[
             within(LARGE, wall(LMDB, "of the better LMDB", 0.3)),
         ],
     ),
-    row(
+    Row::new(
         "get",
         "get, transaction held",
         &[
@@ -121,18 +112,18 @@ pub static ROWS: &[Row] = &[
             within(LARGE, wall(LMDB, "of the better LMDB", 0.7)),
         ],
     ),
-    row(
+    Row::new(
         "get-own",
         "get, own transaction",
         &[wall(LMDB, "of the better LMDB", 0.8)],
     ),
-    row(
+    Row::new(
         "get-other",
         "get, own transaction, other process",
         &[wall(LMDB, "of the better LMDB", 0.8)],
     ),
-    row("scan", "scan 100", &[wall(LMDB, "of the better LMDB", 1.0)]),
-    row(
+    Row::new("scan", "scan 100", &[wall(LMDB, "of the better LMDB", 1.0)]),
+    Row::new(
         "put",
         "overwrite, durable commit each",
         &[
@@ -141,7 +132,7 @@ pub static ROWS: &[Row] = &[
             cpu(wall(DURABLE, "of the best peer", 0.35)),
         ],
     ),
-    row(
+    Row::new(
         "batch",
         "overwrite, 1000 per commit",
         &[
@@ -149,7 +140,7 @@ pub static ROWS: &[Row] = &[
             cpu(wall(WRITEMAP, "of LMDB writemap", 0.9)),
         ],
     ),
-    row(
+    Row::new(
         "mix-read",
         "2 readers + 1 writer: a read",
         // By the clock, which also counts how many threads share the processors, and by what a read
@@ -159,24 +150,24 @@ pub static ROWS: &[Row] = &[
             of_caller(wall(WRITEMAP, "of LMDB writemap", 0.77)),
         ],
     ),
-    row(
+    Row::new(
         "mix-write",
         "2 readers + 1 writer: a write",
         &[wall(WRITEMAP, "of LMDB writemap", 0.33)],
     ),
-    row(
+    Row::new(
         "space-loaded",
         "space after loading",
         &[space(SMALL, 1.4), space(LARGE, 1.05)],
     ),
-    row(
+    Row::new(
         "space-overwritten",
         "space after overwriting",
         &[space(SMALL, 1.8), space(LARGE, 1.5)],
     ),
     Row {
         unit: 1e6,
-        ..row(
+        ..Row::new(
             "reopen",
             "open after a kill (ms)",
             &[wall(Against::Itself, "ms", 50.0)],

@@ -1,6 +1,6 @@
 //! One of several processes that work in one directory at the same time.
 //!
-//! Invariants: each process makes names of its own only; what it wrote there it reads again and
+//! Invariants: DIR is there, and what is to be in it is never made elsewhere; each process makes names of its own only; what it wrote there it reads again and
 //! compares; everything that others are to reach is open to every user.
 
 use super::content::{BLOCK, Random, UNIT, check, fill};
@@ -17,8 +17,6 @@ use std::time::Instant;
 const FILES: usize = 64;
 /// Blocks of the file that one writes and others read.
 const BLOCKS: usize = 256;
-/// Transactions of each process.
-const TRANSACTIONS: usize = 50;
 
 /// One process: `sharing DIR NUMBER`.
 struct Member {
@@ -54,9 +52,9 @@ impl Member {
 
     /// Makes everything that is shared.
     fn prepare(&self) -> io::Result<()> {
-        for name in ["", "together", "apart", "files", "database"] {
+        for name in ["together", "apart", "files", "database"] {
             let dir = self.dir.join(name);
-            fs::create_dir_all(&dir)?;
+            fs::create_dir(&dir)?;
             fs::set_permissions(&dir, Permissions::from_mode(0o777))?;
         }
         let mut block = [0; BLOCK];
@@ -76,8 +74,8 @@ impl Member {
     /// Nanoseconds for each of `ops` operations.
     fn row(&mut self, row: &str, ops: usize) -> io::Result<String> {
         let own = self.dir.join("apart").join(self.number.to_string());
-        if matches!(row, "alone" | "apart") {
-            fs::create_dir_all(&own)?;
+        if matches!(row, "alone" | "apart") && !own.exists() {
+            fs::create_dir(&own)?;
         }
         let start = Instant::now();
         let done = match row {
@@ -86,7 +84,7 @@ impl Member {
             "reading" => self.read_files(ops),
             "written" if self.number == 0 => self.write_blocks(ops),
             "written" => self.read_blocks(ops),
-            "database" => self.transactions(),
+            "database" => self.transactions(ops),
             _ => Err(io::Error::other("no such row")),
         }?;
         Ok(format!(
@@ -158,10 +156,10 @@ impl Member {
     }
 
     /// Inserts rows into the database that all write, a transaction each.
-    fn transactions(&self) -> io::Result<usize> {
+    fn transactions(&self, ops: usize) -> io::Result<usize> {
         let insert = "INSERT INTO t(body) VALUES(randomblob(100));\n";
-        self.sql(&insert.repeat(TRANSACTIONS))?;
-        Ok(TRANSACTIONS)
+        self.sql(&insert.repeat(ops))?;
+        Ok(ops)
     }
 
     /// How many rows the database has; makes it if there is none.
@@ -191,9 +189,4 @@ impl Member {
             )),
         }
     }
-}
-
-/// Rows that a process adds to the database.
-pub const fn transactions() -> usize {
-    TRANSACTIONS
 }

@@ -86,8 +86,11 @@ impl Roots {
             return;
         }
         fence(Release);
-        for (word, value) in self.words.iter().zip(words) {
-            word.store(value, Relaxed);
+        // Another thread may have come further: what it let go of is not pinned any more.
+        if self.words[0].load(Relaxed) < words[0] {
+            for (word, value) in self.words.iter().zip(words) {
+                word.store(value, Relaxed);
+            }
         }
         self.version.store(odd.wrapping_add(1), Release);
     }

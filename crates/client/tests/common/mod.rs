@@ -3,7 +3,9 @@
 
 use holdfast_client::attach::{self, Attachment};
 use holdfast_client::trees::Trees;
-use holdfast_client::{Base, Caller, Client, Error, OfdLink, Session, abi, live, recover, slots};
+use holdfast_client::{
+    Base, Caller, Client, Error, OfdLink, Session, abi, live, mapped, recover, slots,
+};
 use holdfast_pmem::{Access, ConstBuf, Medium, MutBuf, RecordLocks, Region, SharedMem};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{CreateOptions, Options, Service, Stopper};
@@ -159,6 +161,36 @@ fn map(a: &Attachment, memory: BorrowedFd<'_>) -> Session {
         recover::lanes,
     )
     .unwrap()
+}
+
+/// The pool's directory, as requests name it.
+pub fn pool_of(fixture: &Fixture) -> &[u8] {
+    fixture.dir.as_os_str().as_encoded_bytes()
+}
+
+/// A client in a session on a snapshot.
+pub struct Reading {
+    pub client: Client,
+    _attachment: Attachment,
+}
+
+/// Joins the session on a snapshot.
+pub fn read(fixture: &Fixture, name: &str) -> Reading {
+    let a = attach::attach_snapshot(pool_of(fixture), name.as_bytes()).unwrap();
+    let segments = mapped::Segments {
+        session: a.memory().unwrap(),
+        meta: (a.meta.as_fd(), a.answer.meta_len),
+        journal: (a.journal.as_fd(), a.answer.journal_len),
+        data: (a.data.as_fd(), a.answer.data_len),
+        medium: a.answer.medium,
+        cpu: 0,
+    };
+    let session = mapped::map(&segments).unwrap();
+    slots::register(&session, std::process::id(), None).unwrap();
+    Reading {
+        client: Client::new(session, b""),
+        _attachment: a,
+    }
 }
 
 pub const ROOT: Caller<'static> = Caller {

@@ -120,10 +120,11 @@ os.umask(0o027)
 open("f", "w").close()
 os.mkdir("d")
 os.symlink("f", "l")
-os.mkfifo("p") if os.getuid() == 3001 else open("p", "w").close()
+if os.getuid() != 3001:
+    # Who is served makes no pipes in a pool: a file in the place of each.
+    os.mkfifo = lambda path: os.close(os.open(path, os.O_CREAT, 0o666))
+os.mkfifo("p")
 values()
 names()
-if os.getuid() != 3001:
-    os.mkfifo = lambda path: os.close(os.open(path, os.O_CREAT, 0o666))
 new_objects()
 changes()
