@@ -227,8 +227,8 @@ fn measure(
     }
 }
 
-/// Has so many new processes make so many operations each; the mean of their times. Where one writes and
-/// others read, it is that of those.
+/// Has so many new processes make so many operations each; the mean of their times. Where one
+/// writes and others read, it is that of those.
 fn together(peer: &Peer, base: &Path, row: &str, (processes, ops): (usize, usize)) -> Result<f64> {
     let user = |n: usize| {
         let n = if row == "database" { 0 } else { n as u32 };

@@ -1,7 +1,8 @@
 //! One of several processes that work in one directory at the same time.
 //!
-//! Invariants: DIR is there, and what is to be in it is never made elsewhere; each process makes names of its own only; what it wrote there it reads again and
-//! compares; everything that others are to reach is open to every user.
+//! Invariants: DIR is there, and what is to be in it is never made elsewhere; each process makes
+//! names of its own only; what it wrote there it reads again and compares; everything that others
+//! are to reach is open to every user.
 
 use super::content::{BLOCK, Random, UNIT, check, fill};
 use super::{answer, status};
