@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Fixture, ROOT};
-use holdfast_client::Client;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan, View};
+use holdfast_client::{Client, drain};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -106,4 +106,24 @@ fn a_view_is_one_moment_while_others_write() {
     });
     println!("{views} views, under {moved} of which something changed");
     assert!(views > 50 && moved > 10);
+}
+
+/// A number that nobody used, as of a process that died before it wrote its record, changes
+/// nothing: the root that a view of that moment is given is the one from before.
+#[test]
+fn a_view_begins_behind_numbers_that_nobody_used() {
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
+    let k = keyspace(&user);
+    for n in 1..=20 {
+        put(&user, k, "a", n);
+        let h = user.session().header();
+        drain::wait_applied(user.session(), h.next_seq.load(SeqCst) - 1).unwrap();
+        let unused = h.next_seq.fetch_add(1, SeqCst);
+        h.values_seq.fetch_max(unused, SeqCst);
+        let view = user.view().unwrap();
+        assert_eq!(scan(&user, &view, k), [("a".to_string(), n)]);
+        assert_eq!(get(&user, &view, k, "a"), Some(n));
+        user.end_view(view);
+    }
 }

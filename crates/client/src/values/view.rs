@@ -86,8 +86,10 @@ impl Roots {
             return;
         }
         fence(Release);
-        // Another thread may have come further: what it let go of is not pinned any more.
-        if self.words[0].load(Relaxed) < words[0] {
+        // Another thread may have come further: what it let go of is not pinned any more. A root
+        // that was served may be the one of before: numbers that nobody used changed nothing.
+        let [seq, applied, ..] = self.words.each_ref().map(|word| word.load(Relaxed));
+        if (seq, applied) < (words[0], words[1]) {
             for (word, value) in self.words.iter().zip(words) {
                 word.store(value, Relaxed);
             }
