@@ -8,7 +8,9 @@ set -eu
 here=$(dirname "$(readlink -f "$0")")
 cd "$1"
 gcc -O1 -w -o walks "$here/calls.c"
-read -r first count calls <<<"${HF_WALKS:-1 1000 300}"
+# Where a proxy makes the calls they take longer.
+[[ -n ${HF_SERVED-} ]] && walks=250 || walks=1000
+read -r first count calls <<<"${HF_WALKS:-1 $walks 300}"
 ./walks "$first" "$count" "$calls"
 chmod -R u+rwX w[0-9]*
 rm -rf w[0-9]* walks

@@ -154,6 +154,8 @@ int main(void) {
         for (int i = 0; i < 5; i++)
             if (set >> i & 1) flags |= FLAGS[i].flag, printf("%s ", FLAGS[i].name);
         if (flags & CLONE_SIGHAND && !(flags & CLONE_VM)) { printf("-\n"); continue; }
+        /* Only the pool's owner has processes that share descriptors or the directory. */
+        if (getenv("HF_SERVED") && flags & (CLONE_FILES | CLONE_FS)) { printf("-\n"); continue; }
         printf(":");
         for (int end = 0; end < ENDS; end++)
             for (int three = 0; three < 2; three++) one(three, flags, end, end < EXEC);

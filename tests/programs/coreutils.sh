@@ -29,7 +29,8 @@ truncate -s 10000 sparse; truncate -s +5 sparse; truncate -s -3 n; stat -c '%s' 
 dd if=/dev/zero of=dd bs=1k count=10 seek=3 2>/dev/null; stat -c '%s' dd
 printf XY | dd of=dd bs=1 seek=5 conv=notrunc 2>/dev/null; od -An -c -j 4 -N 4 dd; stat -c '%s' dd
 install -D -m 750 f i/j/k; stat -c '%a' i/j/k; mkfifo -m 600 p; stat -c '%F %a' p
-(echo through >p) & cat p; wait
+# Only the pool's owner opens pipes of the pool.
+[[ -n ${HF_SERVED-} ]] || { (echo through >p) & cat p; wait; }
 md5sum f n dd sparse | sha256sum; sum dd; cut -c1 f; tr a-z A-Z <f; paste f u; nl f; fold -w 2 f
 rev f
 shred -n 1 -s 100 t2; rm t2; expand f >/dev/null; base64 f | base64 -d | cmp - f

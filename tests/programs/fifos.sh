@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Named pipes: what is open and what its name names are one object.
 # needs: python3
+# unserved: pipes with a name
 set -eu
 cd "$1"
 mkfifo -m 640 ff

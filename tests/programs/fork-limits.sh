@@ -2,6 +2,7 @@
 # A child for which there is no room is refused with EAGAIN, by each kind of call that makes one;
 # nothing else happens to its parent, and once there is room there are children again.
 # needs: gcc
+# unserved: a limit of descriptors below its own
 set -eu
 cd "$1"
 cat >t.c <<'END'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Mappings of a file that is cut and grows again: which pages are there, which raise SIGBUS.
 # needs: python3
+# unserved: shared mappings
 set -eu
 cd "$1"
 cat >t.py <<'END'

@@ -130,6 +130,9 @@ int main(int argc, char **argv) {
     int fd = open("f", O_RDWR | O_CREAT, 0700), dir = open("d", O_RDONLY | O_DIRECTORY);
     if (session) {
         net(fd, dir);
+    }
+    /* A program that is served has no session memory to lose its place in. */
+    if (session && !getenv("HF_SERVED")) {
         if (lose(session)) return printf("nothing was lost\n"), 1;
         lost(fd, dir, argv[1]);
         int status = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sockets with a name: both sides are told the path that was bound.
 # needs: python3
+# unserved: sockets with a name
 set -eu
 cd "$1"
 python3 - <<'EOF'

@@ -19,7 +19,7 @@ use rustix::net::{
     SocketType,
 };
 use std::mem::MaybeUninit;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 const STACK: usize = 128 * 1024;
@@ -29,10 +29,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// Serves a process that the service let in.
 pub fn begin(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights) {
     let run = Arc::new(Run::default());
-    let member = Arc::new(Member::new(shared, socket, rights, run));
+    let member = Member::new(shared, socket, rights, run);
     spawn(move || {
         if let Some(channel) = welcome(&member) {
-            serve(&member, channel);
+            serve(&member, channel, Weak::new());
         }
         member.end();
     });
@@ -83,18 +83,24 @@ fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
     give(member, &answer.encode(), channel, &fd)
 }
 
-/// Until the other end is closed.
-fn serve(member: &Arc<Member>, mut channel: Arc<Channel>) {
+/// Until the other end is closed. A process runs in its parent's memory, whose channel is `outer`,
+/// until it says that it was born with one of its own, or executes a program.
+fn serve(member: &Arc<Member>, mut channel: Arc<Channel>, mut outer: Weak<Channel>) {
     let mut bytes = [0; NOTE_LEN + 1];
     while let Some(len) = receive(member, &mut bytes) {
         let goes_on = match Note::decode(&bytes[..len]) {
-            Some(Note::Line(index)) => channel.start(index as usize),
+            Some(Note::Line(index)) => match outer.upgrade() {
+                Some(outer) => outer.start(index as usize),
+                None => channel.start(index as usize),
+            },
             Some(Note::Renew(pid)) => {
+                outer = Weak::new();
                 member.is_process(pid);
                 let renewed = renew(member, &channel).map(|new| channel = new);
                 renewed.is_some()
             }
             Some(Note::Born(pid)) => {
+                outer = Weak::new();
                 member.is_process(pid);
                 true
             }
@@ -154,7 +160,7 @@ fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Err
 
 /// A child of `parent`, which asked in `channel` and has the place `client`: the child's connection
 /// and channel go to the parent.
-pub fn child(channel: &Channel, parent: &Arc<Member>, client: &Client) -> Result<()> {
+pub fn child(channel: &Arc<Channel>, parent: &Arc<Member>, client: &Client) -> Result<()> {
     let shared = &parent.shared;
     if shared.is_full() {
         return Err(Error::TableFull);
@@ -163,7 +169,7 @@ pub fn child(channel: &Channel, parent: &Arc<Member>, client: &Client) -> Result
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (ours, theirs) = pair.map_err(|_| Error::TableFull)?;
     let rights = parent.rights().clone();
-    let child = Arc::new(Member::new(shared, ours, rights, parent.run.clone()));
+    let child = Member::new(shared, ours, rights, parent.run.clone());
     let at = parent.at.get().ok_or(Error::Invalid)?;
     let _ = child.at.set(at.clone());
     child.inherit(parent)?;
@@ -174,6 +180,7 @@ pub fn child(channel: &Channel, parent: &Arc<Member>, client: &Client) -> Result
     let slot = client.child_prepare(share)?;
     let settled = shared.client(at).and_then(|own| {
         own.fork_child(Some(slot))?;
+        own.set_file_limit(client.file_limit());
         child.settle(own)
     });
     if let Err(e) = settled {
@@ -185,9 +192,9 @@ pub fn child(channel: &Channel, parent: &Arc<Member>, client: &Client) -> Result
     let note = Note::Child(child.id).encode();
     let sent = send(parent, &note, &[theirs.as_fd(), fd.as_fd()]);
     let begun = sent.is_ok() && {
-        let (child, own) = (child.clone(), own.clone());
+        let (child, own, outer) = (child.clone(), own.clone(), Arc::downgrade(channel));
         spawn(move || {
-            serve(&child, own);
+            serve(&child, own, outer);
             child.end();
         })
     };

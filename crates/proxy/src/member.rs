@@ -11,10 +11,13 @@ use crate::rights::Rights;
 use crate::run::Run;
 use holdfast_client::served::wire::UNBOUND;
 use holdfast_client::{Client, Error, OfdLink, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// Descriptions of one process that no descriptor refers to yet: one for each call that opens.
 const UNBOUND_MAX: usize = 256;
@@ -41,9 +44,14 @@ pub struct Member {
 
 impl Member {
     /// One that has no place in the session yet.
-    pub fn new(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights, run: Arc<Run>) -> Member {
+    pub fn new(
+        shared: &Arc<Shared>,
+        socket: OwnedFd,
+        rights: Rights,
+        run: Arc<Run>,
+    ) -> Arc<Member> {
         shared.members.fetch_add(1, AcqRel);
-        Member {
+        let member = Arc::new(Member {
             id: shared.next_id(),
             socket,
             shared: shared.clone(),
@@ -55,7 +63,16 @@ impl Member {
             bound: AtomicU32::new(0),
             leaves: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-        }
+        });
+        shared.add(&member);
+        member
+    }
+
+    /// Whether the other end of its connection is closed.
+    pub fn has_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec::default();
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// It has this place from now on; `Invalid`: it has one already, or has ended.
@@ -206,8 +223,24 @@ impl Member {
     pub fn end(&self) {
         self.ended.store(true, Release);
         let place = self.place.write();
-        let client = place.unwrap_or_else(PoisonError::into_inner).take();
-        let Some(client) = client else { return };
+        self.leave_place(place.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// As `end`, if no call is under way; whether it has ended wholly. Waits for nobody: a call
+    /// that waited for the end of another might be waited for itself.
+    pub fn try_end(&self) -> bool {
+        match self.place.try_write() {
+            Ok(place) => {
+                self.ended.store(true, Release);
+                self.leave_place(place);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn leave_place(&self, mut place: RwLockWriteGuard<'_, Option<Client>>) {
+        let Some(client) = place.take() else { return };
         for ofd in self.unbound().drain(..).flatten() {
             // Its errors are those of a close that nobody asked for.
             let _ = client.release(ofd);

@@ -4,6 +4,7 @@
 //! of the user takes more than a part of the session's tables.
 
 use crate::connection;
+use crate::member::Member;
 use crate::rights::Rights;
 use holdfast_client::attach::Attachment;
 use holdfast_client::{Client, Error, Segments};
@@ -11,9 +12,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// Processes of one user.
 const MEMBERS_MAX: u32 = 512;
@@ -23,6 +24,8 @@ const REFUSED_MAX: u32 = 64;
 const FILES_MAX: u32 = 256 * 1024;
 /// How often a proxy without a service looks for one.
 const PAUSE: Duration = Duration::from_millis(20);
+/// What a call may wait for the end of the dead.
+const BURIAL: Duration = Duration::from_millis(20);
 /// A proxy with nobody to serve ends after so long.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -59,6 +62,7 @@ pub struct Shared {
     pub members: AtomicU32,
     pub files: Quota,
     ids: AtomicU32,
+    all: Mutex<Vec<Weak<Member>>>,
 }
 
 /// Ids fit a child's name, and 0 is none.
@@ -83,6 +87,31 @@ impl Shared {
             cpu: 0,
         };
         Client::attach(&segments, at)
+    }
+
+    /// A process is served from now on.
+    pub fn add(&self, member: &Arc<Member>) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|member| member.strong_count() > 0);
+        all.push(Arc::downgrade(member));
+    }
+
+    /// Ends the processes that have hung up, whom their own threads may not have looked at yet:
+    /// what the dead held is nobody's as soon as their parents know of their death. Whether there
+    /// was any.
+    pub fn bury(&self) -> bool {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let members: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        drop(all);
+        let mut dead: Vec<_> = members.iter().filter(|m| m.has_hung_up()).collect();
+        let (some, begun) = (!dead.is_empty(), Instant::now());
+        loop {
+            dead.retain(|member| !member.try_end());
+            if dead.is_empty() || begun.elapsed() > BURIAL {
+                return some;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether nobody is served.
@@ -112,6 +141,7 @@ pub fn serve(
         members: AtomicU32::new(0),
         files: Quota::of(FILES_MAX),
         ids: AtomicU32::new(0),
+        all: Mutex::default(),
     });
     rustix::net::sockopt::set_socket_timeout(
         control,

@@ -83,13 +83,20 @@ impl Rights {
                 privileged,
             });
         }
-        let has = |ids: &[u32; 3], id| ids.contains(&id);
-        let is_its = has(&self.users, head.uid) && has(&self.groups, head.gid) && !head.privileged;
-        (self.privileged || is_its).then_some(Actor {
-            uid: head.uid,
-            gid: head.gid,
+        let (uid, gid, privileged) = match self.privileged {
+            true => (head.uid, head.gid, head.privileged),
+            false if head.privileged => return None,
+            false => (
+                own(&self.users, head.uid)?,
+                own(&self.groups, head.gid)?,
+                false,
+            ),
+        };
+        Some(Actor {
+            uid,
+            gid,
             groups,
-            privileged: head.privileged,
+            privileged,
         })
     }
 
@@ -121,6 +128,15 @@ impl Rights {
             squashed: false,
         };
         true
+    }
+}
+
+/// The one of a process's ids that it claims. In a user namespace the kernel may show it none of
+/// them: then it says nobody's, and is whom the kernel told us.
+fn own(ids: &[u32; 3], claimed: u32) -> Option<u32> {
+    match ids.contains(&claimed) {
+        true => Some(claimed),
+        false => (claimed == NOBODY).then_some(ids[1]),
     }
 }
 
@@ -164,7 +180,10 @@ mod tests {
         assert_eq!((actor.uid, actor.gid), (10, 20));
         assert_eq!(actor.groups, [30, 31]);
         assert!(!actor.privileged);
+        let hidden = user.actor(&claim(NOBODY, NOBODY, false)).unwrap();
+        assert_eq!((hidden.uid, hidden.gid), (10, 20));
         for claim in [
+            claim(NOBODY, NOBODY, true),
             claim(11, 20, false),
             claim(0, 20, false),
             claim(10, 0, false),

@@ -24,6 +24,11 @@ impl Client {
     }
 
     /// RLIMIT_FSIZE of this process: `OverLimit` for what would let a file grow beyond it.
+    pub fn file_limit(&self) -> u64 {
+        self.session.file_limit()
+    }
+
+    /// See `file_limit`.
     pub fn set_file_limit(&self, bytes: u64) {
         self.session.set_file_limit(bytes);
     }

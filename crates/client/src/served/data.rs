@@ -3,6 +3,7 @@
 //! Invariant: what one call of the program moves is moved by one call here if it fits a line's
 //! buffer, and in several, in order, if not.
 
+use crate::base::abi::{O_ACCMODE, O_RDWR, O_WRONLY, SEEK_CUR};
 use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
@@ -20,16 +21,21 @@ fn so_far(moved: usize, error: Error) -> Result<usize> {
     }
 }
 
+/// What is wrong with an offset is told before what is wrong with the descriptor.
+fn check_offset(offset: Option<i64>) -> Result<()> {
+    match offset {
+        Some(..0) => Err(Error::Invalid),
+        _ => Ok(()),
+    }
+}
+
 impl Served {
     pub fn read(&self, ofd: OfdLink, out: MutBuf) -> Result<usize> {
-        self.readv(ofd, &mut [out], None, 0)
+        self.read_parts(ofd, &mut [out], None, None)
     }
 
     pub fn pread(&self, ofd: OfdLink, out: MutBuf, offset: i64) -> Result<usize> {
-        if offset < 0 {
-            return Err(Error::Invalid);
-        }
-        self.readv(ofd, &mut [out], Some(offset), 0)
+        self.read_parts(ofd, &mut [out], Some(offset), None)
     }
 
     pub fn readv(
@@ -39,12 +45,26 @@ impl Served {
         offset: Option<i64>,
         rwf: u32,
     ) -> Result<usize> {
+        self.read_parts(ofd, out, offset, Some(rwf))
+    }
+
+    /// `rwf`: the flags of preadv2(2); `None` for read(2) and pread(2), which say what is wrong
+    /// also where there is nothing to read.
+    fn read_parts(
+        &self,
+        ofd: OfdLink,
+        out: &mut [MutBuf],
+        offset: Option<i64>,
+        rwf: Option<u32>,
+    ) -> Result<usize> {
+        check_offset(offset)?;
+        let rwf = rwf.map_or(u64::MAX, u64::from);
         let total = out.iter().map(MutBuf::len).sum::<usize>();
         let (mut moved, mut to) = (0, 0);
         loop {
             let len = (total - moved).min(BUFFER);
             let at = offset.map(|at| at.saturating_add(moved as i64));
-            let ask = args(&[ofd.raw().into(), offset_word(at), rwf.into(), len as u64]);
+            let ask = args(&[ofd.raw().into(), offset_word(at), rwf, len as u64]);
             let answered = match self.ask(Op::Read, &ask) {
                 Ok(answered) => answered,
                 Err(error) => return so_far(moved, error),
@@ -56,7 +76,13 @@ impl Served {
                 let n = answered.take(skip, part.take(got - skip));
                 let n = match n {
                     Ok(n) => n,
-                    Err(error) => return so_far(moved + skip, error),
+                    Err(error) => {
+                        if offset.is_none() {
+                            // What found no place was not read.
+                            self.lseek(ofd, skip as i64 - got as i64, SEEK_CUR)?;
+                        }
+                        return so_far(moved + skip, error);
+                    }
                 };
                 part.advance(n);
                 skip += n;
@@ -74,9 +100,6 @@ impl Served {
     }
 
     pub fn pwrite(&self, ofd: OfdLink, data: ConstBuf, offset: i64) -> Result<usize> {
-        if offset < 0 {
-            return Err(Error::Invalid);
-        }
         self.writev(ofd, &[data], Some(offset), 0)
     }
 
@@ -87,6 +110,7 @@ impl Served {
         offset: Option<i64>,
         rwf: u32,
     ) -> Result<usize> {
+        check_offset(offset)?;
         let total = data.iter().map(ConstBuf::len).sum::<usize>();
         if total <= BUFFER {
             return self.write_once(ofd, data, offset, rwf);
@@ -124,7 +148,14 @@ impl Served {
             data,
             ..args(&words)
         };
-        self.number(Op::Write, &ask).map(|n| n as usize)
+        match self.number(Op::Write, &ask) {
+            // Nothing was asked yet. What the descriptor cannot do comes first.
+            Err(Error::Fault(fault)) => match self.getfl(ofd)? & O_ACCMODE {
+                O_WRONLY | O_RDWR => Err(Error::Fault(fault)),
+                _ => Err(Error::BadDescriptor),
+            },
+            written => written.map(|n| n as usize),
+        }
     }
 
     pub fn lseek(&self, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {

@@ -128,10 +128,11 @@ impl Served {
         let [channel] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| gone())?;
         let served = Served::new(channel.as_fd(), connection)?;
         let answered = served.ask(Op::Resume, &Ask::default())?;
-        let (member, inside) = (answered.words[2] as u32, answered.words[3] != 0);
+        let [_, _, member, inside, limited, ..] = answered.words;
         drop(answered);
-        served.me.store(member, Relaxed);
-        served.inside.store(inside, Relaxed);
+        served.me.store(member as u32, Relaxed);
+        served.inside.store(inside != 0, Relaxed);
+        served.limited.store(limited != 0, Relaxed);
         let mut from = 0;
         while let Some(fd) = served.asked_descriptor(from)? {
             served.note_bound(fd, true);

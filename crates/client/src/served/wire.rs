@@ -404,10 +404,14 @@ pub fn word_error(word: u64, path: Vec<u8>) -> Error {
         OUTSIDE_SECOND => Error::OutsideSecond(path.into()),
         OVER_LIMIT => Error::OverLimit,
         NO_PLACE => Error::NoPlace,
-        errno => Error::Kernel {
-            call: "the proxy",
-            errno: errno.min(4095) as i32,
-        },
+        errno => {
+            let errno = errno.min(4095) as i32;
+            // These two callers tell from others.
+            let mut told = [Error::NotFound, Error::IsDirectory].into_iter();
+            let call = "the proxy";
+            told.find(|error| error.errno() == errno)
+                .unwrap_or(Error::Kernel { call, errno })
+        }
     }
 }
 

@@ -5,12 +5,14 @@
 //! lies behind raises SIGBUS, as for a file. From then on the mapping is the kernel's alone.
 
 use super::args::{self, Errno};
+use super::maps::PROT_WRITE;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::Process;
 use crate::sys::{self, Fd};
 use holdfast_client::OfdLink;
-use holdfast_client::abi::{O_ACCMODE, O_WRONLY, S_IFMT, S_IFREG};
+use holdfast_client::abi::{O_ACCMODE, O_RDONLY, O_RDWR, S_IFMT, S_IFREG};
+use holdfast_pmem::MutBuf;
 
 const EACCES: Errno = 13;
 const ENODEV: Errno = 19;
@@ -21,12 +23,17 @@ const PART: usize = 1 << 20;
 
 /// mmap(2), with the arguments of the call `a`, of `len` bytes of a pool file with these `flags`.
 pub fn map(p: &Process, ofd: OfdLink, a: &[usize; 6], (len, shared): (usize, bool)) -> Outcome {
-    let (flags, stat) = (p.client.getfl(ofd)?, p.client.fstat(ofd)?);
+    let (reads, writes) = match p.client.getfl(ofd)? & O_ACCMODE {
+        O_RDONLY => (true, false),
+        O_RDWR => (true, true),
+        _ => (false, false),
+    };
+    if !reads || shared && !writes && a[2] & PROT_WRITE != 0 {
+        return Err(EACCES.into());
+    }
+    let stat = p.client.fstat(ofd)?;
     if stat.mode & S_IFMT != S_IFREG {
         return Err(ENODEV.into());
-    }
-    if flags & O_ACCMODE == O_WRONLY {
-        return Err(EACCES.into());
     }
     if shared {
         return Err(Stop::Refused(ENODEV, Why::SharedMapping));
@@ -45,6 +52,9 @@ fn copy(p: &Process, ofd: OfdLink, offset: usize, len: usize) -> Result<Fd, Stop
     // SAFETY: the name is NUL-terminated.
     let fd = unsafe { sys::raw(nr::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0]) };
     let fd = Fd(args::result(fd)?);
+    // Mapping a file is access to it, also where there is nothing to read.
+    p.client
+        .pread(ofd, MutBuf::from(&mut [0][..]), offset as i64)?;
     let mut done = 0;
     while done < len {
         let part = (len - done).min(PART);

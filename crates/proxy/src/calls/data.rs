@@ -1,12 +1,12 @@
 //! Data, and locks on it.
 
 use super::{Call, Reply};
+use holdfast_client::abi::{F_GETLK, F_OFD_GETLK, F_UNLCK};
 use holdfast_client::served::wire::*;
 use holdfast_client::{DirentFormat, Error, Flock, Result};
 
-/// A place whose bytes have offsets.
-fn check_range(at: Option<i64>, len: u64) -> Result<()> {
-    let Some(at) = at else { return Ok(()) };
+/// All bytes of a place have offsets.
+fn check_range(at: i64, len: u64) -> Result<()> {
     let end = u64::try_from(at).map(|at| at.saturating_add(len));
     match end {
         Ok(end) if end > i64::MAX as u64 => Err(Error::Invalid),
@@ -19,15 +19,24 @@ impl Call<'_> {
         let client = self.client;
         match op {
             Op::Read => {
-                let (ofd, at, flags) = (self.ofd(0)?, word_offset(self.arg(1)), self.arg_u32(2)?);
-                check_range(at, self.arg(3))?;
-                let mut room = [self.room(self.arg(3))?];
-                client.readv(ofd, &mut room, at, flags).map(Reply::bytes)
+                let (ofd, at) = (self.ofd(0)?, word_offset(self.arg(1)));
+                let mut room = self.room(self.arg(3))?;
+                let read = match (self.arg(2), at) {
+                    (u64::MAX, None) => client.read(ofd, room),
+                    (u64::MAX, Some(offset)) => {
+                        check_range(offset, self.arg(3))?;
+                        client.pread(ofd, room, offset)
+                    }
+                    _ => {
+                        let room = core::slice::from_mut(&mut room);
+                        client.readv(ofd, room, at, self.arg_u32(2)?)
+                    }
+                };
+                read.map(Reply::bytes)
             }
             Op::Write => {
                 let (ofd, at, flags) = (self.ofd(0)?, word_offset(self.arg(1)), self.arg_u32(2)?);
                 let bytes = self.bytes()?;
-                check_range(at, bytes.len() as u64)?;
                 client
                     .writev(ofd, &[bytes], at, flags)
                     .map(|n| Reply::number(n as u64))
@@ -67,16 +76,16 @@ impl Call<'_> {
                 client.session().set_file_limit(self.arg(0));
                 Ok(Reply::default())
             }
-            Op::Flock => Reply::done(client.flock(self.ofd(0)?, self.arg_u32(1)?)),
-            _ => self.lock(),
+            Op::Flock => {
+                self.lock_with(|| Reply::done(client.flock(self.ofd(0)?, self.arg_u32(1)?)))
+            }
+            _ => self.lock_with(|| self.lock()),
         }
     }
 
     fn copy_range(&self) -> Result<Reply> {
         let (from, to) = (self.ofd(0)?, self.ofd(2)?);
         let (mut from_at, mut to_at) = (word_offset(self.arg(1)), word_offset(self.arg(3)));
-        check_range(from_at, self.arg(4))?;
-        check_range(to_at, self.arg(4))?;
         // In parts, so that the line is not away for long.
         let len = usize::try_from(self.arg(4)).unwrap_or(usize::MAX);
         let len = len.min(PART);
@@ -85,6 +94,26 @@ impl Call<'_> {
             .copy_range(from, from_at.as_mut(), to, to_at.as_mut(), len)?;
         let [from_at, to_at] = [from_at, to_at].map(offset_word);
         Ok(Reply::words(&[copied as u64, from_at, to_at]))
+    }
+
+    /// Makes a call about locks. Where somebody is in the way it is made again if somebody has died
+    /// meanwhile.
+    fn lock_with(&self, call: impl Fn() -> Result<Reply>) -> Result<Reply> {
+        let made = call();
+        let in_the_way = match &made {
+            Err(error) => matches!(error, Error::WouldBlock),
+            Ok(reply) => self.asks_for_lock() && reply.words[0] != F_UNLCK as u64,
+        };
+        match in_the_way && self.member.shared.bury() {
+            true => call(),
+            false => made,
+        }
+    }
+
+    /// Whether the call is F_GETLK or F_OFD_GETLK, which says who is in the way.
+    fn asks_for_lock(&self) -> bool {
+        let lock = matches!(Op::from_raw(self.head.op), Some(Op::Lock));
+        lock && matches!(self.arg_u32(1), Ok(F_GETLK | F_OFD_GETLK))
     }
 
     fn lock(&self) -> Result<Reply> {

@@ -69,6 +69,7 @@ impl Call<'_> {
             Op::Resume => Ok(Reply::words(&[
                 member.id.into(),
                 client.cwd_inside().into(),
+                (client.file_limit() != u64::MAX).into(),
             ])),
             Op::Lookup => {
                 let found = client.lookup(self.arg_u32(0)?);

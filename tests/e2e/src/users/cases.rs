@@ -11,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("calls on access control lists", list_calls),
     ("limits of descriptors", limits),
     ("locks between users", locks),
+    ("locks of the killed", locks_of_the_killed),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),
@@ -270,6 +271,43 @@ os.wait()'"#;
     shared.expect("3002", tells, "True\n")?;
     let both = format!("(sleep 1) | {python} 5 & sleep 0.5; {python} 12 </dev/null; wait");
     shared.expect("3002", &both, "got\nerrno 11\n")?;
+    shared.end()
+}
+
+/// What a killed process had locked is free as soon as its parent knows of its death.
+fn locks_of_the_killed(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "chmod 777 /hf", "")?;
+    let script = r#"
+import fcntl, os, signal
+os.chdir("/hf")
+for n in range(300):
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        f = open(f"file{n % 7}", "w")
+        fcntl.lockf(f, fcntl.LOCK_EX) if n % 2 else fcntl.flock(f, fcntl.LOCK_EX)
+        os.write(told, b"x")
+        signal.pause()
+    os.read(ready, 1)
+    f = open(f"file{n % 7}", "w")
+    lock = fcntl.lockf if n % 2 else fcntl.flock
+    try:
+        lock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print(n, "was not locked")
+    except BlockingIOError:
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    lock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for fd in (ready, told):
+        os.close(fd)
+    f.close()
+print("done")
+"#;
+    let path = fixture.path("killed.py");
+    std::fs::write(&path, script)?;
+    shared.expect("3002", &format!("python3 {}", path.display()), "done\n")?;
     shared.end()
 }
 

@@ -8,6 +8,12 @@
 //!                            memory that is treated as DAX
 //!   `# unstable: PATTERN...` files whose content and size may differ (`*` matches anything)
 //!   `# seconds: N`           how long it may take (default: 120)
+//!   `# unserved: WHY`        what in it only the pool's owner has
+//!
+//! With `--served` a user who does not own the pool runs the scripts, in mode posix, and HF_SERVED
+//! is in their environment on tmpfs, too.
+
+mod served;
 
 use crate::dump;
 use crate::outcome::{Outcomes, Verdict};
@@ -26,8 +32,57 @@ struct Script {
     path: PathBuf,
     needs: Vec<String>,
     modes: Vec<String>,
+    unserved: String,
     unstable: Vec<String>,
     limit: Duration,
+}
+
+/// How scripts run on a pool.
+struct Pools {
+    holdfast: Option<PathBuf>,
+    /// As a user who does not own it.
+    served: bool,
+}
+
+impl Pools {
+    /// A command of whoever runs the scripts.
+    fn command(&self, program: &Path) -> Command {
+        match self.served {
+            true => served::command(program),
+            false => Command::new(program),
+        }
+    }
+
+    /// `holdfast run` on a pool that appears at `at`: of whoever runs the scripts, with a report,
+    /// or of the owner, who looks at what is left.
+    fn run(
+        &self,
+        holdfast: &Path,
+        mode: &str,
+        (pool, at): (&Path, &Path),
+        report: Option<&Path>,
+    ) -> Command {
+        let mut run = match report {
+            Some(_) => self.command(holdfast),
+            None => Command::new(holdfast),
+        };
+        run.arg("run").arg("--pool").arg(pool).arg("--at").arg(at);
+        if !self.served {
+            run.args(["--consistency", mode]);
+        }
+        if let Some(report) = report {
+            run.arg("--report").arg(report);
+        }
+        run
+    }
+
+    /// Whoever runs the scripts owns this.
+    fn give(&self, path: &Path) -> io::Result<()> {
+        match self.served {
+            true => served::give(path),
+            false => Ok(()),
+        }
+    }
 }
 
 /// How one run ended and what it left.
@@ -39,6 +94,7 @@ struct Left {
 /// `hf-e2e programs`
 pub fn main(args: &[&str]) -> ExitCode {
     let baseline = args.contains(&"--baseline");
+    let served = args.contains(&"--served");
     let names: Vec<&str> = args
         .iter()
         .copied()
@@ -64,6 +120,7 @@ pub fn main(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let pools = Pools { holdfast, served };
     let outcomes = Outcomes::default();
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(4));
@@ -71,9 +128,13 @@ pub fn main(args: &[&str]) -> ExitCode {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(script) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for mode in &script.modes {
+                    let modes = match served {
+                        true => &script.modes[..1],
+                        false => &script.modes[..],
+                    };
+                    for mode in modes {
                         let name = format!("{} ({mode})", script.name);
-                        let verdict = judge(script, mode, holdfast.as_deref(), &work);
+                        let verdict = judge(script, mode, &pools, &work);
                         outcomes.add(&name, verdict);
                     }
                 }
@@ -136,12 +197,19 @@ fn read_script(name: String, path: PathBuf) -> io::Result<Script> {
         path,
         needs: said("# needs:"),
         modes,
+        unserved: said("# unserved:").join(" "),
         unstable: said("# unstable:"),
         limit: Duration::from_secs(seconds),
     })
 }
 
-fn judge(script: &Script, mode: &str, holdfast: Option<&Path>, work: &Path) -> Verdict {
+fn judge(script: &Script, mode: &str, pools: &Pools, work: &Path) -> Verdict {
+    if pools.served {
+        let unserved = Some(&script.unserved[..]).filter(|why| !why.is_empty());
+        if let Some(why) = served::impossible().or(unserved) {
+            return Verdict::Skipped(why.into());
+        }
+    }
     if let Some(missing) = script
         .needs
         .iter()
@@ -150,7 +218,7 @@ fn judge(script: &Script, mode: &str, holdfast: Option<&Path>, work: &Path) -> V
         return Verdict::Skipped(format!("{missing} is not installed"));
     }
     let dir = work.join(format!("{}-{mode}", script.name));
-    let result = compare(script, mode, holdfast, &dir);
+    let result = compare(script, mode, pools, &dir);
     let failures = match result {
         Ok(failures) => failures,
         Err(e) => vec![format!("the test itself failed: {e}")],
@@ -166,15 +234,12 @@ fn judge(script: &Script, mode: &str, holdfast: Option<&Path>, work: &Path) -> V
 }
 
 /// Runs the script twice and returns what differs.
-fn compare(
-    script: &Script,
-    mode: &str,
-    holdfast: Option<&Path>,
-    dir: &Path,
-) -> io::Result<Vec<String>> {
+fn compare(script: &Script, mode: &str, pools: &Pools, dir: &Path) -> io::Result<Vec<String>> {
     fs::create_dir_all(dir.join("home"))?;
+    pools.give(dir)?;
+    pools.give(&dir.join("home"))?;
     let at = dir.join("hf");
-    let base = on_tmpfs(script, dir, &at)?;
+    let base = on_tmpfs(script, pools, dir, &at)?;
     if base.ended.code() != Some(0) {
         let mut why = vec![format!("on tmpfs already: {}", base.ended.how())];
         why.extend(base.ended.tail());
@@ -182,9 +247,9 @@ fn compare(
     }
     // The very same path serves again, now by the pool, or once more by tmpfs.
     fs::rename(&at, dir.join("base"))?;
-    let (left, mut why) = match holdfast {
-        Some(holdfast) => on_pool(script, mode, holdfast, dir, &at)?,
-        None => (on_tmpfs(script, dir, &at)?, Vec::new()),
+    let (left, mut why) = match &pools.holdfast {
+        Some(holdfast) => on_pool(script, mode, (pools, holdfast), dir, &at)?,
+        None => (on_tmpfs(script, pools, dir, &at)?, Vec::new()),
     };
     if left.ended.status != base.ended.status {
         why.push(format!(
@@ -205,8 +270,12 @@ fn compare(
 }
 
 /// The script in a shell that makes its directory first, with temporary files in the tree too.
-fn command(mut command: Command, script: &Script, dir: &Path, at: &Path) -> Command {
+fn command(mut command: Command, script: &Script, served: bool, at: &Path) -> Command {
+    let dir = at.parent().unwrap_or(at);
     process::clean(&mut command, &dir.join("home"));
+    if served {
+        command.env("HF_SERVED", "1");
+    }
     let start = r#"umask 022; mkdir "$1/work" "$1/tmp" && exec bash "$2" "$1/work""#;
     command.env("TMPDIR", at.join("tmp")).current_dir(dir);
     command
@@ -216,9 +285,11 @@ fn command(mut command: Command, script: &Script, dir: &Path, at: &Path) -> Comm
     command
 }
 
-fn on_tmpfs(script: &Script, dir: &Path, at: &Path) -> io::Result<Left> {
+fn on_tmpfs(script: &Script, pools: &Pools, dir: &Path, at: &Path) -> io::Result<Left> {
     fs::create_dir(at)?;
-    let mut run = command(Command::new("bash"), script, dir, at);
+    pools.give(at)?;
+    let bash = pools.command(Path::new("bash"));
+    let mut run = command(bash, script, pools.served, at);
     let ended = process::run(&mut run, script.limit, dir)?;
     Ok(Left {
         ended,
@@ -229,7 +300,7 @@ fn on_tmpfs(script: &Script, dir: &Path, at: &Path) -> io::Result<Left> {
 fn on_pool(
     script: &Script,
     mode: &str,
-    holdfast: &Path,
+    (pools, holdfast): (&Pools, &Path),
     dir: &Path,
     at: &Path,
 ) -> io::Result<(Left, Vec<String>)> {
@@ -255,23 +326,23 @@ fn on_pool(
         Ok(())
     };
     admin(&["create", "--size", "1G", "--medium", medium])?;
-    let started = |report: Option<&Path>, program: &str| {
-        let mut run = Command::new(holdfast);
-        run.arg("run").arg("--pool").arg(&pool).arg("--at").arg(at);
-        run.args(["--consistency", mode]);
-        if let Some(report) = report {
-            run.arg("--report").arg(report);
-        }
-        run.arg("--").arg(program);
-        run
+    let service = match pools.served {
+        true => Some(served::Service::start(holdfast, &pool, dir)?),
+        false => None,
     };
-    let mut run = command(started(Some(&report), "bash"), script, dir, at);
+    let mut run = pools.run(holdfast, mode, (&pool, at), Some(&report));
+    run.arg("--").arg("bash");
+    let mut run = command(run, script, pools.served, at);
     let ended = process::run(&mut run, script.limit * 2, dir)?;
     let on_host = at.symlink_metadata().is_ok();
-    let mut list = started(None, &std::env::current_exe()?.to_string_lossy());
+    let mut list = pools.run(holdfast, mode, (&pool, at), None);
     process::clean(&mut list, &dir.join("home"));
-    list.arg("dump").arg(at);
+    list.arg("--")
+        .arg(std::env::current_exe()?)
+        .arg("dump")
+        .arg(at);
     let listed = process::run(&mut list, Duration::from_secs(60), dir)?;
+    drop(service);
     admin(&["check"])?;
     if on_host {
         why.push(format!("{} exists on the host", at.display()));
