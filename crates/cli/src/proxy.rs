@@ -42,16 +42,16 @@ pub fn proxy(pool: &Path, user: u32) -> Result<u8, Failure> {
     let memory = session::memory(&attachment)?
         .try_clone_to_owned()
         .map_err(|e| Failure::io("session memory", &e))?;
-    let (pool, mut restarts) = (pool.to_path_buf(), Restarts::new());
+    let (directory, mut restarts) = (pool.to_path_buf(), Restarts::new());
     // Called again and again while there is no service.
     let revive = move || -> Option<OwnedFd> {
         if restarts.wait().is_none() {
-            restarts.lost(&pool);
+            restarts.lost(&directory);
         }
         if restarts.wait().is_some_and(|wait| wait > Duration::ZERO) {
             return None;
         }
-        match start::join_again(&pool, std::os::fd::AsFd::as_fd(&memory)) {
+        match start::join_again(&directory, std::os::fd::AsFd::as_fd(&memory)) {
             Ok(attachment) => {
                 restarts.found();
                 // What else came with it we have already, and keep.
@@ -63,6 +63,6 @@ pub fn proxy(pool: &Path, user: u32) -> Result<u8, Failure> {
             }
         }
     };
-    holdfast_proxy::serve(&control, attachment, user == ROOT, revive).map_err(failed)?;
+    holdfast_proxy::serve((pool, &control), attachment, user == ROOT, revive).map_err(failed)?;
     Ok(failure::OK)
 }

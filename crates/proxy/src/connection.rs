@@ -147,7 +147,7 @@ fn receive(member: &Member, bytes: &mut [u8]) -> Option<usize> {
 }
 
 /// Sends without waiting: who does not read what was asked for gets no more.
-fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(fds)) {

@@ -8,10 +8,12 @@ use crate::member::Member;
 use crate::rights::Rights;
 use holdfast_client::attach::Attachment;
 use holdfast_client::{Client, Error, Segments};
+use holdfast_pool::directory::SPECIAL;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -57,6 +59,8 @@ impl Quota {
 /// What all connections have in common.
 pub struct Shared {
     attachment: Attachment,
+    /// Where the pool has the kernel's objects.
+    pub special: PathBuf,
     /// Root is nobody.
     squash: bool,
     pub members: AtomicU32,
@@ -125,11 +129,12 @@ impl Shared {
     }
 }
 
-/// Serves the connections that come through `control`, until there is none and none has come for a
-/// while, or the service is gone and there is none left. `revive` is called while there is no
-/// service, until it gives a connection to a new one. `squash`: root is nobody.
+/// Serves the pool in `directory` to the connections that come through `control`, until there is
+/// none and none has come for a while, or the service is gone and there is none left. `revive` is
+/// called while there is no service, until it gives a connection to a new one. `squash`: root is
+/// nobody.
 pub fn serve(
-    control: &OwnedFd,
+    (directory, control): (&Path, &OwnedFd),
     attachment: Attachment,
     squash: bool,
     mut revive: impl FnMut() -> Option<OwnedFd>,
@@ -137,6 +142,7 @@ pub fn serve(
     let mut connection: Option<OwnedFd> = None;
     let shared = Arc::new(Shared {
         attachment,
+        special: directory.join(SPECIAL),
         squash,
         members: AtomicU32::new(0),
         files: Quota::of(FILES_MAX),

@@ -63,8 +63,9 @@ impl Fixture {
         let service = std::thread::spawn(move || service.run().unwrap());
         let attachment = attach(dir.as_os_str().as_bytes(), None).unwrap();
         let (control, theirs) = pair();
+        let pool = dir.clone();
         std::thread::spawn(move || {
-            holdfast_proxy::serve(&theirs, attachment, false, || None).unwrap();
+            holdfast_proxy::serve((&pool, &theirs), attachment, false, || None).unwrap();
         });
         std::panic::set_hook(Box::new(|info| {
             PANICS.fetch_add(1, SeqCst);

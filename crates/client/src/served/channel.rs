@@ -43,7 +43,7 @@ pub struct Served {
     /// Lines in use, and lines that the proxy looks after, one bit for each.
     taken: AtomicU32,
     started: AtomicU32,
-    /// Held by whoever gets a child's connection.
+    /// Held by whoever gets descriptors on the connection.
     pub(super) births: AtomicBool,
     /// The descriptors of the owner of this memory that are pool files.
     pub(super) fds: Box<[AtomicU64]>,

@@ -274,11 +274,7 @@ impl Served {
         if share.files || share.directory || !may_put_at(self.connection) {
             return Err(Error::TableFull);
         }
-        while self.births.swap(true, Acquire) {
-            rustix::thread::sched_yield();
-        }
-        let unborn = self.unborn();
-        self.births.store(false, Release);
+        let unborn = self.alone(|| self.unborn());
         let slot = match unborn {
             Err(_) if !self.has_place() => return Err(Error::NoPlace),
             unborn => unborn?.slot()?,
@@ -289,13 +285,28 @@ impl Served {
         Ok(slot)
     }
 
+    /// Nobody else gets anything on the connection meanwhile.
+    pub(super) fn alone<T>(&self, f: impl FnOnce() -> T) -> T {
+        while self.births.swap(true, Acquire) {
+            rustix::thread::sched_yield();
+        }
+        let got = f();
+        self.births.store(false, Release);
+        got
+    }
+
+    /// What was asked for by a call that succeeded, on the connection.
+    pub(super) fn get<const N: usize>(&self) -> Result<(Note, [OwnedFd; N])> {
+        let (note, fds) = receive(self.socket()?)?;
+        let fds = fds.try_into().map_err(|_| Error::TooManyFiles)?;
+        Ok((note, fds))
+    }
+
     fn unborn(&self) -> Result<Unborn> {
         self.tell(Op::ChildPrepare, &Ask::default())?;
-        let (Note::Child(member), fds) = receive(self.socket()?)? else {
+        let (Note::Child(member), [connection, channel]) = self.get()? else {
             return Err(self.give_up());
         };
-        let [connection, channel] =
-            <[OwnedFd; 2]>::try_from(fds).map_err(|_| Error::TooManyFiles)?;
         Ok(Unborn {
             connection: connection.into_raw_fd(),
             channel: channel.into_raw_fd(),

@@ -17,6 +17,7 @@ mod data;
 mod life;
 mod names;
 mod report;
+mod sockets;
 pub mod wire;
 
 pub use channel::Served;

@@ -13,7 +13,7 @@ use crate::served::wire::*;
 use pmem::{ConstBuf, MutBuf};
 
 /// A request by `c` about one path.
-fn at<'a>(c: &'a Caller<'a>, base: Base, path: &'a [u8], words: &[u64]) -> Ask<'a> {
+pub(super) fn at<'a>(c: &'a Caller<'a>, base: Base, path: &'a [u8], words: &[u64]) -> Ask<'a> {
     let mut all = [0; 6];
     all[0] = base_word(base);
     for (to, word) in all.iter_mut().skip(1).zip(words) {

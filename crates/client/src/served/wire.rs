@@ -179,6 +179,10 @@ ops! {
     Narrow 63,
     /// The first call of a process that had the pool mapped: the place that it left.
     Adopt 64,
+    /// A socket with a name in the pool was bound, at this path of the host.
+    PlaceSocket 65,
+    /// The kernel's socket behind a name, which comes by an OBJECT.
+    SocketAt 66,
 }
 
 /// A message on a connection, beside the calls: its kind, and a number.
@@ -194,6 +198,8 @@ pub enum Note {
     Child(u32),
     /// A channel comes with it.
     Channel,
+    /// What was asked for comes with it.
+    Object,
 }
 
 /// Bytes of a note.
@@ -209,6 +215,7 @@ impl Note {
             Note::Child(member) => (3, member),
             Note::Channel => (4, 0),
             Note::Born(pid) => (5, pid),
+            Note::Object => (6, 0),
         };
         let mut out = [0; NOTE_LEN];
         out[..4].copy_from_slice(&NOTE_MAGIC.to_le_bytes());
@@ -226,6 +233,7 @@ impl Note {
             3 => Note::Child(word(8)?),
             4 => Note::Channel,
             5 => Note::Born(word(8)?),
+            6 => Note::Object,
             _ => return None,
         };
         (note.encode()[..] == *bytes).then_some(note)
@@ -427,6 +435,7 @@ mod tests {
             Note::Child(u32::MAX),
             Note::Channel,
             Note::Born(9),
+            Note::Object,
         ] {
             let bytes = note.encode();
             assert_eq!(Note::decode(&bytes), Some(note));

@@ -43,6 +43,7 @@ mod ranges;
 mod recognize;
 mod refuse;
 mod selftest;
+mod sockets;
 mod special;
 mod split;
 mod start;

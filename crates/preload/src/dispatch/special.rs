@@ -4,12 +4,14 @@
 //! kernel, by an object of the same kind in the pool's `special` directory whose name is the inode
 //! number. Inode numbers are never reused, so an old object there never belongs to another inode.
 //! Beside a socket, a symbolic link leads to the path that it was bound to, as that was given.
+//! Where a user bound it whom a proxy serves, the object is a link to the socket (`sockets`).
 
 use super::args::{self, Errno};
 use super::outcome::{Outcome, Stop, Why, done};
 use super::place::{AT_FDCWD, in_pool};
+use super::pool::Pool;
 use super::process::Process;
-use super::{fds, nr};
+use super::{fds, nr, sockets};
 use crate::sys;
 use crate::waiting;
 use alloc::boxed::Box;
@@ -24,7 +26,7 @@ const ENOENT: Errno = 2;
 const EACCES: Errno = 13;
 const EEXIST: Errno = 17;
 const EADDRINUSE: Errno = 98;
-const ECONNREFUSED: Errno = 111;
+pub(super) const ECONNREFUSED: Errno = 111;
 const EINVAL: Errno = 22;
 const AF_UNIX: u16 = 1;
 /// Bytes of `sun_path`.
@@ -57,20 +59,24 @@ fn object_path(p: &Process, ino: u64) -> Result<Box<[u8]>, Stop> {
     unsafe { sys::raw(nr::MKDIR, args) };
     path.pop();
     path.push(b'/');
+    push_decimal(&mut path, ino);
+    path.push(0);
+    Ok(path.into_boxed_slice())
+}
+
+pub(super) fn push_decimal(text: &mut Vec<u8>, number: u64) {
     let mut digits = [0; 20];
     let mut first = digits.len();
-    let mut rest = ino;
+    let mut rest = number;
     while first == digits.len() || rest > 0 {
         first -= 1;
         digits[first] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    path.extend_from_slice(&digits[first..]);
-    path.push(0);
-    Ok(path.into_boxed_slice())
+    text.extend_from_slice(&digits[first..]);
 }
 
-fn kernel(number: usize, args: [usize; 6]) -> Outcome {
+pub(super) fn kernel(number: usize, args: [usize; 6]) -> Outcome {
     // SAFETY: every caller passes addresses that live until the call returns.
     let ret = unsafe { sys::raw(number, args) };
     if ret < 0 {
@@ -126,14 +132,13 @@ impl Address {
     }
 }
 
-/// The address of the kernel's socket for inode `ino`.
-fn address_of(p: &Process, ino: u64) -> Result<([u8; ADDRESS], usize), Stop> {
-    let path = object_path(p, ino)?;
+/// The address of a socket of the kernel at a path that ends with a NUL, and its length.
+pub(super) fn address_at(path: &[u8]) -> Result<([u8; ADDRESS], usize), Stop> {
     let mut address = [0; ADDRESS];
     address[..2].copy_from_slice(&AF_UNIX.to_le_bytes());
     let room = address.get_mut(2..2 + path.len());
     room.ok_or(Stop::Refused(EINVAL, Why::SocketPath))?
-        .copy_from_slice(&path);
+        .copy_from_slice(path);
     Ok((address, 2 + path.len()))
 }
 
@@ -146,19 +151,26 @@ pub fn bind(p: &Process, a: &Args) -> Outcome {
             Err(Stop::Errno(EEXIST)) => return Err(EADDRINUSE.into()),
             made => made?,
         };
-        let bound = p
-            .with_caller(|c| p.client.stat(c, base, path, AT_SYMLINK_NOFOLLOW))
-            .map_err(Stop::from)
-            .and_then(|stat| address_of(p, stat.ino))
-            .and_then(|(address, len)| {
-                kernel(nr::BIND, [a[0], address.as_ptr() as usize, len, 0, 0, 0])
-            });
+        let bound = match &p.client {
+            Pool::Served(served) => sockets::bind(p, served, (base, path), a[0]),
+            Pool::Mapped(client) => p
+                .with_caller(|c| client.stat(c, base, path, AT_SYMLINK_NOFOLLOW))
+                .map_err(Stop::from)
+                .and_then(|stat| bind_at(a[0], &object_path(p, stat.ino)?)),
+        };
         match bound {
             Ok(_) => note_path(p, a[0], &given),
             Err(_) => p.with_caller(|c| p.client.unlink(c, base, path))?,
         }
         bound
     })
+}
+
+/// Binds a socket to a path of the host, where everybody who gets there may reach it.
+pub(super) fn bind_at(fd: usize, path: &[u8]) -> Outcome {
+    let (address, len) = address_at(path)?;
+    kernel(nr::BIND, [fd, address.as_ptr() as usize, len, 0, 0, 0])?;
+    kernel(nr::CHMOD, [path.as_ptr() as usize, 0o777, 0, 0, 0, 0])
 }
 
 /// What a socket's name in the special directory ends with, beside which its path is.
@@ -173,7 +185,7 @@ fn note_path(p: &Process, fd: usize, address: &Address) {
     }
 }
 
-/// If the address that `number` tells of socket `fd` is in the special directory, the link beside.
+/// If the address that `number` tells of socket `fd` is that of a name in a pool, the link beside.
 fn link_of(p: &Process, number: usize, fd: usize) -> Option<Vec<u8>> {
     let (mut bytes, mut len) = ([0u8; ADDRESS + 1], ADDRESS as u32);
     let [at, len_at] = [bytes.as_mut_ptr() as usize, (&raw mut len) as usize];
@@ -181,8 +193,10 @@ fn link_of(p: &Process, number: usize, fd: usize) -> Option<Vec<u8>> {
     let ret = unsafe { sys::raw(number, [fd, at, len_at, 0, 0, 0]) };
     let path = bytes.get(2..)?.split(|b| *b == 0).next()?;
     let is_ours = ret == 0 && bytes[..2] == AF_UNIX.to_le_bytes();
-    let name = path.strip_prefix(&*p.special_dir).filter(|_| is_ours)?;
-    (name.first() == Some(&b'/')).then(|| [path, PATH_LINK, b"\0"].concat())
+    let name = path.strip_prefix(&*p.special_dir);
+    let is_object = name.is_some_and(|name| name.first() == Some(&b'/'));
+    let is_ours = is_ours && (is_object || path.starts_with(sockets::PLACES));
+    is_ours.then(|| [path, PATH_LINK, b"\0"].concat())
 }
 
 /// getsockname(fd, addr, len), getpeername(fd, addr, len)
@@ -219,13 +233,21 @@ fn at_socket(
 ) -> Outcome {
     let given = Address::read(addr, len)?;
     in_pool(p, CWD, given.path_at(), |base, path| {
-        let stat = p.with_caller(|c| p.client.stat(c, base, path, 0))?;
+        let client = match &p.client {
+            Pool::Served(served) => return sockets::reach(p, served, (base, path), f),
+            Pool::Mapped(client) => client,
+        };
+        let stat = p.with_caller(|c| client.stat(c, base, path, 0))?;
         if stat.mode & S_IFMT != S_IFSOCK {
             return Err(ECONNREFUSED.into());
         }
-        p.with_caller(|c| p.client.access(c, base, path, W_OK, AT_EACCESS))
+        p.with_caller(|c| client.access(c, base, path, W_OK, AT_EACCESS))
             .map_err(|_| Stop::Errno(EACCES))?;
-        let (address, len) = address_of(p, stat.ino)?;
+        let object = object_path(p, stat.ino)?;
+        if let Some(socket) = sockets::linked(&object, stat.uid) {
+            return sockets::reach_open(socket?.0, f);
+        }
+        let (address, len) = address_at(&object)?;
         match f(address.as_ptr() as usize, len) {
             Err(Stop::Errno(ENOENT)) => Err(ECONNREFUSED.into()),
             other => other,

@@ -7,6 +7,7 @@
 mod data;
 mod names;
 mod process;
+mod sockets;
 
 use crate::channel::Channel;
 use crate::member::Member;
@@ -164,6 +165,8 @@ impl Call<'_> {
             | Op::FileLimit
             | Op::Lock
             | Op::Flock => self.data(op),
+            Op::PlaceSocket => self.place_socket(),
+            Op::SocketAt => self.socket_at(),
             _ => self.process(op),
         }
     }

@@ -12,6 +12,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("limits of descriptors", limits),
     ("locks between users", locks),
     ("locks of the killed", locks_of_the_killed),
+    ("sockets between users", super::sockets::sockets),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),

@@ -6,6 +6,7 @@
 
 pub mod actor;
 mod cases;
+mod sockets;
 mod work;
 
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
