@@ -77,8 +77,9 @@ impl Served {
                 let n = match n {
                     Ok(n) => n,
                     Err(error) => {
+                        // What found no place was not read. Others may need the line.
+                        drop(answered);
                         if offset.is_none() {
-                            // What found no place was not read.
                             self.lseek(ofd, skip as i64 - got as i64, SEEK_CUR)?;
                         }
                         return so_far(moved + skip, error);

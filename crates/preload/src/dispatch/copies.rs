@@ -52,9 +52,12 @@ fn copy(p: &Process, ofd: OfdLink, offset: usize, len: usize) -> Result<Fd, Stop
     // SAFETY: the name is NUL-terminated.
     let fd = unsafe { sys::raw(nr::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0]) };
     let fd = Fd(args::result(fd)?);
-    // Mapping a file is access to it, also where there is nothing to read.
-    p.client
-        .pread(ofd, MutBuf::from(&mut [0][..]), offset as i64)?;
+    if len == 0 {
+        // Mapping a file is access to it, also where there is nothing to read.
+        let mut byte = [0];
+        p.client
+            .pread(ofd, MutBuf::from(&mut byte[..]), offset as i64)?;
+    }
     let mut done = 0;
     while done < len {
         let part = (len - done).min(PART);

@@ -35,6 +35,13 @@ fn kind(fd: &OwnedFd) -> Result<(FileType, u32), Errno> {
     fstat(fd).map(|stat| (FileType::from_raw_mode(stat.st_mode), stat.st_uid))
 }
 
+/// Whether a path is one in the directory where a user binds sockets.
+fn is_place(path: &[u8], user: u32) -> bool {
+    let directory = format!("/tmp/.holdfast-{user}/");
+    let name = path.strip_prefix(directory.as_bytes());
+    name.is_some_and(|name| !name.is_empty() && name.iter().all(u8::is_ascii_hexdigit))
+}
+
 impl Call<'_> {
     /// Where the kernel's object of an inode is.
     fn object(&self, ino: u64) -> PathBuf {
@@ -65,7 +72,7 @@ impl Call<'_> {
         let is_callers = self.as_caller(|c| Ok(c.uid == stat.uid))?;
         let bound = look(host).and_then(|fd| kind(&fd));
         let is_theirs = bound == Ok((FileType::Socket, stat.uid));
-        if !is_callers || !is_theirs || !host.starts_with(b"/") {
+        if !is_callers || !is_theirs || !is_place(host, stat.uid) {
             return Err(Error::NotPermitted);
         }
         // The directory is made by who needs it first.
@@ -105,5 +112,25 @@ impl Call<'_> {
             _ => return Err(Errno::CONNREFUSED),
         };
         Ok(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_place;
+
+    #[test]
+    fn users_bind_sockets_in_their_own_directory() {
+        assert!(is_place(b"/tmp/.holdfast-7/0123456789abcdef", 7));
+        for path in [
+            &b"/tmp/.holdfast-7/"[..],
+            b"/tmp/.holdfast-7/../x",
+            b"/tmp/.holdfast-70/ab",
+            b"/tmp/.holdfast-7/ab/cd",
+            b"tmp/.holdfast-7/ab",
+            b"",
+        ] {
+            assert!(!is_place(path, 7), "{}", path.escape_ascii());
+        }
     }
 }
