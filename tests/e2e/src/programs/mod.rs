@@ -141,6 +141,9 @@ pub fn main(args: &[&str]) -> ExitCode {
             });
         }
     });
+    if served {
+        served::clean_up();
+    }
     // Fails if something was left for a look.
     let _ = fs::remove_dir(&work);
     outcomes.finish()

@@ -26,6 +26,11 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
+/// What the user's sockets leave behind goes.
+pub fn clean_up() {
+    let _ = std::fs::remove_dir_all(format!("/tmp/.holdfast-{USER}"));
+}
+
 /// The user owns a file of the host.
 pub fn give(path: &Path) -> io::Result<()> {
     chown(path, Some(NUMBER), Some(NUMBER))
