@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
+const SYS_IOCTL: usize = 16;
+const SIOCOUTQ: usize = 0x5411;
 const SYS_GETSOCKOPT: usize = 55;
 const SOL_SOCKET: usize = 1;
 const SO_PEERCRED: usize = 17;
@@ -54,6 +56,20 @@ pub fn groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     }
 }
 
+/// Whether the other end has received all that was sent to it.
+pub fn has_received_all(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut unread = 0u32;
+    let args = [
+        socket.as_raw_fd() as usize,
+        SIOCOUTQ,
+        &raw mut unread as usize,
+        0,
+    ];
+    // SAFETY: the kernel writes one word.
+    sys::count(unsafe { sys::syscall(SYS_IOCTL, args) })?;
+    Ok(unread == 0)
+}
+
 /// Process, user and group.
 fn credentials(socket: BorrowedFd<'_>) -> Result<[u32; 3], Errno> {
     let (mut credentials, mut len) = ([0u32; 3], 12u32);
@@ -85,5 +101,19 @@ mod tests {
         assert_eq!(groups(fd(one.as_raw_fd())), Ok(mine));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(user(fd(file.as_raw_fd())), Err(Errno::NOTSOCK));
+    }
+
+    #[test]
+    fn what_was_not_received_is_known() {
+        use std::io::{Read, Write};
+        use std::os::fd::AsRawFd;
+        let (mut one, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
+        // SAFETY: the socket stays open.
+        let socket = unsafe { BorrowedFd::borrow_raw(one.as_raw_fd()) };
+        assert_eq!(has_received_all(socket), Ok(true));
+        one.write_all(b"x").unwrap();
+        assert_eq!(has_received_all(socket), Ok(false));
+        other.read_exact(&mut [0]).unwrap();
+        assert_eq!(has_received_all(socket), Ok(true));
     }
 }

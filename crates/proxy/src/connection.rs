@@ -10,6 +10,7 @@ use crate::rights::Rights;
 use crate::run::Run;
 use holdfast_client::served::wire::{NOTE_LEN, Note};
 use holdfast_client::{Client, Error, Result, Share};
+use holdfast_pmem::peer;
 use holdfast_pool::protocol::{Answer, REQUEST_LEN, Request};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice};
@@ -146,7 +147,8 @@ fn receive(member: &Member, bytes: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Sends without waiting: who does not read what was asked for gets no more.
+/// Sends without waiting. Who has not received what was asked for before gets no more: descriptors
+/// on their way count for the pool's owner, who may have so many, in all proxies and the service.
 pub fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -155,6 +157,10 @@ pub fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(),
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let parts = [IoSlice::new(bytes)];
+    let _sends = member.sends();
+    if !peer::has_received_all(member.socket.as_fd())? {
+        return Err(Errno::AGAIN);
+    }
     rustix::net::sendmsg(&member.socket, &parts, &mut control, flags).map(drop)
 }
 

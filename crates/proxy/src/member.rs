@@ -11,7 +11,6 @@ use crate::rights::Rights;
 use crate::run::Run;
 use holdfast_client::served::wire::UNBOUND;
 use holdfast_client::{Client, Error, OfdLink, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -40,6 +39,8 @@ pub struct Member {
     bound: AtomicU32,
     leaves: AtomicBool,
     ended: AtomicBool,
+    /// Held by whoever sends to it.
+    sends: Mutex<()>,
 }
 
 impl Member {
@@ -63,16 +64,15 @@ impl Member {
             bound: AtomicU32::new(0),
             leaves: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            sends: Mutex::default(),
         });
         shared.add(&member);
         member
     }
 
-    /// Whether the other end of its connection is closed.
-    pub fn has_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        let now = Timespec::default();
-        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+    /// Nobody else sends to it while the value lives.
+    pub fn sends(&self) -> MutexGuard<'_, ()> {
+        self.sends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It has this place from now on; `Invalid`: it has one already, or has ended.

@@ -9,6 +9,7 @@ use crate::rights::Rights;
 use holdfast_client::attach::Attachment;
 use holdfast_client::{Client, Error, Segments};
 use holdfast_pool::directory::SPECIAL;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -107,7 +108,16 @@ impl Shared {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let members: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
-        let mut dead: Vec<_> = members.iter().filter(|m| m.has_hung_up()).collect();
+        let sockets = members.iter().map(|member| &member.socket);
+        let mut fds: Vec<_> = sockets
+            .map(|s| PollFd::new(s, PollFlags::empty()))
+            .collect();
+        if poll(&mut fds, Some(&Timespec::default())).is_err() {
+            return false;
+        }
+        let hung_up = fds.iter().map(|fd| fd.revents().contains(PollFlags::HUP));
+        let dead = members.iter().zip(hung_up).filter(|(_, hung_up)| *hung_up);
+        let mut dead: Vec<_> = dead.map(|(member, _)| member).collect();
         let (some, begun) = (!dead.is_empty(), Instant::now());
         loop {
             dead.retain(|member| !member.try_end());

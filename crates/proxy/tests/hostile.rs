@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 
 static PANICS: AtomicU32 = AtomicU32::new(0);
 /// Requests of each kind that were granted: garbage that is all refused shows nothing.
-static GRANTED: [AtomicU32; 66] = [const { AtomicU32::new(0) }; 66];
+static GRANTED: [AtomicU32; OPS] = [const { AtomicU32::new(0) }; OPS];
+/// Numbers of what can be asked for are below this, with one more that means nothing.
+const OPS: usize = Op::SocketAt as usize + 2;
 
 struct Random(u64);
 
@@ -221,6 +223,7 @@ const NUMBERS: &[u64] = &[
     0o102,
     0o777,
     0o100_644,
+    0o140_777,
     4096,
     65535,
     65536,
@@ -251,7 +254,7 @@ fn structured(r: &mut Random, own: u32) -> ([u64; WORDS], Vec<u8>) {
     let data = r.of(&[0, 0, 5, 100, 70_000]);
     let mut text = [first, second].concat();
     text.resize(text.len() + data, b'x');
-    let op = match r.below(66) as u32 {
+    let op = match r.below(OPS as u64) as u32 {
         // It closes all that other garbage could meet.
         op if op == Op::Exit as u32 && r.below(50) > 0 => Op::Write as u32,
         op => op,
@@ -418,7 +421,7 @@ fn nobody_notices_a_hostile_process() {
     });
     assert_eq!(PANICS.load(SeqCst), 0);
     let granted = |op: &u32| GRANTED[*op as usize].load(Relaxed) > 0;
-    let ops = (0..66).filter(|op| Op::from_raw(*op).is_some());
+    let ops = (0..OPS as u32).filter(|op| Op::from_raw(*op).is_some());
     let never: Vec<u32> = ops.filter(|op| !granted(op)).collect();
     // A run is entered once, and the test did that; no place was offered to anybody; and a few
     // need more luck than there is.
@@ -478,5 +481,34 @@ fn a_process_gets_one_place_and_leaves_none() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(PANICS.load(SeqCst), 0);
+    fixture.check();
+}
+
+/// Descriptors on their way are counted for the pool's owner: who does not receive what was asked
+/// for gets nothing else, so that nobody keeps the others from theirs.
+#[test]
+fn who_receives_nothing_gets_one_thing() {
+    let mut fixture = Fixture::new("unread");
+    let (connection, channel) = fixture.connect();
+    let memory = SharedMem::map(channel.as_fd(), CHANNEL_LEN).unwrap();
+    Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
+    let children = |n: usize| {
+        let head = Head {
+            op: Op::ChildPrepare as u32,
+            ..Head::default()
+        };
+        let mut words = [0; WORDS];
+        words[..HEAD].copy_from_slice(&head.encode());
+        let granted = |_: &usize| {
+            assert!(ask(&memory, 0, &words, &[]));
+            let state: &Line = memory.at(line_at(0)).unwrap();
+            state.answer[0].load(Relaxed) == 0
+        };
+        (0..n).filter(granted).count()
+    };
+    assert_eq!(children(20), 1);
+    assert!(receive(&connection, &mut [0; NOTE_LEN]).is_some());
+    assert_eq!(children(20), 1);
+    drop(connection);
     fixture.check();
 }

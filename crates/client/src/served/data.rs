@@ -58,7 +58,7 @@ impl Served {
         rwf: Option<u32>,
     ) -> Result<usize> {
         check_offset(offset)?;
-        let rwf = rwf.map_or(u64::MAX, u64::from);
+        let rwf = rwf.map_or(PLAIN_READ, u64::from);
         let total = out.iter().map(MutBuf::len).sum::<usize>();
         let (mut moved, mut to) = (0, 0);
         loop {

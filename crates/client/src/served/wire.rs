@@ -337,6 +337,9 @@ pub fn word_id(word: u64) -> Option<u32> {
 /// In the place of an offset: the file offset.
 const AT_FILE_OFFSET: u64 = i64::MIN as u64;
 
+/// In place of the flags of preadv2(2): read(2) or pread(2) is asked for.
+pub const PLAIN_READ: u64 = u64::MAX;
+
 /// An offset, or the file offset.
 pub fn offset_word(offset: Option<i64>) -> u64 {
     offset.map_or(AT_FILE_OFFSET, |at| at as u64)
@@ -453,6 +456,14 @@ mod tests {
         let mut words = [u64::MAX; WORDS];
         words[..HEAD].copy_from_slice(&head.encode());
         assert_eq!(Head::decode(&words), head);
+    }
+
+    #[test]
+    fn errors_that_callers_tell_come_back() {
+        let error = |e: Error| word_error(error_word(&e), Vec::new());
+        assert!(matches!(error(Error::NotFound), Error::NotFound));
+        assert!(matches!(error(Error::IsDirectory), Error::IsDirectory));
+        assert_eq!(error(Error::Exists).errno(), Error::Exists.errno());
     }
 
     #[test]

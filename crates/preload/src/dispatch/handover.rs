@@ -118,7 +118,7 @@ impl Drop for Handover {
 }
 
 /// A number that nobody can guess, and not 0; `None`: the kernel gives us none.
-fn secret() -> Option<u64> {
+pub(super) fn secret() -> Option<u64> {
     let mut random = [0; 8];
     let at = random.as_mut_ptr() as usize;
     // SAFETY: the kernel fills eight bytes.

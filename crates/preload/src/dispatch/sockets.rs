@@ -6,6 +6,7 @@
 //! as that user.
 
 use super::args::Errno;
+use super::handover::secret;
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
@@ -19,7 +20,6 @@ use rustix::fd::AsRawFd;
 const EACCES: Errno = 13;
 /// Directories of users begin with this; the user follows.
 pub const PLACES: &[u8] = b"/tmp/.holdfast-";
-const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Binds socket `fd`, whose name in the pool was just made.
 pub fn bind(p: &Process, served: &Served, (base, path): (Base, &[u8]), fd: usize) -> Outcome {
@@ -52,13 +52,7 @@ fn new_path() -> Result<Vec<u8>, Stop> {
     }
     path.pop();
     path.push(b'/');
-    let mut random = [0u8; 8];
-    let at = random.as_mut_ptr() as usize;
-    kernel(nr::GETRANDOM, [at, random.len(), 0, 0, 0, 0])?;
-    for byte in random {
-        path.push(HEX[usize::from(byte >> 4)]);
-        path.push(HEX[usize::from(byte & 15)]);
-    }
+    push_decimal(&mut path, secret().ok_or(EACCES)?);
     path.push(0);
     Ok(path)
 }

@@ -37,9 +37,6 @@ const ADDRESS: usize = 2 + SUN_PATH;
 /// Whether the directory of the kernel's objects is another user's: who could lead root from there
 /// to anything, and lets nobody else in.
 fn is_foreign(p: &Process) -> bool {
-    if p.client.is_served() {
-        return true;
-    }
     let owner = sys::stat_fd(p.data_fd as usize).map(|stat| stat.uid);
     // SAFETY: touches no memory.
     let user = unsafe { sys::raw(nr::GETEUID, [0; 6]) };

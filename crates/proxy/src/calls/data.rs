@@ -22,8 +22,8 @@ impl Call<'_> {
                 let (ofd, at) = (self.ofd(0)?, word_offset(self.arg(1)));
                 let mut room = self.room(self.arg(3))?;
                 let read = match (self.arg(2), at) {
-                    (u64::MAX, None) => client.read(ofd, room),
-                    (u64::MAX, Some(offset)) => {
+                    (PLAIN_READ, None) => client.read(ofd, room),
+                    (PLAIN_READ, Some(offset)) => {
                         check_range(offset, self.arg(3))?;
                         client.pread(ofd, room, offset)
                     }

@@ -39,7 +39,7 @@ fn kind(fd: &OwnedFd) -> Result<(FileType, u32), Errno> {
 fn is_place(path: &[u8], user: u32) -> bool {
     let directory = format!("/tmp/.holdfast-{user}/");
     let name = path.strip_prefix(directory.as_bytes());
-    name.is_some_and(|name| !name.is_empty() && name.iter().all(u8::is_ascii_hexdigit))
+    name.is_some_and(|name| !name.is_empty() && name.iter().all(u8::is_ascii_digit))
 }
 
 impl Call<'_> {
@@ -121,13 +121,14 @@ mod tests {
 
     #[test]
     fn users_bind_sockets_in_their_own_directory() {
-        assert!(is_place(b"/tmp/.holdfast-7/0123456789abcdef", 7));
+        assert!(is_place(b"/tmp/.holdfast-7/0123456789", 7));
         for path in [
             &b"/tmp/.holdfast-7/"[..],
             b"/tmp/.holdfast-7/../x",
-            b"/tmp/.holdfast-70/ab",
-            b"/tmp/.holdfast-7/ab/cd",
-            b"tmp/.holdfast-7/ab",
+            b"/tmp/.holdfast-70/12",
+            b"/tmp/.holdfast-7/12/34",
+            b"/tmp/.holdfast-7/ab",
+            b"tmp/.holdfast-7/12",
             b"",
         ] {
             assert!(!is_place(path, 7), "{}", path.escape_ascii());

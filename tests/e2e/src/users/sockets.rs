@@ -113,7 +113,7 @@ fn forged(
         shared.fixture.end_of(command)
     };
     // The service's socket is the owner's, and everybody may connect to it.
-    let script = r#"cd "$1"; for f in *[0-9a-f]; do [ -S $f ] && ln -sf "$2/sock" $f; done; ls -l"#;
+    let script = r#"cd "$1"; for f in *[0-9]; do [ -S $f ] && ln -sf "$2/sock" $f; done; ls -l"#;
     let ended = theirs(script)?;
     if !ended.out.contains("/sock") {
         return Err(Stop::Wrong(format!("nothing was forged: {}", ended.out)));
