@@ -68,6 +68,17 @@ pub struct Shared {
     pub files: Quota,
     ids: AtomicU32,
     all: Mutex<Vec<Weak<Member>>>,
+    /// Calls under way.
+    calls: AtomicU32,
+}
+
+/// A call is under way while this lives.
+pub struct UnderWay<'a>(&'a AtomicU32);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Release);
+    }
 }
 
 /// Ids fit a child's name, and 0 is none.
@@ -101,6 +112,18 @@ impl Shared {
         all.push(Arc::downgrade(member));
     }
 
+    /// A call begins. Those of others who died meanwhile come to their end first, as the kernel
+    /// ends a process's call before its death is known. Whoever makes a call looks after this
+    /// whether its own process lives: one of the two sees the other.
+    pub fn begin_call(&self) -> UnderWay<'_> {
+        let others = self.calls.fetch_add(1, SeqCst);
+        let under_way = UnderWay(&self.calls);
+        if others > 0 {
+            self.bury();
+        }
+        under_way
+    }
+
     /// Ends the processes that have hung up, whom their own threads may not have looked at yet:
     /// what the dead held is nobody's as soon as their parents know of their death. Whether there
     /// was any.
@@ -108,14 +131,8 @@ impl Shared {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let members: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
-        let sockets = members.iter().map(|member| &member.socket);
-        let mut fds: Vec<_> = sockets
-            .map(|s| PollFd::new(s, PollFlags::empty()))
-            .collect();
-        if poll(&mut fds, Some(&Timespec::default())).is_err() {
-            return false;
-        }
-        let hung_up = fds.iter().map(|fd| fd.revents().contains(PollFlags::HUP));
+        let sockets: Vec<_> = members.iter().map(|member| &member.socket).collect();
+        let hung_up = have_hung_up(&sockets);
         let dead = members.iter().zip(hung_up).filter(|(_, hung_up)| *hung_up);
         let mut dead: Vec<_> = dead.map(|(member, _)| member).collect();
         let (some, begun) = (!dead.is_empty(), Instant::now());
@@ -158,6 +175,7 @@ pub fn serve(
         files: Quota::of(FILES_MAX),
         ids: AtomicU32::new(0),
         all: Mutex::default(),
+        calls: AtomicU32::new(0),
     });
     rustix::net::sockopt::set_socket_timeout(
         control,
@@ -200,6 +218,16 @@ fn begin(shared: &Arc<Shared>, socket: OwnedFd) {
             tracing::warn!("a connection is closed: the kernel does not say whose it is: {e}")
         }
     }
+}
+
+/// Of which connections the other end is closed.
+pub fn have_hung_up(sockets: &[&OwnedFd]) -> Vec<bool> {
+    let fds = sockets.iter().map(|s| PollFd::new(*s, PollFlags::empty()));
+    let mut fds: Vec<_> = fds.collect();
+    // It does not wait.
+    let _ = poll(&mut fds, Some(&Timespec::default()));
+    let hung_up = fds.iter().map(|fd| fd.revents().contains(PollFlags::HUP));
+    hung_up.collect()
 }
 
 /// Whether the other end of a connection is closed.

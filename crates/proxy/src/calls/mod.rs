@@ -11,6 +11,7 @@ mod sockets;
 
 use crate::channel::Channel;
 use crate::member::Member;
+use crate::proxy::have_hung_up;
 use holdfast_client::abi::PATH_MAX;
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Client, Error, OfdLink, Result};
@@ -54,6 +55,11 @@ pub fn answer(
     words: &[u64; WORDS],
 ) -> [u64; WORDS] {
     let mut answer = [0; WORDS];
+    let _under_way = member.shared.begin_call();
+    // Nobody may find later what a dead process asked for and had not begun.
+    if have_hung_up(&[&member.socket])[0] {
+        return nobody();
+    }
     match make(channel, index, member, head, words) {
         Ok(reply) => {
             answer[1] = reply.len as u64;
