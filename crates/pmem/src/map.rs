@@ -1,7 +1,8 @@
 //! Mappings and where they are placed.
 //!
 //! What always holds here:
-//! - A mapping owns its range until it is dropped; no other mapping made here can overlap it.
+//! - A mapping and its copies own their range until the last is dropped; no other mapping made here
+//!   can overlap it.
 //! - A range inside a reservation returns to the reservation when its mapping is dropped, so
 //!   nothing foreign is ever mapped there.
 
@@ -190,11 +191,18 @@ enum Source {
     Heap(Layout),
 }
 
-/// Owned memory: a mapping of a file, or heap for tests.
-pub(crate) struct Mapping {
+/// Memory that goes with it.
+struct Owned {
     ptr: *mut u8,
     len: usize,
     source: Source,
+}
+
+/// Owned memory: a mapping of a file, or heap for tests. A copy is the same memory once more.
+#[derive(Clone)]
+pub(crate) struct Mapping {
+    ptr: *mut u8,
+    owned: Arc<Owned>,
 }
 
 // SAFETY: the mapping is plain memory that is reached only through atomics and through copy
@@ -206,10 +214,10 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Leaves the mapping out of core dumps, where the kernel can.
     pub(crate) fn not_in_core_dumps(&self) {
-        if let Source::Mapped(_) = self.source {
+        if let Source::Mapped(_) = self.owned.source {
+            let (at, len) = (self.ptr.cast(), self.owned.len);
             // SAFETY: the range is this mapping's; the advice changes nothing that a program sees.
-            let _ =
-                unsafe { rustix::mm::madvise(self.ptr.cast(), self.len, Advice::LinuxDontDump) };
+            let _ = unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontDump) };
         }
     }
 
@@ -217,22 +225,28 @@ impl Mapping {
         self.ptr
     }
 
+    fn of(ptr: *mut u8, len: usize, source: Source) -> Mapping {
+        let owned = Arc::new(Owned { ptr, len, source });
+        Mapping { ptr, owned }
+    }
+
     /// Maps the beginning of another file in the place of this one, for reading and writing. Both
     /// are memory that is only ever seen as atomics and copied.
     pub(crate) fn replace(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
-        let Source::Mapped(_) = self.source else {
-            return Err(Error::NoRoom { len: self.len });
+        let len = self.owned.len;
+        let Source::Mapped(_) = self.owned.source else {
+            return Err(Error::NoRoom { len });
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: over the range of this mapping alone. Who refers to it finds other bytes there,
         // as if another process had stored them.
-        let got = unsafe { rustix::mm::mmap(self.ptr.cast(), self.len, prot, flags, fd, 0) };
+        let got = unsafe { rustix::mm::mmap(self.ptr.cast(), len, prot, flags, fd, 0) };
         got.map(|_| ()).map_err(Error::os("mmap"))
     }
 
     pub(crate) fn is_heap(&self) -> bool {
-        matches!(self.source, Source::Heap(_))
+        matches!(self.owned.source, Source::Heap(_))
     }
 
     pub(crate) fn shared(
@@ -268,11 +282,7 @@ impl Mapping {
         match got {
             Ok(p) => {
                 let source = Source::Mapped(place.map(|(r, _)| r));
-                Ok(Mapping {
-                    ptr: p.cast(),
-                    len,
-                    source,
-                })
+                Ok(Mapping::of(p.cast(), len, source))
             }
             Err(e) => {
                 if let Some((r, _)) = place {
@@ -292,15 +302,11 @@ impl Mapping {
         if ptr.is_null() {
             return Err(bad);
         }
-        Ok(Mapping {
-            ptr,
-            len,
-            source: Source::Heap(layout),
-        })
+        Ok(Mapping::of(ptr, len, Source::Heap(layout)))
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Owned {
     fn drop(&mut self) {
         match &self.source {
             Source::Mapped(Some(r)) => r.give_back(self.ptr as usize, self.len),

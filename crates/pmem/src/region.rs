@@ -20,7 +20,7 @@ use crate::silent::Tap;
 #[cfg(feature = "recording")]
 use crate::watch::Tap;
 use crate::{Error, LINE, PAGE, sys};
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,7 +31,8 @@ use rustix::mm::{Advice, MsyncFlags};
 /// of that dirty.
 const FOLIO_MAX: usize = 1024 * 1024;
 
-/// A mapped range of one segment.
+/// A mapped range of one segment. A copy is the same memory once more.
+#[derive(Clone)]
 pub struct Region {
     base: *mut u8,
     len: usize,
@@ -42,7 +43,7 @@ pub struct Region {
     persistence: Persistence,
     record: Tap,
     /// Where stores are noted.
-    dirty: Option<Box<DirtyMap>>,
+    dirty: Option<Arc<DirtyMap>>,
     file: Option<SegmentFile>,
     mapping: Mapping,
 }
@@ -128,7 +129,7 @@ impl Region {
 
     /// The same region, which notes in `dirty` what is stored to.
     pub fn noting(self, dirty: DirtyMap) -> Region {
-        let dirty = Some(Box::new(dirty));
+        let dirty = Some(Arc::new(dirty));
         Region { dirty, ..self }
     }
 

@@ -106,7 +106,9 @@ macro_rules! shared {
     )+ };
 }
 
-/// A read-write mapping of memory that other processes write too.
+/// A read-write mapping of memory that other processes write too. A copy is the same memory once
+/// more.
+#[derive(Clone)]
 pub struct SharedMem {
     mapping: Mapping,
     len: usize,

@@ -5,6 +5,7 @@
 
 use rustix::fd::BorrowedFd;
 
+#[derive(Clone)]
 pub struct Tap;
 
 impl Tap {

@@ -39,6 +39,7 @@ fn id(fd: BorrowedFd<'_>) -> Option<FileId> {
 }
 
 /// Where a region records: into the log of its file if that is watched, or into one it was given.
+#[derive(Clone)]
 pub struct Tap {
     log: Option<Recorder>,
     /// Where the region starts in the file.

@@ -5,6 +5,7 @@
 
 use crate::calls;
 use crate::member::Member;
+use crate::threads;
 use holdfast_client::served::wire::*;
 use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::{SharedMem, futex};
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 
 /// A thread that sleeps looks so often whether its channel is closed.
 const LOOK: Duration = Duration::from_secs(1);
-const STACK: usize = 512 * 1024;
 
 /// The channel of one memory.
 pub struct Channel {
@@ -96,27 +96,28 @@ impl Channel {
         let Some(started) = self.started.get(index) else {
             return false;
         };
-        if started.swap(true, AcqRel) {
+        if started.swap(true, SeqCst) {
             return true;
         }
         let channel = self.clone();
-        let thread = std::thread::Builder::new().stack_size(STACK);
-        let spawned = thread.spawn(move || {
+        threads::run(move || {
             LINE.set(Some((channel.clone(), index, Instant::now())));
             channel.serve(index);
             LINE.set(None);
-        });
-        spawned.is_ok()
+        })
     }
 
     /// Nobody asks here any more.
     pub fn close(&self) {
-        self.closed.store(true, Release);
+        self.closed.store(true, SeqCst);
         self.family
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();
-        for line in (0..LINES).filter_map(|index| self.line(index)) {
+        // Who starts one from now on finds the channel closed.
+        let is_started = |index: &usize| self.started[*index].load(SeqCst);
+        let lines = (0..LINES).filter(is_started);
+        for line in lines.filter_map(|index| self.line(index)) {
             line.proxy_sleeps.store(0, SeqCst);
             futex::wake(&line.turn, u32::MAX);
         }
@@ -149,7 +150,7 @@ impl Channel {
 
     /// Until it is our turn; false when the channel is closed.
     fn wait(&self, line: &Line, patience: &Patience) -> bool {
-        let is_closed = || self.closed.load(Acquire);
+        let is_closed = || self.closed.load(SeqCst);
         if patience.look(|| line.turn.load(Acquire) == ASKED) {
             return !is_closed();
         }

@@ -8,6 +8,7 @@ use crate::member::Member;
 use crate::proxy::Shared;
 use crate::rights::Rights;
 use crate::run::Run;
+use crate::threads;
 use holdfast_client::served::wire::{NOTE_LEN, Note};
 use holdfast_client::{Client, Error, Result, Share};
 use holdfast_pmem::peer;
@@ -23,7 +24,6 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-const STACK: usize = 128 * 1024;
 /// How long a connection may ask for nothing before its run begins.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -31,17 +31,12 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub fn begin(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights) {
     let run = Arc::new(Run::default());
     let member = Member::new(shared, socket, rights, run);
-    spawn(move || {
+    threads::run(move || {
         if let Some(channel) = welcome(&member) {
             serve(&member, channel, Weak::new());
         }
         member.end();
     });
-}
-
-fn spawn(thread: impl FnOnce() + Send + 'static) -> bool {
-    let builder = std::thread::Builder::new().stack_size(STACK);
-    builder.spawn(thread).is_ok()
 }
 
 /// Answers the first request, by which a run begins.
@@ -184,11 +179,11 @@ pub fn child(channel: &Arc<Channel>, parent: &Arc<Member>, client: &Client) -> R
         ..Share::default()
     };
     let slot = client.child_prepare(share)?;
-    let settled = shared.client(at).and_then(|own| {
-        own.fork_child(Some(slot))?;
-        own.set_file_limit(client.file_limit());
-        child.settle(own)
-    });
+    let own = shared.client(at);
+    own.set_file_limit(client.file_limit());
+    let settled = own
+        .fork_child(Some(slot))
+        .and_then(|()| child.settle(own));
     if let Err(e) = settled {
         client.child_made(slot, -1);
         return Err(e);
@@ -199,7 +194,7 @@ pub fn child(channel: &Arc<Channel>, parent: &Arc<Member>, client: &Client) -> R
     let sent = send(parent, &note, &[theirs.as_fd(), fd.as_fd()]);
     let begun = sent.is_ok() && {
         let (child, own, outer) = (child.clone(), own.clone(), Arc::downgrade(channel));
-        spawn(move || {
+        threads::run(move || {
             serve(&child, own, outer);
             child.end();
         })

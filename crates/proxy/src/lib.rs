@@ -21,5 +21,6 @@ mod member;
 mod proxy;
 mod rights;
 mod run;
+mod threads;
 
 pub use proxy::serve;

@@ -59,7 +59,10 @@ impl Quota {
 
 /// What all connections have in common.
 pub struct Shared {
-    attachment: Attachment,
+    /// The pool, mapped: each process has a place of its own in this session.
+    pool: Client,
+    /// Descriptors that the session uses.
+    _attachment: Attachment,
     /// Where the pool has the kernel's objects.
     pub special: PathBuf,
     /// Root is nobody.
@@ -91,18 +94,8 @@ impl Shared {
     }
 
     /// A client without a place in the session, to which the pool appears at `at`.
-    pub fn client(&self, at: &[u8]) -> Result<Client, Error> {
-        let a = &self.attachment;
-        let memory = a.memory().map_err(|_| Error::ServiceGone)?;
-        let segments = Segments {
-            session: memory,
-            meta: (a.meta.as_fd(), a.answer.meta_len),
-            journal: (a.journal.as_fd(), a.answer.journal_len),
-            data: (a.data.as_fd(), a.answer.data_len),
-            medium: a.answer.medium,
-            cpu: 0,
-        };
-        Client::attach(&segments, at)
+    pub fn client(&self, at: &[u8]) -> Client {
+        self.pool.another(at)
     }
 
     /// A process is served from now on.
@@ -168,7 +161,8 @@ pub fn serve(
 ) -> Result<(), Errno> {
     let mut connection: Option<OwnedFd> = None;
     let shared = Arc::new(Shared {
-        attachment,
+        pool: map(&attachment).map_err(|e| Errno::from_raw_os_error(e.errno()))?,
+        _attachment: attachment,
         special: directory.join(SPECIAL),
         squash,
         members: AtomicU32::new(0),
@@ -200,6 +194,18 @@ pub fn serve(
             Err(e) => return Err(e),
         }
     }
+}
+
+fn map(a: &Attachment) -> Result<Client, Error> {
+    let segments = Segments {
+        session: a.memory().map_err(|_| Error::ServiceGone)?,
+        meta: (a.meta.as_fd(), a.answer.meta_len),
+        journal: (a.journal.as_fd(), a.answer.journal_len),
+        data: (a.data.as_fd(), a.answer.data_len),
+        medium: a.answer.medium,
+        cpu: 0,
+    };
+    Client::attach(&segments, b"")
 }
 
 /// The service gets no more into the queue, and starts another proxy when it has to; what is there

@@ -62,6 +62,7 @@ pub struct TreeDirent {
 pub type VisitDirent<'a> = dyn FnMut(u64, TreeDirent, &[u8]) -> Result<bool> + 'a;
 
 /// The committed trees of a pool's `meta.seg`, mapped for reading and read without locks.
+#[derive(Clone)]
 pub struct Trees {
     meta: Region,
     /// Of a snapshot instead of the present.

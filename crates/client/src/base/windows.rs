@@ -4,7 +4,7 @@
 //! Invariant: this is only for speed. That a window was filled is a guess: another window may share
 //! its bit, and a child of this process begins with fewer entries than it assumes.
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Bytes of a window.
@@ -16,7 +16,7 @@ const FEW: u32 = 64;
 
 /// Which windows of one mapping this process has filled.
 pub struct Windows {
-    bits: Box<[AtomicU64]>,
+    bits: Arc<[AtomicU64]>,
     places: AtomicU32,
 }
 
@@ -27,6 +27,14 @@ impl Windows {
         let words = windows.div_ceil(64).max(1);
         Windows {
             bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            places: AtomicU32::new(0),
+        }
+    }
+
+    /// Of the same mapping, for another process whose calls this one makes.
+    pub fn another(&self) -> Windows {
+        Windows {
+            bits: self.bits.clone(),
             places: AtomicU32::new(0),
         }
     }

@@ -23,6 +23,12 @@ impl Client {
         }
     }
 
+    /// For another process whose calls this one makes, to which the pool appears at `at`. It has no
+    /// place in the session yet.
+    pub fn another(&self, at: &[u8]) -> Client {
+        Client::new(self.session.another(), at)
+    }
+
     /// RLIMIT_FSIZE of this process: `OverLimit` for what would let a file grow beyond it.
     pub fn file_limit(&self) -> u64 {
         self.session.file_limit()

@@ -136,6 +136,27 @@ impl Session {
         })
     }
 
+    /// The same session for another process whose calls this one makes: it has no place yet.
+    pub fn another(&self) -> Session {
+        Session {
+            mem: self.mem.clone(),
+            locks: self.locks,
+            journal: self.journal.clone(),
+            data: self.data.clone(),
+            trees: self.trees.clone(),
+            members: Members::new(),
+            file_limit: AtomicU64::new(u64::MAX),
+            for_another: AtomicU32::new(0),
+            data_windows: self.data_windows.another(),
+            journal_windows: self.journal_windows.another(),
+            value_windows: self.value_windows.another(),
+            cold: Cold::default(),
+            seen: Seen::default(),
+            names_ahead: TakeCell::default(),
+            ..*self
+        }
+    }
+
     #[inline]
     fn entry<T: Shared>(
         &self,

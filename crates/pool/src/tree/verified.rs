@@ -8,7 +8,8 @@ use crate::format::PAGE_LEN;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use holdfast_pmem::{Error, Region};
 
-/// Nodes that were verified, by page.
+/// Nodes that were verified, by page. A copy knows of the same.
+#[derive(Clone)]
 pub struct Verified {
     /// The commit after which the session began.
     since: u64,

@@ -13,7 +13,7 @@ pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
     if at.len() >= PATH_MAX || at.contains(&0) || member.place().is_some() {
         return Err(Error::Invalid);
     }
-    let client = member.shared.client(at)?;
+    let client = member.shared.client(at);
     slots::register(client.session(), std::process::id(), None)?;
     let _ = member.at.set(at.into());
     let rights = member.rights();
@@ -49,7 +49,7 @@ pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply
     if at.len() >= PATH_MAX || at.contains(&0) || member.place().is_some() {
         return Err(Error::Invalid);
     }
-    let client = member.shared.client(at)?;
+    let client = member.shared.client(at);
     client.adopt(place.0, place.1)?;
     let mut count = 0;
     client.each_descriptor(&mut |_| count += 1);
