@@ -12,7 +12,7 @@ use holdfast_pmem::{SharedMem, futex};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A thread that sleeps looks so often whether its channel is closed.
@@ -48,7 +48,17 @@ fn must_end() -> bool {
 static MUST_END: fn() -> bool = must_end;
 
 impl Channel {
-    /// A new one for `member`, and the descriptor to send.
+    /// A new one for `member`, and the descriptor to send. Of its lines the first is in use.
+    pub fn for_program(member: &Arc<Member>) -> Option<(Arc<Channel>, OwnedFd)> {
+        let (channel, fd) = Channel::new(member)?;
+        if !channel.start(0) {
+            channel.close();
+            return None;
+        }
+        Some((channel, fd))
+    }
+
+    /// As `for_program`, with no line in use.
     pub fn new(member: &Arc<Member>) -> Option<(Arc<Channel>, OwnedFd)> {
         let (fd, memory) = SharedMem::create_memfd("holdfast-channel", CHANNEL_LEN).ok()?;
         let channel = Arc::new(Channel {
@@ -58,10 +68,6 @@ impl Channel {
             closed: AtomicBool::new(false),
         });
         futex::set_must_end(&MUST_END);
-        if !channel.start(0) {
-            channel.close();
-            return None;
-        }
         Some((channel, fd))
     }
 
@@ -76,15 +82,30 @@ impl Channel {
         self.memory.at(line_at(index))
     }
 
+    fn family(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.family.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was counted in this memory since the last time is the run's.
+    pub fn add_counts(&self) {
+        let run = self.family().first().map(|member| member.run.clone());
+        if let (Some(run), Some(counts)) = (run, self.memory.at::<Counts>(COUNTS_AT)) {
+            run.count(
+                counts.served.swap(0, Relaxed),
+                counts.passed.swap(0, Relaxed),
+            );
+        }
+    }
+
     /// A child that runs in the same memory asks here, too.
     pub fn adopt(&self, member: &Arc<Member>) {
-        let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut family = self.family();
         family.retain(|member| !member.has_ended());
         family.push(member.clone());
     }
 
     fn member(&self, id: u32) -> Option<Arc<Member>> {
-        let family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
+        let family = self.family();
         match id {
             0 => family.first().cloned(),
             id => family.iter().find(|member| member.id == id).cloned(),
@@ -110,10 +131,8 @@ impl Channel {
     /// Nobody asks here any more.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
-        self.family
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.add_counts();
+        self.family().clear();
         // Who starts one from now on finds the channel closed.
         let is_started = |index: &usize| self.started[*index].load(SeqCst);
         let lines = (0..LINES).filter(is_started);

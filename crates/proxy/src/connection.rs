@@ -33,7 +33,7 @@ pub fn begin(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights) {
     let member = Member::new(shared, socket, rights, run);
     threads::run(move || {
         if let Some(channel) = welcome(&member) {
-            serve(&member, channel, Weak::new());
+            serve(&member, Some(channel), Weak::new());
         }
         member.end();
     });
@@ -68,7 +68,7 @@ fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
         );
         return None;
     }
-    let Some((channel, fd)) = Channel::new(member) else {
+    let Some((channel, fd)) = Channel::for_program(member) else {
         refuse(Errno::NOMEM, "there is no memory for one more process");
         return None;
     };
@@ -81,19 +81,22 @@ fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
 
 /// Until the other end is closed. A process runs in its parent's memory, whose channel is `outer`,
 /// until it says that it was born with one of its own, or executes a program.
-fn serve(member: &Arc<Member>, mut channel: Arc<Channel>, mut outer: Weak<Channel>) {
+fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Weak<Channel>) {
     let mut bytes = [0; NOTE_LEN + 1];
     while let Some(len) = receive(member, &mut bytes) {
         let goes_on = match Note::decode(&bytes[..len]) {
-            Some(Note::Line(index)) => match outer.upgrade() {
-                Some(outer) => outer.start(index as usize),
-                None => channel.start(index as usize),
-            },
+            Some(Note::Line(index)) => {
+                let used = outer.upgrade().or_else(|| channel.clone());
+                used.is_some_and(|used| used.start(index as usize))
+            }
             Some(Note::Renew(pid)) => {
                 outer = Weak::new();
                 member.is_process(pid);
-                let renewed = renew(member, &channel).map(|new| channel = new);
-                renewed.is_some()
+                if let Some(old) = channel.take() {
+                    old.close();
+                }
+                channel = renew(member);
+                channel.is_some()
             }
             Some(Note::Born(pid)) => {
                 outer = Weak::new();
@@ -106,13 +109,14 @@ fn serve(member: &Arc<Member>, mut channel: Arc<Channel>, mut outer: Weak<Channe
             break;
         }
     }
-    channel.close();
+    if let Some(channel) = channel {
+        channel.close();
+    }
 }
 
-/// The channel of the program that begins; the one of the program that has ended is closed.
-fn renew(member: &Arc<Member>, old: &Channel) -> Option<Arc<Channel>> {
-    old.close();
-    let (channel, fd) = Channel::new(member)?;
+/// The channel of the program that begins.
+fn renew(member: &Arc<Member>) -> Option<Arc<Channel>> {
+    let (channel, fd) = Channel::for_program(member)?;
     give(member, &Note::Channel.encode(), channel, &fd)
 }
 
@@ -159,9 +163,45 @@ pub fn send(member: &Member, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(),
     rustix::net::sendmsg(&member.socket, &parts, &mut control, flags).map(drop)
 }
 
-/// A child of `parent`, which asked in `channel` and has the place `client`: the child's connection
-/// and channel go to the parent.
-pub fn child(channel: &Arc<Channel>, parent: &Arc<Member>, client: &Client) -> Result<()> {
+/// A child of `parent`, which asked in `channel` and has the place `client`: its connection goes to
+/// the parent, and a channel if it does not share its parent's memory.
+pub fn child(
+    channel: &Arc<Channel>,
+    parent: &Arc<Member>,
+    client: &Client,
+    shares_memory: bool,
+) -> Result<()> {
+    let (child, theirs) = settled_child(parent, client)?;
+    let (own, fd) = match shares_memory {
+        true => (None, None),
+        false => Channel::new(&child)
+            .map(|(c, fd)| (Some(c), Some(fd)))
+            .ok_or(Error::NoMemory)?,
+    };
+    channel.adopt(&child);
+    let note = Note::Child(child.id).encode();
+    let fds = [Some(theirs.as_fd()), fd.as_ref().map(OwnedFd::as_fd)];
+    let fds: Vec<_> = fds.into_iter().flatten().collect();
+    let sent = send(parent, &note, &fds);
+    let begun = sent.is_ok() && {
+        let (child, own, outer) = (child.clone(), own.clone(), Arc::downgrade(channel));
+        threads::run(move || {
+            serve(&child, own, outer);
+            child.end();
+        })
+    };
+    if begun {
+        return Ok(());
+    }
+    if let Some(own) = own {
+        own.close();
+    }
+    child.end();
+    Err(Error::TableFull)
+}
+
+/// A child with a place in the session, and the other end of its connection.
+fn settled_child(parent: &Arc<Member>, client: &Client) -> Result<(Arc<Member>, OwnedFd)> {
     let shared = &parent.shared;
     if shared.is_full() {
         return Err(Error::TableFull);
@@ -181,28 +221,12 @@ pub fn child(channel: &Arc<Channel>, parent: &Arc<Member>, client: &Client) -> R
     let slot = client.child_prepare(share)?;
     let own = shared.client(at);
     own.set_file_limit(client.file_limit());
-    let settled = own
-        .fork_child(Some(slot))
-        .and_then(|()| child.settle(own));
-    if let Err(e) = settled {
-        client.child_made(slot, -1);
-        return Err(e);
+    let forked = own.fork_child(Some(slot));
+    match forked.and_then(|()| child.settle(own)) {
+        Ok(()) => Ok((child, theirs)),
+        Err(e) => {
+            client.child_made(slot, -1);
+            Err(e)
+        }
     }
-    let (own, fd) = Channel::new(&child).ok_or(Error::NoMemory)?;
-    channel.adopt(&child);
-    let note = Note::Child(child.id).encode();
-    let sent = send(parent, &note, &[theirs.as_fd(), fd.as_fd()]);
-    let begun = sent.is_ok() && {
-        let (child, own, outer) = (child.clone(), own.clone(), Arc::downgrade(channel));
-        threads::run(move || {
-            serve(&child, own, outer);
-            child.end();
-        })
-    };
-    if begun {
-        return Ok(());
-    }
-    own.close();
-    child.end();
-    Err(Error::TableFull)
 }

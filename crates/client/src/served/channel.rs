@@ -53,8 +53,6 @@ pub struct Served {
     patience: Patience,
     /// Whether the proxy was told of a limit of file sizes.
     pub(super) limited: AtomicBool,
-    pub(super) served: AtomicU64,
-    pub(super) passed: AtomicU64,
 }
 
 /// What is asked in one call.
@@ -101,8 +99,6 @@ impl Served {
             gone: AtomicBool::new(false),
             patience: Patience::default(),
             limited: AtomicBool::new(false),
-            served: AtomicU64::new(0),
-            passed: AtomicU64::new(0),
         })
     }
 
@@ -114,11 +110,16 @@ impl Served {
         self.sharing.store(0, Relaxed);
         self.kin.iter().for_each(|kin| kin.store(0, Relaxed));
         self.taken.store(0, Relaxed);
-        self.started.store(1, Relaxed);
+        // Many children execute a program without a call before.
+        self.started.store(0, Relaxed);
         self.births.store(false, Relaxed);
-        self.served.store(0, Relaxed);
-        self.passed.store(0, Relaxed);
         Ok(())
+    }
+
+    /// What is counted in this memory.
+    #[inline]
+    pub(super) fn counts(&self) -> Option<&Counts> {
+        self.channel.at(COUNTS_AT)
     }
 
     /// The caller, as the proxy names it, and whether this memory is its own. `None`: it came to

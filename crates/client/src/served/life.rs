@@ -9,6 +9,7 @@ use crate::ops::slots::{Share, SlotId};
 use crate::served::channel::{Ask, DESCRIPTORS, descriptor, handle_of};
 use crate::served::wire::*;
 use crate::served::{Report, Served};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 use pmem::atomic::Ordering::*;
@@ -22,38 +23,45 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 const FD_BITS: u32 = 20;
 const MEMBER_BITS: u32 = 64 - 2 * FD_BITS;
 
-/// A child that is not born yet: its connection, its channel, and how the proxy names it.
+/// A child that is not born yet: its connection, its channel if it will have a memory of its own,
+/// and how the proxy names it.
 #[derive(Clone, Copy)]
 struct Unborn {
     connection: i32,
-    channel: i32,
+    channel: Option<i32>,
     member: u32,
 }
 
+/// In the place of a channel's number: there is none.
+const NO_CHANNEL: u64 = (1 << FD_BITS) - 1;
+
 impl Unborn {
     fn slot(self) -> Result<SlotId> {
-        let fits = |fd: i32| (0..1 << FD_BITS).contains(&fd);
-        if !fits(self.connection) || !fits(self.channel) || self.member >> MEMBER_BITS != 0 {
+        let channel = self.channel.map_or(NO_CHANNEL, |fd| fd as u64);
+        let fits = |fd: i32| (0..NO_CHANNEL as i32).contains(&fd);
+        let all_fit = fits(self.connection) && self.channel.is_none_or(fits);
+        if !all_fit || self.member >> MEMBER_BITS != 0 {
             return Err(Error::TooManyFiles);
         }
-        let fds = self.connection as u64 | (self.channel as u64) << FD_BITS;
+        let fds = self.connection as u64 | channel << FD_BITS;
         let bits = fds | u64::from(self.member) << (2 * FD_BITS);
         SlotId::from_bits(bits).ok_or(Error::Invalid)
     }
 
     fn of(slot: SlotId) -> Unborn {
         let bits = slot.to_bits();
-        let fd = |shift| (bits >> shift & ((1 << FD_BITS) - 1)) as i32;
+        let fd = |shift| bits >> shift & NO_CHANNEL;
+        let channel = fd(FD_BITS);
         Unborn {
-            connection: fd(0),
-            channel: fd(FD_BITS),
+            connection: fd(0) as i32,
+            channel: (channel != NO_CHANNEL).then_some(channel as i32),
             member: (bits >> (2 * FD_BITS)) as u32,
         }
     }
 
     /// Our copies of its descriptors go.
     fn close(self) {
-        drop((take(self.connection), take(self.channel)));
+        drop((take(self.connection), self.channel.map(take)));
     }
 }
 
@@ -89,11 +97,8 @@ impl Served {
 
     /// The connection for a program that is about to be started.
     pub fn connection_for_program(&self) -> Result<OwnedFd> {
-        let unborn = Unborn::of(self.child_prepare(Share {
-            ids: true,
-            ..Share::default()
-        })?);
-        drop(take(unborn.channel));
+        // The program gets a channel of its own.
+        let unborn = self.alone(|| self.unborn(true))?;
         take(unborn.connection).map_err(|e| Error::Kernel {
             call: "recvmsg",
             errno: e.raw_os_error(),
@@ -103,7 +108,7 @@ impl Served {
     /// What the run has counted.
     pub fn report(&self) -> Result<Report> {
         let answered = self.ask(Op::Report, &Ask::default())?;
-        let mut bytes = alloc::vec![0; answered.len()];
+        let mut bytes = vec![0; answered.len()];
         answered.take(0, pmem::MutBuf::from(&mut bytes[..]))?;
         Report::decode(&bytes).ok_or(Error::Invalid)
     }
@@ -129,17 +134,21 @@ impl Served {
         let served = Served::new(channel.as_fd(), connection)?;
         let answered = served.ask(Op::Resume, &Ask::default())?;
         let [_, _, member, inside, limited, ..] = answered.words;
+        let mut fds = vec![0; answered.len()];
+        answered.take(0, pmem::MutBuf::from(&mut fds[..]))?;
         drop(answered);
         served.me.store(member as u32, Relaxed);
         served.inside.store(inside != 0, Relaxed);
         served.limited.store(limited != 0, Relaxed);
-        let mut from = 0;
-        while let Some(fd) = served.asked_descriptor(from)? {
+        let (fds, _) = fds.as_chunks();
+        for fd in fds.iter().map(|bytes| u32::from_le_bytes(*bytes)) {
+            if fd as usize >= DESCRIPTORS {
+                return Err(gone());
+            }
             served.note_bound(fd, true);
             if !is_open(fd) {
                 served.unbind(fd)?;
             }
-            from = fd + 1;
         }
         Ok(served)
     }
@@ -274,7 +283,7 @@ impl Served {
         if share.files || share.directory || !may_put_at(self.connection) {
             return Err(Error::TableFull);
         }
-        let unborn = self.alone(|| self.unborn());
+        let unborn = self.alone(|| self.unborn(share.memory));
         let slot = match unborn {
             Err(_) if !self.has_place() => return Err(Error::NoPlace),
             unborn => unborn?.slot()?,
@@ -302,16 +311,26 @@ impl Served {
         Ok((note, fds))
     }
 
-    fn unborn(&self) -> Result<Unborn> {
-        self.tell(Op::ChildPrepare, &Ask::default())?;
-        let (Note::Child(member), [connection, channel]) = self.get()? else {
+    /// A child, which will run in this memory or one of its own.
+    fn unborn(&self, shares_memory: bool) -> Result<Unborn> {
+        self.tell(Op::ChildPrepare, &args(&[shares_memory.into()]))?;
+        let (Note::Child(member), fds) = receive(self.socket()?)? else {
             return Err(self.give_up());
         };
-        Ok(Unborn {
-            connection: connection.into_raw_fd(),
-            channel: channel.into_raw_fd(),
+        let mut fds = fds.into_iter().map(IntoRawFd::into_raw_fd);
+        let (Some(connection), channel) = (fds.next(), fds.next()) else {
+            return Err(Error::TooManyFiles);
+        };
+        let unborn = Unborn {
+            connection,
+            channel,
             member,
-        })
+        };
+        if channel.is_none() != shares_memory {
+            unborn.close();
+            return Err(Error::TooManyFiles);
+        }
+        Ok(unborn)
     }
 
     /// In the parent, with the answer of the call.
@@ -322,7 +341,8 @@ impl Served {
     /// In a child with a memory of its own.
     pub fn fork_child(&self, slot: Option<SlotId>) -> Result<()> {
         let unborn = Unborn::of(slot.ok_or_else(|| self.give_up())?);
-        let channel = kept_open(unborn.channel).ok_or_else(|| self.give_up())?;
+        let channel = unborn.channel.and_then(kept_open);
+        let channel = channel.ok_or_else(|| self.give_up())?;
         let renewed = self.renew(channel, unborn.member);
         let connection = kept_open(unborn.connection).ok_or_else(|| self.give_up())?;
         let put = put_at(connection, self.connection);
@@ -379,15 +399,8 @@ impl Served {
         unborn.close();
     }
 
-    /// The process ends, or another program begins in it: what was counted is told.
-    fn tell_counts(&self) {
-        let counts = [&self.served, &self.passed].map(|count| count.swap(0, Relaxed));
-        let _ = self.tell(Op::Count, &args(&counts));
-    }
-
     /// Before exec.
     pub fn exec_prepare(&self) -> Result<Option<SlotId>> {
-        self.tell_counts();
         Ok(None)
     }
 
@@ -407,7 +420,6 @@ impl Served {
     /// The process ends.
     pub fn exit(&self, alone: bool) {
         if self.has_place() {
-            self.tell_counts();
             let _ = self.tell(Op::Exit, &args(&[alone.into()]));
         }
     }
@@ -436,13 +448,17 @@ impl Served {
     /// Counts a call that the pool served.
     #[inline]
     pub fn count_served(&self) {
-        self.served.fetch_add(1, Relaxed);
+        if let Some(counts) = self.counts() {
+            counts.served.fetch_add(1, Relaxed);
+        }
     }
 
     /// Counts a call that was left to the kernel.
     #[inline]
     pub fn count_passed(&self) {
-        self.passed.fetch_add(1, Relaxed);
+        if let Some(counts) = self.counts() {
+            counts.passed.fetch_add(1, Relaxed);
+        }
     }
 
     /// Counts a refusal.

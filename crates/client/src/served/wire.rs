@@ -28,6 +28,15 @@ pub const ASKED: u32 = 1;
 pub const ANSWERED: u32 = 2;
 
 pmem::shared! {
+    /// At the beginning of a channel: what the caller has counted, until the proxy adds it to the
+    /// counts of the run.
+    pub struct Counts {
+        /// Calls that the pool served.
+        pub served: AtomicU64,
+        /// Calls that were left to the kernel.
+        pub passed: AtomicU64,
+    }
+
     /// One call at a time.
     #[repr(align(64))]
     pub struct Line {
@@ -44,6 +53,7 @@ pmem::shared! {
     }
 }
 
+const _: () = assert!(size_of::<Counts>() <= LINES_AT);
 const _: () = assert!(LINES_AT + LINES * size_of::<Line>() <= BUFFERS_AT);
 
 /// Whether one side looks at a line for a while before it sleeps there. Looking costs less than
@@ -81,6 +91,9 @@ impl Patience {
         false
     }
 }
+
+/// Where the counts are.
+pub const COUNTS_AT: u64 = 0;
 
 /// Where a line is.
 pub fn line_at(line: usize) -> u64 {
@@ -172,7 +185,6 @@ ops! {
     ChildPrepare 56,
     Exit 57,
     Umask 58,
-    Count 59,
     Refuse 60,
     Uninstrumented 61,
     Report 62,

@@ -66,11 +66,7 @@ impl Call<'_> {
     pub(super) fn process(&self, op: Op) -> Result<Reply> {
         let (client, member) = (self.client, self.member);
         match op {
-            Op::Resume => Ok(Reply::words(&[
-                member.id.into(),
-                client.cwd_inside().into(),
-                (client.file_limit() != u64::MAX).into(),
-            ])),
+            Op::Resume => self.resume(),
             Op::Lookup => {
                 let found = client.lookup(self.arg_u32(0)?);
                 Ok(Reply::number(found.is_some().into()))
@@ -102,8 +98,13 @@ impl Call<'_> {
                 .map(|flags| Reply::number(flags.into())),
             Op::Setfl => Reply::done(client.setfl(self.ofd(0)?, self.arg_u32(1)?)),
             Op::InoOf => client.ino_of(self.ofd(0)?).map(Reply::number),
-            Op::ChildPrepare => Reply::done(connection::child(self.channel, member, client)),
+            Op::ChildPrepare => {
+                let shares_memory = self.arg(0) != 0;
+                let child = connection::child(self.channel, member, client, shares_memory);
+                Reply::done(child)
+            }
             Op::Exit => {
+                self.channel.add_counts();
                 member.leave(client);
                 Ok(Reply::default())
             }
@@ -114,6 +115,24 @@ impl Call<'_> {
             Op::Narrow => self.narrow(),
             _ => self.counts(op),
         }
+    }
+
+    /// What a program that begins has: three words, and the numbers of its descriptors.
+    fn resume(&self) -> Result<Reply> {
+        let client = self.client;
+        let mut fds = Vec::new();
+        client.each_descriptor(&mut |fd| fds.extend_from_slice(&fd.to_le_bytes()));
+        let mut room = self.room(fds.len() as u64)?;
+        let len = room.write(&fds).map_err(Error::Fault)?;
+        let words = [
+            self.member.id.into(),
+            client.cwd_inside().into(),
+            (client.file_limit() != u64::MAX).into(),
+        ];
+        Ok(Reply {
+            len,
+            ..Reply::words(&words)
+        })
     }
 
     fn bind(&self) -> Result<Reply> {
@@ -142,7 +161,6 @@ impl Call<'_> {
     fn counts(&self, op: Op) -> Result<Reply> {
         let run = &self.member.run;
         match op {
-            Op::Count => run.count(self.arg(0), self.arg(1)),
             Op::Refuse => run.refuse(self.arg_u32(0)?, self.arg_u32(1)?),
             Op::Uninstrumented => run.uninstrumented(self.texts[0].clone()),
             Op::Report => {
