@@ -8,6 +8,7 @@ use crate::base::types::{Base, OfdLink, SetTime, Stat};
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::Relaxed;
 use pmem::atomic::{AtomicU32, AtomicU64};
+use pmem::env::ticks;
 
 /// Calls that can be under way in one channel.
 pub const LINES: usize = 16;
@@ -65,10 +66,11 @@ pub struct Patience {
     left: AtomicU32,
 }
 
-/// Looks at a time: longer than it takes to wake somebody.
-const LOOKS: u32 = 2000;
+/// How long a look takes at most, in ticks of some GHz: as long as waking somebody. The instruction
+/// that waits between two glances takes any time in a virtual machine, so they are not counted.
+const LOOK_TICKS: u64 = 25_000;
 /// Calls without a look between two looks, at most.
-const SKIPPED_MAX: u32 = 63;
+const SKIPPED_MAX: u32 = 1023;
 
 impl Patience {
     /// Looks until `is_there` says so; false when that takes too long, or is not to be expected.
@@ -78,7 +80,8 @@ impl Patience {
             self.left.store(left - 1, Relaxed);
             return is_there();
         }
-        for _ in 0..LOOKS {
+        let begun = ticks();
+        while ticks().wrapping_sub(begun) < LOOK_TICKS {
             if is_there() {
                 self.skipped.store(0, Relaxed);
                 return true;
