@@ -8,6 +8,7 @@ use crate::member::Member;
 use crate::threads;
 use holdfast_client::served::wire::*;
 use holdfast_pmem::atomic::Ordering::*;
+use holdfast_pmem::futex::WaitResult;
 use holdfast_pmem::{SharedMem, futex};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
@@ -25,6 +26,8 @@ pub struct Channel {
     family: Mutex<Vec<Arc<Member>>>,
     started: [AtomicBool; LINES],
     closed: AtomicBool,
+    /// Held by whoever closes what is closing.
+    closes: Mutex<()>,
 }
 
 /// How long a call may wait for a lock at a time.
@@ -66,6 +69,7 @@ impl Channel {
             family: Mutex::new(vec![member.clone()]),
             started: [const { AtomicBool::new(false) }; LINES],
             closed: AtomicBool::new(false),
+            closes: Mutex::default(),
         });
         futex::set_must_end(&MUST_END);
         Some((channel, fd))
@@ -94,6 +98,31 @@ impl Channel {
                 counts.served.swap(0, Relaxed),
                 counts.passed.swap(0, Relaxed),
             );
+        }
+    }
+
+    /// Closes the descriptors of which the other side only left word. A number may be in use for
+    /// something else after the next call, so that begins after this, whichever line it is on.
+    fn close_the_closing(&self) {
+        let Some(closing) = self.memory.at::<Closing>(CLOSING_AT) else {
+            return;
+        };
+        if closing.count.load(SeqCst) == 0 {
+            return;
+        }
+        let _closes = self.closes.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in &closing.entries {
+            let Some((member, fd)) = closing_of(entry.load(SeqCst)) else {
+                continue;
+            };
+            if let Some(member) = self.member(member)
+                && let Some(client) = member.place().as_ref()
+            {
+                // Its errors are those of a close(2) that has returned.
+                let _ = member.unbind(client, fd);
+            }
+            entry.store(0, SeqCst);
+            closing.count.fetch_sub(1, SeqCst);
         }
     }
 
@@ -153,6 +182,7 @@ impl Channel {
                     *since = Instant::now();
                 }
             });
+            self.close_the_closing();
             let answer = match self.member(head.member) {
                 Some(member) => calls::answer(self, index, &member, &head, &words),
                 None => calls::nobody(),
@@ -183,7 +213,9 @@ impl Channel {
                 line.proxy_sleeps.store(0, Relaxed);
                 return true;
             }
-            futex::wait(&line.turn, turn, Some(LOOK));
+            if futex::wait(&line.turn, turn, Some(LOOK)) == WaitResult::TimedOut {
+                self.close_the_closing();
+            }
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Member {
     /// Descriptors that are pool files.
     bound: AtomicU32,
     leaves: AtomicBool,
+    /// Whether it ever asked for a lock.
+    pub locks: AtomicBool,
     ended: AtomicBool,
     /// Held by whoever sends to it.
     sends: Mutex<()>,
@@ -63,6 +65,7 @@ impl Member {
             unbound: Mutex::new(Vec::new()),
             bound: AtomicU32::new(0),
             leaves: AtomicBool::new(false),
+            locks: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             sends: Mutex::default(),
         });
@@ -187,8 +190,17 @@ impl Member {
         })
     }
 
+    /// Closes a descriptor; whether it was one of a pool file.
+    pub fn unbind(&self, client: &Client, fd: u32) -> Result<bool> {
+        let was = client.unbind(fd)?;
+        if was {
+            self.unbound_one();
+        }
+        Ok(was)
+    }
+
     /// A descriptor is none of a pool file any more.
-    pub fn unbound_one(&self) {
+    fn unbound_one(&self) {
         let less = |bound: u32| bound.checked_sub(1);
         if self.bound.fetch_update(AcqRel, Acquire, less).is_ok() {
             self.shared.files.give_back(1);

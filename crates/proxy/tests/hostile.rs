@@ -2,7 +2,7 @@
 
 use holdfast_client::attach::{self, attach};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Caller, Served};
+use holdfast_client::{Base, Caller, Flock, Served};
 use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::{ConstBuf, MutBuf, SharedMem, futex};
 use holdfast_pool::format::superblock::Consistency;
@@ -327,6 +327,9 @@ fn hostile(fixture: &Fixture, seed: u64) {
                 0 => (std::array::from_fn(|_| r.next()), vec![0xff; 64]),
                 _ => structured(&mut r, own),
             };
+            if r.below(20) == 0 {
+                close_anything(&memory, &mut r, own);
+            }
             assert!(ask(&memory, 0, &words, &text), "seed {seed}, {words:?}");
             if line.answer[0].load(Relaxed) == 0 {
                 let op = GRANTED.get(words[0] as u32 as usize);
@@ -339,6 +342,19 @@ fn hostile(fixture: &Fixture, seed: u64) {
         let _ = send(&connection, &note, SendFlags::NOSIGNAL);
         served += AT_ONCE;
     }
+}
+
+/// Leaves word that descriptors were closed, or garbage in its place.
+fn close_anything(memory: &SharedMem, r: &mut Random, own: u32) {
+    let closing: &Closing = memory.at(CLOSING_AT).unwrap();
+    let word = match r.below(3) {
+        0 => r.next(),
+        1 => closing_word(0, r.below(8) as u32),
+        _ => closing_word(own, r.below(8) as u32),
+    };
+    let entry = r.below(CLOSING as u64) as usize;
+    closing.entries[entry].store(word, SeqCst);
+    closing.count.store(r.below(3) as u32, SeqCst);
 }
 
 const FILES: u32 = 10;
@@ -510,5 +526,110 @@ fn who_receives_nothing_gets_one_thing() {
     assert!(receive(&connection, &mut [0; NOTE_LEN]).is_some());
     assert_eq!(children(20), 1);
     drop(connection);
+    fixture.check();
+}
+
+/// A process of its own connection, with its working directory in the root.
+fn process(fixture: &Fixture) -> (OwnedFd, Served) {
+    let (connection, channel) = fixture.connect();
+    let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
+    (connection, served)
+}
+
+fn wait_for(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process does not wait for the end of a file that it only read. The file ends before the next
+/// call of that process, and soon without one.
+#[test]
+fn what_was_only_read_is_closed_before_the_next_call_or_soon() {
+    const LEN: usize = 32 << 20;
+    let mut fixture = Fixture::new("closing");
+    let ((_a, reader), (_b, other)) = (process(&fixture), process(&fixture));
+    let c = caller();
+    let blocks = |served: &Served| served.statfs().unwrap().free;
+    let open = |fd, flags| reader.open_as((fd, &c), Base::Root, b"big", flags, 0o600, 0);
+    // The file's only description, whose name is gone: 3 reads it.
+    let make = || {
+        open(2, 0o101).unwrap();
+        let file = reader.lookup(2).unwrap();
+        reader.fallocate(file, 0, 0, LEN as i64).unwrap();
+        assert!(reader.unbind(2).unwrap());
+        open(3, 0).unwrap();
+        reader.unlink(&c, Base::Root, b"big").unwrap();
+        blocks(&other)
+    };
+    let freed = (LEN / 4096) as u64 / 2;
+
+    let before = make();
+    assert!(reader.unbind(3).unwrap());
+    assert!(reader.lookup(3).is_none());
+    wait_for(|| blocks(&other) >= before + freed);
+
+    // The number is another file's at once, and stays it.
+    let before = make();
+    assert!(reader.unbind(3).unwrap());
+    open(3, 0o102).unwrap();
+    let file = reader.lookup(3).unwrap();
+    assert_eq!(reader.write(file, ConstBuf::from(&b"new"[..])).unwrap(), 3);
+    wait_for(|| blocks(&other) >= before + freed);
+    assert!(reader.unbind(3).unwrap());
+    reader.unlink(&c, Base::Root, b"big").unwrap();
+
+    // More at a time than can be put off.
+    reader.mkdir(&c, Base::Root, b"d", 0o700).unwrap();
+    for fd in 10..110 {
+        reader.open_as((fd, &c), Base::Root, b"d", 0, 0, 0).unwrap();
+    }
+    for fd in 10..110 {
+        assert!(reader.unbind(fd).unwrap());
+        assert!(reader.lookup(fd).is_none());
+    }
+    for fd in 10..110 {
+        assert_eq!(reader.dup(fd, 7).unwrap_err().errno(), 9);
+    }
+    fixture.check();
+}
+
+/// What a lock is on is closed when close returns.
+#[test]
+fn a_lock_ends_when_close_returns() {
+    let mut fixture = Fixture::new("locks");
+    let ((_a, holder), (_b, other)) = (process(&fixture), process(&fixture));
+    let c = caller();
+    let lock = |served: &Served, fd| {
+        let mut whole = Flock {
+            kind: 1,
+            whence: 0,
+            start: 0,
+            len: 0,
+            pid: 0,
+        };
+        // F_SETLK
+        served.fcntl_lock(served.lookup(fd).unwrap(), 6, &mut whole)
+    };
+    holder
+        .open_as((3, &c), Base::Root, b"f", 0o102, 0o600, 0)
+        .unwrap();
+    other
+        .open_as((3, &c), Base::Root, b"f", 0o102, 0o600, 0)
+        .unwrap();
+    for _ in 0..100 {
+        lock(&holder, 3).unwrap();
+        assert_eq!(lock(&other, 3).unwrap_err().errno(), 11);
+        // Any descriptor of the file ends it, one for reading too.
+        holder.open_as((4, &c), Base::Root, b"f", 0, 0, 0).unwrap();
+        assert!(holder.unbind(4).unwrap());
+        lock(&other, 3).unwrap();
+        assert!(other.unbind(3).unwrap());
+        other
+            .open_as((3, &c), Base::Root, b"f", 0o102, 0, 0)
+            .unwrap();
+    }
     fixture.check();
 }

@@ -46,13 +46,60 @@ pub struct Served {
     /// Held by whoever gets descriptors on the connection.
     pub(super) births: AtomicBool,
     /// The descriptors of the owner of this memory that are pool files.
-    pub(super) fds: Box<[AtomicU64]>,
+    pub(super) fds: Set,
+    /// Those whose closing nobody waits for: opened for reading, since the last child was made.
+    pub(super) quiet: Set,
+    /// Whether this process ever asked for a lock, which may end when it closes a file.
+    pub(super) locks: AtomicBool,
     /// Whether its working directory is in the pool.
     pub(super) inside: AtomicBool,
     gone: AtomicBool,
     patience: Patience,
     /// Whether the proxy was told of a limit of file sizes.
     pub(super) limited: AtomicBool,
+}
+
+/// A set of descriptors.
+pub(super) struct Set(Box<[AtomicU64]>);
+
+impl Set {
+    fn new() -> Set {
+        let words = vec![0u64; DESCRIPTORS / 64];
+        Set(words.into_iter().map(AtomicU64::new).collect())
+    }
+
+    pub fn has(&self, fd: u32) -> bool {
+        let word = self.0.get(fd as usize / 64);
+        word.is_some_and(|word| word.load(Acquire) & 1 << (fd % 64) != 0)
+    }
+
+    pub fn set(&self, fd: u32, is_in: bool) {
+        let (word, bit) = (&self.0[fd as usize / 64], 1 << (fd % 64));
+        match is_in {
+            true => word.fetch_or(bit, AcqRel),
+            false => word.fetch_and(!bit, AcqRel),
+        };
+    }
+
+    pub fn clear(&self) {
+        let words = self.0.iter().filter(|word| word.load(Relaxed) != 0);
+        words.for_each(|word| word.store(0, Relaxed));
+    }
+
+    /// The lowest that is not below `from`.
+    pub fn next(&self, from: u32) -> Option<u32> {
+        let first = from as usize / 64;
+        for (index, word) in self.0.iter().enumerate().skip(first) {
+            let mut bits = word.load(Relaxed);
+            if index == first {
+                bits &= u64::MAX << (from % 64);
+            }
+            if bits != 0 {
+                return Some(index as u32 * 64 + bits.trailing_zeros());
+            }
+        }
+        None
+    }
 }
 
 /// What is asked in one call.
@@ -91,10 +138,9 @@ impl Served {
             taken: AtomicU32::new(0),
             started: AtomicU32::new(1),
             births: AtomicBool::new(false),
-            fds: vec![0u64; DESCRIPTORS / 64]
-                .into_iter()
-                .map(AtomicU64::new)
-                .collect(),
+            fds: Set::new(),
+            quiet: Set::new(),
+            locks: AtomicBool::new(false),
             inside: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             patience: Patience::default(),
@@ -120,6 +166,22 @@ impl Served {
     #[inline]
     pub(super) fn counts(&self) -> Option<&Counts> {
         self.channel.at(COUNTS_AT)
+    }
+
+    /// Has the proxy close `fd` with the next call; false: it cannot be put off.
+    pub(super) fn close_later(&self, fd: u32) -> bool {
+        let Some(closing) = self.channel.at::<Closing>(CLOSING_AT) else {
+            return false;
+        };
+        let word = closing_word(0, fd);
+        // No entry is there without being counted.
+        closing.count.fetch_add(1, SeqCst);
+        let put = |entry: &AtomicU64| entry.compare_exchange(0, word, SeqCst, Relaxed).is_ok();
+        let is_put = closing.entries.iter().any(put);
+        if !is_put {
+            closing.count.fetch_sub(1, SeqCst);
+        }
+        is_put
     }
 
     /// The caller, as the proxy names it, and whether this memory is its own. `None`: it came to

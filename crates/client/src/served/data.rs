@@ -255,6 +255,7 @@ impl Served {
     }
 
     pub fn fcntl_lock(&self, ofd: OfdLink, cmd: u32, lock: &mut Flock) -> Result<()> {
+        self.locks.store(true, Relaxed);
         let kind = u64::from(lock.kind as u16) | u64::from(lock.whence as u16) << 16;
         let words = [
             ofd.raw().into(),
@@ -280,6 +281,7 @@ impl Served {
     }
 
     pub fn flock(&self, ofd: OfdLink, op: u32) -> Result<()> {
+        self.locks.store(true, Relaxed);
         let ask = Ask {
             waits: true,
             ..args(&[ofd.raw().into(), op.into()])

@@ -133,13 +133,14 @@ impl Served {
         let [channel] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| gone())?;
         let served = Served::new(channel.as_fd(), connection)?;
         let answered = served.ask(Op::Resume, &Ask::default())?;
-        let [_, _, member, inside, limited, ..] = answered.words;
+        let [_, _, member, inside, limited, locks, ..] = answered.words;
         let mut fds = vec![0; answered.len()];
         answered.take(0, pmem::MutBuf::from(&mut fds[..]))?;
         drop(answered);
         served.me.store(member as u32, Relaxed);
         served.inside.store(inside != 0, Relaxed);
         served.limited.store(limited != 0, Relaxed);
+        served.locks.store(locks != 0, Relaxed);
         let (fds, _) = fds.as_chunks();
         for fd in fds.iter().map(|bytes| u32::from_le_bytes(*bytes)) {
             if fd as usize >= DESCRIPTORS {
@@ -172,26 +173,13 @@ impl Served {
         if !self.is_own() {
             return self.asked_descriptor(from).ok().flatten();
         }
-        let first = from as usize / 64;
-        for (index, word) in self.fds.iter().enumerate().skip(first) {
-            let mut bits = word.load(Relaxed);
-            if index == first {
-                bits &= u64::MAX << (from % 64);
-            }
-            if bits != 0 {
-                return Some(index as u32 * 64 + bits.trailing_zeros());
-            }
-        }
-        None
+        self.fds.next(from)
     }
 
     /// The owner of this memory has a descriptor of a pool file, or has it no more.
     pub(super) fn note_bound(&self, fd: u32, bound: bool) {
-        let (word, bit) = (&self.fds[fd as usize / 64], 1 << (fd % 64));
-        match bound {
-            true => word.fetch_or(bit, AcqRel),
-            false => word.fetch_and(!bit, AcqRel),
-        };
+        self.quiet.set(fd, false);
+        self.fds.set(fd, bound);
     }
 
     /// The description behind a descriptor of this process.
@@ -201,7 +189,7 @@ impl Served {
             return None;
         }
         let bound = match self.member()? {
-            (_, true) => self.fds[fd as usize / 64].load(Acquire) & 1 << (fd % 64) != 0,
+            (_, true) => self.fds.has(fd),
             (_, false) => {
                 let bound = self.number(Op::Lookup, &args(&[fd.into()]));
                 bound.is_ok_and(|bound| bound != 0)
@@ -210,7 +198,7 @@ impl Served {
         bound.then(|| handle_of(fd)).flatten()
     }
 
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         self.member().is_some_and(|(_, own)| own)
     }
 
@@ -234,9 +222,11 @@ impl Served {
         if new as usize >= DESCRIPTORS {
             return Err(Error::TooManyFiles);
         }
+        let is_quiet = self.quiet.has(old);
         self.tell(Op::Dup, &args(&[old.into(), new.into()]))?;
         if self.is_own() {
             self.note_bound(new, true);
+            self.quiet.set(new, is_quiet);
         }
         Ok(())
     }
@@ -247,7 +237,11 @@ impl Served {
             return Ok(false);
         }
         if self.is_own() {
+            let is_quiet = self.quiet.has(fd) && !self.locks.load(Relaxed);
             self.note_bound(fd, false);
+            if is_quiet && self.has_place() && self.close_later(fd) {
+                return Ok(true);
+            }
         }
         self.number(Op::Unbind, &args(&[fd.into()]))
             .map(|was| was != 0)
@@ -283,6 +277,8 @@ impl Served {
         if share.files || share.directory || !may_put_at(self.connection) {
             return Err(Error::TableFull);
         }
+        // What is closed here may be open there.
+        self.quiet.clear();
         let unborn = self.alone(|| self.unborn(share.memory));
         let slot = match unborn {
             Err(_) if !self.has_place() => return Err(Error::NoPlace),

@@ -3,11 +3,11 @@
 //! Invariant: every function here has the name, the arguments and the meaning of the one of
 //! `Client`; who the caller is the proxy knows better.
 
-use crate::base::abi::{O_KERNELS, R_OK, X_OK};
+use crate::base::abi::{O_ACCMODE, O_KERNELS, O_PATH, O_RDONLY, R_OK, X_OK};
 use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
-use crate::served::channel::Ask;
+use crate::served::channel::{Ask, DESCRIPTORS};
 use crate::served::life::args;
 use crate::served::wire::*;
 use pmem::{ConstBuf, MutBuf};
@@ -72,6 +72,29 @@ impl Served {
         let words = [oflags.into(), mode.into(), resolve];
         let handle = self.number(Op::Open, &at(c, base, path, &words))?;
         OfdLink::from_raw(handle as u32).ok_or(Error::Invalid)
+    }
+
+    /// As `open`, for descriptor `fd`, which the kernel just gave us and which is bound to it.
+    pub fn open_as(
+        &self,
+        (fd, c): (u32, &Caller),
+        base: Base,
+        path: &[u8],
+        oflags: u32,
+        mode: u32,
+        resolve: u64,
+    ) -> Result<()> {
+        if fd as usize >= DESCRIPTORS {
+            return Err(Error::TooManyFiles);
+        }
+        let words = [oflags.into(), mode.into(), resolve, u64::from(fd) + 1];
+        self.tell(Op::Open, &at(c, base, path, &words))?;
+        if self.is_own() {
+            self.note_bound(fd, true);
+            let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
+            self.quiet.set(fd, reads);
+        }
+        Ok(())
     }
 
     /// The program at a path, to be read and executed by `c`, who may do both.

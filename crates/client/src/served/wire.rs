@@ -38,6 +38,16 @@ pmem::shared! {
         pub passed: AtomicU64,
     }
 
+    /// Descriptors that were closed, of which the proxy has not heard: it closes them before the
+    /// next call on any line, or after a while. Only those whose end nobody waits for.
+    #[repr(align(64))]
+    pub struct Closing {
+        /// How many there are: the proxy has closed them when it counts them down.
+        pub count: AtomicU32,
+        /// `closing_word` of each; 0: free.
+        pub entries: [AtomicU64; CLOSING],
+    }
+
     /// One call at a time.
     #[repr(align(64))]
     pub struct Line {
@@ -54,7 +64,10 @@ pmem::shared! {
     }
 }
 
-const _: () = assert!(size_of::<Counts>() <= LINES_AT);
+/// Descriptors that can be closing at a time.
+pub const CLOSING: usize = 32;
+
+const _: () = assert!(CLOSING_AT as usize + size_of::<Closing>() <= LINES_AT);
 const _: () = assert!(LINES_AT + LINES * size_of::<Line>() <= BUFFERS_AT);
 
 /// Whether one side looks at a line for a while before it sleeps there. Looking costs less than
@@ -97,6 +110,18 @@ impl Patience {
 
 /// Where the counts are.
 pub const COUNTS_AT: u64 = 0;
+/// Where the descriptors are that are closing.
+pub const CLOSING_AT: u64 = 64;
+
+/// An entry of `Closing`: descriptor `fd` of a member.
+pub fn closing_word(member: u32, fd: u32) -> u64 {
+    u64::from(member) << 32 | u64::from(fd + 1)
+}
+
+/// Member and descriptor of such a word.
+pub fn closing_of(word: u64) -> Option<(u32, u32)> {
+    Some(((word >> 32) as u32, (word as u32).checked_sub(1)?))
+}
 
 /// Where a line is.
 pub fn line_at(line: usize) -> u64 {

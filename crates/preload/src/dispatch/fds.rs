@@ -35,7 +35,7 @@ pub fn bind_new(p: &Process, fd: u32, ofd: OfdLink) -> Result<(), Stop> {
     Ok(())
 }
 
-fn kernel_close(fd: u32) -> isize {
+pub fn kernel_close(fd: u32) -> isize {
     // SAFETY: closes a descriptor; touches no memory.
     unsafe { sys::raw(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) }
 }

@@ -8,9 +8,9 @@ use super::outcome::{Outcome, Stop};
 use super::place::{AT_FDCWD, DESCRIPTOR, in_pool};
 use super::process::Process;
 use super::{fds, nr, parent, special};
-use crate::sys;
+use crate::{calls, sys};
 use holdfast_client::abi::*;
-use holdfast_client::{Base, OfdLink};
+use holdfast_client::{Base, OfdLink, Served};
 
 type Args = [usize; 6];
 
@@ -139,12 +139,39 @@ fn open_at(p: &Process, base: Base, path: &[u8], flags: u32, mode: u32, resolve:
     if let (Base::Ofd(ofd), DESCRIPTOR) = (base, path) {
         return reopen(p, ofd, flags);
     }
+    if let Some(served) = p.client.served() {
+        return open_served((p, served), base, path, flags, mode, resolve);
+    }
     let pipes = flags | O_KERNELS;
     let ofd = p.with_caller(|c| p.client.open(c, base, path, pipes, mode, resolve))?;
     match p.client.is_kernels(ofd) {
         true => special::open_pipe(p, ofd, flags),
         false => install(p, ofd, flags & O_CLOEXEC != 0),
     }
+}
+
+/// Where every question costs a call of the proxy: one opens the file and binds the descriptor.
+#[cold]
+fn open_served(
+    (p, served): (&Process, &Served),
+    base: Base,
+    path: &[u8],
+    flags: u32,
+    mode: u32,
+    resolve: u64,
+) -> Outcome {
+    let fd = new_descriptor(p, flags & O_CLOEXEC != 0);
+    if fd < 0 {
+        return Err(Stop::Errno(-fd as Errno));
+    }
+    let own = fd as u32;
+    let opened = p.with_caller(|c| served.open_as((own, c), base, path, flags, mode, resolve));
+    if let Err(e) = opened {
+        fds::kernel_close(own);
+        return Err(e.into());
+    }
+    calls::mark_fd(own);
+    Ok(fd)
 }
 
 /// Opens what an open descriptor refers to once more, as /proc/self/fd/N does. An object that
@@ -178,13 +205,19 @@ fn reopen(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
 /// Gives `ofd` the lowest free descriptor.
 #[inline(always)]
 fn install(p: &Process, ofd: OfdLink, cloexec: bool) -> Outcome {
-    let how = if cloexec { F_DUPFD_CLOEXEC } else { F_DUPFD };
-    // SAFETY: duplicates a descriptor of ours; touches no memory.
-    let fd = unsafe { sys::raw(nr::FCNTL, [p.base_fd as usize, how, 0, 0, 0, 0]) };
+    let fd = new_descriptor(p, cloexec);
     if fd < 0 {
         p.client.release(ofd)?;
         return Err(Stop::Errno(-fd as Errno));
     }
     fds::bind_new(p, fd as u32, ofd)?;
     Ok(fd)
+}
+
+/// The lowest free descriptor, as a duplicate of the placeholder.
+#[inline(always)]
+fn new_descriptor(p: &Process, cloexec: bool) -> isize {
+    let how = if cloexec { F_DUPFD_CLOEXEC } else { F_DUPFD };
+    // SAFETY: duplicates a descriptor of ours; touches no memory.
+    unsafe { sys::raw(nr::FCNTL, [p.base_fd as usize, how, 0, 0, 0, 0]) }
 }

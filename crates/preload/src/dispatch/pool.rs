@@ -167,6 +167,15 @@ either! {
 }
 
 impl Pool {
+    /// `None`: it is mapped.
+    #[inline(always)]
+    pub fn served(&self) -> Option<&Served> {
+        match self {
+            Pool::Mapped(_) => None,
+            Pool::Served(served) => Some(served),
+        }
+    }
+
     /// See `Client::send`.
     pub fn send<T>(
         &self,

@@ -4,6 +4,7 @@ use super::{Call, Reply};
 use holdfast_client::abi::{F_GETLK, F_OFD_GETLK, F_UNLCK};
 use holdfast_client::served::wire::*;
 use holdfast_client::{DirentFormat, Error, Flock, Result};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// All bytes of a place have offsets.
 fn check_range(at: i64, len: u64) -> Result<()> {
@@ -99,6 +100,7 @@ impl Call<'_> {
     /// Makes a call about locks. Where somebody is in the way it is made again if somebody has died
     /// meanwhile.
     fn lock_with(&self, call: impl Fn() -> Result<Reply>) -> Result<Reply> {
+        self.member.locks.store(true, Relaxed);
         let made = call();
         let in_the_way = match &made {
             Err(error) => matches!(error, Error::WouldBlock),

@@ -53,6 +53,10 @@ impl Call<'_> {
         let flags = self.arg_u32(1)? & !O_KERNELS;
         let (mode, resolve) = (self.arg_u32(2)?, self.arg(3));
         let ofd = self.as_caller(|c| self.client.open(c, base, path, flags, mode, resolve))?;
+        if let Some(fd) = self.arg(4).checked_sub(1) {
+            let fd = u32::try_from(fd).unwrap_or(u32::MAX);
+            return self.bind(fd, ofd);
+        }
         let handle = self.member.hold(self.client, ofd)?;
         Ok(Reply::number(handle.into()))
     }

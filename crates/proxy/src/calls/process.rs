@@ -5,8 +5,9 @@ use crate::connection;
 use crate::member::Member;
 use holdfast_client::abi::PATH_MAX;
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Caller, Error, Result, abi, slots};
+use holdfast_client::{Base, Caller, Error, OfdLink, Result, abi, slots};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The first call of a run: the process gets its place, if its user may search the pool's root.
 pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
@@ -75,17 +76,14 @@ impl Call<'_> {
                 let found = client.next_descriptor(self.arg_u32(0)?);
                 Ok(Reply::number(found.map_or(u64::MAX, u64::from)))
             }
-            Op::Bind => self.bind(),
+            Op::Bind => self.bind(self.arg_u32(0)?, member.take(self.arg_u32(1)?)?),
             Op::Dup => {
                 let (old, new) = (self.arg_u32(0)?, self.arg_u32(1)?);
                 client.lookup(old).ok_or(Error::BadDescriptor)?;
                 Reply::done(member.bind(client, new, || client.dup(old, new)))
             }
             Op::Unbind => {
-                let was = client.unbind(self.arg_u32(0)?)?;
-                if was {
-                    member.unbound_one();
-                }
+                let was = member.unbind(client, self.arg_u32(0)?)?;
                 Ok(Reply::number(was.into()))
             }
             // One that could not be bound is released already.
@@ -117,7 +115,7 @@ impl Call<'_> {
         }
     }
 
-    /// What a program that begins has: three words, and the numbers of its descriptors.
+    /// What a program that begins has: four words, and the numbers of its descriptors.
     fn resume(&self) -> Result<Reply> {
         let client = self.client;
         let mut fds = Vec::new();
@@ -128,6 +126,7 @@ impl Call<'_> {
             self.member.id.into(),
             client.cwd_inside().into(),
             (client.file_limit() != u64::MAX).into(),
+            self.member.locks.load(Relaxed).into(),
         ];
         Ok(Reply {
             len,
@@ -135,14 +134,12 @@ impl Call<'_> {
         })
     }
 
-    fn bind(&self) -> Result<Reply> {
-        let (fd, handle) = (self.arg_u32(0)?, self.arg_u32(1)?);
+    /// The process's own reference to a description becomes that of its descriptor `fd`.
+    pub(super) fn bind(&self, fd: u32, ofd: OfdLink) -> Result<Reply> {
         let (client, member) = (self.client, self.member);
-        Reply::done(member.bind(client, fd, || {
-            let ofd = member.take(handle)?;
-            client.bind(fd, ofd).inspect_err(|_| {
-                let _ = client.release(ofd);
-            })
+        let bound = member.bind(client, fd, || client.bind(fd, ofd));
+        Reply::done(bound.inspect_err(|_| {
+            let _ = client.release(ofd);
         }))
     }
 
