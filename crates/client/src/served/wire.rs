@@ -79,9 +79,10 @@ pub struct Patience {
     left: AtomicU32,
 }
 
-/// How long a look takes at most, in ticks of some GHz: as long as waking somebody. The instruction
-/// that waits between two glances takes any time in a virtual machine, so they are not counted.
-const LOOK_TICKS: u64 = 25_000;
+/// How long a look takes at most, in ticks of some GHz: longer than a call that changes something,
+/// 30 us. The instruction that waits between two glances takes any time in a virtual machine, so
+/// they are not counted.
+const LOOK_TICKS: u64 = 75_000;
 /// Calls without a look between two looks, at most.
 const SKIPPED_MAX: u32 = 1023;
 
