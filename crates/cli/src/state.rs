@@ -121,6 +121,12 @@ impl State {
         let sb = self.superblock();
         let live = self.live.as_ref();
         let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
+        let others = live.map_or(0, |a| a.others);
+        let whose = match others {
+            0 => "none".into(),
+            1 => "1 user beside the owner and root".into(),
+            n => format!("{n} users beside the owner and root"),
+        };
         let service = live.map_or(0, |a| a.service_pid);
         let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
         let mut rows: Vec<Row> = vec![
@@ -138,6 +144,7 @@ impl State {
         rows.extend([
             number("sessions", sessions.into(), sessions.to_string()),
             number("processes", processes.into(), processes.to_string()),
+            number("others", others.into(), whose),
             number("service", service.into(), who),
             ("clean", Json::Bool(sb.clean), clean.into()),
         ]);

@@ -134,6 +134,11 @@ fn metrics(pool: &Path, state: &State) -> String {
         ("sessions", "Sessions that are open.", field("sessions")),
         ("processes", "Processes of sessions.", field("processes")),
         (
+            "others",
+            "Users beside the owner and root whose programs are served.",
+            field("others"),
+        ),
+        (
             "waiting",
             "Whether somebody is waited for.",
             (!state.waiting().is_empty()).into(),

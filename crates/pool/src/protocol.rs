@@ -99,6 +99,8 @@ pub struct Answer {
     pub processes: u32,
     /// Connections and live processes that keep the service from ending.
     pub users: u32,
+    /// Users beside the owner and root whose programs are served.
+    pub others: u32,
     /// Bytes of session memory.
     pub session_len: u64,
     /// Bytes of the meta segment.
@@ -240,6 +242,7 @@ impl Answer {
             put(&mut out, 40 + 8 * i, &long.to_le_bytes());
         }
         put(&mut out, 80, &self.users.to_le_bytes());
+        put(&mut out, 84, &self.others.to_le_bytes());
         put(&mut out, ANSWER_HEAD, &self.text.bytes);
         out
     }
@@ -273,6 +276,7 @@ impl Answer {
             data_len: u64_at(bytes, 64)?,
             applied_seq: u64_at(bytes, 72)?,
             users: u32_at(bytes, 80)?,
+            others: u32_at(bytes, 84)?,
             text,
         })
     }

@@ -89,6 +89,8 @@ pub trait Handler: Send {
 pub struct Users {
     /// Connections that attached and are still open.
     pub attached: AtomicU32,
+    /// Users beside the owner and root whose programs are served.
+    pub others: AtomicU32,
     /// The process that writes back dirty inodes, which is no user; 0: there is none.
     pub helper: Arc<AtomicU32>,
     /// Somebody attached at some time.
@@ -236,7 +238,7 @@ impl Listener {
                 handler.users_changed();
             }
             self.disposal.tend();
-            self.proxies.tend();
+            users.others.store(self.proxies.tend() as u32, Release);
         }
         users
             .last

@@ -111,7 +111,11 @@ impl Messenger {
         let attached = || self.users.attached.load(Acquire);
         let fds = match request {
             Request::Status => {
-                return Some((session.describe_troubles(attached()), Vec::new()));
+                let answer = Answer {
+                    others: self.users.others.load(Acquire),
+                    ..session.describe_troubles(attached())
+                };
+                return Some((answer, Vec::new()));
             }
             Request::Attach { known, .. } => session.descriptors(adopt, *known)?,
             _ => return None,

@@ -84,8 +84,8 @@ impl Proxies {
         Ok(Proxy { child, control })
     }
 
-    /// Proxies that have ended are waited for.
-    pub fn tend(&self) {
+    /// Proxies that have ended are waited for; how many users have one.
+    pub fn tend(&self) -> usize {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|user, proxy| match proxy.child.try_wait() {
             Ok(None) => true,
@@ -99,6 +99,7 @@ impl Proxies {
         });
         self.ending()
             .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        running.len()
     }
 
     fn ending(&self) -> MutexGuard<'_, Vec<Child>> {

@@ -378,6 +378,16 @@ fn closed(fixture: &Fixture) -> Result<(), Stop> {
     shared.end()
 }
 
+/// What `pool status` says of other users.
+fn others(fixture: &Fixture, shared: &Shared) -> Result<String, Stop> {
+    let mut status = super::as_user("3001");
+    status.arg(&fixture.holdfast).args(["pool", "status"]);
+    status.arg(&shared.pool);
+    let ended = fixture.end_of(status)?;
+    let others = ended.out.lines().find_map(|l| l.strip_prefix("others"));
+    Ok(others.unwrap_or(&ended.out).trim().to_string())
+}
+
 /// The programs of that user get errors; nobody else notices, and the next one is served.
 fn proxy_dies(fixture: &Fixture) -> Result<(), Stop> {
     let shared = Shared::new(fixture, "3001")?;
@@ -396,6 +406,10 @@ print(open(\"/hf/tmp/f\").read())'";
     command.stderr(std::fs::File::create(&err)?);
     let mut child = command.spawn()?;
     std::thread::sleep(std::time::Duration::from_millis(500));
+    let served = others(fixture, &shared)?;
+    if served != "1 user beside the owner and root" {
+        return wrong(served);
+    }
     let mut killing = std::process::Command::new("bash");
     killing.args(["-c", kill]);
     fixture.end_of(killing)?;
@@ -405,6 +419,10 @@ print(open(\"/hf/tmp/f\").read())'";
         return wrong(format!("{ended}: {out} {err}"));
     }
     shared.expect("3001", "cat /hf/tmp/f", "one\n")?;
+    let served = others(fixture, &shared)?;
+    if served != "none" {
+        return wrong(served);
+    }
     shared.expect(
         "3002",
         "cat /hf/tmp/f; echo two >/hf/tmp/f; cat /hf/tmp/f",
