@@ -12,6 +12,7 @@ mod journal;
 pub mod load;
 mod object;
 mod protocol;
+mod proxy;
 mod sample;
 mod service;
 pub mod session;
@@ -47,6 +48,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "protocol",
         run: protocol::run,
+    },
+    Target {
+        name: "proxy",
+        run: proxy::run,
     },
     Target {
         name: "service",

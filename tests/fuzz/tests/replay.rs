@@ -67,6 +67,11 @@ fn protocol() {
 }
 
 #[test]
+fn proxy() {
+    replay("proxy");
+}
+
+#[test]
 fn service() {
     replay("service");
 }

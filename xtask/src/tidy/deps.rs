@@ -57,7 +57,7 @@ const ALLOWED: &[Allowed] = &[
     allow("e2e", &[], None),
     allow(
         "fuzz",
-        &["fuzz-objects", "client", "service", "pool", "pmem"],
+        &["fuzz-objects", "client", "proxy", "service", "pool", "pmem"],
         None,
     ),
     allow("fuzz-objects", &[], None),
