@@ -39,3 +39,13 @@ for i in $(seq 1 50); do echo "$i" >>par & done; wait; sort -n -o par par; md5su
 ulimit ${HF_SERVED:+-S} -n 64
 for f in $(seq 10 40); do eval "exec $f>many.$f"; done; echo at40 >&40; cat many.40
 ls many.* | wc -l
+# A number that was a file here, and is one of the host's when the next program begins.
+python3 - <<'END'
+import os
+file = os.open("loop", os.O_RDONLY)
+os.close(file)
+host = os.open("/etc/passwd", os.O_RDONLY)
+assert host == file
+os.set_inheritable(host, True)
+os.execv("/bin/sh", ["sh", "-c", f"head -c 5 <&{host}"])
+END

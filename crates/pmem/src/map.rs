@@ -206,7 +206,8 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: the mapping is plain memory that is reached only through atomics and through copy
-// routines that the compiler does not see into; which thread does it does not matter.
+// routines that the compiler does not see into; which thread does it, or drops the last copy, does
+// not matter.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; the fields never change while the mapping is shared.
 unsafe impl Sync for Mapping {}

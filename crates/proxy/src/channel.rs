@@ -102,8 +102,9 @@ impl Channel {
     }
 
     /// Closes the descriptors of which the other side only left word. A number may be in use for
-    /// something else after the next call, so that begins after this, whichever line it is on.
-    fn close_the_closing(&self) {
+    /// something else after the next call or program, so these begin after this, whichever line
+    /// the call is on.
+    pub fn close_the_closing(&self) {
         let Some(closing) = self.memory.at::<Closing>(CLOSING_AT) else {
             return;
         };

@@ -93,6 +93,8 @@ fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Wea
                 outer = Weak::new();
                 member.is_process(pid);
                 if let Some(old) = channel.take() {
+                    // Their numbers may be files of the host by now, which the program keeps.
+                    old.close_the_closing();
                     old.close();
                 }
                 channel = renew(member);
