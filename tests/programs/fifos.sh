@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Named pipes: what is open and what its name names are one object.
 # needs: python3
-# unserved: pipes with a name
 set -eu
 cd "$1"
 mkfifo -m 640 ff
@@ -39,6 +38,12 @@ if pid == 0:
 print(os.waitpid(pid, 0)[1], os.read(fd, 10))
 for number in (copy, high, 60):
     os.close(number)
+
+# Opened once more by its descriptor, as /dev/stdin is.
+again = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK)
+print(os.write(fd, b"once more"), os.read(again, 20))
+print(os.path.samestat(os.fstat(again), os.fstat(fd)))
+os.close(again)
 
 # Poll and non-blocking reads are the kernel's.
 os.set_blocking(fd, False)

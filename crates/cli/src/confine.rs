@@ -223,6 +223,10 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     let local =
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, AF_UNIX as u64)?;
     rules.insert(SYS_socket, vec![SeccompRule::new(vec![local])?]);
+    // A proxy makes pipes, and no devices.
+    let is_kind = SeccompCmpOp::MaskedEq(S_IFMT.into());
+    let pipe = SeccompCondition::new(2, SeccompCmpArgLen::Dword, is_kind, S_IFIFO.into())?;
+    rules.insert(SYS_mknodat, vec![SeccompRule::new(vec![pipe])?]);
     let (other, listed) = (SeccompAction::Errno(ENOSYS as u32), SeccompAction::Allow);
     SeccompFilter::new(rules, other, listed, TargetArch::x86_64)?.try_into()
 }
@@ -243,6 +247,14 @@ mod tests {
             assert!(std::net::TcpStream::connect("127.0.0.1:1").is_err_and(refused));
             let chroot = std::os::unix::fs::chroot("/");
             assert!(chroot.is_err_and(refused));
+            let make = |kind| {
+                let name = format!("/tmp/holdfast-confined-{}", std::process::id());
+                let made = rustix::fs::mknodat(rustix::fs::CWD, &name, kind, 0o600.into(), 0);
+                let _ = std::fs::remove_file(name);
+                made.map_err(std::io::Error::from)
+            };
+            make(rustix::fs::FileType::Fifo).unwrap();
+            assert!(make(rustix::fs::FileType::CharacterDevice).is_err_and(refused));
             let user = rustix::process::geteuid();
             assert!(rustix::thread::set_thread_uid(user).is_err());
             // What a service does goes on.

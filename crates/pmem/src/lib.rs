@@ -28,6 +28,7 @@ mod fork;
 pub mod futex;
 #[cfg(feature = "recording")]
 pub mod images;
+pub mod interrupt;
 mod map;
 mod medium;
 #[cfg(feature = "model")]
@@ -40,6 +41,7 @@ pub mod record;
 pub mod record_locks;
 mod region;
 mod shared;
+mod sigaction;
 #[cfg(not(feature = "recording"))]
 mod silent;
 mod spin;

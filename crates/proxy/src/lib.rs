@@ -18,6 +18,7 @@ mod calls;
 mod channel;
 mod connection;
 mod member;
+mod pipes;
 mod proxy;
 mod rights;
 mod run;

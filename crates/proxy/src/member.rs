@@ -23,6 +23,13 @@ const UNBOUND_MAX: usize = 256;
 /// Descriptors of one process.
 const DESCRIPTORS_MAX: u32 = 1 << 16;
 
+/// What was opened and has no descriptor yet.
+struct Unbound {
+    ofd: OfdLink,
+    /// The kernel's pipe, if it is one with a name, and open.
+    pipe: Option<OwnedFd>,
+}
+
 /// A process.
 pub struct Member {
     pub id: u32,
@@ -34,7 +41,7 @@ pub struct Member {
     pub at: OnceLock<Box<[u8]>>,
     rights: RwLock<Rights>,
     place: RwLock<Option<Client>>,
-    unbound: Mutex<Vec<Option<OfdLink>>>,
+    unbound: Mutex<Vec<Option<Unbound>>>,
     /// Descriptors that are pool files.
     bound: AtomicU32,
     leaves: AtomicBool,
@@ -126,7 +133,7 @@ impl Member {
         rights.narrow(users, groups, others, privileged)
     }
 
-    fn unbound(&self) -> MutexGuard<'_, Vec<Option<OfdLink>>> {
+    fn unbound(&self) -> MutexGuard<'_, Vec<Option<Unbound>>> {
         self.unbound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,16 +153,42 @@ impl Member {
                 return Err(Error::TableFull);
             }
         };
-        unbound[index] = Some(ofd);
+        unbound[index] = Some(Unbound { ofd, pipe: None });
         Ok(UNBOUND | index as u32)
     }
 
     /// The description that `handle` was given for is the caller's.
     pub fn take(&self, handle: u32) -> Result<OfdLink> {
         let mut unbound = self.unbound();
-        let index = (handle & !UNBOUND) as usize;
-        let held = unbound.get_mut(index).filter(|_| handle & UNBOUND != 0);
-        held.and_then(Option::take).ok_or(Error::BadDescriptor)
+        let held = unbound.get_mut(index_of(handle)?);
+        let taken = held.and_then(Option::take).ok_or(Error::BadDescriptor)?;
+        Ok(taken.ofd)
+    }
+
+    /// The kernel's pipe of what `handle` names is open.
+    pub fn keep_pipe(&self, handle: u32, pipe: OwnedFd) -> Result<()> {
+        let mut unbound = self.unbound();
+        let held = unbound.get_mut(index_of(handle)?);
+        let held = held.and_then(Option::as_mut).ok_or(Error::BadDescriptor)?;
+        held.pipe = Some(pipe);
+        Ok(())
+    }
+
+    /// As `take`, with the pipe, which is open.
+    pub fn take_pipe(&self, handle: u32) -> Result<(OfdLink, OwnedFd)> {
+        let mut unbound = self.unbound();
+        let held = unbound.get_mut(index_of(handle)?);
+        let held = held.ok_or(Error::BadDescriptor)?;
+        match held.take() {
+            Some(Unbound {
+                ofd,
+                pipe: Some(pipe),
+            }) => Ok((ofd, pipe)),
+            other => {
+                *held = other;
+                Err(Error::BadDescriptor)
+            }
+        }
     }
 
     /// The description that a handle names.
@@ -164,7 +197,8 @@ impl Member {
             0 => handle.checked_sub(1).and_then(|fd| client.lookup(fd)),
             _ => {
                 let unbound = self.unbound();
-                unbound.get((handle & !UNBOUND) as usize).copied().flatten()
+                let held = unbound.get((handle & !UNBOUND) as usize);
+                held.and_then(Option::as_ref).map(|held| held.ofd)
             }
         };
         found.ok_or(Error::BadDescriptor)
@@ -253,12 +287,20 @@ impl Member {
 
     fn leave_place(&self, mut place: RwLockWriteGuard<'_, Option<Client>>) {
         let Some(client) = place.take() else { return };
-        for ofd in self.unbound().drain(..).flatten() {
+        for held in self.unbound().drain(..).flatten() {
             // Its errors are those of a close that nobody asked for.
-            let _ = client.release(ofd);
+            let _ = client.release(held.ofd);
         }
         client.exit(true);
         self.closed_all();
+    }
+}
+
+/// Where in the list a handle is.
+fn index_of(handle: u32) -> Result<usize> {
+    match handle & UNBOUND {
+        0 => Err(Error::BadDescriptor),
+        _ => Ok((handle & !UNBOUND) as usize),
     }
 }
 

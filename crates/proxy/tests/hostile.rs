@@ -2,7 +2,7 @@
 
 use holdfast_client::attach::{self, attach};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Caller, Flock, Served};
+use holdfast_client::{Base, Caller, Flock, OfdLink, Served};
 use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::{ConstBuf, MutBuf, SharedMem, futex};
 use holdfast_pool::format::superblock::Consistency;
@@ -22,7 +22,7 @@ static PANICS: AtomicU32 = AtomicU32::new(0);
 /// Requests of each kind that were granted: garbage that is all refused shows nothing.
 static GRANTED: [AtomicU32; OPS] = [const { AtomicU32::new(0) }; OPS];
 /// Numbers of what can be asked for are below this, with one more that means nothing.
-const OPS: usize = Op::SocketAt as usize + 2;
+const OPS: usize = Op::TakePipe as usize + 2;
 
 struct Random(u64);
 
@@ -169,7 +169,9 @@ fn post(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) {
     for (to, word) in state.request.iter().zip(words) {
         to.store(*word, Relaxed);
     }
-    state.cancel.store(0, SeqCst);
+    // Of pipes nobody opens the other side: a signal ends the wait.
+    let waits = words[0] as u32 == Op::OpenPipe as u32;
+    state.cancel.store(waits.into(), SeqCst);
     state.turn.store(ASKED, SeqCst);
     futex::wake(&state.turn, 1);
 }
@@ -199,6 +201,7 @@ const TEXTS: &[&[u8]] = &[
     b"\0",
     b"a\0b",
     b"a/",
+    b"a/p",
     b"//",
     b"s",
     b"user.x",
@@ -224,6 +227,7 @@ const NUMBERS: &[u64] = &[
     0o777,
     0o100_644,
     0o140_777,
+    0o010_666,
     4096,
     65535,
     65536,
@@ -292,6 +296,7 @@ fn prepare(connection: &OwnedFd, channel: &OwnedFd) -> u32 {
     let _ = served.mkdir(&c, Base::Root, b"a", 0o700);
     let _ = served.symlink(&c, b"a/b", Base::Root, b"s");
     let _ = served.mkdir(&c, Base::Root, b"t", 0o1777);
+    let _ = served.mknod(&c, Base::Root, b"a/p", 0o010_666, 0);
     for (fd, name, flags) in [
         (0, &b"t"[..], 0o200000),
         (1, b"b", 0o102),
@@ -631,5 +636,67 @@ fn a_lock_ends_when_close_returns() {
             .open_as((3, &c), Base::Root, b"f", 0o102, 0, 0)
             .unwrap();
     }
+    fixture.check();
+}
+
+/// Who waits for the other side of a pipe keeps nobody else from anything, and waits no more when
+/// the process has ended: not even the kernel's pipe is open for it then.
+#[test]
+fn who_waits_for_the_other_side_of_a_pipe_ends_with_the_process() {
+    const READ: u32 = 0;
+    const WRITE_AT_ONCE: u32 = 0o4001;
+    let mut fixture = Fixture::new("pipes");
+    let ((connection, reader), (_b, other)) = (process(&fixture), process(&fixture));
+    let c = caller();
+    other.mknod(&c, Base::Root, b"p", 0o010_600, 0).unwrap();
+    let open = |served: &Served, flags| {
+        let opened = served.open_as((3, &c), Base::Root, b"p", flags, 0, 0);
+        served.open_pipe(opened.unwrap().unwrap(), 3)
+    };
+    let no_reader = || matches!(open(&other, WRITE_AT_ONCE), Err(e) if e.errno() == 6);
+    assert!(no_reader());
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| open(&reader, READ).unwrap());
+        wait_for(|| open(&other, WRITE_AT_ONCE).is_ok());
+        drop(reads.join().unwrap());
+        assert!(no_reader());
+        let lost = scope.spawn(|| open(&reader, READ).map(drop));
+        std::thread::sleep(Duration::from_millis(50));
+        other.mkdir(&c, Base::Root, b"beside", 0o700).unwrap();
+        shutdown(&connection, Shutdown::Both).unwrap();
+        assert!(lost.join().unwrap().is_err());
+        wait_for(no_reader);
+    });
+    assert_eq!(PANICS.load(SeqCst), 0);
+    fixture.check();
+}
+
+/// A handle opens what the name's permissions allowed, whatever else is asked with it, and what is
+/// no open pipe is given to nobody.
+#[test]
+fn a_handle_is_a_pipe_only_as_it_was_opened() {
+    let mut fixture = Fixture::new("handles");
+    let (connection, served) = process(&fixture);
+    let c = caller();
+    served.mknod(&c, Base::Root, b"p", 0o010_600, 0).unwrap();
+    let open = |name: &[u8], flags| served.open_as((3, &c), Base::Root, name, flags, 0o600, 0);
+    // For reading, and at once.
+    let handle = open(b"p", 0o4000).unwrap().unwrap();
+    let pipe = served.open_pipe(handle, 3).unwrap();
+    assert!(rustix::io::write(&pipe, b"x").is_err());
+    let [bound, file] = [served.lookup(3).unwrap(), {
+        let file = served.open(&c, Base::Root, b"f", 0o102, 0o600, 0);
+        file.unwrap()
+    }];
+    for handle in [
+        bound,
+        file,
+        handle,
+        OfdLink::from_raw(1 << 31 | 77).unwrap(),
+    ] {
+        assert!(served.open_pipe(handle, 4).is_err(), "{handle:?}");
+        assert!(served.lookup(4).is_none());
+    }
+    drop(connection);
     fixture.check();
 }

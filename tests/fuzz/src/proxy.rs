@@ -245,7 +245,9 @@ impl Process {
         for (to, word) in line.request.iter().zip(words) {
             to.store(*word, Relaxed);
         }
-        line.cancel.store(0, SeqCst);
+        // Of pipes nobody opens the other side: a signal ends the wait.
+        let waits = words[0] as u32 == Op::OpenPipe as u32;
+        line.cancel.store(waits.into(), SeqCst);
         line.turn.store(ASKED, SeqCst);
         futex::wake(&line.turn, 1);
         let begun = Instant::now();

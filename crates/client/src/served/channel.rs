@@ -49,6 +49,8 @@ pub struct Served {
     pub(super) fds: Set,
     /// Those whose closing nobody waits for: opened for reading, since the last child was made.
     pub(super) quiet: Set,
+    /// Those that are pipes with a name, whose data the kernel carries.
+    pub(super) pipes: Set,
     /// Whether this process ever asked for a lock, which may end when it closes a file.
     pub(super) locks: AtomicBool,
     /// Whether its working directory is in the pool.
@@ -140,6 +142,7 @@ impl Served {
             births: AtomicBool::new(false),
             fds: Set::new(),
             quiet: Set::new(),
+            pipes: Set::new(),
             locks: AtomicBool::new(false),
             inside: AtomicBool::new(false),
             gone: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use crate::base::abi::{O_ACCMODE, O_RDWR, O_WRONLY, SEEK_CUR};
 use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
-use crate::served::channel::Ask;
+use crate::served::channel::{Ask, descriptor};
 use crate::served::life::args;
 use crate::served::wire::*;
 use core::sync::atomic::Ordering::Relaxed;
@@ -227,10 +227,20 @@ impl Served {
             .map(|flags| flags as u32)
     }
 
-    /// No pipe of the pool is opened here.
+    /// Whether it is a pipe with a name, whose data the kernel carries.
     #[inline]
-    pub fn is_kernels(&self, _ofd: OfdLink) -> bool {
-        false
+    pub fn is_kernels(&self, ofd: OfdLink) -> bool {
+        let Some(fd) = descriptor(ofd) else {
+            return false;
+        };
+        match self.member() {
+            Some((_, true)) => self.pipes.has(fd),
+            Some(_) => {
+                let found = self.number(Op::Lookup, &args(&[fd.into()]));
+                found.is_ok_and(|found| found & u64::from(PIPE) != 0)
+            }
+            None => false,
+        }
     }
 
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {

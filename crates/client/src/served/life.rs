@@ -143,10 +143,12 @@ impl Served {
         served.locks.store(locks != 0, Relaxed);
         let (fds, _) = fds.as_chunks();
         for fd in fds.iter().map(|bytes| u32::from_le_bytes(*bytes)) {
+            let (fd, is_pipe) = (fd & !PIPE, fd & PIPE != 0);
             if fd as usize >= DESCRIPTORS {
                 return Err(gone());
             }
             served.note_bound(fd, true);
+            served.pipes.set(fd, is_pipe);
             if !is_open(fd) {
                 served.unbind(fd)?;
             }
@@ -179,6 +181,7 @@ impl Served {
     /// The owner of this memory has a descriptor of a pool file, or has it no more.
     pub(super) fn note_bound(&self, fd: u32, bound: bool) {
         self.quiet.set(fd, false);
+        self.pipes.set(fd, false);
         self.fds.set(fd, bound);
     }
 
@@ -222,11 +225,12 @@ impl Served {
         if new as usize >= DESCRIPTORS {
             return Err(Error::TooManyFiles);
         }
-        let is_quiet = self.quiet.has(old);
+        let (is_quiet, is_pipe) = (self.quiet.has(old), self.pipes.has(old));
         self.tell(Op::Dup, &args(&[old.into(), new.into()]))?;
         if self.is_own() {
             self.note_bound(new, true);
             self.quiet.set(new, is_quiet);
+            self.pipes.set(new, is_pipe);
         }
         Ok(())
     }

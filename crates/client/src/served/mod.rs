@@ -16,6 +16,7 @@ mod channel;
 mod data;
 mod life;
 mod names;
+mod pipes;
 mod report;
 mod sockets;
 pub mod wire;

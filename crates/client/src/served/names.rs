@@ -74,7 +74,8 @@ impl Served {
         OfdLink::from_raw(handle as u32).ok_or(Error::Invalid)
     }
 
-    /// As `open`, for descriptor `fd`, which the kernel just gave us and which is bound to it.
+    /// As `open`, for descriptor `fd`, which the kernel just gave us and which is bound to it. What
+    /// is a pipe is bound when it is open, too: by `open_pipe`, with the handle that this returns.
     pub fn open_as(
         &self,
         (fd, c): (u32, &Caller),
@@ -83,18 +84,21 @@ impl Served {
         oflags: u32,
         mode: u32,
         resolve: u64,
-    ) -> Result<()> {
+    ) -> Result<Option<OfdLink>> {
         if fd as usize >= DESCRIPTORS {
             return Err(Error::TooManyFiles);
         }
         let words = [oflags.into(), mode.into(), resolve, u64::from(fd) + 1];
-        self.tell(Op::Open, &at(c, base, path, &words))?;
+        let handle = self.number(Op::Open, &at(c, base, path, &words))?;
+        if let Some(pipe) = OfdLink::from_raw(handle as u32) {
+            return Ok(Some(pipe));
+        }
         if self.is_own() {
             self.note_bound(fd, true);
             let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
             self.quiet.set(fd, reads);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The program at a path, to be read and executed by `c`, who may do both.

@@ -224,7 +224,14 @@ ops! {
     PlaceSocket 65,
     /// The kernel's socket behind a name, which comes by an OBJECT.
     SocketAt 66,
+    /// Opens the kernel's pipe behind a handle that OPEN gave, and waits for the other side.
+    OpenPipe 67,
+    /// That pipe comes by an OBJECT, and a descriptor is bound to the handle.
+    TakePipe 68,
 }
+
+/// In the list of descriptors that RESUME answers with, and in LOOKUP's answer: it is a pipe.
+pub const PIPE: u32 = 1 << 31;
 
 /// A message on a connection, beside the calls: its kind, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

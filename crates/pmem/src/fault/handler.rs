@@ -7,22 +7,20 @@
 //! - It takes no lock, allocates nothing and touches no thread-local storage.
 
 use super::landing_for;
+use crate::sigaction::{Action, SA_RESTORER, sigaction};
 use crate::sys;
-use core::arch::global_asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 const SIGBUS: i32 = 7;
 const SYS_WRITE: usize = 1;
-const SYS_RT_SIGACTION: usize = 13;
 const SYS_GETPID: usize = 39;
 const SYS_GETTID: usize = 186;
 const SYS_TGKILL: usize = 234;
 const SYS_EXIT_GROUP: usize = 231;
 
 const SA_SIGINFO: u64 = 4;
-const SA_RESTORER: u64 = 0x0400_0000;
 const SA_ONSTACK: u64 = 0x0800_0000;
-const DEFAULT: usize = 0;
+const DEFAULT: usize = Action::DEFAULT;
 const IGNORE: usize = 1;
 
 /// Where `struct ucontext` has the instruction pointer: flags, link and stack, then 16 registers.
@@ -31,32 +29,6 @@ const RIP_AT: usize = 40 + 16 * 8;
 const CODE_AT: usize = 8;
 
 type Handler = extern "C" fn(i32, *mut u8, *mut u8);
-
-/// The kernel's `struct sigaction`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
-// The bytes by which debuggers and unwinders know the frame of a signal.
-global_asm!(
-    ".pushsection .text.holdfast_restorer,\"ax\",@progbits",
-    ".globl holdfast_restorer",
-    ".hidden holdfast_restorer",
-    "nop",
-    "holdfast_restorer:",
-    "mov rax, 15",
-    "syscall",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    fn holdfast_restorer();
-}
 
 /// 0: not installed; 1: installed, or about to be.
 static STATE: AtomicUsize = AtomicUsize::new(0);
@@ -74,17 +46,17 @@ pub fn install() -> bool {
         return true;
     }
     let mut old = Action::default_action();
-    let asked = sigaction(None, Some(&mut old));
+    let asked = sigaction(SIGBUS, None, Some(&mut old));
     OLD.store(old.handler, Relaxed);
     OLD_FLAGS.store(old.flags, Relaxed);
     let new = Action {
         handler: on_fault as *const () as usize,
         // What was there before runs with the stack and the mask that it asked for.
         flags: old.flags | SA_SIGINFO | SA_RESTORER | SA_ONSTACK,
-        restorer: holdfast_restorer as *const () as usize,
         mask: old.mask,
+        ..Action::default_action()
     };
-    let done = asked && sigaction(Some(&new), None);
+    let done = asked && sigaction(SIGBUS, Some(&new), None);
     STATE.store(done.into(), Release);
     done
 }
@@ -120,7 +92,7 @@ extern "C" fn on_fault(signal: i32, info: *mut u8, context: *mut u8) {
         IGNORE if code <= 0 => {}
         DEFAULT | IGNORE => {
             // A fault happens again at once, and ends the process as it would have without us.
-            sigaction(Some(&Action::default_action()), None);
+            sigaction(SIGBUS, Some(&Action::default_action()), None);
             if code <= 0 {
                 let [pid, thread] = [SYS_GETPID, SYS_GETTID].map(|n| syscall(n, [0; 4]) as usize);
                 syscall(SYS_TGKILL, [pid, thread, SIGBUS as usize, 0]);
@@ -134,23 +106,6 @@ extern "C" fn on_fault(signal: i32, info: *mut u8, context: *mut u8) {
             old(signal, info, context);
         }
     }
-}
-
-impl Action {
-    fn default_action() -> Action {
-        Action {
-            handler: DEFAULT,
-            flags: SA_RESTORER,
-            restorer: holdfast_restorer as *const () as usize,
-            mask: 0,
-        }
-    }
-}
-
-fn sigaction(new: Option<&Action>, old: Option<&mut Action>) -> bool {
-    let new = new.map_or(0, |action| core::ptr::from_ref(action) as usize);
-    let old = old.map_or(0, |action| core::ptr::from_mut(action) as usize);
-    syscall(SYS_RT_SIGACTION, [SIGBUS as usize, new, old, 8]) == 0
 }
 
 fn syscall(number: usize, arguments: [usize; 4]) -> isize {

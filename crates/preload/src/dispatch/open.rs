@@ -165,10 +165,16 @@ fn open_served(
         return Err(Stop::Errno(-fd as Errno));
     }
     let own = fd as u32;
-    let opened = p.with_caller(|c| served.open_as((own, c), base, path, flags, mode, resolve));
-    if let Err(e) = opened {
+    let opened = p
+        .with_caller(|c| served.open_as((own, c), base, path, flags, mode, resolve))
+        .map_err(Stop::from)
+        .and_then(|pipe| match pipe {
+            Some(pipe) => special::open_served_pipe(served, pipe, own, flags),
+            None => Ok(0),
+        });
+    if let Err(stop) = opened {
         fds::kernel_close(own);
-        return Err(e.into());
+        return Err(stop);
     }
     calls::mark_fd(own);
     Ok(fd)
@@ -177,11 +183,16 @@ fn open_served(
 /// Opens what an open descriptor refers to once more, as /proc/self/fd/N does. An object that
 /// has no name any more gives its own description: the offset is shared then.
 fn reopen(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
-    if p.client.is_kernels(ofd) {
-        return Err(Stop::Native);
-    }
     let mut room = alloc::vec![0; PATH_MAX];
     let len = p.client.path_of(ofd, &mut room)?;
+    if p.client.is_kernels(ofd) {
+        let path = room.get(..len).unwrap_or_default();
+        return match open_at(p, Base::Root, path, flags & !O_NOFOLLOW, 0, 0) {
+            // Only the kernel's own pipe is left.
+            Err(Stop::Errno(ENOENT)) => Err(Stop::Native),
+            opened => opened,
+        };
+    }
     let again = p.with_caller(|c| {
         let ino = p.client.ino_of(ofd)?;
         let path = room.get(..len).unwrap_or_default();

@@ -16,8 +16,9 @@ use crate::sys;
 use crate::waiting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_client::OfdLink;
 use holdfast_client::abi::*;
+use holdfast_client::{OfdLink, Served};
+use rustix::fd::AsRawFd;
 
 type Args = [usize; 6];
 
@@ -96,6 +97,17 @@ pub fn open_pipe(p: &Process, ofd: OfdLink, flags: u32) -> Outcome {
             Err(stop)
         }
     }
+}
+
+/// Makes descriptor `fd` the kernel's pipe for the pool's pipe `handle`, which a proxy opened: it
+/// may wait for the other side.
+pub fn open_served_pipe(served: &Served, handle: OfdLink, fd: u32, flags: u32) -> Outcome {
+    let pipe = served.open_pipe(handle, fd)?;
+    let from = pipe.as_raw_fd() as usize;
+    let args = [from, fd as usize, (flags & O_CLOEXEC) as usize, 0, 0, 0];
+    kernel(nr::DUP3, args).inspect_err(|_| {
+        let _ = served.unbind(fd);
+    })
 }
 
 fn open_kernels(path: &[u8], flags: u32) -> Outcome {

@@ -6,6 +6,7 @@
 
 mod data;
 mod names;
+mod pipes;
 mod process;
 mod sockets;
 
@@ -173,6 +174,8 @@ impl Call<'_> {
             | Op::Flock => self.data(op),
             Op::PlaceSocket => self.place_socket(),
             Op::SocketAt => self.socket_at(),
+            Op::OpenPipe => self.open_pipe(),
+            Op::TakePipe => self.take_pipe(),
             _ => self.process(op),
         }
     }

@@ -49,11 +49,17 @@ impl Call<'_> {
 
     fn open(&self) -> Result<Reply> {
         let (base, path) = (self.base(0)?, self.path(0)?);
-        // The kernel's pipes are where only the pool's owner comes.
-        let flags = self.arg_u32(1)? & !O_KERNELS;
+        let fd = self.arg(4).checked_sub(1);
         let (mode, resolve) = (self.arg_u32(2)?, self.arg(3));
+        // Pipes are for whoever has a descriptor that can become one.
+        let flags = match fd {
+            Some(_) => self.arg_u32(1)? | O_KERNELS,
+            None => self.arg_u32(1)? & !O_KERNELS,
+        };
         let ofd = self.as_caller(|c| self.client.open(c, base, path, flags, mode, resolve))?;
-        if let Some(fd) = self.arg(4).checked_sub(1) {
+        if let Some(fd) = fd
+            && !self.client.is_kernels(ofd)
+        {
             let fd = u32::try_from(fd).unwrap_or(u32::MAX);
             return self.bind(fd, ofd);
         }

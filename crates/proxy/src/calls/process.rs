@@ -5,7 +5,7 @@ use crate::connection;
 use crate::member::Member;
 use holdfast_client::abi::PATH_MAX;
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Caller, Error, OfdLink, Result, abi, slots};
+use holdfast_client::{Base, Caller, Client, Error, OfdLink, Result, abi, slots};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -63,14 +63,20 @@ pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply
     Ok(Reply::number(member.id.into()))
 }
 
+/// `PIPE` for a pipe with a name.
+fn pipe_bit(client: &Client, ofd: OfdLink) -> u32 {
+    if client.is_kernels(ofd) { PIPE } else { 0 }
+}
+
 impl Call<'_> {
     pub(super) fn process(&self, op: Op) -> Result<Reply> {
         let (client, member) = (self.client, self.member);
         match op {
             Op::Resume => self.resume(),
             Op::Lookup => {
-                let found = client.lookup(self.arg_u32(0)?);
-                Ok(Reply::number(found.is_some().into()))
+                let fd = self.arg_u32(0)?;
+                let found = client.lookup(fd).map(|ofd| 1 | pipe_bit(client, ofd));
+                Ok(Reply::number(found.unwrap_or(0).into()))
             }
             Op::NextDescriptor => {
                 let found = client.next_descriptor(self.arg_u32(0)?);
@@ -119,7 +125,10 @@ impl Call<'_> {
     fn resume(&self) -> Result<Reply> {
         let client = self.client;
         let mut fds = Vec::new();
-        client.each_descriptor(&mut |fd| fds.extend_from_slice(&fd.to_le_bytes()));
+        client.each_descriptor(&mut |fd| {
+            let is_pipe = client.lookup(fd).map_or(0, |ofd| pipe_bit(client, ofd));
+            fds.extend_from_slice(&(fd | is_pipe).to_le_bytes());
+        });
         let mut room = self.room(fds.len() as u64)?;
         let len = room.write(&fds).map_err(Error::Fault)?;
         let words = [

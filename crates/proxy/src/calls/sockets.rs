@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open, readlinkat, symlink};
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-fn kernel(call: &'static str, errno: Errno) -> Error {
+pub(super) fn kernel(call: &'static str, errno: Errno) -> Error {
     let errno = errno.raw_os_error();
     Error::Kernel { call, errno }
 }
@@ -31,7 +31,7 @@ fn look(path: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// The kind and the owner of what is open.
-fn kind(fd: &OwnedFd) -> Result<(FileType, u32), Errno> {
+pub(super) fn kind(fd: &OwnedFd) -> Result<(FileType, u32), Errno> {
     fstat(fd).map(|stat| (FileType::from_raw_mode(stat.st_mode), stat.st_uid))
 }
 
@@ -44,8 +44,16 @@ fn is_place(path: &[u8], user: u32) -> bool {
 
 impl Call<'_> {
     /// Where the kernel's object of an inode is.
-    fn object(&self, ino: u64) -> PathBuf {
+    pub(super) fn object(&self, ino: u64) -> PathBuf {
         self.member.shared.special.join(ino.to_string())
+    }
+
+    /// The directory of these is made by who needs it first.
+    pub(super) fn make_special(&self) -> Result<()> {
+        match rustix::fs::mkdir(&self.member.shared.special, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(kernel("mkdir", e)),
+        }
     }
 
     /// The socket that the first text names; `flags` are those of open(2), and `f` may look at it.
@@ -75,12 +83,7 @@ impl Call<'_> {
         if !is_callers || !is_theirs || !is_place(host, stat.uid) {
             return Err(Error::NotPermitted);
         }
-        // The directory is made by who needs it first.
-        let special = &self.member.shared.special;
-        match rustix::fs::mkdir(special, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(kernel("mkdir", e)),
-        }
+        self.make_special()?;
         let placed = symlink(host, self.object(stat.ino));
         Reply::done(placed.map_err(|e| kernel("symlink", e)))
     }
