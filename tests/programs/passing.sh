@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Descriptors of files sent over sockets, to the same process, to others, and to nobody.
 # needs: python3 gcc
-# unserved: descriptors in messages
 set -eu
 cd "$1"
 cat >passing.py <<'EOF'

@@ -289,6 +289,11 @@ impl Client {
         transit::receive(&self.session, offset)
     }
 
+    /// Whether a token with this offset is on its way, as far as anybody knows.
+    pub fn is_on_its_way(&self, offset: u64) -> bool {
+        transit::is_there(&self.session, offset)
+    }
+
     /// The caller has closed a descriptor of a token with this offset.
     pub fn settle(&self, offset: u64, placeholder: &RecordLocks) -> Result<()> {
         transit::settle(&self.session, offset, placeholder)

@@ -23,5 +23,6 @@ mod proxy;
 mod rights;
 mod run;
 mod threads;
+mod tokens;
 
 pub use proxy::serve;

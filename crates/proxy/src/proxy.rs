@@ -6,6 +6,7 @@
 use crate::connection;
 use crate::member::Member;
 use crate::rights::Rights;
+use crate::tokens::Tokens;
 use holdfast_client::attach::Attachment;
 use holdfast_client::{Client, Error, Segments};
 use holdfast_pool::directory::SPECIAL;
@@ -69,6 +70,7 @@ pub struct Shared {
     squash: bool,
     pub members: AtomicU32,
     pub files: Quota,
+    pub tokens: Tokens,
     ids: AtomicU32,
     all: Mutex<Vec<Weak<Member>>>,
     /// Calls under way.
@@ -167,6 +169,7 @@ pub fn serve(
         squash,
         members: AtomicU32::new(0),
         files: Quota::of(FILES_MAX),
+        tokens: Tokens::new()?,
         ids: AtomicU32::new(0),
         all: Mutex::default(),
         calls: AtomicU32::new(0),

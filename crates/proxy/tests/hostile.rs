@@ -22,7 +22,7 @@ static PANICS: AtomicU32 = AtomicU32::new(0);
 /// Requests of each kind that were granted: garbage that is all refused shows nothing.
 static GRANTED: [AtomicU32; OPS] = [const { AtomicU32::new(0) }; OPS];
 /// Numbers of what can be asked for are below this, with one more that means nothing.
-const OPS: usize = Op::TakePipe as usize + 2;
+const OPS: usize = Op::SettleToken as usize + 2;
 
 struct Random(u64);
 
@@ -698,5 +698,37 @@ fn a_handle_is_a_pipe_only_as_it_was_opened() {
         assert!(served.lookup(4).is_none());
     }
     drop(connection);
+    fixture.check();
+}
+
+/// Of the descriptors that may be on their way in messages one user has a part, and gets it back
+/// when they are lost.
+#[test]
+fn who_keeps_messages_keeps_no_more_than_a_part() {
+    const PART: usize = 128;
+    let mut fixture = Fixture::new("tokens");
+    let ((_a, served), (_b, other)) = (process(&fixture), process(&fixture));
+    let c = caller();
+    let file = served.open(&c, Base::Root, b"f", 0o102, 0o600, 0).unwrap();
+    served.bind(3, file).unwrap();
+    let file = served.lookup(3).unwrap();
+    served.write(file, ConstBuf::from(&b"text"[..])).unwrap();
+    let make = || served.make_token(file);
+    for _ in 0..2 {
+        let mut tokens: Vec<_> = std::iter::from_fn(|| make().ok()).collect();
+        assert_eq!(tokens.len(), PART);
+        let (token, key) = tokens.pop().unwrap();
+        // Who has it can do nothing else with it.
+        assert!(rustix::io::write(&token, b"x").is_err());
+        assert!(other.receive(key ^ 1 << 40).is_none());
+        let got = other.receive(key).unwrap();
+        other.bind(7, got).unwrap();
+        let mut text = [0; 4];
+        let got = other.lookup(7).unwrap();
+        let len = other.pread(got, MutBuf::from(&mut text[..]), 0).unwrap();
+        assert_eq!(&text[..len], b"text");
+        drop(token);
+        assert!(make().is_ok());
+    }
     fixture.check();
 }

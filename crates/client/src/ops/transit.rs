@@ -101,10 +101,15 @@ pub(crate) fn receive(s: &Session, key: u64) -> Option<OfdLink> {
     Some(link)
 }
 
+/// Whether an entry has this key.
+pub(crate) fn is_there(s: &Session, key: u64) -> bool {
+    s.transit(key).is_ok_and(|e| e.key.load(Relaxed) == key)
+}
+
 /// A token with this key was closed.
 pub(crate) fn settle(s: &Session, key: u64, placeholder: &RecordLocks) -> Result<()> {
     let _guard = lock::acquire_plain(s, &s.header().transit_lock)?;
-    match s.transit(key)?.key.load(Relaxed) == key {
+    match is_there(s, key) {
         true => judge(s, key, placeholder),
         false => Ok(()),
     }

@@ -11,7 +11,7 @@ use crate::served::channel::{Ask, descriptor};
 use crate::served::life::args;
 use crate::served::wire::*;
 use core::sync::atomic::Ordering::Relaxed;
-use pmem::{ConstBuf, MutBuf, RecordLocks};
+use pmem::{ConstBuf, MutBuf};
 
 /// What was moved counts; only a call that moved nothing fails.
 fn so_far(moved: usize, error: Error) -> Result<usize> {
@@ -344,23 +344,5 @@ impl Served {
 
     pub fn msync(&self, _pin: MapPin, _offset: u64, _len: u64) -> Result<()> {
         Err(Error::NoDevice)
-    }
-
-    pub fn send<T>(
-        &self,
-        _ofd: OfdLink,
-        _placeholder: &RecordLocks,
-        _random: u64,
-        _make_token: impl FnOnce(u64, u64) -> Result<T>,
-    ) -> Result<T> {
-        Err(Error::NoDevice)
-    }
-
-    pub fn receive(&self, _offset: u64) -> Option<OfdLink> {
-        None
-    }
-
-    pub fn settle(&self, _offset: u64, _placeholder: &RecordLocks) -> Result<()> {
-        Ok(())
     }
 }

@@ -19,6 +19,7 @@ mod names;
 mod pipes;
 mod report;
 mod sockets;
+mod tokens;
 pub mod wire;
 
 pub use channel::Served;

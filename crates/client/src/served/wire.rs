@@ -228,6 +228,12 @@ ops! {
     OpenPipe 67,
     /// That pipe comes by an OBJECT, and a descriptor is bound to the handle.
     TakePipe 68,
+    /// A token that stands for a description in a message comes by an OBJECT; its key.
+    SendToken 69,
+    /// What a token with this key stands for.
+    ReceiveToken 70,
+    /// A token with this key was closed.
+    SettleToken 71,
 }
 
 /// In the list of descriptors that RESUME answers with, and in LOOKUP's answer: it is a pipe.

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use holdfast_client::OfdLink;
 use holdfast_client::abi::{O_ACCMODE, O_CLOEXEC, O_WRONLY, S_IFMT, S_IFREG, SEEK_CUR, SEEK_SET};
 use holdfast_pmem::{RecordLocks, record_locks};
+use rustix::fd::IntoRawFd;
 
 type Args = [usize; 6];
 
@@ -111,8 +112,10 @@ fn placeholder(p: &Process) -> Result<RecordLocks, Errno> {
 }
 
 fn make_token(p: &Process, ofd: OfdLink) -> Result<Token, Stop> {
-    if p.client.is_served() {
-        return Err(Stop::Refused(EINVAL, Why::DescriptorPassing));
+    if let Some(served) = p.client.served() {
+        let (fd, key) = served.make_token(ofd).map_err(too_many)?;
+        let fd = Fd(fd.into_raw_fd() as usize);
+        return Ok(Token { fd, key });
     }
     let path = alloc::format!("/proc/self/fd/{}\0", p.base_fd);
     let fd = Fd::open(path.as_bytes(), O_WRONLY as usize, 0);
@@ -134,10 +137,15 @@ fn make_token(p: &Process, ofd: OfdLink) -> Result<Token, Stop> {
         }
     };
     let random = u64::from_le_bytes(random);
-    match p.client.send(ofd, &placeholder(p)?, random, hold) {
-        Ok(key) => Ok(Token { fd, key }),
-        Err(holdfast_client::Error::TableFull) => Err(ETOOMANYREFS.into()),
-        Err(e) => Err(e.into()),
+    let sent = p.client.send(ofd, &placeholder(p)?, random, hold);
+    let key = sent.map_err(too_many)?;
+    Ok(Token { fd, key })
+}
+
+fn too_many(error: holdfast_client::Error) -> Stop {
+    match error {
+        holdfast_client::Error::TableFull => ETOOMANYREFS.into(),
+        error => error.into(),
     }
 }
 

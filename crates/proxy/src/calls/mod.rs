@@ -9,6 +9,7 @@ mod names;
 mod pipes;
 mod process;
 mod sockets;
+mod tokens;
 
 use crate::channel::Channel;
 use crate::member::Member;
@@ -176,6 +177,9 @@ impl Call<'_> {
             Op::SocketAt => self.socket_at(),
             Op::OpenPipe => self.open_pipe(),
             Op::TakePipe => self.take_pipe(),
+            Op::SendToken => self.send_token(),
+            Op::ReceiveToken => self.receive_token(),
+            Op::SettleToken => self.settle_token(),
             _ => self.process(op),
         }
     }

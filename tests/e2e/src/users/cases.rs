@@ -14,6 +14,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("locks of the killed", locks_of_the_killed),
     ("sockets between users", super::sockets::sockets),
     ("pipes between users", super::pipes::pipes),
+    ("descriptors between users", super::passing::passing),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),

@@ -6,6 +6,7 @@
 
 pub mod actor;
 mod cases;
+mod passing;
 mod pipes;
 mod sockets;
 mod work;
