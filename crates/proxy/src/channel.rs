@@ -5,6 +5,7 @@
 
 use crate::calls;
 use crate::member::Member;
+use crate::run::Run;
 use crate::threads;
 use holdfast_client::served::wire::*;
 use holdfast_pmem::atomic::Ordering::*;
@@ -22,7 +23,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The channel of one memory.
 pub struct Channel {
     pub memory: SharedMem,
-    /// Who asks here: first the process that it was made for, then children in its memory.
+    /// The process that it was made for, and what is counted for.
+    owner: u32,
+    run: Arc<Run>,
+    /// Who asks here: that process, and children in its memory, which may live longer there.
     family: Mutex<Vec<Arc<Member>>>,
     started: [AtomicBool; LINES],
     closed: AtomicBool,
@@ -66,6 +70,8 @@ impl Channel {
         let (fd, memory) = SharedMem::create_memfd("holdfast-channel", CHANNEL_LEN).ok()?;
         let channel = Arc::new(Channel {
             memory,
+            owner: member.id,
+            run: member.run.clone(),
             family: Mutex::new(vec![member.clone()]),
             started: [const { AtomicBool::new(false) }; LINES],
             closed: AtomicBool::new(false),
@@ -92,9 +98,8 @@ impl Channel {
 
     /// What was counted in this memory since the last time is the run's.
     pub fn add_counts(&self) {
-        let run = self.family().first().map(|member| member.run.clone());
-        if let (Some(run), Some(counts)) = (run, self.memory.at::<Counts>(COUNTS_AT)) {
-            run.count(
+        if let Some(counts) = self.memory.at::<Counts>(COUNTS_AT) {
+            self.run.count(
                 counts.served.swap(0, Relaxed),
                 counts.passed.swap(0, Relaxed),
             );
@@ -134,12 +139,21 @@ impl Channel {
         family.push(member.clone());
     }
 
-    fn member(&self, id: u32) -> Option<Arc<Member>> {
-        let family = self.family();
-        match id {
-            0 => family.first().cloned(),
-            id => family.iter().find(|member| member.id == id).cloned(),
+    /// A process has ended, or has another memory now. With the last one the channel is closed.
+    pub fn leave(&self, member: &Member) {
+        let mut family = self.family();
+        family.retain(|kin| kin.id != member.id && !kin.has_ended());
+        let was_last = family.is_empty();
+        drop(family);
+        if was_last {
+            self.close();
         }
+    }
+
+    fn member(&self, id: u32) -> Option<Arc<Member>> {
+        let id = if id == 0 { self.owner } else { id };
+        let family = self.family();
+        family.iter().find(|member| member.id == id).cloned()
     }
 
     /// Looks after a line from now on; false: there is none of that number, or no thread for it.

@@ -21,7 +21,7 @@ use rustix::net::{
     SocketType,
 };
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection may ask for nothing before its run begins.
@@ -33,7 +33,7 @@ pub fn begin(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights) {
     let member = Member::new(shared, socket, rights, run);
     threads::run(move || {
         if let Some(channel) = welcome(&member) {
-            serve(&member, Some(channel), Weak::new());
+            serve(&member, Some(channel), None);
         }
         member.end();
     });
@@ -81,28 +81,31 @@ fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
 
 /// Until the other end is closed. A process runs in its parent's memory, whose channel is `outer`,
 /// until it says that it was born with one of its own, or executes a program.
-fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Weak<Channel>) {
+fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Option<Arc<Channel>>) {
+    let leave = |channel: &mut Option<Arc<Channel>>| {
+        if let Some(old) = channel.take() {
+            // Their numbers may be files of the host by now, which the next program keeps.
+            old.close_the_closing();
+            old.leave(member);
+        }
+    };
     let mut bytes = [0; NOTE_LEN + 1];
     while let Some(len) = receive(member, &mut bytes) {
         let goes_on = match Note::decode(&bytes[..len]) {
             Some(Note::Line(index)) => {
-                let used = outer.upgrade().or_else(|| channel.clone());
+                let used = outer.as_ref().or(channel.as_ref());
                 used.is_some_and(|used| used.start(index as usize))
             }
             Some(Note::Renew(pid)) => {
-                outer = Weak::new();
                 member.is_process(pid);
-                if let Some(old) = channel.take() {
-                    // Their numbers may be files of the host by now, which the program keeps.
-                    old.close_the_closing();
-                    old.close();
-                }
+                leave(&mut outer);
+                leave(&mut channel);
                 channel = renew(member);
                 channel.is_some()
             }
             Some(Note::Born(pid)) => {
-                outer = Weak::new();
                 member.is_process(pid);
+                leave(&mut outer);
                 true
             }
             _ => false,
@@ -111,9 +114,8 @@ fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Wea
             break;
         }
     }
-    if let Some(channel) = channel {
-        channel.close();
-    }
+    leave(&mut outer);
+    leave(&mut channel);
 }
 
 /// The channel of the program that begins.
@@ -180,13 +182,16 @@ pub fn child(
             .map(|(c, fd)| (Some(c), Some(fd)))
             .ok_or(Error::NoMemory)?,
     };
-    channel.adopt(&child);
+    let outer = shares_memory.then(|| channel.clone());
+    if shares_memory {
+        channel.adopt(&child);
+    }
     let note = Note::Child(child.id).encode();
     let fds = [Some(theirs.as_fd()), fd.as_ref().map(OwnedFd::as_fd)];
     let fds: Vec<_> = fds.into_iter().flatten().collect();
     let sent = send(parent, &note, &fds);
     let begun = sent.is_ok() && {
-        let (child, own, outer) = (child.clone(), own.clone(), Arc::downgrade(channel));
+        let (child, own, outer) = (child.clone(), own.clone(), outer.clone());
         threads::run(move || {
             serve(&child, own, outer);
             child.end();
@@ -195,8 +200,8 @@ pub fn child(
     if begun {
         return Ok(());
     }
-    if let Some(own) = own {
-        own.close();
+    for channel in [own, outer].into_iter().flatten() {
+        channel.leave(&child);
     }
     child.end();
     Err(Error::TableFull)
