@@ -26,12 +26,16 @@ pub(crate) fn statfs(c: &Client) -> Result<StatFs> {
         drain::wait_applied_for(&c.session, seq, PATIENCE_MS);
         free = free_blocks(c).min(blocks);
     }
+    let reserved = match c.session.is_for_another() {
+        true => space::reserve(&c.session),
+        false => 0,
+    };
     let objects = header.objects.load(Relaxed);
     Ok(StatFs {
         block_size: 4096,
         blocks,
         free,
-        available: free,
+        available: free.saturating_sub(reserved),
         files: objects.saturating_add(FILES_FREE),
         files_free: FILES_FREE,
         name_max: crate::base::abi::NAME_MAX as u32,

@@ -602,6 +602,12 @@ impl Session {
         self.for_another.store(1, Relaxed);
     }
 
+    /// Whether calls are made for another user.
+    #[inline]
+    pub(crate) fn is_for_another(&self) -> bool {
+        self.for_another.load(Relaxed) != 0
+    }
+
     /// F_GETLK tells this number of the process, for which a proxy has the slot.
     pub fn show_as(&self, pid: u32) {
         self.slot().shown.store(pid.into(), Relaxed);
@@ -609,7 +615,7 @@ impl Session {
 
     /// Whether the user that the kernel knows is privileged, and calls are made for that one.
     pub(crate) fn is_for_root(&self) -> bool {
-        self.for_another.load(Relaxed) == 0 && rustix::process::geteuid().is_root()
+        !self.is_for_another() && rustix::process::geteuid().is_root()
     }
 
     /// The run that the caller belongs to.

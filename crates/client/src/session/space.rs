@@ -47,7 +47,7 @@ const TRIES: u32 = 10_000;
 /// block is free. `HUGE_BLOCKS` and more begin on a 2 MiB boundary where there is such an extent.
 /// `NoSpace` when the pool is full.
 pub fn alloc(s: &Session, want: u32, near: Option<BlockAddr>) -> Result<(BlockAddr, u32)> {
-    if s.is_read_only() {
+    if s.is_read_only() || s.is_for_another() && is_down_to_reserve(s, want) {
         return Err(Error::NoSpace);
     }
     let (want, near) = (u64::from(want.max(1)), near.map(BlockAddr::word));
@@ -58,6 +58,33 @@ pub fn alloc(s: &Session, want: u32, near: Option<BlockAddr>) -> Result<(BlockAd
     let block = BlockAddr::from_word(run.start);
     s.enter_blocks(block, run.len);
     Ok((block, run.len as u32))
+}
+
+/// Of so many blocks one is left to the processes that have the pool mapped, its owner's and
+/// root's, so that no other user can keep them from working;
+const RESERVED: u64 = 20;
+/// but no more than these: 1 GiB.
+const RESERVED_MAX: u64 = 1 << 18;
+
+/// The blocks that calls for other users leave free.
+pub(crate) fn reserve(s: &Session) -> u64 {
+    let blocks = s.header().total_blocks.load(Relaxed);
+    (blocks / RESERVED).min(RESERVED_MAX)
+}
+
+/// Whether only the reserve would be left. What the service has is enough mostly, and cheap to look
+/// at; then comes what the session has, and then what was removed a moment ago.
+fn is_down_to_reserve(s: &Session, want: u32) -> bool {
+    let (h, least) = (s.header(), reserve(s) + u64::from(want));
+    let service = || h.free_blocks.load(Relaxed);
+    let all = || service().saturating_add(count_free(s));
+    if service() >= least || all() >= least {
+        return false;
+    }
+    let seq = h.next_seq.load(Acquire).saturating_sub(1);
+    // Without the service the last count is the best there is.
+    let _ = drain::wait_applied(s, seq);
+    all() < least
 }
 
 /// What there is now, cached or in the table.

@@ -9,6 +9,7 @@ mod cases;
 mod passing;
 mod pipes;
 mod sockets;
+mod space;
 mod work;
 
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};

@@ -1,0 +1,36 @@
+//! A user who fills the pool keeps its owner from nothing, and from what there is already nobody.
+
+use super::Shared;
+use crate::bad_input::{Fixture, Stop};
+
+pub fn space(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "chmod 777 /hf", "")?;
+    let figures = r#"
+import os
+s = os.statvfs("/hf")
+print(s.f_bavail, 0 < s.f_bfree - s.f_bavail <= s.f_blocks / 20)
+"#;
+    let python = |script: &str| format!("python3 -c '{script}'");
+    let fill = "head -c 1G /dev/zero >/hf/big 2>/dev/null; echo $?";
+    let add = "dd if=/dev/zero of=/hf/more bs=64K count=1 status=none 2>/dev/null; echo $?";
+    let change = "dd if=/dev/zero of=/hf/big bs=64K count=16 conv=notrunc status=none; echo $?";
+    let read = "tail -c 1M /hf/big | wc -c";
+    for user in ["3002", "3003"] {
+        shared.expect(user, fill, "1\n")?;
+        shared.expect(user, add, "1\n")?;
+        shared.expect(user, &python(figures), "0 True\n")?;
+        shared.expect(user, change, "0\n")?;
+        shared.expect(user, read, "1048576\n")?;
+        // The owner goes on, and may use all that there is.
+        let own = "head -c 4M /dev/zero >/hf/own; stat -c %s /hf/own; rm /hf/own";
+        shared.expect("3001", own, "4194304\n")?;
+        let free = "test $(stat -fc %a /hf) -gt 1000 && stat -fc %a-%f /hf | bc";
+        let free = free.replace("| bc", "| python3 -c \"print(eval(input()))\"");
+        shared.expect("3001", &free, "0\n")?;
+        shared.expect(user, "rm -f /hf/big /hf/more", "")?;
+        shared.expect(user, add, "0\n")?;
+        shared.expect(user, "rm /hf/more", "")?;
+    }
+    shared.end()
+}
