@@ -7,6 +7,7 @@ use crate::calls;
 use crate::member::Member;
 use crate::run::Run;
 use crate::threads;
+use holdfast_client::Client;
 use holdfast_client::served::wire::*;
 use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::futex::WaitResult;
@@ -96,13 +97,11 @@ impl Channel {
         self.family.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted in this memory since the last time is the run's.
-    pub fn add_counts(&self) {
+    /// What was counted in this memory since the last time is the run's, to which `client` belongs.
+    pub fn add_counts(&self, client: &Client) {
         if let Some(counts) = self.memory.at::<Counts>(COUNTS_AT) {
-            self.run.count(
-                counts.served.swap(0, Relaxed),
-                counts.passed.swap(0, Relaxed),
-            );
+            let [served, passed] = [&counts.served, &counts.passed].map(|n| n.swap(0, Relaxed));
+            self.run.count(client, served, passed);
         }
     }
 
@@ -141,6 +140,9 @@ impl Channel {
 
     /// A process has ended, or has another memory now. With the last one the channel is closed.
     pub fn leave(&self, member: &Member) {
+        if let Some(client) = member.place().as_ref() {
+            self.add_counts(client);
+        }
         let mut family = self.family();
         family.retain(|kin| kin.id != member.id && !kin.has_ended());
         let was_last = family.is_empty();
@@ -175,7 +177,6 @@ impl Channel {
     /// Nobody asks here any more.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
-        self.add_counts();
         self.family().clear();
         // Who starts one from now on finds the channel closed.
         let is_started = |index: &usize| self.started[*index].load(SeqCst);

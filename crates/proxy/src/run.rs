@@ -1,10 +1,14 @@
 //! What one `holdfast run` has counted.
 //!
-//! Invariant: however much is told, so much and no more is kept.
+//! Invariants: however much is told, so much and no more is kept. A process that belongs to a run
+//! of the session, because root began it and became the user since, counts there.
 
+use holdfast_client::Client;
 use holdfast_client::served::Report;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// No number of a call is as high; the session counts them plus one.
+const CALL_MAX: u32 = u16::MAX as u32;
 /// Kinds of refusals, and programs, that are told apart.
 const KINDS_MAX: usize = 64;
 const PROGRAMS_MAX: usize = 16;
@@ -18,14 +22,20 @@ pub struct Run {
 
 impl Run {
     /// Calls that a process has made.
-    pub fn count(&self, served: u64, passed: u64) {
+    pub fn count(&self, client: &Client, served: u64, passed: u64) {
+        if is_of_session(client) {
+            return client.add_counts(served, passed);
+        }
         let mut report = self.report();
         report.served = report.served.wrapping_add(served);
         report.passed = report.passed.wrapping_add(passed);
     }
 
     /// One refusal of `call`, for the reason `why`.
-    pub fn refuse(&self, call: u32, why: u32) {
+    pub fn refuse(&self, client: &Client, call: u32, why: u32) {
+        if is_of_session(client) {
+            return client.refuse(call.min(CALL_MAX), why);
+        }
         let mut report = self.report();
         report.refused += 1;
         let kinds = &mut report.refusals;
@@ -37,11 +47,14 @@ impl Run {
     }
 
     /// A program that the library could not enter.
-    pub fn uninstrumented(&self, path: Vec<u8>) {
+    pub fn uninstrumented(&self, client: &Client, path: &[u8]) {
+        if is_of_session(client) {
+            return client.note_uninstrumented(path);
+        }
         let programs = &mut self.report().uninstrumented;
-        let is_new = !programs.contains(&path);
+        let is_new = !programs.iter().any(|known| known == path);
         if is_new && programs.len() < PROGRAMS_MAX && path.len() <= PATH_MAX {
-            programs.push(path);
+            programs.push(path.into());
         }
     }
 
@@ -49,4 +62,8 @@ impl Run {
     pub fn report(&self) -> MutexGuard<'_, Report> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_of_session(client: &Client) -> bool {
+    client.session().run().is_some()
 }

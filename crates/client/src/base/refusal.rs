@@ -28,8 +28,7 @@ pub enum Why {
 pub const SENTENCES: &[&str] = &[
     "the call could not be patched in the program's text and ran in the kernel",
     "asynchronous I/O rings would bypass the pool",
-    "a pool file cannot be taken out of a process, nor be sent where /proc is not mounted or the \
-     pool is another user's",
+    "a pool file cannot be taken out of a process, nor be sent where /proc is not mounted",
     "file handles of pool objects are not supported",
     "leases and directory notification are not supported on pool files",
     "watches are not supported on pool files",

@@ -208,6 +208,11 @@ impl Client {
         run::count_passed(&self.session);
     }
 
+    /// Counts calls of a process that counted them elsewhere.
+    pub fn add_counts(&self, served: u64, passed: u64) {
+        run::count(&self.session, served, passed);
+    }
+
     /// Counts a refusal; `why` is an index into the dispatcher's reasons.
     pub fn refuse(&self, call: u32, why: u32) {
         run::refuse(&self.session, call, why);

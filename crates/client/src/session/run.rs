@@ -80,6 +80,12 @@ pub fn count_passed(s: &Session) {
     add(&s.slot().passed);
 }
 
+/// So many more, of a process that counts elsewhere.
+pub fn count(s: &Session, served: u64, passed: u64) {
+    s.slot().served.fetch_add(served, Relaxed);
+    s.slot().passed.fetch_add(passed, Relaxed);
+}
+
 /// Threads of a process may lose a count to each other; a locked add would cost every call.
 #[inline]
 fn add(counter: &AtomicU64) {
@@ -144,7 +150,7 @@ pub fn totals(s: &Session, index: u32) -> Result<[u64; 3]> {
         }
         let counts = [&slot.served, &slot.passed, &slot.refused];
         for (sum, count) in sums.iter_mut().zip(counts) {
-            *sum += count.load(Relaxed);
+            *sum = sum.wrapping_add(count.load(Relaxed));
         }
     }
     Ok(sums)

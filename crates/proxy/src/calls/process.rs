@@ -108,7 +108,7 @@ impl Call<'_> {
                 Reply::done(child)
             }
             Op::Exit => {
-                self.channel.add_counts();
+                self.channel.add_counts(client);
                 member.leave(client);
                 Ok(Reply::default())
             }
@@ -167,8 +167,8 @@ impl Call<'_> {
     fn counts(&self, op: Op) -> Result<Reply> {
         let run = &self.member.run;
         match op {
-            Op::Refuse => run.refuse(self.arg_u32(0)?, self.arg_u32(1)?),
-            Op::Uninstrumented => run.uninstrumented(self.texts[0].clone()),
+            Op::Refuse => run.refuse(self.client, self.arg_u32(0)?, self.arg_u32(1)?),
+            Op::Uninstrumented => run.uninstrumented(self.client, &self.texts[0]),
             Op::Report => {
                 let bytes = run.report().encode();
                 let len = bytes.len().min(BUFFER);

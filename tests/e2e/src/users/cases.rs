@@ -1,6 +1,6 @@
 //! What is promised to users of one pool, beside the permissions of files.
 
-use super::Shared;
+use super::{Shared, as_user};
 use crate::bad_input::{Case, Fixture, Stop, wrong};
 
 pub const CASES: &[(&str, Case)] = &[
@@ -149,7 +149,33 @@ fn becomes_another(fixture: &Fixture) -> Result<(), Stop> {
     let expected = "3002\nrefused\none\ntwo\n/hf/tmp\n0\n3002 640\nrefused\nx\n0027\n\
                     refused\ns\nx\n";
     shared.expect("0", &script, expected)?;
+    reported(&shared)?;
     shared.end()
+}
+
+/// Root's report counts what was done as the other, and names what that was refused.
+fn reported(shared: &Shared<'_>) -> Result<(), Stop> {
+    let report = shared.fixture.path("report");
+    let script = r#"for i in {1..100}; do echo $i >/hf/tmp/many; done
+        python3 -c 'import mmap; f = open("/hf/tmp/many", "r+b"); mmap.mmap(f.fileno(), 0)'"#;
+    let mut command = as_user("0");
+    command.arg(&shared.fixture.holdfast);
+    command.args(["run", "--pool"]).arg(&shared.pool);
+    command.arg("--report").arg(&report).arg("--");
+    command.args(["setpriv", "--reuid=3002", "--regid=3002", "--clear-groups"]);
+    command.args(["bash", "-c", script]);
+    let ended = shared.fixture.end_of(command)?;
+    let told = std::fs::read_to_string(&report)?;
+    let number = |name: &str| {
+        let rest = told.split(&format!("\"{name}\":")).nth(1)?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u64>().ok()
+    };
+    let [served, refused] = ["served", "refused"].map(number);
+    match served.is_some_and(|n| (100..5000).contains(&n)) && refused == Some(1) {
+        true => Ok(()),
+        false => wrong(format!("{}: the report says {told}", ended.how())),
+    }
 }
 
 /// With --root-squash root is a user like any other, also for programs that it starts as others.
