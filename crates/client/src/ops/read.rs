@@ -12,6 +12,7 @@ use crate::content::data;
 use crate::content::file::{self, File};
 use crate::ops::client::Client;
 use crate::session::RETRIES;
+use crate::session::space;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table;
@@ -251,7 +252,8 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
     }
     let size = e.size.load(Relaxed);
     // A value has its copy in session memory.
-    if !is_value(e) && (before & INODE_READ != 0 || size > BLOCK) {
+    let again = before & INODE_READ != 0 || size > BLOCK;
+    if again && !is_value(e) && space::has_spare(file.s) {
         match data::load_shadow(file.s, &locked) {
             Ok(()) => return Ok(None),
             Err(Error::NoSpace) => {}

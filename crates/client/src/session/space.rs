@@ -72,19 +72,27 @@ pub(crate) fn reserve(s: &Session) -> u64 {
     (blocks / RESERVED).min(RESERVED_MAX)
 }
 
-/// Whether only the reserve would be left. What the service has is enough mostly, and cheap to look
-/// at; then comes what the session has, and then what was removed a moment ago.
+/// Whether only the reserve would be left, also once what was removed a moment ago is free.
 fn is_down_to_reserve(s: &Session, want: u32) -> bool {
-    let (h, least) = (s.header(), reserve(s) + u64::from(want));
-    let service = || h.free_blocks.load(Relaxed);
-    let all = || service().saturating_add(count_free(s));
-    if service() >= least || all() >= least {
+    if has_beside_reserve(s, want) {
         return false;
     }
-    let seq = h.next_seq.load(Acquire).saturating_sub(1);
+    let seq = s.header().next_seq.load(Acquire).saturating_sub(1);
     // Without the service the last count is the best there is.
     let _ = drain::wait_applied(s, seq);
-    all() < least
+    !has_beside_reserve(s, want)
+}
+
+/// What the service has is enough mostly, and cheap to look at; then comes what the session has.
+fn has_beside_reserve(s: &Session, want: u32) -> bool {
+    let (free, least) = (&s.header().free_blocks, reserve(s) + u64::from(want));
+    free.load(Relaxed) >= least || free.load(Relaxed).saturating_add(count_free(s)) >= least
+}
+
+/// Whether the caller may have a block that it could do without: nobody waits for one, and nothing
+/// is dropped.
+pub(crate) fn has_spare(s: &Session) -> bool {
+    !s.is_for_another() || has_beside_reserve(s, 1)
 }
 
 /// What there is now, cached or in the table.

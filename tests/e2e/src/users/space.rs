@@ -15,13 +15,14 @@ print(s.f_bavail, 0 < s.f_bfree - s.f_bavail <= s.f_blocks / 20)
     let fill = "head -c 1G /dev/zero >/hf/big 2>/dev/null; echo $?";
     let add = "dd if=/dev/zero of=/hf/more bs=64K count=1 status=none 2>/dev/null; echo $?";
     let change = "dd if=/dev/zero of=/hf/big bs=64K count=16 conv=notrunc status=none; echo $?";
-    let read = "tail -c 1M /hf/big | wc -c";
+    let read = "tail -c 1M /hf/big | wc -c; for i in 1 2 3; do cat /hf/small; done";
+    shared.expect("3001", "echo small >/hf/small", "")?;
     for user in ["3002", "3003"] {
         shared.expect(user, fill, "1\n")?;
         shared.expect(user, add, "1\n")?;
         shared.expect(user, &python(figures), "0 True\n")?;
         shared.expect(user, change, "0\n")?;
-        shared.expect(user, read, "1048576\n")?;
+        shared.expect(user, read, "1048576\nsmall\nsmall\nsmall\n")?;
         // The owner goes on, and may use all that there is.
         let own = "head -c 4M /dev/zero >/hf/own; stat -c %s /hf/own; rm /hf/own";
         shared.expect("3001", own, "4194304\n")?;
