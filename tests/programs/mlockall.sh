@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # mlockall locks what is the program's, and not the pool; core dumps leave the pool out, too.
 # needs: python3
-# unserved: shared mappings
 set -eu
 cd "$1"
 cat >t.py <<'EOF'

@@ -2,7 +2,6 @@
 # A file grows, is cut and filled while several mappings of it are read and stored to: what is
 # read is what was written, whoever wrote it, in any order.
 # needs: python3
-# unserved: shared mappings
 set -eu
 cd "$1"
 cat >t.py <<'END'

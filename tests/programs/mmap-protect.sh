@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Protections of mappings: what they forbid is SIGSEGV, and mprotect holds for its pages alone.
 # needs: gcc
-# unserved: shared mappings
 set -eu
 cd "$1"
 cat >t.c <<'EOF'

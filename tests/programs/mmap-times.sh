@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # What is stored through a mapping gives the file a new time: at msync, at fsync, at the end.
 # needs: python3
-# unserved: shared mappings
 set -eu
 cd "$1"
 cat >t.py <<'EOF'

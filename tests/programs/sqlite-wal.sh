@@ -2,7 +2,6 @@
 # sqlite3 with a write-ahead log: shared-memory index by mmap, readers beside a writer, checkpoints.
 # needs: sqlite3
 # unstable: work/a.db*
-# unserved: shared mappings
 set -eu
 cd "$1"
 sqlite3 a.db 'PRAGMA journal_mode=WAL; CREATE TABLE t(i INTEGER PRIMARY KEY, x)'

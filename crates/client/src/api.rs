@@ -15,6 +15,7 @@ use crate::ops::{
 };
 use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf, RecordLocks};
+use rustix::fd::OwnedFd;
 
 /// Limits.
 impl Client {
@@ -472,6 +473,18 @@ impl Client {
     /// Before mmap(2): checks rights (EACCES, ENODEV), and from now on truncation keeps the blocks.
     pub fn map_pin(&self, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
         map::pin(self, ofd, prot, shared)
+    }
+
+    /// As `map_pin` for a shared mapping by a process that may map nothing of the pool: the file is
+    /// lent to it. Whether it may be stored to. `random`: what nobody can guess. `NoDevice`: it
+    /// is mapped by processes that have the pool mapped.
+    pub fn map_lend(&self, ofd: OfdLink, prot: u32, random: u64) -> Result<(MapPin, bool)> {
+        map::lend(self, ofd, prot, random)
+    }
+
+    /// The file of `MapPiece::Lent`.
+    pub fn lent_file(&self, pin: MapPin, writes: bool) -> Result<OwnedFd> {
+        map::lent_file(self, pin, writes)
     }
 
     /// The pieces that make up `offset..offset + len` of the file, in order, without gaps. Both are

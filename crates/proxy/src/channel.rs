@@ -4,6 +4,7 @@
 //! changes what is done. A thread ends when the channel is closed, whatever the other side does.
 
 use crate::calls;
+use crate::maps::Maps;
 use crate::member::Member;
 use crate::run::Run;
 use crate::threads;
@@ -33,6 +34,8 @@ pub struct Channel {
     closed: AtomicBool,
     /// Held by whoever closes what is closing.
     closes: Mutex<()>,
+    /// What is mapped in this memory.
+    pub maps: Maps,
 }
 
 /// How long a call may wait for a lock at a time.
@@ -77,6 +80,7 @@ impl Channel {
             started: [const { AtomicBool::new(false) }; LINES],
             closed: AtomicBool::new(false),
             closes: Mutex::default(),
+            maps: Maps::default(),
         });
         futex::set_must_end(&MUST_END);
         Some((channel, fd))
@@ -140,7 +144,8 @@ impl Channel {
 
     /// A process has ended, or has another memory now. With the last one the channel is closed.
     pub fn leave(&self, member: &Member) {
-        if let Some(client) = member.place().as_ref() {
+        let place = member.place();
+        if let Some(client) = place.as_ref() {
             self.add_counts(client);
         }
         let mut family = self.family();
@@ -148,6 +153,9 @@ impl Channel {
         let was_last = family.is_empty();
         drop(family);
         if was_last {
+            if let Some(client) = place.as_ref() {
+                self.maps.end(client);
+            }
             self.close();
         }
     }

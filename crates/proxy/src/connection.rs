@@ -182,6 +182,9 @@ pub fn child(
             .map(|(c, fd)| (Some(c), Some(fd)))
             .ok_or(Error::NoMemory)?,
     };
+    if let (Some(own), Some(place)) = (&own, child.place().as_ref()) {
+        own.maps.inherit(&channel.maps, place)?;
+    }
     let outer = shares_memory.then(|| channel.clone());
     if shares_memory {
         channel.adopt(&child);

@@ -17,6 +17,7 @@
 mod calls;
 mod channel;
 mod connection;
+mod maps;
 mod member;
 mod pipes;
 mod proxy;

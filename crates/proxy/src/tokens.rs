@@ -74,7 +74,7 @@ fn failed(_: Errno) -> Error {
 }
 
 /// What nobody can guess.
-fn random() -> Result<u64> {
+pub fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     let none = rustix::rand::GetRandomFlags::empty();
     match rustix::rand::getrandom(&mut bytes[..], none) {

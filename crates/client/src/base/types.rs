@@ -148,6 +148,8 @@ pub enum MapPiece {
     /// One page that begins with the bytes that `map_inline` gives and goes on with zeroes; only
     /// on snapshots.
     Inline,
+    /// Map the file that `lent_file` opens, at this offset: all of the mapping, whatever its size.
+    Lent { offset: u64, len: u64 },
     /// Beyond the end of the file, or a large hole of a shared mapping: access must raise SIGBUS,
     /// and the handler asks for a plan of the place (which fills a hole).
     Beyond { len: u64 },

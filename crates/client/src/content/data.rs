@@ -9,7 +9,7 @@
 //!    block that shadows inline data.
 
 use crate::base::error::{Error, Result};
-use crate::content::{close, cow};
+use crate::content::{close, cow, lent};
 use crate::session::drain;
 use crate::session::space::{self, HUGE_BLOCKS};
 use crate::session::{BLOCK, Session};
@@ -264,7 +264,10 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
         at += n;
     }
     s.data().fence();
-    Ok(())
+    match lent::is_lent(inode.e) {
+        true => lent::zero(s, inode, from, to),
+        false => Ok(()),
+    }
 }
 
 /// Before the size rises from `size` to `to`: zeroes what comes to lie inside the file.

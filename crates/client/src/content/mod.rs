@@ -8,6 +8,8 @@ pub(crate) mod data;
 pub(crate) mod durable;
 pub(crate) mod file;
 pub(crate) mod in_place;
+pub(crate) mod lending;
+pub(crate) mod lent;
 pub(crate) mod perm;
 pub(crate) mod pin;
 pub(crate) mod pins;

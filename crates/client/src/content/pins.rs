@@ -5,7 +5,7 @@
 //! that memory, it takes over the notes of a process that ends.
 
 use crate::base::error::Result;
-use crate::content::close;
+use crate::content::{close, lending, lent};
 use crate::session::Session;
 use crate::session::live::{SLOT_LIVE, SLOT_SETUP};
 use crate::session::lock;
@@ -95,9 +95,21 @@ fn unpin(s: &Session, (link, ino): (u32, u64), count: u32) {
         let Some(inode) = inode_table::by_link(s, link, ino) else {
             break;
         };
+        let _ = drop_mapping(s, &inode);
+    }
+}
+
+/// A mapping is gone, and its pin with it.
+pub(crate) fn drop_mapping(s: &Session, inode: &InodeRef) -> Result<()> {
+    if lent::is_lent(inode.e) {
+        let locked = inode_table::lock_ref(s, *inode)?;
+        if !lending::unmapped(s, &locked)? {
+            return Ok(());
+        }
+    } else {
         let one_less = |n: u32| n.checked_sub(1);
         let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
-        let _ = s.ensure(before.is_ok(), "a noted mapping is counted");
-        let _ = close::put_inode(s, &inode);
+        s.ensure(before.is_ok(), "a mapping is counted")?;
     }
+    close::put_inode(s, inode)
 }

@@ -97,5 +97,5 @@ pub fn map(segments: &Segments) -> Result<Session> {
         Some(fixed) => trees.of_snapshot(fixed),
         None => trees,
     };
-    Session::new((mem, locks), journal, data, trees, recover::lanes)
+    Session::new((mem, locks), journal, data, trees, recover::lanes)?.lends_as(segments.meta.0)
 }

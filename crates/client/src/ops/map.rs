@@ -11,7 +11,7 @@ use crate::base::types::{MapPiece, MapPin};
 use crate::content::close;
 use crate::content::file::File;
 use crate::content::pins;
-use crate::content::{cow, data, durable};
+use crate::content::{cow, data, durable, lending, lent};
 use crate::ops::client::Client;
 use crate::ops::read;
 use crate::session::{BLOCK, OfdLink, Session};
@@ -21,9 +21,10 @@ use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use crate::tables::open_values::is_value;
 use pmem::atomic::Ordering::*;
 use pool::session::{INODE_INLINE, INODE_SHADOW};
+use rustix::fd::OwnedFd;
 
-pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
-    let s = &c.session;
+/// The file, if a mapping of it may be made.
+fn mappable(s: &Session, ofd: OfdLink, prot: u32, shared: bool) -> Result<File<'_>> {
     let file = File::usable(s, ofd)?;
     let access = file.flags & O_ACCMODE;
     let reads = matches!(access, O_RDONLY | O_RDWR);
@@ -35,12 +36,44 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     }
     // As on tmpfs, mapping is a use of the file.
     read::accessed(&file);
+    Ok(file)
+}
+
+/// Before a process that may map nothing of the pool maps a file shared: it is lent from now on.
+/// Whether it may be stored to.
+pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32, random: u64) -> Result<(MapPin, bool)> {
+    let s = &c.session;
+    let file = mappable(s, ofd, prot, true)?;
+    let writes = file.flags & O_ACCMODE == O_RDWR;
+    let inode = inode_table::lock_to_store(s, file.inode)?;
+    lending::begin(s, &inode, writes, random)?;
+    Ok((pin_locked(s, &inode)?, writes))
+}
+
+/// The file that a pinned file is lent as.
+pub(crate) fn lent_file(c: &Client, pin: MapPin, writes: bool) -> Result<OwnedFd> {
+    let s = &c.session;
+    let inode = pinned(s, pin)?;
+    match lent::is_lent(inode.e) {
+        true => lent::open(s, inode.ino, writes),
+        false => Err(Error::NoDevice),
+    }
+}
+
+pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
+    let s = &c.session;
+    let file = mappable(s, ofd, prot, shared)?;
     if s.is_read_only() {
         // Nothing can change: there is nothing to prepare.
         let inode = inode_table::lock_ref(s, file.inode)?;
         return pin_locked(s, &inode);
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
+    if lent::is_lent(inode.e) {
+        let writes = shared && file.flags & O_ACCMODE == O_RDWR;
+        lending::begin(s, &inode, writes, 0)?;
+        return pin_locked(s, &inode);
+    }
     if is_value(inode.e) {
         // Should it become a file, mapping and file meet in this block, if there is one.
         match data::load_shadow(s, &inode) {
@@ -101,6 +134,9 @@ pub(crate) fn plan(
     }
     let s = &c.session;
     let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    if lent::is_lent(inode.e) {
+        return each(MapPiece::Lent { offset, len });
+    }
     let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
     let (first, last) = (offset / BLOCK, end / BLOCK);
     let inside = last.min(blocks);
@@ -185,10 +221,7 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
         changed(s, &inode)?;
     }
     pins::forget(s, &inode)?;
-    let one_less = |n: u32| n.checked_sub(1);
-    let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
-    s.ensure(before.is_ok(), "a mapping is counted")?;
-    close::put_inode(s, &inode)
+    pins::drop_mapping(s, &inode)
 }
 
 pub(crate) fn stored(c: &Client, pin: MapPin) -> Result<()> {
@@ -212,6 +245,7 @@ fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
 pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()> {
     let s = &c.session;
     let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    lending::write_back(s, &inode, offset, offset.saturating_add(len))?;
     let size = inode.e.size.load(Relaxed);
     let end = offset.saturating_add(len).min(size.next_multiple_of(BLOCK));
     let mut at = offset;

@@ -10,6 +10,7 @@ use crate::base::cold::later;
 use crate::base::error::{Error, Result};
 use crate::content::data;
 use crate::content::file::{self, File};
+use crate::content::lent::{self, Reader};
 use crate::ops::client::Client;
 use crate::session::RETRIES;
 use crate::session::space;
@@ -17,10 +18,11 @@ use crate::session::{BLOCK, OfdLink};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table;
 use crate::tables::open_values::is_value;
+use alloc::vec;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_INLINE, INODE_READ, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_LENT, INODE_READ, INODE_SHADOW};
 
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -175,8 +177,8 @@ pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usiz
             return Ok(0);
         }
         let n = (size - offset).min(out.len().min(TRANSFER_MAX) as u64) as usize;
-        if e.state.load(Acquire) & (INODE_INLINE | INODE_SHADOW) == INODE_INLINE {
-            if let Some(n) = read_inline(file, out, offset)? {
+        if is_elsewhere(e.state.load(Acquire)) {
+            if let Some(n) = read_elsewhere(file, out, offset)? {
                 return Ok(n);
             }
             continue;
@@ -191,6 +193,50 @@ pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usiz
     read_locked(file, out, offset)
 }
 
+/// Whether the content of a file in this state is not in blocks, or not all of it.
+#[inline(always)]
+fn is_elsewhere(state: u32) -> bool {
+    let about = state & (INODE_INLINE | INODE_SHADOW | INODE_LENT);
+    about != 0 && about != INODE_INLINE | INODE_SHADOW
+}
+
+/// `None`: look again.
+#[cold]
+fn read_elsewhere(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
+    match lent::is_lent(file.inode.e) {
+        true => read_lent(file, out, offset),
+        false => read_inline(file, out, offset),
+    }
+}
+
+/// The file is lent.
+fn read_lent(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
+    let e = file.inode.e;
+    let truncations = e.truncations.load(Acquire);
+    let Some(reader) = lent::reader(file.s, &file.inode)? else {
+        return Ok(None);
+    };
+    let rest = e.size.load(Acquire).saturating_sub(offset);
+    let n = rest.min(out.len().min(TRANSFER_MAX) as u64) as usize;
+    let mut bytes = vec![0; n.min(Reader::PIECE)];
+    let mut done = 0;
+    while done < n {
+        let piece = &mut bytes[..(n - done).min(Reader::PIECE)];
+        reader.read(offset + done as u64, piece)?;
+        let copied = out.put(done, piece.len(), |mut to, shift| to.write(&piece[shift..]));
+        match copied {
+            Ok(n) => done += n,
+            Err(fault) if done + fault.copied() > 0 => return Ok(Some(done + fault.copied())),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    if e.truncations.load(Acquire) == truncations {
+        return Ok(Some(n));
+    }
+    out.restart();
+    Ok(None)
+}
+
 /// As `read_at` where blocks keep leaving the file.
 #[cold]
 fn read_locked(file: &File, out: &mut Target, offset: u64) -> Result<usize> {
@@ -200,6 +246,11 @@ fn read_locked(file: &File, out: &mut Target, offset: u64) -> Result<usize> {
     let n = size
         .saturating_sub(offset)
         .min(out.len().min(TRANSFER_MAX) as u64) as usize;
+    if lent::is_lent(e)
+        && let Some(n) = read_lent(file, out, offset)?
+    {
+        return Ok(n);
+    }
     copy_runs(file, out, offset, n)
 }
 
@@ -325,6 +376,11 @@ fn seek(file: &File, offset: u64, whence: u32) -> Result<u64> {
     let size = e.size.load(Acquire).min(FILE_SIZE_MAX);
     if offset >= size {
         return Err(Error::NoData);
+    }
+    if lent::is_lent(e)
+        && let Some(reader) = lent::reader(file.s, &file.inode)?
+    {
+        return reader.seek(offset, whence == SEEK_DATA);
     }
     let end = size.div_ceil(BLOCK);
     let mut block = offset / BLOCK;

@@ -8,7 +8,7 @@
 //!    service takes the snapshot only if the requesting process still holds the lock.
 
 use crate::base::error::{Error, Result};
-use crate::content::close;
+use crate::content::{close, lending};
 use crate::ops::client::Client;
 use crate::session::Session;
 use crate::session::attach::{self, AttachError};
@@ -18,7 +18,7 @@ use crate::tables::inode_table::{self, InodeRef};
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::{Acquire, SeqCst};
 use pool::protocol::{Name, Request};
-use pool::session::{INODE_DIRTY, INODE_VALID};
+use pool::session::{INODE_DIRTY, INODE_LENT, INODE_VALID};
 
 /// A snapshot, as the trees have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,8 @@ fn flush_all(s: &Session) -> Result<()> {
             continue;
         }
         match inode_table::lock_ref(s, InodeRef { link, ino, e }) {
-            Ok(inode) if inode.e.state.load(Acquire) & INODE_DIRTY != 0 => {
+            Ok(inode) if inode.e.state.load(Acquire) & (INODE_DIRTY | INODE_LENT) != 0 => {
+                lending::write_back(s, &inode, 0, u64::MAX)?;
                 close::flush(s, &inode)?;
             }
             // One that went meanwhile took what was lazy about it along.

@@ -5,7 +5,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::content::file::File;
-use crate::content::{close, durable};
+use crate::content::{close, durable, lending, lent};
 use crate::ops::client::Client;
 use crate::ops::writeback;
 use crate::session::{BLOCK, OfdLink};
@@ -22,6 +22,10 @@ const WAIT_AFTER: u32 = 4;
 pub(crate) fn fsync(c: &Client, ofd: OfdLink) -> Result<()> {
     let s = &c.session;
     let file = File::usable(s, ofd)?;
+    if lent::is_lent(file.inode.e) {
+        let inode = inode_table::lock_ref(s, file.inode)?;
+        lending::write_back(s, &inode, 0, u64::MAX)?;
+    }
     if durable::is_needed(s) {
         let done = match is_value(file.inode.e) {
             true => durable::changes(s),

@@ -11,7 +11,7 @@ use crate::base::types::{Base, Caller};
 use crate::content::close::{self, Unjournaled};
 use crate::content::file::{self, File};
 use crate::content::pin;
-use crate::content::{cow, data, durable, perm};
+use crate::content::{cow, data, durable, lent, perm};
 use crate::journal;
 use crate::ops::client::Client;
 use crate::ops::path::Walk;
@@ -197,6 +197,9 @@ fn resize_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Resul
     e.mtime.store(now as u64, Relaxed);
     e.ctime.store(now as u64, Relaxed);
     inode_table::mark_dirty(s, e);
+    if lent::is_lent(e) {
+        lent::follow_size(s, inode)?;
+    }
     close::flush(s, inode)
 }
 
@@ -271,6 +274,9 @@ fn allocate(
     data::fill_holes(s, inode, start / BLOCK, end.div_ceil(BLOCK))?;
     if end > size && !keep {
         e.size.store(end, Release);
+        if lent::is_lent(e) {
+            lent::follow_size(s, inode)?;
+        }
     }
     e.mtime.store(now as u64, Relaxed);
     e.ctime.store(now as u64, Relaxed);

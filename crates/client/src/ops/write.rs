@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::content::file::{self, File};
 use crate::content::in_place::write_locked;
 use crate::content::source::{Source, Write};
-use crate::content::{durable, perm, strict};
+use crate::content::{durable, lent, perm, strict};
 use crate::journal;
 use crate::ops::client::Client;
 use crate::ops::read::TRANSFER_MAX;
@@ -159,6 +159,9 @@ fn write_at_time(
         STRICT.. => strict::write(s, &inode, write)?,
         _ => write_locked(s, &inode, write)?,
     };
+    if lent::is_lent(inode.e) {
+        lent::copy_out(s, &inode, offset, offset + written as u64)?;
+    }
     if s.consistency() >= SYNC || flags & O_DSYNC != 0 {
         durable::now(s, inode)?;
     }

@@ -7,15 +7,15 @@
 //!    has locked.
 
 use crate::base::error::{Error, Result};
-use crate::content::close;
+use crate::content::{close, lending, lent};
 use crate::ops::client::Client;
 use crate::session::{Session, lock};
-use crate::tables::inode_table::{self, InodeRef};
+use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use alloc::vec::Vec;
 use core::time::Duration;
 use pmem::atomic::Ordering::*;
 use pmem::futex;
-use pool::session::{INODE_DIRTY, INODE_GONE, INODE_VALID};
+use pool::session::{INODE_DIRTY, INODE_GONE, INODE_STORED_TO, INODE_VALID};
 
 /// Looks at an inode that somebody else has locked, and what is between two of them.
 const ROUNDS: u32 = 200;
@@ -23,14 +23,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// After so many rounds the owner of a lock may be stopped.
 const STALLED: u32 = 20;
 
-/// All inodes that are dirty.
+/// All inodes that are dirty, or may be stored to through mappings that nobody sees.
 pub(crate) fn dirty(s: &Session) -> impl Iterator<Item = InodeRef<'_>> {
     let used = s.header().inode_used.load(Acquire);
     let entry = |link| s.inode(link).ok().map(|e| (link, e));
     (1..=used).map_while(entry).filter_map(|(link, e)| {
         let (ino, state) = (e.ino.load(Acquire), e.state.load(SeqCst));
-        let both = INODE_DIRTY | INODE_VALID;
-        (ino != 0 && state & both == both).then_some(InodeRef { link, ino, e })
+        let is_dirty = state & INODE_VALID != 0 && state & (INODE_DIRTY | INODE_STORED_TO) != 0;
+        (ino != 0 && is_dirty).then_some(InodeRef { link, ino, e })
     })
 }
 
@@ -38,13 +38,23 @@ pub(crate) fn dirty(s: &Session) -> impl Iterator<Item = InodeRef<'_>> {
 pub(crate) fn all(s: &Session) -> Result<()> {
     for inode in dirty(s) {
         match inode_table::lock_ref(s, inode) {
-            Ok(inode) => close::flush(s, &inode)?,
+            Ok(inode) => flush(s, &inode)?,
             // It went meanwhile, and what was dirty about it with it.
             Err(Error::NotFound) => {}
             Err(e) => return Err(e),
         }
     }
     Ok(())
+}
+
+/// Into blocks what was stored through mappings, into the journal what is lazy.
+fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
+    if lent::is_lent(inode.e) {
+        lending::write_back(s, inode, 0, u64::MAX)?;
+        // It may be stored to again, at any time.
+        s.header().writeback_wanted.store(1, SeqCst);
+    }
+    close::flush(s, inode)
 }
 
 /// Writes back what is dirty now, and can be locked within a second; how many are left over. They
@@ -90,7 +100,7 @@ fn write_back<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<bool> {
     match locked {
         // Of an object that is gone nothing is kept.
         Ok(locked) if locked.e.state.load(Relaxed) & INODE_GONE != 0 => Ok(true),
-        Ok(locked) => close::flush(s, &locked).map(|()| true),
+        Ok(locked) => flush(s, &locked).map(|()| true),
         Err(Error::NotFound) => Ok(true),
         Err(e) => Err(e),
     }

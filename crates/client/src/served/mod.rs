@@ -15,6 +15,7 @@
 mod channel;
 mod data;
 mod life;
+mod maps;
 mod names;
 mod pipes;
 mod report;

@@ -234,6 +234,14 @@ ops! {
     ReceiveToken 70,
     /// A token with this key was closed.
     SettleToken 71,
+    /// Lends the file of a description, to be mapped shared: the index of the mapping.
+    MapLend 72,
+    /// The file to map comes by an OBJECT.
+    MapFile 73,
+    MapMore 74,
+    MapLess 75,
+    MapStored 76,
+    MapSync 77,
 }
 
 /// In the list of descriptors that RESUME answers with, and in LOOKUP's answer: it is a pipe.

@@ -11,6 +11,7 @@ pub mod attach;
 pub mod drain;
 pub(crate) mod fd_tables;
 pub(crate) mod free_list;
+pub(crate) mod lender;
 pub mod live;
 pub mod lock;
 pub(crate) mod members;
@@ -26,6 +27,7 @@ use crate::base::seen::Seen;
 use crate::base::trees::Trees;
 pub use crate::base::types::OfdLink;
 use crate::base::windows::{WINDOW, Windows};
+use crate::session::lender::Lender;
 use crate::session::members::Members;
 use core::panic::Location;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -34,6 +36,7 @@ use pool::directory::LANE_LEN;
 pub use pool::layout::BLOCK;
 use pool::layout::{BlockAddr, ReadTrees};
 use pool::session::*;
+use rustix::fd::BorrowedFd;
 
 /// The slot that no process gets; the one after it is the service's.
 pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
@@ -68,6 +71,7 @@ pub struct Session {
     for_another: AtomicU32,
     /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
     hash_seed: u64,
+    lender: Lender,
     data_windows: Windows,
     journal_windows: Windows,
     value_windows: Windows,
@@ -127,6 +131,7 @@ impl Session {
             file_limit: AtomicU64::new(u64::MAX),
             for_another: AtomicU32::new(0),
             hash_seed,
+            lender: Lender::nobody(),
             data_windows,
             journal_windows,
             value_windows,
@@ -134,6 +139,16 @@ impl Session {
             seen: Seen::default(),
             names_ahead: TakeCell::default(),
         })
+    }
+
+    /// Its files are lent in the name of the pool of this meta segment.
+    pub(crate) fn lends_as(mut self, meta: BorrowedFd<'_>) -> Result<Session> {
+        self.lender = Lender::of(meta)?;
+        Ok(self)
+    }
+
+    pub(crate) fn lender(&self) -> Lender {
+        self.lender
     }
 
     /// The same session for another process whose calls this one makes: it has no place yet.

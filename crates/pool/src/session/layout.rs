@@ -11,7 +11,7 @@ use holdfast_pmem::{DirtyMap, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3631_5345_5346_4448;
+pub const MAGIC: u64 = 0x3731_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -301,6 +301,8 @@ shared! {
         pub open_values_used: AtomicU32,
         /// How many of them are in blocks, at least: without any the service need not look.
         pub open_values_in_blocks: AtomicU32,
+        /// In the names of all lent files of this session; 0: there was none.
+        pub lent_name: AtomicU64,
     }
 }
 
@@ -567,6 +569,10 @@ pub const INODE_DEFAULT_ACL: u32 = 1 << 17;
 pub const INODE_STORED: u32 = 16384;
 /// Inline content was read: who reads it again brings it into a block.
 pub const INODE_READ: u32 = 32768;
+/// What is in the file's lent file is its content (`docs/spec/session-memory.md`).
+pub const INODE_LENT: u32 = 1 << 18;
+/// The lent file may be stored to through mappings.
+pub const INODE_STORED_TO: u32 = 1 << 19;
 /// No object but a value that is open as a file: the trees have no such inode.
 pub const INODE_VALUE: u32 = 8192;
 

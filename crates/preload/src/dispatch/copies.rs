@@ -1,13 +1,12 @@
-//! Mappings in a process that is served: no page of the pool may be in its memory, so what it maps
-//! is a copy.
+//! Private mappings in a process that is served: no page of the pool may be in its memory, so what
+//! it maps is a copy.
 //!
 //! Invariant: a copy is as long as the rest of the file was when it was mapped, and touching what
 //! lies behind raises SIGBUS, as for a file. From then on the mapping is the kernel's alone.
 
 use super::args::{self, Errno};
-use super::maps::PROT_WRITE;
 use super::nr;
-use super::outcome::{Outcome, Stop, Why};
+use super::outcome::{Outcome, Stop};
 use super::process::Process;
 use crate::sys::{self, Fd};
 use holdfast_client::OfdLink;
@@ -22,21 +21,13 @@ const MFD_CLOEXEC: usize = 1;
 const PART: usize = 1 << 20;
 
 /// mmap(2), with the arguments of the call `a`, of `len` bytes of a pool file with these `flags`.
-pub fn map(p: &Process, ofd: OfdLink, a: &[usize; 6], (len, shared): (usize, bool)) -> Outcome {
-    let (reads, writes) = match p.client.getfl(ofd)? & O_ACCMODE {
-        O_RDONLY => (true, false),
-        O_RDWR => (true, true),
-        _ => (false, false),
-    };
-    if !reads || shared && !writes && a[2] & PROT_WRITE != 0 {
+pub fn map(p: &Process, ofd: OfdLink, a: &[usize; 6], len: usize) -> Outcome {
+    if !matches!(p.client.getfl(ofd)? & O_ACCMODE, O_RDONLY | O_RDWR) {
         return Err(EACCES.into());
     }
     let stat = p.client.fstat(ofd)?;
     if stat.mode & S_IFMT != S_IFREG {
         return Err(ENODEV.into());
-    }
-    if shared {
-        return Err(Stop::Refused(ENODEV, Why::SharedMapping));
     }
     let rest = (stat.size as usize).saturating_sub(a[5]).min(len);
     let copy = copy(p, ofd, a[5], rest)?;

@@ -445,7 +445,7 @@ fn enter(p: &Process, handover: Option<Handover>, args: [usize; 6]) -> Outcome {
     // Otherwise the mappings are those of another process as well.
     let leaves = !crate::process::is_shared();
     if leaves {
-        maps::leave_all(p);
+        maps::leave_for_exec(p);
     }
     // SAFETY: replaces this program or fails; the arguments are the program's or live above.
     let ret = unsafe { crate::signals::exec(nr::EXECVEAT, &args) };

@@ -1,6 +1,7 @@
 //! Mappings of pool files in this process: mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
 //!
-//! Invariants: every page of a mapping of a pool file is a page of the data segment, zeroes
+//! Invariants: every page of a mapping of a pool file is one of its lent file, where it has one, or
+//! a page of the data segment, zeroes
 //! (private mappings of holes), or raises SIGBUS (beyond the end of the file, and holes of shared
 //! mappings, which are filled then); so SIGSEGV is always the program's own. The list of ranges
 //! knows each mapping, so that blocks stay where they are while they are mapped. When this process
@@ -18,7 +19,8 @@ use crate::sys;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use holdfast_client::abi::O_PATH;
-use holdfast_client::{MapPiece, OfdLink};
+use holdfast_client::{Error, MapPiece, OfdLink};
+use rustix::fd::AsRawFd;
 
 type Args = [usize; 6];
 
@@ -32,6 +34,7 @@ const PIECES_MAX: usize = 16 * 1024;
 const EBADF: Errno = 9;
 const ENOMEM: Errno = 12;
 const EACCES: Errno = 13;
+const ENODEV: Errno = 19;
 const EOVERFLOW: Errno = 75;
 const EOPNOTSUPP: Errno = 95;
 
@@ -104,10 +107,15 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
     if a[3] & MAP_TYPE == 3 && a[3] & !MAP_KNOWN != 0 {
         return Err(EOPNOTSUPP.into());
     }
-    if p.client.is_served() {
-        return super::copies::map(p, ofd, a, (len, shared));
+    if p.client.is_served() && !shared {
+        return super::copies::map(p, ofd, a, len);
     }
-    let pin = p.client.map_pin(ofd, a[2] as u32, shared)?;
+    let pin = match p.client.map_pin(ofd, a[2] as u32, shared) {
+        Err(Error::NoDevice) if p.client.is_served() => {
+            return Err(Stop::Refused(ENODEV, Why::SharedMapping));
+        }
+        pin => pin?,
+    };
     let range = Range {
         addr: a[0],
         len,
@@ -118,6 +126,7 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
         reach: len,
         may_write: flags & 3 == 2 || !shared,
         stored: shared && a[2] & PROT_WRITE != 0,
+        lent: false,
     };
     match place(p, range, a[3], fixed) {
         Ok(addr) => Ok(addr as isize),
@@ -162,6 +171,7 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
         return Err(stop);
     }
     r.reach = reach(&list);
+    r.lent = matches!(list.first(), Some(MapPiece::Lent { .. }));
     // Whatever was known there is not there any more, also if we missed the call that unmapped it.
     forget(p, r.addr, r.len)?;
     ranges::lock().add(p, r);
@@ -188,7 +198,7 @@ pub fn apply_cuts(p: &Process) {
 #[cold]
 fn cut(p: &Process) {
     CUTS_SEEN.store(p.client.mapped_cuts(), Relaxed);
-    for r in ranges::lock().iter_mut() {
+    for r in ranges::lock().iter_mut().filter(|r| !r.lent) {
         let Ok(size) = p.client.map_size(r.pin) else {
             continue;
         };
@@ -236,9 +246,10 @@ fn reach(list: &[MapPiece]) -> usize {
 
 fn length(piece: &MapPiece) -> usize {
     match *piece {
-        MapPiece::Data { len, .. } | MapPiece::Zero { len } | MapPiece::Beyond { len } => {
-            len as usize
-        }
+        MapPiece::Data { len, .. }
+        | MapPiece::Zero { len }
+        | MapPiece::Lent { len, .. }
+        | MapPiece::Beyond { len } => len as usize,
         MapPiece::Inline => PAGE,
     }
 }
@@ -253,6 +264,11 @@ fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Sto
             MapPiece::Data { segment_offset, .. } => {
                 let (fd, at) = (p.data_fd as usize, segment_offset as usize);
                 kernel(nr::MMAP, [addr, len, r.prot, kind, fd, at])?;
+            }
+            MapPiece::Lent { offset, .. } => {
+                let file = p.client.lent_file(r.pin, r.shared && r.may_write)?;
+                let fd = file.as_raw_fd() as usize;
+                kernel(nr::MMAP, [addr, len, r.prot, kind, fd, offset as usize])?;
             }
             MapPiece::Zero { .. } => {
                 let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | kept;
@@ -521,7 +537,9 @@ pub fn on_fault(addr: usize) -> bool {
         return false;
     };
     let page = addr & !(PAGE - 1);
-    let Some(r) = ranges::lock().at(page) else {
+    let found = ranges::lock().at(page);
+    // Of a lent file the kernel gives what there is.
+    let Some(r) = found.filter(|r| !r.lent) else {
         return false;
     };
     // As much as a huge page at once, so that a file filled through a mapping has few pieces; of
@@ -607,9 +625,19 @@ fn mends(list: &[MapPiece], from: usize, page: usize) -> bool {
     false
 }
 
-/// The program is about to be replaced or to end: its mappings no longer pin anything.
+/// The program is about to end: its mappings no longer pin anything.
 pub fn leave_all(p: &Process) {
-    for r in ranges::lock().iter() {
+    leave(p, |_| true);
+}
+
+/// The program is about to be replaced. A file that is lent may not be afterwards, so those stay
+/// pinned until that was done.
+pub fn leave_for_exec(p: &Process) {
+    leave(p, |r| !r.lent);
+}
+
+fn leave(p: &Process, which: impl Fn(&Range) -> bool) {
+    for r in ranges::lock().iter().filter(|r| which(r)) {
         // A pin that cannot be dropped is dropped with the session.
         let _ = p.client.map_unpin(r.pin, r.stored);
     }
@@ -625,9 +653,20 @@ pub fn touch_all(p: &Process) {
     }
 }
 
-/// Undoes `leave_all`: exec failed; or does it for a forked child.
+/// A forked child has all mappings of its parent. A proxy has seen to it already.
+pub fn inherit_all(p: &Process) {
+    if !p.client.is_served() {
+        enter(p, |_| true);
+    }
+}
+
+/// Undoes `leave_for_exec`: it failed.
 pub fn enter_all(p: &Process) {
-    for r in ranges::lock().iter() {
+    enter(p, |r| !r.lent);
+}
+
+fn enter(p: &Process, which: impl Fn(&Range) -> bool) {
+    for r in ranges::lock().iter().filter(|r| which(r)) {
         // Without a pin the mapping still works; blocks may move at truncation.
         let _ = p.client.map_repin(r.pin);
     }

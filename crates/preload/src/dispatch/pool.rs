@@ -9,6 +9,7 @@ use holdfast_client::{
     Share, SlotId, Stat, StatFs, Target,
 };
 use holdfast_pmem::{ConstBuf, MutBuf, RecordLocks};
+use rustix::fd::OwnedFd;
 
 /// The pool.
 pub enum Pool {
@@ -130,6 +131,7 @@ either! {
     fn map_pin(&self, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin>;
     fn map_plan(&self, pin: MapPin, offset: u64, len: u64, shared: bool, each: Each<'_>)
         -> Result<()>;
+    fn lent_file(&self, pin: MapPin, writes: bool) -> Result<OwnedFd>;
     fn mapped_cuts(&self) -> u32;
     fn map_inline(&self, pin: MapPin, out: &mut [u8; 4096]) -> Result<usize>;
     fn map_size(&self, pin: MapPin) -> Result<u64>;

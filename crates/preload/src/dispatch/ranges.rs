@@ -27,6 +27,8 @@ pub struct Range {
     pub may_write: bool,
     /// It is shared and was writable at some time: the file may have changed through it.
     pub stored: bool,
+    /// Its pages are those of the lent file, also where that grows and shrinks.
+    pub lent: bool,
 }
 
 impl Range {

@@ -92,7 +92,7 @@ pub fn after_fork_child(slot: u64, new_user: bool) {
     }
     // Without a slot the child has no place in the session: see `lost`.
     if p.client.fork_child(SlotId::from_bits(slot)).is_ok() {
-        maps::enter_all(p);
+        maps::inherit_all(p);
     }
 }
 

@@ -5,6 +5,7 @@
 //! is made as an actor that the process's rights allow.
 
 mod data;
+mod maps;
 mod names;
 mod pipes;
 mod process;
@@ -180,6 +181,9 @@ impl Call<'_> {
             Op::SendToken => self.send_token(),
             Op::ReceiveToken => self.receive_token(),
             Op::SettleToken => self.settle_token(),
+            Op::MapLend | Op::MapFile | Op::MapMore | Op::MapLess | Op::MapStored | Op::MapSync => {
+                self.maps(op)
+            }
             _ => self.process(op),
         }
     }

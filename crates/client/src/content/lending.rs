@@ -1,0 +1,121 @@
+//! When a file is lent: from when a process that is served maps it until nobody maps it any more.
+//!
+//! Invariant: a lent file is mapped, so its blocks stay where they are. Who drops its last mapping
+//! writes back what was stored through mappings, and only then the lent file goes; if that fails,
+//! the mapping stays counted, and the helper goes on trying.
+
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::content::lent::{self, Reader, is_lent};
+use crate::content::source::{Source, Write};
+use crate::content::{cow, data, in_place};
+use crate::session::{BLOCK, Session};
+use crate::tables::block_map::{self, Run};
+use crate::tables::inode_table::LockedInode;
+use crate::tables::open_values::is_value;
+use alloc::vec;
+use pmem::ConstBuf;
+use pmem::atomic::Ordering::*;
+use pool::session::{INODE_LENT, INODE_ORPHAN, INODE_STORED_TO};
+
+/// Lends a file that is about to be mapped. `writes`: so that it can be stored to. `random`: what
+/// nobody can guess. `NoDevice`: it is mapped already, in pieces of the pool.
+pub(crate) fn begin(s: &Session, inode: &LockedInode, writes: bool, random: u64) -> Result<()> {
+    let e = inode.e;
+    if !is_lent(e) {
+        if e.maps.load(SeqCst) > 0 || is_value(e) || s.is_read_only() {
+            return Err(Error::NoDevice);
+        }
+        lent::name_session(s, random);
+        cow::own_all(s, inode)?;
+        data::leave_inline(s, inode)?;
+        if let Err(e) = lent::fill(s, inode) {
+            lent::remove(s, inode);
+            return Err(e);
+        }
+        e.state.fetch_or(INODE_LENT, SeqCst);
+        e.truncations.fetch_add(1, Release);
+    }
+    if writes {
+        e.state.fetch_or(INODE_STORED_TO, SeqCst);
+        s.header().writeback_wanted.store(1, SeqCst);
+    }
+    Ok(())
+}
+
+/// Writes to blocks what was stored through mappings in bytes `from..to`.
+pub(crate) fn write_back(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
+    if inode.e.state.load(Acquire) & INODE_STORED_TO == 0 {
+        return Ok(());
+    }
+    let file = Reader::open(s, inode.ino)?;
+    let end = to.min(inode.e.size.load(Relaxed));
+    let mut at = from - from % BLOCK;
+    let mut theirs = vec![0; Reader::PIECE];
+    let mut ours = vec![0; Reader::PIECE];
+    while at < end {
+        let n = (end - at).min(Reader::PIECE as u64) as usize;
+        file.read(at, &mut theirs[..n])?;
+        read_blocks(s, inode, at, &mut ours[..n])?;
+        let pairs = theirs[..n]
+            .chunks(BLOCK as usize)
+            .zip(ours.chunks(BLOCK as usize));
+        for (i, (new, old)) in pairs.enumerate() {
+            if new != &old[..new.len()] {
+                store(s, inode, at + i as u64 * BLOCK, new)?;
+            }
+        }
+        at += n as u64;
+    }
+    Ok(())
+}
+
+/// What the blocks have.
+fn read_blocks(s: &Session, inode: &LockedInode, offset: u64, out: &mut [u8]) -> Result<()> {
+    for (i, part) in out.chunks_mut(BLOCK as usize).enumerate() {
+        let file_block = offset / BLOCK + i as u64;
+        match block_map::lookup_run_locked(s, inode, file_block, 1)? {
+            Run::Blocks { block, .. } => s.segment(block)?.read(block.offset(), part)?,
+            Run::Hole(_) => part.fill(0),
+        }
+    }
+    Ok(())
+}
+
+fn store(s: &Session, inode: &LockedInode, offset: u64, bytes: &[u8]) -> Result<()> {
+    let bufs = [ConstBuf::from(bytes)];
+    let mut done = 0;
+    let mut source = Source::new(&bufs);
+    while done < bytes.len() {
+        let write = Write {
+            source: &mut source,
+            offset: offset + done as u64,
+            n: bytes.len() - done,
+            now: clock::now(),
+        };
+        match in_place::write_locked(s, inode, write)? {
+            0 => return Err(Error::NoSpace),
+            n => done += n,
+        }
+    }
+    Ok(())
+}
+
+/// A mapping of a lent file is gone; false: it was the last one, and what was stored through it
+/// has no room in the pool, so it stays counted.
+pub(crate) fn unmapped(s: &Session, inode: &LockedInode) -> Result<bool> {
+    let e = inode.e;
+    let last = e.maps.load(SeqCst) == 1;
+    if last && is_lent(e) {
+        let is_named = e.state.load(SeqCst) & INODE_ORPHAN == 0 || e.opens.load(SeqCst) > 1;
+        if is_named && write_back(s, inode, 0, u64::MAX).is_err() {
+            return Ok(false);
+        }
+        e.state.fetch_and(!(INODE_LENT | INODE_STORED_TO), SeqCst);
+        e.truncations.fetch_add(1, Release);
+        lent::remove(s, inode);
+    }
+    let before = e.maps.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    s.ensure(before.is_ok(), "a mapping is counted")?;
+    Ok(true)
+}

@@ -1,0 +1,234 @@
+//! Lent files: what is mapped by processes of other users, who may map nothing of the pool.
+//!
+//! A mapping needs a descriptor, and a descriptor of the data segment shows all of it. So as long
+//! as such a process maps a file, the file's bytes are in a file of their own, in the host's
+//! memory, which that process maps: the lent file. Whoever has the pool mapped uses it by system
+//! calls. `lending` tells when that begins and ends.
+//!
+//! Invariants:
+//!  * While a file is `INODE_LENT`, what is in its lent file is its content. Its blocks have what
+//!    calls wrote, and of what was stored through mappings what was written back since.
+//!  * A call changes the blocks first, under the inode's lock, then the lent file, which has the
+//!    length of the file.
+//!  * Readers take no lock: `truncations` rises when a file is lent, and when it is not any more.
+
+use crate::base::error::{Error, Result};
+use crate::session::lender::Lender;
+use crate::session::{BLOCK, Session};
+use crate::tables::block_map::{self, Run};
+use crate::tables::inode_table::{InodeRef, LockedInode};
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+use pmem::atomic::Ordering::*;
+use pool::session::{INODE_LENT, Inode};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+/// Where lent files are: every host has it, and it is memory.
+const DIRECTORY: &str = "/dev/shm";
+/// Bytes that are copied at a time.
+const PIECE: usize = 64 * 1024;
+/// The part of `DIRECTORY` that is left to others: one in so many.
+const LEFT: u64 = 4;
+
+#[inline]
+pub(crate) fn is_lent(e: &Inode) -> bool {
+    e.state.load(Acquire) & INODE_LENT != 0
+}
+
+fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
+    move |e| Error::Kernel {
+        call,
+        errno: e.raw_os_error(),
+    }
+}
+
+/// What the names of all lent files of the pool begin with.
+fn prefix(s: &Session) -> String {
+    let Lender { device, inode, .. } = s.lender();
+    format!("holdfast-lent.{device:x}.{inode:x}.")
+}
+
+/// `session`: what nobody could guess before the session had it, so that nobody could take the
+/// name first.
+fn path(s: &Session, ino: u64) -> String {
+    let session = s.header().lent_name.load(Acquire);
+    format!("{DIRECTORY}/{}{session:x}.{ino:x}", prefix(s))
+}
+
+/// Opens the lent file of an inode.
+pub(crate) fn open(s: &Session, ino: u64, writes: bool) -> Result<OwnedFd> {
+    let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file =
+        rustix::fs::open(path(s, ino).as_str(), flags, Mode::empty()).map_err(failed("open"))?;
+    let stat = rustix::fs::fstat(&file).map_err(failed("fstat"))?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    match is_file && stat.st_uid == s.lender().owner {
+        true => Ok(file),
+        false => Err(failed("open")(Errno::PERM)),
+    }
+}
+
+/// Reads as much of `out` as there is; what is not there is zero.
+fn read_from(file: &OwnedFd, offset: u64, out: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < out.len() {
+        match rustix::io::pread(file, &mut out[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(failed("pread")(e)),
+        }
+    }
+    out[done..].fill(0);
+    Ok(())
+}
+
+fn write_to(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(failed("pwrite")(e)),
+        }
+    }
+    Ok(())
+}
+
+/// The first who lends a file chooses the name; lent files of earlier sessions, which ended
+/// without that, go.
+pub(crate) fn name_session(s: &Session, random: u64) {
+    let name = &s.header().lent_name;
+    if name
+        .compare_exchange(0, random.max(1), AcqRel, Acquire)
+        .is_err()
+    {
+        return;
+    }
+    let prefix = prefix(s);
+    let current = format!("{prefix}{:x}.", random.max(1));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(DIRECTORY, flags, Mode::empty()) else {
+        return;
+    };
+    let mut buffer = Vec::with_capacity(PIECE);
+    let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_bytes();
+        if name.starts_with(prefix.as_bytes()) && !name.starts_with(current.as_bytes()) {
+            let none = rustix::fs::AtFlags::empty();
+            let _ = rustix::fs::unlinkat(&directory, entry.file_name(), none);
+        }
+    }
+}
+
+/// The lent file is not needed any more, or was not made wholly.
+pub(crate) fn remove(s: &Session, inode: &LockedInode) {
+    let _ = rustix::fs::unlink(path(s, inode.ino).as_str());
+}
+
+/// Makes the lent file, with all that the blocks have.
+pub(crate) fn fill(s: &Session, inode: &LockedInode) -> Result<()> {
+    let path = path(s, inode.ino);
+    // One of somebody who died before the file was lent by it, or after it was not any more.
+    remove(s, inode);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file =
+        rustix::fs::open(path.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(failed("open"))?;
+    let size = inode.e.size.load(Relaxed);
+    let room = rustix::fs::fstatvfs(&file).map_err(failed("statfs"))?;
+    let left = room.f_bavail.saturating_sub(room.f_blocks / LEFT);
+    if (inode.e.blocks.load(Relaxed) * BLOCK) > left.saturating_mul(room.f_frsize) {
+        return Err(Error::NoMemory);
+    }
+    rustix::fs::ftruncate(&file, size).map_err(failed("ftruncate"))?;
+    copy(s, inode, &file, 0, size)
+}
+
+/// Copies bytes `from..to` from blocks to the lent file; holes are none there either.
+fn copy(s: &Session, inode: &LockedInode, file: &OwnedFd, from: u64, to: u64) -> Result<()> {
+    let mut bytes = vec![0; PIECE.min((to - from) as usize)];
+    let mut at = from;
+    while at < to {
+        let (file_block, skip) = (at / BLOCK, at % BLOCK);
+        let blocks = (skip + (to - at)).div_ceil(BLOCK);
+        let run = block_map::lookup_run_locked(s, inode, file_block, blocks)?;
+        let (Run::Hole(len) | Run::Blocks { len, .. }) = run;
+        let mut n = (to - at).min(len.max(1).saturating_mul(BLOCK) - skip);
+        if let Run::Blocks { block, .. } = run {
+            n = n.min(bytes.len() as u64);
+            let piece = &mut bytes[..n as usize];
+            s.segment(block)?.read(block.offset() + skip, piece)?;
+            write_to(file, at, piece)?;
+        }
+        at += n;
+    }
+    Ok(())
+}
+
+/// After a call changed bytes `from..to` in blocks, all of which are there.
+#[cold]
+pub(crate) fn copy_out(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
+    copy(s, inode, &open(s, inode.ino, true)?, from, to)
+}
+
+/// After a call zeroed bytes `from..to` where there are blocks.
+#[cold]
+pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
+    let file = open(s, inode.ino, true)?;
+    let size = rustix::fs::fstat(&file).map_err(failed("fstat"))?.st_size as u64;
+    let to = to.min(size);
+    if from >= to {
+        return Ok(());
+    }
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, how, from, to - from).map_err(failed("fallocate"))
+}
+
+/// After a call set the size.
+#[cold]
+pub(crate) fn follow_size(s: &Session, inode: &LockedInode) -> Result<()> {
+    let file = open(s, inode.ino, true)?;
+    let size = inode.e.size.load(Relaxed);
+    rustix::fs::ftruncate(&file, size).map_err(failed("ftruncate"))
+}
+
+/// Bytes of a file that is lent; `None`: it is not any more.
+#[cold]
+pub(crate) fn reader(s: &Session, inode: &InodeRef<'_>) -> Result<Option<Reader>> {
+    match Reader::open(s, inode.ino) {
+        Ok(file) => Ok(Some(file)),
+        Err(_) if !is_lent(inode.e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// A lent file that is open.
+pub(crate) struct Reader(OwnedFd);
+
+impl Reader {
+    pub fn open(s: &Session, ino: u64) -> Result<Reader> {
+        open(s, ino, false).map(Reader)
+    }
+
+    /// As much at a time as `read` is to be asked for.
+    pub const PIECE: usize = PIECE;
+
+    /// What is at `offset`, and zeroes where nothing is.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        read_from(&self.0, offset, out)
+    }
+
+    /// Where the next data begin, or the next hole.
+    pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
+        let to = match data {
+            true => SeekFrom::Data(offset),
+            false => SeekFrom::Hole(offset),
+        };
+        rustix::fs::seek(&self.0, to).map_err(|_| Error::NoData)
+    }
+}
