@@ -15,6 +15,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("sockets between users", super::sockets::sockets),
     ("pipes between users", super::pipes::pipes),
     ("descriptors between users", super::passing::passing),
+    ("mappings of several users", super::maps::maps),
     ("a user who fills the pool", super::space::space),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),

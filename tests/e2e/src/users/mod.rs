@@ -6,6 +6,7 @@
 
 pub mod actor;
 mod cases;
+mod maps;
 mod passing;
 mod pipes;
 mod sockets;

@@ -1,0 +1,216 @@
+//! Files that several users have mapped shared: what one stores, calls, cuts and grows, all see as
+//! on tmpfs, and it is there afterwards.
+
+use super::work::Random;
+use super::{Shared, as_user};
+use crate::bad_input::{Fixture, Stop, wrong};
+use crate::process;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// Makes the calls that it is told to, one a line, on three files, and says what came of each.
+const ACTOR: &str = r#"
+import mmap, os, sys
+files = [os.open(f"{sys.argv[1]}/{n}", os.O_RDWR) for n in range(3)]
+maps = {}
+def act(what, n, at, text):
+    fd = files[n]
+    size = os.fstat(fd).st_size
+    there = n in maps and at + len(text) <= min(len(maps[n]), -(-size // 4096) * 4096)
+    if what == "write":
+        return os.pwrite(fd, text, at)
+    if what == "read":
+        return os.pread(fd, 20, at)
+    if what == "cut":
+        return os.ftruncate(fd, at)
+    if what == "fill":
+        return os.posix_fallocate(fd, at, 5000)
+    if what == "punch":
+        import ctypes
+        off = ctypes.c_long
+        return ctypes.CDLL(None).fallocate(fd, 3, off(at), off(5000))
+    if what == "map":
+        # The file stays mapped where it was.
+        if size:
+            maps[n] = mmap.mmap(fd, size)
+        else:
+            maps.pop(n, None)
+        return size
+    if what == "unmap":
+        return maps.pop(n).close() if n in maps else None
+    if what == "store" and there:
+        maps[n][at:at + len(text)] = text
+        return at
+    if what == "load" and there:
+        return maps[n][at:at + 20]
+    if what == "peek" and at < size:
+        with mmap.mmap(fd, size, prot=mmap.PROT_READ) as m:
+            return m[at:at + 20]
+    if what == "sync" and n in maps:
+        return maps[n].flush()
+    if what == "fsync":
+        return os.fsync(fd)
+for line in sys.stdin:
+    what, n, at, text = line.split()
+    try:
+        said = act(what, int(n), int(at), text.encode())
+    except (OSError, ValueError, IndexError) as e:
+        said = repr(e)
+    print(said, flush=True)
+"#;
+
+const USERS: &[&str] = &["0", "3001", "3002", "3003"];
+/// The first of them that are served.
+const SERVED: usize = 2;
+const CALLS: usize = 2500;
+const ROUNDS: u64 = 4;
+
+struct Actor {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Actor {
+    fn start(
+        fixture: &Fixture,
+        script: &Path,
+        user: &str,
+        (pool, at): (Option<&Path>, &str),
+    ) -> Result<Actor, Stop> {
+        let mut command = as_user(user);
+        if let Some(pool) = pool {
+            command.arg(&fixture.holdfast).args(["run", "--pool"]);
+            command.arg(pool).arg("--");
+        }
+        command.arg("python3").arg(script).arg(at);
+        process::clean(&mut command, &fixture.dir);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let to = child.stdin.take().ok_or(Stop::Wrong("no pipe".into()))?;
+        let from = child.stdout.take().ok_or(Stop::Wrong("no pipe".into()))?;
+        let from = BufReader::new(from);
+        Ok(Actor { child, to, from })
+    }
+
+    fn says(&mut self, call: &str) -> Result<String, Stop> {
+        let mut said = String::new();
+        writeln!(self.to, "{call}")?;
+        match self.from.read_line(&mut said)? {
+            0 => wrong(format!("the process ended at {call:?}")),
+            _ => Ok(said.trim_end().into()),
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One call. Those who have the pool mapped keep a file mapped only if somebody else does: they
+/// would keep it from being lent.
+fn call(r: &mut Random, maps: &mut [[bool; 3]; 4]) -> (usize, String) {
+    let (who, file) = (r.below(USERS.len()), r.below(3));
+    let lent = maps.iter().any(|of| of[file]);
+    let what = match r.below(20) {
+        0..=1 if who >= SERVED || lent => "map",
+        2 => "unmap",
+        3..=6 => "store",
+        7..=9 => "load",
+        10..=12 => "write",
+        13..=14 => "read",
+        15 => "cut",
+        16 => ["fill", "punch"][r.below(2)],
+        17 => ["sync", "fsync"][r.below(2)],
+        _ => "peek",
+    };
+    match what {
+        "map" => maps[who][file] = true,
+        "unmap" => maps[who][file] = false,
+        _ => {}
+    }
+    let at = match r.below(3) {
+        0 => r.below(15) * 4096,
+        1 => r.below(60 << 10),
+        _ => r.below(9000),
+    };
+    let text = format!("{:x}", r.below(usize::MAX)).repeat(1 + r.below(40) * r.below(2));
+    (who, format!("{what} {file} {at} {text}"))
+}
+
+pub fn maps(fixture: &Fixture) -> Result<(), Stop> {
+    let script = fixture.path("maps.py");
+    std::fs::write(&script, ACTOR)?;
+    for options in [&[][..], &["--consistency", "strict"]] {
+        let shared = Shared::with(fixture, "3001", options)?;
+        let plain = format!("/dev/shm/hf-maps-{}", std::process::id());
+        std::fs::create_dir(&plain)?;
+        let make = |at: &str| format!("chmod 777 {at}; cd {at}; touch 0 1 2; chmod 666 0 1 2");
+        shared.expect("3001", &make("/hf"), "")?;
+        let mut on_tmpfs = std::process::Command::new("sh");
+        on_tmpfs.args(["-c", &make(&plain)]).status()?;
+        let compared = (0..ROUNDS).try_for_each(|seed| round(&shared, &script, &plain, seed));
+        let _ = std::fs::remove_dir_all(&plain);
+        compared?;
+        shared.end()?;
+        std::fs::remove_dir_all(fixture.path("theirs"))?;
+    }
+    none_is_left()
+}
+
+/// No file is lent any more.
+fn none_is_left() -> Result<(), Stop> {
+    for entry in std::fs::read_dir("/dev/shm")? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = std::os::unix::fs::MetadataExt::uid(&entry.metadata()?);
+        if owner == 3001 && name.starts_with("holdfast-lent.") {
+            return wrong(format!("{name} is left"));
+        }
+    }
+    Ok(())
+}
+
+fn round(shared: &Shared<'_>, script: &Path, plain: &str, seed: u64) -> Result<(), Stop> {
+    let mut random = Random(seed);
+    let mut actors = Vec::new();
+    for user in USERS {
+        let on_tmpfs = Actor::start(shared.fixture, script, user, (None, plain))?;
+        let at = (Some(&*shared.pool), "/hf");
+        actors.push((on_tmpfs, Actor::start(shared.fixture, script, user, at)?));
+    }
+    let mut maps = [[false; 3]; 4];
+    let mut told: Vec<String> = Vec::new();
+    for _ in 0..CALLS {
+        let (who, call) = call(&mut random, &mut maps);
+        let (on_tmpfs, on_pool) = &mut actors[who];
+        let expected = on_tmpfs.says(&call)?;
+        let said = on_pool.says(&call);
+        let user = USERS[who];
+        told.push(format!("{user}: {call:.60}: {expected}"));
+        if !matches!(&said, Ok(said) if *said == expected) {
+            let history = told[told.len().saturating_sub(30)..].join("\n");
+            let (Ok(said) | Err(Stop::Wrong(said) | Stop::Skip(said))) = said;
+            return wrong(format!("seed {seed}:\n{history}\nand on the pool: {said}"));
+        }
+        // A file that nobody has mapped any more may be empty, and so not be mapped by a "map".
+        if expected == "0" && call.starts_with("map") {
+            let file = usize::from(call.as_bytes()[4] - b'0');
+            maps[who][file] = false;
+        }
+    }
+    // They are killed, with all that they have mapped.
+    drop(actors);
+    for n in 0..3 {
+        let sum = format!("sha1sum </hf/{n}");
+        let want = shared.says("0", &format!("sha1sum <{plain}/{n}"))?.out;
+        for user in ["3001", "3002"] {
+            shared.expect(user, &sum, &want)?;
+        }
+    }
+    Ok(())
+}
