@@ -7,8 +7,8 @@ use holdfast_client::{Client, Error, MapPin, OfdLink, Result};
 use rustix::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files that one memory may have mapped at a time: as many as are unpinned when all die.
-const FILES_MAX: usize = 256;
+/// Files that one memory may have mapped at a time: as many mappings as the kernel allows.
+const FILES_MAX: usize = 65_530;
 
 #[derive(Clone, Copy)]
 struct Mapped {

@@ -22,7 +22,7 @@ static PANICS: AtomicU32 = AtomicU32::new(0);
 /// Requests of each kind that were granted: garbage that is all refused shows nothing.
 static GRANTED: [AtomicU32; OPS] = [const { AtomicU32::new(0) }; OPS];
 /// Numbers of what can be asked for are below this, with one more that means nothing.
-const OPS: usize = Op::SettleToken as usize + 2;
+const OPS: usize = Op::MapSync as usize + 2;
 
 struct Random(u64);
 

@@ -11,36 +11,47 @@ use crate::content::source::{Source, Write};
 use crate::content::{cow, data, in_place};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
-use crate::tables::inode_table::LockedInode;
+use crate::tables::inode_table::{InodeRef, LockedInode};
 use crate::tables::open_values::is_value;
 use alloc::vec;
 use pmem::ConstBuf;
 use pmem::atomic::Ordering::*;
 use pool::session::{INODE_LENT, INODE_ORPHAN, INODE_STORED_TO};
+use rustix::fd::OwnedFd;
 
-/// Lends a file that is about to be mapped. `writes`: so that it can be stored to. `random`: what
-/// nobody can guess. `NoDevice`: it is mapped already, in pieces of the pool.
-pub(crate) fn begin(s: &Session, inode: &LockedInode, writes: bool, random: u64) -> Result<()> {
+/// Lends a file that is about to be mapped. `random`: what nobody can guess. `NoDevice`: it is
+/// mapped already, in pieces of the pool.
+pub(crate) fn begin(s: &Session, inode: &LockedInode, random: u64) -> Result<()> {
     let e = inode.e;
-    if !is_lent(e) {
-        if e.maps.load(SeqCst) > 0 || is_value(e) || s.is_read_only() {
-            return Err(Error::NoDevice);
-        }
-        lent::name_session(s, random);
-        cow::own_all(s, inode)?;
-        data::leave_inline(s, inode)?;
-        if let Err(e) = lent::fill(s, inode) {
-            lent::remove(s, inode);
-            return Err(e);
-        }
-        e.state.fetch_or(INODE_LENT, SeqCst);
-        e.truncations.fetch_add(1, Release);
+    if is_lent(e) {
+        return Ok(());
     }
+    if e.maps.load(SeqCst) > 0 || is_value(e) || s.is_read_only() {
+        return Err(Error::NoDevice);
+    }
+    lent::name_session(s, random);
+    cow::own_all(s, inode)?;
+    data::leave_inline(s, inode)?;
+    if let Err(e) = lent::fill(s, inode) {
+        lent::remove(s, inode);
+        return Err(e);
+    }
+    e.state.fetch_or(INODE_LENT, SeqCst);
+    e.truncations.fetch_add(1, Release);
+    Ok(())
+}
+
+/// The lent file, to be mapped. `writes`: somebody may store to it from now on.
+pub(crate) fn file(s: &Session, inode: &InodeRef<'_>, writes: bool) -> Result<OwnedFd> {
+    if !is_lent(inode.e) {
+        return Err(Error::NoDevice);
+    }
+    let file = lent::open(s, inode.ino, writes)?;
     if writes {
-        e.state.fetch_or(INODE_STORED_TO, SeqCst);
+        inode.e.state.fetch_or(INODE_STORED_TO, SeqCst);
         s.header().writeback_wanted.store(1, SeqCst);
     }
-    Ok(())
+    Ok(file)
 }
 
 /// Writes to blocks what was stored through mappings in bytes `from..to`.

@@ -40,24 +40,20 @@ fn mappable(s: &Session, ofd: OfdLink, prot: u32, shared: bool) -> Result<File<'
 }
 
 /// Before a process that may map nothing of the pool maps a file shared: it is lent from now on.
-/// Whether it may be stored to.
+/// Whether the description allows stores to it.
 pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32, random: u64) -> Result<(MapPin, bool)> {
     let s = &c.session;
     let file = mappable(s, ofd, prot, true)?;
     let writes = file.flags & O_ACCMODE == O_RDWR;
     let inode = inode_table::lock_to_store(s, file.inode)?;
-    lending::begin(s, &inode, writes, random)?;
+    lending::begin(s, &inode, random)?;
     Ok((pin_locked(s, &inode)?, writes))
 }
 
 /// The file that a pinned file is lent as.
 pub(crate) fn lent_file(c: &Client, pin: MapPin, writes: bool) -> Result<OwnedFd> {
     let s = &c.session;
-    let inode = pinned(s, pin)?;
-    match lent::is_lent(inode.e) {
-        true => lent::open(s, inode.ino, writes),
-        false => Err(Error::NoDevice),
-    }
+    lending::file(s, &pinned(s, pin)?, writes)
 }
 
 pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<MapPin> {
@@ -70,8 +66,6 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
     if lent::is_lent(inode.e) {
-        let writes = shared && file.flags & O_ACCMODE == O_RDWR;
-        lending::begin(s, &inode, writes, 0)?;
         return pin_locked(s, &inode);
     }
     if is_value(inode.e) {

@@ -266,7 +266,7 @@ fn put(p: &Process, r: &Range, list: &[MapPiece], kept: usize) -> Result<(), Sto
                 kernel(nr::MMAP, [addr, len, r.prot, kind, fd, at])?;
             }
             MapPiece::Lent { offset, .. } => {
-                let file = p.client.lent_file(r.pin, r.shared && r.may_write)?;
+                let file = p.client.lent_file(r.pin, r.stored)?;
                 let fd = file.as_raw_fd() as usize;
                 kernel(nr::MMAP, [addr, len, r.prot, kind, fd, offset as usize])?;
             }
@@ -478,13 +478,41 @@ pub fn mprotect(p: &Process, a: &Args) -> Outcome {
     let Some(len) = round_up(len).filter(|_| legal && any_in(addr, len)) else {
         return Err(Stop::Native);
     };
-    let mut ranges = ranges::lock();
     let denied = |r: &Range| prot & PROT_WRITE != 0 && !r.may_write;
-    if ranges.within(addr, len).any(denied) {
+    if ranges::lock().within(addr, len).any(denied) {
         return Err(EACCES.into());
     }
+    if prot & PROT_WRITE != 0 {
+        make_storable(p, addr, len)?;
+    }
+    let mut ranges = ranges::lock();
     ranges.protect(p, addr, addr.saturating_add(len), prot)?;
     Err(Stop::Native)
+}
+
+/// Who only reads a lent file has it mapped from a descriptor that is for reading, so that it is
+/// known whether somebody may store to it: here it is mapped again.
+fn make_storable(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
+    let is_read = |r: &&Range| r.lent && r.shared && !r.stored;
+    let list: Vec<Range> = ranges::lock()
+        .within(addr, len)
+        .filter(is_read)
+        .copied()
+        .collect();
+    for r in list {
+        let from = r.addr.max(addr);
+        let part = Range {
+            len: r.end().min(addr.saturating_add(len)) - from,
+            stored: true,
+            ..r.tail(from - r.addr)
+        };
+        let piece = MapPiece::Lent {
+            offset: part.offset,
+            len: part.len as u64,
+        };
+        put(p, &part, &[piece], 0)?;
+    }
+    Ok(())
 }
 
 /// msync(addr, len, flags)
