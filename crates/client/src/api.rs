@@ -7,6 +7,7 @@
 
 use crate::base::error::Result;
 use crate::base::types::*;
+use crate::content::lent;
 use crate::ops::client::Client;
 use crate::ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 use crate::ops::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
@@ -476,10 +477,16 @@ impl Client {
     }
 
     /// As `map_pin` for a shared mapping by a process that may map nothing of the pool: the file is
-    /// lent to it. Whether it may be stored to. `random`: what nobody can guess. `NoDevice`: it
-    /// is mapped by processes that have the pool mapped.
-    pub fn map_lend(&self, ofd: OfdLink, prot: u32, random: u64) -> Result<(MapPin, bool)> {
-        map::lend(self, ofd, prot, random)
+    /// lent to it. Whether the description allows stores. `NoDevice`: it is mapped by processes
+    /// that have the pool mapped.
+    pub fn map_lend(&self, ofd: OfdLink, prot: u32) -> Result<(MapPin, bool)> {
+        map::lend(self, ofd, prot)
+    }
+
+    /// Calls will be made for processes that may map nothing of the pool. `random`: what nobody
+    /// can guess.
+    pub fn expect_others(&self, random: u64) {
+        lent::expect_others(&self.session, random);
     }
 
     /// The file of `MapPiece::Lent`.

@@ -27,14 +27,8 @@ impl Maps {
     }
 
     /// Lends the file of a description: the index of the mapping, and the file's number.
-    pub fn lend(
-        &self,
-        client: &Client,
-        ofd: OfdLink,
-        prot: u32,
-        random: u64,
-    ) -> Result<(u32, u64)> {
-        let (pin, may_write) = client.map_lend(ofd, prot, random)?;
+    pub fn lend(&self, client: &Client, ofd: OfdLink, prot: u32) -> Result<(u32, u64)> {
+        let (pin, may_write) = client.map_lend(ofd, prot)?;
         let mut all = self.all();
         let same = |m: &Mapped| m.pin == pin && m.may_write == may_write;
         let index = all

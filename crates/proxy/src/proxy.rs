@@ -6,7 +6,7 @@
 use crate::connection;
 use crate::member::Member;
 use crate::rights::Rights;
-use crate::tokens::Tokens;
+use crate::tokens::{self, Tokens};
 use holdfast_client::attach::Attachment;
 use holdfast_client::{Client, Error, Segments};
 use holdfast_pool::directory::SPECIAL;
@@ -174,6 +174,8 @@ pub fn serve(
         all: Mutex::default(),
         calls: AtomicU32::new(0),
     });
+    let random = tokens::random().map_err(|e| Errno::from_raw_os_error(e.errno()))?;
+    shared.pool.expect_others(random);
     rustix::net::sockopt::set_socket_timeout(
         control,
         rustix::net::sockopt::Timeout::Recv,

@@ -11,17 +11,28 @@ use crate::content::source::{Source, Write};
 use crate::content::{cow, data, in_place};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
-use crate::tables::inode_table::{InodeRef, LockedInode};
+use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use crate::tables::open_values::is_value;
 use alloc::vec;
 use pmem::ConstBuf;
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_LENT, INODE_ORPHAN, INODE_STORED_TO};
+use pool::session::{INODE_AHEAD, INODE_LENT, INODE_ORPHAN, INODE_STORED_TO};
 use rustix::fd::OwnedFd;
 
-/// Lends a file that is about to be mapped. `random`: what nobody can guess. `NoDevice`: it is
-/// mapped already, in pieces of the pool.
-pub(crate) fn begin(s: &Session, inode: &LockedInode, random: u64) -> Result<()> {
+/// Permissions of whoever does not own a file. What an access control list gives is among them.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Whether a file that is about to be mapped in pieces of the pool should be lent: others may want
+/// to map it, too, and by then it could not be.
+pub(crate) fn is_wanted(s: &Session, inode: &LockedInode) -> bool {
+    let e = inode.e;
+    let is_theirs = e.uid.load(Relaxed) != s.lender().owner;
+    lent::others_came(s) && (is_theirs || e.mode.load(Relaxed) & OTHERS_WRITE != 0)
+}
+
+/// Lends a file that is about to be mapped. `NoDevice`: it is mapped already, in pieces of the
+/// pool.
+pub(crate) fn begin(s: &Session, inode: &LockedInode) -> Result<()> {
     let e = inode.e;
     if is_lent(e) {
         return Ok(());
@@ -29,7 +40,6 @@ pub(crate) fn begin(s: &Session, inode: &LockedInode, random: u64) -> Result<()>
     if e.maps.load(SeqCst) > 0 || is_value(e) || s.is_read_only() {
         return Err(Error::NoDevice);
     }
-    lent::name_session(s, random);
     cow::own_all(s, inode)?;
     data::leave_inline(s, inode)?;
     if let Err(e) = lent::fill(s, inode) {
@@ -43,12 +53,14 @@ pub(crate) fn begin(s: &Session, inode: &LockedInode, random: u64) -> Result<()>
 
 /// The lent file, to be mapped. `writes`: somebody may store to it from now on.
 pub(crate) fn file(s: &Session, inode: &InodeRef<'_>, writes: bool) -> Result<OwnedFd> {
-    if !is_lent(inode.e) {
+    let locked = inode_table::lock_ref(s, *inode)?;
+    if !is_lent(locked.e) {
         return Err(Error::NoDevice);
     }
     let file = lent::open(s, inode.ino, writes)?;
-    if writes {
-        inode.e.state.fetch_or(INODE_STORED_TO, SeqCst);
+    if writes && !lent::is_stored_to(locked.e) {
+        lent::catch_up(s, &locked)?;
+        locked.e.state.fetch_or(INODE_STORED_TO, SeqCst);
         s.header().writeback_wanted.store(1, SeqCst);
     }
     Ok(file)
@@ -56,7 +68,7 @@ pub(crate) fn file(s: &Session, inode: &InodeRef<'_>, writes: bool) -> Result<Ow
 
 /// Writes to blocks what was stored through mappings in bytes `from..to`.
 pub(crate) fn write_back(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
-    if inode.e.state.load(Acquire) & INODE_STORED_TO == 0 {
+    if !lent::is_stored_to(inode.e) {
         return Ok(());
     }
     let file = Reader::open(s, inode.ino)?;
@@ -122,7 +134,8 @@ pub(crate) fn unmapped(s: &Session, inode: &LockedInode) -> Result<bool> {
         if is_named && write_back(s, inode, 0, u64::MAX).is_err() {
             return Ok(false);
         }
-        e.state.fetch_and(!(INODE_LENT | INODE_STORED_TO), SeqCst);
+        e.state
+            .fetch_and(!(INODE_LENT | INODE_STORED_TO | INODE_AHEAD), SeqCst);
         e.truncations.fetch_add(1, Release);
         lent::remove(s, inode);
     }

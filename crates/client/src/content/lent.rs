@@ -6,22 +6,24 @@
 //! calls. `lending` tells when that begins and ends.
 //!
 //! Invariants:
-//!  * While a file is `INODE_LENT`, what is in its lent file is its content. Its blocks have what
-//!    calls wrote, and of what was stored through mappings what was written back since.
+//!  * While a file is `INODE_STORED_TO`, what is in its lent file is its content. Its blocks have
+//!    what calls wrote, and of what was stored through mappings what was written back since.
 //!  * A call changes the blocks first, under the inode's lock, then the lent file, which has the
-//!    length of the file.
+//!    length of the file. A process that has the pool mapped, but is not its owner any more, may
+//!    not open lent files: it reads what the blocks have, and can change only files that nobody
+//!    may store to, which are `INODE_AHEAD` then.
 //!  * Readers take no lock: `truncations` rises when a file is lent, and when it is not any more.
 
 use crate::base::error::{Error, Result};
 use crate::session::lender::Lender;
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
-use crate::tables::inode_table::{InodeRef, LockedInode};
+use crate::tables::inode_table::LockedInode;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_LENT, Inode};
+use pool::session::{INODE_AHEAD, INODE_LENT, INODE_STORED_TO, Inode};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -33,6 +35,13 @@ const PIECE: usize = 64 * 1024;
 /// The part of `DIRECTORY` that is left to others: one in so many.
 const LEFT: u64 = 4;
 
+/// Whether its content is in the lent file.
+#[inline]
+pub(crate) fn is_stored_to(e: &Inode) -> bool {
+    e.state.load(Acquire) & INODE_STORED_TO != 0
+}
+
+/// Whether it has a lent file, which follows what calls change.
 #[inline]
 pub(crate) fn is_lent(e: &Inode) -> bool {
     e.state.load(Acquire) & INODE_LENT != 0
@@ -99,9 +108,14 @@ fn write_to(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The first who lends a file chooses the name; lent files of earlier sessions, which ended
-/// without that, go.
-pub(crate) fn name_session(s: &Session, random: u64) {
+/// Whether processes of other users are in the session, or have been: only they need lent files.
+pub(crate) fn others_came(s: &Session) -> bool {
+    s.header().lent_name.load(Acquire) != 0
+}
+
+/// Others come. The first of them chooses what nobody can guess; lent files of earlier sessions,
+/// which ended without that, go.
+pub(crate) fn expect_others(s: &Session, random: u64) {
     let name = &s.header().lent_name;
     if name
         .compare_exchange(0, random.max(1), AcqRel, Acquire)
@@ -131,6 +145,17 @@ pub(crate) fn remove(s: &Session, inode: &LockedInode) {
     let _ = rustix::fs::unlink(path(s, inode.ino).as_str());
 }
 
+/// Root may have made it.
+fn give_to_lender(s: &Session, file: &OwnedFd) -> Result<()> {
+    let owner = s.lender().owner;
+    let stat = rustix::fs::fstat(file).map_err(failed("fstat"))?;
+    if stat.st_uid == owner {
+        return Ok(());
+    }
+    let owner = Some(rustix::fs::Uid::from_raw(owner));
+    rustix::fs::fchown(file, owner, None).map_err(failed("fchown"))
+}
+
 /// Makes the lent file, with all that the blocks have.
 pub(crate) fn fill(s: &Session, inode: &LockedInode) -> Result<()> {
     let path = path(s, inode.ino);
@@ -139,6 +164,7 @@ pub(crate) fn fill(s: &Session, inode: &LockedInode) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file =
         rustix::fs::open(path.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(failed("open"))?;
+    give_to_lender(s, &file)?;
     let size = inode.e.size.load(Relaxed);
     let room = rustix::fs::fstatvfs(&file).map_err(failed("statfs"))?;
     let left = room.f_bavail.saturating_sub(room.f_blocks / LEFT);
@@ -173,38 +199,59 @@ fn copy(s: &Session, inode: &LockedInode, file: &OwnedFd, from: u64, to: u64) ->
 /// After a call changed bytes `from..to` in blocks, all of which are there.
 #[cold]
 pub(crate) fn copy_out(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
-    copy(s, inode, &open(s, inode.ino, true)?, from, to)
+    follow(s, inode, |file| copy(s, inode, file, from, to))
 }
 
 /// After a call zeroed bytes `from..to` where there are blocks.
 #[cold]
 pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Result<()> {
-    let file = open(s, inode.ino, true)?;
-    let size = rustix::fs::fstat(&file).map_err(failed("fstat"))?.st_size as u64;
-    let to = to.min(size);
-    if from >= to {
-        return Ok(());
-    }
-    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(&file, how, from, to - from).map_err(failed("fallocate"))
+    follow(s, inode, |file| {
+        let stat = rustix::fs::fstat(file).map_err(failed("fstat"))?;
+        let to = to.min(stat.st_size as u64);
+        if from >= to {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, how, from, to - from).map_err(failed("fallocate"))
+    })
 }
 
 /// After a call set the size.
 #[cold]
 pub(crate) fn follow_size(s: &Session, inode: &LockedInode) -> Result<()> {
-    let file = open(s, inode.ino, true)?;
     let size = inode.e.size.load(Relaxed);
-    rustix::fs::ftruncate(&file, size).map_err(failed("ftruncate"))
+    let cut = |file: &OwnedFd| rustix::fs::ftruncate(file, size).map_err(failed("ftruncate"));
+    follow(s, inode, cut)
 }
 
-/// Bytes of a file that is lent; `None`: it is not any more.
-#[cold]
-pub(crate) fn reader(s: &Session, inode: &InodeRef<'_>) -> Result<Option<Reader>> {
-    match Reader::open(s, inode.ino) {
-        Ok(file) => Ok(Some(file)),
-        Err(_) if !is_lent(inode.e) => Ok(None),
-        Err(e) => Err(e),
+/// The lent file has to follow the blocks.
+fn follow(
+    s: &Session,
+    inode: &LockedInode,
+    change: impl FnOnce(&OwnedFd) -> Result<()>,
+) -> Result<()> {
+    match open(s, inode.ino, true).and_then(|file| change(&file)) {
+        Err(_) if !is_stored_to(inode.e) => {
+            inode.e.state.fetch_or(INODE_AHEAD, Release);
+            Ok(())
+        }
+        done => done,
     }
+}
+
+/// Before somebody may store to the lent file: it gets what only the blocks have.
+pub(crate) fn catch_up(s: &Session, inode: &LockedInode) -> Result<()> {
+    if inode.e.state.load(Acquire) & INODE_AHEAD == 0 {
+        return Ok(());
+    }
+    let file = open(s, inode.ino, true)?;
+    let size = inode.e.size.load(Relaxed);
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, how, 0, size.max(1)).map_err(failed("fallocate"))?;
+    rustix::fs::ftruncate(&file, size).map_err(failed("ftruncate"))?;
+    copy(s, inode, &file, 0, size)?;
+    inode.e.state.fetch_and(!INODE_AHEAD, Release);
+    Ok(())
 }
 
 /// A lent file that is open.

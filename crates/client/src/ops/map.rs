@@ -41,12 +41,12 @@ fn mappable(s: &Session, ofd: OfdLink, prot: u32, shared: bool) -> Result<File<'
 
 /// Before a process that may map nothing of the pool maps a file shared: it is lent from now on.
 /// Whether the description allows stores to it.
-pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32, random: u64) -> Result<(MapPin, bool)> {
+pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32) -> Result<(MapPin, bool)> {
     let s = &c.session;
     let file = mappable(s, ofd, prot, true)?;
     let writes = file.flags & O_ACCMODE == O_RDWR;
     let inode = inode_table::lock_to_store(s, file.inode)?;
-    lending::begin(s, &inode, random)?;
+    lending::begin(s, &inode)?;
     Ok((pin_locked(s, &inode)?, writes))
 }
 
@@ -65,7 +65,10 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
         return pin_locked(s, &inode);
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
-    if lent::is_lent(inode.e) {
+    // Without room for a lent file it is the pool's own pages that are mapped.
+    let is_lent = lent::is_lent(inode.e)
+        || shared && lending::is_wanted(s, &inode) && lending::begin(s, &inode).is_ok();
+    if is_lent {
         return pin_locked(s, &inode);
     }
     if is_value(inode.e) {

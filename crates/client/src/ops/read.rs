@@ -22,7 +22,7 @@ use alloc::vec;
 use pmem::atomic::{Ordering::*, fence};
 use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
-use pool::session::{INODE_INLINE, INODE_LENT, INODE_READ, INODE_SHADOW};
+use pool::session::{INODE_INLINE, INODE_READ, INODE_SHADOW, INODE_STORED_TO};
 
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -196,28 +196,34 @@ pub(crate) fn read_at(file: &File, out: &mut Target, offset: u64) -> Result<usiz
 /// Whether the content of a file in this state is not in blocks, or not all of it.
 #[inline(always)]
 fn is_elsewhere(state: u32) -> bool {
-    let about = state & (INODE_INLINE | INODE_SHADOW | INODE_LENT);
+    let about = state & (INODE_INLINE | INODE_SHADOW | INODE_STORED_TO);
     about != 0 && about != INODE_INLINE | INODE_SHADOW
 }
 
 /// `None`: look again.
 #[cold]
 fn read_elsewhere(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
-    match lent::is_lent(file.inode.e) {
-        true => read_lent(file, out, offset),
-        false => read_inline(file, out, offset),
+    let e = file.inode.e;
+    if !lent::is_stored_to(e) {
+        return read_inline(file, out, offset);
     }
+    let truncations = e.truncations.load(Acquire);
+    let size = e.size.load(Acquire);
+    let copied = read_lent(file, out, offset, size);
+    if e.truncations.load(Acquire) == truncations {
+        return copied.map(Some);
+    }
+    out.restart();
+    Ok(None)
 }
 
-/// The file is lent.
-fn read_lent(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
-    let e = file.inode.e;
-    let truncations = e.truncations.load(Acquire);
-    let Some(reader) = lent::reader(file.s, &file.inode)? else {
-        return Ok(None);
-    };
-    let rest = e.size.load(Acquire).saturating_sub(offset);
+/// Bytes of a file of `size` bytes that is lent, or those of its blocks where that cannot be had.
+fn read_lent(file: &File, out: &mut Target, offset: u64, size: u64) -> Result<usize> {
+    let rest = size.saturating_sub(offset);
     let n = rest.min(out.len().min(TRANSFER_MAX) as u64) as usize;
+    let Ok(reader) = Reader::open(file.s, file.inode.ino) else {
+        return copy_runs(file, out, offset, n);
+    };
     let mut bytes = vec![0; n.min(Reader::PIECE)];
     let mut done = 0;
     while done < n {
@@ -226,15 +232,11 @@ fn read_lent(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>
         let copied = out.put(done, piece.len(), |mut to, shift| to.write(&piece[shift..]));
         match copied {
             Ok(n) => done += n,
-            Err(fault) if done + fault.copied() > 0 => return Ok(Some(done + fault.copied())),
+            Err(fault) if done + fault.copied() > 0 => return Ok(done + fault.copied()),
             Err(fault) => return Err(fault.into()),
         }
     }
-    if e.truncations.load(Acquire) == truncations {
-        return Ok(Some(n));
-    }
-    out.restart();
-    Ok(None)
+    Ok(n)
 }
 
 /// As `read_at` where blocks keep leaving the file.
@@ -246,12 +248,10 @@ fn read_locked(file: &File, out: &mut Target, offset: u64) -> Result<usize> {
     let n = size
         .saturating_sub(offset)
         .min(out.len().min(TRANSFER_MAX) as u64) as usize;
-    if lent::is_lent(e)
-        && let Some(n) = read_lent(file, out, offset)?
-    {
-        return Ok(n);
+    match lent::is_stored_to(e) {
+        true => read_lent(file, out, offset, size),
+        false => copy_runs(file, out, offset, n),
     }
-    copy_runs(file, out, offset, n)
 }
 
 /// Copies `n` bytes run by run.
@@ -377,8 +377,8 @@ fn seek(file: &File, offset: u64, whence: u32) -> Result<u64> {
     if offset >= size {
         return Err(Error::NoData);
     }
-    if lent::is_lent(e)
-        && let Some(reader) = lent::reader(file.s, &file.inode)?
+    if lent::is_stored_to(e)
+        && let Ok(reader) = Reader::open(file.s, file.inode.ino)
     {
         return reader.seek(offset, whence == SEEK_DATA);
     }

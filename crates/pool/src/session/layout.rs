@@ -569,10 +569,12 @@ pub const INODE_DEFAULT_ACL: u32 = 1 << 17;
 pub const INODE_STORED: u32 = 16384;
 /// Inline content was read: who reads it again brings it into a block.
 pub const INODE_READ: u32 = 32768;
-/// What is in the file's lent file is its content (`docs/spec/session-memory.md`).
+/// Processes of other users map the file: it has a lent file (`docs/spec/session-memory.md`).
 pub const INODE_LENT: u32 = 1 << 18;
-/// The lent file may be stored to through mappings.
+/// The lent file may be stored to through mappings: what is in it is the file's content.
 pub const INODE_STORED_TO: u32 = 1 << 19;
+/// The blocks have what the lent file lacks: somebody wrote who may not open that.
+pub const INODE_AHEAD: u32 = 1 << 20;
 /// No object but a value that is open as a file: the trees have no such inode.
 pub const INODE_VALUE: u32 = 8192;
 

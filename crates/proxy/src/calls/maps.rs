@@ -2,7 +2,6 @@
 
 use super::{Call, Reply};
 use crate::connection;
-use crate::tokens::random;
 use holdfast_client::Result;
 use holdfast_client::served::wire::{Note, Op};
 use holdfast_client::{Error, OfdLink};
@@ -34,7 +33,7 @@ impl Call<'_> {
 
     fn map_lend(&self, ofd: OfdLink) -> Result<Reply> {
         let maps = &self.channel.maps;
-        let (index, ino) = maps.lend(self.client, ofd, self.arg_u32(1)?, random()?)?;
+        let (index, ino) = maps.lend(self.client, ofd, self.arg_u32(1)?)?;
         Ok(Reply::words(&[index.into(), ino]))
     }
 }

@@ -61,8 +61,6 @@ for line in sys.stdin:
 "#;
 
 const USERS: &[&str] = &["0", "3001", "3002", "3003"];
-/// The first of them that are served.
-const SERVED: usize = 2;
 const CALLS: usize = 2500;
 const ROUNDS: u64 = 4;
 
@@ -111,13 +109,11 @@ impl Drop for Actor {
     }
 }
 
-/// One call. Those who have the pool mapped keep a file mapped only if somebody else does: they
-/// would keep it from being lent.
-fn call(r: &mut Random, maps: &mut [[bool; 3]; 4]) -> (usize, String) {
+/// One call of somebody.
+fn call(r: &mut Random) -> (usize, String) {
     let (who, file) = (r.below(USERS.len()), r.below(3));
-    let lent = maps.iter().any(|of| of[file]);
     let what = match r.below(20) {
-        0..=1 if who >= SERVED || lent => "map",
+        0..=1 => "map",
         2 => "unmap",
         3..=6 => "store",
         7..=9 => "load",
@@ -128,11 +124,6 @@ fn call(r: &mut Random, maps: &mut [[bool; 3]; 4]) -> (usize, String) {
         17 => ["sync", "fsync"][r.below(2)],
         _ => "peek",
     };
-    match what {
-        "map" => maps[who][file] = true,
-        "unmap" => maps[who][file] = false,
-        _ => {}
-    }
     let at = match r.below(3) {
         0 => r.below(15) * 4096,
         1 => r.below(60 << 10),
@@ -183,10 +174,9 @@ fn round(shared: &Shared<'_>, script: &Path, plain: &str, seed: u64) -> Result<(
         let at = (Some(&*shared.pool), "/hf");
         actors.push((on_tmpfs, Actor::start(shared.fixture, script, user, at)?));
     }
-    let mut maps = [[false; 3]; 4];
     let mut told: Vec<String> = Vec::new();
     for _ in 0..CALLS {
-        let (who, call) = call(&mut random, &mut maps);
+        let (who, call) = call(&mut random);
         let (on_tmpfs, on_pool) = &mut actors[who];
         let expected = on_tmpfs.says(&call)?;
         let said = on_pool.says(&call);
@@ -196,11 +186,6 @@ fn round(shared: &Shared<'_>, script: &Path, plain: &str, seed: u64) -> Result<(
             let history = told[told.len().saturating_sub(30)..].join("\n");
             let (Ok(said) | Err(Stop::Wrong(said) | Stop::Skip(said))) = said;
             return wrong(format!("seed {seed}:\n{history}\nand on the pool: {said}"));
-        }
-        // A file that nobody has mapped any more may be empty, and so not be mapped by a "map".
-        if expected == "0" && call.starts_with("map") {
-            let file = usize::from(call.as_bytes()[4] - b'0');
-            maps[who][file] = false;
         }
     }
     // They are killed, with all that they have mapped.
