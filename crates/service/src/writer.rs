@@ -213,8 +213,18 @@ impl Writer<'_> {
             Some(session) => session.is_deserted(&service.engine),
             None => Ok(true),
         };
-        let in_use = self.users.attached.load(Acquire) > 0 || self.writeback.is_running();
-        if in_use || !deserted(self.service)? {
+        let in_use = self.users.attached.load(Acquire) > 0;
+        if in_use {
+            self.writeback.is_in_use();
+        }
+        if in_use || self.writeback.is_running() || !deserted(self.service)? {
+            return Ok(false);
+        }
+        if let Some(session) = &self.service.session
+            && !self
+                .writeback
+                .finish(&self.service.engine.store.files.directory, &session.memory)
+        {
             return Ok(false);
         }
         // Whoever comes while a lot is flushed does not have to wait for that.

@@ -10,7 +10,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::content::source::Write;
-use crate::content::{close, data, durable};
+use crate::content::{close, data, durable, lent};
 use crate::journal;
 use crate::session::space;
 use crate::session::{BLOCK, Session};
@@ -22,10 +22,10 @@ use pool::journal::Record;
 use pool::layout::BlockAddr;
 use pool::session::INODE_INLINE;
 
-/// Whether the file's blocks have to stay where they are.
+/// Whether the file's blocks have to stay where they are. Those of a lent file nobody has mapped.
 #[inline]
 pub(crate) fn must_stay(inode: &LockedInode) -> bool {
-    inode.e.maps.load(Relaxed) > 0
+    inode.e.maps.load(Relaxed) > 0 && !lent::is_lent(inode.e)
 }
 
 /// Whether a snapshot has a block of bytes `offset..offset + n` of the file.

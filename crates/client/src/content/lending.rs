@@ -1,6 +1,6 @@
 //! When a file is lent: from when a process that is served maps it until nobody maps it any more.
 //!
-//! Invariant: a lent file is mapped, so its blocks stay where they are. Who drops its last mapping
+//! Invariant: a lent file is mapped by somebody. Who drops its last mapping
 //! writes back what was stored through mappings, and only then the lent file goes; if that fails,
 //! the mapping stays counted, and the helper goes on trying.
 
@@ -8,7 +8,7 @@ use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::content::lent::{self, Reader, is_lent};
 use crate::content::source::{Source, Write};
-use crate::content::{cow, data, in_place};
+use crate::content::{data, in_place};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
@@ -16,7 +16,7 @@ use crate::tables::open_values::is_value;
 use alloc::vec;
 use pmem::ConstBuf;
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_AHEAD, INODE_LENT, INODE_ORPHAN, INODE_STORED_TO};
+use pool::session::{INODE_AHEAD, INODE_LENT, INODE_ORPHAN, INODE_STORED_TO, OWNER_WAITERS};
 use rustix::fd::OwnedFd;
 
 /// Permissions of whoever does not own a file. What an access control list gives is among them.
@@ -40,7 +40,6 @@ pub(crate) fn begin(s: &Session, inode: &LockedInode) -> Result<()> {
     if e.maps.load(SeqCst) > 0 || is_value(e) || s.is_read_only() {
         return Err(Error::NoDevice);
     }
-    cow::own_all(s, inode)?;
     data::leave_inline(s, inode)?;
     if let Err(e) = lent::fill(s, inode) {
         lent::remove(s, inode);
@@ -122,6 +121,16 @@ fn store(s: &Session, inode: &LockedInode, offset: u64, bytes: &[u8]) -> Result<
         }
     }
     Ok(())
+}
+
+/// Locks a file that is written back: nobody stores into blocks while a snapshot is taken, except
+/// whoever takes it, beforehand.
+pub(crate) fn lock<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<LockedInode<'s>> {
+    let stopper = s.header().stores_lock.load(SeqCst) & !OWNER_WAITERS;
+    match stopper != 0 && stopper == s.owner() & !OWNER_WAITERS {
+        true => inode_table::lock_ref(s, inode),
+        false => inode_table::lock_to_store(s, inode),
+    }
 }
 
 /// A mapping of a lent file is gone; false: it was the last one, and what was stored through it

@@ -20,19 +20,16 @@ use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table::LockedInode;
 use alloc::string::String;
-use alloc::vec::Vec;
 use alloc::{format, vec};
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_AHEAD, INODE_LENT, INODE_STORED_TO, Inode};
+use pool::session::{INODE_AHEAD, INODE_LENT, INODE_STORED_TO, Inode, LENT_DIRECTORY, lent_prefix};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-/// Where lent files are: every host has it, and it is memory.
-const DIRECTORY: &str = "/dev/shm";
 /// Bytes that are copied at a time.
 const PIECE: usize = 64 * 1024;
-/// The part of `DIRECTORY` that is left to others: one in so many.
+/// The part of `LENT_DIRECTORY` that is left to others: one in so many.
 const LEFT: u64 = 4;
 
 /// Whether its content is in the lent file.
@@ -54,17 +51,13 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     }
 }
 
-/// What the names of all lent files of the pool begin with.
-fn prefix(s: &Session) -> String {
-    let Lender { device, inode, .. } = s.lender();
-    format!("holdfast-lent.{device:x}.{inode:x}.")
-}
-
 /// `session`: what nobody could guess before the session had it, so that nobody could take the
 /// name first.
 fn path(s: &Session, ino: u64) -> String {
+    let Lender { device, inode, .. } = s.lender();
     let session = s.header().lent_name.load(Acquire);
-    format!("{DIRECTORY}/{}{session:x}.{ino:x}", prefix(s))
+    let prefix = lent_prefix(device, inode);
+    format!("{LENT_DIRECTORY}/{prefix}{session:x}.{ino:x}")
 }
 
 /// Opens the lent file of an inode.
@@ -113,31 +106,10 @@ pub(crate) fn others_came(s: &Session) -> bool {
     s.header().lent_name.load(Acquire) != 0
 }
 
-/// Others come. The first of them chooses what nobody can guess; lent files of earlier sessions,
-/// which ended without that, go.
+/// Others come. The first of them chooses what nobody can guess.
 pub(crate) fn expect_others(s: &Session, random: u64) {
     let name = &s.header().lent_name;
-    if name
-        .compare_exchange(0, random.max(1), AcqRel, Acquire)
-        .is_err()
-    {
-        return;
-    }
-    let prefix = prefix(s);
-    let current = format!("{prefix}{:x}.", random.max(1));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(DIRECTORY, flags, Mode::empty()) else {
-        return;
-    };
-    let mut buffer = Vec::with_capacity(PIECE);
-    let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
-    while let Some(Ok(entry)) = entries.next() {
-        let name = entry.file_name().to_bytes();
-        if name.starts_with(prefix.as_bytes()) && !name.starts_with(current.as_bytes()) {
-            let none = rustix::fs::AtFlags::empty();
-            let _ = rustix::fs::unlinkat(&directory, entry.file_name(), none);
-        }
-    }
+    let _ = name.compare_exchange(0, random.max(1), AcqRel, Acquire);
 }
 
 /// The lent file is not needed any more, or was not made wholly.

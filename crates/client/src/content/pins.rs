@@ -102,7 +102,7 @@ fn unpin(s: &Session, (link, ino): (u32, u64), count: u32) {
 /// A mapping is gone, and its pin with it.
 pub(crate) fn drop_mapping(s: &Session, inode: &InodeRef) -> Result<()> {
     if lent::is_lent(inode.e) {
-        let locked = inode_table::lock_ref(s, *inode)?;
+        let locked = lending::lock(s, *inode)?;
         if !lending::unmapped(s, &locked)? {
             return Ok(());
         }

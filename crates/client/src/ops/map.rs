@@ -241,7 +241,11 @@ fn changed(s: &Session, inode: &InodeRef) -> Result<()> {
 
 pub(crate) fn msync(c: &Client, pin: MapPin, offset: u64, len: u64) -> Result<()> {
     let s = &c.session;
-    let inode = inode_table::lock_ref(s, pinned(s, pin)?)?;
+    let inode = pinned(s, pin)?;
+    let inode = match lent::is_lent(inode.e) {
+        true => lending::lock(s, inode)?,
+        false => inode_table::lock_ref(s, inode)?,
+    };
     lending::write_back(s, &inode, offset, offset.saturating_add(len))?;
     let size = inode.e.size.load(Relaxed);
     let end = offset.saturating_add(len).min(size.next_multiple_of(BLOCK));

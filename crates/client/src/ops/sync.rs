@@ -23,7 +23,7 @@ pub(crate) fn fsync(c: &Client, ofd: OfdLink) -> Result<()> {
     let s = &c.session;
     let file = File::usable(s, ofd)?;
     if lent::is_lent(file.inode.e) {
-        let inode = inode_table::lock_ref(s, file.inode)?;
+        let inode = lending::lock(s, file.inode)?;
         lending::write_back(s, &inode, 0, u64::MAX)?;
     }
     if durable::is_needed(s) {

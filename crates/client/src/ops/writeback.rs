@@ -9,7 +9,7 @@
 use crate::base::error::{Error, Result};
 use crate::content::{close, lending, lent};
 use crate::ops::client::Client;
-use crate::session::{Session, lock};
+use crate::session::{Session, lock, stores};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -37,7 +37,11 @@ pub(crate) fn dirty(s: &Session) -> impl Iterator<Item = InodeRef<'_>> {
 /// Writes all of them back, and waits for whoever has one of them locked.
 pub(crate) fn all(s: &Session) -> Result<()> {
     for inode in dirty(s) {
-        match inode_table::lock_ref(s, inode) {
+        let locked = match lent::is_lent(inode.e) {
+            true => lending::lock(s, inode),
+            false => inode_table::lock_ref(s, inode),
+        };
+        match locked {
             Ok(inode) => flush(s, &inode)?,
             // It went meanwhile, and what was dirty about it with it.
             Err(Error::NotFound) => {}
@@ -50,7 +54,8 @@ pub(crate) fn all(s: &Session) -> Result<()> {
 /// Into blocks what was stored through mappings, into the journal what is lazy.
 fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
     if lent::is_lent(inode.e) {
-        lending::write_back(s, inode, 0, u64::MAX)?;
+        // What has no room in the pool now is tried again.
+        let _ = lending::write_back(s, inode, 0, u64::MAX);
         // It may be stored to again, at any time.
         s.header().writeback_wanted.store(1, SeqCst);
     }
@@ -100,6 +105,8 @@ fn write_back<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<bool> {
     match locked {
         // Of an object that is gone nothing is kept.
         Ok(locked) if locked.e.state.load(Relaxed) & INODE_GONE != 0 => Ok(true),
+        // Nobody stores into blocks while a snapshot is taken.
+        Ok(locked) if lent::is_lent(locked.e) && stores::are_stopped(s) => Ok(false),
         Ok(locked) => flush(s, &locked).map(|()| true),
         Err(Error::NotFound) => Ok(true),
         Err(e) => Err(e),

@@ -14,9 +14,11 @@
 mod broken;
 pub mod free_table;
 mod layout;
+mod lent;
 pub mod live;
 mod stall;
 
 pub use broken::{Broken, Finding};
 pub use layout::*;
+pub use lent::{LENT_DIRECTORY, lent_prefix};
 pub use stall::Stall;

@@ -297,6 +297,18 @@ impl Memory {
         dead
     }
 
+    /// Whether there are files that may be stored to through mappings that no process sees.
+    pub fn has_stored_to(&self) -> bool {
+        let header = self.header();
+        if header.lent_name.load(Acquire) == 0 {
+            return false;
+        }
+        let used = (header.inode_used.load(Acquire) as usize).min(INODES);
+        let both = INODE_VALID | INODE_STORED_TO;
+        let is_one = |inode: &Inode| inode.state.load(Relaxed) & both == both;
+        (0..used).filter_map(|index| self.inode(index)).any(is_one)
+    }
+
     /// Blocks of values that are open as files, in order and apart from each other: the trees may
     /// free them.
     pub fn open_blocks(&self) -> Vec<space::Run> {

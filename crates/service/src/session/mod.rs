@@ -15,6 +15,7 @@ pub mod granted_file;
 pub mod handout;
 pub mod heartbeat;
 pub mod last_writeback;
+mod lent;
 pub mod memory;
 pub mod publish;
 pub mod search;
@@ -79,6 +80,7 @@ impl Session {
     pub fn create(engine: &mut Engine) -> Result<Session> {
         let name = survivors::memory_name(&engine.store.pool.superblock().uuid);
         let memory = Memory::create(&name, &constants(engine))?;
+        lent::remove_all(&engine.store.files.meta);
         let header = memory.header();
         header
             .next_seq
@@ -389,6 +391,9 @@ impl Session {
             if refused > 0 {
                 tracing::warn!("{refused} unsynced changes of ended programs were not valid");
             }
+        }
+        if self.memory.header().lent_name.load(Acquire) != 0 {
+            lent::remove_all(&engine.store.files.meta);
         }
         let taken = self.memory.header().next_seq.load(Acquire);
         let next = taken.min(engine.journal.order.next_seq() + FLIGHT_MAX);

@@ -7,6 +7,8 @@
 //!
 //! Invariants:
 //!  * A helper is started `AFTER` an inode became dirty, and none while one is running.
+//!  * One is started before a session ends whose last users died with files that are stored to
+//!    through mappings.
 //!  * A helper is not a user: neither its connection nor its place in the session counts, and no
 //!    session ends while it runs. A helper that takes longer than `PATIENCE` is killed, and so is
 //!    one that runs when the service ends.
@@ -43,6 +45,8 @@ pub struct Writeback {
     /// The last one could not be started, or failed: there may be dirty inodes that nobody asks
     /// for.
     failed: bool,
+    /// One was started since the last user went.
+    finishes: bool,
 }
 
 impl Writeback {
@@ -57,6 +61,7 @@ impl Writeback {
             dirty_since: None,
             rest_until: Instant::now(),
             failed: false,
+            finishes: false,
         }
     }
 
@@ -83,6 +88,25 @@ impl Writeback {
         if let Some(helper) = self.helper {
             self.start(helper(directory));
         }
+    }
+
+    /// Somebody uses the session.
+    pub fn is_in_use(&mut self) {
+        self.finishes = false;
+    }
+
+    /// Nobody uses the session any more. What the last ones stored through mappings, and had no time
+    /// to write back, only a client can bring into blocks. Whether that was done, as far as it can
+    /// be.
+    pub fn finish(&mut self, directory: &Path, memory: &Memory) -> bool {
+        if self.finishes || memory.is_poisoned() || !memory.has_stored_to() {
+            return true;
+        }
+        self.finishes = true;
+        if let Some(helper) = self.helper {
+            self.start(helper(directory));
+        }
+        self.running.is_none()
     }
 
     fn start(&mut self, mut command: Command) {

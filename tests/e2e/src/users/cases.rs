@@ -16,6 +16,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("pipes between users", super::pipes::pipes),
     ("descriptors between users", super::passing::passing),
     ("mappings of several users", super::maps::maps),
+    ("what happens to lent files", super::lent::lent),
     ("a user who fills the pool", super::space::space),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),

@@ -6,6 +6,7 @@
 
 pub mod actor;
 mod cases;
+mod lent;
 mod maps;
 mod passing;
 mod pipes;
