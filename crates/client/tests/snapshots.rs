@@ -552,3 +552,26 @@ fn a_file_gets_blocks_of_its_own_before_it_is_mapped_for_sharing() {
     assert_eq!(first_block(&user.client, "file", true), new);
     assert_eq!(contents(&read(&fixture, "s").client, "file"), [7; 8192]);
 }
+
+/// Behind the end of a file may be blocks that it alone has, and others that a snapshot has, too. A
+/// write that begins in the former does not lose what it wrote when it comes to the latter.
+#[test]
+fn a_write_behind_the_end_over_blocks_of_both_kinds() {
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
+    let file = user.create("file");
+    let allocate = |from: i64, len: i64| {
+        let done = user.fallocate(file, abi::FALLOC_FL_KEEP_SIZE, from, len);
+        done.unwrap();
+    };
+    user.pwrite_all(file, &[1; 5000], 0);
+    allocate(40 << 12, 4 << 12);
+    user.fsync(file).unwrap();
+    user.snapshot_create(pool_of(&fixture), b"s").unwrap();
+    allocate(36 << 12, 4 << 12);
+    let bytes = vec![7; 8 << 12];
+    user.pwrite_all(file, &bytes, 36 << 12);
+    assert!(user.pread_vec(file, bytes.len(), 36 << 12) == bytes);
+    let gap = user.pread_vec(file, (36 << 12) - 5000, 5000);
+    assert!(gap.iter().all(|byte| *byte == 0));
+}

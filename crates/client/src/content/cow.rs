@@ -140,11 +140,11 @@ fn copy(s: &Session, from: BlockAddr, to: BlockAddr, len: u64) -> Result<()> {
 }
 
 /// New blocks with the old bytes around the new ones, which one record puts in the place of the
-/// old blocks. How much of the write that was.
+/// old blocks. How much of the write that was. The caller has seen to what lies between the end of
+/// the file and the write: by now it may hold what was written before this piece.
 pub(crate) fn replace(s: &Session, inode: &LockedInode, mut w: Write) -> Result<usize> {
     let size = inode.e.size.load(Relaxed);
     let (first, end) = (w.offset / BLOCK, w.end().div_ceil(BLOCK));
-    data::zero_gap(s, inode, size, w.offset)?;
     let (block, got) = longest_run(s, end - first)?;
     let want = got.min((end - first) as u32);
     let w = w.part(0, (u64::from(want) * BLOCK - w.offset % BLOCK) as usize);
