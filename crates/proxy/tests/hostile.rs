@@ -732,3 +732,52 @@ fn who_keeps_messages_keeps_no_more_than_a_part() {
     }
     fixture.check();
 }
+
+/// What is mapped is named by an index in a memory: nobody takes more from the count than was put
+/// there, gets what is for writing by what is for reading, or names what others have mapped.
+#[test]
+fn a_mapping_is_its_own_memorys() {
+    let mut fixture = Fixture::new("maps");
+    let ((_a, served), (_b, other)) = (process(&fixture), process(&fixture));
+    let c = caller();
+    let open = |number: u32, flags: u32| {
+        let file = served.open(&c, Base::Root, b"f", flags, 0o600, 0).unwrap();
+        served.bind(number, file).unwrap();
+        served.lookup(number).unwrap()
+    };
+    let (writes, reads) = (open(3, 0o102), open(4, 0));
+    served.write(writes, ConstBuf::from(&b"text"[..])).unwrap();
+    let denied = served.map_pin(reads, 3, true).unwrap_err();
+    assert_eq!(denied.errno(), 13);
+    let pin = served.map_pin(reads, 1, true).unwrap();
+    assert!(served.lent_file(pin, true).is_err());
+    let file = served.lent_file(pin, false).unwrap();
+    assert!(rustix::io::pwrite(&file, b"x", 0).is_err());
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_mode & 0o7777, 0o600);
+    // What another memory has mapped.
+    assert!(other.lent_file(pin, false).is_err());
+    assert!(other.map_repin(pin).is_err() && other.map_unpin(pin, true).is_err());
+    served.map_repin(pin).unwrap();
+    for _ in 0..2 {
+        served.map_unpin(pin, true).unwrap();
+    }
+    assert!(served.map_unpin(pin, true).is_err() && served.map_repin(pin).is_err());
+    assert!(served.lent_file(pin, false).is_err());
+    // The file can be mapped again, stored to, and read by calls.
+    let pin = served.map_pin(writes, 3, true).unwrap();
+    let file = served.lent_file(pin, true).unwrap();
+    assert_eq!(rustix::io::pwrite(&file, b"T", 0), Ok(1));
+    let mut text = [0; 4];
+    served.pread(reads, MutBuf::from(&mut text[..]), 0).unwrap();
+    assert_eq!(&text, b"Text");
+    // Whoever has the lent file cuts it: nobody else minds.
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    assert_eq!(served.pread(reads, MutBuf::from(&mut text[..]), 0), Ok(4));
+    rustix::fs::ftruncate(&file, 1 << 40).unwrap();
+    served.msync(pin, 0, u64::MAX).unwrap();
+    served.write(writes, ConstBuf::from(&b"more"[..])).unwrap();
+    served.ftruncate(writes, 6).unwrap();
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 6);
+    served.map_unpin(pin, true).unwrap();
+    fixture.check();
+}

@@ -10,7 +10,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::content::source::Write;
-use crate::content::{close, data, durable, lent};
+use crate::content::{close, durable, lent};
 use crate::journal;
 use crate::session::space;
 use crate::session::{BLOCK, Session};

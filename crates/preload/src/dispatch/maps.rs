@@ -19,7 +19,7 @@ use crate::sys;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use holdfast_client::abi::O_PATH;
-use holdfast_client::{Error, MapPiece, OfdLink};
+use holdfast_client::{MapPiece, OfdLink};
 use rustix::fd::AsRawFd;
 
 type Args = [usize; 6];
@@ -111,7 +111,7 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
         return super::copies::map(p, ofd, a, len);
     }
     let pin = match p.client.map_pin(ofd, a[2] as u32, shared) {
-        Err(Error::NoDevice) if p.client.is_served() => {
+        Err(e) if e.errno() == ENODEV && p.client.is_served() => {
             return Err(Stop::Refused(ENODEV, Why::SharedMapping));
         }
         pin => pin?,

@@ -95,9 +95,9 @@ impl Writeback {
         self.finishes = false;
     }
 
-    /// Nobody uses the session any more. What the last ones stored through mappings, and had no time
-    /// to write back, only a client can bring into blocks. Whether that was done, as far as it can
-    /// be.
+    /// Nobody uses the session any more. What the last ones stored through mappings, and had no
+    /// time to write back, only a client can bring into blocks. Whether that was done, as far as it
+    /// can be.
     pub fn finish(&mut self, directory: &Path, memory: &Memory) -> bool {
         if self.finishes || memory.is_poisoned() || !memory.has_stored_to() {
             return true;

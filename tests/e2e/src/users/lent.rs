@@ -1,5 +1,5 @@
-//! Lent files through deaths, snapshots and attacks: nothing stored is lost, and nobody gets at more
-//! than the file.
+//! Lent files through deaths, snapshots and attacks: nothing stored is lost, and nobody gets at
+//! more than the file.
 
 use super::{Shared, as_user};
 use crate::bad_input::{Fixture, Stop, wrong};
@@ -144,8 +144,8 @@ fn service_dies(shared: &Shared<'_>) -> Result<(), Stop> {
     shared.expect("3003", SEE, "storedthird.")
 }
 
-/// Neither a user who may not open the file, nor one who may only read it, gets more than that from
-/// the lent file; cutting and growing it by its descriptor harms nobody else.
+/// Neither a user who may not open the file, nor one who may only read it, gets more than that
+/// from the lent file; cutting and growing it by its descriptor harms nobody else.
 fn attack(shared: &Shared<'_>) -> Result<(), Stop> {
     shared.expect("3001", "chmod 664 /hf/f", "")?;
     let holder = Holder::start(shared, "3001")?;
@@ -181,7 +181,8 @@ P"#;
     shared.expect("3001", "chmod 666 /hf/f", "")
 }
 
-/// A process that has the pool mapped and gave its rights up reads what is in the file all the same.
+/// A process that has the pool mapped and gave its rights up reads what is in the file all the
+/// same.
 fn without_privilege(shared: &Shared<'_>) -> Result<(), Stop> {
     let holder = Holder::start(shared, "3002")?;
     let script = r#"python3 - <<'P'
