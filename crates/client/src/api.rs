@@ -477,10 +477,20 @@ impl Client {
     }
 
     /// As `map_pin` for a shared mapping by a process that may map nothing of the pool: the file is
-    /// lent to it. Whether the description allows stores. `NoDevice`: it is mapped by processes
-    /// that have the pool mapped.
+    /// lent to it, and stays pinned until `map_take_back`, also if this process dies. Whether the
+    /// description allows stores. `NoDevice`: it is mapped by processes that have the pool mapped.
     pub fn map_lend(&self, ofd: OfdLink, prot: u32) -> Result<(MapPin, bool)> {
         map::lend(self, ofd, prot)
+    }
+
+    /// One more mapping of what `map_lend` pinned.
+    pub fn map_lend_again(&self, pin: MapPin) -> Result<()> {
+        map::lend_again(self, pin)
+    }
+
+    /// A mapping of what `map_lend` pinned is gone. `written`: so times may have changed.
+    pub fn map_take_back(&self, pin: MapPin, written: bool) -> Result<()> {
+        map::take_back(self, pin, written)
     }
 
     /// Calls will be made for processes that may map nothing of the pool. `random`: what nobody

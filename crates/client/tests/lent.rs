@@ -45,8 +45,11 @@ impl Process {
 
     fn map(&mut self) {
         if self.map.is_none() {
-            let (pin, may_write) = self.user.map_lend(self.file, 3).unwrap();
+            let (lent, may_write) = self.user.map_lend(self.file, 3).unwrap();
             assert!(may_write);
+            // As a process that has the pool mapped maps it, whose death takes that back.
+            let pin = self.user.map_pin(self.file, 3, true).unwrap();
+            self.user.map_take_back(lent, false).unwrap();
             let file = self.user.lent_file(pin, true).unwrap();
             self.map = Some((pin, file));
         }
@@ -258,13 +261,14 @@ fn what_has_no_room_is_written_back_later() {
     assert!(p.read(0, bytes.len()) == bytes, "it is lent still");
     p.user.ftruncate(big, 0).unwrap();
     p.user.sync().unwrap();
+    assert!(!is_lent(&p) && p.read(0, bytes.len()) == bytes);
     p.map();
     let (_, again) = p.map.as_ref().unwrap();
     let mut seen = vec![0; bytes.len()];
     assert_eq!(pread(again, &mut seen, 0), Ok(bytes.len()));
     assert!(seen == bytes);
-    drop(p);
-    drop(fixture);
+    p.unmap();
+    assert!(!is_lent(&p));
 }
 
 /// A file that a process has mapped in pieces of the pool cannot be lent; one that others may write
@@ -283,9 +287,8 @@ fn whose_mappings_come_first() {
     let lent = p.user.lent_file(pin, true).unwrap();
     assert_eq!(pwrite(&lent, b"meet", 5000), Ok(4));
     assert_eq!(p.read(5000, 4), b"meet");
-    for pin in [pin, other] {
-        p.user.map_unpin(pin, true).unwrap();
-    }
+    p.user.map_take_back(other, true).unwrap();
+    p.user.map_unpin(pin, true).unwrap();
     assert!(!is_lent(&p));
     assert_eq!(p.read(5000, 4), b"meet");
 }
@@ -313,6 +316,31 @@ fn a_file_that_is_only_read_is_in_its_blocks() {
     assert_eq!(pread(&lent, &mut seen, 0), Ok(5));
     assert_eq!(&seen[..5], b"other");
     assert_eq!(p.read(0, 9), b"other");
-    p.user.map_unpin(pin, false).unwrap();
+    p.user.map_lend_again(pin).unwrap();
+    for _ in 0..2 {
+        p.user.map_take_back(pin, false).unwrap();
+    }
     assert_eq!(p.user.lent_file(pin, false).map(drop), Err(Error::NoDevice));
+}
+
+/// A file may be longer than anybody could read.
+#[test]
+fn holes_are_passed_over() {
+    let fixture = Fixture::new(64 << 20);
+    let mut p = Process::new(&fixture);
+    p.user.ftruncate(p.file, 1 << 42).unwrap();
+    p.map();
+    let (pin, lent) = p.map.as_ref().unwrap();
+    let places = [0, 12345, 1 << 33, (1 << 42) - 3];
+    for at in places {
+        assert_eq!(pwrite(lent, b"x", at), Ok(1));
+    }
+    p.user.pwrite_all(p.file, b"call", 1 << 41);
+    p.user.msync(*pin, 0, 1 << 42).unwrap();
+    p.unmap();
+    assert!(!is_lent(&p));
+    for at in places {
+        assert_eq!(p.read(at, 1), b"x");
+    }
+    assert_eq!(p.read(1 << 41, 5), b"call\0");
 }

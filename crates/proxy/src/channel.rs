@@ -35,7 +35,7 @@ pub struct Channel {
     /// Held by whoever closes what is closing.
     closes: Mutex<()>,
     /// What is mapped in this memory.
-    pub maps: Maps,
+    pub maps: Arc<Maps>,
 }
 
 /// How long a call may wait for a lock at a time.
@@ -80,8 +80,9 @@ impl Channel {
             started: [const { AtomicBool::new(false) }; LINES],
             closed: AtomicBool::new(false),
             closes: Mutex::default(),
-            maps: Maps::default(),
+            maps: Arc::default(),
         });
+        member.enter(&channel.maps);
         futex::set_must_end(&MUST_END);
         Some((channel, fd))
     }
@@ -139,23 +140,21 @@ impl Channel {
     pub fn adopt(&self, member: &Arc<Member>) {
         let mut family = self.family();
         family.retain(|member| !member.has_ended());
+        member.enter(&self.maps);
         family.push(member.clone());
     }
 
     /// A process has ended, or has another memory now. With the last one the channel is closed.
     pub fn leave(&self, member: &Member) {
-        let place = member.place();
-        if let Some(client) = place.as_ref() {
+        if let Some(client) = member.place().as_ref() {
             self.add_counts(client);
+            member.leave_memory(client);
         }
         let mut family = self.family();
         family.retain(|kin| kin.id != member.id && !kin.has_ended());
         let was_last = family.is_empty();
         drop(family);
         if was_last {
-            if let Some(client) = place.as_ref() {
-                self.maps.end(client);
-            }
             self.close();
         }
     }

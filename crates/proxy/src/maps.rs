@@ -1,7 +1,10 @@
 //! The files that processes in one memory have mapped shared.
 //!
-//! Invariant: a process names a mapping by its index here; so it can give back only what it took,
-//! and gets a file to store to only if the description was open for that.
+//! Invariants:
+//!  * A process names a mapping by its index here; so it can give back only what it took, and gets
+//!    a file to store to only if the description was open for that.
+//!  * What is mapped is counted here alone, and taken back when the last process leaves the memory.
+//!    If the proxy dies, the files stay lent until the session ends.
 
 use holdfast_client::{Client, Error, MapPin, OfdLink, Result};
 use rustix::fd::OwnedFd;
@@ -19,11 +22,41 @@ struct Mapped {
 }
 
 #[derive(Default)]
-pub struct Maps(Mutex<Vec<Mapped>>);
+pub struct Maps {
+    files: Mutex<Vec<Mapped>>,
+    /// Processes in this memory.
+    processes: Mutex<u32>,
+}
 
 impl Maps {
     fn all(&self) -> MutexGuard<'_, Vec<Mapped>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn processes(&self) -> MutexGuard<'_, u32> {
+        self.processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more process runs in this memory.
+    pub fn enter(&self) {
+        *self.processes() += 1;
+    }
+
+    /// The process of `client` ends, or has another memory now. With the last one all mappings go.
+    pub fn leave(&self, client: &Client) {
+        let mut processes = self.processes();
+        *processes -= 1;
+        if *processes > 0 {
+            return;
+        }
+        for mapped in self.all().drain(..) {
+            for _ in 0..mapped.count {
+                // The process has gone: nobody is told of what has no room.
+                let _ = client.map_take_back(mapped.pin, false);
+            }
+        }
     }
 
     /// Lends the file of a description: the index of the mapping, and the file's number.
@@ -38,7 +71,7 @@ impl Maps {
             .or_else(|| (all.len() < FILES_MAX).then_some(all.len()));
         let Some(index) = index else {
             drop(all);
-            client.map_unpin(pin, false)?;
+            client.map_take_back(pin, false)?;
             return Err(Error::NoMemory);
         };
         if index == all.len() {
@@ -83,7 +116,7 @@ impl Maps {
         let mapped = all.get_mut(index as usize).filter(|m| m.count > 0);
         let mapped = mapped.ok_or(Error::Invalid)?;
         let count = mapped.count.checked_add(1).ok_or(Error::NoMemory)?;
-        client.map_repin(mapped.pin)?;
+        client.map_lend_again(mapped.pin)?;
         mapped.count = count;
         Ok(())
     }
@@ -97,17 +130,7 @@ impl Maps {
         let (pin, may_write) = (mapped.pin, mapped.may_write);
         // It may be written back now.
         drop(all);
-        client.map_unpin(pin, stored && may_write)
-    }
-
-    /// The memory of `client`'s process is gone, or is another one now.
-    pub fn end(&self, client: &Client) {
-        for mapped in self.all().drain(..) {
-            for _ in 0..mapped.count {
-                // Of what is noted nothing is left when the process ends.
-                let _ = client.map_unpin(mapped.pin, false);
-            }
-        }
+        client.map_take_back(pin, stored && may_write)
     }
 
     /// A child has the same mappings, in a memory of its own.
@@ -115,7 +138,7 @@ impl Maps {
         let inherited = parent.all().clone();
         for mapped in &inherited {
             for _ in 0..mapped.count {
-                child.map_repin(mapped.pin)?;
+                child.map_lend_again(mapped.pin)?;
             }
         }
         *self.all() = inherited;

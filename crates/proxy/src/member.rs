@@ -6,6 +6,7 @@
 //!    would wait for whoever waits for the call to end.
 //!  * A description that no descriptor refers to is in `unbound`, and is released with the process.
 
+use crate::maps::Maps;
 use crate::proxy::Shared;
 use crate::rights::Rights;
 use crate::run::Run;
@@ -48,6 +49,8 @@ pub struct Member {
     /// Whether it ever asked for a lock.
     pub locks: AtomicBool,
     ended: AtomicBool,
+    /// What is mapped in the memory that it runs in.
+    maps: Mutex<Option<Arc<Maps>>>,
     /// Held by whoever sends to it.
     sends: Mutex<()>,
 }
@@ -74,6 +77,7 @@ impl Member {
             leaves: AtomicBool::new(false),
             locks: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            maps: Mutex::default(),
             sends: Mutex::default(),
         });
         shared.add(&member);
@@ -131,6 +135,24 @@ impl Member {
     ) -> bool {
         let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
         rights.narrow(users, groups, others, privileged)
+    }
+
+    fn maps(&self) -> MutexGuard<'_, Option<Arc<Maps>>> {
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It runs in the memory where this is mapped.
+    pub fn enter(&self, maps: &Arc<Maps>) {
+        maps.enter();
+        *self.maps() = Some(maps.clone());
+    }
+
+    /// It ends, or has another memory now.
+    pub fn leave_memory(&self, client: &Client) {
+        let maps = self.maps().take();
+        if let Some(maps) = maps {
+            maps.leave(client);
+        }
     }
 
     fn unbound(&self) -> MutexGuard<'_, Vec<Option<Unbound>>> {
@@ -291,6 +313,7 @@ impl Member {
             // Its errors are those of a close that nobody asked for.
             let _ = client.release(held.ofd);
         }
+        self.leave_memory(&client);
         client.exit(true);
         self.closed_all();
     }

@@ -114,6 +114,9 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
+        // What garbage has mapped stays until a session ends, and ours never does.
+        let meta = std::fs::File::open(self.dir.join("meta.seg")).unwrap();
+        holdfast_service::remove_lent_files(&meta.into());
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

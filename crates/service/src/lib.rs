@@ -40,6 +40,7 @@ mod untrusted_tests;
 
 pub use base::error::{Error, Loss, Result};
 pub use base::files::{CreateOptions, Files, create, destroy};
+pub use base::lent::remove_all as remove_lent_files;
 pub use base::lock::PoolLock;
 pub use base::ordinary;
 pub use check::check;

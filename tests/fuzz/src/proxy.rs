@@ -161,6 +161,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if let Ok(meta) = std::fs::File::open(self.dir.join("meta.seg")) {
+            holdfast_service::remove_lent_files(&meta.into());
+        }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a lent file is mapped by somebody. Who drops its last mapping
 //! writes back what was stored through mappings, and only then the lent file goes; if that fails,
-//! the mapping stays counted, and the helper goes on trying.
+//! the mapping stays counted (`INODE_KEPT`), and the helper goes on trying.
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};
@@ -16,7 +16,9 @@ use crate::tables::open_values::is_value;
 use alloc::vec;
 use pmem::ConstBuf;
 use pmem::atomic::Ordering::*;
-use pool::session::{INODE_AHEAD, INODE_LENT, INODE_ORPHAN, INODE_STORED_TO, OWNER_WAITERS};
+use pool::session::{
+    INODE_AHEAD, INODE_KEPT, INODE_LENT, INODE_ORPHAN, INODE_STORED_TO, OWNER_WAITERS,
+};
 use rustix::fd::OwnedFd;
 
 /// Permissions of whoever does not own a file. What an access control list gives is among them.
@@ -75,7 +77,11 @@ pub(crate) fn write_back(s: &Session, inode: &LockedInode, from: u64, to: u64) -
     let mut at = from - from % BLOCK;
     let mut theirs = vec![0; Reader::PIECE];
     let mut ours = vec![0; Reader::PIECE];
-    while at < end {
+    loop {
+        at = behind_hole(s, inode, &file, at, end)?;
+        if at >= end {
+            return Ok(());
+        }
         let n = (end - at).min(Reader::PIECE as u64) as usize;
         file.read(at, &mut theirs[..n])?;
         read_blocks(s, inode, at, &mut ours[..n])?;
@@ -89,7 +95,31 @@ pub(crate) fn write_back(s: &Session, inode: &LockedInode, from: u64, to: u64) -
         }
         at += n as u64;
     }
-    Ok(())
+}
+
+/// Where the next block begins that the file has or the lent file: a file may be longer than
+/// anybody could read.
+fn behind_hole(
+    s: &Session,
+    inode: &LockedInode,
+    file: &Reader,
+    mut at: u64,
+    end: u64,
+) -> Result<u64> {
+    let mut stored = None;
+    while at < end {
+        let most = (end - at).div_ceil(BLOCK);
+        let Run::Hole(len) = block_map::lookup_run_locked(s, inode, at / BLOCK, most)? else {
+            break;
+        };
+        let next = *stored.get_or_insert_with(|| file.seek(at, true).unwrap_or(u64::MAX));
+        let hole_end = at.saturating_add(len.max(1).saturating_mul(BLOCK));
+        if next < hole_end {
+            return Ok(at.max(next - next % BLOCK));
+        }
+        at = hole_end;
+    }
+    Ok(at)
 }
 
 /// What the blocks have.
@@ -133,22 +163,49 @@ pub(crate) fn lock<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<LockedInod
     }
 }
 
-/// A mapping of a lent file is gone; false: it was the last one, and what was stored through it
-/// has no room in the pool, so it stays counted.
-pub(crate) fn unmapped(s: &Session, inode: &LockedInode) -> Result<bool> {
+/// A mapping of a lent file is gone: how many pins go with it. With the last one lending ends, if
+/// what was stored has room in the pool; until it has, one mapping stays counted.
+pub(crate) fn unmapped(s: &Session, inode: &LockedInode) -> Result<u32> {
     let e = inode.e;
-    let last = e.maps.load(SeqCst) == 1;
-    if last && is_lent(e) {
-        let is_named = e.state.load(SeqCst) & INODE_ORPHAN == 0 || e.opens.load(SeqCst) > 1;
-        if is_named && write_back(s, inode, 0, u64::MAX).is_err() {
-            return Ok(false);
-        }
-        e.state
-            .fetch_and(!(INODE_LENT | INODE_STORED_TO | INODE_AHEAD), SeqCst);
-        e.truncations.fetch_add(1, Release);
-        lent::remove(s, inode);
+    let kept = u32::from(e.state.load(SeqCst) & INODE_KEPT != 0);
+    if e.maps.load(SeqCst) > 1 + kept {
+        return uncount(s, inode, 1);
     }
-    let before = e.maps.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    if !is_over(s, inode) {
+        e.state.fetch_or(INODE_KEPT, SeqCst);
+        return uncount(s, inode, kept);
+    }
+    uncount(s, inode, 1 + kept)
+}
+
+/// The pool may have room by now for what was stored through mappings that are gone: how many pins
+/// go with them.
+pub(crate) fn release_kept(s: &Session, inode: &LockedInode) -> Result<u32> {
+    let e = inode.e;
+    let is_kept = e.state.load(SeqCst) & INODE_KEPT != 0 && e.maps.load(SeqCst) == 1;
+    match is_kept && is_over(s, inode) {
+        true => uncount(s, inode, 1),
+        false => Ok(0),
+    }
+}
+
+fn uncount(s: &Session, inode: &LockedInode, gone: u32) -> Result<u32> {
+    let less = |maps: u32| maps.checked_sub(gone);
+    let before = inode.e.maps.fetch_update(SeqCst, SeqCst, less);
     s.ensure(before.is_ok(), "a mapping is counted")?;
-    Ok(true)
+    Ok(gone)
+}
+
+/// Ends lending, unless what was stored has no room.
+fn is_over(s: &Session, inode: &LockedInode) -> bool {
+    let e = inode.e;
+    let is_used = e.state.load(SeqCst) & INODE_ORPHAN == 0 || e.opens.load(SeqCst) > 1;
+    if is_used && write_back(s, inode, 0, u64::MAX).is_err() {
+        return false;
+    }
+    let bits = INODE_LENT | INODE_STORED_TO | INODE_AHEAD | INODE_KEPT;
+    e.state.fetch_and(!bits, SeqCst);
+    e.truncations.fetch_add(1, Release);
+    lent::remove(s, inode);
+    true
 }

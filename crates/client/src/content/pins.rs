@@ -11,7 +11,7 @@ use crate::session::live::{SLOT_LIVE, SLOT_SETUP};
 use crate::session::lock;
 use crate::tables::inode_table::{self, InodeRef};
 use pmem::atomic::Ordering::*;
-use pool::session::{Pin, Slot};
+use pool::session::{INODE_KEPT, Pin, Slot};
 
 /// Notes that the caller has pinned `inode` for one more mapping (after it has).
 pub(crate) fn note(s: &Session, inode: &InodeRef<'_>) -> Result<()> {
@@ -103,13 +103,27 @@ fn unpin(s: &Session, (link, ino): (u32, u64), count: u32) {
 pub(crate) fn drop_mapping(s: &Session, inode: &InodeRef) -> Result<()> {
     if lent::is_lent(inode.e) {
         let locked = lending::lock(s, *inode)?;
-        if !lending::unmapped(s, &locked)? {
-            return Ok(());
-        }
-    } else {
-        let one_less = |n: u32| n.checked_sub(1);
-        let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
-        s.ensure(before.is_ok(), "a mapping is counted")?;
+        let gone = lending::unmapped(s, &locked)?;
+        drop(locked);
+        return put(s, inode, gone);
     }
+    let one_less = |n: u32| n.checked_sub(1);
+    let before = inode.e.maps.fetch_update(SeqCst, SeqCst, one_less);
+    s.ensure(before.is_ok(), "a mapping is counted")?;
     close::put_inode(s, inode)
+}
+
+/// Looks whether mappings that are gone need to be counted still.
+pub(crate) fn release_kept(s: &Session, inode: &InodeRef) -> Result<()> {
+    if inode.e.state.load(SeqCst) & INODE_KEPT == 0 {
+        return Ok(());
+    }
+    let locked = lending::lock(s, *inode)?;
+    let gone = lending::release_kept(s, &locked)?;
+    drop(locked);
+    put(s, inode, gone)
+}
+
+fn put(s: &Session, inode: &InodeRef, pins: u32) -> Result<()> {
+    (0..pins).try_for_each(|_| close::put_inode(s, inode))
 }

@@ -47,7 +47,18 @@ pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32) -> Result<(MapPin, bool)
     let writes = file.flags & O_ACCMODE == O_RDWR;
     let inode = inode_table::lock_to_store(s, file.inode)?;
     lending::begin(s, &inode)?;
-    Ok((pin_locked(s, &inode)?, writes))
+    count(&inode);
+    let pin = MapPin {
+        ino: inode.ino,
+        inode: inode.link,
+    };
+    Ok((pin, writes))
+}
+
+/// One more mapping of a file that `lend` pinned.
+pub(crate) fn lend_again(c: &Client, pin: MapPin) -> Result<()> {
+    count(&pinned(&c.session, pin)?);
+    Ok(())
 }
 
 /// The file that a pinned file is lent as.
@@ -91,10 +102,15 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     pin_locked(s, &inode)
 }
 
-fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
+/// One more mapping of the file.
+fn count(inode: &InodeRef) {
     inode.e.maps.fetch_add(1, SeqCst);
     dirty_range::forget(inode.e);
     inode.e.opens.fetch_add(1, SeqCst);
+}
+
+fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
+    count(inode);
     pins::note(s, inode)?;
     Ok(MapPin {
         ino: inode.ino,
@@ -205,9 +221,7 @@ pub(crate) fn cuts(c: &Client) -> u32 {
 pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     let s = &c.session;
     let inode = pinned(s, pin)?;
-    inode.e.maps.fetch_add(1, SeqCst);
-    dirty_range::forget(inode.e);
-    inode.e.opens.fetch_add(1, SeqCst);
+    count(&inode);
     pins::note(s, &inode)
 }
 
@@ -218,6 +232,16 @@ pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
         changed(s, &inode)?;
     }
     pins::forget(s, &inode)?;
+    pins::drop_mapping(s, &inode)
+}
+
+/// A mapping of a file that was lent is gone.
+pub(crate) fn take_back(c: &Client, pin: MapPin, written: bool) -> Result<()> {
+    let s = &c.session;
+    let inode = pinned(s, pin)?;
+    if written {
+        changed(s, &inode)?;
+    }
     pins::drop_mapping(s, &inode)
 }
 

@@ -7,7 +7,7 @@
 //!    has locked.
 
 use crate::base::error::{Error, Result};
-use crate::content::{close, lending, lent};
+use crate::content::{close, lending, lent, pins};
 use crate::ops::client::Client;
 use crate::session::{Session, lock, stores};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
@@ -42,7 +42,7 @@ pub(crate) fn all(s: &Session) -> Result<()> {
             false => inode_table::lock_ref(s, inode),
         };
         match locked {
-            Ok(inode) => flush(s, &inode)?,
+            Ok(locked) => flush(s, locked)?,
             // It went meanwhile, and what was dirty about it with it.
             Err(Error::NotFound) => {}
             Err(e) => return Err(e),
@@ -52,14 +52,18 @@ pub(crate) fn all(s: &Session) -> Result<()> {
 }
 
 /// Into blocks what was stored through mappings, into the journal what is lazy.
-fn flush(s: &Session, inode: &LockedInode) -> Result<()> {
-    if lent::is_lent(inode.e) {
-        // What has no room in the pool now is tried again.
-        let _ = lending::write_back(s, inode, 0, u64::MAX);
-        // It may be stored to again, at any time.
-        s.header().writeback_wanted.store(1, SeqCst);
+fn flush(s: &Session, locked: LockedInode) -> Result<()> {
+    if !lent::is_lent(locked.e) {
+        return close::flush(s, &locked);
     }
-    close::flush(s, inode)
+    // What has no room in the pool now is tried again.
+    let _ = lending::write_back(s, &locked, 0, u64::MAX);
+    // It may be stored to again, at any time.
+    s.header().writeback_wanted.store(1, SeqCst);
+    close::flush(s, &locked)?;
+    let inode = *locked;
+    drop(locked);
+    pins::release_kept(s, &inode)
 }
 
 /// Writes back what is dirty now, and can be locked within a second; how many are left over. They
@@ -68,9 +72,12 @@ pub(crate) fn now(c: &Client) -> Result<usize> {
     let s = &c.session;
     s.header().writeback_wanted.store(0, SeqCst);
     let mut left: Vec<InodeRef<'_>> = Vec::new();
-    for inode in dirty(s) {
-        if !write_back(s, inode)? {
-            left.push(inode);
+    // What is lent takes longest, so it comes last.
+    for lent in [false, true] {
+        for inode in dirty(s).filter(|inode| lent::is_lent(inode.e) == lent) {
+            if !write_back(s, inode)? {
+                left.push(inode);
+            }
         }
     }
     for round in 1..=ROUNDS {
@@ -107,7 +114,7 @@ fn write_back<'s>(s: &'s Session, inode: InodeRef<'s>) -> Result<bool> {
         Ok(locked) if locked.e.state.load(Relaxed) & INODE_GONE != 0 => Ok(true),
         // Nobody stores into blocks while a snapshot is taken.
         Ok(locked) if lent::is_lent(locked.e) && stores::are_stopped(s) => Ok(false),
-        Ok(locked) => flush(s, &locked).map(|()| true),
+        Ok(locked) => flush(s, locked).map(|()| true),
         Err(Error::NotFound) => Ok(true),
         Err(e) => Err(e),
     }

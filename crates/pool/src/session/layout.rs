@@ -575,6 +575,8 @@ pub const INODE_LENT: u32 = 1 << 18;
 pub const INODE_STORED_TO: u32 = 1 << 19;
 /// The blocks have what the lent file lacks: somebody wrote who may not open that.
 pub const INODE_AHEAD: u32 = 1 << 20;
+/// One of the mappings that are counted is gone: what was stored through it has no room yet.
+pub const INODE_KEPT: u32 = 1 << 21;
 /// No object but a value that is open as a file: the trees have no such inode.
 pub const INODE_VALUE: u32 = 8192;
 

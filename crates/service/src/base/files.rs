@@ -6,6 +6,7 @@
 
 use crate::base::error::{Error, Result, SHORTER};
 use crate::base::host;
+use crate::base::lent;
 use crate::base::lock::PoolLock;
 use crate::base::ordinary;
 use crate::base::process;
@@ -527,6 +528,7 @@ pub fn destroy(directory: &Path) -> Result<()> {
         });
     }
     remove_ours(directory)?;
+    lent::remove_all(&meta);
     drop(lock);
     match std::fs::remove_dir(directory) {
         Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => {

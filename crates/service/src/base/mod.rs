@@ -4,6 +4,7 @@ pub mod cuts;
 pub mod error;
 pub mod files;
 pub mod host;
+pub mod lent;
 pub mod lock;
 pub mod ordinary;
 pub mod process;

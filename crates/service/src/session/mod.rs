@@ -15,7 +15,6 @@ pub mod granted_file;
 pub mod handout;
 pub mod heartbeat;
 pub mod last_writeback;
-mod lent;
 pub mod memory;
 pub mod publish;
 pub mod search;
@@ -26,6 +25,7 @@ pub mod tables;
 pub mod writeback;
 
 use crate::base::error::{Error, Result};
+use crate::base::lent;
 use crate::base::survivors;
 use crate::journal::engine::{AHEAD_MAX, Engine};
 use crate::journal::order::FLIGHT_MAX;

@@ -152,6 +152,7 @@ fn attack(shared: &Shared<'_>) -> Result<(), Stop> {
     let reads = r#"python3 - <<'P'
 import ctypes, glob, mmap, os
 names = glob.glob("/dev/shm/holdfast-lent.*")
+names = [name for name in names if os.stat(name).st_uid == 3001]
 print(len(names))
 for how in os.O_RDONLY, os.O_RDWR:
     for name in names:

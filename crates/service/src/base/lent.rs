@@ -1,4 +1,4 @@
-//! Removing the lent files of sessions that are over.
+//! Removing the lent files of sessions that are over (`docs/spec/session-memory.md`).
 
 use holdfast_pool::session::{LENT_DIRECTORY, lent_prefix};
 use rustix::fd::OwnedFd;
