@@ -17,7 +17,9 @@ mdb_dump -p db | grep -c '^ key'
 # Readers beside writers.
 (for n in 1 2 3; do load $((n * 2000)) $((n * 2000 + 400)) | mdb_load db; done) &
 for n in 1 2 3 4 5; do
-    mdb_dump -p db | awk '/^ key/ { key = substr($1, 4) + 0; next } /^ value/ { if ($3 + 0 != key) bad++ }
+    mdb_dump -p db | awk '
+        /^ key/ { key = substr($1, 4) + 0; next }
+        /^ value/ { if ($3 + 0 != key) bad++ }
         END { print bad + 0 }'
 done
 wait
