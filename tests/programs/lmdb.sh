@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# LMDB: a map that readers share with a writer who writes by calls, and a table of readers with locks
-# in shared memory.
+# LMDB: a map that readers share with a writer who writes by calls, and locks of readers in shared
+# memory.
 # needs: mdb_load mdb_dump mdb_stat mdb_copy
 # unstable: work/db/* work/copy/*
 set -eu
