@@ -31,7 +31,11 @@ pub fn write_back(pool: &Path) -> Result<u8, Failure> {
     let attachment = attachment.map_err(|e| Failure::new(e.to_string()))?;
     let client = Client::attach(&segments(&attachment)?, b"").map_err(failed)?;
     slots::register_helper(client.session(), std::process::id()).map_err(failed)?;
-    let done = recover::lanes(client.session()).and_then(|_| client.write_back());
+    let done = recover::lanes(client.session()).and_then(|_| {
+        // What the killed had mapped need not be written back again and again.
+        slots::reap_dead(client.session());
+        client.write_back()
+    });
     client.exit(true);
     // What was left over is asked for again.
     done.map_err(failed)?;

@@ -108,8 +108,28 @@ pub(crate) fn others_came(s: &Session) -> bool {
 
 /// Others come. The first of them chooses what nobody can guess.
 pub(crate) fn expect_others(s: &Session, random: u64) {
-    let name = &s.header().lent_name;
-    let _ = name.compare_exchange(0, random.max(1), AcqRel, Acquire);
+    let h = s.header();
+    if let Some(device) = device() {
+        h.lent_device.store(device, Release);
+        let _ = h
+            .lent_name
+            .compare_exchange(0, random.max(1), AcqRel, Acquire);
+    }
+}
+
+/// The device of what this process sees as the directory of lent files.
+fn device() -> Option<u64> {
+    rustix::fs::stat(LENT_DIRECTORY)
+        .ok()
+        .map(|stat| stat.st_dev)
+}
+
+/// Before a call changes a file: if it could not change the lent file, it changes nothing.
+pub(crate) fn check(s: &Session, inode: &LockedInode) -> Result<()> {
+    match is_stored_to(inode.e) {
+        true => open(s, inode.ino, true).map(drop),
+        false => Ok(()),
+    }
 }
 
 /// The lent file is not needed any more, or was not made wholly.
@@ -130,12 +150,17 @@ fn give_to_lender(s: &Session, file: &OwnedFd) -> Result<()> {
 
 /// Makes the lent file, with all that the blocks have.
 pub(crate) fn fill(s: &Session, inode: &LockedInode) -> Result<()> {
+    if device() != Some(s.header().lent_device.load(Acquire)) {
+        return Err(Error::NoDevice);
+    }
     let path = path(s, inode.ino);
     // One of somebody who died before the file was lent by it, or after it was not any more.
     remove(s, inode);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file =
         rustix::fs::open(path.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(failed("open"))?;
+    // Whatever the program's umask.
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod"))?;
     give_to_lender(s, &file)?;
     let size = inode.e.size.load(Relaxed);
     let room = rustix::fs::fstatvfs(&file).map_err(failed("statfs"))?;

@@ -78,7 +78,7 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     let inode = inode_table::lock_to_store(s, file.inode)?;
     // Without room for a lent file it is the pool's own pages that are mapped.
     let is_lent = lent::is_lent(inode.e)
-        || shared && lending::is_wanted(s, &inode) && lending::begin(s, &inode).is_ok();
+        || lending::is_wanted(s, &inode) && lending::begin(s, &inode).is_ok();
     if is_lent {
         return pin_locked(s, &inode);
     }

@@ -24,6 +24,10 @@ use pmem::{Fault, MutBuf};
 use pool::layout::FILE_SIZE_MAX;
 use pool::session::{INODE_INLINE, INODE_READ, INODE_SHADOW, INODE_STORED_TO};
 
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+
 /// The most that one call transfers, as in the kernel.
 pub(crate) const TRANSFER_MAX: usize = 0x7fff_f000;
 
@@ -221,8 +225,13 @@ fn read_elsewhere(file: &File, out: &mut Target, offset: u64) -> Result<Option<u
 fn read_lent(file: &File, out: &mut Target, offset: u64, size: u64) -> Result<usize> {
     let rest = size.saturating_sub(offset);
     let n = rest.min(out.len().min(TRANSFER_MAX) as u64) as usize;
-    let Ok(reader) = Reader::open(file.s, file.inode.ino) else {
-        return copy_runs(file, out, offset, n);
+    let reader = match Reader::open(file.s, file.inode.ino) {
+        Ok(reader) => reader,
+        // It is out of reach for this process.
+        Err(e) if matches!(e.errno(), EACCES | EPERM | ENOENT) => {
+            return copy_runs(file, out, offset, n);
+        }
+        Err(e) => return Err(e),
     };
     let mut bytes = vec![0; n.min(Reader::PIECE)];
     let mut done = 0;

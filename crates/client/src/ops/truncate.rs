@@ -85,6 +85,7 @@ pub(crate) fn to_size(s: &Session, inode: &InodeRef, size: u64) -> Result<()> {
     let now = clock::now();
     let locked = inode_table::lock_to_store(s, *inode)?;
     check_limit(s, &locked, size)?;
+    lent::check(s, &locked)?;
     write::drop_privileges_slow(s, &locked, now)?;
     if !stays(s, &locked, size)? {
         return set_size(s, &locked, size, now);
@@ -118,7 +119,7 @@ fn check_limit(s: &Session, inode: &LockedInode, end: u64) -> Result<()> {
 fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let old = e.size.load(Relaxed);
-    if e.maps.load(Relaxed) > 0 {
+    if cow::must_stay(inode) {
         return resize_mapped(s, inode, size, now);
     }
     if size >= old {
@@ -145,6 +146,9 @@ fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()>
     if let Some(unjournaled) = unjournaled {
         e.state.fetch_and(!INODE_INLINE, Release);
         unjournaled.give_back(s);
+    }
+    if lent::is_lent(e) {
+        lent::follow_size(s, inode)?;
     }
     match size < old {
         // In a pool without a free block the end stays as it is.
@@ -197,9 +201,6 @@ fn resize_mapped(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Resul
     e.mtime.store(now as u64, Relaxed);
     e.ctime.store(now as u64, Relaxed);
     inode_table::mark_dirty(s, e);
-    if lent::is_lent(e) {
-        lent::follow_size(s, inode)?;
-    }
     close::flush(s, inode)
 }
 
@@ -231,6 +232,7 @@ pub(crate) fn fallocate(c: &Client, ofd: OfdLink, mode: u32, offset: i64, len: i
     if work != FALLOC_FL_PUNCH_HOLE {
         check_limit(s, &inode, end)?;
     }
+    lent::check(s, &inode)?;
     write::drop_privileges_slow(s, &inode, now)?;
     match work {
         FALLOC_FL_PUNCH_HOLE => punch(s, &inode, start, end, now)?,
@@ -302,7 +304,7 @@ fn zero_range(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) 
 fn punch(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let (first, last) = (start.div_ceil(BLOCK), end / BLOCK);
-    if first >= last || e.maps.load(Relaxed) > 0 {
+    if first >= last || cow::must_stay(inode) {
         return zero_range(s, inode, start, end, now);
     }
     zero_range(s, inode, start, (first * BLOCK).max(start), now)?;
@@ -318,5 +320,9 @@ fn punch(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Re
         size,
         time: now,
     };
-    journal::commit(s, &record).map(|_| ())
+    journal::commit(s, &record)?;
+    match lent::is_lent(e) {
+        true => lent::zero(s, inode, first * BLOCK, last * BLOCK),
+        false => Ok(()),
+    }
 }

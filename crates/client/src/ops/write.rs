@@ -148,6 +148,7 @@ fn write_at_time(
         });
     }
     let n = (n as u64).min(limit - offset) as usize;
+    lent::check(s, &inode)?;
     drop_privileges(s, &inode, now)?;
     let write = Write {
         source,

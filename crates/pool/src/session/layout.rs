@@ -303,6 +303,8 @@ shared! {
         pub open_values_in_blocks: AtomicU32,
         /// In the names of all lent files of this session; 0: there was none.
         pub lent_name: AtomicU64,
+        /// The device that they are on: who sees another one in that place lends nothing.
+        pub lent_device: AtomicU64,
     }
 }
 

@@ -80,6 +80,8 @@ pub fn lent(fixture: &Fixture) -> Result<(), Stop> {
     service_dies(&shared)?;
     attack(&shared)?;
     without_privilege(&shared)?;
+    comes_first(&shared)?;
+    elsewhere(&shared)?;
     cannot_be(&shared)?;
     shared.end()
 }
@@ -235,6 +237,84 @@ P"#;
     }
     drop(holder);
     shared.expect("3003", "cat /hf/g", "last")
+}
+
+/// A private mapping of the owner, and one by a program with an odd umask, keep nobody from a file
+/// that others may write; one of a killed program does not stay.
+fn comes_first(shared: &Shared<'_>) -> Result<(), Stop> {
+    let owner = r#"python3 - <<'P'
+import mmap, os, signal, sys, time
+os.umask(0o777)
+fd = os.open("/hf/first", os.O_RDWR | os.O_CREAT)
+os.fchmod(fd, 0o666)
+os.ftruncate(fd, 8192)
+m = mmap.mmap(fd, 8192, flags=mmap.MAP_PRIVATE)
+s = mmap.mmap(fd, 8192)
+s[:5] = b"owner"
+open("/hf/is-there", "w").close()
+while os.path.exists("/hf/is-there"):
+    time.sleep(0.01)
+print(m[:5], s[10:15], flush=True)
+s[20:26] = b"killed"
+os.kill(os.getpid(), signal.SIGKILL)
+P
+true"#;
+    let other = r#"python3 - <<'P'
+import mmap, os, time
+while not os.path.exists("/hf/is-there"):
+    time.sleep(0.01)
+m = mmap.mmap(os.open("/hf/first", os.O_RDWR), 8192)
+print(m[:5].decode())
+m[10:15] = b"other"
+os.unlink("/hf/is-there")
+P"#;
+    shared.expect("3001", "chmod 777 /hf", "")?;
+    let _others_came = Holder::start(shared, "3003")?;
+    let mut command = as_user("3001");
+    command
+        .arg(&shared.fixture.holdfast)
+        .args(["run", "--pool"]);
+    command
+        .arg(&shared.pool)
+        .args(["--", "timeout", "60", "bash", "-c", owner]);
+    process::clean(&mut command, &shared.fixture.dir);
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    shared.expect(
+        "3002", other, "owner
+",
+    )?;
+    let out = child.wait_with_output()?.stdout;
+    if out
+        != b"b'owner' b'other'
+"
+    {
+        return wrong(format!("the owner saw {:?}", String::from_utf8_lossy(&out)));
+    }
+    shared.expect("3003", "tail -c +21 /hf/first | head -c 6", "killed")
+}
+
+/// Who sees another /dev/shm lends nothing there, and reads what the pool has.
+fn elsewhere(shared: &Shared<'_>) -> Result<(), Stop> {
+    let script = r#"mount -t tmpfs none /dev/shm && python3 -c '
+import mmap, os
+fd = os.open("/hf/first", os.O_RDWR)
+m = mmap.mmap(fd, 8192)
+m[:5] = b"hides"
+' && ls /dev/shm | wc -l"#;
+    let hides = shared.fixture.path("hides.sh");
+    std::fs::write(&hides, script)?;
+    let hides = format!("unshare -m bash {}", hides.display());
+    if !shared.pool.starts_with("/dev/shm") {
+        shared.expect(
+            "0", &hides, "0
+",
+        )?;
+        shared.expect("3002", "head -c 5 /hf/first", "hides")?;
+    }
+    Ok(())
 }
 
 /// What its owner has mapped already and others may only read cannot be lent, and they are told.
