@@ -135,13 +135,21 @@ impl Maps {
 
     /// A child has the same mappings, in a memory of its own.
     pub fn inherit(&self, parent: &Maps, child: &Client) -> Result<()> {
-        let inherited = parent.all().clone();
-        for mapped in &inherited {
+        // While it is counted there nobody takes it back.
+        let inherited = parent.all();
+        let mut own = self.all();
+        for mapped in inherited.iter() {
+            own.push(Mapped {
+                count: 0,
+                ..*mapped
+            });
             for _ in 0..mapped.count {
                 child.map_lend_again(mapped.pin)?;
+                if let Some(last) = own.last_mut() {
+                    last.count += 1;
+                }
             }
         }
-        *self.all() = inherited;
         Ok(())
     }
 }

@@ -4,9 +4,9 @@
 //!  * A block that a snapshot shares is not stored to. The bytes go to new blocks, with the old
 //!    bytes around them, and one record replaces the old blocks by these; the snapshot keeps the
 //!    old ones.
-//!  * A mapped file keeps its blocks (`must_stay`), or its mappings would show old blocks: what is
-//!    stored to it then is seen in the snapshots that share them. So a file gets its own copy of
-//!    all blocks before it is mapped shared.
+//!  * A mapped file that is not lent keeps its blocks (`must_stay`), or its mappings would show
+//!    old blocks: what is stored to it then is seen in the snapshots that share them. So a file
+//!    gets its own copy of all blocks before it is mapped shared.
 
 use crate::base::error::{Error, Result};
 use crate::content::source::Write;

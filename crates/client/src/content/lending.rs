@@ -1,8 +1,8 @@
 //! When a file is lent: from when a process that is served maps it until nobody maps it any more.
 //!
-//! Invariant: a lent file is mapped by somebody. Who drops its last mapping
-//! writes back what was stored through mappings, and only then the lent file goes; if that fails,
-//! the mapping stays counted (`INODE_KEPT`), and the helper goes on trying.
+//! Invariant: a lent file is mapped by somebody. Who drops its last mapping writes back what was
+//! stored through mappings, and only then the lent file goes; if that fails, the mapping stays
+//! counted (`INODE_KEPT`), and the helper goes on trying.
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};

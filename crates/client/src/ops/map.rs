@@ -47,12 +47,7 @@ pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32) -> Result<(MapPin, bool)
     let writes = file.flags & O_ACCMODE == O_RDWR;
     let inode = inode_table::lock_to_store(s, file.inode)?;
     lending::begin(s, &inode)?;
-    count(&inode);
-    let pin = MapPin {
-        ino: inode.ino,
-        inode: inode.link,
-    };
-    Ok((pin, writes))
+    Ok((count(&inode), writes))
 }
 
 /// One more mapping of a file that `lend` pinned.
@@ -103,19 +98,20 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
 }
 
 /// One more mapping of the file.
-fn count(inode: &InodeRef) {
+fn count(inode: &InodeRef) -> MapPin {
     inode.e.maps.fetch_add(1, SeqCst);
     dirty_range::forget(inode.e);
     inode.e.opens.fetch_add(1, SeqCst);
+    MapPin {
+        ino: inode.ino,
+        inode: inode.link,
+    }
 }
 
 fn pin_locked(s: &Session, inode: &LockedInode) -> Result<MapPin> {
-    count(inode);
+    let pin = count(inode);
     pins::note(s, inode)?;
-    Ok(MapPin {
-        ino: inode.ino,
-        inode: inode.link,
-    })
+    Ok(pin)
 }
 
 fn pinned(s: &Session, pin: MapPin) -> Result<InodeRef<'_>> {
@@ -226,16 +222,11 @@ pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
 }
 
 pub(crate) fn unpin(c: &Client, pin: MapPin, written: bool) -> Result<()> {
-    let s = &c.session;
-    let inode = pinned(s, pin)?;
-    if written {
-        changed(s, &inode)?;
-    }
-    pins::forget(s, &inode)?;
-    pins::drop_mapping(s, &inode)
+    pins::forget(&c.session, &pinned(&c.session, pin)?)?;
+    take_back(c, pin, written)
 }
 
-/// A mapping of a file that was lent is gone.
+/// A mapping is gone that no note speaks of.
 pub(crate) fn take_back(c: &Client, pin: MapPin, written: bool) -> Result<()> {
     let s = &c.session;
     let inode = pinned(s, pin)?;

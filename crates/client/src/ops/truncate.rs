@@ -1,8 +1,8 @@
 //! Setting sizes: truncate, ftruncate, fallocate.
 //!
 //! Invariants: bytes by which a file grows read as zeroes; blocks that leave a file are reused only
-//! after `truncations` rose and the record is durable. Blocks of a mapped file stay where they are:
-//! they are zeroed instead.
+//! after `truncations` rose and the record is durable. Blocks of a mapped file that is not lent
+//! stay where they are: they are zeroed instead.
 
 use crate::base::abi::*;
 use crate::base::clock;

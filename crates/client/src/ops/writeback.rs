@@ -72,12 +72,18 @@ pub(crate) fn now(c: &Client) -> Result<usize> {
     let s = &c.session;
     s.header().writeback_wanted.store(0, SeqCst);
     let mut left: Vec<InodeRef<'_>> = Vec::new();
-    // What is lent takes longest, so it comes last.
-    for lent in [false, true] {
-        for inode in dirty(s).filter(|inode| lent::is_lent(inode.e) == lent) {
-            if !write_back(s, inode)? {
-                left.push(inode);
-            }
+    let mut lent: Vec<InodeRef<'_>> = Vec::new();
+    for inode in dirty(s) {
+        if lent::is_lent(inode.e) {
+            lent.push(inode);
+        } else if !write_back(s, inode)? {
+            left.push(inode);
+        }
+    }
+    // It takes longest, so it comes last.
+    for inode in lent {
+        if !write_back(s, inode)? {
+            left.push(inode);
         }
     }
     for round in 1..=ROUNDS {

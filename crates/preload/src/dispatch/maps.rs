@@ -1,12 +1,11 @@
 //! Mappings of pool files in this process: mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
 //!
 //! Invariants: every page of a mapping of a pool file is one of its lent file, where it has one, or
-//! a page of the data segment, zeroes
-//! (private mappings of holes), or raises SIGBUS (beyond the end of the file, and holes of shared
-//! mappings, which are filled then); so SIGSEGV is always the program's own. The list of ranges
-//! knows each mapping, so that blocks stay where they are while they are mapped. When this process
-//! truncates a file, its pages beyond the end are removed before the call returns; when another
-//! process does, at our next caught call.
+//! a page of the data segment, zeroes (private mappings of holes), or raises SIGBUS (beyond the end
+//! of the file, and holes of shared mappings, which are filled then); so SIGSEGV is always the
+//! program's own. The list of ranges knows each mapping, so that blocks stay where they are while
+//! they are mapped. When this process truncates a file, its pages beyond the end are removed before
+//! the call returns; when another process does, at our next caught call.
 
 use super::args::{self, EFAULT, EINVAL, Errno};
 use super::data::ours;

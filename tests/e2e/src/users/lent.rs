@@ -16,6 +16,8 @@ m[5000:5006] = b"stored"
 print("there", flush=True)
 for line in sys.stdin:
     m[6000:6006] = line.encode()[:6]
+    if line == "synced\n":
+        m.flush()
     print("there", flush=True)
 "#;
 
@@ -83,6 +85,7 @@ pub fn lent(fixture: &Fixture) -> Result<(), Stop> {
     comes_first(&shared)?;
     elsewhere(&shared)?;
     cannot_be(&shared)?;
+    all_die(&shared)?;
     shared.end()
 }
 
@@ -144,6 +147,21 @@ fn service_dies(shared: &Shared<'_>) -> Result<(), Stop> {
     shared.expect("3002", SEE, "storedthird.")?;
     drop(holder);
     shared.expect("3003", SEE, "storedthird.")
+}
+
+/// What was synced is there also if nobody lives to write it back.
+fn all_die(shared: &Shared<'_>) -> Result<(), Stop> {
+    shared.expect("3001", "chmod 666 /hf/f", "")?;
+    let mut holder = Holder::start(shared, "3002")?;
+    holder.store("synced")?;
+    let pool = shared.pool.display();
+    let kill = format!(
+        "pkill -9 -u 3001 -f 'serve .*{pool}'; pkill -9 -u 3001 -x holdfast-proxy
+         pkill -9 -u 3002 -f '{}'",
+        shared.fixture.path("holder.py").display()
+    );
+    shell(shared.fixture, &kill)?;
+    shared.expect("3001", SEE, "storedsynced")
 }
 
 /// Neither a user who may not open the file, nor one who may only read it, gets more than that

@@ -2,12 +2,9 @@
 //! on tmpfs, and it is there afterwards.
 
 use super::work::Random;
-use super::{Shared, as_user};
+use super::{Actor, Shared};
 use crate::bad_input::{Fixture, Stop, wrong};
-use crate::process;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 /// Makes the calls that it is told to, one a line, on three files, and says what came of each.
 const ACTOR: &str = r#"
@@ -64,51 +61,6 @@ const USERS: &[&str] = &["0", "3001", "3002", "3003"];
 const CALLS: usize = 2500;
 const ROUNDS: u64 = 4;
 
-struct Actor {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Actor {
-    fn start(
-        fixture: &Fixture,
-        script: &Path,
-        user: &str,
-        (pool, at): (Option<&Path>, &str),
-    ) -> Result<Actor, Stop> {
-        let mut command = as_user(user);
-        if let Some(pool) = pool {
-            command.arg(&fixture.holdfast).args(["run", "--pool"]);
-            command.arg(pool).arg("--");
-        }
-        command.arg("python3").arg(script).arg(at);
-        process::clean(&mut command, &fixture.dir);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let to = child.stdin.take().ok_or(Stop::Wrong("no pipe".into()))?;
-        let from = child.stdout.take().ok_or(Stop::Wrong("no pipe".into()))?;
-        let from = BufReader::new(from);
-        Ok(Actor { child, to, from })
-    }
-
-    fn says(&mut self, call: &str) -> Result<String, Stop> {
-        let mut said = String::new();
-        writeln!(self.to, "{call}")?;
-        match self.from.read_line(&mut said)? {
-            0 => wrong(format!("the process ended at {call:?}")),
-            _ => Ok(said.trim_end().into()),
-        }
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// One call of somebody.
 fn call(r: &mut Random) -> (usize, String) {
     let (who, file) = (r.below(USERS.len()), r.below(3));
@@ -136,7 +88,7 @@ fn call(r: &mut Random) -> (usize, String) {
 pub fn maps(fixture: &Fixture) -> Result<(), Stop> {
     let script = fixture.path("maps.py");
     std::fs::write(&script, ACTOR)?;
-    for options in [&[][..], &["--consistency", "strict"]] {
+    for options in [&[][..], &["--consistency", "strict"], &["--medium", "file"]] {
         let shared = Shared::with(fixture, "3001", options)?;
         let plain = format!("/dev/shm/hf-maps-{}", std::process::id());
         std::fs::create_dir(&plain)?;
@@ -170,9 +122,11 @@ fn round(shared: &Shared<'_>, script: &Path, plain: &str, seed: u64) -> Result<(
     let mut random = Random(seed);
     let mut actors = Vec::new();
     for user in USERS {
-        let on_tmpfs = Actor::start(shared.fixture, script, user, (None, plain))?;
-        let at = (Some(&*shared.pool), "/hf");
-        actors.push((on_tmpfs, Actor::start(shared.fixture, script, user, at)?));
+        let on = |pool, at: &str| {
+            let program = ["python3".as_ref(), script.as_os_str(), at.as_ref()];
+            Actor::start(shared.fixture, user, pool, &program)
+        };
+        actors.push((on(None, plain)?, on(Some(&shared.pool), "/hf")?));
     }
     let mut told: Vec<String> = Vec::new();
     for _ in 0..CALLS {

@@ -16,6 +16,7 @@ mod work;
 
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
 use crate::process;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -46,14 +47,19 @@ struct Actor {
 }
 
 impl Actor {
-    fn start(fixture: &Fixture, user: &str, pool: Option<&Path>) -> Result<Actor, Stop> {
-        let me = std::env::current_exe()?;
+    /// Runs `program`, which does as it is told, on the pool if there is one.
+    fn start(
+        fixture: &Fixture,
+        user: &str,
+        pool: Option<&Path>,
+        program: &[&OsStr],
+    ) -> Result<Actor, Stop> {
         let mut command = as_user(user);
         if let Some(pool) = pool {
             command.arg(&fixture.holdfast).arg("run").arg("--pool");
             command.arg(pool).arg("--");
         }
-        command.arg(me).arg("act");
+        command.args(program);
         process::clean(&mut command, &fixture.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
@@ -206,9 +212,11 @@ fn compare(fixture: &Fixture, owner: &str) -> Result<(), Stop> {
 fn round(shared: &Shared<'_>, plain: &Path, seed: u64) -> Result<(), Stop> {
     let mut random = Random(seed);
     let mut actors = Vec::new();
+    let me = std::env::current_exe()?;
+    let program = [me.as_os_str(), "act".as_ref()];
     for user in USERS {
-        let on_tmpfs = Actor::start(shared.fixture, user, None)?;
-        let on_pool = Actor::start(shared.fixture, user, Some(&shared.pool))?;
+        let on_tmpfs = Actor::start(shared.fixture, user, None, &program)?;
+        let on_pool = Actor::start(shared.fixture, user, Some(&shared.pool), &program)?;
         actors.push((on_tmpfs, on_pool));
     }
     let top = format!("{}/{seed}", plain.display());
