@@ -64,7 +64,7 @@ fn begin(args: &RunArgs) -> Result<Begun, Failure> {
     let program = Program { at, library };
     let joined = match &args.snapshot {
         None => start::join_or_be_served(&pool)?,
-        Some(name) => Joined::Mapped(start::join_snapshot(&pool, name)?),
+        Some(name) => start::join_snapshot(&pool, name)?,
     };
     match joined {
         Joined::Mapped(attachment) => {

@@ -6,8 +6,8 @@
 
 use crate::failure::Failure;
 use crate::{log, owner};
+use holdfast_client::attach::rejoin;
 use holdfast_client::attach::{self, AttachError, Attachment, Joined};
-use holdfast_client::attach::{attach_snapshot, rejoin};
 use holdfast_pool::directory::LOG;
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ pub fn join(pool: &Path) -> Result<Attachment, Failure> {
 
 /// As `join`; a proxy answers where the pool is another user's.
 pub fn join_or_be_served(pool: &Path) -> Result<Joined, Failure> {
-    insist(pool, attach::join)
+    insist(pool, |pool| attach::join(pool, None))
 }
 
 /// As `join` with the session memory that this run was using when its service went away.
@@ -38,8 +38,8 @@ pub fn join_again(pool: &Path, memory: BorrowedFd<'_>) -> Result<Attachment, Fai
 }
 
 /// As `join`, a session on a snapshot.
-pub fn join_snapshot(pool: &Path, name: &str) -> Result<Attachment, Failure> {
-    insist(pool, |path| attach_snapshot(path, name.as_bytes()))
+pub fn join_snapshot(pool: &Path, name: &str) -> Result<Joined, Failure> {
+    insist(pool, |path| attach::join_snapshot(path, name.as_bytes()))
 }
 
 /// Asks until there is a service that answers.

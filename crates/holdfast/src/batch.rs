@@ -4,23 +4,40 @@
 //! batch leaves nothing.
 
 use crate::error::{Error, Result};
+use crate::inner::Reach;
 use crate::keyspace::{Keyspace, check};
 use crate::pool::Pool;
 use crate::{Durability, kv};
+use holdfast_client::served;
 
 /// Changes of any keyspaces of one pool. Either all of them happen or none does.
 pub struct Batch {
     pool: Pool,
-    changes: kv::Changes,
+    changes: Changes,
     process: u64,
+}
+
+/// Where they are until they are made.
+enum Changes {
+    Mapped(kv::Changes),
+    Served(served::Batch),
+}
+
+impl Changes {
+    fn none(pool: &Pool) -> Changes {
+        match pool.inner.is_served() {
+            false => Changes::Mapped(kv::Changes::default()),
+            true => Changes::Served(served::Batch::default()),
+        }
+    }
 }
 
 impl Batch {
     pub(crate) fn new(pool: Pool) -> Batch {
-        let process = pool.inner.process();
+        let (process, changes) = (pool.inner.process(), Changes::none(&pool));
         Batch {
             pool,
-            changes: kv::Changes::default(),
+            changes,
             process,
         }
     }
@@ -29,16 +46,30 @@ impl Batch {
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         check(key)?;
         self.of_this_process()?;
-        let client = self.pool.inner.client()?;
-        Ok(self.changes.put(client, keyspace.id, key, value)?)
+        match (&mut self.changes, self.pool.inner.reach()?) {
+            (Changes::Mapped(changes), Reach::Mapped(client)) => {
+                Ok(changes.put(client, keyspace.id, key, value)?)
+            }
+            (Changes::Served(batch), Reach::Served(served)) => {
+                served.batch_put(batch, keyspace.named(), key, value)
+            }
+            _ => Err(Error::NotForOthers),
+        }
     }
 
     /// Removes `key` of `keyspace`, which may be missing.
     pub fn erase(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         check(key)?;
         self.of_this_process()?;
-        let client = self.pool.inner.client()?;
-        Ok(self.changes.erase(client, keyspace.id, key)?)
+        match (&mut self.changes, self.pool.inner.reach()?) {
+            (Changes::Mapped(changes), Reach::Mapped(client)) => {
+                Ok(changes.erase(client, keyspace.id, key)?)
+            }
+            (Changes::Served(batch), Reach::Served(served)) => {
+                served.batch_erase(batch, keyspace.named(), key)
+            }
+            _ => Err(Error::NotForOthers),
+        }
     }
 
     /// Removes all keys of `keyspace` from `from` on: to the end, or up to, not including, `to`.
@@ -49,27 +80,34 @@ impl Batch {
         to: Option<&[u8]>,
     ) -> Result<()> {
         self.of_this_process()?;
-        Ok(self.changes.erase_range(keyspace.id, from, to)?)
+        match (&mut self.changes, self.pool.inner.reach()?) {
+            (Changes::Mapped(changes), Reach::Mapped(_)) => {
+                Ok(changes.erase_range(keyspace.id, from, to)?)
+            }
+            (Changes::Served(batch), Reach::Served(served)) => {
+                served.batch_erase_range(batch, keyspace.named(), from, to)
+            }
+            _ => Err(Error::NotForOthers),
+        }
     }
 
     /// The number of changes so far.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        match &self.changes {
+            Changes::Mapped(changes) => changes.len(),
+            Changes::Served(batch) => batch.len(),
+        }
     }
 
     /// Whether there is no change yet.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.len() == 0
     }
 
     /// Blocks that were taken before fork(2) belong to the parent.
     fn of_this_process(&mut self) -> Result<()> {
-        let now = self
-            .pool
-            .inner
-            .client()
-            .map(|_| self.pool.inner.process())?;
-        if self.changes.is_empty() {
+        let now = self.pool.inner.reach().map(|_| self.pool.inner.process())?;
+        if self.is_empty() {
             self.process = now;
         }
         match self.process == now {
@@ -81,18 +119,30 @@ impl Batch {
     /// Makes all changes, as one.
     pub fn commit(mut self, durability: Durability) -> Result<()> {
         self.of_this_process()?;
-        let changes = std::mem::take(&mut self.changes);
-        Ok(self.pool.inner.client()?.kv_commit(changes, durability)?)
+        match (self.take(), self.pool.inner.reach()?) {
+            (Changes::Mapped(changes), Reach::Mapped(client)) => {
+                Ok(client.kv_commit(changes, durability)?)
+            }
+            (Changes::Served(batch), Reach::Served(served)) => served.commit(batch, durability),
+            _ => Err(Error::NotForOthers),
+        }
+    }
+
+    fn take(&mut self) -> Changes {
+        let none = Changes::none(&self.pool);
+        std::mem::replace(&mut self.changes, none)
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        if !self.changes.is_empty()
-            && self.of_this_process().is_ok()
-            && let Ok(client) = self.pool.inner.client()
-        {
-            client.kv_abort(std::mem::take(&mut self.changes));
+        if self.is_empty() || self.of_this_process().is_err() {
+            return;
+        }
+        match (self.take(), self.pool.inner.reach()) {
+            (Changes::Mapped(changes), Ok(Reach::Mapped(client))) => client.kv_abort(changes),
+            (Changes::Served(batch), Ok(Reach::Served(served))) => served.abort(batch),
+            _ => {}
         }
     }
 }

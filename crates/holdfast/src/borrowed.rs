@@ -7,7 +7,7 @@
 
 use crate::error::Result;
 use crate::kv;
-use crate::view::View;
+use crate::view::{View, ViewOf};
 
 /// A value of a view in the pool's own memory, or a copy of it if it is not in one piece.
 pub struct Borrowed {
@@ -63,16 +63,18 @@ impl Borrowed {
         if self.copy.is_some() {
             return Ok(true);
         }
-        let pinned = &self.view.pinned;
-        let session = pinned.pool().inner.client()?.session();
-        Ok(pinned.view()?.is_intact(session)?)
+        match self.view.pinned.reach()? {
+            ViewOf::Mapped(client, view) => Ok(view.is_intact(client.session())?),
+            ViewOf::Served(..) => Ok(true),
+        }
     }
 }
 
 pub(crate) fn borrow(view: &View, id: kv::Keyspace, key: &[u8]) -> Result<Option<Borrowed>> {
-    let pinned = &view.pinned;
-    let session = pinned.pool().inner.client()?.session();
-    match pinned.view()?.piece(session, id, key)? {
+    let ViewOf::Mapped(client, pinned) = view.pinned.reach()? else {
+        return Ok(None);
+    };
+    match pinned.piece(client.session(), id, key)? {
         Some((address, len)) => Ok(Some(Borrowed::at(view.clone(), address, len))),
         None => Ok(None),
     }

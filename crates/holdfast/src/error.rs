@@ -42,6 +42,13 @@ pub enum Error {
     BatchTooLarge,
     /// A batch or a view from before fork(2) was used in the child.
     OtherProcess,
+    /// The pool's root directory does not let this user in.
+    NotLetIn {
+        /// The pool.
+        path: std::path::PathBuf,
+    },
+    /// The call needs the pool to be mapped, which it is for its owner and root alone.
+    NotForOthers,
     /// A system call failed.
     Os {
         /// What was tried.
@@ -66,6 +73,7 @@ impl Error {
             Error::Key { .. } => 22,
             Error::BatchTooLarge => 7,
             Error::OtherProcess => 10,
+            Error::NotLetIn { .. } | Error::NotForOthers => 13,
             Error::Os { errno, .. } => *errno,
         }
     }
@@ -79,6 +87,9 @@ impl Error {
                 "open it with the option that creates it, or put something into it first".into(),
             ),
             Error::Key { .. } => Some("keys have 1 to 1024 bytes".into()),
+            Error::NotLetIn { .. } => {
+                Some("ask its owner for search permission on its root directory".into())
+            }
             Error::BatchTooLarge => Some("commit in several batches".into()),
             Error::Pool(holdfast_client::Error::ViewTooOld) => Some("begin a new view".into()),
             Error::Pool(holdfast_client::Error::NoSpace) => {
@@ -124,6 +135,10 @@ impl fmt::Display for Error {
             Error::OtherProcess => {
                 f.write_str("it belongs to the process from which this one was forked")
             }
+            Error::NotLetIn { path } => {
+                write!(f, "the pool {} does not let you in", path.display())
+            }
+            Error::NotForOthers => f.write_str("only the pool's owner and root can do this"),
             Error::Os { what, errno } => {
                 let e = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "{what}: {}", plain(&e))

@@ -3,8 +3,10 @@
 //! Invariant: a call that returned an error changed nothing.
 
 use crate::error::{Error, Result};
+use crate::inner::Reach;
 use crate::pool::Pool;
 use crate::scan::Scan;
+use crate::served::Named;
 use crate::stream::{ValueReader, ValueWriter};
 use crate::view::View;
 use crate::{Durability, kv};
@@ -35,6 +37,11 @@ impl Keyspace {
         &self.name
     }
 
+    pub(crate) fn named(&self) -> Named<'_> {
+        let (id, name) = (self.id, &*self.name);
+        Named { id, name }
+    }
+
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         whole(|out| self.get_into(key, out))
@@ -44,7 +51,10 @@ impl Keyspace {
     /// value's full length.
     #[inline]
     pub fn get_into(&self, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
-        Ok(self.pool.inner.client()?.kv_get(self.id, key, out)?)
+        match self.pool.inner.reach()? {
+            Reach::Mapped(client) => Ok(client.kv_get(self.id, key, out)?),
+            Reach::Served(served) => served.get(self.named(), None, key, out),
+        }
     }
 
     /// The length of the value of `key`.
@@ -56,13 +66,18 @@ impl Keyspace {
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         check(key)?;
-        let client = self.pool.inner.client()?;
-        match client.kv_put(self.id, key, value, durability) {
+        let put = match self.pool.inner.reach()? {
+            Reach::Mapped(client) => client
+                .kv_put(self.id, key, value, durability)
+                .map_err(Error::from),
+            Reach::Served(served) => served.put(self.named(), (key, value), durability),
+        };
+        match put {
             // Too large, or free space is in too many pieces: a file takes it as it comes.
-            Err(holdfast_client::Error::FileTooLarge) if is_legal_name(key) => {
+            Err(Error::Pool(holdfast_client::Error::FileTooLarge)) if is_legal_name(key) => {
                 self.put_as_file(key, value, durability)
             }
-            done => Ok(done?),
+            put => put,
         }
     }
 
@@ -76,11 +91,10 @@ impl Keyspace {
     /// Removes `key`, which may be missing.
     pub fn erase(&self, key: &[u8], durability: Durability) -> Result<()> {
         check(key)?;
-        Ok(self
-            .pool
-            .inner
-            .client()?
-            .kv_erase(self.id, key, durability)?)
+        match self.pool.inner.reach()? {
+            Reach::Mapped(client) => Ok(client.kv_erase(self.id, key, durability)?),
+            Reach::Served(served) => served.erase(self.named(), key, durability),
+        }
     }
 
     /// Removes `key`, and returns whether it existed.
@@ -119,14 +133,14 @@ impl Keyspace {
 
     /// The keys of a range and their values, in byte order, as they are now.
     pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
-        let view = View::of_keyspace(self.pool.clone(), self.id)?;
-        Ok(Scan::new(view, self.id, from, to))
+        let view = View::of_keyspace(self)?;
+        Ok(Scan::new(view, self, from, to))
     }
 
     /// The keys that start with `prefix`, in byte order, as they are now.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
-        let view = View::of_keyspace(self.pool.clone(), self.id)?;
-        Ok(Scan::of_prefix(view, self.id, prefix))
+        let view = View::of_keyspace(self)?;
+        Ok(Scan::of_prefix(view, self, prefix))
     }
 }
 

@@ -24,11 +24,15 @@
 
 mod batch;
 mod borrowed;
+mod caller;
 mod error;
+mod inner;
 mod keyspace;
+mod link;
 mod memory;
 mod pool;
 mod scan;
+mod served;
 mod snapshot;
 mod start;
 mod stream;

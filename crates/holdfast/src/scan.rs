@@ -3,21 +3,30 @@
 //! Invariant: a scan shows one moment, each key once, in one direction. For keys that are files it
 //! shows the names of that moment, with the content that they have when the scan reaches them.
 
-use crate::error::Result;
-use crate::keyspace::whole;
+use crate::error::{Error, Result};
+use crate::keyspace::{Keyspace, whole};
 use crate::kv::{self, Found};
-use crate::view::View;
+use crate::view::{View, ViewOf};
+use holdfast_client::{Client, served};
 use std::ops::Bound;
 
 /// The keys of a range and their values.
 pub struct Scan {
     view: View,
-    scan: kv::Scan,
-    keyspace: kv::Keyspace,
+    way: Way,
+    keyspace: Keyspace,
     from: Vec<u8>,
     to: Option<Vec<u8>>,
+    backward: bool,
     /// The value that `next_ref` lends, if it is not in the leaf.
     value: Vec<u8>,
+}
+
+enum Way {
+    /// The tree is read here.
+    Mapped(kv::Scan),
+    /// The proxy reads it, from the first call on.
+    Served(Option<served::Scan>),
 }
 
 /// The lowest key above `key`.
@@ -28,7 +37,7 @@ fn after(key: &[u8]) -> Vec<u8> {
 impl Scan {
     pub(crate) fn new(
         view: View,
-        keyspace: kv::Keyspace,
+        keyspace: &Keyspace,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
     ) -> Scan {
@@ -45,7 +54,7 @@ impl Scan {
         Scan::between(view, keyspace, from, to)
     }
 
-    pub(crate) fn of_prefix(view: View, keyspace: kv::Keyspace, prefix: &[u8]) -> Scan {
+    pub(crate) fn of_prefix(view: View, keyspace: &Keyspace, prefix: &[u8]) -> Scan {
         // The first key behind all that start with it: its last byte that can be raised is.
         let raised = prefix.iter().rposition(|byte| *byte < u8::MAX);
         let to = raised.map(|at| {
@@ -56,50 +65,101 @@ impl Scan {
         Scan::between(view, keyspace, prefix.to_vec(), to)
     }
 
-    fn between(view: View, keyspace: kv::Keyspace, from: Vec<u8>, to: Option<Vec<u8>>) -> Scan {
-        let scan = kv::Scan::new(keyspace, &from, to.as_deref(), false);
-        Scan {
+    fn between(view: View, keyspace: &Keyspace, from: Vec<u8>, to: Option<Vec<u8>>) -> Scan {
+        let mut scan = Scan {
             view,
-            scan,
-            keyspace,
+            way: Way::Served(None),
+            keyspace: keyspace.clone(),
             from,
             to,
+            backward: false,
             value: Vec::new(),
+        };
+        scan.begin();
+        scan
+    }
+
+    /// The scan starts at its first key.
+    fn begin(&mut self) {
+        self.end();
+        if !self.view.pinned.pool().inner.is_served() {
+            let (from, to) = (&self.from, self.to.as_deref());
+            self.way = Way::Mapped(kv::Scan::new(self.keyspace.id, from, to, self.backward));
+        }
+    }
+
+    /// The proxy forgets it.
+    fn end(&mut self) {
+        if let Way::Served(scan) = &mut self.way
+            && let Some(scan) = scan.take()
+            && let Ok(ViewOf::Served(served, _)) = self.view.pinned.reach()
+        {
+            served.end_scan(&scan);
         }
     }
 
     /// The same keys from the last to the first. The scan starts again.
     #[must_use]
     pub fn backward(mut self) -> Scan {
-        self.scan = kv::Scan::new(self.keyspace, &self.from, self.to.as_deref(), true);
+        self.backward = true;
+        self.begin();
         self
     }
 
     /// The next key and its value, which are valid until the next call; `None` at the end.
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        let pinned = &self.view.pinned;
-        let session = pinned.pool().inner.client()?.session();
-        let view = pinned.view()?;
-        loop {
-            match self.scan.advance(session, view)? {
-                None => return Ok(None),
-                Some(Found::Inline) => break,
-                Some(Found::Blocks(blocks)) => {
-                    self.value.resize(blocks.len as usize, 0);
-                    kv::Scan::copy(session, view, &blocks, &mut self.value)?;
-                    return Ok(Some((self.scan.key(), &self.value)));
-                }
-                Some(Found::File(ino)) => {
-                    let (scan, key) = (&self.scan, self.scan.key());
-                    let found = whole(|out| Ok(scan.read(session, key, ino, out)?))?;
-                    // It went since the scan began.
-                    let Some(found) = found else { continue };
-                    self.value = found;
-                    return Ok(Some((self.scan.key(), &self.value)));
-                }
+        match (&mut self.way, self.view.pinned.reach()?) {
+            (Way::Mapped(scan), ViewOf::Mapped(client, view)) => {
+                next_mapped(scan, (client, view), &mut self.value)
+            }
+            (Way::Served(scan), ViewOf::Served(served, view)) => {
+                let scan = match scan {
+                    Some(scan) => scan,
+                    none => {
+                        let range = (&self.from[..], self.to.as_deref());
+                        let keyspace = (self.keyspace.named(), view);
+                        none.insert(served.scan(keyspace, range, self.backward)?)
+                    }
+                };
+                let found = served.advance(scan)?;
+                Ok(found.then(|| (scan.key(), scan.value())))
+            }
+            _ => Err(Error::OtherProcess),
+        }
+    }
+}
+
+fn next_mapped<'a>(
+    scan: &'a mut kv::Scan,
+    (client, view): (&Client, &kv::View),
+    value: &'a mut Vec<u8>,
+) -> Result<Option<(&'a [u8], &'a [u8])>> {
+    let session = client.session();
+    loop {
+        match scan.advance(session, view)? {
+            None => return Ok(None),
+            Some(Found::Inline) => break,
+            Some(Found::Blocks(blocks)) => {
+                value.resize(blocks.len as usize, 0);
+                kv::Scan::copy(session, view, &blocks, value)?;
+                return Ok(Some((scan.key(), value)));
+            }
+            Some(Found::File(ino)) => {
+                let key = scan.key();
+                let found = whole(|out| Ok(scan.read(session, (key, ino), out, None)?))?;
+                // It went since the scan began.
+                let Some(found) = found else { continue };
+                *value = found;
+                return Ok(Some((scan.key(), value)));
             }
         }
-        Ok(Some((self.scan.key(), self.scan.value())))
+    }
+    Ok(Some((scan.key(), scan.value())))
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

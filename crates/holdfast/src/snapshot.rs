@@ -4,10 +4,11 @@
 //! until it is dropped, and until then the snapshot is in use.
 
 use crate::error::{Error, Result};
-use crate::pool::{Inner, Pool};
+use crate::inner::{Inner, Reach};
+use crate::pool::Pool;
 use crate::view::View;
 use holdfast_client::SnapshotError;
-use holdfast_client::attach::{AttachError, attach_snapshot};
+use holdfast_client::attach::{AttachError, Joined, join_snapshot};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,7 +44,10 @@ impl Pool {
 
     /// All snapshots, the oldest first.
     pub fn snapshot_list(&self) -> Result<Vec<SnapshotInfo>> {
-        let all = self.inner.client()?.snapshot_list()?;
+        let all = match self.inner.reach()? {
+            Reach::Mapped(client) => client.snapshot_list()?,
+            Reach::Served(served) => served.snapshot_list()?,
+        };
         let info = |s: holdfast_client::SnapshotInfo| SnapshotInfo {
             name: String::from_utf8_lossy(&s.name).into_owned(),
             time_ns: s.time_ns,
@@ -68,12 +72,19 @@ impl Pool {
     /// A view of the snapshot `name`.
     pub fn snapshot(&self, name: &str) -> Result<View> {
         let path = self.inner.path();
-        let attached = self.insist(|| {
-            let attached = attach_snapshot(path.as_os_str().as_bytes(), name.as_bytes());
-            attached.map_err(Error::Attach)
+        let joined = self.insist(|| {
+            let joined = join_snapshot(path.as_os_str().as_bytes(), name.as_bytes());
+            joined.map_err(Error::Attach)
         });
-        let attachment = attached.map_err(|e| missing(e, name))?;
-        let inner = Arc::new(Inner::on_snapshot(path.to_path_buf(), attachment)?);
+        let path = path.to_path_buf();
+        let inner = match joined.map_err(|e| missing(e, name))? {
+            Joined::Mapped(attachment) => Inner::on_snapshot(path, attachment)?,
+            Joined::Served {
+                connection,
+                channel,
+            } => Inner::served((path, Some(name.into())), connection, channel)?,
+        };
+        let inner = Arc::new(inner);
         View::begin(Pool { inner })
     }
 

@@ -5,7 +5,7 @@
 //! that one. A new pool is made by the `holdfast` command, in a separate process.
 
 use crate::error::{Error, Result};
-use holdfast_client::attach::{AttachError, Attachment, attach, rejoin};
+use holdfast_client::attach::{self, AttachError, Attachment, Joined, rejoin};
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -73,8 +73,8 @@ fn mapped_at(line: &str, address: usize) -> Option<&str> {
 
 /// Joins the session of the pool, through its running service or a new one. `known` is session
 /// memory that this process already has.
-pub(crate) fn join(pool: &Path, known: Option<BorrowedFd<'_>>) -> Result<Attachment> {
-    insist(pool, |path| attach(path, known))
+pub(crate) fn join(pool: &Path, known: Option<BorrowedFd<'_>>) -> Result<Joined> {
+    insist(pool, |path| attach::join(path, known))
 }
 
 /// As `join`, with the session memory that this process was using when its service died.
@@ -82,15 +82,12 @@ pub(crate) fn join_again(pool: &Path, memory: BorrowedFd<'_>) -> Result<Attachme
     insist(pool, |path| rejoin(path, memory))
 }
 
-fn insist(
-    pool: &Path,
-    ask: impl Fn(&[u8]) -> std::result::Result<Attachment, AttachError>,
-) -> Result<Attachment> {
+fn insist<T>(pool: &Path, ask: impl Fn(&[u8]) -> std::result::Result<T, AttachError>) -> Result<T> {
     let (begun, mut killed) = (Instant::now(), 0);
     loop {
         let late = begun.elapsed() > PATIENCE;
         match ask(pool.as_os_str().as_bytes()) {
-            Ok(attachment) => return Ok(attachment),
+            Ok(joined) => return Ok(joined),
             Err(AttachError::NoService) => {}
             // The service is ending.
             Err(AttachError::Refused { errno: EAGAIN, .. }) if !late => {

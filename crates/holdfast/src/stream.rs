@@ -4,6 +4,7 @@
 //! reader keeps the value that it found, whatever happens to its key.
 
 use crate::error::{Error, Result};
+use crate::inner::Reach;
 use crate::keyspace::Keyspace;
 use crate::pool::Pool;
 use crate::{Durability, kv};
@@ -26,16 +27,19 @@ struct Open {
 impl Open {
     fn new(keyspace: &Keyspace, path: &str, flags: u32) -> Result<Open> {
         let pool = keyspace.pool.clone();
-        let client = pool.inner.client()?;
         let path = path.as_bytes();
-        let ofd =
-            pool.as_caller(|caller| client.open(caller, Base::Root, path, flags, 0o644, 0))?;
+        let ofd = match pool.inner.reach()? {
+            Reach::Mapped(client) => {
+                pool.as_caller(|caller| client.open(caller, Base::Root, path, flags, 0o644, 0))?
+            }
+            Reach::Served(served) => served.open(path, flags)?,
+        };
         let process = pool.inner.process();
         Ok(Open { pool, ofd, process })
     }
 
     fn ofd(&self) -> Result<OfdLink> {
-        self.pool.inner.client()?;
+        self.pool.inner.reach()?;
         match self.process == self.pool.inner.process() {
             true => Ok(self.ofd),
             false => Err(Error::OtherProcess),
@@ -43,19 +47,42 @@ impl Open {
     }
 
     fn write_all(&self, mut part: &[u8]) -> Result<()> {
-        let (client, ofd) = (self.pool.inner.client()?, self.ofd()?);
+        let ofd = self.ofd()?;
         while !part.is_empty() {
-            let n = client.write(ofd, ConstBuf::from(part))?;
+            let n = match self.pool.inner.reach()? {
+                Reach::Mapped(client) => client.write(ofd, ConstBuf::from(part))?,
+                Reach::Served(served) => served.write(ofd, part)?,
+            };
             part = part.get(n..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    fn read_at(&self, room: &mut [u8], at: u64) -> Result<usize> {
+        let (ofd, offset) = (self.ofd()?, i64::try_from(at).unwrap_or(i64::MAX));
+        match self.pool.inner.reach()? {
+            Reach::Mapped(client) => Ok(client.pread(ofd, MutBuf::from(room), offset)?),
+            Reach::Served(served) => served.read_at(ofd, room, offset),
+        }
+    }
+
+    fn size(&self) -> Result<u64> {
+        let ofd = self.ofd()?;
+        match self.pool.inner.reach()? {
+            Reach::Mapped(client) => Ok(client.fstat(ofd)?.size),
+            Reach::Served(served) => Ok(served.stat(ofd)?.size),
+        }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let (Ok(ofd), Ok(client)) = (self.ofd(), self.pool.inner.client()) {
-            let _ = client.release(ofd);
+        match (self.ofd(), self.pool.inner.reach()) {
+            (Ok(ofd), Ok(Reach::Mapped(client))) => {
+                let _ = client.release(ofd);
+            }
+            (Ok(ofd), Ok(Reach::Served(served))) => served.close(ofd),
+            _ => {}
         }
     }
 }
@@ -86,8 +113,11 @@ impl ValueWriter {
             return self.keyspace.put(&self.key, &self.value, durability);
         };
         file.write_all(&self.value)?;
-        let client = self.keyspace.pool.inner.client()?;
-        Ok(client.kv_name(self.keyspace.id, &self.key, file.ofd()?, durability)?)
+        let (keyspace, key, ofd) = (&self.keyspace, &self.key, file.ofd()?);
+        match keyspace.pool.inner.reach()? {
+            Reach::Mapped(client) => Ok(client.kv_name(keyspace.id, key, ofd, durability)?),
+            Reach::Served(served) => served.name(keyspace.named(), key, ofd, durability),
+        }
     }
 
     /// Puts what is in memory into the file.
@@ -173,10 +203,7 @@ impl Read for ValueReader {
             From::Memory(value) => return value.read(room),
             From::File { file, at } => (file, at),
         };
-        let (client, ofd) = (file.pool.inner.client()?, file.ofd()?);
-        let offset = i64::try_from(*at).unwrap_or(i64::MAX);
-        let n = client.pread(ofd, MutBuf::from(room), offset);
-        let n = n.map_err(Error::from)?;
+        let n = file.read_at(room, *at)?;
         *at += n as u64;
         Ok(n)
     }
@@ -188,16 +215,12 @@ impl Seek for ValueReader {
             From::Memory(value) => return value.seek(to),
             From::File { file, at } => (file, at),
         };
-        let (client, ofd) = (file.pool.inner.client()?, file.ofd()?);
         let place = match to {
             SeekFrom::Start(place) => i64::try_from(place).ok(),
             SeekFrom::Current(by) => i64::try_from(*at).ok().and_then(|at| at.checked_add(by)),
-            SeekFrom::End(by) => {
-                let size = client.fstat(ofd).map_err(Error::from)?.size;
-                i64::try_from(size)
-                    .ok()
-                    .and_then(|size| size.checked_add(by))
-            }
+            SeekFrom::End(by) => i64::try_from(file.size()?)
+                .ok()
+                .and_then(|size| size.checked_add(by)),
         };
         let place = place.and_then(|place| u64::try_from(place).ok());
         *at = place.ok_or(io::ErrorKind::InvalidInput)?;

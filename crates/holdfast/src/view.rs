@@ -4,11 +4,14 @@
 
 use crate::borrowed::{self, Borrowed};
 use crate::error::{Error, Result};
-use crate::keyspace::whole;
+use crate::inner::Reach;
+use crate::keyspace::{Keyspace, whole};
 use crate::kv;
 use crate::pool::Pool;
 use crate::scan::Scan;
+use crate::served::ServedPool;
 use crate::stream::ValueReader;
+use holdfast_client::{Client, served};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -21,32 +24,44 @@ pub struct View {
 
 pub(crate) struct Pinned {
     pool: Pool,
-    view: Option<kv::View>,
+    moment: Option<Moment>,
     process: u64,
+}
+
+/// The moment itself, where it is kept.
+enum Moment {
+    Mapped(kv::View),
+    Served(served::View),
 }
 
 impl View {
     pub(crate) fn begin(pool: Pool) -> Result<View> {
-        let view = pool.inner.client()?.view()?;
-        View::of(pool, view)
+        let moment = match pool.inner.reach()? {
+            Reach::Mapped(client) => Moment::Mapped(client.view()?),
+            Reach::Served(served) => Moment::Served(served.view(None)?),
+        };
+        Ok(View::of(pool, moment))
     }
 
     /// A view that also has all files of a keyspace's directory.
-    pub(crate) fn of_keyspace(pool: Pool, keyspace: kv::Keyspace) -> Result<View> {
-        let view = pool.inner.client()?.view_of(keyspace)?;
-        View::of(pool, view)
+    pub(crate) fn of_keyspace(keyspace: &Keyspace) -> Result<View> {
+        let pool = keyspace.pool.clone();
+        let moment = match pool.inner.reach()? {
+            Reach::Mapped(client) => Moment::Mapped(client.view_of(keyspace.id)?),
+            Reach::Served(served) => Moment::Served(served.view(Some(keyspace.named()))?),
+        };
+        Ok(View::of(pool, moment))
     }
 
-    fn of(pool: Pool, view: kv::View) -> Result<View> {
-        let view = Some(view);
-        let process = pool.inner.process();
-        Ok(View {
+    fn of(pool: Pool, moment: Moment) -> View {
+        let (moment, process) = (Some(moment), pool.inner.process());
+        View {
             pinned: Arc::new(Pinned {
                 pool,
-                view,
+                moment,
                 process,
             }),
-        })
+        }
     }
 
     /// The names of all keyspaces.
@@ -56,12 +71,17 @@ impl View {
 
     /// A keyspace of this moment.
     pub fn keyspace(&self, name: &str) -> Result<ViewKeyspace> {
-        let id = self.pinned.pool.keyspace(name)?.id;
         Ok(ViewKeyspace {
             view: self.clone(),
-            id,
+            keyspace: self.pinned.pool.keyspace(name)?,
         })
     }
+}
+
+/// A view, as this process reaches it.
+pub(crate) enum ViewOf<'a> {
+    Mapped(&'a Client, &'a kv::View),
+    Served(&'a ServedPool, served::View),
 }
 
 impl Pinned {
@@ -69,10 +89,18 @@ impl Pinned {
         &self.pool
     }
 
-    /// The view, if this is the process that began it.
-    pub(crate) fn view(&self) -> Result<&kv::View> {
-        match &self.view {
-            Some(view) if self.process == self.pool.inner.process() => Ok(view),
+    /// The view, and the pool as this process reaches it, if this is the process that began it.
+    #[inline]
+    pub(crate) fn reach(&self) -> Result<ViewOf<'_>> {
+        let reach = self.pool.inner.reach()?;
+        if self.process != self.pool.inner.process() {
+            return Err(Error::OtherProcess);
+        }
+        match (&self.moment, reach) {
+            (Some(Moment::Mapped(view)), Reach::Mapped(client)) => Ok(ViewOf::Mapped(client, view)),
+            (Some(Moment::Served(view)), Reach::Served(served)) => {
+                Ok(ViewOf::Served(served, *view))
+            }
             _ => Err(Error::OtherProcess),
         }
     }
@@ -80,10 +108,13 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.process == self.pool.inner.process()
-            && let (Some(view), Ok(client)) = (self.view.take(), self.pool.inner.client())
-        {
-            client.end_view(view);
+        if self.process != self.pool.inner.process() {
+            return;
+        }
+        match (self.moment.take(), self.pool.inner.reach()) {
+            (Some(Moment::Mapped(view)), Ok(Reach::Mapped(client))) => client.end_view(view),
+            (Some(Moment::Served(view)), Ok(Reach::Served(served))) => served.end_view(view),
+            _ => {}
         }
     }
 }
@@ -92,7 +123,7 @@ impl Drop for Pinned {
 #[derive(Clone)]
 pub struct ViewKeyspace {
     view: View,
-    id: kv::Keyspace,
+    keyspace: Keyspace,
 }
 
 impl ViewKeyspace {
@@ -105,15 +136,18 @@ impl ViewKeyspace {
     /// value's full length.
     #[inline]
     pub fn get_into(&self, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
-        let pinned = &self.view.pinned;
-        let client = pinned.pool.inner.client()?;
-        Ok(client.view_get(pinned.view()?, self.id, key, out)?)
+        match self.view.pinned.reach()? {
+            ViewOf::Mapped(client, view) => {
+                Ok(client.view_get(view, self.keyspace.id, key, out)?)
+            }
+            ViewOf::Served(served, view) => served.get(self.keyspace.named(), Some(view), key, out),
+        }
     }
 
     /// The value of `key` in the pool's own memory, if it is large and in one piece, else a copy of
     /// it.
     pub fn borrow(&self, key: &[u8]) -> Result<Option<Borrowed>> {
-        if let Some(lent) = borrowed::borrow(&self.view, self.id, key)? {
+        if let Some(lent) = borrowed::borrow(&self.view, self.keyspace.id, key)? {
             return Ok(Some(lent));
         }
         let copy = self.get(key)?;
@@ -127,11 +161,11 @@ impl ViewKeyspace {
 
     /// The keys of a range and their values, in byte order.
     pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
-        Ok(Scan::new(self.view.clone(), self.id, from, to))
+        Ok(Scan::new(self.view.clone(), &self.keyspace, from, to))
     }
 
     /// The keys that start with `prefix`, in byte order.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
-        Ok(Scan::of_prefix(self.view.clone(), self.id, prefix))
+        Ok(Scan::of_prefix(self.view.clone(), &self.keyspace, prefix))
     }
 }

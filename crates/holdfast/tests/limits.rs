@@ -42,8 +42,7 @@ fn all_there(keyspace: &Keyspace, round: u64, len: usize, count: u64) {
 }
 
 /// Fills, looks and empties again: one by one, in batches, by range.
-fn rounds(size: u64, len: usize, rounds: u64) {
-    let fixture = Fixture::new(size);
+fn rounds(fixture: Fixture, len: usize, rounds: u64) {
     let pool = fixture.open();
     let keyspace = pool.keyspace_or_create("k").unwrap();
     let mut most = 0;
@@ -75,13 +74,14 @@ fn empty(pool: &Pool, keyspace: &Keyspace, round: u64, count: u64) {
 
 #[test]
 fn a_pool_full_of_small_values_is_emptied_again() {
-    rounds(16 << 20, 200, 3);
+    rounds(Fixture::new(16 << 20), 200, 3);
 }
 
 #[test]
 fn a_pool_full_of_larger_values_is_emptied_again() {
-    rounds(16 << 20, 1500, 3);
-    rounds(32 << 20, 4096, 6);
+    rounds(Fixture::new(16 << 20), 1500, 3);
+    rounds(Fixture::new(32 << 20), 4096, 6);
+    rounds(Fixture::served(32 << 20), 4096, 3);
 }
 
 /// A batch for which there is no room changes nothing, and costs nothing.

@@ -143,8 +143,7 @@ fn own((k, v): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     (k.clone(), v.clone())
 }
 
-fn story(seed: u64, steps: usize) {
-    let mut fixture = Fixture::new(256 << 20);
+fn story(mut fixture: Fixture, seed: u64, steps: usize) {
     let mut rng = Rng(seed);
     let mut maps = [Map::new(), Map::new()];
     for _ in 0..3 {
@@ -174,7 +173,14 @@ fn story(seed: u64, steps: usize) {
 #[test]
 fn random_changes_are_those_of_a_map() {
     for seed in 1..6 {
-        story(seed, 400);
+        story(Fixture::new(256 << 20), seed, 400);
+    }
+}
+
+#[test]
+fn random_changes_by_a_proxy_are_those_of_a_map() {
+    for seed in 6..9 {
+        story(Fixture::served(256 << 20), seed, 400);
     }
 }
 

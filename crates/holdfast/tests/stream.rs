@@ -28,7 +28,11 @@ fn write(keyspace: &Keyspace, key: &[u8], pieces: usize) {
 
 #[test]
 fn values_of_any_size_appear_as_a_whole_and_replace_what_was_there() {
-    let fixture = Fixture::new(512 << 20);
+    values_of_any_size(Fixture::new(512 << 20));
+    values_of_any_size(Fixture::served(512 << 20));
+}
+
+fn values_of_any_size(fixture: Fixture) {
     let pool = fixture.open();
     let keyspace = pool.keyspace_or_create("large").unwrap();
     keyspace.put(b"key", b"old", D).unwrap();

@@ -152,9 +152,11 @@ fn storm(fixture: &Fixture, own_pools: bool) -> (u64, u64) {
 fn threads_see_one_order() {
     // A view is given up once a quarter of this is kept for it, which takes a second then, also
     // where its thread waits for a processor.
-    let fixture = Fixture::new(1 << 30);
-    for own_pools in [false, true] {
-        let (changes, looks) = storm(&fixture, own_pools);
-        assert!(changes > 100 && looks > 100, "{changes} {looks}");
+    for made in [Fixture::new, Fixture::served] {
+        let fixture = made(1 << 30);
+        for own_pools in [false, true] {
+            let (changes, looks) = storm(&fixture, own_pools);
+            assert!(changes > 100 && looks > 100, "{changes} {looks}");
+        }
     }
 }

@@ -27,6 +27,9 @@ use std::time::Duration;
 /// How long a connection may ask for nothing before its run begins.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// Why most requests are refused.
+const OWNERS: &str = "only the pool's owner and root can do this";
+
 /// Serves a process that the service let in.
 pub fn begin(shared: &Arc<Shared>, socket: OwnedFd, rights: Rights) {
     let run = Arc::new(Run::default());
@@ -51,15 +54,17 @@ fn welcome(member: &Arc<Member>) -> Option<Arc<Channel>> {
         let answer = Answer::refusal(errno.raw_os_error(), why);
         let _ = rustix::net::send(&member.socket, &answer.encode(), SendFlags::NOSIGNAL);
     };
-    if !matches!(
-        Request::decode(&bytes[..len]),
-        Some(Request::Attach { adopt: false, .. })
-    ) {
-        refuse(
-            Errno::ACCESS,
-            "the pool belongs to another user, for whom this command is",
-        );
-        return None;
+    let base = match Request::decode(&bytes[..len]) {
+        Some(Request::Attach { adopt: false, .. }) => Ok(member.shared.pool.clone()),
+        Some(Request::SnapshotAttach { name }) => member.shared.snapshots.get(name.as_bytes()),
+        _ => Err((Errno::ACCESS.raw_os_error(), OWNERS.into())),
+    };
+    match base {
+        Ok(base) => member.work_on(base),
+        Err((errno, why)) => {
+            refuse(Errno::from_raw_os_error(errno), &why);
+            return None;
+        }
     }
     if member.shared.is_full() {
         refuse(
@@ -229,7 +234,8 @@ fn settled_child(parent: &Arc<Member>, client: &Client) -> Result<(Arc<Member>, 
         ..Share::default()
     };
     let slot = client.child_prepare(share)?;
-    let own = shared.client(at);
+    child.work_on(parent.base().clone());
+    let own = child.base().client(at);
     own.set_file_limit(client.file_limit());
     let forked = own.fork_child(Some(slot));
     match forked.and_then(|()| child.settle(own)) {

@@ -14,9 +14,11 @@
 //!  * A process that asks for too much gets an error; nothing of it outlives its connection.
 #![forbid(unsafe_code)]
 
+mod base;
 mod calls;
 mod channel;
 mod connection;
+mod keys;
 mod maps;
 mod member;
 mod pipes;

@@ -6,6 +6,8 @@
 //!    would wait for whoever waits for the call to end.
 //!  * A description that no descriptor refers to is in `unbound`, and is released with the process.
 
+use crate::base::Base;
+use crate::keys::Keys;
 use crate::maps::Maps;
 use crate::proxy::Shared;
 use crate::rights::Rights;
@@ -38,6 +40,8 @@ pub struct Member {
     pub socket: OwnedFd,
     pub shared: Arc<Shared>,
     pub run: Arc<Run>,
+    /// What it works on, from its first request on.
+    base: OnceLock<Arc<Base>>,
     /// Where the pool appears to it.
     pub at: OnceLock<Box<[u8]>>,
     rights: RwLock<Rights>,
@@ -51,6 +55,8 @@ pub struct Member {
     ended: AtomicBool,
     /// What is mapped in the memory that it runs in.
     maps: Mutex<Option<Arc<Maps>>>,
+    /// Keyspaces, and what it reads and changes there.
+    pub keys: Keys,
     /// Held by whoever sends to it.
     sends: Mutex<()>,
 }
@@ -69,6 +75,7 @@ impl Member {
             socket,
             shared: shared.clone(),
             run,
+            base: OnceLock::new(),
             at: OnceLock::new(),
             rights: RwLock::new(rights),
             place: RwLock::new(None),
@@ -78,6 +85,7 @@ impl Member {
             locks: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             maps: Mutex::default(),
+            keys: Keys::default(),
             sends: Mutex::default(),
         });
         shared.add(&member);
@@ -87,6 +95,16 @@ impl Member {
     /// Nobody else sends to it while the value lives.
     pub fn sends(&self) -> MutexGuard<'_, ()> {
         self.sends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It works there, now and later.
+    pub fn work_on(&self, base: Arc<Base>) {
+        let _ = self.base.set(base);
+    }
+
+    /// What it works on.
+    pub fn base(&self) -> &Arc<Base> {
+        self.base.get().unwrap_or(&self.shared.pool)
     }
 
     /// It has this place from now on; `Invalid`: it has one already, or has ended.
@@ -313,6 +331,7 @@ impl Member {
             // Its errors are those of a close that nobody asked for.
             let _ = client.release(held.ofd);
         }
+        self.keys.clear(&self.shared, &client);
         self.leave_memory(&client);
         client.exit(true);
         self.closed_all();

@@ -3,12 +3,13 @@
 //! Invariants: it has one attachment to the pool, whose descriptors stay open until it ends; nobody
 //! of the user takes more than a part of the session's tables.
 
+use crate::base::{Base, Snapshots};
 use crate::connection;
 use crate::member::Member;
 use crate::rights::Rights;
 use crate::tokens::{self, Tokens};
+use holdfast_client::Error;
 use holdfast_client::attach::Attachment;
-use holdfast_client::{Client, Error, Segments};
 use holdfast_pool::directory::SPECIAL;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -26,6 +27,11 @@ const MEMBERS_MAX: u32 = 512;
 const REFUSED_MAX: u32 = 64;
 /// Descriptors of pool files that these have.
 const FILES_MAX: u32 = 256 * 1024;
+/// Views that they have, of which the session has not many, and scans.
+const VIEWS_MAX: u32 = 128;
+const SCANS_MAX: u32 = 1024;
+/// Bytes that are kept for them between two calls.
+const KEPT_MAX: u32 = 512 << 20;
 /// How often a proxy without a service looks for one.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What a call may wait for the end of the dead.
@@ -60,10 +66,9 @@ impl Quota {
 
 /// What all connections have in common.
 pub struct Shared {
-    /// The pool, mapped: each process has a place of its own in this session.
-    pool: Client,
-    /// Descriptors that the session uses.
-    _attachment: Attachment,
+    /// The pool as it is.
+    pub pool: Arc<Base>,
+    pub snapshots: Snapshots,
     /// Where the pool has the kernel's objects.
     pub special: PathBuf,
     /// Root is nobody.
@@ -71,6 +76,11 @@ pub struct Shared {
     pub members: AtomicU32,
     pub files: Quota,
     pub tokens: Tokens,
+    /// Views of keys and values.
+    pub views: Quota,
+    pub scans: Quota,
+    /// Bytes kept between the calls that move large values and batches.
+    pub kept: Quota,
     ids: AtomicU32,
     all: Mutex<Vec<Weak<Member>>>,
     /// Calls under way.
@@ -93,11 +103,6 @@ impl Shared {
     /// An id that no other process has.
     pub fn next_id(&self) -> u32 {
         self.ids.fetch_add(1, AcqRel) % IDS + 1
-    }
-
-    /// A client without a place in the session, to which the pool appears at `at`.
-    pub fn client(&self, at: &[u8]) -> Client {
-        self.pool.another(at)
     }
 
     /// A process is served from now on.
@@ -162,14 +167,18 @@ pub fn serve(
     mut revive: impl FnMut() -> Option<OwnedFd>,
 ) -> Result<(), Errno> {
     let mut connection: Option<OwnedFd> = None;
+    let base = Base::of(attachment).map_err(|e| Errno::from_raw_os_error(e.errno()))?;
     let shared = Arc::new(Shared {
-        pool: map(&attachment).map_err(|e| Errno::from_raw_os_error(e.errno()))?,
-        _attachment: attachment,
+        pool: Arc::new(base),
+        snapshots: Snapshots::of(directory),
         special: directory.join(SPECIAL),
         squash,
         members: AtomicU32::new(0),
         files: Quota::of(FILES_MAX),
         tokens: Tokens::new()?,
+        views: Quota::of(VIEWS_MAX),
+        scans: Quota::of(SCANS_MAX),
+        kept: Quota::of(KEPT_MAX),
         ids: AtomicU32::new(0),
         all: Mutex::default(),
         calls: AtomicU32::new(0),
@@ -199,18 +208,6 @@ pub fn serve(
             Err(e) => return Err(e),
         }
     }
-}
-
-fn map(a: &Attachment) -> Result<Client, Error> {
-    let segments = Segments {
-        session: a.memory().map_err(|_| Error::ServiceGone)?,
-        meta: (a.meta.as_fd(), a.answer.meta_len),
-        journal: (a.journal.as_fd(), a.answer.journal_len),
-        data: (a.data.as_fd(), a.answer.data_len),
-        medium: a.answer.medium,
-        cpu: 0,
-    };
-    Client::attach(&segments, b"")
 }
 
 /// The service gets no more into the queue, and starts another proxy when it has to; what is there

@@ -1,6 +1,8 @@
 //! A process that stores anything in its channel: nobody else notices, and the pool stays whole.
 
 use holdfast_client::attach::{self, attach};
+use holdfast_client::kv::Durability;
+use holdfast_client::served::pairs::{CHANGE_HEAD, Change, Kind};
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Flock, OfdLink, Served};
 use holdfast_pmem::atomic::Ordering::*;
@@ -9,7 +11,7 @@ use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::protocol::{ANSWER_LEN, Request};
 use holdfast_service::{CreateOptions, Options, Service, Stopper, create};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::{IoSlice, IoSliceMut};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::*;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +24,7 @@ static PANICS: AtomicU32 = AtomicU32::new(0);
 /// Requests of each kind that were granted: garbage that is all refused shows nothing.
 static GRANTED: [AtomicU32; OPS] = [const { AtomicU32::new(0) }; OPS];
 /// Numbers of what can be asked for are below this, with one more that means nothing.
-const OPS: usize = Op::MapSync as usize + 2;
+const OPS: usize = Op::SnapshotList as usize + 2;
 
 struct Random(u64);
 
@@ -258,21 +260,23 @@ fn structured(r: &mut Random, own: u32) -> ([u64; WORDS], Vec<u8>) {
         _ => r.of(&[&b"a"[..], b"b", b"n", b"m", b"a/b", b"user.x"]),
     };
     let (first, second) = (text(r), text(r));
-    let data = r.of(&[0, 0, 5, 100, 70_000]);
-    let mut text = [first, second].concat();
-    text.resize(text.len() + data, b'x');
     let op = match r.below(OPS as u64) as u32 {
         // It closes all that other garbage could meet.
         op if op == Op::Exit as u32 && r.below(50) > 0 => Op::Write as u32,
         op => op,
     };
+    let data = match op == Op::KvChange as u32 {
+        true => changes(r),
+        false => vec![b'x'; r.of(&[0, 0, 5, 100, 70_000])],
+    };
+    let text = [first, second, &data].concat();
     let head = Head {
         op,
         member: r.of(&[0, own, own, 77]),
         uid: r.of(&[uid, uid, uid, uid, uid, uid, 0, 12345]),
         gid,
         privileged: r.below(8) == 0,
-        lens: [first.len() as u32, second.len() as u32, data as u32],
+        lens: [first.len(), second.len(), data.len()].map(|len| len as u32),
     };
     let mut words = [0; WORDS];
     words[..HEAD].copy_from_slice(&head.encode());
@@ -291,7 +295,47 @@ fn structured(r: &mut Random, own: u32) -> ([u64; WORDS], Vec<u8>) {
     (words, text)
 }
 
-/// Files, links and descriptors for garbage to meet; how the proxy names us.
+/// Changes of keys and values, most of which are possible.
+fn changes(r: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..r.below(5) {
+        let kinds = [
+            Kind::Put,
+            Kind::Put,
+            Kind::Erase,
+            Kind::EraseRange,
+            Kind::Part,
+        ];
+        let change = Change {
+            kind: r.of(&kinds),
+            keyspace: r.below(4) as u32,
+            key: r.of(&[
+                &b""[..],
+                b"a",
+                b"b",
+                b"file",
+                b"a\0b",
+                &[b'k'; 1024],
+                &[b'k'; 1025],
+            ]),
+            value: &vec![b'v'; r.of(&[0, 10, 3000, 100_000])],
+        };
+        bytes.extend_from_slice(&change.head());
+        bytes.extend_from_slice(change.key);
+        bytes.extend_from_slice(change.value);
+    }
+    match r.below(8) {
+        0 => bytes.truncate(r.below(bytes.len() as u64 + 1) as usize),
+        1 if !bytes.is_empty() => {
+            let at = r.below(bytes.len() as u64) as usize;
+            bytes[at] = r.next() as u8;
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// Files, links, descriptors and keyspaces for garbage to meet; how the proxy names us.
 fn prepare(connection: &OwnedFd, channel: &OwnedFd) -> u32 {
     let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
     let c = caller();
@@ -314,6 +358,17 @@ fn prepare(connection: &OwnedFd, channel: &OwnedFd) -> u32 {
         let _ = served.write(file, ConstBuf::from(&[7; 5000][..]));
     }
     let _ = served.chdir(&c, Base::Root, b"t");
+    for name in [&b"k"[..], b"l"] {
+        if let Ok(keyspace) = served.keyspace(&c, name, true) {
+            let pair = (&b"a"[..], &[1; 5000][..]);
+            let _ = served.kv_put(&c, keyspace, pair, Durability::Ordered);
+            let _ = served.view(Some(keyspace));
+        }
+    }
+    if let Ok(file) = served.open(&c, Base::Root, b"k/file", 0o102, 0o600, 0) {
+        let _ = served.write(file, ConstBuf::from(&b"content"[..]));
+        let _ = served.release(file);
+    }
     served.id()
 }
 
@@ -783,4 +838,98 @@ fn a_mapping_is_its_own_memorys() {
     assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 6);
     served.map_unpin(pin, true).unwrap();
     fixture.check();
+}
+
+/// Views pin roots of the whole session, and what is kept between two calls takes memory of the
+/// pool's owner: of both one user has a part, which comes back.
+#[test]
+fn one_user_keeps_no_more_than_a_part() {
+    let mut fixture = Fixture::new("kept");
+    let enter = || {
+        let (connection, channel) = fixture.connect();
+        let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
+        let memory = SharedMem::map(channel.as_fd(), CHANNEL_LEN).unwrap();
+        (served, connection, memory)
+    };
+    let (first, of_first, memory) = enter();
+    let (second, _of_second, _) = enter();
+    let c = caller();
+    let keyspace = first.keyspace(&c, b"k", true).unwrap();
+    let own = second.keyspace(&c, b"k", false).unwrap();
+    let views: Vec<_> = (0..128)
+        .map(|_| first.view(Some(keyspace)).unwrap())
+        .collect();
+    let refused = second.view(None).unwrap_err();
+    assert_eq!(refused.errno(), Errno::USERS.raw_os_error());
+    first.end_view(views[0]);
+    let view = second.view(None).unwrap();
+    let scan = || second.scan(&c, (own, view), (b"", None), false);
+    let scans: Vec<_> = (0..1024).map(|_| scan().unwrap()).collect();
+    assert_eq!(scan().err().unwrap().errno(), Errno::USERS.raw_os_error());
+    second.end_scan(&scans[0]);
+    scan().unwrap();
+    // Parts of values that never become any.
+    let (mut batch, mut kept) = (0, 0);
+    let full = loop {
+        match keep_part(&memory, batch) {
+            Ok(name) => (batch, kept) = (name, kept + 1),
+            Err(errno) => break errno,
+        }
+        // A value is not longer.
+        if kept % 63 == 0 {
+            batch = 0;
+        }
+    };
+    assert_eq!(full, Errno::TOOBIG.raw_os_error() as u64);
+    assert!((500..=512).contains(&kept), "{kept} parts");
+    // Small values need none of that.
+    let long = vec![7; 64 << 20];
+    let pair = (&b"a"[..], &long[..100]);
+    first
+        .kv_put(&c, keyspace, pair, Durability::Ordered)
+        .unwrap();
+    drop((first, of_first));
+    let begun = Instant::now();
+    while second.view(None).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    second
+        .kv_put(&c, own, (b"large", &long), Durability::Ordered)
+        .unwrap();
+    let mut back = vec![0; long.len()];
+    let len = second.kv_get(&c, own, None, b"large", &mut back).unwrap();
+    assert!(len == Some(long.len() as u64) && back == long);
+    assert_eq!(PANICS.load(SeqCst), 0);
+    fixture.check();
+}
+
+/// Hands the largest part of a value over, which the batch of this name keeps (0: a new one): the
+/// batch's name, or the error.
+fn keep_part(memory: &SharedMem, batch: u32) -> Result<u32, u64> {
+    let bytes = vec![7; BUFFER - CHANGE_HEAD];
+    let part = Change {
+        kind: Kind::Part,
+        keyspace: 1,
+        key: &[],
+        value: &bytes,
+    };
+    let text = [&part.head()[..], &bytes].concat();
+    let head = Head {
+        op: Op::KvChange as u32,
+        lens: [0, 0, text.len() as u32],
+        ..Head::default()
+    };
+    let mut words = [0; WORDS];
+    words[..HEAD].copy_from_slice(&head.encode());
+    words[HEAD] = batch.into();
+    assert!(ask(memory, 0, &words, &text));
+    let line: &Line = memory.at(line_at(0)).unwrap();
+    let answer = line.answer.each_ref().map(|word| word.load(Relaxed));
+    // The next who asks on this line waits for it to be idle.
+    line.turn.store(IDLE, SeqCst);
+    match answer[0] {
+        0 => Ok(answer[2] as u32),
+        errno => Err(errno),
+    }
 }

@@ -193,7 +193,7 @@ fn scan(user: &User, keyspace: Keyspace) -> Vec<Vec<u8>> {
             }
             Entry::File(ino) => {
                 let mut value = vec![0; VALUE_MAX];
-                let len = scan.read(s, &key, ino, &mut value).expect("a file");
+                let len = scan.read(s, (&key, ino), &mut value, None).expect("a file");
                 value.truncate(len.expect("it is still there") as usize);
                 value
             }

@@ -5,6 +5,8 @@
 
 use crate::input::Input;
 use holdfast_client::attach::attach;
+use holdfast_client::kv::Durability;
+use holdfast_client::served::pairs::{Change, Kind};
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Served};
 use holdfast_pmem::atomic::Ordering::*;
@@ -198,6 +200,26 @@ fn me() -> Caller<'static> {
     }
 }
 
+/// Changes of keys and values, and what follows them.
+fn changes(input: &mut Input<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..input.below(5) {
+        let kinds = [Kind::Put, Kind::Erase, Kind::EraseRange, Kind::Part];
+        let value = vec![b'v'; input.below(3) * input.below(3000)];
+        let change = Change {
+            kind: kinds[input.below(kinds.len())],
+            keyspace: input.below(4) as u32,
+            key: input.string(),
+            value: &value,
+        };
+        bytes.extend_from_slice(&change.head());
+        bytes.extend_from_slice(change.key);
+        bytes.extend_from_slice(change.value);
+    }
+    bytes.extend_from_slice(input.string());
+    bytes
+}
+
 impl Process {
     /// Files, directories and descriptors for the rest to meet; how the proxy names us.
     fn begin(&self) -> u32 {
@@ -210,6 +232,13 @@ impl Process {
         for (fd, name, flags) in [(0, &b"."[..], 0), (1, b"a", 0o102), (2, b"d/c", 0o2102)] {
             let _ = served.open_as((fd, &c), Base::Root, name, flags, 0o600, 0);
         }
+        for name in [&b"k"[..], b"l"] {
+            if let Ok(keyspace) = served.keyspace(&c, name, true) {
+                let pair = (&b"a"[..], &[1; 5000][..]);
+                let _ = served.kv_put(&c, keyspace, pair, Durability::Ordered);
+                let _ = served.view(Some(keyspace));
+            }
+        }
         served.id()
     }
 
@@ -218,17 +247,19 @@ impl Process {
             at if at < TEXTS.len() => TEXTS[at],
             _ => input.string(),
         });
-        let data = input.below(3) * input.below(3000);
-        let mut text = texts.concat();
-        text.resize(text.len() + data, b'x');
-        let c = me();
+        let (op, c) = (u32::from(input.u8()), me());
+        let data = match op == Op::KvChange as u32 {
+            true => changes(input),
+            false => vec![b'x'; input.below(3) * input.below(3000)],
+        };
+        let text = [texts[0], texts[1], &data].concat();
         let head = Head {
-            op: input.u8().into(),
+            op,
             member: [0, own, 0, 77][input.below(4)],
             uid: [c.uid, 0, 12345, c.uid][input.below(4)],
             gid: [c.gid, 0, 12345, c.gid][input.below(4)],
             privileged: c.privileged == (input.below(4) > 0),
-            lens: [texts[0].len(), texts[1].len(), data].map(|len| len as u32),
+            lens: [texts[0].len(), texts[1].len(), data.len()].map(|len| len as u32),
         };
         let mut words = [0; WORDS];
         words[..HEAD].copy_from_slice(&head.encode());

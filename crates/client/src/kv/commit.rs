@@ -117,8 +117,13 @@ impl Changes {
         }
     }
 
+    /// Bytes of memory that they take; values in blocks take none.
+    pub fn held(&self) -> usize {
+        self.ops.len()
+    }
+
     /// The keyspaces that they are about.
-    pub(super) fn keyspaces(&self) -> impl Iterator<Item = Keyspace> {
+    pub fn keyspaces(&self) -> impl Iterator<Item = Keyspace> {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 

@@ -12,11 +12,13 @@
 
 mod commit;
 mod keyspace;
+mod rights;
 mod slow_path;
 
 pub use crate::values::Keyspace;
 pub use crate::values::view::{Entry, Found, Scan, View};
 pub use commit::Changes;
+pub use rights::Right;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Caller;
@@ -71,10 +73,23 @@ impl Client {
     /// Copies the value of `key` to the start of `out`, as much as there is room for; its length.
     #[inline]
     pub fn kv_get(&self, keyspace: Keyspace, key: &[u8], out: &mut [u8]) -> Result<Option<u64>> {
+        self.kv_get_as(None, keyspace, key, out)
+    }
+
+    /// As `kv_get`; if the key is a file, `who` must be permitted to read it (`None`: may read
+    /// all).
+    #[inline]
+    pub fn kv_get_as(
+        &self,
+        who: Option<&Caller>,
+        keyspace: Keyspace,
+        key: &[u8],
+        out: &mut [u8],
+    ) -> Result<Option<u64>> {
         if key.is_empty() || key.len() > USER_KEY_MAX {
             return Ok(None);
         }
-        files::get_any(&self.session, keyspace, key, &mut Out::copy(out))
+        files::get_any(&self.session, keyspace, key, &mut Out::copy(out), who)
     }
 
     /// Sets `key` to `value`. A value for which the
@@ -165,6 +180,17 @@ impl Client {
         key: &[u8],
         out: &mut [u8],
     ) -> Result<Option<u64>> {
-        view.get(&self.session, keyspace, key, out)
+        self.view_get_as(None, view, (keyspace, key), out)
+    }
+
+    /// As `kv_get_as` in a view.
+    pub fn view_get_as(
+        &self,
+        who: Option<&Caller>,
+        view: &View,
+        (keyspace, key): (Keyspace, &[u8]),
+        out: &mut [u8],
+    ) -> Result<Option<u64>> {
+        view.get(&self.session, keyspace, key, out, who)
     }
 }

@@ -246,7 +246,7 @@ fn glance(s: &Session, found: &Found) -> Result<Attrs> {
 
 /// As `attributes` for who passes through.
 #[inline]
-fn passage(s: &Session, ino: u64, hint: u32) -> Result<(InodeRef<'_>, Passage)> {
+pub(crate) fn passage(s: &Session, ino: u64, hint: u32) -> Result<(InodeRef<'_>, Passage)> {
     if let Some(inode) = inode_table::by_link(s, s.seen.or(hint, ino), ino)
         && let Ok(passage) = inode_table::passage(s, &inode)
     {

@@ -80,6 +80,25 @@ impl Served {
         Ok(served)
     }
 
+    /// As `enter` in a child of fork(2) that had no connection made before: this one takes the
+    /// place of its parent's.
+    pub fn enter_again(
+        &self,
+        channel: BorrowedFd<'_>,
+        connection: BorrowedFd<'_>,
+        at: &[u8],
+    ) -> Result<()> {
+        self.renew(channel, 0)?;
+        put_at(connection, self.connection).map_err(|_| self.give_up())?;
+        let ask = Ask {
+            texts: [at, &[]],
+            ..Ask::default()
+        };
+        let member = self.number(Op::Enter, &ask)?;
+        self.me.store(member as u32, Relaxed);
+        Ok(())
+    }
+
     /// As `enter` for a process that had the pool mapped: `place` is the slot that it offers, and
     /// the secret.
     pub fn adopt(

@@ -12,16 +12,25 @@
 //!  * A process and its children are told apart by connections, one for each, which the proxy makes
 //!    before the child is born. A connection that hangs up is a process that has ended.
 
+mod changes;
 mod channel;
 mod data;
+mod keys;
 mod life;
 mod maps;
 mod names;
+pub mod pairs;
 mod pipes;
 mod report;
+mod scan;
+mod snapshots;
 mod sockets;
 mod tokens;
 pub mod wire;
 
+pub use changes::Batch;
 pub use channel::Served;
+pub use keys::View;
 pub use report::Report;
+pub use scan::Scan;
+pub use snapshots::{decode_snapshots, encode_snapshots};

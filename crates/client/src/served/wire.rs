@@ -242,6 +242,26 @@ ops! {
     MapLess 75,
     MapStored 76,
     MapSync 77,
+    /// How the proxy names a keyspace from now on, and its number.
+    KvOpen 78,
+    /// Names of keyspaces.
+    KvList 79,
+    /// A value, in the present or in a view.
+    KvGet 80,
+    /// More of a value that did not fit an answer.
+    KvRest 81,
+    /// Changes, which are made or kept for later.
+    KvChange 82,
+    /// A file without a name becomes the value of a key.
+    KvName 83,
+    ViewBegin 84,
+    ScanBegin 85,
+    /// The next pairs.
+    ScanNext 86,
+    /// A view, a scan, changes that were kept or the rest of a value are not needed any more.
+    KvDrop 87,
+    /// The snapshots of the pool.
+    SnapshotList 88,
 }
 
 /// In the list of descriptors that RESUME answers with, and in LOOKUP's answer: it is a pipe.
@@ -450,6 +470,21 @@ pub fn words_stat(words: &[u64]) -> Stat {
     }
 }
 
+/// Errors that callers tell from others, or show.
+const TOLD: &[Error] = &[
+    Error::NotPermitted,
+    Error::NotFound,
+    Error::TooBig,
+    Error::NoMemory,
+    Error::Denied,
+    Error::IsDirectory,
+    Error::FileTooLarge,
+    Error::NoSpace,
+    Error::ReadOnly,
+    Error::TooManyViews,
+    Error::ViewTooOld,
+];
+
 const OUTSIDE: u64 = 1 << 16;
 const OUTSIDE_SECOND: u64 = 2 << 16;
 const OVER_LIMIT: u64 = 3 << 16;
@@ -479,10 +514,10 @@ pub fn word_error(word: u64, path: Vec<u8>) -> Error {
         NO_PLACE => Error::NoPlace,
         errno => {
             let errno = errno.min(4095) as i32;
-            // These two callers tell from others.
-            let mut told = [Error::NotFound, Error::IsDirectory].into_iter();
+            let mut told = TOLD.iter().filter(|error| error.errno() == errno);
             let call = "the proxy";
-            told.find(|error| error.errno() == errno)
+            told.next()
+                .cloned()
                 .unwrap_or(Error::Kernel { call, errno })
         }
     }

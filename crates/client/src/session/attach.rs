@@ -135,8 +135,8 @@ pub enum Joined {
 }
 
 /// As `attach`, also where the caller may not map the pool.
-pub fn join(pool: &[u8]) -> Result<Joined, AttachError> {
-    join_with(pool, None, None)
+pub fn join(pool: &[u8], known: Option<BorrowedFd<'_>>) -> Result<Joined, AttachError> {
+    join_with(pool, known, None)
 }
 
 fn attach_with(
@@ -144,14 +144,18 @@ fn attach_with(
     known: Option<BorrowedFd<'_>>,
     offer: Option<BorrowedFd<'_>>,
 ) -> Result<Attachment, AttachError> {
-    match join_with(pool, known, offer)? {
-        Joined::Mapped(attachment) => Ok(attachment),
-        Joined::Served { .. } => Err(AttachError::Refused {
-            errno: Errno::ACCESS.raw_os_error(),
-            why: "the pool belongs to another user: holdfast run gives programs its files, and \
-                  nothing else is given"
-                .to_string(),
-        }),
+    join_with(pool, known, offer)?.mapped()
+}
+
+impl Joined {
+    fn mapped(self) -> Result<Attachment, AttachError> {
+        match self {
+            Joined::Mapped(attachment) => Ok(attachment),
+            Joined::Served { .. } => Err(AttachError::Refused {
+                errno: Errno::ACCESS.raw_os_error(),
+                why: "only the pool's owner and root can do this".to_string(),
+            }),
+        }
     }
 }
 
@@ -165,6 +169,14 @@ fn join_with(
         adopt: offer.is_some(),
         known: known.map_or(0, inode),
     };
+    joined(pool, request, offer)
+}
+
+fn joined(
+    pool: &[u8],
+    request: Request,
+    offer: Option<BorrowedFd<'_>>,
+) -> Result<Joined, AttachError> {
     let connection = connect(pool)?;
     let (answer, mut fds) = ask(&connection, request, offer)?;
     if let (1, Some(channel)) = (fds.len(), fds.pop_if(|_| answer.data_len == 0)) {
@@ -206,13 +218,16 @@ impl Attachment {
 
 /// Begins a session on the snapshot `name` of the pool, in which nothing can be changed.
 pub fn attach_snapshot(pool: &[u8], name: &[u8]) -> Result<Attachment, AttachError> {
+    join_snapshot(pool, name)?.mapped()
+}
+
+/// As `attach_snapshot`, also where the caller may not map the pool.
+pub fn join_snapshot(pool: &[u8], name: &[u8]) -> Result<Joined, AttachError> {
     let name = Name::new(name).ok_or(AttachError::Refused {
         errno: Errno::NOENT.raw_os_error(),
         why: "the pool has no snapshot of this name".to_string(),
     })?;
-    let connection = connect(pool)?;
-    let (answer, fds) = ask(&connection, Request::SnapshotAttach { name }, None)?;
-    Attachment::new(connection, answer, fds)
+    joined(pool, Request::SnapshotAttach { name }, None)
 }
 
 /// Asks the service of the pool how it is doing.

@@ -10,9 +10,12 @@
 //!  * A lookup that found neither a value nor a name is right only if no name was added or removed
 //!    meanwhile.
 
+use crate::base::abi::R_OK;
 use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::names_ahead::Shown;
+use crate::base::types::Caller;
+use crate::content::perm;
 use crate::journal;
 use crate::session::RETRIES;
 use crate::session::drain;
@@ -253,13 +256,15 @@ fn each_in_view(
     Ok(())
 }
 
-/// The value of `key`, also if it is a file.
+/// The value of `key`, also if it is a file, which `who` must be permitted to read (`None`: may
+/// read all).
 #[inline]
 pub(crate) fn get_any(
     s: &Session,
     keyspace: Keyspace,
     key: &[u8],
     out: &mut Out<'_>,
+    who: Option<&Caller>,
 ) -> Result<Option<u64>> {
     for _ in 0..RETRIES {
         let dir = match keyspace
@@ -279,7 +284,7 @@ pub(crate) fn get_any(
         };
         match file {
             Some(ino) => {
-                if let Some(len) = read_file(s, ino, out)? {
+                if let Some(len) = read_file(s, ino, out, who)? {
                     return Ok(Some(len));
                 }
             }
@@ -303,12 +308,20 @@ fn named_file(s: &Session, dir: &InodeRef<'_>, key: &[u8]) -> Result<Option<u64>
 }
 
 /// The whole content of a file at one moment between two writes; `None`: it is gone.
-pub(crate) fn read_file(s: &Session, ino: u64, out: &mut Out<'_>) -> Result<Option<u64>> {
+pub(crate) fn read_file(
+    s: &Session,
+    ino: u64,
+    out: &mut Out<'_>,
+    who: Option<&Caller>,
+) -> Result<Option<u64>> {
     let locked = match inode_table::lock(s, ino) {
         Err(Error::NotFound) => return Ok(None),
         locked => locked?,
     };
     let a = inode_table::attrs(s, &locked)?;
+    if let Some(who) = who {
+        perm::check(s, who, &a, R_OK)?;
+    }
     out.mtime = a.mtime;
     out.blocks = None;
     if !out.locate {

@@ -16,8 +16,8 @@ pub(crate) const VALUE_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Keyspace {
     pub(crate) ino: u64,
-    /// Where its inode's entry was seen.
-    link: u32,
+    /// Where its inode's entry was seen; for who is served, how the proxy names it.
+    pub(crate) link: u32,
 }
 
 impl Keyspace {

@@ -8,6 +8,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::tree_key::with_key;
+use crate::base::types::Caller;
 use crate::session::drain;
 use crate::session::lock;
 use crate::session::{BLOCK, Session};
@@ -236,6 +237,7 @@ impl View {
         keyspace: Keyspace,
         key: &[u8],
         out: &mut [u8],
+        who: Option<&Caller>,
     ) -> Result<Option<u64>> {
         if key.is_empty() || key.len() > value::USER_KEY_MAX {
             return Ok(None);
@@ -256,7 +258,7 @@ impl View {
             }
         })?;
         match ino {
-            Some(ino) => read_file(s, keyspace, ino, key, &mut out),
+            Some(ino) => read_file(s, (keyspace, key), ino, &mut out, who),
             None => Ok(None),
         }
     }
@@ -350,14 +352,14 @@ impl View {
 /// The content of what was a file when a view began, as it is now; if it is gone, the key's value.
 fn read_file(
     s: &Session,
-    keyspace: Keyspace,
+    (keyspace, key): (Keyspace, &[u8]),
     ino: u64,
-    key: &[u8],
     out: &mut Out<'_>,
+    who: Option<&Caller>,
 ) -> Result<Option<u64>> {
-    match files::read_file(s, ino, out)? {
+    match files::read_file(s, ino, out, who)? {
         Some(len) => Ok(Some(len)),
-        None => files::get_any(s, keyspace, key, out),
+        None => files::get_any(s, keyspace, key, out, who),
     }
 }
 
@@ -560,6 +562,13 @@ impl Scan {
         (self.begun, self.done) = (false, false);
     }
 
+    /// Bytes of the names of files that are still to come.
+    pub fn held(&self) -> usize {
+        let files = self.files.as_deref().unwrap_or_default();
+        let each = |(name, _): &(Vec<u8>, u64)| name.len() + size_of::<(Vec<u8>, u64)>();
+        files.iter().map(each).sum()
+    }
+
     /// The key that the scan has come to.
     #[inline]
     pub fn key(&self) -> &[u8] {
@@ -751,9 +760,15 @@ impl Scan {
     }
 
     /// Copies the content of a file that the scan showed, as much as there is room for; `None`: the
-    /// key is gone.
-    pub fn read(&self, s: &Session, key: &[u8], ino: u64, out: &mut [u8]) -> Result<Option<u64>> {
-        read_file(s, self.space, ino, key, &mut Out::copy(out))
+    /// key is gone. `who` must be permitted to read the file (`None`: may read all).
+    pub fn read(
+        &self,
+        s: &Session,
+        (key, ino): (&[u8], u64),
+        out: &mut [u8],
+        who: Option<&Caller>,
+    ) -> Result<Option<u64>> {
+        read_file(s, (self.space, key), ino, &mut Out::copy(out), who)
     }
 
     /// Copies a value of this scan's view to the start of `out`, as much as there is room for.

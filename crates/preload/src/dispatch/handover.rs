@@ -84,7 +84,7 @@ const EAGAIN: i32 = 11;
 /// A connection to the proxy of the user that the process is now, and its channel.
 fn connect(pool: &[u8]) -> Option<(OwnedFd, OwnedFd)> {
     for _ in 0..ATTEMPTS {
-        match join(pool) {
+        match join(pool, None) {
             Ok(Joined::Served {
                 connection,
                 channel,

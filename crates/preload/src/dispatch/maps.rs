@@ -35,6 +35,7 @@ const ENOMEM: Errno = 12;
 const EACCES: Errno = 13;
 const ENODEV: Errno = 19;
 const EOVERFLOW: Errno = 75;
+const EROFS: Errno = 30;
 const EOPNOTSUPP: Errno = 95;
 
 const PROT_MASK: usize = 7;
@@ -112,6 +113,10 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
     let pin = match p.client.map_pin(ofd, a[2] as u32, shared) {
         Err(e) if e.errno() == ENODEV && p.client.is_served() => {
             return Err(Stop::Refused(ENODEV, Why::SharedMapping));
+        }
+        // Of a snapshot: what never changes is the same in a copy.
+        Err(e) if e.errno() == EROFS && p.client.is_served() => {
+            return super::copies::map(p, ofd, a, len);
         }
         pin => pin?,
     };

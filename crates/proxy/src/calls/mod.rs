@@ -5,6 +5,7 @@
 //! is made as an actor that the process's rights allow.
 
 mod data;
+mod keys;
 mod maps;
 mod names;
 mod pipes;
@@ -184,6 +185,17 @@ impl Call<'_> {
             Op::MapLend | Op::MapFile | Op::MapMore | Op::MapLess | Op::MapStored | Op::MapSync => {
                 self.maps(op)
             }
+            Op::KvOpen
+            | Op::KvList
+            | Op::KvGet
+            | Op::KvRest
+            | Op::KvChange
+            | Op::KvName
+            | Op::ViewBegin
+            | Op::ScanBegin
+            | Op::ScanNext
+            | Op::KvDrop
+            | Op::SnapshotList => self.keys(op),
             _ => self.process(op),
         }
     }

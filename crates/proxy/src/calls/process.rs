@@ -14,7 +14,7 @@ pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
     if at.len() >= PATH_MAX || at.contains(&0) || member.place().is_some() {
         return Err(Error::Invalid);
     }
-    let client = member.shared.client(at);
+    let client = member.base().client(at);
     slots::register(client.session(), std::process::id(), None)?;
     let _ = member.at.set(at.into());
     let rights = member.rights();
@@ -34,7 +34,10 @@ pub fn enter(member: &Arc<Member>, at: &[u8]) -> Result<Reply> {
         privileged: actor.privileged,
         ids: None,
     };
-    let may = client.access(&caller, Base::Root, b".", abi::X_OK, 0);
+    // Into a snapshot comes who is let into the pool.
+    let may = [&client, &member.shared.pool.client(at)]
+        .into_iter()
+        .try_for_each(|client| client.access(&caller, Base::Root, b".", abi::X_OK, 0));
     drop(rights);
     if let Err(e) = may {
         client.exit(true);
@@ -50,7 +53,7 @@ pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply
     if at.len() >= PATH_MAX || at.contains(&0) || member.place().is_some() {
         return Err(Error::Invalid);
     }
-    let client = member.shared.client(at);
+    let client = member.base().client(at);
     client.adopt(place.0, place.1)?;
     let mut count = 0;
     client.each_descriptor(&mut |_| count += 1);

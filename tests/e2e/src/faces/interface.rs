@@ -90,14 +90,14 @@ impl Tree {
         }
     }
 
-    /// Builds a program and gives what it says when it runs on a new pool.
-    fn build_and_run(
+    /// Builds a program.
+    fn build(
         &self,
         fixture: &Fixture,
         [compiler, standard]: [&str; 2],
         source: &Path,
         more: &[&str],
-    ) -> Result<String, Stop> {
+    ) -> Result<PathBuf, Stop> {
         let name = source.file_name().unwrap_or_default().to_string_lossy();
         let program = fixture.path(&format!("{name}.{standard}"));
         let library = self.root.join("lib");
@@ -110,14 +110,33 @@ impl Tree {
         build.args(self.flags(fixture)?);
         build.arg(format!("-Wl,-rpath,{}", library.display()));
         ended(fixture, build)?;
+        Ok(program)
+    }
+
+    /// Builds a program and gives what it says when it runs on a new pool.
+    fn build_and_run(
+        &self,
+        fixture: &Fixture,
+        how: [&str; 2],
+        source: &Path,
+        more: &[&str],
+    ) -> Result<String, Stop> {
+        let program = self.build(fixture, how, source, more)?;
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
         // Neither HOLDFAST nor the PATH names the command: the library finds it.
-        let pool = new_pool(fixture, &format!("pool.{name}.{standard}"))?;
+        let pool = new_pool(fixture, &format!("pool.{name}"))?;
         let mut run = Command::new(&program);
         run.arg(&pool);
         let said = ended(fixture, run)?.out;
         fixture.done(&["pool", "check", &pool])?;
         Ok(said)
     }
+}
+
+/// Builds a program of tests/c, which any user may run.
+pub fn build(fixture: &Fixture, name: &str, more: &[&str]) -> Result<PathBuf, Stop> {
+    let source = repository("tests/c")?.join(name);
+    Tree::new(fixture)?.build(fixture, ["gcc", "c99"], &source, more)
 }
 
 /// As everybody builds: what a C program says on a new pool.

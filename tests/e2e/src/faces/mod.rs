@@ -6,7 +6,7 @@ mod commands;
 mod daemon;
 mod documents;
 mod files;
-mod interface;
+pub mod interface;
 mod transfer;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};

@@ -6,10 +6,12 @@
 
 pub mod actor;
 mod cases;
+mod keys;
 mod lent;
 mod maps;
 mod passing;
 mod pipes;
+mod snapshots;
 mod sockets;
 mod space;
 mod work;
