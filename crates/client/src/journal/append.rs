@@ -30,12 +30,18 @@ use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
 use pool::apply::adds_values;
 use pool::journal::{BATCH_RECORD_MAX, Encoded, Ops, RECORD_MAX, Record};
-use pool::session::{LANES, Lane, MEDIUM_FILE, TREES_FULL, TREES_ROOMY, TREES_SHORT};
+use pool::session::{
+    LANES, Lane, MEDIUM_FILE, TREES_FULL, TREES_RESERVED, TREES_ROOMY, TREES_SHORT,
+};
 
 /// Records are written through a buffer of this many bytes; most fit.
 const PIECE: usize = 256;
 /// Records after a flush that are written by the kernel.
 const FEW: u64 = 64;
+/// With little room left, records that may wait for the service: a part of the pages of the
+/// trees, and never more than so many.
+const AHEAD_PART: u64 = 64;
+const AHEAD_MAX: u64 = 1536;
 /// A lane that is this part full rings for the service.
 const RING_PART: u64 = 4;
 
@@ -46,10 +52,9 @@ pub fn commit(s: &Session, record: &Record<'_>) -> Result<u64> {
     s.check()?;
     s.check_writable()?;
     match s.header().trees_full.load(Relaxed) {
-        TREES_ROOMY | TREES_SHORT => {}
-        TREES_FULL if !adds(record) => {}
+        TREES_ROOMY => {}
         _ if record.is_about_durability() => {}
-        _ => check_full(s, record)?,
+        _ => check_room(s, record)?,
     }
     let prepared = Prepared::new(s, record)?;
     let (index, lane, guard) = take_lane(s, record)?;
@@ -84,15 +89,44 @@ fn is_about_files(record: &Record<'_>) -> bool {
     }
 }
 
+/// Where the trees have not much room left.
+#[cold]
+fn check_room(s: &Session, record: &Record<'_>) -> Result<()> {
+    if finds_no_room(s, record) {
+        return check_full(s, record);
+    }
+    // What others have journaled must not use up what is left to the owner when that begins.
+    match s.is_for_another() && adds(record) {
+        true => keep_near(s),
+        false => Ok(()),
+    }
+}
+
+/// With little room left, what is journaled and not applied must stay so little that it fits.
+pub(crate) fn keep_near(s: &Session) -> Result<()> {
+    let ahead = (s.tree().segment_len() / BLOCK / AHEAD_PART).min(AHEAD_MAX);
+    let next = s.header().next_seq.load(SeqCst);
+    drain::wait_applied(s, next.saturating_sub(ahead))
+}
+
+/// Whether the trees have too little room for a record.
+fn finds_no_room(s: &Session, record: &Record<'_>) -> bool {
+    match s.header().trees_full.load(Relaxed) {
+        TREES_ROOMY | TREES_SHORT => false,
+        TREES_RESERVED => s.is_for_another() && adds(record),
+        TREES_FULL => adds(record),
+        _ => true,
+    }
+}
+
 /// What was removed makes room once it is in the trees: only then a pool is full. Where a snapshot
 /// keeps what is removed, even that adds to the trees.
 #[cold]
 fn check_full(s: &Session, record: &Record<'_>) -> Result<()> {
     drain::wait_applied(s, s.header().next_seq.load(SeqCst).saturating_sub(1))?;
-    match s.header().trees_full.load(Relaxed) {
-        TREES_ROOMY | TREES_SHORT => Ok(()),
-        TREES_FULL if !adds(record) => Ok(()),
-        _ => Err(Error::NoSpace),
+    match finds_no_room(s, record) {
+        false => Ok(()),
+        true => Err(Error::NoSpace),
     }
 }
 

@@ -7,4 +7,4 @@ pub(crate) mod publish_values;
 pub mod recover;
 
 pub use append::commit;
-pub(crate) use append::{is_no_room, reserve_name};
+pub(crate) use append::{is_no_room, keep_near, reserve_name};

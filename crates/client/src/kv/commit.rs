@@ -12,7 +12,6 @@ use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::journal;
 use crate::ops::client::Client;
-use crate::session::drain;
 use crate::session::lock;
 use crate::session::{BLOCK, Session};
 use crate::tables::value_index;
@@ -32,10 +31,6 @@ const TREES_PART: u64 = 16;
 const FEW: usize = 8;
 /// More changes than this part of the pages of the trees may find no room at any time.
 const FEW_PART: u64 = 16;
-/// With little room left, records that may wait for the service: a part of the pages of the
-/// trees, and never more than so many.
-const AHEAD_PART: u64 = 64;
-const AHEAD_MAX: u64 = 1536;
 /// Bytes of changes that the service reads from blocks.
 const SPILLED_MAX: u64 = 1 << 30;
 const ENOSPC: u32 = 28;
@@ -263,7 +258,7 @@ pub(super) fn is_seen(s: &Session, changes: &Changes) -> Result<bool> {
     }
     let roomy = s.header().trees_full.load(Relaxed) == TREES_ROOMY;
     if !roomy {
-        keep_near(s)?;
+        journal::keep_near(s)?;
     }
     let pages = s.tree().segment_len() / BLOCK;
     let few = changes.count <= FEW || roomy && (changes.count as u64) < pages / FEW_PART;
@@ -278,14 +273,6 @@ pub(super) fn unseen(s: &Session, changes: &mut Changes, time: i64) -> Result<()
     changes.make_unseen();
     let ops = &changes.ops;
     commit_unseen(s, &Record::Batch { time, ops })
-}
-
-/// With little room left, what is journaled and not applied must stay so little that it fits.
-#[cold]
-fn keep_near(s: &Session) -> Result<()> {
-    let ahead = (s.tree().segment_len() / BLOCK / AHEAD_PART).min(AHEAD_MAX);
-    let next = s.header().next_seq.load(SeqCst);
-    drain::wait_applied(s, next.saturating_sub(ahead))
 }
 
 /// Changes that the service may still refuse. Nothing is published: they are visible when the

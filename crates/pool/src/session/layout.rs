@@ -11,7 +11,7 @@ use holdfast_pmem::{DirtyMap, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3731_5345_5346_4448;
+pub const MAGIC: u64 = 0x3831_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -95,6 +95,8 @@ pub const TREES_FULL: u32 = 1;
 pub const TREES_OVER: u32 = 2;
 /// There is room, but changes of keyspaces may not run far ahead of the service.
 pub const TREES_SHORT: u32 = 3;
+/// As `TREES_SHORT`, and only the pool's owner and root may journal what adds to the trees.
+pub const TREES_RESERVED: u32 = 4;
 /// Journal lanes.
 pub const LANES: usize = 16;
 /// `Header::medium` of an ordinary file.

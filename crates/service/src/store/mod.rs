@@ -20,7 +20,7 @@ use holdfast_pool::apply::{INO_MAX, INO_WINDOW, PoolStore, ROOM_TO_GROW, Store a
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::format::superblock::Superblock;
 use holdfast_pool::segment::tree_share;
-use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_ROOMY, TREES_SHORT};
+use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_RESERVED, TREES_ROOMY, TREES_SHORT};
 use holdfast_pool::space::Run;
 use holdfast_pool::{Pool, WriteToken};
 use reclaim::Reclaim;
@@ -36,6 +36,10 @@ const VALUES_MIN: usize = 8 * 1024;
 const VALUES_MAX: usize = 64 * 1024;
 /// Pages that are kept for records that are journaled and not applied yet.
 const ROOM_KEPT_MAX: u64 = 24 * 1024;
+/// Of so many pages one is left to the pool's owner and root, so that no other user can keep them
+/// from working; but no more than these.
+const RESERVED: u64 = 10;
+const RESERVED_MAX: u64 = 16 * 1024;
 /// Pages beyond those that lanes full of changes of keyspaces can use up.
 const ROOM_AHEAD_MAX: u64 = 96 * 1024;
 
@@ -127,6 +131,7 @@ impl Store {
         match all.saturating_sub(self.pages_taken() + ROOM_TO_GROW) {
             left if left < kept / 2 && self.pool.has_snapshots() => TREES_OVER,
             left if left < kept => TREES_FULL,
+            left if left < kept + (all / RESERVED).min(RESERVED_MAX) => TREES_RESERVED,
             left if left < kept + (all / 2).min(ROOM_AHEAD_MAX) => TREES_SHORT,
             _ => TREES_ROOMY,
         }

@@ -18,6 +18,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("mappings of several users", super::maps::maps),
     ("what happens to lent files", super::lent::lent),
     ("a user who fills the pool", super::space::space),
+    ("a user who fills the metadata", super::space::metadata),
     ("rights on keys and values", super::keys::rights),
     ("keys and values of several users", super::keys::coherence),
     ("programs with the C interface", super::keys::programs),

@@ -35,3 +35,28 @@ print(s.f_bavail, 0 < s.f_bfree - s.f_bavail <= s.f_blocks / 20)
     }
     shared.end()
 }
+
+/// The same of the metadata: keys and names.
+pub fn metadata(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "chmod 1777 /hf; mkdir /hf/own", "")?;
+    let (holdfast, pool) = (fixture.holdfast.display(), shared.pool.display());
+    // Values that are in the trees, until there is no room; then names.
+    let fill = format!(
+        "yes $(printf %01500d 0) | awk '{{ print NR \"\\t\" $0 }}' | head -400000 |
+         {holdfast} kv {pool} fill load 2>&1 | grep -c 'the pool is full'
+         for i in 1 2 3; do touch /hf/name$i 2>/dev/null && echo made; done; exit 0"
+    );
+    let own = format!(
+        "for i in $(seq 300); do echo $i >/hf/own/$i || exit; done; ls /hf/own | wc -l
+         head -c 1M /dev/urandom | {holdfast} kv {pool} own put big
+         {holdfast} kv {pool} own put small value; {holdfast} kv {pool} own get small
+         rm -r /hf/own/*"
+    );
+    for user in ["3002", "3003"] {
+        shared.expect(user, &fill, "1\n")?;
+        shared.expect("3001", &own, "300\nvalue")?;
+        shared.expect(user, "rm -r /hf/fill; echo x >/hf/again && rm /hf/again", "")?;
+    }
+    shared.end()
+}
