@@ -4,6 +4,7 @@ mod common;
 
 use common::{Fixture, User};
 use holdfast_client::{Error, Flock, OfdLink, abi::*};
+use holdfast_pool::session::{LOCKS, LOCKS_RESERVED};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -180,4 +181,37 @@ fn modes_need_the_matching_access() {
         lock(&a, reading, F_SETLK, F_RDLCK, -1, 0),
         Err(Error::Invalid)
     );
+}
+
+/// Calls for other users leave locks to those who have the pool mapped, and what these give back
+/// stays theirs.
+#[test]
+fn others_leave_locks_to_the_owner() {
+    let fixture = Fixture::new(64 << 20);
+    let (owner, other) = (fixture.user(), fixture.user());
+    other.session().serve_another();
+    let own = owner.create("own");
+    let mut taken = 0;
+    let full = 'full: loop {
+        // Few of each file: they are in a list.
+        let file = other.create(&format!("f{taken}"));
+        for at in 0..500 {
+            match lock(&other, file, F_OFD_SETLK, F_WRLCK, at * 2, 1) {
+                Ok(()) => taken += 1,
+                Err(e) => break 'full e,
+            }
+        }
+    };
+    assert_eq!(full, Error::NoLocks);
+    let (all, left) = (LOCKS as u32, LOCKS_RESERVED as u32);
+    assert!(taken >= all - left - 2 && taken <= all - left, "{taken}");
+    for round in 0..3 {
+        for at in 0..1000 {
+            lock(&owner, own, F_OFD_SETLK, F_WRLCK, at * 2, 1).unwrap();
+        }
+        let file = other.create(&format!("g{round}"));
+        lock(&owner, own, F_OFD_SETLK, F_UNLCK, 0, 0).unwrap();
+        let again = lock(&other, file, F_OFD_SETLK, F_WRLCK, 0, 1);
+        assert_eq!(again, Err(Error::NoLocks));
+    }
 }

@@ -186,7 +186,7 @@ pub(crate) fn carve(
                     first: last + 1,
                     last: to,
                 };
-                insert(s, inode, range_locks::alloc(s)?, &rest)?;
+                insert(s, inode, range_locks::alloc(s, inode)?, &rest)?;
                 lock.last.store(first - 1, Relaxed);
             }
             (true, false) => lock.last.store(first - 1, Relaxed),
@@ -199,7 +199,7 @@ pub(crate) fn carve(
 
 /// Grants what does not conflict: replaces what the owner had there, joins what touches it.
 pub(crate) fn grant(s: &Session, inode: &LockedInode, wish: &Wish) -> Result<()> {
-    let link = range_locks::alloc(s)?;
+    let link = range_locks::alloc(s, inode)?;
     if let Err(e) = carve(s, inode, &wish.owner, wish.first, wish.last) {
         range_locks::free(s, link);
         return Err(e);

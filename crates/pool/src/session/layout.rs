@@ -66,6 +66,8 @@ pub const MAP_FANOUT: usize = 512;
 pub const DIRECT: usize = 6;
 /// Byte-range and whole-file locks.
 pub const LOCKS: usize = 1024 * 1024;
+/// Those that calls for other users leave to the pool's owner and root.
+pub const LOCKS_RESERVED: usize = LOCKS / 8;
 /// Hash buckets of the index of changes of keyspaces.
 pub const VALUE_BUCKETS: usize = 128 * 1024;
 /// Changes that one of them has room for.
@@ -186,6 +188,9 @@ shared! {
         pub map_used: AtomicU32,
         pub locks_free: AtomicU32,
         pub locks_used: AtomicU32,
+        /// The same of the last `LOCKS_RESERVED`.
+        pub reserved_locks_free: AtomicU32,
+        pub reserved_locks_used: AtomicU32,
         /// How many entries say that something is gone, about: they are used again first.
         pub inode_gone: AtomicU32,
         pub dentry_gone: AtomicU32,

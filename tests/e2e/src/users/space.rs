@@ -56,7 +56,11 @@ pub fn metadata(fixture: &Fixture) -> Result<(), Stop> {
     for user in ["3002", "3003"] {
         shared.expect(user, &fill, "1\n")?;
         shared.expect("3001", &own, "300\nvalue")?;
-        shared.expect(user, "rm -r /hf/fill; echo x >/hf/again && rm /hf/again", "")?;
+        shared.expect(
+            user,
+            "rm -r /hf/fill; echo x >/hf/again && rm /hf/again",
+            "",
+        )?;
     }
     shared.end()
 }
