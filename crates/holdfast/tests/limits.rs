@@ -140,3 +140,64 @@ fn a_batch_that_finds_no_room_is_refused_whole() {
     }
     assert!(more > 100, "{more} of {count}");
 }
+
+/// What was freed a moment ago is room for large values, in few pieces.
+#[test]
+fn large_values_that_are_overwritten_in_batches_find_room() {
+    for (made, count, len) in [
+        (Fixture::new as fn(u64) -> Fixture, 10, 500_000),
+        (Fixture::new, 3, 3_000_000),
+        (Fixture::served, 3, 3_000_000),
+    ] {
+        let fixture = made(192 << 20);
+        let pool = fixture.open();
+        let keyspaces = ["k", "l"].map(|name| pool.keyspace_or_create(name).unwrap());
+        // Half of what was free is in pieces of one block.
+        for i in 0..24_000 {
+            let put = keyspaces[0].put(&key(1, i), &value(4096, i), Ordered);
+            put.unwrap();
+        }
+        for i in (0..24_000).step_by(2) {
+            keyspaces[0].erase(&key(1, i), Ordered).unwrap();
+        }
+        let rounds = 2_000_000_000 / (count * len);
+        for round in 0..rounds {
+            let mut batch = pool.batch();
+            for i in 0..count {
+                let value = value((len - i) as usize, round);
+                batch
+                    .put(&keyspaces[i as usize % 2], &key(0, i), &value)
+                    .unwrap();
+            }
+            let durability = [Ordered, Ordered, Durable][round as usize % 3];
+            batch.commit(durability).unwrap();
+        }
+        for i in 0..count {
+            let found = keyspaces[i as usize % 2].get(&key(0, i)).unwrap();
+            let last = value((len - i) as usize, rounds - 1);
+            assert!(found == Some(last), "value {i}");
+        }
+    }
+}
+
+/// A value for which free blocks are in too many pieces is a file, and goes as any other.
+#[test]
+fn a_range_with_a_value_that_is_a_file_is_erased() {
+    let fixture = Fixture::new(128 << 20);
+    let pool = fixture.open();
+    let [pieces, large] = ["p", "l"].map(|name| pool.keyspace_or_create(name).unwrap());
+    let count = fill(&pieces, 0, 4096);
+    // Now each piece that is free has one block.
+    for i in (0..count).step_by(2) {
+        pieces.erase(&key(0, i), Ordered).unwrap();
+    }
+    let long = value(30 << 20, 1);
+    large.put(b"large", &long, Durable).unwrap();
+    let mut batch = pool.batch();
+    let refused = batch.put(&large, b"other", &long).unwrap_err();
+    assert!([27, ENOSPC].contains(&refused.errno()), "{refused}");
+    drop(batch);
+    assert!(large.get(b"large").unwrap() == Some(long));
+    large.erase_range(b"a", Some(b"z"), Durable).unwrap();
+    assert_eq!(large.get(b"large").unwrap(), None);
+}

@@ -281,7 +281,14 @@ fn demote(
         let change = match fits_entry(key.len(), content.len()) {
             true => Change::Put(&content),
             false => {
-                let written = blocks::write(s, &content)?;
+                let written = match blocks::write(s, &content) {
+                    // Free blocks are in too many pieces for a value.
+                    Err(Error::FileTooLarge) => {
+                        huge.push(i);
+                        continue;
+                    }
+                    written => written?,
+                };
                 let n = written.encode(&mut runs);
                 blocks = Some(written);
                 Change::PutBlocks(&runs[..n])

@@ -277,6 +277,20 @@ fn wait_for_blocks(s: &Session, want: u64, near: Option<u64>) -> Result<Run> {
     Err(Error::NoSpace)
 }
 
+/// After blocks were found in too many pieces: what was freed a moment ago is free, and the service
+/// has put together and handed out what it can for who wants `want` blocks in long runs.
+#[cold]
+pub(crate) fn gather(s: &Session, want: u64) -> Result<()> {
+    let h = s.header();
+    drain::wait_applied(s, h.next_seq.load(Acquire).saturating_sub(1))?;
+    h.out_of_space.store(0, SeqCst);
+    let ask = want.clamp(WHOLE_BLOCKS, u32::MAX.into());
+    h.blocks_wanted.fetch_max(ask as u32, AcqRel);
+    drain::wait_until(s, true, || {
+        h.blocks_wanted.load(Acquire) == 0 || h.out_of_space.load(Acquire) != 0
+    })
+}
+
 /// Whether the table has anything for who wants `want` blocks.
 fn is_any(s: &Session, table: &FreeTable, want: u64) -> bool {
     let left = match want < LONG {

@@ -16,13 +16,15 @@ use pmem::ConstBuf;
 use pool::layout::BlockAddr;
 use pool::layout::value::{InBlocks, ValueRun};
 
+/// How often the service is asked for longer runs.
+const ROUNDS: u32 = 3;
 const ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
 /// Writes `value` to new blocks. `FileTooLarge` when the free blocks are in too many pieces.
 pub(crate) fn write(s: &Session, value: &[u8]) -> Result<InBlocks> {
     let mut blocks = InBlocks::new(value.len() as u64);
     let want = (value.len() as u64).div_ceil(BLOCK);
-    match take(s, want, &mut blocks).and_then(|()| fill(s, value, &blocks)) {
+    match take_few(s, want, &mut blocks).and_then(|()| fill(s, value, &blocks)) {
         Ok(()) => Ok(blocks),
         Err(e) => {
             give_back(s, &blocks);
@@ -38,6 +40,21 @@ fn take_run(s: &Session, want: u64) -> Result<(BlockAddr, u32)> {
     let len = u64::from(got).min(want) as u32;
     space::give_back(s, block + u64::from(len), got - len);
     Ok((block, len))
+}
+
+/// As `take`. Where much was freed a moment ago, long runs are there once the service has seen that.
+fn take_few(s: &Session, want: u64, blocks: &mut InBlocks) -> Result<()> {
+    for _ in 0..ROUNDS {
+        match take(s, want, blocks) {
+            Err(Error::FileTooLarge) => {
+                give_back(s, blocks);
+                *blocks = InBlocks::new(blocks.len);
+                space::gather(s, want)?;
+            }
+            done => return done,
+        }
+    }
+    take(s, want, blocks)
 }
 
 /// Takes `want` blocks, in order of their numbers: pieces come from the ends of what is free, so
