@@ -39,6 +39,26 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* A child's child, and its child: each one younger than the calls of its parent. */
+static void generations(int more)
+{
+    char key[16], buf[8];
+    int status, len = sprintf(key, "g%d", more);
+    pid_t child;
+    CHECK(hf_put(ks, key, (size_t)len, "young", 5, HF_DURABLE) == 0);
+    CHECK(hf_get(ks, key, (size_t)len, buf, sizeof buf) == 5);
+    if (more == 0)
+        return;
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        generations(more - 1);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(hf_get(ks, "g0", 2, buf, sizeof buf) == 5);
+}
+
 /* A child uses the handles that it was born with, while its parent goes on. */
 static void inherited(void)
 {
@@ -117,6 +137,7 @@ int main(int argc, char **argv)
         CHECK(pthread_join(threads[n], NULL) == 0);
     processes(argv[1]);
     inherited();
+    generations(3);
     hf_keyspace_close(ks);
     hf_pool_close(pool);
     puts("all as it should be");

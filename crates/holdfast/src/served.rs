@@ -16,7 +16,7 @@ use holdfast_pmem::{ConstBuf, MutBuf};
 use rustix::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The pool appears here to who has no paths of it.
 const NOWHERE: &[u8] = b"";
@@ -61,6 +61,8 @@ impl ServedPool {
 
     /// In a child of fork(2): gets it a connection and a place.
     pub fn enter_again(&self) -> Result<()> {
+        // These were the parent's, if that was a child itself.
+        self.reopened().clear();
         let joined = match &self.snapshot {
             None => start::join(&self.path, None)?,
             Some(name) => {
@@ -93,12 +95,17 @@ impl ServedPool {
         &self.ids
     }
 
+    fn reopened(&self) -> MutexGuard<'_, Vec<kv::Keyspace>> {
+        let reopened = self.reopened.lock();
+        reopened.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A keyspace as the proxy names it to this process.
     fn known(&self, keyspace: Named<'_>) -> Result<kv::Keyspace> {
         if self.opener == process() {
             return Ok(keyspace.id);
         }
-        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reopened = self.reopened();
         let same = |known: &&kv::Keyspace| known.ino() == keyspace.id.ino();
         if let Some(known) = reopened.iter().find(same) {
             return Ok(*known);
