@@ -79,8 +79,10 @@ impl From<holdfast::Error> for Refusal {
 
 impl From<std::io::Error> for Refusal {
     fn from(error: std::io::Error) -> Refusal {
-        let errno = error.raw_os_error().unwrap_or(EIO);
-        Refusal::new(errno, error.to_string())
+        match error.downcast::<holdfast::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Refusal::new(error.raw_os_error().unwrap_or(EIO), error.to_string()),
+        }
     }
 }
 
@@ -139,4 +141,20 @@ pub extern "C" fn hf_error() -> Text {
 pub extern "C" fn hf_error_fix() -> Text {
     let text = |cell: &RefCell<Last>| Text::or_null(cell.borrow().fix.as_deref());
     LAST.try_with(text).unwrap_or(Text::or_null(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_pool_keeps_its_number_on_its_way_through_a_stream() {
+        let error = holdfast::Error::Key { len: 0 };
+        let refusal = Refusal::from(std::io::Error::from(error.clone()));
+        assert_eq!(refusal.errno, error.errno());
+        assert_eq!(refusal.sentence, error.to_string());
+        let refusal = Refusal::from(std::io::Error::from_raw_os_error(12));
+        assert_eq!(refusal.errno, 12);
+        assert_eq!(Refusal::from(std::io::Error::other("?")).errno, EIO);
+    }
 }

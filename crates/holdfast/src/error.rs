@@ -4,6 +4,7 @@
 //! a remedy where there is one.
 
 use holdfast_client::attach::AttachError;
+use holdfast_pool::layout::NAME_MAX;
 use std::fmt;
 
 /// Why a call failed.
@@ -38,6 +39,11 @@ pub enum Error {
         /// Its length.
         len: usize,
     },
+    /// A keyspace cannot have this name.
+    Name {
+        /// The name.
+        name: String,
+    },
     /// The changes of a batch take more room than one commit may.
     BatchTooLarge,
     /// A batch or a view from before fork(2) was used in the child.
@@ -70,7 +76,8 @@ impl Error {
             Error::NoPool { .. } => 2,
             Error::Start { .. } => 111,
             Error::Missing { .. } => 2,
-            Error::Key { .. } => 22,
+            Error::Name { name } if name.len() > NAME_MAX => 36,
+            Error::Key { .. } | Error::Name { .. } => 22,
             Error::BatchTooLarge => 7,
             Error::OtherProcess => 10,
             Error::NotLetIn { .. } | Error::NotForOthers => 13,
@@ -91,6 +98,10 @@ impl Error {
                 Some("ask its owner for search permission on its root directory".into())
             }
             Error::BatchTooLarge => Some("commit in several batches".into()),
+            Error::Pool(holdfast_client::Error::ProxyGone) => Some("open the pool again".into()),
+            Error::Name { .. } => {
+                Some("names have 1 to 255 bytes, none of them a slash or NUL".into())
+            }
             Error::Pool(holdfast_client::Error::ViewTooOld) => Some("begin a new view".into()),
             Error::Pool(holdfast_client::Error::NoSpace) => {
                 Some("erase something, or make a larger pool".into())
@@ -131,6 +142,7 @@ impl fmt::Display for Error {
             Error::Missing { what, name } => write!(f, "there is no {what} {name:?}"),
             Error::Key { len: 0 } => f.write_str("a key is empty"),
             Error::Key { len } => write!(f, "a key of {len} bytes is too long"),
+            Error::Name { name } => write!(f, "{name:?} cannot be the name of a keyspace"),
             Error::BatchTooLarge => f.write_str("the batch is too large for one commit"),
             Error::OtherProcess => {
                 f.write_str("it belongs to the process from which this one was forked")

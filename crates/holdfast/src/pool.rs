@@ -10,6 +10,7 @@ use crate::memory;
 use crate::start;
 use crate::view::View;
 use holdfast_client::attach::Joined;
+use holdfast_pool::layout::is_legal_name;
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,6 +86,9 @@ impl Pool {
     }
 
     fn open_keyspace(&self, name: &str, create: bool) -> Result<Keyspace> {
+        if !is_legal_name(name.as_bytes()) {
+            return Err(Error::Name { name: name.into() });
+        }
         let found = match self.inner.reach()? {
             Reach::Mapped(client) => {
                 self.as_caller(|caller| client.keyspace(caller, name.as_bytes(), create))

@@ -92,6 +92,8 @@ errors! {
     /// EIO
     ServiceGone 5 "the service does not apply changes any more",
     /// EIO
+    ProxyGone 5 "the proxy that makes this process's calls has ended",
+    /// EIO
     FlushFailed 5 "the host could not write what was stored before to its disk",
     /// ENXIO
     NoData 6 "no data or hole beyond this offset",

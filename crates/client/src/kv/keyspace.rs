@@ -2,7 +2,7 @@
 //!
 //! Invariant: a keyspace is a directory below the root that is marked as one, and remains one.
 
-use crate::base::abi::AT_SYMLINK_NOFOLLOW;
+use crate::base::abi::{AT_SYMLINK_NOFOLLOW, W_OK, X_OK};
 use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::types::{Base, Caller};
@@ -18,9 +18,6 @@ use pmem::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use pool::journal::Record;
 use pool::layout::is_legal_name;
 use pool::session::INODE_KEYSPACE;
-
-/// Permission to search and to write, as access(2) numbers them.
-const MAY_WRITE: u32 = 2;
 
 pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<Keyspace> {
     if !is_legal_name(name) {
@@ -56,7 +53,7 @@ pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<
     }
     let time = clock::now();
     let locked = inode_table::lock_ref(s, inode)?;
-    perm::check(s, who, &inode_table::attrs(s, &locked)?, MAY_WRITE)?;
+    perm::check(s, who, &inode_table::attrs(s, &locked)?, W_OK | X_OK)?;
     if locked.e.state.load(Relaxed) & INODE_KEYSPACE == 0 {
         let ino = locked.ino;
         journal::commit(s, &Record::Keyspace { ino, time })?;

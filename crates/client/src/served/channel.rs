@@ -217,7 +217,7 @@ impl Served {
     /// Nothing is asked any more.
     pub(super) fn give_up(&self) -> Error {
         self.gone.store(true, Relaxed);
-        Error::ServiceGone
+        Error::ProxyGone
     }
 
     /// Our connection.
@@ -243,7 +243,7 @@ impl Served {
     fn ask_once(&self, op: Op, ask: &Ask<'_>) -> Result<Answered<'_>> {
         let (member, _) = self.member().ok_or(Error::NoPlace)?;
         if self.gone.load(Relaxed) {
-            return Err(Error::ServiceGone);
+            return Err(Error::ProxyGone);
         }
         let held = self.hold()?;
         let lens = held.put(ask)?;

@@ -138,7 +138,7 @@ impl Served {
     /// Takes over what the connection with this number has, before the program's first instruction;
     /// `is_open` tells which descriptors execve(2) left open.
     pub fn resume(connection: i32, is_open: &dyn Fn(u32) -> bool) -> Result<Served> {
-        let gone = || Error::ServiceGone;
+        let gone = || Error::ProxyGone;
         let socket = kept_open(connection).ok_or_else(gone)?;
         let sent = rustix::net::send(
             socket,
@@ -541,7 +541,7 @@ fn receive(socket: BorrowedFd<'_>) -> Result<(Note, Vec<OwnedFd>)> {
         match rustix::net::recvmsg(socket, &mut parts, &mut control, flags) {
             Ok(message) => break message.bytes,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return Err(Error::ServiceGone),
+            Err(_) => return Err(Error::ProxyGone),
         }
     };
     let mut fds = Vec::new();
@@ -551,5 +551,5 @@ fn receive(socket: BorrowedFd<'_>) -> Result<(Note, Vec<OwnedFd>)> {
         }
     }
     let note = bytes.get(..len).and_then(Note::decode);
-    note.map(|note| (note, fds)).ok_or(Error::ServiceGone)
+    note.map(|note| (note, fds)).ok_or(Error::ProxyGone)
 }
