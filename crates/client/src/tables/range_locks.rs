@@ -45,8 +45,8 @@ fn next_of(s: &Session, index: u32) -> Result<&AtomicU32> {
     Ok(&s.range_lock(index + 1)?.next)
 }
 
-/// A free entry with `kind` 1 and `slot` set, for the list of `held`; its link. `NoLocks` when there
-/// is none.
+/// A free entry with `kind` 1 and `slot` set, for the list of `held`; its link. `NoLocks` when
+/// there is none.
 pub fn alloc(s: &Session, held: &LockedInode<'_>) -> Result<u32> {
     let claim = |index: u32| {
         let lock = s.range_lock(index + 1)?;

@@ -42,7 +42,7 @@ fn take_run(s: &Session, want: u64) -> Result<(BlockAddr, u32)> {
     Ok((block, len))
 }
 
-/// As `take`. Where much was freed a moment ago, long runs are there once the service has seen that.
+/// As `take`. Where much was freed a moment ago, long runs are there once the service has seen it.
 fn take_few(s: &Session, want: u64, blocks: &mut InBlocks) -> Result<()> {
     for _ in 0..ROUNDS {
         match take(s, want, blocks) {

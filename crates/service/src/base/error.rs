@@ -117,9 +117,9 @@ impl Error {
                 false => "copy its files to a new pool with the older Holdfast that made it".into(),
             },
             Error::Medium { .. } => "use --medium auto, or another directory".into(),
-            Error::Owner { .. } => {
-                "ask that user to run holdfast serve, or create a pool of your own".into()
-            }
+            Error::Owner { owner, .. } => format!(
+                "run as user {owner}, or ask that user to run holdfast serve, which lets others in"
+            ),
             Error::NotOrdinary { path } if path.extension().is_none() => {
                 format!("remove {}; it will be made again", path.display())
             }
@@ -227,11 +227,7 @@ impl fmt::Display for Error {
                 write!(f, "{path} is not on a medium of the kind {wanted}")
             }
             Error::Owner { path, owner } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "the pool {path} belongs to user {owner}, and no service runs for it"
-                )
+                write!(f, "the pool {} belongs to user {owner}", path.display())
             }
             Error::Segment { path, what } => {
                 write!(f, "the pool is damaged: {} {what}", path.display())
