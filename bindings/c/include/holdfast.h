@@ -41,8 +41,9 @@ int hf_pool_sync(hf_pool *);                                       /* all earlie
 void hf_pool_close(hf_pool *);
 
 /* A view of the pool as it is now: a handle of the same kind that never changes and through which
- * nothing can be changed (-EROFS). A view that is held for long while much changes may be given up,
- * and then returns -ESTALE. */
+ * nothing can be changed (-EROFS); only keys that are files show what the files hold when they are
+ * read. A view that is held for long while much changes may be given up, and then returns -ESTALE.
+ */
 int hf_pool_view(hf_pool *, hf_pool **out);
 
 /* Snapshots of the whole pool: files, keys and values. hf_snapshot_open gives a view of one, which

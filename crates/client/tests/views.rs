@@ -4,7 +4,8 @@ mod common;
 
 use common::{Fixture, ROOT};
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan, View};
-use holdfast_client::{Client, drain};
+use holdfast_client::{Client, Error, drain};
+use holdfast_pool::session::{VIEWS, VIEWS_RESERVED};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -126,4 +127,30 @@ fn a_view_begins_behind_numbers_that_nobody_used() {
         assert_eq!(get(&user, &view, k, "a"), Some(n));
         user.end_view(view);
     }
+}
+
+/// However many views other users begin, the pool's owner begins some.
+#[test]
+fn others_leave_views_to_the_owner() {
+    let fixture = Fixture::new(64 << 20);
+    let (owner, other) = (fixture.user(), fixture.user());
+    other.session().serve_another();
+    let mut views = Vec::new();
+    let full = loop {
+        match other.view() {
+            Ok(view) => views.push(view),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full, Error::TooManyViews);
+    assert_eq!(views.len(), VIEWS - VIEWS_RESERVED);
+    for _ in 0..3 {
+        let own: Vec<_> = (0..VIEWS_RESERVED).map(|_| owner.view().unwrap()).collect();
+        assert_eq!(owner.view().unwrap_err(), Error::TooManyViews);
+        own.into_iter().for_each(|view| owner.end_view(view));
+        assert_eq!(other.view().unwrap_err(), Error::TooManyViews);
+    }
+    other.end_view(views.pop().unwrap());
+    views.push(other.view().unwrap());
+    views.into_iter().for_each(|view| other.end_view(view));
 }

@@ -26,7 +26,7 @@ use pool::format::superblock::Root;
 use pool::layout::dirent::{self, COLLISIONS_MAX, Dirent};
 use pool::layout::value::{self, HEAD, Head, InBlocks, TreeKey};
 use pool::layout::{DIRENTS, VALUES};
-use pool::session::VIEWS;
+use pool::session::{VIEWS, VIEWS_RESERVED};
 
 /// Roots that may pass before one is pinned.
 const TRIES_MAX: usize = 1000;
@@ -417,7 +417,11 @@ fn take_pin(s: &Session) -> Result<u32> {
 
 fn take_pin_if(s: &Session, wanted: impl Fn(u32) -> bool) -> Result<Option<u32>> {
     let (h, me) = (s.header(), s.owner());
-    for index in 0..VIEWS as u32 {
+    let most = match s.is_for_another() {
+        true => VIEWS - VIEWS_RESERVED,
+        false => VIEWS,
+    };
+    for index in 0..most as u32 {
         let pin = s.view_pin(index)?;
         let owner = pin.owner.load(Relaxed);
         if wanted(owner)

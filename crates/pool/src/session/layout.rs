@@ -74,6 +74,8 @@ pub const VALUE_BUCKETS: usize = 128 * 1024;
 pub const VALUE_CELLS: usize = 7;
 /// Views of one session.
 pub const VIEWS: usize = 1024;
+/// Those that calls for other users leave to the pool's owner and root.
+pub const VIEWS_RESERVED: usize = VIEWS / 8;
 /// Values that are open as files at the same time.
 pub const OPEN_VALUES: usize = 1024 * 1024;
 /// Words of an `OpenValue` for the key and what its entry says.
