@@ -45,7 +45,7 @@ pub enum Durability {
 }
 
 /// Keys that can be put.
-fn check_key(key: &[u8]) -> Result<()> {
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     match key.len() {
         1..=USER_KEY_MAX => Ok(()),
         0 => Err(Error::Invalid),

@@ -7,7 +7,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Caller;
-use crate::kv::{Changes, Durability};
+use crate::kv::{Changes, Durability, check_key};
 use crate::served::Served;
 use crate::served::channel::Ask;
 use crate::served::keys::{by, durability_word};
@@ -47,13 +47,31 @@ impl Batch {
     }
 }
 
-/// Keys that can be changed.
-fn check_key(key: &[u8]) -> Result<()> {
-    match key.len() {
-        1..=USER_KEY_MAX => Ok(()),
-        0 => Err(Error::Invalid),
-        _ => Err(Error::NameTooLong),
+/// `key` is to have `value`.
+fn put<'a>(keyspace: Keyspace, key: &'a [u8], value: &'a [u8]) -> Result<Change<'a>> {
+    check_key(key)?;
+    if value.len() as u64 > Changes::VALUE_MAX {
+        return Err(Error::FileTooLarge);
     }
+    let (kind, keyspace) = (Kind::Put, keyspace.link);
+    Ok(Change {
+        kind,
+        keyspace,
+        key,
+        value,
+    })
+}
+
+/// `key`, which may be missing, is to go.
+fn erase(keyspace: Keyspace, key: &[u8]) -> Result<Change<'_>> {
+    check_key(key)?;
+    let (kind, keyspace) = (Kind::Erase, keyspace.link);
+    Ok(Change {
+        kind,
+        keyspace,
+        key,
+        value: &[],
+    })
 }
 
 impl Served {
@@ -66,15 +84,7 @@ impl Served {
         (key, value): (&[u8], &[u8]),
         durability: Durability,
     ) -> Result<()> {
-        check_key(key)?;
-        let (kind, keyspace) = (Kind::Put, keyspace.link);
-        let change = Change {
-            kind,
-            keyspace,
-            key,
-            value,
-        };
-        self.make_one(c, &change, durability)
+        self.make_one(c, &put(keyspace, key, value)?, durability)
     }
 
     /// Removes `key`, which may be missing.
@@ -85,15 +95,7 @@ impl Served {
         key: &[u8],
         durability: Durability,
     ) -> Result<()> {
-        check_key(key)?;
-        let (kind, keyspace) = (Kind::Erase, keyspace.link);
-        let change = Change {
-            kind,
-            keyspace,
-            key,
-            value: &[],
-        };
-        self.make_one(c, &change, durability)
+        self.make_one(c, &erase(keyspace, key)?, durability)
     }
 
     fn make_one(&self, c: &Caller, change: &Change<'_>, durability: Durability) -> Result<()> {
@@ -124,31 +126,12 @@ impl Served {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        check_key(key)?;
-        if value.len() as u64 > Changes::VALUE_MAX {
-            return Err(Error::FileTooLarge);
-        }
-        let (kind, keyspace) = (Kind::Put, keyspace.link);
-        let change = Change {
-            kind,
-            keyspace,
-            key,
-            value,
-        };
-        self.batch_add(batch, &change)
+        self.batch_add(batch, &put(keyspace, key, value)?)
     }
 
     /// Adds to a batch: `key`, which may be missing, is to go.
     pub fn batch_erase(&self, batch: &mut Batch, keyspace: Keyspace, key: &[u8]) -> Result<()> {
-        check_key(key)?;
-        let (kind, keyspace) = (Kind::Erase, keyspace.link);
-        let change = Change {
-            kind,
-            keyspace,
-            key,
-            value: &[],
-        };
-        self.batch_add(batch, &change)
+        self.batch_add(batch, &erase(keyspace, key)?)
     }
 
     /// Adds to a batch: all keys from `from` on are to go, to the end or up to, not including,
