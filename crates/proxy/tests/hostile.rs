@@ -1,26 +1,21 @@
 //! A process that stores anything in its channel: nobody else notices, and the pool stays whole.
 
-use holdfast_client::attach::{self, attach};
+mod fixture;
+
+use fixture::*;
+use holdfast_client::attach;
 use holdfast_client::kv::Durability;
-use holdfast_client::served::pairs::{CHANGE_HEAD, Change, Kind};
+use holdfast_client::served::pairs::{Change, Kind};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Caller, Flock, OfdLink, Served};
+use holdfast_client::{Base, Flock, OfdLink, Served};
 use holdfast_pmem::atomic::Ordering::*;
-use holdfast_pmem::{ConstBuf, MutBuf, SharedMem, futex};
-use holdfast_pool::format::superblock::Consistency;
-use holdfast_pool::protocol::{ANSWER_LEN, Request};
-use holdfast_service::{CreateOptions, Options, Service, Stopper, create};
+use holdfast_pmem::{ConstBuf, MutBuf, SharedMem};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::*;
-use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-static PANICS: AtomicU32 = AtomicU32::new(0);
 /// Requests of each kind that were granted: garbage that is all refused shows nothing.
 static GRANTED: [AtomicU32; OPS] = [const { AtomicU32::new(0) }; OPS];
 /// Numbers of what can be asked for are below this, with one more that means nothing.
@@ -43,154 +38,6 @@ impl Random {
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
-}
-
-/// A proxy of ourselves, on a pool with a service, and what hands it connections.
-struct Fixture {
-    dir: PathBuf,
-    control: OwnedFd,
-    service: Option<(Stopper, JoinHandle<()>)>,
-}
-
-impl Fixture {
-    fn new(name: &str) -> Fixture {
-        let dir = PathBuf::from(format!("/dev/shm/hf-proxy-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let options = CreateOptions {
-            size: Some(256 << 20),
-            medium: None,
-            consistency: Consistency::Posix,
-        };
-        create(&dir, &options).unwrap();
-        let service = Service::open(&dir, Options::default()).unwrap();
-        let stopper = service.stopper();
-        let service = std::thread::spawn(move || service.run().unwrap());
-        let attachment = attach(dir.as_os_str().as_bytes(), None).unwrap();
-        let (control, theirs) = pair();
-        let pool = dir.clone();
-        std::thread::spawn(move || {
-            holdfast_proxy::serve((&pool, &theirs), attachment, false, || None).unwrap();
-        });
-        std::panic::set_hook(Box::new(|info| {
-            PANICS.fetch_add(1, SeqCst);
-            eprintln!("{info}");
-        }));
-        Fixture {
-            dir,
-            control,
-            service: Some((stopper, service)),
-        }
-    }
-
-    /// Ends the service: what it leaves is what the trees say, by a checker that shares no code
-    /// with whoever wrote them.
-    fn check(&mut self) {
-        let (stopper, service) = self.service.take().unwrap();
-        stopper.stop();
-        service.join().unwrap();
-        let meta = std::fs::read(self.dir.join("meta.seg")).unwrap();
-        let data = std::fs::metadata(self.dir.join("data-0.seg")).unwrap();
-        let report = holdfast_pool::check::check(&&meta[..], data.len(), None);
-        let damage: Vec<_> = report.damage().collect();
-        assert!(damage.is_empty(), "{damage:?}");
-    }
-
-    /// A connection that began a run, and its channel.
-    fn connect(&self) -> (OwnedFd, OwnedFd) {
-        let (ours, theirs) = pair();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [theirs.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        let none = SendFlags::empty();
-        sendmsg(&self.control, &[IoSlice::new(&[0])], &mut control, none).unwrap();
-        let request = Request::Attach {
-            adopt: false,
-            known: 0,
-        };
-        send(&ours, &request.encode(), none).unwrap();
-        let channel = receive(&ours, &mut [0; ANSWER_LEN]).unwrap();
-        (ours, channel)
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        // What garbage has mapped stays until a session ends, and ours never does.
-        let meta = std::fs::File::open(self.dir.join("meta.seg")).unwrap();
-        holdfast_service::remove_lent_files(&meta.into());
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn pair() -> (OwnedFd, OwnedFd) {
-    let flags = SocketFlags::CLOEXEC;
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
-}
-
-/// The last descriptor of the next message.
-fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(bytes)];
-    recvmsg(socket, &mut parts, &mut control, RecvFlags::empty()).ok()?;
-    control
-        .drain()
-        .filter_map(|part| match part {
-            RecvAncillaryMessage::ScmRights(rights) => rights.last(),
-            _ => None,
-        })
-        .last()
-}
-
-fn me() -> (u32, u32) {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    (uid.as_raw(), gid.as_raw())
-}
-
-fn caller() -> Caller<'static> {
-    let (uid, gid) = me();
-    Caller {
-        uid,
-        gid,
-        groups: &[],
-        umask: 0,
-        // The hostile ones may have changed the owner of anything.
-        privileged: uid == 0,
-        ids: None,
-    }
-}
-
-/// Makes a request of these words and this text, as nobody honest would; whether it was answered.
-fn ask(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) -> bool {
-    post(channel, line, words, text);
-    is_answered(channel, line)
-}
-
-fn post(channel: &SharedMem, line: usize, words: &[u64; WORDS], text: &[u8]) {
-    let mut to = channel.target(buffer_at(line), BUFFER).unwrap();
-    to.write(text).unwrap();
-    let state: &Line = channel.at(line_at(line)).unwrap();
-    for (to, word) in state.request.iter().zip(words) {
-        to.store(*word, Relaxed);
-    }
-    // Of pipes nobody opens the other side: a signal ends the wait.
-    let waits = words[0] as u32 == Op::OpenPipe as u32;
-    state.cancel.store(waits.into(), SeqCst);
-    state.turn.store(ASKED, SeqCst);
-    futex::wake(&state.turn, 1);
-}
-
-fn is_answered(channel: &SharedMem, line: usize) -> bool {
-    let state: &Line = channel.at(line_at(line)).unwrap();
-    let begun = Instant::now();
-    while state.turn.load(SeqCst) != ANSWERED {
-        if begun.elapsed() > Duration::from_secs(10) {
-            return false;
-        }
-        std::thread::yield_now();
-    }
-    true
 }
 
 const TEXTS: &[&[u8]] = &[
@@ -838,98 +685,4 @@ fn a_mapping_is_its_own_memorys() {
     assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 6);
     served.map_unpin(pin, true).unwrap();
     fixture.check();
-}
-
-/// Views pin roots of the whole session, and what is kept between two calls takes memory of the
-/// pool's owner: of both one user has a part, which comes back.
-#[test]
-fn one_user_keeps_no_more_than_a_part() {
-    let mut fixture = Fixture::new("kept");
-    let enter = || {
-        let (connection, channel) = fixture.connect();
-        let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
-        let memory = SharedMem::map(channel.as_fd(), CHANNEL_LEN).unwrap();
-        (served, connection, memory)
-    };
-    let (first, of_first, memory) = enter();
-    let (second, _of_second, _) = enter();
-    let c = caller();
-    let keyspace = first.keyspace(&c, b"k", true).unwrap();
-    let own = second.keyspace(&c, b"k", false).unwrap();
-    let views: Vec<_> = (0..128)
-        .map(|_| first.view(Some(keyspace)).unwrap())
-        .collect();
-    let refused = second.view(None).unwrap_err();
-    assert_eq!(refused.errno(), Errno::USERS.raw_os_error());
-    first.end_view(views[0]);
-    let view = second.view(None).unwrap();
-    let scan = || second.scan(&c, (own, view), (b"", None), false);
-    let scans: Vec<_> = (0..1024).map(|_| scan().unwrap()).collect();
-    assert_eq!(scan().err().unwrap().errno(), Errno::USERS.raw_os_error());
-    second.end_scan(&scans[0]);
-    scan().unwrap();
-    // Parts of values that never become any.
-    let (mut batch, mut kept) = (0, 0);
-    let full = loop {
-        match keep_part(&memory, batch) {
-            Ok(name) => (batch, kept) = (name, kept + 1),
-            Err(errno) => break errno,
-        }
-        // A value is not longer.
-        if kept % 63 == 0 {
-            batch = 0;
-        }
-    };
-    assert_eq!(full, Errno::TOOBIG.raw_os_error() as u64);
-    assert!((500..=512).contains(&kept), "{kept} parts");
-    // Small values need none of that.
-    let long = vec![7; 64 << 20];
-    let pair = (&b"a"[..], &long[..100]);
-    first
-        .kv_put(&c, keyspace, pair, Durability::Ordered)
-        .unwrap();
-    drop((first, of_first));
-    let begun = Instant::now();
-    while second.view(None).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    second
-        .kv_put(&c, own, (b"large", &long), Durability::Ordered)
-        .unwrap();
-    let mut back = vec![0; long.len()];
-    let len = second.kv_get(&c, own, None, b"large", &mut back).unwrap();
-    assert!(len == Some(long.len() as u64) && back == long);
-    assert_eq!(PANICS.load(SeqCst), 0);
-    fixture.check();
-}
-
-/// Hands the largest part of a value over, which the batch of this name keeps (0: a new one): the
-/// batch's name, or the error.
-fn keep_part(memory: &SharedMem, batch: u32) -> Result<u32, u64> {
-    let bytes = vec![7; BUFFER - CHANGE_HEAD];
-    let part = Change {
-        kind: Kind::Part,
-        keyspace: 1,
-        key: &[],
-        value: &bytes,
-    };
-    let text = [&part.head()[..], &bytes].concat();
-    let head = Head {
-        op: Op::KvChange as u32,
-        lens: [0, 0, text.len() as u32],
-        ..Head::default()
-    };
-    let mut words = [0; WORDS];
-    words[..HEAD].copy_from_slice(&head.encode());
-    words[HEAD] = batch.into();
-    assert!(ask(memory, 0, &words, &text));
-    let line: &Line = memory.at(line_at(0)).unwrap();
-    let answer = line.answer.each_ref().map(|word| word.load(Relaxed));
-    // The next who asks on this line waits for it to be idle.
-    line.turn.store(IDLE, SeqCst);
-    match answer[0] {
-        0 => Ok(answer[2] as u32),
-        errno => Err(errno),
-    }
 }
