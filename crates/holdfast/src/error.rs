@@ -3,8 +3,9 @@
 //! Invariant: each error is one sentence, has the errno that Linux gives for the same mistake, and
 //! a remedy where there is one.
 
+use crate::sector::Sector;
 use holdfast_client::attach::AttachError;
-use holdfast_pool::layout::NAME_MAX;
+use holdfast_pool::layout::{FILE_SIZE_MAX, NAME_MAX};
 use std::fmt;
 
 /// Why a call failed.
@@ -27,7 +28,7 @@ pub enum Error {
         /// The remedy.
         fix: Option<String>,
     },
-    /// There is no keyspace, or no snapshot, of this name.
+    /// There is no keyspace, volume or snapshot of this name.
     Missing {
         /// What is missing.
         what: &'static str,
@@ -55,6 +56,58 @@ pub enum Error {
     },
     /// The call needs the pool to be mapped, which it is for its owner and root alone.
     NotForOthers,
+    /// Something of this name is there already.
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// What has this name is no volume.
+    NoVolume {
+        /// The name.
+        name: String,
+    },
+    /// A volume whose attribute makes no sense.
+    Properties {
+        /// Its name.
+        name: String,
+        /// What the attribute says.
+        text: String,
+    },
+    /// The volume is open for writing elsewhere.
+    InUse {
+        /// Its name.
+        name: String,
+    },
+    /// The volume is open for reading only.
+    OpenToRead {
+        /// Its name.
+        name: String,
+    },
+    /// A volume cannot have this size.
+    VolumeSize {
+        /// In bytes.
+        size: u64,
+        /// What it has to be a multiple of.
+        sector: Sector,
+    },
+    /// A request is not of whole sectors.
+    NoSectors {
+        /// Where it begins.
+        offset: u64,
+        /// Its length.
+        len: u64,
+        /// What both have to be multiples of.
+        sector: Sector,
+    },
+    /// A request does not lie inside the volume.
+    BeyondEnd {
+        /// Where it begins.
+        offset: u64,
+        /// Its length.
+        len: u64,
+        /// The volume's size.
+        size: u64,
+    },
     /// A system call failed.
     Os {
         /// What was tried.
@@ -81,6 +134,11 @@ impl Error {
             Error::BatchTooLarge => 7,
             Error::OtherProcess => 10,
             Error::NotLetIn { .. } | Error::NotForOthers => 13,
+            Error::Exists { .. } => 17,
+            Error::InUse { .. } => 16,
+            Error::OpenToRead { .. } => 9,
+            Error::NoVolume { .. } | Error::Properties { .. } | Error::VolumeSize { .. } => 22,
+            Error::NoSectors { .. } | Error::BeyondEnd { .. } => 22,
             Error::Os { errno, .. } => *errno,
         }
     }
@@ -98,6 +156,17 @@ impl Error {
                 Some("ask its owner for search permission on its root directory".into())
             }
             Error::BatchTooLarge => Some("commit in several batches".into()),
+            Error::Exists { .. } => Some("choose another name, or delete what has it".into()),
+            Error::NoVolume { .. } => {
+                Some("`holdfast volume POOL list` shows the pool's volumes".into())
+            }
+            Error::Properties { .. } => {
+                Some("give the file's attribute user.holdfast.volume the value sector=512".into())
+            }
+            Error::InUse { .. } => Some("end what has it open, or open it for reading".into()),
+            Error::VolumeSize { sector, .. } => Some(format!(
+                "choose a multiple of {sector} of at most {FILE_SIZE_MAX}"
+            )),
             Error::Pool(holdfast_client::Error::ProxyGone) => Some("open the pool again".into()),
             Error::Name { .. } => {
                 Some("names have 1 to 255 bytes, none of them a slash or NUL".into())
@@ -144,6 +213,31 @@ impl fmt::Display for Error {
             Error::Key { len } => write!(f, "a key of {len} bytes is too long"),
             Error::Name { name } => write!(f, "{name:?} cannot be the name of a keyspace"),
             Error::BatchTooLarge => f.write_str("the batch is too large for one commit"),
+            Error::Exists { name } => write!(f, "there is something named {name:?} already"),
+            Error::NoVolume { name } => write!(f, "{name:?} is not a volume"),
+            Error::Properties { name, text } => {
+                write!(
+                    f,
+                    "the attribute of volume {name:?} makes no sense: {text:?}"
+                )
+            }
+            Error::InUse { name } => write!(f, "volume {name:?} is open for writing elsewhere"),
+            Error::OpenToRead { name } => {
+                write!(f, "volume {name:?} was opened for reading only")
+            }
+            Error::VolumeSize { size, .. } => write!(f, "a volume cannot have {size} bytes"),
+            Error::NoSectors {
+                offset,
+                len,
+                sector,
+            } => write!(
+                f,
+                "{len} bytes at {offset} are not whole sectors of {sector} bytes"
+            ),
+            Error::BeyondEnd { offset, len, size } => write!(
+                f,
+                "{len} bytes at {offset} are not all within the volume's {size} bytes"
+            ),
             Error::OtherProcess => {
                 f.write_str("it belongs to the process from which this one was forked")
             }

@@ -11,8 +11,7 @@ use crate::link::process;
 use crate::start;
 use holdfast_client::attach::{Joined, join_snapshot};
 use holdfast_client::served::{Batch, Scan, View};
-use holdfast_client::{Base, OfdLink, Served, SnapshotInfo, Stat};
-use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_client::{OfdLink, Served, SnapshotInfo};
 use rustix::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -93,6 +92,12 @@ impl ServedPool {
 
     pub fn ids(&self) -> &Ids {
         &self.ids
+    }
+
+    /// The calls that programs make of files.
+    #[inline]
+    pub fn calls(&self) -> &Served {
+        &self.served
     }
 
     fn reopened(&self) -> MutexGuard<'_, Vec<kv::Keyspace>> {
@@ -242,31 +247,6 @@ impl ServedPool {
 
     pub fn end_scan(&self, scan: &Scan) {
         self.served.end_scan(scan);
-    }
-}
-
-/// Files that are large values.
-impl ServedPool {
-    pub fn open(&self, path: &[u8], flags: u32) -> Result<OfdLink> {
-        let caller = self.ids.caller();
-        let opened = self.served.open(&caller, Base::Root, path, flags, 0o644, 0);
-        Ok(opened?)
-    }
-
-    pub fn write(&self, file: OfdLink, bytes: &[u8]) -> Result<usize> {
-        Ok(self.served.write(file, ConstBuf::from(bytes))?)
-    }
-
-    pub fn read_at(&self, file: OfdLink, room: &mut [u8], offset: i64) -> Result<usize> {
-        Ok(self.served.pread(file, MutBuf::from(room), offset)?)
-    }
-
-    pub fn stat(&self, file: OfdLink) -> Result<Stat> {
-        Ok(self.served.fstat(file)?)
-    }
-
-    pub fn close(&self, file: OfdLink) {
-        let _ = self.served.release(file);
     }
 }
 

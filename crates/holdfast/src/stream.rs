@@ -3,13 +3,12 @@
 //! Invariants: an unfinished value is never visible, and a finished one appears as a whole; a
 //! reader keeps the value that it found, whatever happens to its key.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::file::File;
 use crate::inner::Reach;
 use crate::keyspace::Keyspace;
-use crate::pool::Pool;
 use crate::{Durability, kv};
-use holdfast_client::{Base, OfdLink, abi};
-use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_client::abi;
 use holdfast_pool::layout::is_legal_name;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
@@ -17,75 +16,8 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 /// directory, as large as the pool allows.
 const HELD: usize = 1 << 20;
 
-/// An open file of the pool, closed in the process that opened it.
-struct Open {
-    pool: Pool,
-    ofd: OfdLink,
-    process: u64,
-}
-
-impl Open {
-    fn new(keyspace: &Keyspace, path: &str, flags: u32) -> Result<Open> {
-        let pool = keyspace.pool.clone();
-        let path = path.as_bytes();
-        let ofd = match pool.inner.reach()? {
-            Reach::Mapped(client) => {
-                pool.as_caller(|caller| client.open(caller, Base::Root, path, flags, 0o644, 0))?
-            }
-            Reach::Served(served) => served.open(path, flags)?,
-        };
-        let process = pool.inner.process();
-        Ok(Open { pool, ofd, process })
-    }
-
-    fn ofd(&self) -> Result<OfdLink> {
-        self.pool.inner.reach()?;
-        match self.process == self.pool.inner.process() {
-            true => Ok(self.ofd),
-            false => Err(Error::OtherProcess),
-        }
-    }
-
-    fn write_all(&self, mut part: &[u8]) -> Result<()> {
-        let ofd = self.ofd()?;
-        while !part.is_empty() {
-            let n = match self.pool.inner.reach()? {
-                Reach::Mapped(client) => client.write(ofd, ConstBuf::from(part))?,
-                Reach::Served(served) => served.write(ofd, part)?,
-            };
-            part = part.get(n..).unwrap_or_default();
-        }
-        Ok(())
-    }
-
-    fn read_at(&self, room: &mut [u8], at: u64) -> Result<usize> {
-        let (ofd, offset) = (self.ofd()?, i64::try_from(at).unwrap_or(i64::MAX));
-        match self.pool.inner.reach()? {
-            Reach::Mapped(client) => Ok(client.pread(ofd, MutBuf::from(room), offset)?),
-            Reach::Served(served) => served.read_at(ofd, room, offset),
-        }
-    }
-
-    fn size(&self) -> Result<u64> {
-        let ofd = self.ofd()?;
-        match self.pool.inner.reach()? {
-            Reach::Mapped(client) => Ok(client.fstat(ofd)?.size),
-            Reach::Served(served) => Ok(served.stat(ofd)?.size),
-        }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        match (self.ofd(), self.pool.inner.reach()) {
-            (Ok(ofd), Ok(Reach::Mapped(client))) => {
-                let _ = client.release(ofd);
-            }
-            (Ok(ofd), Ok(Reach::Served(served))) => served.close(ofd),
-            _ => {}
-        }
-    }
-}
+/// Of such files.
+const MODE: u32 = 0o644;
 
 /// Writes a value piece by piece: in memory as long as it is small, then in a file that gets its
 /// name when the value is finished.
@@ -93,7 +25,7 @@ pub struct ValueWriter {
     keyspace: Keyspace,
     key: Vec<u8>,
     value: Vec<u8>,
-    file: Option<Open>,
+    file: Option<File>,
 }
 
 impl ValueWriter {
@@ -130,8 +62,8 @@ impl ValueWriter {
     pub(crate) fn spill_all(&mut self, value: &[u8]) -> Result<()> {
         if self.file.is_none() {
             let flags = abi::O_TMPFILE_BIT | abi::O_DIRECTORY | abi::O_RDWR;
-            let path = self.keyspace.name();
-            self.file = Some(Open::new(&self.keyspace, path, flags)?);
+            let path = self.keyspace.name().as_bytes();
+            self.file = Some(File::open(&self.keyspace.pool, path, flags, MODE)?);
         }
         match &self.file {
             Some(file) => file.write_all(value),
@@ -165,7 +97,7 @@ pub struct ValueReader {
 
 enum From {
     Memory(Cursor<Vec<u8>>),
-    File { file: Open, at: u64 },
+    File { file: File, at: u64 },
 }
 
 impl ValueReader {
@@ -187,7 +119,7 @@ impl ValueReader {
             return Ok(keyspace.get(key)?.map(ValueReader::new));
         };
         let path = format!("{}/{name}", keyspace.name());
-        match Open::new(keyspace, &path, abi::O_RDONLY) {
+        match File::open(&keyspace.pool, path.as_bytes(), abi::O_RDONLY, 0) {
             Ok(file) => Ok(Some(ValueReader {
                 from: From::File { file, at: 0 },
             })),
@@ -218,7 +150,7 @@ impl Seek for ValueReader {
         let place = match to {
             SeekFrom::Start(place) => i64::try_from(place).ok(),
             SeekFrom::Current(by) => i64::try_from(*at).ok().and_then(|at| at.checked_add(by)),
-            SeekFrom::End(by) => i64::try_from(file.size()?)
+            SeekFrom::End(by) => i64::try_from(file.stat()?.size)
                 .ok()
                 .and_then(|size| size.checked_add(by)),
         };

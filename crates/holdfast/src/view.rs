@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::scan::Scan;
 use crate::served::ServedPool;
 use crate::stream::ValueReader;
+use crate::volume::Volume;
 use holdfast_client::{Client, served};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -67,6 +68,12 @@ impl View {
     /// The names of all keyspaces.
     pub fn keyspaces(&self) -> Result<Vec<String>> {
         self.pinned.pool.keyspaces()
+    }
+
+    /// A volume, for reading. That of a snapshot's view is as it was; that of another view is the
+    /// present one.
+    pub fn volume_to_read(&self, name: &str) -> Result<Volume> {
+        self.pinned.pool.volume_to_read(name)
     }
 
     /// A keyspace of this moment.

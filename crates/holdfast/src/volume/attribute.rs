@@ -1,0 +1,70 @@
+//! What makes a file a volume: an extended attribute, with what the volume's requests are like.
+//!
+//! Invariant: whoever may write to the file may have written anything there; what is not known is
+//! an error.
+
+use crate::sector::Sector;
+use std::fmt;
+
+/// The attribute's name.
+pub(super) const NAME: &[u8] = b"user.holdfast.volume";
+
+/// The most bytes of one.
+pub(super) const ROOM: usize = 256;
+
+/// The properties of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Properties {
+    pub sector: Sector,
+}
+
+impl Properties {
+    /// As the attribute says it: words `name=value` with a space between them.
+    pub fn parse(text: &[u8]) -> Option<Properties> {
+        let mut properties = Properties::default();
+        for word in std::str::from_utf8(text).ok()?.split_whitespace() {
+            match word.split_once('=')? {
+                ("sector", value) => properties.sector = Sector::of(value.parse().ok()?)?,
+                _ => return None,
+            }
+        }
+        Some(properties)
+    }
+}
+
+impl fmt::Display for Properties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sector={}", self.sector)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_what_was_written() {
+        for sector in [Sector::Small, Sector::Large] {
+            let properties = Properties { sector };
+            let text = properties.to_string();
+            assert_eq!(Properties::parse(text.as_bytes()), Some(properties));
+        }
+        assert_eq!(Properties::parse(b""), Some(Properties::default()));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let cases: &[&[u8]] = &[
+            b"sector=0",
+            b"sector=1024",
+            b"sector=-512",
+            b"sector",
+            b"=",
+            b"color=red",
+            b"sector=512 \xff",
+        ];
+        for text in cases {
+            assert_eq!(Properties::parse(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Making, finding, resizing and deleting volumes.
+//!
+//! Invariants: a volume appears as a whole or not at all; nobody's volume is resized or deleted
+//! while it is open for writing.
+
+use super::attribute::{NAME, Properties, ROOM};
+use crate::error::{Error, Result};
+use crate::file::{self, File, call};
+use crate::inner::Reach;
+use crate::pool::Pool;
+use crate::sector::Sector;
+use holdfast_client::{Base, Target, abi};
+use holdfast_pool::layout::FILE_SIZE_MAX;
+
+/// Of new volumes: what is in them is for their owner alone, until somebody says otherwise.
+const MODE: u32 = 0o600;
+/// Entries of directories are read so many bytes at a time.
+const LISTING: usize = 64 << 10;
+const DIRECTORY: u8 = 4;
+const REGULAR: u8 = 8;
+
+/// A volume in the list of a pool's volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its name: a path below the pool's root.
+    pub name: String,
+    /// In bytes.
+    pub size: u64,
+    /// The unit of its requests.
+    pub sector: Sector,
+    /// Bytes that it takes of the pool.
+    pub allocated: u64,
+}
+
+impl Pool {
+    /// Makes a volume of `size` bytes, which takes no space until something is written to it. Its
+    /// name is that of a file below the pool's root, in a directory that exists.
+    pub fn volume_create(&self, name: &str, size: u64, sector: Sector) -> Result<()> {
+        let path = path_of(name)?;
+        check_size(size, sector)?;
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        // It has no name until it is complete.
+        let flags = abi::O_TMPFILE_BIT | abi::O_DIRECTORY | abi::O_RDWR;
+        let file = File::open(self, at_root(parent), flags, MODE)?;
+        file.set_size(size)?;
+        let properties = Properties { sector };
+        file.set_attribute(NAME, properties.to_string().as_bytes())?;
+        let (from, ofd) = (Base::Ofd(file.ofd()?), abi::AT_EMPTY_PATH);
+        let linked = call!(self.inner.reach()?, calls => self.as_caller(|caller| {
+            calls.link(caller, (from, b""), (Base::Root, path.as_bytes()), ofd)
+        }));
+        match linked {
+            Err(e) if e.errno() == EEXIST => Err(Error::Exists { name: name.into() }),
+            linked => linked.and_then(|()| file.sync()),
+        }
+    }
+
+    /// Gives the volume another size. What a smaller one has no room for is lost.
+    pub fn volume_resize(&self, name: &str, size: u64) -> Result<()> {
+        let volume = self.volume(name)?;
+        check_size(size, volume.sector())?;
+        volume.inner.file.set_size(size)?;
+        volume.inner.file.sync()
+    }
+
+    /// Deletes the volume and frees its space.
+    pub fn volume_delete(&self, name: &str) -> Result<()> {
+        // Nobody else can open it meanwhile.
+        let volume = self.volume(name)?;
+        file::unlink(self, path_of(name)?.as_bytes())?;
+        volume.inner.file.pool().sync()
+    }
+
+    /// All volumes that this user can find, by name.
+    pub fn volumes(&self) -> Result<Vec<VolumeInfo>> {
+        let mut found = Vec::new();
+        let mut directories = vec![Vec::new()];
+        while let Some(path) = directories.pop() {
+            let root = path.is_empty();
+            let here = if root { b"/" } else { path.as_slice() };
+            match File::open(self, here, abi::O_DIRECTORY | abi::O_NOFOLLOW, 0) {
+                Ok(directory) => look(&directory, &path, &mut directories, &mut found)?,
+                // Others may keep theirs to themselves, or be removing them.
+                Err(e) if !root && matches!(e.errno(), ENOENT | EACCES | ENOTDIR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+}
+
+/// The file of a volume, and what its attribute says.
+pub(super) fn open(pool: &Pool, name: &str, writes: bool) -> Result<(File, Properties)> {
+    let path = path_of(name)?;
+    let flags = if writes { abi::O_RDWR } else { abi::O_RDONLY };
+    // Whatever it is, opening it must not wait.
+    let flags = flags | abi::O_NONBLOCK;
+    let file = match File::open(pool, path.as_bytes(), flags, 0) {
+        Ok(file) => file,
+        Err(e) if e.errno() == ENOENT => return Err(missing(name)),
+        Err(e) if e.errno() == EISDIR => return Err(no_volume(name)),
+        Err(e) => return Err(e),
+    };
+    if file.stat()?.mode & abi::S_IFMT != abi::S_IFREG {
+        return Err(no_volume(name));
+    }
+    let properties = match file.attribute(NAME, &mut [0; ROOM])? {
+        None => return Err(no_volume(name)),
+        Some(text) => Properties::parse(text).ok_or_else(|| Error::Properties {
+            name: name.into(),
+            text: String::from_utf8_lossy(text).into_owned(),
+        })?,
+    };
+    Ok((file, properties))
+}
+
+/// The path of the volume `name`.
+fn path_of(name: &str) -> Result<&str> {
+    match name.trim_start_matches('/') {
+        "" => Err(missing(name)),
+        path => Ok(path),
+    }
+}
+
+fn at_root(path: &str) -> &[u8] {
+    match path {
+        "" => b"/",
+        path => path.as_bytes(),
+    }
+}
+
+fn check_size(size: u64, sector: Sector) -> Result<()> {
+    let fits = (1..=FILE_SIZE_MAX).contains(&size) && size.is_multiple_of(sector.bytes());
+    match fits {
+        true => Ok(()),
+        false => Err(Error::VolumeSize { size, sector }),
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::Missing {
+        what: "volume",
+        name: name.into(),
+    }
+}
+
+fn no_volume(name: &str) -> Error {
+    Error::NoVolume { name: name.into() }
+}
+
+/// Adds what is in a directory.
+fn look(
+    directory: &File,
+    path: &[u8],
+    directories: &mut Vec<Vec<u8>>,
+    found: &mut Vec<VolumeInfo>,
+) -> Result<()> {
+    let mut room = vec![0; LISTING];
+    loop {
+        let len = directory.entries(&mut room)?;
+        if len == 0 {
+            return Ok(());
+        }
+        for (kind, name) in entries(room.get(..len).unwrap_or_default()) {
+            let path = [path, if path.is_empty() { b"" } else { b"/" }, name].concat();
+            match kind {
+                _ if name == b"." || name == b".." => {}
+                DIRECTORY => directories.push(path),
+                REGULAR => found.extend(info(directory.pool(), &path)?),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Type and name of each entry, as getdents64(2) writes them.
+fn entries(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = u16::from_ne_bytes(rest.get(16..18)?.try_into().ok()?);
+        let (entry, behind) = rest.split_at_checked(len.into())?;
+        rest = behind;
+        let name = entry.get(19..)?.split(|byte| *byte == 0).next()?;
+        Some((*entry.get(18)?, name))
+    })
+}
+
+/// The volume that a file is, if it is one.
+fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
+    let of = Target::Path {
+        base: Base::Root,
+        path,
+        nofollow: true,
+    };
+    let nofollow = abi::AT_SYMLINK_NOFOLLOW;
+    let found = || {
+        let mut room = [0; ROOM];
+        let Some(text) = file::attribute(pool, of, NAME, &mut room)? else {
+            return Ok(None);
+        };
+        let stat = call!(pool.inner.reach()?, calls => pool.as_caller(|caller| {
+            calls.stat(caller, Base::Root, path, nofollow)
+        }))?;
+        let info = |properties: Properties| VolumeInfo {
+            name: String::from_utf8_lossy(path).into_owned(),
+            size: stat.size,
+            sector: properties.sector,
+            allocated: stat.blocks * 512,
+        };
+        Ok(Properties::parse(text).map(info))
+    };
+    match found() {
+        Err(e) if matches!(Error::errno(&e), ENOENT | EACCES | ERANGE) => Ok(None),
+        found => found,
+    }
+}
+
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+const ERANGE: i32 = 34;

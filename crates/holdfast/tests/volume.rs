@@ -1,0 +1,311 @@
+//! Volumes, as their owner reaches them and as other users do, against bytes in memory.
+
+mod fixture;
+
+use fixture::{Fixture, Rng};
+use holdfast::{Error, Sector, Volume, Written, Zeroes};
+
+const SIZE: u64 = 1 << 20;
+
+fn both(size: u64) -> [Fixture; 2] {
+    [Fixture::new(size), Fixture::served(size)]
+}
+
+fn all(volume: &Volume) -> Vec<u8> {
+    let mut bytes = vec![0xee; volume.size() as usize];
+    volume.read(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u64, u64, u8, bool),
+    Trim(u64, u64),
+    Zero(u64, u64, bool),
+    Flush,
+    Reopen,
+}
+
+/// Of whole sectors, within the volume.
+fn range(rng: &mut Rng) -> (u64, u64) {
+    let sectors = SIZE / 512;
+    let at = rng.roll(sectors);
+    let most = if rng.roll(2) == 0 { 9 } else { 300 };
+    (at * 512, (1 + rng.roll(most)).min(sectors - at) * 512)
+}
+
+fn step(rng: &mut Rng) -> Step {
+    let (at, len) = range(rng);
+    match rng.roll(12) {
+        0..6 => Step::Write(at, len, rng.roll(256) as u8, rng.roll(2) == 0),
+        6..8 => Step::Trim(at, len),
+        8..10 => Step::Zero(at, len, rng.roll(2) == 0),
+        10 => Step::Flush,
+        _ => Step::Reopen,
+    }
+}
+
+/// No two bytes that are near each other are the same.
+fn pattern(at: u64, len: u64, seed: u8) -> Vec<u8> {
+    let byte = |i: u64| (i.wrapping_mul(31) >> 3) as u8 ^ seed ^ i as u8;
+    (at..at + len).map(byte).collect()
+}
+
+fn play(fixture: &Fixture, steps: &[Step], seed: u64) {
+    let name = format!("disk-{seed}");
+    let pool = fixture.open();
+    pool.volume_create(&name, SIZE, Sector::Small).unwrap();
+    let mut volume = pool.volume(&name).unwrap();
+    let mut model = vec![0; SIZE as usize];
+    for step in steps {
+        let mut set = |at: u64, bytes: &[u8]| {
+            model[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        };
+        match *step {
+            Step::Write(at, len, byte, now) => {
+                let bytes = pattern(at, len, byte);
+                let durable = if now {
+                    Written::AtReturn
+                } else {
+                    Written::AtFlush
+                };
+                volume.write(&bytes, at, durable).unwrap();
+                set(at, &bytes);
+            }
+            Step::Trim(at, len) => {
+                volume.trim(at, len).unwrap();
+                set(at, &vec![0; len as usize]);
+            }
+            Step::Zero(at, len, hole) => {
+                let zeroes = if hole { Zeroes::Hole } else { Zeroes::Blocks };
+                volume.write_zeroes(at, len, zeroes).unwrap();
+                set(at, &vec![0; len as usize]);
+            }
+            Step::Flush => volume.flush().unwrap(),
+            Step::Reopen => {
+                drop(volume);
+                volume = pool.volume(&name).unwrap();
+            }
+        }
+        assert!(all(&volume) == model, "after {step:?}");
+    }
+    extents_are_right(&volume, &model);
+    drop(volume);
+    pool.volume_delete(&name).unwrap();
+}
+
+/// Extents follow each other to the end, and holes read as zeroes.
+fn extents_are_right(volume: &Volume, model: &[u8]) {
+    let (mut at, mut taken) = (0, 0);
+    while at < volume.size() {
+        let extent = volume.extent(at).unwrap();
+        assert!(extent.end > at && extent.end <= volume.size());
+        let bytes = &model[at as usize..extent.end as usize];
+        assert!(!extent.hole || bytes.iter().all(|byte| *byte == 0));
+        taken += if extent.hole { 0 } else { extent.end - at };
+        at = extent.end;
+    }
+    assert!(taken <= volume.allocated().unwrap());
+}
+
+#[test]
+fn a_volume_is_what_was_written_to_it() {
+    for fixture in both(64 << 20) {
+        for seed in 0..12 {
+            let mut rng = Rng(seed);
+            let steps: Vec<_> = (0..40).map(|_| step(&mut rng)).collect();
+            play(&fixture, &steps, seed);
+        }
+    }
+}
+
+#[test]
+fn sizes_and_sectors_are_those_of_the_volume() {
+    for fixture in both(16 << 20) {
+        let pool = fixture.open();
+        pool.volume_create("small", 512, Sector::Small).unwrap();
+        pool.volume_create("large", 1 << 40, Sector::Large).unwrap();
+        let large = pool.volume("large").unwrap();
+        assert_eq!((large.size(), large.sector()), (1 << 40, Sector::Large));
+        large
+            .write(&[7; 4096], (1 << 40) - 4096, Written::AtReturn)
+            .unwrap();
+        let mut back = [0; 4096];
+        large.read(&mut back, (1 << 40) - 4096).unwrap();
+        assert_eq!(back, [7; 4096]);
+        assert_eq!(large.allocated().unwrap(), 4096);
+        let listed: Vec<_> = pool.volumes().unwrap();
+        let listed: Vec<_> = listed.iter().map(|v| (v.name.as_str(), v.size)).collect();
+        assert_eq!(listed, [("large", 1 << 40), ("small", 512)]);
+        drop(large);
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused_and_change_nothing() {
+    for fixture in both(16 << 20) {
+        let pool = fixture.open();
+        pool.volume_create("v", 64 << 10, Sector::Large).unwrap();
+        let volume = pool.volume("v").unwrap();
+        volume.write(&[1; 65536], 0, Written::AtFlush).unwrap();
+        let before = all(&volume);
+        let ends = [(1, 4096), (0, 512), (0, 1), (512, 4096)];
+        for (at, len) in ends {
+            let error = volume
+                .write(&vec![2; len], at, Written::AtFlush)
+                .unwrap_err();
+            assert!(matches!(error, Error::NoSectors { .. }), "{error}");
+            assert!(volume.read(&mut vec![0; len], at).is_err());
+            assert!(volume.trim(at, len as u64).is_err());
+        }
+        let beyond = [
+            (65536, 4096),
+            (61440, 8192),
+            (0, 69632),
+            (u64::MAX - 4095, 4096),
+        ];
+        for (at, len) in beyond {
+            let error = volume
+                .write(&vec![2; len], at, Written::AtReturn)
+                .unwrap_err();
+            assert!(matches!(error, Error::BeyondEnd { .. }), "{error}");
+            assert_eq!(error.errno(), 22);
+            assert!(volume.read(&mut vec![0; len], at).is_err());
+            assert!(volume.write_zeroes(at, len as u64, Zeroes::Blocks).is_err());
+        }
+        volume.write(&[], 65536, Written::AtFlush).unwrap();
+        volume.read(&mut [], 0).unwrap();
+        assert!(all(&volume) == before);
+        let counted = volume.stats();
+        assert_eq!(counted.writes.failed, 8);
+        assert_eq!((counted.writes.requests, counted.writes.bytes), (2, 65536));
+        drop(volume);
+    }
+}
+
+#[test]
+fn what_is_no_volume_is_not_opened_as_one() {
+    for fixture in both(16 << 20) {
+        let pool = fixture.open();
+        let error = pool.volume("nothing").err().unwrap();
+        assert!(error.is_missing(), "{error}");
+        pool.keyspace_or_create("keys").unwrap();
+        assert!(matches!(pool.volume("keys"), Err(Error::NoVolume { .. })));
+        assert!(pool.volume("").is_err());
+        assert!(pool.volume("/").is_err());
+        for size in [0, 1, 511, 513, u64::MAX, 1 << 63] {
+            assert!(
+                pool.volume_create("v", size, Sector::Small).is_err(),
+                "{size}"
+            );
+        }
+        let error = pool
+            .volume_create("none/v", 512, Sector::Small)
+            .unwrap_err();
+        assert!(error.is_missing(), "{error}");
+        assert!(pool.volumes().unwrap().is_empty());
+        pool.volume_create("v", 512, Sector::Small).unwrap();
+        let error = pool.volume_create("/v", 1024, Sector::Small).unwrap_err();
+        assert!(matches!(error, Error::Exists { .. }), "{error}");
+        assert_eq!(pool.volume("v").unwrap().size(), 512);
+    }
+}
+
+#[test]
+fn one_handle_writes_and_any_number_read() {
+    for fixture in both(16 << 20) {
+        let (pool, other) = (fixture.open(), fixture.open());
+        pool.volume_create("v", 8192, Sector::Small).unwrap();
+        let writer = pool.volume("v").unwrap();
+        for refused in [
+            pool.volume("v").err(),
+            other.volume("v").err(),
+            other.volume_resize("v", 4096).err(),
+            other.volume_delete("v").err(),
+        ] {
+            assert!(matches!(refused, Some(Error::InUse { .. })), "{refused:?}");
+        }
+        let reader = other.volume_to_read("v").unwrap();
+        let refused = reader.write(&[1; 512], 0, Written::AtFlush).unwrap_err();
+        assert!(matches!(refused, Error::OpenToRead { .. }));
+        assert!(reader.trim(0, 512).is_err());
+        reader.flush().unwrap();
+        writer
+            .clone()
+            .write(&[1; 512], 512, Written::AtFlush)
+            .unwrap();
+        assert_eq!(
+            all(&reader)[511..1025],
+            [[0].as_slice(), &[1; 512], &[0]].concat()
+        );
+        drop(writer);
+        other.volume_resize("v", 1024).unwrap();
+        let cut = reader.read(&mut [0; 512], 4096).unwrap_err();
+        assert!(matches!(cut, Error::BeyondEnd { .. }), "{cut}");
+        other.volume_resize("v", 8192).unwrap();
+        let volume = other.volume("v").unwrap();
+        assert_eq!(all(&volume)[1024..], [0; 7168]);
+        assert_eq!(all(&volume)[512..1024], [1; 512]);
+        drop((volume, reader));
+        other.volume_delete("v").unwrap();
+        assert!(pool.volume("v").err().unwrap().is_missing());
+    }
+}
+
+#[test]
+fn trimmed_space_comes_back_and_a_full_pool_refuses_only_what_needs_space() {
+    for fixture in both(16 << 20) {
+        let pool = fixture.open();
+        pool.volume_create("v", 1 << 30, Sector::Small).unwrap();
+        let volume = pool.volume("v").unwrap();
+        let piece = vec![5; 1 << 20];
+        let mut at = 0;
+        let error = loop {
+            match volume.write(&piece, at, Written::AtFlush) {
+                Ok(()) => at += 1 << 20,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(error.errno(), 28, "{error}");
+        assert!(at >= 8 << 20, "{at}");
+        volume.write(&[6; 4096], 0, Written::AtReturn).unwrap();
+        volume.flush().unwrap();
+        let mut back = [0; 4096];
+        volume.read(&mut back, 0).unwrap();
+        assert_eq!(back, [6; 4096]);
+        volume.trim(0, 1 << 30).unwrap();
+        assert_eq!(volume.allocated().unwrap(), 0);
+        volume.read(&mut back, 0).unwrap();
+        assert_eq!(back, [0; 4096]);
+        for at in 0..6 {
+            volume.write(&piece, at << 20, Written::AtReturn).unwrap();
+        }
+        volume.write_zeroes(0, 1 << 20, Zeroes::Blocks).unwrap();
+        assert_eq!(volume.allocated().unwrap(), 6 << 20);
+        volume.write_zeroes(0, 1 << 20, Zeroes::Hole).unwrap();
+        assert_eq!(volume.allocated().unwrap(), 5 << 20);
+        drop(volume);
+    }
+}
+
+#[test]
+fn a_snapshot_keeps_a_volume_as_it_was() {
+    let fixture = Fixture::new(32 << 20);
+    let pool = fixture.open();
+    pool.volume_create("v", 1 << 20, Sector::Small).unwrap();
+    let volume = pool.volume("v").unwrap();
+    volume
+        .write(&vec![1; 1 << 20], 0, Written::AtFlush)
+        .unwrap();
+    pool.snapshot_create("then").unwrap();
+    volume
+        .write(&vec![2; 1 << 19], 0, Written::AtFlush)
+        .unwrap();
+    volume.trim(1 << 19, 1 << 19).unwrap();
+    let then = pool.snapshot("then").unwrap();
+    assert!(all(&then.volume_to_read("v").unwrap()) == vec![1; 1 << 20]);
+    let now = all(&volume);
+    assert!(now[..1 << 19] == vec![2; 1 << 19] && now[1 << 19..] == vec![0; 1 << 19]);
+    drop((then, volume));
+    pool.snapshot_delete("then").unwrap();
+}
