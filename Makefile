@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # What is installed, but for the library that runs inside programs. Always built together, so that
 # what they have in common is built once.
-PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench
+PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench -p holdfast-export
 
 .PHONY: all test demo bench install tidy clean
 
@@ -49,6 +49,8 @@ bench:
 install: all
 	install -D -m 0755 $(RELEASE)/holdfast-bench \
 	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench
+	install -D -m 0755 $(RELEASE)/holdfast-export \
+	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-export
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
 	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
 	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so

@@ -50,6 +50,8 @@ pub enum Command {
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
+    /// Export a volume as a block device: NBD, vhost-user, FUSE.
+    Export(ExportArgs),
     /// Run a benchmark side by side with its peers; without a name, list the benchmarks.
     Bench(BenchArgs),
 }
@@ -287,6 +289,18 @@ pub enum SnapshotCommand {
     List,
     /// Delete a snapshot and free its space.
     Delete { name: String },
+}
+
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct ExportArgs {
+    /// What to export, and how; `holdfast export --help` says more.
+    #[arg(
+        value_name = "POOL",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -7,9 +7,11 @@
 
 mod args;
 mod bench;
+mod beside;
 mod confine;
 mod default_pool;
 mod environment;
+mod export;
 mod failure;
 mod inherit;
 mod json;
@@ -89,6 +91,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Export(args) => export::export(&args),
         Command::Bench(args) => bench::bench(&args, cli.json),
     }
 }

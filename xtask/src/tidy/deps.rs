@@ -51,6 +51,8 @@ const ALLOWED: &[Allowed] = &[
         &["holdfast", "client", "proxy", "service", "pool", "pmem"],
         None,
     ),
+    allow("export", &["holdfast"], None),
+    allow("nbdkit", &["holdfast"], None),
     allow("c", &["holdfast"], None),
     allow("python", &["holdfast"], None),
     allow("cuts", &["holdfast"], None),
