@@ -1,4 +1,4 @@
-/* Holdfast: keys and values in a pool, from C and C++.
+/* Holdfast: keys, values and volumes in a pool, from C and C++.
  *
  * Results are 0 or a count; an error is a negative errno, and hf_error() describes it.
  * Every function may be called from any thread. A handle that is NULL, was closed, or is of
@@ -27,11 +27,13 @@ typedef struct hf_scan hf_scan;
 typedef struct hf_lent hf_lent;
 typedef struct hf_reader hf_reader;
 typedef struct hf_writer hf_writer;
+typedef struct hf_volume hf_volume;
 
 #define HF_CREATE 0x1u   /* open: create it if it does not exist */
-#define HF_DURABLE 0x2u  /* put, erase, commit: durable when the call returns */
+#define HF_DURABLE 0x2u  /* put, erase, commit, volume write: durable when the call returns */
 #define HF_VOLATILE 0x4u /* put, erase, commit: may be lost, out of order, when power is lost */
 #define HF_REVERSE 0x8u  /* scan: from the last key to the first */
+#define HF_READ_ONLY 0x10u /* volume: open for reading only */
 
 /* Pools. A process serves the pool and is started if there is none: the program `holdfast`, found
  * as ../bin/holdfast beside the library, else named by the environment variable HOLDFAST, else on
@@ -109,6 +111,28 @@ void hf_writer_abort(hf_writer *);
 int hf_reader_open(hf_keyspace *, const void *key, size_t key_len, hf_reader **out);
 ssize_t hf_reader_read(hf_reader *, void *buf, size_t len, uint64_t offset); /* 0: at the end */
 void hf_reader_close(hf_reader *);
+
+/* Volumes: block devices; each is also a file of the pool, by whose path its name goes. Offsets and
+ * lengths are multiples of the sector, 512 or 4096 bytes, and inside the volume, else -EINVAL and
+ * nothing is changed. One handle at a time writes to a volume: opening it for more is -EBUSY, and so
+ * are resize and delete; any number of handles read. A handle is of use in the process that opened
+ * it. */
+int hf_volume_create(hf_pool *, const char *name, uint64_t size, unsigned sector); /* -EEXIST */
+int hf_volume_open(hf_pool *, const char *name, unsigned flags, hf_volume **out); /* HF_READ_ONLY,
+                                                                    required for a snapshot's */
+void hf_volume_close(hf_volume *);
+int hf_volume_size(hf_volume *, uint64_t *size);
+int hf_volume_sector(hf_volume *); /* its bytes */
+ssize_t hf_volume_read(hf_volume *, void *buf, size_t len, uint64_t offset); /* len, or an error */
+ssize_t hf_volume_write(hf_volume *, const void *buf, size_t len, uint64_t offset,
+                        unsigned flags); /* len, or an error; HF_DURABLE: as FUA */
+int hf_volume_flush(hf_volume *);        /* all writes that are complete are durable */
+int hf_volume_trim(hf_volume *, uint64_t offset, uint64_t len); /* gives space back; reads as 0 */
+int hf_volume_zero(hf_volume *, uint64_t offset, uint64_t len); /* keeps the space */
+int hf_volume_resize(hf_pool *, const char *name, uint64_t size);
+int hf_volume_delete(hf_pool *, const char *name);
+typedef int (*hf_volume_fn)(void *arg, const char *name, uint64_t size, uint64_t allocated);
+int hf_volume_list(hf_pool *, hf_volume_fn fn, void *arg);
 
 /* The last error of the calling thread as a sentence, and its remedy or NULL; each is valid until
  * the thread's next call that fails. */

@@ -147,6 +147,8 @@ pub struct Argument(*mut c_void);
 pub type NameFn = Option<unsafe extern "C" fn(Argument, *const c_char) -> c_int>;
 /// A function of C that is given a name and a time.
 pub type SnapshotFn = Option<unsafe extern "C" fn(Argument, *const c_char, i64) -> c_int>;
+/// A function of C that is given a name, a size, and the part of it that is in use.
+pub type VolumeFn = Option<unsafe extern "C" fn(Argument, *const c_char, u64, u64) -> c_int>;
 
 /// Calls the function with a name.
 pub fn tell_name(function: NameFn, arg: Argument, name: &CStr) -> Result<c_int, Refusal> {
@@ -166,4 +168,16 @@ pub fn tell_snapshot(
     let function = function.ok_or(Refusal::invalid("there is no function to call"))?;
     // SAFETY: as for names.
     Ok(unsafe { function(arg, name.as_ptr(), time_ns) })
+}
+
+/// Calls the function with a name, a size, and the part of it that is in use.
+pub fn tell_volume(
+    function: VolumeFn,
+    arg: Argument,
+    name: &CStr,
+    (size, allocated): (u64, u64),
+) -> Result<c_int, Refusal> {
+    let function = function.ok_or(Refusal::invalid("there is no function to call"))?;
+    // SAFETY: as for names.
+    Ok(unsafe { function(arg, name.as_ptr(), size, allocated) })
 }

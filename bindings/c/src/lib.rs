@@ -14,6 +14,7 @@ mod scan;
 mod snapshot;
 mod stream;
 mod table;
+mod volume;
 
 use error::Refusal;
 use holdfast::Durability;
@@ -26,6 +27,8 @@ const DURABLE: u32 = 2;
 const VOLATILE: u32 = 4;
 /// From the last key to the first.
 const REVERSE: u32 = 8;
+/// Open for reading only.
+const READ_ONLY: u32 = 16;
 
 /// Flags of a call, none of which it does not know.
 fn flags(given: u32, known: u32) -> Result<u32, Refusal> {

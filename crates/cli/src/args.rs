@@ -50,6 +50,8 @@ pub enum Command {
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
+    /// Create, list, resize, copy and delete volumes, which are block devices.
+    Volume(VolumeArgs),
     /// Export a volume as a block device: NBD, vhost-user, FUSE.
     Export(ExportArgs),
     /// Run a benchmark side by side with its peers; without a name, list the benchmarks.
@@ -289,6 +291,79 @@ pub enum SnapshotCommand {
     List,
     /// Delete a snapshot and free its space.
     Delete { name: String },
+}
+
+#[derive(Debug, Args)]
+pub struct VolumeArgs {
+    pub pool: PathBuf,
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Create a volume, which takes no space until something is written to it.
+    Create {
+        /// A path below the pool's root.
+        name: String,
+        /// Bytes, with K, M, G or T.
+        #[arg(long)]
+        size: Size,
+        /// Bytes of a sector, the unit of requests.
+        #[arg(long, value_enum, default_value = "512")]
+        sector: SectorArg,
+    },
+    /// List the volumes.
+    List,
+    /// Give a volume that is not in use another size.
+    Resize {
+        name: String,
+        /// Bytes, with K, M, G or T.
+        #[arg(long)]
+        size: Size,
+        /// Lose what a smaller volume has no room for.
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Create a volume with the content of another one.
+    Copy {
+        from: String,
+        to: String,
+        /// Its content in a snapshot.
+        #[arg(long, value_name = "NAME")]
+        snapshot: Option<String>,
+    },
+    /// Create a volume with the content of a disk image, by qemu-img.
+    Import {
+        name: String,
+        /// A file of any format that qemu-img knows.
+        image: PathBuf,
+        /// Its format [default: what qemu-img takes it for].
+        #[arg(long)]
+        format: Option<String>,
+        #[arg(long, value_enum, default_value = "512")]
+        sector: SectorArg,
+    },
+    /// Write the content of a volume that is not in use to a disk image, by qemu-img.
+    Image {
+        name: String,
+        /// The file, which is replaced.
+        image: PathBuf,
+        #[arg(long, default_value = "qcow2")]
+        format: String,
+    },
+    /// Delete a volume that is not in use, and free its space.
+    Delete { name: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SectorArg {
+    /// For all programs.
+    #[value(name = "512")]
+    Small,
+    /// For those that know large sectors.
+    #[value(name = "4096")]
+    Large,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod default_pool;
 mod environment;
 mod export;
 mod failure;
+mod images;
 mod inherit;
 mod json;
 mod kv;
@@ -37,6 +38,7 @@ mod snapshot_commands;
 mod start;
 mod state;
 mod top;
+mod volume_commands;
 mod writeback;
 
 use args::{Cli, Command, PoolCommand};
@@ -91,6 +93,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
         Command::Bench(args) => bench::bench(&args, cli.json),
     }

@@ -76,7 +76,9 @@ pub fn run(command: &mut Command, limit: Duration, scratch: &Path) -> io::Result
         .process_group(0);
     let mut child = command.spawn()?;
     let status = wait(&mut child, limit)?;
+    let mut waiting = String::new();
     if status.is_none() {
+        waiting = group_states(&child);
         kill_group(&child);
         child.wait()?;
     }
@@ -88,8 +90,31 @@ pub fn run(command: &mut Command, limit: Duration, scratch: &Path) -> io::Result
     Ok(Ended {
         status,
         out: text(&out)?,
-        err: text(&err)?,
+        err: text(&err)? + &waiting,
     })
+}
+
+/// What each process of a child's group is doing, a line each, so that a command that did not end
+/// in time says where it was.
+fn group_states(child: &Child) -> String {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = all.filter_map(|entry| {
+        let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).ok();
+        let stat = read("stat")?;
+        // State, parent, group (proc_pid_stat(5)).
+        let mut fields = stat.rsplit(") ").next()?.split(' ');
+        let state = fields.next()?;
+        if fields.nth(1)?.parse() != Ok(child.id()) {
+            return None;
+        }
+        let [words, place, call] = ["cmdline", "wchan", "syscall"].map(read);
+        let words: String = words?.replace('\0', " ").chars().take(90).collect();
+        let number = call.unwrap_or_default();
+        let number = number.split(' ').next().unwrap_or_default();
+        let place = place.unwrap_or_default();
+        Some(format!("{words}: {state} in {place}, call {number}\n"))
+    });
+    lines.collect()
 }
 
 /// Waits for the child, at most `limit`; None if it still runs.

@@ -41,7 +41,15 @@ impl Pool {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         // It has no name until it is complete.
         let flags = abi::O_TMPFILE_BIT | abi::O_DIRECTORY | abi::O_RDWR;
-        let file = File::open(self, at_root(parent), flags, MODE)?;
+        let file = match File::open(self, at_root(parent), flags, MODE) {
+            Err(e) if e.errno() == ENOENT => {
+                return Err(Error::Missing {
+                    what: "directory",
+                    name: parent.into(),
+                });
+            }
+            file => file?,
+        };
         file.set_size(size)?;
         let properties = Properties { sector };
         file.set_attribute(NAME, properties.to_string().as_bytes())?;

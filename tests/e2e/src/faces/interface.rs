@@ -10,6 +10,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("c interface", interface),
     ("c threads and processes", threads),
     ("c snapshots", snapshots),
+    ("c volumes", volumes),
     ("c++ interface", plusplus),
 ];
 
@@ -30,6 +31,11 @@ fn threads(fixture: &Fixture) -> Result<(), Stop> {
 
 fn snapshots(fixture: &Fixture) -> Result<(), Stop> {
     Tree::new(fixture)?.run(fixture, "gcc", "c99", "snapshots.c", &[])
+}
+
+fn volumes(fixture: &Fixture) -> Result<(), Stop> {
+    let more = ["-D_POSIX_C_SOURCE=200809L"];
+    Tree::new(fixture)?.run(fixture, "gcc", "c99", "volumes.c", &more)
 }
 
 fn plusplus(fixture: &Fixture) -> Result<(), Stop> {

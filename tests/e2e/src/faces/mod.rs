@@ -1,5 +1,5 @@
-//! Keys, values and snapshots through the faces that people use: the command, C and C++, what the
-//! documents show, and the tools of LMDB.
+//! Keys, values, snapshots and volumes through the faces that people use: the command, C and C++,
+//! what the documents show, and the tools of LMDB.
 
 mod bench;
 mod commands;
@@ -8,6 +8,7 @@ mod documents;
 mod files;
 pub mod interface;
 mod transfer;
+mod volumes;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         files::CASES,
         interface::CASES,
         transfer::CASES,
+        volumes::CASES,
     ];
     run_cases("faces", &tables.concat(), names)
 }

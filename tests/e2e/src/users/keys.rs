@@ -257,7 +257,12 @@ pub fn programs(fixture: &Fixture) -> Result<(), Stop> {
     let shared = Shared::new(fixture, "3001")?;
     shared.expect("3001", "chmod 1777 /hf", "")?;
     let threads = ["-D_POSIX_C_SOURCE=200809L", "-pthread"];
-    for (name, more) in [("interface.c", &[][..]), ("threads.c", &threads)] {
+    let programs = [
+        ("interface.c", &[][..]),
+        ("threads.c", &threads),
+        ("volumes.c", &threads),
+    ];
+    for (name, more) in programs {
         let program = interface::build(fixture, name, more)?;
         let mut command = user(STRANGER);
         command.arg(&program).arg(&shared.pool);

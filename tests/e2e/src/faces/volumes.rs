@@ -1,0 +1,135 @@
+//! `holdfast volume` as people use it, and volumes as the files that they are.
+
+use super::{expect, new_pool, script};
+use crate::bad_input::{Case, Fixture, Stop};
+use crate::process::on_path;
+
+pub const CASES: &[(&str, Case)] = &[
+    ("volume commands", commands),
+    ("volume refusals", refusals),
+    ("volumes are files", files),
+    ("volume images", images),
+];
+
+fn commands(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"volume() { "$hf" volume "$pool" "$@"; }
+        volume list; volume list --json
+        volume create disk --size 10M; volume create big --size 16T --sector 4096
+        volume list; volume list --json
+        volume resize disk --size 20M; volume resize disk --size 10M --shrink
+        "$hf" run --pool "$pool" -- bash -c 'mkdir /hf/dir; head -c 3M /dev/zero | tr "\0" x |
+            dd of=/hf/disk bs=64k seek=16 conv=notrunc status=none'
+        volume copy disk dir/two; volume list
+        "$hf" run --pool "$pool" -- cmp /hf/disk /hf/dir/two
+        "$hf" snapshot "$pool" create then
+        "$hf" run --pool "$pool" -- truncate -s 0 /hf/disk
+        volume copy disk three --snapshot then
+        "$hf" run --pool "$pool" -- cmp /hf/three /hf/dir/two
+        volume delete big; volume delete /dir/two; volume delete three; volume list"#,
+    )?;
+    let expected = "[]\nbig  16T, 0 in use, sectors of 4096\n\
+        disk  10M, 0 in use, sectors of 512\n\
+        [{\"name\":\"big\",\"size\":17592186044416,\"sector\":4096,\"allocated\":0},\
+        {\"name\":\"disk\",\"size\":10485760,\"sector\":512,\"allocated\":0}]\n\
+        big  16T, 0 in use, sectors of 4096\n\
+        dir/two  10M, 3M in use, sectors of 512\n\
+        disk  10M, 3M in use, sectors of 512\n\
+        disk  0, 0 in use, sectors of 512\n";
+    expect("the commands", &said, expected)
+}
+
+fn refusals(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#""$hf" volume "$pool" create disk --size 10M
+        "$hf" run --pool "$pool" -- bash -c 'echo no disk >/hf/file; mkdir /hf/dir
+            cp --preserve=xattr /hf/disk /hf/odd
+            setfattr -n user.holdfast.volume -v sector=77 /hf/odd'"#;
+    script(fixture, &pool, text)?;
+    let refused = |words: &[&str], codes: &[i32]| {
+        fixture.refused(&[&["volume", pool.as_str()], words].concat(), codes)
+    };
+    for size in ["0", "1", "1000", "8E", "-1", "much"] {
+        refused(&["create", "v", "--size", size], &[1, 2])?;
+    }
+    for name in ["disk", "file", "dir", "", "/", "none/v", "dir/", "file/v"] {
+        refused(&["create", name, "--size", "1M"], &[1])?;
+    }
+    refused(&["create", "v", "--size", "1M", "--sector", "1024"], &[2])?;
+    refused(&["create", "v"], &[2])?;
+    for name in ["none", "file", "dir", "odd", "", "dir/none"] {
+        refused(&["delete", name], &[1])?;
+        refused(&["resize", name, "--size", "1M"], &[1])?;
+        refused(&["copy", name, "v"], &[1])?;
+    }
+    refused(&["copy", "disk", "file"], &[1])?;
+    refused(&["copy", "disk", "v", "--snapshot", "none"], &[1])?;
+    refused(&["resize", "disk", "--size", "1M"], &[1])?;
+    refused(&["resize", "disk", "--size", "1000", "--shrink"], &[1])?;
+    refused(&["import", "v", "no-image"], &[1])?;
+    refused(&["import", "v", "/etc/passwd", "--format", "qcow2"], &[1])?;
+    let said = script(
+        fixture,
+        &pool,
+        r#""$hf" volume "$pool" list
+        "$hf" run --pool "$pool" -- cat /hf/file"#,
+    )?;
+    expect(
+        "what is left",
+        &said,
+        "disk  10M, 0 in use, sectors of 512\nno disk\n",
+    )
+}
+
+fn files(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#""$hf" volume "$pool" create disk --size 1M
+        "$hf" run --pool "$pool" -- bash -c 'cd /hf; stat -c "%a %s %b" disk
+            getfattr -d disk 2>/dev/null | grep volume; printf abc | dd of=disk conv=notrunc \
+            status=none; mv disk moved; chmod 644 moved'
+        "$hf" volume "$pool" list; "$hf" volume "$pool" copy moved again
+        "$hf" run --pool "$pool" -- head -c 3 /hf/again; echo"#,
+    )?;
+    let expected = "600 1048576 0\nuser.holdfast.volume=\"sector=512\"\n\
+        moved  1M, 4K in use, sectors of 512\nabc\n";
+    expect("the commands", &said, expected)
+}
+
+fn images(fixture: &Fixture) -> Result<(), Stop> {
+    if !on_path("qemu-img") {
+        return Err(Stop::Skip("needs qemu-img".into()));
+    }
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"volume() { "$hf" volume "$pool" "$@"; }
+        seq 1 1000000 >raw; truncate -s 20M raw
+        for format in qcow2 vmdk vdi; do
+            qemu-img convert -f raw -O $format raw image.$format
+            volume import $format image.$format
+            volume image $format again.$format --format $format
+            qemu-img compare -f raw -F $format raw again.$format
+        done
+        volume import raw raw --format raw --sector 4096; volume image raw again.qcow2
+        qemu-img compare -f raw -F qcow2 raw again.qcow2
+        truncate -s 1000 odd; volume import odd odd --format raw
+        volume list | cut -d , -f 1"#,
+    )?;
+    let same = "Images are identical.\n";
+    let expected = [
+        same,
+        same,
+        same,
+        same,
+        "odd  1K\nqcow2  20M\nraw  20M\nvdi  20M\n",
+        "vmdk  20M\n",
+    ];
+    expect("the commands", &said, &expected.concat())
+}
