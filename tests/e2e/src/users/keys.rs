@@ -276,7 +276,7 @@ pub fn programs(fixture: &Fixture) -> Result<(), Stop> {
             ));
         }
         // Another user's turn: the keyspaces are in the way.
-        shared.expect(STRANGER, "rm -r /hf/*", "")?;
+        shared.expect(STRANGER, "rm -rf /hf/*", "")?;
     }
     shared.end()
 }
