@@ -4,6 +4,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use holdfast::Protection;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -354,6 +355,22 @@ pub enum VolumeCommand {
     },
     /// Delete a volume that is not in use, and free its space.
     Delete { name: String },
+    /// Make a stray store into a volume that is not in use, and see whether it is stopped.
+    Poke {
+        name: String,
+        /// What is to stop it.
+        #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
+        protect: Protection,
+        /// In this process, which that may end.
+        #[arg(long, hide = true)]
+        here: bool,
+    },
+}
+
+/// By its name.
+fn protection(word: &str) -> Result<Protection, String> {
+    let names = || Protection::ALL.map(Protection::name).join(", ");
+    Protection::named(word).ok_or_else(|| format!("it is one of {}", names()))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -23,6 +23,7 @@ mod nested;
 mod owner;
 mod paths;
 mod point;
+mod poke;
 mod pool_commands;
 mod program;
 mod proxy;

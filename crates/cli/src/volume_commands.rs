@@ -8,6 +8,7 @@ use crate::failure::{self, Failure, printed};
 use crate::images;
 use crate::json::Json;
 use crate::kv::open_pool;
+use crate::poke;
 use crate::size::Size;
 use holdfast::{Pool, Sector, Volume, Written};
 use std::io::Write;
@@ -19,6 +20,17 @@ const PIECE: u64 = 4 << 20;
 pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
     if let Ok(program) = std::env::current_exe() {
         holdfast::use_program(program);
+    }
+    if let VolumeCommand::Poke {
+        name,
+        protect,
+        here,
+    } = &args.command
+    {
+        return match here {
+            true => poke::here(&args.pool, name, *protect),
+            false => poke::apart(&args.pool, name, *protect, json),
+        };
     }
     let pool = open_pool(&args.pool)?;
     match &args.command {
@@ -46,6 +58,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
             format,
         } => images::write(&args.pool, &pool, name, image, format)?,
         VolumeCommand::Delete { name } => pool.volume_delete(name)?,
+        VolumeCommand::Poke { .. } => {}
     }
     Ok(failure::OK)
 }

@@ -12,7 +12,7 @@ use crate::ops::client::Client;
 use crate::ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 use crate::ops::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
 use crate::ops::{
-    rename, snapshot, stat, statfs, sync, transit, truncate, write, writeback, xattr,
+    rename, snapshot, stat, statfs, stray, sync, transit, truncate, write, writeback, xattr,
 };
 use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf, RecordLocks};
@@ -365,6 +365,12 @@ impl Client {
         rwf: u32,
     ) -> Result<usize> {
         write::writev(self, ofd, data, offset, rwf)
+    }
+
+    /// Stores to a byte of a file in the pool's memory as a program does by mistake, without
+    /// changing it: where that memory is protected, the process gets a SIGSEGV. ENXIO: a hole.
+    pub fn stray_store(&self, ofd: OfdLink, offset: i64) -> Result<()> {
+        stray::store(self, ofd, offset)
     }
 
     /// lseek(2), with SEEK_DATA and SEEK_HOLE.

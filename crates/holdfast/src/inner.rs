@@ -10,7 +10,7 @@ use crate::memory::{self, SessionMemory};
 use crate::served::ServedPool;
 use holdfast_client::attach::{AttachError, Attachment};
 use holdfast_client::{Client, Segments, recover, slots};
-use holdfast_pmem::ForkMark;
+use holdfast_pmem::{ForkMark, Protection, Writing};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -49,8 +49,9 @@ impl Inner {
         path: PathBuf,
         attachment: Attachment,
         known: Option<SessionMemory>,
+        writing: Writing,
     ) -> Result<Inner> {
-        let inner = Inner::assemble(path, attachment, known)?;
+        let inner = Inner::assemble(path, attachment, known, writing)?;
         if let Way::Mapped { link, .. } = &inner.way {
             link.start_watching()?;
         }
@@ -59,7 +60,7 @@ impl Inner {
 
     /// A session on a snapshot, which needs no service.
     pub fn on_snapshot(path: PathBuf, attachment: Attachment) -> Result<Inner> {
-        Inner::assemble(path, attachment, None)
+        Inner::assemble(path, attachment, None, Writing::default())
     }
 
     /// On the pool of another user, or a snapshot of it, with what came with the proxy's answer.
@@ -83,6 +84,7 @@ impl Inner {
         path: PathBuf,
         mut attachment: Attachment,
         known: Option<SessionMemory>,
+        writing: Writing,
     ) -> Result<Inner> {
         // Memory that the host has none for is an error of the operation, not the program's end.
         holdfast_pmem::fault::install();
@@ -100,7 +102,10 @@ impl Inner {
             cpu: 0,
         };
         let damage = answer.text().to_string();
-        let client = Client::attach(&segments, b"")?;
+        if writing.protection != Protection::None {
+            holdfast_pmem::fault::report_strays();
+        }
+        let client = Client::attach_with(&segments, b"", writing)?;
         let mark = ForkMark::new().map_err(holdfast_client::Error::Memory)?;
         let link = Link::new(path, attachment, memory);
         let ids = Ids::of_this_process();

@@ -10,10 +10,79 @@ use crate::memory;
 use crate::start;
 use crate::view::View;
 use holdfast_client::attach::Joined;
+use holdfast_pmem::{Protection, Scheme, Writing};
 use holdfast_pool::layout::is_legal_name;
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+
+/// How to open a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolOptions {
+    create: bool,
+    writing: Writing,
+}
+
+impl PoolOptions {
+    /// Whether to create the pool if there is none.
+    pub fn create(mut self, create: bool) -> PoolOptions {
+        self.create = create;
+        self
+    }
+
+    /// What keeps this process from changing the pool's data by stray stores: all that it writes by
+    /// this handle, to keyspaces and to volumes, goes past it. By default nothing does. A process
+    /// whose calls a proxy makes has no data mapped, and needs none of it.
+    pub fn protection(mut self, protection: Protection) -> PoolOptions {
+        self.writing.protection = protection;
+        self
+    }
+
+    /// How what this process writes gets to the medium; by default as the medium needs it.
+    pub fn scheme(mut self, scheme: Scheme) -> PoolOptions {
+        self.writing.scheme = scheme;
+        self
+    }
+
+    /// Opens the pool in the directory `path`. Joins the service that runs for it, or starts one
+    /// that ends with its last user.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = std::path::absolute(path).map_err(|e| Error::Os {
+            what: "the path of the pool",
+            errno: e.raw_os_error().unwrap_or(22),
+        })?;
+        if self.create {
+            create(&path)?;
+        }
+        let known = memory::of(&path);
+        let inner = match start::join(&path, known.as_ref().map(AsFd::as_fd))? {
+            Joined::Served {
+                connection,
+                channel,
+            } => Inner::served((path, None), connection, channel)?,
+            Joined::Mapped(attachment) => match attachment.answer.text() {
+                "" => Inner::mapped(path, attachment, known, self.writing)?,
+                _ => Inner::on_snapshot(path, attachment)?,
+            },
+        };
+        Ok(Pool {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+/// Creates the pool unless there is one.
+fn create(path: &Path) -> Result<()> {
+    let is_there = || path.join(holdfast_pool::segment::META).exists();
+    if is_there() {
+        return Ok(());
+    }
+    match start::create(path) {
+        // Somebody else may have made it meanwhile.
+        Err(e) if !is_there() => Err(e),
+        _ => Ok(()),
+    }
+}
 
 /// A pool that is open in this process and its children. Handles are cheap to clone and may be
 /// used by any thread.
@@ -26,44 +95,33 @@ impl Pool {
     /// Opens the pool in the directory `path`. Joins the service that runs for it, or starts one
     /// that ends with its last user.
     pub fn open(path: impl AsRef<Path>) -> Result<Pool> {
-        let path = std::path::absolute(path).map_err(|e| Error::Os {
-            what: "the path of the pool",
-            errno: e.raw_os_error().unwrap_or(22),
-        })?;
-        let known = memory::of(&path);
-        let inner = match start::join(&path, known.as_ref().map(AsFd::as_fd))? {
-            Joined::Served {
-                connection,
-                channel,
-            } => Inner::served((path, None), connection, channel)?,
-            Joined::Mapped(attachment) => match attachment.answer.text() {
-                "" => Inner::mapped(path, attachment, known)?,
-                _ => Inner::on_snapshot(path, attachment)?,
-            },
-        };
-        Ok(Pool {
-            inner: Arc::new(inner),
-        })
+        PoolOptions::default().open(path)
     }
 
     /// As `open`, but creates the pool if there is none, with the size that the command
     /// `holdfast pool create` chooses.
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Pool> {
-        let path = path.as_ref();
-        if !path.join(holdfast_pool::segment::META).exists()
-            && let Err(e) = start::create(path)
-            // Somebody else may have made it meanwhile.
-            && !path.join(holdfast_pool::segment::META).exists()
-        {
-            return Err(e);
-        }
-        Pool::open(path)
+        PoolOptions::default().create(true).open(path)
+    }
+
+    /// How to open a pool, other than by default.
+    pub fn options() -> PoolOptions {
+        PoolOptions::default()
     }
 
     /// Why the pool can only be read, as a sentence, if its journal is damaged. Changes fail with
     /// EROFS until `holdfast pool check --accept-loss` has been run.
     pub fn damage(&self) -> Option<&str> {
         Some(self.inner.damage()).filter(|why| !why.is_empty())
+    }
+
+    /// What keeps this process from changing the pool's data by stray stores. `None` in the place
+    /// of a protection: a proxy makes the calls, and no data is mapped.
+    pub fn protection(&self) -> Result<Option<Protection>> {
+        Ok(match self.inner.reach()? {
+            Reach::Mapped(client) => Some(client.session().data().protection()),
+            Reach::Served(_) => None,
+        })
     }
 
     /// Makes all earlier changes durable, as far as the medium promises.

@@ -3,7 +3,7 @@
 mod fixture;
 
 use fixture::{Fixture, Rng};
-use holdfast::{Error, Sector, Volume, Written, Zeroes};
+use holdfast::{Durability, Error, Pool, Protection, Scheme, Sector, Volume, Written, Zeroes};
 
 const SIZE: u64 = 1 << 20;
 
@@ -51,9 +51,8 @@ fn pattern(at: u64, len: u64, seed: u8) -> Vec<u8> {
     (at..at + len).map(byte).collect()
 }
 
-fn play(fixture: &Fixture, steps: &[Step], seed: u64) {
+fn play(pool: &Pool, steps: &[Step], seed: u64) {
     let name = format!("disk-{seed}");
-    let pool = fixture.open();
     pool.volume_create(&name, SIZE, Sector::Small).unwrap();
     let mut volume = pool.volume(&name).unwrap();
     let mut model = vec![0; SIZE as usize];
@@ -114,8 +113,47 @@ fn a_volume_is_what_was_written_to_it() {
         for seed in 0..12 {
             let mut rng = Rng(seed);
             let steps: Vec<_> = (0..40).map(|_| step(&mut rng)).collect();
-            play(&fixture, &steps, seed);
+            play(&fixture.open(), &steps, seed);
         }
+    }
+}
+
+/// Whatever protects the pool, and however its bytes are written.
+#[test]
+fn a_protected_volume_is_what_was_written_to_it() {
+    let fixture = Fixture::new(64 << 20);
+    let protections = Protection::ALL.map(|one| (one, Scheme::Auto));
+    let schemes = Scheme::ALL.map(|one| (Protection::Auto, one));
+    for (n, (protection, scheme)) in protections.into_iter().chain(schemes).enumerate() {
+        let options = Pool::options().protection(protection).scheme(scheme);
+        let pool = match options.open(fixture.place()) {
+            Ok(pool) => pool,
+            // The CPU has no keys.
+            Err(e) if protection == Protection::Key => {
+                assert_ne!(e.errno(), 0);
+                continue;
+            }
+            Err(e) => panic!("{protection:?} {scheme:?}: {e}"),
+        };
+        let found = pool.protection().unwrap().unwrap();
+        match protection {
+            Protection::Auto => assert_ne!(found, Protection::None),
+            protection => assert_eq!(found, protection),
+        }
+        let mut rng = Rng(n as u64);
+        let steps: Vec<_> = (0..60).map(|_| step(&mut rng)).collect();
+        play(&pool, &steps, n as u64);
+        keys_are_as_well(&pool);
+    }
+}
+
+/// What else goes into blocks: values of all sizes.
+fn keys_are_as_well(pool: &Pool) {
+    let keys = pool.keyspace_or_create("keys").unwrap();
+    for len in [0, 100, 5000, 100_000, 3_000_000] {
+        let value = pattern(0, len, 5);
+        keys.put(b"k", &value, Durability::Durable).unwrap();
+        assert!(keys.get(b"k").unwrap().unwrap() == value);
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Error {
     Media { off: u64 },
     /// The reservation has no free room of this length.
     NoRoom { len: usize },
+    /// The machine, or the medium, does not have this.
+    NotHere { what: &'static str },
     /// A system call failed.
     Os { call: &'static str, errno: i32 },
 }
@@ -24,6 +26,7 @@ const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
 const EROFS: i32 = 30;
+const EOPNOTSUPP: i32 = 95;
 
 impl Error {
     /// The positive errno that a program sees for this error.
@@ -33,6 +36,7 @@ impl Error {
             Error::ReadOnly => EROFS,
             Error::Media { .. } => EIO,
             Error::NoRoom { .. } => ENOMEM,
+            Error::NotHere { .. } => EOPNOTSUPP,
             Error::Os { errno, .. } => errno,
         }
     }
@@ -68,6 +72,7 @@ impl fmt::Display for Error {
             Error::NoRoom { len } => {
                 write!(f, "the reserved address range has no room for {len} bytes")
             }
+            Error::NotHere { what } => f.write_str(what),
             Error::Os { call, errno } => write!(f, "{call} failed with error {errno}"),
         }
     }
@@ -88,6 +93,12 @@ mod tests {
             (Error::ReadOnly, EROFS),
             (Error::Media { off: 3 }, EIO),
             (Error::NoRoom { len: 4 }, ENOMEM),
+            (
+                Error::NotHere {
+                    what: "there are no keys",
+                },
+                EOPNOTSUPP,
+            ),
             (
                 Error::Os {
                     call: "mmap",

@@ -7,7 +7,9 @@
 use crate::copy;
 
 mod handler;
-pub use handler::{install, install_with};
+mod stray;
+pub use handler::{install, install_with, report_strays};
+pub(crate) use stray::Protected;
 
 /// Where to resume after a fault at `ip`, or `None` when the fault was not in a copy routine.
 pub fn landing_for(ip: usize) -> Option<usize> {
@@ -36,4 +38,4 @@ pub fn landing_for(ip: usize) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -65,7 +65,7 @@ impl SegmentFile {
     }
 
     /// The descriptor, if it still is that of the file.
-    fn borrow(&self) -> Result<BorrowedFd<'_>, Error> {
+    pub(crate) fn borrow(&self) -> Result<BorrowedFd<'_>, Error> {
         // SAFETY: the number is only handed to system calls, and the first of them looks what it
         // names now; one that is closed between the two makes the next call fail.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };

@@ -26,6 +26,7 @@ pub mod fault;
 mod flush;
 mod fork;
 pub mod futex;
+mod guard;
 #[cfg(feature = "recording")]
 pub mod images;
 pub mod interrupt;
@@ -36,10 +37,12 @@ pub mod model;
 pub mod peer;
 mod persist;
 pub mod process;
+mod protection;
 #[cfg(feature = "recording")]
 pub mod record;
 pub mod record_locks;
 mod region;
+mod scheme;
 mod shared;
 mod sigaction;
 #[cfg(not(feature = "recording"))]
@@ -55,13 +58,15 @@ pub use dirty::DirtyMap;
 pub use error::Error;
 pub use flush::{SegmentFile, write_gently};
 pub use fork::ForkMark;
-pub use map::{Access, MapOptions, Reservation};
+pub use map::{Access, MapOptions, Reservation, Writing};
 pub use medium::{Medium, caches_persistent};
 pub use persist::{Persistence, Registers};
+pub use protection::Protection;
 #[cfg(feature = "recording")]
 pub use record::Recorder;
 pub use record_locks::{Holder, RecordLocks};
 pub use region::Region;
+pub use scheme::Scheme;
 #[doc(hidden)]
 pub use shared::__check_shared;
 pub use shared::{Shared, SharedMem};

@@ -8,6 +8,8 @@
 
 use crate::medium::Medium;
 use crate::persist::{Persistence, Registers};
+use crate::protection::Protection;
+use crate::scheme::Scheme;
 use crate::spin::Spin;
 use crate::{Error, PAGE};
 use alloc::alloc::{alloc_zeroed, dealloc};
@@ -32,6 +34,15 @@ pub enum Access {
     ReadWrite,
 }
 
+/// How a process writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writing {
+    /// What keeps it from storing by mistake.
+    pub protection: Protection,
+    /// How bytes get to the medium.
+    pub scheme: Scheme,
+}
+
 /// How to map a range of a segment.
 #[derive(Clone, Debug)]
 pub struct MapOptions {
@@ -41,6 +52,8 @@ pub struct MapOptions {
     pub registers: Registers,
     /// What makes stores durable; `None` asks the platform.
     pub persistence: Option<Persistence>,
+    /// How this process writes, where it does.
+    pub writing: Writing,
     /// Place the mapping at this offset of a reservation.
     pub place: Option<(Arc<Reservation>, usize)>,
 }
@@ -52,6 +65,7 @@ impl MapOptions {
             medium,
             registers: Registers::Xmm,
             persistence: None,
+            writing: Writing::default(),
             place: None,
         }
     }
@@ -63,6 +77,27 @@ impl MapOptions {
 
     pub fn persistence(mut self, persistence: Persistence) -> MapOptions {
         self.persistence = Some(persistence);
+        self
+    }
+
+    pub fn scheme(mut self, scheme: Scheme) -> MapOptions {
+        self.writing.scheme = scheme;
+        self
+    }
+
+    /// The same for reading only.
+    pub(crate) fn read_only(mut self) -> MapOptions {
+        self.access = Access::ReadOnly;
+        self
+    }
+
+    pub fn writing(mut self, writing: Writing) -> MapOptions {
+        self.writing = writing;
+        self
+    }
+
+    pub fn protection(mut self, protection: Protection) -> MapOptions {
+        self.writing.protection = protection;
         self
     }
 
@@ -179,6 +214,36 @@ impl Drop for Reservation {
     }
 }
 
+/// How a file of this medium is mapped for all who use it.
+fn shared_flags(medium: Medium) -> MapFlags {
+    match medium {
+        Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+        Medium::Memory | Medium::File | Medium::DaxTest => MapFlags::SHARED,
+    }
+}
+
+/// Maps a range of a file for writing over a part of a reservation that the caller has to itself.
+pub(crate) fn map_over(
+    (at, len): (*mut u8, usize),
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    medium: Medium,
+) -> Result<(), Error> {
+    let flags = shared_flags(medium) | MapFlags::FIXED;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the range is the caller's alone, and nothing refers to what was mapped there.
+    let got = unsafe { rustix::mm::mmap(at.cast(), len, prot, flags, fd, offset) };
+    got.map(|_| ()).map_err(Error::os("mmap"))
+}
+
+/// Makes a part of a reservation inaccessible again that the caller has to itself.
+pub(crate) fn close_over(at: *mut u8, len: usize) -> Result<(), Error> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the range is the caller's alone, and nothing refers to what was mapped there.
+    let got = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, ProtFlags::empty(), flags) };
+    got.map(|_| ()).map_err(Error::os("mmap"))
+}
+
 pub(crate) fn round_up(len: usize, align: usize) -> Result<usize, Error> {
     match len.checked_next_multiple_of(align) {
         Some(n) if n > 0 => Ok(n),
@@ -226,6 +291,11 @@ impl Mapping {
         self.ptr
     }
 
+    /// Bytes that are mapped.
+    pub(crate) fn len(&self) -> usize {
+        self.owned.len
+    }
+
     fn of(ptr: *mut u8, len: usize, source: Source) -> Mapping {
         let owned = Arc::new(Owned { ptr, len, source });
         Mapping { ptr, owned }
@@ -261,10 +331,7 @@ impl Mapping {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let mut flags = match options.medium {
-            Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-            Medium::Memory | Medium::File | Medium::DaxTest => MapFlags::SHARED,
-        };
+        let mut flags = shared_flags(options.medium);
         // Where huge pages may come, addresses are aligned as offsets are.
         let place = match &options.place {
             None if len >= HUGE => Some((Reservation::new(len)?, 0)),

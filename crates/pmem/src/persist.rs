@@ -6,9 +6,10 @@
 //! - With [`Registers::Xmm`] no routine touches a register that a hook does not save.
 
 use crate::LINE;
-use crate::copy::{self, CopyFn};
+use crate::copy::{self, CopyFn, Outcome};
 use crate::cpu;
 use crate::medium::Medium;
+use crate::scheme::Scheme;
 use core::arch::asm;
 
 /// How far a store must travel before a power cut cannot take it back.
@@ -136,6 +137,68 @@ impl Routines {
         }
     }
 }
+
+impl Routines {
+    /// The same for a scheme that somebody chose. `None`: the CPU does not have it, or what it
+    /// writes would not be durable on such a medium.
+    pub(crate) fn by(self, scheme: Scheme, persistence: Persistence) -> Option<Routines> {
+        let (copy_lines, zero_lines, flush_lines): (CopyFn, CopyFn, FlushFn) = match scheme {
+            Scheme::Auto => return Some(self),
+            Scheme::NonTemporal => {
+                let with = Routines::choose(Persistence::Flushed, Registers::Xmm);
+                return Some(Routines {
+                    copy_around: self.copy_around,
+                    copy_lines: self.copy_around,
+                    around_new: LINE,
+                    around_over: LINE,
+                    ..with
+                });
+            }
+            Scheme::WriteBack => (copy_clwb, zero_clwb, flush_clwb),
+            Scheme::FlushUnordered => (copy_clflushopt, zero_clflushopt, flush_clflushopt),
+            Scheme::Flush => (copy_clflush, zero_clflush, flush_clflush),
+            Scheme::Cached => (self.copy, copy::holdfast_zero, flush_none),
+        };
+        let durable = scheme != Scheme::Cached || persistence != Persistence::Flushed;
+        (scheme.is_there() && durable).then_some(Routines {
+            copy_lines,
+            zero_lines,
+            flush_lines,
+            around_cache: false,
+            around_new: usize::MAX,
+            around_over: usize::MAX,
+            flushes: scheme != Scheme::Cached,
+            ..self
+        })
+    }
+}
+
+/// As the copies of whole lines, and each line is flushed.
+macro_rules! flushed {
+    ($copy:ident, $zero:ident, $flush:ident) => {
+        unsafe extern "sysv64" fn $copy(dst: *mut u8, src: *const u8, len: usize) -> Outcome {
+            // SAFETY: as the caller vouches for; what was stored is mapped.
+            unsafe {
+                let out = copy::holdfast_copy(dst, src, len);
+                $flush(dst, (len - out.left).div_ceil(LINE));
+                out
+            }
+        }
+
+        unsafe extern "sysv64" fn $zero(dst: *mut u8, src: *const u8, len: usize) -> Outcome {
+            // SAFETY: as above.
+            unsafe {
+                let out = copy::holdfast_zero(dst, src, len);
+                $flush(dst, (len - out.left).div_ceil(LINE));
+                out
+            }
+        }
+    };
+}
+
+flushed!(copy_clwb, zero_clwb, flush_clwb);
+flushed!(copy_clflushopt, zero_clflushopt, flush_clflushopt);
+flushed!(copy_clflush, zero_clflush, flush_clflush);
 
 macro_rules! flush_loop {
     ($name:ident, $insn:literal) => {

@@ -12,9 +12,11 @@ use crate::buf::{ConstBuf, Fault, MutBuf};
 use crate::copy::{self, CopyFn, Outcome, SIDE_SOURCE};
 use crate::dirty::DirtyMap;
 use crate::flush::SegmentFile;
+use crate::guard::{self, Guard};
 use crate::map::{Access, HUGE, MapOptions, Mapping};
 use crate::medium::{Medium, caches_persistent};
 use crate::persist::{self, Persistence, Registers, Routines};
+use crate::protection::Protection;
 #[cfg(not(feature = "recording"))]
 use crate::silent::Tap;
 #[cfg(feature = "recording")]
@@ -22,6 +24,7 @@ use crate::watch::Tap;
 use crate::{Error, LINE, PAGE, sys};
 use alloc::sync::Arc;
 use alloc::vec;
+use core::arch::asm;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
@@ -45,6 +48,8 @@ pub struct Region {
     /// Where stores are noted.
     dirty: Option<Arc<DirtyMap>>,
     file: Option<SegmentFile>,
+    /// What all stores go through, where the mapping is for reading only.
+    guard: Option<Arc<Guard>>,
     mapping: Mapping,
 }
 
@@ -77,21 +82,42 @@ impl Region {
             let ask = options.medium == Medium::Dax;
             Persistence::of(options.medium, ask && caches_persistent(fd))
         });
-        let mapping = Mapping::shared(fd, offset, len, options)?;
-        Ok(Region {
-            base: mapping.ptr(),
+        let routines = Routines::choose(persistence, options.registers);
+        let routines = routines
+            .by(options.writing.scheme, persistence)
+            .ok_or(Error::NotHere {
+                what: "this CPU, or the pool's medium, does not know that way to write",
+            })?;
+        let writes = options.access == Access::ReadWrite;
+        let protected = writes && options.writing.protection != Protection::None;
+        let mapping = match protected {
+            true => Mapping::shared(fd, offset, len, &options.clone().read_only())?,
+            false => Mapping::shared(fd, offset, len, options)?,
+        };
+        let protection = options.writing.protection;
+        let base = mapping.ptr();
+        let ours = guard::Region {
+            fd,
+            offset,
             len,
-            writable: if options.access == Access::ReadWrite {
-                len
-            } else {
-                0
-            },
-            routines: Routines::choose(persistence, options.registers),
+            base,
+            options,
+        };
+        let guard = match protected {
+            true => Guard::new(&ours, protection)?.map(Arc::new),
+            false => None,
+        };
+        Ok(Region {
+            base,
+            len,
+            writable: if writes { len } else { 0 },
+            routines,
             medium: options.medium,
             persistence,
             record: Tap::of_file(fd, offset),
             dirty: None,
             file: None,
+            guard,
             mapping,
         })
     }
@@ -115,6 +141,7 @@ impl Region {
             record: Tap::silent(),
             dirty: None,
             file: None,
+            guard: None,
             mapping,
         })
     }
@@ -185,6 +212,13 @@ impl Region {
         self.writable == self.len
     }
 
+    /// What keeps this process from storing into the region by mistake.
+    pub fn protection(&self) -> Protection {
+        self.guard
+            .as_ref()
+            .map_or(Protection::None, |guard| guard.protection())
+    }
+
     /// Where the region is mapped: an address to place things by, not to be followed.
     #[inline]
     pub fn addr(&self) -> usize {
@@ -241,6 +275,16 @@ impl Region {
         Ok(unsafe { AtomicU32::from_ptr(p.cast()) }.load(Ordering::Acquire))
     }
 
+    /// Stores to a byte, without changing it, as a program does that has lost its way: where the
+    /// region is protected, the process gets a SIGSEGV.
+    pub fn stray_store(&self, off: u64) -> Result<(), Error> {
+        let at = self.readable(off, 1)?;
+        // SAFETY: a byte of the mapping, which is never borrowed; what is stored is what is there,
+        // in one step, so that no store of anybody else is lost.
+        unsafe { asm!("lock or byte ptr [{}], 0", in(reg) at, options(nostack)) };
+        Ok(())
+    }
+
     /// Starts loading the lines that the range touches; a hint that never fails.
     #[inline]
     pub fn prefetch(&self, off: u64, len: usize) {
@@ -253,9 +297,13 @@ impl Region {
         }
     }
 
-    /// A shared word that means nothing after a restart: stores to it are not recorded.
+    /// A shared word that means nothing after a restart: stores to it are not recorded. A protected
+    /// region has none.
     #[inline]
     pub fn word(&self, off: u64) -> Option<&AtomicU64> {
+        if self.guard.is_some() {
+            return None;
+        }
         aligned(off, 8).ok()?;
         let p = self.writable(off, 8).ok()?;
         // SAFETY: in range, aligned and writable for as long as the region is borrowed; all
@@ -263,9 +311,13 @@ impl Region {
         Some(unsafe { AtomicU64::from_ptr(p.cast()) })
     }
 
-    /// Stores one aligned word: it is never seen or left half-written. Not yet durable.
+    /// Stores one aligned word: it is never seen or left half-written. Not yet durable. A protected
+    /// region has no such stores.
     #[inline]
     pub fn store_u64(&self, off: u64, value: u64) -> Result<(), Error> {
+        if self.guard.is_some() {
+            return Err(Error::ReadOnly);
+        }
         aligned(off, 8)?;
         let p = self.writable(off, 8)?;
         self.note(off, 8);
@@ -280,6 +332,9 @@ impl Region {
     pub fn store(&self, off: u64, src: &[u8]) -> Result<(), Error> {
         let dst = self.writable(off, src.len())?;
         self.note(off, src.len());
+        if let Some(guard) = &self.guard {
+            return self.guarded(guard, off, src.into(), false);
+        }
         self.record.store(off, src, false);
         // SAFETY: both ranges were checked and cannot overlap: src is not pool memory.
         let out = unsafe { (self.routines.copy)(dst, src.as_ptr(), src.len()) };
@@ -307,15 +362,24 @@ impl Region {
     #[cfg(not(feature = "model"))]
     #[inline]
     fn write_around(&self, off: u64, src: &[u8]) -> Result<(), Error> {
+        if let Some(guard) = &self.guard {
+            return self.guarded(guard, off, src.into(), self.routines.around_cache);
+        }
         // Whole lines, the case of every journal record, take the short way.
         if (off as usize).is_multiple_of(LINE) && src.len().is_multiple_of(LINE) {
             return self
-                .copy_whole(self.routines.copy_lines, off, src.as_ptr(), src.len())
+                .copy_whole(
+                    self.routines.copy_lines,
+                    self.here(),
+                    off,
+                    src.as_ptr(),
+                    src.len(),
+                )
                 .map_err(|f| self.lost(off, f));
         }
         let copied = match self.routines.around_cache {
-            true => self.copy_durable(off, src.into()),
-            false => self.copy_flushed(off, src.as_ptr(), src.len()),
+            true => self.copy_durable(self.here(), off, src.into()),
+            false => self.copy_flushed(self.here(), off, src.as_ptr(), src.len()),
         };
         copied.map_err(|f| self.lost(off, f))
     }
@@ -324,6 +388,9 @@ impl Region {
     pub fn zero_nt(&self, off: u64, len: usize) -> Result<(), Error> {
         self.writable(off, len)?;
         self.note(off, len);
+        if let Some(guard) = &self.guard {
+            return self.zero_guarded(guard, off, len);
+        }
         let (head, body, tail) = split_lines(off, len);
         let zero = [0u8; LINE];
         if head > 0 {
@@ -470,7 +537,10 @@ impl Region {
     /// for reading only, so a write fault is enough, and stores to nothing.
     pub fn redirty(&self, off: u64, len: usize) -> Result<(), Error> {
         self.note(off, len);
-        self.prefault(off, len)
+        match &self.guard {
+            None => self.prefault(off, len),
+            Some(guard) => self.redirty_guarded(guard, off, len),
+        }
     }
 
     /// Copies a caller's memory to where nothing is yet: around the cache where the medium gains by
@@ -492,10 +562,12 @@ impl Region {
         let len = src.len();
         self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
         self.note(off, len);
-        if len >= around {
-            self.copy_durable(off, src)?;
+        if let Some(guard) = &self.guard {
+            self.copy_guarded(guard, off, src, len >= around)?;
+        } else if len >= around {
+            self.copy_durable(self.here(), off, src)?;
         } else {
-            self.copy_flushed(off, src.as_ptr(), len)?;
+            self.copy_flushed(self.here(), off, src.as_ptr(), len)?;
         }
         Ok(len)
     }
@@ -596,8 +668,9 @@ impl Region {
         }
         let start = off as usize / PAGE * PAGE;
         let end = (off as usize + len).next_multiple_of(PAGE);
+        let writes = self.is_writable() && self.guard.is_none();
         // SAFETY: whole pages of the mapping, which is writable if it says so.
-        unsafe { sys::populate(self.base.add(start), end - start, self.is_writable()) }
+        unsafe { sys::populate(self.base.add(start), end - start, writes) }
             .map_err(Error::os("madvise"))
     }
 
@@ -613,10 +686,23 @@ impl Region {
         Ok(unsafe { sys::madvise_collapse(start, end - start) }.is_ok())
     }
 
-    /// Cached store and flush of a range that `writable` has checked.
+    /// Where stores go that need no window.
     #[inline]
-    fn copy_flushed(&self, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
-        let dst = self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+    fn here(&self) -> Base {
+        Base(self.base)
+    }
+
+    /// Where a range of the region can be stored to, seen from `base`.
+    #[inline]
+    fn at(&self, base: Base, off: u64, len: usize) -> Result<*mut u8, Fault> {
+        inside(off, len, self.writable).map_err(|_| Fault::OutOfRange)?;
+        Ok(base.0.wrapping_add(off as usize))
+    }
+
+    /// Cached store and flush of a range.
+    #[inline]
+    fn copy_flushed(&self, base: Base, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
+        let dst = self.at(base, off, len)?;
         // SAFETY: the destination was checked; the source is readable or may fault, which the
         // routine reports.
         let out = unsafe { (self.routines.copy)(dst, src, len) };
@@ -628,12 +714,19 @@ impl Region {
 
     /// Whole lines to a line boundary.
     #[inline]
-    fn copy_whole(&self, copy: CopyFn, off: u64, src: *const u8, len: usize) -> Result<(), Fault> {
-        let dst = self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+    fn copy_whole(
+        &self,
+        copy: CopyFn,
+        base: Base,
+        off: u64,
+        src: *const u8,
+        len: usize,
+    ) -> Result<(), Fault> {
+        let dst = self.at(base, off, len)?;
         // SAFETY: as in copy_flushed; off and len are whole lines.
         let out = unsafe { copy(dst, src, len) };
         let copied = len - out.left;
-        self.record_copied(off, copied, self.routines.around_cache && out.left == 0);
+        self.record_copied(off, copied, self.routines.flushes && out.left == 0);
         if out.left > 0 {
             // The fault routine went on with cached stores.
             self.flush(off, copied).map_err(|_| Fault::OutOfRange)?;
@@ -642,18 +735,18 @@ impl Region {
     }
 
     /// Any alignment: partial lines cached and flushed, whole lines around the cache.
-    fn copy_durable(&self, off: u64, src: ConstBuf<'_>) -> Result<(), Fault> {
+    fn copy_durable(&self, base: Base, off: u64, src: ConstBuf<'_>) -> Result<(), Fault> {
         let (head, body, tail) = split_lines(off, src.len());
         let src = src.as_ptr();
         if head > 0 {
-            self.copy_flushed(off, src, head)?;
+            self.copy_flushed(base, off, src, head)?;
         }
-        let mid = off + head as u64;
-        self.copy_whole(self.routines.copy_around, mid, src.wrapping_add(head), body)
+        let (mid, rest) = (off + head as u64, src.wrapping_add(head));
+        self.copy_whole(self.routines.copy_around, base, mid, rest, body)
             .map_err(|f| after(f, head))?;
         if tail > 0 {
             let done = head + body;
-            self.copy_flushed(mid + body as u64, src.wrapping_add(done), tail)
+            self.copy_flushed(base, mid + body as u64, src.wrapping_add(done), tail)
                 .map_err(|f| after(f, done))?;
         }
         Ok(())
@@ -677,6 +770,11 @@ impl Region {
         }
     }
 }
+
+/// From where offsets of a region lead to memory that can be stored to: its own mapping, or as if
+/// a window were a part of one.
+#[derive(Clone, Copy)]
+struct Base(*mut u8);
 
 #[inline]
 fn inside(off: u64, len: usize, limit: usize) -> Result<(), Error> {
@@ -733,6 +831,8 @@ fn split_lines(off: u64, len: usize) -> (usize, usize, usize) {
     let tail = (len - head) % LINE;
     (head, len - head - tail, tail)
 }
+
+mod guarded;
 
 #[cfg(test)]
 mod tests;

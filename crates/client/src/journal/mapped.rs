@@ -10,6 +10,7 @@ use crate::session::Session;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pmem::{
     Access, DirtyMap, MapOptions, Medium, RecordLocks, Region, Reservation, SegmentFile, SharedMem,
+    Writing,
 };
 use pool::session::{DIRTY_AT, HEADER_AT, Header, SESSION_LEN};
 use pool::tree::Fixed;
@@ -53,6 +54,11 @@ fn snapshot_in(mem: &SharedMem) -> Option<Fixed> {
 
 /// Maps everything. All but meta's have to stay open for as long as the session is used.
 pub fn map(segments: &Segments) -> Result<Session> {
+    map_with(segments, Writing::default())
+}
+
+/// As `map`; how file data is written is given.
+pub fn map_with(segments: &Segments, writing: Writing) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
     let medium = medium(segments.medium);
     // One reservation for all: every program that is started pays for each call to the kernel.
@@ -77,7 +83,10 @@ pub fn map(segments: &Segments) -> Result<Session> {
         Some(_) => Access::ReadOnly,
         None => Access::ReadWrite,
     };
-    let mut data = region(segments.data, access, data_at)?;
+    let options = MapOptions::new(access, medium)
+        .place(&room, data_at)
+        .writing(writing);
+    let mut data = Region::map_with(segments.data.0, 0, lens[2], &options)?;
     // A dump would touch every page of them, and so make memory of what nobody uses.
     room.leave_out_of_core_dumps();
     let mut journal = journal;

@@ -20,6 +20,7 @@ pub mod slots;
 pub(crate) mod snapshot;
 pub(crate) mod stat;
 pub(crate) mod statfs;
+pub(crate) mod stray;
 pub(crate) mod sync;
 pub(crate) mod transit;
 pub(crate) mod truncate;

@@ -12,13 +12,19 @@ use crate::ops::slots::{Share, SlotId};
 use crate::session::OfdLink;
 use crate::session::fd_tables;
 use crate::session::run;
+use pmem::Writing;
 use pmem::atomic::Ordering::{AcqRel, Relaxed};
 use pool::session::{IDS_OF_NAMESPACE, IDS_OF_POOL, IDS_UNKNOWN};
 
 impl Client {
     /// A client of the session that the descriptors belong to; `at` is where the pool appears.
     pub fn attach(segments: &Segments, at: &[u8]) -> Result<Client> {
-        Ok(Client::new(mapped::map(segments)?, at))
+        Client::attach_with(segments, at, Writing::default())
+    }
+
+    /// As `attach`; how this process writes file data is given.
+    pub fn attach_with(segments: &Segments, at: &[u8], writing: Writing) -> Result<Client> {
+        Ok(Client::new(mapped::map_with(segments, writing)?, at))
     }
 
     /// Makes this process part of run `run`: takes over what the program that ran in it before

@@ -195,6 +195,17 @@ impl Volume {
         Ok(self.inner.file.stat()?.blocks * 512)
     }
 
+    /// Stores to the byte at `offset` in the pool's memory as a program does by mistake, without
+    /// changing it. Where the pool is protected, the process gets a SIGSEGV; else the call returns.
+    /// ENXIO: there is a hole. EACCES: the pool is not mapped, so there is nothing to store to.
+    pub fn stray_store(&self, offset: u64) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_change(offset, 0)?;
+        let ofd = inner.file.ofd()?;
+        let client = inner.file.pool().inner.client()?;
+        Ok(client.stray_store(ofd, i64::try_from(offset).unwrap_or(i64::MAX))?)
+    }
+
     /// What was done by this handle and its clones.
     pub fn stats(&self) -> VolumeStats {
         self.inner.counters.stats()

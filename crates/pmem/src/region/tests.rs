@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::Event;
-use crate::{MapOptions, Recorder, Reservation};
+use crate::{MapOptions, Recorder, Reservation, Scheme};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::{vec, vec::Vec};
@@ -33,6 +33,19 @@ fn all_kinds(len: usize) -> Vec<Region> {
         rw().persistence(Persistence::Synced),
     ];
     let mut all: Vec<Region> = kinds.into_iter().map(|o| mapped(&fd, len, o)).collect();
+    let there = |p: &Protection| *p != Protection::Key || Protection::best(fd.as_fd()) == *p;
+    let protections = Protection::ALL.into_iter().filter(there);
+    all.extend(protections.map(|p| mapped(&fd, len, rw().protection(p))));
+    let schemes = Scheme::ALL.into_iter().filter(|scheme| scheme.is_there());
+    all.extend(schemes.map(|scheme| {
+        let persistence = match scheme {
+            Scheme::Cached => Persistence::Cached,
+            _ => Persistence::Flushed,
+        };
+        mapped(&fd, len, rw().persistence(persistence).scheme(scheme))
+    }));
+    // It stays open for as long as the regions are used.
+    std::mem::forget(fd);
     all.push(Region::in_memory(len).unwrap());
     all
 }

@@ -1,0 +1,211 @@
+//! Write protection: a process that writes to a region and still cannot store into it by mistake.
+//!
+//! What always holds here:
+//! - The region itself is mapped for reading only. What may be stored to at a time is a window that
+//!   is open for one copy, or one of a few that are kept; or there is none, and the kernel copies.
+//! - A window shows the same pages of the same file as the region.
+//! - Nobody else's file is ever mapped or written: that the descriptor is still the region's is
+//!   looked at first.
+
+mod cache;
+mod flip;
+mod key;
+mod window;
+
+use crate::fault::Protected;
+use crate::flush::SegmentFile;
+use crate::map::{HUGE, MapOptions, Mapping};
+use crate::protection::Protection;
+use crate::{Error, Fault, PAGE};
+use cache::Cache;
+use core::marker::PhantomData;
+use flip::Flip;
+use key::Key;
+use rustix::fd::BorrowedFd;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use window::Windows;
+
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+impl Protection {
+    /// What `auto` stands for: keys cost least; a file that write(2) refuses needs windows.
+    pub fn best(fd: BorrowedFd<'_>) -> Protection {
+        match () {
+            () if key::is_there() => Protection::Key,
+            () if !takes_writes(fd) => Protection::WindowCache,
+            () => Protection::Descriptor,
+        }
+    }
+}
+
+/// Whether write(2) stores into the file: not where it is device DAX or of hugetlbfs.
+fn takes_writes(fd: BorrowedFd<'_>) -> bool {
+    let regular = rustix::fs::fstat(fd)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let huge =
+        rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC);
+    regular && !huge
+}
+
+/// Of one region.
+pub(crate) struct Guard {
+    way: Way,
+    file: SegmentFile,
+    /// Where in the file the region begins.
+    offset: u64,
+    /// So that strays are reported.
+    _known: Protected,
+}
+
+enum Way {
+    Flip(Flip),
+    Window(Windows),
+    Cache(Cache),
+    Descriptor,
+    Key(Key),
+}
+
+/// What is to be protected.
+pub(crate) struct Region<'a> {
+    pub fd: BorrowedFd<'a>,
+    pub offset: u64,
+    pub len: usize,
+    /// Where it is mapped for reading.
+    pub base: *mut u8,
+    pub options: &'a MapOptions,
+}
+
+impl Guard {
+    /// `None` where nothing is to be protected.
+    pub fn new(region: &Region<'_>, protection: Protection) -> Result<Option<Guard>, Error> {
+        let way = match protection {
+            Protection::None => return Ok(None),
+            Protection::Auto => return Guard::new(region, Protection::best(region.fd)),
+            Protection::PageTable => Way::Flip(Flip::new(region.base)),
+            Protection::Window => Way::Window(Windows::new(region)?),
+            Protection::WindowCache => Way::Cache(Cache::new(region)?),
+            Protection::Descriptor if !takes_writes(region.fd) => {
+                return Err(Error::NotHere {
+                    what: "write(2) does not reach the pool's medium, so fd cannot protect it",
+                });
+            }
+            Protection::Descriptor => Way::Descriptor,
+            Protection::Key => Way::Key(Key::new(region)?),
+        };
+        Ok(Some(Guard {
+            way,
+            file: SegmentFile::new(region.fd)?,
+            offset: region.offset,
+            _known: Protected::new(region.base as usize, region.len),
+        }))
+    }
+
+    /// Which it is.
+    pub fn protection(&self) -> Protection {
+        match self.way {
+            Way::Flip(_) => Protection::PageTable,
+            Way::Window(_) => Protection::Window,
+            Way::Cache(_) => Protection::WindowCache,
+            Way::Descriptor => Protection::Descriptor,
+            Way::Key(_) => Protection::Key,
+        }
+    }
+
+    /// The file, where nothing is ever opened.
+    pub fn descriptor(&self) -> Option<&SegmentFile> {
+        matches!(self.way, Way::Descriptor).then_some(&self.file)
+    }
+
+    /// Where in the file a byte of the region is.
+    pub fn in_file(&self, off: u64) -> u64 {
+        self.offset + off
+    }
+
+    /// How many of `len` bytes from `off` on one window can show.
+    pub fn within_window(&self, off: u64, len: usize) -> usize {
+        match self.way {
+            Way::Window(_) | Way::Cache(_) => {
+                let room = HUGE as u64 - self.in_file(off) % HUGE as u64;
+                len.min(room as usize)
+            }
+            _ => len,
+        }
+    }
+
+    /// Opens a range of the region, which one window can show, to be stored to.
+    pub fn open(&self, off: u64, len: usize) -> Result<Open<'_>, Error> {
+        let at = self.in_file(off);
+        match &self.way {
+            Way::Flip(flip) => flip.open(off, len),
+            Way::Window(windows) => windows.open(self.file.borrow()?, at, len),
+            Way::Cache(cache) => cache.open(&self.file, at),
+            Way::Key(key) => Ok(key.open(off)),
+            Way::Descriptor => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Writes by a system call, where nothing is ever opened.
+    pub fn write(&self, src: *const u8, len: usize, off: u64) -> Result<(), Fault> {
+        let mut copied = 0;
+        while copied < len {
+            let from = src.wrapping_add(copied);
+            let at = self.in_file(off) + copied as u64;
+            match self.file.write(from, len - copied, at) {
+                Ok(n) if n > 0 => copied += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::FAULT) => return Err(Fault::BadAddress { copied }),
+                _ => return Err(Fault::Media { copied }),
+            }
+        }
+        Ok(())
+    }
+
+    /// A mapping for writing of a range of whole pages, for a moment.
+    pub fn map(&self, off: u64, len: usize, options: &MapOptions) -> Result<Mapping, Error> {
+        Mapping::shared(self.file.borrow()?, self.in_file(off), len, options)
+    }
+}
+
+/// A range that may be stored to until this is dropped.
+pub(crate) struct Open<'a> {
+    /// Where its first byte is.
+    at: *mut u8,
+    _closing: Closing<'a>,
+    /// What a thread opened is open for that thread.
+    _thread: PhantomData<*mut u8>,
+}
+
+/// What closes it.
+#[expect(dead_code, reason = "they are held to be dropped")]
+enum Closing<'a> {
+    Flip(flip::Flipped<'a>),
+    Window(window::Slot<'a>),
+    Cache(cache::Used<'a>),
+    Key(key::Opened<'a>),
+}
+
+impl<'a> Open<'a> {
+    fn new(at: *mut u8, closing: Closing<'a>) -> Open<'a> {
+        Open {
+            at,
+            _closing: closing,
+            _thread: PhantomData,
+        }
+    }
+
+    /// Where its first byte is.
+    pub fn ptr(&self) -> *mut u8 {
+        self.at
+    }
+}
+
+/// The whole pages that a range touches: where they begin, and their length.
+fn pages(at: u64, len: usize) -> (u64, usize) {
+    let first = at / PAGE as u64 * PAGE as u64;
+    let end = (at + len as u64).next_multiple_of(PAGE as u64);
+    (first, (end - first) as usize)
+}
+
+#[cfg(test)]
+mod tests;
