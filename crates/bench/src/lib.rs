@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod block;
 mod disk;
 mod error;
 mod files;
@@ -43,6 +44,10 @@ pub const JANITOR: &str = "bench-janitor";
 pub fn list() -> &'static [(&'static str, &'static str)] {
     &[
         (
+            "block",
+            "volumes, by protection and write scheme, side by side with memory and NBD servers",
+        ),
+        (
             "disk",
             "waiting for a disk: a pool in DIR, side by side with the file system of DIR",
         ),
@@ -75,6 +80,7 @@ pub fn run(name: &str, options: &Options) -> Result<String> {
         return Err(Error::Usage(format!("bench {name} takes no directory")));
     }
     match name {
+        "block" => block::run(options),
         "disk" => disk::run(options),
         "files" => files::run(options),
         "kv" => kv::run(options),

@@ -4,12 +4,12 @@
 //! What always holds here: at most `WINDOWS` windows of 2 MiB are open; one that a copy uses is not
 //! mapped over; one that was not used for `IDLE` ticks is closed by the next copy, whichever it is.
 
-use super::{Closing, Open, Region};
+use super::{Closing, Open, Region, pages};
 use crate::cpu::ticks;
 use crate::flush::SegmentFile;
 use crate::map::{HUGE, Reservation, close_over, map_over};
 use crate::spin::Spin;
-use crate::{Error, Medium, PAGE};
+use crate::{Error, Medium, PAGE, sys};
 use alloc::sync::Arc;
 
 const WINDOWS: usize = 8;
@@ -56,12 +56,19 @@ impl Cache {
         })
     }
 
-    /// Opens what follows `at` of the file in its huge page.
-    pub fn open(&self, file: &SegmentFile, at: u64) -> Result<Open<'_>, Error> {
+    /// Opens `len` bytes at `at` of the file, which lie in one huge page.
+    pub fn open(&self, file: &SegmentFile, at: u64, len: usize) -> Result<Open<'_>, Error> {
         let begin = at / HUGE as u64 * HUGE as u64;
         loop {
             if let Some(number) = self.window(file, begin)? {
                 let byte = self.place(number).wrapping_add((at - begin) as usize);
+                if len > PAGE {
+                    let (first, whole) = pages(at - begin, len);
+                    let first = self.place(number).wrapping_add(first as usize);
+                    // Each page would fault by itself; those that are mapped cost little.
+                    // SAFETY: whole pages of a window that is mapped for writing, and in use.
+                    let _ = unsafe { sys::populate(first, whole, true) };
+                }
                 let used = Used {
                     cache: self,
                     number,

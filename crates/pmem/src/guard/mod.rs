@@ -139,7 +139,7 @@ impl Guard {
         match &self.way {
             Way::Flip(flip) => flip.open(off, len),
             Way::Window(windows) => windows.open(self.file.borrow()?, at, len),
-            Way::Cache(cache) => cache.open(&self.file, at),
+            Way::Cache(cache) => cache.open(&self.file, at, len),
             Way::Key(key) => Ok(key.open(off)),
             Way::Descriptor => Err(Error::ReadOnly),
         }

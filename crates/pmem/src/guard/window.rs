@@ -4,7 +4,7 @@
 
 use super::{Closing, Open, Region, pages};
 use crate::map::{HUGE, Reservation, close_over, map_over};
-use crate::{Error, Medium};
+use crate::{Error, Medium, PAGE, sys};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use rustix::fd::BorrowedFd;
@@ -54,6 +54,10 @@ impl Windows {
             len: whole,
         };
         map_over((place, whole), fd, first, self.medium)?;
+        if whole > PAGE && !self.huge {
+            // SAFETY: whole pages of the window just mapped for writing.
+            let _ = unsafe { sys::populate(place, whole, true) };
+        }
         let byte = place.wrapping_add((at - first) as usize);
         Ok(Open::new(byte, Closing::Window(slot)))
     }

@@ -1,7 +1,7 @@
 //! `holdfast volume` as people use it, and volumes as the files that they are.
 
 use super::{expect, new_pool, script};
-use crate::bad_input::{Case, Fixture, Stop};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 use crate::process::on_path;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -9,6 +9,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("volume refusals", refusals),
     ("volumes are files", files),
     ("volume images", images),
+    ("volume poke", poke),
 ];
 
 fn commands(fixture: &Fixture) -> Result<(), Stop> {
@@ -132,4 +133,48 @@ fn images(fixture: &Fixture) -> Result<(), Stop> {
         "vmdk  20M\n",
     ];
     expect("the commands", &said, &expected.concat())
+}
+
+/// Each protection stops a stray store and says where it was aimed, and changes nothing; without
+/// one it goes through, which the command does not hide.
+fn poke(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#""$hf" volume "$pool" create empty --size 1M
+        "$hf" volume "$pool" create disk --size 10M --sector 4096
+        "$hf" run --pool "$pool" -- bash -c 'seq 100000 | dd of=/hf/disk bs=64K seek=2 \
+            conv=notrunc status=none; sha256sum </hf/disk' >before
+        "$hf" volume "$pool" poke empty >/dev/null; "$hf" volume "$pool" poke empty --json"#;
+    let said = script(fixture, &pool, text)?;
+    if !said.starts_with("{\"stopped\":true,") || !said.contains("\"block\":0,") {
+        return wrong(format!("of a stray store was said {said:?}"));
+    }
+    let poke = |mode| ["volume", &pool, "poke", "disk", "--protect", mode].map(String::from);
+    for mode in ["auto", "pt", "pmap", "pmap-cache", "fd", "pkey"] {
+        let ended = fixture.holdfast(&poke(mode))?;
+        let none = mode == "pkey" && ended.err.contains("no protection keys");
+        let stopped = ended.code() == Some(0)
+            && ended.out.starts_with("a stray store to block ")
+            && ended.out.contains(" was stopped (address 0x")
+            && ended
+                .out
+                .contains(": it was block 32 of volume disk, kept by ");
+        if !none && !stopped {
+            return wrong(format!(
+                "{mode}: {} {} {}",
+                ended.how(),
+                ended.out,
+                ended.err
+            ));
+        }
+    }
+    fixture.refused(&poke("none"), &[1])?;
+    fixture.refused(&poke("strong"), &[2])?;
+    fixture.refused(&["volume", &pool, "poke", "nothing"], &[1])?;
+    let after = script(
+        fixture,
+        &pool,
+        r#""$hf" run --pool "$pool" -- sha256sum /hf/disk |
+        cut -d ' ' -f 1 | diff - <(cut -d ' ' -f 1 before)"#,
+    )?;
+    expect("what changed", &after, "")
 }

@@ -1,0 +1,270 @@
+//! What is measured in this process: volumes, mapped memory, and a file of tmpfs.
+
+use super::rows::Plan;
+use super::{SIZE, SUBJECT};
+use crate::error::{Error, Result};
+use crate::peers::create_pool;
+use holdfast::{Pool, Protection, Scheme, Sector, Volume, Written};
+use holdfast_pmem::{Access, Medium, Region};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// In the order in which they are shown.
+pub const NAMES: &[&str] = &[
+    "memcpy",
+    "memcpy-nt",
+    "tmpfs",
+    SUBJECT,
+    "none",
+    "pt",
+    "pmap",
+    "pmap-cache",
+    "fd",
+    "pkey",
+    "nt",
+    "clwb",
+    "clflushopt",
+    "clflush",
+];
+/// Written at a time before anything is timed.
+const PREPARED: usize = 1 << 20;
+const PAGE: usize = 4096;
+const FILLING: u8 = 0xa5;
+
+/// Something that is measured.
+pub struct Peer {
+    pub name: &'static str,
+    pub disk: Box<dyn Disk>,
+}
+
+/// A disk of `SIZE` bytes.
+pub trait Disk {
+    /// Makes the requests of a round; the time of one, in ns.
+    fn time(&self, plan: &Plan, quick: bool) -> Result<f64>;
+
+    /// Whether what it has is what was written to it.
+    fn check(&self) -> Result<()>;
+}
+
+/// One that is reached by calls.
+trait Calls: Sync {
+    fn read(&self, room: &mut [u8], at: u64) -> Result<()>;
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
+}
+
+/// Makes the disk of this name.
+pub fn start(name: &str, base: &Path) -> Result<Box<dyn Disk>> {
+    Ok(match name {
+        "memcpy" => prepared(Memory::new(base, false)?)?,
+        "memcpy-nt" => prepared(Memory::new(base, true)?)?,
+        "tmpfs" => prepared(Tmpfs::new(base)?)?,
+        name => prepared(volume(name, base)?)?,
+    })
+}
+
+fn prepared<C: Calls + 'static>(calls: C) -> Result<Box<dyn Disk>> {
+    let mut bytes = vec![FILLING; PREPARED];
+    for at in (0..SIZE).step_by(PREPARED) {
+        stamp(&mut bytes, at);
+        calls.write(&bytes, at)?;
+    }
+    Ok(Box::new(calls))
+}
+
+/// What each place of a disk has: its own number at the beginning of each page, so that a request
+/// that went to another place is seen.
+fn stamp(bytes: &mut [u8], at: u64) {
+    for (n, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+        page[..8].copy_from_slice(&(at + (n * PAGE) as u64).to_le_bytes());
+    }
+}
+
+impl<C: Calls> Disk for C {
+    fn time(&self, plan: &Plan, quick: bool) -> Result<f64> {
+        let each = (plan.requests(quick) / plan.depth).max(1);
+        let ready = Barrier::new(plan.depth);
+        // A thread that is to look at the clock for all would come too late.
+        let timed = |thread| {
+            let mut bytes = vec![FILLING; plan.bytes];
+            ready.wait();
+            let begun = Instant::now();
+            requests(self, plan, (thread, each), &mut bytes)?;
+            Ok((begun, Instant::now()))
+        };
+        let times = std::thread::scope(|scope| {
+            let timed = &timed;
+            let threads: Vec<_> = (0..plan.depth)
+                .map(|thread| scope.spawn(move || timed(thread)))
+                .collect();
+            let gone = || Error::Failed("a thread of the benchmark ended".into());
+            let all = threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| gone())?);
+            all.collect::<Result<Vec<_>>>()
+        })?;
+        let begun = times.iter().map(|(begun, _)| *begun).min();
+        let ended = times.iter().map(|(_, ended)| *ended).max();
+        let took = begun
+            .zip(ended)
+            .map_or_else(Default::default, |(begun, ended)| ended - begun);
+        Ok(took.as_nanos() as f64 / (each * plan.depth) as f64)
+    }
+
+    fn check(&self) -> Result<()> {
+        let (mut found, mut wanted) = (vec![0; PREPARED], vec![FILLING; PREPARED]);
+        for at in (0..SIZE).step_by(PREPARED) {
+            self.read(&mut found, at)?;
+            stamp(&mut wanted, at);
+            if found != wanted {
+                return Err(Error::Failed(format!(
+                    "other bytes than were written at {at}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The requests of one thread.
+fn requests(
+    disk: &impl Calls,
+    plan: &Plan,
+    (thread, each): (usize, usize),
+    bytes: &mut [u8],
+) -> Result<()> {
+    let places = SIZE / plan.bytes as u64;
+    let mut number = 88_172_645_463_325_252 ^ (thread as u64) << 40;
+    for n in 0..each {
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        let place = match plan.random {
+            true => number % places,
+            false => (thread * each + n) as u64 % places,
+        };
+        let at = place * plan.bytes as u64;
+        match plan.writes {
+            true => {
+                stamp(bytes, at);
+                disk.write(bytes, at)?;
+            }
+            false => disk.read(bytes, at)?,
+        }
+    }
+    Ok(())
+}
+
+/// Mapped memory.
+struct Memory {
+    region: Region,
+    around: bool,
+    _file: File,
+}
+
+impl Memory {
+    fn new(base: &Path, around: bool) -> Result<Memory> {
+        let file = new_file(base, if around { "memcpy-nt" } else { "memcpy" })?;
+        // As on persistent memory, or as plain memory is.
+        let medium = if around {
+            Medium::DaxTest
+        } else {
+            Medium::Memory
+        };
+        let region = Region::map(file.as_fd(), 0, SIZE as usize, Access::ReadWrite, medium);
+        Ok(Memory {
+            region: region.map_err(failed)?,
+            around,
+            _file: file,
+        })
+    }
+}
+
+impl Calls for Memory {
+    fn read(&self, room: &mut [u8], at: u64) -> Result<()> {
+        self.region.read(at, room).map_err(failed)
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        match self.around {
+            true => {
+                self.region.write_nt(at, bytes).map_err(failed)?;
+                self.region.fence();
+            }
+            false => self.region.store(at, bytes).map_err(failed)?,
+        }
+        Ok(())
+    }
+}
+
+/// A file of tmpfs, by system calls.
+struct Tmpfs(File);
+
+impl Tmpfs {
+    fn new(base: &Path) -> Result<Tmpfs> {
+        Ok(Tmpfs(new_file(base, "tmpfs")?))
+    }
+}
+
+impl Calls for Tmpfs {
+    fn read(&self, room: &mut [u8], at: u64) -> Result<()> {
+        self.0.read_exact_at(room, at).map_err(Error::io("tmpfs"))
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.0.write_all_at(bytes, at).map_err(Error::io("tmpfs"))
+    }
+}
+
+fn new_file(base: &Path, name: &str) -> Result<File> {
+    let path = base.join(name);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path);
+    let file = file.map_err(Error::io(path.display()))?;
+    file.set_len(SIZE).map_err(Error::io(path.display()))?;
+    Ok(file)
+}
+
+/// A volume of this name, opened as the name says.
+fn volume(name: &str, base: &Path) -> Result<Volume> {
+    let pool = pool(base)?;
+    let (protection, scheme) = match (Protection::named(name), Scheme::named(name)) {
+        (Some(protection), _) => (protection, Scheme::Auto),
+        (_, Some(scheme)) => (Protection::None, scheme),
+        _ => (Protection::Auto, Scheme::Auto),
+    };
+    let options = Pool::options().protection(protection).scheme(scheme);
+    let pool = options.open(pool).map_err(failed)?;
+    pool.volume_create(name, SIZE, Sector::Large)
+        .map_err(failed)?;
+    pool.volume(name).map_err(failed)
+}
+
+impl Calls for Volume {
+    fn read(&self, room: &mut [u8], at: u64) -> Result<()> {
+        Volume::read(self, room, at).map_err(failed)
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        Volume::write(self, bytes, at, Written::AtFlush).map_err(failed)
+    }
+}
+
+/// The pool in which the volumes are.
+pub fn pool(base: &Path) -> Result<PathBuf> {
+    let pool = base.join("pool");
+    if !pool.exists() {
+        create_pool(&pool, SIZE * (NAMES.len() as u64 + 1))?;
+    }
+    Ok(pool)
+}
+
+pub fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Failed(error.to_string())
+}
