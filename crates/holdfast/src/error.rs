@@ -157,7 +157,7 @@ impl Error {
             }
             Error::BatchTooLarge => Some("commit in several batches".into()),
             Error::Exists { .. } => Some("choose another name, or delete what has it".into()),
-            Error::NoVolume { .. } => {
+            Error::NoVolume { .. } | Error::Missing { what: "volume", .. } => {
                 Some("`holdfast volume POOL list` shows the pool's volumes".into())
             }
             Error::Properties { .. } => {

@@ -1,0 +1,101 @@
+//! The plugin's parameters.
+//!
+//! Invariants: an unknown one is an error; where a parent is named, this process never outlives it.
+
+use crate::reply::{EINVAL, ESHUTDOWN};
+use holdfast::{Pool, Volume};
+use nbdkit::{Error, Result};
+use rustix::process::{Pid, Signal};
+
+/// What `nbdkit --help` says of them.
+pub const HELP: &str = "pool=DIRECTORY       (required) The pool.
+volume=NAME          (required) The volume.
+snapshot=NAME        The volume as it is in this snapshot.
+read-only=true       Open the volume for reading, so that others can write to it.
+holdfast=PROGRAM     The command that starts the pool's service.
+parent=PID           Be killed when this process, which started nbdkit, ends.";
+
+/// As the command line has them.
+pub struct Parameters {
+    pool: Option<String>,
+    volume: Option<String>,
+    snapshot: Option<String>,
+    read_only: bool,
+    holdfast: Option<String>,
+    parent: Option<Pid>,
+}
+
+impl Parameters {
+    pub const NONE: Parameters = Parameters {
+        pool: None,
+        volume: None,
+        snapshot: None,
+        read_only: false,
+        holdfast: None,
+        parent: None,
+    };
+
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let text = Some(value.to_string());
+        match key {
+            // nbdkit leaves this directory before the pool is opened.
+            "pool" => self.pool = Some(absolute(value)?),
+            "volume" => self.volume = text,
+            "snapshot" => self.snapshot = text,
+            "read-only" => self.read_only = nbdkit::parse_bool(value)?,
+            "holdfast" => self.holdfast = Some(absolute(value)?),
+            "parent" => self.parent = Some(process(value)?),
+            _ => return Err(wrong(format!("there is no parameter {key:?}"))),
+        }
+        Ok(())
+    }
+
+    /// Whether all are there that have to be.
+    pub fn complete(&self) -> Result<()> {
+        match (&self.pool, &self.volume) {
+            (Some(_), Some(_)) => Ok(()),
+            _ => Err(wrong("the parameters pool= and volume= are required")),
+        }
+    }
+
+    /// nbdkit itself waits for clients when its parent ends, and the volume would stay in use.
+    pub fn end_with_parent(&self) -> Result<()> {
+        let Some(parent) = self.parent else {
+            return Ok(());
+        };
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|e| Error::new(e.raw_os_error(), e))?;
+        match rustix::process::getppid() {
+            now if now == Some(parent) => Ok(()),
+            _ => Err(Error::new(ESHUTDOWN, "the parent has ended already")),
+        }
+    }
+
+    pub fn open(&self) -> holdfast::Result<Volume> {
+        if let Some(program) = &self.holdfast {
+            holdfast::use_program(program);
+        }
+        let name = self.volume.as_deref().unwrap_or_default();
+        let pool = Pool::open(self.pool.as_deref().unwrap_or_default())?;
+        match &self.snapshot {
+            Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),
+            None if self.read_only => pool.volume_to_read(name),
+            None => pool.volume(name),
+        }
+    }
+}
+
+fn absolute(path: &str) -> Result<String> {
+    let absolute = std::path::absolute(path)?;
+    let text = absolute.into_os_string().into_string();
+    text.map_err(|_| wrong("the path of this directory is not text"))
+}
+
+fn process(value: &str) -> Result<Pid> {
+    let pid = value.parse().ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| wrong(format!("{value:?} is not a process")))
+}
+
+fn wrong(what: impl Into<String>) -> Error {
+    Error::new(EINVAL, what.into())
+}
