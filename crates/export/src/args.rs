@@ -22,4 +22,8 @@ pub struct Export {
 /// How clients reach it.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub struct Face {}
+pub struct Face {
+    /// As a network block device: unix:PATH or HOST:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Option<String>,
+}

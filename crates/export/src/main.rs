@@ -4,10 +4,15 @@
 //! one sentence, with a line `Fix: ...` where there is a remedy.
 #![forbid(unsafe_code)]
 
+mod address;
 mod args;
 mod failure;
+mod greeting;
+mod nbd;
+mod nbdkit;
+mod signals;
 
-use args::Export;
+use args::{Export, Face};
 use clap::Parser;
 use failure::Failure;
 use holdfast::{Pool, Volume};
@@ -24,8 +29,10 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            Err(Failure::usage(first.trim_start_matches("error: ")))
+            let lines = text.lines().map(str::trim);
+            let first: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+            let sentence = first.join(" ");
+            Err(Failure::usage(sentence.trim_start_matches("error: ")))
         }
     };
     match done {
@@ -35,16 +42,22 @@ fn main() -> ExitCode {
 }
 
 fn export(args: &Export) -> Result<(), Failure> {
-    if let Some(program) = std::env::var_os("HOLDFAST_PROGRAM") {
-        holdfast::use_program(PathBuf::from(program));
+    if let Some(program) = holdfast_program() {
+        holdfast::use_program(program);
     }
-    let _volume = open(args)?;
-    Ok(())
+    match &args.face {
+        Face { nbd: Some(address) } => nbd::export(args, address),
+        Face { nbd: None } => Err(Failure::usage("no way to export the volume was given")),
+    }
+}
+
+/// The `holdfast` that started this program.
+fn holdfast_program() -> Option<PathBuf> {
+    std::env::var_os("HOLDFAST_PROGRAM").map(PathBuf::from)
 }
 
 /// The volume as the command line wants it.
-fn open(args: &Export) -> Result<Volume, Failure> {
-    let pool = Pool::open(&args.pool)?;
+fn open(pool: &Pool, args: &Export) -> Result<Volume, Failure> {
     Ok(match &args.snapshot {
         Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(&args.volume)?,
         None if args.read_only => pool.volume_to_read(&args.volume)?,
