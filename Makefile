@@ -9,7 +9,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # What is installed, but for the library that runs inside programs. Always built together, so that
 # what they have in common is built once.
-PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench -p holdfast-export
+PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench -p holdfast-export \
+  -p holdfast-nbdkit
 
 .PHONY: all test demo bench install tidy clean
 
@@ -54,6 +55,8 @@ install: all
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
 	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
 	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so
+	install -D -m 0755 $(RELEASE)/libholdfast_nbdkit.so \
+	  $(DESTDIR)$(PREFIX)/lib/holdfast/nbdkit-holdfast-plugin.so
 	install -D -m 0755 $(RELEASE)/libholdfast_c.so $(DESTDIR)$(PREFIX)/lib/libholdfast.so
 	install -D -m 0644 bindings/c/include/holdfast.h $(DESTDIR)$(PREFIX)/include/holdfast.h
 	install -D -m 0644 bindings/c/holdfast.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
