@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod block;
 mod capacity;
 mod containers;
 mod dump;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: hf-e2e COMMAND
                                     fails where the pool lies on another medium
   snapshots [NAME...]               what programs see of snapshots
   bad-input [NAME...]               what must be refused, and how
+  block [NAME...]                   volumes as block devices
   capacity [NAME...]                what ordinary work asks for at once
   containers [NAME...]              programs in namespaces of their own
   users [NAME...]                   users of one pool who do not trust each other
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         ["faults", args @ ..] => faults::main(args),
         ["snapshots", names @ ..] => snapshots::main(names),
         ["bad-input", names @ ..] => bad_input::main(names),
+        ["block", names @ ..] => block::main(names),
         ["capacity", names @ ..] => capacity::main(names),
         ["containers", names @ ..] => containers::main(names),
         ["faces", names @ ..] => faces::main(names),

@@ -215,7 +215,7 @@ pub fn words<S: AsRef<OsStr>>(args: &[S]) -> String {
 }
 
 /// Whether this is a refusal as it should be.
-fn refusal(ended: &Ended, codes: &[i32]) -> Result<(), String> {
+pub fn refusal(ended: &Ended, codes: &[i32]) -> Result<(), String> {
     if !ended.code().is_some_and(|code| codes.contains(&code)) {
         return Err(format!(
             "{}, not {codes:?}; stderr: {}",
