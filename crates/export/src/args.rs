@@ -22,4 +22,8 @@ pub struct Export {
 /// How clients reach it.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub struct Face {}
+pub struct Face {
+    /// Show it as FILE, by FUSE: for a loop device, or for programs.
+    #[arg(long, value_name = "FILE")]
+    pub fuse: Option<PathBuf>,
+}

@@ -33,7 +33,9 @@ impl Failure {
     }
 
     pub fn io(what: impl Display, error: &io::Error) -> Failure {
-        Failure::new(format!("{what}: {error}"))
+        let text = error.to_string();
+        let plain = text.split(" (os error").next().unwrap_or_default();
+        Failure::new(format!("{what}: {plain}"))
     }
 
     pub fn fix(mut self, fix: impl Into<String>) -> Failure {

@@ -5,10 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bytes;
+mod ending;
 mod failure;
+mod fuse;
 
-use args::Export;
+use args::{Export, Face};
 use clap::Parser;
+use ending::Ending;
 use failure::Failure;
 use holdfast::{Pool, Volume};
 use std::path::PathBuf;
@@ -35,11 +39,15 @@ fn main() -> ExitCode {
 }
 
 fn export(args: &Export) -> Result<(), Failure> {
+    let ending = Ending::new()?;
     if let Some(program) = std::env::var_os("HOLDFAST_PROGRAM") {
         holdfast::use_program(PathBuf::from(program));
     }
-    let _volume = open(args)?;
-    Ok(())
+    let volume = open(args)?;
+    match &args.face {
+        Face { fuse: Some(file) } => fuse::serve(volume, file, ending),
+        Face { fuse: None } => Ok(()),
+    }
 }
 
 /// The volume as the command line wants it.

@@ -10,6 +10,7 @@ mod containers;
 mod dump;
 mod faces;
 mod faults;
+mod loops;
 mod outcome;
 mod process;
 mod programs;
@@ -29,6 +30,7 @@ const USAGE: &str = "usage: hf-e2e COMMAND
   containers [NAME...]              programs in namespaces of their own
   users [NAME...]                   users of one pool who do not trust each other
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
+  loops [NAME...]                   file systems of the kernel on exported volumes; as root
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
   verify DIR MODE ID:SEED:ACKED...  judges what writers left
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         ["capacity", names @ ..] => capacity::main(names),
         ["containers", names @ ..] => containers::main(names),
         ["faces", names @ ..] => faces::main(names),
+        ["loops", names @ ..] => loops::main(names),
         ["users", names @ ..] => users::main(names),
         ["act"] => users::actor::main(),
         ["dump", dir] => dump::main(dir),

@@ -1,0 +1,14 @@
+//! Volumes under file systems of the kernel: loop devices over `holdfast export --fuse`.
+
+mod fuse;
+mod site;
+mod systems;
+
+use crate::bad_input::run_cases;
+use std::process::ExitCode;
+
+/// `hf-e2e loops`
+pub fn main(names: &[&str]) -> ExitCode {
+    let tables = [systems::CASES, fuse::CASES];
+    run_cases("loops", &tables.concat(), names)
+}
