@@ -1,5 +1,6 @@
 //! The command line as clap sees it.
 
+use crate::vhost::QUEUES_MAX;
 use clap::{Args, Parser};
 use std::path::PathBuf;
 
@@ -11,6 +12,10 @@ pub struct Export {
     pub volume: String,
     #[command(flatten)]
     pub face: Face,
+    /// The most queues of a virtual machine [default: one for each processor here, at least 4].
+    #[arg(long, value_name = "N", requires = "vhost_user")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUES_MAX)))]
+    pub queues: Option<u16>,
     /// Clients cannot write; others may have the volume open for writing.
     #[arg(long)]
     pub read_only: bool,
@@ -26,4 +31,7 @@ pub struct Face {
     /// Show it as FILE, by FUSE: for a loop device, or for programs.
     #[arg(long, value_name = "FILE")]
     pub fuse: Option<PathBuf>,
+    /// Serve it to a virtual machine at the socket PATH, as vhost-user-blk.
+    #[arg(long, value_name = "PATH")]
+    pub vhost_user: Option<PathBuf>,
 }

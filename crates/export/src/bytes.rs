@@ -138,13 +138,14 @@ fn len_of(range: &Range<u64>) -> usize {
 }
 
 /// The first `len` bytes of a room that grows as needed.
-fn fit(room: &mut Vec<u8>, len: usize) -> &mut [u8] {
+pub fn fit(room: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if room.len() < len {
         room.resize(len, 0);
     }
     room.get_mut(..len).unwrap_or_default()
 }
 
-fn with_room<T>(f: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+/// Lends the thread's room.
+pub fn with_room<T>(f: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     ROOM.with_borrow_mut(f)
 }

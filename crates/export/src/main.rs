@@ -9,6 +9,7 @@ mod bytes;
 mod ending;
 mod failure;
 mod fuse;
+mod vhost;
 
 use args::{Export, Face};
 use clap::Parser;
@@ -44,9 +45,11 @@ fn export(args: &Export) -> Result<(), Failure> {
         holdfast::use_program(PathBuf::from(program));
     }
     let volume = open(args)?;
-    match &args.face {
-        Face { fuse: Some(file) } => fuse::serve(volume, file, ending),
-        Face { fuse: None } => Ok(()),
+    let Face { fuse, vhost_user } = &args.face;
+    match (fuse, vhost_user) {
+        (Some(file), _) => fuse::serve(volume, file, ending),
+        (_, Some(socket)) => vhost::serve(volume, socket, args.queues, ending),
+        (None, None) => Ok(()),
     }
 }
 

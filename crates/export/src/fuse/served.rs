@@ -4,6 +4,7 @@
 //! write returns, and durable when an fsync does; the file has one size.
 
 use crate::bytes::{Bytes, Wanted};
+use crate::failure::say_once;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
@@ -13,7 +14,6 @@ use holdfast::{Error, Volume, Written, Zeroes};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::process::{getegid, geteuid};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 /// The most bytes of one write.
@@ -32,8 +32,6 @@ const SEEK_HOLE: i32 = 4;
 pub struct Served {
     bytes: Bytes,
     since: SystemTime,
-    /// A bit for each errno that was said.
-    said: [AtomicU64; 4],
 }
 
 impl Served {
@@ -41,7 +39,6 @@ impl Served {
         Served {
             bytes: Bytes::new(volume),
             since: SystemTime::now(),
-            said: Default::default(),
         }
     }
 
@@ -67,23 +64,17 @@ impl Served {
         }
     }
 
-    /// The errno of an error, which is said the first time.
-    fn errno(&self, error: &Error) -> Errno {
-        let number = error.errno();
-        let bit = 1 << (number & 63);
-        let word = self.said.get(number as usize >> 6);
-        if word.is_some_and(|word| word.fetch_or(bit, Relaxed) & bit == 0) {
-            eprintln!("holdfast: {error}.");
-        }
-        Errno::from_i32(number)
-    }
-
     fn done(&self, done: Result<(), Error>, reply: ReplyEmpty) {
         match done {
             Ok(()) => reply.ok(),
-            Err(e) => reply.error(self.errno(&e)),
+            Err(e) => reply.error(errno(&e)),
         }
     }
+}
+
+fn errno(error: &Error) -> Errno {
+    say_once(error);
+    Errno::from_i32(error.errno())
 }
 
 impl Filesystem for Served {
@@ -151,7 +142,7 @@ impl Filesystem for Served {
             }
         });
         if let (Err(e), Some(reply)) = (read, reply) {
-            reply.error(self.errno(&e));
+            reply.error(errno(&e));
         }
     }
 
@@ -175,7 +166,7 @@ impl Filesystem for Served {
             // As a disk says it of what is behind its end.
             Ok(0) if !data.is_empty() => reply.error(Errno::ENOSPC),
             Ok(len) => reply.written(len as u32),
-            Err(e) => reply.error(self.errno(&e)),
+            Err(e) => reply.error(errno(&e)),
         }
     }
 
@@ -239,7 +230,7 @@ impl Filesystem for Served {
         match self.bytes.seek(at, wanted) {
             Ok(Some(found)) => reply.offset(found.cast_signed()),
             Ok(None) => reply.error(Errno::ENXIO),
-            Err(e) => reply.error(self.errno(&e)),
+            Err(e) => reply.error(errno(&e)),
         }
     }
 }
