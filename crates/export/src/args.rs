@@ -13,7 +13,7 @@ pub struct Export {
     #[command(flatten)]
     pub face: Face,
     /// The most queues of a virtual machine [default: one for each processor here, at least 4].
-    #[arg(long, value_name = "N", requires = "vhost_user")]
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUES_MAX)))]
     pub queues: Option<u16>,
     /// Clients cannot write; others may have the volume open for writing.

@@ -44,6 +44,9 @@ fn export(args: &Export) -> Result<(), Failure> {
     if let Some(program) = std::env::var_os("HOLDFAST_PROGRAM") {
         holdfast::use_program(PathBuf::from(program));
     }
+    if args.queues.is_some() && args.face.vhost_user.is_none() {
+        return Err(Failure::usage("--queues is for --vhost-user alone"));
+    }
     let volume = open(args)?;
     let Face { fuse, vhost_user } = &args.face;
     match (fuse, vhost_user) {

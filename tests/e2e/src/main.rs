@@ -30,11 +30,12 @@ const USAGE: &str = "usage: hf-e2e COMMAND
   containers [NAME...]              programs in namespaces of their own
   users [NAME...]                   users of one pool who do not trust each other
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
-  loops [NAME...]                   file systems of the kernel on exported volumes; as root
+  loops [NAME...]                   file systems and guests on exported volumes; as root
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
   verify DIR MODE ID:SEED:ACKED...  judges what writers left
-environment: HOLDFAST (the command), HF_WORK (scratch), HF_KEEP (leave failed work behind)";
+environment: HOLDFAST (the command), HF_WORK (scratch), HF_KEEP (leave failed work behind),
+  HF_GUEST (a kernel for guests)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

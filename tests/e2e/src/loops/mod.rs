@@ -1,6 +1,7 @@
-//! Volumes under file systems of the kernel: loop devices over `holdfast export --fuse`.
+//! Volumes under file systems of the kernel: over loop devices, and in virtual machines.
 
 mod fuse;
+mod guest;
 mod site;
 mod systems;
 
@@ -9,6 +10,6 @@ use std::process::ExitCode;
 
 /// `hf-e2e loops`
 pub fn main(names: &[&str]) -> ExitCode {
-    let tables = [systems::CASES, fuse::CASES];
+    let tables = [systems::CASES, fuse::CASES, guest::CASES];
     run_cases("loops", &tables.concat(), names)
 }

@@ -118,13 +118,14 @@ impl Drop for Site<'_> {
                 String::from_utf8_lossy(&e.stdout).into_owned()
             })
         };
-        for point in self.mounts() {
-            quiet("umount", &["--lazy", &point.to_string_lossy()]);
-        }
         let loops = quiet(
             "losetup",
             &["--list", "--noheadings", "-O", "NAME,BACK-FILE"],
         );
+        // Nothing is found by its path any more behind this.
+        for point in self.mounts() {
+            quiet("umount", &["--lazy", &point.to_string_lossy()]);
+        }
         for line in loops.lines().filter(|line| line.contains(&dir)) {
             let name = line.split_whitespace().next().unwrap_or_default();
             quiet("losetup", &["--detach", name]);

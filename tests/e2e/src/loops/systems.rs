@@ -127,8 +127,8 @@ fn kill_once(site: &Site<'_>, kind: &Kind, first: u64, pause: u64) -> Result<u64
         umount mnt; {} $loop >&2; losetup -d $loop"#,
         kind.check
     ))?;
-    exported.signal()?;
-    std::thread::sleep(Duration::from_millis(1));
+    // The file was there before this export, and stays.
+    site.bash("umount file; rm file")?;
     drop(exported);
     match text.lines().count().to_string() == found.trim() {
         true => Ok(next.map_or(first, |next| next + 1)),
