@@ -8,7 +8,8 @@ use super::disk::Disk;
 use super::poll::Poll;
 use super::request::{Broken, serve};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{VhostUserBackend, VringMutex, VringState, VringT};
@@ -109,7 +110,7 @@ impl<D: Disk> Queues<D> {
 
     fn has_more(&self, vring: &mut VringState<Memory>) -> bool {
         let (memory, queue) = (self.memory.memory(), vring.get_queue());
-        let there = queue.avail_idx(&*memory, std::sync::atomic::Ordering::Acquire);
+        let there = queue.avail_idx(&*memory, Acquire);
         there.is_ok_and(|there| there.0 != queue.next_avail())
     }
 
@@ -127,8 +128,11 @@ pub(super) fn serve_some<D: Disk>(
     queue: &mut Queue,
 ) -> Result<usize, Broken> {
     for served in 0..AT_ONCE {
-        let Some(chain) = ring(queue.iter(memory))?.next() else {
-            return Ok(served);
+        let there = ring(queue.avail_idx(memory, Acquire))?.0 != queue.next_avail();
+        let chain = match ring(queue.iter(memory))?.next() {
+            Some(chain) => chain,
+            None if there => return Err(Broken::Ring),
+            None => return Ok(served),
         };
         let head = chain.head_index();
         let written = serve(device, memory, chain)?;

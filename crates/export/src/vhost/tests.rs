@@ -445,6 +445,11 @@ fn rings_that_make_no_sense_stop_the_queue() {
     queue.set_avail_ring_address(Some(MEMORY as u32), Some(0));
     let outside = serve_some(&guest.device, &guest.memory, &mut queue);
     assert_eq!(outside, Err(Broken::Ring));
+    // One that says that there is something, where there is no memory any more.
+    guest.put(MEMORY as u64 - 4, &[0, 0, 1, 0]);
+    queue.set_avail_ring_address(Some(MEMORY as u32 - 4), Some(0));
+    let outside = serve_some(&guest.device, &guest.memory, &mut queue);
+    assert_eq!(outside, Err(Broken::Ring));
 }
 
 /// xorshift64.
