@@ -15,6 +15,7 @@ pub const CASES: &[(&str, Case)] = &[
 ];
 
 const RANGES: &str = include_str!("ranges.py");
+const OTHER_USER: &str = include_str!("other_user.sh");
 
 fn any_length(fixture: &Fixture) -> Result<(), Stop> {
     let site = Site::new(fixture, "64M", &["python3"])?;
@@ -127,25 +128,13 @@ fn refused(fixture: &Fixture) -> Result<(), Stop> {
     site.bash("umount file").map(drop)
 }
 
-/// Where the device file is not for everybody, this case has one of its own.
 fn others(fixture: &Fixture) -> Result<(), Stop> {
-    let site = Site::new(fixture, "64M", &["fusermount3", "setpriv", "unshare"])?;
-    site.bash(
-        r#"chmod 755 .; mkdir dev home; chown nobody home
-        cat >inside <<'END'
-        set -euo pipefail
-        mount -t tmpfs none dev; mknod -m 666 dev/fuse c 10 229
-        mount --bind dev/fuse /dev/fuse
-        cd home; as() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
-        as $hf pool create pool --size 64M; as $hf volume pool create disk --size 1M
-        as $hf export pool disk --fuse file >ready 2>said & export=$!
-        for ((i = 0; i < 200; i++)); do [[ -s ready ]] && break; sleep 0.05; done
-        head -c 1M /dev/urandom >bytes; chmod 644 bytes
-        as dd if=bytes of=file conv=notrunc,fsync; as cmp bytes file
-        if setpriv --reuid 12345 --clear-groups head -c 1 file; then exit 3; fi
-        kill $export; wait $export; [[ ! -e file ]]
-        END
-        unshare -m bash inside"#,
-    )
-    .map(drop)
+    let tools = ["fusermount3", "setpriv", "unshare", "losetup", "mkfs.ext4"];
+    let site = Site::new(fixture, "64M", &tools)?;
+    std::fs::write(fixture.path("script"), OTHER_USER)?;
+    let said = site.bash("chmod 755 .; export hf; unshare -m bash script")?;
+    match said.ends_with("done\n") {
+        true => Ok(()),
+        false => wrong(said),
+    }
 }
