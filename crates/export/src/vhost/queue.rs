@@ -30,7 +30,8 @@ const AT_ONCE: usize = 32;
 /// The most bytes of a configuration that a front-end may ask for.
 const CONFIG_MAX: usize = 256;
 
-/// Held for reading while requests are served; the end of an export holds it for writing.
+/// Held for reading while requests are served, and for writing by those who need that none is: the
+/// end of an export, and a switch of the write cache.
 pub type Gate = Arc<RwLock<()>>;
 
 /// A connection's device.
@@ -183,6 +184,8 @@ impl<D: Disk> VhostUserBackend for Queues<D> {
     }
 
     fn set_config(&self, offset: u32, bytes: &[u8]) -> io::Result<()> {
+        // A write that was begun with a cache ends before the cache is flushed.
+        let _shut = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         match self.device.set_config(offset, bytes) {
             true => Ok(()),
             false => Err(io::ErrorKind::InvalidInput.into()),
