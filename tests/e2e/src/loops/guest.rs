@@ -20,6 +20,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("an export that is killed under a guest", |fixture| {
         ended(fixture, true)
     }),
+    ("an export that begins again under a guest", begun_again),
     ("a guest's view of its disk", view),
     ("sockets that are refused", refused),
 ];
@@ -80,7 +81,11 @@ impl Guest {
         command.arg(format!("console=ttyS0 panic=-1 quiet job={job}"));
         command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial"]);
         command.arg(format!("file:{}", serial.display()));
-        command.args(["-chardev", "socket,id=disk,path=socket", "-device"]);
+        command.args([
+            "-chardev",
+            "socket,id=disk,path=socket,reconnect=1",
+            "-device",
+        ]);
         command.arg(format!(
             "vhost-user-blk-pci,chardev=disk,num-queues={queues}"
         ));
@@ -190,6 +195,24 @@ fn ended(fixture: &Fixture, killed: bool) -> Result<(), Stop> {
     // The socket that was left behind is in nobody's way.
     let exported = site.export(&["disk", "--vhost-user", "socket"])?;
     exported.end(&fixture.path("socket"))
+}
+
+fn begun_again(fixture: &Fixture) -> Result<(), Stop> {
+    let site = site(fixture, "512")?;
+    let words = ["disk", "--vhost-user", "socket"];
+    let mut exported = site.export(&words)?;
+    let mut guest = Guest::boot(&site, "write", 2)?;
+    let mut count = ENOUGH;
+    for _ in 0..2 {
+        guest.await_lines("durable", count)?;
+        exported.kill()?;
+        exported = site.export(&words)?;
+        count = guest.await_lines("durable", count)?.len() + ENOUGH;
+    }
+    let durable = guest.await_lines("durable", count)?;
+    guest.kill()?;
+    exported.end(&fixture.path("socket"))?;
+    host_finds(&site, &durable)
 }
 
 fn view(fixture: &Fixture) -> Result<(), Stop> {
