@@ -3,7 +3,7 @@
 //! Invariants: an unknown one is an error; where a parent is named, this process never outlives it.
 
 use crate::reply::{EINVAL, ESHUTDOWN};
-use holdfast::{Pool, Volume};
+use holdfast::{Pool, Protection, Scheme, Volume};
 use nbdkit::{Error, Result};
 use rustix::process::{Pid, Signal};
 
@@ -12,6 +12,10 @@ pub const HELP: &str = "pool=DIRECTORY       (required) The pool.
 volume=NAME          (required) The volume.
 snapshot=NAME        The volume as it is in this snapshot.
 read-only=true       Open the volume for reading, so that others can write to it.
+protect=MODE         What keeps stray stores from the volume: none, pt, pmap, pmap-cache, fd,
+                     pkey, or auto, the best that this machine has (default).
+persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as
+                     the medium needs (default).
 holdfast=PROGRAM     The command that starts the pool's service.
 parent=PID           Be killed when this process, which started nbdkit, ends.";
 
@@ -21,6 +25,8 @@ pub struct Parameters {
     volume: Option<String>,
     snapshot: Option<String>,
     read_only: bool,
+    protect: Protection,
+    persist: Scheme,
     holdfast: Option<String>,
     parent: Option<Pid>,
 }
@@ -31,6 +37,8 @@ impl Parameters {
         volume: None,
         snapshot: None,
         read_only: false,
+        protect: Protection::Auto,
+        persist: Scheme::Auto,
         holdfast: None,
         parent: None,
     };
@@ -43,6 +51,8 @@ impl Parameters {
             "volume" => self.volume = text,
             "snapshot" => self.snapshot = text,
             "read-only" => self.read_only = nbdkit::parse_bool(value)?,
+            "protect" => self.protect = named(key, value, Protection::named(value))?,
+            "persist" => self.persist = named(key, value, Scheme::named(value))?,
             "holdfast" => self.holdfast = Some(absolute(value)?),
             "parent" => self.parent = Some(process(value)?),
             _ => return Err(wrong(format!("there is no parameter {key:?}"))),
@@ -76,7 +86,10 @@ impl Parameters {
             holdfast::use_program(program);
         }
         let name = self.volume.as_deref().unwrap_or_default();
-        let pool = Pool::open(self.pool.as_deref().unwrap_or_default())?;
+        let options = Pool::options()
+            .protection(self.protect)
+            .scheme(self.persist);
+        let pool = options.open(self.pool.as_deref().unwrap_or_default())?;
         match &self.snapshot {
             Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),
             None if self.read_only => pool.volume_to_read(name),
@@ -89,6 +102,10 @@ fn absolute(path: &str) -> Result<String> {
     let absolute = std::path::absolute(path)?;
     let text = absolute.into_os_string().into_string();
     text.map_err(|_| wrong("the path of this directory is not text"))
+}
+
+fn named<T>(key: &str, value: &str, found: Option<T>) -> Result<T> {
+    found.ok_or_else(|| wrong(format!("{key} has no {value:?}")))
 }
 
 fn process(value: &str) -> Result<Pid> {

@@ -1,6 +1,8 @@
 //! The command line as clap sees it.
 
+use crate::vhost::QUEUES_MAX;
 use clap::{Args, Parser};
+use holdfast::{Protection, Scheme};
 use std::path::PathBuf;
 
 /// Export a volume as a block device, in the foreground, until a signal ends it.
@@ -11,12 +13,33 @@ pub struct Export {
     pub volume: String,
     #[command(flatten)]
     pub face: Face,
+    /// The most queues of a virtual machine [default: one for each processor here, at least 4].
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUES_MAX)))]
+    pub queues: Option<u16>,
+    /// What keeps stray stores of the export from the volume: none, pt, pmap, pmap-cache, fd, pkey,
+    /// or auto, the best that this machine has.
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
+    pub protect: Protection,
+    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
+    #[arg(long, value_name = "SCHEME", default_value = "auto", value_parser = scheme)]
+    pub persist: Scheme,
     /// Clients cannot write; others may have the volume open for writing.
     #[arg(long)]
     pub read_only: bool,
     /// Export the volume as it is in a snapshot; implies --read-only.
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
+}
+
+fn protection(word: &str) -> Result<Protection, String> {
+    let names = || Protection::ALL.map(Protection::name).join(", ");
+    Protection::named(word).ok_or_else(|| format!("it is one of {}", names()))
+}
+
+fn scheme(word: &str) -> Result<Scheme, String> {
+    let names = || Scheme::ALL.map(Scheme::name).join(", ");
+    Scheme::named(word).ok_or_else(|| format!("it is one of {}", names()))
 }
 
 /// How clients reach it.
@@ -26,4 +49,10 @@ pub struct Face {
     /// As a network block device: unix:PATH or HOST:PORT.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
+    /// Show it as FILE, by FUSE: for a loop device, or for programs.
+    #[arg(long, value_name = "FILE")]
+    pub fuse: Option<PathBuf>,
+    /// Serve it to a virtual machine at the socket PATH, as vhost-user-blk.
+    #[arg(long, value_name = "PATH")]
+    pub vhost_user: Option<PathBuf>,
 }

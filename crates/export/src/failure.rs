@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
@@ -50,6 +51,16 @@ impl Failure {
             eprintln!("Fix: {fix}");
         }
         self.code
+    }
+}
+
+/// Says what a request met with, the first time for each errno: a client may go on asking.
+pub fn say_once(error: &holdfast::Error) {
+    static SAID: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&error.errno()) {
+        said.push(error.errno());
+        eprintln!("holdfast: {error}.");
     }
 }
 

@@ -6,16 +6,20 @@
 
 mod address;
 mod args;
+mod bytes;
 mod failure;
+mod fuse;
 mod greeting;
 mod nbd;
 mod nbdkit;
 mod signals;
+mod vhost;
 
 use args::{Export, Face};
 use clap::Parser;
 use failure::Failure;
 use holdfast::{Pool, Volume};
+use signals::Signals;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -45,9 +49,25 @@ fn export(args: &Export) -> Result<(), Failure> {
     if let Some(program) = holdfast_program() {
         holdfast::use_program(program);
     }
+    if args.queues.is_some() && args.face.vhost_user.is_none() {
+        return Err(Failure::usage("--queues is for --vhost-user alone"));
+    }
+    let pool = Pool::options()
+        .protection(args.protect)
+        .scheme(args.persist)
+        .open(&args.pool)?;
     match &args.face {
-        Face { nbd: Some(address) } => nbd::export(args, address),
-        Face { nbd: None } => Err(Failure::usage("no way to export the volume was given")),
+        Face {
+            nbd: Some(address), ..
+        } => nbd::export(args, pool, address),
+        Face {
+            fuse: Some(file), ..
+        } => fuse::serve(open(&pool, args)?, file, Signals::catch()?),
+        Face {
+            vhost_user: Some(socket),
+            ..
+        } => vhost::serve(open(&pool, args)?, socket, args.queues, Signals::catch()?),
+        _ => Err(Failure::usage("no way to export the volume was given")),
     }
 }
 

@@ -17,14 +17,13 @@ use std::time::Duration;
 const NAP: Duration = Duration::from_millis(5);
 
 /// Serves the volume until a signal ends it.
-pub fn export(args: &Export, address: &str) -> Result<(), Failure> {
+pub fn export(args: &Export, pool: Pool, address: &str) -> Result<(), Failure> {
     let address = Address::parse(address)?;
     let (program, plugin) = (nbdkit::program()?, nbdkit::plugin()?);
-    let pool = Pool::open(&args.pool)?;
     let sector = crate::open(&pool, args)?.sector();
     address.check()?;
     let words = nbdkit::words(args, &address, &plugin, sector)?;
-    let mut signals = Signals::catch().map_err(|e| Failure::io("signals", &e))?;
+    let mut signals = Signals::with_children()?;
     let mut server = Server::start(&program, &words)?;
     let served = serve(&mut server, &address, &mut signals, pool);
     // What has this name now is the server's: nobody listened there before.

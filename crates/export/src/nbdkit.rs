@@ -98,6 +98,8 @@ pub fn words(
     if let Some(program) = crate::holdfast_program() {
         set("holdfast", text(&program)?);
     }
+    set("protect", args.protect.name().into());
+    set("persist", args.persist.name().into());
     set("read-only", reads.to_string());
     set("parent", std::process::id().to_string());
     set("blocksize-minimum", sector.to_string());

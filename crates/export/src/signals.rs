@@ -2,6 +2,7 @@
 //!
 //! Invariant: they are caught, not blocked, so a program that is started has them as it expects.
 
+use crate::failure::Failure;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use std::io::{self, Read};
@@ -17,8 +18,17 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Those that ask for the end, and the one that tells that a child has ended.
-    pub fn catch() -> io::Result<Signals> {
+    /// Those that ask for the end.
+    pub fn catch() -> Result<Signals, Failure> {
+        Signals::try_catch(false).map_err(|e| Failure::io("signals", &e))
+    }
+
+    /// And the one that tells that a child has ended.
+    pub fn with_children() -> Result<Signals, Failure> {
+        Signals::try_catch(true).map_err(|e| Failure::io("signals", &e))
+    }
+
+    fn try_catch(children: bool) -> io::Result<Signals> {
         let (arrived, arrive) = UnixStream::pair()?;
         let end = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -26,13 +36,22 @@ impl Signals {
             flag::register(signal, Arc::clone(&end))?;
             pipe::register(signal, arrive.try_clone()?)?;
         }
-        pipe::register(SIGCHLD, arrive)?;
+        if children {
+            pipe::register(SIGCHLD, arrive)?;
+        }
         Ok(Signals { arrived, end })
     }
 
     /// Whether somebody wants this process to end.
     pub fn end(&self) -> bool {
         self.end.load(Relaxed)
+    }
+
+    /// Returns when somebody has wanted it since the last call.
+    pub fn wait_for_end(&mut self) {
+        while !self.end.swap(false, Relaxed) {
+            self.wait(None);
+        }
     }
 
     /// Returns when a signal has arrived since the last call, or after `limit`.

@@ -10,7 +10,7 @@ use crate::memory::{self, SessionMemory};
 use crate::served::ServedPool;
 use holdfast_client::attach::{AttachError, Attachment};
 use holdfast_client::{Client, Segments, recover, slots};
-use holdfast_pmem::{ForkMark, Protection, Writing};
+use holdfast_pmem::{ForkMark, Writing};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -102,7 +102,7 @@ impl Inner {
             cpu: 0,
         };
         let damage = answer.text().to_string();
-        if writing.protection != Protection::None {
+        if writing != Writing::default() {
             holdfast_pmem::fault::report_strays();
         }
         let client = Client::attach_with(&segments, b"", writing)?;

@@ -43,6 +43,19 @@ pub struct Writing {
     pub scheme: Scheme,
 }
 
+impl Writing {
+    /// The protection, of which a scheme has one of its own.
+    pub(crate) fn protected(&self) -> Result<Protection, Error> {
+        match (self.scheme, self.protection) {
+            (Scheme::Descriptor, Protection::None | Protection::Auto) => Ok(Protection::Descriptor),
+            (Scheme::Descriptor, other) if other != Protection::Descriptor => Err(Error::NotHere {
+                what: "what the kernel writes goes past every protection but fd",
+            }),
+            (_, protection) => Ok(protection),
+        }
+    }
+}
+
 /// How to map a range of a segment.
 #[derive(Clone, Debug)]
 pub struct MapOptions {

@@ -143,7 +143,7 @@ impl Routines {
     /// writes would not be durable on such a medium.
     pub(crate) fn by(self, scheme: Scheme, persistence: Persistence) -> Option<Routines> {
         let (copy_lines, zero_lines, flush_lines): (CopyFn, CopyFn, FlushFn) = match scheme {
-            Scheme::Auto => return Some(self),
+            Scheme::Auto | Scheme::Descriptor => return Some(self),
             Scheme::NonTemporal => {
                 let with = Routines::choose(Persistence::Flushed, Registers::Xmm);
                 return Some(Routines {

@@ -89,12 +89,12 @@ impl Region {
                 what: "this CPU, or the pool's medium, does not know that way to write",
             })?;
         let writes = options.access == Access::ReadWrite;
-        let protected = writes && options.writing.protection != Protection::None;
+        let protection = options.writing.protected()?;
+        let protected = writes && protection != Protection::None;
         let mapping = match protected {
             true => Mapping::shared(fd, offset, len, &options.clone().read_only())?,
             false => Mapping::shared(fd, offset, len, options)?,
         };
-        let protection = options.writing.protection;
         let base = mapping.ptr();
         let ours = guard::Region {
             fd,

@@ -18,17 +18,20 @@ pub enum Scheme {
     Flush,
     /// `wb`: through the cache, and nothing is written back: for media that caches are a part of.
     Cached,
+    /// `fd`: the kernel writes, as the protection of the same name has it.
+    Descriptor,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Scheme; 6] = [
+    pub const ALL: [Scheme; 7] = [
         Scheme::Auto,
         Scheme::NonTemporal,
         Scheme::WriteBack,
         Scheme::FlushUnordered,
         Scheme::Flush,
         Scheme::Cached,
+        Scheme::Descriptor,
     ];
 
     /// Its name.
@@ -40,6 +43,7 @@ impl Scheme {
             Scheme::FlushUnordered => "clflushopt",
             Scheme::Flush => "clflush",
             Scheme::Cached => "wb",
+            Scheme::Descriptor => "fd",
         }
     }
 

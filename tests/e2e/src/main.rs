@@ -11,6 +11,7 @@ mod containers;
 mod dump;
 mod faces;
 mod faults;
+mod loops;
 mod outcome;
 mod process;
 mod programs;
@@ -31,10 +32,12 @@ const USAGE: &str = "usage: hf-e2e COMMAND
   containers [NAME...]              programs in namespaces of their own
   users [NAME...]                   users of one pool who do not trust each other
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
+  loops [NAME...]                   file systems and guests on exported volumes; as root
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
   verify DIR MODE ID:SEED:ACKED...  judges what writers left
-environment: HOLDFAST (the command), HF_WORK (scratch), HF_KEEP (leave failed work behind)";
+environment: HOLDFAST (the command), HF_WORK (scratch), HF_KEEP (leave failed work behind),
+  HF_GUEST (a kernel for guests)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         ["capacity", names @ ..] => capacity::main(names),
         ["containers", names @ ..] => containers::main(names),
         ["faces", names @ ..] => faces::main(names),
+        ["loops", names @ ..] => loops::main(names),
         ["users", names @ ..] => users::main(names),
         ["act"] => users::actor::main(),
         ["dump", dir] => dump::main(dir),

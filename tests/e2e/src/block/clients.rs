@@ -16,6 +16,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("nbd patterns by qemu-io", patterns),
     ("nbd zeroes and holes", zeroes),
     ("nbd verified by fio", verified),
+    ("nbd by protection and scheme", protections),
 ];
 
 fn properties(fixture: &Fixture) -> Result<(), Stop> {
@@ -330,4 +331,87 @@ fn verified(fixture: &Fixture) -> Result<(), Stop> {
         exporter.end()?;
     }
     fixture.done(&["pool", "check", &pool]).map(drop)
+}
+
+/// Whatever keeps the server from stray stores, and however it writes, clients get what they wrote;
+/// and where the server is protected, it has the pool's data mapped for reading only.
+fn protections(fixture: &Fixture) -> Result<(), Stop> {
+    needs(fixture, &["qemu-io"])?;
+    let pool = pool_with_volume(fixture, "128M", "32M")?;
+    let ways = [
+        ("none", "auto"),
+        ("none", "nt"),
+        ("none", "clflush"),
+        ("pt", "auto"),
+        ("pmap", "nt"),
+        ("pmap-cache", "auto"),
+        ("fd", "auto"),
+        ("auto", "fd"),
+        ("auto", "auto"),
+    ];
+    for (n, (protect, persist)) in ways.into_iter().enumerate() {
+        let options = ["--protect", protect, "--persist", persist];
+        let exporter = export(fixture, &pool, "disk", "s", &options)?;
+        let byte = n + 1;
+        let (write, at) = (
+            format!("write -P {byte} 100K 5M"),
+            format!("read -P {byte} 100K 5M"),
+        );
+        let small = format!("write -f -P {byte} 30M 512");
+        let again = format!("read -P {byte} 30M 512");
+        let mut words = vec!["-f", "raw"];
+        for command in [&write, &small, "flush", &at, &again, "read -P 0 6M 1M"] {
+            words.extend(["-c", command]);
+        }
+        words.push(&exporter.uri);
+        let said = client(fixture, "qemu-io", &words)?;
+        if said.contains("verification failed") || said.contains("error") {
+            return wrong(format!("{protect} {persist}: {said}"));
+        }
+        let (reads, writes) = maps_of_server(&pool)?;
+        if reads + writes == 0 || (writes == 0) == (protect == "none") {
+            return wrong(format!(
+                "{protect} {persist}: {writes} of {reads} mappings store"
+            ));
+        }
+        exporter.end()?;
+    }
+    for options in [["--protect", "much"], ["--persist", "much"]] {
+        let words = [&["export", &pool, "disk", "--nbd", "unix:s"], &options[..]].concat();
+        fixture.refused(&words, &[2])?;
+    }
+    let both = [
+        "export",
+        &pool,
+        "disk",
+        "--nbd",
+        "unix:s",
+        "--protect",
+        "pt",
+        "--persist",
+        "fd",
+    ];
+    fixture.refused(&both, &[1])
+}
+
+/// How many mappings of the pool's data nbdkit has that only read, and how many that store.
+fn maps_of_server(pool: &str) -> Result<(usize, usize), Stop> {
+    let marker = format!("pool={pool}");
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        if !words.any(|word| word == marker.as_bytes()) {
+            continue;
+        }
+        let maps = std::fs::read_to_string(entry.path().join("maps"))?;
+        let data = maps.lines().filter(|line| line.ends_with("/data-0.seg"));
+        let stores = |line: &&str| {
+            line.split(' ')
+                .nth(1)
+                .is_some_and(|rights| rights.contains('w'))
+        };
+        let (writes, reads): (Vec<_>, Vec<_>) = data.partition(stores);
+        return Ok((reads.len(), writes.len()));
+    }
+    wrong("no server has the pool")
 }

@@ -1,0 +1,15 @@
+//! Volumes under file systems of the kernel: over loop devices, and in virtual machines.
+
+mod fuse;
+mod guest;
+mod site;
+mod systems;
+
+use crate::bad_input::run_cases;
+use std::process::ExitCode;
+
+/// `hf-e2e loops`
+pub fn main(names: &[&str]) -> ExitCode {
+    let tables = [systems::CASES, fuse::CASES, guest::CASES];
+    run_cases("loops", &tables.concat(), names)
+}
