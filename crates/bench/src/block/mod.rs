@@ -31,6 +31,7 @@ const SECTIONS: &[(&str, &str)] = &[("wall", "time per request, ns")];
 pub fn run(options: &Options) -> Result<String> {
     let started = Instant::now();
     options.check_rows(ROWS.iter().map(|row| (row.name, row.title)))?;
+    holdfast::use_program(crate::paths::holdfast()?);
     let mut janitor = Janitor::start()?;
     let base = memory_directory(&mut janitor, 22 * SIZE)?;
     let mut sheet = sheet(options);

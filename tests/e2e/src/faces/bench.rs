@@ -1,8 +1,9 @@
-//! `holdfast bench disk`, `programs` and `sharing` on a small scale: every row comes out for all
-//! peers, and the pool did the work of its side.
+//! `holdfast bench disk`, `programs`, `sharing` and `block` on a small scale: every row comes out
+//! for all peers, and the pool did the work of its side.
 
 use super::expect;
 use crate::bad_input::{Case, Fixture, Stop, wrong};
+use crate::process::on_path;
 use serde_json::Value;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -10,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("bench disk wants a directory", refusals),
     ("bench programs measures programs", programs),
     ("bench sharing measures every row", sharing),
+    ("bench block measures every row", block),
 ];
 
 /// Those that need neither a server nor other stores.
@@ -153,4 +155,41 @@ fn refusals(fixture: &Fixture) -> Result<(), Stop> {
     fixture.refused(&["bench", "disk", "/nowhere/at/all"], &[2])?;
     fixture.refused(&["bench", "programs", "/tmp"], &[2])?;
     fixture.refused(&["bench", "webproxy", "/tmp"], &[2])
+}
+
+/// One of each kind of peers: memory, a file, volumes under windows and by the kernel, a server.
+fn block(fixture: &Fixture) -> Result<(), Stop> {
+    let peers = "memcpy-nt,tmpfs,pmap-cache,clflushopt,holdfast-nbd";
+    let said = fixture
+        .done(&["bench", "block", "--quick", "--json", "--peers", peers])?
+        .out;
+    let sheet = sheet(&said)?;
+    let skipped = sheet["skipped"].as_array().map_or(0, Vec::len);
+    let servers = ["fio", "nbdkit"].into_iter().all(on_path);
+    if servers && skipped > 0 {
+        return wrong(format!("a peer was skipped: {said}"));
+    }
+    for group in ["4k", "256k"] {
+        for row in [
+            "read",
+            "read-random-32",
+            "write",
+            "write-random",
+            "write-random-32",
+        ] {
+            for peer in peers.split(',').take(if servers { 5 } else { 4 }) {
+                let time = figure(&sheet, group, row, peer, "wall");
+                if !time.is_some_and(|ns| ns > 0.0) {
+                    return wrong(format!("{group} {row} of {peer} is not in {said}"));
+                }
+            }
+        }
+    }
+    match sheet["failures"]
+        .as_array()
+        .is_some_and(|all| all.is_empty())
+    {
+        true => Ok(()),
+        false => wrong(format!("something failed: {said}")),
+    }
 }

@@ -1,4 +1,5 @@
-//! What docs/kv.md shows is so: commands and what they print, the C program, the Rust program.
+//! What docs/kv.md and docs/volumes.md show is so: commands and what they print, the C program, the
+//! Rust program.
 
 use super::{interface, new_pool, repository, script};
 use crate::bad_input::{Case, Fixture, Stop, wrong};
@@ -7,13 +8,17 @@ use std::process::Command;
 
 pub const CASES: &[(&str, Case)] = &[
     ("guide commands", commands),
+    ("volume guide commands", volume_commands),
     ("guide c", c),
     ("guide rust", rust),
 ];
 
-/// The blocks of the guide in a language.
-fn blocks(language: &str) -> Result<Vec<String>, Stop> {
-    let text = fs::read_to_string(repository("docs/kv.md")?)?;
+const KV: &str = "docs/kv.md";
+const VOLUMES: &str = "docs/volumes.md";
+
+/// The blocks of a guide in a language.
+fn blocks(guide: &str, language: &str) -> Result<Vec<String>, Stop> {
+    let text = fs::read_to_string(repository(guide)?)?;
     let found = of_language(&text, language);
     match found.is_empty() {
         true => wrong(format!("the guide shows nothing in {language}")),
@@ -38,9 +43,17 @@ fn of_language(text: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// All commands, one after the other in one home, each with what it says on either stream.
 fn commands(fixture: &Fixture) -> Result<(), Stop> {
-    let shown = blocks("console")?.concat();
+    commands_of(fixture, KV)
+}
+
+fn volume_commands(fixture: &Fixture) -> Result<(), Stop> {
+    commands_of(fixture, VOLUMES)
+}
+
+/// All commands, one after the other in one home, each with what it says on either stream.
+fn commands_of(fixture: &Fixture, guide: &str) -> Result<(), Stop> {
+    let shown = blocks(guide, "console")?.concat();
     let mut text = String::from("export PATH=$(dirname \"$hf\"):$PATH; set +e\n");
     for command in shown.lines().filter_map(|line| line.strip_prefix("$ ")) {
         let quoted = command.replace('\'', "'\\''");
@@ -62,7 +75,7 @@ fn without_promises(text: &str) -> String {
 }
 
 fn c(fixture: &Fixture) -> Result<(), Stop> {
-    for (n, block) in blocks("c")?.iter().enumerate() {
+    for (n, block) in blocks(KV, "c")?.iter().enumerate() {
         let source = fixture.path(&format!("example{n}.c"));
         fs::write(&source, block)?;
         let said = interface::build_and_run(fixture, &source)?;
