@@ -29,10 +29,10 @@ const INIT: &str = include_str!("init.sh");
 /// A machine without virtualization needs some seconds to boot, and a busy one more.
 const LIMIT: Duration = Duration::from_secs(60);
 /// So many files are durable before something is killed.
-const ENOUGH: usize = 25;
+pub const ENOUGH: usize = 25;
 
 /// The kernel and its modules, which tests/prepare fetches.
-fn kernel() -> Result<PathBuf, Stop> {
+pub fn kernel() -> Result<PathBuf, Stop> {
     let dir = std::env::var_os("HF_GUEST").map(PathBuf::from);
     dir.filter(|dir| dir.join("vmlinuz").exists())
         .ok_or(Stop::Skip("there is no kernel for guests".into()))
@@ -61,34 +61,42 @@ fn site<'a>(fixture: &'a Fixture, sector: &str) -> Result<Site<'a>, Stop> {
 }
 
 /// A machine that runs.
-struct Guest {
+pub struct Guest {
     qemu: Child,
     serial: PathBuf,
 }
 
 impl Guest {
+    /// One whose disk is what `socket` serves.
     fn boot(site: &Site<'_>, job: &str, queues: u16) -> Result<Guest, Stop> {
-        let fixture = site.fixture;
+        let memory = "memory-backend-memfd,id=memory,size=192M,share=on";
+        let disk = format!("vhost-user-blk-pci,chardev=disk,num-queues={queues}");
+        let socket = "socket,id=disk,path=socket,reconnect=1";
+        let more = ["-chardev", socket, "-device", &disk];
+        Guest::start(site.fixture, (job, ""), ("192M", memory), &more)
+    }
+
+    /// One that does `job`, with words for the kernel, and with so much memory of a kind.
+    pub fn start(
+        fixture: &Fixture,
+        (job, kernel_words): (&str, &str),
+        (size, memory): (&str, &str),
+        more: &[&str],
+    ) -> Result<Guest, Stop> {
         let serial = fixture.path(&format!("serial.{job}"));
         let mut command = Command::new("qemu-system-x86_64");
         process::clean(&mut command, &fixture.dir);
         command.current_dir(&fixture.dir);
         command.args(["-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2"]);
-        command.args(["-m", "192M", "-numa", "node,memdev=memory", "-object"]);
-        command.arg("memory-backend-memfd,id=memory,size=192M,share=on");
+        command.args(["-m", size, "-numa", "node,memdev=memory", "-object", memory]);
         command.arg("-kernel").arg(kernel()?.join("vmlinuz"));
         command.args(["-initrd", "initrd", "-append"]);
-        command.arg(format!("console=ttyS0 panic=-1 quiet job={job}"));
+        command.arg(format!(
+            "console=ttyS0 panic=-1 quiet job={job} {kernel_words}"
+        ));
         command.args(["-nodefaults", "-nographic", "-no-reboot", "-serial"]);
         command.arg(format!("file:{}", serial.display()));
-        command.args([
-            "-chardev",
-            "socket,id=disk,path=socket,reconnect=1",
-            "-device",
-        ]);
-        command.arg(format!(
-            "vhost-user-blk-pci,chardev=disk,num-queues={queues}"
-        ));
+        command.args(more);
         command.stderr(File::create(fixture.path("qemu"))?);
         let qemu = command.spawn()?;
         Ok(Guest { qemu, serial })
@@ -106,7 +114,7 @@ impl Guest {
     }
 
     /// Waits until it said so many lines that begin so; the rest of each.
-    fn await_lines(&mut self, word: &str, count: usize) -> Result<Vec<String>, Stop> {
+    pub fn await_lines(&mut self, word: &str, count: usize) -> Result<Vec<String>, Stop> {
         let end = Instant::now() + LIMIT;
         loop {
             let ended = self.qemu.try_wait()?;
@@ -125,7 +133,7 @@ impl Guest {
     }
 
     /// Waits until it has switched itself off; what it said.
-    fn to_its_end(mut self) -> Result<Vec<String>, Stop> {
+    pub fn to_its_end(mut self) -> Result<Vec<String>, Stop> {
         self.await_lines("over", 1)?;
         match process::wait(&mut self.qemu, LIMIT)?.and_then(|status| status.code()) {
             Some(0) => self.said(),
@@ -133,7 +141,7 @@ impl Guest {
         }
     }
 
-    fn kill(&mut self) -> Result<(), Stop> {
+    pub fn kill(&mut self) -> Result<(), Stop> {
         self.qemu.kill()?;
         self.qemu.wait()?;
         Ok(())

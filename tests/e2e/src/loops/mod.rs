@@ -1,7 +1,9 @@
-//! Volumes under file systems of the kernel: over loop devices, and in virtual machines.
+//! Volumes under file systems of the kernel, over loop devices and in virtual machines; and pools
+//! in machines that have what this one may lack.
 
 mod fuse;
 mod guest;
+mod persistent;
 mod site;
 mod systems;
 
@@ -10,6 +12,6 @@ use std::process::ExitCode;
 
 /// `hf-e2e loops`
 pub fn main(names: &[&str]) -> ExitCode {
-    let tables = [systems::CASES, fuse::CASES, guest::CASES];
+    let tables = [systems::CASES, fuse::CASES, guest::CASES, persistent::CASES];
     run_cases("loops", &tables.concat(), names)
 }
