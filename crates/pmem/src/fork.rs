@@ -43,6 +43,12 @@ impl ForkMark {
         self.word().load(Acquire)
     }
 
+    /// Sets it for this process, if it was not set; whether it did.
+    pub fn set_first(&self, value: u64) -> bool {
+        let done = self.word().compare_exchange(0, value, AcqRel, Acquire);
+        done.is_ok()
+    }
+
     /// Sets it for this process.
     pub fn set(&self, value: u64) {
         self.word().store(value, Release);

@@ -21,6 +21,11 @@ impl<T> Spin<T> {
         }
     }
 
+    /// Nobody holds it: in a child of fork(2), where whoever held it is not.
+    pub(crate) fn release(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
         while self.held.swap(true, Ordering::Acquire) {
             rustix::thread::sched_yield();

@@ -35,6 +35,12 @@ struct Window {
     used: u64,
 }
 
+const NONE: Window = Window {
+    at: NOTHING,
+    users: 0,
+    used: 0,
+};
+
 /// A window that is in use.
 pub(super) struct Used<'a> {
     cache: &'a Cache,
@@ -43,17 +49,19 @@ pub(super) struct Used<'a> {
 
 impl Cache {
     pub fn new(region: &Region<'_>) -> Result<Cache, Error> {
-        let none = Window {
-            at: NOTHING,
-            users: 0,
-            used: 0,
-        };
         Ok(Cache {
             room: Reservation::new(WINDOWS * HUGE)?,
             medium: region.options.medium,
             end: region.offset + region.len as u64,
-            windows: Spin::new([none; WINDOWS]),
+            windows: Spin::new([NONE; WINDOWS]),
         })
+    }
+
+    pub fn begin(&self) -> Result<(), Error> {
+        self.windows.release();
+        close_over(self.room.addr() as *mut u8, self.room.len())?;
+        *self.windows.lock() = [NONE; WINDOWS];
+        Ok(())
     }
 
     /// Opens `len` bytes at `at` of the file, which lie in one huge page.

@@ -3,12 +3,13 @@
 //! What always holds here: one copy at a time is open, so nobody closes the pages of another.
 
 use super::{Closing, Open, pages};
-use crate::Error;
 use crate::spin::{Spin, SpinGuard};
+use crate::{Error, PAGE};
 use rustix::mm::{MprotectFlags, mprotect};
 
 pub(super) struct Flip {
     base: *mut u8,
+    len: usize,
     one: Spin<()>,
 }
 
@@ -25,11 +26,21 @@ pub(super) struct Flipped<'a> {
 }
 
 impl Flip {
-    pub fn new(base: *mut u8) -> Flip {
+    pub fn new(base: *mut u8, len: usize) -> Flip {
         Flip {
             base,
+            len,
             one: Spin::new(()),
         }
+    }
+
+    pub fn begin(&self) -> Result<(), Error> {
+        self.one.release();
+        protect(
+            self.base,
+            self.len.next_multiple_of(PAGE),
+            MprotectFlags::READ,
+        )
     }
 
     pub fn open(&self, off: u64, len: usize) -> Result<Open<'_>, Error> {

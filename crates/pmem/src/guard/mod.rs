@@ -4,6 +4,7 @@
 //! - The region itself is mapped for reading only. What may be stored to at a time is a window that
 //!   is open for one copy, or one of a few that are kept; or there is none, and the kernel copies.
 //! - A window shows the same pages of the same file as the region.
+//! - A child of fork(2) begins with everything closed, whatever threads of its parent had open.
 //! - Nobody else's file is ever mapped or written: that the descriptor is still the region's is
 //!   looked at first.
 
@@ -14,6 +15,7 @@ mod window;
 
 use crate::fault::Protected;
 use crate::flush::SegmentFile;
+use crate::fork::ForkMark;
 use crate::map::{HUGE, MapOptions, Mapping};
 use crate::protection::Protection;
 use crate::{Error, Fault, PAGE};
@@ -54,9 +56,15 @@ pub(crate) struct Guard {
     file: SegmentFile,
     /// Where in the file the region begins.
     offset: u64,
+    /// Whether this process, which may be a child of fork(2), has begun.
+    process: ForkMark,
     /// So that strays are reported.
     _known: Protected,
 }
+
+/// Of a process.
+const BEGINS: u64 = 1;
+const HAS_BEGUN: u64 = 2;
 
 enum Way {
     Flip(Flip),
@@ -82,7 +90,7 @@ impl Guard {
         let way = match protection {
             Protection::None => return Ok(None),
             Protection::Auto => return Guard::new(region, Protection::best(region.fd)),
-            Protection::PageTable => Way::Flip(Flip::new(region.base)),
+            Protection::PageTable => Way::Flip(Flip::new(region.base, region.len)),
             Protection::Window => Way::Window(Windows::new(region)?),
             Protection::WindowCache => Way::Cache(Cache::new(region)?),
             Protection::Descriptor if !takes_writes(region.fd) => {
@@ -93,7 +101,10 @@ impl Guard {
             Protection::Descriptor => Way::Descriptor,
             Protection::Key => Way::Key(Key::new(region)?),
         };
+        let process = ForkMark::new()?;
+        process.set(HAS_BEGUN);
         Ok(Some(Guard {
+            process,
             way,
             file: SegmentFile::new(region.fd)?,
             offset: region.offset,
@@ -135,6 +146,9 @@ impl Guard {
 
     /// Opens a range of the region, which one window can show, to be stored to.
     pub fn open(&self, off: u64, len: usize) -> Result<Open<'_>, Error> {
+        if self.process.get() != HAS_BEGUN {
+            self.begin()?;
+        }
         let at = self.in_file(off);
         match &self.way {
             Way::Flip(flip) => flip.open(off, len),
@@ -143,6 +157,31 @@ impl Guard {
             Way::Key(key) => Ok(key.open(off)),
             Way::Descriptor => Err(Error::ReadOnly),
         }
+    }
+
+    /// In a child of fork(2): what its parent's threads had open is closed, and what they held is
+    /// free.
+    #[cold]
+    fn begin(&self) -> Result<(), Error> {
+        if !self.process.set_first(BEGINS) {
+            while self.process.get() == BEGINS {
+                rustix::thread::sched_yield();
+            }
+            return match self.process.get() {
+                HAS_BEGUN => Ok(()),
+                _ => self.begin(),
+            };
+        }
+        let done = match &self.way {
+            Way::Flip(flip) => flip.begin(),
+            Way::Window(windows) => windows.begin(),
+            Way::Cache(cache) => cache.begin(),
+            // A thread that forks has nothing open, and the child has no other.
+            Way::Descriptor | Way::Key(_) => Ok(()),
+        };
+        // What could not be closed is tried again by the next copy.
+        self.process.set(if done.is_ok() { HAS_BEGUN } else { 0 });
+        done
     }
 
     /// Writes by a system call, where nothing is ever opened.

@@ -5,6 +5,7 @@ use crate::copy;
 use crate::fault::tests::route_faults;
 use crate::{Access, ConstBuf, Medium, Region};
 use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{vec, vec::Vec};
 
 const LEN: usize = 3 * HUGE + 5 * PAGE;
@@ -203,5 +204,46 @@ fn a_descriptor_of_something_else_is_never_written_to() {
         let mut seen = [0; 100];
         rustix::io::pread(&stranger, &mut seen, 0).unwrap();
         assert_eq!(seen, [0; 100]);
+    }
+}
+
+/// A child that begins while threads of its parent copy.
+#[test]
+fn a_child_begins_with_everything_closed_and_free() {
+    let (regions, other) = all();
+    for (protection, region) in &regions {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2u64 {
+                let over = &over;
+                scope.spawn(move || {
+                    while !over.load(Relaxed) {
+                        region
+                            .write_nt(thread * HUGE as u64, &[1; 3 * PAGE])
+                            .unwrap();
+                    }
+                });
+            }
+            for round in 0..20u8 {
+                let at = 2 * HUGE as u64 + u64::from(round);
+                // SAFETY: the child makes system calls and touches memory of ours, and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    let done = region.write_nt(at, &[round + 1; 100]).is_ok();
+                    let open = [0, HUGE as u64].into_iter().any(|at| stray(region, at));
+                    let right = done && open == (*protection == Protection::None);
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(i32::from(!right)) };
+                }
+                let mut status = -1;
+                // SAFETY: waits for the child just made.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                assert_eq!(status, 0, "{protection:?}");
+                let mut seen = [0; 100];
+                other.read(at, &mut seen).unwrap();
+                assert_eq!(seen, [round + 1; 100]);
+            }
+            over.store(true, Relaxed);
+        });
     }
 }

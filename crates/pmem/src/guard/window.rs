@@ -39,6 +39,12 @@ impl Windows {
         })
     }
 
+    pub fn begin(&self) -> Result<(), Error> {
+        close_over(self.room.addr() as *mut u8, self.room.len())?;
+        self.used.store(0, Release);
+        Ok(())
+    }
+
     /// Opens `len` bytes at `at` of the file, which lie in one huge page.
     pub fn open(&self, fd: BorrowedFd<'_>, at: u64, len: usize) -> Result<Open<'_>, Error> {
         let number = self.take();
