@@ -26,16 +26,18 @@ use key::Key;
 use rustix::fd::BorrowedFd;
 use rustix::fs::FileType;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use window::Windows;
 
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 impl Protection {
-    /// What `auto` stands for: keys cost least; a file that write(2) refuses needs windows.
+    /// What `auto` stands for: keys cost least; where write(2) cannot be, there are windows.
     pub fn best(fd: BorrowedFd<'_>) -> Protection {
         match () {
             () if key::is_there() => Protection::Key,
             () if !takes_writes(fd) => Protection::WindowCache,
+            () if files_are_limited() => Protection::Window,
             () => Protection::Descriptor,
         }
     }
@@ -48,6 +50,11 @@ fn takes_writes(fd: BorrowedFd<'_>) -> bool {
     let huge =
         rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC);
     regular && !huge
+}
+
+/// Whether write(2) to the end of a segment would raise SIGXFSZ.
+fn files_are_limited() -> bool {
+    getrlimit(Resource::Fsize).current.is_some()
 }
 
 /// Of one region.
@@ -96,6 +103,11 @@ impl Guard {
             Protection::Descriptor if !takes_writes(region.fd) => {
                 return Err(Error::NotHere {
                     what: "write(2) does not reach the pool's medium, so fd cannot protect it",
+                });
+            }
+            Protection::Descriptor if files_are_limited() => {
+                return Err(Error::NotHere {
+                    what: "fd cannot protect the pool where files are limited in size (ulimit -f)",
                 });
             }
             Protection::Descriptor => Way::Descriptor,

@@ -168,6 +168,19 @@ fn poke(fixture: &Fixture) -> Result<(), Stop> {
         }
     }
     fixture.refused(&poke("none"), &[1])?;
+    // A service would not start under the limit.
+    let limited = r#""$hf" run --pool "$pool" -- bash -c 'touch up; sleep 60' & running=$!
+        until [[ -e up ]]; do sleep 0.01; done
+        (ulimit -f 100; "$hf" volume "$pool" poke disk | sed 's/.*kept by //'
+        "$hf" volume "$pool" poke disk --protect fd 2>&1 | head -n 1 || true)
+        kill $running; wait $running || true"#;
+    let said = script(fixture, &pool, limited)?;
+    if !["pmap\nholdfast: fd ", "pkey\nholdfast: fd "]
+        .iter()
+        .any(|way| said.starts_with(way))
+    {
+        return wrong(format!("where files are limited: {said:?}"));
+    }
     fixture.refused(&poke("strong"), &[2])?;
     fixture.refused(&["volume", &pool, "poke", "nothing"], &[1])?;
     let after = script(
