@@ -4,9 +4,9 @@
 //! What always holds here: at most `WINDOWS` windows of 2 MiB are open; one that a copy uses is not
 //! mapped over; one that was not used for `IDLE` ticks is closed by the next copy, whichever it is.
 
+use super::file::RegionFile;
 use super::{Closing, Open, Region, pages};
 use crate::cpu::ticks;
-use crate::flush::SegmentFile;
 use crate::map::{HUGE, Reservation, close_over, map_over};
 use crate::spin::Spin;
 use crate::{Error, Medium, PAGE, sys};
@@ -65,7 +65,7 @@ impl Cache {
     }
 
     /// Opens `len` bytes at `at` of the file, which lie in one huge page.
-    pub fn open(&self, file: &SegmentFile, at: u64, len: usize) -> Result<Open<'_>, Error> {
+    pub fn open(&self, file: &RegionFile, at: u64, len: usize) -> Result<Open<'_>, Error> {
         let begin = at / HUGE as u64 * HUGE as u64;
         loop {
             if let Some(number) = self.window(file, begin)? {
@@ -93,7 +93,7 @@ impl Cache {
 
     /// A window that shows the huge page at `begin`, with one user more; `None` while all others
     /// are in use.
-    fn window(&self, file: &SegmentFile, begin: u64) -> Result<Option<usize>, Error> {
+    fn window(&self, file: &RegionFile, begin: u64) -> Result<Option<usize>, Error> {
         let now = ticks();
         let mut windows = self.windows.lock();
         for (number, window) in windows.iter_mut().enumerate() {

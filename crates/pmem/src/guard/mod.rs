@@ -9,18 +9,19 @@
 //!   looked at first.
 
 mod cache;
+mod file;
 mod flip;
 mod key;
 mod window;
 
 use crate::fault::Protected;
-use crate::flush::SegmentFile;
 use crate::fork::ForkMark;
 use crate::map::{HUGE, MapOptions, Mapping};
 use crate::protection::Protection;
-use crate::{Error, Fault, PAGE};
+use crate::{Error, Fault, PAGE, sys};
 use cache::Cache;
 use core::marker::PhantomData;
+use file::RegionFile;
 use flip::Flip;
 use key::Key;
 use rustix::fd::BorrowedFd;
@@ -60,7 +61,7 @@ fn files_are_limited() -> bool {
 /// Of one region.
 pub(crate) struct Guard {
     way: Way,
-    file: SegmentFile,
+    file: RegionFile,
     /// Where in the file the region begins.
     offset: u64,
     /// Whether this process, which may be a child of fork(2), has begun.
@@ -118,7 +119,7 @@ impl Guard {
         Ok(Some(Guard {
             process,
             way,
-            file: SegmentFile::new(region.fd)?,
+            file: RegionFile::new(region.fd)?,
             offset: region.offset,
             _known: Protected::new(region.base as usize, region.len),
         }))
@@ -135,9 +136,9 @@ impl Guard {
         }
     }
 
-    /// The file, where nothing is ever opened.
-    pub fn descriptor(&self) -> Option<&SegmentFile> {
-        matches!(self.way, Way::Descriptor).then_some(&self.file)
+    /// Whether nothing is ever opened, and the kernel writes.
+    pub fn writes(&self) -> bool {
+        matches!(self.way, Way::Descriptor)
     }
 
     /// Where in the file a byte of the region is.
@@ -202,7 +203,11 @@ impl Guard {
         while copied < len {
             let from = src.wrapping_add(copied);
             let at = self.in_file(off) + copied as u64;
-            match self.file.write(from, len - copied, at) {
+            let written = match self.file.borrow() {
+                Ok(fd) => sys::pwrite(fd, from, len - copied, at),
+                Err(_) => Err(Errno::BADF),
+            };
+            match written {
                 Ok(n) if n > 0 => copied += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::FAULT) => return Err(Fault::BadAddress { copied }),

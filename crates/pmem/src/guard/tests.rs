@@ -185,28 +185,6 @@ fn pages_can_be_made_dirty_without_a_change() {
     }
 }
 
-#[test]
-fn a_descriptor_of_something_else_is_never_written_to() {
-    let fd = memfd(LEN);
-    let options = |p| MapOptions::new(Access::ReadWrite, Medium::Memory).protection(p);
-    for protection in [
-        Protection::Descriptor,
-        Protection::Window,
-        Protection::WindowCache,
-    ] {
-        let own = fd.try_clone().unwrap();
-        let region = Region::map_with(own.as_fd(), 0, LEN, &options(protection)).unwrap();
-        // The number now names another file.
-        let stranger = memfd(LEN);
-        let mut number = own;
-        rustix::io::dup2(&stranger, &mut number).unwrap();
-        assert!(region.write_nt(0, &[1; 100]).is_err(), "{protection:?}");
-        let mut seen = [0; 100];
-        rustix::io::pread(&stranger, &mut seen, 0).unwrap();
-        assert_eq!(seen, [0; 100]);
-    }
-}
-
 /// A child that begins while threads of its parent copy.
 #[test]
 fn a_child_begins_with_everything_closed_and_free() {

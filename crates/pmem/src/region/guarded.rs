@@ -33,7 +33,7 @@ impl Region {
         src: ConstBuf<'_>,
         around: bool,
     ) -> Result<(), Fault> {
-        if guard.descriptor().is_some() {
+        if guard.writes() {
             let done = guard.write(src.as_ptr(), src.len(), off);
             let copied = done.map_or_else(|fault| fault.copied(), |()| src.len());
             self.record_copied(off, copied, false);
