@@ -326,6 +326,8 @@ pub enum VolumeCommand {
         #[arg(long)]
         shrink: bool,
     },
+    /// Give a volume that is not in use another name.
+    Rename { from: String, to: String },
     /// Create a volume with the content of another one.
     Copy {
         from: String,

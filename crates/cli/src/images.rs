@@ -1,12 +1,13 @@
 //! Disk images of all formats: qemu-img, run on the pool, reads and writes volumes as files.
 //!
-//! Invariant: a volume is made from a whole image, or not at all.
+//! Invariants: a volume has its name when it is complete; an image that takes its content from
+//! other files is refused.
 
 use crate::failure::Failure;
 use holdfast::{Pool, Sector};
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = "qemu-img";
@@ -25,25 +26,53 @@ pub fn import(
     let mut info = Command::new(PROGRAM);
     info.args(["info", "--output", "json"])
         .args(format_words.iter().flatten());
+    let image = &here(image);
     let said = said(info.arg(image), image)?;
-    let size = serde_json::from_slice(&said.stdout).ok();
-    let size = size.and_then(|info: Value| info["virtual-size"].as_u64());
+    let info: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+    let size = info["virtual-size"].as_u64();
     let size = size.ok_or_else(|| Failure::new("qemu-img does not tell the size of the image"))?;
-    pool.volume_create(name, size.next_multiple_of(sector.bytes()), sector)?;
-    let mut words = vec![
-        "convert".as_ref(),
-        "-n".as_ref(),
-        "-O".as_ref(),
-        "raw".as_ref(),
+    // It could be any file that this user may read, and the image is perhaps of somebody else.
+    let others = [
+        &info["backing-filename"],
+        &info["format-specific"]["data"]["data-file"],
     ];
-    words.extend(format_words.iter().flatten().map(OsStr::new));
-    let target = place(name);
-    words.extend([image.as_os_str(), target.as_ref()]);
-    let done = on_pool(path, &words, image).and_then(|()| Ok(pool.volume(name)?.flush()?));
-    if done.is_err() {
-        pool.volume_delete(name)?;
+    if let Some(other) = others.into_iter().find_map(Value::as_str) {
+        let what = format!("{} takes its content from {other}", image.display());
+        return Err(Failure::new(what).fix("qemu-img convert it to one that stands alone"));
     }
-    done
+    let size = size.next_multiple_of(sector.bytes());
+    made(pool, name, (size, sector), |part| {
+        let mut words = ["convert", "-n", "-O", "raw"].map(OsStr::new).to_vec();
+        words.extend(format_words.iter().flatten().map(OsStr::new));
+        let target = place(part);
+        words.extend([image.as_os_str(), target.as_ref()]);
+        on_pool(path, &words, image)?;
+        Ok(pool.volume(part)?.flush()?)
+    })
+}
+
+/// An image in this directory, whatever qemu-img would make of its name.
+fn here(image: &Path) -> PathBuf {
+    Path::new(".").join(image)
+}
+
+/// Makes the volume `name` by what fills another one, which then gets its name.
+pub fn made(
+    pool: &Pool,
+    name: &str,
+    (size, sector): (u64, Sector),
+    fill: impl FnOnce(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if pool.volume_to_read(name).is_ok() {
+        return Err(holdfast::Error::Exists { name: name.into() }.into());
+    }
+    let part = format!("{name}.part-{}", std::process::id());
+    pool.volume_create(&part, size, sector)?;
+    let filled = fill(&part).and_then(|()| Ok(pool.volume_rename(&part, name)?));
+    if filled.is_err() {
+        pool.volume_delete(&part)?;
+    }
+    filled
 }
 
 /// Writes what the volume has to `image`.
@@ -56,7 +85,7 @@ pub fn write(
 ) -> Result<(), Failure> {
     // Nobody writes to it meanwhile.
     let _volume = pool.volume(name)?;
-    let source = place(name);
+    let (source, image) = (place(name), &here(image));
     let words = ["convert", "-f", "raw", "-O", format, &source].map(OsStr::new);
     on_pool(path, &[&words[..], &[image.as_os_str()]].concat(), image)
 }

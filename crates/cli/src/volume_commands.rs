@@ -1,13 +1,13 @@
 //! `holdfast volume`: create, list, resize, copy and delete volumes, and images of other formats.
 //!
-//! Invariants: a volume that a command makes is there as a whole, or not at all; what has no blocks
+//! Invariants: a volume that a command makes has its name when it is complete; what has no blocks
 //! in one place gets none in the other.
 
 use crate::args::{SectorArg, VolumeArgs, VolumeCommand};
 use crate::failure::{self, Failure, printed};
 use crate::images;
 use crate::json::Json;
-use crate::kv::open_pool;
+use crate::kv::{escape, open_pool};
 use crate::poke;
 use crate::size::Size;
 use holdfast::{Pool, Sector, Volume, Written};
@@ -39,6 +39,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
         }
         VolumeCommand::List => list(&pool, json)?,
         VolumeCommand::Resize { name, size, shrink } => resize(&pool, name, size.0, *shrink)?,
+        VolumeCommand::Rename { from, to } => pool.volume_rename(from, to)?,
         VolumeCommand::Copy { from, to, snapshot } => copy(&pool, from, to, snapshot.as_deref())?,
         VolumeCommand::Import {
             name,
@@ -79,11 +80,8 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
     }
     printed(volumes.iter().try_for_each(|volume| {
         let (all, taken) = (Size(volume.size), Size(volume.allocated));
-        writeln!(
-            out,
-            "{}  {all}, {taken} in use, sectors of {}",
-            volume.name, volume.sector
-        )
+        escape::write(&mut out, volume.name.as_bytes())?;
+        writeln!(out, "  {all}, {taken} in use, sectors of {}", volume.sector)
     }))
 }
 
@@ -104,13 +102,9 @@ fn copy(pool: &Pool, from: &str, to: &str, snapshot: Option<&str>) -> Result<(),
         // Nobody writes to it meanwhile.
         None => pool.volume(from)?,
     };
-    pool.volume_create(to, from.size(), from.sector())?;
-    let copied = pool.volume(to).and_then(|to| copy_data(&from, &to));
-    if let Err(e) = copied {
-        pool.volume_delete(to)?;
-        return Err(e.into());
-    }
-    Ok(())
+    images::made(pool, to, (from.size(), from.sector()), |part| {
+        Ok(copy_data(&from, &pool.volume(part)?)?)
+    })
 }
 
 fn copy_data(from: &Volume, to: &Volume) -> holdfast::Result<()> {

@@ -221,7 +221,12 @@ impl fmt::Display for Error {
                     "the attribute of volume {name:?} makes no sense: {text:?}"
                 )
             }
-            Error::InUse { name } => write!(f, "volume {name:?} is open for writing elsewhere"),
+            Error::InUse { name } => {
+                write!(
+                    f,
+                    "volume {name:?} is open for writing, or locked, elsewhere"
+                )
+            }
             Error::OpenToRead { name } => {
                 write!(f, "volume {name:?} was opened for reading only")
             }

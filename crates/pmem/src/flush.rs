@@ -67,7 +67,8 @@ impl SegmentFile {
     /// The descriptor, if it still is that of the file.
     pub(crate) fn borrow(&self) -> Result<BorrowedFd<'_>, Error> {
         // SAFETY: the number is only handed to system calls, and the first of them looks what it
-        // names now; one that is closed between the two makes the next call fail.
+        // names now; one that is closed between the two makes the next call fail, unless another
+        // thread opens a file under it in that instant.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
         match id(fd)? == self.id {
             true => Ok(fd),

@@ -1,4 +1,4 @@
-//! A lock for the test recorder and for setting up mappings; never on a data path.
+//! A lock for the test recorder, for setting up mappings, and for windows into protected regions.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -3,7 +3,7 @@
 //! Invariants: a value is written byte by byte as it is, and so is a dump once its escapes are
 //! undone; a put or an erase is durable when the command ends; only put and load create a keyspace.
 
-mod escape;
+pub mod escape;
 mod lines;
 mod mdb;
 mod transfer;

@@ -63,6 +63,21 @@ impl Pool {
         }
     }
 
+    /// Gives the volume another name, which nothing has yet.
+    pub fn volume_rename(&self, from: &str, to: &str) -> Result<()> {
+        // Nobody else can open it meanwhile.
+        let volume = self.volume(from)?;
+        let (old, new) = (path_of(from)?.as_bytes(), path_of(to)?.as_bytes());
+        let renamed = call!(self.inner.reach()?, calls => self.as_caller(|caller| {
+            let (old, new) = ((Base::Root, old), (Base::Root, new));
+            calls.rename(caller, old, new, abi::RENAME_NOREPLACE)
+        }));
+        match renamed {
+            Err(e) if e.errno() == EEXIST => Err(Error::Exists { name: to.into() }),
+            renamed => renamed.and_then(|()| volume.inner.file.pool().sync()),
+        }
+    }
+
     /// Gives the volume another size. What a smaller one has no room for is lost.
     pub fn volume_resize(&self, name: &str, size: u64) -> Result<()> {
         let volume = self.volume(name)?;
@@ -87,9 +102,12 @@ impl Pool {
             let root = path.is_empty();
             let here = if root { b"/" } else { path.as_slice() };
             match File::open(self, here, abi::O_DIRECTORY | abi::O_NOFOLLOW, 0) {
-                Ok(directory) => look(&directory, &path, &mut directories, &mut found)?,
+                Ok(directory) => match look(&directory, &path, &mut directories, &mut found) {
+                    Err(e) if !root && is_elsewhere(&e) => {}
+                    looked => looked?,
+                },
                 // Others may keep theirs to themselves, or be removing them.
-                Err(e) if !root && matches!(e.errno(), ENOENT | EACCES | ENOTDIR) => {}
+                Err(e) if !root && is_elsewhere(&e) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -98,22 +116,35 @@ impl Pool {
     }
 }
 
+/// An entry that others are removing, keep to themselves, or have put where no path leads.
+fn is_elsewhere(e: &Error) -> bool {
+    matches!(e.errno(), ENOENT | EACCES | ENOTDIR | ENAMETOOLONG | ELOOP)
+}
+
 /// The file of a volume, and what its attribute says.
 pub(super) fn open(pool: &Pool, name: &str, writes: bool) -> Result<(File, Properties)> {
     let path = path_of(name)?;
     let flags = if writes { abi::O_RDWR } else { abi::O_RDONLY };
     // Whatever it is, opening it must not wait.
-    let flags = flags | abi::O_NONBLOCK;
+    let flags = flags | abi::O_NONBLOCK | abi::O_NOFOLLOW;
     let file = match File::open(pool, path.as_bytes(), flags, 0) {
         Ok(file) => file,
         Err(e) if e.errno() == ENOENT => return Err(missing(name)),
-        Err(e) if e.errno() == EISDIR => return Err(no_volume(name)),
+        // A directory, a symbolic link, a pipe, a socket, a device.
+        Err(e) if [EISDIR, ELOOP, ENXIO, EOPNOTSUPP].contains(&e.errno()) => {
+            return Err(no_volume(name));
+        }
         Err(e) => return Err(e),
     };
     if file.stat()?.mode & abi::S_IFMT != abi::S_IFREG {
         return Err(no_volume(name));
     }
-    let properties = match file.attribute(NAME, &mut [0; ROOM])? {
+    let mut room = [0; ROOM];
+    let found = match file.attribute(NAME, &mut room) {
+        Err(e) if e.errno() == ERANGE => Some(&b"more than 256 bytes"[..]),
+        found => found?,
+    };
+    let properties = match found {
         None => return Err(no_volume(name)),
         Some(text) => Properties::parse(text).ok_or_else(|| Error::Properties {
             name: name.into(),
@@ -218,7 +249,7 @@ fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
         Ok(Properties::parse(text).map(info))
     };
     match found() {
-        Err(e) if matches!(Error::errno(&e), ENOENT | EACCES | ERANGE) => Ok(None),
+        Err(e) if is_elsewhere(&e) || Error::errno(&e) == ERANGE => Ok(None),
         found => found,
     }
 }
@@ -228,4 +259,8 @@ const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
+const ENXIO: i32 = 6;
+const ENAMETOOLONG: i32 = 36;
+const ELOOP: i32 = 40;
+const EOPNOTSUPP: i32 = 95;
 const ERANGE: i32 = 34;

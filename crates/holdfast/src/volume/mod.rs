@@ -85,7 +85,7 @@ impl Volume {
             return Err(Error::InUse { name: name.into() });
         }
         let inner = Inner {
-            size: file.stat()?.size,
+            size: whole_sectors(file.stat()?.size, properties),
             file,
             name: name.into(),
             properties,
@@ -125,7 +125,10 @@ impl Volume {
             while let Some(rest) = room.get_mut(done..).filter(|rest| !rest.is_empty()) {
                 match inner.file.read_at(rest, offset + done as u64)? {
                     // Somebody has cut the file meanwhile.
-                    0 => return Err(inner.beyond(offset, room.len() as u64)),
+                    0 => {
+                        let (len, size) = (room.len() as u64, inner.file.stat()?.size);
+                        return Err(Error::BeyondEnd { offset, len, size });
+                    }
                     n => done += n,
                 }
             }
@@ -217,6 +220,11 @@ impl Volume {
         self.inner.counters.count(kind, len, done.is_ok());
         done
     }
+}
+
+/// A file that programs gave another size may end in a part of a sector.
+fn whole_sectors(size: u64, properties: Properties) -> u64 {
+    size & !(properties.sector.bytes() - 1)
 }
 
 impl Inner {

@@ -112,6 +112,9 @@ impl Cache {
                 let Some((number, _)) = oldest else {
                     return Ok(None);
                 };
+                if let Some(window) = windows.get_mut(number) {
+                    window.at = NOTHING;
+                }
                 let len = (self.end - begin).next_multiple_of(PAGE as u64);
                 let len = (len as usize).min(HUGE);
                 map_over(

@@ -18,7 +18,7 @@ use crate::fault::Protected;
 use crate::fork::ForkMark;
 use crate::map::{HUGE, MapOptions, Mapping};
 use crate::protection::Protection;
-use crate::{Error, Fault, PAGE, sys};
+use crate::{Error, Fault, Medium, PAGE, sys};
 use cache::Cache;
 use core::marker::PhantomData;
 use file::RegionFile;
@@ -34,10 +34,12 @@ const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 impl Protection {
     /// What `auto` stands for: keys cost least; where write(2) cannot be, there are windows.
-    pub fn best(fd: BorrowedFd<'_>) -> Protection {
+    pub fn best(fd: BorrowedFd<'_>, medium: Medium) -> Protection {
         match () {
             () if key::is_there() => Protection::Key,
-            () if !takes_writes(fd) => Protection::WindowCache,
+            // What write(2) does to a file that has holes is durable after fsync(2) alone; windows
+            // are mapped so that a fault makes it durable.
+            () if !takes_writes(fd) || medium == Medium::Dax => Protection::WindowCache,
             () if files_are_limited() => Protection::Window,
             () => Protection::Descriptor,
         }
@@ -64,6 +66,7 @@ pub(crate) struct Guard {
     file: RegionFile,
     /// Where in the file the region begins.
     offset: u64,
+    medium: Medium,
     /// Whether this process, which may be a child of fork(2), has begun.
     process: ForkMark,
     /// So that strays are reported.
@@ -97,7 +100,9 @@ impl Guard {
     pub fn new(region: &Region<'_>, protection: Protection) -> Result<Option<Guard>, Error> {
         let way = match protection {
             Protection::None => return Ok(None),
-            Protection::Auto => return Guard::new(region, Protection::best(region.fd)),
+            Protection::Auto => {
+                return Guard::new(region, Protection::best(region.fd, region.options.medium));
+            }
             Protection::PageTable => Way::Flip(Flip::new(region.base, region.len)),
             Protection::Window => Way::Window(Windows::new(region)?),
             Protection::WindowCache => Way::Cache(Cache::new(region)?),
@@ -121,6 +126,7 @@ impl Guard {
             way,
             file: RegionFile::new(region.fd)?,
             offset: region.offset,
+            medium: region.options.medium,
             _known: Protected::new(region.base as usize, region.len),
         }))
     }
@@ -214,7 +220,15 @@ impl Guard {
                 _ => return Err(Fault::Media { copied }),
             }
         }
-        Ok(())
+        // Blocks that the file got by this are the file system's to remember.
+        let remembered = match self.medium {
+            Medium::Dax => self
+                .file
+                .borrow()
+                .and_then(|fd| rustix::fs::fdatasync(fd).map_err(Error::os("fdatasync"))),
+            _ => Ok(()),
+        };
+        remembered.map_err(|_| Fault::Media { copied })
     }
 
     /// A mapping for writing of a range of whole pages, for a moment.

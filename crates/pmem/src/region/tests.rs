@@ -33,7 +33,9 @@ fn all_kinds(len: usize) -> Vec<Region> {
         rw().persistence(Persistence::Synced),
     ];
     let mut all: Vec<Region> = kinds.into_iter().map(|o| mapped(&fd, len, o)).collect();
-    let there = |p: &Protection| *p != Protection::Key || Protection::best(fd.as_fd()) == *p;
+    let there = |p: &Protection| {
+        *p != Protection::Key || Protection::best(fd.as_fd(), Medium::Memory) == *p
+    };
     let protections = Protection::ALL.into_iter().filter(there);
     all.extend(protections.map(|p| mapped(&fd, len, rw().protection(p))));
     let schemes = Scheme::ALL.into_iter().filter(|scheme| scheme.is_there());

@@ -10,6 +10,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("volumes are files", files),
     ("volume images", images),
     ("volume poke", poke),
+    ("volumes in deep and passing directories", passing),
+    ("volume copies that are killed", killed),
 ];
 
 fn commands(fixture: &Fixture) -> Result<(), Stop> {
@@ -28,7 +30,7 @@ fn commands(fixture: &Fixture) -> Result<(), Stop> {
         "$hf" run --pool "$pool" -- cmp /hf/disk /hf/dir/two
         "$hf" snapshot "$pool" create then
         "$hf" run --pool "$pool" -- truncate -s 0 /hf/disk
-        volume copy disk three --snapshot then
+        volume copy disk 3 --snapshot then; volume rename 3 three
         "$hf" run --pool "$pool" -- cmp /hf/three /hf/dir/two
         volume delete big; volume delete /dir/two; volume delete three; volume list"#,
     )?;
@@ -47,6 +49,7 @@ fn refusals(fixture: &Fixture) -> Result<(), Stop> {
     let pool = new_pool(fixture, "pool")?;
     let text = r#""$hf" volume "$pool" create disk --size 10M
         "$hf" run --pool "$pool" -- bash -c 'echo no disk >/hf/file; mkdir /hf/dir
+            ln -s disk /hf/link; mkfifo /hf/pipe
             cp --preserve=xattr /hf/disk /hf/odd
             setfattr -n user.holdfast.volume -v sector=77 /hf/odd'"#;
     script(fixture, &pool, text)?;
@@ -61,12 +64,14 @@ fn refusals(fixture: &Fixture) -> Result<(), Stop> {
     }
     refused(&["create", "v", "--size", "1M", "--sector", "1024"], &[2])?;
     refused(&["create", "v"], &[2])?;
-    for name in ["none", "file", "dir", "odd", "", "dir/none"] {
+    for name in ["none", "file", "dir", "odd", "", "dir/none", "link", "pipe"] {
         refused(&["delete", name], &[1])?;
         refused(&["resize", name, "--size", "1M"], &[1])?;
         refused(&["copy", name, "v"], &[1])?;
+        refused(&["rename", name, "v"], &[1])?;
     }
     refused(&["copy", "disk", "file"], &[1])?;
+    refused(&["rename", "disk", "file"], &[1])?;
     refused(&["copy", "disk", "v", "--snapshot", "none"], &[1])?;
     refused(&["resize", "disk", "--size", "1M"], &[1])?;
     refused(&["resize", "disk", "--size", "1000", "--shrink"], &[1])?;
@@ -118,6 +123,10 @@ fn images(fixture: &Fixture) -> Result<(), Stop> {
             volume image $format again.$format --format $format
             qemu-img compare -f raw -F $format raw again.$format
         done
+        qemu-img create -q -f qcow2 -b raw -F raw back.qcow2
+        ! volume import back back.qcow2 2>/dev/null
+        cp raw a:b; volume import colon a:b --format raw; volume image colon c:d --format raw
+        cmp raw c:d; volume delete colon
         volume import raw raw --format raw --sector 4096; volume image raw again.qcow2
         qemu-img compare -f raw -F qcow2 raw again.qcow2
         truncate -s 1000 odd; volume import odd odd --format raw
@@ -190,4 +199,35 @@ fn poke(fixture: &Fixture) -> Result<(), Stop> {
         cut -d ' ' -f 1 | diff - <(cut -d ' ' -f 1 before)"#,
     )?;
     expect("what changed", &after, "")
+}
+
+/// What others make of their directories is no reason not to list.
+fn passing(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#""$hf" volume "$pool" create disk --size 1M
+        "$hf" run --pool "$pool" -- bash -c 'cd /hf; name=$(printf "%0200d" 1)
+            for i in $(seq 30); do mkdir $name; cd -P $name; done'
+        "$hf" run --pool "$pool" -- bash -c 'touch up; while [[ -e up ]]; do
+            mkdir /hf/passing; : >/hf/passing/file; rm -r /hf/passing; done' & running=$!
+        until [[ -e up ]]; do sleep 0.01; done
+        for i in $(seq 100); do "$hf" volume "$pool" list; done | sort -u
+        rm up; wait $running"#;
+    let said = script(fixture, &pool, text)?;
+    expect("the list", &said, "disk  1M, 0 in use, sectors of 512\n")
+}
+
+/// A copy has its name when it is whole; what is left of one that was killed says so.
+fn killed(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#""$hf" volume "$pool" create disk --size 20M
+        "$hf" run --pool "$pool" -- dd if=/dev/urandom of=/hf/disk bs=1M count=20 conv=notrunc \
+            status=none
+        for i in 1 2 3 4 5 6 7 8; do
+            "$hf" volume "$pool" copy disk copy & copy=$!
+            sleep 0.0$((i * i)); kill -9 $copy 2>/dev/null || true; wait $copy || true
+            "$hf" run --pool "$pool" -- bash -c '[[ ! -e /hf/copy ]] || cmp /hf/disk /hf/copy'
+            "$hf" volume "$pool" list | grep -v '^disk \|^copy \|^copy.part-[0-9]* ' || true
+            "$hf" run --pool "$pool" -- bash -c 'rm -f /hf/copy*'
+        done"#;
+    expect("other volumes", &script(fixture, &pool, text)?, "")
 }
