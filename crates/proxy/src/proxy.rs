@@ -125,9 +125,8 @@ impl Shared {
     }
 
     /// Ends the processes that have hung up, whom their own threads may not have looked at yet:
-    /// what the dead held is nobody's as soon as their parents know of their death. Whether there
-    /// was any.
-    pub fn bury(&self) -> bool {
+    /// what the dead held is nobody's as soon as their parents know of their death.
+    pub fn bury(&self) {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let members: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
@@ -135,11 +134,11 @@ impl Shared {
         let hung_up = have_hung_up(&sockets);
         let dead = members.iter().zip(hung_up).filter(|(_, hung_up)| *hung_up);
         let mut dead: Vec<_> = dead.map(|(member, _)| member).collect();
-        let (some, begun) = (!dead.is_empty(), Instant::now());
+        let begun = Instant::now();
         loop {
             dead.retain(|member| !member.try_end());
             if dead.is_empty() || begun.elapsed() > BURIAL {
-                return some;
+                return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -97,8 +97,8 @@ impl Call<'_> {
         Ok(Reply::words(&[copied as u64, from_at, to_at]))
     }
 
-    /// Makes a call about locks. Where somebody is in the way it is made again if somebody has died
-    /// meanwhile.
+    /// Makes a call about locks. Where somebody is in the way, it is made again when the dead have
+    /// come to their end: by us, or by their own threads since the first call.
     fn lock_with(&self, call: impl Fn() -> Result<Reply>) -> Result<Reply> {
         self.member.locks.store(true, Relaxed);
         let made = call();
@@ -106,10 +106,11 @@ impl Call<'_> {
             Err(error) => matches!(error, Error::WouldBlock),
             Ok(reply) => self.asks_for_lock() && reply.words[0] != F_UNLCK as u64,
         };
-        match in_the_way && self.member.shared.bury() {
-            true => call(),
-            false => made,
+        if !in_the_way {
+            return made;
         }
+        self.member.shared.bury();
+        call()
     }
 
     /// Whether the call is F_GETLK or F_OFD_GETLK, which says who is in the way.
