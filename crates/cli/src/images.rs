@@ -63,8 +63,10 @@ pub fn made(
     (size, sector): (u64, Sector),
     fill: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    if pool.volume_to_read(name).is_ok() {
-        return Err(holdfast::Error::Exists { name: name.into() }.into());
+    // In the end it would be refused all the same.
+    match pool.volume_to_read(name) {
+        Err(e) if e.is_missing() => {}
+        _ => return Err(holdfast::Error::Exists { name: name.into() }.into()),
     }
     let part = format!("{name}.part-{}", std::process::id());
     pool.volume_create(&part, size, sector)?;

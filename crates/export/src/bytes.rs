@@ -41,9 +41,8 @@ impl Bytes {
         &self.volume
     }
 
-    /// In whole sectors.
     pub fn size(&self) -> u64 {
-        self.volume.size() & !(self.sector - 1)
+        self.volume.size()
     }
 
     /// Gives `take` what there is of a range: less than `len` at the end, nothing behind it.
@@ -114,6 +113,7 @@ impl Bytes {
             if extent.hole == (wanted == Wanted::Hole) {
                 return Ok(Some(here.max(at)));
             }
+            // It may end amid a sector.
             let end = extent.end & !(self.sector - 1);
             here = end.max(here + self.sector);
         }

@@ -4,6 +4,7 @@ mod fixture;
 
 use fixture::{Fixture, Rng};
 use holdfast::{Durability, Error, Pool, Protection, Scheme, Sector, Volume, Written, Zeroes};
+use holdfast_pmem::Medium;
 
 const SIZE: u64 = 1 << 20;
 
@@ -120,10 +121,15 @@ fn a_volume_is_what_was_written_to_it() {
     }
 }
 
-/// Whatever protects the pool, and however its bytes are written.
+/// Whatever protects the pool, however its bytes are written, and wherever it is.
 #[test]
 fn a_protected_volume_is_what_was_written_to_it() {
-    let fixture = Fixture::new(64 << 20);
+    for medium in [Medium::Memory, Medium::File, Medium::DaxTest] {
+        protected_on(&Fixture::on(64 << 20, medium));
+    }
+}
+
+fn protected_on(fixture: &Fixture) {
     let protections = Protection::ALL.map(|one| (one, Scheme::Auto));
     let schemes = Scheme::ALL.map(|one| (Protection::Auto, one));
     for (n, (protection, scheme)) in protections.into_iter().chain(schemes).enumerate() {
