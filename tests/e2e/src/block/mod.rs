@@ -5,6 +5,7 @@
 
 mod clients;
 mod crashes;
+mod disk;
 mod endings;
 mod hostile;
 mod limits;
@@ -35,6 +36,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         hostile::CASES,
         limits::CASES,
         crashes::CASES,
+        disk::CASES,
     ];
     run_cases("block", &tables.concat(), names)
 }
