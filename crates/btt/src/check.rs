@@ -1,0 +1,72 @@
+//! Whether a table is whole: each block is free in one lane, or has one sector.
+
+use crate::arena::{Arena, NEIGHBOURS};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::flog;
+use crate::map::Entry;
+
+/// What a check found that nobody had to mend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Sectors of the table.
+    pub sectors: u64,
+    /// Those that were written.
+    pub written: u64,
+    /// Those that are marked as unreadable.
+    pub unreadable: u64,
+}
+
+/// Blocks that somebody has.
+struct Owned {
+    bits: Vec<u64>,
+}
+
+impl Owned {
+    /// False if somebody has it already.
+    fn take(&mut self, block: u32) -> bool {
+        let (word, bit) = (block as usize / 64, 1 << (block % 64));
+        let word = self.bits.get_mut(word);
+        word.is_some_and(|word| {
+            let free = *word & bit == 0;
+            *word |= bit;
+            free
+        })
+    }
+}
+
+impl Arena {
+    /// Nobody writes meanwhile.
+    pub fn check<D: Device>(&self, device: &D, found: &mut Checked) -> Result<(), D::Error> {
+        let layout = &self.layout;
+        let mut owned = Owned {
+            bits: vec![0; (layout.blocks as usize).div_ceil(64)],
+        };
+        let twice = |what, at| Err(Error::Damaged { what, at });
+        for lane in 0..layout.lanes as usize {
+            let (at, mut group) = (layout.log(lane), [0; flog::LEN]);
+            device.read(&mut group, at)?;
+            match self.newest(&group) {
+                Some((_, newest)) if owned.take(newest.old) => {}
+                _ => return twice("the log", at),
+            }
+        }
+        let mut entries = [Entry::default(); NEIGHBOURS as usize];
+        let mut sector = 0;
+        while sector < layout.sectors {
+            let count = NEIGHBOURS.min(layout.sectors - sector);
+            let some = &mut entries[..count as usize];
+            self.entries(device, sector, some)?;
+            for (entry, sector) in some.iter().zip(sector..) {
+                if !owned.take(entry.block(sector)) {
+                    return twice("the map", layout.entry(sector));
+                }
+                found.written += u64::from(!entry.is_initial());
+                found.unreadable += u64::from(entry.is_error());
+            }
+            sector += count;
+        }
+        found.sectors += u64::from(layout.sectors);
+        Ok(())
+    }
+}
