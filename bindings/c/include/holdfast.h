@@ -118,6 +118,8 @@ void hf_reader_close(hf_reader *);
  * are resize and delete; any number of handles read. A handle is of use in the process that opened
  * it. */
 int hf_volume_create(hf_pool *, const char *name, uint64_t size, unsigned sector); /* -EEXIST */
+int hf_volume_create_atomic(hf_pool *, const char *name, uint64_t size, unsigned sector); /* each
+       sector is written as a whole or not at all, and a write is durable when it returns */
 int hf_volume_open(hf_pool *, const char *name, unsigned flags, hf_volume **out); /* HF_READ_ONLY,
                                                                     required for a snapshot's */
 void hf_volume_close(hf_volume *);

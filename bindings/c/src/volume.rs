@@ -21,13 +21,34 @@ pub extern "C" fn hf_volume_create(
     sector: c_uint,
 ) -> c_int {
     status((|| {
-        let unknown = Refusal::invalid("a sector has 512 or 4096 bytes");
-        let sector = Sector::of(sector.into()).ok_or(unknown)?;
+        let sector = sector_of(sector)?;
         let source = pool.get()?;
         Ok(source
             .present()?
             .volume_create(name.text()?, size, sector)?)
     })())
+}
+
+/// Makes a volume whose sectors are atomic.
+#[unsafe(no_mangle)]
+pub extern "C" fn hf_volume_create_atomic(
+    pool: Handle<Source>,
+    name: Name,
+    size: u64,
+    sector: c_uint,
+) -> c_int {
+    status((|| {
+        let sector = sector_of(sector)?;
+        let source = pool.get()?;
+        Ok(source
+            .present()?
+            .volume_create_atomic(name.text()?, size, sector)?)
+    })())
+}
+
+fn sector_of(bytes: c_uint) -> Result<Sector, Refusal> {
+    let unknown = Refusal::invalid("a sector has 512 or 4096 bytes");
+    Sector::of(bytes.into()).ok_or(unknown)
 }
 
 /// Opens a volume.

@@ -109,8 +109,10 @@ impl Arena {
         }
     }
 
-    /// The log of a new arena.
+    /// The log of a new arena, and the space of the free blocks.
     pub fn format_log<D: Device>(device: &D, layout: &Layout) -> Result<(), D::Error> {
+        let free = u64::from(layout.lanes) * layout.block;
+        device.reserve(layout.place(layout.sectors), free)?;
         let mut bytes = Vec::with_capacity(layout.lanes as usize * flog::LEN);
         for lane in 0..layout.lanes {
             let entry = Move::initial(lane, layout.sectors + lane).encode();
@@ -212,12 +214,33 @@ impl Arena {
         let _alone = self.alone(first);
         self.entries(device, first, old)?;
         self.reserve_map(device, first, old)?;
+        self.reserve_free(device, first, old)?;
         self.move_all(device, &mut lanes, first, old)?;
         Ok(lanes.len() as u32)
     }
 
-    /// Neighbours go to the free blocks of the lanes, which hold their bytes.
+    /// Neighbours go to the free blocks of the lanes, which hold their bytes. If that fails nothing
+    /// is changed; the lanes are not used again if that cannot be said.
     fn move_all<D: Device>(
+        &self,
+        device: &D,
+        lanes: &mut [Taken<'_>],
+        first: u32,
+        old: &[Entry],
+    ) -> Result<(), D::Error> {
+        let moved = self.try_move(device, lanes, first, old);
+        match moved {
+            Ok(()) => {
+                for (sector, (taken, old)) in (first..).zip(lanes.iter_mut().zip(old)) {
+                    taken.lane.advance(old.block(sector));
+                }
+            }
+            Err(_) => self.take_back(device, lanes, first, old),
+        }
+        moved
+    }
+
+    fn try_move<D: Device>(
         &self,
         device: &D,
         lanes: &mut [Taken<'_>],
@@ -227,18 +250,7 @@ impl Arena {
         let mut map = [0; NEIGHBOURS as usize * map::LEN];
         let map = &mut map[..lanes.len() * map::LEN];
         for (sector, (taken, old)) in (first..).zip(lanes.iter_mut().zip(old)) {
-            let lane = &mut taken.lane;
-            lane.interrupted = true;
-            let [one, two] = Move {
-                sector,
-                old: old.block(sector),
-                new: lane.free,
-                sequence: lane.sequence,
-            }
-            .encode();
-            let at = self.layout.log(taken.number) + self.slots.offset(lane.slot);
-            device.write(&one, at)?;
-            device.write(&two, at + one.len() as u64)?;
+            self.log(device, taken, sector, old.block(sector))?;
         }
         for (entry, taken) in map.chunks_exact_mut(map::LEN).zip(lanes.iter()) {
             entry.copy_from_slice(&Entry::written(taken.lane.free).encode());
@@ -246,11 +258,45 @@ impl Arena {
         device.order()?;
         device.write(map, self.layout.entry(first))?;
         // Before a block is written that a sector had.
-        device.order()?;
-        for (sector, (taken, old)) in (first..).zip(lanes.iter_mut().zip(old)) {
-            taken.lane.advance(old.block(sector));
+        Ok(device.order()?)
+    }
+
+    /// Says that a sector goes from block `old` to the free block of the lane.
+    fn log<D: Device>(
+        &self,
+        device: &D,
+        Taken { number, lane }: &mut Taken<'_>,
+        sector: u32,
+        old: u32,
+    ) -> Result<(), D::Error> {
+        let [one, two] = Move {
+            sector,
+            old,
+            new: lane.free,
+            sequence: lane.sequence,
         }
-        Ok(())
+        .encode();
+        let at = self.layout.log(*number) + self.slots.offset(lane.slot);
+        // Alone it is a part of the older entry, which nobody reads any more.
+        device.write(&one, at)?;
+        lane.interrupted = true;
+        Ok(device.write(&two, at + one.len() as u64)?)
+    }
+
+    /// The entries that were logged become ones that move nothing: only their first words are other
+    /// ones, so they may stop being true one word at a time.
+    fn take_back<D: Device>(&self, device: &D, lanes: &mut [Taken<'_>], first: u32, old: &[Entry]) {
+        let mut now = vec![Entry::default(); old.len()];
+        if self.entries(device, first, &mut now).is_err() || now != old {
+            return;
+        }
+        for taken in lanes.iter_mut().filter(|taken| taken.lane.interrupted) {
+            let (sector, free) = (taken.number as u32, taken.lane.free);
+            let logged = self.log(device, taken, sector, free);
+            if logged.is_ok() && device.order().is_ok() {
+                taken.lane.advance(free);
+            }
+        }
     }
 
     /// Where no entry was set yet there may be a hole, and a change of the map must not fail for
@@ -267,6 +313,24 @@ impl Arena {
         let at = self.layout.entry(first) / PAGE * PAGE;
         let end = self.layout.entry(first + entries.len() as u32);
         Ok(device.reserve(at, end.next_multiple_of(PAGE) - at)?)
+    }
+
+    /// The blocks that become free have their space: only a write to a sector without any needs
+    /// some, and no write to another one fails for it.
+    fn reserve_free<D: Device>(
+        &self,
+        device: &D,
+        first: u32,
+        entries: &[Entry],
+    ) -> Result<(), D::Error> {
+        let mut rows = Rows::default();
+        for (entry, sector) in entries.iter().zip(first..) {
+            if entry.is_initial() || entry.is_zeroes() {
+                rows.add(self.layout.place(entry.block(sector)), self.layout.block);
+            }
+        }
+        let reserve = |row: &Range<u64>| device.reserve(row.start, row.end - row.start);
+        Ok(rows.0.iter().try_for_each(reserve)?)
     }
 
     /// Zeroes at most `ZEROED_MAX` sectors.
@@ -287,16 +351,13 @@ impl Arena {
         }
         device.write(&bytes, self.layout.entry(sectors.start))?;
         device.order()?;
-        let (mut at, mut end) = (0, 0);
+        let mut rows = Rows::default();
         for (entry, sector) in entries.iter().zip(sectors) {
-            let place = self.layout.place(entry.block(sector));
-            if place != end {
-                spare(device, at..end, space)?;
-                at = place;
-            }
-            end = place + self.layout.block;
+            rows.add(self.layout.place(entry.block(sector)), self.layout.block);
         }
-        spare(device, at..end, space)
+        rows.0
+            .into_iter()
+            .try_for_each(|row| spare(device, row, space))
     }
 
     /// How many of these sectors, from the first on, were never written and take no space.
@@ -350,18 +411,29 @@ fn locks() -> Box<[Lock]> {
     (0..LOCKS).map(|_| Lock::default()).collect()
 }
 
-/// Blocks that nothing is read from any more give their space back, or have it.
-fn spare<D: Device>(device: &D, range: Range<u64>, space: Space) -> Result<(), D::Error> {
-    // The rest of a page is of others.
-    let whole = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
-    match space {
-        Space::Kept if range.start < range.end => {
-            device.reserve(range.start, range.end - range.start)?;
+/// Ranges of the device; what follows another is one with it.
+#[derive(Default)]
+struct Rows(Vec<Range<u64>>);
+
+impl Rows {
+    fn add(&mut self, at: u64, len: u64) {
+        match self.0.last_mut() {
+            Some(last) if last.end == at => last.end += len,
+            _ => self.0.push(at..at + len),
         }
+    }
+}
+
+/// Blocks that nothing is read from any more give their space back, or have it.
+fn spare<D: Device>(device: &D, row: Range<u64>, space: Space) -> Result<(), D::Error> {
+    // The rest of a page is of others.
+    let whole = row.start.next_multiple_of(PAGE)..row.end / PAGE * PAGE;
+    match space {
+        Space::Kept => device.reserve(row.start, row.end - row.start)?,
         Space::Given if whole.start < whole.end => {
             device.punch(whole.start, whole.end - whole.start)?;
         }
-        _ => {}
+        Space::Given => {}
     }
     Ok(())
 }

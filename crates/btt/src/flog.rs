@@ -3,8 +3,8 @@
 //! A lane has two entries, and the sequence number of the newer one follows that of the older one
 //! in the cycle 1, 2, 3. Linux had the second entry in another place for some years.
 //!
-//! Invariant: the sequence number is in the second word of an entry, which is written last: an entry
-//! is there as a whole, or is not the newer one.
+//! Invariant: the sequence number is in the second word of an entry, which is written last, so an
+//! entry is there as a whole, or is not the newer one.
 
 use crate::map::Entry;
 

@@ -1,7 +1,7 @@
 //! The info block of an arena, which has the arena's geometry.
 //!
-//! Invariant: an info block that `decode` returns has the checksum of its bytes; whether its numbers
-//! make sense is for `layout` to say.
+//! Invariant: an info block that `decode` returns has the checksum of its bytes; whether its
+//! numbers make sense is for `layout` to say.
 
 /// Bytes of an info block.
 pub const LEN: usize = 4096;

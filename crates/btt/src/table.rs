@@ -81,6 +81,11 @@ impl<D: Device> Table<D> {
         &self.device
     }
 
+    /// What it lay on.
+    pub fn into_device(self) -> D {
+        self.device
+    }
+
     /// Bytes of a sector.
     pub fn sector(&self) -> u64 {
         self.sector

@@ -30,6 +30,10 @@ struct Inside {
     recording: bool,
     /// So many changes more can be made.
     budget: Option<u32>,
+    /// No page more can be had.
+    full: bool,
+    /// A snapshot has these, so that a write to one needs a page.
+    shared: BTreeSet<u64>,
 }
 
 struct Memory {
@@ -134,6 +138,13 @@ impl Device for &Memory {
     fn write(&self, mut bytes: &[u8], mut at: u64) -> Result<(), Self::Error> {
         assert!(at + bytes.len() as u64 <= self.size);
         let mut inside = self.inside.lock().unwrap();
+        for page in at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE) {
+            let needs = inside.shared.contains(&page) || !inside.pages.contains_key(&page);
+            if inside.full && needs {
+                return Err("no space");
+            }
+            inside.shared.remove(&page);
+        }
         while !bytes.is_empty() {
             let (word, behind) = bytes.split_at(bytes.len().min(8 - at as usize % 8));
             inside.change(Event::Word(at, word.to_vec()))?;
@@ -150,6 +161,9 @@ impl Device for &Memory {
     fn reserve(&self, at: u64, len: u64) -> Result<(), Self::Error> {
         let mut inside = self.inside.lock().unwrap();
         for page in at / PAGE..(at + len).div_ceil(PAGE) {
+            if inside.full && !inside.pages.contains_key(&page) {
+                return Err("no space");
+            }
             inside.pages.entry(page).or_insert_with(no_page);
         }
         Ok(())
@@ -460,6 +474,62 @@ fn a_write_that_fails_leaves_sectors_whole_and_lanes_unused() {
             "{changes}"
         );
         assert_eq!(found[100], 4);
+    }
+}
+
+#[test]
+fn a_full_device_refuses_what_needs_space_alone() {
+    for sector in [512, 4096] {
+        let memory = Memory::formatted(SECTORS, sector);
+        let table = Table::to_write(&memory).unwrap();
+        let bytes = |count: u64| count * u64::from(sector);
+        table.write(&filled(sector, 1).repeat(72), 0).unwrap();
+        table
+            .write(&filled(sector, 2).repeat(8), bytes(128))
+            .unwrap();
+        table.zero(bytes(8), bytes(8), Space::Given).unwrap();
+        memory.inside.lock().unwrap().full = true;
+        for value in 3..60 {
+            table.write(&filled(sector, value).repeat(8), 0).unwrap();
+            table
+                .write(&filled(sector, value).repeat(8), bytes(128))
+                .unwrap();
+            let refused = table.write(&filled(sector, value).repeat(8), bytes(8));
+            assert_eq!(refused, Err(Error::Device("no space")));
+        }
+        table.zero(0, bytes(SECTORS), Space::Given).unwrap();
+        assert!(whole(&table).iter().all(|byte| *byte == 0));
+        table.check().unwrap();
+    }
+}
+
+/// A write fails at its log or at its map, more often than there are lanes.
+#[test]
+fn writes_that_found_no_space_are_no_hindrance_later() {
+    for unshared in [&[][..], &[0, 1, 2, 3]] {
+        let memory = Memory::formatted(SECTORS, 4096);
+        let table = Table::to_write(&memory).unwrap();
+        table.write(&filled(4096, 1).repeat(100), 0).unwrap();
+        let first_log = memory.size / PAGE - 5;
+        let is_bytes = |page: &u64| *page < first_log - 1;
+        let is_shared =
+            |page: &u64| !is_bytes(page) && !unshared.iter().any(|n| first_log + n == *page);
+        {
+            let inside = &mut *memory.inside.lock().unwrap();
+            inside.shared = inside.pages.keys().copied().filter(is_shared).collect();
+            inside.full = true;
+        }
+        for n in 0..400 {
+            let refused = table.write(&filled(4096, 2).repeat(1 + n % 7), 0);
+            assert_eq!(refused, Err(Error::Device("no space")));
+        }
+        let found = values(&whole(&table), 4096).unwrap();
+        assert!(found[..100].iter().all(|value| *value == 1));
+        let same = Memory::of(memory.size, memory.pages());
+        Table::to_write(&same).unwrap().check().unwrap();
+        memory.inside.lock().unwrap().full = false;
+        table.write(&filled(4096, 3).repeat(64), 0).unwrap();
+        table.check().unwrap();
     }
 }
 

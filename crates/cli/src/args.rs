@@ -310,9 +310,8 @@ pub enum VolumeCommand {
         /// Bytes, with K, M, G or T.
         #[arg(long)]
         size: Size,
-        /// Bytes of a sector, the unit of requests.
-        #[arg(long, value_enum, default_value = "512")]
-        sector: SectorArg,
+        #[command(flatten)]
+        like: ShapeArgs,
     },
     /// List the volumes.
     List,
@@ -344,8 +343,8 @@ pub enum VolumeCommand {
         /// Its format [default: what qemu-img takes it for].
         #[arg(long)]
         format: Option<String>,
-        #[arg(long, value_enum, default_value = "512")]
-        sector: SectorArg,
+        #[command(flatten)]
+        like: ShapeArgs,
     },
     /// Write the content of a volume that is not in use to a disk image, by qemu-img.
     Image {
@@ -355,6 +354,8 @@ pub enum VolumeCommand {
         #[arg(long, default_value = "qcow2")]
         format: String,
     },
+    /// Look at what makes the sectors of a volume that is not in use atomic.
+    Check { name: String },
     /// Delete a volume that is not in use, and free its space.
     Delete { name: String },
     /// Make a stray store into a volume that is not in use, and see whether it is stopped.
@@ -373,6 +374,18 @@ pub enum VolumeCommand {
 fn protection(word: &str) -> Result<Protection, String> {
     let names = || Protection::ALL.map(Protection::name).join(", ");
     Protection::named(word).ok_or_else(|| format!("it is one of {}", names()))
+}
+
+/// What a new volume is like.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ShapeArgs {
+    /// Bytes of a sector, the unit of requests.
+    #[arg(long, value_enum, default_value = "512")]
+    pub sector: SectorArg,
+    /// Write each sector as a whole or not at all, whatever interrupts it, by a block translation
+    /// table; a write is durable when it is done.
+    #[arg(long)]
+    pub atomic: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

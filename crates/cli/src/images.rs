@@ -1,10 +1,12 @@
-//! Disk images of all formats: qemu-img, run on the pool, reads and writes volumes as files.
+//! Disk images of all formats: qemu-img, run on the pool, reads and writes volumes as files;
+//! those with a table, by way of one without.
 //!
 //! Invariants: a volume has its name when it is complete; an image that takes its content from
 //! other files is refused.
 
 use crate::failure::Failure;
-use holdfast::{Pool, Sector};
+use crate::new_volume::{Shape, copy, made, with_plain};
+use holdfast::Pool;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,11 +16,11 @@ const PROGRAM: &str = "qemu-img";
 /// Where qemu-img finds the pool.
 const AT: &str = "/holdfast-pool";
 
-/// Makes the volume of this name and sector with what is in `image`.
+/// Makes the volume of this name, like `shape` but for its size, with what is in `image`.
 pub fn import(
     path: &Path,
     pool: &Pool,
-    (name, sector): (&str, Sector),
+    (name, shape): (&str, Shape),
     image: &Path,
     format: Option<&str>,
 ) -> Result<(), Failure> {
@@ -40,41 +42,30 @@ pub fn import(
         let what = format!("{} takes its content from {other}", image.display());
         return Err(Failure::new(what).fix("qemu-img convert it to one that stands alone"));
     }
-    let size = size.next_multiple_of(sector.bytes());
-    made(pool, name, (size, sector), |part| {
+    let size = size.next_multiple_of(shape.sector.bytes());
+    let shape = Shape { size, ..shape };
+    let convert = |target: &str| {
         let mut words = ["convert", "-n", "-O", "raw"].map(OsStr::new).to_vec();
         words.extend(format_words.iter().flatten().map(OsStr::new));
-        let target = place(part);
+        let target = place(target);
         words.extend([image.as_os_str(), target.as_ref()]);
-        on_pool(path, &words, image)?;
-        Ok(pool.volume(part)?.flush()?)
+        on_pool(path, &words, image)
+    };
+    made(pool, name, shape, |part| match shape.atomic {
+        true => with_plain(pool, name, shape, |plain| {
+            convert(plain)?;
+            Ok(copy(&pool.volume(plain)?, &pool.volume(part)?)?)
+        }),
+        false => {
+            convert(part)?;
+            Ok(pool.volume(part)?.flush()?)
+        }
     })
 }
 
 /// An image in this directory, whatever qemu-img would make of its name.
 fn here(image: &Path) -> PathBuf {
     Path::new(".").join(image)
-}
-
-/// Makes the volume `name` by what fills another one, which then gets its name.
-pub fn made(
-    pool: &Pool,
-    name: &str,
-    (size, sector): (u64, Sector),
-    fill: impl FnOnce(&str) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    // In the end it would be refused all the same.
-    match pool.volume_to_read(name) {
-        Err(e) if e.is_missing() => {}
-        _ => return Err(holdfast::Error::Exists { name: name.into() }.into()),
-    }
-    let part = format!("{name}.part-{}", std::process::id());
-    pool.volume_create(&part, size, sector)?;
-    let filled = fill(&part).and_then(|()| Ok(pool.volume_rename(&part, name)?));
-    if filled.is_err() {
-        pool.volume_delete(&part)?;
-    }
-    filled
 }
 
 /// Writes what the volume has to `image`.
@@ -86,10 +77,20 @@ pub fn write(
     format: &str,
 ) -> Result<(), Failure> {
     // Nobody writes to it meanwhile.
-    let _volume = pool.volume(name)?;
-    let (source, image) = (place(name), &here(image));
-    let words = ["convert", "-f", "raw", "-O", format, &source].map(OsStr::new);
-    on_pool(path, &[&words[..], &[image.as_os_str()]].concat(), image)
+    let volume = pool.volume(name)?;
+    let image = &here(image);
+    let convert = |source: &str| {
+        let source = place(source);
+        let words = ["convert", "-f", "raw", "-O", format, &source].map(OsStr::new);
+        on_pool(path, &[&words[..], &[image.as_os_str()]].concat(), image)
+    };
+    if !volume.is_atomic() {
+        return convert(name);
+    }
+    with_plain(pool, name, Shape::of(&volume), |plain| {
+        copy(&volume, &pool.volume(plain)?)?;
+        convert(plain)
+    })
 }
 
 /// The volume as qemu-img finds it.

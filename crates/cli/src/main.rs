@@ -20,6 +20,7 @@ mod kv;
 mod leaving;
 mod log;
 mod nested;
+mod new_volume;
 mod owner;
 mod paths;
 mod point;

@@ -3,18 +3,16 @@
 //! Invariants: a volume that a command makes has its name when it is complete; what has no blocks
 //! in one place gets none in the other.
 
-use crate::args::{SectorArg, VolumeArgs, VolumeCommand};
+use crate::args::{SectorArg, ShapeArgs, VolumeArgs, VolumeCommand};
 use crate::failure::{self, Failure, printed};
 use crate::images;
 use crate::json::Json;
 use crate::kv::{escape, open_pool};
+use crate::new_volume::{self, Shape};
 use crate::poke;
 use crate::size::Size;
-use holdfast::{Pool, Sector, Volume, Written};
+use holdfast::{Pool, Sector};
 use std::io::Write;
-
-/// Copied at a time.
-const PIECE: u64 = 4 << 20;
 
 /// `volume`.
 pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
@@ -34,8 +32,8 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
     }
     let pool = open_pool(&args.pool)?;
     match &args.command {
-        VolumeCommand::Create { name, size, sector } => {
-            pool.volume_create(name, size.0, sector_of(*sector))?;
+        VolumeCommand::Create { name, size, like } => {
+            shape(*like, size.0).create(&pool, name)?;
         }
         VolumeCommand::List => list(&pool, json)?,
         VolumeCommand::Resize { name, size, shrink } => resize(&pool, name, size.0, *shrink)?,
@@ -45,11 +43,11 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
             name,
             image,
             format,
-            sector,
+            like,
         } => images::import(
             &args.pool,
             &pool,
-            (name, sector_of(*sector)),
+            (name, shape(*like, 0)),
             image,
             format.as_deref(),
         )?,
@@ -58,6 +56,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
             image,
             format,
         } => images::write(&args.pool, &pool, name, image, format)?,
+        VolumeCommand::Check { name } => check(&pool, name, json)?,
         VolumeCommand::Delete { name } => pool.volume_delete(name)?,
         VolumeCommand::Poke { .. } => {}
     }
@@ -74,6 +73,7 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
                 ("size", Json::Number(volume.size)),
                 ("sector", Json::Number(volume.sector.bytes())),
                 ("allocated", Json::Number(volume.allocated)),
+                ("atomic", Json::Bool(volume.atomic)),
             ])
         });
         return printed(writeln!(out, "{}", Json::List(items.collect()).render()));
@@ -81,7 +81,12 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
     printed(volumes.iter().try_for_each(|volume| {
         let (all, taken) = (Size(volume.size), Size(volume.allocated));
         escape::write(&mut out, volume.name.as_bytes())?;
-        writeln!(out, "  {all}, {taken} in use, sectors of {}", volume.sector)
+        let kind = if volume.atomic {
+            "atomic sectors"
+        } else {
+            "sectors"
+        };
+        writeln!(out, "  {all}, {taken} in use, {kind} of {}", volume.sector)
     }))
 }
 
@@ -102,26 +107,40 @@ fn copy(pool: &Pool, from: &str, to: &str, snapshot: Option<&str>) -> Result<(),
         // Nobody writes to it meanwhile.
         None => pool.volume(from)?,
     };
-    images::made(pool, to, (from.size(), from.sector()), |part| {
-        Ok(copy_data(&from, &pool.volume(part)?)?)
+    new_volume::made(pool, to, Shape::of(&from), |part| {
+        Ok(new_volume::copy(&from, &pool.volume(part)?)?)
     })
 }
 
-fn copy_data(from: &Volume, to: &Volume) -> holdfast::Result<()> {
-    let mut room = vec![0; PIECE as usize];
-    let mut at = 0;
-    while at < from.size() {
-        let extent = from.extent(at)?;
-        while at < extent.end && !extent.hole {
-            let len = (extent.end - at).min(PIECE) as usize;
-            let part = room.get_mut(..len).unwrap_or_default();
-            from.read(part, at)?;
-            to.write(part, at, Written::AtFlush)?;
-            at += len as u64;
-        }
-        at = extent.end;
+/// Looks at the table of a volume whose sectors are atomic.
+fn check(pool: &Pool, name: &str, json: bool) -> Result<(), Failure> {
+    let checked = pool.volume_check(name)?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        let numbers = [
+            ("sectors", checked.sectors),
+            ("written", checked.written),
+            ("unreadable", checked.unreadable),
+        ];
+        let members = numbers.map(|(name, number)| (name, Json::Number(number)));
+        return printed(writeln!(out, "{}", Json::Object(members.into()).render()));
     }
-    to.flush()
+    printed(match checked.sectors {
+        0 => writeln!(out, "it has no table that could be damaged"),
+        all => writeln!(
+            out,
+            "{all} sectors, {} of them written, {} unreadable",
+            checked.written, checked.unreadable
+        ),
+    })
+}
+
+fn shape(like: ShapeArgs, size: u64) -> Shape {
+    Shape {
+        size,
+        sector: sector_of(like.sector),
+        atomic: like.atomic,
+    }
 }
 
 fn sector_of(arg: SectorArg) -> Sector {

@@ -108,6 +108,16 @@ pub enum Error {
         /// The volume's size.
         size: u64,
     },
+    /// What makes the volume's sectors atomic is damaged, or one of them is unreadable.
+    VolumeDamaged {
+        /// What was found.
+        what: String,
+    },
+    /// A volume whose sectors are atomic cannot become smaller.
+    AtomicShrinks {
+        /// Its name.
+        name: String,
+    },
     /// A system call failed.
     Os {
         /// What was tried.
@@ -139,6 +149,8 @@ impl Error {
             Error::OpenToRead { .. } => 9,
             Error::NoVolume { .. } | Error::Properties { .. } | Error::VolumeSize { .. } => 22,
             Error::NoSectors { .. } | Error::BeyondEnd { .. } => 22,
+            Error::VolumeDamaged { .. } => 5,
+            Error::AtomicShrinks { .. } => 95,
             Error::Os { errno, .. } => *errno,
         }
     }
@@ -162,6 +174,9 @@ impl Error {
             }
             Error::Properties { .. } => {
                 Some("give the file's attribute user.holdfast.volume the value sector=512".into())
+            }
+            Error::AtomicShrinks { .. } => {
+                Some("make a smaller one, and copy what it is to have".into())
             }
             Error::InUse { .. } => Some("end what has it open, or open it for reading".into()),
             Error::VolumeSize { sector, .. } => Some(format!(
@@ -242,6 +257,11 @@ impl fmt::Display for Error {
             Error::BeyondEnd { offset, len, size } => write!(
                 f,
                 "{len} bytes at {offset} are not all within the volume's {size} bytes"
+            ),
+            Error::VolumeDamaged { what } => write!(f, "the volume cannot be used here: {what}"),
+            Error::AtomicShrinks { name } => write!(
+                f,
+                "volume {name:?} has atomic sectors and cannot become smaller"
             ),
             Error::OtherProcess => {
                 f.write_str("it belongs to the process from which this one was forked")

@@ -90,6 +90,41 @@ impl File {
         Ok(written?)
     }
 
+    /// All of `room`, or `BeyondEnd`.
+    #[inline]
+    pub fn read_all_at(&self, room: &mut [u8], at: u64) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = room.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, at + done as u64)? {
+                0 => {
+                    let (offset, len) = (at, room.len() as u64);
+                    let size = offset + done as u64;
+                    return Err(Error::BeyondEnd { offset, len, size });
+                }
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn write_all_at(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            done += self.write_at(rest, at + done as u64)?;
+        }
+        Ok(())
+    }
+
+    /// As `write_all_at`, and durable when it returns.
+    pub fn write_all_durably_at(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            done += self.write_durably_at(rest, at + done as u64)?;
+        }
+        Ok(())
+    }
+
     /// fdatasync(2).
     pub fn sync(&self) -> Result<()> {
         let (reach, ofd) = self.reached()?;

@@ -57,7 +57,14 @@ fn pattern(at: u64, len: u64, seed: u8) -> Vec<u8> {
 fn play(pool: &Pool, steps: &[Step], seed: u64) {
     let name = format!("disk-{seed}");
     pool.volume_create(&name, SIZE, Sector::Small).unwrap();
-    let mut volume = pool.volume(&name).unwrap();
+    play_on(pool, &name, steps);
+    pool.volume_create_atomic(&name, SIZE, Sector::Small)
+        .unwrap();
+    play_on(pool, &name, steps);
+}
+
+fn play_on(pool: &Pool, name: &str, steps: &[Step]) {
+    let mut volume = pool.volume(name).unwrap();
     let mut model = vec![0; SIZE as usize];
     for step in steps {
         let mut set = |at: u64, bytes: &[u8]| {
@@ -86,14 +93,15 @@ fn play(pool: &Pool, steps: &[Step], seed: u64) {
             Step::Flush => volume.flush().unwrap(),
             Step::Reopen => {
                 drop(volume);
-                volume = pool.volume(&name).unwrap();
+                volume = pool.volume(name).unwrap();
             }
         }
         assert!(all(&volume) == model, "after {step:?}");
     }
     extents_are_right(&volume, &model);
     drop(volume);
-    pool.volume_delete(&name).unwrap();
+    pool.volume_check(name).unwrap();
+    pool.volume_delete(name).unwrap();
 }
 
 /// Extents follow each other to the end, and holes read as zeroes.
@@ -336,10 +344,92 @@ fn trimmed_space_comes_back_and_a_full_pool_refuses_only_what_needs_space() {
 }
 
 #[test]
+fn atomic_volumes_have_their_size_and_grow() {
+    for fixture in both(32 << 20) {
+        let pool = fixture.open();
+        for (sector, size) in [(Sector::Small, 3 << 20), (Sector::Large, 3 << 40)] {
+            pool.volume_create_atomic("v", size, sector).unwrap();
+            let volume = pool.volume("v").unwrap();
+            assert!(volume.is_atomic() && volume.size() == size);
+            let len = sector.bytes();
+            let bytes = vec![7; len as usize];
+            volume.write(&bytes, size - len, Written::AtFlush).unwrap();
+            assert!(volume.write(&bytes, size, Written::AtFlush).is_err());
+            drop(volume);
+            let smaller = pool.volume_resize("v", size - len).unwrap_err();
+            assert!(matches!(smaller, Error::AtomicShrinks { .. }), "{smaller}");
+            for more in [1, 1000] {
+                pool.volume_resize("v", size + more * len).unwrap();
+            }
+            let volume = pool.volume_to_read("v").unwrap();
+            assert_eq!(volume.size(), size + 1000 * len);
+            let mut room = vec![1; 2 * len as usize];
+            volume.read(&mut room, size - len).unwrap();
+            assert!(room == [bytes, vec![0; len as usize]].concat());
+            let [listed] = &pool.volumes().unwrap()[..] else {
+                panic!("one volume");
+            };
+            assert!(listed.atomic && listed.size == volume.size());
+            assert_eq!(pool.volume_check("v").unwrap().written, 1);
+            drop(volume);
+            pool.volume_delete("v").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_full_pool_refuses_of_an_atomic_volume_only_what_needs_space() {
+    let fixture = Fixture::new(16 << 20);
+    let pool = fixture.open();
+    pool.volume_create_atomic("v", 1 << 30, Sector::Large)
+        .unwrap();
+    let volume = pool.volume("v").unwrap();
+    let piece = vec![5; 1 << 20];
+    let mut at = 0;
+    let error = loop {
+        match volume.write(&piece, at, Written::AtFlush) {
+            Ok(()) => at += 1 << 20,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.errno(), 28, "{error}");
+    assert!(at >= 7 << 20, "{at}");
+    for n in 0..500 {
+        let at = n * 4096 % at;
+        volume.write(&[6; 4096], at, Written::AtFlush).unwrap();
+        let beyond = volume.write(&piece, 1 << 29, Written::AtFlush);
+        assert_eq!(beyond.unwrap_err().errno(), 28);
+    }
+    let taken = volume.allocated().unwrap();
+    volume.trim(0, 1 << 30).unwrap();
+    assert!(taken - volume.allocated().unwrap() >= at);
+    assert!(all_of(&volume, at).iter().all(|byte| *byte == 0));
+    volume.write(&piece, 1 << 29, Written::AtFlush).unwrap();
+    drop(volume);
+    pool.volume_check("v").unwrap();
+}
+
+fn all_of(volume: &Volume, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0xee; len as usize];
+    volume.read(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
 fn a_snapshot_keeps_a_volume_as_it_was() {
-    let fixture = Fixture::new(32 << 20);
+    let fixture = Fixture::new(64 << 20);
     let pool = fixture.open();
     pool.volume_create("v", 1 << 20, Sector::Small).unwrap();
+    is_kept(&pool);
+    pool.volume_delete("v").unwrap();
+    for sector in [Sector::Small, Sector::Large] {
+        pool.volume_create_atomic("v", 1 << 20, sector).unwrap();
+        is_kept(&pool);
+        pool.volume_delete("v").unwrap();
+    }
+}
+
+fn is_kept(pool: &Pool) {
     let volume = pool.volume("v").unwrap();
     volume
         .write(&vec![1; 1 << 20], 0, Written::AtFlush)

@@ -44,7 +44,12 @@ const ALLOWED: &[Allowed] = &[
     ),
     allow("service", &["pool", "pmem"], None),
     allow("proxy", &["client", "pool", "pmem"], None),
-    allow("holdfast", &["client", "pool", "pmem"], Some(&["rustix"])),
+    allow("btt", &[], Some(&[])),
+    allow(
+        "holdfast",
+        &["btt", "client", "pool", "pmem"],
+        Some(&["rustix"]),
+    ),
     allow("bench", &["holdfast", "client", "pool", "pmem"], None),
     allow(
         "cli",

@@ -16,6 +16,8 @@ pub(super) const ROOM: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Properties {
     pub sector: Sector,
+    /// Its bytes, if they are in a block translation table: then its sectors are atomic.
+    pub table: Option<u64>,
 }
 
 impl Properties {
@@ -25,16 +27,23 @@ impl Properties {
         for word in std::str::from_utf8(text).ok()?.split_whitespace() {
             match word.split_once('=')? {
                 ("sector", value) => properties.sector = Sector::of(value.parse().ok()?)?,
+                ("btt", value) => properties.table = Some(value.parse().ok()?),
                 _ => return None,
             }
         }
-        Some(properties)
+        let size = properties.table.unwrap_or_default();
+        let whole = size.is_multiple_of(properties.sector.bytes());
+        whole.then_some(properties)
     }
 }
 
 impl fmt::Display for Properties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sector={}", self.sector)
+        write!(f, "sector={}", self.sector)?;
+        match self.table {
+            Some(size) => write!(f, " btt={size}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -44,8 +53,9 @@ mod tests {
 
     #[test]
     fn properties_are_what_was_written() {
-        for sector in [Sector::Small, Sector::Large] {
-            let properties = Properties { sector };
+        let sectors = [Sector::Small, Sector::Large].into_iter();
+        for (sector, table) in sectors.flat_map(|one| [(one, None), (one, Some(8192))]) {
+            let properties = Properties { sector, table };
             let text = properties.to_string();
             assert_eq!(Properties::parse(text.as_bytes()), Some(properties));
         }
@@ -62,6 +72,8 @@ mod tests {
             b"=",
             b"color=red",
             b"sector=512 \xff",
+            b"btt=-1",
+            b"sector=4096 btt=512",
         ];
         for text in cases {
             assert_eq!(Properties::parse(text), None, "{text:?}");

@@ -4,6 +4,8 @@
 //! while it is open for writing.
 
 use super::attribute::{NAME, Properties, ROOM};
+use super::content::Content;
+use super::table;
 use crate::error::{Error, Result};
 use crate::file::{self, File, call};
 use crate::inner::Reach;
@@ -11,6 +13,7 @@ use crate::pool::Pool;
 use crate::sector::Sector;
 use holdfast_client::{Base, Target, abi};
 use holdfast_pool::layout::FILE_SIZE_MAX;
+use std::sync::Arc;
 
 /// Of new volumes: what is in them is for their owner alone, until somebody says otherwise.
 const MODE: u32 = 0o600;
@@ -30,12 +33,38 @@ pub struct VolumeInfo {
     pub sector: Sector,
     /// Bytes that it takes of the pool.
     pub allocated: u64,
+    /// Whether each sector is written as a whole or not at all.
+    pub atomic: bool,
+}
+
+/// What a check found of a volume's sectors; nothing, where they are not atomic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeChecked {
+    /// Those of the volume.
+    pub sectors: u64,
+    /// Those that were written or trimmed.
+    pub written: u64,
+    /// Those that are marked as unreadable.
+    pub unreadable: u64,
 }
 
 impl Pool {
     /// Makes a volume of `size` bytes, which takes no space until something is written to it. Its
     /// name is that of a file below the pool's root, in a directory that exists.
     pub fn volume_create(&self, name: &str, size: u64, sector: Sector) -> Result<()> {
+        let table = None;
+        self.create(name, size, Properties { sector, table })
+    }
+
+    /// As `volume_create`; each sector of the volume is written as a whole or not at all, whatever
+    /// interrupts a write, and a write is durable when it returns.
+    pub fn volume_create_atomic(&self, name: &str, size: u64, sector: Sector) -> Result<()> {
+        let table = Some(size);
+        self.create(name, size, Properties { sector, table })
+    }
+
+    fn create(&self, name: &str, size: u64, properties: Properties) -> Result<()> {
+        let sector = properties.sector;
         let path = path_of(name)?;
         check_size(size, sector)?;
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -50,8 +79,17 @@ impl Pool {
             }
             file => file?,
         };
-        file.set_size(size)?;
-        let properties = Properties { sector };
+        let file = match properties.table {
+            None => {
+                file.set_size(size)?;
+                file
+            }
+            Some(_) => {
+                let len = table::file_size(size, sector);
+                file.set_size(len.ok_or(Error::VolumeSize { size, sector })?)?;
+                table::format(file, size, sector)?
+            }
+        };
         file.set_attribute(NAME, properties.to_string().as_bytes())?;
         let (from, ofd) = (Base::Ofd(file.ofd()?), abi::AT_EMPTY_PATH);
         let linked = call!(self.inner.reach()?, calls => self.as_caller(|caller| {
@@ -74,16 +112,52 @@ impl Pool {
         }));
         match renamed {
             Err(e) if e.errno() == EEXIST => Err(Error::Exists { name: to.into() }),
-            renamed => renamed.and_then(|()| volume.inner.file.pool().sync()),
+            renamed => renamed.and_then(|()| volume.inner.content.file().pool().sync()),
         }
     }
 
-    /// Gives the volume another size. What a smaller one has no room for is lost.
+    /// Gives the volume another size. What a smaller one has no room for is lost; one whose sectors
+    /// are atomic cannot become smaller.
     pub fn volume_resize(&self, name: &str, size: u64) -> Result<()> {
         let volume = self.volume(name)?;
         check_size(size, volume.sector())?;
-        volume.inner.file.set_size(size)?;
-        volume.inner.file.sync()
+        if volume.is_atomic() && size < volume.size() {
+            return Err(Error::AtomicShrinks { name: name.into() });
+        }
+        let Some(inner) = Arc::into_inner(volume.inner) else {
+            return Err(Error::InUse { name: name.into() });
+        };
+        match inner.content {
+            Content::Plain(file) => {
+                file.set_size(size)?;
+                file.sync()
+            }
+            Content::Atomic(table) => {
+                let file = table::grow(table, size)?;
+                let properties = Properties {
+                    table: Some(size),
+                    ..inner.properties
+                };
+                file.set_attribute(NAME, properties.to_string().as_bytes())?;
+                file.sync()
+            }
+        }
+    }
+
+    /// Looks at all of what makes the volume's sectors atomic, while nobody writes.
+    pub fn volume_check(&self, name: &str) -> Result<VolumeChecked> {
+        let volume = self.volume(name)?;
+        match &volume.inner.content {
+            Content::Plain(_) => Ok(VolumeChecked::default()),
+            Content::Atomic(table) => {
+                let checked = table.check().map_err(table::of)?;
+                Ok(VolumeChecked {
+                    sectors: checked.sectors,
+                    written: checked.written,
+                    unreadable: checked.unreadable,
+                })
+            }
+        }
     }
 
     /// Deletes the volume and frees its space.
@@ -91,7 +165,7 @@ impl Pool {
         // Nobody else can open it meanwhile.
         let volume = self.volume(name)?;
         file::unlink(self, path_of(name)?.as_bytes())?;
-        volume.inner.file.pool().sync()
+        volume.inner.content.file().pool().sync()
     }
 
     /// All volumes that this user can find, by name.
@@ -242,9 +316,10 @@ fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
         }))?;
         let info = |properties: Properties| VolumeInfo {
             name: String::from_utf8_lossy(path).into_owned(),
-            size: stat.size,
+            size: properties.table.unwrap_or(stat.size),
             sector: properties.sector,
             allocated: stat.blocks * 512,
+            atomic: properties.table.is_some(),
         };
         Ok(Properties::parse(text).map(info))
     };

@@ -4,23 +4,21 @@
 //! nothing; what was trimmed or zeroed reads as zeroes; one handle at a time writes to a volume.
 
 mod attribute;
+mod content;
 mod manage;
 mod stats;
+mod table;
 
 use crate::error::{Error, Result};
-use crate::file::File;
 use crate::pool::Pool;
 use crate::sector::Sector;
 use attribute::Properties;
-use holdfast_client::abi;
+use content::Content;
 use stats::{Counters, Kind};
 use std::sync::Arc;
 
-pub use manage::VolumeInfo;
+pub use manage::{VolumeChecked, VolumeInfo};
 pub use stats::{Counted, VolumeStats};
-
-/// Zeroes are written so many bytes at a time, so that other requests come in between.
-const ZEROES_AT_ONCE: u64 = 16 << 20;
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +55,7 @@ pub struct Volume {
 }
 
 struct Inner {
-    file: File,
+    content: Content,
     name: String,
     size: u64,
     properties: Properties,
@@ -84,9 +82,13 @@ impl Volume {
         if writes && !file.try_lock()? {
             return Err(Error::InUse { name: name.into() });
         }
+        let size = match properties.table {
+            Some(size) => size,
+            None => file.stat()?.size,
+        };
         let inner = Inner {
-            size: whole_sectors(file.stat()?.size, properties),
-            file,
+            size: whole_sectors(size, properties),
+            content: Content::open(file, writes, properties)?,
             name: name.into(),
             properties,
             writes,
@@ -112,6 +114,12 @@ impl Volume {
         self.inner.properties.sector
     }
 
+    /// Whether each sector is written as a whole or not at all, and a write is durable when it
+    /// returns.
+    pub fn is_atomic(&self) -> bool {
+        self.inner.properties.table.is_some()
+    }
+
     /// Whether the handle can write.
     pub fn writes(&self) -> bool {
         self.inner.writes
@@ -121,18 +129,14 @@ impl Volume {
     pub fn read(&self, room: &mut [u8], offset: u64) -> Result<()> {
         self.count(Kind::Read, room.len() as u64, |inner| {
             inner.check(offset, room.len() as u64)?;
-            let mut done = 0;
-            while let Some(rest) = room.get_mut(done..).filter(|rest| !rest.is_empty()) {
-                match inner.file.read_at(rest, offset + done as u64)? {
-                    // Somebody has cut the file meanwhile.
-                    0 => {
-                        let (len, size) = (room.len() as u64, inner.file.stat()?.size);
-                        return Err(Error::BeyondEnd { offset, len, size });
-                    }
-                    n => done += n,
+            match inner.content.read(room, offset) {
+                // Somebody has cut the file meanwhile.
+                Err(Error::BeyondEnd { .. }) => {
+                    let (len, size) = (room.len() as u64, inner.content.file().stat()?.size);
+                    Err(Error::BeyondEnd { offset, len, size })
                 }
+                read => read,
             }
-            Ok(())
         })
     }
 
@@ -140,15 +144,7 @@ impl Volume {
     pub fn write(&self, bytes: &[u8], offset: u64, durable: Written) -> Result<()> {
         self.count(Kind::Write, bytes.len() as u64, |inner| {
             inner.check_change(offset, bytes.len() as u64)?;
-            let mut done = 0;
-            while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
-                let at = offset + done as u64;
-                done += match durable {
-                    Written::AtFlush => inner.file.write_at(rest, at)?,
-                    Written::AtReturn => inner.file.write_durably_at(rest, at)?,
-                };
-            }
-            Ok(())
+            inner.content.write(bytes, offset, durable)
         })
     }
 
@@ -156,7 +152,7 @@ impl Volume {
     /// promises.
     pub fn flush(&self) -> Result<()> {
         self.count(Kind::Flush, 0, |inner| match inner.writes {
-            true => inner.file.sync(),
+            true => inner.content.file().sync(),
             false => Ok(()),
         })
     }
@@ -165,7 +161,7 @@ impl Volume {
     pub fn trim(&self, offset: u64, len: u64) -> Result<()> {
         self.count(Kind::Trim, len, |inner| {
             inner.check_change(offset, len)?;
-            inner.zero(offset, len, Zeroes::Hole)
+            inner.content.zero(offset, len, Zeroes::Hole)
         })
     }
 
@@ -173,7 +169,7 @@ impl Volume {
     pub fn write_zeroes(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<()> {
         self.count(Kind::Zero, len, |inner| {
             inner.check_change(offset, len)?;
-            inner.zero(offset, len, zeroes)
+            inner.content.zero(offset, len, zeroes)
         })
     }
 
@@ -181,21 +177,12 @@ impl Volume {
     pub fn extent(&self, offset: u64) -> Result<Extent> {
         let inner = &self.inner;
         inner.check(offset, 0)?;
-        let end = |found: Option<u64>| found.unwrap_or(inner.size).min(inner.size);
-        let data = end(inner.file.seek(offset, abi::SEEK_DATA)?);
-        if data > offset {
-            let hole = true;
-            return Ok(Extent { end: data, hole });
-        }
-        Ok(Extent {
-            end: end(inner.file.seek(offset, abi::SEEK_HOLE)?),
-            hole: false,
-        })
+        inner.content.extent(offset, inner.size)
     }
 
     /// Bytes that the volume takes of the pool.
     pub fn allocated(&self) -> Result<u64> {
-        Ok(self.inner.file.stat()?.blocks * 512)
+        Ok(self.inner.content.file().stat()?.blocks * 512)
     }
 
     /// Stores to the byte at `offset` in the pool's memory as a program does by mistake, without
@@ -204,9 +191,10 @@ impl Volume {
     pub fn stray_store(&self, offset: u64) -> Result<()> {
         let inner = &self.inner;
         inner.check_change(offset, 0)?;
-        let ofd = inner.file.ofd()?;
-        let client = inner.file.pool().inner.client()?;
-        Ok(client.stray_store(ofd, i64::try_from(offset).unwrap_or(i64::MAX))?)
+        let file = inner.content.file();
+        let client = file.pool().inner.client()?;
+        let place = i64::try_from(inner.content.place(offset)?).unwrap_or(i64::MAX);
+        Ok(client.stray_store(file.ofd()?, place)?)
     }
 
     /// What was done by this handle and its clones.
@@ -259,20 +247,5 @@ impl Inner {
     fn beyond(&self, offset: u64, len: u64) -> Error {
         let size = self.size;
         Error::BeyondEnd { offset, len, size }
-    }
-
-    fn zero(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<()> {
-        let (mode, at_once) = match zeroes {
-            Zeroes::Hole => (abi::FALLOC_FL_PUNCH_HOLE, u64::MAX),
-            Zeroes::Blocks => (abi::FALLOC_FL_ZERO_RANGE, ZEROES_AT_ONCE),
-        };
-        let (mut at, end) = (offset, offset + len);
-        while at < end {
-            let part = (end - at).min(at_once);
-            self.file
-                .allocate(mode | abi::FALLOC_FL_KEEP_SIZE, at, part)?;
-            at += part;
-        }
-        Ok(())
     }
 }

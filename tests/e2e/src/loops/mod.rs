@@ -3,6 +3,7 @@
 
 mod fuse;
 mod guest;
+mod kernel_btt;
 mod persistent;
 mod site;
 mod systems;
@@ -12,6 +13,12 @@ use std::process::ExitCode;
 
 /// `hf-e2e loops`
 pub fn main(names: &[&str]) -> ExitCode {
-    let tables = [systems::CASES, fuse::CASES, guest::CASES, persistent::CASES];
+    let tables = [
+        systems::CASES,
+        fuse::CASES,
+        guest::CASES,
+        persistent::CASES,
+        kernel_btt::CASES,
+    ];
     run_cases("loops", &tables.concat(), names)
 }
