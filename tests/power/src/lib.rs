@@ -10,6 +10,7 @@
 //!   with the operation under way done; never anything that the consistency mode does not allow.
 //! - On an ordinary file (`file_stories`) that is the state after any operation since the last one
 //!   that flushed, with what was written later where it may be in its place.
+//! - `sectors` has a block translation table in a file, and judges sectors.
 //! - `views` uses the same stack to hold the service where it is.
 //! - The stories can fail: `mutations` leaves out the fence after a journal record, before a
 //!   superblock and after new data, `file_mutations` switches the rules of ordinary files off, and
@@ -24,6 +25,7 @@ mod judge;
 mod model;
 mod mutations;
 mod run;
+mod sectors;
 mod sight;
 mod stack;
 mod stories;

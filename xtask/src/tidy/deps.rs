@@ -73,7 +73,7 @@ const ALLOWED: &[Allowed] = &[
         &["fuzz", "client", "service", "pool", "pmem"],
         None,
     ),
-    allow("power", &["client", "service", "pool", "pmem"], None),
+    allow("power", &["btt", "client", "service", "pool", "pmem"], None),
     allow("death", &["client", "service", "pool", "pmem"], None),
 ];
 
