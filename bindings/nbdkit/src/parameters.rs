@@ -3,7 +3,7 @@
 //! Invariants: an unknown one is an error; where a parent is named, this process never outlives it.
 
 use crate::reply::{EINVAL, ESHUTDOWN};
-use holdfast::{Pool, Protection, Scheme, Volume};
+use holdfast::{Barrier, Pool, Protection, Scheme, Volume};
 use nbdkit::{Error, Result};
 use rustix::process::{Pid, Signal};
 
@@ -12,10 +12,12 @@ pub const HELP: &str = "pool=DIRECTORY       (required) The pool.
 volume=NAME          (required) The volume.
 snapshot=NAME        The volume as it is in this snapshot.
 read-only=true       Open the volume for reading, so that others can write to it.
-protect=MODE         What keeps stray stores from the volume: none, pt, pmap, pmap-cache, fd,
-                     pkey, or auto, the best that this machine has (default).
+protect=MODE         What keeps stray stores from the volume: none, pt, pt-batch, pmap,
+                     pmap-cache, fd, pkey, or auto, the best that this machine has (default).
 persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as
                      the medium needs (default).
+barrier=MODE         What a flush does to writes at the same time: plain, nothing (default);
+                     strict, it waits for them, and they for it.
 holdfast=PROGRAM     The command that starts the pool's service.
 parent=PID           Be killed when this process, which started nbdkit, ends.";
 
@@ -27,6 +29,7 @@ pub struct Parameters {
     read_only: bool,
     protect: Protection,
     persist: Scheme,
+    barrier: Barrier,
     holdfast: Option<String>,
     parent: Option<Pid>,
 }
@@ -39,6 +42,7 @@ impl Parameters {
         read_only: false,
         protect: Protection::Auto,
         persist: Scheme::Auto,
+        barrier: Barrier::Plain,
         holdfast: None,
         parent: None,
     };
@@ -53,6 +57,7 @@ impl Parameters {
             "read-only" => self.read_only = nbdkit::parse_bool(value)?,
             "protect" => self.protect = named(key, value, Protection::named(value))?,
             "persist" => self.persist = named(key, value, Scheme::named(value))?,
+            "barrier" => self.barrier = named(key, value, Barrier::named(value))?,
             "holdfast" => self.holdfast = Some(absolute(value)?),
             "parent" => self.parent = Some(process(value)?),
             _ => return Err(wrong(format!("there is no parameter {key:?}"))),
@@ -90,11 +95,13 @@ impl Parameters {
             .protection(self.protect)
             .scheme(self.persist);
         let pool = options.open(self.pool.as_deref().unwrap_or_default())?;
-        match &self.snapshot {
+        let volume = match &self.snapshot {
             Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),
             None if self.read_only => pool.volume_to_read(name),
             None => pool.volume(name),
-        }
+        }?;
+        volume.set_barrier(self.barrier);
+        Ok(volume)
     }
 }
 

@@ -360,19 +360,22 @@ impl Arena {
             .try_for_each(|row| spare(device, row, space))
     }
 
+    /// How many of these sectors, from the first on, have entries that are a hole of the device.
+    pub fn unset<D: Device>(&self, device: &D, sectors: Range<u32>) -> Result<u32, D::Error> {
+        let entry = self.layout.entry(sectors.start);
+        let data = device.next_data(entry)?;
+        Ok(until(data, entry, map::LEN as u64, sectors.len()))
+    }
+
     /// How many of these sectors, from the first on, were never written and take no space.
     pub fn untouched<D: Device>(&self, device: &D, sectors: Range<u32>) -> Result<u32, D::Error> {
-        let first = sectors.start;
-        let until = |found: Option<u64>, from: u64, unit: u64| {
-            let count = found.map_or(u64::MAX, |at| at.saturating_sub(from) / unit);
-            count.min(sectors.len() as u64) as u32
-        };
-        let (entry, place) = (self.layout.entry(first), self.layout.place(first));
-        let holes = until(device.next_data(place)?, place, self.layout.block);
+        let (first, place) = (sectors.start, self.layout.place(sectors.start));
+        let data = device.next_data(place)?;
+        let holes = until(data, place, self.layout.block, sectors.len());
         if holes == 0 {
             return Ok(0);
         }
-        match until(device.next_data(entry)?, entry, map::LEN as u64) {
+        match self.unset(device, sectors)? {
             0 => {
                 let mut entries = vec![Entry::default(); holes.min(ZEROED_MAX) as usize];
                 self.entries(device, first, &mut entries)?;
@@ -409,6 +412,12 @@ impl Arena {
 
 fn locks() -> Box<[Lock]> {
     (0..LOCKS).map(|_| Lock::default()).collect()
+}
+
+/// How many units lie between two places, at most `most`; all of them, if nothing is found.
+fn until(found: Option<u64>, from: u64, unit: u64, most: usize) -> u32 {
+    let count = found.map_or(u64::MAX, |at| at.saturating_sub(from) / unit);
+    count.min(most as u64) as u32
 }
 
 /// Ranges of the device; what follows another is one with it.

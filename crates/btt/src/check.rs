@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::flog;
 use crate::map::Entry;
+use std::ops::Range;
 
 /// What a check found that nobody had to mend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,23 @@ impl Owned {
             free
         })
     }
+
+    fn take_all(&mut self, blocks: Range<u32>) -> bool {
+        let mut rest = blocks;
+        let mut free = true;
+        while let Some(block) = rest.next() {
+            let word = self.bits.get_mut(block as usize / 64);
+            match word {
+                Some(word) if block.is_multiple_of(64) && rest.len() >= 63 => {
+                    free &= *word == 0;
+                    *word = u64::MAX;
+                    rest.start = block + 64;
+                }
+                _ => free &= self.take(block),
+            }
+        }
+        free
+    }
 }
 
 impl Arena {
@@ -54,6 +72,14 @@ impl Arena {
         let mut entries = [Entry::default(); NEIGHBOURS as usize];
         let mut sector = 0;
         while sector < layout.sectors {
+            let unset = self.unset(device, sector..layout.sectors)?;
+            if unset > 0 {
+                if !owned.take_all(sector..sector + unset) {
+                    return twice("the map", layout.entry(sector));
+                }
+                sector += unset;
+                continue;
+            }
             let count = NEIGHBOURS.min(layout.sectors - sector);
             let some = &mut entries[..count as usize];
             self.entries(device, sector, some)?;

@@ -2,7 +2,7 @@
 
 use crate::vhost::QUEUES_MAX;
 use clap::{Args, Parser};
-use holdfast::{Protection, Scheme};
+use holdfast::{Barrier, Protection, Scheme};
 use std::path::PathBuf;
 
 /// Export a volume as a block device, in the foreground, until a signal ends it.
@@ -17,13 +17,17 @@ pub struct Export {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUES_MAX)))]
     pub queues: Option<u16>,
-    /// What keeps stray stores of the export from the volume: none, pt, pmap, pmap-cache, fd, pkey,
-    /// or auto, the best that this machine has.
+    /// What keeps stray stores of the export from the volume: none, pt, pt-batch, pmap, pmap-cache,
+    /// fd, pkey, or auto, the best that this machine has.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
     pub protect: Protection,
     /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
     #[arg(long, value_name = "SCHEME", default_value = "auto", value_parser = scheme)]
     pub persist: Scheme,
+    /// What a flush does to writes at the same time: plain, nothing; strict, it waits for them, and
+    /// they for it.
+    #[arg(long, value_name = "MODE", default_value = "plain", value_parser = barrier)]
+    pub barrier: Barrier,
     /// Clients cannot write; others may have the volume open for writing.
     #[arg(long)]
     pub read_only: bool,
@@ -40,6 +44,11 @@ fn protection(word: &str) -> Result<Protection, String> {
 fn scheme(word: &str) -> Result<Scheme, String> {
     let names = || Scheme::ALL.map(Scheme::name).join(", ");
     Scheme::named(word).ok_or_else(|| format!("it is one of {}", names()))
+}
+
+fn barrier(word: &str) -> Result<Barrier, String> {
+    let names = || Barrier::ALL.map(Barrier::name).join(", ");
+    Barrier::named(word).ok_or_else(|| format!("it is one of {}", names()))
 }
 
 /// How clients reach it.

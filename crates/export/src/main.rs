@@ -78,9 +78,11 @@ fn holdfast_program() -> Option<PathBuf> {
 
 /// The volume as the command line wants it.
 fn open(pool: &Pool, args: &Export) -> Result<Volume, Failure> {
-    Ok(match &args.snapshot {
+    let volume = match &args.snapshot {
         Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(&args.volume)?,
         None if args.read_only => pool.volume_to_read(&args.volume)?,
         None => pool.volume(&args.volume)?,
-    })
+    };
+    volume.set_barrier(args.barrier);
+    Ok(volume)
 }

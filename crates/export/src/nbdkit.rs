@@ -100,6 +100,7 @@ pub fn words(
     }
     set("protect", args.protect.name().into());
     set("persist", args.persist.name().into());
+    set("barrier", args.barrier.name().into());
     set("read-only", reads.to_string());
     set("parent", std::process::id().to_string());
     set("blocksize-minimum", sector.to_string());

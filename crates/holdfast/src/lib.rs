@@ -56,5 +56,5 @@ pub use snapshot::SnapshotInfo;
 pub use start::use_program;
 pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};
-pub use volume::{Counted, Extent, Volume, VolumeChecked, VolumeInfo, VolumeStats};
+pub use volume::{Barrier, Counted, Extent, Volume, VolumeChecked, VolumeInfo, VolumeStats};
 pub use volume::{Written, Zeroes};

@@ -11,6 +11,9 @@ pub enum Protection {
     Auto,
     /// `pt`: page table entries are made writable for each copy (PT-naive).
     PageTable,
+    /// `pt-batch`: as `pt`; volumes collect writes in buffers, and copy them in batches
+    /// (PT-Buffer-Batch).
+    PageTableBatch,
     /// `pmap`: a window is mapped for each copy (private mapping).
     Window,
     /// `pmap-cache`: as `pmap`, and a few windows of 2 MiB stay open for the next copies.
@@ -23,10 +26,11 @@ pub enum Protection {
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Protection; 7] = [
+    pub const ALL: [Protection; 8] = [
         Protection::None,
         Protection::Auto,
         Protection::PageTable,
+        Protection::PageTableBatch,
         Protection::Window,
         Protection::WindowCache,
         Protection::Descriptor,
@@ -39,6 +43,7 @@ impl Protection {
             Protection::None => "none",
             Protection::Auto => "auto",
             Protection::PageTable => "pt",
+            Protection::PageTableBatch => "pt-batch",
             Protection::Window => "pmap",
             Protection::WindowCache => "pmap-cache",
             Protection::Descriptor => "fd",

@@ -13,7 +13,6 @@ use crate::pool::Pool;
 use crate::sector::Sector;
 use holdfast_client::{Base, Target, abi};
 use holdfast_pool::layout::FILE_SIZE_MAX;
-use std::sync::Arc;
 
 /// Of new volumes: what is in them is for their owner alone, until somebody says otherwise.
 const MODE: u32 = 0o600;
@@ -124,24 +123,19 @@ impl Pool {
         if volume.is_atomic() && size < volume.size() {
             return Err(Error::AtomicShrinks { name: name.into() });
         }
-        let Some(inner) = Arc::into_inner(volume.inner) else {
-            return Err(Error::InUse { name: name.into() });
-        };
-        match inner.content {
-            Content::Plain(file) => {
-                file.set_size(size)?;
-                file.sync()
-            }
+        let file = volume.inner.content.file();
+        match &volume.inner.content {
+            Content::Plain(_) => file.set_size(size)?,
             Content::Atomic(table) => {
-                let file = table::grow(table, size)?;
+                table::grow(table, size)?;
                 let properties = Properties {
                     table: Some(size),
-                    ..inner.properties
+                    ..volume.inner.properties
                 };
                 file.set_attribute(NAME, properties.to_string().as_bytes())?;
-                file.sync()
             }
         }
+        file.sync()
     }
 
     /// Looks at all of what makes the volume's sectors atomic, while nobody writes.

@@ -4,6 +4,8 @@
 //! nothing; what was trimmed or zeroed reads as zeroes; one handle at a time writes to a volume.
 
 mod attribute;
+mod barrier;
+mod buffers;
 mod content;
 mod manage;
 mod stats;
@@ -13,10 +15,14 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::sector::Sector;
 use attribute::Properties;
+use barrier::Gate;
+use buffers::Buffers;
 use content::Content;
+use holdfast_pmem::Protection;
 use stats::{Counters, Kind};
 use std::sync::Arc;
 
+pub use barrier::Barrier;
 pub use manage::{VolumeChecked, VolumeInfo};
 pub use stats::{Counted, VolumeStats};
 
@@ -61,6 +67,9 @@ struct Inner {
     properties: Properties,
     writes: bool,
     counters: Counters,
+    gate: Gate,
+    /// Where writes are collected, with the protection that goes with it.
+    buffers: Option<Buffers>,
 }
 
 impl Pool {
@@ -82,6 +91,7 @@ impl Volume {
         if writes && !file.try_lock()? {
             return Err(Error::InUse { name: name.into() });
         }
+        let batches = writes && pool.protection()? == Some(Protection::PageTableBatch);
         let size = match properties.table {
             Some(size) => size,
             None => file.stat()?.size,
@@ -93,6 +103,8 @@ impl Volume {
             properties,
             writes,
             counters: Counters::default(),
+            gate: Gate::default(),
+            buffers: batches.then(Buffers::new),
         };
         Ok(Volume {
             inner: Arc::new(inner),
@@ -120,6 +132,12 @@ impl Volume {
         self.inner.properties.table.is_some()
     }
 
+    /// What flushes of this handle and its clones do to writes at the same time; to be set before
+    /// there are any.
+    pub fn set_barrier(&self, barrier: Barrier) {
+        self.inner.gate.set(barrier);
+    }
+
     /// Whether the handle can write.
     pub fn writes(&self) -> bool {
         self.inner.writes
@@ -129,7 +147,11 @@ impl Volume {
     pub fn read(&self, room: &mut [u8], offset: u64) -> Result<()> {
         self.count(Kind::Read, room.len() as u64, |inner| {
             inner.check(offset, room.len() as u64)?;
-            match inner.content.read(room, offset) {
+            let read = match &inner.buffers {
+                None => inner.content.read(room, offset),
+                Some(buffers) => buffers.read(&inner.content, room, offset),
+            };
+            match read {
                 // Somebody has cut the file meanwhile.
                 Err(Error::BeyondEnd { .. }) => {
                     let (len, size) = (room.len() as u64, inner.content.file().stat()?.size);
@@ -144,16 +166,26 @@ impl Volume {
     pub fn write(&self, bytes: &[u8], offset: u64, durable: Written) -> Result<()> {
         self.count(Kind::Write, bytes.len() as u64, |inner| {
             inner.check_change(offset, bytes.len() as u64)?;
-            inner.content.write(bytes, offset, durable)
+            let _held = inner.gate.change();
+            match &inner.buffers {
+                None => inner.content.write(bytes, offset, durable),
+                Some(buffers) => buffers.write(&inner.content, bytes, offset, durable),
+            }
         })
     }
 
     /// Makes all writes durable that were complete when the call began, as far as the medium
     /// promises.
     pub fn flush(&self) -> Result<()> {
-        self.count(Kind::Flush, 0, |inner| match inner.writes {
-            true => inner.content.file().sync(),
-            false => Ok(()),
+        self.count(Kind::Flush, 0, |inner| {
+            let _held = inner.gate.flush();
+            if let Some(buffers) = &inner.buffers {
+                buffers.drain(&inner.content)?;
+            }
+            match inner.writes {
+                true => inner.content.file().sync(),
+                false => Ok(()),
+            }
         })
     }
 
@@ -161,7 +193,7 @@ impl Volume {
     pub fn trim(&self, offset: u64, len: u64) -> Result<()> {
         self.count(Kind::Trim, len, |inner| {
             inner.check_change(offset, len)?;
-            inner.content.zero(offset, len, Zeroes::Hole)
+            inner.zero(offset, len, Zeroes::Hole)
         })
     }
 
@@ -169,7 +201,7 @@ impl Volume {
     pub fn write_zeroes(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<()> {
         self.count(Kind::Zero, len, |inner| {
             inner.check_change(offset, len)?;
-            inner.content.zero(offset, len, zeroes)
+            inner.zero(offset, len, zeroes)
         })
     }
 
@@ -177,6 +209,9 @@ impl Volume {
     pub fn extent(&self, offset: u64) -> Result<Extent> {
         let inner = &self.inner;
         inner.check(offset, 0)?;
+        if let Some(buffers) = &inner.buffers {
+            buffers.drain(&inner.content)?;
+        }
         inner.content.extent(offset, inner.size)
     }
 
@@ -247,5 +282,23 @@ impl Inner {
     fn beyond(&self, offset: u64, len: u64) -> Error {
         let size = self.size;
         Error::BeyondEnd { offset, len, size }
+    }
+
+    fn zero(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<()> {
+        let _held = self.gate.change();
+        let zero = || self.content.zero(offset, len, zeroes);
+        match &self.buffers {
+            None => zero(),
+            Some(buffers) => buffers.pass(offset, len, zero),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(buffers) = &self.buffers {
+            // Whoever wants to know flushes before.
+            let _ = buffers.drain(&self.content);
+        }
     }
 }

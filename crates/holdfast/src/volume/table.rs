@@ -81,20 +81,18 @@ pub(super) fn open(file: File, writes: bool, properties: Properties) -> Result<T
 }
 
 /// Gives the table room for `size` bytes.
-pub(super) fn grow(table: Table<Raw>, size: u64) -> Result<File> {
+pub(super) fn grow(table: &Table<Raw>, size: u64) -> Result<()> {
     let more = size.saturating_sub(table.size()) / table.sector();
-    let len = table.device_len_with(more);
-    let sector = table.sector();
-    let raw = table.into_device();
-    if more > 0 {
-        if len > FILE_SIZE_MAX {
-            let sector = Sector::of(sector).unwrap_or_default();
-            return Err(Error::VolumeSize { size, sector });
-        }
-        raw.0.set_size(len)?;
-        Table::grow(&raw, more, uuid()).map_err(of)?;
+    if more == 0 {
+        return Ok(());
     }
-    Ok(raw.0)
+    let len = table.device_len_with(more);
+    if len > FILE_SIZE_MAX {
+        let sector = Sector::of(table.sector()).unwrap_or_default();
+        return Err(Error::VolumeSize { size, sector });
+    }
+    table.device().0.set_size(len)?;
+    Table::grow(table.device(), more, uuid()).map_err(of)
 }
 
 /// A name that no other table has: random, as RFC 9562 has it in version 4.

@@ -79,6 +79,7 @@ const HAS_BEGUN: u64 = 2;
 
 enum Way {
     Flip(Flip),
+    Batch(Flip),
     Window(Windows),
     Cache(Cache),
     Descriptor,
@@ -104,6 +105,7 @@ impl Guard {
                 return Guard::new(region, Protection::best(region.fd, region.options.medium));
             }
             Protection::PageTable => Way::Flip(Flip::new(region.base, region.len)),
+            Protection::PageTableBatch => Way::Batch(Flip::new(region.base, region.len)),
             Protection::Window => Way::Window(Windows::new(region)?),
             Protection::WindowCache => Way::Cache(Cache::new(region)?),
             Protection::Descriptor if !takes_writes(region.fd) => {
@@ -135,6 +137,7 @@ impl Guard {
     pub fn protection(&self) -> Protection {
         match self.way {
             Way::Flip(_) => Protection::PageTable,
+            Way::Batch(_) => Protection::PageTableBatch,
             Way::Window(_) => Protection::Window,
             Way::Cache(_) => Protection::WindowCache,
             Way::Descriptor => Protection::Descriptor,
@@ -170,7 +173,7 @@ impl Guard {
         }
         let at = self.in_file(off);
         match &self.way {
-            Way::Flip(flip) => flip.open(off, len),
+            Way::Flip(flip) | Way::Batch(flip) => flip.open(off, len),
             Way::Window(windows) => windows.open(self.file.borrow()?, at, len),
             Way::Cache(cache) => cache.open(&self.file, at, len),
             Way::Key(key) => Ok(key.open(off)),
@@ -192,7 +195,7 @@ impl Guard {
             };
         }
         let done = match &self.way {
-            Way::Flip(flip) => flip.begin(),
+            Way::Flip(flip) | Way::Batch(flip) => flip.begin(),
             Way::Window(windows) => windows.begin(),
             Way::Cache(cache) => cache.begin(),
             // A thread that forks has nothing open, and the child has no other.

@@ -110,7 +110,8 @@ fn a_stray_store_of_another_thread_is_stopped_while_copies_go_on() {
             });
             while !writer.is_finished() {
                 // Page tables are of the process: that page may be open, those beside it not.
-                let inside = *protection == Protection::PageTable;
+                let tables = [Protection::PageTable, Protection::PageTableBatch];
+                let inside = tables.contains(protection);
                 for at in [0, PAGE - 1, PAGE, 2 * PAGE - 1, 2 * PAGE, HUGE] {
                     let open = inside && (PAGE..2 * PAGE).contains(&at);
                     assert!(open || !stray(region, at as u64), "{protection:?} {at}");

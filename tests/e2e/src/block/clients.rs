@@ -343,6 +343,7 @@ fn protections(fixture: &Fixture) -> Result<(), Stop> {
         ("none", "nt"),
         ("none", "clflush"),
         ("pt", "auto"),
+        ("pt-batch", "auto"),
         ("pmap", "nt"),
         ("pmap-cache", "auto"),
         ("fd", "auto"),
@@ -350,7 +351,9 @@ fn protections(fixture: &Fixture) -> Result<(), Stop> {
         ("auto", "auto"),
     ];
     for (n, (protect, persist)) in ways.into_iter().enumerate() {
+        let barrier = if n % 2 == 0 { "plain" } else { "strict" };
         let options = ["--protect", protect, "--persist", persist];
+        let options = [&options[..], &["--barrier", barrier]].concat();
         let exporter = export(fixture, &pool, "disk", "s", &options)?;
         let byte = n + 1;
         let (write, at) = (
@@ -381,7 +384,11 @@ fn protections(fixture: &Fixture) -> Result<(), Stop> {
         }
         exporter.end()?;
     }
-    for options in [["--protect", "much"], ["--persist", "much"]] {
+    for options in [
+        ["--protect", "much"],
+        ["--persist", "much"],
+        ["--barrier", "much"],
+    ] {
         let words = [&["export", &pool, "disk", "--nbd", "unix:s"], &options[..]].concat();
         fixture.refused(&words, &[2])?;
     }

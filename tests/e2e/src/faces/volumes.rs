@@ -158,7 +158,7 @@ fn poke(fixture: &Fixture) -> Result<(), Stop> {
         return wrong(format!("of a stray store was said {said:?}"));
     }
     let poke = |mode| ["volume", &pool, "poke", "disk", "--protect", mode].map(String::from);
-    for mode in ["auto", "pt", "pmap", "pmap-cache", "fd", "pkey"] {
+    for mode in ["auto", "pt", "pt-batch", "pmap", "pmap-cache", "fd", "pkey"] {
         let ended = fixture.holdfast(&poke(mode))?;
         let none = mode == "pkey" && ended.err.contains("no protection keys");
         let stopped = ended.code() == Some(0)

@@ -70,10 +70,11 @@ fn pool(fixture: &Fixture) -> Result<(), Stop> {
     guest.await_lines("durable", ENOUGH)?;
     guest.kill()?;
     let durable = guest.await_lines("durable", ENOUGH)?;
-    let pokes = guest.await_lines("poke", 7)?;
+    let pokes = guest.await_lines("poke", 8)?;
     let wanted = [
         "none 1",
         "pt 0 pt",
+        "pt-batch 0 pt-batch",
         "pmap 0 pmap",
         "pmap-cache 0 pmap-cache",
         "fd 0 fd",

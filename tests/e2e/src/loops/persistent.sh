@@ -21,7 +21,7 @@ fill() { # changes, each durable before its number is said
     mount -t ext4 -o dax=always /dev/pmem0 /mnt
     holdfast pool create $pool --size 64M
     holdfast volume $pool create disk --size 8M
-    for mode in none pt pmap pmap-cache fd pkey auto; do
+    for mode in none pt pt-batch pmap pmap-cache fd pkey auto; do
         said=$(holdfast volume $pool poke disk --protect $mode 2>/dev/null)
         echo "poke $mode $? ${said##*kept by }"
     done
