@@ -18,6 +18,7 @@ pub const CASES: &[(&str, Case)] = &[
         "nbd flushes of other connections and kills",
         flushed_by_others,
     ),
+    ("nbd writes of atomic sectors and kills", atomic),
     ("nbd goes on when the service dies", service_dies),
 ];
 
@@ -49,27 +50,53 @@ const FLUSHED: &str = "h.pwrite(struct.pack('<Q', n) * 512, n * 7919 % 1000 * 40
 const FLUSHED_BY_OTHERS: &str = "h.pwrite(struct.pack('<Q', n) * 512, n * 7919 % 1000 * 4096)
     if n % 3 == 0: other.flush(); print(n, flush=True)";
 
+const WRITTEN: &str = "h.pwrite(struct.pack('<Q', n) * 512, n * 7919 % 1000 * 4096)
+    print(n, flush=True)";
+
 fn forced(fixture: &Fixture) -> Result<(), Stop> {
-    rounds(fixture, FORCED)
+    needs(fixture, &["nbdsh", "nbdcopy"])?;
+    rounds(
+        fixture,
+        &pool_with_volume(fixture, "64M", "16M")?,
+        FORCED,
+        false,
+    )
 }
 
 fn flushed(fixture: &Fixture) -> Result<(), Stop> {
-    rounds(fixture, FLUSHED)
+    needs(fixture, &["nbdsh", "nbdcopy"])?;
+    rounds(
+        fixture,
+        &pool_with_volume(fixture, "64M", "16M")?,
+        FLUSHED,
+        false,
+    )
 }
 
 fn flushed_by_others(fixture: &Fixture) -> Result<(), Stop> {
-    rounds(fixture, FLUSHED_BY_OTHERS)
-}
-
-fn rounds(fixture: &Fixture, kind: &str) -> Result<(), Stop> {
     needs(fixture, &["nbdsh", "nbdcopy"])?;
     let pool = pool_with_volume(fixture, "64M", "16M")?;
+    rounds(fixture, &pool, FLUSHED_BY_OTHERS, false)
+}
+
+/// Each write is durable when it is done, and is there as a whole or not at all.
+fn atomic(fixture: &Fixture) -> Result<(), Stop> {
+    needs(fixture, &["nbdsh", "nbdcopy"])?;
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
+    fixture.done(&["pool", "create", &pool, "--size", "64M"])?;
+    let create = ["volume", &pool, "create", "disk", "--size", "16M"];
+    fixture.done(&[&create[..], &["--sector", "4096", "--atomic"]].concat())?;
+    rounds(fixture, &pool, WRITTEN, true)?;
+    fixture.done(&["volume", &pool, "check", "disk"]).map(drop)
+}
+
+fn rounds(fixture: &Fixture, pool: &str, kind: &str, whole: bool) -> Result<(), Stop> {
     // The words of each slot, as far as they are known to be durable.
     let mut model = vec![vec![0; WORDS]; SLOTS as usize];
     let mut last = 0;
     let moments = noise(ROUNDS as usize * 2, u64::from(std::process::id()));
     for (round, moment) in moments.chunks_exact(2).enumerate() {
-        let mut exporter = export(fixture, &pool, "disk", "s", &[])?;
+        let mut exporter = export(fixture, pool, "disk", "s", &[])?;
         let script = WRITER
             .replace("FIRST", &last.to_string())
             .replace("KIND", kind);
@@ -80,7 +107,7 @@ fn rounds(fixture: &Fixture, kind: &str) -> Result<(), Stop> {
         });
         std::thread::sleep(Duration::from_millis(u64::from(moment[0])));
         let service_too = moment[1] % 4 != 0;
-        kill_all(&mut exporter, service_too.then_some(&pool))?;
+        kill_all(&mut exporter, service_too.then_some(pool))?;
         process::wait(&mut writer, super::PATIENCE)?;
         process::kill_group(&writer);
         writer.wait()?;
@@ -91,12 +118,12 @@ fn rounds(fixture: &Fixture, kind: &str) -> Result<(), Stop> {
         }
         (last + 1..=durable).for_each(|n| model[slot(n)].fill(n));
         let attempted = durable + UNFLUSHED_MAX;
-        judge(fixture, &pool, &mut model, (durable, attempted))
+        judge(fixture, pool, &mut model, (durable, attempted), whole)
             .map_err(|stop| of_round(stop, round, (durable, service_too)))?;
         // Odd and even, so that the next round begins with an empty volume or does not.
         last = attempted + (attempted + round as u64) % 2;
     }
-    fixture.done(&["pool", "check", &pool]).map(drop)
+    fixture.done(&["pool", "check", pool]).map(drop)
 }
 
 fn slot(n: u64) -> usize {
@@ -126,7 +153,7 @@ fn start(
 }
 
 /// The exporter, and the pool's service where it is named.
-fn kill_all(exporter: &mut Exporter, pool: Option<&String>) -> Result<(), Stop> {
+fn kill_all(exporter: &mut Exporter, pool: Option<&str>) -> Result<(), Stop> {
     let service = pool.map_or(Vec::new(), |pool| service(pool));
     if pool.is_some() && service.is_empty() {
         return wrong("the pool has no service to be killed");
@@ -155,6 +182,7 @@ fn judge(
     pool: &str,
     model: &mut [Vec<u64>],
     (durable, attempted): (u64, u64),
+    whole: bool,
 ) -> Result<(), Stop> {
     let exporter = export(fixture, pool, "disk", "s", &["--read-only"])?;
     let image = fixture.path("image");
@@ -176,6 +204,9 @@ fn judge(
             }
             // A write that nobody was told of may be there, also in part; then it stays.
             *known = found;
+        }
+        if whole && words.iter().any(|word| *word != words[0]) {
+            return wrong(format!("slot {number} is torn: {words:?}"));
         }
     }
     match bytes[SLOTS as usize * BLOCK..]
