@@ -123,6 +123,15 @@ int main(int argc, char **argv)
     CHECK(hf_volume_size(volume, &size) == 0 && size == SIZE / 2);
     hf_volume_close(volume);
     CHECK(hf_volume_delete(pool, "disk") == 0 && hf_volume_delete(pool, "disk") == -ENOENT);
+    CHECK(hf_volume_create_atomic(pool, "disk", SIZE, 1024) == -EINVAL);
+    CHECK(hf_volume_create_atomic(pool, "disk", SIZE, 512) == 0);
+    CHECK(hf_volume_open(pool, "disk", 0, &volume) == 0);
+    CHECK(hf_volume_size(volume, &size) == 0 && size == SIZE);
+    requests(volume);
+    hf_volume_close(volume);
+    CHECK(hf_volume_resize(pool, "disk", SIZE / 2) == -EOPNOTSUPP);
+    CHECK(hf_volume_resize(pool, "disk", SIZE * 2) == 0);
+    CHECK(hf_volume_delete(pool, "disk") == 0);
     hf_pool_close(pool);
     puts("all as it should be");
     return 0;

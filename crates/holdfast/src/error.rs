@@ -258,7 +258,7 @@ impl fmt::Display for Error {
                 f,
                 "{len} bytes at {offset} are not all within the volume's {size} bytes"
             ),
-            Error::VolumeDamaged { what } => write!(f, "the volume cannot be used here: {what}"),
+            Error::VolumeDamaged { what } => write!(f, "the volume cannot be used: {what}"),
             Error::AtomicShrinks { name } => write!(
                 f,
                 "volume {name:?} has atomic sectors and cannot become smaller"

@@ -102,8 +102,7 @@ impl Pool {
 
     /// Gives the volume another name, which nothing has yet.
     pub fn volume_rename(&self, from: &str, to: &str) -> Result<()> {
-        // Nobody else can open it meanwhile.
-        let volume = self.volume(from)?;
+        let file = locked(self, from)?;
         let (old, new) = (path_of(from)?.as_bytes(), path_of(to)?.as_bytes());
         let renamed = call!(self.inner.reach()?, calls => self.as_caller(|caller| {
             let (old, new) = ((Base::Root, old), (Base::Root, new));
@@ -111,7 +110,7 @@ impl Pool {
         }));
         match renamed {
             Err(e) if e.errno() == EEXIST => Err(Error::Exists { name: to.into() }),
-            renamed => renamed.and_then(|()| volume.inner.content.file().pool().sync()),
+            renamed => renamed.and_then(|()| file.pool().sync()),
         }
     }
 
@@ -156,10 +155,9 @@ impl Pool {
 
     /// Deletes the volume and frees its space.
     pub fn volume_delete(&self, name: &str) -> Result<()> {
-        // Nobody else can open it meanwhile.
-        let volume = self.volume(name)?;
+        let file = locked(self, name)?;
         file::unlink(self, path_of(name)?.as_bytes())?;
-        volume.inner.content.file().pool().sync()
+        file.pool().sync()
     }
 
     /// All volumes that this user can find, by name.
@@ -187,6 +185,15 @@ impl Pool {
 /// An entry that others are removing, keep to themselves, or have put where no path leads.
 fn is_elsewhere(e: &Error) -> bool {
     matches!(e.errno(), ENOENT | EACCES | ENOTDIR | ENAMETOOLONG | ELOOP)
+}
+
+/// The file of a volume, whatever is in it, while nobody else can open it for writing.
+fn locked(pool: &Pool, name: &str) -> Result<File> {
+    let (file, _) = open(pool, name, true)?;
+    match file.try_lock()? {
+        true => Ok(file),
+        false => Err(Error::InUse { name: name.into() }),
+    }
 }
 
 /// The file of a volume, and what its attribute says.
