@@ -3,7 +3,7 @@
 //! Invariants: an unknown one is an error; where a parent is named, this process never outlives it.
 
 use crate::reply::{EINVAL, ESHUTDOWN};
-use holdfast::{Pool, Protection, Scheme, Volume};
+use holdfast::{Pool, Protection, Scheme, Slow, Volume};
 use nbdkit::{Error, Result};
 use rustix::process::{Pid, Signal};
 
@@ -16,6 +16,8 @@ protect=MODE         What keeps stray stores from the volume: none, pt, pmap, pm
                      pkey, or auto, the best that this machine has (default).
 persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as
                      the medium needs (default).
+slow=MEDIUM          As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie,
+                     or settings such as rdsx=2,wrsx=8 (default: HOLDFAST_SLOW, or none).
 holdfast=PROGRAM     The command that starts the pool's service.
 parent=PID           Be killed when this process, which started nbdkit, ends.";
 
@@ -27,6 +29,7 @@ pub struct Parameters {
     read_only: bool,
     protect: Protection,
     persist: Scheme,
+    slow: Option<Slow>,
     holdfast: Option<String>,
     parent: Option<Pid>,
 }
@@ -39,6 +42,7 @@ impl Parameters {
         read_only: false,
         protect: Protection::Auto,
         persist: Scheme::Auto,
+        slow: None,
         holdfast: None,
         parent: None,
     };
@@ -53,6 +57,7 @@ impl Parameters {
             "read-only" => self.read_only = nbdkit::parse_bool(value)?,
             "protect" => self.protect = named(key, value, Protection::named(value))?,
             "persist" => self.persist = named(key, value, Scheme::named(value))?,
+            "slow" => self.slow = Some(Slow::parse(value).map_err(|why| wrong(why.to_string()))?),
             "holdfast" => self.holdfast = Some(absolute(value)?),
             "parent" => self.parent = Some(process(value)?),
             _ => return Err(wrong(format!("there is no parameter {key:?}"))),
@@ -88,7 +93,8 @@ impl Parameters {
         let name = self.volume.as_deref().unwrap_or_default();
         let options = Pool::options()
             .protection(self.protect)
-            .scheme(self.persist);
+            .scheme(self.persist)
+            .slow(self.slow);
         let pool = options.open(self.pool.as_deref().unwrap_or_default())?;
         match &self.snapshot {
             Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),

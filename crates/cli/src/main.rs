@@ -35,6 +35,7 @@ mod served;
 mod session;
 mod signals;
 mod size;
+mod slow;
 mod snapshot_commands;
 mod start;
 mod state;

@@ -32,7 +32,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
             false => poke::apart(&args.pool, name, *protect, json),
         };
     }
-    let pool = open_pool(&args.pool)?;
+    let pool = open_pool(&args.pool, args.slow)?;
     match &args.command {
         VolumeCommand::Create { name, size, sector } => {
             pool.volume_create(name, size.0, sector_of(*sector))?;

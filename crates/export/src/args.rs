@@ -2,7 +2,7 @@
 
 use crate::vhost::QUEUES_MAX;
 use clap::{Args, Parser};
-use holdfast::{Protection, Scheme};
+use holdfast::{Protection, Scheme, Slow};
 use std::path::PathBuf;
 
 /// Export a volume as a block device, in the foreground, until a signal ends it.
@@ -24,6 +24,10 @@ pub struct Export {
     /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
     #[arg(long, value_name = "SCHEME", default_value = "auto", value_parser = scheme)]
     pub persist: Scheme,
+    /// As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie, or settings such
+    /// as rdsx=2,wrsx=8 [default: what HOLDFAST_SLOW says, or none].
+    #[arg(long, value_name = "MEDIUM")]
+    pub slow: Option<Slow>,
     /// Clients cannot write; others may have the volume open for writing.
     #[arg(long)]
     pub read_only: bool,

@@ -108,6 +108,11 @@ pub enum Error {
         /// The volume's size.
         size: u64,
     },
+    /// The pool cannot be as slow as it is to be.
+    Slow {
+        /// The reason, as a sentence.
+        why: String,
+    },
     /// A system call failed.
     Os {
         /// What was tried.
@@ -138,7 +143,7 @@ impl Error {
             Error::InUse { .. } => 16,
             Error::OpenToRead { .. } => 9,
             Error::NoVolume { .. } | Error::Properties { .. } | Error::VolumeSize { .. } => 22,
-            Error::NoSectors { .. } | Error::BeyondEnd { .. } => 22,
+            Error::NoSectors { .. } | Error::BeyondEnd { .. } | Error::Slow { .. } => 22,
             Error::Os { errno, .. } => *errno,
         }
     }
@@ -207,7 +212,7 @@ impl fmt::Display for Error {
             Error::Pool(e) => e.fmt(f),
             Error::Attach(e) => e.fmt(f),
             Error::NoPool { path } => write!(f, "there is no pool at {}", path.display()),
-            Error::Start { why, .. } => f.write_str(why),
+            Error::Start { why, .. } | Error::Slow { why } => f.write_str(why),
             Error::Missing { what, name } => write!(f, "there is no {what} {name:?}"),
             Error::Key { len: 0 } => f.write_str("a key is empty"),
             Error::Key { len } => write!(f, "a key of {len} bytes is too long"),
