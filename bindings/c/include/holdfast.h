@@ -37,7 +37,8 @@ typedef struct hf_volume hf_volume;
 
 /* Pools. A process serves the pool and is started if there is none: the program `holdfast`, found
  * as ../bin/holdfast beside the library, else named by the environment variable HOLDFAST, else on
- * the PATH. */
+ * the PATH. With the environment variable HOLDFAST_SLOW (docs/slow.md) the pool is as slow as that
+ * says; words that it does not know are EINVAL. */
 int hf_pool_open(const char *path, unsigned flags, hf_pool **out); /* HF_CREATE */
 int hf_pool_sync(hf_pool *);                                       /* all earlier changes durable */
 void hf_pool_close(hf_pool *);

@@ -3,7 +3,7 @@
 //! Invariants: an unknown one is an error; where a parent is named, this process never outlives it.
 
 use crate::reply::{EINVAL, ESHUTDOWN};
-use holdfast::{Barrier, Pool, Protection, Scheme, Volume};
+use holdfast::{Barrier, Pool, Protection, Scheme, Slow, Volume};
 use nbdkit::{Error, Result};
 use rustix::process::{Pid, Signal};
 
@@ -18,6 +18,8 @@ persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, f
                      the medium needs (default).
 barrier=MODE         What a flush does to writes at the same time: plain, nothing (default);
                      strict, it waits for them, and they for it.
+slow=MEDIUM          As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie,
+                     or settings such as rdsx=2,wrsx=8 (default: HOLDFAST_SLOW, or none).
 holdfast=PROGRAM     The command that starts the pool's service.
 parent=PID           Be killed when this process, which started nbdkit, ends.";
 
@@ -30,6 +32,7 @@ pub struct Parameters {
     protect: Protection,
     persist: Scheme,
     barrier: Barrier,
+    slow: Option<Slow>,
     holdfast: Option<String>,
     parent: Option<Pid>,
 }
@@ -43,6 +46,7 @@ impl Parameters {
         protect: Protection::Auto,
         persist: Scheme::Auto,
         barrier: Barrier::Plain,
+        slow: None,
         holdfast: None,
         parent: None,
     };
@@ -58,6 +62,7 @@ impl Parameters {
             "protect" => self.protect = named(key, value, Protection::named(value))?,
             "persist" => self.persist = named(key, value, Scheme::named(value))?,
             "barrier" => self.barrier = named(key, value, Barrier::named(value))?,
+            "slow" => self.slow = Some(Slow::parse(value).map_err(|why| wrong(why.to_string()))?),
             "holdfast" => self.holdfast = Some(absolute(value)?),
             "parent" => self.parent = Some(process(value)?),
             _ => return Err(wrong(format!("there is no parameter {key:?}"))),
@@ -93,7 +98,8 @@ impl Parameters {
         let name = self.volume.as_deref().unwrap_or_default();
         let options = Pool::options()
             .protection(self.protect)
-            .scheme(self.persist);
+            .scheme(self.persist)
+            .slow(self.slow);
         let pool = options.open(self.pool.as_deref().unwrap_or_default())?;
         let volume = match &self.snapshot {
             Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),

@@ -4,7 +4,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use holdfast::Protection;
+use holdfast::{Protection, Slow};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -154,6 +154,10 @@ pub struct RunArgs {
     /// Show a snapshot instead of the present.
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
+    /// As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie, or settings such
+    /// as rdsx=2,wrsx=8 [default: what HOLDFAST_SLOW says, or none].
+    #[arg(long, value_name = "MEDIUM")]
+    pub slow: Option<Slow>,
     /// Speed up mappings of files outside the pool. Not supported yet: refused.
     #[arg(long, hide = true)]
     pub map: bool,
@@ -186,6 +190,9 @@ pub struct KvArgs {
     /// Read from a snapshot (get, scan, dump).
     #[arg(long, value_name = "NAME", global = true)]
     pub snapshot: Option<String>,
+    /// As if the pool lay on slower memory; see `holdfast run --help`.
+    #[arg(long, value_name = "MEDIUM", global = true)]
+    pub slow: Option<Slow>,
     #[command(subcommand)]
     pub command: Option<KvCommand>,
 }
@@ -297,6 +304,9 @@ pub enum SnapshotCommand {
 #[derive(Debug, Args)]
 pub struct VolumeArgs {
     pub pool: PathBuf,
+    /// As if the pool lay on slower memory; see `holdfast run --help`.
+    #[arg(long, value_name = "MEDIUM", global = true)]
+    pub slow: Option<Slow>,
     #[command(subcommand)]
     pub command: VolumeCommand,
 }

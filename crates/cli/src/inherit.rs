@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::owner;
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{Segment, SessionEnv};
+use holdfast_pmem::Slow;
 use holdfast_pool::segment::EMPTY_DIR;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -66,7 +67,7 @@ impl Inherited {
     pub fn describe<'a>(
         &self,
         attachment: &Attachment,
-        run: u32,
+        (run, slow): (u32, Slow),
         pool: &'a [u8],
         at: &'a [u8],
     ) -> SessionEnv<'a> {
@@ -86,6 +87,7 @@ impl Inherited {
             run,
             slot: 0,
             cpu: holdfast_pmem::cpu::features(),
+            slow,
             pool,
             at,
         }

@@ -36,6 +36,7 @@ mod served;
 mod session;
 mod signals;
 mod size;
+mod slow;
 mod snapshot_commands;
 mod start;
 mod state;

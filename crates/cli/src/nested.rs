@@ -11,9 +11,9 @@ use crate::report::{Counts, ReportFile};
 use crate::run::{code_of, set_consistency};
 use crate::session::RunRecord;
 use crate::signals::{Signals, open_for_a_child};
-use crate::{default_pool, environment, paths, program};
+use crate::{default_pool, environment, paths, program, slow};
 use holdfast_client::env::{INSIDE, SERVED, SessionEnv, VARIABLE};
-use holdfast_pmem::record_locks;
+use holdfast_pmem::{Slow, record_locks};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -28,6 +28,7 @@ pub struct Outer {
     /// The descriptor of session memory, as a number.
     session: i32,
     is_served: bool,
+    slow: Slow,
 }
 
 impl Outer {
@@ -45,6 +46,7 @@ impl Outer {
             record: env.run,
             session: env.session.fd,
             is_served: env.medium == SERVED,
+            slow: env.slow,
         }))
     }
 
@@ -73,6 +75,10 @@ impl Outer {
         if args.snapshot.is_some() {
             let what = "a program that runs on a pool cannot start another on a snapshot";
             return Err(Failure::new(what).fix("start it outside of holdfast run"));
+        }
+        if slow::wanted(args)? != self.slow {
+            let what = format!("this program already runs with --slow {}", self.slow);
+            return Err(Failure::new(what).fix("ask for the same, or start it outside of the run"));
         }
         let pool = match &args.pool {
             Some(path) => path.clone(),

@@ -16,9 +16,10 @@ use crate::restart::Restarts;
 use crate::served::ServedRun;
 use crate::session::{RunRecord, memory};
 use crate::signals::Signals;
-use crate::{default_pool, leaving, program, start};
+use crate::{default_pool, leaving, program, slow, start};
 use holdfast_client::attach::{Attachment, Joined};
 use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
+use holdfast_pmem::Slow;
 use holdfast_pool::directory::LOG;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -103,7 +104,9 @@ impl Program {
                 environment::preload(&self.library, before.as_deref()),
             )
             .env("GLIBC_TUNABLES", environment::tunables())
-            .env(VARIABLE, OsStr::from_bytes(&value[..len]));
+            .env(VARIABLE, OsStr::from_bytes(&value[..len]))
+            // What opens the pool in there by the library finds it as slow.
+            .env(holdfast::SLOW_VARIABLE, env.slow.to_string());
         crate::signals::open_for_a_child(|| command.spawn())
             .map_err(|e| program::not_started(&args.program[0], &e))
     }
@@ -121,6 +124,7 @@ struct Prepared {
     program: Program,
     attachment: Attachment,
     record: RunRecord,
+    slow: Slow,
     /// Nothing can change there: no service is needed any more.
     on_snapshot: bool,
 }
@@ -144,6 +148,7 @@ impl Prepared {
             program,
             attachment,
             record,
+            slow: slow::wanted(args)?,
             on_snapshot: only_reads,
         })
     }
@@ -170,7 +175,8 @@ impl Prepared {
         let inherited = Inherited::prepare(&self.attachment, &self.pool)?;
         let pool = self.pool.as_os_str().as_bytes();
         let at = self.program.at.as_os_str().as_bytes();
-        let env = inherited.describe(&self.attachment, self.record.index(), pool, at);
+        let run = (self.record.index(), self.slow);
+        let env = inherited.describe(&self.attachment, run, pool, at);
         self.program.spawn(args, &env)
     }
 

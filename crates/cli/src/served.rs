@@ -8,6 +8,7 @@ use crate::inherit::Inherited;
 use crate::report::{Counts, ReportFile};
 use crate::run::{Program, code_of, wait_for};
 use crate::signals::Signals;
+use crate::slow;
 use holdfast_client::Served;
 use rustix::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +37,12 @@ impl ServedRun {
                 "the pool belongs to another user, who alone chooses its consistency",
             )
             .fix("leave out --consistency"));
+        }
+        if !slow::wanted(args)?.is_none() {
+            return Err(Failure::new(
+                "the pool belongs to another user, whose proxy copies for you and is never slow",
+            )
+            .fix("leave out --slow and HOLDFAST_SLOW"));
         }
         let at = program.at.as_os_str().as_bytes();
         let served = Served::enter(channel.as_fd(), connection.as_fd(), at);

@@ -14,7 +14,7 @@ pub fn snapshot(args: &SnapshotArgs, json: bool) -> Result<u8, Failure> {
     if let Ok(program) = std::env::current_exe() {
         holdfast::use_program(program);
     }
-    let pool = open_pool(&args.pool)?;
+    let pool = open_pool(&args.pool, None)?;
     match &args.command {
         SnapshotCommand::Create { name } => pool.snapshot_create(name)?,
         SnapshotCommand::Delete { name } => pool.snapshot_delete(name)?,

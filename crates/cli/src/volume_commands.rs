@@ -30,7 +30,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
             false => poke::apart(&args.pool, name, *protect, json),
         };
     }
-    let pool = open_pool(&args.pool)?;
+    let pool = open_pool(&args.pool, args.slow)?;
     match &args.command {
         VolumeCommand::Create { name, size, like } => {
             shape(*like, size.0).create(&pool, name)?;

@@ -2,7 +2,7 @@
 
 use crate::vhost::QUEUES_MAX;
 use clap::{Args, Parser};
-use holdfast::{Barrier, Protection, Scheme};
+use holdfast::{Barrier, Protection, Scheme, Slow};
 use std::path::PathBuf;
 
 /// Export a volume as a block device, in the foreground, until a signal ends it.
@@ -28,6 +28,10 @@ pub struct Export {
     /// they for it.
     #[arg(long, value_name = "MODE", default_value = "plain", value_parser = barrier)]
     pub barrier: Barrier,
+    /// As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie, or settings such
+    /// as rdsx=2,wrsx=8 [default: what HOLDFAST_SLOW says, or none].
+    #[arg(long, value_name = "MEDIUM")]
+    pub slow: Option<Slow>,
     /// Clients cannot write; others may have the volume open for writing.
     #[arg(long)]
     pub read_only: bool,

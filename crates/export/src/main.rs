@@ -55,6 +55,7 @@ fn export(args: &Export) -> Result<(), Failure> {
     let pool = Pool::options()
         .protection(args.protect)
         .scheme(args.persist)
+        .slow(args.slow)
         .open(&args.pool)?;
     match &args.face {
         Face {

@@ -101,6 +101,9 @@ pub fn words(
     set("protect", args.protect.name().into());
     set("persist", args.persist.name().into());
     set("barrier", args.barrier.name().into());
+    if let Some(slow) = args.slow {
+        set("slow", slow.to_string());
+    }
     set("read-only", reads.to_string());
     set("parent", std::process::id().to_string());
     set("blocksize-minimum", sector.to_string());

@@ -118,6 +118,11 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The pool cannot be as slow as it is to be.
+    Slow {
+        /// The reason, as a sentence.
+        why: String,
+    },
     /// A system call failed.
     Os {
         /// What was tried.
@@ -148,9 +153,9 @@ impl Error {
             Error::InUse { .. } => 16,
             Error::OpenToRead { .. } => 9,
             Error::NoVolume { .. } | Error::Properties { .. } | Error::VolumeSize { .. } => 22,
-            Error::NoSectors { .. } | Error::BeyondEnd { .. } => 22,
             Error::VolumeDamaged { .. } => 5,
             Error::AtomicShrinks { .. } => 95,
+            Error::NoSectors { .. } | Error::BeyondEnd { .. } | Error::Slow { .. } => 22,
             Error::Os { errno, .. } => *errno,
         }
     }
@@ -222,7 +227,7 @@ impl fmt::Display for Error {
             Error::Pool(e) => e.fmt(f),
             Error::Attach(e) => e.fmt(f),
             Error::NoPool { path } => write!(f, "there is no pool at {}", path.display()),
-            Error::Start { why, .. } => f.write_str(why),
+            Error::Start { why, .. } | Error::Slow { why } => f.write_str(why),
             Error::Missing { what, name } => write!(f, "there is no {what} {name:?}"),
             Error::Key { len: 0 } => f.write_str("a key is empty"),
             Error::Key { len } => write!(f, "a key of {len} bytes is too long"),

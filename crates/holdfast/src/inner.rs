@@ -10,7 +10,7 @@ use crate::memory::{self, SessionMemory};
 use crate::served::ServedPool;
 use holdfast_client::attach::{AttachError, Attachment};
 use holdfast_client::{Client, Segments, recover, slots};
-use holdfast_pmem::{ForkMark, Writing};
+use holdfast_pmem::{ForkMark, Slow, Writing};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex};
 /// What all handles share.
 pub(crate) struct Inner {
     way: Way,
+    /// How much slower than it is the pool is to this process.
+    slow: Slow,
     /// Which process this is; see `reach`.
     mark: ForkMark,
     joining: Mutex<()>,
@@ -49,9 +51,9 @@ impl Inner {
         path: PathBuf,
         attachment: Attachment,
         known: Option<SessionMemory>,
-        writing: Writing,
+        how: (Writing, Slow),
     ) -> Result<Inner> {
-        let inner = Inner::assemble(path, attachment, known, writing)?;
+        let inner = Inner::assemble(path, attachment, known, how)?;
         if let Way::Mapped { link, .. } = &inner.way {
             link.start_watching()?;
         }
@@ -59,8 +61,8 @@ impl Inner {
     }
 
     /// A session on a snapshot, which needs no service.
-    pub fn on_snapshot(path: PathBuf, attachment: Attachment) -> Result<Inner> {
-        Inner::assemble(path, attachment, None, Writing::default())
+    pub fn on_snapshot(path: PathBuf, attachment: Attachment, slow: Slow) -> Result<Inner> {
+        Inner::assemble(path, attachment, None, (Writing::default(), slow))
     }
 
     /// On the pool of another user, or a snapshot of it, with what came with the proxy's answer.
@@ -74,6 +76,7 @@ impl Inner {
         mark.set(process());
         Ok(Inner {
             way: Way::Served(served),
+            slow: Slow::NONE,
             mark,
             joining: Mutex::new(()),
             damage: String::new(),
@@ -84,7 +87,7 @@ impl Inner {
         path: PathBuf,
         mut attachment: Attachment,
         known: Option<SessionMemory>,
-        writing: Writing,
+        (writing, slow): (Writing, Slow),
     ) -> Result<Inner> {
         // Memory that the host has none for is an error of the operation, not the program's end.
         holdfast_pmem::fault::install();
@@ -105,12 +108,13 @@ impl Inner {
         if writing != Writing::default() {
             holdfast_pmem::fault::report_strays();
         }
-        let client = Client::attach_with(&segments, b"", writing)?;
+        let client = Client::attach_with(&segments, b"", writing, slow)?;
         let mark = ForkMark::new().map_err(holdfast_client::Error::Memory)?;
         let link = Link::new(path, attachment, memory);
         let ids = Ids::of_this_process();
         let inner = Inner {
             way: Way::Mapped { client, link, ids },
+            slow,
             mark,
             joining: Mutex::new(()),
             damage,
@@ -167,6 +171,11 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// How much slower than it is the pool is to this process.
+    pub fn slow(&self) -> Slow {
+        self.slow
     }
 
     /// Who this process is to the pool.

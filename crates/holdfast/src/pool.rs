@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::inner::{Inner, Reach};
 use crate::keyspace::Keyspace;
 use crate::memory;
+use crate::slow;
 use crate::start;
 use crate::view::View;
 use holdfast_client::attach::Joined;
-use holdfast_pmem::{Protection, Scheme, Writing};
+use holdfast_pmem::{Protection, Scheme, Slow, Writing};
 use holdfast_pool::layout::is_legal_name;
 use rustix::fd::AsFd;
 use std::path::Path;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub struct PoolOptions {
     create: bool,
     writing: Writing,
+    slow: Option<Slow>,
 }
 
 impl PoolOptions {
@@ -44,6 +46,14 @@ impl PoolOptions {
         self
     }
 
+    /// How much slower than it is the pool is to this process: each copy to it or from it takes
+    /// that long, within the call that makes it. With `None`, which is the default, as
+    /// [`slow_by_environment`](crate::slow_by_environment) says.
+    pub fn slow(mut self, slow: impl Into<Option<Slow>>) -> PoolOptions {
+        self.slow = slow.into();
+        self
+    }
+
     /// Opens the pool in the directory `path`. Joins the service that runs for it, or starts one
     /// that ends with its last user.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
@@ -54,15 +64,19 @@ impl PoolOptions {
         if self.create {
             create(&path)?;
         }
+        let slow = self.slow.map_or_else(slow::slow_by_environment, Ok)?;
         let known = memory::of(&path);
         let inner = match start::join(&path, known.as_ref().map(AsFd::as_fd))? {
             Joined::Served {
                 connection,
                 channel,
-            } => Inner::served((path, None), connection, channel)?,
+            } => match slow.is_none() {
+                true => Inner::served((path, None), connection, channel)?,
+                false => return Err(slow::not_for_others()),
+            },
             Joined::Mapped(attachment) => match attachment.answer.text() {
-                "" => Inner::mapped(path, attachment, known, self.writing)?,
-                _ => Inner::on_snapshot(path, attachment)?,
+                "" => Inner::mapped(path, attachment, known, (self.writing, slow))?,
+                _ => Inner::on_snapshot(path, attachment, slow)?,
             },
         };
         Ok(Pool {

@@ -78,7 +78,7 @@ impl Pool {
         });
         let path = path.to_path_buf();
         let inner = match joined.map_err(|e| missing(e, name))? {
-            Joined::Mapped(attachment) => Inner::on_snapshot(path, attachment)?,
+            Joined::Mapped(attachment) => Inner::on_snapshot(path, attachment, self.inner.slow())?,
             Joined::Served {
                 connection,
                 channel,

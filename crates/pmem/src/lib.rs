@@ -34,6 +34,7 @@ mod map;
 mod medium;
 #[cfg(feature = "model")]
 pub mod model;
+mod pace;
 pub mod peer;
 mod persist;
 pub mod process;
@@ -47,6 +48,7 @@ mod shared;
 mod sigaction;
 #[cfg(not(feature = "recording"))]
 mod silent;
+mod slow;
 mod spin;
 mod sys;
 mod take_cell;
@@ -60,6 +62,7 @@ pub use flush::{SegmentFile, write_gently};
 pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation, Writing};
 pub use medium::{Medium, caches_persistent};
+pub use pace::{Meter, Pace};
 pub use persist::{Persistence, Registers};
 pub use protection::Protection;
 #[cfg(feature = "recording")]
@@ -70,6 +73,7 @@ pub use scheme::Scheme;
 #[doc(hidden)]
 pub use shared::__check_shared;
 pub use shared::{Shared, SharedMem};
+pub use slow::{BadSlow, Slow};
 pub use take_cell::TakeCell;
 #[cfg(feature = "recording")]
 pub use watch::{Watch, watch};

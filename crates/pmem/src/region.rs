@@ -29,6 +29,7 @@ use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MsyncFlags};
+use slowed::Slowed;
 
 /// The kernel may keep what one call writes in one folio, and a store through a mapping makes all
 /// of that dirty.
@@ -39,7 +40,9 @@ const FOLIO_MAX: usize = 1024 * 1024;
 pub struct Region {
     base: *mut u8,
     len: usize,
-    /// `len` when writable, else 0, so that one comparison checks both.
+    /// `len` unless reads take longer than they do, else 0, so that one comparison checks both.
+    short: usize,
+    /// `len` when writable, and as fast as it is, else 0.
     writable: usize,
     routines: Routines,
     medium: Medium,
@@ -50,6 +53,8 @@ pub struct Region {
     file: Option<SegmentFile>,
     /// What all stores go through, where the mapping is for reading only.
     guard: Option<Arc<Guard>>,
+    /// What makes all copies, where they take longer than they do.
+    slowed: Option<Arc<Slowed>>,
     mapping: Mapping,
 }
 
@@ -110,6 +115,7 @@ impl Region {
         Ok(Region {
             base,
             len,
+            short: len,
             writable: if writes { len } else { 0 },
             routines,
             medium: options.medium,
@@ -118,6 +124,7 @@ impl Region {
             dirty: None,
             file: None,
             guard,
+            slowed: None,
             mapping,
         })
     }
@@ -134,6 +141,7 @@ impl Region {
         Ok(Region {
             base: mapping.ptr(),
             len,
+            short: len,
             writable: len,
             routines: Routines::choose(persistence, Registers::Xmm),
             medium,
@@ -142,6 +150,7 @@ impl Region {
             dirty: None,
             file: None,
             guard: None,
+            slowed: None,
             mapping,
         })
     }
@@ -209,7 +218,10 @@ impl Region {
 
     #[inline]
     pub fn is_writable(&self) -> bool {
-        self.writable == self.len
+        match &self.slowed {
+            None => self.writable == self.len,
+            Some(slowed) => slowed.region.is_writable(),
+        }
     }
 
     /// What keeps this process from storing into the region by mistake.
@@ -232,6 +244,14 @@ impl Region {
         Ok(unsafe { self.base.add(off as usize) })
     }
 
+    /// As `readable`, where a copy takes as long as it does.
+    #[inline]
+    fn shortly(&self, off: u64, len: usize) -> Result<*mut u8, Error> {
+        inside(off, len, self.short)?;
+        // SAFETY: off + len <= self.short <= self.len, so the pointer stays inside the mapping.
+        Ok(unsafe { self.base.add(off as usize) })
+    }
+
     #[inline]
     fn writable(&self, off: u64, len: usize) -> Result<*mut u8, Error> {
         if let Err(e) = inside(off, len, self.writable) {
@@ -250,7 +270,10 @@ impl Region {
     pub fn read(&self, off: u64, dst: &mut [u8]) -> Result<(), Error> {
         #[cfg(feature = "model")]
         crate::model::look();
-        let src = self.readable(off, dst.len())?;
+        let src = match self.shortly(off, dst.len()) {
+            Ok(src) => src,
+            Err(e) => return self.read_slowly(dst.len(), e, |region| region.read(off, dst)),
+        };
         // SAFETY: both ranges were checked; a fault in the source is reported by the routine.
         let out = unsafe { (self.routines.copy)(dst.as_mut_ptr(), src, dst.len()) };
         media(out, off, dst.len())
@@ -305,7 +328,9 @@ impl Region {
             return None;
         }
         aligned(off, 8).ok()?;
-        let p = self.writable(off, 8).ok()?;
+        let Ok(p) = self.writable(off, 8) else {
+            return self.slowed.as_ref()?.region.word(off);
+        };
         // SAFETY: in range, aligned and writable for as long as the region is borrowed; all
         // access is atomic or hidden from the compiler.
         Some(unsafe { AtomicU64::from_ptr(p.cast()) })
@@ -319,7 +344,10 @@ impl Region {
             return Err(Error::ReadOnly);
         }
         aligned(off, 8)?;
-        let p = self.writable(off, 8)?;
+        let p = match self.writable(off, 8) {
+            Ok(p) => p,
+            Err(e) => return self.write_slowly(8, e, |region| region.store_u64(off, value)),
+        };
         self.note(off, 8);
         self.record.store(off, &value.to_le_bytes(), false);
         // SAFETY: as in word.
@@ -330,7 +358,10 @@ impl Region {
     /// Stores through the cache. Durable after [`Region::persist`] of the range.
     #[inline]
     pub fn store(&self, off: u64, src: &[u8]) -> Result<(), Error> {
-        let dst = self.writable(off, src.len())?;
+        let dst = match self.writable(off, src.len()) {
+            Ok(dst) => dst,
+            Err(e) => return self.write_slowly(src.len(), e, |region| region.store(off, src)),
+        };
         self.note(off, src.len());
         if let Some(guard) = &self.guard {
             return self.guarded(guard, off, src.into(), false);
@@ -344,7 +375,9 @@ impl Region {
     /// Copies around the cache where the medium gains by it. Durable after [`Region::fence`].
     #[inline]
     pub fn write_nt(&self, off: u64, src: &[u8]) -> Result<(), Error> {
-        self.writable(off, src.len())?;
+        if let Err(e) = self.writable(off, src.len()) {
+            return self.write_slowly(src.len(), e, |region| region.write_nt(off, src));
+        }
         self.note(off, src.len());
         self.write_around(off, src)
     }
@@ -386,7 +419,9 @@ impl Region {
 
     /// Zeroes around the cache. Durable after [`Region::fence`].
     pub fn zero_nt(&self, off: u64, len: usize) -> Result<(), Error> {
-        self.writable(off, len)?;
+        if let Err(e) = self.writable(off, len) {
+            return self.write_slowly(len, e, |region| region.zero_nt(off, len));
+        }
         self.note(off, len);
         if let Some(guard) = &self.guard {
             return self.zero_guarded(guard, off, len);
@@ -430,7 +465,9 @@ impl Region {
         if len == 0 {
             return Ok(());
         }
-        self.readable(off, len)?;
+        if let Err(e) = self.shortly(off, len) {
+            return self.write_slowly(len, e, |region| region.flush(off, len));
+        }
         let first = off as usize / LINE;
         let last = (off as usize + len - 1) / LINE;
         if self.record.listens() && self.routines.flushes {
@@ -560,7 +597,10 @@ impl Region {
     #[inline]
     fn copy_from(&self, off: u64, src: ConstBuf<'_>, around: usize) -> Result<usize, Fault> {
         let len = src.len();
-        self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        if self.writable(off, len).is_err() {
+            let copy = |region: &Region| region.copy_from(off, src, around);
+            return self.write_slowly(len, Fault::OutOfRange, copy);
+        }
         self.note(off, len);
         if let Some(guard) = &self.guard {
             self.copy_guarded(guard, off, src, len >= around)?;
@@ -577,7 +617,10 @@ impl Region {
     /// size of files.
     pub fn write_through(&self, off: u64, src: ConstBuf<'_>) -> Result<usize, Fault> {
         let len = src.len();
-        self.writable(off, len).map_err(|_| Fault::OutOfRange)?;
+        if self.writable(off, len).is_err() {
+            let copy = |region: &Region| region.write_through(off, src);
+            return self.write_slowly(len, Fault::OutOfRange, copy);
+        }
         let Some(file) = &self.file else {
             return self.copy_in(off, src);
         };
@@ -610,7 +653,9 @@ impl Region {
     #[inline]
     pub fn copy_out(&self, off: u64, dst: MutBuf<'_>) -> Result<usize, Fault> {
         let n = dst.len();
-        let src = self.readable(off, n).map_err(|_| Fault::OutOfRange)?;
+        let Ok(src) = self.shortly(off, n) else {
+            return self.read_slowly(n, Fault::OutOfRange, |region| region.copy_out(off, dst));
+        };
         // SAFETY: the source was checked, the destination is the caller's by the contract of
         // MutBuf; a fault on either side is reported by the routine.
         let out = unsafe { (self.routines.copy)(dst.as_ptr(), src, n) };
@@ -625,7 +670,10 @@ impl Region {
     /// memory. The kernel reads them together, and ahead of a sequential reader.
     pub fn read_through(&self, off: u64, mut dst: MutBuf<'_>) -> Result<usize, Fault> {
         let n = dst.len();
-        self.readable(off, n).map_err(|_| Fault::OutOfRange)?;
+        if self.shortly(off, n).is_err() {
+            let copy = |region: &Region| region.read_through(off, dst);
+            return self.read_slowly(n, Fault::OutOfRange, copy);
+        }
         let Some(file) = &self.file else {
             return self.copy_out(off, dst);
         };
@@ -833,6 +881,7 @@ fn split_lines(off: u64, len: usize) -> (usize, usize, usize) {
 }
 
 mod guarded;
+mod slowed;
 
 #[cfg(test)]
 mod tests;

@@ -52,7 +52,10 @@ _find_program()
 
 
 def open(path: str | os.PathLike[str], *, create: bool = False) -> Pool:
-    """Open the pool at a path; with `create`, create it if it does not exist."""
+    """Open the pool at a path; with `create`, create it if it does not exist.
+
+    The environment variable HOLDFAST_SLOW has it as if it lay on slower memory (docs/slow.md).
+    """
     return Pool(path, create)
 
 

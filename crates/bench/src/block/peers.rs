@@ -4,7 +4,7 @@ use super::rows::Plan;
 use super::{SIZE, SUBJECT};
 use crate::error::{Error, Result};
 use crate::peers::create_pool;
-use holdfast::{Pool, Protection, Scheme, Sector, Volume, Written};
+use holdfast::{Pool, Protection, Scheme, Sector, Slow, Volume, Written};
 use holdfast_pmem::{Access, Medium, Region};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -29,6 +29,10 @@ pub const NAMES: &[&str] = &[
     "clwb",
     "clflushopt",
     "clflush",
+    "x2",
+    "x4",
+    "x8",
+    "x16",
 ];
 /// Written at a time before anything is timed.
 const PREPARED: usize = 1 << 20;
@@ -234,16 +238,31 @@ fn new_file(base: &Path, name: &str) -> Result<File> {
 /// A volume of this name, opened as the name says.
 fn volume(name: &str, base: &Path) -> Result<Volume> {
     let pool = pool(base)?;
-    let (protection, scheme) = match (Protection::named(name), Scheme::named(name)) {
-        (Some(protection), _) => (protection, Scheme::Auto),
-        (_, Some(scheme)) => (Protection::None, scheme),
-        _ => (Protection::Auto, Scheme::Auto),
+    let options = Pool::options().slow(slowness(name)?);
+    let options = match (Protection::named(name), Scheme::named(name)) {
+        (Some(protection), _) => options.protection(protection),
+        (_, Some(scheme)) => options.scheme(scheme),
+        _ if name == SUBJECT => options.protection(Protection::Auto),
+        _ => options,
     };
-    let options = Pool::options().protection(protection).scheme(scheme);
     let pool = options.open(pool).map_err(failed)?;
     pool.volume_create(name, SIZE, Sector::Large)
         .map_err(failed)?;
     pool.volume(name).map_err(failed)
+}
+
+/// Whether each copy takes longer than it does. Where more threads make them than there are
+/// processors, a copy takes as long as it waits for one, too, and many times that.
+pub fn is_slowed(name: &str) -> bool {
+    name.starts_with('x')
+}
+
+/// `x8`: each copy takes eight times as long.
+fn slowness(name: &str) -> Result<Slow> {
+    match name.strip_prefix('x') {
+        None => Ok(Slow::NONE),
+        Some(times) => Slow::parse(&format!("rdsx={times},wrsx={times}")).map_err(failed),
+    }
 }
 
 impl Calls for Volume {

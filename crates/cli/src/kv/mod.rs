@@ -11,7 +11,7 @@ mod transfer;
 use crate::args::{KvArgs, KvCommand, ScanArgs, Words};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
-use holdfast::{Durability, Keyspace, Pool, Scan, ValueReader, ViewKeyspace};
+use holdfast::{Durability, Keyspace, Pool, Scan, Slow, ValueReader, ViewKeyspace};
 use std::ffi::OsStr;
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
@@ -30,6 +30,7 @@ pub fn kv(args: &KvArgs, json: bool) -> Result<u8, Failure> {
         pool: &args.pool,
         keyspace: args.keyspace.as_deref().unwrap_or_default(),
         snapshot: args.snapshot.as_deref(),
+        slow: args.slow,
     };
     match (&args.keyspace, &args.command) {
         (None, None) => keyspaces(&target, json),
@@ -47,8 +48,8 @@ fn usage(what: &str) -> Failure {
 }
 
 /// Opens a pool, and says so if it can only be read.
-pub fn open_pool(path: &Path) -> Result<Pool, Failure> {
-    let pool = Pool::open(path)?;
+pub fn open_pool(path: &Path, slow: Option<Slow>) -> Result<Pool, Failure> {
+    let pool = Pool::options().slow(slow).open(path)?;
     failure::warn_of_damage(path, pool.damage().unwrap_or_default());
     Ok(pool)
 }
@@ -58,10 +59,11 @@ pub struct Target<'a> {
     pool: &'a Path,
     keyspace: &'a str,
     snapshot: Option<&'a str>,
+    slow: Option<Slow>,
 }
 
 fn keyspaces(target: &Target<'_>, json: bool) -> Result<u8, Failure> {
-    let pool = open_pool(target.pool)?;
+    let pool = open_pool(target.pool, target.slow)?;
     let names = match target.snapshot {
         None => pool.keyspaces()?,
         Some(name) => pool.snapshot(name)?.keyspaces()?,
@@ -113,7 +115,7 @@ pub enum Source {
 
 impl Source {
     fn open(args: &Target<'_>) -> Result<Source, Failure> {
-        let pool = open_pool(args.pool)?;
+        let pool = open_pool(args.pool, args.slow)?;
         Ok(match args.snapshot {
             None => Source::Present(pool.keyspace(args.keyspace)?),
             Some(name) => Source::View(pool.snapshot(name)?.keyspace(args.keyspace)?),
@@ -150,7 +152,7 @@ fn to_change(args: &Target<'_>, create: bool) -> Result<(Pool, Keyspace), Failur
             .fix(fix)
             .code(failure::USAGE));
     }
-    let pool = open_pool(args.pool)?;
+    let pool = open_pool(args.pool, args.slow)?;
     let keyspace = match create {
         true => pool.keyspace_or_create(args.keyspace)?,
         false => pool.keyspace(args.keyspace)?,

@@ -131,7 +131,7 @@ impl Loader<'_> {
 
 /// `kv dump`.
 pub fn dump(args: &Target<'_>, format: DumpFormat) -> Result<u8, Failure> {
-    let pool = open_pool(args.pool)?;
+    let pool = open_pool(args.pool, args.slow)?;
     let view = match args.snapshot {
         None => pool.read()?,
         Some(name) => pool.snapshot(name)?,

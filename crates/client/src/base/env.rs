@@ -4,6 +4,8 @@
 //! Invariants: `parse` accepts exactly what `format` makes and never panics; the value has no NUL;
 //! paths are raw bytes preceded by their length, so no byte needs escaping.
 
+use pmem::Slow;
+
 /// Name of the variable.
 pub const VARIABLE: &str = "HOLDFAST_SESSION";
 
@@ -11,9 +13,9 @@ pub const VARIABLE: &str = "HOLDFAST_SESSION";
 /// descriptors from then on: `holdfast run` inside a run maps session memory.
 pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
-pub const VALUE_MAX: usize = 8192 + 256;
+pub const VALUE_MAX: usize = 8192 + 512;
 
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
 /// are no segments.
@@ -51,6 +53,8 @@ pub struct SessionEnv<'a> {
     pub slot: u32,
     /// What `pmem::cpu::features` said, so that not every program asks the processor again.
     pub cpu: u32,
+    /// How much slower than it is the pool is to the program.
+    pub slow: Slow,
     /// Absolute path of the pool's directory.
     pub pool: &'a [u8],
     /// Absolute path under which the pool appears.
@@ -74,6 +78,7 @@ impl<'a> SessionEnv<'a> {
             run: 0,
             slot: 0,
             cpu: pmem::cpu::features(),
+            slow: Slow::NONE,
             pool,
             at,
         }
@@ -82,7 +87,8 @@ impl<'a> SessionEnv<'a> {
     /// Writes the value to the start of `out`; `None` when it does not fit or holds a NUL.
     pub fn format(&self, out: &mut [u8]) -> Option<usize> {
         let mut at = 0;
-        for number in self.numbers() {
+        let slow = self.slow.numbers().map(u64::from);
+        for number in self.numbers().into_iter().chain(slow) {
             put_number(out, &mut at, number)?;
         }
         for path in [self.pool, self.at] {
@@ -139,6 +145,7 @@ impl<'a> SessionEnv<'a> {
             run: take_number(&mut rest)?.try_into().ok()?,
             slot: take_number(&mut rest)?.try_into().ok()?,
             cpu: take_number(&mut rest)?.try_into().ok()?,
+            slow: take_slow(&mut rest)?,
             pool: take_path(&mut rest)?,
             at: take_path(&mut rest)?,
         };
@@ -184,6 +191,14 @@ fn take_number(rest: &mut &[u8]) -> Option<u64> {
     Some(number)
 }
 
+fn take_slow(rest: &mut &[u8]) -> Option<Slow> {
+    let mut numbers = [0; 6];
+    for number in &mut numbers {
+        *number = take_number(rest)?.try_into().ok()?;
+    }
+    Slow::of_numbers(numbers)
+}
+
 fn take_path<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = take_number(rest)?.try_into().ok()?;
     let (path, tail) = rest.split_at_checked(len)?;
@@ -211,6 +226,7 @@ mod tests {
         run: 63,
         slot: 511,
         cpu: 63,
+        slow: Slow::NONE,
         pool: b"/dev/shm/a:b c\xff",
         at: b"/hf",
     };
@@ -221,6 +237,12 @@ mod tests {
         let n = SAMPLE.format(&mut out).unwrap();
         assert_eq!(SessionEnv::parse(&out[..n]), Some(SAMPLE));
         assert_eq!(SAMPLE.format(&mut out[..n - 1]), None);
+        let slow = SessionEnv {
+            slow: Slow::parse("rdsx=1.5,wrlat=1000000000,wrbw=1").unwrap(),
+            ..SAMPLE
+        };
+        let n = slow.format(&mut out).unwrap();
+        assert_eq!(SessionEnv::parse(&out[..n]), Some(slow));
         let longest = vec![b'x'; 4096];
         let long = SessionEnv {
             pool: &longest,
@@ -248,10 +270,10 @@ mod tests {
         for bad in [
             "",
             "2:1:",
-            "3:01:",
-            "3::",
-            "3:-1:",
-            "3:99999999999999999999:",
+            "4:01:",
+            "4::",
+            "4:-1:",
+            "4:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

@@ -9,10 +9,10 @@ use crate::journal::recover;
 use crate::session::Session;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pmem::{
-    Access, DirtyMap, MapOptions, Medium, RecordLocks, Region, Reservation, SegmentFile, SharedMem,
-    Writing,
+    Access, DirtyMap, MapOptions, Medium, Pace, RecordLocks, Region, Reservation, SegmentFile,
+    SharedMem, Slow, Writing,
 };
-use pool::session::{DIRTY_AT, HEADER_AT, Header, SESSION_LEN};
+use pool::session::{DIRTY_AT, HEADER_AT, Header, METER_AT, SESSION_LEN};
 use pool::tree::Fixed;
 use rustix::fd::BorrowedFd;
 
@@ -54,11 +54,11 @@ fn snapshot_in(mem: &SharedMem) -> Option<Fixed> {
 
 /// Maps everything. All but meta's have to stay open for as long as the session is used.
 pub fn map(segments: &Segments) -> Result<Session> {
-    map_with(segments, Writing::default())
+    map_with(segments, Writing::default(), Slow::NONE)
 }
 
-/// As `map`; how file data is written is given.
-pub fn map_with(segments: &Segments, writing: Writing) -> Result<Session> {
+/// As `map`; how file data is written, and how long copies take, is given.
+pub fn map_with(segments: &Segments, writing: Writing, slow: Slow) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
     let medium = medium(segments.medium);
     // One reservation for all: every program that is started pays for each call to the kernel.
@@ -99,6 +99,11 @@ pub fn map_with(segments: &Segments, writing: Writing) -> Result<Session> {
         data = data.noting(dirty);
         journal = journal.of_file(SegmentFile::new(segments.journal.0)?);
     }
+    let pace = Pace::new(slow, &mem, METER_AT as u64)?;
+    let [meta, journal, data] = [meta, journal, data].map(|region| match &pace {
+        None => region,
+        Some(pace) => region.slowed(pace),
+    });
     let header: Option<&Header> = mem.at(HEADER_AT as u64);
     let since = header.map_or(u64::MAX, |header| header.begun_after.load(Acquire));
     let trees = Trees::new(meta).verifying(since)?;

@@ -12,19 +12,24 @@ use crate::ops::slots::{Share, SlotId};
 use crate::session::OfdLink;
 use crate::session::fd_tables;
 use crate::session::run;
-use pmem::Writing;
 use pmem::atomic::Ordering::{AcqRel, Relaxed};
+use pmem::{Slow, Writing};
 use pool::session::{IDS_OF_NAMESPACE, IDS_OF_POOL, IDS_UNKNOWN};
 
 impl Client {
     /// A client of the session that the descriptors belong to; `at` is where the pool appears.
     pub fn attach(segments: &Segments, at: &[u8]) -> Result<Client> {
-        Client::attach_with(segments, at, Writing::default())
+        Client::attach_with(segments, at, Writing::default(), Slow::NONE)
     }
 
-    /// As `attach`; how this process writes file data is given.
-    pub fn attach_with(segments: &Segments, at: &[u8], writing: Writing) -> Result<Client> {
-        Ok(Client::new(mapped::map_with(segments, writing)?, at))
+    /// As `attach`; how this process writes file data, and how long its copies take, is given.
+    pub fn attach_with(
+        segments: &Segments,
+        at: &[u8],
+        writing: Writing,
+        slow: Slow,
+    ) -> Result<Client> {
+        Ok(Client::new(mapped::map_with(segments, writing, slow)?, at))
     }
 
     /// Makes this process part of run `run`: takes over what the program that ran in it before

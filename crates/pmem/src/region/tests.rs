@@ -372,3 +372,107 @@ fn a_recorded_log_replays_to_what_the_region_holds() {
     r.read(0, &mut got).unwrap();
     assert!(got == replayed);
 }
+
+/// What a copy is.
+type Copying = fn(&Region, &mut [u8]);
+
+const LEN: usize = 4 * PAGE;
+
+/// Each method that moves bytes, and whether it writes.
+const COPIES: [(&str, bool, Copying); 11] = [
+    ("read", false, |region, bytes| {
+        region.read(0, bytes).unwrap()
+    }),
+    ("copy_out", false, |region, bytes| {
+        region.copy_out(0, bytes.into()).map(|_| ()).unwrap();
+    }),
+    ("read_through", false, |region, bytes| {
+        region.read_through(0, bytes.into()).map(|_| ()).unwrap();
+    }),
+    ("store", true, |region, bytes| {
+        region.store(0, bytes).unwrap()
+    }),
+    ("write_nt", true, |region, bytes| {
+        region.write_nt(0, bytes).unwrap()
+    }),
+    ("zero_nt", true, |region, bytes| {
+        region.zero_nt(0, bytes.len()).unwrap()
+    }),
+    ("copy_in", true, |region, bytes| {
+        region.copy_in(0, (&*bytes).into()).map(|_| ()).unwrap();
+    }),
+    ("copy_over", true, |region, bytes| {
+        region.copy_over(0, (&*bytes).into()).map(|_| ()).unwrap();
+    }),
+    ("write_through", true, |region, bytes| {
+        region
+            .write_through(0, (&*bytes).into())
+            .map(|_| ())
+            .unwrap();
+    }),
+    ("flush", true, |region, bytes| {
+        region.flush(0, bytes.len()).unwrap()
+    }),
+    ("persist", true, |region, bytes| {
+        region.persist(0, bytes.len()).unwrap()
+    }),
+];
+
+fn slowed(region: Region, text: &str) -> Region {
+    let memory = crate::SharedMem::in_memory(PAGE).unwrap();
+    let slow = crate::Slow::parse(text).unwrap();
+    region.slowed(&crate::Pace::new(slow, &memory, 0).unwrap().unwrap())
+}
+
+#[test]
+fn every_copy_of_a_slowed_region_takes_its_time_and_moves_its_bytes() {
+    for region in all_kinds(LEN) {
+        let plain = region.clone();
+        let region = slowed(region, "rdlat=2000000,wrlat=3000000");
+        for (name, writes, copy) in COPIES {
+            let begun = std::time::Instant::now();
+            copy(&region, &mut pattern(100, 1));
+            let least = if writes { 2_970 } else { 1_980 };
+            let took = begun.elapsed().as_micros();
+            assert!(
+                took >= least,
+                "{name} {:?} took {took} us",
+                region.protection()
+            );
+        }
+        let (bytes, mut seen) = (pattern(LEN - 7, 3), vec![0; LEN - 7]);
+        region.copy_over(7, (&bytes[..]).into()).unwrap();
+        plain.read(7, &mut seen).unwrap();
+        assert_eq!(seen, bytes, "{:?}", region.protection());
+        plain
+            .copy_over(7, (&pattern(LEN - 7, 4)[..]).into())
+            .unwrap();
+        region.read(7, &mut seen).unwrap();
+        assert_eq!(seen, pattern(LEN - 7, 4), "{:?}", region.protection());
+        assert!(region.is_writable());
+        assert_eq!(region.word(8).is_some(), plain.word(8).is_some());
+        assert_eq!(region.store_u64(8, 5), plain.store_u64(8, 5));
+    }
+}
+
+#[test]
+fn a_slowed_region_refuses_what_others_refuse() {
+    let fd = memfd(LEN);
+    let read_only = slowed(mapped(&fd, LEN, options(Access::ReadOnly)), "wrsx=2,rdsx=2");
+    assert!(!read_only.is_writable());
+    assert_eq!(read_only.store(0, &[1]), Err(Error::ReadOnly));
+    assert_eq!(
+        read_only.copy_in(0, (&[1][..]).into()),
+        Err(Fault::OutOfRange)
+    );
+    let region = slowed(Region::in_memory(LEN).unwrap(), "wrsx=2,rdsx=2");
+    let (len, off) = (2, LEN as u64 - 1);
+    let outside = Err(Error::OutOfRange { off, len });
+    assert_eq!(region.read(off, &mut [0; 2]), outside);
+    assert_eq!(region.write_nt(off, &[0; 2]), outside);
+    assert_eq!(region.flush(off, 2), outside);
+    assert_eq!(
+        region.copy_out(off, (&mut [0; 2][..]).into()),
+        Err(Fault::OutOfRange)
+    );
+}

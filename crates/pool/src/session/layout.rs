@@ -6,7 +6,7 @@
 
 use super::Broken;
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
-use holdfast_pmem::{DirtyMap, shared};
+use holdfast_pmem::{DirtyMap, Meter, shared};
 
 pub use crate::space::WHOLE_BLOCKS;
 
@@ -314,6 +314,8 @@ shared! {
         pub lent_name: AtomicU64,
         /// The device that they are on: who sees another one in that place lends nothing.
         pub lent_device: AtomicU64,
+        /// For processes to which the pool is slower than it is.
+        pub meter: Meter,
     }
 }
 
@@ -836,6 +838,8 @@ const fn page_up(offset: usize) -> usize {
 
 /// Offset of the `Header`.
 pub const HEADER_AT: usize = 0;
+/// Offset of the `Header`'s `meter`.
+pub const METER_AT: usize = HEADER_AT + core::mem::offset_of!(Header, meter);
 /// Offset of the `Lane` array.
 pub const LANES_AT: usize = page_up(size_of::<Header>());
 /// Offset of the `ViewPin` array.

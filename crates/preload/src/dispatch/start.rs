@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use holdfast_client::env::{SERVED, SessionEnv, VARIABLE};
 use holdfast_client::{Client, Segments, Served};
+use holdfast_pmem::Writing;
 use rustix::fd::BorrowedFd;
 
 /// Once, before any site is patched. False: leave this process alone.
@@ -52,7 +53,8 @@ fn join(session: &SessionEnv) -> Result<Pool, holdfast_client::Error> {
         medium: session.medium,
         cpu: session.cpu,
     };
-    let client = Client::attach(&segments, session.at)?;
+    let writing = Writing::default();
+    let client = Client::attach_with(&segments, session.at, writing, session.slow)?;
     client.join(session.run, &descriptor_is_open)?;
     Ok(Pool::Mapped(client))
 }

@@ -7,6 +7,7 @@ mod daemon;
 mod documents;
 mod files;
 pub mod interface;
+mod slow;
 mod transfer;
 mod volumes;
 
@@ -23,6 +24,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         documents::CASES,
         files::CASES,
         interface::CASES,
+        slow::CASES,
         transfer::CASES,
         volumes::CASES,
     ];
