@@ -34,7 +34,7 @@ pub fn run(options: &Options) -> Result<String> {
     options.check_rows(ROWS.iter().map(|row| (row.name, row.title)))?;
     holdfast::use_program(crate::paths::holdfast()?);
     let mut janitor = Janitor::start()?;
-    let base = memory_directory(&mut janitor, 26 * SIZE)?;
+    let base = memory_directory(&mut janitor, 30 * SIZE)?;
     let mut sheet = sheet(options);
     let peers = start(options, &base, &mut sheet)?;
     sheet.peers = peers.iter().map(|peer| peer.name.to_owned()).collect();
@@ -117,8 +117,12 @@ fn sheet(options: &Options) -> Sheet {
             "memcpy: a mapping that nothing protects, by plain stores, which are not durable on \
              persistent memory; memcpy-nt: by stores around the cache and a fence, which are"
                 .into(),
-            "holdfast: protection and scheme as `auto` finds them; none, pt, pmap, pmap-cache, fd, \
-             pkey: that protection; nt, clwb, clflushopt, clflush: that scheme, unprotected"
+            "holdfast: protection and scheme as `auto` finds them; none, pt, pt-batch, pmap, \
+             pmap-cache, fd, pkey: that protection; nt, clwb, clflushopt, clflush: that scheme, \
+             unprotected"
+                .into(),
+            "strict: unprotected, with PMBD's barrier; atomic: unprotected, with atomic sectors, \
+             whose writes are durable when they are done"
                 .into(),
             "x2 to x16: unprotected, each copy takes so many times as long (PMBD's rdsx and wrsx); \
              of one thread alone"

@@ -100,6 +100,9 @@ impl Server {
         fio.arg(format!("--rw={what}"))
             .arg(format!("--bs={}", plan.bytes));
         fio.arg(format!("--iodepth={}", plan.depth));
+        if plan.flush_every > 0 {
+            fio.arg(format!("--fsync={}", plan.flush_every));
+        }
         fio.arg(format!("--size={SIZE}"));
         fio.arg(format!("--number_ios={requests}"));
         let said = quiet(&mut fio)?;

@@ -4,13 +4,13 @@ use super::rows::Plan;
 use super::{SIZE, SUBJECT};
 use crate::error::{Error, Result};
 use crate::peers::create_pool;
-use holdfast::{Pool, Protection, Scheme, Sector, Slow, Volume, Written};
+use holdfast::{Barrier, Pool, Protection, Scheme, Sector, Slow, Volume, Written};
 use holdfast_pmem::{Access, Medium, Region};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
+use std::sync;
 use std::time::Instant;
 
 /// In the order in which they are shown.
@@ -21,6 +21,7 @@ pub const NAMES: &[&str] = &[
     SUBJECT,
     "none",
     "pt",
+    "pt-batch",
     "pmap",
     "pmap-cache",
     "fd",
@@ -29,6 +30,8 @@ pub const NAMES: &[&str] = &[
     "clwb",
     "clflushopt",
     "clflush",
+    "strict",
+    "atomic",
     "x2",
     "x4",
     "x8",
@@ -58,6 +61,7 @@ pub trait Disk {
 trait Calls: Sync {
     fn read(&self, room: &mut [u8], at: u64) -> Result<()>;
     fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
+    fn flush(&self) -> Result<()>;
 }
 
 /// Makes the disk of this name.
@@ -90,7 +94,7 @@ fn stamp(bytes: &mut [u8], at: u64) {
 impl<C: Calls> Disk for C {
     fn time(&self, plan: &Plan, quick: bool) -> Result<f64> {
         let each = (plan.requests(quick) / plan.depth).max(1);
-        let ready = Barrier::new(plan.depth);
+        let ready = sync::Barrier::new(plan.depth);
         // A thread that is to look at the clock for all would come too late.
         let timed = |thread| {
             let mut bytes = vec![FILLING; plan.bytes];
@@ -158,6 +162,9 @@ fn requests(
             }
             false => disk.read(bytes, at)?,
         }
+        if plan.flush_every > 0 && n % plan.flush_every == 0 {
+            disk.flush()?;
+        }
     }
     Ok(())
 }
@@ -202,6 +209,11 @@ impl Calls for Memory {
         }
         Ok(())
     }
+
+    fn flush(&self) -> Result<()> {
+        self.region.fence();
+        Ok(())
+    }
 }
 
 /// A file of tmpfs, by system calls.
@@ -220,6 +232,10 @@ impl Calls for Tmpfs {
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
         self.0.write_all_at(bytes, at).map_err(Error::io("tmpfs"))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.sync_data().map_err(Error::io("tmpfs"))
     }
 }
 
@@ -246,9 +262,16 @@ fn volume(name: &str, base: &Path) -> Result<Volume> {
         _ => options,
     };
     let pool = options.open(pool).map_err(failed)?;
-    pool.volume_create(name, SIZE, Sector::Large)
-        .map_err(failed)?;
-    pool.volume(name).map_err(failed)
+    let made = match name {
+        "atomic" => pool.volume_create_atomic(name, SIZE, Sector::Large),
+        name => pool.volume_create(name, SIZE, Sector::Large),
+    };
+    made.map_err(failed)?;
+    let volume = pool.volume(name).map_err(failed)?;
+    if name == "strict" {
+        volume.set_barrier(Barrier::Strict);
+    }
+    Ok(volume)
 }
 
 /// Whether each copy takes longer than it does. Where more threads make them than there are
@@ -272,6 +295,10 @@ impl Calls for Volume {
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
         Volume::write(self, bytes, at, Written::AtFlush).map_err(failed)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Volume::flush(self).map_err(failed)
     }
 }
 

@@ -12,6 +12,8 @@ pub struct Plan {
     pub random: bool,
     /// Requests at a time.
     pub depth: usize,
+    /// After so many requests each has a flush; 0: none.
+    pub flush_every: usize,
 }
 
 impl Plan {
@@ -43,6 +45,14 @@ const fn plan(group: &'static str, row: &'static str, what: (bool, bool), depth:
         writes: what.0,
         random: what.1,
         depth,
+        flush_every: 0,
+    }
+}
+
+const fn flushed(plan: Plan, flush_every: usize) -> Plan {
+    Plan {
+        flush_every,
+        ..plan
     }
 }
 
@@ -58,6 +68,7 @@ pub static PLANS: &[Plan] = &[
     plan("4k", "write", WRITE, 1),
     plan("4k", "write-random", WRITE_RANDOM, 1),
     plan("4k", "write-random-32", WRITE_RANDOM, 32),
+    flushed(plan("4k", "write-flush-32", WRITE_RANDOM, 32), 16),
     plan("256k", "read", READ, 1),
     plan("256k", "read-random", READ_RANDOM, 1),
     plan("256k", "read-random-32", READ_RANDOM, 32),
@@ -78,4 +89,5 @@ pub static ROWS: &[Row] = &[
     Row::new("write", "write in order", &[PEAK_WRITE]),
     Row::new("write-random", "write", &[PEAK_WRITE, NBDKIT]),
     Row::new("write-random-32", "write, 32 at a time", &[PEAK_WRITE]),
+    Row::new("write-flush-32", "the same, each 16th with a flush", &[]),
 ];
