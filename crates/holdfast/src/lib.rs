@@ -56,4 +56,6 @@ pub use snapshot::SnapshotInfo;
 pub use start::use_program;
 pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};
-pub use volume::{Counted, Extent, Volume, VolumeInfo, VolumeStats, Written, Zeroes};
+pub use volume::{
+    Counted, Extent, Latency, Volume, VolumeInfo, VolumeLatency, VolumeStats, Written, Zeroes,
+};

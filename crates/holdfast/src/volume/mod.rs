@@ -4,6 +4,7 @@
 //! nothing; what was trimmed or zeroed reads as zeroes; one handle at a time writes to a volume.
 
 mod attribute;
+mod latency;
 mod manage;
 mod stats;
 
@@ -13,9 +14,11 @@ use crate::pool::Pool;
 use crate::sector::Sector;
 use attribute::Properties;
 use holdfast_client::abi;
+use latency::Clock;
 use stats::{Counters, Kind};
 use std::sync::Arc;
 
+pub use latency::{Latency, VolumeLatency};
 pub use manage::VolumeInfo;
 pub use stats::{Counted, VolumeStats};
 
@@ -63,6 +66,7 @@ struct Inner {
     properties: Properties,
     writes: bool,
     counters: Counters,
+    clock: Clock,
 }
 
 impl Pool {
@@ -91,10 +95,16 @@ impl Volume {
             properties,
             writes,
             counters: Counters::default(),
+            clock: Clock::default(),
         };
         Ok(Volume {
             inner: Arc::new(inner),
         })
+    }
+
+    /// The pool that it is in.
+    pub fn pool(&self) -> &Pool {
+        self.inner.file.pool()
     }
 
     /// By which it was opened.
@@ -214,10 +224,25 @@ impl Volume {
         self.inner.counters.stats()
     }
 
+    /// From now on the time of each request of this handle and its clones is taken, which costs
+    /// two looks at the clock.
+    pub fn measure_latency(&self) {
+        self.inner.clock.start();
+    }
+
+    /// How long requests took since `measure_latency`.
+    pub fn latency(&self) -> VolumeLatency {
+        self.inner.clock.latency()
+    }
+
     #[inline]
     fn count(&self, kind: Kind, len: u64, f: impl FnOnce(&Inner) -> Result<()>) -> Result<()> {
+        let begun = self.inner.clock.begin(kind);
         let done = f(&self.inner);
         self.inner.counters.count(kind, len, done.is_ok());
+        if done.is_ok() {
+            begun.done();
+        }
         done
     }
 }
