@@ -4,8 +4,13 @@
 
 use crate::reply::{EINVAL, ESHUTDOWN};
 use holdfast::{Pool, Protection, Scheme, Volume};
+use holdfast_status::{About, Published};
 use nbdkit::{Error, Result};
 use rustix::process::{Pid, Signal};
+use std::io::ErrorKind::PermissionDenied;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What `nbdkit --help` says of them.
 pub const HELP: &str = "pool=DIRECTORY       (required) The pool.
@@ -17,7 +22,8 @@ protect=MODE         What keeps stray stores from the volume: none, pt, pmap, pm
 persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as
                      the medium needs (default).
 holdfast=PROGRAM     The command that starts the pool's service.
-parent=PID           Be killed when this process, which started nbdkit, ends.";
+parent=PID           Be killed when this process, which started nbdkit, ends.
+address=URI          What holdfast top shows as the address.";
 
 /// As the command line has them.
 pub struct Parameters {
@@ -29,6 +35,7 @@ pub struct Parameters {
     persist: Scheme,
     holdfast: Option<String>,
     parent: Option<Pid>,
+    address: Option<String>,
 }
 
 impl Parameters {
@@ -41,6 +48,7 @@ impl Parameters {
         persist: Scheme::Auto,
         holdfast: None,
         parent: None,
+        address: None,
     };
 
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
@@ -54,6 +62,7 @@ impl Parameters {
             "protect" => self.protect = named(key, value, Protection::named(value))?,
             "persist" => self.persist = named(key, value, Scheme::named(value))?,
             "holdfast" => self.holdfast = Some(absolute(value)?),
+            "address" => self.address = text,
             "parent" => self.parent = Some(process(value)?),
             _ => return Err(wrong(format!("there is no parameter {key:?}"))),
         }
@@ -94,6 +103,28 @@ impl Parameters {
             Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),
             None if self.read_only => pool.volume_to_read(name),
             None => pool.volume(name),
+        }
+    }
+}
+
+impl Parameters {
+    /// Has `holdfast top` show what the volume does. It is served all the same where that fails.
+    pub fn publish(&self, volume: &Volume, clients: &Arc<AtomicU64>) -> Option<Published> {
+        let about = About {
+            snapshot: self.snapshot.clone(),
+            face: "nbd",
+            address: self.address.clone().unwrap_or_else(|| "nbdkit".into()),
+            clients: clients.clone(),
+        };
+        let pool = Path::new(self.pool.as_deref().unwrap_or_default());
+        match holdfast_status::publish(pool, volume, about) {
+            Ok(published) => Some(published),
+            // Other users than the pool's owner and root.
+            Err(e) if e.kind() == PermissionDenied => None,
+            Err(e) => {
+                eprintln!("holdfast: holdfast top does not show this export: {e}.");
+                None
+            }
         }
     }
 }

@@ -80,10 +80,10 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     let state = State::of(pool)?;
     let mut out = std::io::stdout().lock();
     let done = if json {
-        writeln!(out, "{}", Json::Object(state.fields()).render())
+        writeln!(out, "{}", Json::Object(state.fields(None)).render())
     } else {
-        let mut rows = state.rows().into_iter();
-        rows.try_for_each(|(name, _, text)| writeln!(out, "{name:<12} {text}"))
+        let mut lines = state.lines(&[], None).into_iter();
+        lines.try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}"))
     };
     failure::printed(done)?;
     Ok(failure::OK)

@@ -12,6 +12,7 @@ mod fuse;
 mod greeting;
 mod nbd;
 mod nbdkit;
+mod publish;
 mod signals;
 mod vhost;
 
@@ -62,11 +63,11 @@ fn export(args: &Export) -> Result<(), Failure> {
         } => nbd::export(args, pool, address),
         Face {
             fuse: Some(file), ..
-        } => fuse::serve(open(&pool, args)?, file, Signals::catch()?),
+        } => fuse::serve(args, open(&pool, args)?, file, Signals::catch()?),
         Face {
             vhost_user: Some(socket),
             ..
-        } => vhost::serve(open(&pool, args)?, socket, args.queues, Signals::catch()?),
+        } => vhost::serve(args, open(&pool, args)?, socket, Signals::catch()?),
         _ => Err(Failure::usage("no way to export the volume was given")),
     }
 }

@@ -102,6 +102,7 @@ pub fn words(
     set("persist", args.persist.name().into());
     set("read-only", reads.to_string());
     set("parent", std::process::id().to_string());
+    set("address", address.to_string());
     set("blocksize-minimum", sector.to_string());
     set("blocksize-preferred", PREFERRED.to_string());
     set("blocksize-maximum", MAXIMUM.into());
