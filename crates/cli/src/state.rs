@@ -147,6 +147,7 @@ impl State {
             1 => "1 user beside the owner and root".into(),
             n => format!("{n} users beside the owner and root"),
         };
+        let strays = live.map_or(0, |a| a.strays);
         let service = live.map_or(0, |a| a.service_pid);
         let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
         let mut rows: Vec<Row> = vec![
@@ -165,6 +166,7 @@ impl State {
             number("sessions", sessions.into(), sessions.to_string()),
             number("processes", processes.into(), processes.to_string()),
             number("others", others.into(), whose),
+            number("strays", strays, stopped(strays)),
             number("service", service.into(), who),
             ("clean", Json::Bool(sb.clean), clean.into()),
         ]);
@@ -177,6 +179,15 @@ impl State {
             rows.push(number_text("waiting", self.waiting()));
         }
         rows
+    }
+}
+
+/// Of stray stores into the pool's data.
+fn stopped(strays: u64) -> String {
+    match strays {
+        0 => "none".into(),
+        1 => "1 stray store was stopped".into(),
+        n => format!("{n} stray stores were stopped"),
     }
 }
 

@@ -104,7 +104,21 @@ fn applied(state: &State) -> u64 {
 
 /// The state in Prometheus' text format, as a collector of text files takes it.
 fn metrics_of(pool: &Path, state: &State) -> String {
-    let sb = state.superblock();
+    let pool = pool.display().to_string();
+    let labels = metrics::labels(&[("pool", &pool)]);
+    let mut text = String::new();
+    for (kind, (name, help, value)) in values_of(state) {
+        metrics::head(&mut text, kind, name, help);
+        metrics::value(&mut text, name, &labels, value);
+    }
+    text + &exports::metrics(&pool, &state.exports)
+}
+
+/// Name, meaning and value.
+type Metric = (&'static str, &'static str, u64);
+
+/// What there is of a pool as a whole.
+fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
     let live = state.live.as_ref();
     let fields = state.fields(None);
     let field = |wanted: &str| {
@@ -158,16 +172,19 @@ fn metrics_of(pool: &Path, state: &State) -> String {
             "Changes that were applied.",
             applied(state),
         ),
-        ("commits_total", "Commits of the trees.", sb.seq),
+        (
+            "commits_total",
+            "Commits of the trees.",
+            state.superblock().seq,
+        ),
+        (
+            "stray_stores_total",
+            "Stray stores that were stopped while the service lived.",
+            field("strays"),
+        ),
     ];
     let gauges = gauges.map(|metric| (Kind::Gauge, metric));
-    let counters = counters.map(|metric| (Kind::Counter, metric));
-    let pool = pool.display().to_string();
-    let labels = metrics::labels(&[("pool", &pool)]);
-    let mut text = String::new();
-    for (kind, (name, help, value)) in gauges.into_iter().chain(counters) {
-        metrics::head(&mut text, kind, name, help);
-        metrics::value(&mut text, name, &labels, value);
-    }
-    text + &exports::metrics(&pool, &state.exports)
+    gauges
+        .into_iter()
+        .chain(counters.map(|metric| (Kind::Counter, metric)))
 }

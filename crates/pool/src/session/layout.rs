@@ -314,6 +314,8 @@ shared! {
         pub lent_name: AtomicU64,
         /// The device that they are on: who sees another one in that place lends nothing.
         pub lent_device: AtomicU64,
+        /// Stray stores into the pool's data that were stopped in processes of this session.
+        pub strays: AtomicU64,
     }
 }
 
