@@ -72,6 +72,12 @@ pub enum PoolCommand {
         #[arg(long)]
         accept_loss: bool,
     },
+    /// Tell which volume or file has a block of the pool's data, and where in it.
+    Block {
+        pool: PathBuf,
+        /// As a report of a stray store names it.
+        number: u64,
+    },
     /// Remove a pool and everything in it.
     Destroy { pool: PathBuf },
     /// Make an unused pool larger or smaller.

@@ -42,6 +42,9 @@ pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result
         return Err(Failure::new(format!("{what} by {mode}")).fix("choose another --protect"));
     };
     let report = report.trim_start_matches("holdfast: ");
+    // What it says beyond is of use where nobody knows whose block it was.
+    let report = report.split(';').next().unwrap_or(report);
+    let block = place_of(pool, name, report)?;
     let mut out = std::io::stdout().lock();
     printed(match json {
         true => {
@@ -49,7 +52,7 @@ pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result
                 ("stopped", Json::Bool(true)),
                 ("protect", Json::Text(mode.into())),
                 ("volume", Json::Text(name.into())),
-                ("block", Json::Number(block.parse().unwrap_or(0))),
+                ("block", Json::Number(block)),
                 ("report", Json::Text(report.into())),
             ]);
             writeln!(out, "{}", said.render())
@@ -60,6 +63,25 @@ pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result
         ),
     })?;
     Ok(failure::OK)
+}
+
+/// The block of the volume at which a stray store was aimed, by what the report says of it.
+fn place_of(path: &Path, name: &str, report: &str) -> Result<u64, Failure> {
+    let words = report.trim_start_matches("a stray store to block ");
+    let number = words.split(' ').next().and_then(|word| word.parse().ok());
+    let number =
+        number.ok_or_else(|| Failure::new(format!("the report has no block: {report}")))?;
+    let pool = Pool::open(path)?;
+    match pool.find_block(number)? {
+        Some(place) if place.path == name.trim_start_matches('/') => {
+            Ok(place.offset / pool.volume_to_read(name)?.sector().bytes())
+        }
+        place => {
+            let whose = place.map_or("nobody".into(), |place| place.path);
+            let what = format!("{report}: the block is that of {whose}, not of volume {name:?}");
+            Err(Failure::new(what))
+        }
+    }
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod blocks;
 mod borrowed;
 mod caller;
 mod error;
@@ -40,10 +41,12 @@ mod start;
 mod stream;
 mod view;
 mod volume;
+mod walk;
 
 use holdfast_client::kv;
 
 pub use batch::Batch;
+pub use blocks::BlockPlace;
 pub use borrowed::Borrowed;
 pub use error::{Error, Result};
 pub use holdfast_client::kv::Durability;

@@ -10,6 +10,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("volumes are files", files),
     ("volume images", images),
     ("volume poke", poke),
+    ("stray stores are counted", strays),
+    ("blocks and whose they are", blocks),
     ("volumes in deep and passing directories", passing),
     ("volume copies that are killed", killed),
 ];
@@ -142,6 +144,59 @@ fn images(fixture: &Fixture) -> Result<(), Stop> {
         "vmdk  20M\n",
     ];
     expect("the commands", &said, &expected.concat())
+}
+
+/// For as long as the service lives, and longer while a program uses the pool.
+fn strays(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#"volume() { "$hf" volume "$pool" "$@"; }
+        status() { "$hf" pool status "$pool" --json; }
+        strays() { status | grep -o '"strays":[0-9]*'; }
+        volume create disk --size 1M
+        "$hf" serve "$pool" 2>log & service=$!
+        until status | grep -q "\"service\":$service,"; do sleep 0.01; done
+        strays; for n in 1 2 3; do volume poke disk --protect pt >/dev/null; done; strays
+        ! volume poke disk --protect none 2>/dev/null; strays
+        "$hf" top "$pool" --metrics | grep '^holdfast_stray_stores_total{.*} 3$' >/dev/null
+        logged() { awk '/WARN stray stores .* were stopped: /{n += $NF} END {print n}' log; }
+        until [[ $(logged) == 3 ]]; do sleep 0.01; done
+        until status | grep -q '"sessions":0'; do sleep 0.01; done
+        "$hf" run --pool "$pool" -- bash -c 'touch up; exec sleep 60' & user=$!
+        until [[ -e up ]]; do sleep 0.01; done
+        volume poke disk --protect pmap >/dev/null; strays
+        kill -KILL $service; wait $service || true
+        until volume poke disk --protect fd >/dev/null 2>&1; do sleep 0.1; done; strays
+        kill $user; wait $user || true"#;
+    let said = script(fixture, &pool, text)?;
+    // The service that takes over knows of what its session has counted.
+    let expected = [0, 3, 3, 4, 2].map(|n| format!("\"strays\":{n}\n"));
+    expect("the counts", &said, &expected.concat())
+}
+
+/// Of files and volumes, also of what nobody has flushed; and of blocks that are nobody's.
+fn blocks(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
+    fixture.done(&["pool", "create", &pool, "--size", "16M"])?;
+    let text = r#""$hf" volume "$pool" create disk --size 10M --sector 4096
+        "$hf" run --pool "$pool" -- bash -c 'mkdir -p /hf/a/b; head -c 100k /dev/zero | tr "\0" x |
+            tee /hf/a/b/file >/dev/null; >/hf/behind; fallocate -n -l 64k /hf/behind
+            exec 3>/hf/open; head -c 8192 /dev/zero | tr "\0" y >&3; touch up; sleep 60' & user=$!
+        until [[ -e up ]]; do sleep 0.01; done
+        "$hf" run --pool "$pool" -- bash -c 'seq 100000 | dd of=/hf/disk bs=4k seek=100 \
+            conv=notrunc status=none'
+        # All blocks of the pool; most of them are free.
+        seq 0 4095 | xargs -n 1 -P 4 "$hf" pool block "$pool" --json >found 2>/dev/null || true
+        kill $user; wait $user || true
+        sed 's/.*"path"://; s/,"offset.*//' found | sort | uniq -c | sed 's/^ *//'
+        grep '"disk"' found | sed 's/.*offset"://; s/}//' | sort -n | sed -n '1p;$p'"#;
+    let said = script(fixture, &pool, text)?;
+    let expected = "25 \"a/b/file\",\"volume\":false\n16 \"behind\",\"volume\":false\n\
+        144 \"disk\",\"volume\":true\n2 \"open\",\"volume\":false\n409600\n995328\n";
+    expect("whose the blocks are", &said, expected)?;
+    for number in ["1000000000", "-1", "x", ""] {
+        fixture.refused(&["pool", "block", &pool, number], &[1, 2])?;
+    }
+    fixture.refused(&["pool", "block", "/nowhere", "0"], &[1])
 }
 
 /// Each protection stops a stray store and says where it was aimed, and changes nothing; without
