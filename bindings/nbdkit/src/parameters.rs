@@ -18,9 +18,10 @@ volume=NAME          (required) The volume.
 snapshot=NAME        The volume as it is in this snapshot.
 read-only=true       Open the volume for reading, so that others can write to it.
 protect=MODE         What keeps stray stores from the volume: none, pt, pmap, pmap-cache, fd,
-                     pkey, or auto, the best that this machine has (default).
+                     pkey, or auto, the best that this machine has (default: what the volume
+                     keeps, else auto).
 persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as
-                     the medium needs (default).
+                     the medium needs (default: what the volume keeps, else auto).
 holdfast=PROGRAM     The command that starts the pool's service.
 parent=PID           Be killed when this process, which started nbdkit, ends.
 address=URI          What holdfast top shows as the address.";
@@ -31,8 +32,8 @@ pub struct Parameters {
     volume: Option<String>,
     snapshot: Option<String>,
     read_only: bool,
-    protect: Protection,
-    persist: Scheme,
+    protect: Option<Protection>,
+    persist: Option<Scheme>,
     holdfast: Option<String>,
     parent: Option<Pid>,
     address: Option<String>,
@@ -44,8 +45,8 @@ impl Parameters {
         volume: None,
         snapshot: None,
         read_only: false,
-        protect: Protection::Auto,
-        persist: Scheme::Auto,
+        protect: None,
+        persist: None,
         holdfast: None,
         parent: None,
         address: None,
@@ -59,8 +60,8 @@ impl Parameters {
             "volume" => self.volume = text,
             "snapshot" => self.snapshot = text,
             "read-only" => self.read_only = nbdkit::parse_bool(value)?,
-            "protect" => self.protect = named(key, value, Protection::named(value))?,
-            "persist" => self.persist = named(key, value, Scheme::named(value))?,
+            "protect" => self.protect = Some(named(key, value, Protection::named(value))?),
+            "persist" => self.persist = Some(named(key, value, Scheme::named(value))?),
             "holdfast" => self.holdfast = Some(absolute(value)?),
             "address" => self.address = text,
             "parent" => self.parent = Some(process(value)?),
@@ -95,14 +96,15 @@ impl Parameters {
             holdfast::use_program(program);
         }
         let name = self.volume.as_deref().unwrap_or_default();
-        let options = Pool::options()
-            .protection(self.protect)
-            .scheme(self.persist);
-        let pool = options.open(self.pool.as_deref().unwrap_or_default())?;
-        match &self.snapshot {
-            Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),
-            None if self.read_only => pool.volume_to_read(name),
-            None => pool.volume(name),
+        let path = self.pool.as_deref().unwrap_or_default();
+        if let Some(snapshot) = &self.snapshot {
+            // What is in a snapshot is never mapped for writing.
+            return Pool::open(path)?.snapshot(snapshot)?.volume_to_read(name);
+        }
+        let pool = Pool::open_to_serve(path, name, self.protect, self.persist)?;
+        match self.read_only {
+            true => pool.volume_to_read(name),
+            false => pool.volume(name),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use holdfast::Protection;
+use holdfast::{Protection, Scheme};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -319,6 +319,14 @@ pub enum VolumeCommand {
         /// Bytes of a sector, the unit of requests.
         #[arg(long, value_enum, default_value = "512")]
         sector: SectorArg,
+        #[command(flatten)]
+        writing: WritingArgs,
+    },
+    /// Change what a volume keeps for those who export it from now on.
+    Set {
+        name: String,
+        #[command(flatten)]
+        writing: WritingArgs,
     },
     /// List the volumes.
     List,
@@ -366,13 +374,30 @@ pub enum VolumeCommand {
     /// Make a stray store into a volume that is not in use, and see whether it is stopped.
     Poke {
         name: String,
-        /// What is to stop it.
-        #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
-        protect: Protection,
+        /// What is to stop it [default: what the volume keeps, else auto].
+        #[arg(long, value_name = "MODE", value_parser = protection)]
+        protect: Option<Protection>,
         /// In this process, which that may end.
         #[arg(long, hide = true)]
         here: bool,
     },
+}
+
+/// How a volume is written to by those who export it.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WritingArgs {
+    /// What keeps stray stores from it: none, pt, pmap, pmap-cache, fd, pkey, or auto, the best
+    /// that the machine has.
+    #[arg(long, value_name = "MODE", value_parser = protection)]
+    pub protect: Option<Protection>,
+    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
+    #[arg(long, value_name = "SCHEME", value_parser = scheme)]
+    pub persist: Option<Scheme>,
+}
+
+fn scheme(word: &str) -> Result<Scheme, String> {
+    let names = || Scheme::ALL.map(Scheme::name).join(", ");
+    Scheme::named(word).ok_or_else(|| format!("it is one of {}", names()))
 }
 
 /// By its name.

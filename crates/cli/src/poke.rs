@@ -15,13 +15,19 @@ use std::process::{Command, Stdio};
 const SIGSEGV: i32 = 11;
 
 /// Has a child make the store, and says what came of it; status 0 if it was stopped.
-pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result<u8, Failure> {
+pub fn apart(
+    pool: &Path,
+    name: &str,
+    protect: Option<Protection>,
+    json: bool,
+) -> Result<u8, Failure> {
     let own = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
     let mut child = Command::new(own);
-    child
-        .arg("volume")
-        .arg(pool)
-        .args(["poke", "--here", "--protect", protect.name(), "--", name]);
+    child.arg("volume").arg(pool).args(["poke", "--here"]);
+    if let Some(protect) = protect {
+        child.args(["--protect", protect.name()]);
+    }
+    child.args(["--", name]);
     let ended = child.stdin(Stdio::null()).output();
     let ended = ended.map_err(|e| Failure::io("a stray store", &e))?;
     let (out, said) = (text(&ended.stdout), text(&ended.stderr));
@@ -89,8 +95,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Makes the store in this process.
-pub fn here(path: &Path, name: &str, protect: Protection) -> Result<u8, Failure> {
-    let pool = Pool::options().protection(protect).open(path)?;
+pub fn here(path: &Path, name: &str, protect: Option<Protection>) -> Result<u8, Failure> {
+    let pool = Pool::open_to_serve(path, name, protect, None)?;
     let Some(protection) = pool.protection()? else {
         return Err(
             Failure::new("a proxy makes your calls, so the volume is not in your memory")

@@ -18,12 +18,13 @@ pub struct Export {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUES_MAX)))]
     pub queues: Option<u16>,
     /// What keeps stray stores of the export from the volume: none, pt, pmap, pmap-cache, fd, pkey,
-    /// or auto, the best that this machine has.
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
-    pub protect: Protection,
-    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
-    #[arg(long, value_name = "SCHEME", default_value = "auto", value_parser = scheme)]
-    pub persist: Scheme,
+    /// or auto, the best that this machine has [default: what the volume keeps, else auto].
+    #[arg(long, value_name = "MODE", value_parser = protection)]
+    pub protect: Option<Protection>,
+    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs
+    /// [default: what the volume keeps, else auto].
+    #[arg(long, value_name = "SCHEME", value_parser = scheme)]
+    pub persist: Option<Scheme>,
     /// Clients cannot write; others may have the volume open for writing.
     #[arg(long)]
     pub read_only: bool,

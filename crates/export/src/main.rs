@@ -53,10 +53,11 @@ fn export(args: &Export) -> Result<(), Failure> {
     if args.queues.is_some() && args.face.vhost_user.is_none() {
         return Err(Failure::usage("--queues is for --vhost-user alone"));
     }
-    let pool = Pool::options()
-        .protection(args.protect)
-        .scheme(args.persist)
-        .open(&args.pool)?;
+    let pool = match args.snapshot {
+        None => Pool::open_to_serve(&args.pool, &args.volume, args.protect, args.persist)?,
+        // What is in a snapshot is never mapped for writing.
+        Some(_) => Pool::open(&args.pool)?,
+    };
     match &args.face {
         Face {
             nbd: Some(address), ..

@@ -60,5 +60,6 @@ pub use start::use_program;
 pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};
 pub use volume::{
-    Counted, Extent, Latency, Volume, VolumeInfo, VolumeLatency, VolumeStats, Written, Zeroes,
+    Counted, Extent, Latency, Volume, VolumeInfo, VolumeLatency, VolumeStats, VolumeWriting,
+    Written, Zeroes,
 };

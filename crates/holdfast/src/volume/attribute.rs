@@ -3,7 +3,9 @@
 //! Invariant: whoever may write to the file may have written anything there; what is not known is
 //! an error.
 
+use super::writing::VolumeWriting;
 use crate::sector::Sector;
+use holdfast_pmem::{Protection, Scheme};
 use std::fmt;
 
 /// The attribute's name.
@@ -16,6 +18,7 @@ pub(super) const ROOM: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Properties {
     pub sector: Sector,
+    pub writing: VolumeWriting,
 }
 
 impl Properties {
@@ -25,6 +28,8 @@ impl Properties {
         for word in std::str::from_utf8(text).ok()?.split_whitespace() {
             match word.split_once('=')? {
                 ("sector", value) => properties.sector = Sector::of(value.parse().ok()?)?,
+                ("protect", value) => properties.writing.protection = Protection::named(value)?,
+                ("persist", value) => properties.writing.scheme = Scheme::named(value)?,
                 _ => return None,
             }
         }
@@ -34,7 +39,15 @@ impl Properties {
 
 impl fmt::Display for Properties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sector={}", self.sector)
+        write!(f, "sector={}", self.sector)?;
+        let VolumeWriting { protection, scheme } = self.writing;
+        if protection != Protection::Auto {
+            write!(f, " protect={}", protection.name())?;
+        }
+        if scheme != Scheme::Auto {
+            write!(f, " persist={}", scheme.name())?;
+        }
+        Ok(())
     }
 }
 
@@ -45,11 +58,30 @@ mod tests {
     #[test]
     fn properties_are_what_was_written() {
         for sector in [Sector::Small, Sector::Large] {
-            let properties = Properties { sector };
+            let properties = Properties {
+                sector,
+                ..Properties::default()
+            };
             let text = properties.to_string();
             assert_eq!(Properties::parse(text.as_bytes()), Some(properties));
         }
         assert_eq!(Properties::parse(b""), Some(Properties::default()));
+    }
+
+    #[test]
+    fn writing_is_kept_by_name() {
+        for (protection, scheme) in Protection::ALL.into_iter().zip(Scheme::ALL) {
+            let properties = Properties {
+                writing: VolumeWriting { protection, scheme },
+                ..Properties::default()
+            };
+            let text = properties.to_string();
+            assert_eq!(Properties::parse(text.as_bytes()), Some(properties));
+        }
+        // What is not chosen is not written, so that every version reads it.
+        assert_eq!(Properties::default().to_string(), "sector=512");
+        let chosen = Properties::parse(b"persist=nt protect=fd").unwrap();
+        assert_eq!(chosen.to_string(), "sector=512 protect=fd persist=nt");
     }
 
     #[test]
@@ -61,6 +93,9 @@ mod tests {
             b"sector",
             b"=",
             b"color=red",
+            b"protect=strong",
+            b"protect=",
+            b"persist=pt",
             b"sector=512 \xff",
         ];
         for text in cases {

@@ -4,6 +4,7 @@
 //! while it is open for writing.
 
 use super::attribute::{NAME, Properties, ROOM};
+use super::writing::VolumeWriting;
 use crate::error::{Error, Result};
 use crate::file::{self, File, call};
 use crate::inner::Reach;
@@ -27,6 +28,8 @@ pub struct VolumeInfo {
     pub sector: Sector,
     /// Bytes that it takes of the pool.
     pub allocated: u64,
+    /// How it is to be written to.
+    pub writing: VolumeWriting,
 }
 
 impl Pool {
@@ -48,7 +51,10 @@ impl Pool {
             file => file?,
         };
         file.set_size(size)?;
-        let properties = Properties { sector };
+        let properties = Properties {
+            sector,
+            ..Properties::default()
+        };
         file.set_attribute(NAME, properties.to_string().as_bytes())?;
         let (from, ofd) = (Base::Ofd(file.ofd()?), abi::AT_EMPTY_PATH);
         let linked = call!(self.inner.reach()?, calls => self.as_caller(|caller| {
@@ -191,6 +197,7 @@ fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
             size: stat.size,
             sector: properties.sector,
             allocated: stat.blocks * 512,
+            writing: properties.writing,
         };
         Ok(Properties::parse(text).map(info))
     };

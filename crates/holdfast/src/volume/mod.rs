@@ -7,6 +7,7 @@ mod attribute;
 mod latency;
 mod manage;
 mod stats;
+mod writing;
 
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub use latency::{Latency, VolumeLatency};
 pub use manage::VolumeInfo;
 pub use stats::{Counted, VolumeStats};
+pub use writing::VolumeWriting;
 
 /// Zeroes are written so many bytes at a time, so that other requests come in between.
 const ZEROES_AT_ONCE: u64 = 16 << 20;
@@ -120,6 +122,11 @@ impl Volume {
     /// The unit of requests.
     pub fn sector(&self) -> Sector {
         self.inner.properties.sector
+    }
+
+    /// How it is to be written to, as the volume kept it when it was opened.
+    pub fn writing(&self) -> VolumeWriting {
+        self.inner.properties.writing
     }
 
     /// Whether the handle can write.

@@ -12,6 +12,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("nbd statistics of several exports", several),
     ("nbd statistics of an export that is stopped", stopped),
     ("nbd statistics of an export that is killed", killed),
+    ("nbd by what the volume keeps", kept),
 ];
 
 /// Seven reads, five writes, three flushes, two trims, and zeroes.
@@ -222,5 +223,52 @@ fn killed(fixture: &Fixture) -> Result<(), Stop> {
     match std::path::Path::new(&pool).exists() {
         true => wrong("something of a killed export is left of the pool"),
         false => Ok(()),
+    }
+}
+
+/// Without words on the command line; those that are there count more.
+fn kept(fixture: &Fixture) -> Result<(), Stop> {
+    needs(fixture, &["nbdsh"])?;
+    let pool = pool_with_volume(fixture, "64M", "1M")?;
+    let protection = |name: &str, options: &[&str]| -> Result<Option<String>, Stop> {
+        let exporter = export(fixture, &pool, "disk", name, options)?;
+        nbdsh(fixture, &exporter.uri, "h.pread(512, 0)")?;
+        let said = status(fixture, &pool)?;
+        exporter.end()?;
+        Ok(said.pointer("/exports/0/protection").map(Value::to_string))
+    };
+    let set = |words: &[&str]| {
+        let words = [&["volume", &pool, "set", "disk"], words].concat();
+        fixture.done(&words).map(drop)
+    };
+    let quoted = |mode: &str| Some(format!("{mode:?}"));
+    set(&["--protect", "pmap-cache"])?;
+    let found = [
+        protection("a", &[])?,
+        protection("b", &["--protect", "pt"])?,
+        protection("c", &["--persist", "nt"])?,
+        protection("d", &["--read-only"])?,
+    ];
+    let kept = quoted("pmap-cache");
+    if found != [kept.clone(), quoted("pt"), kept.clone(), kept] {
+        return wrong(format!("exports are protected by {found:?}"));
+    }
+    // It is refused where it cannot be, with words that say why.
+    set(&["--protect", "pt"])?;
+    let address = format!("unix:{}", fixture.path("e").display());
+    let words = [
+        "export",
+        &pool,
+        "disk",
+        "--nbd",
+        &address,
+        "--persist",
+        "fd",
+    ];
+    fixture.refused(&words, &[1])?;
+    set(&["--protect", "none"])?;
+    match protection("f", &[])? {
+        found if found == quoted("none") => Ok(()),
+        found => wrong(format!("without protection it is protected by {found:?}")),
     }
 }

@@ -10,6 +10,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("volumes are files", files),
     ("volume images", images),
     ("volume poke", poke),
+    ("volumes keep how they are written", kept),
     ("stray stores are counted", strays),
     ("blocks and whose they are", blocks),
     ("volumes in deep and passing directories", passing),
@@ -197,6 +198,56 @@ fn blocks(fixture: &Fixture) -> Result<(), Stop> {
         fixture.refused(&["pool", "block", &pool, number], &[1, 2])?;
     }
     fixture.refused(&["pool", "block", "/nowhere", "0"], &[1])
+}
+
+/// What was chosen is kept, listed, changed, copied, and used by who serves the volume.
+fn kept(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#"volume() { "$hf" volume "$pool" "$@"; }
+        volume create plain --size 1M; volume create auto --size 1M --protect auto --persist auto
+        volume create disk --size 1M --sector 4096 --protect pmap --persist nt
+        volume list
+        "$hf" run --pool "$pool" -- bash -c 'cd /hf; for name in plain auto disk; do
+            getfattr --only-values -n user.holdfast.volume $name; echo; done'
+        volume poke disk | sed 's/.*kept by //'; volume poke disk --protect pt | sed 's/.*by //'
+        volume set disk --protect pt; volume poke disk | sed 's/.*kept by //'
+        volume set disk --persist auto; volume list --json | sed 's/.*"disk"/"disk"/'
+        volume copy disk copy; volume resize copy --size 2M; volume rename copy moved
+        volume set disk --protect auto; volume list"#;
+    let said = script(fixture, &pool, text)?;
+    let expected = "auto  1M, 0 in use, sectors of 512\n\
+        disk  1M, 0 in use, sectors of 4096, protect pmap, persist nt\n\
+        plain  1M, 0 in use, sectors of 512\n\
+        sector=512\nsector=512\nsector=4096 protect=pmap persist=nt\n\
+        pmap\npt\npt\n\
+        \"disk\",\"size\":1048576,\"sector\":4096,\"allocated\":4096,\"protect\":\"pt\"},\
+        {\"name\":\"plain\",\"size\":1048576,\"sector\":512,\"allocated\":0}]\n\
+        auto  1M, 0 in use, sectors of 512\ndisk  1M, 4K in use, sectors of 4096\n\
+        moved  2M, 4K in use, sectors of 4096, protect pt\n\
+        plain  1M, 0 in use, sectors of 512\n";
+    expect("what is kept", &said, expected)?;
+    let refused = |words: &[&str], codes: &[i32]| {
+        fixture.refused(&[&["volume", pool.as_str()], words].concat(), codes)
+    };
+    refused(&["create", "v", "--size", "1M", "--protect", "much"], &[2])?;
+    let never = ["--protect", "pt", "--persist", "fd"];
+    refused(
+        &[&["create", "v", "--size", "1M"], &never[..]].concat(),
+        &[1],
+    )?;
+    refused(&[&["set", "disk"], &never[..]].concat(), &[1])?;
+    refused(&["set", "disk"], &[1])?;
+    refused(&["set", "none", "--protect", "pt"], &[1])?;
+    let said = script(
+        fixture,
+        &pool,
+        r#""$hf" volume "$pool" list | cut -d , -f 1"#,
+    )?;
+    expect(
+        "what is left",
+        &said,
+        "auto  1M\ndisk  1M\nmoved  2M\nplain  1M\n",
+    )
 }
 
 /// Each protection stops a stray store and says where it was aimed, and changes nothing; without
