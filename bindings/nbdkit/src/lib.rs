@@ -8,20 +8,36 @@ mod parameters;
 mod reply;
 
 use holdfast::{Volume, Written, Zeroes};
+use holdfast_status::Published;
 use nbdkit::{Error, ExtentHandle, ExtentType, Flags, FuaFlags, Result, Server};
 use parameters::Parameters;
 use reply::{NOT_FAST, failed, failed_to_start};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One answer has at most so many extents: a client asks again for what lies behind them.
 const EXTENTS_MAX: usize = 4096;
 
 static PARAMETERS: Mutex<Parameters> = Mutex::new(Parameters::NONE);
-static VOLUME: Mutex<Option<Volume>> = Mutex::new(None);
+static SERVED: Mutex<Option<Served>> = Mutex::new(None);
+
+/// What this process serves.
+struct Served {
+    volume: Volume,
+    clients: Arc<AtomicU64>,
+    _published: Option<Published>,
+}
 
 /// A client's connection.
 struct Connection {
     volume: Volume,
+    clients: Arc<AtomicU64>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Connection {
@@ -66,19 +82,28 @@ impl Server for Connection {
         let parameters = locked(&PARAMETERS);
         parameters.end_with_parent()?;
         let volume = parameters.open().map_err(|e| failed_to_start(&e))?;
-        *locked(&VOLUME) = Some(volume);
+        let clients = Arc::default();
+        *locked(&SERVED) = Some(Served {
+            _published: parameters.publish(&volume, &clients),
+            volume,
+            clients,
+        });
         Ok(())
     }
 
     fn unload() {
-        *locked(&VOLUME) = None;
+        *locked(&SERVED) = None;
     }
 
     fn open(_readonly: bool) -> Result<Box<dyn Server>> {
-        match &*locked(&VOLUME) {
-            Some(volume) => Ok(Box::new(Connection {
-                volume: volume.clone(),
-            })),
+        match &*locked(&SERVED) {
+            Some(served) => {
+                served.clients.fetch_add(1, Relaxed);
+                Ok(Box::new(Connection {
+                    volume: served.volume.clone(),
+                    clients: served.clients.clone(),
+                }))
+            }
             None => Err(Error::new(reply::ESHUTDOWN, "the volume is closed")),
         }
     }

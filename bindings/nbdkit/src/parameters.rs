@@ -4,8 +4,13 @@
 
 use crate::reply::{EINVAL, ESHUTDOWN};
 use holdfast::{Barrier, Pool, Protection, Scheme, Slow, Volume};
+use holdfast_status::{About, Published};
 use nbdkit::{Error, Result};
 use rustix::process::{Pid, Signal};
+use std::io::ErrorKind::PermissionDenied;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What `nbdkit --help` says of them.
 pub const HELP: &str = "pool=DIRECTORY       (required) The pool.
@@ -13,15 +18,17 @@ volume=NAME          (required) The volume.
 snapshot=NAME        The volume as it is in this snapshot.
 read-only=true       Open the volume for reading, so that others can write to it.
 protect=MODE         What keeps stray stores from the volume: none, pt, pt-batch, pmap,
-                     pmap-cache, fd, pkey, or auto, the best that this machine has (default).
+                     pmap-cache, fd, pkey, or auto, the best that this machine has (default:
+                     what the volume keeps, else auto).
 persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as
-                     the medium needs (default).
+                     the medium needs (default: what the volume keeps, else auto).
 barrier=MODE         What a flush does to writes at the same time: plain, nothing (default);
                      strict, it waits for them, and they for it.
 slow=MEDIUM          As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie,
                      or settings such as rdsx=2,wrsx=8 (default: HOLDFAST_SLOW, or none).
 holdfast=PROGRAM     The command that starts the pool's service.
-parent=PID           Be killed when this process, which started nbdkit, ends.";
+parent=PID           Be killed when this process, which started nbdkit, ends.
+address=URI          What holdfast top shows as the address.";
 
 /// As the command line has them.
 pub struct Parameters {
@@ -29,12 +36,13 @@ pub struct Parameters {
     volume: Option<String>,
     snapshot: Option<String>,
     read_only: bool,
-    protect: Protection,
-    persist: Scheme,
+    protect: Option<Protection>,
+    persist: Option<Scheme>,
     barrier: Barrier,
     slow: Option<Slow>,
     holdfast: Option<String>,
     parent: Option<Pid>,
+    address: Option<String>,
 }
 
 impl Parameters {
@@ -43,12 +51,13 @@ impl Parameters {
         volume: None,
         snapshot: None,
         read_only: false,
-        protect: Protection::Auto,
-        persist: Scheme::Auto,
+        protect: None,
+        persist: None,
         barrier: Barrier::Plain,
         slow: None,
         holdfast: None,
         parent: None,
+        address: None,
     };
 
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
@@ -59,11 +68,12 @@ impl Parameters {
             "volume" => self.volume = text,
             "snapshot" => self.snapshot = text,
             "read-only" => self.read_only = nbdkit::parse_bool(value)?,
-            "protect" => self.protect = named(key, value, Protection::named(value))?,
-            "persist" => self.persist = named(key, value, Scheme::named(value))?,
+            "protect" => self.protect = Some(named(key, value, Protection::named(value))?),
+            "persist" => self.persist = Some(named(key, value, Scheme::named(value))?),
             "barrier" => self.barrier = named(key, value, Barrier::named(value))?,
             "slow" => self.slow = Some(Slow::parse(value).map_err(|why| wrong(why.to_string()))?),
             "holdfast" => self.holdfast = Some(absolute(value)?),
+            "address" => self.address = text,
             "parent" => self.parent = Some(process(value)?),
             _ => return Err(wrong(format!("there is no parameter {key:?}"))),
         }
@@ -96,18 +106,41 @@ impl Parameters {
             holdfast::use_program(program);
         }
         let name = self.volume.as_deref().unwrap_or_default();
-        let options = Pool::options()
-            .protection(self.protect)
-            .scheme(self.persist)
-            .slow(self.slow);
-        let pool = options.open(self.pool.as_deref().unwrap_or_default())?;
-        let volume = match &self.snapshot {
-            Some(snapshot) => pool.snapshot(snapshot)?.volume_to_read(name),
-            None if self.read_only => pool.volume_to_read(name),
-            None => pool.volume(name),
+        let path = self.pool.as_deref().unwrap_or_default();
+        if let Some(snapshot) = &self.snapshot {
+            // What is in a snapshot is never mapped for writing.
+            let pool = Pool::options().slow(self.slow).open(path)?;
+            return pool.snapshot(snapshot)?.volume_to_read(name);
+        }
+        let pool = Pool::open_to_serve(path, name, (self.protect, self.persist), self.slow)?;
+        let volume = match self.read_only {
+            true => pool.volume_to_read(name),
+            false => pool.volume(name),
         }?;
         volume.set_barrier(self.barrier);
         Ok(volume)
+    }
+}
+
+impl Parameters {
+    /// Has `holdfast top` show what the volume does. It is served all the same where that fails.
+    pub fn publish(&self, volume: &Volume, clients: &Arc<AtomicU64>) -> Option<Published> {
+        let about = About {
+            snapshot: self.snapshot.clone(),
+            face: "nbd",
+            address: self.address.clone().unwrap_or_else(|| "nbdkit".into()),
+            clients: clients.clone(),
+        };
+        let pool = Path::new(self.pool.as_deref().unwrap_or_default());
+        match holdfast_status::publish(pool, volume, about) {
+            Ok(published) => Some(published),
+            // Other users than the pool's owner and root.
+            Err(e) if e.kind() == PermissionDenied => None,
+            Err(e) => {
+                eprintln!("holdfast: holdfast top does not show this export: {e}.");
+                None
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use holdfast::{Protection, Slow};
+use holdfast::{Protection, Scheme, Slow};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -71,6 +71,12 @@ pub enum PoolCommand {
         /// Give up journaled changes that cannot be read, and apply all others.
         #[arg(long)]
         accept_loss: bool,
+    },
+    /// Tell which volume or file has a block of the pool's data, and where in it.
+    Block {
+        pool: PathBuf,
+        /// As a report of a stray store names it.
+        number: u64,
     },
     /// Remove a pool and everything in it.
     Destroy { pool: PathBuf },
@@ -323,6 +329,12 @@ pub enum VolumeCommand {
         #[command(flatten)]
         like: ShapeArgs,
     },
+    /// Change what a volume keeps for those who export it from now on.
+    Set {
+        name: String,
+        #[command(flatten)]
+        writing: WritingArgs,
+    },
     /// List the volumes.
     List,
     /// Give a volume that is not in use another size.
@@ -371,13 +383,30 @@ pub enum VolumeCommand {
     /// Make a stray store into a volume that is not in use, and see whether it is stopped.
     Poke {
         name: String,
-        /// What is to stop it.
-        #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
-        protect: Protection,
+        /// What is to stop it [default: what the volume keeps, else auto].
+        #[arg(long, value_name = "MODE", value_parser = protection)]
+        protect: Option<Protection>,
         /// In this process, which that may end.
         #[arg(long, hide = true)]
         here: bool,
     },
+}
+
+/// How a volume is written to by those who export it.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WritingArgs {
+    /// What keeps stray stores from it: none, pt, pmap, pmap-cache, fd, pkey, or auto, the best
+    /// that the machine has.
+    #[arg(long, value_name = "MODE", value_parser = protection)]
+    pub protect: Option<Protection>,
+    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
+    #[arg(long, value_name = "SCHEME", value_parser = scheme)]
+    pub persist: Option<Scheme>,
+}
+
+fn scheme(word: &str) -> Result<Scheme, String> {
+    let names = || Scheme::ALL.map(Scheme::name).join(", ");
+    Scheme::named(word).ok_or_else(|| format!("it is one of {}", names()))
 }
 
 /// By its name.
@@ -396,6 +425,8 @@ pub struct ShapeArgs {
     /// table; a write is durable when it is done.
     #[arg(long)]
     pub atomic: bool,
+    #[command(flatten)]
+    pub writing: WritingArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,6 +12,7 @@ mod confine;
 mod default_pool;
 mod environment;
 mod export;
+mod exports;
 mod failure;
 mod images;
 mod inherit;
@@ -19,6 +20,7 @@ mod json;
 mod kv;
 mod leaving;
 mod log;
+mod metrics;
 mod nested;
 mod new_volume;
 mod owner;
@@ -85,6 +87,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Pool(PoolCommand::Check { pool, accept_loss }) => {
             pool_commands::check(&pool, accept_loss, cli.json)
         }
+        Command::Pool(PoolCommand::Block { pool, number }) => {
+            pool_commands::block(&pool, number, cli.json)
+        }
         Command::Pool(PoolCommand::Destroy { pool }) => pool_commands::destroy(&pool),
         Command::Pool(PoolCommand::Resize { pool, size }) => {
             pool_commands::resize(&pool, size, cli.json)
@@ -105,7 +110,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
 /// The pool whose files a command works on by itself.
 fn works_on_files(command: &Command) -> Option<&Path> {
     match command {
-        Command::Pool(PoolCommand::Create(_)) => None,
+        Command::Pool(PoolCommand::Create(_) | PoolCommand::Block { .. }) => None,
         Command::Pool(
             PoolCommand::Status { pool }
             | PoolCommand::Check { pool, .. }

@@ -3,7 +3,7 @@
 //! Invariant: what has no blocks in one place gets none in the other.
 
 use crate::failure::Failure;
-use holdfast::{Pool, Sector, Volume, Written};
+use holdfast::{Pool, Sector, Volume, VolumeWriting, Written};
 
 /// Copied at a time.
 const PIECE: u64 = 4 << 20;
@@ -14,6 +14,7 @@ pub struct Shape {
     pub size: u64,
     pub sector: Sector,
     pub atomic: bool,
+    pub writing: VolumeWriting,
 }
 
 impl Shape {
@@ -22,13 +23,20 @@ impl Shape {
             size: volume.size(),
             sector: volume.sector(),
             atomic: volume.is_atomic(),
+            writing: volume.writing(),
         }
     }
 
     pub fn create(self, pool: &Pool, name: &str) -> holdfast::Result<()> {
+        self.writing.check()?;
         match self.atomic {
             true => pool.volume_create_atomic(name, self.size, self.sector),
             false => pool.volume_create(name, self.size, self.sector),
+        }?;
+        // A new volume begins with the default.
+        match self.writing == VolumeWriting::default() {
+            true => Ok(()),
+            false => pool.volume_set_writing(name, self.writing),
         }
     }
 }

@@ -15,13 +15,19 @@ use std::process::{Command, Stdio};
 const SIGSEGV: i32 = 11;
 
 /// Has a child make the store, and says what came of it; status 0 if it was stopped.
-pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result<u8, Failure> {
+pub fn apart(
+    pool: &Path,
+    name: &str,
+    protect: Option<Protection>,
+    json: bool,
+) -> Result<u8, Failure> {
     let own = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
     let mut child = Command::new(own);
-    child
-        .arg("volume")
-        .arg(pool)
-        .args(["poke", "--here", "--protect", protect.name(), "--", name]);
+    child.arg("volume").arg(pool).args(["poke", "--here"]);
+    if let Some(protect) = protect {
+        child.args(["--protect", protect.name()]);
+    }
+    child.args(["--", name]);
     let ended = child.stdin(Stdio::null()).output();
     let ended = ended.map_err(|e| Failure::io("a stray store", &e))?;
     let (out, said) = (text(&ended.stdout), text(&ended.stderr));
@@ -42,6 +48,9 @@ pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result
         return Err(Failure::new(format!("{what} by {mode}")).fix("choose another --protect"));
     };
     let report = report.trim_start_matches("holdfast: ");
+    // What it says beyond is of use where nobody knows whose block it was.
+    let report = report.split(';').next().unwrap_or(report);
+    let block = place_of(pool, name, report)?;
     let mut out = std::io::stdout().lock();
     printed(match json {
         true => {
@@ -49,7 +58,7 @@ pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result
                 ("stopped", Json::Bool(true)),
                 ("protect", Json::Text(mode.into())),
                 ("volume", Json::Text(name.into())),
-                ("block", Json::Number(block.parse().unwrap_or(0))),
+                ("block", Json::Number(block)),
                 ("report", Json::Text(report.into())),
             ]);
             writeln!(out, "{}", said.render())
@@ -62,13 +71,32 @@ pub fn apart(pool: &Path, name: &str, protect: Protection, json: bool) -> Result
     Ok(failure::OK)
 }
 
+/// The block of the volume at which a stray store was aimed, by what the report says of it.
+fn place_of(path: &Path, name: &str, report: &str) -> Result<u64, Failure> {
+    let words = report.trim_start_matches("a stray store to block ");
+    let number = words.split(' ').next().and_then(|word| word.parse().ok());
+    let number =
+        number.ok_or_else(|| Failure::new(format!("the report has no block: {report}")))?;
+    let pool = Pool::open(path)?;
+    match pool.find_block(number)? {
+        Some(place) if place.path == name.trim_start_matches('/') => {
+            Ok(place.offset / pool.volume_to_read(name)?.sector().bytes())
+        }
+        place => {
+            let whose = place.map_or("nobody".into(), |place| place.path);
+            let what = format!("{report}: the block is that of {whose}, not of volume {name:?}");
+            Err(Failure::new(what))
+        }
+    }
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Makes the store in this process.
-pub fn here(path: &Path, name: &str, protect: Protection) -> Result<u8, Failure> {
-    let pool = Pool::options().protection(protect).open(path)?;
+pub fn here(path: &Path, name: &str, protect: Option<Protection>) -> Result<u8, Failure> {
+    let pool = Pool::open_to_serve(path, name, (protect, None), None)?;
     let Some(protection) = pool.protection()? else {
         return Err(
             Failure::new("a proxy makes your calls, so the volume is not in your memory")

@@ -1,10 +1,11 @@
-//! `holdfast pool`: create, status, check, resize, destroy.
+//! `holdfast pool`: create, status, check, block, resize, destroy.
 //!
 //! Invariant: status and check write nothing to the pool, unless check is told to accept a loss.
 
 use crate::args::{ConsistencyArg, CreateArgs, MediumArg};
 use crate::failure::{self, Failure};
 use crate::json::Json;
+use crate::kv::{escape, open_pool};
 use crate::size::Size;
 use crate::state::{State, medium_name, promise};
 use holdfast_pmem::Medium;
@@ -80,10 +81,10 @@ pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
     let state = State::of(pool)?;
     let mut out = std::io::stdout().lock();
     let done = if json {
-        writeln!(out, "{}", Json::Object(state.fields()).render())
+        writeln!(out, "{}", Json::Object(state.fields(None)).render())
     } else {
-        let mut rows = state.rows().into_iter();
-        rows.try_for_each(|(name, _, text)| writeln!(out, "{name:<12} {text}"))
+        let mut lines = state.lines(&[], None).into_iter();
+        lines.try_for_each(|(name, text)| writeln!(out, "{name:<12} {text}"))
     };
     failure::printed(done)?;
     Ok(failure::OK)
@@ -202,6 +203,37 @@ fn report_json(pool: &Path, report: &Report) -> Json {
         ("findings", Json::List(findings.collect())),
         ("more", Json::Number(report.more)),
     ])
+}
+
+/// `pool block`.
+pub fn block(path: &Path, number: u64, json: bool) -> Result<u8, Failure> {
+    if let Ok(program) = std::env::current_exe() {
+        holdfast::use_program(program);
+    }
+    let pool = open_pool(path, None)?;
+    let Some(place) = pool.find_block(number)? else {
+        let why = "it is free, or in snapshots alone, or in a file that has no name any more";
+        let what = format!("block {number} is in no file that you can find: {why}");
+        return Err(Failure::new(what));
+    };
+    let mut out = std::io::stdout().lock();
+    let done = if json {
+        let fields = vec![
+            ("block", Json::Number(number)),
+            ("path", Json::Text(place.path)),
+            ("volume", Json::Bool(place.is_volume)),
+            ("offset", Json::Number(place.offset)),
+        ];
+        writeln!(out, "{}", Json::Object(fields).render())
+    } else {
+        let kind = if place.is_volume { "volume" } else { "file" };
+        let offset = place.offset;
+        write!(out, "block {number} is at byte {offset} of {kind} ")
+            .and_then(|()| escape::write(&mut out, place.path.as_bytes()))
+            .and_then(|()| writeln!(out))
+    };
+    failure::printed(done)?;
+    Ok(failure::OK)
 }
 
 const EUCLEAN: i32 = 117;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: reading it writes nothing to the pool, and starts no service.
 
+use crate::exports::{self, Before};
 use crate::failure::Failure;
 use crate::json::Json;
 use crate::size::Size;
@@ -13,6 +14,7 @@ use holdfast_pool::layout::{SNAPSHOTS, TreeId, VALUES};
 use holdfast_pool::protocol::Answer;
 use holdfast_pool::segment::tree_share;
 use holdfast_service::Files;
+use holdfast_status::Exports;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +81,8 @@ pub struct State {
     files: Files,
     /// What its service says, if there is one.
     pub live: Option<Answer>,
+    /// The exports of its volumes that run.
+    pub exports: Exports,
     doubt: Option<String>,
 }
 
@@ -91,6 +95,7 @@ impl State {
         };
         Ok(State {
             pool: pool.into(),
+            exports: holdfast_status::running(pool),
             doubt: files.doubt(),
             files,
             live,
@@ -106,18 +111,33 @@ impl State {
         self.live.as_ref().map_or("", Answer::text)
     }
 
-    /// As `rows`, for a JSON object.
-    pub fn fields(&self) -> Vec<(&'static str, Json)> {
+    /// As `rows`, for a JSON object, with the exports.
+    pub fn fields(&self, before: Before<'_>) -> Vec<(&'static str, Json)> {
         let mut fields = vec![("pool", Json::Text(self.pool.display().to_string()))];
         fields.extend(
             self.rows()
                 .into_iter()
                 .map(|(name, value, _)| (name, value)),
         );
+        fields.extend(exports::fields(&self.exports, before));
         fields
     }
 
-    pub fn rows(&self) -> Vec<Row> {
+    /// For people: names and what is said of them, and of `more` that somebody knows.
+    pub fn lines(&self, more: &[(&str, String)], before: Before<'_>) -> Vec<(String, String)> {
+        let rows = self.rows().into_iter();
+        let mut lines: Vec<_> = rows
+            .map(|(name, _, said)| (name.to_string(), said))
+            .collect();
+        lines.extend(
+            more.iter()
+                .map(|(name, said)| (name.to_string(), said.clone())),
+        );
+        lines.extend(exports::rows(&self.exports, before));
+        lines
+    }
+
+    fn rows(&self) -> Vec<Row> {
         let sb = self.superblock();
         let live = self.live.as_ref();
         let (sessions, processes) = live.map_or((0, 0), |a| (a.sessions, a.processes));
@@ -127,6 +147,7 @@ impl State {
             1 => "1 user beside the owner and root".into(),
             n => format!("{n} users beside the owner and root"),
         };
+        let strays = live.map_or(0, |a| a.strays);
         let service = live.map_or(0, |a| a.service_pid);
         let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
         let mut rows: Vec<Row> = vec![
@@ -145,6 +166,7 @@ impl State {
             number("sessions", sessions.into(), sessions.to_string()),
             number("processes", processes.into(), processes.to_string()),
             number("others", others.into(), whose),
+            number("strays", strays, stopped(strays)),
             number("service", service.into(), who),
             ("clean", Json::Bool(sb.clean), clean.into()),
         ]);
@@ -157,6 +179,15 @@ impl State {
             rows.push(number_text("waiting", self.waiting()));
         }
         rows
+    }
+}
+
+/// Of stray stores into the pool's data.
+fn stopped(strays: u64) -> String {
+    match strays {
+        0 => "none".into(),
+        1 => "1 stray store was stopped".into(),
+        n => format!("{n} stray stores were stopped"),
     }
 }
 

@@ -4,8 +4,10 @@
 //! serves is shown as it is.
 
 use crate::args::TopArgs;
+use crate::exports::{self, Before};
 use crate::failure::{self, Failure};
 use crate::json::Json;
+use crate::metrics::{self, Kind};
 use crate::state::State;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -19,7 +21,7 @@ const INTERVAL: std::ops::RangeInclusive<f64> = 0.1..=86400.0;
 /// `top`.
 pub fn top(args: &TopArgs, json: bool) -> Result<u8, Failure> {
     if args.metrics {
-        let text = metrics(&args.pool, &State::of(&args.pool)?);
+        let text = metrics_of(&args.pool, &State::of(&args.pool)?);
         failure::printed(std::io::stdout().write_all(text.as_bytes()))?;
         return Ok(failure::OK);
     }
@@ -68,9 +70,15 @@ impl Look {
         std::array::from_fn(|n| (now[n].saturating_sub(then[n]) as f64 / time) as u64)
     }
 
+    /// The exports then, and how long ago that was.
+    fn exports<'a>(&self, before: &'a Look) -> Before<'a> {
+        let time = self.at.duration_since(before.at);
+        Some((&before.state.exports, time))
+    }
+
     fn json(&self, before: &Look) -> String {
         let [changes, commits] = self.rates(before);
-        let mut fields = self.state.fields();
+        let mut fields = self.state.fields(self.exports(before));
         fields.push(("changes_per_second", Json::Number(changes)));
         fields.push(("commits_per_second", Json::Number(commits)));
         Json::Object(fields).render() + "\n"
@@ -81,12 +89,7 @@ impl Look {
         let mut text = format!("{}\n", pool.display());
         let rates = [("changes", changes), ("commits", commits)];
         let rates = rates.map(|(name, rate)| (name, format!("{rate}/s")));
-        let rows = self
-            .state
-            .rows()
-            .into_iter()
-            .map(|(name, _, said)| (name, said));
-        for (name, said) in rows.chain(rates) {
+        for (name, said) in self.state.lines(&rates, self.exports(before)) {
             let _ = writeln!(text, "{name:<12} {said}");
         }
         text + "\n"
@@ -100,10 +103,24 @@ fn applied(state: &State) -> u64 {
 }
 
 /// The state in Prometheus' text format, as a collector of text files takes it.
-fn metrics(pool: &Path, state: &State) -> String {
-    let sb = state.superblock();
+fn metrics_of(pool: &Path, state: &State) -> String {
+    let pool = pool.display().to_string();
+    let labels = metrics::labels(&[("pool", &pool)]);
+    let mut text = String::new();
+    for (kind, (name, help, value)) in values_of(state) {
+        metrics::head(&mut text, kind, name, help);
+        metrics::value(&mut text, name, &labels, value);
+    }
+    text + &exports::metrics(&pool, &state.exports)
+}
+
+/// Name, meaning and value.
+type Metric = (&'static str, &'static str, u64);
+
+/// What there is of a pool as a whole.
+fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
     let live = state.live.as_ref();
-    let fields = state.fields();
+    let fields = state.fields(None);
     let field = |wanted: &str| {
         let found = fields.iter().find(|(name, _)| *name == wanted);
         match found {
@@ -126,6 +143,11 @@ fn metrics(pool: &Path, state: &State) -> String {
         ),
         ("values", "Values of keys.", field("values")),
         ("snapshots", "Snapshots.", field("snapshots")),
+        (
+            "exports",
+            "Exports of volumes that run.",
+            state.exports.reports.len() as u64,
+        ),
         (
             "service_up",
             "Whether a service runs.",
@@ -150,34 +172,19 @@ fn metrics(pool: &Path, state: &State) -> String {
             "Changes that were applied.",
             applied(state),
         ),
-        ("commits_total", "Commits of the trees.", sb.seq),
+        (
+            "commits_total",
+            "Commits of the trees.",
+            state.superblock().seq,
+        ),
+        (
+            "stray_stores_total",
+            "Stray stores that were stopped while the service lived.",
+            field("strays"),
+        ),
     ];
-    let gauges = gauges.map(|metric| ("gauge", metric));
-    let counters = counters.map(|metric| ("counter", metric));
-    let label = escaped(&pool.display().to_string());
-    let mut text = String::new();
-    for (kind, (name, help, value)) in gauges.into_iter().chain(counters) {
-        let _ = writeln!(text, "# HELP holdfast_{name} {help}");
-        let _ = writeln!(text, "# TYPE holdfast_{name} {kind}");
-        let _ = writeln!(text, "holdfast_{name}{{pool=\"{label}\"}} {value}");
-    }
-    text
-}
-
-/// The value of a label.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped() {
-        assert_eq!(escaped("/a b"), "/a b");
-        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
-    }
+    let gauges = gauges.map(|metric| (Kind::Gauge, metric));
+    gauges
+        .into_iter()
+        .chain(counters.map(|metric| (Kind::Counter, metric)))
 }

@@ -3,7 +3,7 @@
 //! Invariants: a volume that a command makes has its name when it is complete; what has no blocks
 //! in one place gets none in the other.
 
-use crate::args::{SectorArg, ShapeArgs, VolumeArgs, VolumeCommand};
+use crate::args::{SectorArg, ShapeArgs, VolumeArgs, VolumeCommand, WritingArgs};
 use crate::failure::{self, Failure, printed};
 use crate::images;
 use crate::json::Json;
@@ -11,7 +11,7 @@ use crate::kv::{escape, open_pool};
 use crate::new_volume::{self, Shape};
 use crate::poke;
 use crate::size::Size;
-use holdfast::{Pool, Sector};
+use holdfast::{Pool, Protection, Scheme, Sector, VolumeWriting};
 use std::io::Write;
 
 /// `volume`.
@@ -35,6 +35,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
         VolumeCommand::Create { name, size, like } => {
             shape(*like, size.0).create(&pool, name)?;
         }
+        VolumeCommand::Set { name, writing } => set(&pool, name, *writing)?,
         VolumeCommand::List => list(&pool, json)?,
         VolumeCommand::Resize { name, size, shrink } => resize(&pool, name, size.0, *shrink)?,
         VolumeCommand::Rename { from, to } => pool.volume_rename(from, to)?,
@@ -68,13 +69,16 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if json {
         let items = volumes.iter().map(|volume| {
-            Json::Object(vec![
+            let mut members = vec![
                 ("name", Json::Text(volume.name.clone())),
                 ("size", Json::Number(volume.size)),
                 ("sector", Json::Number(volume.sector.bytes())),
                 ("allocated", Json::Number(volume.allocated)),
                 ("atomic", Json::Bool(volume.atomic)),
-            ])
+            ];
+            let kept = kept(volume.writing);
+            members.extend(kept.map(|(name, word)| (name, Json::Text(word.into()))));
+            Json::Object(members)
         });
         return printed(writeln!(out, "{}", Json::List(items.collect()).render()));
     }
@@ -86,8 +90,35 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
         } else {
             "sectors"
         };
-        writeln!(out, "  {all}, {taken} in use, {kind} of {}", volume.sector)
+        write!(out, "  {all}, {taken} in use, {kind} of {}", volume.sector)?;
+        kept(volume.writing).try_for_each(|(name, word)| write!(out, ", {name} {word}"))?;
+        writeln!(out)
     }))
+}
+
+/// What a volume keeps that was chosen, by its words.
+fn kept(writing: VolumeWriting) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let VolumeWriting { protection, scheme } = writing;
+    let protect = (protection != Protection::Auto).then(|| ("protect", protection.name()));
+    let persist = (scheme != Scheme::Auto).then(|| ("persist", scheme.name()));
+    protect.into_iter().chain(persist)
+}
+
+/// What the command line says, and `other` where it says nothing.
+fn chosen(args: WritingArgs, other: VolumeWriting) -> VolumeWriting {
+    VolumeWriting {
+        protection: args.protect.unwrap_or(other.protection),
+        scheme: args.persist.unwrap_or(other.scheme),
+    }
+}
+
+fn set(pool: &Pool, name: &str, args: WritingArgs) -> Result<(), Failure> {
+    if args.protect.is_none() && args.persist.is_none() {
+        let failure = Failure::new("nothing is to be changed");
+        return Err(failure.fix("add --protect or --persist"));
+    }
+    let writing = chosen(args, pool.volume_to_read(name)?.writing());
+    Ok(pool.volume_set_writing(name, writing)?)
 }
 
 fn resize(pool: &Pool, name: &str, size: u64, shrink: bool) -> Result<(), Failure> {
@@ -140,6 +171,7 @@ fn shape(like: ShapeArgs, size: u64) -> Shape {
         size,
         sector: sector_of(like.sector),
         atomic: like.atomic,
+        writing: chosen(like.writing, VolumeWriting::default()),
     }
 }
 

@@ -8,9 +8,12 @@
 use crate::base::error::Result;
 use crate::base::types::*;
 use crate::content::lent;
+use crate::ops::blocks::BlockRun;
 use crate::ops::client::Client;
 use crate::ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
-use crate::ops::{attr, copy_range, create, cwd, fds, flock, link, map, open, read, readdir};
+use crate::ops::{
+    attr, blocks, copy_range, create, cwd, fds, flock, link, map, open, read, readdir,
+};
 use crate::ops::{
     rename, snapshot, stat, statfs, stray, sync, transit, truncate, write, writeback, xattr,
 };
@@ -371,6 +374,12 @@ impl Client {
     /// changing it: where that memory is protected, the process gets a SIGSEGV. ENXIO: a hole.
     pub fn stray_store(&self, ofd: OfdLink, offset: i64) -> Result<()> {
         stray::store(self, ofd, offset)
+    }
+
+    /// Where in the pool's data the blocks of a file are that begin at its block `at`: a run of at
+    /// most `max`.
+    pub fn block_run(&self, ofd: OfdLink, at: u64, max: u64) -> Result<BlockRun> {
+        blocks::run_at(self, ofd, at, max)
     }
 
     /// lseek(2), with SEEK_DATA and SEEK_HOLE.

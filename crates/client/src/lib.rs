@@ -32,6 +32,7 @@ pub use base::{abi, clock, env, error, program, refusal, trees};
 pub use content::abandoned;
 pub use journal::mapped::Segments;
 pub use journal::{mapped, recover};
+pub use ops::blocks::BlockRun;
 pub use ops::client::Client;
 pub use ops::slots::{self, Share, SlotId};
 pub use ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};

@@ -18,12 +18,14 @@ pub struct Export {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUES_MAX)))]
     pub queues: Option<u16>,
     /// What keeps stray stores of the export from the volume: none, pt, pt-batch, pmap, pmap-cache,
-    /// fd, pkey, or auto, the best that this machine has.
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = protection)]
-    pub protect: Protection,
-    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.
-    #[arg(long, value_name = "SCHEME", default_value = "auto", value_parser = scheme)]
-    pub persist: Scheme,
+    /// fd, pkey, or auto, the best that this machine has [default: what the volume keeps, else
+    /// auto].
+    #[arg(long, value_name = "MODE", value_parser = protection)]
+    pub protect: Option<Protection>,
+    /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs
+    /// [default: what the volume keeps, else auto].
+    #[arg(long, value_name = "SCHEME", value_parser = scheme)]
+    pub persist: Option<Scheme>,
     /// What a flush does to writes at the same time: plain, nothing; strict, it waits for them, and
     /// they for it.
     #[arg(long, value_name = "MODE", default_value = "plain", value_parser = barrier)]

@@ -12,6 +12,7 @@ mod fuse;
 mod greeting;
 mod nbd;
 mod nbdkit;
+mod publish;
 mod signals;
 mod vhost;
 
@@ -52,22 +53,25 @@ fn export(args: &Export) -> Result<(), Failure> {
     if args.queues.is_some() && args.face.vhost_user.is_none() {
         return Err(Failure::usage("--queues is for --vhost-user alone"));
     }
-    let pool = Pool::options()
-        .protection(args.protect)
-        .scheme(args.persist)
-        .slow(args.slow)
-        .open(&args.pool)?;
+    let pool = match args.snapshot {
+        None => {
+            let writing = (args.protect, args.persist);
+            Pool::open_to_serve(&args.pool, &args.volume, writing, args.slow)?
+        }
+        // What is in a snapshot is never mapped for writing.
+        Some(_) => Pool::options().slow(args.slow).open(&args.pool)?,
+    };
     match &args.face {
         Face {
             nbd: Some(address), ..
         } => nbd::export(args, pool, address),
         Face {
             fuse: Some(file), ..
-        } => fuse::serve(open(&pool, args)?, file, Signals::catch()?),
+        } => fuse::serve(args, open(&pool, args)?, file, Signals::catch()?),
         Face {
             vhost_user: Some(socket),
             ..
-        } => vhost::serve(open(&pool, args)?, socket, args.queues, Signals::catch()?),
+        } => vhost::serve(args, open(&pool, args)?, socket, Signals::catch()?),
         _ => Err(Failure::usage("no way to export the volume was given")),
     }
 }

@@ -98,14 +98,19 @@ pub fn words(
     if let Some(program) = crate::holdfast_program() {
         set("holdfast", text(&program)?);
     }
-    set("protect", args.protect.name().into());
-    set("persist", args.persist.name().into());
+    if let Some(protect) = args.protect {
+        set("protect", protect.name().into());
+    }
+    if let Some(persist) = args.persist {
+        set("persist", persist.name().into());
+    }
     set("barrier", args.barrier.name().into());
     if let Some(slow) = args.slow {
         set("slow", slow.to_string());
     }
     set("read-only", reads.to_string());
     set("parent", std::process::id().to_string());
+    set("address", address.to_string());
     set("blocksize-minimum", sector.to_string());
     set("blocksize-preferred", PREFERRED.to_string());
     set("blocksize-maximum", MAXIMUM.into());

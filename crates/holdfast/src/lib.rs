@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod blocks;
 mod borrowed;
 mod caller;
 mod error;
@@ -41,10 +42,12 @@ mod start;
 mod stream;
 mod view;
 mod volume;
+mod walk;
 
 use holdfast_client::kv;
 
 pub use batch::Batch;
+pub use blocks::BlockPlace;
 pub use borrowed::Borrowed;
 pub use error::{Error, Result};
 pub use holdfast_client::kv::Durability;
@@ -58,5 +61,7 @@ pub use snapshot::SnapshotInfo;
 pub use start::use_program;
 pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};
-pub use volume::{Barrier, Counted, Extent, Volume, VolumeChecked, VolumeInfo, VolumeStats};
-pub use volume::{Written, Zeroes};
+pub use volume::{
+    Barrier, Counted, Extent, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,
+    VolumeStats, VolumeWriting, Written, Zeroes,
+};

@@ -4,7 +4,8 @@ mod fixture;
 
 use fixture::{Fixture, Rng};
 use holdfast::{
-    Barrier, Durability, Error, Pool, Protection, Scheme, Sector, Volume, Written, Zeroes,
+    Barrier, Durability, Error, Pool, Protection, Scheme, Sector, Volume, VolumeLatency, Written,
+    Zeroes,
 };
 use holdfast_pmem::Medium;
 
@@ -237,6 +238,20 @@ fn requests_that_cannot_be_are_refused_and_change_nothing() {
         let counted = volume.stats();
         assert_eq!(counted.writes.failed, 8);
         assert_eq!((counted.writes.requests, counted.writes.bytes), (2, 65536));
+        // Times are taken of what comes after the wish for them, and of what is done alone.
+        assert_eq!(volume.latency(), VolumeLatency::default());
+        let clone = volume.clone();
+        clone.measure_latency();
+        volume.write(&[7; 4096], 0, Written::AtFlush).unwrap();
+        volume.write(&[7; 511], 0, Written::AtFlush).unwrap_err();
+        clone.flush().unwrap();
+        let latency = volume.latency();
+        assert_eq!(latency.writes.requests(), 1);
+        assert_eq!(
+            (latency.flushes.requests(), latency.reads.requests()),
+            (1, 0)
+        );
+        assert!(latency.writes.max_ns > 0 && latency.writes.mean_ns() <= latency.writes.max_ns);
         drop(volume);
     }
 }

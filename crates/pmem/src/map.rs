@@ -45,7 +45,7 @@ pub struct Writing {
 
 impl Writing {
     /// The protection, of which a scheme has one of its own.
-    pub(crate) fn protected(&self) -> Result<Protection, Error> {
+    pub fn protected(&self) -> Result<Protection, Error> {
         match (self.scheme, self.protection) {
             (Scheme::Descriptor, Protection::None | Protection::Auto) => Ok(Protection::Descriptor),
             (Scheme::Descriptor, other) if other != Protection::Descriptor => Err(Error::NotHere {

@@ -21,7 +21,7 @@ use crate::protection::Protection;
 use crate::silent::Tap;
 #[cfg(feature = "recording")]
 use crate::watch::Tap;
-use crate::{Error, LINE, PAGE, sys};
+use crate::{Error, LINE, PAGE, SharedMem, sys};
 use alloc::sync::Arc;
 use alloc::vec;
 use core::arch::asm;
@@ -174,6 +174,15 @@ impl Region {
     pub fn recorded(self, log: &crate::Recorder) -> Region {
         let record = Tap::into_log(log.clone());
         Region { record, ..self }
+    }
+
+    /// The same region; stray stores into it that are stopped are counted in the word at `off` of
+    /// that memory. The region has no copy yet.
+    pub fn counting_strays(mut self, memory: &SharedMem, off: u64) -> Region {
+        if let Some(guard) = self.guard.as_mut().and_then(Arc::get_mut) {
+            guard.count_strays(memory, off);
+        }
+        self
     }
 
     /// The same region, which flushes through a descriptor of its file.

@@ -4,6 +4,8 @@
 //! never touched; a size that `check_size` accepts holds the structures and some data.
 
 use crate::format::LANES;
+use alloc::format;
+use alloc::string::String;
 use holdfast_pmem::Medium;
 
 /// What the service has to say when it runs in the background.
@@ -18,6 +20,17 @@ pub const SPECIAL: &str = "special";
 pub const ROOT_SQUASH: &str = "root-squash";
 /// An empty file of pools that were made before this was a file without a name.
 pub const BASE: &str = "base";
+
+/// Where the running export `n` tells what it does.
+pub fn export_socket(n: u64) -> String {
+    format!("export-{n}.sock")
+}
+
+/// Whether `name` is that of such a socket.
+pub fn is_export_socket(name: &str) -> bool {
+    let stem = name.strip_suffix(".sock");
+    stem.is_some_and(|stem| numbered(stem, "export-"))
+}
 
 /// Bytes of one journal lane, at least; of no lane more may wait for the trees.
 pub const LANE_LEN: u64 = 1 << 20;
@@ -41,6 +54,7 @@ pub fn is_ours(name: &str) -> bool {
     let users = users.is_some_and(|stem| numbered(stem, "snapshot-"));
     segment
         || users
+        || is_export_socket(name)
         || [
             "lock",
             "sock",
@@ -113,6 +127,7 @@ mod tests {
             "lock",
             "sock",
             "empty",
+            "export-12.sock",
             LOG,
             ROOT_SQUASH,
         ] {
@@ -126,6 +141,9 @@ mod tests {
             "meta",
             "notes.txt",
             "data-0.seg~",
+            "export-.sock",
+            "export-x.sock",
+            "export-1",
         ] {
             assert!(!is_ours(name), "{name}");
         }

@@ -111,6 +111,9 @@ pub struct Answer {
     pub data_len: u64,
     /// Everything up to here is in the trees.
     pub applied_seq: u64,
+    /// Stray stores into the pool's data that were stopped since the service began, or the session
+    /// that it took over.
+    pub strays: u64,
     /// The sentence that goes with `errno`; without one, why nothing can be changed, or who keeps
     /// others waiting.
     pub text: Text,
@@ -243,6 +246,7 @@ impl Answer {
         }
         put(&mut out, 80, &self.users.to_le_bytes());
         put(&mut out, 84, &self.others.to_le_bytes());
+        put(&mut out, 88, &self.strays.to_le_bytes());
         put(&mut out, ANSWER_HEAD, &self.text.bytes);
         out
     }
@@ -277,6 +281,7 @@ impl Answer {
             applied_seq: u64_at(bytes, 72)?,
             users: u32_at(bytes, 80)?,
             others: u32_at(bytes, 84)?,
+            strays: u64_at(bytes, 88)?,
             text,
         })
     }
@@ -361,6 +366,7 @@ mod tests {
             journal_len: 7,
             data_len: 8,
             applied_seq: 9,
+            strays: 11,
             ..Answer::default()
         };
         assert_eq!(Answer::decode(&answer.encode()), Some(answer));

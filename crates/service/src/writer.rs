@@ -84,6 +84,8 @@ pub struct Writer<'a> {
     writeback: Writeback,
     /// Requests that were not answered yet.
     asks: VecDeque<Ask>,
+    /// Stray stores of this session that the log knows of.
+    strays: u64,
 }
 
 impl<'a> Writer<'a> {
@@ -96,6 +98,7 @@ impl<'a> Writer<'a> {
             users,
             front,
             asks: VecDeque::new(),
+            strays: 0,
         }
     }
 }
@@ -209,6 +212,7 @@ impl Writer<'_> {
     /// Ends the session when nobody is in it; true when the service is to end, too.
     fn look_around(&mut self, begun: Instant) -> Result<bool> {
         cuts::mend_open(&self.service.engine.store.files);
+        self.log_strays();
         let deserted = |service: &mut State| match service.session.as_mut() {
             Some(session) => session.is_deserted(&service.engine),
             None => Ok(true),
@@ -247,10 +251,23 @@ impl Writer<'_> {
             return Ok(true);
         }
         if let Some(session) = self.service.session.take() {
+            self.front.add_strays(session.memory.strays());
+            self.strays = 0;
             session.end(&mut self.service.engine)?;
             self.service.engine.store.begin()?;
         }
         Ok(false)
+    }
+
+    /// Says that stray stores were stopped, of which the programs have said more.
+    fn log_strays(&mut self) {
+        let session = self.service.session.as_ref();
+        let strays = session.map_or(0, |session| session.memory.strays());
+        if strays > self.strays {
+            let new = strays - self.strays;
+            tracing::warn!("stray stores into the pool's data that were stopped: {new}");
+        }
+        self.strays = strays;
     }
 
     fn answer(&mut self, request: &Request, adopt: Option<OwnedFd>) -> Reply {
@@ -369,14 +386,14 @@ impl Writer<'_> {
 
     fn describe(&self) -> Answer {
         let (engine, attached) = (&self.service.engine, self.users.attached.load(Acquire));
-        match &self.service.session {
+        self.front.with_strays(match &self.service.session {
             Some(session) => session.handout.describe(attached),
             None => Answer {
                 users: attached,
                 applied_seq: engine.journal.applied_seq(),
                 ..handout::describe(engine.store.pool.superblock(), engine.store.files.medium)
             },
-        }
+        })
     }
 }
 

@@ -53,11 +53,14 @@ const ALLOWED: &[Allowed] = &[
     allow("bench", &["holdfast", "client", "pool", "pmem"], None),
     allow(
         "cli",
-        &["holdfast", "client", "proxy", "service", "pool", "pmem"],
+        &[
+            "holdfast", "status", "client", "proxy", "service", "pool", "pmem",
+        ],
         None,
     ),
-    allow("export", &["holdfast"], None),
-    allow("nbdkit", &["holdfast"], None),
+    allow("status", &["holdfast", "pool"], None),
+    allow("export", &["holdfast", "status"], None),
+    allow("nbdkit", &["holdfast", "status"], None),
     allow("c", &["holdfast"], None),
     allow("python", &["holdfast"], None),
     allow("cuts", &["holdfast"], None),

@@ -87,6 +87,8 @@ pub fn map_with(segments: &Segments, writing: Writing, slow: Slow) -> Result<Ses
         .place(&room, data_at)
         .writing(writing);
     let mut data = Region::map_with(segments.data.0, 0, lens[2], &options)?;
+    let strays = HEADER_AT + core::mem::offset_of!(Header, strays);
+    data = data.counting_strays(&mem, strays as u64);
     // A dump would touch every page of them, and so make memory of what nobody uses.
     room.leave_out_of_core_dumps();
     let mut journal = journal;

@@ -2,6 +2,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod attr;
+pub(crate) mod blocks;
 pub(crate) mod client;
 pub(crate) mod copy_range;
 pub(crate) mod create;

@@ -6,7 +6,9 @@
 mod place;
 mod served;
 
+use crate::args::Export;
 use crate::failure::Failure;
+use crate::publish::{Clients, publish};
 use crate::signals::Signals;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use holdfast::Volume;
@@ -27,12 +29,16 @@ const THREADS_MAX: usize = 8;
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// Exports the volume until a signal comes or somebody unmounts it.
-pub fn serve(volume: Volume, file: &Path, signals: Signals) -> Result<(), Failure> {
+pub fn serve(args: &Export, volume: Volume, file: &Path, signals: Signals) -> Result<(), Failure> {
     // Memory that is needed to write to the volume must not wait for a write to the volume. Only
     // root may say so.
     let _ = configure_io_flusher_behavior(true);
     let place = Arc::new(Place::take(file)?);
-    let mut session = mount(&volume, place.path()).inspect_err(|_| place.leave())?;
+    let clients = Clients::default();
+    let mounted = mount((&volume, &clients), place.path());
+    let mut session = mounted.inspect_err(|_| place.leave())?;
+    let shown = place.path().display().to_string();
+    let _published = publish(args, &volume, ("fuse", shown), &clients);
     let unmounter = session.unmount_callable();
     let _ = writeln!(io::stdout(), "{}", place.path().display());
     let end = {
@@ -48,7 +54,7 @@ pub fn serve(volume: Volume, file: &Path, signals: Signals) -> Result<(), Failur
 }
 
 /// Mounts the file system. Root, whose loop devices want it, is let in if that is allowed.
-fn mount(volume: &Volume, path: &Path) -> Result<Session<Served>, Failure> {
+fn mount((volume, clients): (&Volume, &Clients), path: &Path) -> Result<Session<Served>, Failure> {
     let mut config = Config::default();
     let access = match volume.writes() {
         true => MountOption::RW,
@@ -57,7 +63,10 @@ fn mount(volume: &Volume, path: &Path) -> Result<Session<Served>, Failure> {
     config.mount_options = vec![MountOption::FSName("holdfast".into()), access];
     let threads = thread::available_parallelism().map_or(2, |n| n.get());
     config.n_threads = Some(threads.clamp(2, THREADS_MAX));
-    let new = |config: &Config| Session::new(Served::new(volume.clone()), path, config);
+    let new = |config: &Config| {
+        let served = Served::new(volume.clone(), clients.clone());
+        Session::new(served, path, config)
+    };
     if !geteuid().is_root() {
         config.acl = SessionACL::RootAndOwner;
         match new(&config) {

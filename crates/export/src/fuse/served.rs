@@ -5,6 +5,7 @@
 
 use crate::bytes::{Bytes, Wanted};
 use crate::failure::say_once;
+use crate::publish::Clients;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
@@ -31,12 +32,15 @@ const SEEK_HOLE: i32 = 4;
 /// The file system.
 pub struct Served {
     bytes: Bytes,
+    /// Those who have the file open.
+    clients: Clients,
     since: SystemTime,
 }
 
 impl Served {
-    pub fn new(volume: Volume) -> Served {
+    pub fn new(volume: Volume, clients: Clients) -> Served {
         Served {
+            clients,
             bytes: Bytes::new(volume),
             since: SystemTime::now(),
         }
@@ -120,6 +124,7 @@ impl Filesystem for Served {
         if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.bytes.volume().writes() {
             return reply.error(Errno::EROFS);
         }
+        self.clients.arrive();
         let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         reply.opened(FileHandle(0), direct);
     }
@@ -172,6 +177,20 @@ impl Filesystem for Served {
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.done(self.bytes.volume().flush(), reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.clients.leave();
+        reply.ok();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -12,7 +12,9 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
+use crate::args::Export;
 use crate::failure::Failure;
+use crate::publish::{Clients, publish};
 use crate::signals::Signals;
 use holdfast::Volume;
 use queue::{Gate, Memory, Queues};
@@ -31,9 +33,9 @@ pub const QUEUES_MAX: u16 = 64;
 
 /// Exports the volume until a signal comes.
 pub fn serve(
+    args: &Export,
     volume: Volume,
     path: &Path,
-    queues: Option<u16>,
     mut signals: Signals,
 ) -> Result<(), Failure> {
     // The library that serves connections keeps some descriptors of each.
@@ -45,14 +47,20 @@ pub fn serve(
     let _ = setrlimit(Resource::Nofile, all);
     let socket = Socket::bind(path)?;
     let gate = Gate::default();
+    let clients = Clients::default();
     let connections = Connections {
         volume: volume.clone(),
+        clients: clients.clone(),
         // As many as a virtual machine on this host may have processors, but one in any case.
-        queues: queues.unwrap_or_else(|| threads().clamp(4, QUEUES_MAX)),
+        queues: args
+            .queues
+            .unwrap_or_else(|| threads().clamp(4, QUEUES_MAX)),
         gate: gate.clone(),
     };
     let listener = Listener::from(socket.listener()?);
     thread::spawn(move || connections.serve_all(listener));
+    let shown = ("vhost-user", path.display().to_string());
+    let _published = publish(args, &volume, shown, &clients);
     let _ = writeln!(io::stdout(), "{}", path.display());
     signals.wait_for_end();
     // No request is served from here on: one that was begun is done.
@@ -69,6 +77,7 @@ fn threads() -> u16 {
 
 struct Connections {
     volume: Volume,
+    clients: Clients,
     queues: u16,
     gate: Gate,
 }
@@ -92,7 +101,10 @@ impl Connections {
         let name = "vhost-user".to_string();
         let mut daemon = VhostUserDaemon::new(name, Arc::new(queues), memory)?;
         daemon.start(listener)?;
-        match daemon.wait() {
+        self.clients.arrive();
+        let ended = daemon.wait();
+        self.clients.leave();
+        match ended {
             // The front-end is gone.
             Err(vhost_user_backend::Error::HandleRequest(
                 Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_),

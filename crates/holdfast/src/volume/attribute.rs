@@ -3,7 +3,9 @@
 //! Invariant: whoever may write to the file may have written anything there; what is not known is
 //! an error.
 
+use super::writing::VolumeWriting;
 use crate::sector::Sector;
+use holdfast_pmem::{Protection, Scheme};
 use std::fmt;
 
 /// The attribute's name.
@@ -18,6 +20,7 @@ pub(super) struct Properties {
     pub sector: Sector,
     /// Its bytes, if they are in a block translation table: then its sectors are atomic.
     pub table: Option<u64>,
+    pub writing: VolumeWriting,
 }
 
 impl Properties {
@@ -28,6 +31,8 @@ impl Properties {
             match word.split_once('=')? {
                 ("sector", value) => properties.sector = Sector::of(value.parse().ok()?)?,
                 ("btt", value) => properties.table = Some(value.parse().ok()?),
+                ("protect", value) => properties.writing.protection = Protection::named(value)?,
+                ("persist", value) => properties.writing.scheme = Scheme::named(value)?,
                 _ => return None,
             }
         }
@@ -40,10 +45,17 @@ impl Properties {
 impl fmt::Display for Properties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sector={}", self.sector)?;
-        match self.table {
-            Some(size) => write!(f, " btt={size}"),
-            None => Ok(()),
+        if let Some(size) = self.table {
+            write!(f, " btt={size}")?;
         }
+        let VolumeWriting { protection, scheme } = self.writing;
+        if protection != Protection::Auto {
+            write!(f, " protect={}", protection.name())?;
+        }
+        if scheme != Scheme::Auto {
+            write!(f, " persist={}", scheme.name())?;
+        }
+        Ok(())
     }
 }
 
@@ -55,11 +67,31 @@ mod tests {
     fn properties_are_what_was_written() {
         let sectors = [Sector::Small, Sector::Large].into_iter();
         for (sector, table) in sectors.flat_map(|one| [(one, None), (one, Some(8192))]) {
-            let properties = Properties { sector, table };
+            let properties = Properties {
+                sector,
+                table,
+                ..Properties::default()
+            };
             let text = properties.to_string();
             assert_eq!(Properties::parse(text.as_bytes()), Some(properties));
         }
         assert_eq!(Properties::parse(b""), Some(Properties::default()));
+    }
+
+    #[test]
+    fn writing_is_kept_by_name() {
+        for (protection, scheme) in Protection::ALL.into_iter().zip(Scheme::ALL) {
+            let properties = Properties {
+                writing: VolumeWriting { protection, scheme },
+                ..Properties::default()
+            };
+            let text = properties.to_string();
+            assert_eq!(Properties::parse(text.as_bytes()), Some(properties));
+        }
+        // What is not chosen is not written, so that every version reads it.
+        assert_eq!(Properties::default().to_string(), "sector=512");
+        let chosen = Properties::parse(b"persist=nt protect=fd").unwrap();
+        assert_eq!(chosen.to_string(), "sector=512 protect=fd persist=nt");
     }
 
     #[test]
@@ -71,6 +103,9 @@ mod tests {
             b"sector",
             b"=",
             b"color=red",
+            b"protect=strong",
+            b"protect=",
+            b"persist=pt",
             b"sector=512 \xff",
             b"btt=-1",
             b"sector=4096 btt=512",

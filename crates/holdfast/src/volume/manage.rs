@@ -6,20 +6,18 @@
 use super::attribute::{NAME, Properties, ROOM};
 use super::content::Content;
 use super::table;
+use super::writing::VolumeWriting;
 use crate::error::{Error, Result};
 use crate::file::{self, File, call};
 use crate::inner::Reach;
 use crate::pool::Pool;
 use crate::sector::Sector;
+use crate::walk;
 use holdfast_client::{Base, Target, abi};
 use holdfast_pool::layout::FILE_SIZE_MAX;
 
 /// Of new volumes: what is in them is for their owner alone, until somebody says otherwise.
 const MODE: u32 = 0o600;
-/// Entries of directories are read so many bytes at a time.
-const LISTING: usize = 64 << 10;
-const DIRECTORY: u8 = 4;
-const REGULAR: u8 = 8;
 
 /// A volume in the list of a pool's volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +32,8 @@ pub struct VolumeInfo {
     pub allocated: u64,
     /// Whether each sector is written as a whole or not at all.
     pub atomic: bool,
+    /// How it is to be written to.
+    pub writing: VolumeWriting,
 }
 
 /// What a check found of a volume's sectors; nothing, where they are not atomic.
@@ -51,15 +51,22 @@ impl Pool {
     /// Makes a volume of `size` bytes, which takes no space until something is written to it. Its
     /// name is that of a file below the pool's root, in a directory that exists.
     pub fn volume_create(&self, name: &str, size: u64, sector: Sector) -> Result<()> {
-        let table = None;
-        self.create(name, size, Properties { sector, table })
+        let properties = Properties {
+            sector,
+            ..Properties::default()
+        };
+        self.create(name, size, properties)
     }
 
     /// As `volume_create`; each sector of the volume is written as a whole or not at all, whatever
     /// interrupts a write, and a write is durable when it returns.
     pub fn volume_create_atomic(&self, name: &str, size: u64, sector: Sector) -> Result<()> {
-        let table = Some(size);
-        self.create(name, size, Properties { sector, table })
+        let properties = Properties {
+            sector,
+            table: Some(size),
+            ..Properties::default()
+        };
+        self.create(name, size, properties)
     }
 
     fn create(&self, name: &str, size: u64, properties: Properties) -> Result<()> {
@@ -163,28 +170,13 @@ impl Pool {
     /// All volumes that this user can find, by name.
     pub fn volumes(&self) -> Result<Vec<VolumeInfo>> {
         let mut found = Vec::new();
-        let mut directories = vec![Vec::new()];
-        while let Some(path) = directories.pop() {
-            let root = path.is_empty();
-            let here = if root { b"/" } else { path.as_slice() };
-            match File::open(self, here, abi::O_DIRECTORY | abi::O_NOFOLLOW, 0) {
-                Ok(directory) => match look(&directory, &path, &mut directories, &mut found) {
-                    Err(e) if !root && is_elsewhere(&e) => {}
-                    looked => looked?,
-                },
-                // Others may keep theirs to themselves, or be removing them.
-                Err(e) if !root && is_elsewhere(&e) => {}
-                Err(e) => return Err(e),
-            }
-        }
+        walk::files(self, &mut |path| {
+            found.extend(info(self, path)?);
+            Ok(false)
+        })?;
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
-}
-
-/// An entry that others are removing, keep to themselves, or have put where no path leads.
-fn is_elsewhere(e: &Error) -> bool {
-    matches!(e.errno(), ENOENT | EACCES | ENOTDIR | ENAMETOOLONG | ELOOP)
 }
 
 /// The file of a volume, whatever is in it, while nobody else can open it for writing.
@@ -263,42 +255,6 @@ fn no_volume(name: &str) -> Error {
     Error::NoVolume { name: name.into() }
 }
 
-/// Adds what is in a directory.
-fn look(
-    directory: &File,
-    path: &[u8],
-    directories: &mut Vec<Vec<u8>>,
-    found: &mut Vec<VolumeInfo>,
-) -> Result<()> {
-    let mut room = vec![0; LISTING];
-    loop {
-        let len = directory.entries(&mut room)?;
-        if len == 0 {
-            return Ok(());
-        }
-        for (kind, name) in entries(room.get(..len).unwrap_or_default()) {
-            let path = [path, if path.is_empty() { b"" } else { b"/" }, name].concat();
-            match kind {
-                _ if name == b"." || name == b".." => {}
-                DIRECTORY => directories.push(path),
-                REGULAR => found.extend(info(directory.pool(), &path)?),
-                _ => {}
-            }
-        }
-    }
-}
-
-/// Type and name of each entry, as getdents64(2) writes them.
-fn entries(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = u16::from_ne_bytes(rest.get(16..18)?.try_into().ok()?);
-        let (entry, behind) = rest.split_at_checked(len.into())?;
-        rest = behind;
-        let name = entry.get(19..)?.split(|byte| *byte == 0).next()?;
-        Some((*entry.get(18)?, name))
-    })
-}
-
 /// The volume that a file is, if it is one.
 fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
     let of = Target::Path {
@@ -321,22 +277,20 @@ fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
             sector: properties.sector,
             allocated: stat.blocks * 512,
             atomic: properties.table.is_some(),
+            writing: properties.writing,
         };
         Ok(Properties::parse(text).map(info))
     };
     match found() {
-        Err(e) if is_elsewhere(&e) || Error::errno(&e) == ERANGE => Ok(None),
+        Err(e) if walk::is_elsewhere(&e) || Error::errno(&e) == ERANGE => Ok(None),
         found => found,
     }
 }
 
 const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
-const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const ENXIO: i32 = 6;
-const ENAMETOOLONG: i32 = 36;
 const ELOOP: i32 = 40;
 const EOPNOTSUPP: i32 = 95;
 const ERANGE: i32 = 34;

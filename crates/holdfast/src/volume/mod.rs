@@ -7,9 +7,11 @@ mod attribute;
 mod barrier;
 mod buffers;
 mod content;
+mod latency;
 mod manage;
 mod stats;
 mod table;
+mod writing;
 
 use crate::error::{Error, Result};
 use crate::pool::Pool;
@@ -19,12 +21,15 @@ use barrier::Gate;
 use buffers::Buffers;
 use content::Content;
 use holdfast_pmem::Protection;
+use latency::Clock;
 use stats::{Counters, Kind};
 use std::sync::Arc;
 
 pub use barrier::Barrier;
+pub use latency::{Latency, VolumeLatency};
 pub use manage::{VolumeChecked, VolumeInfo};
 pub use stats::{Counted, VolumeStats};
+pub use writing::VolumeWriting;
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +75,7 @@ struct Inner {
     gate: Gate,
     /// Where writes are collected, with the protection that goes with it.
     buffers: Option<Buffers>,
+    clock: Clock,
 }
 
 impl Pool {
@@ -105,10 +111,16 @@ impl Volume {
             counters: Counters::default(),
             gate: Gate::default(),
             buffers: batches.then(Buffers::new),
+            clock: Clock::default(),
         };
         Ok(Volume {
             inner: Arc::new(inner),
         })
+    }
+
+    /// The pool that it is in.
+    pub fn pool(&self) -> &Pool {
+        self.inner.content.file().pool()
     }
 
     /// By which it was opened.
@@ -136,6 +148,11 @@ impl Volume {
     /// there are any.
     pub fn set_barrier(&self, barrier: Barrier) {
         self.inner.gate.set(barrier);
+    }
+
+    /// How it is to be written to, as the volume kept it when it was opened.
+    pub fn writing(&self) -> VolumeWriting {
+        self.inner.properties.writing
     }
 
     /// Whether the handle can write.
@@ -237,10 +254,25 @@ impl Volume {
         self.inner.counters.stats()
     }
 
+    /// From now on the time of each request of this handle and its clones is taken, which costs
+    /// two looks at the clock.
+    pub fn measure_latency(&self) {
+        self.inner.clock.start();
+    }
+
+    /// How long requests took since `measure_latency`.
+    pub fn latency(&self) -> VolumeLatency {
+        self.inner.clock.latency()
+    }
+
     #[inline]
     fn count(&self, kind: Kind, len: u64, f: impl FnOnce(&Inner) -> Result<()>) -> Result<()> {
+        let begun = self.inner.clock.begin(kind);
         let done = f(&self.inner);
         self.inner.counters.count(kind, len, done.is_ok());
+        if done.is_ok() {
+            begun.done();
+        }
         done
     }
 }

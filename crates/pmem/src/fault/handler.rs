@@ -159,9 +159,10 @@ extern "C" fn on_stray(_signal: i32, info: *mut u8, context: *mut u8) {
     };
     if code > 0
         && error & STORE != 0
-        && let Some(off) = stray::find(address)
+        && let Some(found) = stray::find(address)
     {
-        let report = stray::Report::new(off, address, rip);
+        found.count();
+        let report = stray::Report::new(found.off, address, rip);
         let text = report.text();
         syscall(SYS_WRITE, [2, text.as_ptr() as usize, text.len(), 0]);
     }

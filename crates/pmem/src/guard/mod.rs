@@ -18,7 +18,7 @@ use crate::fault::Protected;
 use crate::fork::ForkMark;
 use crate::map::{HUGE, MapOptions, Mapping};
 use crate::protection::Protection;
-use crate::{Error, Fault, Medium, PAGE, sys};
+use crate::{Error, Fault, Medium, PAGE, SharedMem, sys};
 use cache::Cache;
 use core::marker::PhantomData;
 use file::RegionFile;
@@ -70,7 +70,7 @@ pub(crate) struct Guard {
     /// Whether this process, which may be a child of fork(2), has begun.
     process: ForkMark,
     /// So that strays are reported.
-    _known: Protected,
+    known: Protected,
 }
 
 /// Of a process.
@@ -129,8 +129,13 @@ impl Guard {
             file: RegionFile::new(region.fd)?,
             offset: region.offset,
             medium: region.options.medium,
-            _known: Protected::new(region.base as usize, region.len),
+            known: Protected::new(region.base as usize, region.len),
         }))
+    }
+
+    /// From now on strays are counted in a word of that memory.
+    pub fn count_strays(&mut self, memory: &SharedMem, off: u64) {
+        self.known.count_in(memory, off);
     }
 
     /// Which it is.

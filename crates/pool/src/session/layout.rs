@@ -316,6 +316,8 @@ shared! {
         pub lent_device: AtomicU64,
         /// For processes to which the pool is slower than it is.
         pub meter: Meter,
+        /// Stray stores into the pool's data that were stopped in processes of this session.
+        pub strays: AtomicU64,
     }
 }
 

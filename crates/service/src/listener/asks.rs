@@ -12,7 +12,7 @@ use crate::session::heartbeat::Place;
 use holdfast_pool::protocol::{Answer, Request};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,11 +22,24 @@ pub struct Front {
     session: Arc<Mutex<Option<Arc<Handout>>>>,
     /// The same for those who need its memory only.
     pub memory: Place,
+    /// Stray stores that were stopped in sessions that are over.
+    strays: Arc<AtomicU64>,
 }
 
 impl Front {
     fn session(&self) -> MutexGuard<'_, Option<Arc<Handout>>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session is over in which so many stray stores were stopped.
+    pub fn add_strays(&self, strays: u64) {
+        self.strays.fetch_add(strays, Relaxed);
+    }
+
+    /// An answer about the session, which says the strays of earlier ones as well.
+    pub fn with_strays(&self, answer: Answer) -> Answer {
+        let strays = answer.strays.saturating_add(self.strays.load(Relaxed));
+        Answer { strays, ..answer }
     }
 
     /// The session can be joined from now on.
@@ -115,7 +128,7 @@ impl Messenger {
                     others: self.users.others.load(Acquire),
                     ..session.describe_troubles(attached())
                 };
-                return Some((answer, Vec::new()));
+                return Some((self.front.with_strays(answer), Vec::new()));
             }
             Request::Attach { known, .. } => session.descriptors(adopt, *known)?,
             _ => return None,

@@ -121,6 +121,7 @@ impl Handout {
             processes,
             users: processes + attached,
             applied_seq: self.applied_seq.load(Relaxed),
+            strays: self.memory.strays(),
             ..self.form
         }
     }

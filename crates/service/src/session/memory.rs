@@ -410,6 +410,11 @@ impl Memory {
         self.header().broken.finding()
     }
 
+    /// Stray stores that were stopped, as processes have counted them.
+    pub fn strays(&self) -> u64 {
+        self.header().strays.load(Relaxed)
+    }
+
     /// Whether the session was given up, by us or by a client.
     pub fn is_poisoned(&self) -> bool {
         self.header().poisoned.load(Acquire) != 0

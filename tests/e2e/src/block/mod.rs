@@ -12,6 +12,7 @@ mod limits;
 mod raw;
 mod refusals;
 mod sharing;
+mod statistics;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};
 use crate::process;
@@ -31,6 +32,7 @@ pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
         clients::CASES,
         sharing::CASES,
+        statistics::CASES,
         endings::CASES,
         refusals::CASES,
         hostile::CASES,

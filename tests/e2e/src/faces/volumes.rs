@@ -11,6 +11,9 @@ pub const CASES: &[(&str, Case)] = &[
     ("volumes are files", files),
     ("volume images", images),
     ("volume poke", poke),
+    ("volumes keep how they are written", kept),
+    ("stray stores are counted", strays),
+    ("blocks and whose they are", blocks),
     ("volumes in deep and passing directories", passing),
     ("volume copies that are killed", killed),
 ];
@@ -188,6 +191,109 @@ fn images(fixture: &Fixture) -> Result<(), Stop> {
         "vmdk  20M\n",
     ];
     expect("the commands", &said, &expected.concat())
+}
+
+/// For as long as the service lives, and longer while a program uses the pool.
+fn strays(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#"volume() { "$hf" volume "$pool" "$@"; }
+        status() { "$hf" pool status "$pool" --json; }
+        strays() { status | grep -o '"strays":[0-9]*'; }
+        volume create disk --size 1M
+        "$hf" serve "$pool" 2>log & service=$!
+        until status | grep -q "\"service\":$service,"; do sleep 0.01; done
+        strays; for n in 1 2 3; do volume poke disk --protect pt >/dev/null; done; strays
+        ! volume poke disk --protect none 2>/dev/null; strays
+        "$hf" top "$pool" --metrics | grep '^holdfast_stray_stores_total{.*} 3$' >/dev/null
+        logged() { awk '/WARN stray stores .* were stopped: /{n += $NF} END {print n}' log; }
+        until [[ $(logged) == 3 ]]; do sleep 0.01; done
+        until status | grep -q '"sessions":0'; do sleep 0.01; done
+        "$hf" run --pool "$pool" -- bash -c 'touch up; exec sleep 60' & user=$!
+        until [[ -e up ]]; do sleep 0.01; done
+        volume poke disk --protect pmap >/dev/null; strays
+        kill -KILL $service; wait $service || true
+        until volume poke disk --protect fd >/dev/null 2>&1; do sleep 0.1; done; strays
+        kill $user; wait $user || true"#;
+    let said = script(fixture, &pool, text)?;
+    // The service that takes over knows of what its session has counted.
+    let expected = [0, 3, 3, 4, 2].map(|n| format!("\"strays\":{n}\n"));
+    expect("the counts", &said, &expected.concat())
+}
+
+/// Of files and volumes, also of what nobody has flushed; and of blocks that are nobody's.
+fn blocks(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
+    fixture.done(&["pool", "create", &pool, "--size", "16M"])?;
+    let text = r#""$hf" volume "$pool" create disk --size 10M --sector 4096
+        "$hf" run --pool "$pool" -- bash -c 'mkdir -p /hf/a/b; head -c 100k /dev/zero | tr "\0" x |
+            tee /hf/a/b/file >/dev/null; >/hf/behind; fallocate -n -l 64k /hf/behind
+            exec 3>/hf/open; head -c 8192 /dev/zero | tr "\0" y >&3; touch up; sleep 60' & user=$!
+        until [[ -e up ]]; do sleep 0.01; done
+        "$hf" run --pool "$pool" -- bash -c 'seq 100000 | dd of=/hf/disk bs=4k seek=100 \
+            conv=notrunc status=none'
+        # All blocks of the pool; most of them are free.
+        seq 0 4095 | xargs -n 1 -P 4 "$hf" pool block "$pool" --json >found 2>/dev/null || true
+        kill $user; wait $user || true
+        sed 's/.*"path"://; s/,"offset.*//' found | sort | uniq -c | sed 's/^ *//'
+        grep '"disk"' found | sed 's/.*offset"://; s/}//' | sort -n | sed -n '1p;$p'"#;
+    let said = script(fixture, &pool, text)?;
+    let expected = "25 \"a/b/file\",\"volume\":false\n16 \"behind\",\"volume\":false\n\
+        144 \"disk\",\"volume\":true\n2 \"open\",\"volume\":false\n409600\n995328\n";
+    expect("whose the blocks are", &said, expected)?;
+    for number in ["1000000000", "-1", "x", ""] {
+        fixture.refused(&["pool", "block", &pool, number], &[1, 2])?;
+    }
+    fixture.refused(&["pool", "block", "/nowhere", "0"], &[1])
+}
+
+/// What was chosen is kept, listed, changed, copied, and used by who serves the volume.
+fn kept(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = r#"volume() { "$hf" volume "$pool" "$@"; }
+        volume create plain --size 1M; volume create auto --size 1M --protect auto --persist auto
+        volume create disk --size 1M --sector 4096 --protect pmap --persist nt
+        volume list
+        "$hf" run --pool "$pool" -- bash -c 'cd /hf; for name in plain auto disk; do
+            getfattr --only-values -n user.holdfast.volume $name; echo; done'
+        volume poke disk | sed 's/.*kept by //'; volume poke disk --protect pt | sed 's/.*by //'
+        volume set disk --protect pt; volume poke disk | sed 's/.*kept by //'
+        volume set disk --persist auto; volume list --json | sed 's/.*"disk"/"disk"/'
+        volume copy disk copy; volume resize copy --size 2M; volume rename copy moved
+        volume set disk --protect auto; volume list"#;
+    let said = script(fixture, &pool, text)?;
+    let expected = "auto  1M, 0 in use, sectors of 512\n\
+        disk  1M, 0 in use, sectors of 4096, protect pmap, persist nt\n\
+        plain  1M, 0 in use, sectors of 512\n\
+        sector=512\nsector=512\nsector=4096 protect=pmap persist=nt\n\
+        pmap\npt\npt\n\
+        \"disk\",\"size\":1048576,\"sector\":4096,\"allocated\":4096,\"protect\":\"pt\"},\
+        {\"name\":\"plain\",\"size\":1048576,\"sector\":512,\"allocated\":0}]\n\
+        auto  1M, 0 in use, sectors of 512\ndisk  1M, 4K in use, sectors of 4096\n\
+        moved  2M, 4K in use, sectors of 4096, protect pt\n\
+        plain  1M, 0 in use, sectors of 512\n";
+    expect("what is kept", &said, expected)?;
+    let refused = |words: &[&str], codes: &[i32]| {
+        fixture.refused(&[&["volume", pool.as_str()], words].concat(), codes)
+    };
+    refused(&["create", "v", "--size", "1M", "--protect", "much"], &[2])?;
+    let never = ["--protect", "pt", "--persist", "fd"];
+    refused(
+        &[&["create", "v", "--size", "1M"], &never[..]].concat(),
+        &[1],
+    )?;
+    refused(&[&["set", "disk"], &never[..]].concat(), &[1])?;
+    refused(&["set", "disk"], &[1])?;
+    refused(&["set", "none", "--protect", "pt"], &[1])?;
+    let said = script(
+        fixture,
+        &pool,
+        r#""$hf" volume "$pool" list | cut -d , -f 1"#,
+    )?;
+    expect(
+        "what is left",
+        &said,
+        "auto  1M\ndisk  1M\nmoved  2M\nplain  1M\n",
+    )
 }
 
 /// Each protection stops a stray store and says where it was aimed, and changes nothing; without

@@ -9,6 +9,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("requests of any length", any_length),
     ("a volume that is only read", only_read),
     ("an export that is in use", in_use),
+    ("statistics of exports", statistics),
     ("an export that somebody unmounts", unmounted),
     ("exports that are refused", refused),
     ("an export of another user", others),
@@ -85,6 +86,31 @@ fn in_use(fixture: &Fixture) -> Result<(), Stop> {
     }
     site.bash("[[ ! -e file ]]; losetup -d $(<device)")
         .map(drop)
+}
+
+fn statistics(fixture: &Fixture) -> Result<(), Stop> {
+    let site = Site::new(fixture, "64M", &["python3"])?;
+    site.create("disk", "1M", "512")?;
+    site.create("guest", "1M", "512")?;
+    let exported = site.export(&["disk", "--fuse", "file"])?;
+    let guest = site.export(&["guest", "--vhost-user", "socket", "--read-only"])?;
+    site.bash(
+        r#"head -c 1M /dev/urandom | dd of=file bs=64k iflag=fullblock conv=notrunc,fsync
+        exec 3<file; dd if=file of=copy bs=64k
+        $hf pool status $pool --json >status; exec 3<&-
+        python3 - <<'END'
+import json
+disk, guest = json.load(open('status'))['exports']
+if disk['face'] != 'fuse' or not disk['address'].endswith('/file'): raise Exception(disk)
+if disk['clients'] != 1: raise Exception(disk)
+if disk['writes']['bytes'] != 1 << 20 or disk['writes']['requests'] < 16: raise Exception(disk)
+if disk['reads']['bytes'] < 1 << 20 or not disk['flushes']['requests']: raise Exception(disk)
+if guest['face'] != 'vhost-user' or guest['address'] != 'socket': raise Exception(guest)
+if guest['clients'] or not guest['read_only']: raise Exception(guest)
+END"#,
+    )?;
+    guest.kill()?;
+    exported.end(&fixture.path("file"))
 }
 
 fn unmounted(fixture: &Fixture) -> Result<(), Stop> {

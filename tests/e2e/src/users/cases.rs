@@ -6,6 +6,7 @@ use crate::bad_input::{Case, Fixture, Stop, wrong};
 pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
     ("root that becomes another user", becomes_another),
+    ("exports of several users", exports),
     ("root that is nobody", squashed),
     ("access control lists", lists),
     ("calls on access control lists", list_calls),
@@ -485,4 +486,40 @@ fn service_dies(fixture: &Fixture) -> Result<(), Stop> {
         "ls /hf/tmp | wc -l; cat /hf/tmp/f*| sort -n | tail -1",
         "3000\n3000\n",
     )
+}
+
+/// Those of the owner and of root are shown to both; those of others run and are not.
+fn exports(fixture: &Fixture) -> Result<(), Stop> {
+    if !crate::process::on_path("nbdkit") {
+        return Err(Stop::Skip("nbdkit is not installed".into()));
+    }
+    let shared = Shared::new(fixture, "3001")?;
+    let script = r#"hf=$1 pool=$2; trap 'kill $(jobs -p); wait' EXIT
+        as() { local user=$1; shift; exec setpriv --reuid=$user --regid=$user --clear-groups "$@"; }
+        (as 3001 "$hf" run --pool "$pool" -- chmod 777 /hf)
+        for user in 0 3001 3003; do
+            install -d -o $user $user
+            (as $user "$hf" volume "$pool" create of-$user --size 1M)
+            as $user "$hf" export "$pool" of-$user --nbd unix:$PWD/$user/s >$user.out 2>&1 &
+            until [[ -s $user.out ]]; do sleep 0.01; done
+            cat $user.out
+        done
+        for user in 0 3001; do
+            (as $user "$hf" pool status "$pool") | sed -n 's/^export *\([^:]*\).*/\1/p'
+        done"#;
+    let mut command = std::process::Command::new("bash");
+    command.args(["-euc", script, "bash"]);
+    command.arg(&fixture.holdfast).arg(&shared.pool);
+    let ended = fixture.end_of(command)?;
+    let shown: Vec<&str> = ended.out.lines().collect();
+    let [one, two, three, rest @ ..] = shown.as_slice() else {
+        return wrong(format!("{}: {:?}", ended.how(), ended.tail()));
+    };
+    let run = [one, two, three]
+        .iter()
+        .all(|uri| uri.starts_with("nbd+unix:"));
+    if !run || rest != ["of-0", "of-3001", "of-0", "of-3001"] {
+        return wrong(format!("{}: {:?}", ended.how(), ended.tail()));
+    }
+    shared.end()
 }
