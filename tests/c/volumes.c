@@ -123,8 +123,9 @@ int main(int argc, char **argv)
     CHECK(hf_volume_size(volume, &size) == 0 && size == SIZE / 2);
     hf_volume_close(volume);
     CHECK(hf_volume_delete(pool, "disk") == 0 && hf_volume_delete(pool, "disk") == -ENOENT);
-    CHECK(hf_volume_create_atomic(pool, "disk", SIZE, 1024) == -EINVAL);
-    CHECK(hf_volume_create_atomic(pool, "disk", SIZE, 512) == 0);
+    CHECK(hf_volume_create_with(pool, "disk", SIZE, 1024, HF_ATOMIC) == -EINVAL);
+    CHECK(hf_volume_create_with(pool, "disk", SIZE, 512, HF_CREATE) == -EINVAL);
+    CHECK(hf_volume_create_with(pool, "disk", SIZE, 512, HF_CHECKSUM) == 0);
     CHECK(hf_volume_open(pool, "disk", 0, &volume) == 0);
     CHECK(hf_volume_size(volume, &size) == 0 && size == SIZE);
     requests(volume);

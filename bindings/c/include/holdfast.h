@@ -34,6 +34,9 @@ typedef struct hf_volume hf_volume;
 #define HF_VOLATILE 0x4u /* put, erase, commit: may be lost, out of order, when power is lost */
 #define HF_REVERSE 0x8u  /* scan: from the last key to the first */
 #define HF_READ_ONLY 0x10u /* volume: open for reading only */
+#define HF_ATOMIC 0x20u    /* new volume: each sector is written as a whole or not at all, and a write
+                              is durable when it returns */
+#define HF_CHECKSUM 0x40u  /* new volume: as HF_ATOMIC, and other bytes than were written are -EIO */
 
 /* Pools. A process serves the pool and is started if there is none: the program `holdfast`, found
  * as ../bin/holdfast beside the library, else named by the environment variable HOLDFAST, else on
@@ -119,8 +122,8 @@ void hf_reader_close(hf_reader *);
  * are resize and delete; any number of handles read. A handle is of use in the process that opened
  * it. */
 int hf_volume_create(hf_pool *, const char *name, uint64_t size, unsigned sector); /* -EEXIST */
-int hf_volume_create_atomic(hf_pool *, const char *name, uint64_t size, unsigned sector); /* each
-       sector is written as a whole or not at all, and a write is durable when it returns */
+int hf_volume_create_with(hf_pool *, const char *name, uint64_t size, unsigned sector,
+                          unsigned flags); /* HF_ATOMIC, HF_CHECKSUM */
 int hf_volume_open(hf_pool *, const char *name, unsigned flags, hf_volume **out); /* HF_READ_ONLY,
                                                                     required for a snapshot's */
 void hf_volume_close(hf_volume *);

@@ -29,6 +29,8 @@ const VOLATILE: u32 = 4;
 const REVERSE: u32 = 8;
 /// Open for reading only.
 const READ_ONLY: u32 = 16;
+const ATOMIC: u32 = 32;
+const CHECKSUM: u32 = 64;
 
 /// Flags of a call, none of which it does not know.
 fn flags(given: u32, known: u32) -> Result<u32, Refusal> {

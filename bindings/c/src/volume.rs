@@ -6,8 +6,8 @@ use crate::error::{Refusal, count, number, status};
 use crate::foreign::{Argument, Input, Name, Output, Place, VolumeFn, tell_volume};
 use crate::pool::Source;
 use crate::table::{Handle, kind};
-use crate::{DURABLE, READ_ONLY, flags};
-use holdfast::{Sector, Volume, Written, Zeroes};
+use crate::{ATOMIC, CHECKSUM, DURABLE, READ_ONLY, flags};
+use holdfast::{Integrity, Sector, Volume, Written, Zeroes};
 use std::ffi::{CString, c_int, c_uint};
 
 kind!(Volume, 8, "volume");
@@ -29,20 +29,25 @@ pub extern "C" fn hf_volume_create(
     })())
 }
 
-/// Makes a volume whose sectors are atomic.
+/// Makes a volume whose sectors are kept from something.
 #[unsafe(no_mangle)]
-pub extern "C" fn hf_volume_create_atomic(
+pub extern "C" fn hf_volume_create_with(
     pool: Handle<Source>,
     name: Name,
     size: u64,
     sector: c_uint,
+    given: c_uint,
 ) -> c_int {
     status((|| {
         let sector = sector_of(sector)?;
+        let integrity = match flags(given, ATOMIC | CHECKSUM)? {
+            0 => Integrity::Plain,
+            ATOMIC => Integrity::Atomic,
+            _ => Integrity::Checked,
+        };
         let source = pool.get()?;
-        Ok(source
-            .present()?
-            .volume_create_atomic(name.text()?, size, sector)?)
+        let pool = source.present()?;
+        Ok(pool.volume_create_with(name.text()?, size, sector, integrity)?)
     })())
 }
 

@@ -10,9 +10,9 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::flog::{self, Group, Move, Slots};
 use crate::lanes::{Lane, Lanes, Taken};
-use crate::layout::Layout;
+use crate::layout::{Layout, SUM_LEN};
 use crate::map::{self, Entry};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -29,8 +29,15 @@ const PAGE: u64 = 4096;
 #[derive(Default)]
 struct Lock(RwLock<()>);
 
+/// How a block's checksum is made.
+pub type Sum = fn(&[u8]) -> u32;
+
 pub struct Arena {
     pub layout: Layout,
+    /// The first of its sectors, counted from the table's.
+    first: u64,
+    /// There is one exactly if the layout has checksums.
+    sum: Sum,
     slots: Slots,
     /// None, where the table is only read.
     lanes: Lanes,
@@ -47,9 +54,11 @@ pub enum Space {
 }
 
 impl Arena {
-    pub fn to_read(layout: Layout) -> Arena {
+    pub fn to_read(layout: Layout, first: u64, sum: Sum) -> Arena {
         Arena {
             layout,
+            first,
+            sum,
             slots: Slots::NEW,
             lanes: Lanes::new([]),
             locks: locks(),
@@ -57,7 +66,12 @@ impl Arena {
     }
 
     /// Completes what was half done.
-    pub fn to_write<D: Device>(device: &D, layout: Layout) -> Result<Arena, D::Error> {
+    pub fn to_write<D: Device>(
+        device: &D,
+        layout: Layout,
+        first: u64,
+        sum: Sum,
+    ) -> Result<Arena, D::Error> {
         let mut bytes = vec![0; layout.lanes as usize * flog::LEN];
         device.read(&mut bytes, layout.flog)?;
         let (groups, _) = bytes.as_chunks::<{ flog::LEN }>();
@@ -66,7 +80,7 @@ impl Arena {
             at,
         };
         let slots = Slots::of(groups).ok_or(damaged(layout.flog))?;
-        let mut arena = Arena::to_read(layout);
+        let mut arena = Arena::to_read(layout, first, sum);
         arena.slots = slots;
         let mut lanes = Vec::with_capacity(groups.len());
         let mut free = HashSet::new();
@@ -113,6 +127,9 @@ impl Arena {
     pub fn format_log<D: Device>(device: &D, layout: &Layout) -> Result<(), D::Error> {
         let free = u64::from(layout.lanes) * layout.block;
         device.reserve(layout.place(layout.sectors), free)?;
+        if let Some(at) = layout.sum(layout.sectors) {
+            device.reserve(at, u64::from(layout.lanes) * SUM_LEN)?;
+        }
         let mut bytes = Vec::with_capacity(layout.lanes as usize * flog::LEN);
         for lane in 0..layout.lanes {
             let entry = Move::initial(lane, layout.sectors + lane).encode();
@@ -189,10 +206,41 @@ impl Arena {
             match run.kind {
                 Kind::Zeroes => part.fill(0),
                 Kind::Error => {
-                    let sector = run.sectors.start.into();
+                    let sector = self.first + u64::from(run.sectors.start);
                     return Err(Error::Unreadable { sector });
                 }
-                Kind::Bytes => device.read(part, self.layout.place(run.block))?,
+                Kind::Bytes | Kind::First => {
+                    device.read(part, self.layout.place(run.block))?;
+                    self.verify(device, part, &run)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether blocks are what was written to them.
+    fn verify<D: Device>(&self, device: &D, bytes: &[u8], run: &Run) -> Result<(), D::Error> {
+        // Nobody has written to the first blocks of sectors.
+        let Some(at) = self
+            .layout
+            .sum(run.block)
+            .filter(|_| run.kind == Kind::Bytes)
+        else {
+            return Ok(());
+        };
+        let mut sums = [0; NEIGHBOURS as usize * SUM_LEN as usize];
+        let sums = &mut sums[..run.sectors.len() * SUM_LEN as usize];
+        device.read(sums, at)?;
+        let blocks = bytes.chunks_exact(self.layout.sector as usize);
+        let known = sums
+            .as_chunks()
+            .0
+            .iter()
+            .map(|sum| u32::from_le_bytes(*sum));
+        for ((block, known), sector) in blocks.zip(known).zip(run.sectors.clone()) {
+            if (self.sum)(block) != known {
+                let sector = self.first + u64::from(sector);
+                return Err(Error::Changed { sector });
             }
         }
         Ok(())
@@ -207,6 +255,9 @@ impl Arena {
         }
         for (taken, bytes) in lanes.iter().zip(bytes.chunks_exact(size)) {
             device.write(bytes, self.layout.place(taken.lane.free))?;
+            if let Some(at) = self.layout.sum(taken.lane.free) {
+                device.write(&(self.sum)(bytes).to_le_bytes(), at)?;
+            }
         }
         device.order()?;
         let mut old = [Entry::default(); NEIGHBOURS as usize];
@@ -323,12 +374,19 @@ impl Arena {
         first: u32,
         entries: &[Entry],
     ) -> Result<(), D::Error> {
-        let mut rows = Rows::default();
+        let (mut rows, mut sums) = (Rows::default(), BTreeSet::new());
         for (entry, sector) in entries.iter().zip(first..) {
             if entry.is_initial() || entry.is_zeroes() {
-                rows.add(self.layout.place(entry.block(sector)), self.layout.block);
+                let block = entry.block(sector);
+                rows.add(self.layout.place(block), self.layout.block);
+                // Whole pages, so that their sums are reserved once.
+                if let Some(at) = self.layout.sum(block) {
+                    sums.insert(at / PAGE * PAGE);
+                }
             }
         }
+        sums.into_iter()
+            .try_for_each(|at| device.reserve(at, PAGE))?;
         let reserve = |row: &Range<u64>| device.reserve(row.start, row.end - row.start);
         Ok(rows.0.iter().try_for_each(reserve)?)
     }
@@ -450,6 +508,8 @@ fn spare<D: Device>(device: &D, row: Range<u64>, space: Space) -> Result<(), D::
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bytes,
+    /// In the block of their number, to which nobody has written.
+    First,
     Zeroes,
     Error,
 }
@@ -466,6 +526,7 @@ fn runs(entries: &[Entry], first: u32) -> impl Iterator<Item = Run> {
         let kind = match entry {
             _ if entry.is_zeroes() => Kind::Zeroes,
             _ if entry.is_error() => Kind::Error,
+            _ if entry.is_initial() => Kind::First,
             _ => Kind::Bytes,
         };
         (kind, entry.block(sector))
@@ -475,7 +536,7 @@ fn runs(entries: &[Entry], first: u32) -> impl Iterator<Item = Run> {
     std::iter::from_fn(move || {
         let (kind, block) = one(rest.first()?, sector);
         let follows = |n: u32| match kind {
-            Kind::Bytes => block.checked_add(n),
+            Kind::Bytes | Kind::First => block.checked_add(n),
             _ => None,
         };
         let alike = rest.iter().zip(0..).take_while(|(entry, n)| {

@@ -8,7 +8,7 @@ use crate::map::Entry;
 use std::ops::Range;
 
 /// What a check found that nobody had to mend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Sectors of the table.
     pub sectors: u64,
@@ -16,6 +16,8 @@ pub struct Checked {
     pub written: u64,
     /// Those that are marked as unreadable.
     pub unreadable: u64,
+    /// Those that have other bytes than were written to them, as far as checksums tell.
+    pub changed: Vec<u64>,
 }
 
 /// Blocks that somebody has.
@@ -90,9 +92,35 @@ impl Arena {
                 found.written += u64::from(!entry.is_initial());
                 found.unreadable += u64::from(entry.is_error());
             }
+            if layout.sums.is_some() {
+                self.scrub(device, sector..sector + count, found)?;
+            }
             sector += count;
         }
         found.sectors += u64::from(layout.sectors);
+        Ok(())
+    }
+
+    /// Reads neighbours, and finds those that have changed.
+    fn scrub<D: Device>(
+        &self,
+        device: &D,
+        sectors: Range<u32>,
+        found: &mut Checked,
+    ) -> Result<(), D::Error> {
+        let size = self.layout.sector as usize;
+        let mut room = vec![0; sectors.len() * size];
+        match self.read(device, &mut room, sectors.start) {
+            Err(Error::Changed { .. } | Error::Unreadable { .. }) => {}
+            read => return read,
+        }
+        for (room, sector) in room.chunks_exact_mut(size).zip(sectors) {
+            match self.read(device, room, sector) {
+                Err(Error::Changed { sector }) => found.changed.push(sector),
+                Err(Error::Unreadable { .. }) | Ok(()) => {}
+                Err(e) => return Err(e),
+            }
+        }
         Ok(())
     }
 }

@@ -19,6 +19,11 @@ pub enum Error<E> {
         /// Its number.
         sector: u64,
     },
+    /// This sector has other bytes than were written to it.
+    Changed {
+        /// Its number.
+        sector: u64,
+    },
     /// Writes failed when they were half done; opening the table again completes them.
     Interrupted,
 }
@@ -38,6 +43,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Error::Device(e) => e.fmt(f),
             Error::Damaged { what, at } => write!(f, "{what} at byte {at} is damaged"),
             Error::Unreadable { sector } => write!(f, "sector {sector} is marked as unreadable"),
+            Error::Changed { sector } => {
+                write!(f, "sector {sector} has other bytes than were written to it")
+            }
             Error::Interrupted => f.write_str("writes were interrupted; open it again"),
         }
     }

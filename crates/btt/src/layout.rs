@@ -34,6 +34,8 @@ pub struct Layout {
     pub start: u64,
     pub len: u64,
     pub data: u64,
+    /// The checksums of the blocks, if there are any.
+    pub sums: Option<u64>,
     pub map: u64,
     pub flog: u64,
     pub copy: u64,
@@ -41,33 +43,51 @@ pub struct Layout {
     pub more: bool,
 }
 
+/// Bytes of a checksum.
+pub const SUM_LEN: u64 = 4;
+
 /// Sectors of the largest arena.
 fn sectors_max(sector: u64) -> u64 {
-    let fixed = 2 * info::LEN as u64 + u64::from(LANES) * flog::LEN as u64 + 2 * PAGE;
-    let fit = (ARENA_MAX - fixed) / (sector + map::LEN as u64);
+    let fixed = 2 * info::LEN as u64 + u64::from(LANES) * flog::LEN as u64 + 3 * PAGE;
+    let fit = (ARENA_MAX - fixed) / (sector + map::LEN as u64 + SUM_LEN);
     fit.min(NUMBERS) - u64::from(LANES)
 }
 
+/// What a new table is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a sector: 512 or 4096.
+    pub sector: u32,
+    /// Whether there are checksums of blocks.
+    pub sums: bool,
+}
+
 /// The arenas of a table of so many sectors, which begin at `start`.
-pub fn plan(mut start: u64, mut sectors: u64, sector: u32) -> Vec<Layout> {
+pub fn plan(mut start: u64, mut sectors: u64, shape: Shape) -> Vec<Layout> {
     let mut arenas = Vec::new();
     while sectors > 0 {
-        let some = sectors.min(sectors_max(sector.into()));
+        let some = sectors.min(sectors_max(shape.sector.into()));
         sectors -= some;
-        let arena = arena(start, some as u32, sector, sectors > 0);
+        let arena = arena(start, some as u32, shape, sectors > 0);
         start += arena.len;
         arenas.push(arena);
     }
     arenas
 }
 
-fn arena(start: u64, sectors: u32, sector: u32, more: bool) -> Layout {
+/// Bytes of the checksums of so many blocks.
+fn sums_len(blocks: u32) -> u64 {
+    (u64::from(blocks) * SUM_LEN).next_multiple_of(PAGE)
+}
+
+fn arena(start: u64, sectors: u32, Shape { sector, sums }: Shape, more: bool) -> Layout {
     let blocks = sectors + LANES;
     let data_len = (u64::from(blocks) * u64::from(sector)).next_multiple_of(PAGE);
     let map_len = (u64::from(sectors) * map::LEN as u64).next_multiple_of(PAGE);
     let flog_len = u64::from(LANES) * flog::LEN as u64;
-    let needed = 2 * PAGE + data_len + map_len + flog_len;
-    // What it is longer for is a hole before the map.
+    let sums_len = if sums { sums_len(blocks) } else { 0 };
+    let needed = 2 * PAGE + data_len + sums_len + map_len + flog_len;
+    // What it is longer for is a hole behind the blocks.
     let len = needed.max(ARENA_MIN);
     let copy = start + len - PAGE;
     let flog = copy - flog_len;
@@ -80,6 +100,7 @@ fn arena(start: u64, sectors: u32, sector: u32, more: bool) -> Layout {
         start,
         len,
         data: start + PAGE,
+        sums: sums.then_some(flog - map_len - sums_len),
         map: flog - map_len,
         flog,
         copy,
@@ -87,9 +108,9 @@ fn arena(start: u64, sectors: u32, sector: u32, more: bool) -> Layout {
     }
 }
 
-/// Bytes of the device for a table of so many sectors of so many bytes.
-pub fn device_len(sectors: u64, sector: u32) -> u64 {
-    let arenas = plan(0, sectors, sector);
+/// Bytes of the device for a table of so many sectors.
+pub fn device_len(sectors: u64, shape: Shape) -> u64 {
+    let arenas = plan(0, sectors, shape);
     arenas.last().map_or(0, |last| last.start + last.len)
 }
 
@@ -107,8 +128,9 @@ impl Layout {
         info
     }
 
-    /// What an info block at `start` of a device of `device` bytes says.
-    pub fn of<E>(info: &Info, start: u64, device: u64) -> Result<Layout, E> {
+    /// What an info block at `start` of a device of `device` bytes says. `sums`: it has checksums
+    /// before the map, of which info blocks know nothing.
+    pub fn of<E>(info: &Info, start: u64, device: u64, sums: bool) -> Result<Layout, E> {
         let damaged = Error::Damaged {
             what: "the geometry in an info block",
             at: start,
@@ -125,6 +147,10 @@ impl Layout {
                 next => next,
             },
             data: start.saturating_add(info.data),
+            sums: sums.then(|| {
+                let map = start.saturating_add(info.map);
+                map.saturating_sub(sums_len(info.blocks))
+            }),
             map: start.saturating_add(info.map),
             flog: start.saturating_add(info.flog),
             copy: start.saturating_add(info.copy),
@@ -151,7 +177,7 @@ impl Layout {
             return false;
         };
         let in_order = self.start < self.data
-            && data <= self.map
+            && data <= self.sums.unwrap_or(self.map)
             && map <= self.flog
             && flog <= self.copy
             && copy <= all
@@ -175,6 +201,11 @@ impl Layout {
     /// Where the map's entry for a sector is in the device.
     pub fn entry(&self, sector: u32) -> u64 {
         self.map + u64::from(sector) * map::LEN as u64
+    }
+
+    /// Where the checksum of a block is in the device, if there is one.
+    pub fn sum(&self, block: u32) -> Option<u64> {
+        self.sums.map(|at| at + u64::from(block) * SUM_LEN)
     }
 
     /// Where the log of a lane is in the device.

@@ -26,5 +26,5 @@ mod tests;
 pub use check::Checked;
 pub use device::Device;
 pub use error::{Error, Result};
-pub use layout::{BLOCKS_MAX, device_len};
-pub use table::{Extent, Space, Table};
+pub use layout::{BLOCKS_MAX, Shape, device_len};
+pub use table::{Extent, Space, Sum, Table};

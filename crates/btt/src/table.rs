@@ -7,10 +7,10 @@ use crate::check::Checked;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::info::{self, Info};
-use crate::layout::{ARENA_MAX, Layout, device_len, plan};
+use crate::layout::{ARENA_MAX, Layout, Shape, device_len, plan};
 use std::ops::Range;
 
-pub use crate::arena::Space;
+pub use crate::arena::{Space, Sum};
 
 /// A row of sectors that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Table<D> {
     arenas: Vec<Arena>,
     /// The first sector of each arena, and of one behind the last.
     firsts: Vec<u64>,
-    sector: u64,
+    shape: Shape,
 }
 
 /// A part of a request, inside one arena.
@@ -39,38 +39,42 @@ struct Part<'a> {
 }
 
 impl<D: Device> Table<D> {
-    /// Makes a table of so many sectors of 512 or 4096 bytes on a device of zeroes that has
-    /// `device_len` bytes; `uuid` is its name.
-    pub fn format(device: &D, sectors: u64, sector: u32, uuid: [u8; 16]) -> Result<(), D::Error> {
-        format_arenas(device, &plan(0, sectors, sector), uuid)
+    /// Makes a table of so many sectors on a device of zeroes that has `device_len` bytes; `uuid` is
+    /// its name.
+    pub fn format(device: &D, sectors: u64, shape: Shape, uuid: [u8; 16]) -> Result<(), D::Error> {
+        format_arenas(device, &plan(0, sectors, shape), uuid)
     }
 
-    /// The table of a device, to read it only. Others may write to it.
-    pub fn to_read(device: D) -> Result<Table<D>, D::Error> {
-        let arenas = layouts(&device, false)?;
-        Ok(Table::of(device, arenas.into_iter().map(Arena::to_read)))
-    }
-
-    /// The table of a device. What a writer left half done is completed.
-    pub fn to_write(device: D) -> Result<Table<D>, D::Error> {
-        let arenas = layouts(&device, true)?;
-        let arenas = arenas
-            .into_iter()
-            .map(|layout| Arena::to_write(&device, layout));
-        let arenas: Vec<_> = arenas.collect::<Result<_, _>>()?;
+    /// The table of a device, to read it only. Others may write to it. `sum`: how the checksums are
+    /// made that it has.
+    pub fn to_read(device: D, sum: Option<Sum>) -> Result<Table<D>, D::Error> {
+        let open = |layout, first| Ok(Arena::to_read(layout, first, sum.unwrap_or(no_sum)));
+        let arenas = layouts(&device, false, sum.is_some())?;
+        let arenas = opened(arenas, open)?;
         Ok(Table::of(device, arenas))
     }
 
-    fn of(device: D, arenas: impl IntoIterator<Item = Arena>) -> Table<D> {
-        let arenas: Vec<_> = arenas.into_iter().collect();
+    /// The table of a device. What a writer left half done is completed.
+    pub fn to_write(device: D, sum: Option<Sum>) -> Result<Table<D>, D::Error> {
+        let sums = sum.is_some();
+        let open = |layout, first| Arena::to_write(&device, layout, first, sum.unwrap_or(no_sum));
+        let arenas = opened(layouts(&device, true, sums)?, open)?;
+        Ok(Table::of(device, arenas))
+    }
+
+    fn of(device: D, arenas: Vec<Arena>) -> Table<D> {
         let mut firsts = vec![0];
         for arena in &arenas {
             let first = firsts.last().copied().unwrap_or_default();
             firsts.push(first + u64::from(arena.layout.sectors));
         }
+        let layout = arenas.first().map(|arena| &arena.layout);
         Table {
             device,
-            sector: arenas.first().map_or(512, |arena| arena.layout.sector),
+            shape: Shape {
+                sector: layout.map_or(512, |layout| layout.sector as u32),
+                sums: layout.is_some_and(|layout| layout.sums.is_some()),
+            },
             arenas,
             firsts,
         }
@@ -88,12 +92,12 @@ impl<D: Device> Table<D> {
 
     /// Bytes of a sector.
     pub fn sector(&self) -> u64 {
-        self.sector
+        self.shape.sector.into()
     }
 
     /// Bytes of all sectors.
     pub fn size(&self) -> u64 {
-        self.firsts.last().copied().unwrap_or_default() * self.sector
+        self.firsts.last().copied().unwrap_or_default() * self.sector()
     }
 
     #[cfg(test)]
@@ -113,8 +117,8 @@ impl<D: Device> Table<D> {
     }
 
     fn sectors(&self, offset: u64, len: usize) -> Range<u64> {
-        let first = offset / self.sector;
-        first..first + len as u64 / self.sector
+        let first = offset / self.sector();
+        first..first + len as u64 / self.sector()
     }
 
     /// Fills `room` from `offset`. A sector is as one write left it.
@@ -122,7 +126,7 @@ impl<D: Device> Table<D> {
         let mut all = self.sectors(offset, room.len());
         while let Some(Part { arena, sectors }) = self.part(&all) {
             let sectors = neighbours(sectors);
-            let (part, behind) = room.split_at_mut(sectors.len() * self.sector as usize);
+            let (part, behind) = room.split_at_mut(sectors.len() * self.sector() as usize);
             arena.read(&self.device, part, sectors.start)?;
             room = behind;
             all.start += sectors.len() as u64;
@@ -135,9 +139,9 @@ impl<D: Device> Table<D> {
         let mut all = self.sectors(offset, bytes.len());
         while let Some(Part { arena, sectors }) = self.part(&all) {
             let sectors = neighbours(sectors);
-            let (part, _) = bytes.split_at(sectors.len() * self.sector as usize);
+            let (part, _) = bytes.split_at(sectors.len() * self.sector() as usize);
             let done = arena.write(&self.device, part, sectors.start)?;
-            bytes = bytes.split_at(done as usize * self.sector as usize).1;
+            bytes = bytes.split_at(done as usize * self.sector() as usize).1;
             all.start += u64::from(done);
         }
         Ok(())
@@ -145,7 +149,7 @@ impl<D: Device> Table<D> {
 
     /// Zeroes a range.
     pub fn zero(&self, offset: u64, len: u64, space: Space) -> Result<(), D::Error> {
-        let mut all = offset / self.sector..(offset + len) / self.sector;
+        let mut all = offset / self.sector()..(offset + len) / self.sector();
         while let Some(Part { arena, sectors }) = self.part(&all) {
             let holes = match space {
                 Space::Given => arena.untouched(&self.device, sectors.clone())?,
@@ -165,7 +169,7 @@ impl<D: Device> Table<D> {
 
     /// What is at `offset`.
     pub fn extent(&self, offset: u64) -> Result<Extent, D::Error> {
-        let all = offset / self.sector..u64::MAX;
+        let all = offset / self.sector()..u64::MAX;
         let Some(Part { arena, sectors }) = self.part(&all) else {
             let end = self.size();
             return Ok(Extent { end, hole: true });
@@ -173,14 +177,14 @@ impl<D: Device> Table<D> {
         let (end, hole) = arena.extent(&self.device, sectors.start)?;
         let end = all.start + u64::from(end - sectors.start);
         Ok(Extent {
-            end: end * self.sector,
+            end: end * self.sector(),
             hole,
         })
     }
 
     /// Where the sector at `offset` is in the device.
     pub fn place(&self, offset: u64) -> Result<Option<u64>, D::Error> {
-        let all = self.sectors(offset, self.sector as usize);
+        let all = self.sectors(offset, self.sector() as usize);
         let Some(Part { arena, sectors }) = self.part(&all) else {
             return Ok(None);
         };
@@ -191,7 +195,7 @@ impl<D: Device> Table<D> {
 
     /// Bytes that the device needs for so many sectors more.
     pub fn device_len_with(&self, more: u64) -> u64 {
-        self.end() + device_len(more, self.sector as u32)
+        self.end() + device_len(more, self.shape)
     }
 
     fn end(&self) -> u64 {
@@ -199,13 +203,14 @@ impl<D: Device> Table<D> {
         last.map_or(0, |arena| arena.layout.start + arena.layout.len)
     }
 
-    /// Adds sectors to the table of a device that has `device_len_with` bytes, zeroes behind the
-    /// table.
-    pub fn grow(device: &D, more: u64, uuid: [u8; 16]) -> Result<(), D::Error> {
-        let Some(mut last) = layouts(device, true)?.pop() else {
+    /// Adds sectors to the table, whose device has `device_len_with` bytes, zeroes behind the table.
+    /// They are there when it is opened again.
+    pub fn grow(&self, more: u64, uuid: [u8; 16]) -> Result<(), D::Error> {
+        let device = &self.device;
+        let Some(mut last) = layouts(device, true, self.shape.sums)?.pop() else {
             return Ok(());
         };
-        let arenas = plan(last.start + last.len, more, last.sector as u32);
+        let arenas = plan(last.start + last.len, more, self.shape);
         format_arenas(device, &arenas, uuid)?;
         last.more = true;
         let mut info = info_at(device, last.start)?.ok_or(no_table(last.start))?;
@@ -221,6 +226,26 @@ impl<D: Device> Table<D> {
         }
         Ok(found)
     }
+}
+
+/// Of a table without checksums.
+fn no_sum(_: &[u8]) -> u32 {
+    0
+}
+
+/// Each arena, with the number of its first sector.
+fn opened<E>(
+    layouts: Vec<Layout>,
+    open: impl Fn(Layout, u64) -> Result<Arena, E>,
+) -> Result<Vec<Arena>, E> {
+    let mut first = 0;
+    let each = layouts.into_iter().map(|layout| {
+        let sectors = u64::from(layout.sectors);
+        let arena = open(layout, first);
+        first += sectors;
+        arena
+    });
+    each.collect()
 }
 
 /// Those at the beginning that have a lock together.
@@ -260,7 +285,7 @@ fn info_at<D: Device>(device: &D, at: u64) -> Result<Option<Info>, D::Error> {
 }
 
 /// The arenas of a device. An info block that is damaged is put right from its copy, if `mend`.
-fn layouts<D: Device>(device: &D, mend: bool) -> Result<Vec<Layout>, D::Error> {
+fn layouts<D: Device>(device: &D, mend: bool, sums: bool) -> Result<Vec<Layout>, D::Error> {
     let size = device.size()?;
     let mut found: Vec<Layout> = Vec::new();
     let mut start = 0;
@@ -271,8 +296,8 @@ fn layouts<D: Device>(device: &D, mend: bool) -> Result<Vec<Layout>, D::Error> {
         let mut bytes = [0; info::LEN];
         device.read(&mut bytes, start)?;
         let layout = match Info::decode(&bytes) {
-            Some(info) => Layout::of(&info, start, size)?,
-            None => from_copy(device, start..size, &bytes, mend)?,
+            Some(info) => Layout::of(&info, start, size, sums)?,
+            None => from_copy(device, start..size, &bytes, (mend, sums))?,
         };
         if found
             .first()
@@ -295,7 +320,7 @@ fn from_copy<D: Device>(
     device: &D,
     Range { start, end: size }: Range<u64>,
     damaged: &[u8; info::LEN],
-    mend: bool,
+    (mend, sums): (bool, bool),
 ) -> Result<Layout, D::Error> {
     let len = info::LEN as u64;
     let ends = [size, start.saturating_add(ARENA_MAX)].map(|end| end.saturating_sub(len));
@@ -307,7 +332,7 @@ fn from_copy<D: Device>(
         let Some(info) = info_at(device, at)?.filter(|info| info.copy == at - start) else {
             continue;
         };
-        let layout = Layout::of(&info, start, size)?;
+        let layout = Layout::of(&info, start, size, sums)?;
         if mend {
             write_info(device, &layout, &info)?;
         }

@@ -2,13 +2,24 @@
 //! that a loss of power may leave.
 
 use crate::info::{self, Info};
-use crate::{Device, Error, Space, Table, device_len};
+use crate::{Device, Error, Shape, Space, Sum, Table, device_len};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 const UUID: [u8; 16] = *b"a table of tests";
 const SECTORS: u64 = 200;
 const PAGE: u64 = 4096;
+
+/// No sum that anybody should use.
+const SUM: Option<Sum> = Some(|bytes| {
+    let add = |sum: u32, byte: &u8| sum.rotate_left(5).wrapping_add(u32::from(*byte) + 1);
+    bytes.iter().fold(7, add)
+});
+
+fn shape(sector: u32) -> Shape {
+    let sums = true;
+    Shape { sector, sums }
+}
 
 /// What was done to a device.
 #[derive(Clone, Debug)]
@@ -74,8 +85,8 @@ impl Memory {
     }
 
     fn formatted(sectors: u64, sector: u32) -> Memory {
-        let memory = Memory::new(device_len(sectors, sector));
-        Table::format(&&memory, sectors, sector, UUID).unwrap();
+        let memory = Memory::new(device_len(sectors, shape(sector)));
+        Table::format(&&memory, sectors, shape(sector), UUID).unwrap();
         memory
     }
 
@@ -249,7 +260,7 @@ fn a_table_is_what_was_written_to_it() {
     for sector in [512, 4096] {
         for seed in 1..20 {
             let memory = Memory::formatted(SECTORS, sector);
-            let mut table = Table::to_write(&memory).unwrap();
+            let mut table = Table::to_write(&memory, SUM).unwrap();
             assert_eq!(table.size(), SECTORS * u64::from(sector));
             let (mut rng, mut model) = (Rng(seed), vec![0; SECTORS as usize]);
             for n in 0..60 {
@@ -260,12 +271,12 @@ fn a_table_is_what_was_written_to_it() {
                     "{seed} {n} {step:?}"
                 );
                 if n % 16 == 0 {
-                    table = Table::to_write(&memory).unwrap();
+                    table = Table::to_write(&memory, SUM).unwrap();
                 }
             }
             table.check().unwrap();
             extents_are_right(&table, &model, sector);
-            let reader = Table::to_read(&memory).unwrap();
+            let reader = Table::to_read(&memory, SUM).unwrap();
             assert!(whole(&reader) == expand(&model, sector));
         }
     }
@@ -287,7 +298,7 @@ fn extents_are_right(table: &Table<&Memory>, model: &[u8], sector: u32) {
 #[test]
 fn what_nobody_wrote_is_one_hole_and_takes_no_space() {
     let memory = Memory::formatted(1 << 30, 4096);
-    let table = Table::to_write(&memory).unwrap();
+    let table = Table::to_write(&memory, SUM).unwrap();
     assert!(table.size() == 4 << 40 && table.arenas() > 8);
     let size = memory.pages().len();
     table.zero(0, table.size(), Space::Given).unwrap();
@@ -308,7 +319,7 @@ fn what_nobody_wrote_is_one_hole_and_takes_no_space() {
 fn zeroed_sectors_give_their_space_back() {
     for sector in [512, 4096] {
         let memory = Memory::formatted(SECTORS, sector);
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         let before = memory.pages().len();
         let data = vec![3; table.size() as usize];
         table.write(&data, 0).unwrap();
@@ -385,7 +396,7 @@ fn a_loss_of_power_tears_no_sector() {
         let mut rng = Rng(seed);
         let memory = Memory::formatted(SECTORS, sector);
         let mut model = vec![0; SECTORS as usize];
-        let mut table = Table::to_write(&memory).unwrap();
+        let mut table = Table::to_write(&memory, SUM).unwrap();
         for _ in 0..10 {
             play(&table, sector, &step(&mut rng), &mut model);
         }
@@ -401,8 +412,8 @@ fn a_loss_of_power_tears_no_sector() {
                 // A reader needs nothing completed.
                 for writes in [false, true] {
                     let table = match writes {
-                        true => Table::to_write(&memory).unwrap(),
-                        false => Table::to_read(&memory).unwrap(),
+                        true => Table::to_write(&memory, SUM).unwrap(),
+                        false => Table::to_read(&memory, SUM).unwrap(),
                     };
                     if writes {
                         table.check().unwrap();
@@ -416,7 +427,7 @@ fn a_loss_of_power_tears_no_sector() {
                 }
             });
             if n % 3 == 0 {
-                table = Table::to_write(&memory).unwrap();
+                table = Table::to_write(&memory, SUM).unwrap();
             }
         }
     }
@@ -427,7 +438,7 @@ fn a_loss_of_power_tears_no_sector() {
 #[test]
 fn what_was_half_done_is_completed_and_used() {
     let memory = Memory::formatted(SECTORS, 512);
-    let table = Table::to_write(&memory).unwrap();
+    let table = Table::to_write(&memory, SUM).unwrap();
     table.write(&filled(512, 1).repeat(100), 0).unwrap();
     let before = memory.pages();
     memory.record();
@@ -435,7 +446,7 @@ fn what_was_half_done_is_completed_and_used() {
     let (log, mut rng) = (memory.log(), Rng(9));
     images(&before, &log, &mut rng, |pages| {
         let memory = Memory::of(memory.size, pages);
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         for value in 3..8 {
             table.write(&filled(512, value).repeat(64), 512).unwrap();
         }
@@ -451,7 +462,7 @@ fn what_was_half_done_is_completed_and_used() {
 fn a_write_that_fails_leaves_sectors_whole_and_lanes_unused() {
     for changes in 0..400 {
         let memory = Memory::formatted(SECTORS, 512);
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         table.write(&filled(512, 1).repeat(5), 0).unwrap();
         memory.fail_after(changes);
         let done = table.write(&filled(512, 2).repeat(5), 0);
@@ -466,7 +477,7 @@ fn a_write_that_fails_leaves_sectors_whole_and_lanes_unused() {
             "{changes}"
         );
         // What a crash would leave now.
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         table.check().unwrap();
         let found = values(&whole(&table), 512).unwrap();
         assert!(
@@ -481,7 +492,7 @@ fn a_write_that_fails_leaves_sectors_whole_and_lanes_unused() {
 fn a_full_device_refuses_what_needs_space_alone() {
     for sector in [512, 4096] {
         let memory = Memory::formatted(SECTORS, sector);
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         let bytes = |count: u64| count * u64::from(sector);
         table.write(&filled(sector, 1).repeat(72), 0).unwrap();
         table
@@ -508,7 +519,7 @@ fn a_full_device_refuses_what_needs_space_alone() {
 fn writes_that_found_no_space_are_no_hindrance_later() {
     for unshared in [&[][..], &[0, 1, 2, 3]] {
         let memory = Memory::formatted(SECTORS, 4096);
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         table.write(&filled(4096, 1).repeat(100), 0).unwrap();
         let first_log = memory.size / PAGE - 5;
         let is_bytes = |page: &u64| *page < first_log - 1;
@@ -526,7 +537,7 @@ fn writes_that_found_no_space_are_no_hindrance_later() {
         let found = values(&whole(&table), 4096).unwrap();
         assert!(found[..100].iter().all(|value| *value == 1));
         let same = Memory::of(memory.size, memory.pages());
-        Table::to_write(&same).unwrap().check().unwrap();
+        Table::to_write(&same, SUM).unwrap().check().unwrap();
         memory.inside.lock().unwrap().full = false;
         table.write(&filled(4096, 3).repeat(64), 0).unwrap();
         table.check().unwrap();
@@ -536,7 +547,7 @@ fn writes_that_found_no_space_are_no_hindrance_later() {
 #[test]
 fn threads_see_whole_sectors() {
     let memory = Memory::formatted(SECTORS, 4096);
-    let table = Table::to_write(&memory).unwrap();
+    let table = Table::to_write(&memory, SUM).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let table = &table;
@@ -566,26 +577,59 @@ fn threads_see_whole_sectors() {
 #[test]
 fn a_table_grows() {
     let memory = Memory::formatted(SECTORS, 4096);
-    let table = Table::to_write(&memory).unwrap();
+    let table = Table::to_write(&memory, SUM).unwrap();
     table.write(&filled(4096, 5), (SECTORS - 1) * 4096).unwrap();
     let len = table.device_len_with(300);
     let larger = Memory::of(len, memory.pages());
     larger.record();
-    Table::grow(&&larger, 300, UUID).unwrap();
+    Table::to_write(&larger, SUM)
+        .unwrap()
+        .grow(300, UUID)
+        .unwrap();
     let mut rng = Rng(4);
     images(&memory.pages(), &larger.log(), &mut rng, |pages| {
         let memory = Memory::of(len, pages);
-        let table = Table::to_write(&memory).unwrap();
+        let table = Table::to_write(&memory, SUM).unwrap();
         let sectors = table.size() / 4096;
         assert!(sectors == SECTORS || sectors == SECTORS + 300);
         table.check().unwrap();
     });
-    let table = Table::to_write(&larger).unwrap();
+    let table = Table::to_write(&larger, SUM).unwrap();
     table
         .write(&filled(4096, 6).repeat(4), (SECTORS - 2) * 4096)
         .unwrap();
     let found = values(&whole(&table), 4096).unwrap();
     assert_eq!(found[SECTORS as usize - 3..][..6], [0, 6, 6, 6, 6, 0]);
+}
+
+#[test]
+fn bytes_that_change_by_themselves_are_found() {
+    for sector in [512, 4096] {
+        let memory = Memory::formatted(SECTORS, sector);
+        let table = Table::to_write(&memory, SUM).unwrap();
+        let bytes = |sectors: u64| sectors * u64::from(sector);
+        table.write(&filled(sector, 5).repeat(100), 0).unwrap();
+        table
+            .write(&filled(sector, 6).repeat(10), bytes(30))
+            .unwrap();
+        for number in [7, 33] {
+            let at = table.place(bytes(number)).unwrap().unwrap() + 100;
+            (&memory).write(&[9], at).unwrap();
+        }
+        let mut room = vec![0; bytes(50) as usize];
+        let changed = table.read(&mut room, 0);
+        assert_eq!(changed, Err(Error::Changed { sector: 7 }));
+        table
+            .read(&mut room[..bytes(20) as usize], bytes(8))
+            .unwrap();
+        let checked = table.check().unwrap();
+        assert_eq!((checked.written, &checked.changed[..]), (100, &[7, 33][..]));
+        table.write(&filled(sector, 8), bytes(7)).unwrap();
+        table.zero(bytes(33), bytes(1), Space::Kept).unwrap();
+        assert_eq!(table.check().unwrap().changed, []);
+        let plain = Table::to_read(&memory, None).unwrap();
+        assert!(whole(&plain) == whole(&table));
+    }
 }
 
 #[test]
@@ -607,15 +651,15 @@ fn one_info_block_is_enough() {
         let memory = Memory::formatted(SECTORS, 512);
         let at = [0, memory.size - info::LEN as u64][lost];
         (&memory).write(&[0xff; 100], at).unwrap();
-        let table = Table::to_read(&memory).unwrap();
+        let table = Table::to_read(&memory, SUM).unwrap();
         assert_eq!(table.size(), SECTORS * 512);
-        Table::to_write(&memory).unwrap();
+        Table::to_write(&memory, SUM).unwrap();
         let mut bytes = [0; info::LEN];
         (&memory).read(&mut bytes, 0).unwrap();
         assert!(Info::decode(&bytes).is_some());
     }
-    let memory = Memory::new(device_len(SECTORS, 512));
-    let error = Table::to_read(&memory).err();
+    let memory = Memory::new(device_len(SECTORS, shape(512)));
+    let error = Table::to_read(&memory, SUM).err();
     let what = "the info block";
     assert_eq!(error, Some(Error::Damaged { what, at: 0 }));
 }
@@ -657,7 +701,7 @@ fn garbage_is_an_error_or_some_table() {
                 .write(&rng.roll(u64::MAX).to_le_bytes(), at)
                 .unwrap();
         }
-        let Ok(table) = Table::to_write(&memory) else {
+        let Ok(table) = Table::to_write(&memory, SUM) else {
             continue;
         };
         let _ = table.check();

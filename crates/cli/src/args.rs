@@ -425,6 +425,10 @@ pub struct ShapeArgs {
     /// table; a write is durable when it is done.
     #[arg(long)]
     pub atomic: bool,
+    /// Keep a checksum of each sector, too, so that other bytes than were written are an error; its
+    /// sectors are atomic.
+    #[arg(long)]
+    pub checksum: bool,
     #[command(flatten)]
     pub writing: WritingArgs,
 }

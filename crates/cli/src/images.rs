@@ -6,7 +6,7 @@
 
 use crate::failure::Failure;
 use crate::new_volume::{Shape, copy, made, with_plain};
-use holdfast::Pool;
+use holdfast::{Integrity, Pool};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -51,12 +51,12 @@ pub fn import(
         words.extend([image.as_os_str(), target.as_ref()]);
         on_pool(path, &words, image)
     };
-    made(pool, name, shape, |part| match shape.atomic {
-        true => with_plain(pool, name, shape, |plain| {
+    made(pool, name, shape, |part| match shape.integrity {
+        Integrity::Atomic | Integrity::Checked => with_plain(pool, name, shape, |plain| {
             convert(plain)?;
             Ok(copy(&pool.volume(plain)?, &pool.volume(part)?)?)
         }),
-        false => {
+        Integrity::Plain => {
             convert(part)?;
             Ok(pool.volume(part)?.flush()?)
         }
@@ -84,7 +84,7 @@ pub fn write(
         let words = ["convert", "-f", "raw", "-O", format, &source].map(OsStr::new);
         on_pool(path, &[&words[..], &[image.as_os_str()]].concat(), image)
     };
-    if !volume.is_atomic() {
+    if volume.integrity() == Integrity::Plain {
         return convert(name);
     }
     with_plain(pool, name, Shape::of(&volume), |plain| {

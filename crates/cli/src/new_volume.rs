@@ -3,7 +3,7 @@
 //! Invariant: what has no blocks in one place gets none in the other.
 
 use crate::failure::Failure;
-use holdfast::{Pool, Sector, Volume, VolumeWriting, Written};
+use holdfast::{Integrity, Pool, Sector, Volume, VolumeWriting, Written};
 
 /// Copied at a time.
 const PIECE: u64 = 4 << 20;
@@ -13,7 +13,7 @@ const PIECE: u64 = 4 << 20;
 pub struct Shape {
     pub size: u64,
     pub sector: Sector,
-    pub atomic: bool,
+    pub integrity: Integrity,
     pub writing: VolumeWriting,
 }
 
@@ -22,17 +22,14 @@ impl Shape {
         Shape {
             size: volume.size(),
             sector: volume.sector(),
-            atomic: volume.is_atomic(),
+            integrity: volume.integrity(),
             writing: volume.writing(),
         }
     }
 
     pub fn create(self, pool: &Pool, name: &str) -> holdfast::Result<()> {
         self.writing.check()?;
-        match self.atomic {
-            true => pool.volume_create_atomic(name, self.size, self.sector),
-            false => pool.volume_create(name, self.size, self.sector),
-        }?;
+        pool.volume_create_with(name, self.size, self.sector, self.integrity)?;
         // A new volume begins with the default.
         match self.writing == VolumeWriting::default() {
             true => Ok(()),
@@ -71,8 +68,8 @@ pub fn with_plain(
     with: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let plain = format!("{}.plain", part_of(name));
-    let atomic = false;
-    Shape { atomic, ..shape }.create(pool, &plain)?;
+    let integrity = Integrity::Plain;
+    Shape { integrity, ..shape }.create(pool, &plain)?;
     let done = with(&plain);
     pool.volume_delete(&plain)?;
     done

@@ -11,7 +11,7 @@ use crate::kv::{escape, open_pool};
 use crate::new_volume::{self, Shape};
 use crate::poke;
 use crate::size::Size;
-use holdfast::{Pool, Protection, Scheme, Sector, VolumeWriting};
+use holdfast::{Integrity, Pool, Protection, Scheme, Sector, VolumeWriting};
 use std::io::Write;
 
 /// `volume`.
@@ -57,7 +57,7 @@ pub fn volume(args: &VolumeArgs, json: bool) -> Result<u8, Failure> {
             image,
             format,
         } => images::write(&args.pool, &pool, name, image, format)?,
-        VolumeCommand::Check { name } => check(&pool, name, json)?,
+        VolumeCommand::Check { name } => return check(&pool, name, json),
         VolumeCommand::Delete { name } => pool.volume_delete(name)?,
         VolumeCommand::Poke { .. } => {}
     }
@@ -74,7 +74,7 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
                 ("size", Json::Number(volume.size)),
                 ("sector", Json::Number(volume.sector.bytes())),
                 ("allocated", Json::Number(volume.allocated)),
-                ("atomic", Json::Bool(volume.atomic)),
+                ("integrity", Json::Text(word_of(volume.integrity).into())),
             ];
             let kept = kept(volume.writing);
             members.extend(kept.map(|(name, word)| (name, Json::Text(word.into()))));
@@ -85,10 +85,10 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
     printed(volumes.iter().try_for_each(|volume| {
         let (all, taken) = (Size(volume.size), Size(volume.allocated));
         escape::write(&mut out, volume.name.as_bytes())?;
-        let kind = if volume.atomic {
-            "atomic sectors"
-        } else {
-            "sectors"
+        let kind = match volume.integrity {
+            Integrity::Plain => "sectors",
+            Integrity::Atomic => "atomic sectors",
+            Integrity::Checked => "atomic sectors with checksums",
         };
         write!(out, "  {all}, {taken} in use, {kind} of {}", volume.sector)?;
         kept(volume.writing).try_for_each(|(name, word)| write!(out, ", {name} {word}"))?;
@@ -143,34 +143,62 @@ fn copy(pool: &Pool, from: &str, to: &str, snapshot: Option<&str>) -> Result<(),
     })
 }
 
+/// The words of JSON.
+fn word_of(integrity: Integrity) -> &'static str {
+    match integrity {
+        Integrity::Plain => "plain",
+        Integrity::Atomic => "atomic",
+        Integrity::Checked => "checked",
+    }
+}
+
 /// Looks at the table of a volume whose sectors are atomic.
-fn check(pool: &Pool, name: &str, json: bool) -> Result<(), Failure> {
+fn check(pool: &Pool, name: &str, json: bool) -> Result<u8, Failure> {
     let checked = pool.volume_check(name)?;
+    let bad = match checked.changed.is_empty() {
+        true => failure::OK,
+        false => failure::FAILED,
+    };
     let mut out = std::io::stdout().lock();
     if json {
-        let numbers = [
-            ("sectors", checked.sectors),
-            ("written", checked.written),
-            ("unreadable", checked.unreadable),
+        let changed = checked.changed.iter().map(|sector| Json::Number(*sector));
+        let members = vec![
+            ("sectors", Json::Number(checked.sectors)),
+            ("written", Json::Number(checked.written)),
+            ("unreadable", Json::Number(checked.unreadable)),
+            ("changed", Json::List(changed.collect())),
         ];
-        let members = numbers.map(|(name, number)| (name, Json::Number(number)));
-        return printed(writeln!(out, "{}", Json::Object(members.into()).render()));
+        printed(writeln!(out, "{}", Json::Object(members).render()))?;
+        return Ok(bad);
     }
+    printed(checked.changed.iter().try_for_each(|sector| {
+        writeln!(
+            out,
+            "sector {sector} has other bytes than were written to it"
+        )
+    }))?;
     printed(match checked.sectors {
         0 => writeln!(out, "it has no table that could be damaged"),
         all => writeln!(
             out,
-            "{all} sectors, {} of them written, {} unreadable",
-            checked.written, checked.unreadable
+            "{all} sectors, {} of them written, {} unreadable, {} changed",
+            checked.written,
+            checked.unreadable,
+            checked.changed.len()
         ),
-    })
+    })?;
+    Ok(bad)
 }
 
 fn shape(like: ShapeArgs, size: u64) -> Shape {
     Shape {
         size,
         sector: sector_of(like.sector),
-        atomic: like.atomic,
+        integrity: match (like.atomic, like.checksum) {
+            (_, true) => Integrity::Checked,
+            (true, false) => Integrity::Atomic,
+            (false, false) => Integrity::Plain,
+        },
         writing: chosen(like.writing, VolumeWriting::default()),
     }
 }

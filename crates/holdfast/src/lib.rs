@@ -62,6 +62,6 @@ pub use start::use_program;
 pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};
 pub use volume::{
-    Barrier, Counted, Extent, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,
+    Barrier, Counted, Extent, Integrity, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,
     VolumeStats, VolumeWriting, Written, Zeroes,
 };

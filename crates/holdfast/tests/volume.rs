@@ -4,8 +4,8 @@ mod fixture;
 
 use fixture::{Fixture, Rng};
 use holdfast::{
-    Barrier, Durability, Error, Pool, Protection, Scheme, Sector, Volume, VolumeLatency, Written,
-    Zeroes,
+    Barrier, Durability, Error, Integrity, Pool, Protection, Scheme, Sector, Volume, VolumeLatency,
+    Written, Zeroes,
 };
 use holdfast_pmem::Medium;
 
@@ -61,10 +61,12 @@ fn play(pool: &Pool, steps: &[Step], seed: u64) {
     let name = format!("disk-{seed}");
     pool.volume_create(&name, SIZE, Sector::Small).unwrap();
     play_on(pool, &name, steps);
-    pool.volume_create_atomic(&name, SIZE, Sector::Small)
-        .unwrap();
-    // Where there is a disk, each write waits for it.
-    play_on(pool, &name, &steps[..steps.len().min(30)]);
+    for integrity in [Integrity::Atomic, Integrity::Checked] {
+        pool.volume_create_with(&name, SIZE, Sector::Small, integrity)
+            .unwrap();
+        // Where there is a disk, each write waits for it.
+        play_on(pool, &name, &steps[..steps.len().min(30)]);
+    }
 }
 
 fn play_on(pool: &Pool, name: &str, steps: &[Step]) {
@@ -366,9 +368,10 @@ fn atomic_volumes_have_their_size_and_grow() {
     for fixture in both(32 << 20) {
         let pool = fixture.open();
         for (sector, size) in [(Sector::Small, 3 << 20), (Sector::Large, 3 << 40)] {
-            pool.volume_create_atomic("v", size, sector).unwrap();
+            pool.volume_create_with("v", size, sector, Integrity::Checked)
+                .unwrap();
             let volume = pool.volume("v").unwrap();
-            assert!(volume.is_atomic() && volume.size() == size);
+            assert!(volume.integrity() == Integrity::Checked && volume.size() == size);
             let len = sector.bytes();
             let bytes = vec![7; len as usize];
             volume.write(&bytes, size - len, Written::AtFlush).unwrap();
@@ -387,7 +390,7 @@ fn atomic_volumes_have_their_size_and_grow() {
             let [listed] = &pool.volumes().unwrap()[..] else {
                 panic!("one volume");
             };
-            assert!(listed.atomic && listed.size == volume.size());
+            assert!(listed.integrity == Integrity::Checked && listed.size == volume.size());
             assert_eq!(pool.volume_check("v").unwrap().written, 1);
             drop(volume);
             pool.volume_delete("v").unwrap();
@@ -460,7 +463,7 @@ fn a_strict_barrier_lets_writes_and_flushes_take_turns() {
 fn a_full_pool_refuses_of_an_atomic_volume_only_what_needs_space() {
     let fixture = Fixture::new(16 << 20);
     let pool = fixture.open();
-    pool.volume_create_atomic("v", 1 << 30, Sector::Large)
+    pool.volume_create_with("v", 1 << 30, Sector::Large, Integrity::Checked)
         .unwrap();
     let volume = pool.volume("v").unwrap();
     let piece = vec![5; 1 << 20];
@@ -502,7 +505,8 @@ fn a_snapshot_keeps_a_volume_as_it_was() {
     is_kept(&pool);
     pool.volume_delete("v").unwrap();
     for sector in [Sector::Small, Sector::Large] {
-        pool.volume_create_atomic("v", 1 << 20, sector).unwrap();
+        pool.volume_create_with("v", 1 << 20, sector, Integrity::Checked)
+            .unwrap();
         is_kept(&pool);
         pool.volume_delete("v").unwrap();
     }

@@ -6,10 +6,11 @@
 use crate::image::{Base, Dir};
 use crate::model::Op;
 use crate::stack::{self, ME, ROOT, Stack};
-use holdfast_btt::{Device, Space, Table, device_len};
+use holdfast_btt::{Device, Shape, Space, Sum, Table, device_len};
 use holdfast_client::{Client, Error, OfdLink, abi};
 use holdfast_pmem::images::{Image, Images, Model, Options};
 use holdfast_pmem::{ConstBuf, Medium, MutBuf, Recorder};
+use holdfast_pool::checksum::crc32c;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::CreateOptions;
 
@@ -106,6 +107,20 @@ struct Plan {
     plain: bool,
 }
 
+impl Plan {
+    /// Small sectors have checksums, too.
+    fn shape(&self) -> Shape {
+        Shape {
+            sector: self.sector as u32,
+            sums: self.sector == 512,
+        }
+    }
+
+    fn sum(&self) -> Option<Sum> {
+        self.shape().sums.then_some(|bytes| crc32c(bytes))
+    }
+}
+
 fn open(client: &Client) -> OfdLink {
     let flags = abi::O_RDWR | abi::O_CREAT;
     let path = NAME.as_bytes();
@@ -126,7 +141,7 @@ fn request(stack: &mut Stack, plan: &Plan, request: Request) {
         }
         (Zero(first, count, _), true) => raw.punch(bytes(first), bytes(count)).unwrap(),
         (request, _) => {
-            let table = Table::to_write(raw).unwrap();
+            let table = Table::to_write(raw, plan.sum()).unwrap();
             match request {
                 Write(first, count, value) => {
                     let data = vec![value; bytes(count) as usize];
@@ -149,11 +164,11 @@ fn prepare(stack: &mut Stack, plan: &Plan) -> Vec<u8> {
     let raw = Raw(client, open(client));
     let len = match plan.plain {
         true => SECTORS * plan.sector,
-        false => device_len(SECTORS, plan.sector as u32),
+        false => device_len(SECTORS, plan.shape()),
     };
     client.ftruncate(raw.1, len as i64).unwrap();
     if !plan.plain {
-        Table::format(&raw, SECTORS, plan.sector as u32, [1; 16]).unwrap();
+        Table::format(&raw, SECTORS, plan.shape(), [1; 16]).unwrap();
     }
     client.fdatasync(raw.1).unwrap();
     client.release(raw.1).unwrap();
@@ -178,7 +193,7 @@ fn values(stack: &Stack, plan: &Plan) -> Result<Vec<u8>, String> {
             raw
         }
         false => {
-            let table = Table::to_write(raw).map_err(|e| e.to_string())?;
+            let table = Table::to_write(raw, plan.sum()).map_err(|e| e.to_string())?;
             table.check().map_err(|e| e.to_string())?;
             table.read(&mut bytes, 0).map_err(|e| e.to_string())?;
             table.into_device()

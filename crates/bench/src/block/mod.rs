@@ -34,7 +34,7 @@ pub fn run(options: &Options) -> Result<String> {
     options.check_rows(ROWS.iter().map(|row| (row.name, row.title)))?;
     holdfast::use_program(crate::paths::holdfast()?);
     let mut janitor = Janitor::start()?;
-    let base = memory_directory(&mut janitor, 30 * SIZE)?;
+    let base = memory_directory(&mut janitor, 31 * SIZE)?;
     let mut sheet = sheet(options);
     let peers = start(options, &base, &mut sheet)?;
     sheet.peers = peers.iter().map(|peer| peer.name.to_owned()).collect();
@@ -122,7 +122,7 @@ fn sheet(options: &Options) -> Sheet {
              unprotected"
                 .into(),
             "strict: unprotected, with PMBD's barrier; atomic: unprotected, with atomic sectors, \
-             whose writes are durable when they are done"
+             whose writes are durable when they are done; checksum: these, with checksums"
                 .into(),
             "x2 to x16: unprotected, each copy takes so many times as long (PMBD's rdsx and wrsx); \
              of one thread alone"

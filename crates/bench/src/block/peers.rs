@@ -4,7 +4,7 @@ use super::rows::Plan;
 use super::{SIZE, SUBJECT};
 use crate::error::{Error, Result};
 use crate::peers::create_pool;
-use holdfast::{Barrier, Pool, Protection, Scheme, Sector, Slow, Volume, Written};
+use holdfast::{Barrier, Integrity, Pool, Protection, Scheme, Sector, Slow, Volume, Written};
 use holdfast_pmem::{Access, Medium, Region};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -32,6 +32,7 @@ pub const NAMES: &[&str] = &[
     "clflush",
     "strict",
     "atomic",
+    "checksum",
     "x2",
     "x4",
     "x8",
@@ -262,11 +263,13 @@ fn volume(name: &str, base: &Path) -> Result<Volume> {
         _ => options,
     };
     let pool = options.open(pool).map_err(failed)?;
-    let made = match name {
-        "atomic" => pool.volume_create_atomic(name, SIZE, Sector::Large),
-        name => pool.volume_create(name, SIZE, Sector::Large),
+    let integrity = match name {
+        "atomic" => Integrity::Atomic,
+        "checksum" => Integrity::Checked,
+        _ => Integrity::Plain,
     };
-    made.map_err(failed)?;
+    pool.volume_create_with(name, SIZE, Sector::Large, integrity)
+        .map_err(failed)?;
     let volume = pool.volume(name).map_err(failed)?;
     if name == "strict" {
         volume.set_barrier(Barrier::Strict);

@@ -20,6 +20,8 @@ pub(super) struct Properties {
     pub sector: Sector,
     /// Its bytes, if they are in a block translation table: then its sectors are atomic.
     pub table: Option<u64>,
+    /// The table has checksums of its blocks.
+    pub sums: bool,
     pub writing: VolumeWriting,
 }
 
@@ -31,6 +33,7 @@ impl Properties {
             match word.split_once('=')? {
                 ("sector", value) => properties.sector = Sector::of(value.parse().ok()?)?,
                 ("btt", value) => properties.table = Some(value.parse().ok()?),
+                ("sums", "crc32c") => properties.sums = true,
                 ("protect", value) => properties.writing.protection = Protection::named(value)?,
                 ("persist", value) => properties.writing.scheme = Scheme::named(value)?,
                 _ => return None,
@@ -38,7 +41,8 @@ impl Properties {
         }
         let size = properties.table.unwrap_or_default();
         let whole = size.is_multiple_of(properties.sector.bytes());
-        whole.then_some(properties)
+        let alone = properties.sums && properties.table.is_none();
+        (whole && !alone).then_some(properties)
     }
 }
 
@@ -47,6 +51,9 @@ impl fmt::Display for Properties {
         write!(f, "sector={}", self.sector)?;
         if let Some(size) = self.table {
             write!(f, " btt={size}")?;
+        }
+        if self.sums {
+            f.write_str(" sums=crc32c")?;
         }
         let VolumeWriting { protection, scheme } = self.writing;
         if protection != Protection::Auto {
@@ -70,6 +77,7 @@ mod tests {
             let properties = Properties {
                 sector,
                 table,
+                sums: table.is_some(),
                 ..Properties::default()
             };
             let text = properties.to_string();
@@ -108,6 +116,8 @@ mod tests {
             b"persist=pt",
             b"sector=512 \xff",
             b"btt=-1",
+            b"sums=crc32c",
+            b"btt=512 sums=md5",
             b"sector=4096 btt=512",
         ];
         for text in cases {

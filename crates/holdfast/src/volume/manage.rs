@@ -5,6 +5,7 @@
 
 use super::attribute::{NAME, Properties, ROOM};
 use super::content::Content;
+use super::integrity::Integrity;
 use super::table;
 use super::writing::VolumeWriting;
 use crate::error::{Error, Result};
@@ -30,14 +31,14 @@ pub struct VolumeInfo {
     pub sector: Sector,
     /// Bytes that it takes of the pool.
     pub allocated: u64,
-    /// Whether each sector is written as a whole or not at all.
-    pub atomic: bool,
+    /// What its sectors are kept from.
+    pub integrity: Integrity,
     /// How it is to be written to.
     pub writing: VolumeWriting,
 }
 
 /// What a check found of a volume's sectors; nothing, where they are not atomic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeChecked {
     /// Those of the volume.
     pub sectors: u64,
@@ -45,6 +46,8 @@ pub struct VolumeChecked {
     pub written: u64,
     /// Those that are marked as unreadable.
     pub unreadable: u64,
+    /// Those that have other bytes than were written to them, where there are checksums.
+    pub changed: Vec<u64>,
 }
 
 impl Pool {
@@ -58,12 +61,18 @@ impl Pool {
         self.create(name, size, properties)
     }
 
-    /// As `volume_create`; each sector of the volume is written as a whole or not at all, whatever
-    /// interrupts a write, and a write is durable when it returns.
-    pub fn volume_create_atomic(&self, name: &str, size: u64, sector: Sector) -> Result<()> {
+    /// As `volume_create`; `integrity` says what its sectors are kept from.
+    pub fn volume_create_with(
+        &self,
+        name: &str,
+        size: u64,
+        sector: Sector,
+        integrity: Integrity,
+    ) -> Result<()> {
         let properties = Properties {
             sector,
-            table: Some(size),
+            table: (integrity != Integrity::Plain).then_some(size),
+            sums: integrity == Integrity::Checked,
             ..Properties::default()
         };
         self.create(name, size, properties)
@@ -91,9 +100,9 @@ impl Pool {
                 file
             }
             Some(_) => {
-                let len = table::file_size(size, sector);
+                let len = table::file_size(size, properties);
                 file.set_size(len.ok_or(Error::VolumeSize { size, sector })?)?;
-                table::format(file, size, sector)?
+                table::format(file, size, properties)?
             }
         };
         file.set_attribute(NAME, properties.to_string().as_bytes())?;
@@ -126,7 +135,7 @@ impl Pool {
     pub fn volume_resize(&self, name: &str, size: u64) -> Result<()> {
         let volume = self.volume(name)?;
         check_size(size, volume.sector())?;
-        if volume.is_atomic() && size < volume.size() {
+        if volume.integrity() != Integrity::Plain && size < volume.size() {
             return Err(Error::AtomicShrinks { name: name.into() });
         }
         let file = volume.inner.content.file();
@@ -155,6 +164,7 @@ impl Pool {
                     sectors: checked.sectors,
                     written: checked.written,
                     unreadable: checked.unreadable,
+                    changed: checked.changed,
                 })
             }
         }
@@ -276,7 +286,7 @@ fn info(pool: &Pool, path: &[u8]) -> Result<Option<VolumeInfo>> {
             size: properties.table.unwrap_or(stat.size),
             sector: properties.sector,
             allocated: stat.blocks * 512,
-            atomic: properties.table.is_some(),
+            integrity: properties.integrity(),
             writing: properties.writing,
         };
         Ok(Properties::parse(text).map(info))

@@ -7,6 +7,7 @@ mod attribute;
 mod barrier;
 mod buffers;
 mod content;
+mod integrity;
 mod latency;
 mod manage;
 mod stats;
@@ -26,6 +27,7 @@ use stats::{Counters, Kind};
 use std::sync::Arc;
 
 pub use barrier::Barrier;
+pub use integrity::Integrity;
 pub use latency::{Latency, VolumeLatency};
 pub use manage::{VolumeChecked, VolumeInfo};
 pub use stats::{Counted, VolumeStats};
@@ -138,10 +140,9 @@ impl Volume {
         self.inner.properties.sector
     }
 
-    /// Whether each sector is written as a whole or not at all, and a write is durable when it
-    /// returns.
-    pub fn is_atomic(&self) -> bool {
-        self.inner.properties.table.is_some()
+    /// What its sectors are kept from.
+    pub fn integrity(&self) -> Integrity {
+        self.inner.properties.integrity()
     }
 
     /// What flushes of this handle and its clones do to writes at the same time; to be set before

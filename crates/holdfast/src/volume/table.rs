@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::sector::Sector;
 use crate::volume::attribute::Properties;
-use holdfast_btt::{BLOCKS_MAX, Device, Table, device_len};
+use holdfast_btt::{BLOCKS_MAX, Device, Shape, Sum, Table, device_len};
 use holdfast_client::abi;
+use holdfast_pool::checksum::crc32c;
 use holdfast_pool::layout::FILE_SIZE_MAX;
 use std::hash::{BuildHasher, RandomState};
 
@@ -47,28 +48,40 @@ impl Device for Raw {
     }
 }
 
-/// Bytes of the file of such a volume, if a file can have so many.
-pub(super) fn file_size(size: u64, sector: Sector) -> Option<u64> {
-    let sectors = size / sector.bytes();
-    let len = || device_len(sectors, sector.bytes() as u32);
-    (sectors <= BLOCKS_MAX)
-        .then(len)
-        .filter(|len| *len <= FILE_SIZE_MAX)
+/// What a table of such a volume is like.
+fn shape(properties: Properties) -> Shape {
+    Shape {
+        sector: properties.sector.bytes() as u32,
+        sums: properties.sums,
+    }
 }
 
-/// Makes the table of a new volume.
-pub(super) fn format(file: File, size: u64, sector: Sector) -> Result<File> {
+/// How checksums are made: CRC-32C.
+fn sum(properties: Properties) -> Option<Sum> {
+    properties.sums.then_some(|bytes| crc32c(bytes))
+}
+
+/// Bytes of the file of such a volume of `size` bytes, if a file can have so many.
+pub(super) fn file_size(size: u64, properties: Properties) -> Option<u64> {
+    let sectors = size / properties.sector.bytes();
+    let len = || device_len(sectors, shape(properties));
+    let len = (sectors <= BLOCKS_MAX).then(len);
+    len.filter(|len| *len <= FILE_SIZE_MAX)
+}
+
+/// Makes the table of a new volume of `size` bytes.
+pub(super) fn format(file: File, size: u64, properties: Properties) -> Result<File> {
     let raw = Raw(file);
-    let sectors = size / sector.bytes();
-    Table::format(&raw, sectors, sector.bytes() as u32, uuid()).map_err(of)?;
+    let sectors = size / properties.sector.bytes();
+    Table::format(&raw, sectors, shape(properties), uuid()).map_err(of)?;
     Ok(raw.0)
 }
 
 /// The table of a volume.
 pub(super) fn open(file: File, writes: bool, properties: Properties) -> Result<Table<Raw>> {
     let table = match writes {
-        true => Table::to_write(Raw(file)),
-        false => Table::to_read(Raw(file)),
+        true => Table::to_write(Raw(file), sum(properties)),
+        false => Table::to_read(Raw(file), sum(properties)),
     };
     let table = table.map_err(of)?;
     let known = table.sector() == properties.sector.bytes();
@@ -92,7 +105,7 @@ pub(super) fn grow(table: &Table<Raw>, size: u64) -> Result<()> {
         return Err(Error::VolumeSize { size, sector });
     }
     table.device().0.set_size(len)?;
-    Table::grow(table.device(), more, uuid()).map_err(of)
+    table.grow(more, uuid()).map_err(of)
 }
 
 /// A name that no other table has: random, as RFC 9562 has it in version 4.

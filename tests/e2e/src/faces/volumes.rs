@@ -8,6 +8,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("volume commands", commands),
     ("volume refusals", refusals),
     ("volumes with atomic sectors", atomic),
+    ("volumes with checksums", checksums),
     ("volumes are files", files),
     ("volume images", images),
     ("volume poke", poke),
@@ -41,8 +42,8 @@ fn commands(fixture: &Fixture) -> Result<(), Stop> {
     let expected = "[]\nbig  16T, 0 in use, sectors of 4096\n\
         disk  10M, 0 in use, sectors of 512\n\
         [{\"name\":\"big\",\"size\":17592186044416,\"sector\":4096,\"allocated\":0,\
-        \"atomic\":false},\
-        {\"name\":\"disk\",\"size\":10485760,\"sector\":512,\"allocated\":0,\"atomic\":false}]\n\
+        \"integrity\":\"plain\"},\
+        {\"name\":\"disk\",\"size\":10485760,\"sector\":512,\"allocated\":0,\"integrity\":\"plain\"}]\n\
         big  16T, 0 in use, sectors of 4096\n\
         dir/two  10M, 3M in use, sectors of 512\n\
         disk  10M, 3M in use, sectors of 512\n\
@@ -106,10 +107,10 @@ fn atomic(fixture: &Fixture) -> Result<(), Stop> {
         &pool,
         r#"volume() { "$hf" volume "$pool" "$@"; }
         seq 1 100000 >raw; truncate -s 20M raw
-        volume create small --size 512 --atomic
+        volume create small --size 512 --checksum
         volume import disk raw --format raw --atomic --sector 4096
         volume copy disk two; volume rename two three
-        volume list | sed 's/, .* in use//'; volume list --json | grep -o '"atomic":true' | wc -l
+        volume list | sed 's/, .* in use//'; volume list --json | grep -o '"integrity":"[a-z]*"' 
         volume check disk; volume check small --json
         volume image three image.raw --format raw; cmp raw image.raw
         volume resize three --size 30M; volume image three image.raw --format raw
@@ -127,16 +128,49 @@ fn atomic(fixture: &Fixture) -> Result<(), Stop> {
         for name in four disk small; do volume delete $name; done; volume list
         "$hf" run --pool "$pool" -- ls /hf"#,
     )?;
-    let expected = "disk  20M, atomic sectors of 4096\nsmall  512, atomic sectors of 512\n\
-        three  20M, atomic sectors of 4096\n3\n\
-        5120 sectors, 144 of them written, 0 unreadable\n\
-        {\"sectors\":1,\"written\":0,\"unreadable\":0}\n\
+    let expected = "disk  20M, atomic sectors of 4096\nsmall  512, atomic sectors with checksums of 512\n\
+        three  20M, atomic sectors of 4096\n\"integrity\":\"atomic\"\n\
+        \"integrity\":\"checked\"\n\"integrity\":\"atomic\"\n\
+        5120 sectors, 144 of them written, 0 unreadable, 0 changed\n\
+        {\"sectors\":1,\"written\":0,\"unreadable\":0,\"changed\":[]}\n\
         holdfast: volume \"three\" has atomic sectors and cannot become smaller.\n\
         Fix: make a smaller one, and copy what it is to have\n\
         a stray store to block\nsector=4096 btt=31457280\n\
         holdfast: the volume cannot be used: the log \n\
         holdfast: the volume cannot be used: the geometry in an info block \n";
     expect("the commands", &said, expected)
+}
+
+/// What changes by itself is named by the check, is an error of a read, and harms nothing else.
+fn checksums(fixture: &Fixture) -> Result<(), Stop> {
+    if !on_path("qemu-img") {
+        return Err(Stop::Skip("needs qemu-img".into()));
+    }
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"volume() { "$hf" volume "$pool" "$@"; }
+        seq 1 100000 >raw; truncate -s 20M raw
+        volume import disk raw --format raw --checksum; volume check disk
+        "$hf" run --pool "$pool" -- bash -c 'at=$(grep -abo 77777 /hf/disk | cut -d : -f 1)
+            printf x | dd of=/hf/disk bs=1 seek=$at conv=notrunc status=none'
+        ! volume check disk; ! volume check disk --json
+        ! volume copy disk two 2>&1; volume list
+        sector=$(($(grep -abo 77777 raw | cut -d : -f 1) / 512)); echo "it was $sector""#,
+    )?;
+    let sector = said
+        .rsplit_once("it was ")
+        .map_or("", |(_, sector)| sector.trim());
+    let expected = format!(
+        "40960 sectors, 1152 of them written, 0 unreadable, 0 changed\n\
+        sector {sector} has other bytes than were written to it\n\
+        40960 sectors, 1152 of them written, 0 unreadable, 1 changed\n\
+        {{\"sectors\":40960,\"written\":1151,\"unreadable\":0,\"changed\":[{sector}]}}\n\
+        holdfast: the volume cannot be used: sector {sector} has other bytes than were written to \
+        it.\ndisk  20M, 748K in use, atomic sectors with checksums of 512\nit was {sector}\n"
+    );
+    expect("the commands", &said, &expected)
 }
 
 fn files(fixture: &Fixture) -> Result<(), Stop> {
