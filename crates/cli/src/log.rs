@@ -3,8 +3,10 @@
 //! Invariant: a line that cannot be written, as on a full disk, does not end the service.
 
 use crate::failure::Failure;
+use holdfast_pmem::huge_page;
 use holdfast_pool::directory::LOG;
 use holdfast_service::ordinary;
+use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use std::path::Path;
 use tracing_subscriber::filter::LevelFilter;
@@ -15,10 +17,13 @@ pub const VARIABLE: &str = "HOLDFAST_LOG";
 /// A log that is longer is begun anew when a service is started.
 const LENGTH_MAX: u64 = 1 << 20;
 
-/// Standard error becomes the log in the pool; on a full or read-only file system it stays.
+/// Standard error becomes the log in the pool; on a full or read-only file system it stays, and on
+/// hugetlbfs, where nothing can be written to a file.
 pub fn take_over(pool: &Path) {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    if let Ok(Some(file)) = ordinary::open(&pool.join(LOG), flags) {
+    if let Ok(Some(file)) = ordinary::open(&pool.join(LOG), flags)
+        && huge_page(file.as_fd()).is_none()
+    {
         if rustix::fs::fstat(&file).is_ok_and(|found| found.st_size as u64 > LENGTH_MAX) {
             // A log that cannot be cut goes on to grow.
             rustix::fs::ftruncate(&file, 0).unwrap_or(());

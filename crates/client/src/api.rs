@@ -491,6 +491,13 @@ impl Client {
         map::pin(self, ofd, prot, shared)
     }
 
+    /// As `map_pin` for a shared mapping, where the host maps no single blocks of the pool: the
+    /// file is lent. `NoDevice`: it cannot be, as a value. `ReadOnly`: the session is on a
+    /// snapshot.
+    pub fn map_pin_lent(&self, ofd: OfdLink, prot: u32) -> Result<MapPin> {
+        map::pin_lent(self, ofd, prot)
+    }
+
     /// As `map_pin` for a shared mapping by a process that may map nothing of the pool: the file is
     /// lent to it, and stays pinned until `map_take_back`, also if this process dies. Whether the
     /// description allows stores. `NoDevice`: it is mapped by processes that have the pool mapped.

@@ -61,7 +61,7 @@ pub use error::Error;
 pub use flush::{SegmentFile, write_gently};
 pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation, Writing};
-pub use medium::{Medium, caches_persistent};
+pub use medium::{Medium, caches_persistent, huge_page};
 pub use pace::{Meter, Pace};
 pub use persist::{Persistence, Registers};
 pub use protection::Protection;

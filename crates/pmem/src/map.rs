@@ -231,7 +231,8 @@ impl Drop for Reservation {
 fn shared_flags(medium: Medium) -> MapFlags {
     match medium {
         Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-        Medium::Memory | Medium::File | Medium::DaxTest => MapFlags::SHARED,
+        // On hugetlbfs a mapping would have pages set aside for all of the sparse file.
+        Medium::Memory | Medium::File | Medium::DaxTest => MapFlags::SHARED | MapFlags::NORESERVE,
     }
 }
 

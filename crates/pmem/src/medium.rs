@@ -5,7 +5,7 @@ use crate::map::HUGE;
 use core::ffi::c_void;
 use core::ptr;
 use rustix::fd::BorrowedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatFs};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// What backs a segment. `docs/spec/media.md` states what each promises.
@@ -30,9 +30,7 @@ impl Medium {
     /// Finds out what backs `fd`. Anything not known to be better is `File`.
     pub fn detect(fd: BorrowedFd<'_>) -> Medium {
         if let Ok(fs) = rustix::fs::fstatfs(fd) {
-            // The magic is 32 bits wide; the field is wider and may be sign-extended.
-            let magic = fs.f_type as u64 & 0xffff_ffff;
-            if [TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC].contains(&magic) {
+            if [TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC].contains(&magic(&fs)) {
                 return Medium::Memory;
             }
         }
@@ -47,6 +45,18 @@ impl Medium {
     pub fn survives_power_loss(&self) -> bool {
         !matches!(self, Medium::Memory | Medium::DaxTest)
     }
+}
+
+/// The magic is 32 bits wide; the field is wider and may be sign-extended.
+fn magic(fs: &StatFs) -> u64 {
+    fs.f_type as u64 & 0xffff_ffff
+}
+
+/// Bytes of a page of a file of hugetlbfs. Such files have a length of whole pages, are mapped and
+/// punched by whole pages, and write(2) does not reach them.
+pub fn huge_page(fd: BorrowedFd<'_>) -> Option<u64> {
+    let fs = rustix::fs::fstatfs(fd).ok()?;
+    (magic(&fs) == HUGETLBFS_MAGIC).then_some(fs.f_bsize as u64)
 }
 
 /// True when the kernel agrees to keep the file's metadata durable for stores through a map.

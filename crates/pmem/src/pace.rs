@@ -7,6 +7,7 @@
 //! - What other processes store into [`Meter`] can make copies wait, for a bounded time each, and
 //!   has no other effect.
 
+use crate::atomic::{AtomicU32, AtomicU64};
 use crate::slow::{ONCE, Slow, Slower};
 use crate::{Error, SharedMem, env};
 use alloc::sync::Arc;
@@ -18,10 +19,10 @@ crate::shared! {
     /// What all processes know of the medium that they simulate.
     pub struct Meter {
         /// Ticks of the processor's clock in a millisecond; 0: nobody has measured that yet.
-        ticks_per_ms: crate::atomic::AtomicU64,
+        ticks_per_ms: AtomicU64,
         /// When the medium will have read, and written, all that it was asked for.
-        read_until: crate::atomic::AtomicU64,
-        write_until: crate::atomic::AtomicU64,
+        read_until: AtomicU64,
+        write_until: AtomicU64,
     }
 }
 
@@ -84,8 +85,14 @@ impl Pace {
         let done = copy();
         let ended = env::ticks().max(begun);
         self.wait_until(match slower.factor {
-            0 => self.busy_until(way, slower, (begun, len)).max(ended) + self.latency(slower),
-            factor => ended + scaled(ended - begun, u64::from(factor - ONCE), ONCE.into()),
+            0 => {
+                let busy = self.busy_until(way, slower, (begun, len)).max(ended);
+                busy.saturating_add(self.latency(slower))
+            }
+            factor => {
+                let more = scaled(ended - begun, u64::from(factor - ONCE), ONCE.into());
+                ended.saturating_add(more)
+            }
         });
         done
     }
@@ -122,21 +129,20 @@ impl Pace {
         before.map_or(begun, after)
     }
 
+    /// A clock that is set back, as in a machine that slept, ends it. Those of two processors may
+    /// differ by a little.
     fn wait_until(&self, moment: u64) {
-        loop {
-            let left = moment.saturating_sub(env::ticks());
-            if left == 0 {
-                return;
-            }
+        let whole = moment.saturating_sub(env::ticks());
+        let mut left = whole;
+        while 0 < left && left <= whole.saturating_add(self.ticks_per_ms) {
             if left > self.ticks_per_ms * SPINS_MS {
-                env::sleep(Duration::from_nanos(scaled(
-                    left,
-                    1_000_000,
-                    self.ticks_per_ms,
-                )));
+                let time = scaled(left, 1_000_000, self.ticks_per_ms);
+                // As all waiting inside of programs, which may have no other call.
+                env::wait(&AtomicU32::new(0), 0, Some(Duration::from_nanos(time)));
             } else {
                 spin_loop();
             }
+            left = moment.saturating_sub(env::ticks());
         }
     }
 }

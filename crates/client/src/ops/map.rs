@@ -97,6 +97,23 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
     pin_locked(s, &inode)
 }
 
+/// As `pin` for a shared mapping, where no piece of the pool can be mapped.
+pub(crate) fn pin_lent(c: &Client, ofd: OfdLink, prot: u32) -> Result<MapPin> {
+    let s = &c.session;
+    let file = mappable(s, ofd, prot, true)?;
+    if s.is_read_only() {
+        return Err(Error::ReadOnly);
+    }
+    if !lent::others_came(s) {
+        let mut random = [0; 8];
+        pmem::env::random(&mut random);
+        lent::expect_others(s, u64::from_ne_bytes(random));
+    }
+    let inode = inode_table::lock_to_store(s, file.inode)?;
+    lending::begin(s, &inode)?;
+    pin_locked(s, &inode)
+}
+
 /// One more mapping of the file.
 fn count(inode: &InodeRef) -> MapPin {
     inode.e.maps.fetch_add(1, SeqCst);

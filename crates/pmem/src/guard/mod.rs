@@ -17,6 +17,7 @@ mod window;
 use crate::fault::Protected;
 use crate::fork::ForkMark;
 use crate::map::{HUGE, MapOptions, Mapping};
+use crate::medium::huge_page;
 use crate::protection::Protection;
 use crate::{Error, Fault, Medium, PAGE, SharedMem, sys};
 use cache::Cache;
@@ -29,8 +30,6 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use window::Windows;
-
-const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 impl Protection {
     /// What `auto` stands for: keys cost least; where write(2) cannot be, there are windows.
@@ -50,9 +49,7 @@ impl Protection {
 fn takes_writes(fd: BorrowedFd<'_>) -> bool {
     let regular = rustix::fs::fstat(fd)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    let huge =
-        rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC);
-    regular && !huge
+    regular && huge_page(fd).is_none()
 }
 
 /// Whether write(2) to the end of a segment would raise SIGXFSZ.
@@ -103,6 +100,13 @@ impl Guard {
             Protection::None => return Ok(None),
             Protection::Auto => {
                 return Guard::new(region, Protection::best(region.fd, region.options.medium));
+            }
+            Protection::PageTable | Protection::PageTableBatch | Protection::Window
+                if huge_page(region.fd).is_some() =>
+            {
+                return Err(Error::NotHere {
+                    what: "hugetlbfs maps whole huge pages, so pt and pmap cannot protect the pool",
+                });
             }
             Protection::PageTable => Way::Flip(Flip::new(region.base, region.len)),
             Protection::PageTableBatch => Way::Batch(Flip::new(region.base, region.len)),

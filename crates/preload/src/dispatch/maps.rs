@@ -11,15 +11,17 @@ use super::args::{self, EFAULT, EINVAL, Errno};
 use super::data::ours;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
+use super::pool::Pool;
 use super::process::Process;
 use super::ranges::{self, Range};
 use crate::hook::Call;
 use crate::sys;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use holdfast_client::abi::O_PATH;
-use holdfast_client::{MapPiece, OfdLink};
-use rustix::fd::AsRawFd;
+use holdfast_client::{MapPiece, MapPin, OfdLink};
+use holdfast_pmem::huge_page;
+use rustix::fd::{AsRawFd, BorrowedFd};
 
 type Args = [usize; 6];
 
@@ -107,18 +109,10 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
     if a[3] & MAP_TYPE == 3 && a[3] & !MAP_KNOWN != 0 {
         return Err(EOPNOTSUPP.into());
     }
-    if p.client.is_served() && !shared {
-        return super::copies::map(p, ofd, a, len);
-    }
-    let pin = match p.client.map_pin(ofd, a[2] as u32, shared) {
-        Err(e) if e.errno() == ENODEV && p.client.is_served() => {
-            return Err(Stop::Refused(ENODEV, Why::SharedMapping));
-        }
-        // Of a snapshot: what never changes is the same in a copy.
-        Err(e) if e.errno() == EROFS && p.client.is_served() => {
-            return super::copies::map(p, ofd, a, len);
-        }
-        pin => pin?,
+    let Some(pin) = pin(p, ofd, a[2], shared)? else {
+        let addr = super::copies::map(p, ofd, a, len)?;
+        forget(p, addr as usize, len)?;
+        return Ok(addr);
     };
     let range = Range {
         addr: a[0],
@@ -139,6 +133,42 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
             Err(stop)
         }
     }
+}
+
+/// Before a file is mapped. `None`: what is mapped is a copy, of which the list of ranges knows
+/// nothing.
+fn pin(p: &Process, ofd: OfdLink, prot: usize, shared: bool) -> Result<Option<MapPin>, Stop> {
+    if maps_pieces(p) {
+        return Ok(Some(p.client.map_pin(ofd, prot as u32, shared)?));
+    }
+    if !shared {
+        return Ok(None);
+    }
+    let pinned = match &p.client {
+        Pool::Mapped(client) => client.map_pin_lent(ofd, prot as u32),
+        served => served.map_pin(ofd, prot as u32, shared),
+    };
+    match pinned {
+        Err(e) if e.errno() == ENODEV => Err(Stop::Refused(ENODEV, Why::SharedMapping)),
+        // Of a snapshot: what never changes is the same in a copy.
+        Err(e) if e.errno() == EROFS => Ok(None),
+        pin => Ok(Some(pin?)),
+    }
+}
+
+/// Whether a mapping may consist of pieces of the pool: not in a process that is served, nor where
+/// the host maps whole huge pages alone.
+fn maps_pieces(p: &Process) -> bool {
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    if KNOWN.load(Relaxed) == 0 {
+        // SAFETY: a descriptor of ours, which the program cannot close.
+        let data = unsafe { BorrowedFd::borrow_raw(p.data_fd as i32) };
+        let no = p.client.is_served() || huge_page(data).is_some();
+        KNOWN.store(if no { NO } else { YES }, Relaxed);
+    }
+    KNOWN.load(Relaxed) == YES
 }
 
 /// Collects the pieces of a range of the file.

@@ -33,6 +33,10 @@ pub enum Error {
     TooLarge { size: u64, free: u64 },
     /// The medium that was asked for is not what is there.
     Medium { path: PathBuf, wanted: &'static str },
+    /// As many bytes do not fit into huge pages that are free.
+    HugePages { size: u64, free: u64 },
+    /// Pages of the directory's hugetlbfs are not those that a pool is made of.
+    Pages { path: PathBuf, page: u64 },
     /// Somebody else's pool.
     Owner { path: PathBuf, owner: u32 },
     /// A segment is missing or shorter than the superblock says.
@@ -78,9 +82,10 @@ impl Error {
             Error::InUse { .. } | Error::Orphaned { .. } => Errno::BUSY,
             Error::Size { .. }
             | Error::Medium { .. }
+            | Error::Pages { .. }
             | Error::NotASession
             | Error::Socket { .. } => Errno::INVAL,
-            Error::TooLarge { .. } => Errno::NOSPC,
+            Error::TooLarge { .. } | Error::HugePages { .. } => Errno::NOSPC,
             Error::Owner { .. } => Errno::ACCESS,
             Error::Segment { .. } | Error::NotOrdinary { .. } | Error::Journal { .. } => {
                 return EUCLEAN;
@@ -116,6 +121,10 @@ impl Error {
                 true => "use a newer Holdfast".into(),
                 false => "copy its files to a new pool with the older Holdfast that made it".into(),
             },
+            Error::HugePages { .. } => {
+                "reserve more in /proc/sys/vm/nr_hugepages, or use a smaller --size".into()
+            }
+            Error::Pages { .. } => "mount hugetlbfs with -o pagesize=2M".into(),
             Error::Medium { .. } => "use --medium auto, or another directory".into(),
             Error::Owner { owner, .. } => format!(
                 "run as user {owner}, or ask that user to run holdfast serve, which lets others in"
@@ -222,6 +231,7 @@ impl fmt::Display for Error {
                     "a pool of {size} bytes does not fit into the {free} bytes free there"
                 )
             }
+            Error::HugePages { .. } | Error::Pages { .. } => write_pages(f, self),
             Error::Medium { path, wanted } => {
                 let path = path.display();
                 write!(f, "{path} is not on a medium of the kind {wanted}")
@@ -260,6 +270,27 @@ impl fmt::Display for Error {
                 write!(f, "{what}: {text}")
             }
         }
+    }
+}
+
+/// What is wrong with the pages of a hugetlbfs.
+fn write_pages(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
+    match error {
+        Error::HugePages { size, free } => {
+            let room = format!("have room for {free} beside what else a pool takes");
+            write!(
+                f,
+                "a pool of {size} bytes does not fit: the free huge pages {room}"
+            )
+        }
+        Error::Pages { path, page } => {
+            let path = path.display();
+            write!(
+                f,
+                "{path} has pages of {page} bytes, and a pool needs 2 MiB"
+            )
+        }
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::base::lock::PoolLock;
 use crate::base::ordinary;
 use crate::base::process;
 use crate::base::users;
-use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers};
+use holdfast_pmem::{Access, MapOptions, Medium, Region, Registers, huge_page};
 use holdfast_pool::apply::{PoolStore, make_root};
 use holdfast_pool::directory;
 use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
@@ -98,6 +98,11 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let meta = new_file(directory, segment::META, 0)?;
     let medium = choose_medium(directory, &meta, options.medium)?;
     let free = free_bytes(directory, medium)?;
+    let huge = huge_page(meta.as_fd());
+    if huge.is_some() && options.size.unwrap_or(2 * directory::SIZE_MIN) > free {
+        let size = options.size.unwrap_or(directory::SIZE_MIN);
+        return Err(Error::HugePages { size, free });
+    }
     let size = options
         .size
         .unwrap_or((free / 2) & !(segment::DATA_ALIGN - 1));
@@ -123,6 +128,11 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     set_aside(&file, 0, journal_len).map_err(Error::os(what))?;
     if medium == Medium::File {
         write_zeroes(directory, &journal, &file, journal_len)?;
+    }
+    if let Some(page) = huge {
+        // It has its page, so that who makes room is not refused because there is none.
+        let grants = new_file(directory, directory::GRANTS, page)?;
+        set_aside(&grants, 0, page).map_err(Error::os(directory::GRANTS))?;
     }
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
@@ -168,7 +178,13 @@ fn uuid() -> [u8; 16] {
 }
 
 fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Result<Medium> {
-    set_len(directory, segment::META, meta, PAGE_LEN)?;
+    if let Some(page) = huge_page(meta.as_fd())
+        && page != segment::DATA_ALIGN
+    {
+        let path = directory.into();
+        return Err(Error::Pages { path, page });
+    }
+    set_len(directory, segment::META, meta, segment::DATA_ALIGN)?;
     let found = Medium::detect(meta.as_fd());
     let wrong = |wanted| {
         Err(Error::Medium {
@@ -186,6 +202,9 @@ fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Re
 
 /// Bytes that may still be written under `directory`.
 pub(crate) fn free_bytes(directory: &Path, medium: Medium) -> Result<u64> {
+    if let Some(free) = free_in_huge_pages(directory) {
+        return Ok(free.saturating_sub(BESIDE_DATA));
+    }
     let stat =
         rustix::fs::statvfs(directory).map_err(Error::os(directory.display().to_string()))?;
     let there = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -195,6 +214,28 @@ pub(crate) fn free_bytes(directory: &Path, medium: Medium) -> Result<u64> {
     // A tmpfs without a limit says that it has no blocks at all.
     let there = if stat.f_blocks == 0 { u64::MAX } else { there };
     Ok(memory.map_or(there, |m| m.min(there)))
+}
+
+/// What a pool on hugetlbfs takes beside its data: trees at their smallest, the journal, grants.
+const BESIDE_DATA: u64 = 96 << 20;
+
+/// Bytes in huge pages that nobody has, if `directory` is of hugetlbfs; it tells nothing of them
+/// itself but for its own limit.
+fn free_in_huge_pages(directory: &Path) -> Option<u64> {
+    let opened = std::fs::File::open(directory).ok()?;
+    let page = huge_page(opened.as_fd())?;
+    let pool = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page >> 10);
+    let count = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("{pool}/{name}")).ok()?;
+        text.trim().parse().ok()
+    };
+    let free = count("free_hugepages")?.saturating_sub(count("resv_hugepages")?);
+    let free = free.saturating_mul(page);
+    let stat = rustix::fs::statvfs(directory).ok()?;
+    Some(match stat.f_blocks {
+        0 => free,
+        _ => free.min(stat.f_bavail.saturating_mul(stat.f_bsize)),
+    })
 }
 
 fn memory_available() -> Option<u64> {
@@ -262,6 +303,12 @@ pub fn map(file: &OwnedFd, len: u64, access: Access, medium: Medium) -> Result<R
 /// zeroes then; false: the host cannot do that, and the bytes are as they were.
 pub fn punch(file: &OwnedFd, map: &Region, at: u64, len: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if let Some(page) = huge_page(file.as_fd())
+        && (at % page != 0 || len % page != 0)
+    {
+        // Kernels before 6.0 leave parts of pages as they are, and say nothing.
+        return false;
+    }
     map.note_zeroed(at, len as usize);
     rustix::fs::fallocate(file, flags, at, len).is_ok()
 }

@@ -12,6 +12,7 @@
 pub mod drain;
 pub mod extents;
 pub mod granted_file;
+mod granted_lines;
 pub mod handout;
 pub mod heartbeat;
 pub mod last_writeback;

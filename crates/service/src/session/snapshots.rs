@@ -11,9 +11,11 @@ use crate::base::users;
 use crate::journal::engine::Engine;
 use crate::session::handout::{self, Sent};
 use crate::session::memory::{Constants, Memory};
+use holdfast_pmem::huge_page;
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::segment;
 use holdfast_pool::snapshot::{self, Snapshot};
+use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
@@ -36,7 +38,8 @@ pub fn begin_on_present(engine: &Engine) -> Result<Vec<Sent>> {
 fn begin_on(engine: &Engine, snapshot: &Snapshot) -> Result<Vec<Sent>> {
     let files = &engine.store.files;
     let held = users::open(&users_path(engine, snapshot), OFlags::RDWR | OFlags::CREATE)?;
-    rustix::fs::ftruncate(&held, JOURNAL_LEN).map_err(Error::os("users of the snapshot"))?;
+    let len = JOURNAL_LEN.next_multiple_of(huge_page(held.as_fd()).unwrap_or(1));
+    rustix::fs::ftruncate(&held, len).map_err(Error::os("users of the snapshot"))?;
     survivors::mark(&held)?;
     let constants = Constants {
         lane_len: LANE_LEN,

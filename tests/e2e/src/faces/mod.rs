@@ -6,6 +6,7 @@ mod commands;
 mod daemon;
 mod documents;
 mod files;
+mod huge;
 pub mod interface;
 mod slow;
 mod transfer;
@@ -23,6 +24,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         daemon::CASES,
         documents::CASES,
         files::CASES,
+        huge::CASES,
         interface::CASES,
         slow::CASES,
         transfer::CASES,

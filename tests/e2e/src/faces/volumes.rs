@@ -110,7 +110,8 @@ fn atomic(fixture: &Fixture) -> Result<(), Stop> {
         volume create small --size 512 --checksum
         volume import disk raw --format raw --atomic --sector 4096
         volume copy disk two; volume rename two three
-        volume list | sed 's/, .* in use//'; volume list --json | grep -o '"integrity":"[a-z]*"' 
+        volume list | sed 's/, .* in use//'
+        volume list --json | grep -o '"integrity":"[a-z]*"'
         volume check disk; volume check small --json
         volume image three image.raw --format raw; cmp raw image.raw
         volume resize three --size 30M; volume image three image.raw --format raw
@@ -128,7 +129,8 @@ fn atomic(fixture: &Fixture) -> Result<(), Stop> {
         for name in four disk small; do volume delete $name; done; volume list
         "$hf" run --pool "$pool" -- ls /hf"#,
     )?;
-    let expected = "disk  20M, atomic sectors of 4096\nsmall  512, atomic sectors with checksums of 512\n\
+    let expected = "disk  20M, atomic sectors of 4096\n\
+        small  512, atomic sectors with checksums of 512\n\
         three  20M, atomic sectors of 4096\n\"integrity\":\"atomic\"\n\
         \"integrity\":\"checked\"\n\"integrity\":\"atomic\"\n\
         5120 sectors, 144 of them written, 0 unreadable, 0 changed\n\
