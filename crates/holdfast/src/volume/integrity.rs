@@ -8,8 +8,8 @@ pub enum Integrity {
     /// Nothing: a write that is interrupted may be there in part.
     #[default]
     Plain,
-    /// Being torn: each sector is written as a whole or not at all, whatever interrupts a write, and
-    /// a write is durable when it returns.
+    /// Being torn: each sector is written as a whole or not at all, whatever interrupts a write,
+    /// and a write is durable when it returns.
     Atomic,
     /// Being changed by anything but writes: each has a checksum, and one that does not have it is
     /// an error, not bytes.

@@ -43,7 +43,8 @@ fn commands(fixture: &Fixture) -> Result<(), Stop> {
         disk  10M, 0 in use, sectors of 512\n\
         [{\"name\":\"big\",\"size\":17592186044416,\"sector\":4096,\"allocated\":0,\
         \"integrity\":\"plain\"},\
-        {\"name\":\"disk\",\"size\":10485760,\"sector\":512,\"allocated\":0,\"integrity\":\"plain\"}]\n\
+        {\"name\":\"disk\",\"size\":10485760,\"sector\":512,\"allocated\":0,\
+        \"integrity\":\"plain\"}]\n\
         big  16T, 0 in use, sectors of 4096\n\
         dir/two  10M, 3M in use, sectors of 512\n\
         disk  10M, 3M in use, sectors of 512\n\
@@ -168,7 +169,7 @@ fn checksums(fixture: &Fixture) -> Result<(), Stop> {
         "40960 sectors, 1152 of them written, 0 unreadable, 0 changed\n\
         sector {sector} has other bytes than were written to it\n\
         40960 sectors, 1152 of them written, 0 unreadable, 1 changed\n\
-        {{\"sectors\":40960,\"written\":1151,\"unreadable\":0,\"changed\":[{sector}]}}\n\
+        {{\"sectors\":40960,\"written\":1152,\"unreadable\":0,\"changed\":[{sector}]}}\n\
         holdfast: the volume cannot be used: sector {sector} has other bytes than were written to \
         it.\ndisk  20M, 748K in use, atomic sectors with checksums of 512\nit was {sector}\n"
     );
@@ -302,8 +303,10 @@ fn kept(fixture: &Fixture) -> Result<(), Stop> {
         plain  1M, 0 in use, sectors of 512\n\
         sector=512\nsector=512\nsector=4096 protect=pmap persist=nt\n\
         pmap\npt\npt\n\
-        \"disk\",\"size\":1048576,\"sector\":4096,\"allocated\":4096,\"protect\":\"pt\"},\
-        {\"name\":\"plain\",\"size\":1048576,\"sector\":512,\"allocated\":0}]\n\
+        \"disk\",\"size\":1048576,\"sector\":4096,\"allocated\":4096,\
+        \"integrity\":\"plain\",\"protect\":\"pt\"},\
+        {\"name\":\"plain\",\"size\":1048576,\"sector\":512,\"allocated\":0,\
+        \"integrity\":\"plain\"}]\n\
         auto  1M, 0 in use, sectors of 512\ndisk  1M, 4K in use, sectors of 4096\n\
         moved  2M, 4K in use, sectors of 4096, protect pt\n\
         plain  1M, 0 in use, sectors of 512\n";
