@@ -12,11 +12,15 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench -p holdfast-export \
   -p holdfast-nbdkit
 
-.PHONY: all test demo bench install tidy clean
+.PHONY: all fio-engine test demo bench install tidy clean
 
 all:
 	cargo build --release $(PROGRAMS) $(CARGO_FLAGS)
 	cargo build --release -p holdfast-preload $(CARGO_FLAGS)
+
+# The engine for fio, which is built against the source of the fio that is installed: FIO=DIR.
+fio-engine:
+	@bindings/fio/build "$(FIO)" $(RELEASE)
 
 test:
 	@tests/prepare
@@ -57,6 +61,9 @@ install: all
 	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so
 	install -D -m 0755 $(RELEASE)/libholdfast_nbdkit.so \
 	  $(DESTDIR)$(PREFIX)/lib/holdfast/nbdkit-holdfast-plugin.so
+	if [ -e $(RELEASE)/libholdfast_fio.so ]; then \
+	  install -D -m 0755 $(RELEASE)/libholdfast_fio.so \
+	    $(DESTDIR)$(PREFIX)/lib/holdfast/libholdfast_fio.so; fi
 	install -D -m 0755 $(RELEASE)/libholdfast_c.so $(DESTDIR)$(PREFIX)/lib/libholdfast.so
 	install -D -m 0644 bindings/c/include/holdfast.h $(DESTDIR)$(PREFIX)/include/holdfast.h
 	install -D -m 0644 bindings/c/holdfast.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc

@@ -7,6 +7,7 @@ mod clients;
 mod crashes;
 mod disk;
 mod endings;
+mod engine;
 mod hostile;
 mod limits;
 mod raw;
@@ -34,6 +35,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         sharing::CASES,
         statistics::CASES,
         endings::CASES,
+        engine::CASES,
         refusals::CASES,
         hostile::CASES,
         limits::CASES,

@@ -233,7 +233,8 @@ fn images(fixture: &Fixture) -> Result<(), Stop> {
 /// For as long as the service lives, and longer while a program uses the pool.
 fn strays(fixture: &Fixture) -> Result<(), Stop> {
     let pool = new_pool(fixture, "pool")?;
-    let text = r#"volume() { "$hf" volume "$pool" "$@"; }
+    let text = r#"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+        volume() { "$hf" volume "$pool" "$@"; }
         status() { "$hf" pool status "$pool" --json; }
         strays() { status | grep -o '"strays":[0-9]*'; }
         volume create disk --size 1M
@@ -261,7 +262,8 @@ fn strays(fixture: &Fixture) -> Result<(), Stop> {
 fn blocks(fixture: &Fixture) -> Result<(), Stop> {
     let pool = fixture.path("pool").to_string_lossy().into_owned();
     fixture.done(&["pool", "create", &pool, "--size", "16M"])?;
-    let text = r#""$hf" volume "$pool" create disk --size 10M --sector 4096
+    let text = r#"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+        "$hf" volume "$pool" create disk --size 10M --sector 4096
         "$hf" run --pool "$pool" -- bash -c 'mkdir -p /hf/a/b; head -c 100k /dev/zero | tr "\0" x |
             tee /hf/a/b/file >/dev/null; >/hf/behind; fallocate -n -l 64k /hf/behind
             exec 3>/hf/open; head -c 8192 /dev/zero | tr "\0" y >&3; touch up; sleep 60' & user=$!
