@@ -39,8 +39,8 @@ struct Part<'a> {
 }
 
 impl<D: Device> Table<D> {
-    /// Makes a table of so many sectors on a device of zeroes that has `device_len` bytes; `uuid` is
-    /// its name.
+    /// Makes a table of so many sectors on a device of zeroes that has `device_len` bytes; `uuid`
+    /// is its name.
     pub fn format(device: &D, sectors: u64, shape: Shape, uuid: [u8; 16]) -> Result<(), D::Error> {
         format_arenas(device, &plan(0, sectors, shape), uuid)
     }
@@ -203,8 +203,8 @@ impl<D: Device> Table<D> {
         last.map_or(0, |arena| arena.layout.start + arena.layout.len)
     }
 
-    /// Adds sectors to the table, whose device has `device_len_with` bytes, zeroes behind the table.
-    /// They are there when it is opened again.
+    /// Adds sectors to the table, whose device has `device_len_with` bytes, zeroes behind the
+    /// table. They are there when it is opened again.
     pub fn grow(&self, more: u64, uuid: [u8; 16]) -> Result<(), D::Error> {
         let device = &self.device;
         let Some(mut last) = layouts(device, true, self.shape.sums)?.pop() else {
