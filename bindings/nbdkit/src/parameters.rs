@@ -24,6 +24,8 @@ persist=SCHEME       How bytes are written: nt, clwb, clflushopt, clflush, wb, f
                      the medium needs (default: what the volume keeps, else auto).
 barrier=MODE         What a flush does to writes at the same time: plain, nothing (default);
                      strict, it waits for them, and they for it.
+verify=true          Read each write back, and fail those that are not as they were written.
+sub-block=true       Write only the lines of 64 bytes that change.
 slow=MEDIUM          As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie,
                      or settings such as rdsx=2,wrsx=8 (default: HOLDFAST_SLOW, or none).
 holdfast=PROGRAM     The command that starts the pool's service.
@@ -39,6 +41,8 @@ pub struct Parameters {
     protect: Option<Protection>,
     persist: Option<Scheme>,
     barrier: Barrier,
+    verify: bool,
+    sub_block: bool,
     slow: Option<Slow>,
     holdfast: Option<String>,
     parent: Option<Pid>,
@@ -54,6 +58,8 @@ impl Parameters {
         protect: None,
         persist: None,
         barrier: Barrier::Plain,
+        verify: false,
+        sub_block: false,
         slow: None,
         holdfast: None,
         parent: None,
@@ -71,6 +77,8 @@ impl Parameters {
             "protect" => self.protect = Some(named(key, value, Protection::named(value))?),
             "persist" => self.persist = Some(named(key, value, Scheme::named(value))?),
             "barrier" => self.barrier = named(key, value, Barrier::named(value))?,
+            "verify" => self.verify = nbdkit::parse_bool(value)?,
+            "sub-block" => self.sub_block = nbdkit::parse_bool(value)?,
             "slow" => self.slow = Some(Slow::parse(value).map_err(|why| wrong(why.to_string()))?),
             "holdfast" => self.holdfast = Some(absolute(value)?),
             "address" => self.address = text,
@@ -118,6 +126,8 @@ impl Parameters {
             false => pool.volume(name),
         }?;
         volume.set_barrier(self.barrier);
+        volume.set_verify(self.verify);
+        volume.set_sub_block(self.sub_block);
         Ok(volume)
     }
 }

@@ -30,6 +30,12 @@ pub struct Export {
     /// they for it.
     #[arg(long, value_name = "MODE", default_value = "plain", value_parser = barrier)]
     pub barrier: Barrier,
+    /// Read each write back, and fail those that are not there as they were written.
+    #[arg(long)]
+    pub verify: bool,
+    /// Write only the lines of 64 bytes that change.
+    #[arg(long)]
+    pub sub_block: bool,
     /// As if the pool lay on slower memory: pcm, memristor, stt-ram, nand, aerie, or settings such
     /// as rdsx=2,wrsx=8 [default: what HOLDFAST_SLOW says, or none].
     #[arg(long, value_name = "MEDIUM")]

@@ -89,5 +89,7 @@ fn open(pool: &Pool, args: &Export) -> Result<Volume, Failure> {
         None => pool.volume(&args.volume)?,
     };
     volume.set_barrier(args.barrier);
+    volume.set_verify(args.verify);
+    volume.set_sub_block(args.sub_block);
     Ok(volume)
 }

@@ -104,6 +104,8 @@ pub fn words(
     if let Some(persist) = args.persist {
         set("persist", persist.name().into());
     }
+    set("verify", args.verify.to_string());
+    set("sub-block", args.sub_block.to_string());
     set("barrier", args.barrier.name().into());
     if let Some(slow) = args.slow {
         set("slow", slow.to_string());

@@ -429,6 +429,47 @@ fn writes_in_buffers_are_there_after_a_flush_and_before_for_their_writer() {
     assert_eq!(all_of(&volume, 1 << 20), vec![0; 1 << 20]);
 }
 
+/// Lines that are the same are not written: a snapshot keeps sharing their blocks.
+#[test]
+fn careful_writes_are_the_same_and_write_less() {
+    for fixture in both(32 << 20) {
+        let pool = fixture.open();
+        let mut rng = Rng(12);
+        for integrity in [Integrity::Plain, Integrity::Checked] {
+            pool.volume_create_with("v", SIZE, Sector::Small, integrity)
+                .unwrap();
+            let volume = pool.volume("v").unwrap();
+            volume.set_verify(true);
+            volume.set_sub_block(true);
+            let mut model = vec![0; SIZE as usize];
+            for n in 0..100 {
+                let (at, len) = range(&mut rng);
+                let mut bytes = model[at as usize..(at + len) as usize].to_vec();
+                for _ in 0..rng.roll(4) {
+                    let first = rng.roll(len) as usize;
+                    let end = (first + 1 + rng.roll(200) as usize).min(len as usize);
+                    bytes[first..end].fill(n as u8);
+                }
+                let durable = [Written::AtFlush, Written::AtReturn][n % 2];
+                volume.write(&bytes, at, durable).unwrap();
+                model[at as usize..(at + len) as usize].copy_from_slice(&bytes);
+                assert!(all(&volume) == model);
+            }
+            drop(volume);
+            pool.volume_delete("v").unwrap();
+        }
+        pool.volume_create("v", SIZE, Sector::Small).unwrap();
+        let volume = pool.volume("v").unwrap();
+        volume.set_sub_block(true);
+        volume
+            .write(&vec![0; SIZE as usize], 0, Written::AtReturn)
+            .unwrap();
+        assert_eq!(volume.allocated().unwrap(), 0);
+        drop(volume);
+        pool.volume_delete("v").unwrap();
+    }
+}
+
 /// Writers that make the same byte count in all of a few sectors, and flushes between them.
 #[test]
 fn a_strict_barrier_lets_writes_and_flushes_take_turns() {

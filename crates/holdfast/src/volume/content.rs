@@ -35,6 +35,11 @@ impl Content {
         }
     }
 
+    /// Whether sectors are where their numbers say.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Content::Plain(_))
+    }
+
     #[inline]
     pub fn read(&self, room: &mut [u8], offset: u64) -> Result<()> {
         match self {

@@ -6,6 +6,7 @@
 mod attribute;
 mod barrier;
 mod buffers;
+mod caution;
 mod content;
 mod integrity;
 mod latency;
@@ -20,11 +21,13 @@ use crate::sector::Sector;
 use attribute::Properties;
 use barrier::Gate;
 use buffers::Buffers;
+use caution::Caution;
 use content::Content;
 use holdfast_pmem::Protection;
 use latency::Clock;
 use stats::{Counters, Kind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 pub use barrier::Barrier;
 pub use integrity::Integrity;
@@ -75,6 +78,7 @@ struct Inner {
     writes: bool,
     counters: Counters,
     gate: Gate,
+    caution: Caution,
     /// Where writes are collected, with the protection that goes with it.
     buffers: Option<Buffers>,
     clock: Clock,
@@ -112,6 +116,7 @@ impl Volume {
             writes,
             counters: Counters::default(),
             gate: Gate::default(),
+            caution: Caution::default(),
             buffers: batches.then(Buffers::new),
             clock: Clock::default(),
         };
@@ -143,6 +148,18 @@ impl Volume {
     /// What its sectors are kept from.
     pub fn integrity(&self) -> Integrity {
         self.inner.properties.integrity()
+    }
+
+    /// Whether each write is read back and compared (PMBD's wrverify); other bytes are EIO. Writes
+    /// that go to buffers are not.
+    pub fn set_verify(&self, verify: bool) {
+        self.inner.caution.verifies.store(verify, Relaxed);
+    }
+
+    /// Whether a write changes only the lines of 64 bytes that are not as it wants them (PMBD's
+    /// subupdate), which spares media that wear. Atomic sectors go to other blocks as a whole.
+    pub fn set_sub_block(&self, sub_block: bool) {
+        self.inner.caution.spares.store(sub_block, Relaxed);
     }
 
     /// What flushes of this handle and its clones do to writes at the same time; to be set before
@@ -186,7 +203,8 @@ impl Volume {
             inner.check_change(offset, bytes.len() as u64)?;
             let _held = inner.gate.change();
             match &inner.buffers {
-                None => inner.content.write(bytes, offset, durable),
+                None if inner.caution.is_none() => inner.content.write(bytes, offset, durable),
+                None => inner.caution.write(&inner.content, bytes, offset, durable),
                 Some(buffers) => buffers.write(&inner.content, bytes, offset, durable),
             }
         })

@@ -333,6 +333,18 @@ fn verified(fixture: &Fixture) -> Result<(), Stop> {
     fixture.done(&["pool", "check", &pool]).map(drop)
 }
 
+/// In some cases with a barrier, and careful.
+fn options_of<'a>(n: usize, protect: &'a str, persist: &'a str) -> Vec<&'a str> {
+    let mut options = vec!["--protect", protect, "--persist", persist];
+    if n % 2 == 1 {
+        options.extend(["--barrier", "strict"]);
+    }
+    if n % 3 == 0 {
+        options.extend(["--verify", "--sub-block"]);
+    }
+    options
+}
+
 /// Whatever keeps the server from stray stores, and however it writes, clients get what they wrote;
 /// and where the server is protected, it has the pool's data mapped for reading only.
 fn protections(fixture: &Fixture) -> Result<(), Stop> {
@@ -351,9 +363,7 @@ fn protections(fixture: &Fixture) -> Result<(), Stop> {
         ("auto", "auto"),
     ];
     for (n, (protect, persist)) in ways.into_iter().enumerate() {
-        let barrier = if n % 2 == 0 { "plain" } else { "strict" };
-        let options = ["--protect", protect, "--persist", persist];
-        let options = [&options[..], &["--barrier", barrier]].concat();
+        let options = options_of(n, protect, persist);
         let exporter = export(fixture, &pool, "disk", "s", &options)?;
         let byte = n + 1;
         let (write, at) = (
