@@ -148,6 +148,7 @@ impl State {
             n => format!("{n} users beside the owner and root"),
         };
         let strays = live.map_or(0, |a| a.strays);
+        let media_errors = live.map_or(0, |a| a.media_errors);
         let service = live.map_or(0, |a| a.service_pid);
         let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
         let mut rows: Vec<Row> = vec![
@@ -167,6 +168,7 @@ impl State {
             number("processes", processes.into(), processes.to_string()),
             number("others", others.into(), whose),
             number("strays", strays, stopped(strays)),
+            number("media_errors", media_errors, lost(media_errors)),
             number("service", service.into(), who),
             ("clean", Json::Bool(sb.clean), clean.into()),
         ]);
@@ -188,6 +190,14 @@ fn stopped(strays: u64) -> String {
         0 => "none".into(),
         1 => "1 stray store was stopped".into(),
         n => format!("{n} stray stores were stopped"),
+    }
+}
+
+/// Of bytes that the medium has lost.
+fn lost(media_errors: u64) -> String {
+    match media_errors {
+        0 => "none".into(),
+        n => format!("{n} copies found bytes lost; the service's log names the blocks"),
     }
 }
 

@@ -182,6 +182,11 @@ fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
             "Stray stores that were stopped while the service lived.",
             field("strays"),
         ),
+        (
+            "media_errors_total",
+            "Copies that found bytes of the pool's data lost, in the present session.",
+            field("media_errors"),
+        ),
     ];
     let gauges = gauges.map(|metric| (Kind::Gauge, metric));
     gauges

@@ -114,6 +114,8 @@ pub struct Answer {
     /// Stray stores into the pool's data that were stopped since the service began, or the session
     /// that it took over.
     pub strays: u64,
+    /// Copies that stopped in the present session because the medium has lost bytes.
+    pub media_errors: u64,
     /// The sentence that goes with `errno`; without one, why nothing can be changed, or who keeps
     /// others waiting.
     pub text: Text,
@@ -247,6 +249,7 @@ impl Answer {
         put(&mut out, 80, &self.users.to_le_bytes());
         put(&mut out, 84, &self.others.to_le_bytes());
         put(&mut out, 88, &self.strays.to_le_bytes());
+        put(&mut out, 96, &self.media_errors.to_le_bytes());
         put(&mut out, ANSWER_HEAD, &self.text.bytes);
         out
     }
@@ -282,6 +285,7 @@ impl Answer {
             users: u32_at(bytes, 80)?,
             others: u32_at(bytes, 84)?,
             strays: u64_at(bytes, 88)?,
+            media_errors: u64_at(bytes, 96)?,
             text,
         })
     }
@@ -367,6 +371,7 @@ mod tests {
             data_len: 8,
             applied_seq: 9,
             strays: 11,
+            media_errors: 12,
             ..Answer::default()
         };
         assert_eq!(Answer::decode(&answer.encode()), Some(answer));

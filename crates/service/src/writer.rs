@@ -20,6 +20,7 @@ use crate::session::writeback::{Helper, Writeback};
 use holdfast_pmem::env::{self, Instant};
 use holdfast_pmem::futex;
 use holdfast_pool::protocol::{Answer, Request};
+use holdfast_pool::session::LOST_BLOCKS;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
@@ -84,8 +85,9 @@ pub struct Writer<'a> {
     writeback: Writeback,
     /// Requests that were not answered yet.
     asks: VecDeque<Ask>,
-    /// Stray stores of this session that the log knows of.
+    /// Stray stores of this session that the log knows of, and blocks that were lost.
     strays: u64,
+    lost: [u64; LOST_BLOCKS],
 }
 
 impl<'a> Writer<'a> {
@@ -99,6 +101,7 @@ impl<'a> Writer<'a> {
             front,
             asks: VecDeque::new(),
             strays: 0,
+            lost: [0; LOST_BLOCKS],
         }
     }
 }
@@ -213,6 +216,7 @@ impl Writer<'_> {
     fn look_around(&mut self, begun: Instant) -> Result<bool> {
         cuts::mend_open(&self.service.engine.store.files);
         self.log_strays();
+        self.log_lost();
         let deserted = |service: &mut State| match service.session.as_mut() {
             Some(session) => session.is_deserted(&service.engine),
             None => Ok(true),
@@ -253,6 +257,7 @@ impl Writer<'_> {
         if let Some(session) = self.service.session.take() {
             self.front.add_strays(session.memory.strays());
             self.strays = 0;
+            self.lost = [0; LOST_BLOCKS];
             session.end(&mut self.service.engine)?;
             self.service.engine.store.begin()?;
         }
@@ -268,6 +273,22 @@ impl Writer<'_> {
             tracing::warn!("stray stores into the pool's data that were stopped: {new}");
         }
         self.strays = strays;
+    }
+
+    /// Names blocks that the medium has lost: those that were not among the last ones.
+    fn log_lost(&mut self) {
+        let Some(session) = &self.service.session else {
+            return;
+        };
+        let lost = session.memory.lost_blocks();
+        let is_new = |block: &&u64| **block != 0 && !self.lost.contains(block);
+        for block in lost.iter().filter(is_new).map(|block| block - 1) {
+            tracing::error!(
+                "the medium has lost block {block} of the pool's data; \
+                 holdfast pool block tells whose it is"
+            );
+        }
+        self.lost = lost;
     }
 
     fn answer(&mut self, request: &Request, adopt: Option<OwnedFd>) -> Reply {

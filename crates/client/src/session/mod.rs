@@ -535,10 +535,11 @@ impl Session {
     ) -> core::result::Result<usize, Fault> {
         let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
         let off = block.offset() + skip;
-        match self.medium {
+        let copied = match self.medium {
             MEDIUM_FILE => self.cold.copy_out(data, file, off, to),
             _ => data.copy_out(off, to),
-        }
+        };
+        copied.inspect_err(|fault| self.note_fault(off, fault))
     }
 
     /// Copies to behind the first `skip` bytes of a block, for the file with this number.
@@ -551,10 +552,11 @@ impl Session {
     ) -> core::result::Result<usize, Fault> {
         let data = self.segment(block).map_err(|_| Fault::OutOfRange)?;
         let off = block.offset() + skip;
-        match data.dirty() {
+        let copied = match data.dirty() {
             Some(_) if self.file_limit() == u64::MAX => self.cold.copy_in(data, file, off, from),
             _ => data.copy_in(off, from),
-        }
+        };
+        copied.inspect_err(|fault| self.note_fault(off, fault))
     }
 
     /// As `copy_in`, over bytes that the file has.
@@ -569,7 +571,27 @@ impl Session {
         let off = block.offset() + skip;
         match data.dirty() {
             Some(_) => self.copy_in(file, (block, skip), from),
-            None => data.copy_over(off, from),
+            None => {
+                let copied = data.copy_over(off, from);
+                copied.inspect_err(|fault| self.note_fault(off, fault))
+            }
+        }
+    }
+
+    /// What the medium has lost of the data, from `off` on, is counted, and known to the service.
+    #[cold]
+    fn note_fault(&self, off: u64, fault: &Fault) {
+        let Fault::Media { copied } = fault else {
+            return;
+        };
+        let h = self.header();
+        let errors = h.media_errors.fetch_add(1, Relaxed);
+        let block = (off + *copied as u64) / BLOCK + 1;
+        let known = h.lost_blocks.iter().any(|lost| lost.load(Relaxed) == block);
+        let free = h.lost_blocks.iter().find(|lost| lost.load(Relaxed) == 0);
+        let place = free.or(h.lost_blocks.get(errors as usize % LOST_BLOCKS));
+        if let Some(place) = place.filter(|_| !known) {
+            place.store(block, Relaxed);
         }
     }
 

@@ -115,6 +115,9 @@ pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
 pub const UNINSTRUMENTED: usize = 16;
 
+/// Blocks that were lost, of which session memory tells the service.
+pub const LOST_BLOCKS: usize = 7;
+
 shared! {
     /// The head of session memory, at offset 0.
     pub struct Header {
@@ -318,6 +321,10 @@ shared! {
         pub meter: Meter,
         /// Stray stores into the pool's data that were stopped in processes of this session.
         pub strays: AtomicU64,
+        /// Copies that stopped because the medium has lost bytes of the pool's data.
+        pub media_errors: AtomicU64,
+        /// Some of the blocks that these were of, plus 1; 0: none.
+        pub lost_blocks: [AtomicU64; LOST_BLOCKS],
     }
 }
 

@@ -122,6 +122,7 @@ impl Handout {
             users: processes + attached,
             applied_seq: self.applied_seq.load(Relaxed),
             strays: self.memory.strays(),
+            media_errors: self.memory.media_errors(),
             ..self.form
         }
     }

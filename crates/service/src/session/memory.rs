@@ -415,6 +415,19 @@ impl Memory {
         self.header().strays.load(Relaxed)
     }
 
+    /// Copies that stopped because the medium has lost bytes, as processes have counted them.
+    pub fn media_errors(&self) -> u64 {
+        self.header().media_errors.load(Relaxed)
+    }
+
+    /// Blocks that were lost, as processes say.
+    pub fn lost_blocks(&self) -> [u64; LOST_BLOCKS] {
+        self.header()
+            .lost_blocks
+            .each_ref()
+            .map(|lost| lost.load(Relaxed))
+    }
+
     /// Whether the session was given up, by us or by a client.
     pub fn is_poisoned(&self) -> bool {
         self.header().poisoned.load(Acquire) != 0

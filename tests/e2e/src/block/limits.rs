@@ -2,12 +2,13 @@
 //!
 //! Invariant: an error belongs to its request; what was there before is still there.
 
-use super::{export, nbdsh, needs, pool_with_volume, volume};
-use crate::bad_input::{Case, Fixture, Stop};
+use super::{export, nbdsh, needs, pool_with_volume, volume, wait_until};
+use crate::bad_input::{Case, Fixture, Stop, wrong};
 
 pub const CASES: &[(&str, Case)] = &[
     ("nbd requests that cannot be", requests),
     ("nbd on a full pool", full),
+    ("nbd on a medium that loses bytes", lost),
 ];
 
 /// Beyond the end and not of whole sectors, and the requests that just fit.
@@ -85,4 +86,50 @@ check(8)";
     nbdsh(fixture, &exporter.uri, script)?;
     exporter.end()?;
     fixture.done(&["pool", "check", &pool]).map(drop)
+}
+
+/// The end of the pool's data is cut off, again and again, because the service soon mends that.
+/// A request to what is gone fails, others do not, and the service names the block.
+fn lost(fixture: &Fixture) -> Result<(), Stop> {
+    needs(fixture, &["nbdsh"])?;
+    let pool = pool_with_volume(fixture, "64M", "40M")?;
+    let exporter = export(fixture, &pool, "disk", "s", &[])?;
+    let script = format!(
+        "
+import os
+M = 1 << 20
+data = {pool:?} + '/data-0.seg'
+for at in range(40): h.pwrite(bytes([at + 1]) * M, at * M)
+h.flush()
+size = os.stat(data).st_size
+errors = 0
+for turn in range(100):
+    os.truncate(data, 30 * M)
+    for at in range(0, 40, 3):
+        try:
+            if h.pread(4096, at * M) != bytes([at + 1]) * 4096 and at < 10:
+                raise Exception('other bytes')
+        except nbd.Error as e:
+            if e.errno != 'EIO' or at < 10: raise
+            errors += 1
+        h.pwrite(bytes([1]) * 4096, 0)
+        h.pwrite(bytes([1]) * 4096, 4096)
+    if errors > 20: break
+if errors == 0: raise Exception('nothing was lost')
+os.truncate(data, size)
+h.pwrite(bytes([7]) * M, 39 * M)
+h.flush()
+if h.pread(M, 39 * M) != bytes([7]) * M: raise Exception('the export does not go on')"
+    );
+    nbdsh(fixture, &exporter.uri, &script)?;
+    let named = || {
+        let log = std::fs::read_to_string(format!("{pool}/service.log")).unwrap_or_default();
+        log.contains("the medium has lost block ")
+    };
+    wait_until("the service names a block that was lost", named)?;
+    let status = fixture.done(&["pool", "status", &pool, "--json"])?.out;
+    if !status.contains("\"media_errors\":") || status.contains("\"media_errors\":0,") {
+        return wrong(format!("no error of the medium is counted: {status}"));
+    }
+    exporter.end()
 }
