@@ -7,7 +7,7 @@ use crate::foreign::{Argument, Input, Name, Output, Place, VolumeFn, tell_volume
 use crate::pool::Source;
 use crate::table::{Handle, kind};
 use crate::{ATOMIC, CHECKSUM, DURABLE, READ_ONLY, flags};
-use holdfast::{Integrity, Sector, Volume, Written, Zeroes};
+use holdfast::{Integrity, Sector, Volume, VolumeShape, Written, Zeroes};
 use std::ffi::{CString, c_int, c_uint};
 
 kind!(Volume, 8, "volume");
@@ -47,7 +47,12 @@ pub extern "C" fn hf_volume_create_with(
         };
         let source = pool.get()?;
         let pool = source.present()?;
-        Ok(pool.volume_create_with(name.text()?, size, sector, integrity)?)
+        let shape = VolumeShape {
+            sector,
+            integrity,
+            ..VolumeShape::default()
+        };
+        Ok(pool.volume_create_with(name.text()?, size, shape)?)
     })())
 }
 

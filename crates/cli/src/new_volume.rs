@@ -3,7 +3,7 @@
 //! Invariant: what has no blocks in one place gets none in the other.
 
 use crate::failure::Failure;
-use holdfast::{Integrity, Pool, Sector, Volume, VolumeWriting, Written};
+use holdfast::{Integrity, Pool, Sector, Volume, VolumeShape, VolumeWriting, Written};
 
 /// Copied at a time.
 const PIECE: u64 = 4 << 20;
@@ -28,13 +28,12 @@ impl Shape {
     }
 
     pub fn create(self, pool: &Pool, name: &str) -> holdfast::Result<()> {
-        self.writing.check()?;
-        pool.volume_create_with(name, self.size, self.sector, self.integrity)?;
-        // A new volume begins with the default.
-        match self.writing == VolumeWriting::default() {
-            true => Ok(()),
-            false => pool.volume_set_writing(name, self.writing),
-        }
+        let shape = VolumeShape {
+            sector: self.sector,
+            integrity: self.integrity,
+            writing: self.writing,
+        };
+        pool.volume_create_with(name, self.size, shape)
     }
 }
 

@@ -63,5 +63,5 @@ pub use stream::{ValueReader, ValueWriter};
 pub use view::{View, ViewKeyspace};
 pub use volume::{
     Barrier, Counted, Extent, Integrity, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,
-    VolumeStats, VolumeWriting, Written, Zeroes,
+    VolumeShape, VolumeStats, VolumeWriting, Written, Zeroes,
 };

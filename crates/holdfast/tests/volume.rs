@@ -5,7 +5,7 @@ mod fixture;
 use fixture::{Fixture, Rng};
 use holdfast::{
     Barrier, Durability, Error, Integrity, Pool, Protection, Scheme, Sector, Volume, VolumeLatency,
-    Written, Zeroes,
+    VolumeShape, Written, Zeroes,
 };
 use holdfast_pmem::Medium;
 
@@ -62,10 +62,18 @@ fn play(pool: &Pool, steps: &[Step], seed: u64) {
     pool.volume_create(&name, SIZE, Sector::Small).unwrap();
     play_on(pool, &name, steps);
     for integrity in [Integrity::Atomic, Integrity::Checked] {
-        pool.volume_create_with(&name, SIZE, Sector::Small, integrity)
+        pool.volume_create_with(&name, SIZE, shape(Sector::Small, integrity))
             .unwrap();
         // Where there is a disk, each write waits for it.
         play_on(pool, &name, &steps[..steps.len().min(30)]);
+    }
+}
+
+fn shape(sector: Sector, integrity: Integrity) -> VolumeShape {
+    VolumeShape {
+        sector,
+        integrity,
+        ..VolumeShape::default()
     }
 }
 
@@ -368,7 +376,7 @@ fn atomic_volumes_have_their_size_and_grow() {
     for fixture in both(32 << 20) {
         let pool = fixture.open();
         for (sector, size) in [(Sector::Small, 3 << 20), (Sector::Large, 3 << 40)] {
-            pool.volume_create_with("v", size, sector, Integrity::Checked)
+            pool.volume_create_with("v", size, shape(sector, Integrity::Checked))
                 .unwrap();
             let volume = pool.volume("v").unwrap();
             assert!(volume.integrity() == Integrity::Checked && volume.size() == size);
@@ -436,7 +444,7 @@ fn careful_writes_are_the_same_and_write_less() {
         let pool = fixture.open();
         let mut rng = Rng(12);
         for integrity in [Integrity::Plain, Integrity::Checked] {
-            pool.volume_create_with("v", SIZE, Sector::Small, integrity)
+            pool.volume_create_with("v", SIZE, shape(Sector::Small, integrity))
                 .unwrap();
             let volume = pool.volume("v").unwrap();
             volume.set_verify(true);
@@ -504,7 +512,7 @@ fn a_strict_barrier_lets_writes_and_flushes_take_turns() {
 fn a_full_pool_refuses_of_an_atomic_volume_only_what_needs_space() {
     let fixture = Fixture::new(16 << 20);
     let pool = fixture.open();
-    pool.volume_create_with("v", 1 << 30, Sector::Large, Integrity::Checked)
+    pool.volume_create_with("v", 1 << 30, shape(Sector::Large, Integrity::Checked))
         .unwrap();
     let volume = pool.volume("v").unwrap();
     let piece = vec![5; 1 << 20];
@@ -546,7 +554,7 @@ fn a_snapshot_keeps_a_volume_as_it_was() {
     is_kept(&pool);
     pool.volume_delete("v").unwrap();
     for sector in [Sector::Small, Sector::Large] {
-        pool.volume_create_with("v", 1 << 20, sector, Integrity::Checked)
+        pool.volume_create_with("v", 1 << 20, shape(sector, Integrity::Checked))
             .unwrap();
         is_kept(&pool);
         pool.volume_delete("v").unwrap();

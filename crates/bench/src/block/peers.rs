@@ -4,7 +4,9 @@ use super::rows::Plan;
 use super::{SIZE, SUBJECT};
 use crate::error::{Error, Result};
 use crate::peers::create_pool;
-use holdfast::{Barrier, Integrity, Pool, Protection, Scheme, Sector, Slow, Volume, Written};
+use holdfast::{
+    Barrier, Integrity, Pool, Protection, Scheme, Sector, Slow, Volume, VolumeShape, Written,
+};
 use holdfast_pmem::{Access, Medium, Region};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -268,8 +270,12 @@ fn volume(name: &str, base: &Path) -> Result<Volume> {
         "checksum" => Integrity::Checked,
         _ => Integrity::Plain,
     };
-    pool.volume_create_with(name, SIZE, Sector::Large, integrity)
-        .map_err(failed)?;
+    let shape = VolumeShape {
+        sector: Sector::Large,
+        integrity,
+        ..VolumeShape::default()
+    };
+    pool.volume_create_with(name, SIZE, shape).map_err(failed)?;
     let volume = pool.volume(name).map_err(failed)?;
     if name == "strict" {
         volume.set_barrier(Barrier::Strict);

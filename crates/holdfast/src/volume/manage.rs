@@ -37,6 +37,17 @@ pub struct VolumeInfo {
     pub writing: VolumeWriting,
 }
 
+/// What a new volume is like, but for its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeShape {
+    /// The unit of its requests.
+    pub sector: Sector,
+    /// What its sectors are kept from.
+    pub integrity: Integrity,
+    /// How it is to be written to.
+    pub writing: VolumeWriting,
+}
+
 /// What a check found of a volume's sectors; nothing, where they are not atomic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeChecked {
@@ -61,19 +72,14 @@ impl Pool {
         self.create(name, size, properties)
     }
 
-    /// As `volume_create`; `integrity` says what its sectors are kept from.
-    pub fn volume_create_with(
-        &self,
-        name: &str,
-        size: u64,
-        sector: Sector,
-        integrity: Integrity,
-    ) -> Result<()> {
+    /// As `volume_create`, of another shape.
+    pub fn volume_create_with(&self, name: &str, size: u64, shape: VolumeShape) -> Result<()> {
+        shape.writing.check()?;
         let properties = Properties {
-            sector,
-            table: (integrity != Integrity::Plain).then_some(size),
-            sums: integrity == Integrity::Checked,
-            ..Properties::default()
+            sector: shape.sector,
+            table: (shape.integrity != Integrity::Plain).then_some(size),
+            sums: shape.integrity == Integrity::Checked,
+            writing: shape.writing,
         };
         self.create(name, size, properties)
     }

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub use barrier::Barrier;
 pub use integrity::Integrity;
 pub use latency::{Latency, VolumeLatency};
-pub use manage::{VolumeChecked, VolumeInfo};
+pub use manage::{VolumeChecked, VolumeInfo, VolumeShape};
 pub use stats::{Counted, VolumeStats};
 pub use writing::VolumeWriting;
 
