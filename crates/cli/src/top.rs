@@ -119,7 +119,6 @@ type Metric = (&'static str, &'static str, u64);
 
 /// What there is of a pool as a whole.
 fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
-    let live = state.live.as_ref();
     let fields = state.fields(None);
     let field = |wanted: &str| {
         let found = fields.iter().find(|(name, _)| *name == wanted);
@@ -128,7 +127,13 @@ fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
             _ => 0,
         }
     };
-    let gauges = [
+    let gauges = gauges_of(state, field).map(|metric| (Kind::Gauge, metric));
+    let counters = counters_of(state, field).map(|metric| (Kind::Counter, metric));
+    gauges.into_iter().chain(counters)
+}
+
+fn gauges_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 12] {
+    [
         ("size_bytes", "Room for file data.", field("size")),
         ("used_bytes", "Room that is used.", field("used")),
         (
@@ -151,7 +156,7 @@ fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
         (
             "service_up",
             "Whether a service runs.",
-            live.is_some().into(),
+            state.live.is_some().into(),
         ),
         ("sessions", "Sessions that are open.", field("sessions")),
         ("processes", "Processes of sessions.", field("processes")),
@@ -165,8 +170,11 @@ fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
             "Whether somebody is waited for.",
             (!state.waiting().is_empty()).into(),
         ),
-    ];
-    let counters = [
+    ]
+}
+
+fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 4] {
+    [
         (
             "changes_total",
             "Changes that were applied.",
@@ -187,9 +195,5 @@ fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
             "Copies that found bytes of the pool's data lost, in the present session.",
             field("media_errors"),
         ),
-    ];
-    let gauges = gauges.map(|metric| (Kind::Gauge, metric));
-    gauges
-        .into_iter()
-        .chain(counters.map(|metric| (Kind::Counter, metric)))
+    ]
 }
