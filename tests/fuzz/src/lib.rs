@@ -16,6 +16,7 @@ mod proxy;
 mod sample;
 mod service;
 pub mod session;
+mod table;
 
 /// A kind of input: the name of its corpus, and what is done with it.
 pub struct Target {
@@ -60,6 +61,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "session",
         run: session::run,
+    },
+    Target {
+        name: "table",
+        run: table::run,
     },
 ];
 

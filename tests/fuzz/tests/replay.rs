@@ -80,3 +80,8 @@ fn service() {
 fn session() {
     replay("session");
 }
+
+#[test]
+fn table() {
+    replay("table");
+}

@@ -67,7 +67,15 @@ const ALLOWED: &[Allowed] = &[
     allow("e2e", &[], None),
     allow(
         "fuzz",
-        &["fuzz-objects", "client", "proxy", "service", "pool", "pmem"],
+        &[
+            "btt",
+            "fuzz-objects",
+            "client",
+            "proxy",
+            "service",
+            "pool",
+            "pmem",
+        ],
         None,
     ),
     allow("fuzz-objects", &[], None),
