@@ -1,8 +1,8 @@
 //! A block translation table as somebody else left it: info blocks, logs, maps.
 //!
 //! What must hold: whatever is there, opening, reading, writing and checking end with values or
-//! errors, inside the device; and a table that the check calls whole is whole after it was used, and
-//! has what was written to it.
+//! errors, inside the device; and a table that the check calls whole is whole after it was used,
+//! and has what was written to it.
 
 use crate::input::Input;
 use holdfast_btt::{Device, Shape, Space, Sum, Table, device_len};
