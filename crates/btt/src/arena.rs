@@ -21,6 +21,8 @@ pub const NEIGHBOURS: u32 = 64;
 const LOCKS: usize = 256;
 /// So many sectors are zeroed at a time.
 pub const ZEROED_MAX: u32 = 4096;
+/// How often a reader looks again whose sectors move.
+const READS_MAX: usize = 16;
 /// The map gets its space by pages.
 const PAGE: u64 = 4096;
 
@@ -199,6 +201,31 @@ impl Arena {
         let entries = &mut entries[..room.len() / size];
         let _kept = self.shared(first);
         self.entries(device, first, entries)?;
+        if !self.lanes.is_empty() {
+            return self.read_blocks(device, room, first, entries);
+        }
+        // Another process may write, and knows nothing of our lock: what was in a block counts if
+        // the block is still the sector's.
+        let mut again = entries.to_vec();
+        for _ in 0..READS_MAX {
+            let read = self.read_blocks(device, room, first, entries);
+            self.entries(device, first, &mut again)?;
+            if again == entries {
+                return read;
+            }
+            entries.copy_from_slice(&again);
+        }
+        self.read_blocks(device, room, first, entries)
+    }
+
+    fn read_blocks<D: Device>(
+        &self,
+        device: &D,
+        room: &mut [u8],
+        first: u32,
+        entries: &[Entry],
+    ) -> Result<(), D::Error> {
+        let size = self.layout.sector as usize;
         let mut rest = room;
         for run in runs(entries, first) {
             let (part, behind) = rest.split_at_mut(run.sectors.len() * size);

@@ -55,6 +55,11 @@ impl Lanes {
         Lanes(lanes.into_iter().map(Mutex::new).collect())
     }
 
+    /// Whether there are none: the table is only read.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes at least one lane and at most `wanted`; waits for one if others have all. Empty: none
     /// can be used any more.
     pub fn take(&self, wanted: usize) -> Vec<Taken<'_>> {

@@ -574,6 +574,43 @@ fn threads_see_whole_sectors() {
     table.check().unwrap();
 }
 
+/// A reader of another process has no locks with the writer.
+#[test]
+fn a_reader_beside_a_writer_sees_no_sector_of_others() {
+    let memory = Memory::formatted(SECTORS, 4096);
+    let table = Table::to_write(&memory, SUM).unwrap();
+    // The first half of each is its number.
+    let sector = |number: u64, value: u8| {
+        let mut bytes = filled(4096, value);
+        bytes[..2048].fill(number as u8);
+        bytes
+    };
+    for number in 0..20 {
+        table.write(&sector(number, 0), number * 4096).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rng = Rng(3);
+            for n in 0..20_000 {
+                let number = rng.roll(20);
+                table
+                    .write(&sector(number, n as u8), number * 4096)
+                    .unwrap();
+            }
+        });
+        let reader = Table::to_read(&memory, SUM).unwrap();
+        let (mut rng, mut room) = (Rng(5), filled(4096, 0));
+        while !writer.is_finished() {
+            let number = rng.roll(20);
+            // Where the writer was faster each time, the sum tells.
+            match reader.read(&mut room, number * 4096) {
+                Ok(()) => assert!(room[..2048].iter().all(|byte| *byte == number as u8)),
+                Err(e) => assert!(matches!(e, Error::Changed { .. })),
+            }
+        }
+    });
+}
+
 #[test]
 fn a_table_grows() {
     let memory = Memory::formatted(SECTORS, 4096);
