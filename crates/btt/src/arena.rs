@@ -42,7 +42,7 @@ pub struct Arena {
     sum: Sum,
     slots: Slots,
     /// None, where the table is only read.
-    lanes: Lanes,
+    pub lanes: Lanes,
     locks: Box<[Lock]>,
 }
 
@@ -245,29 +245,59 @@ impl Arena {
         Ok(())
     }
 
-    /// Whether blocks are what was written to them.
+    /// Whether blocks are what was written to them for these sectors.
     fn verify<D: Device>(&self, device: &D, bytes: &[u8], run: &Run) -> Result<(), D::Error> {
-        // Nobody has written to the first blocks of sectors.
-        let Some(at) = self
-            .layout
-            .sum(run.block)
-            .filter(|_| run.kind == Kind::Bytes)
-        else {
+        let Some(at) = self.layout.sum(run.block) else {
             return Ok(());
         };
         let mut sums = [0; NEIGHBOURS as usize * SUM_LEN as usize];
         let sums = &mut sums[..run.sectors.len() * SUM_LEN as usize];
         device.read(sums, at)?;
         let blocks = bytes.chunks_exact(self.layout.sector as usize);
-        let known = sums
-            .as_chunks()
-            .0
-            .iter()
-            .map(|sum| u32::from_le_bytes(*sum));
-        for ((block, known), sector) in blocks.zip(known).zip(run.sectors.clone()) {
-            if (self.sum)(block) != known {
+        for ((block, known), sector) in blocks.zip(sums.as_chunks().0).zip(run.sectors.clone()) {
+            let wanted = match run.kind {
+                // Nobody has written to the first block of a sector.
+                Kind::First => [0; SUM_LEN as usize],
+                _ => self.sum_of(block, sector),
+            };
+            if *known != wanted {
                 let sector = self.first + u64::from(sector);
                 return Err(Error::Changed { sector });
+            }
+        }
+        Ok(())
+    }
+
+    /// The checksum of a block, and whose it is.
+    fn sum_of(&self, bytes: &[u8], sector: u32) -> [u8; SUM_LEN as usize] {
+        let sum = u64::from((self.sum)(bytes));
+        (u64::from(sector + 1) << 32 | sum).to_le_bytes()
+    }
+
+    /// Whether these sectors have blocks of their own, as far as checksums tell: else the map is
+    /// damaged, and a block that somebody else has would become free.
+    pub fn owns<D: Device>(
+        &self,
+        device: &D,
+        entries: &[Entry],
+        first: u32,
+    ) -> Result<(), D::Error> {
+        for (entry, sector) in entries.iter().zip(first..) {
+            let Some(at) = self.layout.sum(entry.block(sector)) else {
+                return Ok(());
+            };
+            let mut sum = [0; SUM_LEN as usize];
+            device.read(&mut sum, at)?;
+            let owner = u64::from_le_bytes(sum) >> 32;
+            let own = u64::from(sector) + 1;
+            let right = match entry {
+                _ if entry.is_initial() => owner == 0,
+                _ if entry.is_zeroes() => owner == 0 || owner == own,
+                _ => owner == own,
+            };
+            if !right {
+                let (what, at) = ("the map", self.layout.entry(sector));
+                return Err(Error::Damaged { what, at });
             }
         }
         Ok(())
@@ -280,10 +310,10 @@ impl Arena {
         if lanes.is_empty() {
             return Err(Error::Interrupted);
         }
-        for (taken, bytes) in lanes.iter().zip(bytes.chunks_exact(size)) {
+        for ((taken, bytes), sector) in lanes.iter().zip(bytes.chunks_exact(size)).zip(first..) {
             device.write(bytes, self.layout.place(taken.lane.free))?;
             if let Some(at) = self.layout.sum(taken.lane.free) {
-                device.write(&(self.sum)(bytes).to_le_bytes(), at)?;
+                device.write(&self.sum_of(bytes, sector), at)?;
             }
         }
         device.order()?;
@@ -291,6 +321,7 @@ impl Arena {
         let old = &mut old[..lanes.len()];
         let _alone = self.alone(first);
         self.entries(device, first, old)?;
+        self.owns(device, old, first)?;
         self.reserve_map(device, first, old)?;
         self.reserve_free(device, first, old)?;
         self.move_all(device, &mut lanes, first, old)?;
@@ -428,6 +459,7 @@ impl Arena {
         let _alone = self.alone_all(sectors.clone());
         let mut entries = vec![Entry::default(); sectors.len()];
         self.entries(device, sectors.start, &mut entries)?;
+        self.owns(device, &entries, sectors.start)?;
         self.reserve_map(device, sectors.start, &entries)?;
         let mut bytes = Vec::with_capacity(sectors.len() * map::LEN);
         for (entry, sector) in entries.iter_mut().zip(sectors.clone()) {

@@ -89,8 +89,12 @@ impl Arena {
                 if !owned.take(entry.block(sector)) {
                     return twice("the map", layout.entry(sector));
                 }
-                found.written += u64::from(!entry.is_initial());
+                found.written += u64::from(!entry.is_initial() && !entry.is_zeroes());
                 found.unreadable += u64::from(entry.is_error());
+                // Nothing is read of it that could be seen to be another sector's.
+                if entry.is_zeroes() || entry.is_error() {
+                    self.owns(device, std::slice::from_ref(entry), sector)?;
+                }
             }
             if layout.sums.is_some() {
                 self.scrub(device, sector..sector + count, found)?;

@@ -55,6 +55,11 @@ impl Lanes {
         Lanes(lanes.into_iter().map(Mutex::new).collect())
     }
 
+    #[cfg(test)]
+    pub fn free_of(&self, number: usize) -> u32 {
+        self.0[number].lock().unwrap().free
+    }
+
     /// Whether there are none: the table is only read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -43,8 +43,8 @@ pub struct Layout {
     pub more: bool,
 }
 
-/// Bytes of a checksum.
-pub const SUM_LEN: u64 = 4;
+/// Bytes of a block's checksum, and of whose it is.
+pub const SUM_LEN: u64 = 8;
 
 /// Sectors of the largest arena.
 fn sectors_max(sector: u64) -> u64 {

@@ -101,6 +101,11 @@ impl<D: Device> Table<D> {
     }
 
     #[cfg(test)]
+    pub(crate) fn lane_free(&self, number: usize) -> u32 {
+        self.arenas[0].lanes.free_of(number)
+    }
+
+    #[cfg(test)]
     pub(crate) fn arenas(&self) -> usize {
         self.arenas.len()
     }
@@ -296,7 +301,14 @@ fn layouts<D: Device>(device: &D, mend: bool, sums: bool) -> Result<Vec<Layout>,
         let mut bytes = [0; info::LEN];
         device.read(&mut bytes, start)?;
         let layout = match Info::decode(&bytes) {
-            Some(info) => Layout::of(&info, start, size, sums)?,
+            Some(info) => {
+                let layout = Layout::of(&info, start, size, sums)?;
+                if mend && info_at(device, layout.copy)? != Some(info) {
+                    device.write(&bytes, layout.copy)?;
+                    device.order()?;
+                }
+                layout
+            }
             None => from_copy(device, start..size, &bytes, (mend, sums))?,
         };
         if found

@@ -669,6 +669,54 @@ fn bytes_that_change_by_themselves_are_found() {
     }
 }
 
+/// Sums know whose a block is: what the map gives to another sector is neither read nor freed.
+#[test]
+fn sectors_that_the_map_confuses_are_found_and_destroy_nothing() {
+    let memory = Memory::formatted(SECTORS, 512);
+    let table = Table::to_write(&memory, SUM).unwrap();
+    for number in 0..4 {
+        let bytes = filled(512, 1 + number as u8);
+        table.write(&bytes, number * 512).unwrap();
+        table.write(&bytes, number * 512).unwrap();
+    }
+    let info = info_of(&memory);
+    let entry = |sector: u64| info.map + sector * 4;
+    let mut old = [0; 8];
+    (&memory).read(&mut old, entry(0)).unwrap();
+    // Swapped; both the same; one that nobody wrote; the free block of a lane.
+    let swapped = [&old[4..], &old[..4]].concat();
+    let free = table.lane_free(0) | 3 << 30;
+    let cases = [
+        swapped,
+        old[4..].repeat(2),
+        vec![0; 4],
+        free.to_le_bytes().to_vec(),
+    ];
+    for (n, changed) in cases.iter().enumerate() {
+        (&memory).write(changed, entry(0)).unwrap();
+        let mut room = filled(512, 0);
+        let read = table.read(&mut room, 0);
+        assert_eq!(read, Err(Error::Changed { sector: 0 }), "{n}");
+        let damaged = Err(Error::Damaged {
+            what: "the map",
+            at: entry(0),
+        });
+        assert_eq!(table.write(&filled(512, 9), 0), damaged, "{n}");
+        assert_eq!(table.zero(0, 512, Space::Given), damaged, "{n}");
+        let checked = table.check();
+        assert!(!checked.is_ok_and(|found| found.changed.is_empty()), "{n}");
+        (&memory).write(&old, entry(0)).unwrap();
+        assert!(table.check().unwrap().changed.is_empty());
+    }
+    assert_eq!(values(&whole(&table), 512).unwrap()[..4], [1, 2, 3, 4]);
+}
+
+fn info_of(memory: &Memory) -> Info {
+    let mut bytes = [0; info::LEN];
+    memory.read(&mut bytes, 0).unwrap();
+    Info::decode(&bytes).unwrap()
+}
+
 #[test]
 fn an_info_block_is_what_was_written() {
     let mut info = Info::new(UUID);
@@ -693,6 +741,9 @@ fn one_info_block_is_enough() {
         Table::to_write(&memory, SUM).unwrap();
         let mut bytes = [0; info::LEN];
         (&memory).read(&mut bytes, 0).unwrap();
+        assert!(Info::decode(&bytes).is_some());
+        let last = memory.size - info::LEN as u64;
+        (&memory).read(&mut bytes, last).unwrap();
         assert!(Info::decode(&bytes).is_some());
     }
     let memory = Memory::new(device_len(SECTORS, shape(512)));

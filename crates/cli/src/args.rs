@@ -319,7 +319,8 @@ pub struct VolumeArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Create a volume, which takes no space until something is written to it.
+    /// Create a volume, which takes no space (or, with --atomic, 1 MiB) until something is written
+    /// to it.
     Create {
         /// A path below the pool's root.
         name: String,
@@ -395,8 +396,8 @@ pub enum VolumeCommand {
 /// How a volume is written to by those who export it.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WritingArgs {
-    /// What keeps stray stores from it: none, pt, pmap, pmap-cache, fd, pkey, or auto, the best
-    /// that the machine has.
+    /// What keeps stray stores from it: none, pt, pt-batch, pmap, pmap-cache, fd, pkey, or auto,
+    /// the best that the machine has.
     #[arg(long, value_name = "MODE", value_parser = protection)]
     pub protect: Option<Protection>,
     /// How bytes are written: nt, clwb, clflushopt, clflush, wb, fd, or auto, as the medium needs.

@@ -10,7 +10,7 @@ use crate::json::Json;
 use crate::metrics::{self, Kind};
 use crate::state::State;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,10 @@ pub fn top(args: &TopArgs, json: bool) -> Result<u8, Failure> {
         };
         let start = if clears { CLEAR } else { "" };
         let mut out = std::io::stdout().lock();
-        failure::printed(write!(out, "{start}{text}").and_then(|()| out.flush()))?;
-        if args.count.is_some_and(|count| n >= count) {
+        let written = write!(out, "{start}{text}").and_then(|()| out.flush());
+        let gone = matches!(&written, Err(e) if e.kind() == ErrorKind::BrokenPipe);
+        failure::printed(written)?;
+        if gone || args.count.is_some_and(|count| n >= count) {
             break;
         }
         before = now;

@@ -5,7 +5,7 @@
 
 use crate::sector::Sector;
 use holdfast_client::attach::AttachError;
-use holdfast_pool::layout::{FILE_SIZE_MAX, NAME_MAX};
+use holdfast_pool::layout::NAME_MAX;
 use std::fmt;
 
 /// Why a call failed.
@@ -89,6 +89,8 @@ pub enum Error {
         size: u64,
         /// What it has to be a multiple of.
         sector: Sector,
+        /// The largest one.
+        most: u64,
     },
     /// A request is not of whole sectors.
     NoSectors {
@@ -177,16 +179,19 @@ impl Error {
             Error::NoVolume { .. } | Error::Missing { what: "volume", .. } => {
                 Some("`holdfast volume POOL list` shows the pool's volumes".into())
             }
+            Error::Properties { text, .. } if text.contains("btt=") => Some(
+                "correct the file's attribute user.holdfast.volume, and keep its word btt=".into(),
+            ),
             Error::Properties { .. } => {
                 Some("give the file's attribute user.holdfast.volume the value sector=512".into())
             }
             Error::AtomicShrinks { .. } => {
                 Some("make a smaller one, and copy what it is to have".into())
             }
-            Error::InUse { .. } => Some("end what has it open, or open it for reading".into()),
-            Error::VolumeSize { sector, .. } => Some(format!(
-                "choose a multiple of {sector} of at most {FILE_SIZE_MAX}"
-            )),
+            Error::InUse { .. } => Some("end what has it open".into()),
+            Error::VolumeSize { sector, most, .. } => {
+                Some(format!("choose a multiple of {sector} of at most {most}"))
+            }
             Error::Pool(holdfast_client::Error::ProxyGone) => Some("open the pool again".into()),
             Error::Name { .. } => {
                 Some("names have 1 to 255 bytes, none of them a slash or NUL".into())

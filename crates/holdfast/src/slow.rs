@@ -10,7 +10,8 @@ pub const SLOW_VARIABLE: &str = "HOLDFAST_SLOW";
 
 /// What [`SLOW_VARIABLE`] says, in the words of [`Slow::parse`]. Without it nothing is slow.
 pub fn slow_by_environment() -> Result<Slow> {
-    let Some(word) = std::env::var_os(SLOW_VARIABLE) else {
+    let word = std::env::var_os(SLOW_VARIABLE).filter(|word| !word.is_empty());
+    let Some(word) = word else {
         return Ok(Slow::NONE);
     };
     Slow::parse(&word.to_string_lossy()).map_err(|why| Error::Slow {

@@ -435,6 +435,12 @@ fn writes_in_buffers_are_there_after_a_flush_and_before_for_their_writer() {
     volume.trim(0, 1 << 30).unwrap();
     volume.flush().unwrap();
     assert_eq!(all_of(&volume, 1 << 20), vec![0; 1 << 20]);
+    // What is durable when it is done is in no buffer.
+    pool.volume_create_with("a", 1 << 20, shape(Sector::Small, Integrity::Atomic))
+        .unwrap();
+    let (atomic, other) = (pool.volume("a").unwrap(), pool.volume_to_read("a").unwrap());
+    atomic.write(&[9; 512], 512, Written::AtFlush).unwrap();
+    assert_eq!(all_of(&other, 1024)[512..], [9; 512]);
 }
 
 /// Lines that are the same are not written: a snapshot keeps sharing their blocks.

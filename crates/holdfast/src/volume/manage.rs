@@ -106,8 +106,9 @@ impl Pool {
                 file
             }
             Some(_) => {
-                let len = table::file_size(size, properties);
-                file.set_size(len.ok_or(Error::VolumeSize { size, sector })?)?;
+                let most = table::size_max(sector);
+                let too_large = Error::VolumeSize { size, sector, most };
+                file.set_size(table::file_size(size, properties).ok_or(too_large)?)?;
                 table::format(file, size, properties)?
             }
         };
@@ -256,7 +257,10 @@ fn check_size(size: u64, sector: Sector) -> Result<()> {
     let fits = (1..=FILE_SIZE_MAX).contains(&size) && size.is_multiple_of(sector.bytes());
     match fits {
         true => Ok(()),
-        false => Err(Error::VolumeSize { size, sector }),
+        false => {
+            let most = FILE_SIZE_MAX / sector.bytes() * sector.bytes();
+            Err(Error::VolumeSize { size, sector, most })
+        }
     }
 }
 

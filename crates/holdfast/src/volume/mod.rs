@@ -16,6 +16,7 @@ mod table;
 mod writing;
 
 use crate::error::{Error, Result};
+use crate::inner::Reach;
 use crate::pool::Pool;
 use crate::sector::Sector;
 use attribute::Properties;
@@ -35,6 +36,9 @@ pub use latency::{Latency, VolumeLatency};
 pub use manage::{VolumeChecked, VolumeInfo, VolumeShape};
 pub use stats::{Counted, VolumeStats};
 pub use writing::VolumeWriting;
+
+/// The mode in which calls are durable later.
+const POSIX: u32 = 0;
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +107,7 @@ impl Volume {
         if writes && !file.try_lock()? {
             return Err(Error::InUse { name: name.into() });
         }
-        let batches = writes && pool.protection()? == Some(Protection::PageTableBatch);
+        let batches = writes && properties.table.is_none() && collects(pool)?;
         let size = match properties.table {
             Some(size) => size,
             None => file.stat()?.size,
@@ -294,6 +298,18 @@ impl Volume {
         }
         done
     }
+}
+
+/// Whether writes may be collected: they need not be durable when they are done.
+fn collects(pool: &Pool) -> Result<bool> {
+    Ok(match pool.inner.reach()? {
+        Reach::Mapped(client) => {
+            let session = client.session();
+            let batches = session.data().protection() == Protection::PageTableBatch;
+            batches && session.consistency() == POSIX
+        }
+        Reach::Served(_) => false,
+    })
 }
 
 /// A file that programs gave another size may end in a part of a sector.

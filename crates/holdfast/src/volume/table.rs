@@ -69,6 +69,11 @@ pub(super) fn file_size(size: u64, properties: Properties) -> Option<u64> {
     len.filter(|len| *len <= FILE_SIZE_MAX)
 }
 
+/// The most bytes of such a volume.
+pub(super) fn size_max(sector: Sector) -> u64 {
+    BLOCKS_MAX.saturating_mul(sector.bytes())
+}
+
 /// Makes the table of a new volume of `size` bytes.
 pub(super) fn format(file: File, size: u64, properties: Properties) -> Result<File> {
     let raw = Raw(file);
@@ -102,7 +107,8 @@ pub(super) fn grow(table: &Table<Raw>, size: u64) -> Result<()> {
     let len = table.device_len_with(more);
     if len > FILE_SIZE_MAX {
         let sector = Sector::of(table.sector()).unwrap_or_default();
-        return Err(Error::VolumeSize { size, sector });
+        let most = size_max(sector);
+        return Err(Error::VolumeSize { size, sector, most });
     }
     table.device().0.set_size(len)?;
     table.grow(more, uuid()).map_err(of)
