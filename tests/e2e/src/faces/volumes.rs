@@ -171,7 +171,7 @@ fn checksums(fixture: &Fixture) -> Result<(), Stop> {
         40960 sectors, 1152 of them written, 0 unreadable, 1 changed\n\
         {{\"sectors\":40960,\"written\":1152,\"unreadable\":0,\"changed\":[{sector}]}}\n\
         holdfast: the volume cannot be used: sector {sector} has other bytes than were written to \
-        it.\ndisk  20M, 748K in use, atomic sectors with checksums of 512\nit was {sector}\n"
+        it.\ndisk  20M, 752K in use, atomic sectors with checksums of 512\nit was {sector}\n"
     );
     expect("the commands", &said, &expected)
 }
