@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 /// How long one export may take to answer, and all of them.
 const ONE: Duration = Duration::from_millis(200);
 const ALL: Duration = Duration::from_secs(1);
-/// As many are asked.
+/// As many are asked, and at a time.
 const EXPORTS_MAX: usize = 1000;
+const AT_ONCE: usize = 64;
 
 /// The exports of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,20 +39,40 @@ pub fn running(pool: &Path) -> Exports {
     let entries = std::fs::read_dir(pool).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let sockets = names.filter(|name| is_export_socket(name));
-    for name in sockets.take(EXPORTS_MAX) {
+    let sockets: Vec<_> = sockets.take(EXPORTS_MAX).collect();
+    for some in sockets.chunks(AT_ONCE) {
         let left = ALL.saturating_sub(begun.elapsed()).min(ONE);
-        match ask(&directory, &name, left) {
-            Ok(Some(report)) => exports.reports.push((name, report)),
-            // It is no export of ours.
-            Ok(None) => {}
-            Err(Errno::TIMEDOUT | Errno::AGAIN) => exports.silent += 1,
-            // It has ended.
-            Err(_) => {}
+        for (name, answer) in some.iter().zip(ask_all(&directory, some, left)) {
+            match answer {
+                Ok(Some(report)) => exports.reports.push((name.clone(), report)),
+                // It is no export of ours.
+                Ok(None) => {}
+                Err(Errno::TIMEDOUT | Errno::AGAIN) => exports.silent += 1,
+                // It has ended.
+                Err(_) => {}
+            }
         }
     }
     let order = |(name, report): &(String, Report)| (report.volume.clone(), name.clone());
     exports.reports.sort_by_key(order);
     exports
+}
+
+/// What these say within `limit`. None waits for another: some may be stopped.
+fn ask_all(
+    directory: &Directory,
+    names: &[String],
+    limit: Duration,
+) -> Vec<Result<Option<Report>, Errno>> {
+    std::thread::scope(|scope| {
+        let ask = |name: &'_ String| {
+            let name = name.clone();
+            scope.spawn(move || ask(directory, &name, limit))
+        };
+        let asked: Vec<_> = names.iter().map(ask).collect();
+        let answer = asked.into_iter().map(|one| one.join());
+        answer.map(|one| one.unwrap_or(Err(Errno::IO))).collect()
+    })
 }
 
 /// What one says within `limit`.
@@ -137,7 +158,9 @@ mod tests {
         say(pool.listen("export-7.sock"), of("a").to_json());
         // Dead; stopped; talking nonsense; talking without an end; no socket at all.
         drop(pool.listen("export-2.sock"));
-        let _stopped = pool.listen("export-3.sock");
+        let _stopped: Vec<_> = (10..40)
+            .map(|n| pool.listen(&format!("export-{n}.sock")))
+            .collect();
         say(pool.listen("export-4.sock"), b"{\"volume\":".to_vec());
         say(pool.listen("export-5.sock"), vec![b' '; 1 << 24]);
         std::fs::write(pool.0.join("export-6.sock"), "").unwrap();
@@ -150,7 +173,7 @@ mod tests {
             .iter()
             .map(|(_, r)| r.volume.as_str())
             .collect();
-        assert_eq!((volumes.as_slice(), exports.silent), (&["a", "b"][..], 1));
+        assert_eq!((volumes.as_slice(), exports.silent), (&["a", "b"][..], 30));
     }
 
     #[test]
