@@ -5,6 +5,7 @@
 //! newest thing first, and touches nothing but what it was told.
 
 use crate::error::{Error, Result};
+use crate::loops;
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -22,6 +23,8 @@ pub enum Thing {
     Dir(PathBuf),
     /// A mounted file system.
     Mount(PathBuf),
+    /// The loop devices over a file.
+    Loop(PathBuf),
     /// A zram device, by its number.
     Zram(u32),
 }
@@ -31,6 +34,7 @@ impl Thing {
         match self {
             Thing::Dir(path) => format!("dir {}", path.display()),
             Thing::Mount(path) => format!("mount {}", path.display()),
+            Thing::Loop(file) => format!("loop {}", file.display()),
             Thing::Zram(number) => format!("zram {number}"),
         }
     }
@@ -40,6 +44,7 @@ impl Thing {
         match word {
             "dir" => Some(Thing::Dir(rest.into())),
             "mount" => Some(Thing::Mount(rest.into())),
+            "loop" => Some(Thing::Loop(rest.into())),
             "zram" => Some(Thing::Zram(rest.parse().ok()?)),
             _ => None,
         }
@@ -52,6 +57,7 @@ impl Thing {
                 done => done,
             },
             Thing::Mount(path) => unmount(path),
+            Thing::Loop(file) => loops::detach(file),
             Thing::Zram(number) => remove_zram(*number),
         }
     }
@@ -177,6 +183,7 @@ mod tests {
         for thing in [
             Thing::Dir("/a b".into()),
             Thing::Mount("/x".into()),
+            Thing::Loop("/x y".into()),
             Thing::Zram(3),
         ] {
             assert_eq!(Thing::parse(&thing.line()), Some(thing));
@@ -194,6 +201,7 @@ mod tests {
         assert!(Thing::Dir(dir.clone()).remove().is_ok());
         assert!(!dir.exists() && Path::new("/").exists());
         assert!(Thing::Dir(dir.clone()).remove().is_ok());
+        assert!(Thing::Loop(dir.clone()).remove().is_ok());
         assert!(Thing::Mount(dir).remove().is_ok());
     }
 }

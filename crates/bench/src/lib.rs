@@ -14,6 +14,7 @@ mod files;
 mod janitor;
 mod kv;
 mod link;
+mod loops;
 mod options;
 mod paths;
 mod peers;
@@ -79,7 +80,11 @@ pub fn run(name: &str, options: &Options) -> Result<String> {
     if options.dir.is_some() && name != "disk" {
         return Err(Error::Usage(format!("bench {name} takes no directory")));
     }
+    if options.programs && name != "block" {
+        return Err(Error::Usage(format!("bench {name} has no --macro")));
+    }
     match name {
+        "block" if options.programs => block::systems::run(options),
         "block" => block::run(options),
         "disk" => disk::run(options),
         "files" => files::run(options),

@@ -46,6 +46,9 @@ struct Args {
     /// Write plots to this directory.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// `block`: programs on file systems over a volume, in place of requests.
+    #[arg(long = "macro")]
+    programs: bool,
     /// Bytes of the largest file of `disk`, with K, M, G or T.
     #[arg(long, value_name = "SIZE", default_value = "10G")]
     large: Size,
@@ -90,6 +93,7 @@ fn bench(args: Args) -> u8 {
         peers: args.peers,
         json: args.json,
         plot: args.plot,
+        programs: args.programs,
         dir: args.dir,
         large: args.large.0,
         dense: args.dense,

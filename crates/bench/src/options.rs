@@ -20,6 +20,8 @@ pub struct Options {
     pub json: bool,
     /// Where plots are written to.
     pub plot: Option<PathBuf>,
+    /// `bench block`: programs on file systems, in place of requests.
+    pub programs: bool,
     /// `bench disk`: a directory on the file system to measure.
     pub dir: Option<PathBuf>,
     /// `bench disk`: bytes of its largest file; 0: 10 GiB.

@@ -280,7 +280,7 @@ pub fn quiet(command: &mut Command) -> Result<String> {
 }
 
 /// Whether this process may mount: root, but not in every container.
-fn may_mount() -> bool {
+pub fn may_mount() -> bool {
     const SYS_ADMIN: u64 = 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
@@ -289,7 +289,7 @@ fn may_mount() -> bool {
     bits.is_some_and(|bits| bits & SYS_ADMIN != 0)
 }
 
-fn need_mounts() -> Result<()> {
+pub fn need_mounts() -> Result<()> {
     match may_mount() {
         true => Ok(()),
         false => Err(Error::Failed("only root may mount".into())),
@@ -297,7 +297,7 @@ fn need_mounts() -> Result<()> {
 }
 
 /// Installs what makes the file system when it is missing and Debian has it.
-fn have_mkfs(kind: &str) -> Result<()> {
+pub fn have_mkfs(kind: &str) -> Result<()> {
     let there = || {
         let dirs = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"];
         dirs.iter()

@@ -9,6 +9,7 @@
 mod nbd;
 mod peers;
 mod rows;
+pub mod systems;
 
 use crate::error::{Error, Result};
 use crate::janitor::Janitor;
@@ -34,9 +35,9 @@ pub fn run(options: &Options) -> Result<String> {
     options.check_rows(ROWS.iter().map(|row| (row.name, row.title)))?;
     holdfast::use_program(crate::paths::holdfast()?);
     let mut janitor = Janitor::start()?;
-    let base = memory_directory(&mut janitor, 31 * SIZE)?;
+    let base = memory_directory(&mut janitor, 32 * SIZE)?;
     let mut sheet = sheet(options);
-    let peers = start(options, &base, &mut sheet)?;
+    let peers = start(options, &mut janitor, &base, &mut sheet)?;
     sheet.peers = peers.iter().map(|peer| peer.name.to_owned()).collect();
     for round in 0..sheet.rounds {
         for (at, plan) in PLANS.iter().enumerate() {
@@ -60,7 +61,12 @@ pub fn run(options: &Options) -> Result<String> {
 }
 
 /// The peers that can be measured here.
-fn start(options: &Options, base: &Path, sheet: &mut Sheet) -> Result<Vec<Peer>> {
+fn start(
+    options: &Options,
+    janitor: &mut Janitor,
+    base: &Path,
+    sheet: &mut Sheet,
+) -> Result<Vec<Peer>> {
     let mut all = Vec::new();
     for name in peers::NAMES.iter().chain(nbd::NAMES) {
         if !options.wants_peer(name, false) {
@@ -68,16 +74,17 @@ fn start(options: &Options, base: &Path, sheet: &mut Sheet) -> Result<Vec<Peer>>
         }
         let started = match nbd::NAMES.contains(name) {
             true => nbd::start(name, base).map(|disk| Box::new(disk) as Box<dyn Disk>),
-            false => peers::start(name, base),
+            false => peers::start(name, janitor, base),
         };
         match started {
             Ok(disk) => all.push(Peer { name, disk }),
             Err(error) => sheet.skipped.push(((*name).into(), error.to_string())),
         }
     }
-    match all.is_empty() {
-        true => Err(Error::Usage("no peer has such a name".into())),
-        false => Ok(all),
+    match sheet.skipped.first() {
+        _ if !all.is_empty() => Ok(all),
+        Some((name, why)) => Err(Error::Failed(format!("{name} was skipped: {why}"))),
+        None => Err(Error::Usage("no peer has such a name".into())),
     }
 }
 
@@ -124,6 +131,7 @@ fn sheet(options: &Options) -> Sheet {
             "strict: unprotected, with PMBD's barrier; atomic: unprotected, with atomic sectors, \
              whose writes are durable when they are done; checksum: these, with checksums"
                 .into(),
+            "loop: a loop device over a file of tmpfs, past both caches of pages (O_DIRECT)".into(),
             "x2 to x16: unprotected, each copy takes so many times as long (PMBD's rdsx and wrsx); \
              of one thread alone"
                 .into(),

@@ -3,14 +3,17 @@
 use super::rows::Plan;
 use super::{SIZE, SUBJECT};
 use crate::error::{Error, Result};
+use crate::janitor::Janitor;
+use crate::loops;
 use crate::peers::create_pool;
 use holdfast::{
     Barrier, Integrity, Pool, Protection, Scheme, Sector, Slow, Volume, VolumeShape, Written,
 };
 use holdfast_pmem::{Access, Medium, Region};
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync;
 use std::time::Instant;
@@ -20,6 +23,7 @@ pub const NAMES: &[&str] = &[
     "memcpy",
     "memcpy-nt",
     "tmpfs",
+    "loop",
     SUBJECT,
     "none",
     "pt",
@@ -65,25 +69,50 @@ trait Calls: Sync {
     fn read(&self, room: &mut [u8], at: u64) -> Result<()>;
     fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
     fn flush(&self) -> Result<()>;
+
+    /// Makes one of so many requests, where one takes long.
+    fn one_in(&self) -> usize {
+        1
+    }
 }
 
 /// Makes the disk of this name.
-pub fn start(name: &str, base: &Path) -> Result<Box<dyn Disk>> {
+pub fn start(name: &str, janitor: &mut Janitor, base: &Path) -> Result<Box<dyn Disk>> {
     Ok(match name {
         "memcpy" => prepared(Memory::new(base, false)?)?,
         "memcpy-nt" => prepared(Memory::new(base, true)?)?,
-        "tmpfs" => prepared(Tmpfs::new(base)?)?,
+        "tmpfs" => prepared(tmpfs(base)?)?,
+        "loop" => prepared(loop_device(janitor, base)?)?,
         name => prepared(volume(name, base)?)?,
     })
 }
 
 fn prepared<C: Calls + 'static>(calls: C) -> Result<Box<dyn Disk>> {
-    let mut bytes = vec![FILLING; PREPARED];
+    let mut room = Room::new(PREPARED);
+    let bytes = room.bytes();
     for at in (0..SIZE).step_by(PREPARED) {
-        stamp(&mut bytes, at);
-        calls.write(&bytes, at)?;
+        stamp(bytes, at);
+        calls.write(bytes, at)?;
     }
     Ok(Box::new(calls))
+}
+
+/// Bytes that begin where a page does, as O_DIRECT wants them.
+struct Room {
+    kept: Vec<u8>,
+    size: usize,
+}
+
+impl Room {
+    fn new(size: usize) -> Room {
+        let kept = vec![FILLING; size + PAGE];
+        Room { kept, size }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let before = self.kept.as_ptr().addr().wrapping_neg() % PAGE;
+        &mut self.kept[before..before + self.size]
+    }
 }
 
 /// What each place of a disk has: its own number at the beginning of each page, so that a request
@@ -96,14 +125,14 @@ fn stamp(bytes: &mut [u8], at: u64) {
 
 impl<C: Calls> Disk for C {
     fn time(&self, plan: &Plan, quick: bool) -> Result<f64> {
-        let each = (plan.requests(quick) / plan.depth).max(1);
+        let each = (plan.requests(quick) / self.one_in() / plan.depth).max(1);
         let ready = sync::Barrier::new(plan.depth);
         // A thread that is to look at the clock for all would come too late.
         let timed = |thread| {
-            let mut bytes = vec![FILLING; plan.bytes];
+            let mut room = Room::new(plan.bytes);
             ready.wait();
             let begun = Instant::now();
-            requests(self, plan, (thread, each), &mut bytes)?;
+            requests(self, plan, (thread, each), room.bytes())?;
             Ok((begun, Instant::now()))
         };
         let times = std::thread::scope(|scope| {
@@ -126,9 +155,11 @@ impl<C: Calls> Disk for C {
     }
 
     fn check(&self) -> Result<()> {
-        let (mut found, mut wanted) = (vec![0; PREPARED], vec![FILLING; PREPARED]);
+        let (mut room, mut wanted) = (Room::new(PREPARED), vec![FILLING; PREPARED]);
+        let found = room.bytes();
+        found.fill(0);
         for at in (0..SIZE).step_by(PREPARED) {
-            self.read(&mut found, at)?;
+            self.read(found, at)?;
             stamp(&mut wanted, at);
             if found != wanted {
                 return Err(Error::Failed(format!(
@@ -219,26 +250,46 @@ impl Calls for Memory {
     }
 }
 
-/// A file of tmpfs, by system calls.
-struct Tmpfs(File);
-
-impl Tmpfs {
-    fn new(base: &Path) -> Result<Tmpfs> {
-        Ok(Tmpfs(new_file(base, "tmpfs")?))
-    }
+/// A file of tmpfs or a device, by system calls.
+struct Opened {
+    file: File,
+    one_in: usize,
 }
 
-impl Calls for Tmpfs {
+fn tmpfs(base: &Path) -> Result<Opened> {
+    let file = new_file(base, "tmpfs")?;
+    Ok(Opened { file, one_in: 1 })
+}
+
+/// A loop device over a file of tmpfs.
+fn loop_device(janitor: &mut Janitor, base: &Path) -> Result<Opened> {
+    new_file(base, "loop")?;
+    let device = loops::attach(janitor, &base.join("loop"))?;
+    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
+    let mut options = File::options();
+    let opened = options.read(true).write(true).custom_flags(direct);
+    let file = opened.open(&device).map_err(Error::io(device.display()))?;
+    // A request takes as long as some twenty in this process.
+    Ok(Opened { file, one_in: 8 })
+}
+
+impl Calls for Opened {
     fn read(&self, room: &mut [u8], at: u64) -> Result<()> {
-        self.0.read_exact_at(room, at).map_err(Error::io("tmpfs"))
+        self.file.read_exact_at(room, at).map_err(Error::io("read"))
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.0.write_all_at(bytes, at).map_err(Error::io("tmpfs"))
+        self.file
+            .write_all_at(bytes, at)
+            .map_err(Error::io("write"))
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.sync_data().map_err(Error::io("tmpfs"))
+        self.file.sync_data().map_err(Error::io("flush"))
+    }
+
+    fn one_in(&self) -> usize {
+        self.one_in
     }
 }
 

@@ -82,12 +82,14 @@ const PEAK: Target = Target::wall(&[], &["memcpy"], "of memcpy", 1.0 / 0.95);
 const PEAK_WRITE: Target = Target::wall(&["256k"], &["memcpy-nt"], "of memcpy-nt", 1.0 / 0.85);
 const NBDKIT: Target = Target::wall(&["4k"], &["nbdkit-memory"], "of nbdkit memory", 1.0 / 20.0);
 
+const LOOP: Target = Target::wall(&["4k"], &["loop"], "of a loop device", 1.0 / 5.0);
+
 pub static ROWS: &[Row] = &[
     Row::new("read", "read in order", &[PEAK]),
-    Row::new("read-random", "read", &[PEAK, NBDKIT]),
+    Row::new("read-random", "read", &[PEAK, NBDKIT, LOOP]),
     Row::new("read-random-32", "read, 32 at a time", &[PEAK]),
     Row::new("write", "write in order", &[PEAK_WRITE]),
-    Row::new("write-random", "write", &[PEAK_WRITE, NBDKIT]),
+    Row::new("write-random", "write", &[PEAK_WRITE, NBDKIT, LOOP]),
     Row::new("write-random-32", "write, 32 at a time", &[PEAK_WRITE]),
     Row::new("write-flush-32", "the same, each 16th with a flush", &[]),
 ];

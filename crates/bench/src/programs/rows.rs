@@ -16,7 +16,7 @@ pub const WARM: &str = "warm";
 /// Every program in a session of its own, which starts and ends a service.
 pub const COLD: &str = "cold";
 /// What the scripts begin with.
-const COMMON: &str = include_str!("scripts/common.sh");
+pub const COMMON: &str = include_str!("scripts/common.sh");
 const ZRAM: &[&str] = &["ext4-zram", "xfs-zram"];
 
 /// A program, or several that belong together.
@@ -79,7 +79,7 @@ pub fn find(name: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| program.name == name)
 }
 
-fn installed(name: &str) -> bool {
+pub fn installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from).into_iter();
     let own = std::env::split_paths(&path).chain(usual);

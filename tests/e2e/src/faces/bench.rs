@@ -12,6 +12,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("bench programs measures programs", programs),
     ("bench sharing measures every row", sharing),
     ("bench block measures every row", block),
+    ("bench block measures a loop device", loop_device),
+    ("bench block measures programs on volumes", macro_rows),
 ];
 
 /// Those that need neither a server nor other stores.
@@ -195,4 +197,58 @@ fn block(fixture: &Fixture) -> Result<(), Stop> {
         true => Ok(()),
         false => wrong(format!("something failed: {said}")),
     }
+}
+
+/// Each peer has each row, unless one of them is skipped; nothing failed.
+fn complete(said: &str, groups: &[&str], rows: &[&str], peers: &[&str]) -> Result<(), Stop> {
+    let sheet = sheet(said)?;
+    expect("failures", &sheet["failures"].to_string(), "[]")?;
+    if let Some(skipped) = sheet["skipped"].as_array().and_then(|all| all.first()) {
+        return Err(Stop::Skip(format!("skipped: {skipped}")));
+    }
+    for group in groups {
+        for (row, peer) in rows
+            .iter()
+            .flat_map(|row| peers.iter().map(move |p| (row, p)))
+        {
+            if !figure(&sheet, group, row, peer, "wall").is_some_and(|ns| ns > 0.0) {
+                return wrong(format!("{group} {row} of {peer} is not in {said}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The benchmark took away what it had set up, or its janitor would have said what stays.
+fn measured(fixture: &Fixture, line: &[&str]) -> Result<String, Stop> {
+    let ended = fixture.done(line)?;
+    match ended.err.contains(" stays: ") {
+        true => wrong(ended.err),
+        false => Ok(ended.out),
+    }
+}
+
+fn loop_device(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
+    let line = ["bench", "block", "--quick", "--json", "--peers", "loop"];
+    let rows = ["read", "write-random", "write-random-32"];
+    complete(
+        &measured(fixture, &line)?,
+        &["4k", "256k"],
+        &rows,
+        &["loop"],
+    )
+}
+
+fn macro_rows(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.refused(&["bench", "kv", "--macro"], &[2])?;
+    fixture.need_root()?;
+    let said = measured(fixture, &["bench", "block", "--macro", "--quick", "--json"])?;
+    let rows = ["untar", "tar", "search", "build", "database"];
+    complete(
+        &said,
+        &["programs"],
+        &rows,
+        &["tmpfs", "ext4-loop", "holdfast"],
+    )
 }
