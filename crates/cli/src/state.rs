@@ -81,6 +81,8 @@ pub struct State {
     files: Files,
     /// What its service says, if there is one.
     pub live: Option<Answer>,
+    /// There is one that says nothing.
+    silent: bool,
     /// The exports of its volumes that run.
     pub exports: Exports,
     doubt: Option<String>,
@@ -88,13 +90,22 @@ pub struct State {
 
 impl State {
     pub fn of(pool: &Path) -> Result<State, Failure> {
+        let state = State::of_any(pool)?;
+        match state.silent {
+            true => Err(start::silent(pool).0),
+            false => Ok(state),
+        }
+    }
+
+    /// Also of one whose service does not answer.
+    pub fn of_any(pool: &Path) -> Result<State, Failure> {
         let files = Files::open_read_only(pool)?;
-        let live = match attach::status(pool.as_os_str().as_bytes()) {
-            Err(AttachError::Silent) => return Err(start::silent(pool).0),
-            answer => answer.ok(),
-        };
+        let answer = attach::status(pool.as_os_str().as_bytes());
+        let silent = matches!(answer, Err(AttachError::Silent));
+        let live = answer.ok();
         Ok(State {
             pool: pool.into(),
+            silent,
             exports: holdfast_status::running(pool),
             doubt: files.doubt(),
             files,
@@ -158,6 +169,7 @@ impl State {
         ];
         rows.extend(contents(sb));
         let who = match (live, service) {
+            (None, _) if self.silent => "one that does not answer".into(),
             (None, _) => "none".into(),
             (_, 0) => "a process of another PID namespace".into(),
             (_, pid) => format!("process {pid}"),

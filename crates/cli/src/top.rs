@@ -30,10 +30,11 @@ pub fn top(args: &TopArgs, json: bool) -> Result<u8, Failure> {
         return Err(Failure::new(what).fix("choose from 0.1 to 86400 seconds"));
     }
     let clears = std::io::stdout().is_terminal() && !json;
-    let mut before = Look::at(&args.pool)?;
+    let mut before = Look::on(State::of(&args.pool)?);
     for n in 1.. {
         std::thread::sleep(Duration::from_secs_f64(args.interval));
-        let now = Look::at(&args.pool)?;
+        // A machine that is too busy for a while is what one looks at this for.
+        let now = Look::on(State::of_any(&args.pool)?);
         let text = match json {
             true => now.json(&before),
             false => now.text(&args.pool, &before),
@@ -58,10 +59,9 @@ struct Look {
 }
 
 impl Look {
-    fn at(pool: &Path) -> Result<Look, Failure> {
-        let state = State::of(pool)?;
+    fn on(state: State) -> Look {
         let at = Instant::now();
-        Ok(Look { state, at })
+        Look { state, at }
     }
 
     /// Changes that were applied, and commits, a second since `before`.

@@ -141,14 +141,26 @@ fn several(fixture: &Fixture) -> Result<(), Stop> {
     let reader = export(fixture, &pool, "disk", "t", &["--snapshot", "then"])?;
     let look = format!(
         "
-import json, subprocess
+import json, os, subprocess
 other = nbd.NBD()
 other.connect_uri({:?})
-top = [{:?}, 'top', {pool:?}, '--json', '--interval', '0.5', '--count', '3']
+top = [{:?}, 'top', {pool:?}, '--json', '--interval', '0.5', '--count', '40']
 top = subprocess.Popen(top, stdout=subprocess.PIPE)
-while top.poll() is None:
+os.set_blocking(top.stdout.fileno(), False)
+said = b''
+second = None
+# Until there is a line about an interval in which both were asked for something, and answered.
+while second is None:
     for n in range(20): h.pwrite(bytes(4096), n * 4096); other.pread(4096, 0)
-first, second, third = [json.loads(line) for line in top.stdout]
+    said += top.stdout.read() or b''
+    if top.poll() is not None: raise Exception(said)
+    lines = [json.loads(line) for line in said.split(b'\\n')[1:-1]]
+    busy = lambda line, kind: any(
+        export[kind].get('requests_per_second') for export in line['exports'])
+    whole = [line for line in lines if len(line['exports']) == 2 and busy(line, 'writes') and
+        busy(line, 'reads')]
+    if whole: second = whole[0]
+top.kill()
 one, two = second['exports']
 if one['read_only']: one, two = two, one
 if two.get('snapshot') != 'then' or 'snapshot' in one: raise Exception(second)
