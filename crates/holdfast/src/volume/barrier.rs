@@ -59,3 +59,38 @@ impl Gate {
         self.strict.load(Relaxed).then(alone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Whether `take` gets what it wants while the gate is as it is.
+    fn comes(take: impl FnOnce() + Send, then: impl FnOnce()) -> bool {
+        let (done, wait) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                take();
+                let _ = done.send(());
+            });
+            let came = wait.recv_timeout(Duration::from_millis(100)).is_ok();
+            then();
+            came
+        })
+    }
+
+    #[test]
+    fn a_strict_flush_and_changes_wait_for_each_other() {
+        for barrier in Barrier::ALL {
+            let gate = Gate::default();
+            gate.set(barrier);
+            let plain = barrier == Barrier::Plain;
+            let change = gate.change();
+            assert!(comes(|| drop(gate.change()), || ()));
+            assert_eq!(comes(|| drop(gate.flush()), || drop(change)), plain);
+            let flush = gate.flush();
+            assert_eq!(comes(|| drop(gate.change()), || drop(flush)), plain);
+        }
+    }
+}

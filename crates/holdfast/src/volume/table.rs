@@ -131,6 +131,10 @@ fn uuid() -> [u8; 16] {
 
 pub(super) fn of(e: holdfast_btt::Error<Error>) -> Error {
     match e {
+        // Requests are inside the volume, so the table is not all there.
+        holdfast_btt::Error::Device(Error::BeyondEnd { .. }) => Error::VolumeDamaged {
+            what: "somebody has cut its file".into(),
+        },
         holdfast_btt::Error::Device(e) => e,
         e => Error::VolumeDamaged {
             what: e.to_string(),

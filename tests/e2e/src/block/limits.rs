@@ -9,6 +9,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("nbd requests that cannot be", requests),
     ("nbd on a full pool", full),
     ("nbd on a medium that loses bytes", lost),
+    ("nbd on atomic sectors whose file is cut", cut),
 ];
 
 /// Beyond the end and not of whole sectors, and the requests that just fit.
@@ -131,5 +132,28 @@ if h.pread(M, 39 * M) != bytes([7]) * M: raise Exception('the export does not go
     if !status.contains("\"media_errors\":") || status.contains("\"media_errors\":0,") {
         return wrong(format!("no error of the medium is counted: {status}"));
     }
+    exporter.end()
+}
+
+/// What a run does to the file of an export is an error of the requests that it concerns.
+fn cut(fixture: &Fixture) -> Result<(), Stop> {
+    needs(fixture, &["nbdsh"])?;
+    let pool = fixture.path("pool").to_string_lossy().into_owned();
+    fixture.done(&["pool", "create", &pool, "--size", "64M"])?;
+    let create = ["volume", &pool, "create", "disk", "--size", "32M"];
+    fixture.done(&[&create[..], &["--sector", "4096", "--atomic"]].concat())?;
+    let exporter = export(fixture, &pool, "disk", "s", &[])?;
+    nbdsh(fixture, &exporter.uri, "h.pwrite(bytes([5]) * 4096, 0)")?;
+    let truncate = ["truncate", "-s", "1M", "/hf/disk"];
+    fixture.done(&[&["run", "--pool", &pool, "--"], &truncate[..]].concat())?;
+    let script = "
+for n in range(3):
+    try:
+        h.pread(4096, n * 4096)
+    except nbd.Error as e:
+        if e.errno != 'EIO': raise
+        continue
+    raise Exception('what was cut is read')";
+    nbdsh(fixture, &exporter.uri, script)?;
     exporter.end()
 }
