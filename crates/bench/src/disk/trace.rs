@@ -10,9 +10,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CALLS: &str = "trace=fsync,fdatasync,msync,sync_file_range,sync,syncfs,pwritev2";
+
+/// How long an interrupted trace has to end before it is interrupted again.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether calls can be counted here.
 pub fn available() -> bool {
@@ -55,10 +58,23 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::INT);
+        interrupt(&mut self.0);
+    }
+}
+
+/// Interrupts a child until it has ended. Once is not enough: strace looks whether it was
+/// interrupted and then waits for its programs, and a signal between the two only takes effect
+/// with the next event of a program; ours are idle until the trace has ended.
+fn interrupt(child: &mut Child) {
+    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    while let Ok(None) = child.try_wait() {
+        let _ = kill_process(pid, Signal::INT);
+        let sent = Instant::now();
+        while sent.elapsed() < AGAIN && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = self.0.wait();
     }
 }
 
@@ -96,6 +112,20 @@ fn descendants(process: u32) -> BTreeSet<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_lost_interrupt_is_repeated() {
+        let deaf_once = "trap 'trap - INT' INT; echo; while :; do sleep 0.01; done";
+        let mut shell = Command::new("sh");
+        let child = shell.args(["-c", deaf_once]).stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        interrupt(&mut child);
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+    }
 
     #[test]
     fn children_of_children_are_found() {
