@@ -15,6 +15,7 @@ mod janitor;
 mod kv;
 mod link;
 mod loops;
+mod mapping;
 mod options;
 mod paths;
 mod peers;
@@ -61,6 +62,10 @@ pub fn list() -> &'static [(&'static str, &'static str)] {
             "keys and values, side by side with LMDB, redb, RocksDB, fjall, canopydb, BTreeMap",
         ),
         (
+            "mapping",
+            "mapped files: plain, populated, mapped ahead, from a cache, and on a pool",
+        ),
+        (
             "programs",
             "whole programs, side by side with tmpfs, and ext4 and XFS on zram",
         ),
@@ -89,6 +94,7 @@ pub fn run(name: &str, options: &Options) -> Result<String> {
         "disk" => disk::run(options),
         "files" => files::run(options),
         "kv" => kv::run(options),
+        "mapping" => mapping::run(options),
         "programs" => programs::run(options),
         "sharing" => sharing::run(options),
         "webproxy" => webproxy::run(options),

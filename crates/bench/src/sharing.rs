@@ -38,6 +38,7 @@ const fn of_tmpfs(at_most: f64) -> Target {
 /// What two that have nothing in common cost each other.
 const SCALING: Target = Target {
     groups: &[],
+    of: None,
     figure: "times",
     against: Against::Itself,
     whom: "of one alone",

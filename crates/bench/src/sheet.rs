@@ -22,6 +22,8 @@ pub enum Against {
 pub struct Target {
     /// Only in groups with one of these names; empty: in all.
     pub groups: &'static [&'static str],
+    /// The peer that it is for, if that is not the sheet's subject.
+    pub of: Option<&'static str>,
     pub figure: &'static str,
     pub against: Against,
     /// How it is said in a table.
@@ -61,6 +63,7 @@ impl Target {
     ) -> Target {
         Target {
             groups,
+            of: None,
             figure: "wall",
             against: Against::Lowest(others),
             whom,
@@ -77,6 +80,15 @@ pub struct Cell {
     pub peer: String,
     pub round: usize,
     pub figures: Vec<(String, f64)>,
+}
+
+/// What a worker said: `name=1.5 other=2`.
+pub fn figures(said: &str) -> Vec<(String, f64)> {
+    let one = |word: &str| {
+        let (name, value) = word.split_once('=')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    said.split(' ').filter_map(one).collect()
 }
 
 /// Rows that are shown together.
@@ -155,10 +167,11 @@ impl Sheet {
             return None;
         }
         let at = (group, row.name, target.figure);
+        let subject = target.of.unwrap_or(self.subject);
         match target.against {
-            Against::Lowest(others) => self.ratio(at, self.subject, others),
+            Against::Lowest(others) => self.ratio(at, subject, others),
             Against::Itself => {
-                let all = self.spread(group, row.name, self.subject, target.figure)?;
+                let all = self.spread(group, row.name, subject, target.figure)?;
                 Some(Spread {
                     median: all.median / row.unit,
                     min: all.min / row.unit,
@@ -279,7 +292,8 @@ impl Sheet {
                     let Some(got) = self.got(group.name, row, target) else {
                         continue;
                     };
-                    out.push(json!({"group": group.name, "row": row.name,
+                    let peer = target.of.unwrap_or(self.subject);
+                    out.push(json!({"group": group.name, "row": row.name, "peer": peer,
                         "figure": target.figure, "against": target.whom,
                         "at_most": target.at_most, "got": json_spread(Some(got)),
                         "reached": got.median <= target.at_most}));
@@ -308,6 +322,7 @@ pub mod tests {
         targets: &[
             Target {
                 groups: &[],
+                of: None,
                 figure: "wall",
                 against: Against::Lowest(&["a", "b"]),
                 whom: "best of a and b",
@@ -315,6 +330,7 @@ pub mod tests {
             },
             Target {
                 groups: &["other"],
+                of: None,
                 figure: "wall",
                 against: Against::Itself,
                 whom: "",
@@ -358,6 +374,13 @@ pub mod tests {
             failures: vec![],
             seconds: 1,
         }
+    }
+
+    #[test]
+    fn answers_become_figures() {
+        let all = figures("wall=1.5 flushes=2 odd x=y");
+        assert_eq!(all, [("wall".into(), 1.5), ("flushes".into(), 2.0)]);
+        assert!(figures("").is_empty());
     }
 
     #[test]

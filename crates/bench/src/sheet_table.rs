@@ -132,7 +132,10 @@ fn verdict(sheet: &Sheet, group: &Group, row: &Row, target: &Target, got: Spread
             (got.median / target.at_most - 1.0) * 100.0
         ),
     };
-    let name = format!("{} {}{what}", group.name, row.title);
+    let peer = target
+        .of
+        .map_or(String::new(), |peer| format!(" of {peer}"));
+    let name = format!("{} {}{peer}{what}", group.name, row.title);
     let wanted = format!("<= {} {}", number(target.at_most), target.whom);
     let had = format!(
         "{} ({}..{})",

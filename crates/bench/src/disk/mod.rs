@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::link::{Worker, progress};
 use crate::options::Options;
 use crate::report::machine;
-use crate::sheet::{Cell, Group, Row, Sheet};
+use crate::sheet::{Cell, Group, Row, Sheet, figures};
 use crate::worker::disk::{missing_postgres, missing_sqlite};
 use rows::{Kind, ROWS, SUBJECT};
 use site::{Peer, Site};
@@ -115,15 +115,6 @@ fn sheet(options: &Options, site: &Site) -> Sheet {
         failures: Vec::new(),
         seconds: 0,
     }
-}
-
-/// `name=1.5 other=2`
-fn figures(answer: &str) -> Vec<(String, f64)> {
-    let one = |word: &str| {
-        let (name, value) = word.split_once('=')?;
-        Some((name.to_owned(), value.parse().ok()?))
-    };
-    answer.split(' ').filter_map(one).collect()
 }
 
 impl Run<'_> {
@@ -306,13 +297,6 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers_become_figures() {
-        let all = figures("wall=1.5 flushes=2 odd x=y");
-        assert_eq!(all, [("wall".into(), 1.5), ("flushes".into(), 2.0)]);
-        assert!(figures("").is_empty());
-    }
 
     #[test]
     fn a_directory_is_needed() {

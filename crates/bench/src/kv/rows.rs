@@ -37,6 +37,7 @@ const LARGE: &[&str] = &["4k"];
 const fn wall(against: Against, whom: &'static str, at_most: f64) -> Target {
     Target {
         groups: &[],
+        of: None,
         figure: "wall",
         against,
         whom,
@@ -65,6 +66,7 @@ const fn of_caller(target: Target) -> Target {
 const fn space(groups: &'static [&'static str], at_most: f64) -> Target {
     Target {
         groups,
+        of: None,
         figure: "ratio",
         against: Against::Itself,
         whom: "times keys and values",

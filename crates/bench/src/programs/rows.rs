@@ -96,6 +96,7 @@ fn servers() -> impl Iterator<Item = PathBuf> {
 const fn warm(figure: &'static str, at_most: f64) -> Target {
     Target {
         groups: &[WARM],
+        of: None,
         figure,
         against: Against::Lowest(&[BASE]),
         whom: "of tmpfs",
@@ -107,6 +108,7 @@ const fn warm(figure: &'static str, at_most: f64) -> Target {
 const fn of_tmpfs(at_most: f64) -> [Target; 3] {
     let ahead = Target {
         groups: &[WARM],
+        of: None,
         figure: "wall",
         against: Against::Lowest(ZRAM),
         whom: "of the better zram",
@@ -117,6 +119,7 @@ const fn of_tmpfs(at_most: f64) -> [Target; 3] {
 
 const START: &[Target] = &[Target {
     groups: &[COLD],
+    of: None,
     figure: "wall",
     against: Against::Itself,
     whom: "ms",

@@ -7,6 +7,7 @@
 mod content;
 mod data;
 pub mod disk;
+pub mod mapping;
 mod meter;
 mod names;
 mod pair;
@@ -162,6 +163,7 @@ pub fn main(args: &[OsString]) -> u8 {
             Some("webproxy") => return webproxy::main(rest),
             Some("programs") => return programs::main(rest),
             Some("sharing") => return sharing::main(rest),
+            Some("mapping") => return mapping::main(rest),
             Some(kind @ ("disk" | "disk-job" | "disk-postgres")) => return disk::main(kind, rest),
             _ => {}
         }

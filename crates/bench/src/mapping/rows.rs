@@ -1,0 +1,128 @@
+//! The rows of `bench mapping`: their names and targets.
+//!
+//! Invariant: every row has a plan, which says what one pass of it is.
+
+use crate::sheet::{Row, Target};
+
+/// Whole files, from their first byte or at random places: Figures 1 and 2 of the paper.
+pub const RECORDS: &str = "records";
+/// Many files, the popular ones more often: Figure 3.
+pub const FILES: &str = "files";
+
+pub const POOL: &str = "pool";
+pub const AHEAD: &str = "ahead";
+pub const ADVISED: &str = "ahead-advised";
+pub const CACHE: &str = "cache";
+pub const CACHE_SMALL: &str = "cache-20";
+pub const DEFAULT: &str = "default";
+pub const POPULATE: &str = "populate";
+
+const fn target(
+    group: &'static [&'static str],
+    of: &'static str,
+    others: &'static [&'static str],
+    whom: &'static str,
+    at_most: f64,
+) -> Target {
+    Target {
+        of: Some(of),
+        ..Target::wall(group, others, whom, at_most)
+    }
+}
+
+const fn of_populate(of: &'static str, times: f64) -> Target {
+    target(&[RECORDS], of, &[POPULATE], "of populate", 1.0 / times)
+}
+
+/// Random access is never worse than without us.
+const fn of_default(of: &'static str) -> Target {
+    target(&[RECORDS], of, &[DEFAULT], "of default", 1.0 / 0.98)
+}
+
+const fn files_cpu(others: &'static [&'static str], whom: &'static str, times: f64) -> Target {
+    Target {
+        figure: "cpu",
+        ..target(&[FILES], CACHE, others, whom, 1.0 / times)
+    }
+}
+
+pub static ROWS: &[Row] = &[
+    Row::new(
+        "seq-4k",
+        "sequential, 4 KB",
+        &[
+            of_populate(POOL, 3.4),
+            of_populate(AHEAD, 1.6),
+            of_populate(ADVISED, 1.8),
+        ],
+    ),
+    Row::new("seq-8k", "sequential, 8 KB", &[]),
+    Row::new("seq-16k", "sequential, 16 KB", &[]),
+    Row::new("seq-32k", "sequential, 32 KB", &[]),
+    Row::new("seq-64k", "sequential, 64 KB", &[]),
+    Row::new(
+        "random-4k",
+        "random, 4 KB, an eighth",
+        &[
+            of_populate(POOL, 5.0),
+            of_default(AHEAD),
+            of_default(ADVISED),
+        ],
+    ),
+    Row::new("random-8k", "random, 8 KB, an eighth", &[of_default(AHEAD)]),
+    Row::new(
+        "random-16k",
+        "random, 16 KB, an eighth",
+        &[of_default(AHEAD)],
+    ),
+    Row::new(
+        "random-32k",
+        "random, 32 KB, an eighth",
+        &[of_default(AHEAD)],
+    ),
+    Row::new(
+        "random-64k",
+        "random, 64 KB, an eighth",
+        &[of_default(AHEAD)],
+    ),
+    Row {
+        name: "zipf-1m",
+        title: "open, map, copy 1 MB, unmap, us",
+        unit: 1000.0,
+        targets: &[
+            files_cpu(&[POPULATE], "of populate", 1.18),
+            files_cpu(&[DEFAULT], "of default", 1.15),
+        ],
+    },
+];
+
+/// The group of a row, and the command for a worker that goes some way.
+pub fn plan(row: &Row, files: usize, way: &str) -> (&'static str, String) {
+    match row.name.split_once('-') {
+        Some((order @ ("seq" | "random"), size)) => {
+            let kib = size.trim_end_matches('k');
+            (RECORDS, format!("records {order} {kib} {way}"))
+        }
+        _ => (FILES, format!("files {} {way}", files * 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sheet::Against;
+
+    #[test]
+    fn every_row_has_a_plan_and_every_target_a_group_of_it() {
+        for row in ROWS {
+            let (group, line) = plan(row, 10, "default");
+            let words: Vec<&str> = line.split(' ').collect();
+            let numbers = words.iter().filter(|word| word.parse::<usize>().is_ok());
+            assert_eq!(numbers.count(), 1, "{line}");
+            for target in row.targets {
+                assert_eq!(target.groups, [group], "{}", row.name);
+                assert!(matches!(target.against, Against::Lowest([_])));
+            }
+        }
+    }
+}
