@@ -55,6 +55,8 @@ pub enum Command {
     Volume(VolumeArgs),
     /// Export a volume as a block device: NBD, vhost-user, FUSE.
     Export(ExportArgs),
+    /// Put huge pages under files of the host, so that mapping them costs less.
+    Warm(WarmArgs),
     /// Run a benchmark side by side with its peers; without a name, list the benchmarks.
     Bench(BenchArgs),
 }
@@ -86,6 +88,13 @@ pub enum PoolCommand {
         /// Bytes of file data, with K, M, G or T.
         size: Size,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct WarmArgs {
+    /// Files on tmpfs, or on a file system of a disk that keeps large folios (ext4, XFS).
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

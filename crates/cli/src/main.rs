@@ -44,6 +44,7 @@ mod start;
 mod state;
 mod top;
 mod volume_commands;
+mod warm;
 mod writeback;
 
 use args::{Cli, Command, PoolCommand};
@@ -103,6 +104,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
+        Command::Warm(args) => warm::warm(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),
     }
 }

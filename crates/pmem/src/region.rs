@@ -717,6 +717,24 @@ impl Region {
         let _ = unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::Random) };
     }
 
+    /// Gives up the page-table entries of the region; its bytes stay in the file.
+    pub fn forget(&self) -> Result<(), Error> {
+        assert!(!self.mapping.is_heap(), "a region of a file");
+        let len = self.len.next_multiple_of(PAGE);
+        // SAFETY: whole pages of a shared mapping of a file, of which every access finds the same
+        // bytes again.
+        unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::LinuxDontNeed) }
+            .map_err(Error::os("madvise"))
+    }
+
+    /// Have the kernel read in what is not in memory by whole huge pages; a hint.
+    pub fn expect_huge(&self) -> Result<(), Error> {
+        let len = self.len.next_multiple_of(PAGE);
+        // SAFETY: whole pages of the mapping; the advice changes no contents.
+        unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::LinuxHugepage) }
+            .map_err(Error::os("madvise"))
+    }
+
     /// Faults the pages of the range in now, rather than one by one on first use.
     pub fn prefault(&self, off: u64, len: usize) -> Result<(), Error> {
         self.readable(off, len)?;

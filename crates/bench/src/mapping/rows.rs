@@ -85,15 +85,14 @@ pub static ROWS: &[Row] = &[
         "random, 64 KB, an eighth",
         &[of_default(AHEAD)],
     ),
-    Row {
-        name: "zipf-1m",
-        title: "open, map, copy 1 MB, unmap, us",
-        unit: 1000.0,
-        targets: &[
+    Row::new(
+        "zipf-1m",
+        "open, map, copy 1 MB, unmap",
+        &[
             files_cpu(&[POPULATE], "of populate", 1.18),
             files_cpu(&[DEFAULT], "of default", 1.15),
         ],
-    },
+    ),
 ];
 
 /// The group of a row, and the command for a worker that goes some way.

@@ -11,6 +11,7 @@ pub mod interface;
 mod slow;
 mod transfer;
 mod volumes;
+mod warm;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         slow::CASES,
         transfer::CASES,
         volumes::CASES,
+        warm::CASES,
     ];
     run_cases("faces", &tables.concat(), names)
 }
