@@ -82,7 +82,8 @@ fn refusals(fixture: &Fixture) -> Result<(), Stop> {
         "none",
         r#"head -c 3000000 /dev/zero >good; : >small
         "$hf" warm good missing . small >out 2>err && exit 3
-        cut -d: -f2- out | cut -d' ' -f3-6; sed "s|^holdfast: ||" err; "$hf" warm 2>/dev/null || echo $?"#,
+        cut -d: -f2- out | cut -d' ' -f3-6; sed "s|^holdfast: ||" err
+        "$hf" warm 2>/dev/null || echo $?"#,
     )?;
     let expected = "of 1 huge pages,\nmissing: No such file or directory.\n. is no regular file.\n\
         small is smaller than a huge page, 2 MiB.\n\
