@@ -1,4 +1,4 @@
-//! `holdfast bench disk`, `programs`, `sharing` and `block` on a small scale: every row comes out
+//! `holdfast bench disk`, `programs`, `sharing`, `mapping` and `block` on a small scale: every row comes out
 //! for all peers, and the pool did the work of its side.
 
 use super::expect;
@@ -11,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("bench disk wants a directory", refusals),
     ("bench programs measures programs", programs),
     ("bench sharing measures every row", sharing),
+    ("bench mapping measures every row", mapping),
     ("bench block measures every row", block),
     ("bench block measures a loop device", loop_device),
     ("bench block measures programs on volumes", macro_rows),
@@ -63,6 +64,39 @@ fn every_row(fixture: &Fixture) -> Result<(), Stop> {
         &std::fs::read_dir(&dir)?.count().to_string(),
         "0",
     )
+}
+
+/// Every peer has figures of its rows, and what the ways are for shows in them.
+fn mapping(fixture: &Fixture) -> Result<(), Stop> {
+    let said = fixture
+        .done(&["bench", "mapping", "--quick", "--json"])?
+        .out;
+    let sheet = sheet(&said)?;
+    expect("failures", &sheet["failures"].to_string(), "[]")?;
+    let both = ["read", "default", "populate", "pool"];
+    let ahead = ["advised", "ahead", "ahead-advised"];
+    let got = |group: &str, row: &str, peer: &str, name: &str| {
+        let found = figure(&sheet, group, row, peer, name);
+        found.map_or_else(|| wrong(format!("{name} of {row}, {peer}: {said}")), Ok)
+    };
+    for size in ["4k", "8k", "16k", "32k", "64k"] {
+        for row in ["seq", "random"].map(|order| format!("{order}-{size}")) {
+            for peer in both.iter().chain(&ahead) {
+                for name in ["wall", "map", "access", "unmap", "faults"] {
+                    got("records", &row, peer, name)?;
+                }
+            }
+        }
+    }
+    for peer in both.iter().chain(&["cache", "cache-20"]) {
+        got("files", "zipf-1m", peer, "wall")?;
+    }
+    let faults = |peer| got("files", "zipf-1m", peer, "faults");
+    let (default, cached) = (faults("default")?, faults("cache")?);
+    if cached > default * 0.9 {
+        return wrong(format!("the cache has {cached} faults, and none {default}"));
+    }
+    Ok(())
 }
 
 fn sheet(said: &str) -> Result<Value, Stop> {
