@@ -15,7 +15,9 @@ use crate::options::Options;
 use crate::peers::{create_pool, holdfast, itself, memory_directory, run_at, served};
 use crate::report::machine;
 use crate::sheet::{Cell, Group, Row, Sheet, figures};
-use rows::{ADVISED, AHEAD, CACHE, CACHE_SMALL, DEFAULT, FILES, POOL, POPULATE, RECORDS, ROWS};
+use rows::{
+    ADVISED, AHEAD, CACHE, CACHE_SMALL, DEFAULT, FILES, POOL, POPULATE, RECORDS, ROWS, SINGLE,
+};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -46,19 +48,24 @@ struct Peer {
     name: &'static str,
     launch: Launch,
     way: &'static str,
-    only: Option<&'static str>,
+    groups: &'static [&'static str],
 }
 
 const PEERS: &[Peer] = &[
-    Peer::new("read", Launch::Plain, "read", None),
-    Peer::new(DEFAULT, Launch::Plain, "default", None),
-    Peer::new(POPULATE, Launch::Plain, "populate", None),
-    Peer::new("advised", Launch::Plain, "advised", Some(RECORDS)),
-    Peer::new(AHEAD, AHEAD_ONLY, "default", Some(RECORDS)),
-    Peer::new(ADVISED, AHEAD_ONLY, "advised", Some(RECORDS)),
-    Peer::new(CACHE, Launch::Mapped("ahead=off"), "default", Some(FILES)),
-    Peer::new(CACHE_SMALL, Launch::SmallCache, "default", Some(FILES)),
-    Peer::new(POOL, Launch::Pool, "default", None),
+    Peer::new("read", Launch::Plain, "read", &[RECORDS, FILES]),
+    Peer::new(DEFAULT, Launch::Plain, "default", &[RECORDS, SINGLE, FILES]),
+    Peer::new(
+        POPULATE,
+        Launch::Plain,
+        "populate",
+        &[RECORDS, SINGLE, FILES],
+    ),
+    Peer::new("advised", Launch::Plain, "advised", &[RECORDS, SINGLE]),
+    Peer::new(AHEAD, AHEAD_ONLY, "default", &[RECORDS, SINGLE]),
+    Peer::new(ADVISED, AHEAD_ONLY, "advised", &[RECORDS, SINGLE]),
+    Peer::new(CACHE, Launch::Mapped("ahead=off"), "default", &[FILES]),
+    Peer::new(CACHE_SMALL, Launch::SmallCache, "default", &[FILES]),
+    Peer::new(POOL, Launch::Pool, "default", &[RECORDS, FILES]),
 ];
 const AHEAD_ONLY: Launch = Launch::Mapped("cache=0");
 
@@ -67,13 +74,13 @@ impl Peer {
         name: &'static str,
         launch: Launch,
         way: &'static str,
-        only: Option<&'static str>,
+        groups: &'static [&'static str],
     ) -> Peer {
         Peer {
             name,
             launch,
             way,
-            only,
+            groups,
         }
     }
 }
@@ -104,12 +111,27 @@ pub fn run(options: &Options) -> Result<String> {
         about.push(line);
     }
     let mut sheet = sheet(options, &peers, about);
+    let wants = |row: &Row| options.wants_titled(row.name, row.title);
+    let single = site
+        .start(Launch::Plain)?
+        .ask("records seq 64 default single");
+    if let Err(error) = &single {
+        let what = "a fault for each page";
+        sheet.skipped.push((what.into(), error.to_string()));
+    }
+    let serves = |peer: &Peer, group| peer.groups.contains(&group);
+    let can = |group| group != SINGLE || single.is_ok();
     for round in 0..sheet.rounds {
         for (at, row) in ROWS.iter().enumerate() {
             let mut order = peers.clone();
             order.rotate_left((round + at) % peers.len());
-            for peer in order {
-                measure(options, &mut site, &mut sheet, round, (row, peer));
+            for peer in order.into_iter().filter(|_| wants(row)) {
+                let plans = rows::plans(row, site.files, peer.way);
+                for (group, line) in plans {
+                    if serves(peer, group) && can(group) {
+                        measure(&mut site, &mut sheet, round, (row, peer), (group, &line));
+                    }
+                }
             }
         }
     }
@@ -236,23 +258,18 @@ impl Site {
 
 /// One pass of a row by a peer.
 fn measure(
-    options: &Options,
     site: &mut Site,
     sheet: &mut Sheet,
     round: usize,
     (row, peer): (&'static Row, &Peer),
+    (group, line): (&'static str, &str),
 ) {
-    let (group, line) = rows::plan(row, site.files, peer.way);
-    let elsewhere = peer.only.is_some_and(|only| only != group);
-    if elsewhere || !options.wants_titled(row.name, row.title) {
-        return;
-    }
     let (now, rounds) = (round + 1, sheet.rounds);
     progress(&format!(
         "round {now} of {rounds}: {}, {}",
         row.title, peer.name
     ));
-    let said = site.start(peer.launch).and_then(|worker| worker.ask(&line));
+    let said = site.start(peer.launch).and_then(|worker| worker.ask(line));
     match said {
         Ok(said) => sheet.cells.push(Cell {
             group,
@@ -283,7 +300,11 @@ fn sheet(options: &Options, peers: &[&Peer], about: Vec<String>) -> Sheet {
         quick: options.quick,
         machine: machine(),
         rows: ROWS,
-        groups: vec![group(RECORDS, "one large file"), group(FILES, "many files")],
+        groups: vec![
+            group(RECORDS, "one large file"),
+            group(SINGLE, "one large file, a fault for each page"),
+            group(FILES, "many files"),
+        ],
         peers: peers.iter().map(|peer| peer.name.to_owned()).collect(),
         skipped: Vec::new(),
         cells: Vec::new(),

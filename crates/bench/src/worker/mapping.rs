@@ -6,7 +6,7 @@
 
 use super::content::Random;
 use super::{answer, status};
-use holdfast_pmem::{FileMap, Hint};
+use holdfast_pmem::{Error, FileMap, Hint};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::ffi::OsString;
@@ -27,23 +27,47 @@ const STILL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How bytes are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Read,
-    Default,
-    Populate,
-    Advised,
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    mapped: bool,
+    populated: bool,
+    advised: bool,
+    /// A fault maps one page.
+    single: bool,
 }
 
 impl Way {
+    const DEFAULT: Way = Way {
+        mapped: true,
+        populated: false,
+        advised: false,
+        single: false,
+    };
+
     fn find(name: &str) -> Option<Way> {
+        let mut way = Way::DEFAULT;
         match name {
-            "read" => Some(Way::Read),
-            "default" => Some(Way::Default),
-            "populate" => Some(Way::Populate),
-            "advised" => Some(Way::Advised),
-            _ => None,
+            "read" => way.mapped = false,
+            "default" => {}
+            "populate" => way.populated = true,
+            "advised" => way.advised = true,
+            _ => return None,
         }
+        Some(way)
+    }
+
+    fn map(self, file: &File, len: usize, order: Order) -> Result<Option<FileMap>, Error> {
+        if !self.mapped {
+            return Ok(None);
+        }
+        let mut map = FileMap::new(file.as_fd(), len, self.populated)?;
+        if self.single {
+            map.map_single_pages()?;
+        }
+        if self.advised {
+            map.advise(order.hint())?;
+        }
+        Ok(Some(map))
     }
 }
 
@@ -169,13 +193,16 @@ impl Mapper {
         match words[..] {
             ["prepare"] => self.prepare().map(|()| String::new()),
             ["settle"] => self.settle(),
-            ["records", order, kib, way] => {
+            ["records", order, kib, way, ref pages @ ..] => {
                 let order = match order {
                     "seq" => Order::Sequential,
                     "random" => Order::Random,
                     _ => return Err(bad()),
                 };
-                let way = Way::find(way).ok_or_else(bad)?;
+                let way = Way {
+                    single: matches!(pages, ["single"]),
+                    ..Way::find(way).ok_or_else(bad)?
+                };
                 self.records(order, number(kib)? << 10, way)
                     .map(|t| t.say())
             }
@@ -216,7 +243,7 @@ impl Mapper {
     fn settle(&self) -> io::Result<String> {
         let (start, mut fewest, mut since) = (Instant::now(), i64::MAX, Instant::now());
         while since.elapsed() < STILL && start.elapsed() < PATIENCE {
-            let took = self.records(Order::Sequential, 64 << 10, Way::Default)?;
+            let took = self.records(Order::Sequential, 64 << 10, Way::DEFAULT)?;
             if took.faults < fewest {
                 (fewest, since) = (took.faults, Instant::now());
             }
@@ -276,7 +303,7 @@ impl Mapper {
     }
 }
 
-fn other(error: holdfast_pmem::Error) -> io::Error {
+fn other(error: Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
@@ -290,13 +317,7 @@ fn copy(
     mut one: impl FnMut(usize, Option<&FileMap>) -> io::Result<()>,
 ) -> io::Result<usize> {
     let begun = Instant::now();
-    let map = match way {
-        Way::Read => None,
-        way => Some(FileMap::new(file.as_fd(), len, way == Way::Populate).map_err(other)?),
-    };
-    if let (Way::Advised, Some(map)) = (way, &map) {
-        map.advise(order.hint()).map_err(other)?;
-    }
+    let map = way.map(file, len, order).map_err(other)?;
     let mapped = Instant::now();
     let mut count = 0;
     for at in places {
@@ -374,6 +395,16 @@ mod tests {
                 assert!(said.starts_with("wall=") && faults < 2.0, "{said}");
             }
             mapper.command(&format!("files 5 {way}")).unwrap();
+        }
+        // Not everywhere may a program ask for it.
+        if let Ok(said) = mapper.command("records seq 4 default single") {
+            let faults = said
+                .rsplit_once("faults=")
+                .unwrap()
+                .1
+                .parse::<f64>()
+                .unwrap();
+            assert!((1.0..1.5).contains(&faults), "{said}");
         }
         let file = File::options().write(true).open(mapper.large()).unwrap();
         file.write_all_at(b"x", 4095).unwrap();

@@ -1,5 +1,5 @@
-//! `holdfast bench disk`, `programs`, `sharing`, `mapping` and `block` on a small scale: every row comes out
-//! for all peers, and the pool did the work of its side.
+//! `holdfast bench disk`, `programs`, `sharing`, `mapping` and `block` on a small scale: every row
+//! comes out for all peers, and the pool did the work of its side.
 
 use super::expect;
 use crate::bad_input::{Case, Fixture, Stop, wrong};
