@@ -5,6 +5,7 @@
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast::{Protection, Scheme, Slow};
+use holdfast_client::MapSettings;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -173,9 +174,16 @@ pub struct RunArgs {
     /// as rdsx=2,wrsx=8 [default: what HOLDFAST_SLOW says, or none].
     #[arg(long, value_name = "MEDIUM")]
     pub slow: Option<Slow>,
-    /// Speed up mappings of files outside the pool. Not supported yet: refused.
-    #[arg(long, hide = true)]
-    pub map: bool,
+    /// Speed up mappings of files outside the pool, with settings such as
+    /// cache=400M,entries=1000,idle=30s or without.
+    #[arg(
+        long,
+        value_name = "SETTINGS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub map: Option<MapSettings>,
     /// Write to FILE how many calls were served, passed and refused, as JSON.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

@@ -8,6 +8,7 @@
 
 use crate::failure::Failure;
 use crate::owner;
+use holdfast_client::MapSettings;
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{Segment, SessionEnv};
 use holdfast_pmem::Slow;
@@ -88,6 +89,7 @@ impl Inherited {
             slot: 0,
             cpu: holdfast_pmem::cpu::features(),
             slow,
+            map: None,
             pool,
             at,
         }
@@ -100,8 +102,13 @@ impl Inherited {
     }
 
     /// What such a program is told.
-    pub fn describe_served<'a>(&self, pool: &'a [u8], at: &'a [u8]) -> SessionEnv<'a> {
-        SessionEnv::of_served([0, 1, 2].map(|index| self.number(index)), pool, at)
+    pub fn describe_served<'a>(
+        &self,
+        map: Option<MapSettings>,
+        pool: &'a [u8],
+        at: &'a [u8],
+    ) -> SessionEnv<'a> {
+        SessionEnv::of_served([0, 1, 2].map(|index| self.number(index)), map, pool, at)
     }
 
     fn number(&self, index: usize) -> i32 {

@@ -12,6 +12,7 @@ use crate::run::{code_of, set_consistency};
 use crate::session::RunRecord;
 use crate::signals::{Signals, open_for_a_child};
 use crate::{default_pool, environment, paths, program, slow};
+use holdfast_client::MapSettings;
 use holdfast_client::env::{INSIDE, SERVED, SessionEnv, VARIABLE};
 use holdfast_pmem::{Slow, record_locks};
 use std::ffi::OsStr;
@@ -29,6 +30,7 @@ pub struct Outer {
     session: i32,
     is_served: bool,
     slow: Slow,
+    map: Option<MapSettings>,
 }
 
 impl Outer {
@@ -47,6 +49,7 @@ impl Outer {
             session: env.session.fd,
             is_served: env.medium == SERVED,
             slow: env.slow,
+            map: env.map,
         }))
     }
 
@@ -78,6 +81,13 @@ impl Outer {
         }
         if slow::wanted(args)? != self.slow {
             let what = format!("this program already runs with --slow {}", self.slow);
+            return Err(Failure::new(what).fix("ask for the same, or start it outside of the run"));
+        }
+        if args.map.is_some() && args.map != self.map {
+            let what = match &self.map {
+                Some(settings) => format!("this program already runs with --map={settings}"),
+                None => "this program already runs without --map".into(),
+            };
             return Err(Failure::new(what).fix("ask for the same, or start it outside of the run"));
         }
         let pool = match &args.pool {

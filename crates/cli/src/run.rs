@@ -37,7 +37,6 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         failure::FAILED => failure.code(failure::RUN_FAILED),
         _ => failure,
     };
-    refuse_unsupported(args).map_err(failed)?;
     if let Some(outer) = Outer::of_this_process().map_err(failed)? {
         return outer.run(args).map_err(failed);
     }
@@ -112,13 +111,6 @@ impl Program {
     }
 }
 
-fn refuse_unsupported(args: &RunArgs) -> Result<(), Failure> {
-    if args.map {
-        return Err(Failure::new("--map is not supported yet").fix("leave out --map"));
-    }
-    Ok(())
-}
-
 struct Prepared {
     pool: PathBuf,
     program: Program,
@@ -176,7 +168,8 @@ impl Prepared {
         let pool = self.pool.as_os_str().as_bytes();
         let at = self.program.at.as_os_str().as_bytes();
         let run = (self.record.index(), self.slow);
-        let env = inherited.describe(&self.attachment, run, pool, at);
+        let mut env = inherited.describe(&self.attachment, run, pool, at);
+        env.map = args.map;
         self.program.spawn(args, &env)
     }
 

@@ -192,17 +192,22 @@ fn what_is_not_there_yet_is_refused_and_not_offered() {
         &["pool", "create", text(&pool), "--device", "/dev/dax0.0"],
         1,
     );
-    refused(&["run", "--map", "--", "true"], 125);
-    for (words, option) in [
-        (&["pool", "create", "--help"][..], "--device"),
-        (&["run", "--help"], "--map"),
-    ] {
-        let help = holdfast(words);
-        let said = String::from_utf8_lossy(&help.stdout);
-        assert!(
-            said.contains("--consistency") && !said.contains(option),
-            "{said}"
-        );
+    let help = holdfast(&["pool", "create", "--help"]);
+    let said = String::from_utf8_lossy(&help.stdout);
+    assert!(
+        said.contains("--consistency") && !said.contains("--device"),
+        "{said}"
+    );
+}
+
+#[test]
+fn settings_of_mappings_that_make_no_sense_are_refused() {
+    for bad in ["cache", "cache=1P", "ahead=1", "min=2M,max=1M"] {
+        let words = ["run", &format!("--map={bad}"), "--", "true"];
+        let refused = holdfast(&words);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("--map"), "{said}");
     }
 }
 

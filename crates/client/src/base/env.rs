@@ -4,6 +4,7 @@
 //! Invariants: `parse` accepts exactly what `format` makes and never panics; the value has no NUL;
 //! paths are raw bytes preceded by their length, so no byte needs escaping.
 
+use super::map_settings::{MAP_NUMBERS, MapSettings};
 use pmem::Slow;
 
 /// Name of the variable.
@@ -15,7 +16,7 @@ pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 512;
 
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
 /// are no segments.
@@ -55,6 +56,8 @@ pub struct SessionEnv<'a> {
     pub cpu: u32,
     /// How much slower than it is the pool is to the program.
     pub slow: Slow,
+    /// How mappings of the host's files are sped up; `None`: they are not.
+    pub map: Option<MapSettings>,
     /// Absolute path of the pool's directory.
     pub pool: &'a [u8],
     /// Absolute path under which the pool appears.
@@ -64,7 +67,12 @@ pub struct SessionEnv<'a> {
 impl<'a> SessionEnv<'a> {
     /// What a program is told whose calls a proxy makes: the numbers of its connection, of `base`
     /// and of `parking`; the pool's directory, and where the pool appears.
-    pub fn of_served([connection, base, parking]: [i32; 3], pool: &'a [u8], at: &'a [u8]) -> Self {
+    pub fn of_served(
+        [connection, base, parking]: [i32; 3],
+        map: Option<MapSettings>,
+        pool: &'a [u8],
+        at: &'a [u8],
+    ) -> Self {
         let number = |fd| Segment { fd, len: 0 };
         SessionEnv {
             session: number(connection),
@@ -79,6 +87,7 @@ impl<'a> SessionEnv<'a> {
             slot: 0,
             cpu: pmem::cpu::features(),
             slow: Slow::NONE,
+            map,
             pool,
             at,
         }
@@ -88,7 +97,8 @@ impl<'a> SessionEnv<'a> {
     pub fn format(&self, out: &mut [u8]) -> Option<usize> {
         let mut at = 0;
         let slow = self.slow.numbers().map(u64::from);
-        for number in self.numbers().into_iter().chain(slow) {
+        let map = MapSettings::numbers(self.map);
+        for number in self.numbers().into_iter().chain(slow).chain(map) {
             put_number(out, &mut at, number)?;
         }
         for path in [self.pool, self.at] {
@@ -146,6 +156,7 @@ impl<'a> SessionEnv<'a> {
             slot: take_number(&mut rest)?.try_into().ok()?,
             cpu: take_number(&mut rest)?.try_into().ok()?,
             slow: take_slow(&mut rest)?,
+            map: take_map(&mut rest)?,
             pool: take_path(&mut rest)?,
             at: take_path(&mut rest)?,
         };
@@ -199,6 +210,14 @@ fn take_slow(rest: &mut &[u8]) -> Option<Slow> {
     Slow::of_numbers(numbers)
 }
 
+fn take_map(rest: &mut &[u8]) -> Option<Option<MapSettings>> {
+    let mut numbers = [0; MAP_NUMBERS];
+    for number in &mut numbers {
+        *number = take_number(rest)?;
+    }
+    MapSettings::of_numbers(numbers)
+}
+
 fn take_path<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = take_number(rest)?.try_into().ok()?;
     let (path, tail) = rest.split_at_checked(len)?;
@@ -227,6 +246,7 @@ mod tests {
         slot: 511,
         cpu: 63,
         slow: Slow::NONE,
+        map: None,
         pool: b"/dev/shm/a:b c\xff",
         at: b"/hf",
     };
@@ -239,6 +259,7 @@ mod tests {
         assert_eq!(SAMPLE.format(&mut out[..n - 1]), None);
         let slow = SessionEnv {
             slow: Slow::parse("rdsx=1.5,wrlat=1000000000,wrbw=1").unwrap(),
+            map: Some(MapSettings::DEFAULT),
             ..SAMPLE
         };
         let n = slow.format(&mut out).unwrap();
@@ -269,11 +290,11 @@ mod tests {
         }
         for bad in [
             "",
-            "2:1:",
-            "4:01:",
-            "4::",
-            "4:-1:",
-            "4:99999999999999999999:",
+            "4:1:",
+            "5:01:",
+            "5::",
+            "5:-1:",
+            "5:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

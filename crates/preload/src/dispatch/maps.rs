@@ -9,6 +9,7 @@
 
 use super::args::{self, EFAULT, EINVAL, Errno};
 use super::data::ours;
+use super::mapping;
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::pool::Pool;
@@ -77,6 +78,9 @@ fn round_up(len: usize) -> Option<usize> {
 /// mmap(addr, len, prot, flags, fd, offset)
 pub fn mmap(p: &Process, a: &Args) -> Outcome {
     let fixed = a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED;
+    if mapping::is_on() {
+        mapping::before_mmap(a);
+    }
     let ofd = match a[3] & MAP_ANONYMOUS {
         0 => ours(p, a[4]),
         _ => Err(Stop::Native),
@@ -84,8 +88,9 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
     let ofd = match ofd {
         Err(Stop::Native) if fixed && any_in(a[0], a[1]) => {
             forget(p, a[0], a[1])?;
-            return Err(Stop::Native);
+            return outside(a);
         }
+        Err(Stop::Native) => return outside(a),
         ofd => ofd?,
     };
     let flags = p.client.getfl(ofd)?;
@@ -132,6 +137,14 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
             p.client.map_unpin(pin, false)?;
             Err(stop)
         }
+    }
+}
+
+/// What is no pool file.
+fn outside(a: &Args) -> Outcome {
+    match mapping::is_on() {
+        true => mapping::mmap(a),
+        false => Err(Stop::Native),
     }
 }
 
@@ -360,6 +373,9 @@ fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
 }
 
 pub fn munmap(p: &Process, a: &Args) -> Outcome {
+    if mapping::is_on() {
+        mapping::gone(a[0], a[1]);
+    }
     if !any_in(a[0], a[1]) {
         return Err(Stop::Native);
     }
@@ -370,6 +386,9 @@ pub fn munmap(p: &Process, a: &Args) -> Outcome {
 
 /// mremap(old, old_len, new_len, flags, new)
 pub fn mremap(p: &Process, a: &Args) -> Outcome {
+    if mapping::is_on() {
+        mapping::before_mremap(a);
+    }
     let (old, new) = (round_up(a[1]).ok_or(EINVAL)?, round_up(a[2]).ok_or(EINVAL)?);
     let fixed = a[3] & MREMAP_FIXED != 0;
     let found = match ranges::is_empty() {
@@ -508,6 +527,9 @@ fn carry(from: usize, to: usize, len: usize, keeps: bool) -> Result<(), Stop> {
 /// mprotect(addr, len, prot)
 pub fn mprotect(p: &Process, a: &Args) -> Outcome {
     let [addr, len, prot, ..] = *a;
+    if mapping::is_on() {
+        mapping::gone(addr, len);
+    }
     let legal = addr % PAGE == 0 && prot & !PROT_MASK == 0;
     let Some(len) = round_up(len).filter(|_| legal && any_in(addr, len)) else {
         return Err(Stop::Native);

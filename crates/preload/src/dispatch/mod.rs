@@ -28,6 +28,7 @@ mod identity;
 mod limits;
 mod locked;
 mod lost;
+mod mapping;
 mod maps;
 mod mutex;
 mod names;
@@ -80,7 +81,10 @@ fn serve(call: &Call, returns: u32) -> Verdict {
         return selftest::handle(call);
     };
     let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
-        return Verdict::Native;
+        return match mapping::is_on() {
+            true => mapping::unhandled(call),
+            false => Verdict::Native,
+        };
     };
     if !p.client.has_place() {
         return lost::handle(p, handler, call);

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use holdfast_client::id_map::{IdMap, OVERFLOW};
-use holdfast_client::{Caller, IdMaps, Stat};
+use holdfast_client::{Caller, IdMaps, MapSettings, Stat};
 
 /// Environment variables that every program of the session gets.
 pub const VARIABLES: usize = 3;
@@ -51,6 +51,8 @@ pub struct Process {
     pub data_fd: u32,
     /// Session memory and the other segments.
     pub segments: [u32; 3],
+    /// What `--map` asked for.
+    pub map: Option<MapSettings>,
     /// Our environment variables, as `NAME=value` with NUL.
     pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
@@ -81,6 +83,7 @@ pub struct Parts {
     pub base_fd: u32,
     pub data_fd: u32,
     pub segments: [u32; 3],
+    pub map: Option<MapSettings>,
     pub env: [Box<[u8]>; VARIABLES],
     /// All of our descriptors.
     pub internal: [u32; INTERNAL],
@@ -99,6 +102,7 @@ pub fn install(parts: Parts) -> &'static Process {
         base_fd: parts.base_fd,
         data_fd: parts.data_fd,
         segments: parts.segments,
+        map: parts.map,
         env: parts.env,
         internal,
         shown: AtomicBool::new(false),

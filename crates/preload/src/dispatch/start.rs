@@ -77,6 +77,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
         base_fd: session.base as u32,
         data_fd: session.data.fd as u32,
         segments: [session.session.fd, session.meta.fd, session.journal.fd].map(|fd| fd as u32),
+        map: session.map,
         env: [
             variable(env, b"LD_AUDIT"),
             variable(env, b"GLIBC_TUNABLES"),
@@ -94,6 +95,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
     };
     super::limits::look(&parts.client);
     let p = process::install(parts);
+    super::mapping::start(p);
     for fd in p.internal_sorted() {
         calls::mark_fd(fd);
     }
