@@ -32,7 +32,7 @@ pub struct MapSettings {
 /// Numbers of one run's settings.
 pub const MAP_NUMBERS: usize = 5;
 
-const ENTRIES_MAX: u64 = 16 * 1024;
+const ENTRIES_MAX: u64 = 4096;
 const IDLE_MAX: u64 = 24 * 3600 * 1000;
 /// More bytes than the addresses of a program are.
 const BYTES_MAX: u64 = 1 << 47;
@@ -243,7 +243,7 @@ mod tests {
             "",
             "cache=0",
             "cache=400M,entries=1000,idle=30s",
-            "cache=5000,entries=16384,idle=1ms,min=4K,max=128T",
+            "cache=5000,entries=4096,idle=1ms,min=4K,max=128T",
             "idle=24000ms",
             "min=64M",
         ] {
@@ -277,7 +277,7 @@ mod tests {
             "cache=129T",
             "cache=1m",
             "entries=0",
-            "entries=16385",
+            "entries=4097",
             "entries=1K",
             "idle=30",
             "idle=0s",

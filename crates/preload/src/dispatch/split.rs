@@ -4,10 +4,10 @@
 //! copy, made then. A slot is given back by its own process, and only if no other thread of that
 //! process can use it; what cannot be represented is refused before a child is born.
 
-use super::maps;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::{Process, process};
 use super::{UNKNOWN_CALL, nr};
+use super::{mapping, maps};
 use crate::births::{self, Birth, Memory};
 use crate::calls;
 use crate::hook::{Call, Verdict};
@@ -20,7 +20,7 @@ const EINVAL: isize = 22;
 
 /// Nobody changes our lists while the value lives: a forked child gets them whole and unlocked.
 pub fn hold_still() -> impl Sized {
-    maps::hold_still()
+    (maps::hold_still(), mapping::hold_still())
 }
 
 /// Before `child` is made: its slot, 0 if it gets none; or why it must not be made.
@@ -83,9 +83,10 @@ fn gone(p: &Process, birth: &Birth, result: isize) {
     }
 }
 
-/// In a child with a memory of its own.
-pub fn after_fork_child(slot: u64, new_user: bool) {
+/// In a child with a memory of its own. `still`: a copy that was made while `hold_still` held.
+pub fn after_fork_child(slot: u64, new_user: bool, still: bool) {
     let Some(p) = process() else { return };
+    mapping::forked(still);
     p.set_pid(sys::getpid());
     if new_user {
         p.look_at_namespace();
