@@ -41,6 +41,8 @@ enum Launch {
     /// The same, with a cache of a fifth of the small files.
     SmallCache,
     Pool,
+    /// The files of the pool, with `--map`.
+    PoolMapped,
 }
 
 /// Something that is measured: a way to reach files, in some group or in all.
@@ -66,6 +68,7 @@ const PEERS: &[Peer] = &[
     Peer::new(CACHE, Launch::Mapped("ahead=off"), "default", &[FILES]),
     Peer::new(CACHE_SMALL, Launch::SmallCache, "default", &[FILES]),
     Peer::new(POOL, Launch::Pool, "default", &[RECORDS, FILES]),
+    Peer::new("pool-cache", Launch::PoolMapped, "default", &[FILES]),
 ];
 const AHEAD_ONLY: Launch = Launch::Mapped("cache=0");
 
@@ -217,10 +220,13 @@ impl Site {
                 let settings = format!("ahead=off,cache={}M", self.files / 5);
                 (mapped(&settings)?, host)
             }
-            Launch::Pool => {
+            Launch::Pool | Launch::PoolMapped => {
                 let at = self.base.join("hf");
                 let mut run = run_at(&self.pool(), &at)?;
-                run.arg("--report").arg(self.report());
+                match launch {
+                    Launch::Pool => run.arg("--report").arg(self.report()),
+                    _ => run.arg("--map=ahead=off"),
+                };
                 run.arg("--").arg(own);
                 (run, at)
             }

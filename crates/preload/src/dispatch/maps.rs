@@ -210,17 +210,26 @@ fn pieces(p: &Process, r: &Range) -> Result<Vec<MapPiece>, Stop> {
 fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, Stop> {
     let cuts = p.client.mapped_cuts();
     let list = pieces(p, &r)?;
-    let kept = flags & (MAP_POPULATE | MAP_LOCKED | MAP_NORESERVE);
     if fixed && r.addr % PAGE != 0 {
         return Err(EINVAL.into());
     }
-    if !fixed {
-        r.addr = reserve(&r, &list, flags)?;
-    }
-    if let Err(stop) = put(p, &r, &list, kept) {
-        kernel(nr::MUNMAP, [r.addr, r.len, 0, 0, 0, 0])?;
-        return Err(stop);
-    }
+    let reuse = match list[..] {
+        [MapPiece::Data { segment_offset, .. }] if mapping::is_on() => {
+            let words = [r.addr, r.len, r.prot, flags, 0, r.offset as usize];
+            mapping::piece(&words, segment_offset as usize)
+        }
+        _ => None,
+    };
+    r.addr = match reuse.as_ref().and_then(mapping::take) {
+        Some(addr) => addr,
+        None => {
+            let addr = lay(p, &r, &list, flags, fixed)?;
+            if let Some(key) = reuse {
+                mapping::keep_later(addr, key);
+            }
+            addr
+        }
+    };
     r.reach = reach(&list);
     r.lent = matches!(list.first(), Some(MapPiece::Lent { .. }));
     // Whatever was known there is not there any more, also if we missed the call that unmapped it.
@@ -230,6 +239,26 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
         cut(p);
     }
     Ok(r.addr)
+}
+
+/// Maps the pieces of a range, where the program wants it or where there is room.
+fn lay(
+    p: &Process,
+    r: &Range,
+    list: &[MapPiece],
+    flags: usize,
+    fixed: bool,
+) -> Result<usize, Stop> {
+    let addr = match fixed {
+        true => r.addr,
+        false => reserve(r, list, flags)?,
+    };
+    let kept = flags & (MAP_POPULATE | MAP_LOCKED | MAP_NORESERVE);
+    if let Err(stop) = put(p, &Range { addr, ..*r }, list, kept) {
+        kernel(nr::MUNMAP, [addr, r.len, 0, 0, 0, 0])?;
+        return Err(stop);
+    }
+    Ok(addr)
 }
 
 /// Nobody changes the list while the value lives.
@@ -256,6 +285,9 @@ fn cut(p: &Process) {
         let end = size.next_multiple_of(PAGE as u64).saturating_sub(r.offset);
         let (end, reach) = (end.min(r.len as u64) as usize, r.reach.min(r.len));
         // Without a descriptor or memory for it the pages stay, and read as zeroes.
+        if end < reach && mapping::is_on() {
+            mapping::gone(r.addr, r.len);
+        }
         if end < reach && put_beyond(r.addr + end, reach - end, r.prot).is_ok() {
             r.reach = end;
         }
@@ -385,10 +417,9 @@ pub fn munmap(p: &Process, a: &Args) -> Outcome {
             Err(Stop::Native)
         };
     }
-    if mapping {
-        mapping::gone(a[0], a[1]);
+    if !(mapping && mapping::keep(a[0], a[1])) {
+        kernel(nr::MUNMAP, *a)?;
     }
-    kernel(nr::MUNMAP, *a)?;
     forget(p, a[0], a[1])?;
     Ok(0)
 }
@@ -671,7 +702,13 @@ pub fn on_fault(addr: usize) -> bool {
         true => MAP_POPULATE,
         false => 0,
     };
-    if !mends(&list, from, page) || put(p, &window, &list, kept).is_err() {
+    if !mends(&list, from, page) {
+        return false;
+    }
+    if mapping::is_on() {
+        mapping::gone(r.addr, r.len);
+    }
+    if put(p, &window, &list, kept).is_err() {
         return false;
     }
     for r in ranges::lock().within_mut(page, 1) {

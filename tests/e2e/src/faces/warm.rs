@@ -1,12 +1,13 @@
 //! `holdfast warm` as people use it, on files of the host.
 
-use super::{expect, script};
+use super::{expect, new_pool, script};
 use crate::bad_input::{Case, Fixture, Stop, wrong};
 use serde_json::Value;
 
 pub const CASES: &[(&str, Case)] = &[
     ("warm files in memory", in_memory),
     ("warm a file on a disk", on_disk),
+    ("warm files are mapped whole", mapped),
     ("warm refusals", refusals),
 ];
 
@@ -73,6 +74,38 @@ fn on_disk(fixture: &Fixture) -> Result<(), Stop> {
         "none" => Ok(()),
         said if said.ends_with("before") && said.contains(" of 4 huge pages, ") => Ok(()),
         said => wrong(format!("it said {said}")),
+    }
+}
+
+/// On tmpfs the kernel places a mapping without a look at huge pages; `--map` places it so that they
+/// are mapped whole.
+fn mapped(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"head -c 8388608 /dev/urandom >file
+        "$hf" --json warm file | sed 's/.*"huge_pages":\([0-9]*\).*/\1/'
+        cat >look.py <<'EOF'
+import mmap, sys
+with open("file", "rb") as file:
+    view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    assert view[:] == file.read()
+    ours, whole = False, 0
+    for line in open("/proc/self/smaps"):
+        words = line.split()
+        if not words[0].endswith(":"):
+            ours = words[-1].endswith("/file")
+        elif ours and words[0] == "ShmemPmdMapped:":
+            whole += int(words[1])
+    print(whole // 2048)
+EOF
+        "$hf" run --pool "$pool" --map -- python3 look.py"#,
+    )?;
+    let lines: Vec<&str> = said.lines().collect();
+    match lines[..] {
+        [made, whole] if made == whole && made != "0" => Ok(()),
+        _ => wrong(format!("huge pages made, and mapped: {lines:?}")),
     }
 }
 

@@ -12,6 +12,9 @@ use alloc::vec::Vec;
 /// More live mappings than this are not remembered.
 const LIVE_MAX: usize = 4096;
 
+/// In the place of a device, for what lies in the pool.
+pub const POOL: u64 = u64::MAX;
+
 /// Two mappings of equal keys are the same to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {

@@ -1,4 +1,5 @@
-//! Mappings of the host's files, in a run with `--map`.
+//! Mappings of files in a run with `--map`: of the host's, and of those in the pool that are one
+//! piece of it.
 //!
 //! Invariants: without `--map` nothing here runs but `is_on`; every function that answers a call
 //! gives the answer that the kernel would have given. A call that is not answered from the cache
@@ -10,6 +11,7 @@ mod cache;
 mod count;
 mod file;
 mod kept;
+mod place;
 
 use super::args;
 use super::nr;
@@ -130,7 +132,7 @@ pub fn mmap(a: &Args) -> Outcome {
     }
     let made = known.and_then(|(file, key)| make(a, &file, key));
     let ret = made.unwrap_or_else(|| {
-        let ret = kernel_with_room(nr::MMAP, a);
+        let ret = place::map(a).unwrap_or_else(|| kernel_with_room(nr::MMAP, a));
         if let Ok(addr) = args::result(ret) {
             kept::forget(pages(addr, len));
         }
@@ -147,7 +149,8 @@ pub fn mmap(a: &Args) -> Outcome {
 /// Makes a mapping that can be kept. `None`: it has to be made as the program asked for it.
 fn make(a: &Args, file: &File, key: Key) -> Option<isize> {
     let own = file.reopened(a[4])?;
-    let ret = kernel(nr::MMAP, &[a[0], a[1], a[2], a[3], own.0, a[5]]);
+    let a = [a[0], a[1], a[2], a[3], own.0, a[5]];
+    let ret = place::map(&a).unwrap_or_else(|| kernel(nr::MMAP, &a));
     let addr = args::result(ret).ok()?;
     kept::add(addr, key);
     Some(ret)
@@ -175,14 +178,45 @@ pub fn before_mmap(a: &Args) {
 
 /// munmap(2) of what is no mapping of the pool.
 pub fn munmap(a: &Args) -> Outcome {
-    let [addr, len, ..] = *a;
+    match keep(a[0], a[1]) {
+        true => Err(Stop::Passed(0)),
+        false => Err(Stop::Native),
+    }
+}
+
+/// Before a range is unmapped: whether that is done, as it was a whole mapping and is kept.
+pub fn keep(addr: usize, len: usize) -> bool {
     ahead::gone(addr, len);
     let whole = addr % PAGE == 0 && len > 0;
     if whole && kept::keep(pages(addr, len)) {
-        return Err(Stop::Passed(0));
+        return true;
     }
     kept::lose(pages(addr, len));
-    Err(Stop::Native)
+    false
+}
+
+/// What a mapping of a file of the pool is that lies in one piece at `offset` of the segment, if
+/// such a mapping can be kept. Whose piece that is does not matter: when it is taken again, it is
+/// for a file that lies there.
+pub fn piece(a: &Args, offset: usize) -> Option<Key> {
+    let len = keepable(a)?;
+    Some(Key {
+        dev: cache::POOL,
+        ino: 0,
+        offset,
+        len,
+        flags: a[3],
+    })
+}
+
+/// An idle mapping of this key, which now is the program's.
+pub fn take(key: &Key) -> Option<usize> {
+    kept::take(key)
+}
+
+/// A mapping of this key was made, and can be kept once it is unmapped.
+pub fn keep_later(addr: usize, key: Key) {
+    kept::add(addr, key);
 }
 
 /// mremap(2) of what is no mapping of the pool.
