@@ -109,6 +109,10 @@ pub fn run(options: &Options) -> Result<String> {
     let mut about = site.about();
     for peer in &peers {
         site.start(peer.launch)?;
+        if peer.launch == Launch::PoolMapped {
+            // It fills the pool.
+            site.start(Launch::Pool)?;
+        }
     }
     if let Some(line) = site.settle()? {
         about.push(line);

@@ -77,8 +77,8 @@ fn on_disk(fixture: &Fixture) -> Result<(), Stop> {
     }
 }
 
-/// On tmpfs the kernel places a mapping without a look at huge pages; `--map` places it so that they
-/// are mapped whole.
+/// On tmpfs the kernel places a mapping without a look at huge pages; `--map` places it so that
+/// they are mapped whole.
 fn mapped(fixture: &Fixture) -> Result<(), Stop> {
     let pool = new_pool(fixture, "pool")?;
     let said = script(
