@@ -7,6 +7,7 @@
 //! they are mapped. When this process truncates a file, its pages beyond the end are removed before
 //! the call returns; when another process does, at our next caught call.
 
+use super::advice::Manner;
 use super::args::{self, EFAULT, EINVAL, Errno};
 use super::data::ours;
 use super::mapping;
@@ -134,6 +135,7 @@ pub fn mmap(p: &Process, a: &Args) -> Outcome {
         may_write: flags & 3 == 2 || !shared,
         stored: shared && a[2] & PROT_WRITE != 0,
         lent: false,
+        manner: Manner::default(),
     };
     match place(p, range, a[3], fixed) {
         Ok(addr) => Ok(addr as isize),
@@ -394,7 +396,7 @@ fn put_beyond(addr: usize, len: usize, prot: usize) -> Result<(), Stop> {
     mapped.map(|_| ())
 }
 
-fn any_in(addr: usize, len: usize) -> bool {
+pub(super) fn any_in(addr: usize, len: usize) -> bool {
     !ranges::is_empty() && ranges::lock().within(addr, len).next().is_some()
 }
 
@@ -448,6 +450,10 @@ pub fn mremap(p: &Process, a: &Args) -> Outcome {
         };
     };
     is_legal(a, old, new)?;
+    let stays = a[3] & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 && old > 0;
+    if stays && new <= old {
+        return shrink(p, a, &r, (old, new));
+    }
     if a[0] < r.addr || a[0] + old > r.end() {
         return Err(EFAULT.into());
     }
@@ -458,13 +464,8 @@ pub fn mremap(p: &Process, a: &Args) -> Outcome {
         len: old,
         ..r.tail(a[0] - r.addr)
     };
-    if a[3] & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 && old > 0 {
-        if new <= old {
-            return shrink(p, a[0], old, new);
-        }
-        if let Some(addr) = grow(p, &part, new)? {
-            return Ok(addr as isize);
-        }
+    if stays && let Some(addr) = grow(p, &part, new)? {
+        return Ok(addr as isize);
     }
     if a[3] & MREMAP_MAYMOVE == 0 {
         return Err(ENOMEM.into());
@@ -490,9 +491,15 @@ fn is_legal(a: &Args, old: usize, new: usize) -> Result<(), Stop> {
     }
 }
 
-fn shrink(p: &Process, addr: usize, old: usize, new: usize) -> Outcome {
-    if new < old {
+/// Unmaps what is too much, whatever is mapped there; `r` is the first range of ours.
+fn shrink(p: &Process, a: &Args, r: &Range, (old, new): (usize, usize)) -> Outcome {
+    let addr = a[0];
+    if addr < r.addr {
+        kernel(nr::MREMAP, *a)?;
+    } else if new < old {
         kernel(nr::MUNMAP, [addr + new, old - new, 0, 0, 0, 0])?;
+    }
+    if new < old {
         forget(p, addr + new, old - new)?;
     }
     Ok(addr as isize)
@@ -503,7 +510,10 @@ fn grow(p: &Process, part: &Range, new: usize) -> Result<Option<usize>, Stop> {
     let tail = behind(part, new);
     p.client.map_repin(part.pin)?;
     match place(p, tail, MAP_FIXED_NOREPLACE, false) {
-        Ok(addr) if addr == tail.addr => return Ok(Some(part.addr)),
+        Ok(addr) if addr == tail.addr => {
+            part.manner.say_again(addr, tail.len);
+            return Ok(Some(part.addr));
+        }
         // A kernel that does not know the flag takes the address for a hint.
         Ok(addr) => {
             kernel(nr::MUNMAP, [addr, tail.len, 0, 0, 0, 0])?;
@@ -543,6 +553,7 @@ fn relocate(p: &Process, a: &Args, part: &Range, new: usize) -> Outcome {
             return Err(stop);
         }
     };
+    moved.manner.say_again(addr, new);
     let kept = part.len.min(new);
     if !part.shared {
         carry(part.addr, addr, kept, keeps)?;
@@ -711,6 +722,7 @@ pub fn on_fault(addr: usize) -> bool {
     if put(p, &window, &list, kept).is_err() {
         return false;
     }
+    r.manner.say_again(from, reach);
     for r in ranges::lock().within_mut(page, 1) {
         let end = (from + reach).saturating_sub(r.addr);
         r.reach = r.reach.max(end).min(r.len);
@@ -751,6 +763,29 @@ fn fill_from(p: &Process, addr: usize, len: usize) -> bool {
         on_fault(next);
     }
     true
+}
+
+/// A call wants the pages of a range to be there: whether some of what files have grown by, and of
+/// holes of shared mappings, was mapped.
+pub(super) fn fill_range(p: &Process, addr: usize, len: usize) -> bool {
+    let (start, end) = (addr & !(PAGE - 1), addr.saturating_add(len));
+    let own = |r: &&Range| !r.lent;
+    let list: Vec<Range> = ranges::lock()
+        .within(start, end - start)
+        .filter(own)
+        .copied()
+        .collect();
+    let mut some = false;
+    for r in list.into_iter().filter(|_| !p.borrowed()) {
+        let unit = if r.shared { HUGE } else { PAGE };
+        let missing = if r.shared { r.addr } else { r.addr + r.reach };
+        let mut at = missing.max(start);
+        while at < r.end().min(end) && on_fault(at) {
+            some = true;
+            at = (at & !(unit - 1)) + unit;
+        }
+    }
+    some
 }
 
 /// Whether the page is there once `list` is mapped from `from` on.

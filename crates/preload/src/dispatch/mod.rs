@@ -17,6 +17,7 @@
 //! * In a child that shares its parent's memory ([`crate::process::in_shared_child`]) nothing that
 //!   the parent relies on may be changed; marks may be set but not cleared.
 
+mod advice;
 mod args;
 mod at;
 mod copies;

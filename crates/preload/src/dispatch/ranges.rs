@@ -3,6 +3,7 @@
 //! Invariants: ranges do not overlap and are in order of address; each has one protection and
 //! holds one pin of its file; two that continue each other are one, as in the kernel's list.
 
+use super::advice::Manner;
 use super::mutex::{Mutex, MutexGuard};
 use super::outcome::Stop;
 use super::process::Process;
@@ -29,6 +30,8 @@ pub struct Range {
     pub stored: bool,
     /// Its pages are those of the lent file, also where that grows and shrinks.
     pub lent: bool,
+    /// What the program said of it.
+    pub manner: Manner,
 }
 
 impl Range {
@@ -66,7 +69,7 @@ impl Range {
             && self.offset + self.len as u64 == next.offset
             && self.pin == next.pin
             && (self.prot, self.shared) == (next.prot, next.shared)
-            && self.may_write == next.may_write
+            && (self.may_write, self.manner) == (next.may_write, next.manner)
     }
 
     fn and(&self, next: &Range) -> Range {
@@ -160,6 +163,24 @@ impl Ranges {
         for r in self.within_mut(addr, end.saturating_sub(addr)) {
             r.prot = prot;
             r.stored |= r.shared && prot & super::maps::PROT_WRITE != 0;
+        }
+        self.join(p, addr, end);
+        Ok(())
+    }
+
+    /// Remembers what was said of `addr..end`.
+    pub fn remember(
+        &mut self,
+        p: &Process,
+        addr: usize,
+        end: usize,
+        set: u8,
+        clear: u8,
+    ) -> Result<(), Stop> {
+        self.split(p, addr)?;
+        self.split(p, end)?;
+        for r in self.within_mut(addr, end.saturating_sub(addr)) {
+            r.manner = r.manner.with(set, clear);
         }
         self.join(p, addr, end);
         Ok(())

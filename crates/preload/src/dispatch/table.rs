@@ -6,8 +6,8 @@
 use super::outcome::Outcome;
 use super::process::Process;
 use super::{
-    data, exec, fds, identity, limits, locked, maps, names, nr, open, passing, refuse, special,
-    split, stat, transfer,
+    advice, data, exec, fds, identity, limits, locked, maps, names, nr, open, passing, refuse,
+    special, split, stat, transfer,
 };
 
 /// A handler of one call.
@@ -139,6 +139,10 @@ const DESCRIPTORS: &[(usize, Handler)] = &[
     (nr::MMAP, maps::mmap),
     (nr::MUNMAP, maps::munmap),
     (nr::MREMAP, maps::mremap),
+    (nr::MADVISE, advice::madvise),
+    (nr::MLOCK, advice::mlock),
+    (nr::MLOCK2, advice::mlock2),
+    (nr::MUNLOCK, advice::munlock),
     (nr::MPROTECT, maps::mprotect),
     (nr::MSYNC, maps::msync),
     (nr::REMAP_FILE_PAGES, maps::remap_file_pages),

@@ -257,9 +257,8 @@ pub fn unhandled(call: &Call) -> Option<isize> {
     const SHM_REMAP: usize = 0o40_000;
     let [addr, len, third, ..] = call.args;
     match call.nr {
-        nr::MADVISE => return Some(madvise(&call.args)),
-        nr::MINCORE | nr::MUNLOCK => looked_at(addr, len),
-        nr::MLOCK | nr::MLOCK2 | nr::MBIND | nr::PKEY_MPROTECT | nr::MSEAL => gone(addr, len),
+        nr::MINCORE => looked_at(addr, len),
+        nr::MBIND | nr::PKEY_MPROTECT | nr::MSEAL => gone(addr, len),
         // How much it attaches it does not say.
         nr::SHMAT if third & SHM_REMAP != 0 => gone(len, usize::MAX),
         nr::SHMAT if len != 0 => looked_at(len, usize::MAX),
@@ -268,7 +267,8 @@ pub fn unhandled(call: &Call) -> Option<isize> {
     None
 }
 
-fn madvise(a: &Args) -> isize {
+/// Makes madvise(2).
+pub fn madvise(a: &Args) -> isize {
     /// What changes nothing that lasts, and what the kernel remembers until MADV_NORMAL.
     const PASSING: [usize; 4] = [3, 20, 21, 22];
     const REMEMBERED: [usize; 3] = [0, 1, 2];
