@@ -14,7 +14,7 @@ pub const BY_FD: u8 = 2;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 8;
+pub const REVISION: u32 = 9;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
@@ -46,7 +46,7 @@ const ALWAYS_CALLS: &[u16] = &[
     435, // clone fork vfork execve exit exit_group execveat clone3
     95, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, // umask, credentials
     160, 302, // setrlimit prlimit64
-    157, 272, 308, 317, // prctl unshare setns seccomp
+    157, 272, 308, 317, 446, // prctl unshare setns seccomp landlock_restrict_self
     206, 207, 208, 209, 210, 333, 425, 426, 427, // libaio and io_uring
 ];
 

@@ -4,5 +4,7 @@
 
 #[path = "../src/calls.rs"]
 mod calls;
+#[path = "../src/dispatch/mapping/ahead/stream/mod.rs"]
+mod stream;
 #[path = "../src/sys.rs"]
 mod sys;

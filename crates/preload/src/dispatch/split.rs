@@ -4,6 +4,7 @@
 //! copy, made then. A slot is given back by its own process, and only if no other thread of that
 //! process can use it; what cannot be represented is refused before a child is born.
 
+use super::mapping;
 use super::maps;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::{Process, process};
@@ -20,7 +21,7 @@ const EINVAL: isize = 22;
 
 /// Nobody changes our lists while the value lives: a forked child gets them whole and unlocked.
 pub fn hold_still() -> impl Sized {
-    maps::hold_still()
+    (maps::hold_still(), mapping::hold_still())
 }
 
 /// Before `child` is made: its slot, 0 if it gets none; or why it must not be made.
@@ -85,6 +86,7 @@ fn gone(p: &Process, birth: &Birth, result: isize) {
 
 /// In a child with a memory of its own.
 pub fn after_fork_child(slot: u64, new_user: bool) {
+    mapping::forked();
     let Some(p) = process() else { return };
     p.set_pid(sys::getpid());
     if new_user {
@@ -115,7 +117,11 @@ fn end_unborn() -> ! {
 }
 
 fn is_alone() -> bool {
-    !has_threads() || live::is_single_threaded()
+    if !has_threads() {
+        return true;
+    }
+    mapping::stand_alone();
+    live::is_single_threaded()
 }
 
 /// exit_group(2): descriptors, locks and mappings go before the kernel ends the process.
@@ -129,6 +135,7 @@ pub fn exit(p: &Process, _: &[usize; 6]) -> Outcome {
     if !is_alone() {
         return Err(Stop::Native);
     }
+    mapping::stand_alone();
     leave(p, true);
     Err(Stop::Left)
 }
@@ -150,6 +157,7 @@ const CLONE_NEWUSER: usize = 0x1000_0000;
 
 /// unshare(flags)
 pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
+    mapping::stand_alone();
     let files = a[0] & CLONE_FILES != 0;
     if a[0] & CLONE_NEWUSER != 0 {
         p.know_credentials();
@@ -171,6 +179,7 @@ pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
 
 /// setns(fd, nstype)
 pub fn setns(p: &Process, a: &[usize; 6]) -> Outcome {
+    mapping::stand_alone();
     enter_namespace(p, nr::SETNS, a)
 }
 
@@ -194,6 +203,7 @@ fn entered_namespace(p: &Process) {
 
 /// Makes a call that gives the caller descriptors or a working directory of its own.
 pub fn part(p: &Process, nr: usize, a: &[usize; 6], files: bool, directory: bool) -> Outcome {
+    mapping::stand_alone();
     if !is_alone() {
         return match files {
             true => Err(Stop::Refused(EINVAL as i32, Why::OwnDescriptors)),

@@ -26,6 +26,9 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Before the program's first instruction.
 pub fn start(p: &Process) {
     ON.store(p.map.is_some(), Relaxed);
+    if p.map.is_some() {
+        ahead::start(ahead::Mode::Beside, 8 << 20);
+    }
 }
 
 /// Whether the run has `--map`.
@@ -43,13 +46,13 @@ fn kernel(nr: usize, a: &Args) -> isize {
 
 /// mmap(2) of what is no pool file.
 pub fn mmap(a: &Args) -> Outcome {
-    let [_, len, prot, flags, ..] = *a;
+    let [_, _, prot, flags, ..] = *a;
     if flags & MAP_ANONYMOUS != 0 || prot & PROT_EXEC != 0 {
         return Err(Stop::Native);
     }
     let ret = kernel(nr::MMAP, a);
     if let Ok(addr) = args::result(ret) {
-        ahead::mapped(addr, len, prot, flags);
+        ahead::mapped(addr, a);
     }
     Err(Stop::Passed(ret))
 }
@@ -72,6 +75,44 @@ pub fn before_mremap(a: &Args) {
 /// Before addresses are unmapped, replaced or protected.
 pub fn gone(addr: usize, len: usize) {
     ahead::gone(addr, len);
+}
+
+/// Before a call that acts on the calling thread alone, or that only a process with one thread may
+/// make: there is none of ours when this returns.
+pub fn stand_alone() {
+    if is_on() {
+        ahead::end();
+    }
+}
+
+/// Before the program forbids calls to itself, or when its calls are not answered here any more.
+pub fn confine() {
+    if is_on() {
+        ahead::confine();
+    }
+}
+
+/// Nobody changes our lists while the value lives.
+pub fn hold_still() -> impl Sized {
+    ahead::hold_still()
+}
+
+/// In a child with a memory of its own.
+pub fn forked() {
+    if is_on() {
+        ahead::forked();
+    }
+}
+
+/// Before the program takes the faults of some addresses upon itself.
+#[cold]
+pub fn before_ioctl(a: &Args) {
+    const UFFDIO_REGISTER: u32 = 0xc020_aa00;
+    if a[1] as u32 == UFFDIO_REGISTER
+        && let (Ok(start), Ok(len)) = (args::read_u64(a[2]), args::read_u64(a[2] + 8))
+    {
+        gone(start as usize, len as usize);
+    }
 }
 
 /// A caught call that has no handler.
