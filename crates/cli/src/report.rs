@@ -9,7 +9,7 @@ use crate::program;
 use crate::session::{RunRecord, Totals};
 use holdfast_client::refusal::sentence;
 use holdfast_client::served::Report;
-use holdfast_pool::session::{ExeName, Refusal};
+use holdfast_pool::session::{ExeName, MAP_COUNTS, Refusal};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
@@ -83,7 +83,23 @@ pub struct Counts {
     /// Call (plus one), reason, and how often.
     refusals: Vec<(u32, u32, u64)>,
     exes: Vec<(Vec<u8>, u64)>,
+    /// What mapping caches did; `None`: that is not counted.
+    mapping: Option<[u64; MAP_COUNTS]>,
 }
+
+/// What is counted of mappings, by `MapCount`.
+const MAPPING: [&str; MAP_COUNTS] = [
+    "hits",
+    "misses",
+    "kept",
+    "evicted",
+    "bytes",
+    "ahead_pages",
+    "ahead_windows",
+    "ahead_reached",
+    "ahead_ended",
+    "ahead_rests",
+];
 
 impl Counts {
     /// As of now.
@@ -93,6 +109,7 @@ impl Counts {
             totals: record.totals()?,
             refusals: run.refusals.iter().filter_map(refusal).collect(),
             exes: run.uninstrumented.iter().filter_map(exe).collect(),
+            mapping: Some(record.mapping()?),
         })
     }
 
@@ -114,6 +131,7 @@ impl Counts {
                 .into_iter()
                 .map(|path| (path, 1))
                 .collect(),
+            mapping: None,
         }
     }
 
@@ -127,6 +145,11 @@ impl Counts {
             let same = |r: &&(u32, u32, u64)| (r.0, r.1) == (*call, *why);
             let then = before.refusals.iter().find(same).map_or(0, |r| r.2);
             *count = count.saturating_sub(then);
+        }
+        if let (Some(now), Some(then)) = (&mut self.mapping, &before.mapping) {
+            for (now, then) in now.iter_mut().zip(then) {
+                *now = now.saturating_sub(*then);
+            }
         }
         self.refusals.retain(|(_, _, count)| *count > 0);
         self.exes.retain(|exe| !before.exes.contains(exe));
@@ -144,13 +167,18 @@ fn render(counts: &Counts, program: &OsStr) -> String {
     if program::why_uninstrumented(program).is_some() {
         exes.push(Json::Text(program.to_string_lossy().into_owned()));
     }
-    let fields = vec![
+    let mut fields = vec![
         ("served", Json::Number(totals.served)),
         ("passed", Json::Number(totals.passed)),
         ("refused", Json::Number(totals.refused)),
         ("refusals", Json::List(refusals)),
         ("uninstrumented", Json::List(exes)),
     ];
+    if let Some(counts) = &counts.mapping {
+        let numbers = counts.iter().map(|n| Json::Number(*n));
+        let fields_of_mapping = MAPPING.into_iter().zip(numbers).collect();
+        fields.push(("mapping", Json::Object(fields_of_mapping)));
+    }
     Json::Object(fields).render()
 }
 

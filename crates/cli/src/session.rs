@@ -91,7 +91,8 @@ impl RunRecord {
             run.state.store(0, Release);
             return Err(Failure::new("the path given with --at is too long"));
         }
-        for sum in [&run.served, &run.passed, &run.refused] {
+        let calls = [&run.served, &run.passed, &run.refused];
+        for sum in calls.into_iter().chain(&run.mapping) {
             sum.store(0, Relaxed);
         }
         for refusal in &run.refusals {
@@ -156,6 +157,15 @@ impl RunRecord {
             totals.refused = totals.refused.wrapping_add(slot.refused.load(Relaxed));
         }
         Ok(totals)
+    }
+
+    /// What the mapping caches of the run's processes did, by `MapCount`.
+    pub fn mapping(&self) -> Result<[u64; MAP_COUNTS], Failure> {
+        let mut counts = [0; MAP_COUNTS];
+        for (to, from) in counts.iter_mut().zip(&self.run()?.mapping) {
+            *to = from.load(Relaxed);
+        }
+        Ok(counts)
     }
 
     /// Why the session was given up, as a sentence, if it was.

@@ -27,7 +27,7 @@ mod tables;
 mod values;
 
 pub use base::error::{Error, Result};
-pub use base::map_settings::{BadMapSettings, MAP_NUMBERS, MapSettings};
+pub use base::map_settings::{Ahead, BadMapSettings, MAP_NUMBERS, MapSettings};
 pub use base::types::*;
 pub use base::{abi, clock, env, error, program, refusal, trees};
 pub use content::abandoned;
@@ -40,5 +40,6 @@ pub use ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 pub use pool::id_map::{self, IdMaps};
 pub use served::Served;
 pub use session::Session;
+pub use session::run::MapCount;
 pub use session::{attach, drain, live, lock, run, space};
 pub use tables::inode_table;

@@ -3,6 +3,7 @@
 //! Invariants: a trampoline reads one byte by the low 16 bits of a number, so an entry may cover
 //! too much but never too little; a call whose class is `NATIVE`, and a call of class `BY_FD` whose
 //! descriptor is unmarked, run in the kernel without entering the hook.
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Runs natively; its sites need no patch.
@@ -11,6 +12,8 @@ pub const NATIVE: u8 = 0;
 pub const ALWAYS: u8 = 1;
 /// Enters the hook when its first argument is a marked descriptor.
 pub const BY_FD: u8 = 2;
+/// Enters the hook in a run with `--map`.
+pub const OF_MAPPINGS: u8 = 3;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
@@ -46,31 +49,57 @@ const ALWAYS_CALLS: &[u16] = &[
     435, // clone fork vfork execve exit exit_group execveat clone3
     95, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, // umask, credentials
     160, 302, // setrlimit prlimit64
-    157, 272, 308, 317, 446, // prctl unshare setns seccomp landlock_restrict_self
+    157, 272, 308, 317, // prctl unshare setns seccomp
     206, 207, 208, 209, 210, 333, 425, 426, 427, // libaio and io_uring
 ];
 
-const fn classes() -> [u8; 1 << 16] {
-    let mut table = [NATIVE; 1 << 16];
+/// What else programs do to their mappings, or to one of their threads.
+const MAPPING_CALLS: &[u16] = &[
+    27, 30, 149, 150, 325, // mincore shmat mlock munlock mlock2
+    237, 329, 446, 462, // mbind pkey_mprotect landlock_restrict_self mseal
+];
+
+/// Classes by number; `mapping` is that of what only a run with `--map` has to see.
+const fn classes<const N: usize>(mapping: u8) -> [u8; N] {
+    let table = set([NATIVE; N], BY_FD_CALLS, BY_FD);
+    let table = set(table, ALWAYS_CALLS, ALWAYS);
+    set(table, MAPPING_CALLS, mapping)
+}
+
+const fn set<const N: usize>(mut table: [u8; N], calls: &[u16], class: u8) -> [u8; N] {
     let mut i = 0;
-    while i < BY_FD_CALLS.len() {
-        table[BY_FD_CALLS[i] as usize] = BY_FD;
-        i += 1;
-    }
-    let mut i = 0;
-    while i < ALWAYS_CALLS.len() {
-        table[ALWAYS_CALLS[i] as usize] = ALWAYS;
+    while i < calls.len() {
+        table[calls[i] as usize] = class;
         i += 1;
     }
     table
 }
 
-/// Class by the low 16 bits of the number; zero (native) above 511.
-static CLASSES: [u8; 1 << 16] = classes();
+/// Class by number; above this it is native.
+static CLASSES: [u8; 512] = classes(OF_MAPPINGS);
+
+/// What trampolines look at.
+#[repr(transparent)]
+struct Numbers(UnsafeCell<[u8; 1 << 16]>);
+// SAFETY: written by `catch_mappings` alone, before any trampoline exists or a thread is made.
+unsafe impl Sync for Numbers {}
+
+/// By the low 16 bits of the number: what it is in this run, so `NATIVE` or `ALWAYS` for a call of
+/// class `OF_MAPPINGS`.
+static NUMBERS: Numbers = Numbers(UnsafeCell::new(classes(NATIVE)));
+
+/// Before anything is patched: calls of class `OF_MAPPINGS` enter the hook.
+pub fn catch_mappings() {
+    // SAFETY: nobody else runs yet, and nothing refers to the table.
+    let table = unsafe { &mut *NUMBERS.0.get() };
+    for nr in MAPPING_CALLS {
+        table[usize::from(*nr)] = ALWAYS;
+    }
+}
 
 /// Whether every call of this number enters the hook.
 pub const fn class_is_caught(nr: usize) -> bool {
-    classes()[nr] == ALWAYS
+    CLASSES[nr] == ALWAYS
 }
 
 /// By the low 16 bits of a descriptor: not zero when the hook must see calls on it. The first byte
@@ -89,7 +118,7 @@ pub fn splits(nr: usize) -> bool {
 }
 
 pub fn number_table() -> usize {
-    CLASSES.as_ptr() as usize
+    NUMBERS.0.get() as usize
 }
 
 pub fn fd_table() -> usize {

@@ -181,7 +181,7 @@ fn forked(slot: u64, new_user: bool, parent: Option<u32>) {
     THREADS.store(false, Ordering::Relaxed);
     signals::forked(parent);
     patch::forked();
-    dispatch::after_fork_child(slot, new_user);
+    dispatch::after_fork_child(slot, new_user, parent.is_some());
 }
 
 /// In the parent.

@@ -3,7 +3,7 @@
 //! Invariants: a trampoline uses no stack and changes no flag; up to its jump into the library it
 //! changes only rcx and r11. It executes the window's own instructions unchanged, apart from
 //! displacements that depend on the place. `Slot::original` is total over its bytes.
-use crate::calls::{self, ALWAYS, BY_FD, NATIVE};
+use crate::calls::{self, ALWAYS, BY_FD, NATIVE, OF_MAPPINGS};
 use crate::entry;
 use crate::table::{Fix, Site, WINDOW_MAX};
 
@@ -229,6 +229,10 @@ fn checks(code: &mut Code, class: Option<u8>, block: usize) -> [Option<usize>; 2
     match class {
         Some(ALWAYS) => [None, None],
         Some(BY_FD) => [Some(by_fd(code)), None],
+        Some(OF_MAPPINGS) => {
+            code.look_up(MOVZX_ECX_AX, block + GATE_NUMBERS, BYTE_AT_R11_RCX);
+            [Some(code.jump_if_zero()), None]
+        }
         Some(NATIVE) | Some(_) => [None, None],
         None => {
             code.look_up(MOVZX_ECX_AX, block + GATE_NUMBERS, BYTE_AT_R11_RCX);

@@ -2,6 +2,10 @@
 //! panics of its own, so that it cannot be built as a test itself.
 #![expect(dead_code, reason = "the library uses what the tests do not")]
 
+extern crate alloc;
+
+#[path = "../src/dispatch/mapping/cache.rs"]
+mod cache;
 #[path = "../src/calls.rs"]
 mod calls;
 #[path = "../src/dispatch/mapping/ahead/stream/mod.rs"]

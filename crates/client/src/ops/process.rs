@@ -11,7 +11,7 @@ use crate::ops::slots;
 use crate::ops::slots::{Share, SlotId};
 use crate::session::OfdLink;
 use crate::session::fd_tables;
-use crate::session::run;
+use crate::session::run::{self, MapCount};
 use pmem::atomic::Ordering::{AcqRel, Relaxed};
 use pmem::{Slow, Writing};
 use pool::session::{IDS_OF_NAMESPACE, IDS_OF_POOL, IDS_UNKNOWN};
@@ -217,6 +217,11 @@ impl Client {
     #[inline]
     pub fn count_passed(&self) {
         run::count_passed(&self.session);
+    }
+
+    /// Counts what the mapping cache of this process did.
+    pub fn count_mapping(&self, what: MapCount, n: u64) {
+        run::count_mapping(&self.session, what, n);
     }
 
     /// Counts calls of a process that counted them elsewhere.

@@ -9,6 +9,7 @@ use crate::ops::slots::{Share, SlotId};
 use crate::served::channel::{Ask, DESCRIPTORS, descriptor, handle_of};
 use crate::served::wire::*;
 use crate::served::{Report, Served};
+use crate::session::run::MapCount;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
@@ -479,6 +480,9 @@ impl Served {
             counts.passed.fetch_add(1, Relaxed);
         }
     }
+
+    /// The proxy keeps no counts of mapping caches.
+    pub fn count_mapping(&self, _: MapCount, _: u64) {}
 
     /// Counts a refusal.
     pub fn refuse(&self, call: u32, why: u32) {

@@ -41,7 +41,8 @@ fn is_unused(s: &Session, index: u32) -> bool {
 }
 
 fn clear(run: &Run) {
-    for sum in [&run.served, &run.passed, &run.refused] {
+    let calls = [&run.served, &run.passed, &run.refused];
+    for sum in calls.into_iter().chain(&run.mapping) {
         sum.store(0, Relaxed);
     }
     for refusal in &run.refusals {
@@ -90,6 +91,38 @@ pub fn count(s: &Session, served: u64, passed: u64) {
 #[inline]
 fn add(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+/// What was done for the mappings of a process, by its place in `Run::mapping`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapCount {
+    /// Mappings that were handed out again.
+    Hits,
+    /// Mappings that were made, and could be kept.
+    Misses,
+    /// Mappings that were kept when the program unmapped them.
+    Kept,
+    /// Kept mappings that were unmapped.
+    Evicted,
+    /// Bytes of mappings that were handed out again.
+    Bytes,
+    /// Pages that were mapped ahead of the program, or were so already.
+    AheadPages,
+    /// Windows of pages that were begun.
+    AheadWindows,
+    /// Windows that the program reached.
+    AheadReached,
+    /// Mappings in which nothing more is mapped ahead: their end was, or the program did not come.
+    AheadEnded,
+    /// How often it was put off because no core was free.
+    AheadRests,
+}
+
+/// So many more. Each saved a call of the kernel or cost one, so a locked add is cheap here.
+pub fn count_mapping(s: &Session, what: MapCount, n: u64) {
+    if let Some(run) = s.run() {
+        run.mapping[what as usize].fetch_add(n, Relaxed);
+    }
 }
 
 /// One more call refused; `why` is an index into the caller's list of sentences.

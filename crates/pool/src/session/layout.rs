@@ -11,7 +11,7 @@ use holdfast_pmem::{DirtyMap, Meter, shared};
 pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout; a client refuses memory with another value.
-pub const MAGIC: u64 = 0x3831_5345_5346_4448;
+pub const MAGIC: u64 = 0x3931_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -110,6 +110,8 @@ pub const RUNS: usize = 8 * 1024;
 /// `Slot::run` of the process that the service starts to write back dirty inodes: it counts as
 /// nobody.
 pub const RUN_OF_HELPER: u32 = u32::MAX;
+/// What is counted of the mapping caches of a run.
+pub const MAP_COUNTS: usize = 10;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -831,6 +833,8 @@ shared! {
         pub served: AtomicU64,
         pub passed: AtomicU64,
         pub refused: AtomicU64,
+        /// What mapping caches did, by `MapCount`.
+        pub mapping: [AtomicU64; MAP_COUNTS],
         pub refusals: [Refusal; REFUSALS],
         pub uninstrumented: [ExeName; UNINSTRUMENTED],
     }

@@ -7,7 +7,6 @@
 use super::args::{self, EINVAL, Errno};
 use super::data::{object, ours};
 use super::limits;
-use super::mapping;
 use super::outcome::{Outcome, Stop, Why, done};
 use super::process::Process;
 use super::{nr, parent};
@@ -347,9 +346,6 @@ fn not_cloned(p: &Process, to: usize, from: usize, flags: u32) -> Errno {
 }
 
 pub fn ioctl(p: &Process, a: &Args) -> Outcome {
-    if mapping::is_on() {
-        mapping::before_ioctl(a);
-    }
     let ofd = match ours(p, a[0]) {
         Err(Stop::Native) => return hand_over(p, a),
         ofd => ofd?,

@@ -20,10 +20,6 @@ pub fn umask(p: &Process, a: &Args) -> Outcome {
 }
 
 const PR_SET_NAME: usize = 15;
-const PR_SET_SECCOMP: usize = 22;
-/// Operations on what each thread has of its own: keepcaps, seccomp, capbset_drop, securebits,
-/// no_new_privs, cap_ambient.
-const ACT_ON_ONE_THREAD: [usize; 6] = [8, PR_SET_SECCOMP, 24, 28, 38, 47];
 
 /// prctl(2), after which the kernel may refuse to tell us.
 pub fn prctl(p: &Process, a: &Args) -> Outcome {
@@ -34,26 +30,12 @@ pub fn prctl(p: &Process, a: &Args) -> Outcome {
         }
         return Err(Stop::Native);
     }
-    if ACT_ON_ONE_THREAD.contains(&a[0]) {
-        mapping::stand_alone();
-    }
-    if a[0] == PR_SET_SECCOMP {
-        mapping::confine();
-    }
-    p.know_credentials();
-    Err(Stop::Native)
+    restrict(p, a)
 }
 
 /// seccomp(2), after which the kernel may refuse to tell us.
 pub fn restrict(p: &Process, _: &Args) -> Outcome {
-    mapping::confine();
     p.know_credentials();
-    Err(Stop::Native)
-}
-
-/// landlock_restrict_self(2).
-pub fn landlock(_: &Process, _: &Args) -> Outcome {
-    mapping::stand_alone();
     Err(Stop::Native)
 }
 

@@ -68,7 +68,11 @@ static CUTS_SEEN: AtomicU32 = AtomicU32::new(0);
 fn kernel(nr: usize, words: [usize; 6]) -> Result<usize, Stop> {
     // SAFETY: the program asked for this change of its own address space; ours (library, heap,
     // segments) is never inside a range that the program may name without having mapped it.
-    Ok(args::result(unsafe { sys::raw(nr, words) })?)
+    let made = || args::result(unsafe { sys::raw(nr, words) });
+    match made() {
+        Err(ENOMEM) if mapping::is_on() && mapping::give_way() => Ok(made()?),
+        made => Ok(made?),
+    }
 }
 
 fn round_up(len: usize) -> Option<usize> {
@@ -373,11 +377,16 @@ fn forget(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
 }
 
 pub fn munmap(p: &Process, a: &Args) -> Outcome {
-    if mapping::is_on() {
-        mapping::gone(a[0], a[1]);
-    }
+    let mapping = mapping::is_on();
     if !any_in(a[0], a[1]) {
-        return Err(Stop::Native);
+        return if mapping {
+            mapping::munmap(a)
+        } else {
+            Err(Stop::Native)
+        };
+    }
+    if mapping {
+        mapping::gone(a[0], a[1]);
     }
     kernel(nr::MUNMAP, *a)?;
     forget(p, a[0], a[1])?;
@@ -401,7 +410,11 @@ pub fn mremap(p: &Process, a: &Args) -> Outcome {
             forget(p, a[4], new)?;
             return Ok(addr as isize);
         }
-        return Err(Stop::Native);
+        return if mapping::is_on() {
+            mapping::mremap(a)
+        } else {
+            Err(Stop::Native)
+        };
     };
     is_legal(a, old, new)?;
     if a[0] < r.addr || a[0] + old > r.end() {
@@ -573,6 +586,9 @@ fn make_storable(p: &Process, addr: usize, len: usize) -> Result<(), Stop> {
 
 /// msync(addr, len, flags)
 pub fn msync(p: &Process, a: &Args) -> Outcome {
+    if mapping::is_on() {
+        mapping::looked_at(a[0], a[1]);
+    }
     if !any_in(a[0], a[1]) {
         return Err(Stop::Native);
     }
@@ -608,6 +624,9 @@ fn note_stores_to(p: &Process, ino: u64) -> Result<(), Stop> {
 }
 
 pub fn remap_file_pages(_: &Process, a: &Args) -> Outcome {
+    if mapping::is_on() {
+        mapping::gone(a[0], a[1]);
+    }
     match any_in(a[0], a[1]) {
         true => Err(Stop::Refused(EINVAL, Why::Unsupported)),
         false => Err(Stop::Native),

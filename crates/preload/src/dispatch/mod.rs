@@ -82,7 +82,7 @@ fn serve(call: &Call, returns: u32) -> Verdict {
     };
     let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
         return match mapping::is_on() {
-            true => mapping::unhandled(call),
+            true => unhandled(p, call),
             false => Verdict::Native,
         };
     };
@@ -109,11 +109,23 @@ fn serve(call: &Call, returns: u32) -> Verdict {
     }
 }
 
+#[cold]
+fn unhandled(p: &Process, call: &Call) -> Verdict {
+    // A process that has lost its place is not told of its other mappings.
+    match p.client.has_place() {
+        true => mapping::unhandled(call).map_or(Verdict::Native, Verdict::Handled),
+        false => Verdict::Native,
+    }
+}
+
 #[inline(never)]
 fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
     match stop {
         Stop::Left => Verdict::Native,
         Stop::Native => {
+            if mapping::is_on() {
+                mapping::passing(call);
+            }
             p.client.count_passed();
             Verdict::Native
         }
@@ -188,6 +200,8 @@ pub fn on_unpatchable(sites: u32) {
     if let Some(p) = process::process()
         && sites > 0
     {
+        // What they unmap nobody would know of.
+        mapping::stop();
         p.client.refuse(UNKNOWN_CALL, Why::Unpatchable as u32);
     }
 }

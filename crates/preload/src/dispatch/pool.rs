@@ -5,8 +5,8 @@
 
 use alloc::vec::Vec;
 use holdfast_client::{
-    Base, Caller, Client, DirentFormat, Flock, MapPiece, MapPin, OfdLink, Result, Served, SetTime,
-    Share, SlotId, Stat, StatFs, Target,
+    Base, Caller, Client, DirentFormat, Flock, MapCount, MapPiece, MapPin, OfdLink, Result, Served,
+    SetTime, Share, SlotId, Stat, StatFs, Target,
 };
 use holdfast_pmem::{ConstBuf, MutBuf, RecordLocks};
 use rustix::fd::OwnedFd;
@@ -164,6 +164,7 @@ either! {
     fn exit(&self, alone: bool);
     fn count_served(&self);
     fn count_passed(&self);
+    fn count_mapping(&self, what: MapCount, n: u64);
     fn refuse(&self, call: u32, why: u32);
     fn note_uninstrumented(&self, path: &[u8]);
 }

@@ -4,11 +4,10 @@
 //! copy, made then. A slot is given back by its own process, and only if no other thread of that
 //! process can use it; what cannot be represented is refused before a child is born.
 
-use super::mapping;
-use super::maps;
 use super::outcome::{Outcome, Stop, Why};
 use super::process::{Process, process};
 use super::{UNKNOWN_CALL, nr};
+use super::{mapping, maps};
 use crate::births::{self, Birth, Memory};
 use crate::calls;
 use crate::hook::{Call, Verdict};
@@ -84,10 +83,10 @@ fn gone(p: &Process, birth: &Birth, result: isize) {
     }
 }
 
-/// In a child with a memory of its own.
-pub fn after_fork_child(slot: u64, new_user: bool) {
-    mapping::forked();
+/// In a child with a memory of its own. `still`: a copy that was made while `hold_still` held.
+pub fn after_fork_child(slot: u64, new_user: bool, still: bool) {
     let Some(p) = process() else { return };
+    mapping::forked(still);
     p.set_pid(sys::getpid());
     if new_user {
         p.look_at_namespace();

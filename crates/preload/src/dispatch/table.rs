@@ -167,7 +167,6 @@ const PROCESS: &[(usize, Handler)] = &[
     (nr::CAPSET, identity::capset),
     (nr::PRCTL, identity::prctl),
     (nr::SECCOMP, identity::restrict),
-    (nr::LANDLOCK_RESTRICT_SELF, identity::landlock),
 ];
 
 const REFUSED: &[(usize, Handler)] = &[

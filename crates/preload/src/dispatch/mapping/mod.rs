@@ -1,34 +1,85 @@
 //! Mappings of the host's files, in a run with `--map`.
 //!
 //! Invariants: without `--map` nothing here runs but `is_on`; every function that answers a call
-//! has the kernel do what the program asked for, with the program's arguments, and gives its
-//! answer. A mapping of executable pages is left to `crate::patch`.
+//! gives the answer that the kernel would have given. A call that is not answered from the cache
+//! runs in the kernel with the program's arguments. A mapping of executable pages is left to
+//! `crate::patch`, and nothing is kept while a child runs in this memory.
 
 mod ahead;
+mod cache;
+mod count;
+mod file;
+mod kept;
 
 use super::args;
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
-use crate::hook::{Call, Verdict};
+use crate::hook::Call;
 use crate::sys;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use cache::{Key, Limits, Span};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use file::File;
+
+pub use kept::give_way;
 
 type Args = [usize; 6];
 
+const PAGE: usize = 4096;
+const PROT_READ: usize = 1;
 const PROT_EXEC: usize = 4;
+const MAP_SHARED: usize = 1;
+const MAP_PRIVATE: usize = 2;
 const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MREMAP_FIXED: usize = 2;
+const ENOMEM: args::Errno = 12;
 
 static ON: AtomicBool = AtomicBool::new(false);
+/// Lengths of mappings that are kept.
+static MIN: AtomicUsize = AtomicUsize::new(0);
+static MAX: AtomicUsize = AtomicUsize::new(0);
 
-/// Before the program's first instruction.
+/// Before the program's first instruction, and before anything is patched.
 pub fn start(p: &Process) {
-    ON.store(p.map.is_some(), Relaxed);
-    if p.map.is_some() {
-        ahead::start(ahead::Mode::Beside, 8 << 20);
-    }
+    let Some(settings) = p.map else {
+        return;
+    };
+    crate::calls::catch_mappings();
+    MIN.store(settings.min as usize, Relaxed);
+    MAX.store(settings.max as usize, Relaxed);
+    kept::start(Limits {
+        bytes: settings.cache.map_or_else(default_bytes, |n| n as usize),
+        entries: settings.entries as usize,
+        idle_ms: settings.idle_ms,
+    });
+    ahead::start(settings.ahead, settings.ahead_min as usize);
+    ON.store(true, Relaxed);
+}
+
+/// At most this much is kept where nobody said how much: the limit of the paper.
+const BYTES: usize = 2 << 30;
+/// Of the addresses that the process may have, and of the machine's memory.
+const SHARE: usize = 4;
+
+fn default_bytes() -> usize {
+    const RLIMIT_AS: usize = 9;
+    let mut limit = [0u64; 2];
+    let args = [0, RLIMIT_AS, 0, limit.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel fills a struct rlimit, two words.
+    let known = unsafe { sys::raw(nr::PRLIMIT64, args) } == 0;
+    let addresses = if known { limit[0] as usize } else { usize::MAX };
+    // struct sysinfo has 112 bytes; its words 4 and 13 are all memory, in units, and their size.
+    let mut info = [0u64; 14];
+    let args = [info.as_mut_ptr() as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the kernel fills a struct sysinfo, which is as long.
+    let known = unsafe { sys::raw(nr::SYSINFO, args) } == 0;
+    let memory = match known {
+        true => info[4].saturating_mul(u64::from(info[13] as u32).max(1)) as usize,
+        false => usize::MAX,
+    };
+    BYTES.min(addresses / SHARE).min(memory / SHARE)
 }
 
 /// Whether the run has `--map`.
@@ -44,29 +95,108 @@ fn kernel(nr: usize, a: &Args) -> isize {
     unsafe { sys::raw(nr, *a) }
 }
 
+/// The same; where there is no room, what is kept is given up first.
+fn kernel_with_room(nr: usize, a: &Args) -> isize {
+    match kernel(nr, a) {
+        ret if ret == -(ENOMEM as isize) && give_way() => kernel(nr, a),
+        ret => ret,
+    }
+}
+
+/// All pages of which a part is in the range.
+fn pages(addr: usize, len: usize) -> Span {
+    let start = addr & !(PAGE - 1);
+    let end = addr.saturating_add(len).checked_next_multiple_of(PAGE);
+    Span {
+        addr: start,
+        len: end.unwrap_or(usize::MAX) - start,
+    }
+}
+
 /// mmap(2) of what is no pool file.
 pub fn mmap(a: &Args) -> Outcome {
-    let [_, _, prot, flags, ..] = *a;
-    if flags & MAP_ANONYMOUS != 0 || prot & PROT_EXEC != 0 {
+    let [_, len, prot, flags, fd, _] = *a;
+    let file_of_host = flags & MAP_ANONYMOUS == 0;
+    if prot & PROT_EXEC != 0 || !file_of_host && kept::is_empty() {
         return Err(Stop::Native);
     }
-    let ret = kernel(nr::MMAP, a);
-    if let Ok(addr) = args::result(ret) {
+    let known = keepable(a).and_then(|len| {
+        let file = file::of(fd)?;
+        Some((file, file.key(a, len)))
+    });
+    if let Some((_, key)) = &known
+        && let Some(addr) = kept::take(key)
+    {
+        return Err(Stop::Passed(addr as isize));
+    }
+    let made = known.and_then(|(file, key)| make(a, &file, key));
+    let ret = made.unwrap_or_else(|| {
+        let ret = kernel_with_room(nr::MMAP, a);
+        if let Ok(addr) = args::result(ret) {
+            kept::forget(pages(addr, len));
+        }
+        ret
+    });
+    if let Ok(addr) = args::result(ret)
+        && file_of_host
+    {
         ahead::mapped(addr, a);
     }
     Err(Stop::Passed(ret))
 }
 
+/// Makes a mapping that can be kept. `None`: it has to be made as the program asked for it.
+fn make(a: &Args, file: &File, key: Key) -> Option<isize> {
+    let own = file.reopened(a[4])?;
+    let ret = kernel(nr::MMAP, &[a[0], a[1], a[2], a[3], own.0, a[5]]);
+    let addr = args::result(ret).ok()?;
+    kept::add(addr, key);
+    Some(ret)
+}
+
+/// The length of a mapping that may be kept, or taken from what is.
+fn keepable(a: &Args) -> Option<usize> {
+    let [addr, len, prot, flags, _, offset] = *a;
+    let plain = matches!(flags & !kept::MAP_POPULATE, MAP_SHARED | MAP_PRIVATE);
+    let len = len.checked_next_multiple_of(PAGE)?;
+    let fits = (MIN.load(Relaxed)..=MAX.load(Relaxed)).contains(&len);
+    let may = fits && plain && addr == 0 && prot == PROT_READ && offset % PAGE == 0;
+    (may && kept::is_on() && !crate::process::is_shared()).then_some(len)
+}
+
 /// Before mmap(2), of whatever it is: what it replaces goes.
 pub fn before_mmap(a: &Args) {
-    if a[3] & MAP_FIXED != 0 {
-        gone(a[0], a[1]);
+    let [addr, len, _, flags, ..] = *a;
+    if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED {
+        gone(addr, len);
+    } else if addr != 0 {
+        kept::clear(pages(addr, len));
     }
 }
 
-/// Before mremap(2).
+/// munmap(2) of what is no mapping of the pool.
+pub fn munmap(a: &Args) -> Outcome {
+    let [addr, len, ..] = *a;
+    ahead::gone(addr, len);
+    let whole = addr % PAGE == 0 && len > 0;
+    if whole && kept::keep(pages(addr, len)) {
+        return Err(Stop::Passed(0));
+    }
+    kept::lose(pages(addr, len));
+    Err(Stop::Native)
+}
+
+/// mremap(2) of what is no mapping of the pool.
+pub fn mremap(a: &Args) -> Outcome {
+    match kept::is_empty() {
+        true => Err(Stop::Native),
+        false => Err(Stop::Passed(kernel_with_room(nr::MREMAP, a))),
+    }
+}
+
+/// Before mremap(2), of whatever it is.
 pub fn before_mremap(a: &Args) {
-    gone(a[0], a[1].max(a[2]));
+    gone(a[0], a[1].max(a[2]).max(1));
     if a[3] & MREMAP_FIXED != 0 {
         gone(a[4], a[2]);
     }
@@ -75,6 +205,28 @@ pub fn before_mremap(a: &Args) {
 /// Before addresses are unmapped, replaced or protected.
 pub fn gone(addr: usize, len: usize) {
     ahead::gone(addr, len);
+    kept::lose(pages(addr, len));
+}
+
+/// Before a call that only looks at what is mapped.
+pub fn looked_at(addr: usize, len: usize) {
+    kept::clear(pages(addr, len));
+}
+
+/// From now on nothing is kept, and nothing is mapped ahead: the program would see it, or calls
+/// are not answered here any more.
+pub fn stop() {
+    if is_on() {
+        kept::stop();
+        ahead::stop();
+    }
+}
+
+/// From now on nothing is mapped ahead: no call that unmaps is answered here any more.
+pub fn stop_ahead() {
+    if is_on() {
+        ahead::stop();
+    }
 }
 
 /// Before a call that acts on the calling thread alone, or that only a process with one thread may
@@ -85,46 +237,92 @@ pub fn stand_alone() {
     }
 }
 
-/// Before the program forbids calls to itself, or when its calls are not answered here any more.
-pub fn confine() {
-    if is_on() {
-        ahead::confine();
-    }
-}
-
-/// Nobody changes our lists while the value lives.
+/// Before a fork: nobody changes our lists while the value lives.
 pub fn hold_still() -> impl Sized {
-    ahead::hold_still()
+    (kept::hold_still(), ahead::hold_still())
 }
 
-/// In a child with a memory of its own.
-pub fn forked() {
+/// In a forked child. `still`: its parent held the lists.
+pub fn forked(still: bool) {
+    kept::forked(still);
     if is_on() {
         ahead::forked();
     }
 }
 
-/// Before the program takes the faults of some addresses upon itself.
+/// Before the kernel does a caught call that has no handler.
 #[cold]
-pub fn before_ioctl(a: &Args) {
-    const UFFDIO_REGISTER: u32 = 0xc020_aa00;
-    if a[1] as u32 == UFFDIO_REGISTER
-        && let (Ok(start), Ok(len)) = (args::read_u64(a[2]), args::read_u64(a[2] + 8))
-    {
-        gone(start as usize, len as usize);
+pub fn unhandled(call: &Call) -> Option<isize> {
+    const SHM_REMAP: usize = 0o40_000;
+    let [addr, len, third, ..] = call.args;
+    match call.nr {
+        nr::MADVISE => return Some(madvise(&call.args)),
+        nr::MINCORE | nr::MUNLOCK => looked_at(addr, len),
+        nr::MLOCK | nr::MLOCK2 | nr::MBIND | nr::PKEY_MPROTECT | nr::MSEAL => gone(addr, len),
+        // How much it attaches it does not say.
+        nr::LANDLOCK_RESTRICT_SELF => stand_alone(),
+        nr::SHMAT if third & SHM_REMAP != 0 => gone(len, usize::MAX),
+        nr::SHMAT if len != 0 => looked_at(len, usize::MAX),
+        _ => {}
     }
+    None
 }
 
-/// A caught call that has no handler.
-#[cold]
-pub fn unhandled(call: &Call) -> Verdict {
-    let [addr, len, advice, ..] = call.args;
-    if call.nr != nr::MADVISE {
-        return Verdict::Native;
+fn madvise(a: &Args) -> isize {
+    /// What changes nothing that lasts, and what the kernel remembers until MADV_NORMAL.
+    const PASSING: [usize; 4] = [3, 20, 21, 22];
+    const REMEMBERED: [usize; 3] = [0, 1, 2];
+    let [addr, len, advice, ..] = *a;
+    let span = pages(addr, len);
+    kept::clear(span);
+    if REMEMBERED.contains(&advice) {
+        kept::advise(span);
+    } else if !PASSING.contains(&advice) {
+        kept::lose(span);
     }
-    let ret = kernel(nr::MADVISE, &call.args);
+    let ret = kernel(nr::MADVISE, a);
     if ret == 0 {
         ahead::advised(addr, len, advice);
     }
-    Verdict::Handled(ret)
+    ret
+}
+
+/// Before the kernel does a call that concerns nothing of the pool.
+#[cold]
+pub fn passing(call: &Call) {
+    const AT_FDCWD: usize = -100isize as usize;
+    const UFFDIO_REGISTER: usize = 0xc020_aa00;
+    const PR_SET_SECCOMP: usize = 22;
+    /// On what each thread has of its own: keepcaps, capbset_drop, securebits, no_new_privs,
+    /// cap_ambient.
+    const OF_ONE_THREAD: [usize; 5] = [8, 24, 28, 38, 47];
+    let a = &call.args;
+    match call.nr {
+        nr::UNLINK => deleted(AT_FDCWD, a[0]),
+        nr::UNLINKAT => deleted(a[0], a[1]),
+        nr::RENAME => deleted(AT_FDCWD, a[1]),
+        nr::RENAMEAT | nr::RENAMEAT2 => deleted(a[2], a[3]),
+        nr::UMOUNT2 => {
+            give_way();
+        }
+        // Faults in it are told to the program.
+        nr::IOCTL if a[1] as u32 as usize == UFFDIO_REGISTER => stop(),
+        // Our own calls may be forbidden afterwards.
+        nr::PRCTL if a[0] == PR_SET_SECCOMP => stop(),
+        nr::PRCTL if OF_ONE_THREAD.contains(&a[0]) => stand_alone(),
+        nr::SECCOMP => stop(),
+        _ => {}
+    }
+    if !kept::is_empty() {
+        kept::sweep();
+    }
+}
+
+/// A name is about to go, or to become that of another file.
+fn deleted(dirfd: usize, path: usize) {
+    if kept::is_on()
+        && let Some((dev, ino)) = file::by_last_name(dirfd, path)
+    {
+        kept::let_go(dev, ino);
+    }
 }

@@ -7,7 +7,7 @@
 //! in use; the kernel sets it to 0.
 
 use super::stream::Turn;
-use super::{COUNTERS, jobs, look, map};
+use super::{What, count, jobs, look, map};
 use crate::dispatch::mutex::Mutex;
 use crate::dispatch::nr;
 use crate::process;
@@ -341,22 +341,18 @@ impl Helper {
         let before = (job.stream.windows, job.stream.reached);
         let turn = job.stream.turn(&self.pages);
         let (windows, reached) = (job.stream.windows, job.stream.reached);
-        COUNTERS
-            .windows
-            .fetch_add((windows - before.0).into(), Relaxed);
-        COUNTERS
-            .reached
-            .fetch_add((reached - before.1).into(), Relaxed);
+        count::add(What::AheadWindows, (windows - before.0).into());
+        count::add(What::AheadReached, (reached - before.1).into());
         let due_us = match turn {
             Turn::Map { .. } if self.is_contended() => {
-                COUNTERS.rests.fetch_add(1, Relaxed);
+                count::add(What::AheadRests, 1);
                 // The turn is taken again later: nothing of it was done.
                 return jobs::delay(job.number, now_us() + self.rest_us);
             }
             Turn::Map { addr, len } => self.map(&mut job, addr, len),
             Turn::Wait { us } => Some(now + u64::from(us)),
             Turn::End => {
-                COUNTERS.given_up.fetch_add(1, Relaxed);
+                count::add(What::AheadEnded, 1);
                 None
             }
         };

@@ -12,9 +12,11 @@ mod jobs;
 mod look;
 mod stream;
 
+use super::count::{self, What};
 use crate::process;
 use crate::sys::{self, nr};
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use holdfast_client::Ahead;
 use jobs::Range;
 use stream::{CHUNK, Expect};
 
@@ -34,48 +36,16 @@ const MADV_PAGEOUT: usize = 21;
 const MADV_POPULATE_READ: usize = 22;
 const MADV_DONTNEED_LOCKED: usize = 24;
 
-/// Who maps ahead.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mode {
-    Off = 0,
-    /// The helper, beside the program.
-    Beside = 1,
-    /// The call that maps, or advises, before it returns: to compare with.
-    Before = 2,
-}
-
-static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
+static MODE: AtomicU8 = AtomicU8::new(Ahead::Off as u8);
 static SHORTEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// What was done so far in this process.
-pub struct Counters {
-    /// Pages asked to be mapped ahead.
-    pub pages: AtomicU64,
-    pub windows: AtomicU64,
-    /// Windows that the program reached.
-    pub reached: AtomicU64,
-    /// Mappings that were given up: the program did not come, or was not seen to read in order.
-    pub given_up: AtomicU64,
-    /// How often the helper rested because no core was free for it.
-    pub rests: AtomicU64,
-}
-
-pub static COUNTERS: Counters = Counters {
-    pages: AtomicU64::new(0),
-    windows: AtomicU64::new(0),
-    reached: AtomicU64::new(0),
-    given_up: AtomicU64::new(0),
-    rests: AtomicU64::new(0),
-};
-
 /// Before the program's first instruction: mappings of at least `shortest` bytes are looked at.
-pub fn start(mode: Mode, shortest: usize) {
+pub fn start(mode: Ahead, shortest: usize) {
     MODE.store(mode as u8, Relaxed);
     SHORTEST.store(shortest, Relaxed);
 }
 
-fn is(mode: Mode) -> bool {
+fn is(mode: Ahead) -> bool {
     MODE.load(Relaxed) == mode as u8
 }
 
@@ -101,9 +71,9 @@ pub fn mapped(addr: usize, a: &[usize; 6]) {
 
 /// The program will read these addresses, as far as is known.
 fn expect(range: Range, how: Expect) {
-    if is(Mode::Before) {
+    if is(Ahead::Sync) {
         at_once(range.start, range.end);
-    } else if is(Mode::Beside) && !process::in_shared_child() && helper::is_allowed() {
+    } else if is(Ahead::Async) && !process::in_shared_child() && helper::is_allowed() {
         jobs::add(range, how);
         helper::wake();
     }
@@ -123,7 +93,7 @@ fn map(addr: usize, len: usize) -> isize {
     // SAFETY: changes no byte of memory, only which pages are mapped where they belong.
     let ret = unsafe { sys::raw(nr::MADVISE, [addr, len, MADV_POPULATE_READ, 0, 0, 0]) };
     if ret == 0 {
-        COUNTERS.pages.fetch_add((len / PAGE) as u64, Relaxed);
+        count::add(What::AheadPages, (len / PAGE) as u64);
     }
     ret
 }
@@ -157,14 +127,14 @@ pub fn advised(addr: usize, len: usize, advice: usize) {
 /// The helper has ended when this returns, and nothing is mapped ahead until the next file is
 /// mapped or the next advice is given.
 pub fn end() {
-    if is(Mode::Beside) && !process::in_shared_child() {
+    if is(Ahead::Async) && !process::in_shared_child() {
         helper::end();
     }
 }
 
 /// The program forbids itself calls, and those of a new helper might be among them; or calls of
 /// this process are not seen any more.
-pub fn confine() {
+pub fn stop() {
     helper::forbid();
     jobs::clear();
     end();

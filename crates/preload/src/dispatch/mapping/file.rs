@@ -1,0 +1,108 @@
+//! Which file of the host a descriptor is, as far as the mapping cache must know.
+//!
+//! Invariants: the numbers of a file are those that fstat(2) says of the descriptor that is mapped,
+//! never a path; only file systems are known here where these numbers are those of the inode whose
+//! pages are mapped, and are not given to another inode while that one is mapped. A descriptor that
+//! mmap(2) would refuse to read from is no file.
+
+use super::cache::Key;
+use crate::dispatch::nr;
+use crate::sys::{self, Fd};
+
+type Args = [usize; 6];
+
+const F_GETFL: usize = 3;
+const O_ACCMODE: usize = 3;
+const O_NOATIME: usize = 0o1_000_000;
+const O_PATH: usize = 0o10_000_000;
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+
+/// ext2 to ext4, XFS and tmpfs. Elsewhere the numbers may be those of another inode than the one
+/// whose pages are mapped (overlayfs, where a file keeps its numbers when it is copied up), or may
+/// be what a server says (NFS, FUSE).
+const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
+
+/// A regular file, open for reading only.
+#[derive(Clone, Copy)]
+pub struct File {
+    pub dev: u64,
+    pub ino: u64,
+    flags: usize,
+}
+
+/// `None`: what is mapped from there cannot be kept. A descriptor that may write counts as one that
+/// does, for seals, leases and execve(2), and the mapping holds it.
+pub fn of(fd: usize) -> Option<File> {
+    // SAFETY: asks for flags; touches no memory.
+    let flags = unsafe { sys::raw(nr::FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) };
+    let flags = usize::try_from(flags).ok()?;
+    if flags & (O_ACCMODE | O_PATH) != 0 {
+        return None;
+    }
+    let stat = sys::stat_fd(fd)?;
+    // Without a name, nobody opens it again.
+    if stat.mode & S_IFMT != S_IFREG || stat.nlink == 0 || !is_on_known(fd) {
+        return None;
+    }
+    Some(File {
+        dev: stat.dev,
+        ino: stat.ino,
+        flags,
+    })
+}
+
+/// Asked each time: a device number is given to another file system when its own is unmounted.
+fn is_on_known(fd: usize) -> bool {
+    // struct statfs has 120 bytes and begins with the type.
+    let mut statfs = [0u64; 15];
+    let args = [fd, statfs.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel fills a struct statfs, which is as long.
+    let ret = unsafe { sys::raw(nr::FSTATFS, args) };
+    ret == 0 && KNOWN.contains(&statfs[0])
+}
+
+impl File {
+    /// A description of the file of its own. A mapping holds the description that it was made from,
+    /// and with it flock(2)s, which have to go when the program closes its last descriptor.
+    pub fn reopened(&self, fd: usize) -> Option<Fd> {
+        let mut path = *b"/proc/self/fd/0000000000\0";
+        let mut left = u32::try_from(fd).ok()?;
+        for digit in path[14..24].iter_mut().rev() {
+            *digit = b'0' + (left % 10) as u8;
+            left /= 10;
+        }
+        let zeroes = path[14..23].iter().take_while(|b| **b == b'0').count();
+        path.copy_within(14 + zeroes.., 14);
+        let own = Fd::open(&path[..25 - zeroes], self.flags & O_NOATIME, 0)?;
+        let same = own.stat().map(|s| (s.dev, s.ino)) == Some((self.dev, self.ino));
+        same.then_some(own)
+    }
+
+    /// What mmap(2) of it with these arguments maps.
+    pub fn key(&self, a: &Args, len: usize) -> Key {
+        Key {
+            dev: self.dev,
+            ino: self.ino,
+            offset: a[5],
+            len,
+            flags: a[3],
+        }
+    }
+}
+
+/// The file that a name leads to, if it is the last name of a regular file.
+pub fn by_last_name(dirfd: usize, path: usize) -> Option<(u64, u64)> {
+    const AT_SYMLINK_NOFOLLOW: usize = 0x100;
+    let mut stat = core::mem::MaybeUninit::<sys::Stat>::zeroed();
+    let at = stat.as_mut_ptr() as usize;
+    let args = [dirfd, path, at, AT_SYMLINK_NOFOLLOW, 0, 0];
+    // SAFETY: the kernel reads the program's path and fills a struct stat.
+    if unsafe { sys::raw(nr::NEWFSTATAT, args) } != 0 {
+        return None;
+    }
+    // SAFETY: plain integers, zeroed before.
+    let stat = unsafe { stat.assume_init() };
+    let last = stat.mode & S_IFMT == S_IFREG && stat.nlink <= 1;
+    last.then_some((stat.dev, stat.ino))
+}
