@@ -87,6 +87,20 @@ pub struct Counts {
     mapping: Option<[u64; MAP_COUNTS]>,
 }
 
+/// What is counted of mappings, by `MapCount`.
+const MAPPING: [&str; MAP_COUNTS] = [
+    "hits",
+    "misses",
+    "kept",
+    "evicted",
+    "bytes",
+    "ahead_pages",
+    "ahead_windows",
+    "ahead_reached",
+    "ahead_ended",
+    "ahead_rests",
+];
+
 impl Counts {
     /// As of now.
     pub fn of(record: &RunRecord) -> Result<Counts, Failure> {
@@ -161,12 +175,9 @@ fn render(counts: &Counts, program: &OsStr) -> String {
         ("uninstrumented", Json::List(exes)),
     ];
     if let Some(counts) = &counts.mapping {
-        let names = ["hits", "misses", "kept", "evicted", "bytes"];
         let numbers = counts.iter().map(|n| Json::Number(*n));
-        fields.push((
-            "mapping",
-            Json::Object(names.into_iter().zip(numbers).collect()),
-        ));
+        let fields_of_mapping = MAPPING.into_iter().zip(numbers).collect();
+        fields.push(("mapping", Json::Object(fields_of_mapping)));
     }
     Json::Object(fields).render()
 }

@@ -27,7 +27,7 @@ mod tables;
 mod values;
 
 pub use base::error::{Error, Result};
-pub use base::map_settings::{BadMapSettings, MAP_NUMBERS, MapSettings};
+pub use base::map_settings::{Ahead, BadMapSettings, MAP_NUMBERS, MapSettings};
 pub use base::types::*;
 pub use base::{abi, clock, env, error, program, refusal, trees};
 pub use content::abandoned;

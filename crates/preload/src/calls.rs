@@ -17,7 +17,7 @@ pub const OF_MAPPINGS: u8 = 3;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 21;
+pub const REVISION: u32 = 22;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
@@ -54,10 +54,10 @@ const ALWAYS_CALLS: &[u16] = &[
     206, 207, 208, 209, 210, 333, 425, 426, 427, // libaio and io_uring
 ];
 
-/// What else programs do to their mappings.
+/// What else programs do to their mappings, or to one of their threads.
 const MAPPING_CALLS: &[u16] = &[
     27, 30, // mincore shmat
-    237, 329, 462, // mbind pkey_mprotect mseal
+    237, 329, 446, 462, // mbind pkey_mprotect landlock_restrict_self mseal
 ];
 
 /// Classes by number; `mapping` is that of what only a run with `--map` has to see.

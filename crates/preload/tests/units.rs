@@ -8,5 +8,7 @@ extern crate alloc;
 mod cache;
 #[path = "../src/calls.rs"]
 mod calls;
+#[path = "../src/dispatch/mapping/ahead/stream/mod.rs"]
+mod stream;
 #[path = "../src/sys.rs"]
 mod sys;

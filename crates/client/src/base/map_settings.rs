@@ -27,10 +27,24 @@ pub struct MapSettings {
     /// Bytes of the shortest mapping that is kept, and of the longest.
     pub min: u64,
     pub max: u64,
+    /// Who maps pages ahead of the program.
+    pub ahead: Ahead,
+    /// Bytes of the shortest mapping that pages are mapped ahead in.
+    pub ahead_min: u64,
+}
+
+/// Who maps pages ahead of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    Off,
+    /// A thread beside the program.
+    Async,
+    /// The program's own call that maps, or gives advice: to compare with.
+    Sync,
 }
 
 /// Numbers of one run's settings.
-pub const MAP_NUMBERS: usize = 5;
+pub const MAP_NUMBERS: usize = 7;
 
 const ENTRIES_MAX: u64 = 4096;
 const IDLE_MAX: u64 = 24 * 3600 * 1000;
@@ -46,6 +60,8 @@ enum Kind {
     Bytes,
     Count,
     Time,
+    /// One of `AHEAD`.
+    Word,
 }
 
 const KEYS: [Key; MAP_NUMBERS] = [
@@ -54,6 +70,14 @@ const KEYS: [Key; MAP_NUMBERS] = [
     Key("idle", Kind::Time, 1, IDLE_MAX),
     Key("min", Kind::Bytes, PAGE, BYTES_MAX),
     Key("max", Kind::Bytes, PAGE, BYTES_MAX),
+    Key("ahead", Kind::Word, 0, AHEAD.len() as u64 - 1),
+    Key("ahead-min", Kind::Bytes, PAGE, BYTES_MAX),
+];
+
+const AHEAD: [(&str, Ahead); 3] = [
+    ("off", Ahead::Off),
+    ("async", Ahead::Async),
+    ("sync", Ahead::Sync),
 ];
 
 /// Suffixes and what they multiply with, the largest first.
@@ -69,12 +93,16 @@ const TIMES: [(&str, u64); 2] = [("ms", 1), ("s", 1000)];
 impl Key {
     /// What `text` says.
     fn value(&self, text: &str) -> Option<u64> {
+        if self.1 == Kind::Word {
+            let at = AHEAD.iter().position(|(name, _)| *name == text)?;
+            return Some(at as u64);
+        }
         let end = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at_checked(end)?;
         let units: &[(&str, u64)] = match self.1 {
             Kind::Bytes => &BYTES,
             Kind::Count => &[("", 1)],
-            Kind::Time => &TIMES,
+            Kind::Time | Kind::Word => &TIMES,
         };
         let times = units.iter().find(|(name, _)| *name == unit)?.1;
         let value = number.parse::<u64>().ok()?.checked_mul(times)?;
@@ -88,11 +116,14 @@ impl Key {
             Kind::Bytes => format!("{name} is a size such as 64K, of a page or more"),
             Kind::Count => format!("{name} is a number from {least} to {most}"),
             Kind::Time => format!("{name} is a time such as 30s or 500ms, of 24 h at most"),
+            Kind::Word => format!("{name} is off, async or sync"),
         }
     }
 
     fn write(&self, value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = AHEAD.get(value as usize).map_or("", |(name, _)| name);
         let (unit, times) = match self.1 {
+            Kind::Word => return write!(f, "{}={word}", self.0),
             Kind::Bytes => *BYTES
                 .iter()
                 .find(|(_, times)| value.is_multiple_of(*times) && value >= *times)
@@ -113,6 +144,8 @@ impl MapSettings {
         idle_ms: 30_000,
         min: 64 << 10,
         max: 64 << 20,
+        ahead: Ahead::Async,
+        ahead_min: 8 << 20,
     };
 
     /// What `text` says: settings like `cache=400M,idle=30s`, or nothing.
@@ -146,7 +179,7 @@ impl MapSettings {
     }
 
     fn of_values(values: [Option<u64>; MAP_NUMBERS]) -> MapSettings {
-        let [cache, entries, idle_ms, min, max] = values;
+        let [cache, entries, idle_ms, min, max, ahead, ahead_min] = values;
         let default = MapSettings::DEFAULT;
         MapSettings {
             cache,
@@ -154,6 +187,8 @@ impl MapSettings {
             idle_ms: idle_ms.unwrap_or(default.idle_ms),
             min: min.unwrap_or(default.min),
             max: max.unwrap_or(default.max),
+            ahead: ahead.map_or(default.ahead, |at| AHEAD[at as usize].1),
+            ahead_min: ahead_min.unwrap_or(default.ahead_min),
         }
     }
 
@@ -164,6 +199,8 @@ impl MapSettings {
             Some(self.idle_ms),
             Some(self.min),
             Some(self.max),
+            Some(self.ahead as u64),
+            Some(self.ahead_min),
         ]
     }
 
@@ -246,6 +283,8 @@ mod tests {
             "cache=5000,entries=4096,idle=1ms,min=4K,max=128T",
             "idle=24000ms",
             "min=64M",
+            "ahead=off",
+            "ahead=sync,ahead-min=64K",
         ] {
             let settings = MapSettings::parse(text).unwrap();
             assert_eq!(MapSettings::parse(&settings.to_string()), Ok(settings));
@@ -253,17 +292,22 @@ mod tests {
             assert_eq!(MapSettings::of_numbers(numbers), Some(Some(settings)));
         }
         let text = MapSettings::DEFAULT.to_string();
-        assert_eq!(text, "entries=1024,idle=30s,min=64K,max=64M");
+        assert_eq!(
+            text,
+            "entries=1024,idle=30s,min=64K,max=64M,ahead=async,ahead-min=8M"
+        );
         let full = MapSettings::parse("max=1G,cache=1536K").unwrap();
         let text = full.to_string();
-        assert_eq!(text, "cache=1536K,entries=1024,idle=30s,min=64K,max=1G");
+        let ahead = "ahead=async,ahead-min=8M";
+        let cache = "cache=1536K,entries=1024,idle=30s,min=64K,max=1G";
+        assert_eq!(text, format!("{cache},{ahead}"));
         let off = MapSettings::numbers(None);
         assert_eq!(MapSettings::of_numbers(off), Some(None));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_what_does() {
-        for word in ["x", "cache", ",", "cache=1,", "Cache=1", "ahead=1", "=1"] {
+        for word in ["x", "cache", ",", "cache=1,", "Cache=1", "behind=1", "=1"] {
             let why = MapSettings::parse(word).unwrap_err().to_string();
             assert!(
                 why.contains("cache=400M") && why.contains("idle"),
@@ -285,6 +329,10 @@ mod tests {
             "idle=99999999999999999999s",
             "min=0",
             "max=4095",
+            "ahead=",
+            "ahead=1",
+            "ahead=Off",
+            "ahead-min=0",
         ] {
             let why = MapSettings::parse(bad).unwrap_err().to_string();
             assert!(why.contains("out of range"), "{bad}: {why}");
@@ -293,9 +341,12 @@ mod tests {
         assert_eq!(twice.to_string(), "idle is there twice");
         assert!(MapSettings::parse("min=2M,max=1M").is_err());
         for numbers in [
-            [0, 1, 0, 0, 0],
-            [1, 0, 2, 4097, 4097],
-            [1, 2, 2, 4098, 4097],
+            [0, 1, 0, 0, 0, 0, 0],
+            [1, 0, 2, 4097, 4097, 1, 4097],
+            [1, 2, 2, 4098, 4097, 1, 4097],
+            [1, 2, 2, 4097, 4097, 4, 4097],
+            [1, 2, 2, 4097, 4097, 0, 4097],
+            [1, 2, 2, 4097, 4097, 1, 4096],
         ] {
             assert_eq!(MapSettings::of_numbers(numbers), None, "{numbers:?}");
         }

@@ -93,7 +93,7 @@ fn add(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
-/// What the mapping cache of a process did, by its place in `Run::mapping`.
+/// What was done for the mappings of a process, by its place in `Run::mapping`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapCount {
     /// Mappings that were handed out again.
@@ -106,6 +106,16 @@ pub enum MapCount {
     Evicted,
     /// Bytes of mappings that were handed out again.
     Bytes,
+    /// Pages that were mapped ahead of the program, or were so already.
+    AheadPages,
+    /// Windows of pages that were begun.
+    AheadWindows,
+    /// Windows that the program reached.
+    AheadReached,
+    /// Mappings in which nothing more is mapped ahead: their end was, or the program did not come.
+    AheadEnded,
+    /// How often it was put off because no core was free.
+    AheadRests,
 }
 
 /// So many more. Each saved a call of the kernel or cost one, so a locked add is cheap here.

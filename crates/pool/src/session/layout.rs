@@ -111,7 +111,7 @@ pub const RUNS: usize = 8 * 1024;
 /// nobody.
 pub const RUN_OF_HELPER: u32 = u32::MAX;
 /// What is counted of the mapping caches of a run.
-pub const MAP_COUNTS: usize = 5;
+pub const MAP_COUNTS: usize = 10;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.

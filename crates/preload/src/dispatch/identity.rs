@@ -3,6 +3,7 @@
 //! Invariant: the kernel decides; we look at the result.
 
 use super::args;
+use super::mapping;
 use super::nr;
 use super::outcome::{Outcome, Stop};
 use super::process::Process;
@@ -41,6 +42,7 @@ pub fn restrict(p: &Process, _: &Args) -> Outcome {
 macro_rules! identity_calls {
     ($($name:ident = $nr:ident),* $(,)?) => { $(
         pub fn $name(p: &Process, a: &Args) -> Outcome {
+            mapping::stand_alone();
             p.know_credentials();
             // SAFETY: the program's own call; it reads at most memory that the program named.
             let ret = unsafe { sys::raw(nr::$nr, *a) };

@@ -7,6 +7,7 @@
 
 use super::args;
 use super::at::{self, Link};
+use super::mapping;
 use super::place::{AT_FDCWD, relative_leads_to_pool};
 use super::process::Process;
 use super::table::Handler;
@@ -28,6 +29,7 @@ pub fn handle(p: &Process, handler: Handler, call: &Call) -> Verdict {
     let a = &call.args;
     // Duplicates that the kernel makes from now on must not pass unseen.
     calls::mark_all();
+    mapping::stop_ahead();
     match call.nr {
         // They keep our own descriptors open, and find no other that is a pool file.
         nr::CLOSE | nr::DUP2 | nr::DUP3 | nr::CLOSE_RANGE => match handler(p, a) {

@@ -202,7 +202,7 @@ pub fn on_unpatchable(sites: u32) {
         && sites > 0
     {
         // What they unmap nobody would know of.
-        mapping::stop_keeping();
+        mapping::stop();
         p.client.refuse(UNKNOWN_CALL, Why::Unpatchable as u32);
     }
 }

@@ -35,6 +35,13 @@ impl<T> Mutex<T> {
             value: &self.value,
         }
     }
+
+    /// In the child of a fork, which has one thread: another value, whoever held the lock.
+    pub fn renew(&self, value: T) {
+        // SAFETY: nobody else can reach the value: the thread that did is not in this process.
+        unsafe { self.value.get().write(value) };
+        self.lock.reopen();
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {

@@ -116,7 +116,11 @@ fn end_unborn() -> ! {
 }
 
 fn is_alone() -> bool {
-    !has_threads() || live::is_single_threaded()
+    if !has_threads() {
+        return true;
+    }
+    mapping::stand_alone();
+    live::is_single_threaded()
 }
 
 /// exit_group(2): descriptors, locks and mappings go before the kernel ends the process.
@@ -130,6 +134,7 @@ pub fn exit(p: &Process, _: &[usize; 6]) -> Outcome {
     if !is_alone() {
         return Err(Stop::Native);
     }
+    mapping::stand_alone();
     leave(p, true);
     Err(Stop::Left)
 }
@@ -151,6 +156,7 @@ const CLONE_NEWUSER: usize = 0x1000_0000;
 
 /// unshare(flags)
 pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
+    mapping::stand_alone();
     let files = a[0] & CLONE_FILES != 0;
     if a[0] & CLONE_NEWUSER != 0 {
         p.know_credentials();
@@ -172,6 +178,7 @@ pub fn unshare(p: &Process, a: &[usize; 6]) -> Outcome {
 
 /// setns(fd, nstype)
 pub fn setns(p: &Process, a: &[usize; 6]) -> Outcome {
+    mapping::stand_alone();
     enter_namespace(p, nr::SETNS, a)
 }
 
@@ -195,6 +202,7 @@ fn entered_namespace(p: &Process) {
 
 /// Makes a call that gives the caller descriptors or a working directory of its own.
 pub fn part(p: &Process, nr: usize, a: &[usize; 6], files: bool, directory: bool) -> Outcome {
+    mapping::stand_alone();
     if !is_alone() {
         return match files {
             true => Err(Stop::Refused(EINVAL as i32, Why::OwnDescriptors)),

@@ -1,6 +1,6 @@
 //! What the mapping cache did, for the run's report.
 //!
-//! Invariant: counts only grow.
+//! Invariant: counts only grow; a thread of ours may count as well.
 
 use crate::dispatch::process::process;
 

@@ -23,7 +23,7 @@ use cache::{Key, Limits, Span};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use file::File;
 
-pub use kept::{forked, give_way, hold_still};
+pub use kept::give_way;
 
 type Args = [usize; 6];
 
@@ -56,6 +56,7 @@ pub fn start(p: &Process) {
         entries: settings.entries as usize,
         idle_ms: settings.idle_ms,
     });
+    ahead::start(settings.ahead, settings.ahead_min as usize);
     ON.store(true, Relaxed);
 }
 
@@ -141,7 +142,7 @@ pub fn mmap(a: &Args) -> Outcome {
     if let Ok(addr) = args::result(ret)
         && file_of_host
     {
-        ahead::mapped(addr, len, prot, flags);
+        ahead::mapped(addr, a);
     }
     Err(Stop::Passed(ret))
 }
@@ -246,9 +247,41 @@ pub fn looked_at(addr: usize, len: usize) {
     kept::clear(pages(addr, len));
 }
 
-/// From now on nothing is kept: what is mapped has an effect that the program would see.
-pub fn stop_keeping() {
-    kept::stop();
+/// From now on nothing is kept, and nothing is mapped ahead: the program would see it, or calls
+/// are not answered here any more.
+pub fn stop() {
+    if is_on() {
+        kept::stop();
+        ahead::stop();
+    }
+}
+
+/// From now on nothing is mapped ahead: no call that unmaps is answered here any more.
+pub fn stop_ahead() {
+    if is_on() {
+        ahead::stop();
+    }
+}
+
+/// Before a call that acts on the calling thread alone, or that only a process with one thread may
+/// make: there is none of ours when this returns.
+pub fn stand_alone() {
+    if is_on() {
+        ahead::end();
+    }
+}
+
+/// Before a fork: nobody changes our lists while the value lives.
+pub fn hold_still() -> impl Sized {
+    (kept::hold_still(), ahead::hold_still())
+}
+
+/// In a forked child. `still`: its parent held the lists.
+pub fn forked(still: bool) {
+    kept::forked(still);
+    if is_on() {
+        ahead::forked();
+    }
 }
 
 /// Before the kernel does a caught call that has no handler.
@@ -260,6 +293,7 @@ pub fn unhandled(call: &Call) -> Option<isize> {
         nr::MINCORE => looked_at(addr, len),
         nr::MBIND | nr::PKEY_MPROTECT | nr::MSEAL => gone(addr, len),
         // How much it attaches it does not say.
+        nr::LANDLOCK_RESTRICT_SELF => stand_alone(),
         nr::SHMAT if third & SHM_REMAP != 0 => gone(len, usize::MAX),
         nr::SHMAT if len != 0 => looked_at(len, usize::MAX),
         _ => {}
@@ -293,6 +327,9 @@ pub fn passing(call: &Call) {
     const AT_FDCWD: usize = -100isize as usize;
     const UFFDIO_REGISTER: usize = 0xc020_aa00;
     const PR_SET_SECCOMP: usize = 22;
+    /// On what each thread has of its own: keepcaps, capbset_drop, securebits, no_new_privs,
+    /// cap_ambient.
+    const OF_ONE_THREAD: [usize; 5] = [8, 24, 28, 38, 47];
     let a = &call.args;
     match call.nr {
         nr::UNLINK => deleted(AT_FDCWD, a[0]),
@@ -303,10 +340,11 @@ pub fn passing(call: &Call) {
             give_way();
         }
         // Faults in it are told to the program.
-        nr::IOCTL if a[1] as u32 as usize == UFFDIO_REGISTER => stop_keeping(),
+        nr::IOCTL if a[1] as u32 as usize == UFFDIO_REGISTER => stop(),
         // Our own calls may be forbidden afterwards.
-        nr::PRCTL if a[0] == PR_SET_SECCOMP => stop_keeping(),
-        nr::SECCOMP => stop_keeping(),
+        nr::PRCTL if a[0] == PR_SET_SECCOMP => stop(),
+        nr::PRCTL if OF_ONE_THREAD.contains(&a[0]) => stand_alone(),
+        nr::SECCOMP => stop(),
         _ => {}
     }
     if !kept::is_empty() {
