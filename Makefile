@@ -54,6 +54,8 @@ bench:
 install: all
 	install -D -m 0755 $(RELEASE)/holdfast-bench \
 	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench
+	install -D -m 0755 $(RELEASE)/holdfast-bench-mapper \
+	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench-mapper
 	install -D -m 0755 $(RELEASE)/holdfast-export \
 	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-export
 	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast

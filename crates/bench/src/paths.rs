@@ -14,6 +14,18 @@ pub fn own() -> Result<PathBuf> {
     std::env::current_exe().map_err(Error::io("find this program"))
 }
 
+/// The program that maps files, beside this one.
+pub fn mapper() -> Result<PathBuf> {
+    let mapper = own()?.with_file_name("holdfast-bench-mapper");
+    match mapper.exists() {
+        true => Ok(mapper),
+        false => {
+            let what = format!("there is no {}", mapper.display());
+            Err(Error::Missing(what, "holdfast bench".into()))
+        }
+    }
+}
+
 /// The `holdfast` that is measured.
 pub fn holdfast() -> Result<PathBuf> {
     if let Some(said) = std::env::var_os(VARIABLE) {

@@ -59,9 +59,12 @@ unsafe impl Send for FileMap {}
 
 impl FileMap {
     /// Maps `len` bytes of a file; with `populate`, all page-table entries are made now.
+    // One system call in one place, so that it can be caught in whatever way the compiler lays it
+    // out.
+    #[inline(never)]
     pub fn new(file: BorrowedFd<'_>, len: usize, populate: bool) -> Result<FileMap, Error> {
-        let mut flags = MapFlags::SHARED;
-        flags.set(MapFlags::POPULATE, populate);
+        let populate = MapFlags::POPULATE.bits() * u32::from(populate);
+        let flags = MapFlags::SHARED | MapFlags::from_bits_retain(populate);
         // SAFETY: the kernel chooses addresses that nobody uses.
         let base = unsafe { mm::mmap(core::ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) };
         let base = base.map_err(Error::os("mmap"))?.cast();

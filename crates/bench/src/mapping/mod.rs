@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::janitor::Janitor;
 use crate::link::{Worker, progress};
 use crate::options::Options;
-use crate::peers::{create_pool, holdfast, itself, memory_directory, run_at, served};
+use crate::peers::{create_pool, holdfast, memory_directory, run_at, served};
 use crate::report::machine;
 use crate::sheet::{Cell, Group, Row, Sheet, figures};
 use rows::{
@@ -210,7 +210,7 @@ impl Site {
 
     fn command(&self, launch: Launch) -> Result<Command> {
         let host = self.base.join("host");
-        let own = crate::paths::own()?;
+        let own = crate::paths::mapper()?;
         let mapped = |settings: &str| -> Result<Command> {
             let mut run = holdfast()?;
             run.args(["run", "--pool"]).arg(self.pool());
@@ -218,7 +218,7 @@ impl Site {
             Ok(run)
         };
         let (mut command, dir) = match launch {
-            Launch::Plain => (itself()?, host),
+            Launch::Plain => (Command::new(&own), host),
             Launch::Mapped(settings) => (mapped(settings)?, host),
             Launch::SmallCache => {
                 let settings = format!("ahead=off,cache={}M", self.files / 5);
@@ -235,7 +235,7 @@ impl Site {
                 (run, at)
             }
         };
-        command.args([crate::WORKER, "mapping"]).arg(dir);
+        command.arg(dir);
         command.args([self.mib.to_string(), self.files.to_string()]);
         Ok(command)
     }

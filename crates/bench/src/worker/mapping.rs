@@ -162,7 +162,7 @@ fn cpu(usage: &Usage) -> Duration {
     Duration::from_micros(micros.unsigned_abs())
 }
 
-/// The hidden command: `mapping DIR MIB FILES`. Returns the exit status.
+/// The program; `args` are DIR MIB FILES. Returns the exit status.
 pub fn main(args: &[OsString]) -> u8 {
     let number = |word: &OsString| word.to_str()?.parse().ok();
     let [dir, mib, files] = args else { return 2 };
@@ -254,7 +254,12 @@ impl Mapper {
 
     /// Copies records of the large file.
     fn records(&self, order: Order, record: usize, way: Way) -> io::Result<Took> {
-        let (file, len) = (File::open(self.large())?, self.mib * MIB);
+        // What is watched by userfaultfd(2) has to be open for writing, too.
+        let file = File::options()
+            .read(true)
+            .write(way.single)
+            .open(self.large())?;
+        let len = self.mib * MIB;
         let mut buffer = vec![0; record];
         let mut meter = Meter::start()?;
         let places = order.places(len, record);

@@ -163,7 +163,6 @@ pub fn main(args: &[OsString]) -> u8 {
             Some("webproxy") => return webproxy::main(rest),
             Some("programs") => return programs::main(rest),
             Some("sharing") => return sharing::main(rest),
-            Some("mapping") => return mapping::main(rest),
             Some(kind @ ("disk" | "disk-job" | "disk-postgres")) => return disk::main(kind, rest),
             _ => {}
         }
