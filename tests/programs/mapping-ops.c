@@ -2,6 +2,7 @@
  * address. Whatever keeps mappings behind this program's back must not change a word of it.
  *
  *   mapping-ops FIRST LAST STEPS DIR OTHER    seeds FIRST to LAST; files in DIR, one in OTHER
+ *   ... uncut                                 children cut no file that their parent has mapped
  *
  * Addresses differ from run to run, so nothing here depends on what lies beside a mapping: what is
  * free is only used right after it was unmapped.
@@ -33,6 +34,7 @@ static char paths[FILES][PATH_LEN], spare[PATH_LEN];
 static uint64_t state;
 static sigjmp_buf landing;
 static volatile int fault;
+static int uncut, is_child;
 
 static unsigned pick(unsigned n) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -226,7 +228,11 @@ static void change_file(void) {
     int file = pick(FILES), fd;
     char byte = (char)pick(256);
     switch (pick(5)) {
-    case 0: return say("truncate: %d\n", of(truncate(paths[file], pick(120) * PAGE + pick(9))));
+    case 0: {
+        off_t len = pick(120) * PAGE + pick(9);
+        if (uncut && is_child) return say("uncut\n");
+        return say("truncate: %d\n", of(truncate(paths[file], len)));
+    }
     case 1:
         fd = open(paths[file], O_WRONLY);
         say("write: %d\n", of(pwrite(fd, &byte, 1, pick(90) * PAGE)));
@@ -249,6 +255,7 @@ static void with_child(void) {
     say("fork\n");
     pid_t child = fork();
     if (child == 0) {
+        is_child = 1;
         for (int i = 0; i < 12; i++) step();
         for (int i = 0; i < count; i++) say("child %08x\n", sum_of(regions[i].addr, regions[i].len));
         _exit(0);
@@ -283,7 +290,8 @@ static void run(unsigned seed, int steps) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6) return 2;
+    if (argc != 6 && argc != 7) return 2;
+    uncut = argc == 7;
     struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGSEGV, &action, NULL);
     sigaction(SIGBUS, &action, NULL);

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 const CASES: &[(&str, Case)] = &[
     ("mapping random calls", random_calls),
     ("mapping random calls on a disk", random_calls_on_a_disk),
+    ("mapping random calls in a pool", random_calls_in_a_pool),
     ("mapping what is kept", what_is_kept),
     ("mapping what is kept on a disk", what_is_kept_on_a_disk),
     ("mapping unmounted", unmounted),
@@ -69,6 +70,28 @@ fn random_calls(fixture: &Fixture) -> Result<(), Stop> {
 /// On the file system of /var/tmp, where the tests' own directory may be in memory.
 fn random_calls_on_a_disk(fixture: &Fixture) -> Result<(), Stop> {
     with_program(fixture, "mapping-ops", ON_A_DISK, COMPARED).map(drop)
+}
+
+/// The same calls on files of tmpfs and of a pool. What another process cuts off a file is gone
+/// from a mapping at the next call that is caught, so children cut nothing.
+fn random_calls_in_a_pool(fixture: &Fixture) -> Result<(), Stop> {
+    let text = r#"trap 'rm -rf "$where"' EXIT
+        ./program 1 150 400 "$where" "$where" uncut >off
+        for settings in '' --map=min=4K --map=min=4K,entries=3,idle=1ms; do
+            run $settings -- sh -c 'rm -rf /hf/work; mkdir /hf/work
+                exec ./program 1 150 400 /hf/work /hf/work uncut' >on
+            cmp off on
+            at_least 100000 served
+            test -z "$settings" || at_least 500 hits
+        done
+        "$hf" pool check "$pool""#;
+    with_program(
+        fixture,
+        "mapping-ops",
+        "$(mktemp -d /dev/shm/holdfast-XXXXXX)",
+        text,
+    )?;
+    Ok(())
 }
 
 const ON_A_DISK: &str = "$(mktemp -d /var/tmp/holdfast-mapping.XXXXXX)";
@@ -200,14 +223,9 @@ fn options(fixture: &Fixture) -> Result<(), Stop> {
         outer=(); inside --map -- echo none && exit 1
         "$hf" run --pool "$pool" --map -- env -i "$hf" --version >/dev/null
         "$hf" run --pool "$pool" --report report -- true
-        grep -o '"mapping":.*' report"#;
+        grep '"mapping":{.*[1-9].*}' report || echo nothing"#;
     let said = script(fixture, &pool, &format!("exec 2>errors; {text}"))?;
-    let zeroes = r#""mapping":{"hits":0,"misses":0,"kept":0,"evicted":0,"bytes":0}}"#;
-    expect(
-        "what was said",
-        &said,
-        &format!("same\ninherited\n{zeroes}\n"),
-    )?;
+    expect("what was said", &said, "same\ninherited\nnothing\n")?;
     let errors = std::fs::read_to_string(fixture.path("errors"))?;
     match errors.matches("this program already runs with").count() {
         2 => Ok(()),
