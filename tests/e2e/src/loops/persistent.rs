@@ -10,7 +10,10 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-pub const CASES: &[(&str, Case)] = &[("a pool on persistent memory", pool)];
+pub const CASES: &[(&str, Case)] = &[
+    ("a pool on persistent memory", pool),
+    ("mappings of persistent memory", mappings),
+];
 
 const INIT: &str = include_str!("persistent.sh");
 /// What of the memory is persistent: so much of it, from there on.
@@ -21,8 +24,8 @@ fn boot(fixture: &Fixture, job: &str) -> Result<Guest, Stop> {
     Guest::start(fixture, (job, PERSISTENT), ("1G", MEMORY), &[])
 }
 
-/// The initial memory disk: what is installed, and some programs that see pools.
-fn prepare(fixture: &Fixture) -> Result<(), Stop> {
+/// The initial memory disk: what is installed, some programs that see pools, and what `more` adds.
+fn prepare(fixture: &Fixture, more: &str) -> Result<(), Stop> {
     let kernel = kernel()?;
     let tools = ["qemu-system-x86_64", "busybox", "mke2fs", "ldd", "dash"];
     if let Some(tool) = tools.into_iter().find(|tool| !on_path(tool)) {
@@ -41,7 +44,8 @@ fn prepare(fixture: &Fixture) -> Result<(), Stop> {
         r#"cd root; mkdir bin proc sys dev mnt modules tools
         cp {kernel}/*.ko modules; cp $(command -v busybox) bin/busybox
         cp {holdfast} $(dirname {holdfast})/../lib/libholdfast_preload.so tools
-        for program in mke2fs dash dd seq md5sum; do cp $(command -v $program) tools; done
+        for program in mke2fs dash dd seq md5sum mkdir; do cp $(command -v $program) tools; done
+        {more}
         libraries=$(ldd tools/* | awk '/=> [/]/ {{ print $3 }} /^[ \t]*[/].*[(]/ {{ print $1 }}')
         for library in $libraries; do
             mkdir -p .$(dirname $library); cp $library .$library
@@ -64,8 +68,32 @@ fn bash(fixture: &Fixture, script: &str) -> Result<String, Stop> {
     }
 }
 
+/// Random calls on mappings of files of a DAX file system say the same with the mapping cache and
+/// map-ahead as without them, and on files of a pool there as on the file system itself.
+fn mappings(fixture: &Fixture) -> Result<(), Stop> {
+    if !on_path("gcc") {
+        return Err(Stop::Skip("gcc is not installed".into()));
+    }
+    let source = crate::faces::repository("tests/programs/mapping-ops.c")?;
+    prepare(
+        fixture,
+        &format!("gcc -O1 -w -o tools/mapping-ops {}", source.display()),
+    )?;
+    let said = boot(fixture, "map")?.to_its_end()?;
+    for line in ["mapped same", "pool same"] {
+        if !said.iter().any(|found| found == line) {
+            return wrong(format!("the guest does not say {line:?}: {said:?}"));
+        }
+    }
+    let hits = said.iter().find_map(|line| line.strip_prefix("hits "));
+    match hits.and_then(|hits| hits.parse::<u64>().ok()) {
+        Some(50..) => Ok(()),
+        _ => wrong(format!("mappings were not handed out again: {said:?}")),
+    }
+}
+
 fn pool(fixture: &Fixture) -> Result<(), Stop> {
-    prepare(fixture)?;
+    prepare(fixture, "")?;
     let mut guest = boot(fixture, "fill")?;
     guest.await_lines("durable", ENOUGH)?;
     guest.kill()?;

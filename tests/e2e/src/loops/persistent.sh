@@ -47,6 +47,26 @@ check() {
     umount /mnt
 }
 
+calls() { # directory, how it is run
+    dir=$1
+    shift
+    "$@" dash -c "mkdir -p $dir; exec mapping-ops 1 12 300 $dir $dir uncut"
+}
+
+map() {
+    /tools/mke2fs -q -t ext4 -b 4096 /dev/pmem0
+    mount -t ext4 -o dax=always /dev/pmem0 /mnt
+    holdfast pool create $pool --size 64M
+    calls /mnt/work env >/tmp/plain
+    rm -r /mnt/work
+    run="holdfast run --pool $pool --report /tmp/report --map=min=4K"
+    calls /mnt/work $run -- >/tmp/mapped
+    echo "hits $(sed 's/.*"hits":\([0-9]*\).*/\1/' /tmp/report)"
+    cmp /tmp/plain /tmp/mapped && echo mapped same
+    calls /hf/work $run -- >/tmp/pool
+    cmp /tmp/plain /tmp/pool && echo pool same
+}
+
 # What came before may end without a line break.
 echo
 job=$(sed 's/.*job=\([a-z]*\).*/\1/' /proc/cmdline)
