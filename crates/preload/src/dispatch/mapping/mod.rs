@@ -280,6 +280,7 @@ fn madvise(a: &Args) -> isize {
     } else if !PASSING.contains(&advice) {
         kept::lose(span);
     }
+    ahead::advising(addr, len, advice);
     let ret = kernel(nr::MADVISE, a);
     if ret == 0 {
         ahead::advised(addr, len, advice);
