@@ -20,6 +20,7 @@ mod json;
 mod kv;
 mod leaving;
 mod log;
+mod map_commands;
 mod metrics;
 mod nested;
 mod new_volume;
@@ -46,7 +47,7 @@ mod top;
 mod volume_commands;
 mod writeback;
 
-use args::{Cli, Command, PoolCommand};
+use args::{Cli, Command, MapCommand, PoolCommand};
 use clap::Parser;
 use clap::error::ErrorKind;
 use failure::Failure;
@@ -101,6 +102,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
         Command::Bench(args) => bench::bench(&args, cli.json),

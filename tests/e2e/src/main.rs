@@ -12,6 +12,7 @@ mod dump;
 mod faces;
 mod faults;
 mod loops;
+mod mapping;
 mod outcome;
 mod process;
 mod programs;
@@ -33,6 +34,7 @@ const USAGE: &str = "usage: hf-e2e COMMAND
   users [NAME...]                   users of one pool who do not trust each other
   faces [NAME...]                   keys and values: commands, C, documents, LMDB's tools
   loops [NAME...]                   file systems and guests on exported volumes; as root
+  mapping [NAME...]                 mappings of the host's files with --map
   dump DIR                          a canonical listing of a tree
   write DIR ID SEED SYNC_CALLS      works step by step and acknowledges each
   verify DIR MODE ID:SEED:ACKED...  judges what writers left
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["containers", names @ ..] => containers::main(names),
         ["faces", names @ ..] => faces::main(names),
         ["loops", names @ ..] => loops::main(names),
+        ["mapping", names @ ..] => mapping::main(names),
         ["users", names @ ..] => users::main(names),
         ["act"] => users::actor::main(),
         ["dump", dir] => dump::main(dir),

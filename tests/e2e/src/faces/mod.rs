@@ -36,14 +36,14 @@ pub fn main(names: &[&str]) -> ExitCode {
 }
 
 /// A new pool.
-fn new_pool(fixture: &Fixture, name: &str) -> Result<String, Stop> {
+pub fn new_pool(fixture: &Fixture, name: &str) -> Result<String, Stop> {
     let pool = fixture.path(name).to_string_lossy().into_owned();
     fixture.done(&["pool", "create", &pool, "--size", "64M"])?;
     Ok(pool)
 }
 
 /// A script with `$hf` as the command and `$pool` as a pool, where the first failure ends it.
-fn script(fixture: &Fixture, pool: &str, text: &str) -> Result<String, Stop> {
+pub fn script(fixture: &Fixture, pool: &str, text: &str) -> Result<String, Stop> {
     let mut command = Command::new("bash");
     command.arg("-euo").arg("pipefail").arg("-c").arg(text);
     // Variables of the command itself, because the tests' environment is a clean one.
@@ -59,7 +59,7 @@ fn script(fixture: &Fixture, pool: &str, text: &str) -> Result<String, Stop> {
 }
 
 /// Says so unless what was said is what was expected.
-fn expect(what: &str, found: &str, expected: &str) -> Result<(), Stop> {
+pub fn expect(what: &str, found: &str, expected: &str) -> Result<(), Stop> {
     match found == expected {
         true => Ok(()),
         false => wrong(format!("{what}: {found:?}, not {expected:?}")),
@@ -67,7 +67,7 @@ fn expect(what: &str, found: &str, expected: &str) -> Result<(), Stop> {
 }
 
 /// The repository's tests, or their installed copy; beside them lie the documents.
-fn repository(path: &str) -> Result<PathBuf, Stop> {
+pub fn repository(path: &str) -> Result<PathBuf, Stop> {
     let programs = std::env::var_os("HF_PROGRAMS").map(PathBuf::from);
     let root = programs.as_deref().and_then(|p| p.parent()?.parent());
     let root = root.ok_or(Stop::Wrong(

@@ -66,15 +66,7 @@ impl File {
     /// A description of the file of its own. A mapping holds the description that it was made from,
     /// and with it flock(2)s, which have to go when the program closes its last descriptor.
     pub fn reopened(&self, fd: usize) -> Option<Fd> {
-        let mut path = *b"/proc/self/fd/0000000000\0";
-        let mut left = u32::try_from(fd).ok()?;
-        for digit in path[14..24].iter_mut().rev() {
-            *digit = b'0' + (left % 10) as u8;
-            left /= 10;
-        }
-        let zeroes = path[14..23].iter().take_while(|b| **b == b'0').count();
-        path.copy_within(14 + zeroes.., 14);
-        let own = Fd::open(&path[..25 - zeroes], self.flags & O_NOATIME, 0)?;
+        let own = Fd::open(&path(b"/proc/self/fd/", fd)?, self.flags & O_NOATIME, 0)?;
         let same = own.stat().map(|s| (s.dev, s.ino)) == Some((self.dev, self.ino));
         same.then_some(own)
     }
@@ -90,6 +82,22 @@ impl File {
         }
     }
 }
+
+/// The name of a descriptor in a directory of /proc, with NUL.
+fn path(directory: &[u8], fd: usize) -> Option<[u8; PATH]> {
+    let mut path = [0; PATH];
+    path.get_mut(..directory.len())?.copy_from_slice(directory);
+    let mut left = u32::try_from(fd).ok()?;
+    let digits = left.checked_ilog10().unwrap_or(0) as usize + 1;
+    let number = path.get_mut(directory.len()..directory.len() + digits)?;
+    for digit in number.iter_mut().rev() {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    Some(path)
+}
+
+const PATH: usize = 32;
 
 /// The file that a name leads to, if it is the last name of a regular file.
 pub fn by_last_name(dirfd: usize, path: usize) -> Option<(u64, u64)> {
