@@ -239,6 +239,17 @@ static void numbers(void) {
     printf("%d %d\n", same, wrong);
 }
 
+/* Somebody says that all of it has to go. */
+static void dropped(void) {
+    use(path);
+    printf("%d ", kept(path));
+    if (system(getenv("DROP"))) exit(3);
+    access("/nonexistent", F_OK);
+    printf("%d ", kept(path));
+    use(path);
+    printf("%d\n", kept(path));
+}
+
 static sigjmp_buf landing;
 static void caught(int signal) { siglongjmp(landing, signal); }
 
@@ -316,7 +327,7 @@ int main(int argc, char **argv) {
     } cases[] = {{"again", again},       {"forked", forked},       {"deleted", deleted},
                  {"timeout", timeout},   {"left-out", left_out},   {"advice", advice},
                  {"limit", limit},       {"sandboxed", sandboxed}, {"unmounted", unmounted},
-                 {"numbers", numbers},   {"cut", cut},             {"threads", threads}};
+                 {"numbers", numbers},     {"dropped", dropped},       {"cut", cut},             {"threads", threads}};
     if (argc != 3) return 2;
     dir = argv[2];
     snprintf(path, sizeof path, "%s/the-file", dir);

@@ -54,12 +54,24 @@ pub enum Command {
     Snapshot(SnapshotArgs),
     /// Create, list, resize, copy and delete volumes, which are block devices.
     Volume(VolumeArgs),
+    /// Mappings of the host's files that programs of `run --map` keep.
+    #[command(subcommand)]
+    Map(MapCommand),
     /// Export a volume as a block device: NBD, vhost-user, FUSE.
     Export(ExportArgs),
     /// Put huge pages under files of the host, so that mapping them costs less.
     Warm(WarmArgs),
     /// Run a benchmark side by side with its peers; without a name, list the benchmarks.
     Bench(BenchArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MapCommand {
+    /// Have all programs on a pool give up what they keep, each at its next call.
+    Drop {
+        /// The pool [default: the user's own].
+        pool: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

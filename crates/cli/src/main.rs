@@ -20,6 +20,7 @@ mod json;
 mod kv;
 mod leaving;
 mod log;
+mod map_commands;
 mod metrics;
 mod nested;
 mod new_volume;
@@ -47,7 +48,7 @@ mod volume_commands;
 mod warm;
 mod writeback;
 
-use args::{Cli, Command, PoolCommand};
+use args::{Cli, Command, MapCommand, PoolCommand};
 use clap::Parser;
 use clap::error::ErrorKind;
 use failure::Failure;
@@ -102,6 +103,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
         Command::Warm(args) => warm::warm(&args, cli.json),

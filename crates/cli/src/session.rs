@@ -168,6 +168,12 @@ impl RunRecord {
         Ok(counts)
     }
 
+    /// Tells all programs of the session to give up the mappings that they keep.
+    pub fn drop_kept(&self) -> Result<(), Failure> {
+        self.header()?.map_drops.fetch_add(1, AcqRel);
+        Ok(())
+    }
+
     /// Why the session was given up, as a sentence, if it was.
     pub fn given_up(&self) -> Option<String> {
         let header = self.header().ok()?;

@@ -546,6 +546,12 @@ impl Client {
         map::cuts(self)
     }
 
+    /// Rises when what mapping caches keep is to be given up.
+    #[inline]
+    pub fn map_drops(&self) -> u32 {
+        map::drops(self)
+    }
+
     /// The content of `MapPiece::Inline`: how many bytes of `out`, zeroes behind them.
     pub fn map_inline(&self, pin: MapPin, out: &mut [u8; 4096]) -> Result<usize> {
         map::inline(self, pin, out)

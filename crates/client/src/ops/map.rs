@@ -231,6 +231,11 @@ pub(crate) fn cuts(c: &Client) -> u32 {
     c.session.header().mapped_cuts.load(Acquire)
 }
 
+#[inline]
+pub(crate) fn drops(c: &Client) -> u32 {
+    c.session.header().map_drops.load(Acquire)
+}
+
 pub(crate) fn repin(c: &Client, pin: MapPin) -> Result<()> {
     let s = &c.session;
     let inode = pinned(s, pin)?;

@@ -50,6 +50,11 @@ impl Served {
         0
     }
 
+    /// Nobody tells those who are served.
+    pub fn map_drops(&self) -> u32 {
+        0
+    }
+
     /// Only mappings of a pool's own pages have such pieces.
     pub fn map_inline(&self, _pin: MapPin, _out: &mut [u8; 4096]) -> Result<usize> {
         Err(Error::NoDevice)

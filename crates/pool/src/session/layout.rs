@@ -222,6 +222,8 @@ shared! {
         pub trees_full: AtomicU32,
         /// Counts how often a file lost pages at its end while it was mapped somewhere.
         pub mapped_cuts: AtomicU32,
+        /// Rises when all programs are to give up mappings of the host's files that they keep.
+        pub map_drops: AtomicU32,
         /// Views that were ever used at once: pins 0..views_used may be in use.
         pub views_used: AtomicU32,
         /// Rises when somebody says something in `stalled`; a futex word.

@@ -125,7 +125,7 @@ fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
         Stop::Left => Verdict::Native,
         Stop::Native => {
             if mapping::is_on() {
-                mapping::passing(call);
+                mapping::passing(p, call);
             }
             p.client.count_passed();
             Verdict::Native

@@ -133,6 +133,7 @@ either! {
         -> Result<()>;
     fn lent_file(&self, pin: MapPin, writes: bool) -> Result<OwnedFd>;
     fn mapped_cuts(&self) -> u32;
+    fn map_drops(&self) -> u32;
     fn map_inline(&self, pin: MapPin, out: &mut [u8; 4096]) -> Result<usize>;
     fn map_size(&self, pin: MapPin) -> Result<u64>;
     fn map_repin(&self, pin: MapPin) -> Result<()>;

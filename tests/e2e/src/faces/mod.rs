@@ -1,6 +1,7 @@
 //! Keys, values, snapshots and volumes through the faces that people use: the command, C and C++,
 //! what the documents show, and the tools of LMDB.
 
+mod ahead;
 mod bench;
 mod commands;
 mod daemon;
@@ -20,6 +21,7 @@ use std::process::{Command, ExitCode};
 /// `hf-e2e faces`
 pub fn main(names: &[&str]) -> ExitCode {
     let tables = [
+        ahead::CASES,
         bench::CASES,
         commands::CASES,
         daemon::CASES,

@@ -110,6 +110,8 @@ const KEPT: &str = r#"
     at_least 10000 hits
     at_least 1 misses
     at_least 100000000 bytes
+    export DROP="'$hf' map drop '$pool'"
+    try --map dropped
     try --map=idle=200ms timeout
     at_least 1 evicted
     try --map=cache=0 again
@@ -127,6 +129,7 @@ sandboxed: 1 0 0
 numbers: 0 0
 cut: 1 -7 0 1 1
 threads: done
+dropped: 1 0 1
 timeout: 1 0
 ";
 
@@ -221,6 +224,7 @@ fn options(fixture: &Fixture) -> Result<(), Stop> {
         outer=(--map); inside -- echo inherited
         outer=(--map); inside --map=entries=7 -- echo other && exit 1
         outer=(); inside --map -- echo none && exit 1
+        "$hf" map drop "$pool"; "$hf" map drop missing && exit 1
         "$hf" run --pool "$pool" --map -- env -i "$hf" --version >/dev/null
         "$hf" run --pool "$pool" --report report -- true
         grep '"mapping":{.*[1-9].*}' report || echo nothing"#;

@@ -10,7 +10,7 @@ use super::count::{self, What};
 use crate::dispatch::mutex::{Mutex, MutexGuard};
 use crate::dispatch::nr;
 use crate::sys;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use holdfast_pmem::env;
 
 const MADV_NORMAL: usize = 0;
@@ -25,11 +25,14 @@ static ON: AtomicBool = AtomicBool::new(false);
 static IDLE: AtomicUsize = AtomicUsize::new(0);
 /// When it was last looked for those whose time is over, in ticks of the processor.
 static SWEPT: AtomicU64 = AtomicU64::new(0);
+/// How often it was said that all has to go, as far as is known here.
+static DROPS: AtomicU32 = AtomicU32::new(0);
 /// Some tenth of a second.
 const SWEEP_TICKS: u64 = 1 << 28;
 
 /// Before the program's first instruction.
-pub fn start(limits: Limits) {
+pub fn start(limits: Limits, drops: u32) {
+    DROPS.store(drops, Relaxed);
     CACHE.lock().set_limits(limits);
     ON.store(limits.bytes > 0, Relaxed);
 }
@@ -189,9 +192,13 @@ pub fn stop() {
     ON.store(false, Relaxed);
 }
 
-/// Now and then: what nobody used again for long goes.
+/// Now and then: what nobody used again for long goes; all of it, if `drops` has risen.
 #[inline]
-pub fn sweep() {
+pub fn sweep(drops: u32) {
+    if DROPS.load(Relaxed) != drops {
+        DROPS.store(drops, Relaxed);
+        give_way();
+    }
     let ticks = env::ticks();
     if ticks.wrapping_sub(SWEPT.load(Relaxed)) > SWEEP_TICKS {
         SWEPT.store(ticks, Relaxed);

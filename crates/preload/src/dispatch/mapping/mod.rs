@@ -51,11 +51,12 @@ pub fn start(p: &Process) {
     crate::calls::catch_mappings();
     MIN.store(settings.min as usize, Relaxed);
     MAX.store(settings.max as usize, Relaxed);
-    kept::start(Limits {
+    let limits = Limits {
         bytes: settings.cache.map_or_else(default_bytes, |n| n as usize),
         entries: settings.entries as usize,
         idle_ms: settings.idle_ms,
-    });
+    };
+    kept::start(limits, p.client.map_drops());
     ahead::start(settings.ahead, settings.ahead_min as usize);
     ON.store(true, Relaxed);
 }
@@ -314,6 +315,7 @@ pub fn madvise(a: &Args) -> isize {
     } else if !PASSING.contains(&advice) {
         kept::lose(span);
     }
+    ahead::advising(addr, len, advice);
     let ret = kernel(nr::MADVISE, a);
     if ret == 0 {
         ahead::advised(addr, len, advice);
@@ -323,7 +325,7 @@ pub fn madvise(a: &Args) -> isize {
 
 /// Before the kernel does a call that concerns nothing of the pool.
 #[cold]
-pub fn passing(call: &Call) {
+pub fn passing(p: &Process, call: &Call) {
     const AT_FDCWD: usize = -100isize as usize;
     const UFFDIO_REGISTER: usize = 0xc020_aa00;
     const PR_SET_SECCOMP: usize = 22;
@@ -348,7 +350,7 @@ pub fn passing(call: &Call) {
         _ => {}
     }
     if !kept::is_empty() {
-        kept::sweep();
+        kept::sweep(p.client.map_drops());
     }
 }
 

@@ -338,24 +338,23 @@ impl Helper {
     }
 
     fn serve(&mut self, mut job: jobs::Job, now: u64) {
-        let before = (job.stream.windows, job.stream.reached);
         let turn = job.stream.turn(&self.pages);
-        let (windows, reached) = (job.stream.windows, job.stream.reached);
-        count::add(What::AheadWindows, (windows - before.0).into());
-        count::add(What::AheadReached, (reached - before.1).into());
+        if matches!(turn, Turn::Map { .. }) && self.is_contended() {
+            count::add(What::AheadRests, 1);
+            // The turn is taken again later: nothing of it was done.
+            return jobs::delay(job.number, now_us() + self.rest_us);
+        }
+        let (windows, reached) = job.stream.take_counts();
+        count::add(What::AheadWindows, windows.into());
+        count::add(What::AheadReached, reached.into());
         let due_us = match turn {
-            Turn::Map { .. } if self.is_contended() => {
-                count::add(What::AheadRests, 1);
-                // The turn is taken again later: nothing of it was done.
-                return jobs::delay(job.number, now_us() + self.rest_us);
-            }
             Turn::Map { addr, len } => self.map(&mut job, addr, len),
             Turn::Wait { us } => Some(now + u64::from(us)),
-            Turn::End => {
-                count::add(What::AheadEnded, 1);
-                None
-            }
+            Turn::End => None,
         };
+        if due_us.is_none() {
+            count::add(What::AheadEnded, 1);
+        }
         jobs::put_back(&job, due_us);
     }
 

@@ -106,13 +106,20 @@ pub fn gone(addr: usize, len: usize) {
     }
 }
 
-/// madvise(2), which the kernel took.
+/// Before madvise(2): what the program does not need is not mapped ahead.
+pub fn advising(addr: usize, len: usize, advice: usize) {
+    match advice {
+        MADV_RANDOM | MADV_DONTNEED | MADV_REMOVE | MADV_COLD | MADV_PAGEOUT
+        | MADV_DONTNEED_LOCKED => gone(addr, len),
+        _ => {}
+    }
+}
+
+/// After madvise(2), which the kernel took.
 pub fn advised(addr: usize, len: usize, advice: usize) {
     let how = match advice {
         MADV_SEQUENTIAL => Expect::Sequential,
         MADV_WILLNEED => Expect::Whole,
-        MADV_RANDOM | MADV_DONTNEED | MADV_REMOVE | MADV_COLD | MADV_PAGEOUT
-        | MADV_DONTNEED_LOCKED => return gone(addr, len),
         _ => return,
     };
     if len < SHORTEST.load(Relaxed) {

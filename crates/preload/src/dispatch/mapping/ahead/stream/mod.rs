@@ -77,9 +77,9 @@ pub struct Stream {
     /// For how long the program has not been seen, and how long it took for the last window.
     waited_us: u32,
     usual_us: u32,
-    /// Windows begun and windows reached, for the counters.
-    pub windows: u32,
-    pub reached: u32,
+    /// Windows begun and windows reached that were not counted yet.
+    windows: u32,
+    reached: u32,
 }
 
 fn down(addr: usize, unit: usize) -> usize {
@@ -117,6 +117,13 @@ impl Stream {
             }
         }
         stream
+    }
+
+    /// Windows that were begun and that the program reached, since this was last asked.
+    pub fn take_counts(&mut self) -> (u32, u32) {
+        let counts = (self.windows, self.reached);
+        (self.windows, self.reached) = (0, 0);
+        counts
     }
 
     pub fn start(&self) -> usize {
