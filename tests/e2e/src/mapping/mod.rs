@@ -104,7 +104,7 @@ const KEPT: &str = r#"
         printf '%s: ' "$2"
         run "$1" -- ./program "$2" "$where"
     }
-    for case in again forked deleted left-out advice limit sandboxed numbers cut threads; do
+    for case in again forked deleted left-out advice limit sandboxed grown numbers cut threads; do
         try --map "$case"
     done
     at_least 10000 hits
@@ -126,6 +126,7 @@ left-out: 000000000
 advice: 1 1 0
 limit: 6 1
 sandboxed: 1 0 0
+grown: 1 1 0
 numbers: 0 0
 cut: 1 -7 0 1 1
 threads: done
