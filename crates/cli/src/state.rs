@@ -160,6 +160,7 @@ impl State {
         };
         let strays = live.map_or(0, |a| a.strays);
         let media_errors = live.map_or(0, |a| a.media_errors);
+        let [reused, bytes, ahead] = live.map_or([0; 3], |a| a.mapped);
         let service = live.map_or(0, |a| a.service_pid);
         let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
         let mut rows: Vec<Row> = vec![
@@ -181,6 +182,8 @@ impl State {
             number("others", others.into(), whose),
             number("strays", strays, stopped(strays)),
             number("media_errors", media_errors, lost(media_errors)),
+            number("maps_reused", reused, reuse(reused, bytes)),
+            number("pages_ahead", ahead, format!("{ahead} mapped ahead")),
             number("service", service.into(), who),
             ("clean", Json::Bool(sb.clean), clean.into()),
         ]);
@@ -202,6 +205,14 @@ fn stopped(strays: u64) -> String {
         0 => "none".into(),
         1 => "1 stray store was stopped".into(),
         n => format!("{n} stray stores were stopped"),
+    }
+}
+
+/// Of mappings that were handed out again.
+fn reuse(count: u64, bytes: u64) -> String {
+    match count {
+        0 => "none".into(),
+        n => format!("{n} mappings, {} in all", Size(bytes)),
     }
 }
 

@@ -175,7 +175,7 @@ fn gauges_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 12] {
     ]
 }
 
-fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 4] {
+fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 6] {
     [
         (
             "changes_total",
@@ -196,6 +196,16 @@ fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 4] {
             "media_errors_total",
             "Copies that found bytes of the pool's data lost, in the present session.",
             field("media_errors"),
+        ),
+        (
+            "maps_reused_total",
+            "Mappings that were handed out again, in the present session.",
+            field("maps_reused"),
+        ),
+        (
+            "pages_ahead_total",
+            "Pages that were mapped ahead of programs, in the present session.",
+            field("pages_ahead"),
         ),
     ]
 }

@@ -21,7 +21,7 @@ pub const FDS: usize = 4;
 const ANSWER_HEAD: usize = 128;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// The `errno` of an answer that only says that another one follows (EINPROGRESS): the service is
 /// at work. One comes every second.
 pub const BUSY: u32 = 115;
@@ -116,6 +116,9 @@ pub struct Answer {
     pub strays: u64,
     /// Copies that stopped in the present session because the medium has lost bytes.
     pub media_errors: u64,
+    /// In the present session: mappings that were handed out again, their bytes, and pages that
+    /// were mapped ahead.
+    pub mapped: [u64; 3],
     /// The sentence that goes with `errno`; without one, why nothing can be changed, or who keeps
     /// others waiting.
     pub text: Text,
@@ -250,6 +253,9 @@ impl Answer {
         put(&mut out, 84, &self.others.to_le_bytes());
         put(&mut out, 88, &self.strays.to_le_bytes());
         put(&mut out, 96, &self.media_errors.to_le_bytes());
+        for (i, long) in self.mapped.iter().enumerate() {
+            put(&mut out, 104 + 8 * i, &long.to_le_bytes());
+        }
         put(&mut out, ANSWER_HEAD, &self.text.bytes);
         out
     }
@@ -286,6 +292,11 @@ impl Answer {
             others: u32_at(bytes, 84)?,
             strays: u64_at(bytes, 88)?,
             media_errors: u64_at(bytes, 96)?,
+            mapped: [
+                u64_at(bytes, 104)?,
+                u64_at(bytes, 112)?,
+                u64_at(bytes, 120)?,
+            ],
             text,
         })
     }
@@ -372,6 +383,7 @@ mod tests {
             applied_seq: 9,
             strays: 11,
             media_errors: 12,
+            mapped: [13, 14, 15],
             ..Answer::default()
         };
         assert_eq!(Answer::decode(&answer.encode()), Some(answer));

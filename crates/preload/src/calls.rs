@@ -17,7 +17,7 @@ pub const OF_MAPPINGS: u8 = 3;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 22;
+pub const REVISION: u32 = 23;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
@@ -43,7 +43,7 @@ const ALWAYS_CALLS: &[u16] = &[
     42, 44, 46, 47, 49, 51, 52, 299,
     307, // connect sendto sendmsg recvmsg bind get*name recvmmsg sendmmsg
     9, 10, 11, 25, 26, 28, 216, // mmap mprotect munmap mremap msync madvise remap_file_pages
-    149, 150, 325, // mlock munlock mlock2
+    149, 150, 325, 329, // mlock munlock mlock2 pkey_mprotect
     16, 151, // ioctl (a driver may be handed a descriptor) mlockall
     13, 14, // rt_sigaction rt_sigprocmask
     56, 57, 58, 59, 60, 231, 322,
@@ -57,7 +57,7 @@ const ALWAYS_CALLS: &[u16] = &[
 /// What else programs do to their mappings, or to one of their threads.
 const MAPPING_CALLS: &[u16] = &[
     27, 30, // mincore shmat
-    237, 329, 446, 462, // mbind pkey_mprotect landlock_restrict_self mseal
+    237, 446, 462, // mbind landlock_restrict_self mseal
 ];
 
 /// Classes by number; `mapping` is that of what only a run with `--map` has to see.

@@ -123,6 +123,13 @@ pub fn count_mapping(s: &Session, what: MapCount, n: u64) {
     if let Some(run) = s.run() {
         run.mapping[what as usize].fetch_add(n, Relaxed);
     }
+    let total = match what {
+        MapCount::Hits => 0,
+        MapCount::Bytes => 1,
+        MapCount::AheadPages => 2,
+        _ => return,
+    };
+    s.header().mapped[total].fetch_add(n, Relaxed);
 }
 
 /// One more call refused; `why` is an index into the caller's list of sentences.

@@ -329,6 +329,8 @@ shared! {
         pub media_errors: AtomicU64,
         /// Some of the blocks that these were of, plus 1; 0: none.
         pub lost_blocks: [AtomicU64; LOST_BLOCKS],
+        /// In all runs: mappings that were handed out again, their bytes, pages mapped ahead.
+        pub mapped: [AtomicU64; 3],
     }
 }
 

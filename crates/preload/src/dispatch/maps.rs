@@ -579,7 +579,7 @@ fn carry(from: usize, to: usize, len: usize, keeps: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// mprotect(addr, len, prot)
+/// mprotect(addr, len, prot), and pkey_mprotect, whose key the kernel sees to.
 pub fn mprotect(p: &Process, a: &Args) -> Outcome {
     let [addr, len, prot, ..] = *a;
     if mapping::is_on() {

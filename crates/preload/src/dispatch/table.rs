@@ -143,6 +143,7 @@ const DESCRIPTORS: &[(usize, Handler)] = &[
     (nr::MLOCK, advice::mlock),
     (nr::MLOCK2, advice::mlock2),
     (nr::MUNLOCK, advice::munlock),
+    (nr::PKEY_MPROTECT, maps::mprotect),
     (nr::MPROTECT, maps::mprotect),
     (nr::MSYNC, maps::msync),
     (nr::REMAP_FILE_PAGES, maps::remap_file_pages),

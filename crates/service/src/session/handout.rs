@@ -123,6 +123,7 @@ impl Handout {
             applied_seq: self.applied_seq.load(Relaxed),
             strays: self.memory.strays(),
             media_errors: self.memory.media_errors(),
+            mapped: self.memory.mapped(),
             ..self.form
         }
     }

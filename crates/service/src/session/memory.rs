@@ -420,6 +420,12 @@ impl Memory {
         self.header().media_errors.load(Relaxed)
     }
 
+    /// What mapping caches and map-ahead did, as processes have counted it.
+    pub fn mapped(&self) -> [u64; 3] {
+        let mapped = &self.header().mapped;
+        core::array::from_fn(|n| mapped[n].load(Relaxed))
+    }
+
     /// Blocks that were lost, as processes say.
     pub fn lost_blocks(&self) -> [u64; LOST_BLOCKS] {
         self.header()

@@ -292,7 +292,7 @@ pub fn unhandled(call: &Call) -> Option<isize> {
     let [addr, len, third, ..] = call.args;
     match call.nr {
         nr::MINCORE => looked_at(addr, len),
-        nr::MBIND | nr::PKEY_MPROTECT | nr::MSEAL => gone(addr, len),
+        nr::MBIND | nr::MSEAL => gone(addr, len),
         // How much it attaches it does not say.
         nr::LANDLOCK_RESTRICT_SELF => stand_alone(),
         nr::SHMAT if third & SHM_REMAP != 0 => gone(len, usize::MAX),
