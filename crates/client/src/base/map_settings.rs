@@ -27,10 +27,12 @@ pub struct MapSettings {
     /// Bytes of the shortest mapping that is kept, and of the longest.
     pub min: u64,
     pub max: u64,
+    /// From which use on a mapping is kept: 1 or 2.
+    pub uses: u64,
 }
 
 /// Numbers of one run's settings.
-pub const MAP_NUMBERS: usize = 5;
+pub const MAP_NUMBERS: usize = 6;
 
 const ENTRIES_MAX: u64 = 4096;
 const IDLE_MAX: u64 = 24 * 3600 * 1000;
@@ -54,6 +56,7 @@ const KEYS: [Key; MAP_NUMBERS] = [
     Key("idle", Kind::Time, 1, IDLE_MAX),
     Key("min", Kind::Bytes, PAGE, BYTES_MAX),
     Key("max", Kind::Bytes, PAGE, BYTES_MAX),
+    Key("uses", Kind::Count, 1, 2),
 ];
 
 /// Suffixes and what they multiply with, the largest first.
@@ -113,6 +116,7 @@ impl MapSettings {
         idle_ms: 30_000,
         min: 64 << 10,
         max: 64 << 20,
+        uses: 2,
     };
 
     /// What `text` says: settings like `cache=400M,idle=30s`, or nothing.
@@ -146,7 +150,7 @@ impl MapSettings {
     }
 
     fn of_values(values: [Option<u64>; MAP_NUMBERS]) -> MapSettings {
-        let [cache, entries, idle_ms, min, max] = values;
+        let [cache, entries, idle_ms, min, max, uses] = values;
         let default = MapSettings::DEFAULT;
         MapSettings {
             cache,
@@ -154,6 +158,7 @@ impl MapSettings {
             idle_ms: idle_ms.unwrap_or(default.idle_ms),
             min: min.unwrap_or(default.min),
             max: max.unwrap_or(default.max),
+            uses: uses.unwrap_or(default.uses),
         }
     }
 
@@ -164,6 +169,7 @@ impl MapSettings {
             Some(self.idle_ms),
             Some(self.min),
             Some(self.max),
+            Some(self.uses),
         ]
     }
 
@@ -243,7 +249,7 @@ mod tests {
             "",
             "cache=0",
             "cache=400M,entries=1000,idle=30s",
-            "cache=5000,entries=4096,idle=1ms,min=4K,max=128T",
+            "cache=5000,entries=4096,idle=1ms,min=4K,max=128T,uses=1",
             "idle=24000ms",
             "min=64M",
         ] {
@@ -253,10 +259,13 @@ mod tests {
             assert_eq!(MapSettings::of_numbers(numbers), Some(Some(settings)));
         }
         let text = MapSettings::DEFAULT.to_string();
-        assert_eq!(text, "entries=1024,idle=30s,min=64K,max=64M");
+        assert_eq!(text, "entries=1024,idle=30s,min=64K,max=64M,uses=2");
         let full = MapSettings::parse("max=1G,cache=1536K").unwrap();
         let text = full.to_string();
-        assert_eq!(text, "cache=1536K,entries=1024,idle=30s,min=64K,max=1G");
+        assert_eq!(
+            text,
+            "cache=1536K,entries=1024,idle=30s,min=64K,max=1G,uses=2"
+        );
         let off = MapSettings::numbers(None);
         assert_eq!(MapSettings::of_numbers(off), Some(None));
     }
@@ -285,6 +294,7 @@ mod tests {
             "idle=99999999999999999999s",
             "min=0",
             "max=4095",
+            "uses=3",
         ] {
             let why = MapSettings::parse(bad).unwrap_err().to_string();
             assert!(why.contains("out of range"), "{bad}: {why}");
@@ -293,9 +303,10 @@ mod tests {
         assert_eq!(twice.to_string(), "idle is there twice");
         assert!(MapSettings::parse("min=2M,max=1M").is_err());
         for numbers in [
-            [0, 1, 0, 0, 0],
-            [1, 0, 2, 4097, 4097],
-            [1, 2, 2, 4098, 4097],
+            [0, 1, 0, 0, 0, 0],
+            [1, 0, 2, 4097, 4097, 2],
+            [1, 2, 2, 4098, 4097, 2],
+            [1, 2, 2, 4097, 4097, 4],
         ] {
             assert_eq!(MapSettings::of_numbers(numbers), None, "{numbers:?}");
         }

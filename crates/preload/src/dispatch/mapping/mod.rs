@@ -20,6 +20,7 @@ use crate::sys;
 use cache::{Key, Limits, Span};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use file::File;
+use kept::Found;
 
 pub use kept::{forked, give_way, hold_still};
 
@@ -53,6 +54,7 @@ pub fn start(p: &Process) {
         bytes: settings.cache.map_or_else(default_bytes, |n| n as usize),
         entries: settings.entries as usize,
         idle_ms: settings.idle_ms,
+        again: settings.uses > 1,
     };
     kept::start(limits, p.client.map_drops());
     ON.store(true, Relaxed);
@@ -124,12 +126,11 @@ pub fn mmap(a: &Args) -> Outcome {
         let file = file::of(fd)?;
         Some((file, file.key(a, len)))
     });
-    if let Some((_, key)) = &known
-        && let Some(addr) = kept::take(key)
-    {
-        return Err(Stop::Passed(addr as isize));
-    }
-    let made = known.and_then(|(file, key)| make(a, &file, key));
+    let made = match known.map(|(file, key)| (kept::find(&key), file, key)) {
+        Some((Found::Idle(addr), ..)) => return Err(Stop::Passed(addr as isize)),
+        Some((Found::Nothing, file, key)) => make(a, &file, key),
+        Some((Found::New, ..)) | None => None,
+    };
     let ret = made.unwrap_or_else(|| {
         let ret = kernel_with_room(nr::MMAP, a);
         if let Ok(addr) = args::result(ret) {
