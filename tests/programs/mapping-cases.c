@@ -251,6 +251,12 @@ static void grown(void) {
     printf("%d\n", kept(path));
 }
 
+/* What is mapped once is not kept, if only what is mapped again is. */
+static void once(void) {
+    for (int i = 0; i < 3; i++) use(path), printf("%d ", kept(path));
+    printf("\n");
+}
+
 /* Somebody says that all of it has to go. */
 static void dropped(void) {
     use(path);
@@ -339,7 +345,7 @@ int main(int argc, char **argv) {
     } cases[] = {{"again", again},       {"forked", forked},       {"deleted", deleted},
                  {"timeout", timeout},   {"left-out", left_out},   {"advice", advice},
                  {"limit", limit},       {"sandboxed", sandboxed}, {"unmounted", unmounted},
-                 {"numbers", numbers},     {"dropped", dropped},     {"grown", grown},   {"cut", cut},             {"threads", threads}};
+                 {"numbers", numbers},     {"dropped", dropped},     {"grown", grown},        {"once", once},   {"cut", cut},             {"threads", threads}};
     if (argc != 3) return 2;
     dir = argv[2];
     snprintf(path, sizeof path, "%s/the-file", dir);

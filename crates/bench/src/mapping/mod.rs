@@ -65,7 +65,12 @@ const PEERS: &[Peer] = &[
     Peer::new("advised", Launch::Plain, "advised", &[RECORDS, SINGLE]),
     Peer::new(AHEAD, AHEAD_ONLY, "default", &[RECORDS, SINGLE]),
     Peer::new(ADVISED, AHEAD_ONLY, "advised", &[RECORDS, SINGLE]),
-    Peer::new(CACHE, Launch::Mapped("ahead=off"), "default", &[FILES]),
+    Peer::new(
+        CACHE,
+        Launch::Mapped("ahead=off,uses=1"),
+        "default",
+        &[FILES],
+    ),
     Peer::new(CACHE_SMALL, Launch::SmallCache, "default", &[FILES]),
     Peer::new(POOL, Launch::Pool, "default", &[RECORDS, FILES]),
     Peer::new("pool-cache", Launch::PoolMapped, "default", &[FILES]),
@@ -221,7 +226,7 @@ impl Site {
             Launch::Plain => (Command::new(&own), host),
             Launch::Mapped(settings) => (mapped(settings)?, host),
             Launch::SmallCache => {
-                let settings = format!("ahead=off,cache={}M", self.files / 5);
+                let settings = format!("ahead=off,uses=1,cache={}M", self.files / 5);
                 (mapped(&settings)?, host)
             }
             Launch::Pool | Launch::PoolMapped => {
@@ -229,7 +234,7 @@ impl Site {
                 let mut run = run_at(&self.pool(), &at)?;
                 match launch {
                     Launch::Pool => run.arg("--report").arg(self.report()),
-                    _ => run.arg("--map=ahead=off"),
+                    _ => run.arg("--map=ahead=off,uses=1"),
                 };
                 run.arg("--").arg(own);
                 (run, at)

@@ -10,7 +10,7 @@
 use super::advice::Manner;
 use super::args::{self, EFAULT, EINVAL, Errno};
 use super::data::ours;
-use super::mapping;
+use super::mapping::{self, Piece};
 use super::nr;
 use super::outcome::{Outcome, Stop, Why};
 use super::pool::Pool;
@@ -215,20 +215,19 @@ fn place(p: &Process, mut r: Range, flags: usize, fixed: bool) -> Result<usize, 
     if fixed && r.addr % PAGE != 0 {
         return Err(EINVAL.into());
     }
-    let reuse = match list[..] {
+    let piece = match list[..] {
         [MapPiece::Data { segment_offset, .. }] if mapping::is_on() => {
             let words = [r.addr, r.len, r.prot, flags, 0, r.offset as usize];
             mapping::piece(&words, segment_offset as usize)
         }
-        _ => None,
+        _ => Piece::Made,
     };
-    r.addr = match reuse.as_ref().and_then(mapping::take) {
-        Some(addr) => addr,
-        None => {
+    r.addr = match piece {
+        Piece::Idle(addr) => addr,
+        Piece::Made => lay(p, &r, &list, flags, fixed)?,
+        Piece::Kept(key) => {
             let addr = lay(p, &r, &list, flags, fixed)?;
-            if let Some(key) = reuse {
-                mapping::keep_later(addr, key);
-            }
+            mapping::add_piece(addr, key);
             addr
         }
     };

@@ -22,6 +22,7 @@ use crate::sys;
 use cache::{Key, Limits, Span};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use file::File;
+use kept::Found;
 
 pub use kept::give_way;
 
@@ -55,6 +56,7 @@ pub fn start(p: &Process) {
         bytes: settings.cache.map_or_else(default_bytes, |n| n as usize),
         entries: settings.entries as usize,
         idle_ms: settings.idle_ms,
+        again: settings.uses > 1,
     };
     kept::start(limits, p.client.map_drops());
     ahead::start(settings.ahead, settings.ahead_min as usize);
@@ -127,12 +129,11 @@ pub fn mmap(a: &Args) -> Outcome {
         let file = file::of(fd)?;
         Some((file, file.key(a, len)))
     });
-    if let Some((_, key)) = &known
-        && let Some(addr) = kept::take(key)
-    {
-        return Err(Stop::Passed(addr as isize));
-    }
-    let made = known.and_then(|(file, key)| make(a, &file, key));
+    let made = match known.map(|(file, key)| (kept::find(&key), file, key)) {
+        Some((Found::Idle(addr), ..)) => return Err(Stop::Passed(addr as isize)),
+        Some((Found::Nothing, file, key)) => make(a, &file, key),
+        Some((Found::New, ..)) | None => None,
+    };
     let ret = made.unwrap_or_else(|| {
         let ret = place::map(a).unwrap_or_else(|| kernel_with_room(nr::MMAP, a));
         if let Ok(addr) = args::result(ret) {
@@ -197,27 +198,38 @@ pub fn keep(addr: usize, len: usize) -> bool {
     false
 }
 
-/// What a mapping of a file of the pool is that lies in one piece at `offset` of the segment, if
-/// such a mapping can be kept. Whose piece that is does not matter: when it is taken again, it is
-/// for a file that lies there.
-pub fn piece(a: &Args, offset: usize) -> Option<Key> {
-    let len = keepable(a)?;
-    Some(Key {
+/// What there is for a mapping of a file of the pool that lies in one piece at `offset` of the
+/// segment. Whose piece that is does not matter: what is found is for a file that lies there now.
+pub fn piece(a: &Args, offset: usize) -> Piece {
+    let Some(len) = keepable(a) else {
+        return Piece::Made;
+    };
+    let key = Key {
         dev: cache::POOL,
         ino: 0,
         offset,
         len,
         flags: a[3],
-    })
+    };
+    match kept::find(&key) {
+        Found::Idle(addr) => Piece::Idle(addr),
+        Found::Nothing => Piece::Kept(key),
+        Found::New => Piece::Made,
+    }
 }
 
-/// An idle mapping of this key, which now is the program's.
-pub fn take(key: &Key) -> Option<usize> {
-    kept::take(key)
+/// A mapping of a file of the pool.
+pub enum Piece {
+    /// It is there already.
+    Idle(usize),
+    /// It is to be made, and to be told by `add_piece`, so that it is kept once it is unmapped.
+    Kept(Key),
+    /// It is to be made.
+    Made,
 }
 
-/// A mapping of this key was made, and can be kept once it is unmapped.
-pub fn keep_later(addr: usize, key: Key) {
+/// A mapping of a piece that is kept was made.
+pub fn add_piece(addr: usize, key: Key) {
     kept::add(addr, key);
 }
 
