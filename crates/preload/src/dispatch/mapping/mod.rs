@@ -155,6 +155,11 @@ fn make(a: &Args, file: &File, key: Key) -> Option<isize> {
     let a = [a[0], a[1], a[2], a[3], own.0, a[5]];
     let ret = place::map(&a).unwrap_or_else(|| kernel(nr::MMAP, &a));
     let addr = args::result(ret).ok()?;
+    if !file.is_of(&own) {
+        // SAFETY: made above, and the program does not know of it.
+        unsafe { sys::unmap(addr, key.len) };
+        return None;
+    }
     kept::add(addr, key);
     Some(ret)
 }
