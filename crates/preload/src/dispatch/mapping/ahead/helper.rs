@@ -7,7 +7,7 @@
 //! in use; the kernel sets it to 0.
 
 use super::stream::Turn;
-use super::{What, count, jobs, look, map};
+use super::{PAGE, What, count, jobs, look, map};
 use crate::dispatch::mutex::Mutex;
 use crate::dispatch::nr;
 use crate::process;
@@ -50,6 +50,8 @@ const BREATH_NS: u64 = 5_000;
 const DELAY_NS: u64 = 1_000_000;
 const REST_MIN_US: u64 = 10_000;
 const REST_MAX_US: u64 = 160_000;
+/// More than a chunk takes that is in memory.
+const SLOW_US: u64 = 1_000;
 /// So often it looks whether the program is still there.
 const LOOK_US: u64 = 10_000;
 
@@ -248,6 +250,8 @@ struct Helper {
     company: look::Company,
     looked_us: u64,
     rest_us: u64,
+    /// The last chunk took longer than one that is in memory does.
+    was_slow: bool,
 }
 
 extern "C" fn main() {
@@ -290,6 +294,7 @@ impl Helper {
             company: look::Company::open()?,
             looked_us: now_us(),
             rest_us: REST_MIN_US,
+            was_slow: true,
         })
     }
 
@@ -360,20 +365,29 @@ impl Helper {
 
     /// When the job is to be looked at again.
     fn map(&mut self, job: &mut jobs::Job, addr: usize, len: usize) -> Option<u64> {
-        if !job.is_memory && !look::is_resident(addr, len) {
+        if !job.is_memory && !self.is_resident(addr, len) {
             return match job.stream.refused(addr) {
                 Turn::Wait { us } => Some(now_us() + u64::from(us)),
                 _ => None,
             };
         }
         // An error says that the file ends here, or that the program may not read.
+        let begun = now_us();
         let mapped = jobs::with_chunk(job.number, addr, len, || map(addr, len))? == 0;
+        self.was_slow = now_us() - begun > SLOW_US;
         if !mapped || !job.is_small && self.pages.has_huge(addr, addr + len) {
             return None;
         }
         job.is_small = true;
         sleep(BREATH_NS);
         Some(0)
+    }
+
+    /// Whether the chunk is in memory. Each page is asked for only after a chunk that took so long
+    /// that some of it may have been read from a disk.
+    fn is_resident(&self, addr: usize, len: usize) -> bool {
+        let from = if self.was_slow { addr } else { addr + len - 1 };
+        look::is_resident(from & !(PAGE - 1), addr + len - (from & !(PAGE - 1)))
     }
 
     /// Whether it had to wait for a core. Then it rests, longer each time.
