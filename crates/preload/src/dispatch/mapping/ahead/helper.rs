@@ -7,14 +7,14 @@
 //! in use; the kernel sets it to 0.
 
 use super::stream::Turn;
-use super::{What, count, jobs, look, map};
+use super::{PAGE, What, count, jobs, look, map};
 use crate::dispatch::mutex::Mutex;
 use crate::dispatch::nr;
 use crate::process;
 use crate::sys;
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FS: usize = 0x200;
@@ -47,9 +47,11 @@ const IDLE_US: u64 = 100_000;
 /// A thread that waits for the memory's lock gets it only while the helper sleeps.
 const BREATH_NS: u64 = 5_000;
 /// Ready for so long without a core: there is none to spare.
-const DELAY_NS: u64 = 1_000_000;
+const DELAY_NS: u64 = 500_000;
 const REST_MIN_US: u64 = 10_000;
-const REST_MAX_US: u64 = 160_000;
+const REST_MAX_US: u64 = 1_000_000;
+/// More than a chunk takes that is in memory.
+const SLOW_US: u64 = 1_000;
 /// So often it looks whether the program is still there.
 const LOOK_US: u64 = 10_000;
 
@@ -77,6 +79,9 @@ const NONE: State = State {
     ending: 0,
     last: 0,
 };
+
+/// The last rest: a busy machine is known to the next helper, too.
+static REST_US: AtomicU64 = AtomicU64::new(REST_MIN_US);
 
 /// Whether a helper may be made: not known, yes, no.
 static ALLOWED: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -247,7 +252,10 @@ struct Helper {
     delay: look::Delay,
     company: look::Company,
     looked_us: u64,
-    rest_us: u64,
+    /// It has rested since the last chunk.
+    has_rested: bool,
+    /// The last chunk took longer than one that is in memory does.
+    was_slow: bool,
 }
 
 extern "C" fn main() {
@@ -289,7 +297,8 @@ impl Helper {
             delay: look::Delay::open()?,
             company: look::Company::open()?,
             looked_us: now_us(),
-            rest_us: REST_MIN_US,
+            has_rested: false,
+            was_slow: true,
         })
     }
 
@@ -342,7 +351,7 @@ impl Helper {
         if matches!(turn, Turn::Map { .. }) && self.is_contended() {
             count::add(What::AheadRests, 1);
             // The turn is taken again later: nothing of it was done.
-            return jobs::delay(job.number, now_us() + self.rest_us);
+            return jobs::delay(job.number, now_us() + REST_US.load(Relaxed));
         }
         let (windows, reached) = job.stream.take_counts();
         count::add(What::AheadWindows, windows.into());
@@ -360,14 +369,16 @@ impl Helper {
 
     /// When the job is to be looked at again.
     fn map(&mut self, job: &mut jobs::Job, addr: usize, len: usize) -> Option<u64> {
-        if !job.is_memory && !look::is_resident(addr, len) {
+        if !job.is_memory && !self.is_resident(addr, len) {
             return match job.stream.refused(addr) {
                 Turn::Wait { us } => Some(now_us() + u64::from(us)),
                 _ => None,
             };
         }
         // An error says that the file ends here, or that the program may not read.
+        let begun = now_us();
         let mapped = jobs::with_chunk(job.number, addr, len, || map(addr, len))? == 0;
+        self.was_slow = now_us() - begun > SLOW_US;
         if !mapped || !job.is_small && self.pages.has_huge(addr, addr + len) {
             return None;
         }
@@ -376,13 +387,25 @@ impl Helper {
         Some(0)
     }
 
-    /// Whether it had to wait for a core. Then it rests, longer each time.
+    /// Whether the chunk is in memory. Each page is asked for only after a chunk that took so long
+    /// that some of it may have been read from a disk.
+    fn is_resident(&self, addr: usize, len: usize) -> bool {
+        let from = if self.was_slow { addr } else { addr + len - 1 };
+        look::is_resident(from & !(PAGE - 1), addr + len - (from & !(PAGE - 1)))
+    }
+
+    /// Whether it had to wait for a core. Then it rests, longer each time, and maps one chunk after
+    /// each rest, so that it comes on where cores are never free.
     fn is_contended(&mut self) -> bool {
-        let is_contended = self.delay.since() > DELAY_NS;
-        self.rest_us = match is_contended {
-            true => (self.rest_us * 2).min(REST_MAX_US),
-            false => (self.rest_us - self.rest_us / 64).max(REST_MIN_US),
-        };
-        is_contended
+        let is_delayed = self.delay.since() > DELAY_NS;
+        let has_rested = core::mem::take(&mut self.has_rested);
+        let rest = REST_US.load(Relaxed);
+        if !is_delayed {
+            REST_US.store((rest - rest / 64).max(REST_MIN_US), Relaxed);
+        } else if !has_rested {
+            REST_US.store((rest * 4).min(REST_MAX_US), Relaxed);
+            self.has_rested = true;
+        }
+        self.has_rested
     }
 }

@@ -1,11 +1,11 @@
 //! Pages of the host's files that are mapped before the program touches them.
 //!
 //! Invariants: what a program sees is the same with and without it. A thread of ours, the helper,
-//! makes page-table entries and nothing else; it never brings a page into memory that is not
-//! there, and never touches one. Once `gone` has returned, nothing is mapped ahead at these
-//! addresses until a file is mapped there again. The helper ends with its process, and before
-//! each call of the program that acts on one thread alone, or that a process with several threads
-//! may not make.
+//! makes page-table entries and nothing else; it never touches a page, and where a page is not in
+//! memory it reads a chunk at most before it sees that. Once `gone` has returned, nothing is mapped
+//! ahead at these addresses until a file is mapped there again. The helper ends with its process,
+//! and before each call of the program that acts on one thread alone, or that a process with
+//! several threads may not make.
 
 mod helper;
 mod jobs;

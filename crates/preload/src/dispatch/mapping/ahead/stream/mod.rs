@@ -8,8 +8,8 @@
 
 /// What one fault of the program maps, aligned: the kernel's fault_around_bytes.
 pub const BLOCK: usize = 64 << 10;
-/// Mapped by one call: short enough that whoever waits for the memory's lock waits 0.1 ms.
-pub const CHUNK: usize = 1 << 20;
+/// Mapped by one call: short enough that whoever waits for the memory's lock waits 0.2 ms.
+pub const CHUNK: usize = 2 << 20;
 /// What one table of pages maps: two tasks that fill the same one wait for each other.
 const TABLE: usize = 2 << 20;
 const WINDOW_MIN: usize = 256 << 10;

@@ -112,7 +112,7 @@ fn the_first_window_lies_beyond_the_program_and_in_another_table() {
     let Turn::Map { addr, .. } = stream.turn(&pages) else {
         panic!("it reads in order");
     };
-    assert_eq!(addr, BASE + (4 << 20));
+    assert_eq!(addr, BASE + (6 << 20));
 }
 
 #[test]
