@@ -17,7 +17,7 @@ pub const OF_MAPPINGS: u8 = 3;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 23;
+pub const REVISION: u32 = 24;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[

@@ -63,8 +63,8 @@ const PEERS: &[Peer] = &[
         &[RECORDS, SINGLE, FILES],
     ),
     Peer::new("advised", Launch::Plain, "advised", &[RECORDS, SINGLE]),
-    Peer::new(AHEAD, AHEAD_ONLY, "default", &[RECORDS, SINGLE]),
-    Peer::new(ADVISED, AHEAD_ONLY, "advised", &[RECORDS, SINGLE]),
+    Peer::new(AHEAD, AHEAD_ONLY, "default", &[RECORDS]),
+    Peer::new(ADVISED, AHEAD_ONLY, "advised", &[RECORDS]),
     Peer::new(
         CACHE,
         Launch::Mapped("ahead=off,uses=1"),
