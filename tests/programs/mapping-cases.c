@@ -239,6 +239,24 @@ static void numbers(void) {
     printf("%d %d\n", same, wrong);
 }
 
+/* A mapping grows over addresses that were unmapped, without moving. */
+static void grown(void) {
+    char *file = map(path);
+    char *own = mmap(file - LEN, LEN, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    munmap(file, LEN);
+    printf("%d ", kept(path));
+    printf("%d ", own == MAP_FAILED ? errno : mremap(own, LEN, 2 * LEN, 0) == own);
+    own[LEN] = 1;
+    printf("%d\n", kept(path));
+}
+
+/* What is mapped once is not kept, if only what is mapped again is. */
+static void once(void) {
+    for (int i = 0; i < 3; i++) use(path), printf("%d ", kept(path));
+    printf("\n");
+}
+
 /* Somebody says that all of it has to go. */
 static void dropped(void) {
     use(path);
@@ -327,7 +345,7 @@ int main(int argc, char **argv) {
     } cases[] = {{"again", again},       {"forked", forked},       {"deleted", deleted},
                  {"timeout", timeout},   {"left-out", left_out},   {"advice", advice},
                  {"limit", limit},       {"sandboxed", sandboxed}, {"unmounted", unmounted},
-                 {"numbers", numbers},     {"dropped", dropped},       {"cut", cut},             {"threads", threads}};
+                 {"numbers", numbers},     {"dropped", dropped},     {"grown", grown},        {"once", once},   {"cut", cut},             {"threads", threads}};
     if (argc != 3) return 2;
     dir = argv[2];
     snprintf(path, sizeof path, "%s/the-file", dir);

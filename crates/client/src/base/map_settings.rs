@@ -27,6 +27,8 @@ pub struct MapSettings {
     /// Bytes of the shortest mapping that is kept, and of the longest.
     pub min: u64,
     pub max: u64,
+    /// From which use on a mapping is kept: 1 or 2.
+    pub uses: u64,
     /// Who maps pages ahead of the program.
     pub ahead: Ahead,
     /// Bytes of the shortest mapping that pages are mapped ahead in.
@@ -44,7 +46,7 @@ pub enum Ahead {
 }
 
 /// Numbers of one run's settings.
-pub const MAP_NUMBERS: usize = 7;
+pub const MAP_NUMBERS: usize = 8;
 
 const ENTRIES_MAX: u64 = 4096;
 const IDLE_MAX: u64 = 24 * 3600 * 1000;
@@ -70,6 +72,7 @@ const KEYS: [Key; MAP_NUMBERS] = [
     Key("idle", Kind::Time, 1, IDLE_MAX),
     Key("min", Kind::Bytes, PAGE, BYTES_MAX),
     Key("max", Kind::Bytes, PAGE, BYTES_MAX),
+    Key("uses", Kind::Count, 1, 2),
     Key("ahead", Kind::Word, 0, AHEAD.len() as u64 - 1),
     Key("ahead-min", Kind::Bytes, PAGE, BYTES_MAX),
 ];
@@ -144,6 +147,7 @@ impl MapSettings {
         idle_ms: 30_000,
         min: 64 << 10,
         max: 64 << 20,
+        uses: 2,
         ahead: Ahead::Async,
         ahead_min: 8 << 20,
     };
@@ -179,7 +183,7 @@ impl MapSettings {
     }
 
     fn of_values(values: [Option<u64>; MAP_NUMBERS]) -> MapSettings {
-        let [cache, entries, idle_ms, min, max, ahead, ahead_min] = values;
+        let [cache, entries, idle_ms, min, max, uses, ahead, ahead_min] = values;
         let default = MapSettings::DEFAULT;
         MapSettings {
             cache,
@@ -187,6 +191,7 @@ impl MapSettings {
             idle_ms: idle_ms.unwrap_or(default.idle_ms),
             min: min.unwrap_or(default.min),
             max: max.unwrap_or(default.max),
+            uses: uses.unwrap_or(default.uses),
             ahead: ahead.map_or(default.ahead, |at| AHEAD[at as usize].1),
             ahead_min: ahead_min.unwrap_or(default.ahead_min),
         }
@@ -199,6 +204,7 @@ impl MapSettings {
             Some(self.idle_ms),
             Some(self.min),
             Some(self.max),
+            Some(self.uses),
             Some(self.ahead as u64),
             Some(self.ahead_min),
         ]
@@ -280,7 +286,7 @@ mod tests {
             "",
             "cache=0",
             "cache=400M,entries=1000,idle=30s",
-            "cache=5000,entries=4096,idle=1ms,min=4K,max=128T",
+            "cache=5000,entries=4096,idle=1ms,min=4K,max=128T,uses=1",
             "idle=24000ms",
             "min=64M",
             "ahead=off",
@@ -292,15 +298,15 @@ mod tests {
             assert_eq!(MapSettings::of_numbers(numbers), Some(Some(settings)));
         }
         let text = MapSettings::DEFAULT.to_string();
-        assert_eq!(
-            text,
-            "entries=1024,idle=30s,min=64K,max=64M,ahead=async,ahead-min=8M"
+        let (cache, ahead) = (
+            "entries=1024,idle=30s,min=64K,max=64M",
+            "ahead=async,ahead-min=8M",
         );
+        assert_eq!(text, format!("{cache},uses=2,{ahead}"));
         let full = MapSettings::parse("max=1G,cache=1536K").unwrap();
         let text = full.to_string();
-        let ahead = "ahead=async,ahead-min=8M";
         let cache = "cache=1536K,entries=1024,idle=30s,min=64K,max=1G";
-        assert_eq!(text, format!("{cache},{ahead}"));
+        assert_eq!(text, format!("{cache},uses=2,{ahead}"));
         let off = MapSettings::numbers(None);
         assert_eq!(MapSettings::of_numbers(off), Some(None));
     }
@@ -329,6 +335,7 @@ mod tests {
             "idle=99999999999999999999s",
             "min=0",
             "max=4095",
+            "uses=3",
             "ahead=",
             "ahead=1",
             "ahead=Off",
@@ -341,12 +348,13 @@ mod tests {
         assert_eq!(twice.to_string(), "idle is there twice");
         assert!(MapSettings::parse("min=2M,max=1M").is_err());
         for numbers in [
-            [0, 1, 0, 0, 0, 0, 0],
-            [1, 0, 2, 4097, 4097, 1, 4097],
-            [1, 2, 2, 4098, 4097, 1, 4097],
-            [1, 2, 2, 4097, 4097, 4, 4097],
-            [1, 2, 2, 4097, 4097, 0, 4097],
-            [1, 2, 2, 4097, 4097, 1, 4096],
+            [0, 1, 0, 0, 0, 0, 0, 0],
+            [1, 0, 2, 4097, 4097, 2, 1, 4097],
+            [1, 2, 2, 4098, 4097, 2, 1, 4097],
+            [1, 2, 2, 4097, 4097, 4, 1, 4097],
+            [1, 2, 2, 4097, 4097, 2, 4, 4097],
+            [1, 2, 2, 4097, 4097, 2, 0, 4097],
+            [1, 2, 2, 4097, 4097, 2, 1, 4096],
         ] {
             assert_eq!(MapSettings::of_numbers(numbers), None, "{numbers:?}");
         }

@@ -53,7 +53,7 @@ fn with_program(fixture: &Fixture, program: &str, place: &str, text: &str) -> Re
 /// The same calls, by seed, without `--map` and with it.
 const COMPARED: &str = r#"
     run -- ./program 1 100 400 "$where" /hf >off
-    for settings in min=4K min=4K,entries=3 min=4K,cache=300K,idle=1ms; do
+    for settings in min=4K,uses=1 min=4K,entries=3 min=4K,uses=1,cache=300K,idle=1ms; do
         rm -f "$where"/map-*
         run --map=$settings -- ./program 1 100 400 "$where" /hf >on
         cmp off on
@@ -81,16 +81,17 @@ const KEPT: &str = r#"
         printf '%s: ' "$2"
         run "$1" -- ./program "$2" "$where"
     }
-    for case in again forked deleted left-out advice limit sandboxed numbers cut threads; do
-        try --map "$case"
+    for case in again forked deleted left-out advice limit sandboxed grown numbers cut threads; do
+        try --map=uses=1 "$case"
     done
     at_least 10000 hits
     at_least 1 misses
     at_least 100000000 bytes
     export DROP="'$hf' map drop '$pool'"
-    try --map dropped
-    try --map=idle=200ms timeout
+    try --map=uses=1 dropped
+    try --map=uses=1,idle=200ms timeout
     at_least 1 evicted
+    try --map once
     try --map=cache=0 again
     at_least 0 hits"#;
 
@@ -103,11 +104,13 @@ left-out: 000000000
 advice: 1 1 0
 limit: 6 1
 sandboxed: 1 0 0
+grown: 1 1 0
 numbers: 0 0
 cut: 1 -7 0 1 1
 threads: done
 dropped: 1 0 1
 timeout: 1 0
+once: 0 1 1 
 ";
 
 fn is_kept(fixture: &Fixture, place: &str) -> Result<(), Stop> {
@@ -134,7 +137,7 @@ fn what_is_kept_on_a_disk(fixture: &Fixture) -> Result<(), Stop> {
 /// A program that unmounts a file system finds nothing of its own in the way.
 fn unmounted(fixture: &Fixture) -> Result<(), Stop> {
     let text = r#"unshare -m true 2>/dev/null || { echo no; exit 0; }
-        unshare -m "$hf" run --pool "$pool" --map -- ./program unmounted "$where""#;
+        unshare -m "$hf" run --pool "$pool" --map=uses=1 -- ./program unmounted "$where""#;
     let said = with_program(fixture, "mapping-cases", "$PWD/work", text)?;
     match said.as_str() {
         "no\n" => Err(Stop::Skip("no mount namespace can be made".into())),
@@ -168,7 +171,7 @@ assert os.wait()[1] == 0
 print('fine')
 END
         run --map -- python3 work.py
-        at_least 300 hits
+        at_least 280 hits
         export GIT_CONFIG_GLOBAL=/dev/null HOME=$PWD
         git init -q repo; cd repo
         for i in $(seq 300); do head -c 3000 /dev/urandom | base64 >$i; done

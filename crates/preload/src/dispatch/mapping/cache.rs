@@ -9,6 +9,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+/// Marks of what was mapped before.
+const SEEN: usize = 4096;
 /// More live mappings than this are not remembered.
 const LIVE_MAX: usize = 4096;
 
@@ -36,6 +38,8 @@ pub struct Limits {
     pub bytes: usize,
     pub entries: usize,
     pub idle_ms: u64,
+    /// Whether only what was mapped before is kept.
+    pub again: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -72,6 +76,8 @@ pub struct Cache {
     /// The idle ones in the order in which they became so.
     by_age: BTreeMap<u64, usize>,
     idle_bytes: usize,
+    /// What was mapped lately, by hashes; each has one place, which the next one takes.
+    seen: Vec<u32>,
     next: u64,
     /// Children that are forked do not inherit what became idle before this one.
     inherited_from: u64,
@@ -86,18 +92,21 @@ impl Cache {
             by_key: BTreeSet::new(),
             by_age: BTreeMap::new(),
             idle_bytes: 0,
+            seen: Vec::new(),
             next: 0,
             inherited_from: 0,
             limits: Limits {
                 bytes: 0,
                 entries: 0,
                 idle_ms: 0,
+                again: false,
             },
         }
     }
 
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        self.seen.resize(if limits.again { SEEN } else { 0 }, 0);
     }
 
     pub fn idle_count(&self) -> usize {
@@ -119,6 +128,17 @@ impl Cache {
         self.wake(addr);
         let alone = order < self.inherited_from;
         Some(Taken { addr, alone })
+    }
+
+    /// Whether a mapping of this key is to be one that can be kept. Programs that map everything
+    /// once have nothing of it, and would pay for each.
+    pub fn admits(&mut self, key: &Key) -> bool {
+        let hash = hash_of(key);
+        let Some(seen) = self.seen.get_mut(hash as usize % SEEN) else {
+            return true;
+        };
+        let mark = (hash >> 32) as u32 | 1;
+        core::mem::replace(seen, mark) == mark
     }
 
     /// A new live mapping, made just now. What was known at its addresses is not there any more.
@@ -284,6 +304,21 @@ impl Cache {
     }
 }
 
+fn hash_of(key: &Key) -> u64 {
+    let parts = [
+        key.dev,
+        key.ino,
+        key.offset as u64,
+        key.len as u64,
+        key.flags as u64,
+    ];
+    parts.into_iter().fold(0, |hash: u64, part| {
+        (hash ^ part)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +348,7 @@ mod tests {
             bytes,
             entries,
             idle_ms: 1000,
+            again: false,
         });
         cache
     }
@@ -363,6 +399,28 @@ mod tests {
         // It is live: it can be kept again.
         cache.keep(100 * PAGE, 5);
         assert_eq!(cache.take(&key(7, 4)), taken(100));
+    }
+
+    #[test]
+    fn what_is_mapped_once_is_not_for_keeping() {
+        let mut cache = cache(1 << 30, 100);
+        assert!(cache.admits(&key(1, 4)));
+        cache.set_limits(Limits {
+            bytes: 1 << 30,
+            entries: 100,
+            idle_ms: 1000,
+            again: true,
+        });
+        let admitted = |cache: &mut Cache| (0..200).filter(|i| cache.admits(&key(*i, 4))).count();
+        assert_eq!(admitted(&mut cache), 0);
+        // A few may have lost their places to others.
+        assert!(admitted(&mut cache) > 180);
+        assert!(!cache.admits(&key(1, 5)));
+        // Those of long ago are forgotten.
+        for i in 1000..200_000 {
+            cache.admits(&key(i, 4));
+        }
+        assert!(admitted(&mut cache) < 5);
     }
 
     #[test]

@@ -66,9 +66,13 @@ impl File {
     /// A description of the file of its own. A mapping holds the description that it was made from,
     /// and with it flock(2)s, which have to go when the program closes its last descriptor.
     pub fn reopened(&self, fd: usize) -> Option<Fd> {
-        let own = Fd::open(&path(b"/proc/self/fd/", fd)?, self.flags & O_NOATIME, 0)?;
-        let same = own.stat().map(|s| (s.dev, s.ino)) == Some((self.dev, self.ino));
-        same.then_some(own)
+        Fd::open(&path(b"/proc/self/fd/", fd)?, self.flags & O_NOATIME, 0)
+    }
+
+    /// Whether a descriptor is of this file. Another thread may have closed the number meanwhile
+    /// (close_range(2)) and opened something else there.
+    pub fn is_of(&self, fd: &Fd) -> bool {
+        fd.stat().map(|s| (s.dev, s.ino)) == Some((self.dev, self.ino))
     }
 
     /// What mmap(2) of it with these arguments maps.

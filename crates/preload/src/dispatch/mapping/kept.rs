@@ -75,8 +75,29 @@ fn unmap(span: Span) {
     count::add(What::Evicted, 1);
 }
 
-/// An idle mapping of this key, which now is the program's.
-pub fn take(key: &Key) -> Option<usize> {
+/// What there is for a mapping of a key.
+pub enum Found {
+    /// An idle mapping, which now is the program's.
+    Idle(usize),
+    /// Nothing; one that is made can be kept, and is to be told by `add`.
+    Nothing,
+    /// Nothing, and it is not worth keeping.
+    New,
+}
+
+/// Looks for an idle mapping.
+pub fn find(key: &Key) -> Found {
+    if let Some(addr) = take(key) {
+        return Found::Idle(addr);
+    }
+    count::add(What::Misses, 1);
+    match hold().0.admits(key) {
+        true => Found::Nothing,
+        false => Found::New,
+    }
+}
+
+fn take(key: &Key) -> Option<usize> {
     let len = key.len;
     let taken = loop {
         let mut held = hold();
@@ -102,7 +123,6 @@ pub fn take(key: &Key) -> Option<usize> {
 
 /// A new mapping that could be kept.
 pub fn add(addr: usize, key: Key) {
-    count::add(What::Misses, 1);
     hold().0.add(addr, key);
 }
 

@@ -20,6 +20,7 @@ use crate::sys;
 use cache::{Key, Limits, Span};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use file::File;
+use kept::Found;
 
 pub use kept::give_way;
 
@@ -53,6 +54,7 @@ pub fn start(p: &Process) {
         bytes: settings.cache.map_or_else(default_bytes, |n| n as usize),
         entries: settings.entries as usize,
         idle_ms: settings.idle_ms,
+        again: settings.uses > 1,
     };
     kept::start(limits, p.client.map_drops());
     ahead::start(settings.ahead, settings.ahead_min as usize);
@@ -125,12 +127,11 @@ pub fn mmap(a: &Args) -> Outcome {
         let file = file::of(fd)?;
         Some((file, file.key(a, len)))
     });
-    if let Some((_, key)) = &known
-        && let Some(addr) = kept::take(key)
-    {
-        return Err(Stop::Passed(addr as isize));
-    }
-    let made = known.and_then(|(file, key)| make(a, &file, key));
+    let made = match known.map(|(file, key)| (kept::find(&key), file, key)) {
+        Some((Found::Idle(addr), ..)) => return Err(Stop::Passed(addr as isize)),
+        Some((Found::Nothing, file, key)) => make(a, &file, key),
+        Some((Found::New, ..)) | None => None,
+    };
     let ret = made.unwrap_or_else(|| {
         let ret = kernel_with_room(nr::MMAP, a);
         if let Ok(addr) = args::result(ret) {
@@ -151,6 +152,11 @@ fn make(a: &Args, file: &File, key: Key) -> Option<isize> {
     let own = file.reopened(a[4])?;
     let ret = kernel(nr::MMAP, &[a[0], a[1], a[2], a[3], own.0, a[5]]);
     let addr = args::result(ret).ok()?;
+    if !file.is_of(&own) {
+        // SAFETY: made above, and the program does not know of it.
+        unsafe { sys::unmap(addr, key.len) };
+        return None;
+    }
     kept::add(addr, key);
     Some(ret)
 }
