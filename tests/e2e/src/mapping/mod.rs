@@ -207,9 +207,9 @@ fn options(fixture: &Fixture) -> Result<(), Stop> {
         "$hf" map drop "$pool"; "$hf" map drop missing && exit 1
         "$hf" run --pool "$pool" --map -- env -i "$hf" --version >/dev/null
         "$hf" run --pool "$pool" --report report -- true
-        grep -o '"mapping":.*' report"#;
+        grep -o '"mapping":.*,"ahead_pages' report"#;
     let said = script(fixture, &pool, &format!("exec 2>errors; {text}"))?;
-    let zeroes = r#""mapping":{"hits":0,"misses":0,"kept":0,"evicted":0,"bytes":0}}"#;
+    let zeroes = r#""mapping":{"hits":0,"misses":0,"kept":0,"evicted":0,"bytes":0,"ahead_pages"#;
     expect(
         "what was said",
         &said,
