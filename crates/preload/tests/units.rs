@@ -8,6 +8,15 @@ extern crate alloc;
 mod cache;
 #[path = "../src/calls.rs"]
 mod calls;
+#[path = "../src/dispatch/mutex.rs"]
+mod mutex;
+mod dispatch {
+    pub(crate) use crate::mutex;
+}
+#[path = "../src/dispatch/mapping/ahead/jobs.rs"]
+mod jobs;
+#[path = "../src/lock.rs"]
+mod lock;
 #[path = "../src/dispatch/mapping/ahead/stream/mod.rs"]
 mod stream;
 #[path = "../src/sys.rs"]

@@ -260,3 +260,62 @@ pub fn forked() {
     KNOWN.store(0, Release);
     BUSY[1].store(0, Release);
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::time::Duration;
+
+    const MIB: usize = 1 << 20;
+
+    fn take() -> Option<Job> {
+        match next(u64::MAX) {
+            Next::Serve(job) => Some(job),
+            _ => None,
+        }
+    }
+
+    /// One test, because there is one list.
+    #[test]
+    fn who_removes_addresses_waits_for_the_chunk_and_none_follows() {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let range = Range {
+            start: 64 * MIB,
+            end: 128 * MIB,
+            is_memory: false,
+        };
+        assert!(is_empty() && take().is_none());
+        add(range, Expect::Unknown);
+        assert!(!is_empty() && known(100 * MIB, 200 * MIB).is_some_and(|r| r.end == range.end));
+        let job = take().expect("the job");
+        let helper = thread::spawn(move || {
+            with_chunk(job.number, 70 * MIB, MIB, || {
+                thread::sleep(Duration::from_millis(300));
+                DONE.store(true, Release);
+            })
+        });
+        while !is_busy(70 * MIB, 71 * MIB) {
+            thread::yield_now();
+        }
+        remove(72 * MIB, 73 * MIB);
+        assert!(!DONE.load(Acquire), "it waited for another chunk");
+        remove(70 * MIB, 70 * MIB + 4096);
+        assert!(DONE.load(Acquire), "it did not wait");
+        assert!(helper.join().expect("no panic").is_some());
+        // What the helper still knows of the job is of no use.
+        assert_eq!(with_chunk(job.number, 80 * MIB, MIB, || ()), None);
+        put_back(&job, Some(0));
+        let mut parts = 0;
+        while let Some(part) = take() {
+            assert_ne!(part.number, job.number);
+            put_back(&part, None);
+            parts += 1;
+        }
+        assert_eq!(parts, 3);
+        remove(0, usize::MAX);
+        assert!(is_empty() && take().is_none());
+    }
+}
