@@ -291,7 +291,7 @@ pub fn stand_alone() {
 
 /// Before a fork: nobody changes our lists while the value lives.
 pub fn hold_still() -> impl Sized {
-    (kept::hold_still(), ahead::hold_still())
+    is_on().then(|| (kept::hold_still(), ahead::hold_still()))
 }
 
 /// In a forked child. `still`: its parent held the lists.
