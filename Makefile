@@ -47,6 +47,7 @@ bench:
 	@$(RELEASE)/holdfast bench kv
 	@$(RELEASE)/holdfast bench webproxy
 	@$(RELEASE)/holdfast bench sharing
+	@$(RELEASE)/holdfast bench mapping
 	@mkdir -p $(BENCH_DIR)
 	@$(RELEASE)/holdfast bench disk $(BENCH_DIR)
 

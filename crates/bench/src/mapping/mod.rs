@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(300);
 const SECTIONS: &[(&str, &str)] = &[
     ("wall", "time per operation, ns"),
+    ("use", "of it in mmap and copying, ns"),
     ("cpu", "CPU time of the program, ns"),
     ("map", "of it in mmap, ns"),
     ("access", "of it copying, ns"),

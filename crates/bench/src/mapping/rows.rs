@@ -36,6 +36,14 @@ const fn of_populate(of: &'static str, times: f64) -> Target {
     target(&[RECORDS], of, &[POPULATE], "of populate", 1.0 / times)
 }
 
+/// As fio reports it, and the paper with it: without unmapping, in which nobody can help.
+const fn ahead_of_populate(of: &'static str, times: f64) -> Target {
+    Target {
+        figure: "use",
+        ..of_populate(of, times)
+    }
+}
+
 /// Random access is never worse than without us.
 const fn of_default(of: &'static str) -> Target {
     target(&[RECORDS], of, &[DEFAULT], "of default", 1.0 / 0.98)
@@ -54,8 +62,8 @@ pub static ROWS: &[Row] = &[
         "sequential, 4 KB",
         &[
             of_populate(POOL, 3.4),
-            of_populate(AHEAD, 1.6),
-            of_populate(ADVISED, 1.8),
+            ahead_of_populate(AHEAD, 1.6),
+            ahead_of_populate(ADVISED, 1.8),
         ],
     ),
     Row::new("seq-8k", "sequential, 8 KB", &[]),

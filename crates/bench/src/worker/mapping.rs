@@ -116,8 +116,9 @@ impl Took {
         let each = |time: Duration| time.as_nanos() as f64 / self.operations as f64;
         let wall = self.map + self.access + self.unmap;
         format!(
-            "wall={} cpu={} map={} access={} unmap={} faults={}",
+            "wall={} use={} cpu={} map={} access={} unmap={} faults={}",
             each(wall),
+            each(self.map + self.access),
             each(self.cpu),
             each(self.map),
             each(self.access),
