@@ -196,5 +196,6 @@ pub fn munlock(p: &Process, a: &Args) -> Outcome {
 /// Of all pages of which a part is in the range.
 fn remember_lock(p: &Process, addr: usize, len: usize, set: u8, clear: u8) -> Result<(), Stop> {
     let from = addr & !(PAGE - 1);
-    ranges::lock().remember(p, from, end(from, len + (addr - from)), set, clear)
+    let len = len.saturating_add(addr - from);
+    ranges::lock().remember(p, from, end(from, len), set, clear)
 }

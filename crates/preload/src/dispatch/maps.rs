@@ -483,6 +483,7 @@ fn is_legal(a: &Args, old: usize, new: usize) -> Result<(), Stop> {
         || keeps && old != new
         || fixed && (to % PAGE != 0 || overlaps)
         || a[0] % PAGE != 0
+        || a[0].max(old).max(new) > ADDRESSES
         || new == 0;
     match wrong {
         true => Err(EINVAL.into()),
