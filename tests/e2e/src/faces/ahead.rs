@@ -72,8 +72,12 @@ fn settings(fixture: &Fixture) -> Result<(), Stop> {
              \"ahead_ended\":{ended}\n"
         )
     };
-    let without_rests = |said: String| {
-        let lines = said.lines().filter(|line| !line.contains("rests"));
+    // How often it rests depends on the machine; and once almost all is mapped, the program of
+    // `whole` reads it and may reach a window that the helper was kept from.
+    let certain = |said: String, case: &str| {
+        let open =
+            |line: &&str| line.contains("rests") || case == "whole" && line.contains("reached");
+        let lines = said.lines().filter(|line| !open(line));
         lines.map(|line| format!("{line}\n")).collect::<String>()
     };
     let pool = new_pool(fixture, "pool")?;
@@ -83,8 +87,9 @@ fn settings(fixture: &Fixture) -> Result<(), Stop> {
         ("cache=0,ahead=sync", "at-once", ["n", "0", "0", "0"]),
         ("cache=0", "whole", ["n", "n", "0", "n"]),
     ] {
-        let said = without_rests(run(fixture, &pool, option, &[case])?);
-        expect(option, &said, &format!("{case}: ok\n{}", counts(wanted)))?;
+        let said = certain(run(fixture, &pool, option, &[case])?, case);
+        let wanted = certain(format!("{case}: ok\n{}", counts(wanted)), case);
+        expect(option, &said, &wanted)?;
     }
     Ok(())
 }
