@@ -54,7 +54,7 @@ pub enum Command {
     Snapshot(SnapshotArgs),
     /// Create, list, resize, copy and delete volumes, which are block devices.
     Volume(VolumeArgs),
-    /// Mappings of the host's files that programs of `run --map` keep.
+    /// Mappings that programs of `run --map` keep.
     #[command(subcommand)]
     Map(MapCommand),
     /// Export a volume as a block device: NBD, vhost-user, FUSE.
@@ -186,7 +186,7 @@ pub struct RunArgs {
     /// as rdsx=2,wrsx=8 [default: what HOLDFAST_SLOW says, or none].
     #[arg(long, value_name = "MEDIUM")]
     pub slow: Option<Slow>,
-    /// Speed up mappings of files outside the pool, with settings such as
+    /// Speed up mappings of files, above all outside the pool, with settings such as
     /// cache=400M,entries=1000,idle=30s or without.
     #[arg(
         long,

@@ -298,12 +298,14 @@ impl Mapper {
                 way,
                 Order::Sequential,
                 places,
-                |at, map| match map {
-                    Some(map) => map.read(at, &mut buffer).map_err(other),
-                    None => file.read_exact_at(&mut buffer, at as u64),
+                |at, map| {
+                    match map {
+                        Some(map) => map.read(at, &mut buffer).map_err(other)?,
+                        None => file.read_exact_at(&mut buffer, at as u64)?,
+                    }
+                    check(n + at, &buffer)
                 },
             )?;
-            check(n + MIB - buffer.len(), &buffer)?;
         }
         meter.end(ops)
     }

@@ -158,14 +158,10 @@ impl Ranges {
         end: usize,
         prot: usize,
     ) -> Result<(), Stop> {
-        self.split(p, addr)?;
-        self.split(p, end)?;
-        for r in self.within_mut(addr, end.saturating_sub(addr)) {
+        self.change(p, addr, end, |r| {
             r.prot = prot;
             r.stored |= r.shared && prot & super::maps::PROT_WRITE != 0;
-        }
-        self.join(p, addr, end);
-        Ok(())
+        })
     }
 
     /// Remembers what was said of `addr..end`.
@@ -177,11 +173,21 @@ impl Ranges {
         set: u8,
         clear: u8,
     ) -> Result<(), Stop> {
+        self.change(p, addr, end, |r| r.manner = r.manner.with(set, clear))
+    }
+
+    /// Changes what is in `addr..end`, and nothing else.
+    fn change(
+        &mut self,
+        p: &Process,
+        addr: usize,
+        end: usize,
+        each: impl Fn(&mut Range),
+    ) -> Result<(), Stop> {
         self.split(p, addr)?;
         self.split(p, end)?;
-        for r in self.within_mut(addr, end.saturating_sub(addr)) {
-            r.manner = r.manner.with(set, clear);
-        }
+        self.within_mut(addr, end.saturating_sub(addr))
+            .for_each(each);
         self.join(p, addr, end);
         Ok(())
     }

@@ -15,6 +15,7 @@ const CASES: &[(&str, Case)] = &[
     ("mapping what is kept", what_is_kept),
     ("mapping what is kept on a disk", what_is_kept_on_a_disk),
     ("mapping unmounted", unmounted),
+    ("mapping shown", shown),
     ("mapping programs", programs),
     ("mapping options", options),
 ];
@@ -166,6 +167,23 @@ fn unmounted(fixture: &Fixture) -> Result<(), Stop> {
         "no\n" => Err(Stop::Skip("no mount namespace can be made".into())),
         said => expect("what was kept, and what umount said", said, "1 0\n"),
     }
+}
+
+/// What was kept shows while programs run, to who looks from outside.
+fn shown(fixture: &Fixture) -> Result<(), Stop> {
+    let text = r#"mkfifo go
+        "$hf" run --pool "$pool" --map=uses=1 -- sh -c "./program again $where >/dev/null
+            echo done >go; read line <go" &
+        read line <go
+        "$hf" pool status --json "$pool" | grep -o 'maps_reused":[1-9]' | tr -d '0-9'
+        "$hf" top --metrics "$pool" | sed -n 's/^holdfast_\(maps_reused_total\).* [1-9].*/\1/p'
+        echo >go; wait"#;
+    let said = with_program(fixture, "mapping-cases", "$PWD/work", text)?;
+    expect(
+        "what is shown",
+        &said,
+        "maps_reused\":\nmaps_reused_total\n",
+    )
 }
 
 /// Programs that know nothing of it, and what they start.

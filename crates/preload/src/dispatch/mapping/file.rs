@@ -21,7 +21,9 @@ const S_IFREG: u32 = 0o100_000;
 /// ext2 to ext4, XFS and tmpfs. Elsewhere the numbers may be those of another inode than the one
 /// whose pages are mapped (overlayfs, where a file keeps its numbers when it is copied up), or may
 /// be what a server says (NFS, FUSE).
-const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
+const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, TMPFS];
+/// The kind of tmpfs and of files in memory without a name.
+pub const TMPFS: u64 = 0x0102_1994;
 
 /// A regular file, open for reading only.
 #[derive(Clone, Copy)]
@@ -42,7 +44,10 @@ pub fn of(fd: usize) -> Option<File> {
     }
     let stat = sys::stat_fd(fd)?;
     // Without a name, nobody opens it again.
-    if stat.mode & S_IFMT != S_IFREG || stat.nlink == 0 || !is_on_known(fd) {
+    if stat.mode & S_IFMT != S_IFREG
+        || stat.nlink == 0
+        || !kind_of_system(fd).is_some_and(|kind| KNOWN.contains(&kind))
+    {
         return None;
     }
     Some(File {
@@ -52,14 +57,15 @@ pub fn of(fd: usize) -> Option<File> {
     })
 }
 
-/// Asked each time: a device number is given to another file system when its own is unmounted.
-fn is_on_known(fd: usize) -> bool {
+/// What kind of file system the file is on. Asked each time: a device number is given to another
+/// one when its own is unmounted.
+pub fn kind_of_system(fd: usize) -> Option<u64> {
     // struct statfs has 120 bytes and begins with the type.
     let mut statfs = [0u64; 15];
     let args = [fd, statfs.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the kernel fills a struct statfs, which is as long.
     let ret = unsafe { sys::raw(nr::FSTATFS, args) };
-    ret == 0 && KNOWN.contains(&statfs[0])
+    (ret == 0).then_some(statfs[0])
 }
 
 impl File {

@@ -6,13 +6,13 @@
 //! call is left to the kernel.
 
 use super::Args;
+use super::file::{TMPFS, kind_of_system};
 use crate::dispatch::args;
 use crate::dispatch::nr;
 use crate::sys;
 
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-const TMPFS: u64 = 0x0102_1994;
 
 const MAP_FIXED: usize = 0x10;
 /// Flags that say where a mapping goes, or that it is none of ordinary pages.
@@ -21,7 +21,7 @@ const ELSEWHERE: usize = MAP_FIXED | 0x10_0000 | 0x40 | 0x100 | 0x4_0000;
 /// mmap(2) of a file of the host at an address of our choice.
 pub fn map(a: &Args) -> Option<isize> {
     let [addr, len, prot, flags, fd, offset] = *a;
-    if addr != 0 || len < HUGE || flags & ELSEWHERE != 0 || !is_in_memory(fd) {
+    if addr != 0 || len < HUGE || flags & ELSEWHERE != 0 || kind_of_system(fd) != Some(TMPFS) {
         return None;
     }
     // What is reserved replaces nothing, and is replaced by the mapping or given back.
@@ -44,13 +44,4 @@ pub fn map(a: &Args) -> Option<isize> {
         }
     }
     Some(ret)
-}
-
-fn is_in_memory(fd: usize) -> bool {
-    // struct statfs has 120 bytes and begins with the type.
-    let mut statfs = [0u64; 15];
-    let args = [fd, statfs.as_mut_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: the kernel fills a struct statfs, which is as long.
-    let ret = unsafe { sys::raw(nr::FSTATFS, args) };
-    ret == 0 && statfs[0] == TMPFS
 }

@@ -15,6 +15,7 @@ use crate::sys;
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use holdfast_pmem::env;
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FS: usize = 0x200;
@@ -35,7 +36,6 @@ const FLAGS: usize = CLONE_VM
 
 /// Looks at whether a thread is gone that has left its memory.
 const TURNS_MAX: u32 = 200_000;
-const SCHED_YIELD: usize = 24;
 const NANOSLEEP: usize = 35;
 const SCHED_SETSCHEDULER: usize = 144;
 const FUTEX: usize = 202;
@@ -162,7 +162,7 @@ fn rouse() {
 fn spawn() -> Option<u32> {
     // The stack is that of the last one until the kernel has seen it end.
     while TID.load(Acquire) != 0 {
-        pause();
+        env::yield_now();
     }
     let (all, mut old) = (u64::MAX, 0u64);
     let set = |new: *const u64, old: *mut u64| {
@@ -177,11 +177,6 @@ fn spawn() -> Option<u32> {
     let ret = unsafe { hf_ahead(FLAGS, top, &raw const TID, &raw const TID) };
     set(&raw const old, core::ptr::null_mut());
     (ret > 0).then_some(ret as u32)
-}
-
-fn pause() {
-    // SAFETY: touches no memory.
-    unsafe { sys::raw(SCHED_YIELD, [0; 6]) };
 }
 
 /// When this returns, the process has no helper.
@@ -212,7 +207,7 @@ fn await_end(tid: u32) {
     // SAFETY: asks whether the thread is there.
     while turns < TURNS_MAX && unsafe { sys::raw(nr::TGKILL, args) } == 0 {
         turns += u32::from(TID.load(Acquire) != tid);
-        pause();
+        env::yield_now();
     }
 }
 

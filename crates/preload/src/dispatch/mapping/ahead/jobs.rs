@@ -8,10 +8,9 @@
 
 use super::stream::{Expect, Stream};
 use crate::dispatch::mutex::Mutex;
-use crate::sys;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use holdfast_pmem::env;
 
-const SCHED_YIELD: usize = 24;
 /// More mappings than a program reads at a time.
 const JOBS_MAX: usize = 16;
 /// Mappings of files that advice may be given for.
@@ -201,8 +200,7 @@ fn await_idle(from: usize, to: usize) {
         core::hint::spin_loop();
         spins += 1;
         if spins.is_multiple_of(1024) {
-            // SAFETY: touches no memory.
-            unsafe { sys::raw(SCHED_YIELD, [0; 6]) };
+            env::yield_now();
         }
     }
 }
