@@ -11,6 +11,7 @@ mod append;
 mod batch;
 mod commit;
 mod compact;
+mod diff;
 mod dirty;
 mod edit;
 mod entries;
@@ -29,6 +30,7 @@ pub use crate::format::node::{KEY_MAX, VALUE_MAX};
 pub use crate::layout::TreeId;
 pub use batch::Batch;
 pub use compact::Compacted;
+pub use diff::{Difference, Differences};
 pub(crate) use dirty::Dirty;
 pub(crate) use garbage::{Between, Garbage, Place};
 pub use leaf::Leaf;
@@ -44,6 +46,8 @@ mod check;
 mod compact_tests;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod diff_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
