@@ -52,6 +52,14 @@ pub enum Command {
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
+    /// Save a pool, or what changed in it, as one stream.
+    Save(SaveArgs),
+    /// Make a pool from a stream, or continue one with what changed.
+    Restore(RestoreArgs),
+    /// Save to standard output: `holdfast send A | holdfast receive B`.
+    Send(SendArgs),
+    /// Restore from standard input.
+    Receive(ReceiveArgs),
     /// Create, list, resize, copy and delete volumes, which are block devices.
     Volume(VolumeArgs),
     /// Mappings that programs of `run --map` keep.
@@ -334,6 +342,59 @@ pub enum SnapshotCommand {
     List,
     /// Delete a snapshot and free its space.
     Delete { name: String },
+}
+
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    #[command(flatten)]
+    pub what: SavedArgs,
+    /// The file, which is replaced once everything is in it; `-` is standard output.
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct SendArgs {
+    #[command(flatten)]
+    pub what: SavedArgs,
+}
+
+/// What is saved.
+#[derive(Debug, Args)]
+pub struct SavedArgs {
+    pub pool: PathBuf,
+    /// This snapshot alone, instead of all snapshots and the present.
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
+    /// Only what changed since this snapshot, with all snapshots since.
+    #[arg(long, value_name = "NAME")]
+    pub since: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The file; `-` is standard input.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub to: RestoredArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiveArgs {
+    #[command(flatten)]
+    pub to: RestoredArgs,
+}
+
+/// Where it goes.
+#[derive(Debug, Args)]
+pub struct RestoredArgs {
+    /// A new or empty directory; for a stream of `save --since`, a pool that nobody uses.
+    pub pool: PathBuf,
+    /// Room for data in a new pool [default: that of the pool that was saved].
+    #[arg(long)]
+    pub size: Option<Size>,
+    /// What the directory of a new pool must lie on.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub medium: MediumArg,
 }
 
 #[derive(Debug, Args)]

@@ -30,10 +30,13 @@ mod point;
 mod poke;
 mod pool_commands;
 mod program;
+mod progress;
 mod proxy;
 mod report;
 mod restart;
+mod restore;
 mod run;
+mod save;
 mod serve;
 mod served;
 mod session;
@@ -103,6 +106,10 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Save(args) => save::save(&args.what, &args.file, cli.json),
+        Command::Send(args) => save::save(&args.what, Path::new("-"), cli.json),
+        Command::Restore(args) => restore::restore(&args.file, &args.to, cli.json),
+        Command::Receive(args) => restore::restore(Path::new("-"), &args.to, cli.json),
         Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),

@@ -31,13 +31,7 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
     }
     let options = CreateOptions {
         size: args.size.map(|size| size.0),
-        medium: match args.medium {
-            MediumArg::Auto => None,
-            MediumArg::Dax => Some(Medium::Dax),
-            MediumArg::File => Some(Medium::File),
-            MediumArg::Memory => Some(Medium::Memory),
-            MediumArg::DaxTest => Some(Medium::DaxTest),
-        },
+        medium: medium(args.medium),
         consistency: consistency(args.consistency),
     };
     holdfast_service::create(&args.pool, &options)?;
@@ -65,6 +59,17 @@ pub fn resize(pool: &Path, size: Size, json: bool) -> Result<u8, Failure> {
     match json {
         true => status(pool, true),
         false => Ok(failure::OK),
+    }
+}
+
+/// What a new pool must lie on.
+pub fn medium(arg: MediumArg) -> Option<Medium> {
+    match arg {
+        MediumArg::Auto => None,
+        MediumArg::Dax => Some(Medium::Dax),
+        MediumArg::File => Some(Medium::File),
+        MediumArg::Memory => Some(Medium::Memory),
+        MediumArg::DaxTest => Some(Medium::DaxTest),
     }
 }
 

@@ -21,6 +21,10 @@ pub const ROOT_SQUASH: &str = "root-squash";
 /// An empty file of pools that were made before this was a file without a name.
 pub const BASE: &str = "base";
 
+/// A directory in which a pool is made that is to stand beside it: until it is complete there is
+/// none.
+pub const UNFINISHED: &str = "restore.part";
+
 /// Where the running export `n` tells what it does.
 pub fn export_socket(n: u64) -> String {
     format!("export-{n}.sock")

@@ -64,7 +64,7 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
 }
 
 /// What is still in the journal goes to the trees first.
-fn bring_up_to_date(directory: &Path) -> Result<()> {
+pub(crate) fn bring_up_to_date(directory: &Path) -> Result<()> {
     let files = Files::open(directory)?;
     let journal: OwnedFd = files.reopen(&files.journal_name(), OFlags::RDWR)?;
     if survivors::exist(&journal) || crate::base::users::any_in_use(directory) {

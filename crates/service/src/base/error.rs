@@ -21,6 +21,8 @@ pub enum Error {
     NotAPool { path: PathBuf },
     /// `pool create` on a directory with something in it.
     NotEmpty { path: PathBuf },
+    /// A pool that was made from a stream breaks a rule of the format, and was not kept.
+    Unsound { path: PathBuf, finding: String },
     /// The path exists and is not a directory.
     NotADirectory { path: PathBuf },
     /// Another service, or an offline tool, has the pool.
@@ -78,6 +80,7 @@ impl Error {
             Error::Missing { .. } => Errno::NOENT,
             Error::NotAPool { .. } => Errno::MEDIUMTYPE,
             Error::NotEmpty { .. } => Errno::NOTEMPTY,
+            Error::Unsound { .. } => Errno::UCLEAN,
             Error::NotADirectory { .. } => Errno::NOTDIR,
             Error::InUse { .. } | Error::Orphaned { .. } => Errno::BUSY,
             Error::Size { .. }
@@ -206,6 +209,11 @@ impl fmt::Display for Error {
             Error::Missing { path } => write!(f, "there is no pool at {}", path.display()),
             Error::NotAPool { path } => write!(f, "{} is not a Holdfast pool", path.display()),
             Error::NotEmpty { path } => write!(f, "{} is not empty", path.display()),
+            Error::Unsound { path, finding } => write!(
+                f,
+                "what the stream holds is no sound pool, so none was made at {}: {finding}",
+                path.display()
+            ),
             Error::NotADirectory { path } => write!(f, "{} is not a directory", path.display()),
             Error::InUse {
                 path,

@@ -95,6 +95,26 @@ fn make_directory(directory: &Path) -> Result<bool> {
 
 fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     let _lock = PoolLock::take(directory)?;
+    let pool_error = |error| Error::Pool {
+        path: directory.into(),
+        error,
+    };
+    let token = WriteToken::for_offline_tool();
+    let mut pool = make(directory, options, uuid(), &token)?;
+    plant_root(&mut pool, &token).map_err(pool_error)?;
+    for name in [segment::META, &segment::data(0), &segment::journal(0)] {
+        sync_file(directory, name)?;
+    }
+    sync_file(directory, ".")
+}
+
+/// Makes the segments of a pool, which has no root directory yet.
+pub(crate) fn make(
+    directory: &Path,
+    options: &CreateOptions,
+    uuid: [u8; 16],
+    token: &WriteToken,
+) -> Result<Pool> {
     let meta = new_file(directory, segment::META, 0)?;
     let medium = choose_medium(directory, &meta, options.medium)?;
     let free = free_bytes(directory, medium)?;
@@ -137,9 +157,8 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
     std::fs::create_dir(directory.join(segment::EMPTY_DIR))
         .map_err(Error::io(directory.display().to_string()))?;
     let region = map(&meta, sizes.meta_len, Access::ReadWrite, medium)?;
-    let token = WriteToken::for_offline_tool();
     let params = Params {
-        uuid: uuid(),
+        uuid,
         boot_id: process::boot_id()?,
         medium,
         consistency: options.consistency,
@@ -148,12 +167,7 @@ fn fill(directory: &Path, options: &CreateOptions) -> Result<()> {
         journal_segment: 0,
         lane_len,
     };
-    let mut pool = Pool::create(region, &params, &token).map_err(pool_error)?;
-    plant_root(&mut pool, &token).map_err(pool_error)?;
-    for name in [segment::META, &segment::data(0), &journal] {
-        sync_file(directory, name)?;
-    }
-    sync_file(directory, ".")
+    Pool::create(region, &params, token).map_err(pool_error)
 }
 
 fn plant_root(pool: &mut Pool, token: &WriteToken) -> holdfast_pool::Result<()> {
@@ -174,6 +188,15 @@ fn uuid() -> [u8; 16] {
     holdfast_pmem::env::random(&mut out);
     out[6] = out[6] & 0x0f | 0x40;
     out[8] = out[8] & 0x3f | 0x80;
+    out
+}
+
+/// A uuid of whose pool the names have this seed: they keep their places in a pool that is made from
+/// another one.
+pub(crate) fn uuid_with_seed(seed: u64) -> [u8; 16] {
+    let mut out = uuid();
+    let half = u64::from_le_bytes(out[..8].try_into().unwrap_or_default());
+    out[8..].copy_from_slice(&(half ^ seed).to_le_bytes());
     out
 }
 
@@ -597,7 +620,7 @@ pub fn forget_special(directory: &Path) {
     }
 }
 
-fn remove_ours(directory: &Path) -> Result<()> {
+pub(crate) fn remove_ours(directory: &Path) -> Result<()> {
     let what = || directory.display().to_string();
     // The superblocks go last: until then it is still a pool that can be destroyed.
     let mut names: Vec<_> = std::fs::read_dir(directory)

@@ -1,0 +1,308 @@
+//! `holdfast save` and `send`: a pool as a stream.
+//!
+//! Invariants:
+//!  * What is saved are snapshots: the present is one, too, which is there only meanwhile. Each is
+//!    kept from being deleted while it is read.
+//!  * The file has its name only when everything is in it, durably.
+
+use crate::args::SavedArgs;
+use crate::failure::{self, Failure, printed};
+use crate::json::Json;
+use crate::kv::open_pool;
+use crate::owner;
+use crate::progress::Line;
+use crate::size::Size;
+use holdfast::{Pool, View};
+use holdfast_pmem::{Access, Region};
+use holdfast_pool::Reader;
+use holdfast_pool::layout::name_seed;
+use holdfast_pool::snapshot::{self, Snapshot};
+use holdfast_service::Files;
+use holdfast_stream::{Error, Head, Progress, Source, State};
+use rustix::fd::AsFd;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What the names of snapshots begin with that are there only while they are saved.
+const TEMPORARY: &str = ".saving-";
+
+/// `save` and `send`.
+pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
+    if file == Path::new("-") {
+        owner::become_owner(&args.pool)?;
+        if rustix::termios::isatty(rustix::stdio::stdout()) {
+            let why = "a stream is not for a terminal";
+            return Err(Failure::new(why)
+                .fix("name a file, or let a program read it")
+                .code(2));
+        }
+        let out = rustix::io::dup(rustix::stdio::stdout()).map_err(std::io::Error::from);
+        let out = out.map_err(|e| Failure::io("standard output", &e))?;
+        write_stream(args, File::from(out))?;
+        return Ok(failure::OK);
+    }
+    let part = part_of(file);
+    let out = File::create(&part).map_err(|e| Failure::io(part.display(), &e))?;
+    let done = match owner::is_foreign(&args.pool) {
+        true => as_owner(args, out),
+        false => write_stream(args, out),
+    };
+    let kept = done.and_then(|progress| keep(&part, file).map(|bytes| (progress, bytes)));
+    match kept {
+        Ok((progress, bytes)) => say(args, progress, bytes, json),
+        Err(failure) => {
+            let _ = std::fs::remove_file(&part);
+            Err(failure)
+        }
+    }
+}
+
+fn part_of(file: &Path) -> PathBuf {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    part.into()
+}
+
+/// Gives the file its name; how long it is.
+fn keep(part: &Path, file: &Path) -> Result<u64, Failure> {
+    let io = |e| Failure::io(file.display(), &e);
+    let written = File::open(part).map_err(io)?;
+    written.sync_all().map_err(io)?;
+    let bytes = written.metadata().map_err(io)?.len();
+    std::fs::rename(part, file).map_err(io)?;
+    let directory = file.parent().filter(|d| !d.as_os_str().is_empty());
+    let directory = File::open(directory.unwrap_or(Path::new("."))).map_err(io)?;
+    // Directories of some file systems cannot be synced.
+    let _ = directory.sync_all();
+    Ok(bytes)
+}
+
+fn say(
+    args: &SavedArgs,
+    progress: Option<Progress>,
+    bytes: u64,
+    json: bool,
+) -> Result<u8, Failure> {
+    let Some(progress) = progress else {
+        return Ok(failure::OK);
+    };
+    let mut out = std::io::stdout().lock();
+    printed(match json {
+        true => {
+            let object = Json::Object(vec![
+                ("pool", Json::Text(args.pool.display().to_string())),
+                ("entries", Json::Number(progress.entries)),
+                ("data_bytes", Json::Number(progress.bytes)),
+                ("stream_bytes", Json::Number(bytes)),
+            ]);
+            writeln!(out, "{}", object.render())
+        }
+        false => writeln!(
+            out,
+            "saved {} of data and {} entries in {}",
+            Size(progress.bytes),
+            progress.entries,
+            Size(bytes)
+        ),
+    })?;
+    Ok(failure::OK)
+}
+
+/// Root saves the pool of somebody else: who reads it is its owner, and the file is root's.
+fn as_owner(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::io("holdfast", &e))?;
+    let mut command = Command::new(program);
+    command
+        .arg("send")
+        .arg(&args.pool)
+        .stdout(out)
+        .stdin(Stdio::null());
+    for (word, name) in [("--snapshot", &args.snapshot), ("--since", &args.since)] {
+        command.args(name.iter().flat_map(|name| [word, name]));
+    }
+    let status = command
+        .status()
+        .map_err(|e| Failure::io("holdfast send", &e))?;
+    match status.success() {
+        true => Ok(None),
+        false => Err(Failure::new("the pool's owner could not save it")),
+    }
+}
+
+fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
+    if let Ok(program) = std::env::current_exe() {
+        holdfast::use_program(program);
+    }
+    let pool = open_pool(&args.pool, None)?;
+    remove_left_over(&pool);
+    let present = match args.snapshot {
+        None => Some(Present::keep(&pool)?),
+        Some(_) => None,
+    };
+    let segments = Segments::open(&args.pool)?;
+    let chosen = segments.choose(args, present.as_ref())?;
+    let base = args
+        .since
+        .as_ref()
+        .map(|name| hold(&pool, name))
+        .transpose()?;
+    let source = segments.source(args, &chosen);
+    let all = chosen
+        .states
+        .last()
+        .map_or(0, |s| s.snapshot.used_data_blocks * 4096);
+    let mut line = Line::new("saving", if base.is_some() { 0 } else { all });
+    let mut keep_state = |state: &State| {
+        let name = match &state.name[..] {
+            [] => present.as_ref().map_or("", |present| &present.name),
+            name => std::str::from_utf8(name).unwrap_or_default(),
+        };
+        pool.snapshot(name)
+            .map_err(|_| Error::Gone { name: name.into() })
+    };
+    let mut see = |progress: Progress| line.at(progress.bytes);
+    let saved = holdfast_stream::save(&source, out, &mut keep_state, &mut see);
+    let (_, progress) = saved.map_err(|e| Failure::new(format!("{}: {e}", args.pool.display())))?;
+    Ok(Some(progress))
+}
+
+fn hold(pool: &Pool, name: &str) -> Result<View, Failure> {
+    Ok(pool.snapshot(name)?)
+}
+
+/// Snapshots of saves that were killed; those of others that still run are in use.
+fn remove_left_over(pool: &Pool) {
+    for snapshot in pool.snapshot_list().unwrap_or_default() {
+        if snapshot.name.starts_with(TEMPORARY) {
+            let _ = pool.snapshot_delete(&snapshot.name);
+        }
+    }
+}
+
+/// A snapshot that is there only while it is saved.
+struct Present<'p> {
+    pool: &'p Pool,
+    name: String,
+    view: Option<View>,
+}
+
+impl<'p> Present<'p> {
+    /// Another save may take one for left over before it is in use: then there is one more.
+    fn keep(pool: &'p Pool) -> Result<Present<'p>, Failure> {
+        let mut tries = 0;
+        loop {
+            let mut random = [0; 8];
+            holdfast_pmem::env::random(&mut random);
+            let name = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
+            pool.snapshot_create(&name)?;
+            tries += 1;
+            match pool.snapshot(&name) {
+                Ok(view) => {
+                    let view = Some(view);
+                    return Ok(Present { pool, name, view });
+                }
+                Err(_) if tries < 3 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        drop(self.view.take());
+        let _ = self.pool.snapshot_delete(&self.name);
+    }
+}
+
+/// The pool's files, as they are read.
+struct Segments {
+    files: Files,
+    meta: Region,
+    data: Region,
+}
+
+/// What is saved.
+struct Chosen {
+    base: Option<(Vec<u8>, Snapshot)>,
+    states: Vec<State>,
+}
+
+impl Segments {
+    fn open(pool: &Path) -> Result<Segments, Failure> {
+        let files = Files::open_read_only(pool)?;
+        let map = |file: rustix::fd::BorrowedFd<'_>, len: u64| {
+            Region::map(file, 0, len as usize, Access::ReadOnly, files.medium)
+                .map_err(|e| Failure::new(format!("{}: {e}", pool.display())))
+        };
+        let meta = map(files.meta.as_fd(), files.superblock.meta_len)?;
+        let data = map(files.data.as_fd(), files.superblock.data_len)?;
+        Ok(Segments { files, meta, data })
+    }
+
+    fn choose(&self, args: &SavedArgs, present: Option<&Present<'_>>) -> Result<Chosen, Failure> {
+        let failed = |e| Failure::new(format!("{}: {e}", args.pool.display()));
+        let mut all = snapshot::list(&Reader::new(&self.meta)).map_err(failed)?;
+        all.sort_by_key(|(_, snapshot)| snapshot.epoch);
+        let find = |wanted: &str| {
+            let found = all
+                .iter()
+                .find(|(name, _)| name == wanted.as_bytes())
+                .cloned();
+            let why = || Failure::new(format!("there is no snapshot {wanted}"));
+            let fix = format!("holdfast snapshot {} list", args.pool.display());
+            found.ok_or_else(|| why().fix(fix))
+        };
+        let base = args.since.as_deref().map(find).transpose()?;
+        let end = match (&args.snapshot, present) {
+            (Some(name), _) => find(name)?,
+            (None, Some(present)) => find(&present.name)?,
+            (None, None) => return Err(Failure::new("there is nothing to save")),
+        };
+        let last = end.1.epoch;
+        let first = match &base {
+            Some((_, base)) => base.epoch + 1,
+            None if args.snapshot.is_some() => last,
+            None => 0,
+        };
+        if first > last {
+            let (end, since) = (args.snapshot.as_deref(), args.since.as_deref());
+            let (end, since) = (end.unwrap_or_default(), since.unwrap_or_default());
+            let why = format!("snapshot {end} is not younger than snapshot {since}");
+            return Err(Failure::new(why));
+        }
+        let is_ours = |name: &[u8]| name.starts_with(TEMPORARY.as_bytes());
+        let between = all
+            .into_iter()
+            .filter(|(name, snapshot)| (first..last).contains(&snapshot.epoch) && !is_ours(name));
+        let mut states: Vec<_> = between
+            .map(|(name, snapshot)| State { name, snapshot })
+            .collect();
+        let (name, snapshot) = end;
+        let name = if is_ours(&name) { Vec::new() } else { name };
+        states.push(State { name, snapshot });
+        Ok(Chosen { base, states })
+    }
+
+    fn source<'s>(&'s self, args: &SavedArgs, chosen: &'s Chosen) -> Source<'s> {
+        let sb = &self.files.superblock;
+        let base = chosen.base.as_ref().filter(|_| args.since.is_some());
+        Source {
+            meta: &self.meta,
+            data: &self.data,
+            head: Head {
+                seed: name_seed(sb.uuid),
+                consistency: sb.consistency,
+                size: sb.data_len,
+                next_ino: sb.next_ino,
+                time: holdfast_pmem::env::now(),
+                base: base.map(|(name, snapshot)| Head::base_of(name, snapshot)),
+            },
+            base: base.map(|(_, snapshot)| *snapshot),
+            mapped: &[],
+            states: &chosen.states,
+        }
+    }
+}

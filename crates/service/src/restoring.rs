@@ -1,0 +1,274 @@
+//! Pools that are filled by who restores them, without a service.
+//!
+//! Invariants:
+//!  * A new pool is made in a directory inside of its own, and moved out of it when it is complete
+//!    and was found in order: the superblocks last. So whatever interrupts that leaves no pool, and
+//!    the next one that is made there removes what is left over.
+//!  * A pool that is there is changed only while nobody uses it, and what was in its journal is in
+//!    its trees before.
+//!  * Memory, or blocks of the host, are there before anything is stored to a mapping.
+
+use crate::base::error::{Error, Result};
+use crate::base::files::{self, CreateOptions, Files};
+use crate::base::lock::PoolLock;
+use crate::resize::bring_up_to_date;
+use holdfast_pmem::{Access, Medium, Region, huge_page};
+use holdfast_pool::check::Severity;
+use holdfast_pool::directory::{UNFINISHED, is_ours};
+use holdfast_pool::layout::BlockAddr;
+use holdfast_pool::segment;
+use holdfast_pool::{Pool, WriteToken};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A pool that is open for whoever restores it.
+pub struct Restoring {
+    pub pool: Pool,
+    pub token: WriteToken,
+    pub data: DataFile,
+    directory: PathBuf,
+    /// The directory was made for it.
+    made: bool,
+    is_new: bool,
+    finished: bool,
+    _lock: PoolLock,
+}
+
+impl Restoring {
+    /// Makes a pool without a root directory; its names are found by `seed`.
+    pub fn make(directory: &Path, options: &CreateOptions, seed: u64) -> Result<Restoring> {
+        let made = make_room(directory)?;
+        let begun = PoolLock::take(directory).and_then(|lock| {
+            let (token, part) = (WriteToken::for_offline_tool(), directory.join(UNFINISHED));
+            std::fs::create_dir(&part).map_err(Error::io(part.display().to_string()))?;
+            let pool = files::make(&part, options, files::uuid_with_seed(seed), &token)?;
+            let data = DataFile::open(&part, pool.superblock().medium)?;
+            Ok((lock, token, pool, data))
+        });
+        match begun {
+            Ok((lock, token, pool, data)) => Ok(Restoring {
+                pool,
+                token,
+                data,
+                directory: directory.into(),
+                made,
+                is_new: true,
+                finished: false,
+                _lock: lock,
+            }),
+            Err(error) => {
+                clear(directory, made);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a pool that nobody uses.
+    pub fn open(directory: &Path) -> Result<Restoring> {
+        Files::open(directory)?.check_owner()?;
+        let lock = PoolLock::take_patiently(directory)?;
+        bring_up_to_date(directory)?;
+        let files = Files::open(directory)?;
+        let (medium, sb) = (files.medium, &files.superblock);
+        let meta = files::map(&files.meta, sb.meta_len, Access::ReadWrite, medium)?;
+        let data = DataFile::open(directory, medium)?;
+        let token = WriteToken::for_offline_tool();
+        let pool = Pool::open(meta, &token).map_err(|error| Error::Pool {
+            path: directory.into(),
+            error,
+        })?;
+        Ok(Restoring {
+            pool,
+            token,
+            data,
+            directory: directory.into(),
+            made: false,
+            is_new: false,
+            finished: false,
+            _lock: lock,
+        })
+    }
+
+    /// Everything is there. A new pool is looked at as a whole, and found at its place from now on.
+    pub fn finish(mut self) -> Result<()> {
+        self.finished = true;
+        if !self.is_new {
+            return Ok(());
+        }
+        let done = self.publish();
+        if done.is_err() {
+            clear(&self.directory, self.made);
+        }
+        done
+    }
+
+    fn publish(&self) -> Result<()> {
+        let part = self.directory.join(UNFINISHED);
+        let report = crate::check::check(&Files::open_read_only(&part)?)?;
+        if let Some(finding) = report
+            .findings
+            .iter()
+            .find(|finding| finding.severity == Severity::Damage)
+        {
+            return Err(Error::Unsound {
+                path: self.directory.clone(),
+                finding: finding.to_string(),
+            });
+        }
+        for name in [segment::META, &segment::data(0), &segment::journal(0), "."] {
+            files::sync_file(&part, name)?;
+        }
+        let what = || part.display().to_string();
+        let mut names: Vec<_> = std::fs::read_dir(&part)
+            .map_err(Error::io(what()))?
+            .flatten()
+            .map(|entry| entry.file_name())
+            .filter(|name| name != segment::LOCK)
+            .collect();
+        names.sort_by_key(|name| name == segment::META);
+        for name in names {
+            std::fs::rename(part.join(&name), self.directory.join(&name))
+                .map_err(Error::io(what()))?;
+        }
+        std::fs::remove_dir_all(&part).map_err(Error::io(what()))?;
+        files::sync_file(&self.directory, ".")
+    }
+}
+
+impl Drop for Restoring {
+    fn drop(&mut self) {
+        if self.is_new && !self.finished {
+            clear(&self.directory, self.made);
+        }
+    }
+}
+
+/// A directory that is new, or empty but for what an interrupted restore left there; whether it was
+/// made.
+fn make_room(directory: &Path) -> Result<bool> {
+    let what = || directory.display().to_string();
+    match std::fs::create_dir(directory) {
+        Ok(()) => return Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(Error::io(what())(e)),
+    }
+    if !directory.is_dir() {
+        let path = directory.into();
+        return Err(Error::NotADirectory { path });
+    }
+    let names: Vec<_> = std::fs::read_dir(directory)
+        .map_err(Error::io(what()))?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let is_left_over = names.iter().any(|name| name == UNFINISHED)
+        && names.iter().all(|name| name == UNFINISHED || is_ours(name))
+        && !names.iter().any(|name| name == segment::META);
+    match (names.is_empty(), is_left_over) {
+        (true, _) => Ok(false),
+        (_, false) => Err(Error::NotEmpty {
+            path: directory.into(),
+        }),
+        (_, true) => {
+            let _lock = PoolLock::take(directory)?;
+            clear(directory, false);
+            Ok(false)
+        }
+    }
+}
+
+/// Removes what is not complete.
+fn clear(directory: &Path, made: bool) {
+    let _ = std::fs::remove_dir_all(directory.join(UNFINISHED));
+    let _ = files::remove_ours(directory);
+    if made {
+        let _ = std::fs::remove_dir(directory);
+    }
+}
+
+/// The data segment of a pool that is restored.
+pub struct DataFile {
+    file: OwnedFd,
+    medium: Medium,
+    /// On hugetlbfs, whose files cannot be written to, and the bytes of its pages.
+    mapped: Option<(Region, u64)>,
+}
+
+const ZEROES: [u8; 1 << 20] = [0; 1 << 20];
+
+impl DataFile {
+    fn open(directory: &Path, medium: Medium) -> Result<DataFile> {
+        let path = directory.join(segment::data(0));
+        let what = path.display().to_string();
+        let file = rustix::fs::open(
+            &path,
+            OFlags::RDWR | OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .map_err(Error::os(what.clone()))?;
+        let len = rustix::fs::fstat(&file).map_err(Error::os(what))?.st_size as u64;
+        let mapped = match huge_page(file.as_fd()) {
+            Some(page) => Some((files::map(&file, len, Access::ReadWrite, medium)?, page)),
+            None => None,
+        };
+        Ok(DataFile {
+            file,
+            medium,
+            mapped,
+        })
+    }
+
+    /// Writes whole blocks.
+    pub fn write(&self, block: BlockAddr, bytes: &[u8]) -> io::Result<()> {
+        let mut at = block.offset();
+        if let Some((region, page)) = &self.mapped {
+            self.set_aside(at, bytes.len() as u64, *page)?;
+            return region.write_nt(at, bytes).map_err(io::Error::other);
+        }
+        let mut bytes = bytes;
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(&self.file, bytes, at) {
+                Ok(0) => return Err(Errno::IO.into()),
+                Ok(n) => (at, bytes) = (at + n as u64, &bytes[n..]),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes blocks zero; `is_new`: nobody has written to the file where there are any.
+    pub fn zero(&self, block: BlockAddr, blocks: u64, is_new: bool) -> io::Result<()> {
+        let len = blocks * holdfast_pool::format::PAGE_LEN;
+        if is_new {
+            let page = self.mapped.as_ref().map_or(1, |(_, page)| *page);
+            return self.set_aside(block.offset(), len, page);
+        }
+        let (mut block, mut left) = (block, len as usize);
+        while left > 0 {
+            let now = left.min(ZEROES.len());
+            self.write(block, &ZEROES[..now])?;
+            block += now as u64 / holdfast_pool::format::PAGE_LEN;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    fn set_aside(&self, at: u64, len: u64, page: u64) -> io::Result<()> {
+        let (from, to) = (at / page * page, (at + len).next_multiple_of(page));
+        Ok(files::set_aside(&self.file, from, to - from)?)
+    }
+
+    /// Makes durable what was written, where anything is.
+    pub fn sync(&self) -> io::Result<()> {
+        match (self.medium, &self.mapped) {
+            (_, Some((region, _))) => region.fence(),
+            (Medium::Memory, None) => {}
+            (_, None) => rustix::fs::fdatasync(&self.file)?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,362 @@
+//! Chunks: pieces of a stream that are compressed and checked each by itself.
+//!
+//! Invariants:
+//!  * A chunk is a skippable frame of Zstandard (RFC 8878) with our header, and a frame with the
+//!    records: so `zstd -t` and `zstd -d` know what to do with a stream.
+//!  * The checksum covers the header, and the checksum of the chunk before: one that is missing, or
+//!    stands in another place, is noticed.
+//!  * Records never cross chunks.
+
+use crate::VERSION;
+use crate::error::{Error, Result};
+use crate::record::{Record, version_of};
+use holdfast_pool::checksum::Crc;
+use std::io::{self, Read, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// Bytes of records after which a chunk is closed.
+const CLOSED_AT: usize = 4 << 20;
+/// Bytes of records that a chunk may have: the last one may be as long as a record can be.
+const RAW_MAX: usize = 8 << 20;
+/// Bytes that they may have when they are compressed.
+const PACKED_MAX: usize = RAW_MAX + (1 << 20);
+/// Of Zstandard: a skippable frame, and how many bytes of ours are in it.
+const SKIPPABLE: u32 = 0x184D_2A58;
+const OURS: u32 = 24;
+const MARK: [u8; 4] = *b"HFC1";
+const HEADER: usize = 8 + OURS as usize;
+/// How hard it is compressed: the level at which this is about as fast as a disk.
+const LEVEL: i32 = 1;
+/// Chunks that are compressed at the same time, at most.
+const WORKERS_MAX: usize = 8;
+
+/// A chunk that is to be compressed, and who waits for it.
+struct Job {
+    raw: Vec<u8>,
+    reply: SyncSender<io::Result<Packed>>,
+}
+
+struct Packed {
+    raw_len: u32,
+    bytes: Vec<u8>,
+}
+
+/// Writes records as chunks. Threads of its own compress and write them.
+pub struct ChunkWriter<W> {
+    raw: Vec<u8>,
+    jobs: SyncSender<Job>,
+    order: SyncSender<Receiver<io::Result<Packed>>>,
+    writer: Option<JoinHandle<io::Result<W>>>,
+}
+
+impl<W: Write + Send + 'static> ChunkWriter<W> {
+    /// Writes to `out`.
+    pub fn new(out: W) -> Result<ChunkWriter<W>> {
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers = workers.min(WORKERS_MAX);
+        let (jobs, todo) = sync_channel(workers);
+        let (order, packed) = sync_channel(workers);
+        let todo = Arc::new(Mutex::new(todo));
+        for _ in 0..workers {
+            let todo = todo.clone();
+            named("compress")
+                .spawn(move || compress(&todo))
+                .map_err(Error::Stream)?;
+        }
+        let writer = named("write").spawn(move || write_chunks(out, &packed));
+        Ok(ChunkWriter {
+            raw: Vec::new(),
+            jobs,
+            order,
+            writer: Some(writer.map_err(Error::Stream)?),
+        })
+    }
+
+    /// Adds a record.
+    pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
+        record.encode(&mut self.raw);
+        match self.raw.len() >= CLOSED_AT {
+            true => self.close(),
+            false => Ok(()),
+        }
+    }
+
+    /// Closes the chunk.
+    fn close(&mut self) -> Result<()> {
+        let raw = std::mem::take(&mut self.raw);
+        self.raw.reserve(CLOSED_AT + CLOSED_AT / 4);
+        let (reply, packed) = sync_channel(1);
+        let sent = self.order.send(packed).is_ok() && self.jobs.send(Job { raw, reply }).is_ok();
+        match sent {
+            true => Ok(()),
+            // Whoever writes gave up.
+            false => Err(self.why()),
+        }
+    }
+
+    fn why(&mut self) -> Error {
+        let gone = || io::Error::other("the thread that writes it is gone");
+        match self.writer.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => Error::Stream(error),
+            _ => Error::Stream(gone()),
+        }
+    }
+
+    /// Writes what is left; gives back what it wrote to, when everything has been written.
+    pub fn finish(mut self) -> Result<W> {
+        if !self.raw.is_empty() {
+            self.close()?;
+        }
+        let writer = self.writer.take();
+        drop((self.jobs, self.order));
+        match writer.map(JoinHandle::join) {
+            Some(Ok(done)) => done.map_err(Error::Stream),
+            _ => Err(Error::Stream(io::Error::other("a thread of it died"))),
+        }
+    }
+}
+
+fn named(name: &str) -> Builder {
+    Builder::new().name(name.into())
+}
+
+fn compress(todo: &Mutex<Receiver<Job>>) {
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL);
+    loop {
+        let job = todo.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { raw, reply }) = job else { return };
+        let packed = match &mut compressor {
+            Ok(compressor) => compressor.compress(&raw),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        };
+        let raw_len = raw.len() as u32;
+        // Nobody waits any more when writing failed.
+        let _ = reply.send(packed.map(|bytes| Packed { raw_len, bytes }));
+    }
+}
+
+fn write_chunks<W: Write>(
+    mut out: W,
+    chunks: &Receiver<Receiver<io::Result<Packed>>>,
+) -> io::Result<W> {
+    let (mut number, mut before) = (0, 0);
+    while let Ok(chunk) = chunks.recv() {
+        let gone = |_| io::Error::other("a thread that compresses died");
+        let packed = chunk.recv().map_err(gone)??;
+        let mut header = Header {
+            number,
+            packed_len: packed.bytes.len() as u32,
+            raw_len: packed.raw_len,
+            before,
+            crc: 0,
+        };
+        header.crc = header.checksum(&packed.bytes);
+        out.write_all(&header.encode())?;
+        out.write_all(&packed.bytes)?;
+        (number, before) = (number + 1, header.crc);
+    }
+    out.flush()?;
+    Ok(out)
+}
+
+/// What stands before the records of a chunk.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    /// Counted from 0.
+    number: u32,
+    packed_len: u32,
+    raw_len: u32,
+    /// The checksum of the chunk before; 0 for the first.
+    before: u32,
+    crc: u32,
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        let words = [
+            SKIPPABLE,
+            OURS,
+            u32::from_le_bytes(MARK),
+            self.number,
+            self.packed_len,
+        ]
+        .into_iter()
+        .chain([self.raw_len, self.before, self.crc]);
+        for (place, word) in out.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        out
+    }
+
+    /// `None`: this is no header.
+    fn decode(bytes: &[u8; HEADER]) -> Option<Header> {
+        let mut words = [0; HEADER / 4];
+        for (word, place) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32::from_le_bytes(place.try_into().ok()?);
+        }
+        let [
+            skippable,
+            ours,
+            mark,
+            number,
+            packed_len,
+            raw_len,
+            before,
+            crc,
+        ] = words;
+        let is_ours = (skippable, ours, mark) == (SKIPPABLE, OURS, u32::from_le_bytes(MARK));
+        is_ours.then_some(Header {
+            number,
+            packed_len,
+            raw_len,
+            before,
+            crc,
+        })
+    }
+
+    fn checksum(&self, packed: &[u8]) -> u32 {
+        let mut crc = Crc::new();
+        crc.update(&self.encode()[8..HEADER - 4]);
+        crc.update(packed);
+        crc.finish()
+    }
+}
+
+/// Reads records from chunks. A thread of its own reads and checks what comes next.
+pub struct ChunkReader {
+    chunks: Receiver<Result<Option<Vec<u8>>>>,
+    chunk: Vec<u8>,
+    at: usize,
+    count: u32,
+}
+
+impl ChunkReader {
+    /// Reads from `input`.
+    pub fn new(input: impl Read + Send + 'static) -> Result<ChunkReader> {
+        let (tell, chunks) = sync_channel(2);
+        let reading = named("read").spawn(move || read_chunks(input, &tell));
+        reading.map_err(Error::Stream)?;
+        let mut reader = ChunkReader {
+            chunks,
+            chunk: Vec::new(),
+            at: 0,
+            count: 0,
+        };
+        reader.next_chunk()?;
+        match version_of(&reader.chunk) {
+            Some(VERSION) => Ok(reader),
+            Some(found) => Err(Error::Version { found }),
+            None => Err(Error::NotAStream),
+        }
+    }
+
+    /// The next record.
+    pub fn next_record(&mut self) -> Result<Record<'_>> {
+        if self.at == self.chunk.len() {
+            self.next_chunk()?;
+        }
+        let number = self.count - 1;
+        let mut rest = &self.chunk[self.at..];
+        let record = Record::decode(&mut rest).map_err(|what| Error::Damaged {
+            chunk: number,
+            what,
+        })?;
+        self.at = self.chunk.len() - rest.len();
+        Ok(record)
+    }
+
+    /// That nothing follows.
+    pub fn end(&mut self) -> Result<()> {
+        match (self.at == self.chunk.len(), self.chunks.recv()) {
+            (true, Ok(Ok(None))) => Ok(()),
+            (_, Ok(Err(error))) => Err(error),
+            _ => Err(self.damaged("more follows behind its end")),
+        }
+    }
+
+    /// What is wrong with the record that was read last.
+    pub fn damaged(&self, what: &'static str) -> Error {
+        let chunk = self.count.saturating_sub(1);
+        Error::Damaged { chunk, what }
+    }
+
+    fn next_chunk(&mut self) -> Result<()> {
+        match self.chunks.recv() {
+            Ok(Ok(Some(chunk))) => {
+                (self.chunk, self.at) = (chunk, 0);
+                self.count += 1;
+                Ok(())
+            }
+            Ok(Ok(None)) | Err(_) => Err(Error::Ends { chunks: self.count }),
+            Ok(Err(error)) => Err(error),
+        }
+    }
+}
+
+fn read_chunks(mut input: impl Read, tell: &SyncSender<Result<Option<Vec<u8>>>>) {
+    let (mut number, mut before) = (0, 0);
+    loop {
+        let read = read_chunk(&mut input, number, &mut before);
+        let goes_on = matches!(read, Ok(Some(_)));
+        // Whoever asked may have found something wrong and be gone.
+        if tell.send(read).is_err() || !goes_on {
+            return;
+        }
+        number += 1;
+    }
+}
+
+fn read_chunk(input: &mut impl Read, number: u32, before: &mut u32) -> Result<Option<Vec<u8>>> {
+    let mut bytes = [0; HEADER];
+    match read_up_to(input, &mut bytes)? {
+        0 if number > 0 => return Ok(None),
+        HEADER => {}
+        _ if number == 0 => return Err(Error::NotAStream),
+        _ => return Err(Error::Ends { chunks: number }),
+    }
+    let damaged = |what| Error::Damaged {
+        chunk: number,
+        what,
+    };
+    let header = match Header::decode(&bytes) {
+        None if number == 0 => return Err(Error::NotAStream),
+        None => return Err(damaged("it does not begin as one")),
+        Some(header) => header,
+    };
+    let (packed_len, raw_len) = (header.packed_len as usize, header.raw_len as usize);
+    if packed_len > PACKED_MAX || raw_len > RAW_MAX || raw_len == 0 {
+        return Err(damaged("its length"));
+    }
+    let mut packed = vec![0; packed_len];
+    if read_up_to(input, &mut packed)? < packed_len {
+        return Err(Error::Ends { chunks: number });
+    }
+    if header.checksum(&packed) != header.crc {
+        return Err(damaged("its checksum"));
+    }
+    if (header.number, header.before) != (number, *before) {
+        return Err(damaged("it is not the one that belongs here"));
+    }
+    *before = header.crc;
+    match zstd::bulk::decompress(&packed, raw_len) {
+        Ok(raw) if raw.len() == raw_len => Ok(Some(raw)),
+        _ => Err(damaged("it cannot be decompressed")),
+    }
+}
+
+/// Fills `out` as far as there is something; how far.
+fn read_up_to(input: &mut impl Read, out: &mut [u8]) -> Result<usize> {
+    let mut len = 0;
+    while len < out.len() {
+        match input.read(&mut out[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::Stream(e)),
+        }
+    }
+    Ok(len)
+}
