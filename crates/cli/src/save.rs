@@ -18,7 +18,7 @@ use holdfast_pool::Reader;
 use holdfast_pool::layout::name_seed;
 use holdfast_pool::snapshot::{self, Snapshot};
 use holdfast_service::Files;
-use holdfast_stream::{Error, Head, Progress, Source, State};
+use holdfast_stream::{Error, Head, Progress, Source, State, Stored};
 use rustix::fd::AsFd;
 use std::fs::File;
 use std::io::Write;
@@ -228,6 +228,8 @@ struct Segments {
 struct Chosen {
     base: Option<(Vec<u8>, Snapshot)>,
     states: Vec<State>,
+    /// Files that may have been stored to in blocks of the base; `None`: any.
+    stored: Option<Vec<u64>>,
 }
 
 impl Segments {
@@ -273,6 +275,7 @@ impl Segments {
             let why = format!("snapshot {end} is not younger than snapshot {since}");
             return Err(Failure::new(why));
         }
+        let stored = self.stored(&all, base.as_ref().map_or(last, |(_, b)| b.epoch), last)?;
         let is_ours = |name: &[u8]| name.starts_with(TEMPORARY.as_bytes());
         let between = all
             .into_iter()
@@ -283,7 +286,34 @@ impl Segments {
         let (name, snapshot) = end;
         let name = if is_ours(&name) { Vec::new() } else { name };
         states.push(State { name, snapshot });
-        Ok(Chosen { base, states })
+        Ok(Chosen {
+            base,
+            states,
+            stored,
+        })
+    }
+
+    /// Files that may have been stored to, between two epochs, in blocks that snapshots have.
+    fn stored(
+        &self,
+        all: &[(Vec<u8>, Snapshot)],
+        base: u32,
+        last: u32,
+    ) -> Result<Option<Vec<u64>>, Failure> {
+        let mut files = Vec::new();
+        for (name, snapshot) in all {
+            if snapshot.epoch > base && snapshot.epoch <= last && snapshot.in_place {
+                return Ok(None);
+            }
+            if (base..last).contains(&snapshot.epoch) {
+                let found = snapshot::find_entry(&Reader::new(&self.meta), name);
+                let found = found.map_err(|e| Failure::new(e.to_string()))?;
+                files.extend(found.into_iter().flat_map(|(_, mapped)| mapped));
+            }
+        }
+        files.sort_unstable();
+        files.dedup();
+        Ok(Some(files))
     }
 
     fn source<'s>(&'s self, args: &SavedArgs, chosen: &'s Chosen) -> Source<'s> {
@@ -301,7 +331,7 @@ impl Segments {
                 base: base.map(|(name, snapshot)| Head::base_of(name, snapshot)),
             },
             base: base.map(|(_, snapshot)| *snapshot),
-            mapped: &[],
+            stored: chosen.stored.as_deref().map_or(Stored::Any, Stored::Files),
             states: &chosen.states,
         }
     }

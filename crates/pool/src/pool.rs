@@ -614,6 +614,7 @@ fn first_superblock(params: &Params) -> Superblock {
         medium: params.medium,
         consistency: params.consistency,
         clean: true,
+        in_place: false,
         meta_len: sizes.meta_len,
         meta_len_max: sizes.meta_len_max,
         data_len: sizes.data_len,

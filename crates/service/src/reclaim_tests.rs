@@ -204,7 +204,7 @@ fn a_snapshot_that_has_a_lot_is_deleted_in_many_turns() {
     let used = engine.store.pool.data_space().count_used();
     keyspace_of(&mut session, &mut engine, KEYSPACE, 6000);
     let blocks = fragmented(&mut session, &mut engine);
-    engine.snapshot_create(b"s").unwrap();
+    engine.snapshot_create(b"s", &[]).unwrap();
     let ops = erase_all();
     let (time, ops) = (9, &ops[..]);
     write(&mut session, &mut engine, &Record::Batch { time, ops });

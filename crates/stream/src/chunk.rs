@@ -360,3 +360,24 @@ fn read_up_to(input: &mut impl Read, out: &mut [u8]) -> Result<usize> {
     }
     Ok(len)
 }
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A stream of another version, whose records nobody knows.
+    pub fn of_version(version: u16) -> Vec<u8> {
+        let [low, high] = version.to_le_bytes();
+        let raw = [&[1, 2, 0, low, high][..], &[9; 40]].concat();
+        let bytes = zstd::bulk::compress(&raw, LEVEL).unwrap();
+        let mut header = Header {
+            number: 0,
+            packed_len: bytes.len() as u32,
+            raw_len: raw.len() as u32,
+            before: 0,
+            crc: 0,
+        };
+        header.crc = header.checksum(&bytes);
+        [&header.encode()[..], &bytes].concat()
+    }
+}

@@ -5,7 +5,7 @@
 //!    snapshots share once, and the pool that is made from it shares it again.
 //!  * Entries of trees are copied as they are, so whatever the trees know of an object is in the
 //!    stream. Where blocks lie is not: they get new places.
-//!  * Bytes of a stream are never trusted: every chunk is checked before a record of it is used, and
+//!  * Bytes of a stream are never trusted: a chunk is checked before a record of it is used, and
 //!    every record before it changes anything.
 //!
 //! `docs/spec/stream.md` states every field.
@@ -23,7 +23,7 @@ pub use chunk::{ChunkReader, ChunkWriter};
 pub use error::{Error, Result};
 pub use record::{Base, Head};
 pub use restore::{Restored, Restorer, Sink, Target};
-pub use save::{Progress, Source, State, save};
+pub use save::{Progress, Source, State, Stored, save};
 
 /// The version of the format.
 pub const VERSION: u16 = 1;

@@ -1,8 +1,7 @@
 //! Saving: states of a pool become records.
 //!
 //! Invariants:
-//!  * The states are snapshots that are kept from being deleted, or what nobody changes, for as long
-//!    as this reads them.
+//!  * The states are snapshots, which are kept from being deleted for as long as this reads them.
 //!  * Blocks that came into use after the state before are sent; the others are in that state at
 //!    the same place, since a block never moves while it is in use (`docs/spec/format.md`). The
 //!    exception are files that were mapped when the base was taken: what is stored to them later
@@ -31,9 +30,17 @@ pub struct Source<'a> {
     /// The snapshot that the stream continues.
     pub base: Option<Snapshot>,
     /// Files whose blocks may have changed in `base` after it was taken.
-    pub mapped: &'a [u64],
+    pub stored: Stored<'a>,
     /// Oldest first.
     pub states: &'a [State],
+}
+
+/// Files that may have been stored to in blocks that a snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    Files(&'a [u64]),
+    /// Nobody knows which.
+    Any,
 }
 
 /// A state of the pool.
@@ -52,8 +59,8 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// Writes the source to `out`. Of each state `hold` gives what keeps it from being deleted; `see` is
-/// told how far it is.
+/// Writes the source to `out`. Of each state `hold` gives what keeps it from being deleted; `see`
+/// is told how far it is.
 pub fn save<W: Write + Send + 'static, H>(
     source: &Source<'_>,
     out: W,
@@ -188,11 +195,24 @@ impl<W: Write + Send + 'static> Saver<'_, '_, W> {
 
     /// Blocks of the base that were stored to after it was taken.
     fn stored_in_place(&mut self, new: &Fixed, epoch: Option<u32>) -> Result<()> {
+        let is_old = |found: &Extent| epoch.is_some_and(|epoch| found.epoch <= epoch);
+        let Stored::Files(files) = self.source.stored else {
+            let mut all = Differences::begin(self.source.meta, EXTENTS, None, new)?;
+            while let Some(Difference { key, new, .. }) = all.next_one()? {
+                let (ino, file_block) = extent::parse_key(key).map_err(damage)?;
+                let value = new.unwrap_or_default();
+                let found = Extent::decode(file_block, value).map_err(damage)?;
+                if is_old(&found) {
+                    self.extent(ino, &found)?;
+                }
+            }
+            return Ok(());
+        };
         let trees = holdfast_pool::Reader::of_snapshot(self.source.meta, new);
-        for ino in self.source.mapped {
+        for ino in files {
             let mut at = 0;
             while let Some(found) = extent::next(&trees, *ino, at)? {
-                if epoch.is_some_and(|epoch| found.epoch <= epoch) {
+                if is_old(&found) {
                     self.extent(*ino, &found)?;
                 }
                 at = found.end();

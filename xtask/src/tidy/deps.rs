@@ -43,6 +43,8 @@ const ALLOWED: &[Allowed] = &[
         Some(&["rustix", "bitflags", "iced-x86"]),
     ),
     allow("service", &["pool", "pmem"], None),
+    // Whoever saves or restores has threads of its own; it never runs inside of programs.
+    allow("stream", &["pool", "pmem"], Some(&["zstd"])),
     allow("proxy", &["client", "pool", "pmem"], None),
     allow("btt", &[], Some(&[])),
     allow(
@@ -54,7 +56,7 @@ const ALLOWED: &[Allowed] = &[
     allow(
         "cli",
         &[
-            "holdfast", "status", "client", "proxy", "service", "pool", "pmem",
+            "holdfast", "status", "stream", "client", "proxy", "service", "pool", "pmem",
         ],
         None,
     ),

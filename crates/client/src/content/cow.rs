@@ -20,12 +20,29 @@ use core::ops::Range;
 use pmem::atomic::Ordering::{Relaxed, Release};
 use pool::journal::Record;
 use pool::layout::BlockAddr;
-use pool::session::INODE_INLINE;
+use pool::session::{INODE_INLINE, INODE_LISTED};
 
 /// Whether the file's blocks have to stay where they are. Those of a lent file nobody has mapped.
 #[inline]
 pub(crate) fn must_stay(inode: &LockedInode) -> bool {
     inode.e.maps.load(Relaxed) > 0 && !lent::is_lent(inode.e)
+}
+
+/// As `must_stay`, before blocks are changed that a snapshot may have: if the file stays, that is
+/// said of the snapshot (`docs/spec/session-memory.md`).
+pub(crate) fn stays(s: &Session, inode: &LockedInode) -> bool {
+    let stays = must_stay(inode);
+    if stays && s.header().epoch.load(Relaxed) > 0 {
+        say_stored(s, inode);
+    }
+    stays
+}
+
+/// A block is stored to that a snapshot has. The snapshot's entry may name the file already.
+pub(crate) fn say_stored(s: &Session, inode: &LockedInode) {
+    if inode.e.state.load(Relaxed) & INODE_LISTED == 0 {
+        s.header().stored_in_place.store(1, Release);
+    }
 }
 
 /// Whether a snapshot has a block of bytes `offset..offset + n` of the file.

@@ -248,7 +248,7 @@ pub(crate) fn zero(s: &Session, inode: &LockedInode, from: u64, to: u64) -> Resu
                 shared: true,
                 block,
                 ..
-            } if !cow::must_stay(inode) => {
+            } if !cow::stays(s, inode) => {
                 if !cow::is_zero(s, (block, skip), n)? {
                     cow::own(s, inode, file_block, (at + n).div_ceil(BLOCK))?;
                     continue;

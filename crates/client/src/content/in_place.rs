@@ -73,6 +73,9 @@ fn copy_run(
             if shared && !cow::must_stay(inode) {
                 return cow::write(s, inode, w).map(|copied| (copied, Ok(())));
             }
+            if shared {
+                cow::say_stored(s, inode);
+            }
             dirty_range::widen(s, inode.e, file_block, w.end().div_ceil(BLOCK));
             let (to, n) = ((block, skip), w.n);
             Ok(match w.offset < size {

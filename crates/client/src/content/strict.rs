@@ -24,7 +24,7 @@ const REDO_MAX: usize = 2048;
 
 pub(crate) fn write(s: &Session, inode: &LockedInode, mut w: Write) -> Result<usize> {
     data::leave_inline(s, inode)?;
-    let stays = cow::must_stay(inode);
+    let stays = cow::stays(s, inode);
     if w.offset >= inode.e.size.load(Relaxed) {
         // Nothing below the size changes, and the size rises with one record: not with the one
         // that replaces a last block which a snapshot has.

@@ -119,7 +119,7 @@ fn check_limit(s: &Session, inode: &LockedInode, end: u64) -> Result<()> {
 fn set_size(s: &Session, inode: &LockedInode, size: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let old = e.size.load(Relaxed);
-    if cow::must_stay(inode) {
+    if cow::stays(s, inode) {
         return resize_mapped(s, inode, size, now);
     }
     if size >= old {
@@ -304,7 +304,7 @@ fn zero_range(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) 
 fn punch(s: &Session, inode: &LockedInode, start: u64, end: u64, now: i64) -> Result<()> {
     let e = inode.e;
     let (first, last) = (start.div_ceil(BLOCK), end / BLOCK);
-    if first >= last || cow::must_stay(inode) {
+    if first >= last || cow::stays(s, inode) {
         return zero_range(s, inode, start, end, now);
     }
     zero_range(s, inode, start, (first * BLOCK).max(start), now)?;

@@ -123,7 +123,7 @@ fn parse(sb: &Super, key: &[u8], value: &[u8]) -> Result<Kept, &'static str> {
     if !legal {
         return Err("has an illegal name");
     }
-    if value.len() != LEN {
+    if value.len() < LEN || value.len() % 8 != 0 {
         return Err("has an entry of a wrong length");
     }
     let root = |tree: usize| Root {

@@ -71,6 +71,9 @@ pub struct Superblock {
     pub consistency: Consistency,
     /// The last writer closed the pool after draining every journal.
     pub clean: bool,
+    /// Blocks that snapshots have may have been stored to since the newest one was taken, of files
+    /// that its entry does not name.
+    pub in_place: bool,
     /// Bytes of `meta.seg` now, and at most.
     pub meta_len: u64,
     pub meta_len_max: u64,
@@ -113,6 +116,7 @@ impl Superblock {
                 medium_byte(self.medium),
                 self.consistency as u8,
                 self.clean as u8,
+                self.in_place as u8,
             ],
         );
         put_at(&mut out, 60, &(PAGE_LEN as u32).to_le_bytes());
@@ -177,6 +181,7 @@ impl Superblock {
             medium: medium(bytes[56])?,
             consistency: consistency(bytes[57])?,
             clean: bytes[58] == 1,
+            in_place: bytes[59] == 1,
             meta_len: number(0),
             meta_len_max: number(1),
             data_len: number(2),
@@ -333,6 +338,7 @@ mod tests {
             medium: Medium::Memory,
             consistency: Consistency::Strict,
             clean: true,
+            in_place: false,
             meta_len: 1 << 24,
             meta_len_max: 1 << 30,
             data_len: 1 << 28,

@@ -232,8 +232,11 @@ shared! {
         pub values_seq: AtomicU64,
         /// A lock for which somebody waits long (`Stall`); 0: none. The service clears it.
         pub stalled: AtomicU64,
+        /// 1: since the newest snapshot was taken, blocks that snapshots have were stored to, of a
+        /// file that its entry does not name. The service takes it back.
+        pub stored_in_place: AtomicU32,
         /// What follows is read by every write, and hardly ever changes.
-        pub apart: [AtomicU32; 12],
+        pub apart: [AtomicU32; 11],
         /// The epoch of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
         pub epoch: AtomicU32,
@@ -605,6 +608,8 @@ pub const INODE_STORED_TO: u32 = 1 << 19;
 pub const INODE_AHEAD: u32 = 1 << 20;
 /// One of the mappings that are counted is gone: what was stored through it has no room yet.
 pub const INODE_KEPT: u32 = 1 << 21;
+/// The newest snapshot's entry names the file: it was mapped when that was taken.
+pub const INODE_LISTED: u32 = 1 << 22;
 /// No object but a value that is open as a file: the trees have no such inode.
 pub const INODE_VALUE: u32 = 8192;
 

@@ -9,7 +9,7 @@
 //!  * They are freed in the order in which they were deleted, and after all subtrees that were cut
 //!    out: so the neighbours of one stay as they are while it is freed.
 
-use super::{Newest, SNAPSHOT_TREES, Snapshot, list, record};
+use super::{Newest, SNAPSHOT_TREES, Snapshot, find_entry, list, record};
 use crate::error::{Error, Result};
 use crate::format::put_at;
 use crate::layout::{BadValue, RECLAIM, SNAPSHOTS, bad};
@@ -95,6 +95,41 @@ impl Pool {
         Ok((before, after))
     }
 
+    /// Whether the present comes after the snapshot `name`, and has to remember what its entry says
+    /// of stores to blocks that snapshots have.
+    pub fn is_last_in_doubt(&self, name: &[u8]) -> Result<bool> {
+        let Some((snapshot, mapped)) = find_entry(&self.reader(), name)? else {
+            return Ok(false);
+        };
+        let all = list(&self.reader())?;
+        let is_last = all.iter().all(|(_, other)| other.epoch <= snapshot.epoch);
+        Ok(is_last && (snapshot.in_place || !mapped.is_empty()))
+    }
+
+    /// The entry that says of the snapshot's time what its own one, which goes, has said: name and
+    /// value.
+    fn heir(&self, name: &[u8], gone: &Snapshot) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let said = find_entry(&self.reader(), name)?;
+        if said.is_none_or(|(snapshot, mapped)| !snapshot.in_place && mapped.is_empty()) {
+            return Ok(None);
+        }
+        let all = list(&self.reader())?;
+        let later = all.into_iter().filter(|(_, s)| s.epoch > gone.epoch);
+        let Some((name, _)) = later.min_by_key(|(_, s)| s.epoch) else {
+            return Ok(None);
+        };
+        let Some((snapshot, mapped)) = find_entry(&self.reader(), &name)? else {
+            return Ok(None);
+        };
+        let in_place = true;
+        let value = Snapshot {
+            in_place,
+            ..snapshot
+        }
+        .encode_entry(&mapped);
+        Ok(Some((name, value)))
+    }
+
     /// Removes the snapshot `name` and frees what it alone has: pages and blocks; how many. If that
     /// takes more than `work`, `reclaim_some` frees them.
     pub fn delete_snapshot(
@@ -116,8 +151,12 @@ impl Pool {
             return Ok((0, 0));
         }
         let (before, after) = self.neighbours(&snapshot)?;
+        let heir = self.heir(name, &snapshot)?;
         let mut batch = self.begin(token);
         batch.erase(SNAPSHOTS, name)?;
+        if let Some((name, value)) = heir {
+            batch.put(SNAPSHOTS, &name, &value)?;
+        }
         let blocks = garbage.data.iter().map(|run| run.len).sum();
         batch.free_garbage(&garbage)?;
         batch.commit(|_| {})?;
@@ -141,8 +180,12 @@ impl Pool {
     fn delete_later(&mut self, token: &WriteToken, name: &[u8], s: &Snapshot) -> Result<()> {
         let is_newest = self.neighbours(s)?.1.is_none();
         let seq = self.superblock.seq + 1;
+        let heir = self.heir(name, s)?;
         let mut batch = self.begin(token);
         batch.erase(SNAPSHOTS, name)?;
+        if let Some((name, value)) = heir {
+            batch.put(SNAPSHOTS, &name, &value)?;
+        }
         batch.put(RECLAIM, &key(seq, 0), &encode(s, &Place::default()))?;
         if !is_newest {
             return batch.commit(|_| {}).map(drop);

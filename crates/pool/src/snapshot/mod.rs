@@ -21,14 +21,25 @@ mod tests;
 mod values_tests;
 
 pub(crate) use delete::{DYING_MAX, is_dying};
-pub use record::{NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};
+pub use record::{MAPPED_MAX, NAME_MAX, SNAPSHOT_TREES, Snapshot, is_legal_name};
 
 use crate::error::{Error, Result};
 use crate::layout::{ReadTrees, SNAPSHOTS};
 use crate::pool::{Pool, WriteToken};
-use crate::tree::{Fixed, Reader};
+use crate::tree::{Fixed, Reader, VALUE_MAX};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
+
+/// What is known about stores to blocks that snapshots have.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'m> {
+    /// Since the snapshot before there may have been some, to files that its entry does not name.
+    pub before: bool,
+    /// Files that are mapped now: what is stored to them later may be in the snapshot.
+    pub mapped: &'m [u64],
+    /// There may be some, to other files, before anybody says more.
+    pub after: bool,
+}
 
 /// The newest snapshot, as the writer remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +64,18 @@ pub fn find<R: ReadTrees>(
     trees: &R,
     name: &[u8],
 ) -> core::result::Result<Option<Snapshot>, R::Error> {
-    let mut value = [0; record::ENCODED];
+    Ok(find_entry(trees, name)?.map(|(snapshot, _)| snapshot))
+}
+
+/// The snapshot `name`, and the files of which what was stored later may be in it: they were mapped
+/// when it was taken.
+pub fn find_entry<R: ReadTrees>(
+    trees: &R,
+    name: &[u8],
+) -> core::result::Result<Option<(Snapshot, Vec<u64>)>, R::Error> {
+    let mut value = [0; VALUE_MAX];
     match trees.get(SNAPSHOTS, name, &mut value)? {
-        Some(len) => Ok(Some(Snapshot::decode(
+        Some(len) => Ok(Some(Snapshot::decode_entry(
             value.get(..len).unwrap_or_default(),
         )?)),
         None => Ok(None),
@@ -66,8 +86,8 @@ pub fn find<R: ReadTrees>(
 pub fn list(reader: &Reader<'_>) -> Result<Vec<(Vec<u8>, Snapshot)>> {
     let (mut all, mut bad) = (Vec::new(), None);
     reader.scan(SNAPSHOTS, &[], None, |name, value| {
-        match Snapshot::decode(value) {
-            Ok(snapshot) => all.push((name.to_vec(), snapshot)),
+        match Snapshot::decode_entry(value) {
+            Ok((snapshot, _)) => all.push((name.to_vec(), snapshot)),
             Err(e) => bad = Some(e),
         }
         match bad {
@@ -108,17 +128,37 @@ impl Pool {
         name: &[u8],
         time: i64,
     ) -> Result<Snapshot> {
+        let stored = Stored {
+            before: self.superblock.in_place,
+            mapped: &[],
+            after: false,
+        };
+        self.create_snapshot_with(token, name, time, &stored)
+    }
+
+    /// As `create_snapshot`, while programs use the pool.
+    pub fn create_snapshot_with(
+        &mut self,
+        token: &WriteToken,
+        name: &[u8],
+        time: i64,
+        stored: &Stored<'_>,
+    ) -> Result<Snapshot> {
         if !is_legal_name(name) {
             return Err(Error::SnapshotName);
         }
-        let snapshot = Snapshot::of(&self.superblock, time);
+        let snapshot = Snapshot {
+            in_place: stored.before,
+            ..Snapshot::of(&self.superblock, time)
+        };
         let next = snapshot.epoch.checked_add(1).ok_or(Error::NoSpace)?;
         let mut batch = self.begin(token);
         if batch.get(SNAPSHOTS, name, &mut [])?.is_some() {
             return Err(Error::SnapshotExists);
         }
-        batch.put(SNAPSHOTS, name, &snapshot.encode())?;
-        batch.commit(|superblock| superblock.epoch = next)?;
+        batch.put(SNAPSHOTS, name, &snapshot.encode_entry(stored.mapped))?;
+        let after = stored.after || stored.mapped.len() > MAPPED_MAX;
+        batch.commit(|superblock| (superblock.epoch, superblock.in_place) = (next, after))?;
         self.newest = Some(Newest::of(&snapshot));
         Ok(snapshot)
     }

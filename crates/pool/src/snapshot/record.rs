@@ -5,7 +5,8 @@
 use crate::format::superblock::{COUNTS, Root, Superblock};
 use crate::format::{TREES, array_at, put_at, u32_at, u64_at};
 use crate::layout::{BadValue, bad};
-use crate::tree::Fixed;
+use crate::tree::{Fixed, VALUE_MAX};
+use alloc::vec::Vec;
 
 /// Trees that a snapshot has: those with the lowest numbers.
 pub const SNAPSHOT_TREES: usize = 6;
@@ -13,6 +14,8 @@ pub const SNAPSHOT_TREES: usize = 6;
 pub const NAME_MAX: usize = 255;
 /// Bytes of an encoded snapshot.
 pub(super) const ENCODED: usize = AT_ROOTS + ROOT_LEN * SNAPSHOT_TREES;
+/// Files that an entry names, at most.
+pub const MAPPED_MAX: usize = (VALUE_MAX - ENCODED) / 8;
 const AT_COUNTS: usize = 48;
 const AT_ROOTS: usize = AT_COUNTS + 8 * COUNTS;
 const ROOT_LEN: usize = 24;
@@ -22,6 +25,9 @@ const ROOT_LEN: usize = 24;
 pub struct Snapshot {
     /// The epoch that it ended; no other snapshot has it.
     pub epoch: u32,
+    /// Between the snapshot before and this one, blocks of that one may have been stored to, of
+    /// files that its entry does not name.
+    pub in_place: bool,
     /// The commit that it keeps.
     pub seq: u64,
     /// When it was taken, in nanoseconds since 1970.
@@ -48,6 +54,7 @@ impl Snapshot {
     pub fn of(superblock: &Superblock, time: i64) -> Snapshot {
         Snapshot {
             epoch: superblock.epoch,
+            in_place: superblock.in_place,
             seq: superblock.seq,
             time,
             applied_seq: superblock.applied_seq,
@@ -82,6 +89,7 @@ impl Snapshot {
     pub(super) fn encode(&self) -> [u8; ENCODED] {
         let mut out = [0; ENCODED];
         put_at(&mut out, 0, &self.epoch.to_le_bytes());
+        put_at(&mut out, 4, &[self.in_place as u8]);
         put_at(&mut out, 8, &self.seq.to_le_bytes());
         put_at(&mut out, 16, &self.time.to_le_bytes());
         put_at(&mut out, 24, &self.applied_seq.to_le_bytes());
@@ -98,6 +106,31 @@ impl Snapshot {
         out
     }
 
+    /// The value of an entry, which also names files that were mapped: as many as it has room for.
+    pub(super) fn encode_entry(&self, mapped: &[u64]) -> Vec<u8> {
+        let mut out = self.encode().to_vec();
+        out.extend(
+            mapped
+                .iter()
+                .take(MAPPED_MAX)
+                .flat_map(|ino| ino.to_le_bytes()),
+        );
+        out
+    }
+
+    /// What `encode_entry` made: the snapshot, and the files.
+    pub fn decode_entry(bytes: &[u8]) -> Result<(Snapshot, Vec<u64>), BadValue> {
+        let Some((fixed, names)) = bytes.split_at_checked(ENCODED) else {
+            return bad("the entry of a snapshot is too short");
+        };
+        let (names, rest) = names.as_chunks::<8>();
+        if names.len() > MAPPED_MAX || !rest.is_empty() {
+            return bad("the entry of a snapshot has another length");
+        }
+        let names = names.iter().map(|name| u64::from_le_bytes(*name));
+        Ok((Snapshot::decode(fixed)?, names.collect()))
+    }
+
     /// The snapshot whose value is exactly `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, BadValue> {
         let Ok(bytes) = <&[u8; ENCODED]>::try_from(bytes) else {
@@ -105,6 +138,7 @@ impl Snapshot {
         };
         let snapshot = Snapshot {
             epoch: u32_at(bytes, 0),
+            in_place: bytes[4] == 1,
             seq: u64_at(bytes, 8),
             time: u64_at(bytes, 16) as i64,
             applied_seq: u64_at(bytes, 24),

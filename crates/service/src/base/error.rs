@@ -209,11 +209,7 @@ impl fmt::Display for Error {
             Error::Missing { path } => write!(f, "there is no pool at {}", path.display()),
             Error::NotAPool { path } => write!(f, "{} is not a Holdfast pool", path.display()),
             Error::NotEmpty { path } => write!(f, "{} is not empty", path.display()),
-            Error::Unsound { path, finding } => write!(
-                f,
-                "what the stream holds is no sound pool, so none was made at {}: {finding}",
-                path.display()
-            ),
+            Error::Unsound { path, finding } => write_unsound(f, path, finding),
             Error::NotADirectory { path } => write!(f, "{} is not a directory", path.display()),
             Error::InUse {
                 path,
@@ -234,10 +230,8 @@ impl fmt::Display for Error {
                 write!(f, "a pool of {size} bytes is not possible: {possible}")
             }
             Error::TooLarge { size, free } => {
-                write!(
-                    f,
-                    "a pool of {size} bytes does not fit into the {free} bytes free there"
-                )
+                let room = format!("the {free} bytes free there");
+                write!(f, "a pool of {size} bytes does not fit into {room}")
             }
             Error::HugePages { .. } | Error::Pages { .. } => write_pages(f, self),
             Error::Medium { path, wanted } => {
@@ -279,6 +273,14 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn write_unsound(f: &mut fmt::Formatter<'_>, path: &Path, finding: &str) -> fmt::Result {
+    let path = path.display();
+    write!(
+        f,
+        "the stream holds no sound pool, so none was made at {path}: {finding}"
+    )
 }
 
 /// What is wrong with the pages of a hugetlbfs.

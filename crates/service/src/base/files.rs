@@ -191,8 +191,7 @@ fn uuid() -> [u8; 16] {
     out
 }
 
-/// A uuid of whose pool the names have this seed: they keep their places in a pool that is made from
-/// another one.
+/// A uuid that gives names this seed: a pool that is made from another one keeps their places.
 pub(crate) fn uuid_with_seed(seed: u64) -> [u8; 16] {
     let mut out = uuid();
     let half = u64::from_le_bytes(out[..8].try_into().unwrap_or_default());

@@ -172,7 +172,9 @@ impl Engine {
     /// Closes the pool: nothing is in any journal.
     pub fn close(&mut self) -> Result<()> {
         let (done, applied) = (self.journal.done, self.journal.applied_seq());
+        let in_place = self.store.in_place;
         self.store.note(|sb| {
+            sb.in_place = in_place;
             sb.lanes = done;
             sb.applied_seq = applied;
             sb.clean = true;
@@ -234,10 +236,10 @@ impl Engine {
         self.store.tend_checkpoint(now, used)
     }
 
-    /// Keeps what is in the trees now as the snapshot `name`.
-    pub fn snapshot_create(&mut self, name: &[u8]) -> Result<()> {
+    /// Keeps what is in the trees now as the snapshot `name`, while these files are mapped.
+    pub fn snapshot_create(&mut self, name: &[u8], mapped: &[u64]) -> Result<()> {
         self.end_spill(true)?;
-        self.store.snapshot_create(name)
+        self.store.snapshot_create(name, mapped)
     }
 
     /// Removes the snapshot `name` and frees what it alone has.

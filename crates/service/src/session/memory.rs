@@ -297,6 +297,24 @@ impl Memory {
         dead
     }
 
+    /// The files that are mapped, not counting lent ones. They alone are marked: who stores to
+    /// blocks of theirs that a snapshot has need not say so.
+    pub fn list_mapped(&self) -> Vec<u64> {
+        let used = (self.header().inode_used.load(Acquire) as usize).min(INODES);
+        let mut listed = Vec::new();
+        for inode in (0..used).filter_map(|index| self.inode(index)) {
+            let (ino, state) = (inode.ino.load(Relaxed), inode.state.load(Relaxed));
+            let is_mapped = inode.maps.load(Relaxed) > 0 && state & INODE_LENT == 0;
+            if ino != 0 && is_mapped && state & INODE_VALID != 0 {
+                inode.state.fetch_or(INODE_LISTED, Relaxed);
+                listed.push(ino);
+            } else if state & INODE_LISTED != 0 {
+                inode.state.fetch_and(!INODE_LISTED, Relaxed);
+            }
+        }
+        listed
+    }
+
     /// Whether there are files that may be stored to through mappings that no process sees.
     pub fn has_stored_to(&self) -> bool {
         let header = self.header();

@@ -192,7 +192,15 @@ impl Session {
         header.stores_stopped.store(1, SeqCst);
         let held = header.stores_lock.load(SeqCst) & !OWNER_WAITERS;
         let done = match owner != 0 && held == owner {
-            true => engine.snapshot_create(name),
+            true => {
+                engine.store.in_place |= header.stored_in_place.swap(0, SeqCst) != 0;
+                let mapped = memory.list_mapped();
+                let done = engine.snapshot_create(name, &mapped);
+                // One that was mapped meanwhile may have blocks that are the snapshot's by now.
+                let late = |ino: &u64| !mapped.contains(ino);
+                engine.store.in_place |= memory.list_mapped().iter().any(late);
+                done
+            }
             false => Err(Error::NotStopped),
         };
         self.publish(engine);
@@ -396,6 +404,8 @@ impl Session {
         if self.memory.header().lent_name.load(Acquire) != 0 {
             lent::remove_all(&engine.store.files.meta);
         }
+        let said = self.memory.header().stored_in_place.load(Acquire) != 0;
+        engine.store.in_place |= said || self.given_up || self.memory.is_poisoned();
         let taken = self.memory.header().next_seq.load(Acquire);
         let next = taken.min(engine.journal.order.next_seq() + FLIGHT_MAX);
         engine.end_spill(false)?;

@@ -21,6 +21,7 @@ use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::format::superblock::Superblock;
 use holdfast_pool::segment::tree_share;
 use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_RESERVED, TREES_ROOMY, TREES_SHORT};
+use holdfast_pool::snapshot::{MAPPED_MAX, Stored};
 use holdfast_pool::space::Run;
 use holdfast_pool::{Pool, WriteToken};
 use reclaim::Reclaim;
@@ -56,6 +57,9 @@ pub struct Store {
     pub reclaim: Reclaim,
     /// Nothing more is written, since something could not be.
     pub failed: bool,
+    /// Since the newest snapshot, blocks that snapshots have may have been stored to, of files that
+    /// its entry does not name. The superblock says so of every pool that is in use.
+    pub in_place: bool,
 }
 
 impl Store {
@@ -76,6 +80,7 @@ impl Store {
             _ => Pool::open(meta, &token),
         };
         let mut pool = pool.map_err(pool_error)?;
+        let in_place = pool.superblock().in_place;
         let room = HostRoom::find(&mut pool, &files);
         let compaction = Compaction::new(pool.meta_space().count_used());
         Ok(Store {
@@ -89,6 +94,7 @@ impl Store {
             room,
             reclaim: Reclaim::default(),
             failed: false,
+            in_place,
         })
     }
 
@@ -262,16 +268,32 @@ impl Store {
         released.is_ok()
     }
 
-    /// Keeps what is in the trees now as the snapshot `name`.
-    pub fn snapshot_create(&mut self, name: &[u8]) -> Result<()> {
+    /// Keeps what is in the trees now as the snapshot `name`, while these files are mapped.
+    pub fn snapshot_create(&mut self, name: &[u8], mapped: &[u64]) -> Result<()> {
         let time = holdfast_pmem::env::now();
-        self.snapshots_change(|pool, token| pool.create_snapshot(token, name, time).map(drop))
+        let stored = Stored {
+            before: self.in_place,
+            mapped,
+            after: true,
+        };
+        self.snapshots_change(|pool, token| {
+            pool.create_snapshot_with(token, name, time, &stored)
+                .map(drop)
+        })?;
+        self.in_place = mapped.len() > MAPPED_MAX;
+        Ok(())
     }
 
     /// Removes the snapshot `name` and frees what it alone has.
     pub fn snapshot_delete(&mut self, name: &[u8]) -> Result<()> {
         let work = self.reclaim.work();
-        self.snapshots_change(|pool, token| pool.delete_snapshot(token, name, work).map(drop))
+        let mut doubt = false;
+        self.snapshots_change(|pool, token| {
+            doubt = pool.is_last_in_doubt(name)?;
+            pool.delete_snapshot(token, name, work).map(drop)
+        })?;
+        self.in_place |= doubt;
+        Ok(())
     }
 
     fn snapshots_change(
@@ -312,6 +334,7 @@ impl Store {
         self.note(|sb| {
             sb.boot_id = boot_id;
             sb.clean = false;
+            sb.in_place = true;
         })
     }
 
