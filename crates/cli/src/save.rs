@@ -43,17 +43,26 @@ pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
         write_stream(args, File::from(out))?;
         return Ok(failure::OK);
     }
-    let part = part_of(file);
+    let (part, is_special) = match std::fs::metadata(file) {
+        // A device or a pipe is written to, and not replaced.
+        Ok(found) if !found.is_file() => (file.to_path_buf(), true),
+        _ => (part_of(file), false),
+    };
     let out = File::create(&part).map_err(|e| Failure::io(part.display(), &e))?;
     let done = match owner::is_foreign(&args.pool) {
         true => as_owner(args, out),
         false => write_stream(args, out),
     };
-    let kept = done.and_then(|progress| keep(&part, file).map(|bytes| (progress, bytes)));
+    let kept = match is_special {
+        true => done.map(|progress| (progress, None)),
+        false => done.and_then(|p| keep(&part, file).map(|bytes| (p, Some(bytes)))),
+    };
     match kept {
         Ok((progress, bytes)) => say(args, progress, bytes, json),
         Err(failure) => {
-            let _ = std::fs::remove_file(&part);
+            if !is_special {
+                let _ = std::fs::remove_file(&part);
+            }
             Err(failure)
         }
     }
@@ -82,10 +91,10 @@ fn keep(part: &Path, file: &Path) -> Result<u64, Failure> {
 fn say(
     args: &SavedArgs,
     progress: Option<Progress>,
-    bytes: u64,
+    bytes: Option<u64>,
     json: bool,
 ) -> Result<u8, Failure> {
-    let Some(progress) = progress else {
+    let (Some(progress), Some(bytes)) = (progress, bytes) else {
         return Ok(failure::OK);
     };
     let mut out = std::io::stdout().lock();
@@ -164,7 +173,11 @@ fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure
     };
     let mut see = |progress: Progress| line.at(progress.bytes);
     let saved = holdfast_stream::save(&source, out, &mut keep_state, &mut see);
-    let (_, progress) = saved.map_err(|e| Failure::new(format!("{}: {e}", args.pool.display())))?;
+    let failed = |e| match e {
+        Error::Stream(e) => Failure::io("writing the stream", &e),
+        e => Failure::new(format!("{}: {e}", args.pool.display())),
+    };
+    let (_, progress) = saved.map_err(failed)?;
     Ok(Some(progress))
 }
 

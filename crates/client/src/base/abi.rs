@@ -58,6 +58,8 @@ pub const S_IFIFO: u32 = 0o010000;
 pub const S_ISUID: u32 = 0o4000;
 pub const S_ISGID: u32 = 0o2000;
 pub const S_ISVTX: u32 = 0o1000;
+pub const S_IWGRP: u32 = 0o020;
+pub const S_IWOTH: u32 = 0o002;
 pub const S_IXGRP: u32 = 0o010;
 
 /// Bits of access(2) and of permission checks.

@@ -24,7 +24,7 @@ use crate::values::files::{self, Meta};
 use crate::values::opened;
 use pmem::atomic::Ordering::{Relaxed, SeqCst};
 use pool::journal::{CREATE_ORPHAN, Record};
-use pool::session::INODE_LINKABLE;
+use pool::session::{INODE_LINKABLE, PROTECTED_FIELD, PROTECTED_FIFOS, PROTECTED_REGULAR};
 
 const RESOLVE_ALL: u64 = 0x3f;
 /// Flags that O_PATH leaves in effect.
@@ -126,7 +126,7 @@ impl Opening<'_> {
         }
         let (dir, a) = path::attributes(self.s, at.dir, at.hint)?;
         if self.flags & O_PATH == 0 && self.flags & (O_ACCMODE | O_TRUNC) != O_RDONLY {
-            self.check_rights(&files::attributes(&a, meta))?;
+            self.check_rights(&files::attributes(&a, meta), at)?;
             let found = opened::promote(self.s, dir.ino, at.name())?;
             return self.existing(&found.ok_or(Error::Stale)?, at);
         }
@@ -177,7 +177,7 @@ impl Opening<'_> {
             return self.describe(inode, at);
         }
         let a = inode_table::attrs(self.s, inode)?;
-        self.check_rights(&a)?;
+        self.check_rights(&a, at)?;
         if self.flags & O_TRUNC != 0 && perm::is_file(&a) {
             truncate::to_size(self.s, inode, 0)?;
         }
@@ -189,7 +189,29 @@ impl Opening<'_> {
         Ok(link)
     }
 
-    fn check_rights(&self, a: &Attrs) -> Result<()> {
+    /// Whether O_CREAT may open what is there already: in a directory where others may make things,
+    /// not theirs (fs.protected_regular, fs.protected_fifos).
+    #[cold]
+    fn check_sticky(&self, a: &Attrs, at: &Walked<'_>) -> Result<()> {
+        let said = self.s.header().protected.load(Relaxed);
+        let level = match perm::file_type(a.mode) {
+            S_IFREG => said / PROTECTED_REGULAR & PROTECTED_FIELD,
+            S_IFIFO => said / PROTECTED_FIFOS & PROTECTED_FIELD,
+            _ => PROTECTED_FIELD,
+        };
+        if level == 0 || at.last != Last::Name {
+            return Ok(());
+        }
+        let (_, dir) = path::attributes(self.s, at.dir, at.hint)?;
+        let safe = dir.mode & S_ISVTX == 0 || a.uid == dir.uid || a.uid == self.who.uid;
+        let others = dir.mode & S_IWOTH != 0 || dir.mode & S_IWGRP != 0 && level >= 2;
+        match safe || !others {
+            true => Ok(()),
+            false => Err(Error::Denied),
+        }
+    }
+
+    fn check_rights(&self, a: &Attrs, at: &Walked<'_>) -> Result<()> {
         let wanted = match self.flags & O_ACCMODE {
             O_RDONLY => R_OK,
             O_WRONLY => W_OK,
@@ -199,6 +221,9 @@ impl Opening<'_> {
         let wanted = wanted | trunc;
         if perm::is_dir(a) && (wanted & W_OK != 0 || self.flags & O_CREAT != 0) {
             return Err(Error::IsDirectory);
+        }
+        if self.flags & O_CREAT != 0 && a.uid != self.who.uid {
+            self.check_sticky(a, at)?;
         }
         perm::check(self.s, self.who, a, wanted)?;
         if wanted & W_OK != 0 && !matches!(perm::file_type(a.mode), S_IFIFO | S_IFSOCK) {

@@ -22,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::Relaxed;
+use pool::session::PROTECTED_SYMLINKS;
 
 /// Inode number of the pool's root directory.
 pub(crate) const ROOT: u64 = pool::layout::ROOT_INO;
@@ -364,6 +365,9 @@ impl<'a> State<'a> {
         };
         let found = self.located(here, name, found);
         if found.kind == KIND_SYMLINK && (!part.last || end == End::Follow || part.slash) {
+            if part.last {
+                self.may_follow(here, &found)?;
+            }
             return self.follow(&found, &text[part.end..]).map(|()| None);
         }
         if part.last {
@@ -476,6 +480,25 @@ impl<'a> State<'a> {
             _ => self.start,
         };
         Ok(())
+    }
+
+    /// Whether a link at the end may be followed: in a directory where everybody may make one, only
+    /// the caller's own, or that of the directory's owner (fs.protected_symlinks).
+    #[cold]
+    fn may_follow(&self, here: &InodeRef, link: &Found) -> Result<()> {
+        let s = self.walk.s;
+        if s.header().protected.load(Relaxed) & PROTECTED_SYMLINKS == 0 {
+            return Ok(());
+        }
+        let dir = inode_table::attrs(s, here)?;
+        if dir.mode & (S_ISVTX | S_IWOTH) != S_ISVTX | S_IWOTH {
+            return Ok(());
+        }
+        let (_, link) = attributes(s, link.ino, link.inode)?;
+        match link.uid == self.walk.c.uid || link.uid == dir.uid {
+            true => Ok(()),
+            false => Err(Error::Denied),
+        }
     }
 
     /// Goes on with the target of a symbolic link and then `rest`.

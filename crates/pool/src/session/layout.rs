@@ -235,8 +235,11 @@ shared! {
         /// 1: since the newest snapshot was taken, blocks that snapshots have were stored to, of a
         /// file that its entry does not name. The service takes it back.
         pub stored_in_place: AtomicU32,
+        /// How the host protects directories that everybody may write to, as the session began
+        /// (`PROTECTED_*`).
+        pub protected: AtomicU32,
         /// What follows is read by every write, and hardly ever changes.
-        pub apart: [AtomicU32; 11],
+        pub apart: [AtomicU32; 10],
         /// The epoch of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
         pub epoch: AtomicU32,
@@ -572,6 +575,15 @@ pub const INODE_USED: u32 = 4;
 pub const INODE_ORPHAN: u32 = 8;
 /// On media the data is inline in the inode record; blocks in memory are shadows of it.
 pub const INODE_INLINE: u32 = 16;
+/// `Header::protected`: fs.protected_symlinks of proc_sys_fs(5).
+pub const PROTECTED_SYMLINKS: u32 = 1;
+/// fs.protected_regular, two bits.
+pub const PROTECTED_REGULAR: u32 = 2;
+/// fs.protected_fifos, two bits.
+pub const PROTECTED_FIFOS: u32 = 8;
+/// What such a field of two bits may say.
+pub const PROTECTED_FIELD: u32 = 3;
+
 /// Extended attributes may exist.
 pub const INODE_XATTRS: u32 = 32;
 /// Block 0 is a shadow of inline data, loaded and owned by the session, not journaled.

@@ -4,6 +4,9 @@
 //! out raises no doubt, because the medium alone already promises no more than it proves.
 
 use holdfast_pmem::Medium;
+use holdfast_pool::session::{
+    PROTECTED_FIELD, PROTECTED_FIFOS, PROTECTED_REGULAR, PROTECTED_SYMLINKS,
+};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::AsRawFd;
@@ -21,6 +24,19 @@ const UNORDERED: [&str; 5] = [
     "fsync_mode=nobarrier",
     "volatile",
 ];
+
+/// How the host protects directories that everybody may write to: `PROTECTED_*` of session memory.
+/// What cannot be read is taken to be as most distributions have it.
+pub fn protected() -> u32 {
+    let read = |name: &str, usual: u32| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}"));
+        let value = text.ok().and_then(|text| text.trim().parse().ok());
+        value.unwrap_or(usual).min(PROTECTED_FIELD)
+    };
+    PROTECTED_SYMLINKS * read("symlinks", 1).min(1)
+        + PROTECTED_REGULAR * read("regular", 2)
+        + PROTECTED_FIFOS * read("fifos", 1)
+}
 
 /// One sentence, without its full stop, when an fsync on the file system of `file` may not survive
 /// the loss of power; `None` on memory, of which nobody expects it.

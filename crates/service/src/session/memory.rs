@@ -5,6 +5,7 @@
 //! holds the last process slot, so that locks it takes have an owner who is alive.
 
 use crate::base::error::{Error, Result};
+use crate::base::host;
 use holdfast_pmem::atomic::{AtomicU32, Ordering::*, fence};
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, futex, record_locks};
 use holdfast_pool::layout::value::{InBlocks, ValueRun};
@@ -63,6 +64,7 @@ impl Memory {
         header.medium.store(constants.medium, Relaxed);
         header.data_len.store(constants.data_len, Relaxed);
         header.lane_len.store(constants.lane_len, Relaxed);
+        header.protected.store(host::protected(), Relaxed);
         let inodes = cached_inodes(rustix::system::sysinfo().totalram as u64);
         header.inode_limit.store(inodes, Relaxed);
         header.inode_buckets.store(FIRST_BUCKETS, Relaxed);

@@ -1,6 +1,8 @@
 //! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
 //! happened to the pool since, and nothing of it can be changed.
 
+mod saving;
+
 use crate::outcome::{Outcomes, Verdict};
 use crate::process::{self, Ended};
 use std::fs;
@@ -14,7 +16,7 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 8] = [
+const CASES: [(&str, Case); 15] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -23,6 +25,13 @@ const CASES: [(&str, Case); 8] = [
     ("programs outlive the service", outlives_the_service),
     ("a database that is written to", a_live_database),
     ("who takes one may die", takers_die),
+    ("a saved pool comes back whole", saving::comes_back_whole),
+    ("from medium to medium", saving::from_medium_to_medium),
+    ("saved under a writer", saving::under_a_writer),
+    ("what changed is saved", saving::what_changed),
+    ("what changed in mapped files", saving::mapped_files),
+    ("savers and restorers die", saving::savers_and_restorers_die),
+    ("streams that are not", saving::streams_that_are_not),
 ];
 
 /// A pool of its own for each case.
