@@ -48,6 +48,9 @@ pub enum Command {
         user: u32,
         pool: PathBuf,
     },
+    /// Save the pool of a service now and then; the service starts this.
+    #[command(hide = true)]
+    Keeper(KeeperArgs),
     /// Read and change keys and values of a keyspace.
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.
@@ -215,12 +218,35 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     pub pool: PathBuf,
+    #[command(flatten)]
+    pub kept: KeptArgs,
     /// Exit when the last client leaves, and report readiness on standard output.
     #[arg(long, hide = true)]
     pub ending: bool,
     /// Run the service in a process that is not a child of the caller.
     #[arg(long, hide = true, requires = "ending")]
     pub apart: bool,
+}
+
+/// A pool that outlives its memory.
+#[derive(Debug, Args)]
+pub struct KeptArgs {
+    /// Save the pool in this file when the service ends, and restore it from there when there is no
+    /// pool at its start.
+    #[arg(long, value_name = "FILE", conflicts_with = "ending")]
+    pub keep: Option<PathBuf>,
+    /// Save it also while it runs, each time after so long, such as `10m` or `1h`.
+    #[arg(long, value_name = "TIME", requires = "keep")]
+    pub every: Option<humantime::Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct KeeperArgs {
+    /// Seconds; 0 is never.
+    #[arg(long)]
+    pub every: u64,
+    pub pool: PathBuf,
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]

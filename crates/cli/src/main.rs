@@ -17,6 +17,7 @@ mod failure;
 mod images;
 mod inherit;
 mod json;
+mod keeper;
 mod kv;
 mod leaving;
 mod log;
@@ -103,6 +104,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::WriteBack { pool } => writeback::write_back(&pool),
+        Command::Keeper(args) => keeper::keep(&args),
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),

@@ -8,6 +8,7 @@
 use crate::args::ServeArgs;
 use crate::confine::confine;
 use crate::failure::{self, Failure};
+use crate::keeper::Keeper;
 use crate::signals::Signals;
 use crate::writeback;
 use crate::{log, owner, proxy};
@@ -30,6 +31,10 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     if let Err(failure) = owner::become_owner(&args.pool) {
         return not_opened(args, failure);
     }
+    let keeper = match Keeper::start(&args.pool, &args.kept) {
+        Ok(keeper) => keeper,
+        Err(failure) => return not_opened(args, failure),
+    };
     // Before any thread is made: all of them inherit the mask.
     let signals = Signals::of_service()?;
     if args.ending {
@@ -79,6 +84,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         tell_systemd("READY=1");
     }
     service.run()?;
+    keeper.map_or(Ok(()), Keeper::finish)?;
     Ok(failure::OK)
 }
 

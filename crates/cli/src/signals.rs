@@ -31,6 +31,15 @@ pub fn survive_limits() {
     let _ = mask.thread_block();
 }
 
+/// What ends a service does not end this process.
+pub fn outlive() -> Result<(), Failure> {
+    let mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    let blocked = mask.thread_block();
+    blocked.map_err(|e| Failure::io("signals", &e.into()))
+}
+
 /// Runs `start`, which starts a program, with every signal open, as the program expects it. A
 /// signal that arrives just then ends this process before it can be handed on.
 pub fn open_for_a_child<T>(start: impl FnOnce() -> T) -> T {

@@ -464,3 +464,54 @@ pub fn streams_that_are_not(f: &Fixture) -> Done {
     f.refused(&["save", &pool, "/dev/full"], "No space left")?;
     equal("what is left of them", &f.snapshots(&pool)?.join(" "), "")
 }
+
+/// A pool whose memory is lost is there again, as it was when its service ended, however it did.
+pub fn kept_in_a_file(f: &Fixture) -> Done {
+    let (pool, file) = (f.path("kept"), f.path("file"));
+    f.done(&["pool", "create", &pool, "--size", "64M"])?;
+    for (n, signal) in ["-TERM", "-KILL", "-INT"].into_iter().enumerate() {
+        let mut service = f.start(&["serve", &pool, "--keep", &file, "--every", "1s"])?;
+        let socket = f.dir.join("kept/sock");
+        let begun = Instant::now();
+        // A socket may be left over from a service that was killed.
+        while !socket.exists() || f.command(&["kv", &pool])?.code() != Some(0) {
+            if begun.elapsed() > Duration::from_secs(30) {
+                return Err("the service does not begin".into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        f.done(&["kv", &pool, "k", "put", &n.to_string(), "value"])?;
+        if n == 0 {
+            // Also while it runs.
+            while !Path::new(&file).exists() {
+                if begun.elapsed() > Duration::from_secs(30) {
+                    return Err("nothing is saved while the service runs".into());
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let wanted = f.listing(&pool, None)?.keys;
+        let id = service.id().to_string();
+        let killed = Command::new("kill").args([signal, &id]).status();
+        killed.map_err(|e| e.to_string())?;
+        service.wait().map_err(|e| e.to_string())?;
+        // Whoever saves after a service that was killed is nobody's child.
+        let copy = f.path(&format!("copy-{n}"));
+        let begun = Instant::now();
+        loop {
+            f.done(&["restore", &file, &copy])?;
+            let same = equal(signal, &f.listing(&copy, None)?.keys, &wanted);
+            if same.is_ok() || signal != "-KILL" || begun.elapsed() > Duration::from_secs(30) {
+                same?;
+                break;
+            }
+            f.done(&["pool", "destroy", &copy])?;
+        }
+        // The machine is down, and up again.
+        fs::remove_dir_all(&pool).map_err(|e| e.to_string())?;
+    }
+    f.refused(
+        &["serve", &pool, "--keep", &f.path("none")],
+        "there is no pool",
+    )
+}
