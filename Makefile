@@ -61,6 +61,10 @@ install: all
 uninstall:
 	packaging/uninstall $(DESTDIR)$(PREFIX)
 
+# A package for Debian and what descends from it, as TARGET/debian/holdfast_VERSION_ARCH.deb.
+deb: all
+	@packaging/deb $(RELEASE) $(TARGET)/debian
+
 tidy:
 	cargo xtask tidy
 

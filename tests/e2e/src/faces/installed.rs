@@ -6,6 +6,7 @@ use crate::bad_input::{Case, Fixture, Stop, wrong};
 use crate::process::on_path;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 pub const CASES: &[(&str, Case)] = &[
     ("manual pages", pages),
@@ -14,6 +15,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("completion in fish and zsh", other_shells),
     ("install and uninstall", uninstall),
     ("programs without symbols", stripped),
+    ("debian package", package),
+    ("debian package without faults", lintian),
 ];
 
 fn need(programs: &[&str]) -> Result<(), Stop> {
@@ -263,4 +266,49 @@ fn stripped(fixture: &Fixture) -> Result<(), Stop> {
     );
     let expected = "soname: [libholdfast.so.0]\nlibholdfast.so.0\n";
     expect("with symbols", &script(fixture, "", &text)?, expected)
+}
+
+fn package_file() -> Result<PathBuf, Stop> {
+    let package = repository("holdfast.deb")?;
+    match package.exists() {
+        true => Ok(package),
+        false => Err(Stop::Skip(
+            "needs holdfast.deb beside the tests (make deb)".into(),
+        )),
+    }
+}
+
+/// On a copy of the root file system, where nothing of it is left at the end.
+fn package(fixture: &Fixture) -> Result<(), Stop> {
+    fixture.need_root()?;
+    let (package, script) = (package_file()?, repository("tests/packaging/deb.sh")?);
+    fs::create_dir(fixture.path("scratch"))?;
+    let mut command = Command::new("bash");
+    command
+        .arg(script)
+        .arg(package)
+        .arg(fixture.path("scratch"));
+    let ended = fixture.end_of(command)?;
+    let expected = "installed\nmemory: survives the death of processes, not the loss of power\n\
+        by a program\n1815\nclean\nlibholdfast.so.0 (libc6,x86-64)\nnothing to configure\n\
+        meta.seg\nleft: \n";
+    match ended.code() {
+        Some(77) => Err(Stop::Skip(format!(
+            "needs an overlay: {}",
+            ended.err.trim()
+        ))),
+        Some(0) => expect("the package", &ended.out, expected),
+        _ => wrong(format!("{}: {}", ended.how(), ended.tail().join("; "))),
+    }
+}
+
+/// Whoever publishes it says by DEBEMAIL who answers for it.
+fn lintian(fixture: &Fixture) -> Result<(), Stop> {
+    need(&["lintian"])?;
+    let text = format!(
+        "lintian --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog {} 2>&1 |
+            grep '^[EW]:' || true",
+        package_file()?.display()
+    );
+    expect("what lintian finds", &script(fixture, "", &text)?, "")
 }
