@@ -11,17 +11,21 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench -p holdfast-export \
   -p holdfast-nbdkit -p holdfast-manual
 
-.PHONY: all fio-engine test demo bench install uninstall deb tidy clean
+.PHONY: all need-rust fio-engine test demo bench install uninstall deb tidy clean
 
-all:
+all: need-rust
 	cargo build --release $(PROGRAMS) $(CARGO_FLAGS)
 	cargo build --release -p holdfast-preload $(CARGO_FLAGS)
+
+# Before cargo ends deep in a build for want of a newer one.
+need-rust:
+	@packaging/need-rust
 
 # The engine for fio, which is built against the source of the fio that is installed: FIO=DIR.
 fio-engine:
 	@bindings/fio/build "$(FIO)" $(RELEASE)
 
-test:
+test: need-rust
 	@tests/prepare
 	@tests/all
 

@@ -15,6 +15,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("completion in fish and zsh", other_shells),
     ("install and uninstall", uninstall),
     ("programs without symbols", stripped),
+    ("an older cargo", older_cargo),
     ("debian package", package),
     ("debian package without faults", lintian),
 ];
@@ -311,4 +312,27 @@ fn lintian(fixture: &Fixture) -> Result<(), Stop> {
         package_file()?.display()
     );
     expect("what lintian finds", &script(fixture, "", &text)?, "")
+}
+
+/// A build says what it needs, and not cargo what it does not understand.
+fn older_cargo(fixture: &Fixture) -> Result<(), Stop> {
+    let need_rust = repository("packaging/need-rust")?;
+    if !need_rust.exists() {
+        return Err(Stop::Skip("needs packaging beside the tests".into()));
+    }
+    let text = format!(
+        r#"mkdir bin; needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' {root}/Cargo.toml)
+        for version in 1.63.0 "$needed.0" 1.999.1 2.0.0 ''; do
+            printf '#!/bin/sh\necho "cargo %s (0 2026-01-01)"\n' "$version" >bin/cargo
+            chmod +x bin/cargo
+            PATH=$PWD/bin:$PATH {need_rust} 2>&1 | sed "s/$needed/NEEDED/" || true
+        done"#,
+        root = repository("")?.display(),
+        need_rust = need_rust.display()
+    );
+    let fix = "Fix: rustup update, or get it from https://rustup.rs\n";
+    let is =
+        |found| format!("make: Rust NEEDED or later is needed, and cargo here is {found}.\n{fix}");
+    let expected = is("1.63.0") + &is("missing");
+    expect("refusals", &script(fixture, "", &text)?, &expected)
 }
