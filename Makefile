@@ -4,25 +4,28 @@
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
-VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # What is installed, but for the library that runs inside programs. Always built together, so that
 # what they have in common is built once.
 PROGRAMS := -p holdfast-cli -p holdfast-c -p holdfast-bench -p holdfast-export \
-  -p holdfast-nbdkit
+  -p holdfast-nbdkit -p holdfast-manual
 
-.PHONY: all fio-engine test demo bench install tidy clean
+.PHONY: all need-rust fio-engine test demo bench install uninstall deb tidy clean
 
-all:
+all: need-rust
 	cargo build --release $(PROGRAMS) $(CARGO_FLAGS)
 	cargo build --release -p holdfast-preload $(CARGO_FLAGS)
+
+# Before cargo ends deep in a build for want of a newer one.
+need-rust:
+	@packaging/need-rust
 
 # The engine for fio, which is built against the source of the fio that is installed: FIO=DIR.
 fio-engine:
 	@bindings/fio/build "$(FIO)" $(RELEASE)
 
-test:
+test: need-rust
 	@tests/prepare
 	@tests/all
 
@@ -51,30 +54,20 @@ bench:
 	@mkdir -p $(BENCH_DIR)
 	@$(RELEASE)/holdfast bench disk $(BENCH_DIR)
 
-# The installed tree finds its own parts relative to bin/holdfast, so it may be moved.
+# The installed tree finds its own parts relative to bin/holdfast, so it may be moved. DEBUG=yes
+# installs the symbols of its programs beside them, for debuggers.
+DEBUG ?= no
 install: all
-	install -D -m 0755 $(RELEASE)/holdfast-bench \
-	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench
-	install -D -m 0755 $(RELEASE)/holdfast-bench-mapper \
-	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-bench-mapper
-	install -D -m 0755 $(RELEASE)/holdfast-export \
-	  $(DESTDIR)$(PREFIX)/libexec/holdfast/holdfast-export
-	install -D -m 0755 $(RELEASE)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
-	install -D -m 0755 $(RELEASE)/libholdfast_preload.so \
-	  $(DESTDIR)$(PREFIX)/lib/libholdfast_preload.so
-	install -D -m 0755 $(RELEASE)/libholdfast_nbdkit.so \
-	  $(DESTDIR)$(PREFIX)/lib/holdfast/nbdkit-holdfast-plugin.so
-	if [ -e $(RELEASE)/libholdfast_fio.so ]; then \
-	  install -D -m 0755 $(RELEASE)/libholdfast_fio.so \
-	    $(DESTDIR)$(PREFIX)/lib/holdfast/libholdfast_fio.so; fi
-	install -D -m 0755 $(RELEASE)/libholdfast_c.so $(DESTDIR)$(PREFIX)/lib/libholdfast.so
-	install -D -m 0644 bindings/c/include/holdfast.h $(DESTDIR)$(PREFIX)/include/holdfast.h
-	install -D -m 0644 bindings/c/holdfast.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
-	sed -i 's/@VERSION@/$(VERSION)/' $(DESTDIR)$(PREFIX)/lib/pkgconfig/holdfast.pc
-	for manager in system user; do for unit in crates/cli/systemd/*; do \
-	  install -D -m 0644 $$unit $(DESTDIR)$(PREFIX)/lib/systemd/$$manager/$${unit##*/} && \
-	  sed -i 's|@PREFIX@|$(PREFIX)|' $(DESTDIR)$(PREFIX)/lib/systemd/$$manager/$${unit##*/} \
-	  || exit; done; done
+	@rm -rf $(TARGET)/stage
+	@packaging/stage $(RELEASE) $(TARGET)/stage $(PREFIX) $(DEBUG)
+	packaging/install $(TARGET)/stage $(DESTDIR)$(PREFIX)
+
+uninstall:
+	packaging/uninstall $(DESTDIR)$(PREFIX)
+
+# A package for Debian and what descends from it, as TARGET/debian/holdfast_VERSION_ARCH.deb.
+deb: all
+	@packaging/deb $(RELEASE) $(TARGET)/debian
 
 tidy:
 	cargo xtask tidy

@@ -5,57 +5,21 @@
 //! hidden commands are the benchmark's own processes, and never print usage.
 #![forbid(unsafe_code)]
 
+mod args;
 // The same way to write a size as on the other command line.
 #[path = "../../cli/src/size.rs"]
 mod size;
 
+use args::Args;
 use clap::Parser;
 use holdfast_bench::{Error, Options};
 use serde_json::json;
-use size::Size;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
-
-/// Run a benchmark side by side with its peers; without a name, list the benchmarks.
-#[derive(Debug, Parser)]
-#[command(name = "holdfast bench", bin_name = "holdfast bench", version)]
-struct Args {
-    /// Print data as JSON.
-    #[arg(long)]
-    json: bool,
-    name: Option<String>,
-    /// The directory in which `disk` measures, on an ordinary file system.
-    dir: Option<PathBuf>,
-    /// How often each peer is measured; 0 means as often as the benchmark does by default.
-    #[arg(long, default_value_t = 0)]
-    rounds: usize,
-    /// A smoke test: small files, few operations.
-    #[arg(long)]
-    quick: bool,
-    /// Only rows with one of these in their names.
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    rows: Vec<String>,
-    /// Only peers with one of these in their names, and plain tmpfs.
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    peers: Vec<String>,
-    /// Write plots to this directory.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
-    /// `block`: programs on file systems over a volume, in place of requests.
-    #[arg(long = "macro")]
-    programs: bool,
-    /// Bytes of the largest file of `disk`, with K, M, G or T.
-    #[arg(long, value_name = "SIZE", default_value = "10G")]
-    large: Size,
-    /// The largest file of `disk` has no holes.
-    #[arg(long)]
-    dense: bool,
-}
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();

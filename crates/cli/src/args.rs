@@ -273,12 +273,14 @@ fn keyspace(word: &str) -> Result<String, Infallible> {
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
     /// Write a value to standard output, unchanged.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> get [OPTIONS] <KEY>")]
     Get {
         key: OsString,
         #[command(flatten)]
         words: Words,
     },
     /// Set a key to a value, durably.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> put [OPTIONS] <KEY> [VALUE]")]
     Put {
         key: OsString,
         /// The value; `-` or no value reads it from standard input.
@@ -288,19 +290,23 @@ pub enum KvCommand {
         words: Words,
     },
     /// Remove a key, durably; a missing key is not an error.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> erase [OPTIONS] <KEY>")]
     Erase {
         key: OsString,
         #[command(flatten)]
         words: Words,
     },
     /// List keys and values in order, as lines or JSON.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> scan [OPTIONS]")]
     Scan(ScanArgs),
     /// Put all pairs from standard input.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> load [OPTIONS]")]
     Load {
         #[arg(long, value_enum, default_value = "lines")]
         format: LoadFormat,
     },
     /// Write all pairs to standard output.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> dump [OPTIONS]")]
     Dump {
         #[arg(long, value_enum, default_value = "lines")]
         format: DumpFormat,

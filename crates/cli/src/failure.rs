@@ -99,6 +99,16 @@ pub fn printed(done: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+impl From<holdfast_client::attach::AttachError> for Failure {
+    fn from(error: holdfast_client::attach::AttachError) -> Failure {
+        let failure = Failure::new(error.to_string());
+        match error.fix() {
+            Some(fix) => failure.fix(fix),
+            None => failure,
+        }
+    }
+}
+
 impl From<holdfast_service::Error> for Failure {
     fn from(error: holdfast_service::Error) -> Failure {
         let failure = Failure::new(error.to_string());

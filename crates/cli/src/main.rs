@@ -5,9 +5,9 @@
 //! what happened, as docs and scripts expect.
 #![forbid(unsafe_code)]
 
-mod args;
 mod bench;
 mod beside;
+mod complete;
 mod confine;
 mod default_pool;
 mod environment;
@@ -42,7 +42,6 @@ mod serve;
 mod served;
 mod session;
 mod signals;
-mod size;
 mod slow;
 mod snapshot_commands;
 mod start;
@@ -53,9 +52,10 @@ mod warm;
 mod writeback;
 
 use args::{Cli, Command, MapCommand, PoolCommand};
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use failure::Failure;
+use holdfast_cli::{args, size};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -64,6 +64,7 @@ fn main() -> ExitCode {
     if let Some(status) = program::hidden(&words) {
         return ExitCode::from(status);
     }
+    complete::answer();
     signals::survive_limits();
     holdfast_pmem::fault::install_with(LOST);
     let cli = match Cli::try_parse() {
@@ -141,27 +142,38 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(failure::OK);
     }
-    let words: Vec<_> = std::env::args_os()
-        .skip(1)
-        .filter(|a| a != "--json")
-        .take(2)
-        .collect();
-    let check = words
-        .iter()
-        .map(|w| w.as_encoded_bytes())
-        .eq([b"pool" as &[u8], b"check"]);
+    let named = named_command();
     let failure = match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Failure::new("no command was given").fix("holdfast --help lists the commands")
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            let fix = format!("{named} --help lists the commands");
+            Failure::new("no command was given").fix(fix)
         }
-        _ => Failure::new(first_paragraph(&error.to_string())).fix("see holdfast --help"),
+        _ => {
+            let fix = format!("see {named} --help");
+            Failure::new(first_paragraph(&error.to_string())).fix(fix)
+        }
     };
+    let check = named == "holdfast pool check";
     failure::say(&failure);
     ExitCode::from(if check {
         failure::CHECK_USAGE
     } else {
         failure::USAGE
     })
+}
+
+/// The command line up to the last word that names a command.
+fn named_command() -> String {
+    let words = std::env::args_os().skip(1).filter(|word| word != "--json");
+    let words: Vec<_> = words.map(|w| w.to_string_lossy().into_owned()).collect();
+    let (mut named, mut command) = (0, Cli::command());
+    for (n, word) in words.iter().enumerate() {
+        if let Some(below) = command.find_subcommand(word).cloned() {
+            (named, command) = (n + 1, below);
+        }
+    }
+    let named = std::iter::once("holdfast").chain(words[..named].iter().map(String::as_str));
+    named.collect::<Vec<_>>().join(" ")
 }
 
 /// What clap says before usage and hints, in one line.

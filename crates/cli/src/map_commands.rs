@@ -21,7 +21,7 @@ pub fn drop_kept(pool: Option<PathBuf>) -> Result<u8, Failure> {
     match attach(pool.as_os_str().as_bytes(), None) {
         Ok(attachment) => RunRecord::existing(memory(&attachment)?, 0)?.drop_kept()?,
         Err(AttachError::NoService) => {}
-        Err(e) => return Err(Failure::new(format!("{}: {e}", pool.display()))),
+        Err(e) => return Err(e.into()),
     }
     Ok(failure::OK)
 }

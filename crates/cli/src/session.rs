@@ -4,7 +4,7 @@
 //! record is free again when the value that took it is dropped.
 
 use crate::failure::Failure;
-use holdfast_client::attach::Attachment;
+use holdfast_client::attach::{Attachment, SERVICE_IS_NEWER, SERVICE_IS_OLDER};
 use holdfast_client::live;
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, record_locks};
 use holdfast_pool::session::*;
@@ -69,9 +69,7 @@ impl RunRecord {
         };
         match record.header()?.magic.load(Acquire) {
             MAGIC => Ok(record),
-            _ => Err(Failure::new(
-                "the service speaks another version of the protocol",
-            )),
+            other => Err(of_other_version(other)),
         }
     }
 
@@ -210,6 +208,18 @@ impl RunRecord {
         // Another run may have set it, to the same, since it was looked at.
         Ok(consistency.load(Acquire) == wanted)
     }
+}
+
+/// Session memory has another layout than this program knows.
+fn of_other_version(magic: u64) -> Failure {
+    let digits = |magic: u64| [magic.to_le_bytes()[6], magic.to_le_bytes()[7]];
+    // What stands there, where it is no session of any version, does not matter.
+    let (age, fix) = match digits(magic) < digits(MAGIC) {
+        true => ("older", SERVICE_IS_OLDER),
+        false => ("newer", SERVICE_IS_NEWER),
+    };
+    let what = "the pool's session is of a version of Holdfast that is";
+    Failure::new(format!("{what} {age} than this program")).fix(fix)
 }
 
 /// Whether the session has ended: a service did all that was to be done, or gave it up.

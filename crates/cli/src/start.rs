@@ -67,7 +67,7 @@ fn insist<T>(pool: &Path, ask: impl Fn(&[u8]) -> Result<T, AttachError>) -> Resu
             Err(AttachError::Os { errno: 2 | 20, .. }) => {
                 return Err(holdfast_service::Error::Missing { path: pool.into() }.into());
             }
-            Err(e) => return Err(Failure::new(e.to_string())),
+            Err(e) => return Err(e.into()),
         }
         match launch(pool)? {
             Launched::Ready => {}

@@ -101,6 +101,9 @@ impl State {
     pub fn of_any(pool: &Path) -> Result<State, Failure> {
         let files = Files::open_read_only(pool)?;
         let answer = attach::status(pool.as_os_str().as_bytes());
+        if let Err(e @ AttachError::Version { .. }) = answer {
+            return Err(e.into());
+        }
         let silent = matches!(answer, Err(AttachError::Silent));
         let live = answer.ok();
         Ok(State {

@@ -185,6 +185,29 @@ fn wrong_usage_has_a_status_of_its_own() {
 }
 
 #[test]
+fn wrong_usage_names_the_help_that_helps() {
+    for (words, help) in [
+        (&["pool"][..], "holdfast pool --help lists the commands"),
+        (&["pool", "create"], "see holdfast pool create --help"),
+        (
+            &["kv", "p", "k", "scan", "--x"],
+            "see holdfast kv p k scan --help",
+        ),
+        (&["run", "--x", "--", "pool"], "see holdfast run --help"),
+        (&["--x"], "see holdfast --help"),
+    ] {
+        let said = String::from_utf8(holdfast(words).stderr).unwrap();
+        assert!(said.ends_with(&format!("\nFix: {help}\n")), "{said}");
+    }
+    let help = holdfast(&["kv", "p", "k", "scan", "--help"]).stdout;
+    let help = String::from_utf8(help).unwrap();
+    assert!(
+        help.contains("Usage: holdfast kv <POOL> <KEYSPACE> scan "),
+        "{help}"
+    );
+}
+
+#[test]
 fn what_is_not_there_yet_is_refused_and_not_offered() {
     let scratch = Scratch::new("not-yet");
     let pool = scratch.0.join("pool");

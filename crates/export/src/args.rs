@@ -1,9 +1,13 @@
 //! The command line as clap sees it.
+//!
+//! Invariant: it needs nothing else of this program, so that the manual is made from it as well.
 
-use crate::vhost::QUEUES_MAX;
 use clap::{Args, Parser};
 use holdfast::{Barrier, Protection, Scheme, Slow};
 use std::path::PathBuf;
+
+/// A thread's queues are a word of bits.
+pub const QUEUES_MAX: u16 = 64;
 
 /// Export a volume as a block device, in the foreground, until a signal ends it.
 #[derive(Debug, Parser)]

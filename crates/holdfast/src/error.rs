@@ -167,6 +167,7 @@ impl Error {
         match self {
             Error::NoPool { path } => Some(format!("holdfast pool create {}", path.display())),
             Error::Start { fix, .. } => fix.clone(),
+            Error::Attach(refused) => refused.fix().map(Into::into),
             Error::Missing { what, .. } if *what == "keyspace" => Some(
                 "open it with the option that creates it, or put something into it first".into(),
             ),

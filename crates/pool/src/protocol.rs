@@ -21,7 +21,8 @@ pub const FDS: usize = 4;
 const ANSWER_HEAD: usize = 128;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
-const VERSION: u16 = 3;
+/// In every version, bytes 4 and 5 of both messages are its number.
+pub const VERSION: u16 = 3;
 /// The `errno` of an answer that only says that another one follows (EINPROGRESS): the service is
 /// at work. One comes every second.
 pub const BUSY: u32 = 115;
@@ -302,6 +303,12 @@ impl Answer {
     }
 }
 
+/// The version of a service that answered in another one than this.
+pub fn other_version(answer: &[u8]) -> Option<u16> {
+    let version = u16::from_le_bytes(*answer.get(4..)?.first_chunk()?);
+    (u32_at(answer, 0)? == ANSWER_MAGIC && version != VERSION).then_some(version)
+}
+
 fn name_in(bytes: &[u8; REQUEST_LEN]) -> Option<Name> {
     Name::new(bytes.get(AT_NAME..AT_NAME + usize::from(bytes[12]))?)
 }
@@ -405,5 +412,11 @@ mod tests {
             "the service refused"
         );
         assert_eq!(Answer::decode(&bytes[..40]), None);
+        assert_eq!(other_version(&bytes), None);
+        bytes[4] += 1;
+        assert_eq!(Answer::decode(&bytes), None);
+        assert_eq!(other_version(&bytes), Some(VERSION + 1));
+        assert_eq!(other_version(&bytes[..6]), Some(VERSION + 1));
+        assert_eq!(other_version(&bytes[..5]), None);
     }
 }

@@ -60,6 +60,7 @@ const ALLOWED: &[Allowed] = &[
         ],
         None,
     ),
+    allow("manual", &["cli"], None),
     allow("status", &["holdfast", "pool"], None),
     allow("export", &["holdfast", "status"], None),
     allow("nbdkit", &["holdfast", "status"], None),

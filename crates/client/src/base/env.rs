@@ -132,6 +132,11 @@ impl<'a> SessionEnv<'a> {
         ]
     }
 
+    /// Whether `value` is of another version of Holdfast, if that can be said.
+    pub fn is_of_other_version(mut value: &[u8]) -> bool {
+        take_number(&mut value).is_some_and(|version| version != VERSION)
+    }
+
     /// The value of the variable, read back.
     pub fn parse(value: &'a [u8]) -> Option<SessionEnv<'a>> {
         let mut rest = value;

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::time::Duration;
-use holdfast_pool::protocol::{ANSWER_LEN, Answer, BUSY, FDS, Name, Request};
+use holdfast_pool::protocol::{
+    ANSWER_LEN, Answer, BUSY, FDS, Name, Request, VERSION, other_version,
+};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -40,7 +42,12 @@ pub enum AttachError {
     },
     /// The service did not answer in time; it may be stopped, or very busy.
     Silent,
-    /// The service speaks another protocol, or is no Holdfast service.
+    /// The service is of another version of Holdfast, whose protocol is another one.
+    Version {
+        /// The version of the protocol that it speaks.
+        service: u16,
+    },
+    /// It is no Holdfast service.
     Protocol,
     /// A system call failed.
     Os {
@@ -51,6 +58,13 @@ pub enum AttachError {
     },
 }
 
+/// What helps against a service that began before an upgrade.
+pub const SERVICE_IS_OLDER: &str = "end the programs on the pool, and restart its service where \
+    one stays (holdfast serve, systemctl restart)";
+/// What helps against a program that began, or is installed, from before an upgrade.
+pub const SERVICE_IS_NEWER: &str =
+    "start this program again, from the installation that the service is of";
+
 impl AttachError {
     /// The positive errno of this error.
     pub fn errno(&self) -> i32 {
@@ -58,7 +72,16 @@ impl AttachError {
             AttachError::NoService => Errno::CONNREFUSED.raw_os_error(),
             AttachError::Refused { errno, .. } | AttachError::Os { errno, .. } => *errno,
             AttachError::Silent => Errno::TIMEDOUT.raw_os_error(),
-            AttachError::Protocol => EPROTO,
+            AttachError::Version { .. } | AttachError::Protocol => EPROTO,
+        }
+    }
+
+    /// What to do about it, where that is known.
+    pub fn fix(&self) -> Option<&'static str> {
+        match self {
+            AttachError::Version { service } if *service < VERSION => Some(SERVICE_IS_OLDER),
+            AttachError::Version { .. } => Some(SERVICE_IS_NEWER),
+            _ => None,
         }
     }
 
@@ -80,9 +103,15 @@ impl fmt::Display for AttachError {
             AttachError::NoService => f.write_str("no service runs for the pool"),
             AttachError::Refused { why, .. } => f.write_str(why),
             AttachError::Silent => f.write_str("the pool's service does not answer"),
-            AttachError::Protocol => {
-                f.write_str("the pool's service speaks another version of the protocol")
+            AttachError::Version { service } => {
+                let age = if *service < VERSION { "older" } else { "newer" };
+                write!(
+                    f,
+                    "the pool's service is of a version of Holdfast that is {age} than this \
+                     program (protocol {service}, not {VERSION})"
+                )
             }
+            AttachError::Protocol => f.write_str("what answers at the pool's socket is no service"),
             AttachError::Os { call, errno } => write!(f, "{call} failed with error {errno}"),
         }
     }
@@ -312,8 +341,12 @@ fn receive_answer(connection: &OwnedFd) -> Result<(Answer, Vec<OwnedFd>), Attach
         // The service went away before it answered.
         return Err(AttachError::NoService);
     }
-    let answer = bytes.get(..len).and_then(Answer::decode);
-    Ok((answer.ok_or(AttachError::Protocol)?, fds))
+    let bytes = &bytes[..len.min(ANSWER_LEN)];
+    match (Answer::decode(bytes), other_version(bytes)) {
+        (Some(answer), _) => Ok((answer, fds)),
+        (None, Some(service)) => Err(AttachError::Version { service }),
+        (None, None) => Err(AttachError::Protocol),
+    }
 }
 
 fn send(to: &OwnedFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {

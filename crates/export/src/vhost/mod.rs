@@ -12,7 +12,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-use crate::args::Export;
+use crate::args::{Export, QUEUES_MAX};
 use crate::failure::Failure;
 use crate::publish::{Clients, publish};
 use crate::signals::Signals;
@@ -27,9 +27,6 @@ use std::thread;
 use vhost::vhost_user::{Error, Listener};
 use vhost_user_backend::VhostUserDaemon;
 use vm_memory::GuestMemoryMmap;
-
-/// A thread's queues are a word of bits.
-pub const QUEUES_MAX: u16 = 64;
 
 /// Exports the volume until a signal comes.
 pub fn serve(

@@ -10,7 +10,8 @@ use holdfast_pmem::{DirtyMap, Meter, shared};
 
 pub use crate::space::WHOLE_BLOCKS;
 
-/// Identifies the layout; a client refuses memory with another value.
+/// Identifies the layout: HDFSES and two digits, which rise with it. A client refuses memory with
+/// another value.
 pub const MAGIC: u64 = 0x3931_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;

@@ -26,7 +26,12 @@ pub fn start(env: &Env) -> bool {
         return false;
     };
     let Some(session) = SessionEnv::parse(value) else {
-        give_up("HOLDFAST_SESSION is not understood; start the program with holdfast run");
+        match SessionEnv::is_of_other_version(value) {
+            true => give_up(OTHER_VERSION),
+            false => {
+                give_up("HOLDFAST_SESSION is not understood; start the program with holdfast run")
+            }
+        }
     };
     match join(&session) {
         Ok(client) => {
@@ -34,6 +39,7 @@ pub fn start(env: &Env) -> bool {
             true
         }
         Err(e) if e.errno() == ENOMEM => give_up(NO_ADDRESSES),
+        Err(holdfast_client::Error::Invalid) => give_up(OTHER_VERSION),
         Err(_) => give_up("the session of this run is gone; start the program with holdfast run"),
     }
 }
@@ -118,6 +124,8 @@ fn joined(parts: &[&[u8]]) -> Box<[u8]> {
 const ENOMEM: i32 = 12;
 const NO_ADDRESSES: &str =
     "the pool and its session need more addresses than the program may have; raise `ulimit -v`";
+const OTHER_VERSION: &str = "this run began with another version of Holdfast, which is no longer \
+    installed here\nFix: end the run, and start the program again with holdfast run";
 /// Exit status of `holdfast run` when Holdfast itself failed.
 const FAILED: usize = 125;
 

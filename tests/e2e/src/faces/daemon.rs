@@ -9,6 +9,7 @@ use std::process::Command;
 pub const CASES: &[(&str, Case)] = &[
     ("a service that is passed its socket", activated),
     ("unit files", units),
+    ("services of other versions", versions),
 ];
 
 /// Keeps the socket, starts services with it as systemd does, and runs programs in between.
@@ -134,4 +135,89 @@ fn units(fixture: &Fixture) -> Result<(), Stop> {
         said if said.is_empty() => Ok(()),
         said => wrong(said.join("; ")),
     }
+}
+
+/// Answers in the protocol of another version, as such a service would; then asks a real service in
+/// one.
+const VERSIONS: &str = r#"
+import os, socket, struct, subprocess, sys, threading
+
+holdfast, pool = sys.argv[1:]
+def said(*words):
+    end = subprocess.run([holdfast, *words], capture_output=True, text=True, timeout=60)
+    print(words[0], end.returncode, end.stdout + end.stderr, end="")
+
+def answer(listener, version):
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        client.recv(4096)
+        client.send(struct.pack("<IHxxI", 0x4E414648, version, 71) + bytes(600 - 12))
+        client.close()
+
+for version in (2, 99):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(pool + "/sock")
+    listener.listen()
+    threading.Thread(target=answer, args=(listener, version), daemon=True).start()
+    said("run", "--pool", pool, "--", "true")
+    said("kv", pool, "keyspace", "get", "key")
+    said("pool", "status", pool)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    os.unlink(pool + "/sock")
+
+script = """
+import socket, struct, sys
+asks = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asks.settimeout(20)
+asks.connect(sys.argv[1] + "/sock")
+asks.send(struct.pack("<IHH", 0x51524648, 99, 2) + bytes(280))
+magic, version, errno = struct.unpack("<IHxxI", asks.recv(4096)[:12])
+print(hex(magic), 0 < version < 99, errno)
+"""
+said("run", "--pool", pool, "--", "python3", "-c", script, pool)
+# What a program of a run that began before an upgrade hands to the next one.
+library = os.path.dirname(holdfast) + "/../lib/libholdfast_preload.so"
+env = {"LD_AUDIT": library, "HOLDFAST_SESSION": "4:3:4096:", "PATH": "/usr/bin:/bin"}
+end = subprocess.run(["ls"], env=env, capture_output=True, text=True, timeout=60)
+print("ls", end.returncode, end.stdout + end.stderr, end="")
+"#;
+
+fn versions(fixture: &Fixture) -> Result<(), Stop> {
+    if !process::on_path("python3") {
+        return Err(Stop::Skip("python3 is not installed".into()));
+    }
+    let pool = new_pool(fixture, "pool")?;
+    let mut command = Command::new("python3");
+    command.args(["-c", VERSIONS]);
+    command.arg(&fixture.holdfast).arg(&pool);
+    let ended: Ended = fixture.end_of(command)?;
+    let mut expected = String::new();
+    for (number, age, fix) in [
+        (
+            2,
+            "older",
+            "end the programs on the pool, and restart its service where one stays (holdfast \
+             serve, systemctl restart)",
+        ),
+        (
+            99,
+            "newer",
+            "start this program again, from the installation that the service is of",
+        ),
+    ] {
+        for (command, status) in [("run", 125), ("kv", 1), ("pool", 1)] {
+            expected += &format!(
+                "{command} {status} holdfast: the pool's service is of a version of Holdfast that \
+                 is {age} than this program (protocol {number}, not 3).\nFix: {fix}\n"
+            );
+        }
+    }
+    expected += "run 0 0x4e414648 True 71\nls 125 holdfast: this run began with another version \
+        of Holdfast, which is no longer installed here\nFix: end the run, and start the program \
+        again with holdfast run\n";
+    super::expect("what is said", &(ended.out + &ended.err), &expected)
 }

@@ -74,14 +74,23 @@ fn without_promises(text: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
+/// Built by the commands that the guide shows after it, and again as everybody builds.
 fn c(fixture: &Fixture) -> Result<(), Stop> {
-    for (n, block) in blocks(KV, "c")?.iter().enumerate() {
+    let examples = blocks(KV, "c")?;
+    for (n, block) in examples.iter().enumerate() {
         let source = fixture.path(&format!("example{n}.c"));
         fs::write(&source, block)?;
         let said = interface::build_and_run(fixture, &source)?;
         super::expect("the C example", &said, "ada 1815\n")?;
     }
-    Ok(())
+    let shown = blocks(KV, "sh")?;
+    let Some(build) = shown.iter().find(|block| block.contains("cc users.c")) else {
+        return wrong("the guide does not say how the C example is built");
+    };
+    fs::write(fixture.path("users.c"), examples.concat())?;
+    let text = format!("PREFIX=$(dirname \"$hf\")/..\n{build}");
+    let said = script(fixture, "", &text)?;
+    super::expect("the C example as it is shown", &said, "ada 1815\n")
 }
 
 /// The program was built from a file that holds the same text, as a test of this crate says.

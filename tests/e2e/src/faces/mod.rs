@@ -8,6 +8,7 @@ mod daemon;
 mod documents;
 mod files;
 mod huge;
+mod installed;
 pub mod interface;
 mod slow;
 mod transfer;
@@ -28,6 +29,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         documents::CASES,
         files::CASES,
         huge::CASES,
+        installed::CASES,
         interface::CASES,
         slow::CASES,
         transfer::CASES,

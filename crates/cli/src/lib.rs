@@ -1,0 +1,8 @@
+//! The definition of the command line, for the command itself and for its manual.
+//!
+//! Invariant: nothing here has an effect.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod size;
+pub mod whole;
