@@ -196,6 +196,13 @@ pub struct RunArgs {
         default_missing_value = ""
     )]
     pub map: Option<MapSettings>,
+    /// Without a pool: only mappings of files are sped up, and nothing is left behind.
+    #[arg(
+        long,
+        requires = "map",
+        conflicts_with_all = ["pool", "at", "consistency", "snapshot", "slow"]
+    )]
+    pub no_pool: bool,
     /// Write to FILE how many calls were served, passed and refused, as JSON.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

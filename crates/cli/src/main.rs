@@ -24,6 +24,7 @@ mod map_commands;
 mod metrics;
 mod nested;
 mod new_volume;
+mod no_pool;
 mod owner;
 mod paths;
 mod point;

@@ -83,6 +83,14 @@ impl Path {
     }
 }
 
+/// Runs without a pool patch fewer sites of the same object.
+fn directory() -> &'static [u8] {
+    match crate::calls::is_without_pool() {
+        false => b"/patch-v1",
+        true => b"/patch-v1-maps",
+    }
+}
+
 /// Where this user's tables are.
 pub struct Cache {
     dir: Option<Path>,
@@ -119,7 +127,7 @@ impl Cache {
         let parents = [
             path.len,
             path.push(b"/holdfast").len,
-            path.push(b"/patch-v1").len,
+            path.push(directory()).len,
         ];
         if path.overflow || path.len + 160 >= PATH_MAX {
             return None;
@@ -135,6 +143,7 @@ impl Cache {
         Some(cache)
     }
 
+    /// The table of an object.
     pub fn load(&self, key: &Key) -> Option<Table> {
         let mut path = self.dir.clone()?;
         let fd = Fd::open(key.push_to(&mut path).c_str(), sys::O_NOFOLLOW, 0)?;

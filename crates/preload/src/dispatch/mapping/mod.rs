@@ -16,14 +16,15 @@ mod place;
 use super::args;
 use super::nr;
 use super::outcome::{Outcome, Stop};
-use super::process::Process;
 use crate::hook::Call;
 use crate::sys;
 use cache::{Key, Limits, Span};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use file::File;
+use holdfast_client::MapSettings;
 use kept::Found;
 
+pub use count::count_in;
 pub use kept::give_way;
 
 type Args = [usize; 6];
@@ -44,12 +45,9 @@ static ON: AtomicBool = AtomicBool::new(false);
 static MIN: AtomicUsize = AtomicUsize::new(0);
 static MAX: AtomicUsize = AtomicUsize::new(0);
 
-/// Before the program's first instruction, and before anything is patched.
-pub fn start(p: &Process) {
-    let Some(settings) = p.map else {
-        return;
-    };
-    crate::calls::catch_mappings();
+/// Before the program's first instruction. `drops`: how often the session's programs were told to
+/// give up what they keep.
+pub fn start(settings: MapSettings, drops: u32) {
     MIN.store(settings.min as usize, Relaxed);
     MAX.store(settings.max as usize, Relaxed);
     let limits = Limits {
@@ -58,7 +56,7 @@ pub fn start(p: &Process) {
         idle_ms: settings.idle_ms,
         again: settings.uses > 1,
     };
-    kept::start(limits, p.client.map_drops());
+    kept::start(limits, drops);
     ahead::start(settings.ahead, settings.ahead_min as usize);
     ON.store(true, Relaxed);
 }
@@ -342,7 +340,7 @@ pub fn madvise(a: &Args) -> isize {
 
 /// Before the kernel does a call that concerns nothing of the pool.
 #[cold]
-pub fn passing(p: &Process, call: &Call) {
+pub fn passing(call: &Call, drops: u32) {
     const AT_FDCWD: usize = -100isize as usize;
     const UFFDIO_REGISTER: usize = 0xc020_aa00;
     const PR_SET_SECCOMP: usize = 22;
@@ -367,7 +365,7 @@ pub fn passing(p: &Process, call: &Call) {
         _ => {}
     }
     if !kept::is_empty() {
-        kept::sweep(p.client.map_drops());
+        kept::sweep(drops);
     }
 }
 
