@@ -5,7 +5,7 @@
 //! so programs inherit nothing; what is found there counts only if it begins with `MAGIC`. Sums
 //! only grow. Programs of the run write here, so what is read is a number and nothing else.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use pmem::atomic::{AtomicU64, Ordering::Relaxed};
 use pmem::shared;
 use pool::session::MAP_COUNTS;
 
