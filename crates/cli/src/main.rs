@@ -5,12 +5,14 @@
 //! what happened, as docs and scripts expect.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod args;
 mod bench;
 mod beside;
 mod confine;
 mod default_pool;
 mod environment;
+mod explain;
 mod export;
 mod exports;
 mod failure;
@@ -105,6 +107,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
+        Command::Map(MapCommand::Explain(args)) => explain::explain(args, cli.json),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
         Command::Warm(args) => warm::warm(&args, cli.json),

@@ -12,7 +12,7 @@ use crate::report::{Counts, ReportFile};
 use crate::run::{code_of, wait_for};
 use crate::signals::Signals;
 use holdfast_client::env::SessionEnv;
-use holdfast_client::map_record::{MAGIC, MapRecord, NAME, RecordAt};
+use holdfast_client::map_record::{COUNT, MAGIC, MapRecord, NAME, RecordAt};
 use holdfast_pmem::SharedMem;
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -28,9 +28,10 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     };
     let library = environment::library()?;
     let report = args.report.as_deref().map(ReportFile::create).transpose()?;
-    let record = Record::create()?;
+    let record = Record::create(COUNT)?;
     let signals = Signals::to_hand_on()?;
-    let env = SessionEnv::of_no_pool(map, record.at());
+    let at = args.record.unwrap_or(record.at());
+    let env = SessionEnv::of_no_pool(map, at);
     let mut command = program::named(&args.program, Command::new)?;
     program::warn_if_uninstrumented(&args.program[0], Seen::Mappings);
     environment::instrument(&mut command, &library, &env)?;
@@ -51,11 +52,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// With all sums 0.
-    pub fn create() -> Result<Record, Failure> {
+    /// With all sums 0; `watch` says what is counted.
+    pub fn create(watch: u64) -> Result<Record, Failure> {
         let made = SharedMem::create_memfd(NAME, size_of::<MapRecord>());
         let (fd, memory) = made.map_err(|e| Failure::new(e.to_string()))?;
         let record = Record { fd, memory };
+        record.get()?.watch.store(watch, Relaxed);
         record.get()?.magic.store(MAGIC, Relaxed);
         Ok(record)
     }

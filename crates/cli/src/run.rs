@@ -162,6 +162,7 @@ impl Prepared {
         let run = (self.record.index(), self.slow);
         let mut env = inherited.describe(&self.attachment, run, pool, at);
         env.map = args.map;
+        env.record = args.record;
         self.program.spawn(args, &env)
     }
 

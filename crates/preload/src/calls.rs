@@ -70,6 +70,7 @@ const WITHOUT_POOL: &[u16] = &[
     16, 157, 317, // ioctl prctl seccomp
     105, 106, 113, 114, 116, 117, 119, 122, 123, 126, // credentials
     272, 308, // unshare setns
+    59, 231, 322, // execve exit_group execveat
     13, 14, 56, 57, 58, 435, // rt_sigaction rt_sigprocmask clone fork vfork clone3
 ];
 

@@ -206,7 +206,7 @@ pub fn on_unpatchable(sites: u32) {
         return;
     }
     // What they unmap nobody would know of.
-    mapping::stop();
+    mapping::stop(mapping::Stopped::StoppedUnseen);
     if let Some(p) = process::process() {
         p.client.refuse(UNKNOWN_CALL, Why::Unpatchable as u32);
     }

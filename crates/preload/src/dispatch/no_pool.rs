@@ -59,7 +59,8 @@ fn answer(call: &Call) -> Outcome {
             mapping::gone(a[0], a[1]);
         }
         nr::MUNLOCK | nr::MSYNC => mapping::looked_at(a[0], a[1]),
-        nr::MLOCKALL => mapping::stop(),
+        nr::MLOCKALL => mapping::stop(mapping::Stopped::StoppedLocked),
+        nr::EXIT_GROUP | nr::EXECVE | nr::EXECVEAT => mapping::ending(),
         nr::UNSHARE | nr::SETNS => mapping::stand_alone(),
         nr::SETUID..=nr::SETGID | nr::SETREUID..=nr::SETREGID | nr::SETGROUPS..=nr::CAPSET => {
             mapping::stand_alone();

@@ -140,6 +140,7 @@ pub fn exit(p: &Process, _: &[usize; 6]) -> Outcome {
 }
 
 fn leave(p: &Process, alone: bool) {
+    mapping::ending();
     p.client.count_passed();
     match (alone, is_shared()) {
         (true, false) => maps::leave_all(p),

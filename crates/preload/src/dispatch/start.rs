@@ -98,6 +98,9 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
     };
     super::limits::look(&parts.client);
     let p = process::install(parts);
+    if let Some(at) = session.record {
+        super::mapping::count_in(at);
+    }
     if let Some(settings) = p.map {
         calls::catch_mappings();
         super::mapping::start(settings, p.client.map_drops());
