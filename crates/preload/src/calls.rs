@@ -17,7 +17,7 @@ pub const OF_MAPPINGS: u8 = 3;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 24;
+pub const REVISION: u32 = 25;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
@@ -130,6 +130,11 @@ pub fn catch_mappings() {
     for nr in MAPPING_CALLS {
         table[usize::from(*nr)] = ALWAYS;
     }
+}
+
+/// Whether what is known of a program's mappings depends on every call of this number.
+pub fn concerns_mappings(nr: u16) -> bool {
+    WITHOUT_POOL.contains(&nr)
 }
 
 /// Whether every call of this number enters the hook.

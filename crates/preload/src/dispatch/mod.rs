@@ -57,6 +57,7 @@ mod xattrs;
 
 use crate::hook::{Call, Verdict};
 use crate::sys;
+use crate::table::Unpatchable;
 use alloc::boxed::Box;
 use outcome::{Stop, Why};
 use process::Process;
@@ -200,13 +201,12 @@ fn with_path(call: &Call, path: &[u8]) -> Option<[usize; 6]> {
     Some(args)
 }
 
-/// An object has `sites` calls of interest that could not be patched: they run natively.
-pub fn on_unpatchable(sites: u32) {
-    if sites == 0 {
-        return;
+/// An object has calls of interest that could not be patched: they run natively.
+pub fn on_unpatchable(sites: Unpatchable) {
+    if sites.of_mappings > 0 {
+        // What they unmap nobody would know of.
+        mapping::stop(mapping::Stopped::StoppedUnseen);
     }
-    // What they unmap nobody would know of.
-    mapping::stop(mapping::Stopped::StoppedUnseen);
     if let Some(p) = process::process() {
         p.client.refuse(UNKNOWN_CALL, Why::Unpatchable as u32);
     }

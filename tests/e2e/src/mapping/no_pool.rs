@@ -13,6 +13,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("mapping without a pool: what is left", what_is_left),
     ("mapping without a pool: runs within", runs_within),
     ("mapping without a pool: refusals", refusals),
+    ("mapping without a pool: inline calls", inline_calls),
 ];
 
 /// In place of the `run` of other cases.
@@ -137,4 +138,35 @@ fn refusals(fixture: &Fixture) -> Result<(), Stop> {
         test ! -e report"#
     );
     expect("refusals", &script(fixture, "", &text)?, "6\n")
+}
+
+/// The command itself is a large program in Rust that makes its calls by instructions of its own:
+/// all of them are seen, and what it does to a pool is what it does without.
+fn inline_calls(fixture: &Fixture) -> Result<(), Stop> {
+    let text = format!(
+        r#"{RUN}
+        work() {{ # prefix...
+            rm -rf pool
+            "$@" "$hf" pool create pool --size 64M >/dev/null
+            for i in 1 2 3; do "$@" "$hf" kv pool users put "key$i" "value$i"; done
+            "$@" "$hf" kv pool users scan
+            "$@" "$hf" snapshot pool create one
+            "$@" "$hf" snapshot pool list | cut -d' ' -f1
+            head -c 3000000 /dev/zero | tr '\0' x >file
+            "$@" "$hf" --json warm file 2>/dev/null | grep -o '"bytes":[0-9]*' || true
+            "$@" "$hf" pool check pool >/dev/null; echo "$?"
+        }}
+        work env >off
+        work "$hf" run --no-pool --map=min=4K,uses=1 -- >on
+        cmp off on; wc -l <on | tr -d ' '
+        "$hf" --json map explain --output said -- "$hf" pool check pool >/dev/null
+        grep -o 'off_by_unseen_calls":[0-9]*' said"#
+    );
+    let said = script(fixture, "", &text)?;
+    match said.split_once('\n') {
+        Some((lines, "off_by_unseen_calls\":0\n")) if lines.parse::<u32>().is_ok_and(|n| n > 4) => {
+            Ok(())
+        }
+        _ => wrong(format!("it said {said:?}")),
+    }
 }
