@@ -126,6 +126,14 @@ static void timeout(void) {
     printf("%d\n", kept(path));
 }
 
+/* The same where only calls on mappings are seen. */
+static void timed(void) {
+    use(path);
+    usleep(600 * 1000);
+    munmap(mmap(0, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), PAGE);
+    printf("%d\n", kept(path));
+}
+
 static void left_out(void) {
     char *addr;
     addr = map_with(path, LEN, O_RDWR, PROT_READ, MAP_SHARED), munmap(addr, LEN);
@@ -343,7 +351,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } cases[] = {{"again", again},       {"forked", forked},       {"deleted", deleted},
-                 {"timeout", timeout},   {"left-out", left_out},   {"advice", advice},
+                 {"timeout", timeout}, {"timed", timed},   {"left-out", left_out},   {"advice", advice},
                  {"limit", limit},       {"sandboxed", sandboxed}, {"unmounted", unmounted},
                  {"numbers", numbers},     {"dropped", dropped},     {"grown", grown},        {"once", once},   {"cut", cut},             {"threads", threads}};
     if (argc != 3) return 2;

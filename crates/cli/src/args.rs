@@ -6,6 +6,7 @@ use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast::{Protection, Scheme, Slow};
 use holdfast_client::MapSettings;
+use holdfast_client::map_record::RecordAt;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -83,6 +84,33 @@ pub enum MapCommand {
         /// The pool [default: the user's own].
         pool: Option<PathBuf>,
     },
+    /// Run a program, and say at its end what its mappings of files cost and what would help.
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Run it on this pool [default: without one].
+    #[arg(long)]
+    pub pool: Option<PathBuf>,
+    /// The directory at which the pool's files appear.
+    #[arg(long, default_value = "/hf", value_name = "DIR", requires = "pool")]
+    pub at: OsString,
+    /// Speed its mappings up meanwhile, as `holdfast run --map` does, and say what that did.
+    #[arg(
+        long,
+        value_name = "SETTINGS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub map: Option<MapSettings>,
+    /// Where it is said [default: standard error].
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -207,6 +235,16 @@ pub struct RunArgs {
         default_missing_value = ""
     )]
     pub map: Option<MapSettings>,
+    /// Without a pool: only mappings of files are sped up, and nothing is left behind.
+    #[arg(
+        long,
+        requires = "map",
+        conflicts_with_all = ["pool", "at", "consistency", "snapshot", "slow"]
+    )]
+    pub no_pool: bool,
+    /// Where what mappings cost is counted, for `map explain`.
+    #[arg(skip)]
+    pub record: Option<RecordAt>,
     /// Write to FILE how many calls were served, passed and refused, as JSON.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

@@ -3,8 +3,11 @@
 //! Invariant: what the user preloads stays preloaded, behind our library.
 
 use crate::failure::Failure;
+use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const LIBRARY: &str = "libholdfast_preload.so";
 
@@ -35,8 +38,26 @@ pub fn library() -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
+/// Makes a command one of the session that `env` tells of.
+pub fn instrument(
+    command: &mut Command,
+    library: &Path,
+    env: &SessionEnv<'_>,
+) -> Result<(), Failure> {
+    let mut value = [0; VALUE_MAX];
+    let len = env
+        .format(&mut value)
+        .ok_or_else(|| Failure::new("a path is too long"))?;
+    let before = std::env::var_os("LD_AUDIT");
+    command
+        .env("LD_AUDIT", preload(library, before.as_deref()))
+        .env("GLIBC_TUNABLES", tunables())
+        .env(VARIABLE, OsStr::from_bytes(&value[..len]));
+    Ok(())
+}
+
 /// The new value of LD_AUDIT.
-pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
+fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_os_string();
     for part in before
         .into_iter()
@@ -62,7 +83,7 @@ pub fn is_preloaded() -> bool {
 /// before it knows the program's libraries, so room is set aside for theirs (glibc's own reserve
 /// is too small for libjemalloc, and rustc's library has 23 KiB). It is taken from every thread's
 /// stack: with more, programs that make threads with 32 KiB (node, for one) would be refused them.
-pub fn tunables() -> OsString {
+fn tunables() -> OsString {
     const ROOM: &str = "glibc.rtld.optional_static_tls=24576";
     match std::env::var_os("GLIBC_TUNABLES") {
         Some(before) if before.to_string_lossy().contains("optional_static_tls") => before,

@@ -90,6 +90,7 @@ impl Inherited {
             cpu: holdfast_pmem::cpu::features(),
             slow,
             map: None,
+            record: None,
             pool,
             at,
         }

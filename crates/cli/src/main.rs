@@ -5,12 +5,14 @@
 //! what happened, as docs and scripts expect.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
 mod beside;
 mod complete;
 mod confine;
 mod default_pool;
 mod environment;
+mod explain;
 mod export;
 mod exports;
 mod failure;
@@ -25,6 +27,7 @@ mod map_commands;
 mod metrics;
 mod nested;
 mod new_volume;
+mod no_pool;
 mod owner;
 mod paths;
 mod point;
@@ -114,6 +117,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Restore(args) => restore::restore(&args.file, &args.to, cli.json),
         Command::Receive(args) => restore::restore(Path::new("-"), &args.to, cli.json),
         Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
+        Command::Map(MapCommand::Explain(args)) => explain::explain(args, cli.json),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
         Command::Warm(args) => warm::warm(&args, cli.json),

@@ -7,13 +7,14 @@
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
+use crate::program::Seen;
 use crate::report::{Counts, ReportFile};
 use crate::run::{code_of, set_consistency};
 use crate::session::RunRecord;
 use crate::signals::{Signals, open_for_a_child};
 use crate::{default_pool, environment, paths, program, slow};
 use holdfast_client::MapSettings;
-use holdfast_client::env::{INSIDE, SERVED, SessionEnv, VARIABLE};
+use holdfast_client::env::{INSIDE, NO_POOL, SERVED, SessionEnv, VARIABLE};
 use holdfast_pmem::{Slow, record_locks};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -34,14 +35,17 @@ pub struct Outer {
 }
 
 impl Outer {
-    /// `None`: this process was not started by a run, or escaped from it (a setuid program did
-    /// not hand the library on).
+    /// `None`: this process was not started by a run with a pool, or escaped from it (a setuid
+    /// program did not hand the library on).
     pub fn of_this_process() -> Result<Option<Outer>, Failure> {
         let Some(value) = std::env::var_os(VARIABLE).filter(|_| environment::is_preloaded()) else {
             return Ok(None);
         };
         let env = SessionEnv::parse(value.as_bytes())
             .ok_or_else(|| Failure::new(format!("{VARIABLE} in the environment is damaged")))?;
+        if env.medium == NO_POOL {
+            return Ok(None);
+        }
         Ok(Some(Outer {
             pool: OsStr::from_bytes(env.pool).into(),
             at: OsStr::from_bytes(env.at).into(),
@@ -65,7 +69,7 @@ impl Outer {
         };
         let mut command = Command::new(program);
         command.args(arguments);
-        program::warn_if_uninstrumented(program);
+        program::warn_if_uninstrumented(program, Seen::Pool);
         if args.report.is_none() && args.consistency.is_none() {
             // The environment is what a program of the session needs.
             let error = open_for_a_child(|| command.exec());
@@ -75,6 +79,15 @@ impl Outer {
     }
 
     fn refuse_another(&self, args: &RunArgs) -> Result<(), Failure> {
+        if args.no_pool {
+            let what = format!(
+                "this program already runs on the pool {}",
+                self.pool.display()
+            );
+            return Err(
+                Failure::new(what).fix("leave out --no-pool, or start it outside of the run")
+            );
+        }
         if args.snapshot.is_some() {
             let what = "a program that runs on a pool cannot start another on a snapshot";
             return Err(Failure::new(what).fix("start it outside of holdfast run"));

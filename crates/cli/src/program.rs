@@ -16,26 +16,37 @@ const HEAD: u64 = 16 << 10;
 /// The hidden command that runs a program of the pool.
 const INSIDE: &str = "run-inside";
 
-/// A command that will run `words` when the pool appears at `at`.
-pub fn command(words: &[OsString], at: &Path) -> Result<Command, Failure> {
+/// A command for `words`; `make` makes it of the first one.
+pub fn named<'a>(
+    words: &'a [OsString],
+    make: impl FnOnce(&'a OsString) -> Command,
+) -> Result<Command, Failure> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(Failure::new("no program was named"));
     };
     if program.is_empty() {
         return Err(Failure::new("the program's name is empty").code(127));
     }
-    let inside = crate::paths::absolute(Path::new(program)).is_ok_and(|p| p.starts_with(at));
-    let named = program.as_bytes().contains(&b'/');
-    let mut command = if named && inside {
-        let me = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
-        let mut inside = Command::new(me);
-        inside.arg(INSIDE).arg(program);
-        inside
-    } else {
-        Command::new(program)
-    };
+    let mut command = make(program);
     command.args(arguments);
     Ok(command)
+}
+
+/// A command that will run `words` when the pool appears at `at`.
+pub fn command(words: &[OsString], at: &Path) -> Result<Command, Failure> {
+    let me = std::env::current_exe().map_err(|e| Failure::io("the holdfast program", &e))?;
+    named(words, |program| started(program, at, &me))
+}
+
+fn started(program: &OsStr, at: &Path, me: &Path) -> Command {
+    let inside = crate::paths::absolute(Path::new(program)).is_ok_and(|p| p.starts_with(at));
+    let named = program.as_bytes().contains(&b'/');
+    if !(named && inside) {
+        return Command::new(program);
+    }
+    let mut command = Command::new(me);
+    command.arg(INSIDE).arg(program);
+    command
 }
 
 /// The hidden command that runs a program of the pool, if the command line says so.
@@ -61,11 +72,22 @@ pub fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     Failure::io(Path::new(program).display(), error).code(code)
 }
 
-/// Says so if the program will see the host's files only.
-pub fn warn_if_uninstrumented(program: &OsStr) {
+/// What a run does for its programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Pool,
+    Mappings,
+}
+
+/// Says so if the library cannot enter the program.
+pub fn warn_if_uninstrumented(program: &OsStr, seen: Seen) {
     if let Some(why) = why_uninstrumented(program) {
         let name = Path::new(program).display();
-        eprintln!("holdfast: {name} {why} and will not see the pool.");
+        let lost = match seen {
+            Seen::Pool => "will not see the pool",
+            Seen::Mappings => "maps files as without Holdfast",
+        };
+        eprintln!("holdfast: {name} {why} and {lost}.");
     }
 }
 

@@ -113,6 +113,16 @@ impl Counts {
         })
     }
 
+    /// Of a run without a pool, which looks at no other calls.
+    pub fn of_mappings(mapping: [u64; MAP_COUNTS]) -> Counts {
+        Counts {
+            totals: Totals::default(),
+            refusals: Vec::new(),
+            exes: Vec::new(),
+            mapping: Some(mapping),
+        }
+    }
+
     /// As a proxy tells it.
     pub fn told(report: Report) -> Counts {
         let refusals = report.refusals.into_iter();

@@ -11,20 +11,20 @@ use crate::failure::{self, Failure};
 use crate::inherit::Inherited;
 use crate::nested::Outer;
 use crate::point::{self, Stop};
+use crate::program::Seen;
 use crate::report::{Counts, ReportFile};
 use crate::restart::Restarts;
 use crate::served::ServedRun;
 use crate::session::{RunRecord, memory};
 use crate::signals::Signals;
-use crate::{default_pool, leaving, program, slow, start};
+use crate::{default_pool, leaving, no_pool, program, slow, start};
 use holdfast_client::attach::{Attachment, Joined};
-use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
+use holdfast_client::env::SessionEnv;
 use holdfast_pmem::Slow;
 use holdfast_pool::directory::LOG;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,9 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     };
     if let Some(outer) = Outer::of_this_process().map_err(failed)? {
         return outer.run(args).map_err(failed);
+    }
+    if args.no_pool {
+        return no_pool::run(args).map_err(failed);
     }
     match begin(args).map_err(failed)? {
         Begun::Mapped(prepared) => prepared.execute(args),
@@ -90,22 +93,11 @@ pub struct Program {
 impl Program {
     /// Starts the program that the arguments name; `env` tells it where its session is.
     pub fn spawn(&self, args: &RunArgs, env: &SessionEnv<'_>) -> Result<Child, Failure> {
-        let mut value = [0; VALUE_MAX];
-        let len = env
-            .format(&mut value)
-            .ok_or_else(|| Failure::new("a path is too long"))?;
-        let before = std::env::var_os("LD_AUDIT");
         let mut command = program::command(&args.program, &self.at)?;
-        program::warn_if_uninstrumented(&args.program[0]);
-        command
-            .env(
-                "LD_AUDIT",
-                environment::preload(&self.library, before.as_deref()),
-            )
-            .env("GLIBC_TUNABLES", environment::tunables())
-            .env(VARIABLE, OsStr::from_bytes(&value[..len]))
-            // What opens the pool in there by the library finds it as slow.
-            .env(holdfast::SLOW_VARIABLE, env.slow.to_string());
+        program::warn_if_uninstrumented(&args.program[0], Seen::Pool);
+        environment::instrument(&mut command, &self.library, env)?;
+        // What opens the pool in there by the library finds it as slow.
+        command.env(holdfast::SLOW_VARIABLE, env.slow.to_string());
         crate::signals::open_for_a_child(|| command.spawn())
             .map_err(|e| program::not_started(&args.program[0], &e))
     }
@@ -170,6 +162,7 @@ impl Prepared {
         let run = (self.record.index(), self.slow);
         let mut env = inherited.describe(&self.attachment, run, pool, at);
         env.map = args.map;
+        env.record = args.record;
         self.program.spawn(args, &env)
     }
 

@@ -70,7 +70,8 @@ impl ServedRun {
         let connection = self.served.connection_for_program().map_err(gone)?;
         let inherited = Inherited::prepare_served(&connection, &self.pool)?;
         let (pool, at) = (self.pool.as_os_str(), self.program.at.as_os_str());
-        let env = inherited.describe_served(args.map, pool.as_bytes(), at.as_bytes());
+        let mut env = inherited.describe_served(args.map, pool.as_bytes(), at.as_bytes());
+        env.record = args.record;
         let mut child = self.program.spawn(args, &env)?;
         // The program's end is seen by its connections: none of them may be left here.
         drop((connection, inherited));

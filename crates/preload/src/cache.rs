@@ -6,17 +6,17 @@
 //! user's own and nobody else can write it. A table read from here is still compared with the live
 //! bytes before a single byte is patched.
 use crate::calls;
-use crate::elf::{Elf, u16_at, u32_at};
+use crate::elf::{Elf, u16_at, u32_at, u64_at};
 use crate::env::Env;
 use crate::sys::{self, Fd, nr};
-use crate::table::{RECORD, Site, Table};
+use crate::table::{RECORD, Site, Table, Unpatchable};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::size_of_val;
 use holdfast_pmem::crc;
 
 const MAGIC: &[u8; 8] = b"HFPATCH1";
-const HEADER: usize = 24;
+const HEADER: usize = 28;
 const PATH_MAX: usize = 512;
 const FILE_MAX: usize = 4 << 20;
 /// Bytes that name an image.
@@ -83,6 +83,14 @@ impl Path {
     }
 }
 
+/// Runs without a pool patch fewer sites of the same object.
+fn directory() -> &'static [u8] {
+    match crate::calls::is_without_pool() {
+        false => b"/patch-v1",
+        true => b"/patch-v1-maps",
+    }
+}
+
 /// Where this user's tables are.
 pub struct Cache {
     dir: Option<Path>,
@@ -119,7 +127,7 @@ impl Cache {
         let parents = [
             path.len,
             path.push(b"/holdfast").len,
-            path.push(b"/patch-v1").len,
+            path.push(directory()).len,
         ];
         if path.overflow || path.len + 160 >= PATH_MAX {
             return None;
@@ -135,6 +143,7 @@ impl Cache {
         Some(cache)
     }
 
+    /// The table of an object.
     pub fn load(&self, key: &Key) -> Option<Table> {
         let mut path = self.dir.clone()?;
         let fd = Fd::open(key.push_to(&mut path).c_str(), sys::O_NOFOLLOW, 0)?;
@@ -329,13 +338,13 @@ fn serialise(table: &Table) -> Vec<u8> {
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&calls::REVISION.to_le_bytes());
     out.extend_from_slice(&(table.sites.len() as u32).to_le_bytes());
-    out.extend_from_slice(&table.unpatchable.to_le_bytes());
+    out.extend_from_slice(&table.unpatchable.to_bits().to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     for site in &table.sites {
         out.extend_from_slice(&site.encode());
     }
     let sum = sum_of(&out);
-    out[20..24].copy_from_slice(&sum.to_le_bytes());
+    out[24..28].copy_from_slice(&sum.to_le_bytes());
     out
 }
 
@@ -344,7 +353,7 @@ fn parse(bytes: &[u8]) -> Option<Table> {
     let sound = bytes.starts_with(MAGIC)
         && u32_at(bytes, 8)? == calls::REVISION
         && bytes.len() == HEADER.checked_add(count.checked_mul(RECORD)?)?
-        && u32_at(bytes, 20)? == sum_of(bytes);
+        && u32_at(bytes, 24)? == sum_of(bytes);
     if !sound {
         return None;
     }
@@ -352,11 +361,11 @@ fn parse(bytes: &[u8]) -> Option<Table> {
     let sites: Option<Vec<Site>> = records.map(Site::decode).collect();
     Some(Table {
         sites: sites?,
-        unpatchable: u32_at(bytes, 16)?,
+        unpatchable: Unpatchable::from_bits(u64_at(bytes, 16)?),
     })
 }
 
 /// CRC-32C over everything but the sum itself.
 fn sum_of(bytes: &[u8]) -> u32 {
-    !crc::update(crc::update(!0, &bytes[..20]), &bytes[24..])
+    !crc::update(crc::update(!0, &bytes[..24]), &bytes[28..])
 }

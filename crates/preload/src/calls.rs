@@ -17,7 +17,7 @@ pub const OF_MAPPINGS: u8 = 3;
 
 /// Changes whenever the lists below, or what `scan` makes of an object, do: tables that were kept
 /// under another revision are made anew.
-pub const REVISION: u32 = 24;
+pub const REVISION: u32 = 25;
 
 /// Calls on one descriptor, their first argument.
 const BY_FD_CALLS: &[u16] = &[
@@ -60,6 +60,20 @@ const MAPPING_CALLS: &[u16] = &[
     237, 446, 462, // mbind landlock_restrict_self mseal
 ];
 
+/// What is caught in a run without a pool: what maps, what the kernel answers by what is mapped,
+/// what ends keeping or mapping ahead, and what the hook itself has to see.
+const WITHOUT_POOL: &[u16] = &[
+    9, 10, 11, 25, 26, 27, 28, 30, // mmap mprotect munmap mremap msync mincore madvise shmat
+    149, 150, 151, 216, // mlock munlock mlockall remap_file_pages
+    237, 325, 329, 446, 462, // mbind mlock2 pkey_mprotect landlock_restrict_self mseal
+    82, 87, 166, 263, 264, 316, // rename unlink umount2 unlinkat renameat renameat2
+    16, 157, 317, // ioctl prctl seccomp
+    105, 106, 113, 114, 116, 117, 119, 122, 123, 126, // credentials
+    272, 308, // unshare setns
+    59, 231, 322, // execve exit_group execveat
+    13, 14, 56, 57, 58, 435, // rt_sigaction rt_sigprocmask clone fork vfork clone3
+];
+
 /// Classes by number; `mapping` is that of what only a run with `--map` has to see.
 const fn classes<const N: usize>(mapping: u8) -> [u8; N] {
     let table = set([NATIVE; N], BY_FD_CALLS, BY_FD);
@@ -82,12 +96,32 @@ static CLASSES: [u8; 512] = classes(OF_MAPPINGS);
 /// What trampolines look at.
 #[repr(transparent)]
 struct Numbers(UnsafeCell<[u8; 1 << 16]>);
-// SAFETY: written by `catch_mappings` alone, before any trampoline exists or a thread is made.
+// SAFETY: written by `catch_mappings` and `catch_without_pool` alone, before any trampoline exists
+// or a thread is made.
 unsafe impl Sync for Numbers {}
 
 /// By the low 16 bits of the number: what it is in this run, so `NATIVE` or `ALWAYS` for a call of
 /// class `OF_MAPPINGS`.
 static NUMBERS: Numbers = Numbers(UnsafeCell::new(classes(NATIVE)));
+
+static NO_POOL: AtomicBool = AtomicBool::new(false);
+
+/// Whether only the calls of `WITHOUT_POOL` are of interest. Sites of others are not patched then,
+/// so tables and images that are kept are others, too.
+pub fn is_without_pool() -> bool {
+    NO_POOL.load(Ordering::Relaxed)
+}
+
+/// Before anything is patched: the calls of `WITHOUT_POOL` enter the hook, and no others.
+pub fn catch_without_pool() {
+    NO_POOL.store(true, Ordering::Relaxed);
+    // SAFETY: nobody else runs yet, and nothing refers to the table.
+    let table = unsafe { &mut *NUMBERS.0.get() };
+    table.fill(NATIVE);
+    for nr in WITHOUT_POOL {
+        table[usize::from(*nr)] = ALWAYS;
+    }
+}
 
 /// Before anything is patched: calls of class `OF_MAPPINGS` enter the hook.
 pub fn catch_mappings() {
@@ -96,6 +130,11 @@ pub fn catch_mappings() {
     for nr in MAPPING_CALLS {
         table[usize::from(*nr)] = ALWAYS;
     }
+}
+
+/// Whether what is known of a program's mappings depends on every call of this number.
+pub fn concerns_mappings(nr: u16) -> bool {
+    WITHOUT_POOL.contains(&nr)
 }
 
 /// Whether every call of this number enters the hook.
@@ -108,8 +147,13 @@ pub const fn class_is_caught(nr: usize) -> bool {
 /// bits and stays, so that nobody has to know whether the last of them is gone.
 static MARKED: [[AtomicU8; 2]; 1 << 16] = [const { [const { AtomicU8::new(0) }; 2] }; 1 << 16];
 
+/// Of the calls that enter the hook in this run, or may do so.
 pub fn class_of(nr: usize) -> u8 {
-    CLASSES.get(nr).copied().unwrap_or(NATIVE)
+    match is_without_pool() {
+        false => CLASSES.get(nr).copied().unwrap_or(NATIVE),
+        true if WITHOUT_POOL.iter().any(|call| usize::from(*call) == nr) => ALWAYS,
+        true => NATIVE,
+    }
 }
 
 /// Calls that may return twice or on another stack: only ever made by the trampoline itself.
@@ -163,6 +207,14 @@ mod tests {
         marks_of(fd)
             .iter()
             .any(|mark| mark.load(Ordering::Relaxed) != 0)
+    }
+
+    #[test]
+    fn what_is_caught_without_a_pool_is_patched() {
+        for nr in WITHOUT_POOL {
+            let class = class_of(usize::from(*nr));
+            assert!(matches!(class, ALWAYS | OF_MAPPINGS), "{nr}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 use crate::cache::{self, Cache};
 use crate::elf::{Elf, u64_at};
 use crate::sys::{self, Fd, PROT_EXEC, PROT_READ, PROT_WRITE, Stat, nr};
+use crate::table::Unpatchable;
 use crate::tramp::{self, Slot};
 use core::mem::size_of;
 use holdfast_pmem::crc;
@@ -128,7 +129,7 @@ pub struct Block {
 pub struct Image {
     /// `None`: there is nothing to patch.
     pub block: Option<Block>,
-    pub unpatchable: u32,
+    pub unpatchable: Unpatchable,
 }
 
 const WORDS: usize = 19;
@@ -141,7 +142,7 @@ struct Header {
     /// From the text to the block: it lies below, or above.
     distance: isize,
     block: Block,
-    unpatchable: u32,
+    unpatchable: Unpatchable,
 }
 
 impl Header {
@@ -163,7 +164,7 @@ impl Header {
             self.block.used as u64,
             self.block.slots_at as u64,
             self.block.count as u64,
-            u64::from(self.unpatchable),
+            self.unpatchable.to_bits(),
             self.of.build,
         ];
         let mut out = [0; HEADER];
@@ -200,7 +201,7 @@ impl Header {
                 slots_at: word(14) as usize,
                 count: word(15) as usize,
             },
-            unpatchable: word(16) as u32,
+            unpatchable: Unpatchable::from_bits(word(16)),
         };
         header.is_sane().then_some(header)
     }

@@ -18,7 +18,7 @@ use crate::maps::{self, Region};
 use crate::scan;
 use crate::signals;
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
-use crate::table::{Site, Table};
+use crate::table::{Site, Table, Unpatchable};
 use crate::tramp::{self, Slot};
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
@@ -310,9 +310,13 @@ fn patch_text(room: Room<'_>, start: usize, end: usize, table: &Table, bias: usi
         false => patch_while_writable(room, (start, end), &sites, bias),
     };
     let done = block.map_or(0, |block| block.count);
+    let left = (sites.len() - done) as u32;
     let image = Image {
         block,
-        unpatchable: table.unpatchable + (sites.len() - done) as u32,
+        unpatchable: Unpatchable {
+            all: table.unpatchable.all + left,
+            of_mappings: table.unpatchable.of_mappings + left,
+        },
     };
     count(&image);
     image
@@ -321,8 +325,8 @@ fn patch_text(room: Room<'_>, start: usize, end: usize, table: &Table, bias: usi
 fn count(image: &Image) {
     let done = image.block.map_or(0, |block| block.count);
     PATCHED.fetch_add(done as u32, Ordering::Relaxed);
-    if image.unpatchable > 0 {
-        UNPATCHABLE.fetch_add(image.unpatchable, Ordering::Relaxed);
+    if image.unpatchable.all > 0 {
+        UNPATCHABLE.fetch_add(image.unpatchable.all, Ordering::Relaxed);
         dispatch::on_unpatchable(image.unpatchable);
     }
 }

@@ -5,7 +5,8 @@
 //! several earlier bytes) arrives exactly at it, so bytes that merely look like a `syscall` are
 //! never patched. Where the unwinder knows functions, only code inside of them is patched. Every
 //! direct jump, every address taken of text, and every entry of what may be a jump table counts as
-//! a target that no window may contain.
+//! a target that no window may contain. Nothing but a table is where the address of a table, as far
+//! as it may be one, is taken.
 use crate::calls;
 use crate::elf::{Elf, u32_at};
 use crate::table::{Fix, Site, Table, WINDOW_MAX};
@@ -17,8 +18,10 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JMP_LEN: usize = 5;
 /// Instructions kept on each side of a site.
 const KEEP: usize = 8;
+/// Instructions before a site among which the one that sets its number is looked for.
+const LOOK_BACK: usize = 32;
 const BEHIND_END_MAX: usize = 64;
-const JUMP_TABLE_MAX: usize = 4096;
+const JUMP_TABLE_MAX: u64 = 4096;
 /// Text that is too large to be decoded at a program's start in reasonable time.
 const TEXT_MAX: usize = 256 << 20;
 
@@ -155,7 +158,7 @@ impl<'a> Text<'a> {
             }
             match self.choose_window(site).filter(|_| site.trusted) {
                 Some((first, count)) => self.add(table, site, first, count, nr),
-                None => table.unpatchable += 1,
+                None => table.unpatchable.add(nr),
             }
         }
     }
@@ -222,7 +225,7 @@ impl<'a> Text<'a> {
 
     /// Decodes from `start`; the last instructions before `at`, or `None` when `at` is missed.
     fn decode_up_to(&self, start: usize, at: usize) -> Option<Vec<Instruction>> {
-        let mut recent = Vec::with_capacity(2 * KEEP);
+        let mut recent = Vec::with_capacity(2 * LOOK_BACK);
         let target = self.vaddr + at as u64;
         let mut decoder = self.decoder(start, (at + 16).min(self.bytes.len()));
         while decoder.ip() < target {
@@ -231,8 +234,8 @@ impl<'a> Text<'a> {
                 recent.clear();
                 continue;
             }
-            if recent.len() == 2 * KEEP {
-                recent.drain(..KEEP);
+            if recent.len() == 2 * LOOK_BACK {
+                recent.drain(..LOOK_BACK);
             }
             recent.push(instruction);
         }
@@ -263,15 +266,17 @@ impl<'a> Text<'a> {
 
     fn find_targets(&mut self) {
         let starts: Vec<usize> = self.functions.iter().map(|f| f.0).collect();
-        let mut from = 0;
+        let (mut from, mut taken) = (0, Vec::new());
         for next in starts.into_iter().chain([self.bytes.len()]) {
-            self.find_targets_in(from, next);
+            self.find_targets_in(from, next, &mut taken);
             self.targets.set(next);
             from = next;
         }
+        self.mark_jump_tables(taken);
     }
 
-    fn find_targets_in(&mut self, from: usize, to: usize) {
+    /// `taken`: gets the addresses that are taken.
+    fn find_targets_in(&mut self, from: usize, to: usize, taken: &mut Vec<u64>) {
         let mut decoder = self.decoder(from, to);
         let mut instruction = Instruction::default();
         while decoder.can_decode() {
@@ -283,27 +288,39 @@ impl<'a> Text<'a> {
             {
                 let address = instruction.ip_rel_memory_address();
                 self.mark(address);
-                self.mark_jump_table(address);
+                taken.push(address);
             }
         }
     }
 
-    /// What may be a table of offsets relative to itself, as compilers make for `switch`.
-    fn mark_jump_table(&mut self, table: u64) {
-        let Some(bytes) = self.elf.tail(table) else {
-            return;
-        };
-        let own = self.vaddr..self.vaddr + self.bytes.len() as u64;
-        for i in 0..JUMP_TABLE_MAX {
-            let Some(entry) = u32_at(bytes, i * 4) else {
-                break;
-            };
-            let target = table.wrapping_add_signed(i64::from(entry as i32));
-            if !own.contains(&target) {
-                break;
+    /// Whatever may be a table. One ends where the next one begins: compilers put them next to each
+    /// other, and the offsets of one are wrong from the place of another.
+    fn mark_jump_tables(&mut self, mut tables: Vec<u64>) {
+        tables.sort_unstable();
+        tables.dedup();
+        let may_begin = |table: &u64| self.entry(*table, 0).is_some();
+        tables.retain(may_begin);
+        for (i, table) in tables.iter().enumerate() {
+            let later = &tables[i + 1..];
+            let next = later.iter().find(|next| (*next - table) % 4 == 0);
+            let room = next.map_or(u64::MAX, |next| (next - table) / 4);
+            for n in 0..room.min(JUMP_TABLE_MAX) {
+                let Some(target) = self.entry(*table, n) else {
+                    break;
+                };
+                self.mark(target);
             }
-            self.mark(target);
         }
+    }
+
+    /// Where an entry leads of what may be a table of offsets relative to itself, as compilers make
+    /// for `switch`.
+    fn entry(&self, table: u64, n: u64) -> Option<u64> {
+        let bytes = self.elf.tail(table)?;
+        let offset = u32_at(bytes, usize::try_from(n).ok()? * 4)?;
+        let target = table.wrapping_add_signed(i64::from(offset as i32));
+        let own = self.vaddr..self.vaddr + self.bytes.len() as u64;
+        own.contains(&target).then_some(target)
     }
 
     fn is_target(&self, instruction: &Instruction) -> bool {
@@ -411,7 +428,7 @@ impl<'a> Text<'a> {
         };
         match fixes.next().is_none() && entry.is_sane() {
             true => table.sites.push(entry),
-            false => table.unpatchable += 1,
+            false => table.unpatchable.add(nr),
         }
     }
 
@@ -467,6 +484,23 @@ fn effect_on_rax(instruction: &Instruction) -> Rax {
             if zeroes { Rax::Set(0) } else { Rax::Lost }
         }
         M::Cmp | M::Test | M::Nop | M::Push => Rax::Kept,
+        // Where it does not jump.
+        M::Ja
+        | M::Jae
+        | M::Jb
+        | M::Jbe
+        | M::Je
+        | M::Jne
+        | M::Jg
+        | M::Jge
+        | M::Jl
+        | M::Jle
+        | M::Jo
+        | M::Jno
+        | M::Js
+        | M::Jns
+        | M::Jp
+        | M::Jnp => Rax::Kept,
         M::Mov
         | M::Lea
         | M::Xor

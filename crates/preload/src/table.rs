@@ -4,6 +4,7 @@
 //! `syscall`, and no known jump goes to an instruction inside it; addresses are the object's own,
 //! so a table is valid wherever the object is loaded. A parsed table is checked for consistency
 //! (`Site::is_sane`), and each window is compared with the live bytes before it is used.
+use crate::calls;
 use crate::elf::{u16_at, u32_at};
 use alloc::vec::Vec;
 
@@ -41,8 +42,34 @@ pub struct Site {
 #[derive(Clone, Default)]
 pub struct Table {
     pub sites: Vec<Site>,
-    /// Sites of interest that cannot be patched.
-    pub unpatchable: u32,
+    pub unpatchable: Unpatchable,
+}
+
+/// Sites of interest that cannot be patched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unpatchable {
+    pub all: u32,
+    /// Those of which it is not known that their calls are none that mappings depend on.
+    pub of_mappings: u32,
+}
+
+impl Unpatchable {
+    /// One more, with this number.
+    pub fn add(&mut self, nr: Option<u16>) {
+        self.all += 1;
+        self.of_mappings += u32::from(nr.is_none_or(calls::concerns_mappings));
+    }
+
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.all) | u64::from(self.of_mappings) << 32
+    }
+
+    pub fn from_bits(bits: u64) -> Unpatchable {
+        Unpatchable {
+            all: bits as u32,
+            of_mappings: (bits >> 32) as u32,
+        }
+    }
 }
 
 impl Site {

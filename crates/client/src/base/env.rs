@@ -4,6 +4,7 @@
 //! Invariants: `parse` accepts exactly what `format` makes and never panics; the value has no NUL;
 //! paths are raw bytes preceded by their length, so no byte needs escaping.
 
+use super::map_record::RecordAt;
 use super::map_settings::{MAP_NUMBERS, MapSettings};
 use pmem::Slow;
 
@@ -16,11 +17,15 @@ pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 512;
 
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 
 /// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
 /// are no segments.
 pub const SERVED: u32 = 255;
+
+/// In the place of a medium: there is no pool, and only mappings are looked at. `session` and the
+/// other descriptors are none.
+pub const NO_POOL: u32 = 254;
 
 /// An inherited descriptor of a segment and the bytes to map of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +63,8 @@ pub struct SessionEnv<'a> {
     pub slow: Slow,
     /// How mappings of the host's files are sped up; `None`: they are not.
     pub map: Option<MapSettings>,
+    /// Where it is counted what was done for mappings, if that is not in the session.
+    pub record: Option<RecordAt>,
     /// Absolute path of the pool's directory.
     pub pool: &'a [u8],
     /// Absolute path under which the pool appears.
@@ -88,8 +95,19 @@ impl<'a> SessionEnv<'a> {
             cpu: pmem::cpu::features(),
             slow: Slow::NONE,
             map,
+            record: None,
             pool,
             at,
+        }
+    }
+
+    /// What a program is told that runs without a pool.
+    pub fn of_no_pool(map: MapSettings, record: RecordAt) -> Self {
+        SessionEnv {
+            medium: NO_POOL,
+            map: Some(map),
+            record: Some(record),
+            ..SessionEnv::default()
         }
     }
 
@@ -98,7 +116,14 @@ impl<'a> SessionEnv<'a> {
         let mut at = 0;
         let slow = self.slow.numbers().map(u64::from);
         let map = MapSettings::numbers(self.map);
-        for number in self.numbers().into_iter().chain(slow).chain(map) {
+        let record = self.record.map_or([0; 2], |r| [r.pid, r.fd].map(u64::from));
+        for number in self
+            .numbers()
+            .into_iter()
+            .chain(slow)
+            .chain(map)
+            .chain(record)
+        {
             put_number(out, &mut at, number)?;
         }
         for path in [self.pool, self.at] {
@@ -162,6 +187,7 @@ impl<'a> SessionEnv<'a> {
             cpu: take_number(&mut rest)?.try_into().ok()?,
             slow: take_slow(&mut rest)?,
             map: take_map(&mut rest)?,
+            record: take_record(&mut rest)?,
             pool: take_path(&mut rest)?,
             at: take_path(&mut rest)?,
         };
@@ -223,6 +249,15 @@ fn take_map(rest: &mut &[u8]) -> Option<Option<MapSettings>> {
     MapSettings::of_numbers(numbers)
 }
 
+fn take_record(rest: &mut &[u8]) -> Option<Option<RecordAt>> {
+    let mut number = || u32::try_from(take_number(rest)?).ok();
+    match (number()?, number()?) {
+        (0, 0) => Some(None),
+        (0, _) => None,
+        (pid, fd) => Some(Some(RecordAt { pid, fd })),
+    }
+}
+
 fn take_path<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = take_number(rest)?.try_into().ok()?;
     let (path, tail) = rest.split_at_checked(len)?;
@@ -252,6 +287,7 @@ mod tests {
         cpu: 63,
         slow: Slow::NONE,
         map: None,
+        record: None,
         pool: b"/dev/shm/a:b c\xff",
         at: b"/hf",
     };
@@ -265,6 +301,7 @@ mod tests {
         let slow = SessionEnv {
             slow: Slow::parse("rdsx=1.5,wrlat=1000000000,wrbw=1").unwrap(),
             map: Some(MapSettings::DEFAULT),
+            record: Some(RecordAt { pid: 7, fd: 0 }),
             ..SAMPLE
         };
         let n = slow.format(&mut out).unwrap();
@@ -295,11 +332,11 @@ mod tests {
         }
         for bad in [
             "",
-            "4:1:",
-            "5:01:",
-            "5::",
-            "5:-1:",
-            "5:99999999999999999999:",
+            "5:1:",
+            "6:01:",
+            "6::",
+            "6:-1:",
+            "6:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

@@ -5,6 +5,7 @@ pub mod clock;
 pub(crate) mod cold;
 pub mod env;
 pub mod error;
+pub mod map_record;
 pub(crate) mod map_settings;
 pub(crate) mod names_ahead;
 pub mod program;

@@ -441,6 +441,7 @@ fn compare(entry: usize, ours: &[u8]) -> Result<Same, Errno> {
 
 /// Leaves this program for another; comes back only with an error.
 fn enter(p: &Process, handover: Option<Handover>, args: [usize; 6]) -> Outcome {
+    super::mapping::ending();
     let next = p.client.exec_prepare()?;
     // Otherwise the mappings are those of another process as well.
     let leaves = !crate::process::is_shared();

@@ -23,7 +23,7 @@ fn kernel(nr: usize, words: [usize; 6]) -> Result<(), Errno> {
 
 pub fn mlockall(p: &Process, a: &Args) -> Outcome {
     // What is kept would be locked as well.
-    super::mapping::stop();
+    super::mapping::stop(super::mapping::Stopped::StoppedLocked);
     let flags = a[0];
     if flags & MCL_CURRENT == 0 || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 {
         return Err(Stop::Native);

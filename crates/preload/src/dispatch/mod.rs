@@ -33,6 +33,7 @@ mod mapping;
 mod maps;
 mod mutex;
 mod names;
+mod no_pool;
 mod nr;
 mod open;
 mod outcome;
@@ -56,6 +57,7 @@ mod xattrs;
 
 use crate::hook::{Call, Verdict};
 use crate::sys;
+use crate::table::Unpatchable;
 use alloc::boxed::Box;
 use outcome::{Stop, Why};
 use process::Process;
@@ -79,7 +81,10 @@ const RETURNS_MAX: u32 = 8;
 
 fn serve(call: &Call, returns: u32) -> Verdict {
     let Some(p) = process::process() else {
-        return selftest::handle(call);
+        return match no_pool::is_on() {
+            true => no_pool::handle(call),
+            false => selftest::handle(call),
+        };
     };
     let Some(handler) = table::HANDLERS.get(call.nr).copied().flatten() else {
         return match mapping::is_on() {
@@ -125,7 +130,7 @@ fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
         Stop::Left => Verdict::Native,
         Stop::Native => {
             if mapping::is_on() {
-                mapping::passing(p, call);
+                mapping::passing(call, p.client.map_drops());
             }
             p.client.count_passed();
             Verdict::Native
@@ -196,13 +201,13 @@ fn with_path(call: &Call, path: &[u8]) -> Option<[usize; 6]> {
     Some(args)
 }
 
-/// An object has `sites` calls of interest that could not be patched: they run natively.
-pub fn on_unpatchable(sites: u32) {
-    if let Some(p) = process::process()
-        && sites > 0
-    {
+/// An object has calls of interest that could not be patched: they run natively.
+pub fn on_unpatchable(sites: Unpatchable) {
+    if sites.of_mappings > 0 {
         // What they unmap nobody would know of.
-        mapping::stop();
+        mapping::stop(mapping::Stopped::StoppedUnseen);
+    }
+    if let Some(p) = process::process() {
         p.client.refuse(UNKNOWN_CALL, Why::Unpatchable as u32);
     }
 }

@@ -85,8 +85,8 @@ fn gone(p: &Process, birth: &Birth, result: isize) {
 
 /// In a child with a memory of its own. `still`: a copy that was made while `hold_still` held.
 pub fn after_fork_child(slot: u64, new_user: bool, still: bool) {
-    let Some(p) = process() else { return };
     mapping::forked(still);
+    let Some(p) = process() else { return };
     p.set_pid(sys::getpid());
     if new_user {
         p.look_at_namespace();
@@ -140,6 +140,7 @@ pub fn exit(p: &Process, _: &[usize; 6]) -> Outcome {
 }
 
 fn leave(p: &Process, alone: bool) {
+    mapping::ending();
     p.client.count_passed();
     match (alone, is_shared()) {
         (true, false) => maps::leave_all(p),

@@ -6,13 +6,13 @@
 use super::exec::EXE_VARIABLE;
 use super::pool::Pool;
 use super::process::{self, Parts};
-use super::selftest;
+use super::{no_pool, selftest};
 use crate::calls;
 use crate::env::Env;
 use crate::sys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use holdfast_client::env::{SERVED, SessionEnv, VARIABLE};
+use holdfast_client::env::{NO_POOL, SERVED, SessionEnv, VARIABLE};
 use holdfast_client::{Client, Segments, Served};
 use holdfast_pmem::Writing;
 use rustix::fd::BorrowedFd;
@@ -33,6 +33,9 @@ pub fn start(env: &Env) -> bool {
             }
         }
     };
+    if session.medium == NO_POOL {
+        return no_pool::start(&session);
+    }
     match join(&session) {
         Ok(client) => {
             install(env, &session, value, client);
@@ -101,7 +104,13 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
     };
     super::limits::look(&parts.client);
     let p = process::install(parts);
-    super::mapping::start(p);
+    if let Some(at) = session.record {
+        super::mapping::count_in(at);
+    }
+    if let Some(settings) = p.map {
+        calls::catch_mappings();
+        super::mapping::start(settings, p.client.map_drops());
+    }
     for fd in p.internal_sorted() {
         calls::mark_fd(fd);
     }

@@ -3,6 +3,9 @@
 //!
 //! Invariant: where something is compared, the mapping cache has been at work in one of the two.
 
+mod explain;
+mod no_pool;
+
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
 use crate::faces::{expect, new_pool, repository, script};
 use crate::process::on_path;
@@ -22,7 +25,11 @@ const CASES: &[(&str, Case)] = &[
 
 /// `hf-e2e mapping`
 pub fn main(names: &[&str]) -> ExitCode {
-    run_cases("mapping", CASES, names)
+    run_cases(
+        "mapping",
+        &[CASES, explain::CASES, no_pool::CASES].concat(),
+        names,
+    )
 }
 
 /// Shell functions: `run` on the pool with a report, `at_least N NAME` of what it counted.

@@ -116,8 +116,7 @@ impl Cache {
         self.by_age.len()
     }
 
-    #[cfg(test)]
-    fn idle_bytes(&self) -> usize {
+    pub fn idle_bytes(&self) -> usize {
         self.idle_bytes
     }
 

@@ -12,18 +12,22 @@ mod count;
 mod file;
 mod kept;
 mod place;
+mod watch;
 
 use super::args;
 use super::nr;
 use super::outcome::{Outcome, Stop};
-use super::process::Process;
 use crate::hook::Call;
 use crate::sys;
 use cache::{Key, Limits, Span};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use file::File;
+use holdfast_client::map_record::COUNT;
+use holdfast_client::{Ahead, MapSettings};
 use kept::Found;
 
+pub use count::count_in;
+pub use holdfast_client::map_record::Sum as Stopped;
 pub use kept::give_way;
 
 type Args = [usize; 6];
@@ -44,12 +48,9 @@ static ON: AtomicBool = AtomicBool::new(false);
 static MIN: AtomicUsize = AtomicUsize::new(0);
 static MAX: AtomicUsize = AtomicUsize::new(0);
 
-/// Before the program's first instruction, and before anything is patched.
-pub fn start(p: &Process) {
-    let Some(settings) = p.map else {
-        return;
-    };
-    crate::calls::catch_mappings();
+/// Before the program's first instruction. `drops`: how often the session's programs were told to
+/// give up what they keep.
+pub fn start(settings: MapSettings, drops: u32) {
     MIN.store(settings.min as usize, Relaxed);
     MAX.store(settings.max as usize, Relaxed);
     let limits = Limits {
@@ -58,8 +59,17 @@ pub fn start(p: &Process) {
         idle_ms: settings.idle_ms,
         again: settings.uses > 1,
     };
-    kept::start(limits, p.client.map_drops());
-    ahead::start(settings.ahead, settings.ahead_min as usize);
+    let mut ahead = settings.ahead;
+    let mut used = limits;
+    if let Some(record) = count::record().filter(|record| record.watch.load(Relaxed) != COUNT) {
+        watch::start(limits, record);
+    }
+    if watch::is_passive() {
+        // The helper sees who reads in order; it maps nothing then.
+        (used.bytes, ahead) = (0, Ahead::Async);
+    }
+    kept::start(used, drops);
+    ahead::start(ahead, settings.ahead_min as usize);
     ON.store(true, Relaxed);
 }
 
@@ -120,17 +130,33 @@ fn pages(addr: usize, len: usize) -> Span {
 
 /// mmap(2) of what is no pool file.
 pub fn mmap(a: &Args) -> Outcome {
+    if !watch::is_on() {
+        return map(a).0;
+    }
+    let begun = watch::now_ns();
+    let (done, reused) = map(a);
+    if let Err(Stop::Passed(ret)) = &done
+        && let Ok(addr) = args::result(*ret)
+        && a[3] & MAP_ANONYMOUS == 0
+    {
+        watch::mapped(addr, a, watch::now_ns() - begun, reused);
+    }
+    done
+}
+
+/// The same; whether what was kept was given out.
+fn map(a: &Args) -> (Outcome, bool) {
     let [_, len, prot, flags, fd, _] = *a;
     let file_of_host = flags & MAP_ANONYMOUS == 0;
     if prot & PROT_EXEC != 0 || !file_of_host && kept::is_empty() {
-        return Err(Stop::Native);
+        return (Err(Stop::Native), false);
     }
     let known = keepable(a).and_then(|len| {
         let file = file::of(fd)?;
         Some((file, file.key(a, len)))
     });
     let made = match known.map(|(file, key)| (kept::find(&key), file, key)) {
-        Some((Found::Idle(addr), ..)) => return Err(Stop::Passed(addr as isize)),
+        Some((Found::Idle(addr), ..)) => return (Err(Stop::Passed(addr as isize)), true),
         Some((Found::Nothing, file, key)) => make(a, &file, key),
         Some((Found::New, ..)) | None => None,
     };
@@ -146,7 +172,7 @@ pub fn mmap(a: &Args) -> Outcome {
     {
         ahead::mapped(addr, a);
     }
-    Err(Stop::Passed(ret))
+    (Err(Stop::Passed(ret)), false)
 }
 
 /// Makes a mapping that can be kept. `None`: it has to be made as the program asked for it.
@@ -167,11 +193,23 @@ fn make(a: &Args, file: &File, key: Key) -> Option<isize> {
 /// The length of a mapping that may be kept, or taken from what is.
 fn keepable(a: &Args) -> Option<usize> {
     let [addr, len, prot, flags, _, offset] = *a;
-    let plain = matches!(flags & !kept::MAP_POPULATE, MAP_SHARED | MAP_PRIVATE);
     let len = len.checked_next_multiple_of(PAGE)?;
-    let fits = (MIN.load(Relaxed)..=MAX.load(Relaxed)).contains(&len);
-    let may = fits && plain && addr == 0 && prot == PROT_READ && offset % PAGE == 0;
+    let may = !is_short(len) && !is_long(len) && is_plain(addr, prot, flags, offset);
     (may && kept::is_on() && !crate::process::is_shared()).then_some(len)
+}
+
+fn is_short(len: usize) -> bool {
+    len < MIN.load(Relaxed)
+}
+
+fn is_long(len: usize) -> bool {
+    len > MAX.load(Relaxed)
+}
+
+/// Whether it is mapped to be read, where the kernel finds room.
+fn is_plain(addr: usize, prot: usize, flags: usize, offset: usize) -> bool {
+    let plain = matches!(flags & !kept::MAP_POPULATE, MAP_SHARED | MAP_PRIVATE);
+    plain && addr == 0 && prot == PROT_READ && offset % PAGE == 0
 }
 
 /// Before mmap(2), of whatever it is: what it replaces goes.
@@ -186,6 +224,16 @@ pub fn before_mmap(a: &Args) {
 
 /// munmap(2) of what is no mapping of the pool.
 pub fn munmap(a: &Args) -> Outcome {
+    if let Some(going) = watch::going(a[0], a[1]) {
+        let begun = watch::now_ns();
+        let ret = match keep(a[0], a[1]) {
+            true => 0,
+            false => kernel(nr::MUNMAP, a),
+        };
+        watch::went(&going, watch::now_ns() - begun);
+        return Err(Stop::Passed(ret));
+    }
+    watch::gone(a[0], a[1]);
     match keep(a[0], a[1]) {
         true => Err(Stop::Passed(0)),
         false => Err(Stop::Native),
@@ -256,6 +304,7 @@ pub fn before_mremap(a: &Args) {
 
 /// Before addresses are unmapped, replaced or protected.
 pub fn gone(addr: usize, len: usize) {
+    watch::gone(addr, len);
     ahead::gone(addr, len);
     kept::lose(pages(addr, len));
 }
@@ -267,8 +316,9 @@ pub fn looked_at(addr: usize, len: usize) {
 
 /// From now on nothing is kept, and nothing is mapped ahead: the program would see it, or calls
 /// are not answered here any more.
-pub fn stop() {
+pub fn stop(why: Stopped) {
     if is_on() {
+        watch::stopped(why);
         kept::stop();
         ahead::stop();
     }
@@ -289,14 +339,22 @@ pub fn stand_alone() {
     }
 }
 
+/// Before the process ends or executes another program.
+pub fn ending() {
+    if watch::is_on() {
+        watch::ending();
+    }
+}
+
 /// Before a fork: nobody changes our lists while the value lives.
 pub fn hold_still() -> impl Sized {
-    is_on().then(|| (kept::hold_still(), ahead::hold_still()))
+    is_on().then(|| (kept::hold_still(), ahead::hold_still(), watch::hold_still()))
 }
 
 /// In a forked child. `still`: its parent held the lists.
 pub fn forked(still: bool) {
     kept::forked(still);
+    watch::forked();
     if is_on() {
         ahead::forked();
     }
@@ -332,6 +390,7 @@ pub fn madvise(a: &Args) -> isize {
     } else if !PASSING.contains(&advice) {
         kept::lose(span);
     }
+    watch::advised(advice);
     ahead::advising(addr, len, advice);
     let ret = kernel(nr::MADVISE, a);
     if ret == 0 {
@@ -342,7 +401,7 @@ pub fn madvise(a: &Args) -> isize {
 
 /// Before the kernel does a call that concerns nothing of the pool.
 #[cold]
-pub fn passing(p: &Process, call: &Call) {
+pub fn passing(call: &Call, drops: u32) {
     const AT_FDCWD: usize = -100isize as usize;
     const UFFDIO_REGISTER: usize = 0xc020_aa00;
     const PR_SET_SECCOMP: usize = 22;
@@ -359,15 +418,15 @@ pub fn passing(p: &Process, call: &Call) {
             give_way();
         }
         // Faults in it are told to the program.
-        nr::IOCTL if a[1] as u32 as usize == UFFDIO_REGISTER => stop(),
+        nr::IOCTL if a[1] as u32 as usize == UFFDIO_REGISTER => stop(Stopped::StoppedWatched),
         // Our own calls may be forbidden afterwards.
-        nr::PRCTL if a[0] == PR_SET_SECCOMP => stop(),
+        nr::PRCTL if a[0] == PR_SET_SECCOMP => stop(Stopped::StoppedFilter),
         nr::PRCTL if OF_ONE_THREAD.contains(&a[0]) => stand_alone(),
-        nr::SECCOMP => stop(),
+        nr::SECCOMP => stop(Stopped::StoppedFilter),
         _ => {}
     }
     if !kept::is_empty() {
-        kept::sweep(p.client.map_drops());
+        kept::sweep(drops);
     }
 }
 

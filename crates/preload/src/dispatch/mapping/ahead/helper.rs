@@ -7,7 +7,7 @@
 //! in use; the kernel sets it to 0.
 
 use super::stream::Turn;
-use super::{PAGE, What, count, jobs, look, map};
+use super::{PAGE, What, count, jobs, look, map, watch};
 use crate::dispatch::mutex::Mutex;
 use crate::dispatch::nr;
 use crate::process;
@@ -343,6 +343,10 @@ impl Helper {
 
     fn serve(&mut self, mut job: jobs::Job, now: u64) {
         let turn = job.stream.turn(&self.pages);
+        if watch::is_passive() && !matches!(turn, Turn::Wait { .. }) {
+            watch::order(self.read_in_order(&job, turn));
+            return jobs::put_back(&job, None);
+        }
         if matches!(turn, Turn::Map { .. }) && self.is_contended() {
             count::add(What::AheadRests, 1);
             // The turn is taken again later: nothing of it was done.
@@ -360,6 +364,19 @@ impl Helper {
             count::add(What::AheadEnded, 1);
         }
         jobs::put_back(&job, due_us);
+    }
+
+    /// The bytes of a mapping that the program has begun to read in order: where it has not come
+    /// yet, almost nothing is mapped.
+    fn read_in_order(&self, job: &jobs::Job, turn: Turn) -> Option<usize> {
+        const FEW: u64 = 8;
+        let Turn::Map { addr, .. } = turn else {
+            return None;
+        };
+        let (start, end) = (job.stream.start(), job.stream.end());
+        let faults = |from, to| self.pages.count(from, to).faults;
+        let (read, beyond) = (faults(start, addr), faults(addr, end));
+        (beyond * FEW <= read).then_some(end - start)
     }
 
     /// When the job is to be looked at again.

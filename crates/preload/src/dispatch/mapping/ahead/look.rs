@@ -97,6 +97,27 @@ pub fn is_unfiltered() -> bool {
     text[..len].windows(key.len()).any(|part| part == key)
 }
 
+/// Entries of a range.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Pages that are mapped.
+    pub pages: u64,
+    /// Of huge pages, and of blocks in which some page is mapped: so many faults at least.
+    pub faults: u64,
+    /// Huge pages that are mapped as such.
+    pub huge: u64,
+}
+
+/// Blocks in which some page is mapped, of the pages from `addr` on.
+fn blocks_in(addr: usize, entries: &[u64]) -> u64 {
+    let before = addr % BLOCK / PAGE;
+    let (first, rest) =
+        entries.split_at(entries.len().min((BLOCK / PAGE - before) % (BLOCK / PAGE)));
+    let some = |block: &&[u64]| block.iter().any(|entry| entry & PRESENT != 0);
+    let all = core::iter::once(first).chain(rest.chunks(BLOCK / PAGE));
+    all.filter(some).count() as u64
+}
+
 /// What is mapped in this process.
 pub struct Pagemap(Fd);
 
@@ -148,6 +169,29 @@ impl Pagemap {
             1.. => Ok(Some(region[0] as usize)),
             _ => Err(()),
         }
+    }
+
+    /// What is mapped in a range.
+    pub fn count(&self, start: usize, end: usize) -> Counted {
+        const HUGE: usize = ENTRIES * PAGE;
+        let some_huge = end - start >= HUGE && self.has_huge(start, end);
+        let (mut counted, mut buf) = (Counted::default(), [0; ENTRIES]);
+        let mut at = start;
+        while at < end {
+            let next = ((at & !(HUGE - 1)) + HUGE).min(end);
+            let entries = self.entries(at, &mut buf[..(next - at) / PAGE]);
+            let pages = entries.iter().filter(|entry| **entry & PRESENT != 0);
+            let pages = pages.count() as u64;
+            let is_huge = some_huge && pages == ENTRIES as u64 && self.has_huge(at, next);
+            counted.pages += pages;
+            counted.huge += u64::from(is_huge);
+            counted.faults += match is_huge {
+                true => 1,
+                false => blocks_in(at, entries),
+            };
+            at = next;
+        }
+        counted
     }
 
     /// Whether a huge page is mapped in this range.

@@ -13,12 +13,15 @@ mod look;
 mod stream;
 
 use super::count::{self, What};
+use super::watch;
 use crate::process;
 use crate::sys::{self, nr};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use holdfast_client::Ahead;
 use jobs::Range;
 use stream::{CHUNK, Expect};
+
+pub use look::{Counted, Pagemap};
 
 const PAGE: usize = 4096;
 const PROT_READ: usize = 1;
@@ -122,7 +125,7 @@ pub fn advised(addr: usize, len: usize, advice: usize) {
         MADV_WILLNEED => Expect::Whole,
         _ => return,
     };
-    if len < SHORTEST.load(Relaxed) {
+    if len < SHORTEST.load(Relaxed) || watch::is_passive() {
         return;
     }
     let end = addr.saturating_add(len.next_multiple_of(PAGE));
