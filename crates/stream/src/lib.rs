@@ -13,7 +13,7 @@
 
 mod chunk;
 mod error;
-mod record;
+pub mod record;
 mod restore;
 mod save;
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod proxy;
 mod sample;
 mod service;
 pub mod session;
+mod stream;
 mod table;
 
 /// A kind of input: the name of its corpus, and what is done with it.
@@ -61,6 +62,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "session",
         run: session::run,
+    },
+    Target {
+        name: "stream",
+        run: stream::run,
     },
     Target {
         name: "table",

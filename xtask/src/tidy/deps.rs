@@ -76,6 +76,7 @@ const ALLOWED: &[Allowed] = &[
             "client",
             "proxy",
             "service",
+            "stream",
             "pool",
             "pmem",
         ],
