@@ -2,6 +2,7 @@
 //!
 //! Invariant: the work of a command is in its own module; nothing here has an effect.
 
+use crate::keep::Keep;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast::{Protection, Scheme, Slow};
@@ -412,6 +413,21 @@ pub enum SnapshotCommand {
     List,
     /// Delete a snapshot and free its space.
     Delete { name: String },
+    /// Names and keys that differ between a snapshot and a later one, or the present.
+    Diff { from: String, to: Option<String> },
+    /// Delete all snapshots but the newest of each stretch of time.
+    Thin {
+        /// Which to keep, such as `24h,7d,4w`: the newest of each of the last 24 hours, 7 days and
+        /// 4 weeks. The newest of all is always kept.
+        #[arg(long)]
+        keep: Keep,
+        /// Only these: their names begin so.
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Say what would be deleted.
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -4,5 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod keep;
 pub mod size;
 pub mod whole;

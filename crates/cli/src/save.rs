@@ -12,21 +12,16 @@ use crate::kv::open_pool;
 use crate::owner;
 use crate::progress::Line;
 use crate::size::Size;
+use crate::states::{Present, Segments, TEMPORARY, find, remove_left_over};
 use holdfast::{Pool, View};
-use holdfast_pmem::{Access, Region};
 use holdfast_pool::Reader;
 use holdfast_pool::layout::name_seed;
 use holdfast_pool::snapshot::{self, Snapshot};
-use holdfast_service::Files;
 use holdfast_stream::{Error, Head, Progress, Source, State, Stored};
-use rustix::fd::AsFd;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// What the names of snapshots begin with that are there only while they are saved.
-const TEMPORARY: &str = ".saving-";
 
 /// `save` and `send`.
 pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
@@ -185,58 +180,6 @@ fn hold(pool: &Pool, name: &str) -> Result<View, Failure> {
     Ok(pool.snapshot(name)?)
 }
 
-/// Snapshots of saves that were killed; those of others that still run are in use.
-fn remove_left_over(pool: &Pool) {
-    for snapshot in pool.snapshot_list().unwrap_or_default() {
-        if snapshot.name.starts_with(TEMPORARY) {
-            let _ = pool.snapshot_delete(&snapshot.name);
-        }
-    }
-}
-
-/// A snapshot that is there only while it is saved.
-struct Present<'p> {
-    pool: &'p Pool,
-    name: String,
-    view: Option<View>,
-}
-
-impl<'p> Present<'p> {
-    /// Another save may take one for left over before it is in use: then there is one more.
-    fn keep(pool: &'p Pool) -> Result<Present<'p>, Failure> {
-        let mut tries = 0;
-        loop {
-            let mut random = [0; 8];
-            holdfast_pmem::env::random(&mut random);
-            let name = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
-            pool.snapshot_create(&name)?;
-            tries += 1;
-            match pool.snapshot(&name) {
-                Ok(view) => {
-                    let view = Some(view);
-                    return Ok(Present { pool, name, view });
-                }
-                Err(_) if tries < 3 => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
-impl Drop for Present<'_> {
-    fn drop(&mut self) {
-        drop(self.view.take());
-        let _ = self.pool.snapshot_delete(&self.name);
-    }
-}
-
-/// The pool's files, as they are read.
-struct Segments {
-    files: Files,
-    meta: Region,
-    data: Region,
-}
-
 /// What is saved.
 struct Chosen {
     base: Option<(Vec<u8>, Snapshot)>,
@@ -246,30 +189,9 @@ struct Chosen {
 }
 
 impl Segments {
-    fn open(pool: &Path) -> Result<Segments, Failure> {
-        let files = Files::open_read_only(pool)?;
-        let map = |file: rustix::fd::BorrowedFd<'_>, len: u64| {
-            Region::map(file, 0, len as usize, Access::ReadOnly, files.medium)
-                .map_err(|e| Failure::new(format!("{}: {e}", pool.display())))
-        };
-        let meta = map(files.meta.as_fd(), files.superblock.meta_len)?;
-        let data = map(files.data.as_fd(), files.superblock.data_len)?;
-        Ok(Segments { files, meta, data })
-    }
-
     fn choose(&self, args: &SavedArgs, present: Option<&Present<'_>>) -> Result<Chosen, Failure> {
-        let failed = |e| Failure::new(format!("{}: {e}", args.pool.display()));
-        let mut all = snapshot::list(&Reader::new(&self.meta)).map_err(failed)?;
-        all.sort_by_key(|(_, snapshot)| snapshot.epoch);
-        let find = |wanted: &str| {
-            let found = all
-                .iter()
-                .find(|(name, _)| name == wanted.as_bytes())
-                .cloned();
-            let why = || Failure::new(format!("there is no snapshot {wanted}"));
-            let fix = format!("holdfast snapshot {} list", args.pool.display());
-            found.ok_or_else(|| why().fix(fix))
-        };
+        let all = self.snapshots(&args.pool)?;
+        let find = |wanted: &str| find(&all, wanted, &args.pool);
         let base = args.since.as_deref().map(find).transpose()?;
         let end = match (&args.snapshot, present) {
             (Some(name), _) => find(name)?,

@@ -1,4 +1,4 @@
-//! `holdfast snapshot`: create, list, delete.
+//! `holdfast snapshot`: create, list, delete; `diff` and `thin` have files of their own.
 //!
 //! Invariant: times are of UTC.
 
@@ -6,6 +6,7 @@ use crate::args::{SnapshotArgs, SnapshotCommand};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
 use crate::kv::open_pool;
+use crate::{snapshot_diff, thinning};
 use holdfast::Pool;
 use std::io::Write;
 
@@ -14,11 +15,23 @@ pub fn snapshot(args: &SnapshotArgs, json: bool) -> Result<u8, Failure> {
     if let Ok(program) = std::env::current_exe() {
         holdfast::use_program(program);
     }
+    match &args.command {
+        SnapshotCommand::Diff { from, to } => {
+            return snapshot_diff::diff(&args.pool, from, to.as_deref(), json);
+        }
+        SnapshotCommand::Thin {
+            keep,
+            prefix,
+            dry_run,
+        } => return thinning::thin(&args.pool, keep, prefix, *dry_run),
+        _ => {}
+    }
     let pool = open_pool(&args.pool, None)?;
     match &args.command {
         SnapshotCommand::Create { name } => pool.snapshot_create(name)?,
         SnapshotCommand::Delete { name } => pool.snapshot_delete(name)?,
         SnapshotCommand::List => list(&pool, json)?,
+        SnapshotCommand::Diff { .. } | SnapshotCommand::Thin { .. } => {}
     }
     Ok(failure::OK)
 }

@@ -40,10 +40,11 @@ fn write_text(out: &mut impl Write, text: &str) -> io::Result<()> {
 pub fn short(bytes: &[u8]) -> String {
     const MAX: usize = 64;
     let rest = if bytes.len() > MAX { "..." } else { "" };
-    text(&bytes[..bytes.len().min(MAX)]) + rest
+    shown(&bytes[..bytes.len().min(MAX)]) + rest
 }
 
-fn text(bytes: &[u8]) -> String {
+/// All of them as one text.
+pub fn shown(bytes: &[u8]) -> String {
     let mut out = Vec::new();
     let _ = write(&mut out, bytes);
     String::from_utf8_lossy(&out).into_owned()
@@ -100,12 +101,12 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         let mixed = "tab\there \\ back \u{e4}\u{1f600}\n\r\0".as_bytes();
         for bytes in [&all[..], mixed, b"", b"\\x41", &[0xc3], &[0xe2, 0x82, b'a']] {
-            let line = text(bytes);
+            let line = shown(bytes);
             assert!(!line.contains(|c: char| c.is_ascii_control()), "{line:?}");
             assert_eq!(undo(line.as_bytes()).as_deref(), Ok(bytes), "{line}");
         }
-        assert_eq!(text("a\t\u{e4}\u{7f}\\".as_bytes()), "a\\t\u{e4}\\x7f\\\\");
-        assert_eq!(text(&[b'a', 0xff]), "a\\xff");
+        assert_eq!(shown("a\t\u{e4}\u{7f}\\".as_bytes()), "a\\t\u{e4}\\x7f\\\\");
+        assert_eq!(shown(&[b'a', 0xff]), "a\\xff");
     }
 
     #[test]

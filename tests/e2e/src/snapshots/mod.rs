@@ -16,7 +16,7 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 16] = [
+const CASES: [(&str, Case); 18] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -33,6 +33,8 @@ const CASES: [(&str, Case); 16] = [
     ("savers and restorers die", saving::savers_and_restorers_die),
     ("streams that are not", saving::streams_that_are_not),
     ("kept in a file", saving::kept_in_a_file),
+    ("what differs", saving::what_differs),
+    ("snapshots are thinned", saving::snapshots_are_thinned),
 ];
 
 /// A pool of its own for each case.

@@ -515,3 +515,87 @@ pub fn kept_in_a_file(f: &Fixture) -> Done {
         "there is no pool",
     )
 }
+
+/// `snapshot diff` names what changed, and nothing else.
+pub fn what_differs(f: &Fixture) -> Done {
+    f.script(None, "build.sh")?;
+    let pool = f.path("pool");
+    for key in ["stays", "goes", "changes"] {
+        f.done(&["kv", &pool, "words", "put", key, "1"])?;
+    }
+    f.take("a")?;
+    equal("nothing", &f.done(&["snapshot", &pool, "diff", "a"])?, "")?;
+    let changes = "echo x >>docs/note-1; chmod 711 docs/note-3; rm docs/note-4; echo new >fresh; \
+        mv docs/note-5 data/moved; mv empty full; ln docs/note-6 docs/twin; mkdir docs/made; \
+        printf y | dd of=data/numbers bs=1 seek=100000 conv=notrunc status=none; \
+        chmod 700 data; cat docs/note-8 >/dev/null; python3 -c \
+        'import os; os.setxattr(\"docs/note-7\", \"user.a\", b\"b\")'; printf 'tab' >'a\tb'";
+    ok(changes, f.shell(None, changes)?)?;
+    f.done(&["kv", &pool, "words", "erase", "goes"])?;
+    f.done(&["kv", &pool, "words", "put", "changes", "2"])?;
+    f.done(&["kv", &pool, "words", "put", "comes", "1"])?;
+    let wanted = "added    /a\\tb
+changed  /data
+renamed  /docs/note-5 -> /data/moved
+changed  /data/numbers
+added    /docs/made
+changed  /docs/note-1
+changed  /docs/note-3
+removed  /docs/note-4
+changed  /docs/note-7
+added    /docs/twin
+added    /fresh
+renamed  /empty -> /full
+changed  /words/changes (key)
+added    /words/comes (key)
+removed  /words/goes (key)
+";
+    equal(
+        "since a",
+        &f.done(&["snapshot", &pool, "diff", "a"])?,
+        wanted,
+    )?;
+    f.take("b")?;
+    equal(
+        "from a to b",
+        &f.done(&["snapshot", &pool, "diff", "a", "b"])?,
+        wanted,
+    )?;
+    f.refused(&["snapshot", &pool, "diff", "x"], "there is no snapshot x")?;
+    let json = f.done(&["snapshot", &pool, "diff", "a", "b", "--json"])?;
+    let json: serde_json::Value = serde_json::from_str(&json).map_err(|e| e.to_string())?;
+    match json.as_array().map(Vec::len) == Some(wanted.lines().count()) {
+        true => Ok(()),
+        false => Err(format!("{json}")),
+    }
+}
+
+pub fn snapshots_are_thinned(f: &Fixture) -> Done {
+    let pool = f.path("pool");
+    for name in ["daily-1", "mine", "daily-2", "daily-3"] {
+        f.take(name)?;
+    }
+    let thin = [
+        "snapshot", &pool, "thin", "--keep", "24h,7d", "--prefix", "daily-",
+    ];
+    let would = f.done(&[&thin[..], &["--dry-run"]].concat())?;
+    equal(
+        "a try",
+        &would,
+        "would delete daily-1\nwould delete daily-2\n",
+    )?;
+    equal(
+        "thinning",
+        &f.done(&thin)?,
+        "deleted daily-1\ndeleted daily-2\n",
+    )?;
+    equal(
+        "what is left",
+        &f.snapshots(&pool)?.join(" "),
+        "mine daily-3",
+    )?;
+    f.refused(
+        &["snapshot", &pool, "thin", "--keep", "7"],
+        "is not a list such as",
+    )
+}

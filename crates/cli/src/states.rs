@@ -1,0 +1,101 @@
+//! States of a pool as they are compared and saved: snapshots, and the present as one of them.
+//!
+//! Invariants: what is read is a snapshot that is kept from being deleted; one of the present is
+//! there only meanwhile, and what a killed process left of those goes with the next.
+
+use crate::failure::Failure;
+use holdfast::{Pool, View};
+use holdfast_pmem::{Access, Region};
+use holdfast_pool::Reader;
+use holdfast_pool::snapshot::{self, Snapshot};
+use holdfast_service::Files;
+use rustix::fd::AsFd;
+use std::path::Path;
+
+/// What the names of snapshots begin with that are there only while they are read.
+pub const TEMPORARY: &str = ".saving-";
+
+/// A snapshot and its name.
+pub type Named = (Vec<u8>, Snapshot);
+
+/// Snapshots of saves that were killed; those of others that still run are in use.
+pub fn remove_left_over(pool: &Pool) {
+    for snapshot in pool.snapshot_list().unwrap_or_default() {
+        if snapshot.name.starts_with(TEMPORARY) {
+            let _ = pool.snapshot_delete(&snapshot.name);
+        }
+    }
+}
+
+/// A snapshot that is there only while it is saved.
+pub struct Present<'p> {
+    pool: &'p Pool,
+    pub name: String,
+    view: Option<View>,
+}
+
+impl<'p> Present<'p> {
+    /// Another save may take one for left over before it is in use: then there is one more.
+    pub fn keep(pool: &'p Pool) -> Result<Present<'p>, Failure> {
+        let mut tries = 0;
+        loop {
+            let mut random = [0; 8];
+            holdfast_pmem::env::random(&mut random);
+            let name = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
+            pool.snapshot_create(&name)?;
+            tries += 1;
+            match pool.snapshot(&name) {
+                Ok(view) => {
+                    let view = Some(view);
+                    return Ok(Present { pool, name, view });
+                }
+                Err(_) if tries < 3 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        drop(self.view.take());
+        let _ = self.pool.snapshot_delete(&self.name);
+    }
+}
+
+/// The pool's files, as they are read.
+pub struct Segments {
+    pub files: Files,
+    pub meta: Region,
+    pub data: Region,
+}
+
+impl Segments {
+    /// Maps them for reading.
+    pub fn open(pool: &Path) -> Result<Segments, Failure> {
+        let files = Files::open_read_only(pool)?;
+        let map = |file: rustix::fd::BorrowedFd<'_>, len: u64| {
+            Region::map(file, 0, len as usize, Access::ReadOnly, files.medium)
+                .map_err(|e| Failure::new(format!("{}: {e}", pool.display())))
+        };
+        let meta = map(files.meta.as_fd(), files.superblock.meta_len)?;
+        let data = map(files.data.as_fd(), files.superblock.data_len)?;
+        Ok(Segments { files, meta, data })
+    }
+
+    /// All snapshots, oldest first.
+    pub fn snapshots(&self, pool: &Path) -> Result<Vec<Named>, Failure> {
+        let all = snapshot::list(&Reader::new(&self.meta));
+        let mut all = all.map_err(|e| Failure::new(format!("{}: {e}", pool.display())))?;
+        all.sort_by_key(|(_, snapshot)| snapshot.epoch);
+        Ok(all)
+    }
+}
+
+/// The snapshot of a name.
+pub fn find(all: &[Named], wanted: &str, pool: &Path) -> Result<Named, Failure> {
+    let found = all.iter().find(|(name, _)| name == wanted.as_bytes());
+    let why = || Failure::new(format!("there is no snapshot {wanted}"));
+    let fix = format!("holdfast snapshot {} list", pool.display());
+    found.cloned().ok_or_else(|| why().fix(fix))
+}
