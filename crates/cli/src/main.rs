@@ -80,7 +80,8 @@ fn main() -> ExitCode {
 const LOST: &str = "holdfast: the pool's file system is full, or has lost a part of the pool.\n\
     Fix: free some space there, then holdfast pool check POOL\n";
 
-fn dispatch(cli: Cli) -> Result<u8, Failure> {
+fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
+    default_pool::put_into(&mut cli.command)?;
     if let Some(pool) = works_on_files(&cli.command) {
         owner::become_owner(pool)?;
     }
@@ -104,7 +105,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
-        Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
+        Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(&pool),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
         Command::Warm(args) => warm::warm(&args, cli.json),
