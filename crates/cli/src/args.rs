@@ -12,6 +12,9 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Names the pool of the user who runs programs without naming one.
+pub const OWN: &str = "@";
+
 /// A file system and key-value store in user space, at the speed of memory.
 #[derive(Debug, Parser)]
 #[command(
@@ -82,8 +85,9 @@ pub enum Command {
 pub enum MapCommand {
     /// Have all programs on a pool give up what they keep, each at its next call.
     Drop {
-        /// The pool [default: the user's own].
-        pool: Option<PathBuf>,
+        /// The pool's directory; @ is the user's own pool.
+        #[arg(default_value = OWN)]
+        pool: PathBuf,
     },
     /// Run a program, and say at its end what its mappings of files cost and what would help.
     Explain(ExplainArgs),
@@ -119,9 +123,15 @@ pub enum PoolCommand {
     /// Create a pool in a new or empty directory.
     Create(CreateArgs),
     /// Show the state of a pool: its medium, what that promises, space, snapshots, sessions.
-    Status { pool: PathBuf },
+    Status {
+        /// The pool's directory; @ is the user's own pool.
+        #[arg(default_value = OWN)]
+        pool: PathBuf,
+    },
     /// Check that a pool is consistent; the exit status has the bits of fsck(8).
     Check {
+        /// The pool's directory; @ is the user's own pool.
+        #[arg(default_value = OWN)]
         pool: PathBuf,
         /// Give up journaled changes that cannot be read, and apply all others.
         #[arg(long)]
@@ -129,14 +139,19 @@ pub enum PoolCommand {
     },
     /// Tell which volume or file has a block of the pool's data, and where in it.
     Block {
+        /// The pool's directory; @ is the user's own pool.
         pool: PathBuf,
         /// As a report of a stray store names it.
         number: u64,
     },
     /// Remove a pool and everything in it.
-    Destroy { pool: PathBuf },
+    Destroy {
+        /// The pool's directory; @ is the user's own pool.
+        pool: PathBuf,
+    },
     /// Make an unused pool larger or smaller.
     Resize {
+        /// The pool's directory; @ is the user's own pool.
         pool: PathBuf,
         /// Bytes of file data, with K, M, G or T.
         size: Size,
@@ -152,6 +167,8 @@ pub struct WarmArgs {
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
+    /// The pool's directory; @ is the user's own pool.
+    #[arg(default_value = OWN)]
     pub pool: PathBuf,
     /// Seconds between two looks.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
@@ -166,6 +183,7 @@ pub struct TopArgs {
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     /// Bytes of file data, with K, M, G or T [default: half of the free space].
     #[arg(long)]
@@ -256,6 +274,7 @@ pub struct RunArgs {
 
 #[derive(Debug, Args)]
 pub struct ServeArgs {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     #[command(flatten)]
     pub kept: KeptArgs,
@@ -290,6 +309,7 @@ pub struct KeeperArgs {
 
 #[derive(Debug, Args)]
 pub struct KvArgs {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     /// The keyspace, which put and load create if needed; without one, list all keyspaces. Write
     /// `/NAME` for a keyspace whose name is that of a command.
@@ -400,6 +420,7 @@ pub enum DumpFormat {
 
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     #[command(subcommand)]
     pub command: SnapshotCommand,
@@ -447,6 +468,7 @@ pub struct SendArgs {
 /// What is saved.
 #[derive(Debug, Args)]
 pub struct SavedArgs {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     /// This snapshot alone, instead of all snapshots and the present.
     #[arg(long, value_name = "NAME")]
@@ -473,7 +495,8 @@ pub struct ReceiveArgs {
 /// Where it goes.
 #[derive(Debug, Args)]
 pub struct RestoredArgs {
-    /// A new or empty directory; for a stream of `save --since`, a pool that nobody uses.
+    /// A new or empty directory, or, for a stream of `save --since`, a pool that nobody uses; @ is
+    /// the user's own pool.
     pub pool: PathBuf,
     /// Room for data in a new pool [default: that of the pool that was saved].
     #[arg(long)]
@@ -485,6 +508,7 @@ pub struct RestoredArgs {
 
 #[derive(Debug, Args)]
 pub struct VolumeArgs {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     /// As if the pool lay on slower memory; see `holdfast run --help`.
     #[arg(long, value_name = "MEDIUM", global = true)]

@@ -12,6 +12,7 @@ use clap_complete::env::CompleteEnv;
 use holdfast_cli::whole::whole;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 /// How shells ask.
 const VARIABLE: &str = "HOLDFAST_COMPLETE";
@@ -41,11 +42,10 @@ fn pools(word: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = PathCompleter::dir().complete(word);
     let default = default_pool::path().ok().filter(|pool| pool.exists());
     if let Some(pool) = default {
-        let begins = pool
-            .as_os_str()
-            .as_encoded_bytes()
-            .starts_with(word.as_encoded_bytes());
-        if begins && found.iter().all(|one| one.get_value() != pool.as_os_str()) {
+        let begins = pool.as_os_str().as_encoded_bytes();
+        if begins.starts_with(word.as_encoded_bytes()) {
+            // With a slash behind it, it is a directory among others.
+            found.retain(|one| Path::new(one.get_value()) != pool);
             let pool = CompletionCandidate::new(pool);
             found.insert(0, pool.help(Some("your own pool".into())));
         }

@@ -90,7 +90,8 @@ fn main() -> ExitCode {
 const LOST: &str = "holdfast: the pool's file system is full, or has lost a part of the pool.\n\
     Fix: free some space there, then holdfast pool check POOL\n";
 
-fn dispatch(cli: Cli) -> Result<u8, Failure> {
+fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
+    default_pool::put_into(&mut cli.command)?;
     if let Some(pool) = works_on_files(&cli.command) {
         owner::become_owner(pool)?;
     }
@@ -119,7 +120,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Send(args) => save::save(&args.what, Path::new("-"), cli.json),
         Command::Restore(args) => restore::restore(&args.file, &args.to, cli.json),
         Command::Receive(args) => restore::restore(Path::new("-"), &args.to, cli.json),
-        Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(pool),
+        Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(&pool),
         Command::Map(MapCommand::Explain(args)) => explain::explain(args, cli.json),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),

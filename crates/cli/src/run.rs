@@ -301,11 +301,7 @@ pub fn code_of(status: ExitStatus) -> u8 {
 fn find_pool(args: &RunArgs) -> Result<PathBuf, Failure> {
     let path = match &args.pool {
         Some(path) => path.clone(),
-        None => {
-            let path = default_pool::path()?;
-            default_pool::ensure(&path)?;
-            path
-        }
+        None => default_pool::ensure()?,
     };
     match path.canonicalize() {
         Ok(path) => Ok(path),

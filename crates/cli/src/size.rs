@@ -3,14 +3,13 @@
 //! Invariants: `parse` of what `show` prints is the same size, up to rounding; suffixes are powers
 //! of 1024.
 
+use holdfast_pool::bytes::{Bytes, SUFFIXES};
 use std::fmt;
 use std::str::FromStr;
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
-
-const SUFFIXES: &str = "BKMGTPE";
 
 impl FromStr for Size {
     type Err = String;
@@ -28,7 +27,7 @@ impl FromStr for Size {
             Some(c) => SUFFIXES.find(c.to_ascii_uppercase()).ok_or_else(bad)?,
         };
         let rest = letters.as_str();
-        let unit = rest.is_empty() || (power > 0 && ["iB", "ib", "B"].contains(&rest));
+        let unit = rest.is_empty() || (power > 0 && ["iB", "ib", "i", "B", "b"].contains(&rest));
         let bytes = number.checked_mul(1u64 << (10 * power as u32));
         match bytes {
             Some(bytes) if unit => Ok(Size(bytes)),
@@ -40,17 +39,7 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut power = 0;
-        while power < 6 && self.0 >> (10 * (power + 1)) > 0 {
-            power += 1;
-        }
-        let unit = 1u64 << (10 * power);
-        let suffix = SUFFIXES.as_bytes()[power as usize] as char;
-        match (power, self.0 % unit) {
-            (0, _) => write!(f, "{}", self.0),
-            (_, 0) => write!(f, "{}{suffix}", self.0 / unit),
-            _ => write!(f, "{:.1}{suffix}", self.0 as f64 / unit as f64),
-        }
+        Bytes(self.0).fmt(f)
     }
 }
 
@@ -67,6 +56,7 @@ mod tests {
             ("64k", 65536),
             ("1M", 1 << 20),
             ("3GiB", 3 << 30),
+            ("4Gi", 4 << 30),
             ("2T", 2 << 40),
             ("5B", 5),
             ("16MB", 16 << 20),
@@ -85,19 +75,6 @@ mod tests {
             "1 G",
         ] {
             assert!(text.parse::<Size>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_shown() {
-        for (bytes, text) in [
-            (0, "0"),
-            (1023, "1023"),
-            (1 << 20, "1M"),
-            (3 << 29, "1.5G"),
-            (1 << 60, "1E"),
-        ] {
-            assert_eq!(Size(bytes).to_string(), text);
         }
     }
 }

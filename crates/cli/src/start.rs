@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const AGAIN: i32 = 11;
+const NOENT: i32 = 2;
 
 /// A place in the session of the pool, from the service that is there or from a new one.
 pub fn join(pool: &Path) -> Result<Attachment, Failure> {
@@ -39,7 +40,16 @@ pub fn join_again(pool: &Path, memory: BorrowedFd<'_>) -> Result<Attachment, Fai
 
 /// As `join`, a session on a snapshot.
 pub fn join_snapshot(pool: &Path, name: &str) -> Result<Joined, Failure> {
-    insist(pool, |path| attach::join_snapshot(path, name.as_bytes()))
+    let joined = insist(pool, |path| {
+        match attach::join_snapshot(path, name.as_bytes()) {
+            Err(AttachError::Refused { errno: NOENT, .. }) => Ok(None),
+            joined => joined.map(Some),
+        }
+    })?;
+    joined.ok_or_else(|| {
+        let fix = format!("holdfast snapshot {} list", pool.display());
+        Failure::new(format!("there is no snapshot {name:?}")).fix(fix)
+    })
 }
 
 /// Asks until there is a service that answers.

@@ -124,8 +124,9 @@ fn set(pool: &Pool, name: &str, args: WritingArgs) -> Result<(), Failure> {
 fn resize(pool: &Pool, name: &str, size: u64, shrink: bool) -> Result<(), Failure> {
     let old = pool.volume_to_read(name)?.size();
     if size < old && !shrink {
+        let (old, size) = (Size(old), Size(size));
         let what =
-            format!("volume {name:?} has {old} bytes, and those beyond {size} would be lost");
+            format!("volume {name:?} has {old:#}, and what is beyond {size:#} would be lost");
         return Err(Failure::new(what).fix("add --shrink if nothing needs them any more"));
     }
     Ok(pool.volume_resize(name, size)?)

@@ -13,6 +13,7 @@ pub const QUEUES_MAX: u16 = 64;
 #[derive(Debug, Parser)]
 #[command(name = "holdfast export", bin_name = "holdfast export", version)]
 pub struct Export {
+    /// The pool's directory; @ is the user's own pool.
     pub pool: PathBuf,
     pub volume: String,
     #[command(flatten)]

@@ -5,8 +5,19 @@
 
 use crate::sector::Sector;
 use holdfast_client::attach::AttachError;
+use holdfast_pool::Bytes;
 use holdfast_pool::layout::NAME_MAX;
 use std::fmt;
+
+const SNAPSHOTS: &str = "`holdfast snapshot POOL list` shows the pool's snapshots";
+
+/// No pool can be made there, or only beside something else.
+fn has_entries(directory: &std::path::Path) -> bool {
+    match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(e) => e.kind() != std::io::ErrorKind::NotFound,
+    }
+}
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,12 +176,18 @@ impl Error {
     /// The remedy, if there is one.
     pub fn fix(&self) -> Option<String> {
         match self {
+            Error::NoPool { path } if has_entries(path) => {
+                Some("name the directory of a pool; `holdfast pool create` makes one".into())
+            }
             Error::NoPool { path } => Some(format!("holdfast pool create {}", path.display())),
             Error::Start { fix, .. } => fix.clone(),
             Error::Attach(refused) => refused.fix().map(Into::into),
             Error::Missing { what, .. } if *what == "keyspace" => Some(
                 "open it with the option that creates it, or put something into it first".into(),
             ),
+            Error::Missing {
+                what: "snapshot", ..
+            } => Some(SNAPSHOTS.into()),
             Error::Key { .. } => Some("keys have 1 to 1024 bytes".into()),
             Error::NotLetIn { .. } => {
                 Some("ask its owner for search permission on its root directory".into())
@@ -191,7 +208,10 @@ impl Error {
             }
             Error::InUse { .. } => Some("end what has it open".into()),
             Error::VolumeSize { sector, most, .. } => {
-                Some(format!("choose a multiple of {sector} of at most {most}"))
+                let most = Bytes(*most);
+                Some(format!(
+                    "choose a multiple of {sector} bytes of at most {most}"
+                ))
             }
             Error::Pool(holdfast_client::Error::ProxyGone) => Some("open the pool again".into()),
             Error::Name { .. } => {

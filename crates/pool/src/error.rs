@@ -1,5 +1,6 @@
 //! Every error of a pool. Each has exactly one errno.
 
+use crate::bytes::Bytes;
 use core::fmt;
 
 /// What this crate's functions return.
@@ -22,7 +23,10 @@ pub enum Error {
     /// The file system under the pool has no room, or lost some; the batch can still be dropped.
     HostFull,
     /// The end of a segment that was to become shorter is in use.
-    EndInUse,
+    EndInUse {
+        /// Bytes that are left then.
+        least: u64,
+    },
     /// The pool has a snapshot of this name already.
     SnapshotExists,
     /// The pool has no snapshot of this name.
@@ -61,7 +65,7 @@ impl Error {
             Error::NotAPool | Error::Version { .. } => EMEDIUMTYPE,
             Error::Geometry { .. } | Error::Damaged { .. } | Error::BadValue(_) => EUCLEAN,
             Error::NoSpace | Error::HostFull => ENOSPC,
-            Error::EndInUse => EBUSY,
+            Error::EndInUse { .. } => EBUSY,
             Error::SnapshotExists => EEXIST,
             Error::NoSnapshot => ENOENT,
             Error::SnapshotName => EINVAL,
@@ -103,7 +107,13 @@ impl fmt::Display for Error {
             Error::HostFull => {
                 f.write_str("the file system that the pool is on has no room for its trees")
             }
-            Error::EndInUse => f.write_str("the pool cannot become that small: data is at its end"),
+            Error::EndInUse { least } => {
+                let least = Bytes(*least);
+                write!(
+                    f,
+                    "the pool cannot become that small: its data reaches up to {least:#}"
+                )
+            }
             Error::SnapshotExists => f.write_str("the pool has a snapshot of this name already"),
             Error::NoSnapshot => f.write_str("the pool has no snapshot of this name"),
             Error::SnapshotName => f.write_str(
@@ -144,7 +154,7 @@ mod tests {
             (Error::Damaged { what: "x", page: 1 }, EUCLEAN),
             (Error::NoSpace, ENOSPC),
             (Error::HostFull, ENOSPC),
-            (Error::EndInUse, EBUSY),
+            (Error::EndInUse { least: 1 << 30 }, EBUSY),
             (Error::SnapshotExists, EEXIST),
             (Error::NoSnapshot, ENOENT),
             (Error::SnapshotName, EINVAL),

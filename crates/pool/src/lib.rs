@@ -10,6 +10,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod apply;
+pub mod bytes;
 pub mod check;
 pub mod checksum;
 pub mod directory;
@@ -27,6 +28,7 @@ pub mod snapshot;
 pub mod space;
 pub mod tree;
 
+pub use bytes::Bytes;
 pub use error::{Error, Result};
 pub use pool::{Params, Pool, WriteToken};
 pub use tree::{Batch, Leaf, Reader};

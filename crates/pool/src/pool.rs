@@ -412,7 +412,8 @@ impl Pool {
         if blocks >= self.data_space.len() {
             self.grow_data(data_len)?;
         } else if !self.data_space.shrink(blocks) {
-            return Err(Error::EndInUse);
+            let least = self.data_space.end_in_use() * PAGE_LEN;
+            return Err(Error::EndInUse { least });
         }
         self.begin(token).commit(|_| {}).map(drop)
     }

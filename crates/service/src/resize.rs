@@ -40,8 +40,8 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
     let free = files::free_bytes(directory, files.medium)?;
     if size.saturating_sub(old) > free {
         return Err(Error::TooLarge {
-            size: size - old,
-            free,
+            size,
+            free: old + free,
         });
     }
     set_len(&files.meta, segment::META, meta_len)?;
@@ -80,9 +80,9 @@ pub(crate) fn bring_up_to_date(directory: &Path) -> Result<()> {
 }
 
 fn rounded(size: u64) -> Result<u64> {
-    let size = size.checked_next_multiple_of(DATA_ALIGN).unwrap_or(size);
-    match directory::check_size(size) {
-        true => Ok(size),
+    let whole = size.checked_next_multiple_of(DATA_ALIGN).unwrap_or(size);
+    match directory::check_size(whole) {
+        true => Ok(whole),
         false => {
             let (min, max) = (directory::SIZE_MIN, directory::SIZE_MAX);
             Err(Error::Size { size, min, max })

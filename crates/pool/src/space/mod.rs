@@ -275,6 +275,19 @@ impl Space {
         self.holds(run) && self.busy.all_clear(run.start, run.len)
     }
 
+    /// From there on all is free, in whole runs.
+    pub fn end_in_use(&self) -> u64 {
+        let mut end = self.limit;
+        while let Some(start) = end.checked_sub(WHOLE_BLOCKS) {
+            let len = WHOLE_BLOCKS;
+            if !self.is_free(Run { start, len }) {
+                break;
+            }
+            end = start;
+        }
+        end
+    }
+
     fn holds(&self, run: Run) -> bool {
         run.len > 0 && run.start >= self.floor && run.end() <= self.limit
     }

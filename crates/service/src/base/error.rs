@@ -1,5 +1,6 @@
 //! Every error of the service. Each has exactly one errno, and a remedy where there is one.
 
+use holdfast_pool::Bytes;
 use holdfast_pool::format::superblock::VERSION;
 use rustix::io::Errno;
 use std::fmt;
@@ -104,15 +105,28 @@ impl Error {
     /// What the user can do about it.
     pub fn fix(&self) -> Option<String> {
         Some(match self {
+            Error::NotAPool { path } if !is_empty(path) => {
+                "name the directory of a pool; `holdfast pool create` makes one".into()
+            }
             Error::Missing { path } | Error::NotAPool { path } => {
                 format!("holdfast pool create {}", path.display())
+            }
+            Error::NotADirectory { .. } => {
+                "name the directory of a pool; `holdfast pool create` makes one".into()
             }
             Error::NotEmpty { .. } => "use a new directory, or empty this one".into(),
             Error::InUse { .. } => "wait for its programs to end, or stop them".into(),
             Error::Orphaned { .. } => "end the programs that were using the pool".into(),
-            Error::Size { min, .. } => format!("use --size {}M or more", min >> 20),
+            Error::Size { size, min, .. } if size < min => {
+                format!("choose a size of at least {}", Bytes(*min))
+            }
+            Error::Size { max, .. } => format!("choose a size of at most {}", Bytes(*max)),
             Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
-            Error::TooLarge { .. } => "use a smaller --size, or another directory".into(),
+            Error::TooLarge { .. } => "choose a smaller size, or another directory".into(),
+            Error::Pool {
+                error: holdfast_pool::Error::EndInUse { .. },
+                ..
+            } => "choose at least that size, or copy what the pool has into a new one".into(),
             Error::Pool {
                 error: holdfast_pool::Error::HostFull,
                 ..
@@ -170,6 +184,11 @@ impl Error {
     }
 }
 
+/// A pool can be made there.
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
+}
+
 impl From<holdfast_pmem::Error> for Error {
     fn from(e: holdfast_pmem::Error) -> Error {
         Error::Memory(e)
@@ -225,15 +244,10 @@ impl fmt::Display for Error {
                 "programs still use the pool {} whose service died, and they cannot be taken over",
                 path.display()
             ),
-            Error::Size { size, min, max } => {
-                let possible = format!("it takes {min} to {max} bytes");
-                write!(f, "a pool of {size} bytes is not possible: {possible}")
-            }
-            Error::TooLarge { size, free } => {
-                let room = format!("the {free} bytes free there");
-                write!(f, "a pool of {size} bytes does not fit into {room}")
-            }
-            Error::HugePages { .. } | Error::Pages { .. } => write_pages(f, self),
+            Error::Size { .. }
+            | Error::TooLarge { .. }
+            | Error::HugePages { .. }
+            | Error::Pages { .. } => write_sizes(f, self),
             Error::Medium { path, wanted } => {
                 let path = path.display();
                 write!(f, "{path} is not on a medium of the kind {wanted}")
@@ -283,22 +297,35 @@ fn write_unsound(f: &mut fmt::Formatter<'_>, path: &Path, finding: &str) -> fmt:
     )
 }
 
-/// What is wrong with the pages of a hugetlbfs.
-fn write_pages(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
+/// What is wrong with a size, or with the pages of a hugetlbfs.
+fn write_sizes(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
     match error {
+        Error::Size { size, min, max } => {
+            let (size, min, max) = (Bytes(*size), Bytes(*min), Bytes(*max));
+            write!(
+                f,
+                "a pool of {size:#} is not possible: it has {min} to {max}"
+            )
+        }
+        Error::TooLarge { size, free } => {
+            let (size, free) = (Bytes(*size), Bytes(*free));
+            write!(
+                f,
+                "a pool of {size:#} does not fit into the {free} that are free there"
+            )
+        }
         Error::HugePages { size, free } => {
+            let (size, free) = (Bytes(*size), Bytes(*free));
             let room = format!("have room for {free} beside what else a pool takes");
             write!(
                 f,
-                "a pool of {size} bytes does not fit: the free huge pages {room}"
+                "a pool of {size:#} does not fit: the free huge pages {room}"
             )
         }
         Error::Pages { path, page } => {
             let path = path.display();
-            write!(
-                f,
-                "{path} has pages of {page} bytes, and a pool needs 2 MiB"
-            )
+            let page = Bytes(*page);
+            write!(f, "{path} has pages of {page}, and a pool needs 2M")
         }
         _ => Ok(()),
     }

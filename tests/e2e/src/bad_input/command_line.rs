@@ -31,7 +31,7 @@ fn usage(fixture: &Fixture) -> Result<(), Stop> {
         &["pool", "create", pool, "--medium", "paper"],
         &["pool", "create", pool, "--consistency", "loose"],
         &["pool", "create", pool, "--size"],
-        &["pool", "status"],
+        &["pool", "status", pool, "surplus"],
         &["pool", "destroy"],
         &["serve"],
         &["--nonsense"],

@@ -14,6 +14,7 @@ mod slow;
 mod transfer;
 mod volumes;
 mod warm;
+mod words;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         transfer::CASES,
         volumes::CASES,
         warm::CASES,
+        words::CASES,
     ];
     run_cases("faces", &tables.concat(), names)
 }
