@@ -67,6 +67,38 @@ static void large(int in_order) {
     munmap(at, len);
 }
 
+/* A file that is there, often, from a page on; each begins with its number. What is read of a hole
+   of tmpfs through a mapping takes memory. */
+static void often(const char *name, size_t from) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    struct stat st;
+    if (stat(path, &st)) _exit(5);
+    for (int round = 0; round < 400; round++) {
+        char *at = map(path, st.st_size, O_RDONLY, PROT_READ);
+        for (size_t page = from; page < st.st_size / PAGE; page++)
+            if (*(volatile size_t *)(at + page * PAGE) != page) _exit(6);
+        munmap(at, st.st_size);
+        usleep(2000);
+    }
+}
+
+static void numbered(void) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/numbered", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    static char bytes[PAGE];
+    for (size_t page = 0; page < 2048; page++) {
+        *(size_t *)bytes = page;
+        if (write(fd, bytes, PAGE) != PAGE) _exit(3);
+    }
+    close(fd);
+    snprintf(path, sizeof path, "%s/sparse", dir);
+    fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (ftruncate(fd, 8 << 20) || pwrite(fd, bytes, PAGE, 2047 * PAGE) != PAGE) _exit(3);
+    close(fd);
+}
+
 static void computes(void) {
     for (unsigned long i = 0; i < 300000000; i++) sum += i;
 }
@@ -80,6 +112,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "writer")) again(20, MIB, 100, O_RDWR);
     else if (!strcmp(argv[1], "in-order")) large(1);
     else if (!strcmp(argv[1], "at-random")) large(0);
+    else if (!strcmp(argv[1], "numbered")) numbered();
+    else if (!strcmp(argv[1], "often")) often("numbered", 0);
+    else if (!strcmp(argv[1], "sparse")) often("sparse", 2047);
     else if (!strcmp(argv[1], "computes")) computes();
     else if (!strcmp(argv[1], "locked")) mlockall(MCL_CURRENT), again(20, MIB, 100, O_RDONLY);
     else return 2;

@@ -99,6 +99,7 @@ const MAPPING: [&str; MAP_COUNTS] = [
     "ahead_reached",
     "ahead_ended",
     "ahead_rests",
+    "promotions",
 ];
 
 impl Counts {

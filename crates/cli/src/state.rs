@@ -163,7 +163,7 @@ impl State {
         };
         let strays = live.map_or(0, |a| a.strays);
         let media_errors = live.map_or(0, |a| a.media_errors);
-        let [reused, bytes, ahead] = live.map_or([0; 3], |a| a.mapped);
+        let [reused, bytes, ahead, huge] = live.map_or([0; 4], |a| a.mapped);
         let service = live.map_or(0, |a| a.service_pid);
         let promise = promise(self.files.medium, sb.consistency, self.doubt.is_some());
         let mut rows: Vec<Row> = vec![
@@ -187,6 +187,7 @@ impl State {
             number("media_errors", media_errors, lost(media_errors)),
             number("maps_reused", reused, reuse(reused, bytes)),
             number("pages_ahead", ahead, format!("{ahead} mapped ahead")),
+            number("promotions", huge, format!("{huge} huge pages made")),
             number("service", service.into(), who),
             ("clean", Json::Bool(sb.clean), clean.into()),
         ]);

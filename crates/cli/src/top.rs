@@ -175,7 +175,7 @@ fn gauges_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 12] {
     ]
 }
 
-fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 6] {
+fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 7] {
     [
         (
             "changes_total",
@@ -206,6 +206,11 @@ fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 6] {
             "pages_ahead_total",
             "Pages that were mapped ahead of programs, in the present session.",
             field("pages_ahead"),
+        ),
+        (
+            "promotions_total",
+            "Huge pages made of the host's files, in the present session.",
+            field("promotions"),
         ),
     ]
 }

@@ -18,7 +18,7 @@ pub const TEXT_LEN: usize = ANSWER_LEN - ANSWER_HEAD;
 /// memory.
 pub const FDS: usize = 4;
 
-const ANSWER_HEAD: usize = 128;
+const ANSWER_HEAD: usize = 136;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
 /// In every version, bytes 4 and 5 of both messages are its number.
@@ -118,8 +118,8 @@ pub struct Answer {
     /// Copies that stopped in the present session because the medium has lost bytes.
     pub media_errors: u64,
     /// In the present session: mappings that were handed out again, their bytes, and pages that
-    /// were mapped ahead.
-    pub mapped: [u64; 3],
+    /// were mapped ahead, and huge pages that were made.
+    pub mapped: [u64; 4],
     /// The sentence that goes with `errno`; without one, why nothing can be changed, or who keeps
     /// others waiting.
     pub text: Text,
@@ -297,6 +297,7 @@ impl Answer {
                 u64_at(bytes, 104)?,
                 u64_at(bytes, 112)?,
                 u64_at(bytes, 120)?,
+                u64_at(bytes, 128)?,
             ],
             text,
         })
@@ -390,7 +391,7 @@ mod tests {
             applied_seq: 9,
             strays: 11,
             media_errors: 12,
-            mapped: [13, 14, 15],
+            mapped: [13, 14, 15, 16],
             ..Answer::default()
         };
         assert_eq!(Answer::decode(&answer.encode()), Some(answer));

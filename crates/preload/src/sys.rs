@@ -167,7 +167,7 @@ pub struct Stat {
     pub rdev: u64,
     pub size: i64,
     blksize: i64,
-    blocks: i64,
+    pub blocks: i64,
     atime: [i64; 2],
     pub mtime: [i64; 2],
     pub ctime: [i64; 2],

@@ -17,7 +17,7 @@ pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 512;
 
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 
 /// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
 /// are no segments.
@@ -332,11 +332,11 @@ mod tests {
         }
         for bad in [
             "",
-            "5:1:",
-            "6:01:",
-            "6::",
-            "6:-1:",
-            "6:99999999999999999999:",
+            "6:1:",
+            "7:01:",
+            "7::",
+            "7:-1:",
+            "7:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

@@ -33,6 +33,8 @@ pub struct MapSettings {
     pub ahead: Ahead,
     /// Bytes of the shortest mapping that pages are mapped ahead in.
     pub ahead_min: u64,
+    /// Whether files in memory that are mapped again and again get huge pages.
+    pub promote: bool,
 }
 
 /// Who maps pages ahead of the program.
@@ -46,7 +48,7 @@ pub enum Ahead {
 }
 
 /// Numbers of one run's settings.
-pub const MAP_NUMBERS: usize = 8;
+pub const MAP_NUMBERS: usize = 9;
 
 const ENTRIES_MAX: u64 = 4096;
 const IDLE_MAX: u64 = 24 * 3600 * 1000;
@@ -64,6 +66,8 @@ enum Kind {
     Time,
     /// One of `AHEAD`.
     Word,
+    /// One of `SWITCH`.
+    Switch,
 }
 
 const KEYS: [Key; MAP_NUMBERS] = [
@@ -75,6 +79,7 @@ const KEYS: [Key; MAP_NUMBERS] = [
     Key("uses", Kind::Count, 1, 2),
     Key("ahead", Kind::Word, 0, AHEAD.len() as u64 - 1),
     Key("ahead-min", Kind::Bytes, PAGE, BYTES_MAX),
+    Key("promote", Kind::Switch, 0, 1),
 ];
 
 const AHEAD: [(&str, Ahead); 3] = [
@@ -82,6 +87,8 @@ const AHEAD: [(&str, Ahead); 3] = [
     ("async", Ahead::Async),
     ("sync", Ahead::Sync),
 ];
+
+const SWITCH: [&str; 2] = ["off", "on"];
 
 /// Suffixes and what they multiply with, the largest first.
 const BYTES: [(&str, u64); 5] = [
@@ -100,12 +107,16 @@ impl Key {
             let at = AHEAD.iter().position(|(name, _)| *name == text)?;
             return Some(at as u64);
         }
+        if self.1 == Kind::Switch {
+            let at = SWITCH.iter().position(|name| *name == text)?;
+            return Some(at as u64);
+        }
         let end = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at_checked(end)?;
         let units: &[(&str, u64)] = match self.1 {
             Kind::Bytes => &BYTES,
             Kind::Count => &[("", 1)],
-            Kind::Time | Kind::Word => &TIMES,
+            Kind::Time | Kind::Word | Kind::Switch => &TIMES,
         };
         let times = units.iter().find(|(name, _)| *name == unit)?.1;
         let value = number.parse::<u64>().ok()?.checked_mul(times)?;
@@ -120,6 +131,7 @@ impl Key {
             Kind::Count => format!("{name} is a number from {least} to {most}"),
             Kind::Time => format!("{name} is a time such as 30s or 500ms, of 24 h at most"),
             Kind::Word => format!("{name} is off, async or sync"),
+            Kind::Switch => format!("{name} is on or off"),
         }
     }
 
@@ -127,6 +139,7 @@ impl Key {
         let word = AHEAD.get(value as usize).map_or("", |(name, _)| name);
         let (unit, times) = match self.1 {
             Kind::Word => return write!(f, "{}={word}", self.0),
+            Kind::Switch => return write!(f, "{}={}", self.0, SWITCH[usize::from(value != 0)]),
             Kind::Bytes => *BYTES
                 .iter()
                 .find(|(_, times)| value.is_multiple_of(*times) && value >= *times)
@@ -150,6 +163,7 @@ impl MapSettings {
         uses: 2,
         ahead: Ahead::Async,
         ahead_min: 8 << 20,
+        promote: true,
     };
 
     /// What `text` says: settings like `cache=400M,idle=30s`, or nothing.
@@ -183,7 +197,17 @@ impl MapSettings {
     }
 
     fn of_values(values: [Option<u64>; MAP_NUMBERS]) -> MapSettings {
-        let [cache, entries, idle_ms, min, max, uses, ahead, ahead_min] = values;
+        let [
+            cache,
+            entries,
+            idle_ms,
+            min,
+            max,
+            uses,
+            ahead,
+            ahead_min,
+            promote,
+        ] = values;
         let default = MapSettings::DEFAULT;
         MapSettings {
             cache,
@@ -194,6 +218,7 @@ impl MapSettings {
             uses: uses.unwrap_or(default.uses),
             ahead: ahead.map_or(default.ahead, |at| AHEAD[at as usize].1),
             ahead_min: ahead_min.unwrap_or(default.ahead_min),
+            promote: promote.map_or(default.promote, |on| on != 0),
         }
     }
 
@@ -207,6 +232,7 @@ impl MapSettings {
             Some(self.uses),
             Some(self.ahead as u64),
             Some(self.ahead_min),
+            Some(self.promote.into()),
         ]
     }
 
@@ -291,6 +317,7 @@ mod tests {
             "min=64M",
             "ahead=off",
             "ahead=sync,ahead-min=64K",
+            "promote=off",
         ] {
             let settings = MapSettings::parse(text).unwrap();
             assert_eq!(MapSettings::parse(&settings.to_string()), Ok(settings));
@@ -298,7 +325,7 @@ mod tests {
             assert_eq!(MapSettings::of_numbers(numbers), Some(Some(settings)));
         }
         let text = MapSettings::DEFAULT.to_string();
-        let ahead = "uses=2,ahead=async,ahead-min=8M";
+        let ahead = "uses=2,ahead=async,ahead-min=8M,promote=on";
         assert_eq!(
             text,
             format!("entries=1024,idle=30s,min=64K,max=64M,{ahead}")
@@ -340,6 +367,7 @@ mod tests {
             "ahead=1",
             "ahead=Off",
             "ahead-min=0",
+            "promote=yes",
         ] {
             let why = MapSettings::parse(bad).unwrap_err().to_string();
             assert!(why.contains("out of range"), "{bad}: {why}");
@@ -348,13 +376,15 @@ mod tests {
         assert_eq!(twice.to_string(), "idle is there twice");
         assert!(MapSettings::parse("min=2M,max=1M").is_err());
         for numbers in [
-            [0, 1, 0, 0, 0, 0, 0, 0],
-            [1, 0, 2, 4097, 4097, 2, 1, 4097],
-            [1, 2, 2, 4098, 4097, 2, 1, 4097],
-            [1, 2, 2, 4097, 4097, 4, 1, 4097],
-            [1, 2, 2, 4097, 4097, 2, 4, 4097],
-            [1, 2, 2, 4097, 4097, 2, 0, 4097],
-            [1, 2, 2, 4097, 4097, 2, 1, 4096],
+            [0, 1, 0, 0, 0, 0, 0, 0, 0],
+            [1, 0, 2, 4097, 4097, 2, 1, 4097, 2],
+            [1, 2, 2, 4098, 4097, 2, 1, 4097, 2],
+            [1, 2, 2, 4097, 4097, 4, 1, 4097, 2],
+            [1, 2, 2, 4097, 4097, 2, 4, 4097, 2],
+            [1, 2, 2, 4097, 4097, 2, 0, 4097, 2],
+            [1, 2, 2, 4097, 4097, 2, 1, 4096, 2],
+            [1, 2, 2, 4097, 4097, 2, 1, 4097, 3],
+            [1, 2, 2, 4097, 4097, 2, 1, 4097, 0],
         ] {
             assert_eq!(MapSettings::of_numbers(numbers), None, "{numbers:?}");
         }

@@ -116,6 +116,8 @@ pub enum MapCount {
     AheadEnded,
     /// How often it was put off because no core was free.
     AheadRests,
+    /// Huge pages that were made of the host's files.
+    Promotions,
 }
 
 /// So many more. Each saved a call of the kernel or cost one, so a locked add is cheap here.
@@ -127,6 +129,7 @@ pub fn count_mapping(s: &Session, what: MapCount, n: u64) {
         MapCount::Hits => 0,
         MapCount::Bytes => 1,
         MapCount::AheadPages => 2,
+        MapCount::Promotions => 3,
         _ => return,
     };
     s.header().mapped[total].fetch_add(n, Relaxed);

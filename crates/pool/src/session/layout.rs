@@ -12,7 +12,7 @@ pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout: HDFSES and two digits, which rise with it. A client refuses memory with
 /// another value.
-pub const MAGIC: u64 = 0x3931_5345_5346_4448;
+pub const MAGIC: u64 = 0x3132_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -112,7 +112,7 @@ pub const RUNS: usize = 8 * 1024;
 /// nobody.
 pub const RUN_OF_HELPER: u32 = u32::MAX;
 /// What is counted of the mapping caches of a run.
-pub const MAP_COUNTS: usize = 10;
+pub const MAP_COUNTS: usize = 11;
 /// Kinds of refusals that one run's report can tell apart.
 pub const REFUSALS: usize = 64;
 /// Executables that one run's report can name as not instrumented.
@@ -336,8 +336,9 @@ shared! {
         pub media_errors: AtomicU64,
         /// Some of the blocks that these were of, plus 1; 0: none.
         pub lost_blocks: [AtomicU64; LOST_BLOCKS],
-        /// In all runs: mappings that were handed out again, their bytes, pages mapped ahead.
-        pub mapped: [AtomicU64; 3],
+        /// In all runs: mappings that were handed out again, their bytes, pages mapped ahead, huge
+        /// pages made.
+        pub mapped: [AtomicU64; 4],
     }
 }
 

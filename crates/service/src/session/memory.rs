@@ -441,7 +441,7 @@ impl Memory {
     }
 
     /// What mapping caches and map-ahead did, as processes have counted it.
-    pub fn mapped(&self) -> [u64; 3] {
+    pub fn mapped(&self) -> [u64; 4] {
         let mapped = &self.header().mapped;
         core::array::from_fn(|n| mapped[n].load(Relaxed))
     }

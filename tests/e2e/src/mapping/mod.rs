@@ -5,6 +5,7 @@
 
 mod explain;
 mod no_pool;
+mod promote;
 
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};
 use crate::faces::{expect, new_pool, repository, script};
@@ -27,7 +28,7 @@ const CASES: &[(&str, Case)] = &[
 pub fn main(names: &[&str]) -> ExitCode {
     run_cases(
         "mapping",
-        &[CASES, explain::CASES, no_pool::CASES].concat(),
+        &[CASES, explain::CASES, no_pool::CASES, promote::CASES].concat(),
         names,
     )
 }

@@ -12,6 +12,7 @@ mod count;
 mod file;
 mod kept;
 mod place;
+mod promote;
 mod watch;
 
 use super::args;
@@ -28,7 +29,6 @@ use kept::Found;
 
 pub use count::count_in;
 pub use holdfast_client::map_record::Sum as Stopped;
-pub use kept::give_way;
 
 type Args = [usize; 6];
 
@@ -70,6 +70,7 @@ pub fn start(settings: MapSettings, drops: u32) {
     }
     kept::start(used, drops);
     ahead::start(ahead, settings.ahead_min as usize);
+    promote::start(settings.promote && settings.ahead == Ahead::Async);
     ON.store(true, Relaxed);
 }
 
@@ -110,6 +111,17 @@ fn kernel(nr: usize, a: &Args) -> isize {
     unsafe { sys::raw(nr, *a) }
 }
 
+/// Whether nothing is mapped here that the program does not know of.
+fn is_empty() -> bool {
+    kept::is_empty() && promote::is_idle()
+}
+
+/// Unmaps what the program does not know of; whether there was anything.
+pub fn give_way() -> bool {
+    let kept = kept::give_way();
+    promote::give_way() || kept
+}
+
 /// The same; where there is no room, what is kept is given up first.
 fn kernel_with_room(nr: usize, a: &Args) -> isize {
     match kernel(nr, a) {
@@ -148,7 +160,7 @@ pub fn mmap(a: &Args) -> Outcome {
 fn map(a: &Args) -> (Outcome, bool) {
     let [_, len, prot, flags, fd, _] = *a;
     let file_of_host = flags & MAP_ANONYMOUS == 0;
-    if prot & PROT_EXEC != 0 || !file_of_host && kept::is_empty() {
+    if prot & PROT_EXEC != 0 || !file_of_host && is_empty() {
         return (Err(Stop::Native), false);
     }
     let known = keepable(a).and_then(|len| {
@@ -171,6 +183,7 @@ fn map(a: &Args) -> (Outcome, bool) {
         && file_of_host
     {
         ahead::mapped(addr, a);
+        promote::mapped(a);
     }
     (Err(Stop::Passed(ret)), false)
 }
@@ -219,6 +232,7 @@ pub fn before_mmap(a: &Args) {
         gone(addr, len);
     } else if addr != 0 {
         kept::clear(pages(addr, len));
+        promote::clear(pages(addr, len));
     }
 }
 
@@ -243,6 +257,7 @@ pub fn munmap(a: &Args) -> Outcome {
 /// Before a range is unmapped: whether that is done, as it was a whole mapping and is kept.
 pub fn keep(addr: usize, len: usize) -> bool {
     ahead::gone(addr, len);
+    promote::clear(pages(addr, len));
     let whole = addr % PAGE == 0 && len > 0;
     if whole && kept::keep(pages(addr, len)) {
         return true;
@@ -288,7 +303,7 @@ pub fn add_piece(addr: usize, key: Key) {
 
 /// mremap(2) of what is no mapping of the pool.
 pub fn mremap(a: &Args) -> Outcome {
-    match kept::is_empty() {
+    match is_empty() {
         true => Err(Stop::Native),
         false => Err(Stop::Passed(kernel_with_room(nr::MREMAP, a))),
     }
@@ -306,11 +321,13 @@ pub fn before_mremap(a: &Args) {
 pub fn gone(addr: usize, len: usize) {
     watch::gone(addr, len);
     ahead::gone(addr, len);
+    promote::clear(pages(addr, len));
     kept::lose(pages(addr, len));
 }
 
 /// Before a call that only looks at what is mapped.
 pub fn looked_at(addr: usize, len: usize) {
+    promote::clear(pages(addr, len));
     kept::clear(pages(addr, len));
 }
 
@@ -321,6 +338,7 @@ pub fn stop(why: Stopped) {
         watch::stopped(why);
         kept::stop();
         ahead::stop();
+        promote::stop();
     }
 }
 
@@ -328,6 +346,7 @@ pub fn stop(why: Stopped) {
 pub fn stop_ahead() {
     if is_on() {
         ahead::stop();
+        promote::stop();
     }
 }
 
@@ -336,6 +355,7 @@ pub fn stop_ahead() {
 pub fn stand_alone() {
     if is_on() {
         ahead::end();
+        promote::stop_job();
     }
 }
 
@@ -348,7 +368,14 @@ pub fn ending() {
 
 /// Before a fork: nobody changes our lists while the value lives.
 pub fn hold_still() -> impl Sized {
-    is_on().then(|| (kept::hold_still(), ahead::hold_still(), watch::hold_still()))
+    is_on().then(|| {
+        (
+            kept::hold_still(),
+            ahead::hold_still(),
+            promote::hold_still(),
+            watch::hold_still(),
+        )
+    })
 }
 
 /// In a forked child. `still`: its parent held the lists.
@@ -357,6 +384,7 @@ pub fn forked(still: bool) {
     watch::forked();
     if is_on() {
         ahead::forked();
+        promote::forked();
     }
 }
 
@@ -384,6 +412,7 @@ pub fn madvise(a: &Args) -> isize {
     const REMEMBERED: [usize; 3] = [0, 1, 2];
     let [addr, len, advice, ..] = *a;
     let span = pages(addr, len);
+    promote::clear(span);
     kept::clear(span);
     if REMEMBERED.contains(&advice) {
         kept::advise(span);

@@ -6,6 +6,7 @@
 //! do, and ends by itself when there was nothing for `IDLE_US`. `TID` is not 0 while its stack is
 //! in use; the kernel sets it to 0.
 
+use super::super::promote;
 use super::stream::Turn;
 use super::{PAGE, What, count, jobs, look, map, watch};
 use crate::dispatch::mutex::Mutex;
@@ -261,6 +262,7 @@ extern "C" fn main() {
         // Nothing can be seen here, today or later.
         forbid();
         jobs::clear();
+        promote::stop();
         STATE.lock().runs = false;
     }
 }
@@ -311,7 +313,13 @@ impl Helper {
                     idle_from = now;
                 }
                 jobs::Next::Later(due_us) => {
-                    wait(seen, (due_us - now).min(LOOK_US));
+                    self.promote();
+                    wait(seen, due_us.saturating_sub(now_us()).min(LOOK_US));
+                    idle_from = now;
+                }
+                jobs::Next::Nothing if !promote::is_idle() => {
+                    self.promote();
+                    wait(seen, LOOK_US);
                     idle_from = now;
                 }
                 jobs::Next::Nothing if now - idle_from < IDLE_US => wait(seen, LOOK_US),
@@ -324,6 +332,17 @@ impl Helper {
                     }
                 }
             }
+        }
+    }
+
+    /// One piece of work on huge pages, unless it had to wait for a core.
+    fn promote(&mut self) {
+        if promote::is_idle() {
+            return;
+        }
+        match self.delay.since() > DELAY_NS {
+            true => promote::give_up(),
+            false => promote::work(&self.pages, now_us),
         }
     }
 

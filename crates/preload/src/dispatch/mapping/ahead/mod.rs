@@ -21,7 +21,8 @@ use holdfast_client::Ahead;
 use jobs::Range;
 use stream::{CHUNK, Expect};
 
-pub use look::{Counted, Pagemap};
+pub use helper::wake;
+pub use look::{Counted, Pagemap, is_resident};
 
 const PAGE: usize = 4096;
 const PROT_READ: usize = 1;
@@ -72,11 +73,16 @@ pub fn mapped(addr: usize, a: &[usize; 6]) {
     }
 }
 
+/// Whether a helper may be made here.
+pub fn has_helper() -> bool {
+    is(Ahead::Async) && !process::in_shared_child() && helper::is_allowed()
+}
+
 /// The program will read these addresses, as far as is known.
 fn expect(range: Range, how: Expect) {
     if is(Ahead::Sync) {
         at_once(range.start, range.end);
-    } else if is(Ahead::Async) && !process::in_shared_child() && helper::is_allowed() {
+    } else if has_helper() {
         jobs::add(range, how);
         helper::wake();
     }
