@@ -66,6 +66,7 @@ mod tests {
     fn named(ages: &[i64]) -> Vec<SnapshotInfo> {
         let one = |age: &i64| SnapshotInfo {
             name: format!("{age}"),
+            objects: 0,
             time_ns: 1000 * 24 * HOUR - age * HOUR,
         };
         ages.iter().map(one).collect()
