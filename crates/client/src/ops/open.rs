@@ -137,6 +137,10 @@ impl Opening<'_> {
     fn existing(&self, found: &Found, at: &Walked<'_>) -> Result<OfdLink> {
         let directory = self.flags & O_DIRECTORY != 0;
         if found.kind == KIND_SYMLINK && self.flags & O_PATH == 0 {
+            if self.flags & O_CREAT != 0 {
+                let (_, link) = path::attributes(self.s, found.ino, found.inode)?;
+                self.check_sticky(&link, at)?;
+            }
             return Err(if directory {
                 Error::NotDirectory
             } else {
@@ -197,7 +201,7 @@ impl Opening<'_> {
         let level = match perm::file_type(a.mode) {
             S_IFREG => said / PROTECTED_REGULAR & PROTECTED_FIELD,
             S_IFIFO => said / PROTECTED_FIFOS & PROTECTED_FIELD,
-            _ => PROTECTED_FIELD,
+            _ => 1,
         };
         if level == 0 || at.last != Last::Name {
             return Ok(());
