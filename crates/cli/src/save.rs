@@ -18,8 +18,11 @@ use holdfast_pool::Reader;
 use holdfast_pool::layout::name_seed;
 use holdfast_pool::snapshot::{self, Snapshot};
 use holdfast_stream::{Error, Head, Progress, Source, State, Stored};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -38,28 +41,58 @@ pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
         write_stream(args, File::from(out))?;
         return Ok(failure::OK);
     }
-    let (part, is_special) = match std::fs::metadata(file) {
-        // A device or a pipe is written to, and not replaced.
-        Ok(found) if !found.is_file() => (file.to_path_buf(), true),
-        _ => (part_of(file), false),
-    };
-    let out = File::create(&part).map_err(|e| Failure::io(part.display(), &e))?;
-    let done = match owner::is_foreign(&args.pool) {
-        true => as_owner(args, out),
-        false => write_stream(args, out),
-    };
-    let kept = match is_special {
-        true => done.map(|progress| (progress, None)),
-        false => done.and_then(|p| keep(&part, file).map(|bytes| (p, Some(bytes)))),
-    };
-    match kept {
+    // A device or a pipe is written to, and not replaced.
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        let out = File::create(file).map_err(|e| Failure::io(file.display(), &e))?;
+        write_as_owner(args, out)?;
+        return Ok(failure::OK);
+    }
+    let part = part_of(file);
+    let out = own_part(&part, file)?;
+    let written = out.try_clone().map_err(|e| Failure::io(part.display(), &e));
+    let done = written.and_then(|written| write_as_owner(args, written));
+    // The lock is held until the file has its name.
+    match done.and_then(|progress| keep(&out, &part, file).map(|bytes| (progress, bytes))) {
         Ok((progress, bytes)) => say(args, progress, bytes, json),
         Err(failure) => {
-            if !is_special {
-                let _ = std::fs::remove_file(&part);
-            }
+            let _ = std::fs::remove_file(&part);
             Err(failure)
         }
+    }
+}
+
+/// Opens what becomes the file, for nobody else meanwhile.
+fn own_part(part: &Path, file: &Path) -> Result<File, Failure> {
+    let io = |e| Failure::io(part.display(), &e);
+    loop {
+        let mut options = File::options();
+        let out = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(part)
+            .map_err(io)?;
+        match flock(&out, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let why = format!("another process is saving to {}", file.display());
+                return Err(Failure::new(why).fix("wait for it, or name another file"));
+            }
+            Err(e) => return Err(io(e.into())),
+        }
+        // Whoever had it may just have given it its name.
+        let ours = out.metadata().map_err(io)?;
+        if std::fs::metadata(part).is_ok_and(|there| there.ino() == ours.ino()) {
+            out.set_len(0).map_err(io)?;
+            return Ok(out);
+        }
+    }
+}
+
+fn write_as_owner(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
+    match owner::is_foreign(&args.pool) {
+        true => as_owner(args, out),
+        false => write_stream(args, out),
     }
 }
 
@@ -70,9 +103,8 @@ fn part_of(file: &Path) -> PathBuf {
 }
 
 /// Gives the file its name; how long it is.
-fn keep(part: &Path, file: &Path) -> Result<u64, Failure> {
+fn keep(written: &File, part: &Path, file: &Path) -> Result<u64, Failure> {
     let io = |e| Failure::io(file.display(), &e);
-    let written = File::open(part).map_err(io)?;
     written.sync_all().map_err(io)?;
     let bytes = written.metadata().map_err(io)?.len();
     std::fs::rename(part, file).map_err(io)?;
@@ -86,10 +118,10 @@ fn keep(part: &Path, file: &Path) -> Result<u64, Failure> {
 fn say(
     args: &SavedArgs,
     progress: Option<Progress>,
-    bytes: Option<u64>,
+    bytes: u64,
     json: bool,
 ) -> Result<u8, Failure> {
-    let (Some(progress), Some(bytes)) = (progress, bytes) else {
+    let Some(progress) = progress else {
         return Ok(failure::OK);
     };
     let mut out = std::io::stdout().lock();

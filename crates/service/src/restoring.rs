@@ -41,15 +41,12 @@ impl Restoring {
     /// Makes a pool without a root directory; its names are found by `seed`.
     pub fn make(directory: &Path, options: &CreateOptions, seed: u64) -> Result<Restoring> {
         let made = make_room(directory)?;
-        let begun = PoolLock::take(directory).and_then(|lock| {
-            let (token, part) = (WriteToken::for_offline_tool(), directory.join(UNFINISHED));
-            std::fs::create_dir(&part).map_err(Error::io(part.display().to_string()))?;
-            let pool = files::make(&part, options, files::uuid_with_seed(seed), &token)?;
-            let data = DataFile::open(&part, pool.superblock().medium)?;
-            Ok((lock, token, pool, data))
-        });
+        // Another one may have begun here: what is there is its own then.
+        let lock = PoolLock::take(directory)?;
+        let begun = begin(directory, options, seed);
         match begun {
-            Ok((lock, token, pool, data)) => Ok(Restoring {
+            Err(error @ Error::NotEmpty { .. }) => Err(error),
+            Ok((token, pool, data)) => Ok(Restoring {
                 pool,
                 token,
                 data,
@@ -144,6 +141,23 @@ impl Drop for Restoring {
             clear(&self.directory, self.made);
         }
     }
+}
+
+/// Makes the segments.
+fn begin(
+    directory: &Path,
+    options: &CreateOptions,
+    seed: u64,
+) -> Result<(WriteToken, Pool, DataFile)> {
+    if directory.join(segment::META).exists() {
+        let path = directory.into();
+        return Err(Error::NotEmpty { path });
+    }
+    let (token, part) = (WriteToken::for_offline_tool(), directory.join(UNFINISHED));
+    std::fs::create_dir(&part).map_err(Error::io(part.display().to_string()))?;
+    let pool = files::make(&part, options, files::uuid_with_seed(seed), &token)?;
+    let data = DataFile::open(&part, pool.superblock().medium)?;
+    Ok((token, pool, data))
 }
 
 /// A directory that is new, or empty but for what an interrupted restore left there; whether it was

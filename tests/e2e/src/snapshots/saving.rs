@@ -463,6 +463,19 @@ pub fn streams_that_are_not(f: &Fixture) -> Done {
     )?;
     f.refused(&["save", &pool, &f.path("none/file")], "No such file")?;
     f.refused(&["save", &pool, "/dev/full"], "No space left")?;
+    // Somebody else saves to the same file.
+    let part = format!("{stream}.part");
+    let line = format!(
+        "exec 9>{part}; flock 9; {} save {pool} {stream}",
+        f.holdfast.display()
+    );
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &line]);
+    let ended = f.ended(shell)?;
+    if ended.code() != Some(1) || !ended.tail().join(" ").contains("another process is saving") {
+        return Err(format!("two at once: {}", ended.tail().join("\n")));
+    }
+    fs::remove_file(part).map_err(|e| e.to_string())?;
     equal("what is left of them", &f.snapshots(&pool)?.join(" "), "")
 }
 
