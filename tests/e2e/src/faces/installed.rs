@@ -222,9 +222,18 @@ fn other_shells(fixture: &Fixture) -> Result<(), Stop> {
     )
 }
 
+/// Where the sources are, or what of them was copied for tests of an installed tree.
+fn source() -> Result<PathBuf, Stop> {
+    let copied = repository("source")?;
+    match copied.exists() {
+        true => Ok(copied),
+        false => repository(""),
+    }
+}
+
 /// Among files of others; twice, the second time one file less; and everything is as before.
 fn uninstall(fixture: &Fixture) -> Result<(), Stop> {
-    let packaging = repository("packaging")?;
+    let packaging = source()?.join("packaging");
     if !packaging.exists() {
         return Err(Stop::Skip("needs packaging beside the tests".into()));
     }
@@ -316,7 +325,7 @@ fn lintian(fixture: &Fixture) -> Result<(), Stop> {
 
 /// A build says what it needs, and not cargo what it does not understand.
 fn older_cargo(fixture: &Fixture) -> Result<(), Stop> {
-    let need_rust = repository("packaging/need-rust")?;
+    let need_rust = source()?.join("packaging/need-rust");
     if !need_rust.exists() {
         return Err(Stop::Skip("needs packaging beside the tests".into()));
     }
@@ -327,7 +336,7 @@ fn older_cargo(fixture: &Fixture) -> Result<(), Stop> {
             chmod +x bin/cargo
             PATH=$PWD/bin:$PATH {need_rust} 2>&1 | sed "s/$needed/NEEDED/" || true
         done"#,
-        root = repository("")?.display(),
+        root = source()?.display(),
         need_rust = need_rust.display()
     );
     let fix = "Fix: rustup update, or get it from https://rustup.rs\n";
