@@ -36,9 +36,10 @@ impl FromStr for Keep {
 }
 
 impl Keep {
-    /// The names that go, at time `now` in nanoseconds since 1970.
+    /// Those of `all`, which are oldest first, that go at time `now` in nanoseconds since 1970.
+    /// Clocks stand still for a while: of the same time, the later one is the newer.
     pub fn goes<'s>(&self, all: &'s [SnapshotInfo], now: i64) -> Vec<&'s SnapshotInfo> {
-        let mut newest_first: Vec<_> = all.iter().collect();
+        let mut newest_first: Vec<_> = all.iter().rev().collect();
         newest_first.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time_ns));
         let mut kept: BTreeSet<&str> = newest_first.iter().take(1).map(|s| &s.name[..]).collect();
         for (count, seconds) in &self.0 {
@@ -92,6 +93,15 @@ mod tests {
         let goes = keep.goes(&old, 1000 * 24 * HOUR);
         assert_eq!(goes.len(), 1);
         assert_eq!(goes[0].name, "800");
+        let mut same = named(&[5, 5, 5]);
+        for (n, snapshot) in same.iter_mut().enumerate() {
+            snapshot.name = format!("{n}");
+        }
+        let goes = keep.goes(&same, 1000 * 24 * HOUR);
+        assert_eq!(
+            goes.iter().map(|s| &s.name[..]).collect::<Vec<_>>(),
+            ["0", "1"]
+        );
     }
 
     #[test]
