@@ -121,27 +121,27 @@ fn say(
     bytes: u64,
     json: bool,
 ) -> Result<u8, Failure> {
-    let Some(progress) = progress else {
-        return Ok(failure::OK);
-    };
     let mut out = std::io::stdout().lock();
     printed(match json {
         true => {
-            let object = Json::Object(vec![
-                ("pool", Json::Text(args.pool.display().to_string())),
-                ("entries", Json::Number(progress.entries)),
-                ("data_bytes", Json::Number(progress.bytes)),
-                ("stream_bytes", Json::Number(bytes)),
-            ]);
-            writeln!(out, "{}", object.render())
+            let mut fields = vec![("pool", Json::Text(args.pool.display().to_string()))];
+            if let Some(progress) = progress {
+                fields.push(("entries", Json::Number(progress.entries)));
+                fields.push(("data_bytes", Json::Number(progress.bytes)));
+            }
+            fields.push(("stream_bytes", Json::Number(bytes)));
+            writeln!(out, "{}", Json::Object(fields).render())
         }
-        false => writeln!(
-            out,
-            "saved {} of data and {} entries in {}",
-            Size(progress.bytes),
-            progress.entries,
-            Size(bytes)
-        ),
+        false => match progress {
+            Some(Progress {
+                entries,
+                bytes: data,
+            }) => {
+                let (data, bytes) = (Size(data), Size(bytes));
+                writeln!(out, "saved {data} of data and {entries} entries in {bytes}")
+            }
+            None => writeln!(out, "saved in {}", Size(bytes)),
+        },
     })?;
     Ok(failure::OK)
 }
@@ -179,11 +179,10 @@ fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure
     };
     let segments = Segments::open(&args.pool)?;
     let chosen = segments.choose(args, present.as_ref())?;
-    let base = args
-        .since
-        .as_ref()
-        .map(|name| hold(&pool, name))
-        .transpose()?;
+    let base = match (&args.since, &chosen.base) {
+        (Some(name), Some((_, base))) => Some(hold(&pool, &segments, name, base)?),
+        _ => None,
+    };
     let source = segments.source(args, &chosen);
     let all = chosen
         .states
@@ -195,8 +194,8 @@ fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure
             [] => present.as_ref().map_or("", |present| &present.name),
             name => std::str::from_utf8(name).unwrap_or_default(),
         };
-        pool.snapshot(name)
-            .map_err(|_| Error::Gone { name: name.into() })
+        let held = hold(&pool, &segments, name, &state.snapshot);
+        held.map_err(|_| Error::Gone { name: name.into() })
     };
     let mut see = |progress: Progress| line.at(progress.bytes);
     let saved = holdfast_stream::save(&source, out, &mut keep_state, &mut see);
@@ -208,8 +207,15 @@ fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure
     Ok(Some(progress))
 }
 
-fn hold(pool: &Pool, name: &str) -> Result<View, Failure> {
-    Ok(pool.snapshot(name)?)
+/// Keeps a snapshot from being deleted, if it is still the one that was chosen.
+fn hold(pool: &Pool, from: &Segments, name: &str, chosen: &Snapshot) -> Result<View, Failure> {
+    let view = pool.snapshot(name)?;
+    match from.has(name, chosen) {
+        true => Ok(view),
+        false => Err(Failure::new(format!(
+            "snapshot {name} was deleted meanwhile"
+        ))),
+    }
 }
 
 /// What is saved.

@@ -112,7 +112,7 @@ struct Name {
     name: Vec<u8>,
 }
 
-type Result2<T> = holdfast_pool::Result<T>;
+type Read<T> = holdfast_pool::Result<T>;
 
 /// Both states.
 struct Diff<'a> {
@@ -121,7 +121,7 @@ struct Diff<'a> {
     new: Fixed,
 }
 
-fn changes(meta: &Region, old: &Snapshot, new: &Snapshot) -> Result2<Vec<Change>> {
+fn changes(meta: &Region, old: &Snapshot, new: &Snapshot) -> Read<Vec<Change>> {
     let diff = Diff {
         meta,
         old: old.fixed(),
@@ -135,11 +135,7 @@ fn changes(meta: &Region, old: &Snapshot, new: &Snapshot) -> Result2<Vec<Change>
 }
 
 impl Diff<'_> {
-    fn each(
-        &self,
-        tree: TreeId,
-        mut see: impl FnMut(Difference<'_>) -> Result2<()>,
-    ) -> Result2<()> {
+    fn each(&self, tree: TreeId, mut see: impl FnMut(Difference<'_>) -> Read<()>) -> Read<()> {
         let mut differences = Differences::begin(self.meta, tree, Some(&self.old), &self.new)?;
         while let Some(difference) = differences.next_one()? {
             see(difference)?;
@@ -148,11 +144,11 @@ impl Diff<'_> {
     }
 
     /// Names that came, went, or lead from elsewhere to the same object.
-    fn names(&self) -> Result2<Vec<Change>> {
+    fn names(&self) -> Read<Vec<Change>> {
         let (mut gone, mut come) = (BTreeMap::new(), Vec::new());
         self.each(DIRENTS, |Difference { key, old, new }| {
             let (dir, _) = dirent::parse_key(key)?;
-            let name = |bytes| -> Result2<(u64, Name)> {
+            let name = |bytes| -> Read<(u64, Name)> {
                 let entry = dirent::Dirent::decode(bytes)?;
                 let name = entry.name.to_vec();
                 Ok((entry.ino, Name { dir, name }))
@@ -196,7 +192,7 @@ impl Diff<'_> {
     }
 
     /// Objects that both states have, with other content or attributes.
-    fn contents(&self, all: &mut Vec<Change>) -> Result2<()> {
+    fn contents(&self, all: &mut Vec<Change>) -> Read<()> {
         let mut changed = BTreeSet::new();
         self.each(INODES, |Difference { key, old, new }| {
             if let (Some(old), Some(new)) = (old, new) {
@@ -238,7 +234,7 @@ impl Diff<'_> {
     }
 
     /// Keys whose values differ.
-    fn keys(&self, all: &mut Vec<Change>) -> Result2<()> {
+    fn keys(&self, all: &mut Vec<Change>) -> Read<()> {
         let mut found = Vec::new();
         self.each(VALUES, |Difference { key, old, new }| {
             let (keyspace, key) = value::parse_key(key)?;
@@ -270,7 +266,7 @@ impl Diff<'_> {
         Ok(())
     }
 
-    fn path(&self, state: &Fixed, name: &Name) -> Result2<Vec<u8>> {
+    fn path(&self, state: &Fixed, name: &Name) -> Read<Vec<u8>> {
         let mut path = self.directory(state, name.dir)?;
         path.push(b'/');
         path.extend(&name.name);
@@ -278,7 +274,7 @@ impl Diff<'_> {
     }
 
     /// The path of a directory, without a slash at its end.
-    fn directory(&self, state: &Fixed, ino: u64) -> Result2<Vec<u8>> {
+    fn directory(&self, state: &Fixed, ino: u64) -> Read<Vec<u8>> {
         let reader = Reader::of_snapshot(self.meta, state);
         let (mut names, mut at) = (Vec::new(), ino);
         for _ in 0..DEPTH_MAX {
@@ -298,7 +294,7 @@ impl Diff<'_> {
     }
 
     /// All names of these objects in the new state.
-    fn paths_of(&self, objects: &BTreeSet<u64>) -> Result2<Vec<Vec<u8>>> {
+    fn paths_of(&self, objects: &BTreeSet<u64>) -> Read<Vec<Vec<u8>>> {
         let (mut names, mut bad) = (Vec::new(), None);
         if objects.is_empty() {
             return Ok(Vec::new());

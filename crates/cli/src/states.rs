@@ -83,6 +83,12 @@ impl Segments {
         Ok(Segments { files, meta, data })
     }
 
+    /// Whether the snapshot of this name is still this one.
+    pub fn has(&self, name: &str, wanted: &Snapshot) -> bool {
+        let found = snapshot::find(&Reader::new(&self.meta), name.as_bytes());
+        found.is_ok_and(|found| found.is_some_and(|found| found.epoch == wanted.epoch))
+    }
+
     /// All snapshots, oldest first.
     pub fn snapshots(&self, pool: &Path) -> Result<Vec<Named>, Failure> {
         let all = snapshot::list(&Reader::new(&self.meta));

@@ -99,7 +99,8 @@ pub fn check_meta(meta: &Region) -> Report {
     check(meta, DATA_LEN, None)
 }
 
-fn params() -> Params {
+/// What the pool is to be.
+pub fn params() -> Params {
     Params {
         uuid: *b"a pool to fuzz!!",
         boot_id: [2; 16],

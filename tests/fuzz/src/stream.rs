@@ -4,18 +4,16 @@
 //! what was made ends; and a pool that was there is as it was, or has whole states more.
 
 use crate::input::Input;
-use holdfast_pmem::{Medium, Region};
+use crate::sample::{self, DATA_LEN, META_LEN};
+use holdfast_pmem::Region;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::layout::BlockAddr;
-use holdfast_pool::segment::Sizes;
 use holdfast_pool::snapshot;
-use holdfast_pool::{Params, Pool, WriteToken};
+use holdfast_pool::{Pool, WriteToken};
 use holdfast_stream::record::{BLOCK, Record};
 use holdfast_stream::{Base, ChunkReader, ChunkWriter, Head, Restorer, Sink, Target};
 use std::io::{self, Cursor};
 
-const META_LEN: u64 = 8 << 20;
-const DATA_LEN: u64 = 16 << 20;
 const RECORDS_MAX: usize = 300;
 static BLOCKS: [u8; 41 * BLOCK] = [7; 41 * BLOCK];
 
@@ -41,22 +39,7 @@ impl Sink for Nowhere {
 
 fn new_pool() -> Pool {
     let meta = Region::in_memory(META_LEN as usize).expect("memory");
-    let params = Params {
-        uuid: [1; 16],
-        boot_id: [2; 16],
-        medium: Medium::Memory,
-        consistency: Consistency::Posix,
-        sizes: Sizes {
-            meta_len: META_LEN,
-            meta_len_max: META_LEN,
-            data_len: DATA_LEN,
-            data_len_max: DATA_LEN,
-        },
-        next_ino: 2,
-        journal_segment: 0,
-        lane_len: 1 << 20,
-    };
-    Pool::create(meta, &params, &WriteToken::for_offline_tool()).expect("a pool")
+    Pool::create(meta, &sample::params(), &WriteToken::for_offline_tool()).expect("a pool")
 }
 
 /// A record with fields out of the input, which fit each other more often than by chance.
@@ -109,7 +92,7 @@ fn record<'a>(input: &mut Input<'a>) -> Record<'a> {
 fn stream(input: &mut Input<'_>, base: Option<Base>) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new()).expect("threads");
     let head = Head {
-        seed: holdfast_pool::layout::name_seed([1; 16]),
+        seed: holdfast_pool::layout::name_seed(sample::params().uuid),
         consistency: Consistency::Posix,
         size: DATA_LEN,
         next_ino: input.number(),
