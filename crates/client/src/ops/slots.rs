@@ -22,6 +22,7 @@ use crate::content::close;
 use crate::content::{abandoned, pins};
 use crate::journal::recover;
 use crate::session::fd_tables;
+use crate::session::joining::Joining;
 use crate::session::live::{self, SLOT_DEAD, SLOT_FREE, SLOT_LIVE, SLOT_SETUP, own_pid};
 use crate::session::lock;
 use crate::session::members::NOWHERE;
@@ -45,6 +46,7 @@ pub fn register_helper(s: &Session, pid: u32) -> Result<u32> {
 }
 
 fn register_as(s: &Session, pid: u32, run: u32) -> Result<u32> {
+    let _joining = Joining::begin(s)?;
     let index = take(s, pid, Taker::Process, run)?;
     let slot = s.slot_at(index)?;
     slot.awaited.store(0, Relaxed);

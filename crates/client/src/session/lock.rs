@@ -15,7 +15,9 @@
 //!  * All threads of a process count as one owner; no lock is recursive.
 
 use crate::base::error::Result;
-use crate::session::Session;
+use crate::session::live;
+use crate::session::members::NOWHERE;
+use crate::session::{NOBODY, Session};
 use core::time::Duration;
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pmem::futex;
@@ -85,6 +87,10 @@ pub(crate) fn acquire_as<'a>(
     rank: Rank,
 ) -> Result<Guard<'a>> {
     let me = session.owner();
+    debug_assert!(
+        me != NOWHERE,
+        "a lock that others would take for a dead one's"
+    );
     match word.compare_exchange(0, me, Acquire, Relaxed) {
         Ok(_) => Ok(Guard { word, stolen: 0 }),
         Err(_) => acquire_slow(session, word, me, rank),
@@ -182,6 +188,9 @@ pub(crate) fn is_dead_ones(session: &Session, word: &AtomicU32) -> bool {
 /// Whether the owner that `word` names lives. A number that is no slot never lived.
 pub(crate) fn owner_lives(session: &Session, word: u32) -> bool {
     let index = (word & OWNER_SLOT).wrapping_sub(1);
+    if index == NOBODY {
+        return live::joining_lives(session.locks(), word);
+    }
     let Ok(slot) = session.slot_at(index) else {
         return false;
     };

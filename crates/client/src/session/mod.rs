@@ -11,6 +11,7 @@ pub mod attach;
 pub mod drain;
 pub(crate) mod fd_tables;
 pub(crate) mod free_list;
+pub(crate) mod joining;
 pub(crate) mod lender;
 pub mod live;
 pub mod lock;
@@ -35,11 +36,9 @@ use pmem::{ConstBuf, Fault, MutBuf, RecordLocks, Region, Shared, SharedMem, Take
 use pool::directory::LANE_LEN;
 pub use pool::layout::BLOCK;
 use pool::layout::{BlockAddr, ReadTrees};
+pub(crate) use pool::session::live::NOBODY;
 use pool::session::*;
 use rustix::fd::BorrowedFd;
-
-/// The slot that no process gets; the one after it is the service's.
-pub(crate) const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
 
 const EIO: i32 = 5;
 

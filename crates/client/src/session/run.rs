@@ -6,12 +6,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::session::Session;
+use crate::session::joining::Joining;
 use crate::session::lock;
 use pmem::atomic::{AtomicU8, AtomicU64, Ordering::*};
 use pool::session::*;
 
 /// A run record for process `pid` with the path under which the pool appears; its index.
 pub fn create(s: &Session, pid: u32, at: &[u8]) -> Result<u32> {
+    let _joining = Joining::begin(s)?;
     let _guard = lock::acquire_plain(s, &s.header().slots_lock)?;
     for index in 0..RUNS as u32 {
         let run = s.run_at(index)?;

@@ -5,9 +5,10 @@
 use crate::fixture::{ROOT, TestPool};
 use crate::{READ, content, create};
 use holdfast_client::{Base, Client, Error, Share, live, slots};
-use holdfast_pmem::MutBuf;
-use holdfast_pool::session::FDS;
+use holdfast_pmem::{Holder, MutBuf};
+use holdfast_pool::session::{FDS, OWNER_SLOT};
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 
 const FREE: u32 = live::SLOT_FREE;
 
@@ -141,6 +142,28 @@ fn a_child_whose_parent_died_may_be_late() {
     slot.orphaned.fetch_sub(2 * live::ORPHAN_MS_MAX, SeqCst);
     assert_eq!(slots::reap_dead(c.session()), 1);
     assert_eq!(child.fork_child(Some(id)), Err(Error::NoPlace));
+}
+
+/// A process that has no slot yet takes locks, too, and may be kept from running while it has one.
+#[test]
+fn who_joins_is_waited_for_while_it_lives() {
+    const NUMBER: u32 = 40_000;
+    let pool = TestPool::new("joining");
+    let c = pool.client();
+    let (s, life) = (c.session(), live::joining_life(NUMBER));
+    s.locks().hold(life).unwrap();
+    let joining = live::NOBODY + 1 | NUMBER << OWNER_SLOT.count_ones();
+    s.header().slots_lock.store(joining, SeqCst);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| pool.client());
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!other.is_finished(), "a living process's lock was taken");
+        // It dies.
+        s.locks().leave(life);
+        assert!(other.join().unwrap().has_place());
+    });
+    let is_left = |n| s.locks().holder(live::joining_life(n)) == Ok(Holder::Nobody);
+    assert!((1..=live::JOINING_MAX).all(is_left));
 }
 
 #[test]

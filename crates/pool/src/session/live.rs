@@ -8,7 +8,7 @@
 //!    as alive.
 //!  * Until a child has taken over its slot, the slot lives as long as the parent does.
 
-use super::{SLOTS, Slot};
+use super::{OWNER_EPOCH, OWNER_SLOT, SERVICE_SLOT, SLOTS, Slot};
 use core::sync::atomic::Ordering::*;
 use holdfast_pmem::process::{boot_ms, namespace, own_pid, process_lives};
 use holdfast_pmem::{Holder, RecordLocks};
@@ -29,6 +29,14 @@ pub const ORPHAN_MS_MAX: u32 = 2000;
 /// Lives are apart from each other: the kernel would join locks on neighbours.
 const APART: u64 = 2;
 const RUNS_FROM: u64 = 1 << 62;
+const JOINING_FROM: u64 = 3 << 61;
+
+/// Numbers of processes that have no slot yet: 1 to this.
+pub const JOINING_MAX: u32 = OWNER_EPOCH >> OWNER_SLOT.count_ones();
+
+/// The slot that no process gets. Lock words name with it, and with a number for the epoch, a
+/// process that has no slot yet.
+pub const NOBODY: u32 = SERVICE_SLOT as u32 - 1;
 
 /// The life of the process that has slot `index` in its `generation`-th use.
 pub fn life_of(index: u32, generation: u32) -> u64 {
@@ -38,6 +46,22 @@ pub fn life_of(index: u32, generation: u32) -> u64 {
 /// The life of the command that has run `index`, held by an open file description of its own.
 pub fn run_life(index: u32) -> u64 {
     RUNS_FROM + u64::from(index) * APART
+}
+
+/// The life of the process that has no slot yet, and this number.
+pub fn joining_life(number: u32) -> u64 {
+    JOINING_FROM + u64::from(number) * APART
+}
+
+/// The life of the process that a lock word names, if it is one that has no slot yet.
+pub fn joining_life_of(word: u32) -> Option<u64> {
+    let number = (word & OWNER_EPOCH) >> OWNER_SLOT.count_ones();
+    (word & OWNER_SLOT == NOBODY + 1 && number != 0).then(|| joining_life(number))
+}
+
+/// Whether the process lives that a lock word names, if it is one that has no slot yet.
+pub fn joining_lives(locks: &RecordLocks, word: u32) -> bool {
+    joining_life_of(word).is_some_and(|life| locks.holder(life) != Ok(Holder::Nobody))
 }
 
 /// Whether the process in `slot`, which has this `index`, lives.
@@ -125,7 +149,12 @@ fn is_expected(slot: &Slot) -> bool {
 
 /// The number of the process in `slot` as the caller's PID namespace has it; 0: it has none there.
 pub fn shown_pid(locks: &RecordLocks, index: u32, slot: &Slot) -> u32 {
-    match locks.holder(life_of(index, slot.generation.load(Acquire))) {
+    pid_of(locks, life_of(index, slot.generation.load(Acquire)))
+}
+
+/// The number of the process that has this life, as `shown_pid`.
+pub fn pid_of(locks: &RecordLocks, life: u64) -> u32 {
+    match locks.holder(life) {
         Ok(Holder::Process(pid)) => pid,
         _ => 0,
     }

@@ -9,7 +9,7 @@ use crate::base::host;
 use holdfast_pmem::atomic::{AtomicU32, Ordering::*, fence};
 use holdfast_pmem::{RecordLocks, Shared, SharedMem, futex, record_locks};
 use holdfast_pool::layout::value::{InBlocks, ValueRun};
-use holdfast_pool::session::live::{self, SLOT_LIVE};
+use holdfast_pool::session::live::{self, NOBODY, SLOT_LIVE};
 use holdfast_pool::session::*;
 use holdfast_pool::space;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -198,6 +198,9 @@ impl Memory {
     /// Whether the owner that a lock word names may still be at work.
     pub fn owner_lives(&self, word: u32) -> bool {
         let index = ((word & OWNER_SLOT) as usize).wrapping_sub(1);
+        if index == NOBODY as usize {
+            return live::joining_lives(&self.locks, word);
+        }
         let Some(slot) = self.slot(index) else {
             return false;
         };
@@ -227,7 +230,10 @@ impl Memory {
     pub fn owner_pid(&self, word: u32) -> Option<u32> {
         let index = ((word & OWNER_SLOT) as usize).wrapping_sub(1);
         let slot = self.slot(index).filter(|_| index != SERVICE_SLOT)?;
-        let pid = live::shown_pid(&self.locks, index as u32, slot);
+        let pid = match live::joining_life_of(word) {
+            Some(life) => live::pid_of(&self.locks, life),
+            None => live::shown_pid(&self.locks, index as u32, slot),
+        };
         self.owner_lives(word).then_some(pid)
     }
 

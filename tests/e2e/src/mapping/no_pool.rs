@@ -151,7 +151,7 @@ fn inline_calls(fixture: &Fixture) -> Result<(), Stop> {
             for i in 1 2 3; do "$@" "$hf" kv pool users put "key$i" "value$i"; done
             "$@" "$hf" kv pool users scan
             "$@" "$hf" snapshot pool create one
-            "$@" "$hf" snapshot pool list | cut -d' ' -f1
+            "$@" "$hf" snapshot pool list | sed 's,.* ,,' # the name; before it is the time
             head -c 3000000 /dev/zero | tr '\0' x >file
             "$@" "$hf" --json warm file 2>/dev/null | grep -o '"bytes":[0-9]*' || true
             "$@" "$hf" pool check pool >/dev/null; echo "$?"
