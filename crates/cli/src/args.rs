@@ -434,6 +434,15 @@ pub enum SnapshotCommand {
     List,
     /// Delete a snapshot and free its space.
     Delete { name: String },
+    /// Call a snapshot something else.
+    Rename { name: String, to: String },
+    /// Make the pool again what a snapshot has; nobody may use the pool meanwhile.
+    Rollback {
+        name: String,
+        /// Delete the snapshots that are newer, which are in the way.
+        #[arg(long)]
+        delete_newer: bool,
+    },
     /// Names and keys that differ between a snapshot and a later one, or the present.
     Diff { from: String, to: Option<String> },
     /// Delete all snapshots but the newest of each stretch of time.

@@ -6,9 +6,10 @@ use crate::args::{SnapshotArgs, SnapshotCommand};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
 use crate::kv::open_pool;
-use crate::{snapshot_diff, thinning};
+use crate::{owner, snapshot_diff, thinning};
 use holdfast::Pool;
 use std::io::Write;
+use std::path::Path;
 
 /// `snapshot`.
 pub fn snapshot(args: &SnapshotArgs, json: bool) -> Result<u8, Failure> {
@@ -24,6 +25,9 @@ pub fn snapshot(args: &SnapshotArgs, json: bool) -> Result<u8, Failure> {
             prefix,
             dry_run,
         } => return thinning::thin(&args.pool, keep, prefix, *dry_run),
+        SnapshotCommand::Rollback { name, delete_newer } => {
+            return roll_back(&args.pool, name, *delete_newer, json);
+        }
         _ => {}
     }
     let pool = open_pool(&args.pool, None)?;
@@ -31,8 +35,45 @@ pub fn snapshot(args: &SnapshotArgs, json: bool) -> Result<u8, Failure> {
         SnapshotCommand::Create { name } => pool.snapshot_create(name)?,
         SnapshotCommand::Delete { name } => pool.snapshot_delete(name)?,
         SnapshotCommand::List => list(&pool, json)?,
-        SnapshotCommand::Diff { .. } | SnapshotCommand::Thin { .. } => {}
+        SnapshotCommand::Rename { name, to } => pool.snapshot_rename(name, to)?,
+        SnapshotCommand::Diff { .. }
+        | SnapshotCommand::Thin { .. }
+        | SnapshotCommand::Rollback { .. } => {}
     }
+    Ok(failure::OK)
+}
+
+fn roll_back(pool: &Path, name: &str, delete_newer: bool, json: bool) -> Result<u8, Failure> {
+    owner::become_owner(pool)?;
+    let done = holdfast_service::roll_back(pool, name.as_bytes(), delete_newer);
+    let done = done.map_err(|error| match error {
+        holdfast_service::Error::Pool {
+            error: holdfast_pool::Error::NoSnapshot,
+            ..
+        } => Failure::new(format!("there is no snapshot {name:?}"))
+            .fix("`holdfast snapshot POOL list` shows the pool's snapshots"),
+        other => other.into(),
+    })?;
+    let mut out = std::io::stdout().lock();
+    printed(match json {
+        true => {
+            let deleted = done.deleted.iter().rev();
+            let deleted = deleted.map(|name| Json::Text(String::from_utf8_lossy(name).into()));
+            let object = Json::Object(vec![
+                ("snapshot", Json::Text(name.into())),
+                ("entries", Json::Number(done.changed)),
+                ("deleted", Json::List(deleted.collect())),
+            ]);
+            writeln!(out, "{}", object.render())
+        }
+        false => {
+            let (entries, deleted) = (done.changed, done.deleted.len());
+            write!(out, "back at {name}: {entries} entries changed").and_then(|()| match deleted {
+                0 => writeln!(out),
+                n => writeln!(out, ", {n} newer snapshots deleted"),
+            })
+        }
+    })?;
     Ok(failure::OK)
 }
 

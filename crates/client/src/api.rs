@@ -56,6 +56,16 @@ impl Client {
         snapshot::delete(pool, name)
     }
 
+    /// Calls the snapshot `name` something else; EBUSY while programs run on it.
+    pub fn snapshot_rename(
+        &self,
+        pool: &[u8],
+        name: &[u8],
+        to: &[u8],
+    ) -> Result<(), SnapshotError> {
+        snapshot::rename(pool, name, to)
+    }
+
     /// All snapshots, the oldest first.
     pub fn snapshot_list(&self) -> Result<Vec<SnapshotInfo>> {
         snapshot::list(self)

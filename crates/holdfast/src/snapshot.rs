@@ -69,6 +69,17 @@ impl Pool {
         .map_err(|e| missing(e, name))
     }
 
+    /// Calls the snapshot `name` something else. Refused while programs run on it or views read
+    /// it, and if there is one of that name.
+    pub fn snapshot_rename(&self, name: &str, to: &str) -> Result<()> {
+        self.insist(|| {
+            let (client, path) = (self.inner.client()?, self.inner.path());
+            let path = path.as_os_str().as_bytes();
+            Ok(client.snapshot_rename(path, name.as_bytes(), to.as_bytes())?)
+        })
+        .map_err(|e| missing(e, name))
+    }
+
     /// A view of the snapshot `name`.
     pub fn snapshot(&self, name: &str) -> Result<View> {
         let path = self.inner.path();

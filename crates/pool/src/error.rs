@@ -33,6 +33,8 @@ pub enum Error {
     NoSnapshot,
     /// A snapshot cannot have this name.
     SnapshotName,
+    /// The pool has newer snapshots, or what is left of some.
+    NotNewest,
     /// A key or a value is longer than a tree can hold.
     TooLarge { what: &'static str, len: usize },
     /// Space was given or taken that the caller does not hold.
@@ -65,7 +67,7 @@ impl Error {
             Error::NotAPool | Error::Version { .. } => EMEDIUMTYPE,
             Error::Geometry { .. } | Error::Damaged { .. } | Error::BadValue(_) => EUCLEAN,
             Error::NoSpace | Error::HostFull => ENOSPC,
-            Error::EndInUse { .. } => EBUSY,
+            Error::EndInUse { .. } | Error::NotNewest => EBUSY,
             Error::SnapshotExists => EEXIST,
             Error::NoSnapshot => ENOENT,
             Error::SnapshotName => EINVAL,
@@ -119,6 +121,7 @@ impl fmt::Display for Error {
             Error::SnapshotName => f.write_str(
                 "the name of a snapshot has 1 to 255 bytes, no slash and no control character",
             ),
+            Error::NotNewest => f.write_str("the pool has newer snapshots"),
             Error::TooLarge { what, len } => write!(f, "a {what} of {len} bytes is too long"),
             Error::NotHeld { start, len } => {
                 write!(

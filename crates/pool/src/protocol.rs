@@ -5,10 +5,11 @@
 //! descriptors travel with the message. `docs/spec/session.md` states every field.
 
 /// Bytes of a request.
-pub const REQUEST_LEN: usize = 288;
+pub const REQUEST_LEN: usize = 544;
 /// Bytes of the longest name in a request.
 pub const NAME_LEN: usize = 255;
 const AT_NAME: usize = 32;
+const AT_TO: usize = 288;
 /// Bytes of an answer.
 pub const ANSWER_LEN: usize = 512;
 /// Bytes of the sentence in an answer.
@@ -22,7 +23,7 @@ const ANSWER_HEAD: usize = 136;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
 /// In every version, bytes 4 and 5 of both messages are its number.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// The `errno` of an answer that only says that another one follows (EINPROGRESS): the service is
 /// at work. One comes every second.
 pub const BUSY: u32 = 115;
@@ -51,6 +52,8 @@ pub enum Request {
     SnapshotDelete { name: Name },
     /// Begin a session on a snapshot: descriptors as for `Attach`.
     SnapshotAttach { name: Name },
+    /// Call a snapshot something else.
+    SnapshotRename { name: Name, to: Name },
 }
 
 /// A name in a request: 1 to `NAME_LEN` bytes.
@@ -150,6 +153,7 @@ impl Request {
             Request::SnapshotCreate { owner, .. } => (3, *owner),
             Request::SnapshotDelete { .. } => (4, 0),
             Request::SnapshotAttach { .. } => (5, 0),
+            Request::SnapshotRename { .. } => (6, 0),
         };
         let mut out = [0; REQUEST_LEN];
         put(&mut out, 0, &REQUEST_MAGIC.to_le_bytes());
@@ -161,10 +165,15 @@ impl Request {
         }
         if let Request::SnapshotCreate { name, .. }
         | Request::SnapshotDelete { name }
-        | Request::SnapshotAttach { name } = self
+        | Request::SnapshotAttach { name }
+        | Request::SnapshotRename { name, .. } = self
         {
             out[12] = name.len;
             put(&mut out, AT_NAME, &name.bytes);
+        }
+        if let Request::SnapshotRename { to, .. } = self {
+            out[13] = to.len;
+            put(&mut out, AT_TO, &to.bytes);
         }
         out
     }
@@ -180,14 +189,18 @@ impl Request {
             },
             2 => Request::Status,
             3 => Request::SnapshotCreate {
-                name: name_in(bytes)?,
+                name: name_at(bytes, 12, AT_NAME)?,
                 owner: u32_at(bytes, 8)?,
             },
             4 => Request::SnapshotDelete {
-                name: name_in(bytes)?,
+                name: name_at(bytes, 12, AT_NAME)?,
             },
             5 => Request::SnapshotAttach {
-                name: name_in(bytes)?,
+                name: name_at(bytes, 12, AT_NAME)?,
+            },
+            6 => Request::SnapshotRename {
+                name: name_at(bytes, 12, AT_NAME)?,
+                to: name_at(bytes, 13, AT_TO)?,
             },
             _ => return None,
         };
@@ -310,8 +323,9 @@ pub fn other_version(answer: &[u8]) -> Option<u16> {
     (u32_at(answer, 0)? == ANSWER_MAGIC && version != VERSION).then_some(version)
 }
 
-fn name_in(bytes: &[u8; REQUEST_LEN]) -> Option<Name> {
-    Name::new(bytes.get(AT_NAME..AT_NAME + usize::from(bytes[12]))?)
+/// The name at `at`, which has its length at `len_at`.
+fn name_at(bytes: &[u8; REQUEST_LEN], len_at: usize, at: usize) -> Option<Name> {
+    Name::new(bytes.get(at..at + usize::from(bytes[len_at]))?)
 }
 
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
@@ -353,6 +367,10 @@ mod tests {
             Request::SnapshotAttach {
                 name: Name::new(b"x").unwrap(),
             },
+            Request::SnapshotRename {
+                name: Name::new(b"x").unwrap(),
+                to: Name::new(&[b'y'; NAME_LEN]).unwrap(),
+            },
         ] {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
@@ -367,7 +385,7 @@ mod tests {
                     "{at}"
                 );
                 assert!(
-                    found.is_none() || matches!(at, 8..13 | 16..24 | AT_NAME..),
+                    found.is_none() || matches!(at, 8..14 | 16..24 | AT_NAME..),
                     "byte {at}"
                 );
             }

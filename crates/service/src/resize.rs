@@ -65,6 +65,11 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
 
 /// What is still in the journal goes to the trees first.
 pub(crate) fn bring_up_to_date(directory: &Path) -> Result<()> {
+    open_up_to_date(directory)?.close()
+}
+
+/// The pool, which nobody uses, with everything in its trees that was in the journal.
+pub(crate) fn open_up_to_date(directory: &Path) -> Result<Engine> {
     let files = Files::open(directory)?;
     let journal: OwnedFd = files.reopen(&files.journal_name(), OFlags::RDWR)?;
     if survivors::exist(&journal) || crate::base::users::any_in_use(directory) {
@@ -76,7 +81,7 @@ pub(crate) fn bring_up_to_date(directory: &Path) -> Result<()> {
     drop(journal);
     let mut engine = Engine::open(files)?;
     recover::recover(&mut engine)?;
-    engine.close()
+    Ok(engine)
 }
 
 fn rounded(size: u64) -> Result<u64> {

@@ -298,8 +298,9 @@ impl Writer<'_> {
         let damage = self.service.damage.as_ref();
         let done = match request {
             Request::Attach { .. } if damage.is_some() => return self.attach_to_read(),
-            Request::SnapshotCreate { .. } | Request::SnapshotDelete { .. }
-                if let Some(e) = damage =>
+            request
+                if is_change(request)
+                    && let Some(e) = damage =>
             {
                 return (Answer::refusal(e.errno(), &e.to_string()), Vec::new());
             }
@@ -307,6 +308,9 @@ impl Writer<'_> {
                 self.snapshot_create(name.as_bytes(), *owner)
             }
             Request::SnapshotDelete { name } => self.snapshot_delete(name.as_bytes()),
+            Request::SnapshotRename { name, to } => {
+                self.snapshot_rename(name.as_bytes(), to.as_bytes())
+            }
             Request::SnapshotAttach { name } => {
                 return self.to_read(snapshots::begin(&self.service.engine, name.as_bytes()));
             }
@@ -360,6 +364,18 @@ impl Writer<'_> {
             // Programs run on without us, and we do not know their session yet.
             None if service.awaiting_survivors => return Err(Error::NotASession),
             None => service.engine.snapshot_delete(name)?,
+        }
+        Ok(Vec::new())
+    }
+
+    fn snapshot_rename(&mut self, name: &[u8], to: &[u8]) -> Result<Vec<Sent>> {
+        let service = &mut *self.service;
+        // Who begins to use a snapshot finds it by its name.
+        snapshots::check_unused(&service.engine, name)?;
+        match &mut service.session {
+            Some(session) => session.snapshot_rename(&mut service.engine, name, to)?,
+            None if service.awaiting_survivors => return Err(Error::NotASession),
+            None => service.engine.snapshot_rename(name, to)?,
         }
         Ok(Vec::new())
     }
@@ -422,6 +438,8 @@ impl Writer<'_> {
 fn is_change(request: &Request) -> bool {
     matches!(
         request,
-        Request::SnapshotCreate { .. } | Request::SnapshotDelete { .. }
+        Request::SnapshotCreate { .. }
+            | Request::SnapshotDelete { .. }
+            | Request::SnapshotRename { .. }
     )
 }

@@ -135,6 +135,18 @@ pub(crate) fn delete(pool: &[u8], name: &[u8]) -> core::result::Result<(), Snaps
     Ok(())
 }
 
+/// Calls a snapshot something else.
+pub(crate) fn rename(
+    pool: &[u8],
+    name: &[u8],
+    to: &[u8],
+) -> core::result::Result<(), SnapshotError> {
+    let name = Name::new(name).ok_or(Error::Invalid)?;
+    let to = Name::new(to).ok_or(Error::Invalid)?;
+    attach::request(pool, Request::SnapshotRename { name, to })?;
+    Ok(())
+}
+
 /// All snapshots, the oldest first.
 pub(crate) fn list(c: &Client) -> Result<Vec<SnapshotInfo>> {
     let mut all = c.session.tree().snapshots()?;

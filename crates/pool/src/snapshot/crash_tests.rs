@@ -4,7 +4,7 @@
 //! fence, with any part of what was not yet durable kept. The image has the present and all
 //! snapshots as before or after the step that was cut; nothing is lost, nothing leaks.
 
-use super::tests::{assert_all, token};
+use super::tests::{assert_all, roll_back, token};
 use crate::apply::generate::{Generator, Material};
 use crate::apply::model::Model;
 use crate::apply::pool_tests::{
@@ -32,7 +32,10 @@ fn cut(loss: images::Model, seed: u64) {
     let base = image(pool.meta());
     recorder.take();
     let mut states = vec![(pool.superblock().seq, model.clone(), kept.clone())];
-    for (n, step) in ["+b", "", "-a", "", "+c", "-c", "-b"].iter().enumerate() {
+    for (n, step) in ["+b", "", "-a", "", "<b", "", "+c", "-c", "-b"]
+        .iter()
+        .enumerate()
+    {
         recorder.begin(n as u64);
         match step.split_at(step.len().min(1)) {
             ("+", name) => {
@@ -46,6 +49,10 @@ fn cut(loss: images::Model, seed: u64) {
                     .unwrap();
                 pool.reclaim_some(&token(), 20).unwrap();
                 kept.remove(name.as_bytes());
+            }
+            ("<", name) => {
+                free_cuts(&mut pool);
+                roll_back(&mut pool, name.as_bytes(), &mut kept, &mut model);
             }
             _ => commit_only(&mut pool, &mut grants, &mut model, &mut generator, 12),
         }
@@ -77,7 +84,7 @@ fn cut(loss: images::Model, seed: u64) {
         seqs.insert(at);
         seen += 1;
     }
-    assert!(seen > 100 && seqs.len() == 8, "{seen} images, {seqs:?}");
+    assert!(seen > 100 && seqs.len() == 10, "{seen} images, {seqs:?}");
 }
 
 #[test]

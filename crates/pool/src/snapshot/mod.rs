@@ -15,6 +15,7 @@
 mod crash_tests;
 mod delete;
 mod record;
+mod rollback;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -119,6 +120,26 @@ impl Pool {
         let all = self.all_snapshots()?;
         let newest = all.iter().max_by_key(|s| s.epoch);
         Ok(newest.map(Newest::of))
+    }
+
+    /// Calls the snapshot `name` something else.
+    pub fn rename_snapshot(&mut self, token: &WriteToken, name: &[u8], to: &[u8]) -> Result<()> {
+        if !is_legal_name(to) {
+            return Err(Error::SnapshotName);
+        }
+        let mut batch = self.begin(token);
+        let mut value = [0; VALUE_MAX];
+        let len = batch.get(SNAPSHOTS, name, &mut value)?;
+        let len = len.ok_or(Error::NoSnapshot)?;
+        if name == to {
+            return Ok(());
+        }
+        if batch.get(SNAPSHOTS, to, &mut [])?.is_some() {
+            return Err(Error::SnapshotExists);
+        }
+        batch.erase(SNAPSHOTS, name)?;
+        batch.put(SNAPSHOTS, to, &value[..len])?;
+        batch.commit(|_| {}).map(drop)
     }
 
     /// Keeps what the last commit left as `name`; `time` is nanoseconds since 1970.

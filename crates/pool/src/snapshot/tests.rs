@@ -86,6 +86,29 @@ fn grant_free(pool: &mut Pool, grants: &mut BTreeSet<u64>, model: &mut Model) {
     }
 }
 
+/// Back to the snapshot `name`, without those that are newer.
+pub(super) fn roll_back(
+    pool: &mut Pool,
+    name: &[u8],
+    kept: &mut BTreeMap<Vec<u8>, Model>,
+    model: &mut Model,
+) {
+    let newer = pool.newer_snapshots(name).unwrap();
+    if !newer.is_empty() || pool.has_cut() {
+        assert_eq!(pool.roll_back(&token(), name), Err(Error::NotNewest));
+    }
+    for name in newer {
+        pool.delete_snapshot(&token(), &name, 7).unwrap();
+        kept.remove(&name);
+    }
+    free_cuts(pool);
+    pool.roll_back(&token(), name).unwrap();
+    let (granted, next_ino) = (model.granted.clone(), model.next_ino);
+    *model = kept[name].clone();
+    (model.granted, model.next_ino) = (granted, next_ino);
+    assert_eq!(pool.roll_back(&token(), name), Ok(0), "it is there already");
+}
+
 #[test]
 fn each_snapshot_equals_a_copy_of_the_model() {
     let material = Material::new();
@@ -96,7 +119,7 @@ fn each_snapshot_equals_a_copy_of_the_model() {
         let mut generator = Generator::new(seed * 7919, &material, BLOCKS);
         let mut rng = Rng(seed * 31 + 5);
         let mut kept = BTreeMap::new();
-        let (mut created, mut deleted, mut reused, mut halfway) = (0, 0, false, 0);
+        let (mut created, mut deleted, mut rolled, mut reused, mut halfway) = (0, 0, 0, false, 0);
         for round in 0..60u64 {
             commit_only(&mut pool, &mut grants, &mut model, &mut generator, 25);
             for _ in 0..rng.below(3) {
@@ -123,6 +146,13 @@ fn each_snapshot_equals_a_copy_of_the_model() {
                 kept.remove(&name);
                 deleted += 1;
             }
+            if rng.below(5) == 0 && !kept.is_empty() {
+                let at = rng.below(kept.len() as u64) as usize;
+                let name = kept.keys().nth(at).unwrap().clone();
+                roll_back(&mut pool, &name, &mut kept, &mut model);
+                rolled += 1;
+                assert_all(&pool, &model, &kept);
+            }
             let before = grants.len();
             grant_free(&mut pool, &mut grants, &mut model);
             reused |= grants.len() > before && deleted > 0;
@@ -137,6 +167,7 @@ fn each_snapshot_equals_a_copy_of_the_model() {
             }
         }
         assert!(deleted > 5 && reused && halfway > 8, "{halfway} of 60");
+        assert!(rolled > 5, "{rolled}");
         let kept_presents = u64::from(pool.superblock().epoch) - created;
         assert!(kept_presents > 1, "{kept_presents}");
         while let Some((name, _)) = kept.pop_first() {
@@ -171,6 +202,16 @@ fn names_are_kept_apart_and_bad_ones_refused() {
         assert_eq!(again, Err(Error::SnapshotExists));
         assert_eq!(find(&pool.reader(), good).unwrap().unwrap().time, 7);
     }
+    assert_eq!(list(&pool.reader()).unwrap().len(), 5);
+    let mut rename = |from: &[u8], to: &[u8]| pool.rename_snapshot(&token(), from, to);
+    assert_eq!(rename(b"a", b"b/c"), Err(Error::SnapshotName));
+    assert_eq!(rename(b"a", b"a b"), Err(Error::SnapshotExists));
+    assert_eq!(rename(b"b", b"c"), Err(Error::NoSnapshot));
+    assert_eq!(rename(b"a", b"a"), Ok(()));
+    assert_eq!(rename(b"a", &long[1..]), Err(Error::SnapshotExists));
+    assert_eq!(rename(b"a", b"z"), Ok(()));
+    assert_eq!(find(&pool.reader(), b"z").unwrap().unwrap().time, 7);
+    assert_eq!(find(&pool.reader(), b"a").unwrap(), None);
     assert_eq!(list(&pool.reader()).unwrap().len(), 5);
     let missing = pool.delete_snapshot(&token(), b"missing", usize::MAX);
     assert_eq!(missing, Err(Error::NoSnapshot));
@@ -295,6 +336,37 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
         batch.drop_data(gone, run.epoch).unwrap();
     }
     batch.commit(|_| {}).unwrap();
+}
+
+/// Values in blocks come back in the blocks that the snapshot has kept.
+#[test]
+fn values_in_blocks_come_back() {
+    let meta = Region::in_memory(8 * MIB).unwrap();
+    let (mut pool, _) = new_pool(meta, 700);
+    let used = |pool: &Pool| {
+        let used = |b: &u64| pool.data_space().is_used(Run::new(*b, 1));
+        (0..BLOCKS).filter(used).collect::<Vec<_>>()
+    };
+    (0..3).for_each(|i| put_in_block(&mut pool, i, 20 + i));
+    pool.create_snapshot(&token(), b"s", 0).unwrap();
+    put_in_block(&mut pool, 1, 30);
+    put_in_block(&mut pool, 7, 31);
+    pool.create_snapshot(&token(), b"t", 0).unwrap();
+    put_in_block(&mut pool, 1, 32);
+    assert_eq!(used(&pool), [20, 21, 22, 30, 31, 32]);
+    assert_eq!(pool.newer_snapshots(b"s"), Ok(vec![b"t".to_vec()]));
+    assert_eq!(pool.roll_back(&token(), b"t"), Ok(1));
+    assert_eq!(used(&pool), [20, 21, 22, 30, 31]);
+    assert_eq!(pool.roll_back(&token(), b"s"), Err(Error::NotNewest));
+    assert_eq!(pool.roll_back(&token(), b"u"), Err(Error::NoSnapshot));
+    pool.delete_snapshot(&token(), b"t", usize::MAX).unwrap();
+    assert_eq!(pool.roll_back(&token(), b"s"), Ok(2));
+    assert_eq!(used(&pool), [20, 21, 22]);
+    // What came back is the snapshot's as before, and the present's once it is gone.
+    put_in_block(&mut pool, 2, 33);
+    assert_eq!(used(&pool), [20, 21, 22, 33]);
+    pool.delete_snapshot(&token(), b"s", usize::MAX).unwrap();
+    assert_eq!(used(&pool), [20, 21, 33]);
 }
 
 /// Snapshots that differ only in what was appended to a leaf that they share.

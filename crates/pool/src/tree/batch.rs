@@ -194,6 +194,11 @@ impl<'p> Batch<'p> {
         self.dirty.len()
     }
 
+    /// Where the nodes are. Those that the last commit left do not change before this one.
+    pub(crate) fn meta(&self) -> &holdfast_pmem::Region {
+        &self.pool.meta
+    }
+
     /// The superblock that this batch started from.
     pub fn superblock(&self) -> &Superblock {
         &self.pool.superblock

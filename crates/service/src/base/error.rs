@@ -61,6 +61,8 @@ pub enum Error {
     NotASession,
     /// Programs run on the snapshot.
     SnapshotInUse { name: String },
+    /// There are newer snapshots than the one to go back to, the oldest first.
+    Newer { newer: Vec<String> },
     /// Who asks for a snapshot does not keep others from storing into files.
     NotStopped,
     /// Pool memory refused.
@@ -77,7 +79,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Error::NotStopped => Errno::AGAIN,
-            Error::SnapshotInUse { .. } => Errno::BUSY,
+            Error::SnapshotInUse { .. } | Error::Newer { .. } => Errno::BUSY,
             Error::Missing { .. } => Errno::NOENT,
             Error::NotAPool { .. } => Errno::MEDIUMTYPE,
             Error::NotEmpty { .. } => Errno::NOTEMPTY,
@@ -122,6 +124,7 @@ impl Error {
             }
             Error::Size { max, .. } => format!("choose a size of at most {}", Bytes(*max)),
             Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
+            Error::Newer { .. } => "delete them, or have --delete-newer do so".into(),
             Error::TooLarge { .. } => "choose a smaller size, or another directory".into(),
             Error::Pool {
                 error: holdfast_pool::Error::EndInUse { .. },
@@ -222,6 +225,21 @@ impl fmt::Display for Loss {
     }
 }
 
+/// The first few of some names.
+struct Names<'n>(&'n [String]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 5;
+        let (first, rest) = self.0.split_at(self.0.len().min(MOST));
+        f.write_str(&first.join(", "))?;
+        match rest.len() {
+            0 => Ok(()),
+            n => write!(f, " and {n} more"),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -275,6 +293,9 @@ impl fmt::Display for Error {
             Error::SnapshotInUse { name } => {
                 let users = "programs that run on it";
                 write!(f, "the snapshot {name} is in use by {users}")
+            }
+            Error::Newer { newer } => {
+                write!(f, "there are newer snapshots: {}", Names(newer))
             }
             Error::NotStopped => f.write_str(
                 "the process that requested a snapshot does not keep others from writing",

@@ -248,6 +248,12 @@ impl Engine {
         self.store.snapshot_delete(name)
     }
 
+    /// Calls the snapshot `name` something else.
+    pub fn snapshot_rename(&mut self, name: &[u8], to: &[u8]) -> Result<()> {
+        self.end_spill(true)?;
+        self.store.snapshot_rename(name, to)
+    }
+
     /// Bytes of the journal that only a checkpoint frees.
     fn journal_used(&self) -> u64 {
         let durable = self.store.pool.durable_lanes();

@@ -219,6 +219,14 @@ impl Session {
         done
     }
 
+    /// Calls a snapshot something else.
+    pub fn snapshot_rename(&mut self, engine: &mut Engine, name: &[u8], to: &[u8]) -> Result<()> {
+        self.look_for_failures(engine);
+        let done = engine.snapshot_rename(name, to);
+        self.publish(engine);
+        done
+    }
+
     /// Does what is due of the next checkpoint; says whether everything is durable.
     pub fn tend_checkpoint(&mut self, engine: &mut Engine, now: bool) -> bool {
         self.look_for_failures(engine);

@@ -296,6 +296,21 @@ impl Store {
         Ok(())
     }
 
+    /// Calls the snapshot `name` something else.
+    pub fn snapshot_rename(&mut self, name: &[u8], to: &[u8]) -> Result<()> {
+        self.snapshots_change(|pool, token| pool.rename_snapshot(token, name, to))
+    }
+
+    /// Makes the present what the snapshot `name` has; how many entries changed.
+    pub fn roll_back(&mut self, name: &[u8]) -> Result<u64> {
+        let mut changed = 0;
+        self.snapshots_change(|pool, token| {
+            changed = pool.roll_back(token, name)?;
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
     fn snapshots_change(
         &mut self,
         change: impl FnOnce(&mut Pool, &WriteToken) -> holdfast_pool::Result<()>,

@@ -1,6 +1,7 @@
 //! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
 //! happened to the pool since, and nothing of it can be changed.
 
+mod rolling_back;
 mod saving;
 
 use crate::outcome::{Outcomes, Verdict};
@@ -16,7 +17,7 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 18] = [
+const CASES: [(&str, Case); 21] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -35,6 +36,9 @@ const CASES: [(&str, Case); 18] = [
     ("kept in a file", saving::kept_in_a_file),
     ("what differs", saving::what_differs),
     ("snapshots are thinned", saving::snapshots_are_thinned),
+    ("back to a snapshot", rolling_back::back_to_a_snapshot),
+    ("who goes back dies", rolling_back::who_goes_back_dies),
+    ("snapshots are renamed", rolling_back::snapshots_are_renamed),
 ];
 
 /// A pool of its own for each case.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Everything of a pool, or of one of its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Listing {
+pub(super) struct Listing {
     files: String,
     keys: String,
 }
@@ -25,12 +25,12 @@ impl Fixture {
         self.ended(command)
     }
 
-    fn done(&self, words: &[&str]) -> Done<String> {
+    pub(super) fn done(&self, words: &[&str]) -> Done<String> {
         ok(&words.join(" "), self.command(words)?)
     }
 
     /// It must fail, and say this.
-    fn refused(&self, words: &[&str], why: &str) -> Done {
+    pub(super) fn refused(&self, words: &[&str], why: &str) -> Done {
         let ended = self.command(words)?;
         let said = ended.tail().join("\n");
         match ended.code() {
@@ -42,11 +42,11 @@ impl Fixture {
         }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.dir.join(name).display().to_string()
     }
 
-    fn listing(&self, pool: &str, snapshot: Option<&str>) -> Done<Listing> {
+    pub(super) fn listing(&self, pool: &str, snapshot: Option<&str>) -> Done<Listing> {
         let mut words = vec!["run", "--pool", pool, "--at"];
         let at = self.path("hf");
         words.push(&at);
@@ -66,23 +66,28 @@ impl Fixture {
         Ok(Listing { files, keys })
     }
 
-    fn same(&self, what: &str, (pool, snapshot): (&str, Option<&str>), wanted: &Listing) -> Done {
+    pub(super) fn same(
+        &self,
+        what: &str,
+        (pool, snapshot): (&str, Option<&str>),
+        wanted: &Listing,
+    ) -> Done {
         let found = self.listing(pool, snapshot)?;
         equal(&format!("{what}: files"), &found.files, &wanted.files)?;
         equal(&format!("{what}: keys"), &found.keys, &wanted.keys)
     }
 
-    fn sound(&self, pool: &str) -> Done {
+    pub(super) fn sound(&self, pool: &str) -> Done {
         self.done(&["pool", "check", pool]).map(drop)
     }
 
-    fn snapshots(&self, pool: &str) -> Done<Vec<String>> {
+    pub(super) fn snapshots(&self, pool: &str) -> Done<Vec<String>> {
         let list = self.done(&["snapshot", pool, "list"])?;
         let name = |line: &str| line.split("  ").nth(1).map(str::to_owned);
         Ok(list.lines().filter_map(name).collect())
     }
 
-    fn start(&self, words: &[&str]) -> Done<Child> {
+    pub(super) fn start(&self, words: &[&str]) -> Done<Child> {
         let mut command = Command::new(&self.holdfast);
         command
             .args(words)
@@ -92,7 +97,7 @@ impl Fixture {
     }
 
     /// Keys short and long, with every byte, a keyspace for each kind, and a volume.
-    fn fill(&self) -> Done {
+    pub(super) fn fill(&self) -> Done {
         self.script(None, "everything.sh")?;
         let pool = self.path("pool");
         let file = self.dir.join("value");
