@@ -149,7 +149,8 @@ pub enum PoolCommand {
         /// The pool's directory; @ is the user's own pool.
         pool: PathBuf,
     },
-    /// Make an unused pool larger or smaller.
+    /// Make an unused pool larger or smaller; what is in the way of that is moved, but for what
+    /// snapshots have.
     Resize {
         /// The pool's directory; @ is the user's own pool.
         pool: PathBuf,

@@ -113,7 +113,7 @@ impl fmt::Display for Error {
                 let least = Bytes(*least);
                 write!(
                     f,
-                    "the pool cannot become that small: its data reaches up to {least:#}"
+                    "the pool cannot become that small: its data needs {least:#}"
                 )
             }
             Error::SnapshotExists => f.write_str("the pool has a snapshot of this name already"),

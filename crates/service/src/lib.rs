@@ -6,10 +6,12 @@
 //!  * One service per pool; it is the only writer of the trees.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod base;
 mod check;
 mod journal;
 mod listener;
+mod moving;
 mod recovery;
 mod resize;
 mod restoring;

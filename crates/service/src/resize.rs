@@ -2,20 +2,21 @@
 //!
 //! Invariants: nobody uses the pool meanwhile; a segment durably has the length that the superblock
 //! says before the superblock says so, and is cut only afterwards; a pool shrinks only by space
-//! that is free.
+//! that is free, out of which its data was moved.
 
+use crate::alone::bring_up_to_date;
 use crate::base::error::{Error, Result};
 use crate::base::files::{self, Files};
 use crate::base::lock::PoolLock;
-use crate::base::survivors;
-use crate::journal::engine::Engine;
-use crate::recovery::recover;
-use holdfast_pmem::Access;
+use crate::moving::Moving;
+use crate::restoring::DataFile;
+use holdfast_pmem::{Access, Medium};
 use holdfast_pool::directory;
+use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::segment::{self, DATA_ALIGN, Sizes};
 use holdfast_pool::{Pool, WriteToken};
 use rustix::fd::OwnedFd;
-use rustix::fs::{OFlags, ftruncate};
+use rustix::fs::ftruncate;
 use std::path::Path;
 
 /// Gives the pool in `directory`, which nobody may use, room for `size` bytes of data; how many it
@@ -52,9 +53,15 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
     for name in [segment::META, &segment::data(0), "."] {
         files::sync_file(directory, name)?;
     }
-    let meta = files::map(&files.meta, meta_len, Access::ReadWrite, files.medium)?;
     let token = WriteToken::for_offline_tool();
-    let mut pool = Pool::open(meta, &token).map_err(pool_error)?;
+    let open = || {
+        let meta = files::map(&files.meta, meta_len, Access::ReadWrite, files.medium)?;
+        Pool::open(meta, &token).map_err(pool_error)
+    };
+    if size < old {
+        make_room(directory, &mut open()?, (&token, files.medium), size)?;
+    }
+    let mut pool = open()?;
     pool.resize(meta_len, size, &token).map_err(pool_error)?;
     drop(pool);
     if size < old {
@@ -63,25 +70,26 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
     Ok(size)
 }
 
-/// What is still in the journal goes to the trees first.
-pub(crate) fn bring_up_to_date(directory: &Path) -> Result<()> {
-    open_up_to_date(directory)?.close()
-}
-
-/// The pool, which nobody uses, with everything in its trees that was in the journal.
-pub(crate) fn open_up_to_date(directory: &Path) -> Result<Engine> {
-    let files = Files::open(directory)?;
-    let journal: OwnedFd = files.reopen(&files.journal_name(), OFlags::RDWR)?;
-    if survivors::exist(&journal) || crate::base::users::any_in_use(directory) {
-        return Err(Error::InUse {
-            path: directory.into(),
-            pid: None,
-        });
+/// Moves what is beyond the first `size` bytes of data. What snapshots have is not moved: then it
+/// shows whether anything is in the way.
+fn make_room(
+    directory: &Path,
+    pool: &mut Pool,
+    (token, medium): (&WriteToken, Medium),
+    size: u64,
+) -> Result<()> {
+    let end = size / PAGE_LEN;
+    if pool.has_snapshots() || pool.data_space().end_in_use() <= end {
+        return Ok(());
     }
-    drop(journal);
-    let mut engine = Engine::open(files)?;
-    recover::recover(&mut engine)?;
-    Ok(engine)
+    let mut moving = Moving {
+        directory,
+        pool,
+        token,
+        data: &DataFile::open(directory, medium)?,
+        end,
+    };
+    moving.all()
 }
 
 fn rounded(size: u64) -> Result<u64> {

@@ -8,13 +8,14 @@
 //!    its trees before.
 //!  * Memory, or blocks of the host, are there before anything is stored to a mapping.
 
+use crate::alone::bring_up_to_date;
 use crate::base::error::{Error, Result};
 use crate::base::files::{self, CreateOptions, Files};
 use crate::base::lock::PoolLock;
-use crate::resize::bring_up_to_date;
 use holdfast_pmem::{Access, Medium, Region, huge_page};
 use holdfast_pool::check::Severity;
 use holdfast_pool::directory::{UNFINISHED, is_ours};
+use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::segment;
 use holdfast_pool::{Pool, WriteToken};
@@ -214,7 +215,7 @@ pub struct DataFile {
 const ZEROES: [u8; 1 << 20] = [0; 1 << 20];
 
 impl DataFile {
-    fn open(directory: &Path, medium: Medium) -> Result<DataFile> {
+    pub(crate) fn open(directory: &Path, medium: Medium) -> Result<DataFile> {
         let path = directory.join(segment::data(0));
         let what = path.display().to_string();
         let file = rustix::fs::open(
@@ -254,9 +255,40 @@ impl DataFile {
         Ok(())
     }
 
+    /// Copies blocks to others.
+    pub fn copy(&self, mut from: BlockAddr, mut to: BlockAddr, mut blocks: u64) -> io::Result<()> {
+        const AT_ONCE: u64 = ZEROES.len() as u64 / PAGE_LEN;
+        let mut bytes = vec![0; ZEROES.len()];
+        while blocks > 0 {
+            let now = blocks.min(AT_ONCE);
+            let part = &mut bytes[..(now * PAGE_LEN) as usize];
+            self.read(from, part)?;
+            self.write(to, part)?;
+            (from, to, blocks) = (from + now, to + now, blocks - now);
+        }
+        Ok(())
+    }
+
+    fn read(&self, block: BlockAddr, bytes: &mut [u8]) -> io::Result<()> {
+        let at = block.offset();
+        if let Some((region, _)) = &self.mapped {
+            return region.read(at, bytes).map_err(io::Error::other);
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pread(&self.file, &mut bytes[done..], at + done as u64) {
+                Ok(0) => return Err(Errno::IO.into()),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Makes blocks zero; `is_new`: nobody has written to the file where there are any.
     pub fn zero(&self, block: BlockAddr, blocks: u64, is_new: bool) -> io::Result<()> {
-        let len = blocks * holdfast_pool::format::PAGE_LEN;
+        let len = blocks * PAGE_LEN;
         if is_new {
             let page = self.mapped.as_ref().map_or(1, |(_, page)| *page);
             return self.set_aside(block.offset(), len, page);
@@ -265,7 +297,7 @@ impl DataFile {
         while left > 0 {
             let now = left.min(ZEROES.len());
             self.write(block, &ZEROES[..now])?;
-            block += now as u64 / holdfast_pool::format::PAGE_LEN;
+            block += now as u64 / PAGE_LEN;
             left -= now;
         }
         Ok(())

@@ -4,10 +4,10 @@
 //! in a commit of its own, and the present changes in one commit after the last of them. So whoever
 //! interrupts this begins anew, and finds the present as it was or as it is to be.
 
+use crate::alone::open_up_to_date;
 use crate::base::error::{Error, Result};
 use crate::base::files::Files;
 use crate::base::lock::PoolLock;
-use crate::resize::open_up_to_date;
 use std::path::Path;
 
 /// What it took to go back.

@@ -129,7 +129,9 @@ impl Error {
             Error::Pool {
                 error: holdfast_pool::Error::EndInUse { .. },
                 ..
-            } => "choose at least that size, or copy what the pool has into a new one".into(),
+            } => {
+                "choose at least that size, or delete snapshots: what they have is not moved".into()
+            }
             Error::Pool {
                 error: holdfast_pool::Error::HostFull,
                 ..

@@ -1,6 +1,7 @@
 //! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
 //! happened to the pool since, and nothing of it can be changed.
 
+mod resizing;
 mod rolling_back;
 mod saving;
 
@@ -17,7 +18,7 @@ const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 21] = [
+const CASES: [(&str, Case); 23] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -38,6 +39,11 @@ const CASES: [(&str, Case); 21] = [
     ("snapshots are thinned", saving::snapshots_are_thinned),
     ("back to a snapshot", rolling_back::back_to_a_snapshot),
     ("who goes back dies", rolling_back::who_goes_back_dies),
+    ("a pool becomes smaller", resizing::a_pool_becomes_smaller),
+    (
+        "who makes it smaller dies",
+        resizing::who_makes_it_smaller_dies,
+    ),
     ("snapshots are renamed", rolling_back::snapshots_are_renamed),
 ];
 
