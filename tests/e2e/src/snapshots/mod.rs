@@ -13,12 +13,20 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(180);
-const NEEDS: [&str; 5] = ["bash", "tar", "sqlite3", "python3", "find"];
+const NEEDS: [&str; 7] = [
+    "bash",
+    "tar",
+    "sqlite3",
+    "python3",
+    "find",
+    "git",
+    "redis-server",
+];
 
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 23] = [
+const CASES: [(&str, Case); 24] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -30,6 +38,7 @@ const CASES: [(&str, Case); 23] = [
     ("a saved pool comes back whole", saving::comes_back_whole),
     ("from medium to medium", saving::from_medium_to_medium),
     ("saved under a writer", saving::under_a_writer),
+    ("saved programs go on", saving::programs_go_on),
     ("what changed is saved", saving::what_changed),
     ("what changed in mapped files", saving::mapped_files),
     ("savers and restorers die", saving::savers_and_restorers_die),

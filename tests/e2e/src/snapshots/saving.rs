@@ -3,7 +3,7 @@
 //!
 //! What a pool holds is listed by a script through the programs' calls, and keys by `kv dump`.
 
-use super::{Done, Fixture, equal, ok};
+use super::{Done, Fixture, equal, first_line, ok};
 use crate::process::Ended;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -178,6 +178,51 @@ pub fn from_medium_to_medium(f: &Fixture) -> Done {
         });
     let _ = fs::remove_dir_all(disk);
     done
+}
+
+/// Programs are saved while they write. In copies on a disk and in memory again they find what they
+/// have said is kept.
+pub fn programs_go_on(f: &Fixture) -> Done {
+    let (Some(disk), pool) = (on_disk(&f.dir), f.path("pool")) else {
+        return Ok(());
+    };
+    let (hf, kept) = (f.path("hf"), f.path("kept"));
+    let script = f.scripts.join("programs.sh").display().to_string();
+    let line = format!("echo $$; exec bash {script} write {hf} {kept}");
+    let mut writer = f.started(None, &line)?;
+    let pid = first_line(&mut writer)?;
+    let (there, back) = (disk.join("pool").display().to_string(), f.path("back"));
+    let line = format!(
+        "set -euo pipefail; for i in $(seq 1200); do \
+         [ -e {kept} ] && [ $(cat {kept}) -ge 15 ] && break; sleep 0.05; done; \
+         cp {kept} {kept}-then; {h} send {pool} | {h} receive {there}",
+        h = f.holdfast.display(),
+    );
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &line]);
+    let sent = f
+        .ended(shell)
+        .and_then(|ended| ok("send and receive", ended));
+    let mut stop = Command::new("kill");
+    stop.args(["-TERM", pid.trim()]);
+    let stopped = f.ended(stop).and_then(|ended| ok("kill", ended));
+    let ended = writer.wait().map_err(|e| e.to_string());
+    let checked = sent.and(stopped).and_then(|_| {
+        f.done(&["save", &there, &f.path("stream")])?;
+        f.done(&["restore", &f.path("stream"), &back])?;
+        let then = format!("{kept}-then");
+        for pool in [&there, &back] {
+            f.sound(pool)?;
+            let at = ["run", "--pool", pool, "--at", &hf, "--", "bash", &script];
+            f.done(&[&at[..], &["check", &hf, &then]].concat())?;
+        }
+        f.sound(&pool)
+    });
+    let _ = fs::remove_dir_all(disk);
+    checked.and_then(|()| match ended?.success() {
+        true => Ok(()),
+        false => Err("a program failed meanwhile".into()),
+    })
 }
 
 /// A directory on a file system with blocks.
