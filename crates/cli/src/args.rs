@@ -38,6 +38,8 @@ pub enum Command {
     Pool(PoolCommand),
     /// Show what happens on a pool, again and again.
     Top(TopArgs),
+    /// Show who has which files of a pool open, mapped and locked, and who waits for whom.
+    Lsof(LsofArgs),
     /// Run a program with the pool's files under a directory.
     Run(RunArgs),
     /// Run the pool's service in the foreground.
@@ -179,6 +181,17 @@ pub struct TopArgs {
     /// Print metrics for Prometheus once, in its text format.
     #[arg(long, conflicts_with = "count")]
     pub metrics: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LsofArgs {
+    /// The pool's directory; @ is the user's own pool.
+    #[arg(default_value = OWN)]
+    pub pool: PathBuf,
+    /// Only files with these paths, from the pool's root, or below them; the exit status is 1 if
+    /// nobody has any of them.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -4,8 +4,8 @@
 //! its place, it is refused and never used.
 
 use crate::args::{
-    Command, CreateArgs, KvArgs, MapCommand, OWN, PoolCommand, RunArgs, ServeArgs, SnapshotArgs,
-    TopArgs, VolumeArgs,
+    Command, CreateArgs, KvArgs, LsofArgs, MapCommand, OWN, PoolCommand, RunArgs, ServeArgs,
+    SnapshotArgs, TopArgs, VolumeArgs,
 };
 use crate::failure::{Failure, say};
 use crate::size::Size;
@@ -71,6 +71,7 @@ fn named(command: &mut Command) -> Option<&mut PathBuf> {
             | PoolCommand::Create(CreateArgs { pool, .. }),
         )
         | Command::Top(TopArgs { pool, .. })
+        | Command::Lsof(LsofArgs { pool, .. })
         | Command::Serve(ServeArgs { pool, .. })
         | Command::Kv(KvArgs { pool, .. })
         | Command::Snapshot(SnapshotArgs { pool, .. })

@@ -23,6 +23,7 @@ mod keeper;
 mod kv;
 mod leaving;
 mod log;
+mod lsof;
 mod map_commands;
 mod metrics;
 mod nested;
@@ -109,6 +110,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
             pool_commands::resize(&pool, size, cli.json)
         }
         Command::Top(args) => top::top(&args, cli.json),
+        Command::Lsof(args) => lsof::lsof(&args, cli.json),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::WriteBack { pool } => writeback::write_back(&pool),

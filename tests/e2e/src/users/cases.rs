@@ -25,6 +25,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("programs with the C interface", super::keys::programs),
     ("kills amid keys and values", super::keys::kills),
     ("snapshots for others", super::snapshots::snapshots),
+    ("who has what open", super::look::look),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),

@@ -1,0 +1,73 @@
+//! Who has what open, where some of them are served by a proxy.
+
+use super::{Shared, as_user};
+use crate::bad_input::{Fixture, Stop, wrong};
+use crate::process;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+/// A program of `user` that has a file open and locks it, or waits for that, until it is killed.
+fn holding(shared: &Shared<'_>, user: &str, waits: bool) -> Result<Child, Stop> {
+    let mut command = as_user(user);
+    command
+        .arg(&shared.fixture.holdfast)
+        .args(["run", "--pool"]);
+    command.arg(&shared.pool).args(["--", "bash", "-c"]);
+    let end = if waits { "flock 9" } else { "flock 9; echo" };
+    // It ends with the one that it was started by.
+    let watch = "(while kill -0 $PPID; do sleep 0.1; done; kill -9 $$) 9>&- 2>/dev/null >&2 &";
+    command.arg(format!("exec 9>>/hf/l; {watch} echo; {end}; exec sleep 60"));
+    process::clean(&mut command, &shared.fixture.dir);
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let out = child.stdout.take().map(BufReader::new);
+    let mut lines = out.into_iter().flat_map(BufRead::lines);
+    let said = if waits { 1 } else { 2 };
+    match lines.by_ref().take(said).count() == said {
+        true => Ok(child),
+        false => wrong(format!("the program of user {user} did not start")),
+    }
+}
+
+/// The owner and root see the programs of all users; others are told that they may not.
+pub fn look(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "touch /hf/l; chmod 666 /hf/l", "")?;
+    let mut children = vec![holding(&shared, "3002", false)?];
+    for user in ["3001", "3003"] {
+        children.push(holding(&shared, user, true)?);
+    }
+    let looked = as_everybody(&shared);
+    for mut child in children {
+        child.kill()?;
+        child.wait()?;
+    }
+    looked?;
+    shared.end()
+}
+
+fn as_everybody(shared: &Shared<'_>) -> Result<(), Stop> {
+    let pool = shared.pool.to_string_lossy().into_owned();
+    let script = r#"for n in $(seq 200); do
+            [ "$("$hf" lsof "$pool" | grep -c 'waits for')" = 2 ] && break; sleep 0.05; done
+        "$hf" lsof "$pool" /l | awk '{ $2 = $2 + 0 ? "PID" : $2; $0 = $0; print $3, $4, $8, $9 }' |
+            grep / | sort -u"#;
+    let said = "3001 9w /l \n3001 flock /l (waits\n3002 9w /l \n3002 flock /l \n\
+        3003 9w /l \n3003 flock /l (waits\n";
+    for user in ["0", "3001"] {
+        let mut command = as_user(user);
+        command.args(["env", &format!("pool={pool}")]);
+        command.arg(format!("hf={}", shared.fixture.holdfast.display()));
+        command.args(["bash", "-c", script]);
+        let ended = shared.fixture.end_of(command)?;
+        if ended.out != said {
+            return wrong(format!("user {user} saw {:?} {:?}", ended.out, ended.err));
+        }
+    }
+    let mut command = as_user("3002");
+    command.arg(&shared.fixture.holdfast).args(["lsof", &pool]);
+    let ended = shared.fixture.end_of(command)?;
+    match ended.err == "holdfast: only the pool's owner and root can do this.\n" {
+        true => Ok(()),
+        false => wrong(format!("user 3002 was told {:?}", ended.err)),
+    }
+}
