@@ -40,6 +40,8 @@ pub enum Command {
     Top(TopArgs),
     /// Show who has which files of a pool open, mapped and locked, and who waits for whom.
     Lsof(LsofArgs),
+    /// Show what takes the space of a pool, by directory, keyspace and volume.
+    Du(DuArgs),
     /// Run a program with the pool's files under a directory.
     Run(RunArgs),
     /// Run the pool's service in the foreground.
@@ -192,6 +194,28 @@ pub struct LsofArgs {
     /// nobody has any of them.
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DuArgs {
+    /// A pool's directory, or a path below it that is in the pool; @ is the user's own pool.
+    #[arg(default_value = OWN, value_name = "POOL[/PATH]")]
+    pub pool: Vec<PathBuf>,
+    /// Only the sum for each pool or path that is named.
+    #[arg(short, long, conflicts_with_all = ["max_depth", "all"])]
+    pub summarize: bool,
+    /// Only what is at most so many directories below what is named.
+    #[arg(short = 'd', long, value_name = "N")]
+    pub max_depth: Option<usize>,
+    /// Also files that are no volumes.
+    #[arg(short, long)]
+    pub all: bool,
+    /// How long files and values are, holes and all, instead of what they take.
+    #[arg(long)]
+    pub apparent_size: bool,
+    /// As a snapshot has it; what its files share with others counts as well.
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -54,6 +54,13 @@ pub fn put_into(command: &mut Command) -> Result<(), Failure> {
     {
         *word = owned(path()?)?.into();
     }
+    if let Command::Du(args) = command {
+        for path in &mut args.pool {
+            if let Ok(below) = path.strip_prefix(OWN) {
+                *path = owned(self::path()?)?.join(below);
+            }
+        }
+    }
     if let Some(pool) = named(command).filter(|pool| pool.as_os_str() == OWN) {
         *pool = owned(path()?)?;
     }

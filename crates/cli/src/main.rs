@@ -11,6 +11,7 @@ mod beside;
 mod complete;
 mod confine;
 mod default_pool;
+mod du;
 mod environment;
 mod explain;
 mod export;
@@ -111,6 +112,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         }
         Command::Top(args) => top::top(&args, cli.json),
         Command::Lsof(args) => lsof::lsof(&args, cli.json),
+        Command::Du(args) => du::du(&args, cli.json),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::WriteBack { pool } => writeback::write_back(&pool),

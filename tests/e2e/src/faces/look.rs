@@ -1,4 +1,5 @@
-//! `holdfast lsof` as people use it: what it shows is what programs do, and nothing else.
+//! `holdfast lsof` and `du` as people use them: what they show is what programs do and what takes
+//! space, and nothing else.
 
 use super::{expect, new_pool, script};
 use crate::bad_input::{Case, Fixture, Stop};
@@ -7,6 +8,9 @@ pub const CASES: &[(&str, Case)] = &[
     ("lsof files and locks", files_and_locks),
     ("lsof while everything changes", amid_changes),
     ("lsof refusals", refusals),
+    ("du directories, keyspaces and volumes", usage),
+    ("du refusals", usage_refusals),
+    ("du of very many files", usage_of_many),
 ];
 
 /// Says what it has done, and ends with the line that it reads.
@@ -140,4 +144,120 @@ fn refusals(fixture: &Fixture) -> Result<(), Stop> {
         Fix: holdfast pool create POOL/none\nholdfast: there is no pool at .\n\
         Fix: holdfast pool create .\n{\"open\":[],\"locks\":[]}\n1\n";
     expect("the refusals", &said, expected)
+}
+
+/// Names of one file count once, holes not, blocks ahead of the end do, and values by what they
+/// take.
+fn usage(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"run() { "$hf" run --pool "$pool" -- bash -c "$1"; }
+        du() { "$hf" du "$@" | sed "s|$pool|POOL|"; }
+        run 'cd /hf; mkdir -p a/b c vm; head -c 1048576 /dev/zero >a/b/big; ln a/b/big c/again
+            truncate -s 9M a/hole; fallocate -l 3M c/ahead; fallocate -n -l 1M a/b/big
+            : >c/behind; fallocate -n -l 64K c/behind; head -c 9000 /dev/zero | tee c/x >c/y'
+        head -c 102400 /dev/zero | "$hf" kv "$pool" keys put large
+        "$hf" kv "$pool" keys put no/name 1234567
+        "$hf" volume "$pool" create vm/disk --size 20M
+        du "$pool"; echo; du "$pool" -d 1; echo; du -s "$pool/a/" "$pool/c"; echo
+        du "$pool/c" -a | sort -bk2; du "$pool/c/again"; echo; du "$pool" --apparent-size -d1; echo
+        "$hf" du "$pool/keys" "$pool/vm/disk" --json | sed "s|$pool|POOL|"; echo
+        "$hf" snapshot "$pool" create before; run 'cd /hf; rm -r a; rm c/ahead'
+        du "$pool" -d1; echo; du "$pool/a" --snapshot before
+        run 'cd /hf; du -B1 -s c' | cut -f1; "$hf" du --json -s "$pool/c" | grep -o '"taken":[0-9]*'
+        "$hf" pool check "$pool" >/dev/null"#,
+    )?;
+    expect("what takes space", &said, USAGE)
+}
+
+const USAGE: &str = r#"1M      POOL/a/b
+1M      POOL/a
+3.1M    POOL/c
+100.0K  POOL/keys (keyspace)
+0       POOL/vm/disk (volume)
+0       POOL/vm
+4.2M    POOL
+
+1M      POOL/a
+3.1M    POOL/c
+100.0K  POOL/keys (keyspace)
+0       POOL/vm
+4.2M    POOL
+
+1M      POOL/a
+4.1M    POOL/c
+
+4.1M    POOL/c
+1M      POOL/c/again
+3M      POOL/c/ahead
+64K     POOL/c/behind
+12K     POOL/c/x
+12K     POOL/c/y
+1M      POOL/c/again
+
+10M     POOL/a
+3.0M    POOL/c
+100.0K  POOL/keys (keyspace)
+20M     POOL/vm
+33.1M   POOL
+
+[{"pool":"POOL","path":"/keys","kind":"keyspace","taken":102419,"size":102419},
+{"pool":"POOL","path":"/vm/disk","kind":"volume","taken":0,"size":20971520}]
+
+1.1M    POOL/c
+100.0K  POOL/keys (keyspace)
+0       POOL/vm
+1.2M    POOL
+
+1M      POOL/a/b
+1M      POOL/a
+1138688
+"taken":1138688
+"#;
+
+fn usage_refusals(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"said() { "$@" 2>&1 | sed "s|$pool|POOL|g"; echo "${PIPESTATUS[0]}"; }
+        set +eo pipefail
+        said "$hf" du none/a; said "$hf" du "$pool/a"; said "$hf" du "$pool" --snapshot none
+        said "$hf" du -s -d 1 "$pool"; "$hf" du "$pool" >/dev/full; echo $?"#,
+    )?;
+    expect("the refusals", &said, REFUSED)
+}
+
+const REFUSED: &str = r#"holdfast: there is no pool at none/a.
+Fix: holdfast pool create none/a
+1
+holdfast: POOL/a: no such file or directory.
+1
+holdfast: there is no snapshot "none".
+Fix: `holdfast snapshot POOL list` shows the pool's snapshots
+1
+holdfast: the argument '--summarize' cannot be used with '--max-depth <N>'.
+Fix: see holdfast du --help
+2
+1
+"#;
+
+/// It takes little memory for them.
+fn usage_of_many(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#""$hf" run --pool "$pool" -- python3 -c '
+import os
+for d in range(300):
+    os.mkdir(f"/hf/{d}")
+    for f in range(100): open(f"/hf/{d}/{f}", "w").close()
+os.makedirs("/hf/" + "/".join(["deep"] * 700))'
+        "$hf" du "$pool" | wc -l; "$hf" du "$pool" -a | wc -l
+        (ulimit -v 30000000; "$hf" du -s "$pool" | cut -c1-7)"#,
+    )?;
+    expect("the lines", &said, "1001\n31001\n0      \n")
 }

@@ -1,4 +1,4 @@
-//! Who has what open, where some of them are served by a proxy.
+//! Who has what open, and what takes space, where some users are served by a proxy.
 
 use super::{Shared, as_user};
 use crate::bad_input::{Fixture, Stop, wrong};
@@ -70,4 +70,30 @@ fn as_everybody(shared: &Shared<'_>) -> Result<(), Stop> {
         true => Ok(()),
         false => wrong(format!("user 3002 was told {:?}", ended.err)),
     }
+}
+
+/// What is closed to a user is not counted, and that is said.
+pub fn usage(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    let fill = "cd /hf; mkdir open closed; head -c 8192 /dev/zero | tee open/f >closed/f
+        chmod 700 closed";
+    shared.expect("3001", fill, "")?;
+    let pool = shared.pool.to_string_lossy().into_owned();
+    for user in ["3001", "3002"] {
+        let mut command = as_user(user);
+        command.arg(&fixture.holdfast).args(["du", &pool]);
+        let ended = fixture.end_of(command)?;
+        let (out, err) = match user {
+            "3001" => ("8K      P/closed\n8K      P/open\n16K     P\n", ""),
+            _ => (
+                "8K      P/open\n8K      P\n",
+                "holdfast: P: 1 file or directory may not be seen.\n",
+            ),
+        };
+        let said = [ended.out, ended.err].map(|text| text.replace(&pool, "P"));
+        if said != [out, err] || ended.status.is_none_or(|s| s.success() != err.is_empty()) {
+            return wrong(format!("user {user} saw {said:?}"));
+        }
+    }
+    shared.end()
 }
