@@ -131,7 +131,12 @@ pub enum PoolCommand {
         /// The pool's directory; @ is the user's own pool.
         #[arg(default_value = OWN)]
         pool: PathBuf,
+        /// Do not connect where no service runs, which might have systemd start one.
+        #[arg(long, hide = true)]
+        unless_idle: bool,
     },
+    /// List the user's own pool and all pools on this machine for which somebody listens.
+    List,
     /// Check that a pool is consistent; the exit status has the bits of fsck(8).
     Check {
         /// The pool's directory; @ is the user's own pool.

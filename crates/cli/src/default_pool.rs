@@ -70,7 +70,7 @@ pub fn put_into(command: &mut Command) -> Result<(), Failure> {
 fn named(command: &mut Command) -> Option<&mut PathBuf> {
     match command {
         Command::Pool(
-            PoolCommand::Status { pool }
+            PoolCommand::Status { pool, .. }
             | PoolCommand::Check { pool, .. }
             | PoolCommand::Block { pool, .. }
             | PoolCommand::Destroy { pool }

@@ -1,5 +1,5 @@
-//! `holdfast lsof` and `du` as people use them: what they show is what programs do and what takes
-//! space, and nothing else.
+//! `holdfast lsof`, `du` and `pool list` as people use them: what they show is what programs do and
+//! what takes space, and nothing else.
 
 use super::{expect, new_pool, script};
 use crate::bad_input::{Case, Fixture, Stop};
@@ -11,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("du directories, keyspaces and volumes", usage),
     ("du refusals", usage_refusals),
     ("du of very many files", usage_of_many),
+    ("pool list", list),
 ];
 
 /// Says what it has done, and ends with the line that it reads.
@@ -260,4 +261,41 @@ os.makedirs("/hf/" + "/".join(["deep"] * 700))'
         (ulimit -v 30000000; "$hf" du -s "$pool" | cut -c1-7)"#,
     )?;
     expect("the lines", &said, "1001\n31001\n0      \n")
+}
+
+/// Pools are known while somebody listens for them, however long their paths are, and whether or
+/// not their services answer.
+fn list(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let said = script(
+        fixture,
+        &pool,
+        r#"here=$(realpath .); name=$(printf 'd%.0s' $(seq 120)); mkdir $name "with space"
+        for p in $name/p "with space/p"; do "$hf" pool create "$p" --size 64M >/dev/null; done
+        list() {
+            "$hf" pool list "$@" | grep -F "$here" | sed "s|$here|HERE|g; s|$name|LONG|g" |
+                sed -E 's/  +/ /g; s/ [0-9.]+[KM]? [a-z]+ / USED MEDIUM /' || true
+        }
+        list; echo; mkfifo go; exec 6<>go
+        for p in pool $name/p "with space/p"; do
+            "$hf" run --pool "$p" -- bash -c 'echo >/hf/f; echo; read -r' <go >said.${p##*/} &
+            all="${all:-} $!"
+        done
+        for p in pool $name/p "with space/p"; do
+            until "$hf" pool status "$p" | grep -q '^processes *1$'; do sleep 0.05; done
+        done
+        list | sort -k6; list --json | grep -o '"pool":"HERE/pool"[^}]*' |
+            sed 's/"owner":[0-9]*,//; s/"used":[0-9]*,//; s/"medium":"[a-z]*",//'
+        service=$("$hf" pool status --json pool | sed 's/.*"service":\([0-9]*\).*/\1/')
+        kill -STOP $service; list | sort -k6; kill -CONT $service
+        for p in 1 2 3; do echo >&6; done; wait $all
+        until [ -z "$(list)" ]; do sleep 0.05; done"#,
+    )?;
+    let listed = |processes: &str| {
+        let line = |processes, path| format!("64M USED MEDIUM runs {processes} HERE/{path}\n");
+        line("1", "LONG/p") + &line(processes, "pool") + &line("1", "with space/p")
+    };
+    let json = r#""pool":"HERE/pool","own":false,"running":true,"size":67108864,"processes":1"#;
+    let expected = format!("\n{}{json}\n{}", listed("1"), listed("-"));
+    expect("the list", &said, &expected)
 }

@@ -63,6 +63,7 @@ fn as_everybody(shared: &Shared<'_>) -> Result<(), Stop> {
             return wrong(format!("user {user} saw {:?} {:?}", ended.out, ended.err));
         }
     }
+    lists(shared, &pool)?;
     let mut command = as_user("3002");
     command.arg(&shared.fixture.holdfast).args(["lsof", &pool]);
     let ended = shared.fixture.end_of(command)?;
@@ -70,6 +71,23 @@ fn as_everybody(shared: &Shared<'_>) -> Result<(), Stop> {
         true => Ok(()),
         false => wrong(format!("user 3002 was told {:?}", ended.err)),
     }
+}
+
+/// All see that the pool is there; its owner and root see what is in it.
+fn lists(shared: &Shared<'_>, pool: &str) -> Result<(), Stop> {
+    for (user, wanted) in [("0", true), ("3001", true), ("3002", false)] {
+        let mut command = as_user(user);
+        command.arg(&shared.fixture.holdfast).args(["pool", "list"]);
+        let said = shared.fixture.end_of(command)?.out;
+        let line = said.lines().find(|line| line.ends_with(pool));
+        let words = line.unwrap_or_default().split_whitespace().take(5);
+        match words.collect::<Vec<_>>()[..] {
+            ["256M", _, _, "runs", processes] if wanted && processes != "0" => {}
+            ["-", "-", "-", "runs", "-"] if !wanted => {}
+            _ => return wrong(format!("user {user} was listed {line:?}")),
+        }
+    }
+    Ok(())
 }
 
 /// What is closed to a user is not counted, and that is said.
