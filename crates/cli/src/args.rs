@@ -38,6 +38,10 @@ pub enum Command {
     Pool(PoolCommand),
     /// Show what happens on a pool, again and again.
     Top(TopArgs),
+    /// Show who has which files of a pool open, mapped and locked, and who waits for whom.
+    Lsof(LsofArgs),
+    /// Show what takes the space of a pool, by directory, keyspace and volume.
+    Du(DuArgs),
     /// Run a program with the pool's files under a directory.
     Run(RunArgs),
     /// Run the pool's service in the foreground.
@@ -127,7 +131,12 @@ pub enum PoolCommand {
         /// The pool's directory; @ is the user's own pool.
         #[arg(default_value = OWN)]
         pool: PathBuf,
+        /// Do not connect where no service runs, which might have systemd start one.
+        #[arg(long, hide = true)]
+        unless_idle: bool,
     },
+    /// List the user's own pool and all pools on this machine for which somebody listens.
+    List,
     /// Check that a pool is consistent; the exit status has the bits of fsck(8).
     Check {
         /// The pool's directory; @ is the user's own pool.
@@ -180,6 +189,39 @@ pub struct TopArgs {
     /// Print metrics for Prometheus once, in its text format.
     #[arg(long, conflicts_with = "count")]
     pub metrics: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LsofArgs {
+    /// The pool's directory; @ is the user's own pool.
+    #[arg(default_value = OWN)]
+    pub pool: PathBuf,
+    /// Only files with these paths, from the pool's root, or below them; the exit status is 1 if
+    /// nobody has any of them.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DuArgs {
+    /// A pool's directory, or a path below it that is in the pool; @ is the user's own pool.
+    #[arg(default_value = OWN, value_name = "POOL[/PATH]")]
+    pub pool: Vec<PathBuf>,
+    /// Only the sum for each pool or path that is named.
+    #[arg(short, long, conflicts_with_all = ["max_depth", "all"])]
+    pub summarize: bool,
+    /// Only what is at most so many directories below what is named.
+    #[arg(short = 'd', long, value_name = "N")]
+    pub max_depth: Option<usize>,
+    /// Also files that are no volumes.
+    #[arg(short, long)]
+    pub all: bool,
+    /// How long files and values are, holes and all, instead of what they take.
+    #[arg(long)]
+    pub apparent_size: bool,
+    /// As a snapshot has it; what its files share with others counts as well.
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
 }
 
 #[derive(Debug, Args)]

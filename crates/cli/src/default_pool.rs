@@ -4,8 +4,8 @@
 //! its place, it is refused and never used.
 
 use crate::args::{
-    Command, CreateArgs, KvArgs, MapCommand, OWN, PoolCommand, RunArgs, ServeArgs, SnapshotArgs,
-    TopArgs, VolumeArgs,
+    Command, CreateArgs, KvArgs, LsofArgs, MapCommand, OWN, PoolCommand, RunArgs, ServeArgs,
+    SnapshotArgs, TopArgs, VolumeArgs,
 };
 use crate::failure::{Failure, say};
 use crate::size::Size;
@@ -54,6 +54,13 @@ pub fn put_into(command: &mut Command) -> Result<(), Failure> {
     {
         *word = owned(path()?)?.into();
     }
+    if let Command::Du(args) = command {
+        for path in &mut args.pool {
+            if let Ok(below) = path.strip_prefix(OWN) {
+                *path = owned(self::path()?)?.join(below);
+            }
+        }
+    }
     if let Some(pool) = named(command).filter(|pool| pool.as_os_str() == OWN) {
         *pool = owned(path()?)?;
     }
@@ -63,7 +70,7 @@ pub fn put_into(command: &mut Command) -> Result<(), Failure> {
 fn named(command: &mut Command) -> Option<&mut PathBuf> {
     match command {
         Command::Pool(
-            PoolCommand::Status { pool }
+            PoolCommand::Status { pool, .. }
             | PoolCommand::Check { pool, .. }
             | PoolCommand::Block { pool, .. }
             | PoolCommand::Destroy { pool }
@@ -71,6 +78,7 @@ fn named(command: &mut Command) -> Option<&mut PathBuf> {
             | PoolCommand::Create(CreateArgs { pool, .. }),
         )
         | Command::Top(TopArgs { pool, .. })
+        | Command::Lsof(LsofArgs { pool, .. })
         | Command::Serve(ServeArgs { pool, .. })
         | Command::Kv(KvArgs { pool, .. })
         | Command::Snapshot(SnapshotArgs { pool, .. })

@@ -11,6 +11,7 @@ mod beside;
 mod complete;
 mod confine;
 mod default_pool;
+mod du;
 mod environment;
 mod explain;
 mod export;
@@ -23,6 +24,7 @@ mod keeper;
 mod kv;
 mod leaving;
 mod log;
+mod lsof;
 mod map_commands;
 mod metrics;
 mod nested;
@@ -33,6 +35,7 @@ mod paths;
 mod point;
 mod poke;
 mod pool_commands;
+mod pool_list;
 mod program;
 mod progress;
 mod proxy;
@@ -62,6 +65,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use holdfast_cli::{args, size};
+use state::State;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -97,7 +101,14 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
     }
     match cli.command {
         Command::Pool(PoolCommand::Create(args)) => pool_commands::create(&args, cli.json),
-        Command::Pool(PoolCommand::Status { pool }) => pool_commands::status(&pool, cli.json),
+        Command::Pool(PoolCommand::Status { pool, unless_idle }) => {
+            let state = match unless_idle {
+                true => State::unless_idle(&pool),
+                false => State::of(&pool),
+            };
+            pool_commands::status(state?, cli.json)
+        }
+        Command::Pool(PoolCommand::List) => pool_list::list(cli.json),
         Command::Pool(PoolCommand::Check { pool, accept_loss }) => {
             pool_commands::check(&pool, accept_loss, cli.json)
         }
@@ -109,6 +120,8 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
             pool_commands::resize(&pool, size, cli.json)
         }
         Command::Top(args) => top::top(&args, cli.json),
+        Command::Lsof(args) => lsof::lsof(&args, cli.json),
+        Command::Du(args) => du::du(&args, cli.json),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::WriteBack { pool } => writeback::write_back(&pool),
@@ -132,9 +145,11 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
 /// The pool whose files a command works on by itself.
 fn works_on_files(command: &Command) -> Option<&Path> {
     match command {
-        Command::Pool(PoolCommand::Create(_) | PoolCommand::Block { .. }) => None,
+        Command::Pool(PoolCommand::Create(_) | PoolCommand::Block { .. } | PoolCommand::List) => {
+            None
+        }
         Command::Pool(
-            PoolCommand::Status { pool }
+            PoolCommand::Status { pool, .. }
             | PoolCommand::Check { pool, .. }
             | PoolCommand::Destroy { pool }
             | PoolCommand::Resize { pool, .. },

@@ -45,7 +45,7 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
         eprintln!("holdfast: {doubt}.");
     }
     if json {
-        return status(&args.pool, true);
+        return status(State::of(&args.pool)?, true);
     }
     let name = medium_name(files.medium);
     let promise = promise(files.medium, options.consistency, doubt.is_some());
@@ -57,7 +57,7 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
 pub fn resize(pool: &Path, size: Size, json: bool) -> Result<u8, Failure> {
     holdfast_service::resize(pool, size.0)?;
     match json {
-        true => status(pool, true),
+        true => status(State::of(pool)?, true),
         false => Ok(failure::OK),
     }
 }
@@ -82,8 +82,7 @@ fn consistency(arg: ConsistencyArg) -> Consistency {
 }
 
 /// `pool status`.
-pub fn status(pool: &Path, json: bool) -> Result<u8, Failure> {
-    let state = State::of(pool)?;
+pub fn status(state: State, json: bool) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     let done = if json {
         writeln!(out, "{}", Json::Object(state.fields(None)).render())

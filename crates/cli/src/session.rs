@@ -56,21 +56,14 @@ impl RunRecord {
 
     /// The record of a run that is under way.
     pub fn existing(session: BorrowedFd<'_>, index: u32) -> Result<RunRecord, Failure> {
-        let memory = SharedMem::map(session, SESSION_LEN).map_err(|e| {
-            Failure::new(format!("the session cannot be mapped: {e}")).fix("raise `ulimit -v`")
-        })?;
-        let locks = RecordLocks::new(session).map_err(|e| Failure::new(e.to_string()))?;
-        let record = RunRecord {
+        let (memory, locks) = map(session)?;
+        Ok(RunRecord {
             memory,
             locks,
             life: None,
             index: index as usize,
             borrowed: true,
-        };
-        match record.header()?.magic.load(Acquire) {
-            MAGIC => Ok(record),
-            other => Err(of_other_version(other)),
-        }
+        })
     }
 
     fn take(&self, at: &[u8]) -> Result<bool, Failure> {
@@ -207,6 +200,20 @@ impl RunRecord {
         }
         // Another run may have set it, to the same, since it was looked at.
         Ok(consistency.load(Acquire) == wanted)
+    }
+}
+
+/// Session memory, and who lives, if it has the layout that this program knows.
+pub fn map(session: BorrowedFd<'_>) -> Result<(SharedMem, RecordLocks), Failure> {
+    let memory = SharedMem::map(session, SESSION_LEN).map_err(|e| {
+        Failure::new(format!("the session cannot be mapped: {e}")).fix("raise `ulimit -v`")
+    })?;
+    let locks = RecordLocks::new(session).map_err(|e| Failure::new(e.to_string()))?;
+    let header = memory.at::<Header>(HEADER_AT as u64);
+    let header = header.ok_or_else(|| Failure::new("session memory is too short"))?;
+    match header.magic.load(Acquire) {
+        MAGIC => Ok((memory, locks)),
+        other => Err(of_other_version(other)),
     }
 }
 

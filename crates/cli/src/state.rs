@@ -13,7 +13,7 @@ use holdfast_pool::format::superblock::{Consistency, Superblock};
 use holdfast_pool::layout::{SNAPSHOTS, TreeId, VALUES};
 use holdfast_pool::protocol::Answer;
 use holdfast_pool::segment::tree_share;
-use holdfast_service::Files;
+use holdfast_service::{Files, PoolLock};
 use holdfast_status::Exports;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -99,8 +99,23 @@ impl State {
 
     /// Also of one whose service does not answer.
     pub fn of_any(pool: &Path) -> Result<State, Failure> {
+        State::asked(pool, attach::status)
+    }
+
+    /// As `of_any`, without connecting where no service has the pool.
+    pub fn unless_idle(pool: &Path) -> Result<State, Failure> {
+        State::asked(pool, |path| match PoolLock::holder(pool) {
+            Some(_) => attach::status(path),
+            None => Err(AttachError::NoService),
+        })
+    }
+
+    fn asked(
+        pool: &Path,
+        ask: impl FnOnce(&[u8]) -> Result<Answer, AttachError>,
+    ) -> Result<State, Failure> {
         let files = Files::open_read_only(pool)?;
-        let answer = attach::status(pool.as_os_str().as_bytes());
+        let answer = ask(pool.as_os_str().as_bytes());
         if let Err(e @ AttachError::Version { .. }) = answer {
             return Err(e.into());
         }
@@ -133,6 +148,11 @@ impl State {
                 .into_iter()
                 .map(|(name, value, _)| (name, value)),
         );
+        let running = self.live.is_some() || self.silent;
+        fields.push(("running", Json::Bool(running)));
+        if self.silent {
+            fields.push(("silent", Json::Bool(true)));
+        }
         fields.extend(exports::fields(&self.exports, before));
         fields
     }

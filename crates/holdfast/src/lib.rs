@@ -40,6 +40,7 @@ mod slow;
 mod snapshot;
 mod start;
 mod stream;
+mod usage;
 mod view;
 mod volume;
 mod walk;
@@ -60,6 +61,7 @@ pub use slow::{SLOW_VARIABLE, slow_by_environment};
 pub use snapshot::SnapshotInfo;
 pub use start::use_program;
 pub use stream::{ValueReader, ValueWriter};
+pub use usage::{Part, PartKind, Space};
 pub use view::{View, ViewKeyspace};
 pub use volume::{
     Barrier, Counted, Extent, Integrity, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,

@@ -8,8 +8,8 @@ use crate::pool::Pool;
 use holdfast_client::abi;
 
 /// Entries of directories are read so many bytes at a time.
-const LISTING: usize = 64 << 10;
-const DIRECTORY: u8 = 4;
+pub(crate) const LISTING: usize = 64 << 10;
+pub(crate) const DIRECTORY: u8 = 4;
 const REGULAR: u8 = 8;
 
 /// Calls `each` with the path of every regular file, until it says that this is enough (true).
@@ -46,7 +46,7 @@ fn look(
         if len == 0 {
             return Ok(false);
         }
-        for (kind, name) in entries(room.get(..len).unwrap_or_default()) {
+        for (_, kind, name) in entries(room.get(..len).unwrap_or_default()) {
             let path = [path, if path.is_empty() { b"" } else { b"/" }, name].concat();
             match kind {
                 _ if name == b"." || name == b".." => {}
@@ -58,14 +58,15 @@ fn look(
     }
 }
 
-/// Type and name of each entry, as getdents64(2) writes them.
-fn entries(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+/// Number, type and name of each entry, as getdents64(2) writes them.
+pub(crate) fn entries(mut rest: &[u8]) -> impl Iterator<Item = (u64, u8, &[u8])> {
     std::iter::from_fn(move || {
         let len = u16::from_ne_bytes(rest.get(16..18)?.try_into().ok()?);
         let (entry, behind) = rest.split_at_checked(len.into())?;
         rest = behind;
         let name = entry.get(19..)?.split(|byte| *byte == 0).next()?;
-        Some((*entry.get(18)?, name))
+        let ino = u64::from_ne_bytes(*entry.first_chunk()?);
+        Some((ino, *entry.get(18)?, name))
     })
 }
 

@@ -16,7 +16,7 @@ use crate::session::{OfdLink, Session};
 use crate::session::{fd_tables, live};
 use crate::tables::inode_table::{self, InodeRef};
 use core::time::Duration;
-use pmem::atomic::{AtomicU64, Ordering::*};
+use pmem::atomic::Ordering::*;
 use pmem::futex::{self, WaitResult};
 use pool::session::SLOTS;
 
@@ -24,15 +24,16 @@ const NAP: Duration = Duration::from_millis(5);
 /// Looks of a waiter of which one finds out who is dead.
 const LOOKS: u32 = 16;
 
-/// Slot + 1 of the process that blocks the process of `slot`.
-fn blocker_of(slot: &pool::session::Slot) -> &AtomicU64 {
-    &slot.spare[0]
-}
-
 /// What one look at the locks came to.
 enum Attempt {
     Granted,
-    BlockedBy(Owner),
+    BlockedBy(Blocker),
+}
+
+/// A lock that is in the way.
+struct Blocker {
+    link: u32,
+    owner: Owner,
 }
 
 fn attempt(s: &Session, inode: &InodeRef, wish: &Wish) -> Result<Attempt> {
@@ -40,7 +41,7 @@ fn attempt(s: &Session, inode: &InodeRef, wish: &Wish) -> Result<Attempt> {
     while let Some(link) = conflict(s, &locked, wish)? {
         let owner = Owner::of(s.range_lock(link)?);
         if owner.kind != POSIX || fd_tables::is_same(s, owner.slot, owner.generation) {
-            return Ok(Attempt::BlockedBy(owner));
+            return Ok(Attempt::BlockedBy(Blocker { link, owner }));
         }
         remove(s, &locked, link)?;
     }
@@ -49,14 +50,24 @@ fn attempt(s: &Session, inode: &InodeRef, wish: &Wish) -> Result<Attempt> {
 
 /// Takes the lock; waits for it if `wait`.
 fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()> {
+    let done = acquire_saying(s, inode, wish, wait);
+    let slot = s.slot_at(wish.owner.slot.wrapping_sub(1))?;
+    if slot.waits_for.load(Relaxed) != 0 {
+        slot.waits_for.store(0, Relaxed);
+    }
+    done
+}
+
+/// As `acquire`; a process that had to wait still says so.
+fn acquire_saying(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()> {
     let mut looks = 0u32;
     loop {
         let tick = s.header().locks_tick.load(SeqCst);
         let blocker = match attempt(s, inode, wish)? {
             Attempt::Granted => return Ok(()),
-            Attempt::BlockedBy(owner) => owner,
+            Attempt::BlockedBy(blocker) => blocker,
         };
-        if blocker.kind != POSIX && looks % LOOKS == 0 {
+        if blocker.owner.kind != POSIX && looks % LOOKS == 0 {
             // The last descriptors of the description that holds the lock may be those of a dead
             // process, also if another one has locked it.
             if slots::reap_dead(s) > 0 {
@@ -71,21 +82,23 @@ fn acquire(s: &Session, inode: &InodeRef, wish: &Wish, wait: bool) -> Result<()>
     }
 }
 
-fn sleep(s: &Session, wish: &Wish, blocker: &Owner, tick: u32) -> Result<()> {
-    let deadlocks = wish.owner.kind == POSIX && blocker.kind == POSIX;
+fn sleep(s: &Session, wish: &Wish, blocker: &Blocker, tick: u32) -> Result<()> {
+    let (link, owner) = (blocker.link, &blocker.owner);
+    let deadlocks = wish.owner.kind == POSIX && owner.kind == POSIX;
     let slot = s.slot_at(wish.owner.slot.wrapping_sub(1))?;
     if deadlocks {
-        blocker_of(slot).store(blocker.slot.into(), SeqCst);
-        if leads_to_me(s, blocker.slot, wish.owner.slot) {
-            blocker_of(slot).store(0, SeqCst);
+        slot.blocker.store(owner.slot.into(), SeqCst);
+        if leads_to_me(s, owner.slot, wish.owner.slot) {
+            slot.blocker.store(0, SeqCst);
             return Err(Error::Deadlock);
         }
     }
+    slot.waits_for.store(link.into(), Relaxed);
     waiters(s).fetch_add(1, SeqCst);
     let woken = futex::wait_interruptible(&s.header().locks_tick, tick, Some(NAP));
     waiters(s).fetch_sub(1, SeqCst);
     if deadlocks {
-        blocker_of(slot).store(0, SeqCst);
+        slot.blocker.store(0, SeqCst);
     }
     match woken {
         WaitResult::Interrupted => Err(Error::Interrupted),
@@ -102,7 +115,7 @@ fn leads_to_me(s: &Session, from: u32, me: u32) -> bool {
         let Ok(slot) = s.slot_at(at.wrapping_sub(1)) else {
             return false;
         };
-        at = blocker_of(slot).load(SeqCst) as u32;
+        at = slot.blocker.load(SeqCst) as u32;
         if at == 0 {
             return false;
         }

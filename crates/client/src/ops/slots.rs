@@ -144,6 +144,8 @@ fn take_free(s: &Session, pid: u32, taker: Taker, run: u32) -> Result<Option<u32
             &slot.ids,
             &slot.offer,
             &slot.shown,
+            &slot.blocker,
+            &slot.waits_for,
         ]) {
             field.store(0, Relaxed);
         }

@@ -9,10 +9,10 @@ use holdfast_pmem::{Protection, Scheme};
 use std::fmt;
 
 /// The attribute's name.
-pub(super) const NAME: &[u8] = b"user.holdfast.volume";
+pub(crate) const NAME: &[u8] = b"user.holdfast.volume";
 
 /// The most bytes of one.
-pub(super) const ROOM: usize = 256;
+pub(crate) const ROOM: usize = 256;
 
 /// The properties of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

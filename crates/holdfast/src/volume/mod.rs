@@ -30,6 +30,7 @@ use stats::{Counters, Kind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+pub(crate) use attribute::{NAME, ROOM};
 pub use barrier::Barrier;
 pub use integrity::Integrity;
 pub use latency::{Latency, VolumeLatency};

@@ -436,7 +436,12 @@ shared! {
         pub offer: AtomicU64,
         /// The process that a proxy has the slot for, as F_GETLK tells it; 0: the slot's own.
         pub shown: AtomicU64,
-        pub spare: [AtomicU64; 10],
+        /// Slot + 1 of the process that has a POSIX lock for which this process waits; 0: none.
+        pub blocker: AtomicU64,
+        /// `Link` of the lock of a file for which the process waits, for those who want to know; 0:
+        /// none.
+        pub waits_for: AtomicU64,
+        pub spare: [AtomicU64; 8],
     }
 }
 

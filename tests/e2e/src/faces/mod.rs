@@ -10,6 +10,7 @@ mod files;
 mod huge;
 mod installed;
 pub mod interface;
+mod look;
 mod slow;
 mod transfer;
 mod volumes;
@@ -32,6 +33,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         huge::CASES,
         installed::CASES,
         interface::CASES,
+        look::CASES,
         slow::CASES,
         transfer::CASES,
         volumes::CASES,

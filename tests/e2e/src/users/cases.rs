@@ -25,6 +25,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("programs with the C interface", super::keys::programs),
     ("kills amid keys and values", super::keys::kills),
     ("snapshots for others", super::snapshots::snapshots),
+    ("who has what open", super::look::look),
+    ("what takes space of others", super::look::usage),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),

@@ -8,6 +8,7 @@ pub mod actor;
 mod cases;
 mod keys;
 mod lent;
+mod look;
 mod maps;
 mod passing;
 mod pipes;
