@@ -77,7 +77,15 @@ impl Keyspace {
             Err(Error::Pool(holdfast_client::Error::FileTooLarge)) if is_legal_name(key) => {
                 self.put_as_file(key, value, durability)
             }
-            put => put,
+            put => put.map_err(|e| self.gone(e)),
+        }
+    }
+
+    /// A change finds nothing only if the keyspace was dropped.
+    pub(crate) fn gone(&self, e: Error) -> Error {
+        match e {
+            Error::Pool(holdfast_client::Error::NotFound) => Error::missing_keyspace(&self.name),
+            e => e,
         }
     }
 
@@ -91,10 +99,13 @@ impl Keyspace {
     /// Removes `key`, which may be missing.
     pub fn erase(&self, key: &[u8], durability: Durability) -> Result<()> {
         check(key)?;
-        match self.pool.inner.reach()? {
-            Reach::Mapped(client) => Ok(client.kv_erase(self.id, key, durability)?),
+        let erased = match self.pool.inner.reach()? {
+            Reach::Mapped(client) => client
+                .kv_erase(self.id, key, durability)
+                .map_err(Error::from),
             Reach::Served(served) => served.erase(self.named(), key, durability),
-        }
+        };
+        erased.map_err(|e| self.gone(e))
     }
 
     /// Removes `key`, and returns whether it existed.

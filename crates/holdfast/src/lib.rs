@@ -43,6 +43,7 @@ mod stream;
 mod view;
 mod volume;
 mod walk;
+mod whole;
 
 use holdfast_client::kv;
 
@@ -65,3 +66,4 @@ pub use volume::{
     Barrier, Counted, Extent, Integrity, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,
     VolumeShape, VolumeStats, VolumeWriting, Written, Zeroes,
 };
+pub use whole::Swap;

@@ -169,10 +169,9 @@ impl Pool {
         };
         match found {
             Ok(keyspace) => Ok(Keyspace::new(self.clone(), name, keyspace)),
-            Err(Error::Pool(holdfast_client::Error::NotFound)) => Err(Error::Missing {
-                what: "keyspace",
-                name: name.into(),
-            }),
+            Err(Error::Pool(holdfast_client::Error::NotFound)) => {
+                Err(Error::missing_keyspace(name))
+            }
             Err(e) => Err(e),
         }
     }

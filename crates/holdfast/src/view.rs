@@ -171,6 +171,11 @@ impl ViewKeyspace {
         Ok(Scan::new(self.view.clone(), &self.keyspace, from, to))
     }
 
+    /// How many keys there were, exactly. Looks at every key and at no value.
+    pub fn count(&self) -> Result<u64> {
+        self.prefix(b"")?.count_keys()
+    }
+
     /// The keys that start with `prefix`, in byte order.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
         Ok(Scan::of_prefix(self.view.clone(), &self.keyspace, prefix))

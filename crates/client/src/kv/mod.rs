@@ -14,6 +14,7 @@ mod commit;
 mod keyspace;
 mod rights;
 mod slow_path;
+mod whole;
 
 pub use crate::values::Keyspace;
 pub use crate::values::view::{Entry, Found, Scan, View};
@@ -29,6 +30,7 @@ use crate::ops::sync;
 use crate::session::OfdLink;
 use crate::tables::value_index::Out;
 use crate::values::files;
+use alloc::vec::Vec;
 use pool::layout::is_legal_name;
 use pool::layout::value::USER_KEY_MAX;
 
@@ -42,6 +44,15 @@ pub enum Durability {
     Ordered,
     /// As `Ordered`, without any promise that it ever is before the pool is closed.
     Volatile,
+}
+
+/// What became of a change that depended on the value of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swapped {
+    /// It was made.
+    Done,
+    /// It was not: the key has this value, or none.
+    Other(Option<Vec<u8>>),
 }
 
 /// Keys that can be put.
@@ -122,6 +133,37 @@ impl Client {
             Durability::Durable => durable::changes(s),
             Durability::Ordered | Durability::Volatile => Ok(()),
         }
+    }
+
+    /// Sets `key` to `value`, or erases it (`None`), if its value is `expected` (`None`: if it has
+    /// none), as one with regard to all others. If the key is a file, `who` must be permitted to
+    /// read it (`None`: may read all).
+    pub fn kv_swap(
+        &self,
+        who: Option<&Caller>,
+        (keyspace, key): (Keyspace, &[u8]),
+        expected: Option<&[u8]>,
+        value: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<Swapped> {
+        let s = &self.session;
+        let mut changes = Changes::default();
+        match value {
+            Some(value) => changes.put(self, keyspace, key, value)?,
+            None => changes.erase(self, keyspace, key)?,
+        }
+        let mut swapped = Swapped::Done;
+        commit::commit_if(s, who, changes, &mut |found| {
+            let holds = found.as_deref() == expected;
+            if !holds {
+                swapped = Swapped::Other(found);
+            }
+            holds
+        })?;
+        if swapped == Swapped::Done && durability == Durability::Durable {
+            durable::changes(s)?;
+        }
+        Ok(swapped)
     }
 
     /// Makes a file that has no name yet (O_TMPFILE), in whatever pieces it was written, the value
