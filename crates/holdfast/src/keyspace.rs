@@ -37,6 +37,11 @@ impl Keyspace {
         &self.name
     }
 
+    /// What another handle of the same keyspace, by the same name, has as well.
+    pub(crate) fn same(&self) -> (u64, &str) {
+        (self.id.ino(), &self.name)
+    }
+
     pub(crate) fn named(&self) -> Named<'_> {
         let (id, name) = (self.id, &*self.name);
         Named { id, name }

@@ -14,6 +14,7 @@ mod slow;
 mod transfer;
 mod volumes;
 mod warm;
+mod whole;
 mod words;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};
@@ -36,6 +37,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         transfer::CASES,
         volumes::CASES,
         warm::CASES,
+        whole::CASES,
         words::CASES,
     ];
     run_cases("faces", &tables.concat(), names)
