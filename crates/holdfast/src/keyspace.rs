@@ -67,6 +67,15 @@ impl Keyspace {
         self.get_into(key, &mut [])
     }
 
+    /// When the value of `key` was put, or, if it is a file, written: nanoseconds since 1970.
+    pub fn modified_ns(&self, key: &[u8]) -> Result<Option<i64>> {
+        let found = match self.pool.inner.reach()? {
+            Reach::Mapped(client) => client.kv_find(None, None, (self.id, key), &mut [])?,
+            Reach::Served(served) => served.find(self.named(), None, key)?,
+        };
+        Ok(found.map(|(_, time)| time))
+    }
+
     /// Sets `key` to `value`.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {

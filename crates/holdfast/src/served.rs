@@ -151,6 +151,16 @@ impl ServedPool {
         Ok(self.served.kv_get(&caller, keyspace, view, key, out)?)
     }
 
+    pub fn find(
+        &self,
+        keyspace: Named<'_>,
+        view: Option<View>,
+        key: &[u8],
+    ) -> Result<Option<(u64, i64)>> {
+        let (caller, keyspace) = (self.ids.caller(), self.known(keyspace)?);
+        Ok(self.served.kv_find(&caller, keyspace, view, key)?)
+    }
+
     pub fn put(
         &self,
         keyspace: Named<'_>,

@@ -196,6 +196,17 @@ impl ViewKeyspace {
         }
     }
 
+    /// When the value of `key` was put: nanoseconds since 1970.
+    pub fn modified_ns(&self, key: &[u8]) -> Result<Option<i64>> {
+        let found = match self.view.pinned.reach()? {
+            ViewOf::Mapped(client, view) => {
+                client.kv_find(None, Some(view), (self.keyspace.id, key), &mut [])?
+            }
+            ViewOf::Served(served, view) => served.find(self.keyspace.named(), Some(view), key)?,
+        };
+        Ok(found.map(|(_, time)| time))
+    }
+
     /// The value of `key` in the pool's own memory, if it is large and in one piece, else a copy of
     /// it.
     pub fn borrow(&self, key: &[u8]) -> Result<Option<Borrowed>> {

@@ -133,6 +133,16 @@ fn a_change_that_depends_on_a_value_says_what_there_is() {
             assert_eq!((none.done, none.present), (false, None));
         }
         assert!(k.put_if(b"", None, b"x", Durable).is_err());
+        assert_eq!(k.modified_ns(b"a").unwrap(), None);
+        k.put(b"a", b"1", Durable).unwrap();
+        let first = k.modified_ns(b"a").unwrap();
+        assert!(first > Some(1 << 60), "{first:?}");
+        let then = fixture.open().read().unwrap().keyspace("k").unwrap();
+        // Longer than a tick of the clock.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        k.put(b"a", b"1", Durable).unwrap();
+        assert!(k.modified_ns(b"a").unwrap() > first);
+        assert_eq!(then.modified_ns(b"a").unwrap(), first);
     });
 }
 

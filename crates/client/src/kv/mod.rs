@@ -233,6 +233,25 @@ impl Client {
         (keyspace, key): (Keyspace, &[u8]),
         out: &mut [u8],
     ) -> Result<Option<u64>> {
-        view.get(&self.session, keyspace, key, out, who)
+        view.get(&self.session, keyspace, key, &mut Out::copy(out), who)
+    }
+
+    /// As `kv_get_as`, in a view if there is one, with the time at which the value was put.
+    pub fn kv_find(
+        &self,
+        who: Option<&Caller>,
+        view: Option<&View>,
+        (keyspace, key): (Keyspace, &[u8]),
+        out: &mut [u8],
+    ) -> Result<Option<(u64, i64)>> {
+        if key.is_empty() || key.len() > USER_KEY_MAX {
+            return Ok(None);
+        }
+        let (s, mut out) = (&self.session, Out::copy(out));
+        let len = match view {
+            None => files::get_any(s, keyspace, key, &mut out, who)?,
+            Some(view) => view.get(s, keyspace, key, &mut out, who)?,
+        };
+        Ok(len.map(|len| (len, out.mtime)))
     }
 }

@@ -169,7 +169,7 @@ impl Call<'_> {
         let wanted = usize::try_from(self.arg(2)).unwrap_or(usize::MAX);
         let mut small = [0; SMALL];
         let small = &mut small[..wanted.min(SMALL)];
-        let Some(mut len) = self.look(keyspace, view, small)? else {
+        let Some((mut len, mut time)) = self.look(keyspace, view, small)? else {
             return Ok(Reply::default());
         };
         let mut large = Vec::new();
@@ -179,17 +179,20 @@ impl Call<'_> {
             self.check_room(size)?;
             large = room_for(size)?;
             match self.look(keyspace, view, &mut large)? {
-                Some(now) => len = now,
+                Some(now) => (len, time) = now,
                 None => return Ok(Reply::default()),
             }
         }
         let out = if large.is_empty() { small } else { &mut large };
         let n = out.len().min(len as usize);
-        if n <= BUFFER {
-            return self.put_value(&out[..n], len);
-        }
-        large.truncate(n);
-        self.keep_value(large, len)
+        let mut reply = if n <= BUFFER {
+            self.put_value(&out[..n], len)?
+        } else {
+            large.truncate(n);
+            self.keep_value(large, len)?
+        };
+        reply.words[3] = time as u64;
+        Ok(reply)
     }
 
     /// Answers with the start of a value of length `len`.
@@ -224,15 +227,17 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Copies the value of the key in the request as far as there is room: its length.
-    fn look(&self, keyspace: Keyspace, view: Option<&View>, out: &mut [u8]) -> Result<Option<u64>> {
+    /// Copies the value of the key in the request as far as there is room: its length and time.
+    fn look(
+        &self,
+        keyspace: Keyspace,
+        view: Option<&View>,
+        out: &mut [u8],
+    ) -> Result<Option<(u64, i64)>> {
         let (client, key) = (self.client, &self.texts[0][..]);
         self.as_caller(|c| {
             self.check(c, keyspace, Right::Get)?;
-            match view {
-                None => client.kv_get_as(Some(c), keyspace, key, out),
-                Some(view) => client.view_get_as(Some(c), view, (keyspace, key), out),
-            }
+            client.kv_find(Some(c), view, (keyspace, key), out)
         })
     }
 

@@ -44,7 +44,8 @@ fn lines(fixture: &Fixture) -> Result<(), Stop> {
 fn all(fixture: &Fixture) -> Result<(), Stop> {
     let (pool, other) = (new_pool(fixture, "pool")?, new_pool(fixture, "other")?);
     let text = format!(
-        "{MAKE} make | kv a load; kv 'with	tab' put -e 'k\\x00' 'v\\t\\n'; kv e put x 1; kv e erase x; kv c put x ''
+        "{MAKE} make | kv a load; kv 'with	tab' put -e 'k\\x00' 'v\\t\\n'
+        kv e put x 1; kv e erase x; kv c put x ''
         kv dump >all; \"$hf\" kv '{other}' load --json <all
         \"$hf\" kv '{other}' dump | cmp - all
         \"$hf\" snapshot \"$pool\" create then; kv a drop; kv c put x 2; kv dump

@@ -38,7 +38,8 @@ fn files(fixture: &Fixture) -> Result<(), Stop> {
         kv plain drop 2>&1 | head -1 || true; run ls /hf; \"$hf\" pool check \"$pool\" >/dev/null
         kv k put x 1; kv plain put y 2
         run sh -c 'echo file >/hf/k/z; kv=$0; exec 3</hf/k/z; \"$kv\" kv $1 plain rename k --replace
-            cat <&3; ls /hf; cat /hf/k/*' \"$hf\" \"$pool\"; \"$hf\" pool check \"$pool\" >/dev/null"
+            cat <&3; ls /hf; cat /hf/k/*' \"$hf\" \"$pool\"
+        \"$hf\" pool check \"$pool\" >/dev/null"
     );
     let said = script(fixture, &pool, &text)?;
     expect(
