@@ -34,6 +34,7 @@ class _Together(Transaction):
         if commit:
             with self.fs._pool.batch(durability=self.fs._durability) as batch:
                 for file in files:
+                    file.check()
                     batch.put(file.keyspace, file.key, file.content)
         self.fs = None
 
@@ -303,6 +304,11 @@ class _Edited(io.BytesIO):
         super().__init__(value)
         self.keyspace, self.key, self.content = keyspace, key, b""
         self._new, self._autocommit = new, autocommit
+
+    def check(self) -> None:
+        """Refuse a new value where there is one."""
+        if self._new and self.key in self.keyspace:
+            raise FileExistsError(errno.EEXIST, "the key has a value", os.fsdecode(self.key))
 
     def commit(self) -> None:
         """Put what was written."""
