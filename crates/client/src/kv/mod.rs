@@ -32,7 +32,7 @@ use crate::tables::value_index::Out;
 use crate::values::files;
 use alloc::vec::Vec;
 use pool::layout::is_legal_name;
-use pool::layout::value::USER_KEY_MAX;
+use pool::layout::value::{Head, USER_KEY_MAX};
 
 /// When a change is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,6 +252,7 @@ impl Client {
             None => files::get_any(s, keyspace, key, &mut out, who)?,
             Some(view) => view.get(s, keyspace, key, &mut out, who)?,
         };
-        Ok(len.map(|len| (len, out.mtime)))
+        // The same before and after the trees have it.
+        Ok(len.map(|len| (len, Head::rounded(out.mtime))))
     }
 }

@@ -19,7 +19,7 @@ use crate::session::RETRIES;
 use crate::session::Session;
 use crate::session::drain;
 use crate::tables::dentry_table::{self, Found};
-use crate::tables::inode_table::{self, LockedInode};
+use crate::tables::inode_table::{self, Attrs, LockedInode};
 use crate::tables::value_index;
 use crate::values::{Keyspace, blocks, files};
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pool::journal::{Change, Naming, Op, Ops, Record};
 use pool::layout::is_legal_name;
 use pool::layout::value::{IN_BLOCKS_MAX, fits_entry};
-use pool::session::INODE_LINKABLE;
+use pool::session::{INODE_ACL, INODE_LINKABLE};
 
 /// A key that is a file.
 struct File {
@@ -219,7 +219,7 @@ fn locked_write(
         return done;
     }
     // Of those that cannot be values the names go last: the value is what counts until then.
-    let huge = demote(s, found, locked, &mut names, time)?;
+    let huge = demote(s, (found, locked), &mut names, time, |_| true)?;
     commit::unseen(s, changes, time)?;
     unname(s, huge, &mut names, time)
 }
@@ -236,7 +236,7 @@ fn unname(s: &Session, which: Vec<usize>, names: &mut Losing<'_, '_>, time: i64)
 }
 
 /// Before a keyspace is dropped: makes values of its keys that are files. Those that cannot be
-/// values are erased.
+/// values are erased, and those that not everybody may read: all may read a value.
 pub(super) fn make_values(s: &Session, keyspace: Keyspace) -> Result<()> {
     let dir = inode_table::get(s, keyspace.ino())?;
     if dir.e.entries.load(Acquire) == 0 {
@@ -247,9 +247,14 @@ pub(super) fn make_values(s: &Session, keyspace: Keyspace) -> Result<()> {
     let time = clock::now();
     locking(s, &mut all, &mut |_, found, locked| {
         let mut names = Losing::begin(s, found, locked)?;
-        let huge = demote(s, found, locked, &mut names, time)?;
-        unname(s, huge, &mut names, time)
+        let others = demote(s, (found, locked), &mut names, time, is_public)?;
+        unname(s, others, &mut names, time)
     })
+}
+
+/// Whether everybody who reaches a file may read it.
+fn is_public(a: &Attrs) -> bool {
+    a.mode & 0o444 == 0o444 && a.state & INODE_ACL == 0
 }
 
 /// Whether a directory has directories.
@@ -330,17 +335,22 @@ fn write_seen(
 }
 
 /// Makes values of files, one by one, so that the changes need not speak of them: nobody can see
-/// a difference. Which ones are too large for that.
+/// a difference. Which ones are too large for that, or may not be values.
 fn demote(
     s: &Session,
-    found: &[File],
-    locked: &[LockedInode<'_>],
+    (found, locked): (&[File], &[LockedInode<'_>]),
     names: &mut Losing<'_, '_>,
     time: i64,
+    may: fn(&Attrs) -> bool,
 ) -> Result<Vec<usize>> {
     let mut huge = Vec::new();
     for (i, file) in found.iter().enumerate() {
-        let content = match files::content(s, by_ino(locked, file.found.ino)?) {
+        let inode = by_ino(locked, file.found.ino)?;
+        if !may(&inode_table::attrs(s, inode)?) {
+            huge.push(i);
+            continue;
+        }
+        let content = match files::content(s, inode) {
             Err(Error::FileTooLarge) => {
                 huge.push(i);
                 continue;

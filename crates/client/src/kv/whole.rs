@@ -11,9 +11,9 @@ use super::{keyspace, slow_path};
 use crate::base::abi::RENAME_NOREPLACE;
 use crate::base::error::{Error, Result};
 use crate::base::types::{Base, Caller};
-use crate::content::durable;
+use crate::content::{durable, perm};
 use crate::ops::client::Client;
-use crate::ops::{link, rename};
+use crate::ops::{link, path, rename};
 use crate::session::RETRIES;
 use crate::values::Keyspace;
 use crate::values::view::{Scan, View};
@@ -67,10 +67,13 @@ impl Client {
         Err(last)
     }
 
-    /// Before a keyspace is dropped: it has no names.
+    /// Before a keyspace is dropped: it has no names. Nothing is changed for whoever may not.
     fn make_ready(&self, c: &Caller, keyspace: Keyspace) -> Result<()> {
         let s = self.session();
         self.kv_check(c, keyspace, Right::Change)?;
+        let of = |ino, link| path::attributes(s, ino, link);
+        let (root, dir) = (of(path::ROOT, 0)?.1, of(keyspace.ino(), keyspace.link)?.1);
+        perm::may_delete(s, c, &root, &dir)?;
         slow_path::make_values(s, keyspace)?;
         match slow_path::has_directories(s, keyspace.ino())? {
             true => Err(Error::NotEmpty),
