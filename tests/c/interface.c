@@ -86,6 +86,37 @@ static void fill(void)
     }
 }
 
+static void conditions(void)
+{
+    char buf[8];
+    ssize_t len;
+    CHECK(hf_put_if(ks, "cas", 3, NULL, 0, "one", 3, HF_DURABLE, NULL, 0, NULL) == 1);
+    CHECK(hf_put_if(ks, "cas", 3, NULL, 0, "two", 3, 0, buf, 2, &len) == 0);
+    CHECK(len == 3 && memcmp(buf, "on", 2) == 0);
+    CHECK(hf_put_if(ks, "cas", 3, "", 0, "two", 3, 0, NULL, 0, NULL) == 0);
+    CHECK(hf_put_if(ks, "cas", 3, "one", 3, "", 0, 0, NULL, 0, &len) == 1 && len == 0);
+    CHECK(hf_erase_if(ks, "cas", 3, "one", 3, 0, NULL, 0, &len) == 0 && len == 0);
+    CHECK(hf_erase_if(ks, "cas", 3, NULL, 0, 0, NULL, 0, &len) == 1 && len == -ENOENT);
+    CHECK(hf_put_if(ks, "", 0, NULL, 0, "x", 1, 0, NULL, 0, NULL) == -EINVAL);
+}
+
+static void keyspaces(void)
+{
+    hf_keyspace *a, *b;
+    CHECK(hf_keyspace_open(pool, "whole a", HF_CREATE, &a) == 0);
+    CHECK(hf_keyspace_open(pool, "whole b", HF_CREATE, &b) == 0);
+    CHECK(hf_put(a, "1", 1, "x", 1, 0) == 0 && hf_put(a, "2", 1, "x", 1, 0) == 0);
+    CHECK(hf_keyspace_count(a) == 2 && hf_keyspace_count(b) == 0);
+    CHECK(hf_keyspace_rename(pool, "whole a", "whole b", 0) == -EEXIST);
+    CHECK(hf_keyspace_rename(pool, "whole a", "whole b", HF_REPLACE) == 0);
+    CHECK(hf_keyspace_count(a) == 2 && hf_put(b, "1", 1, "x", 1, 0) == -ENOENT);
+    CHECK(hf_keyspace_drop(pool, "whole a") == -ENOENT);
+    CHECK(hf_keyspace_drop(pool, "whole b") == 0 && hf_keyspace_count(a) == 0);
+    CHECK(hf_keyspace_drop(pool, NULL) == -EINVAL && hf_keyspace_count(NULL) == -EINVAL);
+    hf_keyspace_close(a);
+    hf_keyspace_close(b);
+}
+
 static void scans(void)
 {
     hf_scan *scan;
@@ -293,6 +324,8 @@ int main(int argc, char **argv)
     CHECK(hf_keyspace_open(pool, "main", HF_CREATE, &ks) == 0);
     values();
     sizes();
+    conditions();
+    keyspaces();
     scans();
     batches();
     streams();

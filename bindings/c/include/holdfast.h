@@ -37,6 +37,7 @@ typedef struct hf_volume hf_volume;
 #define HF_ATOMIC 0x20u    /* new volume: each sector is written as a whole or not at all, and a write
                               is durable when it returns */
 #define HF_CHECKSUM 0x40u  /* new volume: as HF_ATOMIC, and other bytes than were written are -EIO */
+#define HF_REPLACE 0x80u   /* keyspace rename: drop the keyspace that has the new name */
 
 /* Pools. A process serves the pool and is started if there is none: the program `holdfast`, found
  * as ../bin/holdfast beside the library, else named by the environment variable HOLDFAST, else on
@@ -66,6 +67,14 @@ int hf_keyspace_open(hf_pool *, const char *name, unsigned flags, hf_keyspace **
 void hf_keyspace_close(hf_keyspace *);
 typedef int (*hf_name_fn)(void *arg, const char *name);
 int hf_keyspace_list(hf_pool *, hf_name_fn fn, void *arg);
+/* Removes a keyspace and all its keys at once, durably. Handles of it find no key any more, and what
+ * they change is -ENOENT. Views and snapshots keep it. -ENOENT; -ENOTEMPTY: it has directories. */
+int hf_keyspace_drop(hf_pool *, const char *name);
+/* Gives a keyspace another name, durably; handles of it stay valid. -EEXIST: something has that name;
+ * with HF_REPLACE a keyspace that has it is dropped at the same moment. */
+int hf_keyspace_rename(hf_pool *, const char *name, const char *new_name, unsigned flags);
+/* How many keys there are, exactly: looks at every key, and at no value. */
+ssize_t hf_keyspace_count(hf_keyspace *);
 
 /* The value is copied as far as it fits; the result is its full length. -ENOENT: no such key. */
 ssize_t hf_get(hf_keyspace *, const void *key, size_t key_len, void *buf, size_t cap);
@@ -76,6 +85,16 @@ int hf_remove(hf_keyspace *, const void *key, size_t key_len, unsigned flags); /
 /* Erases all keys in [from, to); NULL: from the first, to the last. */
 int hf_erase_range(hf_keyspace *, const void *from, size_t from_len, const void *to, size_t to_len,
                    unsigned flags);
+
+/* Changes that are made only if the value of the key is `expected` (of a put, NULL: only if it has
+ * none), as one with regard to all other processes: 1 if it was made, 0 if not. Unless `len` is
+ * NULL, *len is the full length of the value that the key has afterwards, or -ENOENT, and `buf` gets
+ * as much of it as fits. */
+int hf_put_if(hf_keyspace *, const void *key, size_t key_len, const void *expected,
+              size_t expected_len, const void *val, size_t val_len, unsigned flags, void *buf,
+              size_t cap, ssize_t *len);
+int hf_erase_if(hf_keyspace *, const void *key, size_t key_len, const void *expected,
+                size_t expected_len, unsigned flags, void *buf, size_t cap, ssize_t *len);
 
 /* Batches: changes that all happen or none does, possibly to several keyspaces of a pool. */
 int hf_batch_begin(hf_keyspace *, hf_batch **out);

@@ -15,6 +15,7 @@ mod snapshot;
 mod stream;
 mod table;
 mod volume;
+mod whole;
 
 use error::Refusal;
 use holdfast::Durability;
@@ -31,6 +32,8 @@ const REVERSE: u32 = 8;
 const READ_ONLY: u32 = 16;
 const ATOMIC: u32 = 32;
 const CHECKSUM: u32 = 64;
+/// What has the new name goes.
+const REPLACE: u32 = 128;
 
 /// Flags of a call, none of which it does not know.
 fn flags(given: u32, known: u32) -> Result<u32, Refusal> {

@@ -47,6 +47,14 @@ impl Keys {
     }
 }
 
+/// Whether a change was made, and the value that there is.
+type Swapped<'py> = (bool, Option<Bound<'py, PyBytes>>);
+
+fn swapped<'py>(py: Python<'py>, swap: holdfast::Swap) -> Swapped<'py> {
+    let present = swap.present.map(|value| PyBytes::new(py, &value));
+    (swap.done, present)
+}
+
 #[pyclass(subclass, frozen, module = "holdfast._native")]
 pub struct Keyspace {
     pub shared: Arc<Shared>,
@@ -155,6 +163,62 @@ impl Keyspace {
         Ok(py.detach(|| {
             let keys = self.keys.get()?;
             Ok::<_, Failure>(keys.present()?.put(&key, &value, wanted)?)
+        })?)
+    }
+
+    /// When a value was put, in nanoseconds since 1970, or None.
+    fn modified_ns(&self, py: Python<'_>, key: Bytes) -> PyResult<Option<i64>> {
+        Ok(py.detach(|| -> Result<_, Failure> {
+            Ok(match self.keys.get()? {
+                Keys::Present(keyspace) => keyspace.modified_ns(&key)?,
+                Keys::View(keyspace) => keyspace.modified_ns(&key)?,
+            })
+        })?)
+    }
+
+    /// Sets a key to a value if it has the expected one; None: if it has none.
+    #[pyo3(signature = (key, expected, value, durability=None))]
+    fn put_if<'py>(
+        &self,
+        py: Python<'py>,
+        key: Bytes,
+        expected: Option<Bytes>,
+        value: Bytes,
+        durability: Option<&str>,
+    ) -> PyResult<Swapped<'py>> {
+        let wanted = self.wanted(durability)?;
+        let swap = py.detach(|| -> Result<_, Failure> {
+            let keys = self.keys.get()?;
+            let keyspace = keys.present()?;
+            Ok(keyspace.put_if(&key, expected.as_deref(), &value, wanted)?)
+        })?;
+        Ok(swapped(py, swap))
+    }
+
+    /// Takes a key away if it has the expected value.
+    #[pyo3(signature = (key, expected, durability=None))]
+    fn erase_if<'py>(
+        &self,
+        py: Python<'py>,
+        key: Bytes,
+        expected: Bytes,
+        durability: Option<&str>,
+    ) -> PyResult<Swapped<'py>> {
+        let wanted = self.wanted(durability)?;
+        let swap = py.detach(|| -> Result<_, Failure> {
+            let keys = self.keys.get()?;
+            Ok(keys.present()?.erase_if(&key, &expected, wanted)?)
+        })?;
+        Ok(swapped(py, swap))
+    }
+
+    /// How many keys there are.
+    fn count(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(py.detach(|| -> Result<_, Failure> {
+            Ok(match self.keys.get()? {
+                Keys::Present(keyspace) => keyspace.count()?,
+                Keys::View(keyspace) => keyspace.count()?,
+            })
         })?)
     }
 

@@ -92,6 +92,29 @@ impl Pool {
         })?)
     }
 
+    /// Removes a keyspace and all its keys.
+    fn drop_keyspace(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.keyspace_drop(name)?)
+        })?)
+    }
+
+    /// Gives a keyspace another name; with `replace`, drops one that has it.
+    #[pyo3(signature = (name, new, *, replace=false))]
+    fn rename_keyspace(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        new: &str,
+        replace: bool,
+    ) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.keyspace_rename(name, new, replace)?)
+        })?)
+    }
+
     fn create_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         Ok(py.detach(|| {
             let source = self.shared.source.get()?;

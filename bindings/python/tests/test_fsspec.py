@@ -1,5 +1,8 @@
 """Values as files of fsspec, found by the scheme of their URL."""
 
+import datetime
+import time
+
 import fsspec
 import pytest
 
@@ -79,3 +82,71 @@ def test_a_snapshot(files, path):
     assert then.cat("ks/a") == b"before" and files.cat("ks/a") == b"after"
     with pytest.raises(OSError):
         then.pipe_file("ks/a", b"never")
+
+
+def test_times(files):
+    before = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=1)
+    files.pipe_file("ks/a", b"1")
+    first, key = files.modified("ks/a"), files.ukey("ks/a")
+    assert before < first and files.created("ks/a") == first and files.info("ks/a")["mtime"]
+    time.sleep(0.05)
+    files.pipe_file("ks/a", b"2")
+    assert files.modified("ks/a") > first and files.ukey("ks/a") != key
+    with pytest.raises(FileNotFoundError):
+        files.modified("ks/none")
+
+
+def test_ways_to_write(files):
+    with files.open("ks/a", "xb") as file:
+        file.write(b"12345")
+        files.pipe_file("ks/b", b"x")
+    with pytest.raises(FileExistsError):
+        with files.open("ks/c", "xb") as file:
+            file.write(b"late")
+            files.pipe_file("ks/c", b"first")
+    assert files.cat("ks/c") == b"first"
+    with files.open("ks/a", "r+b") as file:
+        file.seek(2)
+        file.write(b"-")
+    assert files.cat("ks/a") == b"12-45"
+    with pytest.raises(ZeroDivisionError):
+        with files.open("ks/a", "r+b") as file:
+            file.write(b"nothing of it")
+            1 / 0
+    assert files.cat("ks/a") == b"12-45"
+    assert files.cat_ranges(["ks/a", "ks/a", "ks/a"], [1, -2, 4], [3, None, 9]) == [b"2-", b"45", b"5"]
+    with pytest.raises(FileExistsError):
+        files.pipe_file("ks/a", b"", mode="create")
+    files.touch("ks/a", truncate=False)
+    assert files.size("ks/a") == 5
+    files.touch("ks/a")
+    assert files.size("ks/a") == 0
+
+
+def test_transactions(files):
+    with files.transaction:
+        for name in ["ks/a", "ks/b"]:
+            with files.open(name, "wb") as file:
+                file.write(name.encode())
+        files.pipe_file("other/c", b"3")
+        assert not files.exists("ks/a") and not files.exists("other/c")
+    assert files.cat(["ks/a", "ks/b"]) == {"ks/a": b"ks/a", "ks/b": b"ks/b"}
+    assert files.cat("other/c") == b"3"
+    with pytest.raises(ZeroDivisionError):
+        with files.transaction:
+            files.pipe_file("ks/d", b"4")
+            1 / 0
+    assert not files.exists("ks/d")
+    files.pipe_file("ks/d", b"5")
+    assert files.cat("ks/d") == b"5"
+
+
+def test_moving(files):
+    files.pipe({"ks/a": b"1", "ks/d/b": b"2"})
+    files.mv("ks/a", "new/e")
+    assert files.cat("new/e") == b"1" and not files.exists("ks/a")
+    files.mv("ks", "moved")
+    assert files.find("moved") == ["moved/d/b"] and not files.exists("ks")
+    files.mv("moved/d", "moved/x", recursive=True)
+    assert files.find("moved") == ["moved/x/b"] and files.du("moved") == 1
+    assert files.find("moved/x/b") == ["moved/x/b"] and files.find("none") == []

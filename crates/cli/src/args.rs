@@ -358,7 +358,7 @@ pub struct KvArgs {
     /// `/NAME` for a keyspace whose name is that of a command.
     #[arg(value_parser = keyspace)]
     pub keyspace: Option<String>,
-    /// Read from a snapshot (get, scan, dump).
+    /// Read from a snapshot (get, scan, count, dump).
     #[arg(long, value_name = "NAME", global = true)]
     pub snapshot: Option<String>,
     /// As if the pool lay on slower memory; see `holdfast run --help`.
@@ -388,6 +388,12 @@ pub enum KvCommand {
         /// The value; `-` or no value reads it from standard input.
         #[arg(allow_negative_numbers = true)]
         value: Option<OsString>,
+        /// Only if the key has this value now; with exit status 1 if it has not.
+        #[arg(long = "if", value_name = "VALUE", conflicts_with = "if_absent")]
+        expected: Option<OsString>,
+        /// Only if the key has no value now; with exit status 1 if it has one.
+        #[arg(long)]
+        if_absent: bool,
         #[command(flatten)]
         words: Words,
     },
@@ -395,20 +401,38 @@ pub enum KvCommand {
     #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> erase [OPTIONS] <KEY>")]
     Erase {
         key: OsString,
+        /// Only if the key has this value now; with exit status 1 if it has not.
+        #[arg(long = "if", value_name = "VALUE")]
+        expected: Option<OsString>,
         #[command(flatten)]
         words: Words,
     },
     /// List keys and values in order, as lines or JSON.
     #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> scan [OPTIONS]")]
     Scan(ScanArgs),
-    /// Put all pairs from standard input.
-    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> load [OPTIONS]")]
+    /// Print how many keys there are, exactly; looks at each of them.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> count [OPTIONS]")]
+    Count,
+    /// Remove the keyspace with all its keys at once, durably.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> drop [OPTIONS]")]
+    Drop,
+    /// Give the keyspace another name, durably.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> rename [OPTIONS] <NEW>")]
+    Rename {
+        new: String,
+        /// Drop the keyspace that has that name, at the same moment.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Put all pairs from standard input; without a keyspace, of all keyspaces, as `dump` without
+    /// one writes them.
+    #[command(override_usage = "holdfast kv <POOL> [KEYSPACE] load [OPTIONS]")]
     Load {
         #[arg(long, value_enum, default_value = "lines")]
         format: LoadFormat,
     },
-    /// Write all pairs to standard output.
-    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> dump [OPTIONS]")]
+    /// Write all pairs to standard output; without a keyspace, those of all of them, at one moment.
+    #[command(override_usage = "holdfast kv <POOL> [KEYSPACE] dump [OPTIONS]")]
     Dump {
         #[arg(long, value_enum, default_value = "lines")]
         format: DumpFormat,

@@ -20,6 +20,10 @@ fn main() -> holdfast::Result<()> {
     batch.put(&log, b"0001", b"ada left")?;
     batch.commit(Durable)?;
 
+    // Only if the value is still what it was; else `present` is what it is.
+    let swap = users.put_if(b"alan", Some(b"1912"), b"1954", Durable)?;
+    assert!(swap.done && users.count()? == 2);
+
     // Pairs in the order of their keys, as of the moment at which the scan begins.
     for pair in users.prefix(b"")?.backward() {
         let (key, value) = pair?;
@@ -34,5 +38,9 @@ fn main() -> holdfast::Result<()> {
     let first = pool.snapshot("first")?.keyspace("users")?;
     assert!(first.get(b"alan")?.is_some());
     drop(first);
-    pool.snapshot_delete("first")
+    pool.snapshot_delete("first")?;
+
+    // A keyspace as a whole.
+    pool.keyspace_rename("log", "old log", false)?;
+    pool.keyspace_drop("old log")
 }

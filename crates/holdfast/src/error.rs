@@ -58,6 +58,8 @@ pub enum Error {
     },
     /// The changes of a batch take more room than one commit may.
     BatchTooLarge,
+    /// The two values of a change that depends on one are more than one request has room for.
+    SwapTooLarge,
     /// A batch or a view from before fork(2) was used in the child.
     OtherProcess,
     /// The pool's root directory does not let this user in.
@@ -70,6 +72,11 @@ pub enum Error {
     /// Something of this name is there already.
     Exists {
         /// The name.
+        name: String,
+    },
+    /// A keyspace cannot be dropped, because its directory has directories.
+    HasDirectories {
+        /// Its name.
         name: String,
     },
     /// What has this name is no volume.
@@ -159,10 +166,11 @@ impl Error {
             Error::Missing { .. } => 2,
             Error::Name { name } if name.len() > NAME_MAX => 36,
             Error::Key { .. } | Error::Name { .. } => 22,
-            Error::BatchTooLarge => 7,
+            Error::BatchTooLarge | Error::SwapTooLarge => 7,
             Error::OtherProcess => 10,
             Error::NotLetIn { .. } | Error::NotForOthers => 13,
             Error::Exists { .. } => 17,
+            Error::HasDirectories { .. } => 39,
             Error::InUse { .. } => 16,
             Error::OpenToRead { .. } => 9,
             Error::NoVolume { .. } | Error::Properties { .. } | Error::VolumeSize { .. } => 22,
@@ -194,6 +202,9 @@ impl Error {
             }
             Error::BatchTooLarge => Some("commit in several batches".into()),
             Error::Exists { .. } => Some("choose another name, or delete what has it".into()),
+            Error::HasDirectories { .. } => {
+                Some("remove them with the pool's files: holdfast run -- rm -r".into())
+            }
             Error::NoVolume { .. } | Error::Missing { what: "volume", .. } => {
                 Some("`holdfast volume POOL list` shows the pool's volumes".into())
             }
@@ -230,6 +241,13 @@ impl Error {
         self.errno() == 2
     }
 
+    pub(crate) fn missing_keyspace(name: &str) -> Error {
+        Error::Missing {
+            what: "keyspace",
+            name: name.into(),
+        }
+    }
+
     pub(crate) fn os(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
         move |e| Error::Os {
             what,
@@ -258,8 +276,14 @@ impl fmt::Display for Error {
             Error::Key { len: 0 } => f.write_str("a key is empty"),
             Error::Key { len } => write!(f, "a key of {len} bytes is too long"),
             Error::Name { name } => write!(f, "{name:?} cannot be the name of a keyspace"),
+            Error::SwapTooLarge => {
+                f.write_str("a change that depends on a value has more than 1 MiB for the proxy")
+            }
             Error::BatchTooLarge => f.write_str("the batch is too large for one commit"),
             Error::Exists { name } => write!(f, "there is something named {name:?} already"),
+            Error::HasDirectories { name } => {
+                write!(f, "keyspace {name:?} has directories among its values")
+            }
             Error::NoVolume { name } => write!(f, "{name:?} is not a volume"),
             Error::Properties { name, text } => {
                 write!(

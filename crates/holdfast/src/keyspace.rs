@@ -37,6 +37,11 @@ impl Keyspace {
         &self.name
     }
 
+    /// What another handle of the same keyspace, by the same name, has as well.
+    pub(crate) fn same(&self) -> (u64, &str) {
+        (self.id.ino(), &self.name)
+    }
+
     pub(crate) fn named(&self) -> Named<'_> {
         let (id, name) = (self.id, &*self.name);
         Named { id, name }
@@ -62,6 +67,15 @@ impl Keyspace {
         self.get_into(key, &mut [])
     }
 
+    /// When the value of `key` was put, or, if it is a file, written: nanoseconds since 1970.
+    pub fn modified_ns(&self, key: &[u8]) -> Result<Option<i64>> {
+        let found = match self.pool.inner.reach()? {
+            Reach::Mapped(client) => client.kv_find(None, None, (self.id, key), &mut [])?,
+            Reach::Served(served) => served.find(self.named(), None, key)?,
+        };
+        Ok(found.map(|(_, time)| time))
+    }
+
     /// Sets `key` to `value`.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
@@ -77,7 +91,15 @@ impl Keyspace {
             Err(Error::Pool(holdfast_client::Error::FileTooLarge)) if is_legal_name(key) => {
                 self.put_as_file(key, value, durability)
             }
-            put => put,
+            put => put.map_err(|e| self.gone(e)),
+        }
+    }
+
+    /// A change finds nothing only if the keyspace was dropped.
+    pub(crate) fn gone(&self, e: Error) -> Error {
+        match e {
+            Error::Pool(holdfast_client::Error::NotFound) => Error::missing_keyspace(&self.name),
+            e => e,
         }
     }
 
@@ -91,10 +113,13 @@ impl Keyspace {
     /// Removes `key`, which may be missing.
     pub fn erase(&self, key: &[u8], durability: Durability) -> Result<()> {
         check(key)?;
-        match self.pool.inner.reach()? {
-            Reach::Mapped(client) => Ok(client.kv_erase(self.id, key, durability)?),
+        let erased = match self.pool.inner.reach()? {
+            Reach::Mapped(client) => client
+                .kv_erase(self.id, key, durability)
+                .map_err(Error::from),
             Reach::Served(served) => served.erase(self.named(), key, durability),
-        }
+        };
+        erased.map_err(|e| self.gone(e))
     }
 
     /// Removes `key`, and returns whether it existed.

@@ -44,6 +44,7 @@ mod usage;
 mod view;
 mod volume;
 mod walk;
+mod whole;
 
 use holdfast_client::kv;
 
@@ -67,3 +68,4 @@ pub use volume::{
     Barrier, Counted, Extent, Integrity, Latency, Volume, VolumeChecked, VolumeInfo, VolumeLatency,
     VolumeShape, VolumeStats, VolumeWriting, Written, Zeroes,
 };
+pub use whole::Swap;

@@ -9,7 +9,7 @@ use crate::keyspace::Keyspace;
 use crate::memory;
 use crate::slow;
 use crate::start;
-use crate::view::View;
+use crate::view::{View, ViewKeyspace};
 use holdfast_client::attach::Joined;
 use holdfast_pmem::{Protection, Scheme, Slow, Writing};
 use holdfast_pool::layout::is_legal_name;
@@ -169,10 +169,9 @@ impl Pool {
         };
         match found {
             Ok(keyspace) => Ok(Keyspace::new(self.clone(), name, keyspace)),
-            Err(Error::Pool(holdfast_client::Error::NotFound)) => Err(Error::Missing {
-                what: "keyspace",
-                name: name.into(),
-            }),
+            Err(Error::Pool(holdfast_client::Error::NotFound)) => {
+                Err(Error::missing_keyspace(name))
+            }
             Err(e) => Err(e),
         }
     }
@@ -200,6 +199,11 @@ impl Pool {
     /// An empty batch, for changes of any keyspaces of this pool that all happen or none does.
     pub fn batch(&self) -> Batch {
         Batch::new(self.clone())
+    }
+
+    /// All keyspaces as they are at one moment, by name.
+    pub fn read_all(&self) -> Result<Vec<ViewKeyspace>> {
+        View::of_all(self)
     }
 
     /// A view of the present: it shows all earlier changes and no later ones.

@@ -106,6 +106,31 @@ impl Scan {
         self
     }
 
+    /// How many keys there are to come, without looking at their values.
+    pub fn count_keys(mut self) -> Result<u64> {
+        match (&mut self.way, self.view.pinned.reach()?) {
+            (Way::Mapped(scan), ViewOf::Mapped(client, view)) => {
+                Ok(client.kv_count(view, scan, u64::MAX)?.0)
+            }
+            (Way::Served(None), ViewOf::Served(served, view)) => {
+                let range = (&self.from[..], self.to.as_deref());
+                let mut scan = served.scan((self.keyspace.named(), view), range, self.backward)?;
+                let counted = served.count(&mut scan);
+                served.end_scan(&scan);
+                counted
+            }
+            // The pairs that came with the last answer are here.
+            (Way::Served(Some(_)), _) => {
+                let mut count = 0;
+                while self.next_ref()?.is_some() {
+                    count += 1;
+                }
+                Ok(count)
+            }
+            _ => Err(Error::OtherProcess),
+        }
+    }
+
     /// The next key and its value, which are valid until the next call; `None` at the end.
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         match (&mut self.way, self.view.pinned.reach()?) {

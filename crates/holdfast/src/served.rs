@@ -151,6 +151,16 @@ impl ServedPool {
         Ok(self.served.kv_get(&caller, keyspace, view, key, out)?)
     }
 
+    pub fn find(
+        &self,
+        keyspace: Named<'_>,
+        view: Option<View>,
+        key: &[u8],
+    ) -> Result<Option<(u64, i64)>> {
+        let (caller, keyspace) = (self.ids.caller(), self.known(keyspace)?);
+        Ok(self.served.kv_find(&caller, keyspace, view, key)?)
+    }
+
     pub fn put(
         &self,
         keyspace: Named<'_>,
@@ -164,6 +174,36 @@ impl ServedPool {
     pub fn erase(&self, keyspace: Named<'_>, key: &[u8], durability: Durability) -> Result<()> {
         let (caller, keyspace) = (self.ids.caller(), self.known(keyspace)?);
         Ok(self.served.kv_erase(&caller, keyspace, key, durability)?)
+    }
+
+    pub fn keyspace_drop(&self, name: &str) -> Result<()> {
+        Ok(self.served.kv_drop(&self.ids.caller(), name.as_bytes())?)
+    }
+
+    pub fn keyspace_rename(&self, name: &str, new: &str, replace: bool) -> Result<()> {
+        let (old, new) = (name.as_bytes(), new.as_bytes());
+        Ok(self
+            .served
+            .kv_rename(&self.ids.caller(), old, new, replace)?)
+    }
+
+    /// `TooBig`: both values together are more than one request has room for.
+    pub fn swap(
+        &self,
+        (keyspace, key): (Named<'_>, &[u8]),
+        expected: Option<&[u8]>,
+        value: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<kv::Swapped> {
+        let (caller, known) = (self.ids.caller(), self.known(keyspace)?);
+        let key = (known, key);
+        let swapped = self
+            .served
+            .kv_swap(&caller, key, expected, value, durability);
+        swapped.map_err(|e| match e {
+            holdfast_client::Error::TooBig => Error::SwapTooLarge,
+            e => Error::Pool(e),
+        })
     }
 
     /// Makes a file that has no name the value of `key`.
@@ -243,6 +283,10 @@ impl ServedPool {
 
     pub fn advance(&self, scan: &mut Scan) -> Result<bool> {
         Ok(scan.advance(&self.served, &self.ids.caller())?)
+    }
+
+    pub fn count(&self, scan: &mut Scan) -> Result<u64> {
+        Ok(scan.count(&self.served, &self.ids.caller())?)
     }
 
     pub fn end_scan(&self, scan: &Scan) {

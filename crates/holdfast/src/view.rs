@@ -23,6 +23,9 @@ pub struct View {
     pub(crate) pinned: Arc<Pinned>,
 }
 
+/// How often keyspaces may come and go while all of them are looked up.
+const TRIES_MAX: usize = 1000;
+
 pub(crate) struct Pinned {
     pool: Pool,
     moment: Option<Moment>,
@@ -42,6 +45,30 @@ impl View {
             Reach::Served(served) => Moment::Served(served.view(None)?),
         };
         Ok(View::of(pool, moment))
+    }
+
+    /// A view of the present, and all the keyspaces that there were at its moment, by name.
+    pub(crate) fn of_all(pool: &Pool) -> Result<Vec<ViewKeyspace>> {
+        for _ in 0..TRIES_MAX {
+            let all = present(pool)?;
+            // The view has the names of all files that a keyspace's own would have.
+            for keyspace in &all {
+                View::of_keyspace(keyspace)?;
+            }
+            let view = View::begin(pool.clone())?;
+            if all
+                .iter()
+                .map(Keyspace::same)
+                .eq(present(pool)?.iter().map(Keyspace::same))
+            {
+                let of = |keyspace| ViewKeyspace {
+                    view: view.clone(),
+                    keyspace,
+                };
+                return Ok(all.into_iter().map(of).collect());
+            }
+        }
+        Err(Error::Pool(holdfast_client::Error::Busy))
     }
 
     /// A view that also has all files of a keyspace's directory.
@@ -83,6 +110,19 @@ impl View {
             keyspace: self.pinned.pool.keyspace(name)?,
         })
     }
+}
+
+/// All keyspaces, by name.
+fn present(pool: &Pool) -> Result<Vec<Keyspace>> {
+    let mut all = Vec::new();
+    for name in pool.keyspaces()? {
+        match pool.keyspace(&name) {
+            // It went meanwhile.
+            Err(e) if e.is_missing() => {}
+            keyspace => all.push(keyspace?),
+        }
+    }
+    Ok(all)
 }
 
 /// A view, as this process reaches it.
@@ -134,6 +174,11 @@ pub struct ViewKeyspace {
 }
 
 impl ViewKeyspace {
+    /// The name by which it was opened.
+    pub fn name(&self) -> &str {
+        self.keyspace.name()
+    }
+
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         whole(|out| self.get_into(key, out))
@@ -149,6 +194,17 @@ impl ViewKeyspace {
             }
             ViewOf::Served(served, view) => served.get(self.keyspace.named(), Some(view), key, out),
         }
+    }
+
+    /// When the value of `key` was put: nanoseconds since 1970.
+    pub fn modified_ns(&self, key: &[u8]) -> Result<Option<i64>> {
+        let found = match self.view.pinned.reach()? {
+            ViewOf::Mapped(client, view) => {
+                client.kv_find(None, Some(view), (self.keyspace.id, key), &mut [])?
+            }
+            ViewOf::Served(served, view) => served.find(self.keyspace.named(), Some(view), key)?,
+        };
+        Ok(found.map(|(_, time)| time))
     }
 
     /// The value of `key` in the pool's own memory, if it is large and in one piece, else a copy of
@@ -169,6 +225,11 @@ impl ViewKeyspace {
     /// The keys of a range and their values, in byte order.
     pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         Ok(Scan::new(self.view.clone(), &self.keyspace, from, to))
+    }
+
+    /// How many keys there were, exactly. Looks at every key and at no value.
+    pub fn count(&self) -> Result<u64> {
+        self.prefix(b"")?.count_keys()
     }
 
     /// The keys that start with `prefix`, in byte order.

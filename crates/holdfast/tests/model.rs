@@ -54,7 +54,22 @@ fn change(both: &mut Both, pool: &Pool, rng: &mut Rng) {
     let durability = [Durability::Durable, Durability::Ordered][rng.roll(2) as usize];
     let (keyspace, map) = (&both.keyspaces[i], &mut both.maps[i]);
     let key = some_key(rng);
-    match rng.roll(40) {
+    match rng.roll(42) {
+        40 => whole(both, pool, rng),
+        41 => {
+            let expected = match rng.roll(2) {
+                0 => map.get(&key).cloned(),
+                _ => Some(some_value(rng)),
+            };
+            let value = some_value(rng);
+            let swap = keyspace.put_if(&key, expected.as_deref(), &value, durability);
+            let swap = swap.unwrap();
+            assert_eq!(swap.done, map.get(&key) == expected.as_ref());
+            if swap.done {
+                map.insert(key.clone(), value);
+            }
+            assert_eq!(swap.present.as_ref(), map.get(&key));
+        }
         0 => {
             let (a, b) = (some_key(rng), some_key(rng));
             let (from, to) = (a.clone().min(b.clone()), a.max(b));
@@ -71,6 +86,25 @@ fn change(both: &mut Both, pool: &Pool, rng: &mut Rng) {
             keyspace.put(&key, &value, durability).unwrap();
             map.insert(key, value);
         }
+    }
+}
+
+/// Drops a keyspace, or has one replace the other.
+fn whole(both: &mut Both, pool: &Pool, rng: &mut Rng) {
+    let i = rng.roll(2) as usize;
+    let names = ["first", "second"];
+    if rng.roll(2) == 0 {
+        pool.keyspace_drop(names[i]).unwrap();
+        both.maps[i].clear();
+    } else {
+        let replaced = pool.keyspace_rename(names[1 - i], names[i], false);
+        assert_eq!(replaced.map_err(|e| e.errno()), Err(17));
+        pool.keyspace_rename(names[1 - i], names[i], true).unwrap();
+        both.maps[i] = std::mem::take(&mut both.maps[1 - i]);
+    }
+    *both = Both::open(pool, std::mem::take(&mut both.maps));
+    for (keyspace, map) in both.keyspaces.iter().zip(&both.maps) {
+        assert_eq!(keyspace.count().unwrap(), map.len() as u64);
     }
 }
 
@@ -154,10 +188,10 @@ fn story(mut fixture: Fixture, seed: u64, steps: usize) {
             change(&mut both, &pool, &mut rng);
             compare(&both, &mut rng);
             if rng.roll(50) == 0 {
-                view = Some((pool.read().unwrap(), both.maps.clone()));
+                let now = pool.read().unwrap().keyspace("first").unwrap();
+                view = Some((now, both.maps.clone()));
             }
-            if let Some((view, maps)) = &view {
-                let old = view.keyspace("first").unwrap();
+            if let Some((old, maps)) = &view {
                 let key = some_key(&mut rng);
                 assert_eq!(old.get(&key).unwrap().as_ref(), maps[0].get(&key));
             }

@@ -23,10 +23,13 @@ import sysconfig
 from collections.abc import Iterator, MutableMapping
 from collections.abc import ItemsView as _ItemsView
 from collections.abc import ValuesView as _ValuesView
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from . import _native
 from ._native import Error, Scan, __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "Batch",
@@ -97,10 +100,10 @@ class _Reading:
     def __iter__(self) -> Iterator[str]:
         return iter(self.keyspaces())
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -114,6 +117,15 @@ class Pool(_Reading, _native.Pool):
     def read(self) -> View:
         """The pool as it is now, for consistent reads. Close it soon."""
         return View(self)
+
+    def __delitem__(self, name: str) -> None:
+        """Drop a keyspace and all its keys."""
+        try:
+            self.drop_keyspace(name)
+        except Error as error:
+            if error.errno == 2:
+                raise KeyError(name) from error
+            raise
 
     def snapshot(self, name: str) -> View:
         """The pool as it was when the snapshot was taken."""
@@ -134,30 +146,34 @@ class Batch(_native.Batch):
     def __enter__(self) -> Batch:
         return self
 
-    def __exit__(self, kind, *_) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.commit()
         else:
             self.abort()
 
 
-class _Items(_ItemsView):
-    def __iter__(self):
+class _Items(_ItemsView[bytes, bytes]):
+    _mapping: Keyspace
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         return self._mapping.scan()
 
-    def __reversed__(self):
+    def __reversed__(self) -> Iterator[tuple[bytes, bytes]]:
         return self._mapping.scan(reverse=True)
 
 
-class _Values(_ValuesView):
-    def __iter__(self):
+class _Values(_ValuesView[bytes]):
+    _mapping: Keyspace
+
+    def __iter__(self) -> Iterator[bytes]:
         return (value for _, value in self._mapping.scan())
 
-    def __reversed__(self):
+    def __reversed__(self) -> Iterator[bytes]:
         return (value for _, value in self._mapping.scan(reverse=True))
 
 
-class Keyspace(_native.Keyspace, MutableMapping):
+class Keyspace(_native.Keyspace, MutableMapping[bytes, bytes]):  # type: ignore[misc]
     """Keys and values as a mapping that is ordered by its keys.
 
     Iterating shows the keyspace as it was when that began. `len` looks at every key.
@@ -170,7 +186,7 @@ class Keyspace(_native.Keyspace, MutableMapping):
         return (key for key, _ in self.scan(reverse=True))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.scan())
+        return self.count()
 
     def __bool__(self) -> bool:
         return next(self.scan(), None) is not None
@@ -178,10 +194,10 @@ class Keyspace(_native.Keyspace, MutableMapping):
     def __repr__(self) -> str:
         return f"<holdfast.Keyspace {self.name!r}>"
 
-    def items(self):
+    def items(self) -> _Items:
         return _Items(self)
 
-    def values(self):
+    def values(self) -> _Values:
         return _Values(self)
 
     def popitem(self) -> tuple[bytes, bytes]:
@@ -194,7 +210,7 @@ class Keyspace(_native.Keyspace, MutableMapping):
     def clear(self) -> None:
         self.erase_range()
 
-    def get_into(self, key, buffer) -> int | None:
+    def get_into(self, key: Buffer, buffer: Buffer) -> int | None:
         """Copy as much of a value as fits into a buffer; return its full length, or None."""
         value = self.get(key)
         if value is None:
@@ -204,7 +220,7 @@ class Keyspace(_native.Keyspace, MutableMapping):
         room[:fits] = memoryview(value)[:fits]
         return len(value)
 
-    def view(self, key) -> memoryview:
+    def view(self, key: Buffer) -> memoryview:
         """A value as a read-only memoryview, in which a later put does not show.
 
         In a keyspace of a view or a snapshot, a large value is not copied: the memory of the pool
@@ -216,7 +232,9 @@ class Keyspace(_native.Keyspace, MutableMapping):
         lent = self.lend(key)
         return memoryview(self[key] if lent is None else lent)
 
-    def open(self, key, mode: str = "rb", *, durability: str | None = None):
+    def open(
+        self, key: Buffer, mode: str = "rb", *, durability: str | None = None
+    ) -> io.BufferedReader | _ValueWriter:
         """A value as a file: "rb" reads it, "wb" replaces it when the file is closed.
 
         The new value appears as a whole at `close`, or not at all if the `with` block is left by an
@@ -257,7 +275,7 @@ class _ValueReader(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def readinto(self, buffer) -> int:
+    def readinto(self, buffer: Buffer) -> int:
         part = self._reader.read_at(self._at, len(buffer))
         buffer[: len(part)] = part
         self._at += len(part)
@@ -280,7 +298,7 @@ class _ValueWriter(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def write(self, part) -> int:
+    def write(self, part: Buffer) -> int:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
         written = self._writer.write(memoryview(part).cast("B"))
@@ -293,7 +311,7 @@ class _ValueWriter(io.RawIOBase):
             self._writer.abort()
             super().close()
 
-    def __exit__(self, kind, *_) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:

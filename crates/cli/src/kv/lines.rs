@@ -49,6 +49,22 @@ impl<R: BufRead> Lines<R> {
         Ok(Some(self.line.strip_suffix(b"\n").unwrap_or(&self.line)))
     }
 
+    /// The keyspace on the next line, and the pair, if it has one.
+    pub fn keyspace_and_pair(&mut self) -> Result<Option<(Vec<u8>, Option<Pair>)>, String> {
+        let Some(line) = self.next()? else {
+            return Ok(None);
+        };
+        let mut fields = line.splitn(3, |byte| *byte == b'\t');
+        let mut field = || fields.next().map(escape::undo).transpose();
+        let name = field()?.filter(|name| !name.is_empty());
+        let name = name.ok_or("the line names no keyspace")?;
+        match (field()?, field()?) {
+            (None, _) => Ok(Some((name, None))),
+            (Some(key), Some(value)) => Ok(Some((name, Some((key, value))))),
+            (Some(_), None) => Err("the line has no tab between key and value".into()),
+        }
+    }
+
     /// The pair on the next line.
     pub fn pair(&mut self) -> Result<Option<Pair>, String> {
         let Some(line) = self.next()? else {
@@ -92,6 +108,17 @@ mod tests {
         }
         assert_eq!(back, pairs);
         assert_eq!(lines.number(), 4);
+    }
+
+    #[test]
+    fn a_line_may_begin_with_its_keyspace() {
+        let mut lines = Lines::new(&b"a\nb\\t\tk\tv\tw\nc\tk\n\tk\tv\n"[..]);
+        assert_eq!(lines.keyspace_and_pair(), Ok(Some((b"a".to_vec(), None))));
+        let pair = (b"k".to_vec(), b"v\tw".to_vec());
+        let second = lines.keyspace_and_pair();
+        assert_eq!(second, Ok(Some((b"b\t".to_vec(), Some(pair)))));
+        assert!(lines.keyspace_and_pair().is_err() && lines.keyspace_and_pair().is_err());
+        assert_eq!(lines.keyspace_and_pair(), Ok(None));
     }
 
     #[test]

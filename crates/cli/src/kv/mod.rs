@@ -3,10 +3,12 @@
 //! Invariants: a value is written byte by byte as it is, and so is a dump once its escapes are
 //! undone; a put or an erase is durable when the command ends; only put and load create a keyspace.
 
+mod all;
 pub mod escape;
 mod lines;
 mod mdb;
 mod transfer;
+mod whole;
 
 use crate::args::{KvArgs, KvCommand, ScanArgs, Words};
 use crate::failure::{self, Failure, printed};
@@ -35,9 +37,11 @@ pub fn kv(args: &KvArgs, json: bool) -> Result<u8, Failure> {
     match (&args.keyspace, &args.command) {
         (None, None) => keyspaces(&target, json),
         (Some(_), Some(command)) => command_on(&target, command, json),
+        (None, Some(KvCommand::Load { format })) => all::load(&target, *format, json),
+        (None, Some(KvCommand::Dump { format })) => all::dump(&target, *format),
         (None, Some(_)) => Err(usage("the keyspace is missing")),
         (Some(_), None) => Err(usage(
-            "the command is missing: get, put, erase, scan, load or dump",
+            "the command is missing: get, put, erase, scan, count, drop, rename, load or dump",
         )),
     }
 }
@@ -82,17 +86,50 @@ fn keyspaces(target: &Target<'_>, json: bool) -> Result<u8, Failure> {
 fn command_on(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Failure> {
     match command {
         KvCommand::Get { key, words } => get(args, &bytes(key, *words)?, json),
-        KvCommand::Put { key, value, words } => {
+        KvCommand::Put { .. } => put_any(args, command, json),
+        KvCommand::Erase {
+            key,
+            expected,
+            words,
+        } => {
             let key = bytes(key, *words)?;
-            match value.as_deref().filter(|value| *value != "-") {
-                Some(value) => put(args, &key, &bytes(value, *words)?),
-                None => put_input(args, &key),
+            match expected {
+                Some(expected) => whole::erase_if(args, &key, &bytes(expected, *words)?, json),
+                None => erase(args, &key, json),
             }
         }
-        KvCommand::Erase { key, words } => erase(args, &bytes(key, *words)?, json),
         KvCommand::Scan(scan) => list(args, scan, json),
+        KvCommand::Count => whole::count(args, json),
+        KvCommand::Drop => whole::remove(args),
+        KvCommand::Rename { new, replace } => whole::rename(args, new, *replace),
         KvCommand::Load { format } => transfer::load(&to_change(args, true)?, *format, json),
         KvCommand::Dump { format } => transfer::dump(args, *format),
+    }
+}
+
+/// `put`, in each of its forms.
+fn put_any(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Failure> {
+    let KvCommand::Put {
+        key,
+        value,
+        expected,
+        if_absent,
+        words,
+    } = command
+    else {
+        unreachable!("{command:?} puts nothing");
+    };
+    let key = bytes(key, *words)?;
+    let value = value.as_deref().filter(|value| *value != "-");
+    let value = value.map(|value| bytes(value, *words)).transpose()?;
+    let expected = expected.as_deref().map(|value| bytes(value, *words));
+    match (value, expected.transpose()?) {
+        (Some(value), None) if !if_absent => put(args, &key, &value),
+        (None, None) if !if_absent => put_input(args, &key),
+        (value, expected) => {
+            let value = value.map_or_else(whole::input, Ok)?;
+            whole::put_if(args, (&key, &value), expected.as_deref(), json)
+        }
     }
 }
 
@@ -122,6 +159,13 @@ impl Source {
         })
     }
 
+    fn count(&self) -> Result<u64, Failure> {
+        Ok(match self {
+            Source::Present(keyspace) => keyspace.count()?,
+            Source::View(keyspace) => keyspace.count()?,
+        })
+    }
+
     fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>, Failure> {
         Ok(match self {
             Source::Present(keyspace) => keyspace.reader(key)?,
@@ -144,15 +188,19 @@ impl Source {
     }
 }
 
+/// The pool itself; a snapshot cannot be changed.
+fn pool_to_change(args: &Target<'_>) -> Result<Pool, Failure> {
+    match args.snapshot {
+        None => open_pool(args.pool, args.slow),
+        Some(_) => Err(Failure::new("a snapshot cannot be changed")
+            .fix("leave out --snapshot")
+            .code(failure::USAGE)),
+    }
+}
+
 /// The pool and the keyspace itself; a snapshot cannot be changed.
 fn to_change(args: &Target<'_>, create: bool) -> Result<(Pool, Keyspace), Failure> {
-    if args.snapshot.is_some() {
-        let fix = "leave out --snapshot";
-        return Err(Failure::new("a snapshot cannot be changed")
-            .fix(fix)
-            .code(failure::USAGE));
-    }
-    let pool = open_pool(args.pool, args.slow)?;
+    let pool = pool_to_change(args)?;
     let keyspace = match create {
         true => pool.keyspace_or_create(args.keyspace)?,
         false => pool.keyspace(args.keyspace)?,
@@ -303,12 +351,16 @@ fn show(pairs: impl Iterator<Item = Pair>, limit: u64, json: bool) -> Result<u8,
 
 /// As JSON: text where it is text, hexadecimal digits where it is not.
 fn pair(key: &[u8], value: &[u8]) -> Json {
-    let field = |bytes: &[u8], text, hex| match str::from_utf8(bytes) {
+    Json::Object(vec![field(key, "key", "key_hex"), value_field(value)])
+}
+
+fn value_field(value: &[u8]) -> (&'static str, Json) {
+    field(value, "value", "value_hex")
+}
+
+fn field(bytes: &[u8], text: &'static str, hex: &'static str) -> (&'static str, Json) {
+    match str::from_utf8(bytes) {
         Ok(it) => (text, Json::Text(it.into())),
         Err(_) => (hex, Json::Text(escape::hex(bytes))),
-    };
-    Json::Object(vec![
-        field(key, "key", "key_hex"),
-        field(value, "value", "value_hex"),
-    ])
+    }
 }

@@ -23,12 +23,22 @@ pub fn load(
     format: LoadFormat,
     json: bool,
 ) -> Result<u8, Failure> {
-    let mut loader = Loader::new(pool, keyspace);
+    let mut loader = Loader::new(pool);
     let input = io::stdin().lock();
     let done = match format {
-        LoadFormat::Lines => load_lines(&mut loader, input),
-        LoadFormat::Mdb => load_mdb(&mut loader, input),
+        LoadFormat::Lines => load_lines(&mut loader, keyspace, input),
+        LoadFormat::Mdb => load_mdb(&mut loader, keyspace, input),
     };
+    ended(pool, loader, done, json)
+}
+
+/// After a load, which may have failed: commits what was read before that, and says how much it is.
+pub fn ended(
+    pool: &Pool,
+    mut loader: Loader<'_>,
+    done: Result<(), Failure>,
+    json: bool,
+) -> Result<u8, Failure> {
     let ended = loader.commit();
     loader.progress.end();
     pool.sync()?;
@@ -46,36 +56,49 @@ pub fn load(
     Ok(failure::OK)
 }
 
-fn load_lines(loader: &mut Loader<'_>, input: impl BufRead) -> Result<(), Failure> {
+fn load_lines(
+    loader: &mut Loader<'_>,
+    keyspace: &Keyspace,
+    input: impl BufRead,
+) -> Result<(), Failure> {
     let mut lines = Lines::new(input);
     loop {
         let pair = lines.pair();
         match pair.map_err(|why| at_line(lines.number(), &why))? {
-            Some(pair) => loader.put(pair).map_err(|e| at_line(lines.number(), &e))?,
+            Some(pair) => {
+                let put = loader.put(keyspace, pair);
+                put.map_err(|e| at_line(lines.number(), &e))?;
+            }
             None => return Ok(()),
         }
     }
 }
 
-fn load_mdb(loader: &mut Loader<'_>, input: impl BufRead) -> Result<(), Failure> {
+fn load_mdb(
+    loader: &mut Loader<'_>,
+    keyspace: &Keyspace,
+    input: impl BufRead,
+) -> Result<(), Failure> {
     let mut reader = mdb::Reader::new(input).map_err(Failure::new)?;
     loop {
         let pair = reader.pair();
         match pair.map_err(|why| at_line(reader.number(), &why))? {
-            Some(pair) => loader.put(pair).map_err(|e| at_line(reader.number(), &e))?,
+            Some(pair) => {
+                let put = loader.put(keyspace, pair);
+                put.map_err(|e| at_line(reader.number(), &e))?;
+            }
             None => return Ok(()),
         }
     }
 }
 
-fn at_line(number: u64, why: &dyn std::fmt::Display) -> Failure {
+pub fn at_line(number: u64, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(format!("line {number}: {why}"))
 }
 
 /// Puts pairs in batches.
-struct Loader<'a> {
+pub struct Loader<'a> {
     pool: &'a Pool,
-    keyspace: &'a Keyspace,
     batch: holdfast::Batch,
     bytes: usize,
     waiting: u64,
@@ -85,10 +108,10 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn new<'a>(pool: &'a Pool, keyspace: &'a Keyspace) -> Loader<'a> {
+    /// Nothing is loaded yet.
+    pub fn new(pool: &Pool) -> Loader<'_> {
         Loader {
             pool,
-            keyspace,
             batch: pool.batch(),
             bytes: 0,
             waiting: 0,
@@ -97,14 +120,15 @@ impl Loader<'_> {
         }
     }
 
-    fn put(&mut self, (key, value): Pair) -> holdfast::Result<()> {
+    /// The next pair.
+    pub fn put(&mut self, keyspace: &Keyspace, (key, value): Pair) -> holdfast::Result<()> {
         let bytes = key.len() + value.len();
         if bytes >= BATCH_BYTES {
             self.flush()?;
-            self.keyspace.put(&key, &value, Durability::Ordered)?;
+            keyspace.put(&key, &value, Durability::Ordered)?;
             self.loaded += 1;
         } else {
-            self.batch.put(self.keyspace, &key, &value)?;
+            self.batch.put(keyspace, &key, &value)?;
             self.waiting += 1;
             self.bytes += bytes;
         }
@@ -207,7 +231,7 @@ fn dump_mdb(
 }
 
 /// How far it is, on a terminal.
-struct Progress {
+pub struct Progress {
     what: &'static str,
     terminal: bool,
     shown: Instant,
@@ -215,7 +239,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(what: &'static str) -> Progress {
+    /// Nothing is done yet.
+    pub fn new(what: &'static str) -> Progress {
         Progress {
             what,
             terminal: io::stderr().is_terminal(),
@@ -224,7 +249,8 @@ impl Progress {
         }
     }
 
-    fn show(&mut self, count: u64) {
+    /// So much is done.
+    pub fn show(&mut self, count: u64) {
         if !self.terminal || self.shown.elapsed() < Duration::from_millis(250) {
             return;
         }
@@ -233,7 +259,8 @@ impl Progress {
         eprint!("\r{count} pairs {}", self.what);
     }
 
-    fn end(&mut self) {
+    /// It is over.
+    pub fn end(&mut self) {
         if self.any {
             eprintln!();
         }

@@ -29,7 +29,7 @@ use crate::tables::value_index;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
 use pool::apply::adds_values;
-use pool::journal::{BATCH_RECORD_MAX, Encoded, Ops, RECORD_MAX, Record};
+use pool::journal::{BATCH_RECORD_MAX, DROP_VALUES, Encoded, Ops, RECORD_MAX, Record};
 use pool::session::{
     LANES, Lane, MEDIUM_FILE, TREES_FULL, TREES_RESERVED, TREES_ROOMY, TREES_SHORT,
 };
@@ -86,6 +86,16 @@ fn is_about_files(record: &Record<'_>) -> bool {
         }
         Record::Spilled { .. } => false,
         _ => true,
+    }
+}
+
+/// Whether a view that has the record shows other values than one without it.
+#[inline]
+fn changes_values(record: &Record<'_>) -> bool {
+    match *record {
+        Record::Batch { .. } => true,
+        Record::Unlink { flags, .. } | Record::Rename { flags, .. } => flags & DROP_VALUES != 0,
+        _ => false,
     }
 }
 
@@ -252,7 +262,7 @@ fn append(
         .store(h.next_seq.load(Relaxed).max(1), Relaxed);
     let seq = next_seq(s);
     lane.busy_seq.store(seq, Release);
-    if matches!(record, Record::Batch { .. }) {
+    if changes_values(record) {
         value_index::raise_values_seq(s, seq);
     }
     encoded.seal(seq);

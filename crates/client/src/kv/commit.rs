@@ -10,12 +10,13 @@
 use super::{check_key, slow_path};
 use crate::base::clock;
 use crate::base::error::{Error, Result};
+use crate::base::types::Caller;
 use crate::journal;
 use crate::ops::client::Client;
 use crate::session::lock;
 use crate::session::{BLOCK, Session};
 use crate::tables::value_index;
-use crate::values::{Keyspace, VALUE_MAX, blocks};
+use crate::values::{Keyspace, VALUE_MAX, blocks, get};
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
 use pool::checksum::crc32c;
@@ -238,6 +239,76 @@ fn write(s: &Session, changes: &mut Changes) -> Result<()> {
     if !slow_path::is_plain(s, changes)? {
         drop(locked);
         return slow_path::write(s, changes, time);
+    }
+    value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
+    let ops = &changes.ops;
+    journal::commit(s, &Record::Batch { time, ops }).map(drop)
+}
+
+/// Makes a change of one key if `holds` says so of the value that the key has; nobody changes it
+/// meanwhile. Else what the change has taken is given back.
+pub(super) fn commit_if(
+    s: &Session,
+    who: Option<&Caller>,
+    mut changes: Changes,
+    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+) -> Result<()> {
+    let mut held = false;
+    let mut note = |found| {
+        held = holds(found);
+        held
+    };
+    let done = write_if(s, who, &mut changes, &mut note);
+    match done {
+        Err(Error::ServiceGone | Error::Poisoned(_)) => {}
+        Ok(()) if held => {}
+        _ => give_up(s, &changes),
+    }
+    done
+}
+
+fn write_if(
+    s: &Session,
+    who: Option<&Caller>,
+    changes: &mut Changes,
+    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+) -> Result<()> {
+    let time = clock::now();
+    // One key is always seen; this waits where the trees have little room.
+    is_seen(s, changes)?;
+    s.check_writable()?;
+    let locked = value_index::lock_all(s, changes.hashes.as_slice())?;
+    if !slow_path::is_plain(s, changes)? {
+        drop(locked);
+        return slow_path::write_if(s, changes, (who, time), holds);
+    }
+    locked_if(s, changes, time, holds)
+}
+
+/// As `commit_if` for a key that is no file and does not become one.
+pub(super) fn alone_if(
+    s: &Session,
+    changes: &mut Changes,
+    time: i64,
+    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+) -> Result<()> {
+    let _locked = value_index::lock_all(s, changes.hashes.as_slice())?;
+    locked_if(s, changes, time, holds)
+}
+
+/// The bucket of the key is locked.
+fn locked_if(
+    s: &Session,
+    changes: &mut Changes,
+    time: i64,
+    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+) -> Result<()> {
+    let found = match Ops::new(&changes.ops).next() {
+        Some(Ok(op)) => get::whole(s, op.keyspace, op.key)?,
+        _ => return Err(Error::Invalid),
+    };
+    if !holds(found) {
+        return Ok(());
     }
     value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
     let ops = &changes.ops;

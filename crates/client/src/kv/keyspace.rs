@@ -19,14 +19,17 @@ use pool::journal::Record;
 use pool::layout::is_legal_name;
 use pool::session::INODE_KEYSPACE;
 
-pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<Keyspace> {
-    if !is_legal_name(name) {
-        return Err(if name.len() > pool::layout::NAME_MAX {
-            Error::NameTooLong
-        } else {
-            Error::Invalid
-        });
+/// Names that a keyspace can have.
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        _ if is_legal_name(name) => Ok(()),
+        len if len > pool::layout::NAME_MAX => Err(Error::NameTooLong),
+        _ => Err(Error::Invalid),
     }
+}
+
+pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<Keyspace> {
+    check_name(name)?;
     let s = &c.session;
     s.check()?;
     let walk = Walk::new(s, &c.at, who);

@@ -14,6 +14,7 @@ mod commit;
 mod keyspace;
 mod rights;
 mod slow_path;
+mod whole;
 
 pub use crate::values::Keyspace;
 pub use crate::values::view::{Entry, Found, Scan, View};
@@ -29,8 +30,9 @@ use crate::ops::sync;
 use crate::session::OfdLink;
 use crate::tables::value_index::Out;
 use crate::values::files;
+use alloc::vec::Vec;
 use pool::layout::is_legal_name;
-use pool::layout::value::USER_KEY_MAX;
+use pool::layout::value::{Head, USER_KEY_MAX};
 
 /// When a change is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +44,15 @@ pub enum Durability {
     Ordered,
     /// As `Ordered`, without any promise that it ever is before the pool is closed.
     Volatile,
+}
+
+/// What became of a change that depended on the value of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swapped {
+    /// It was made.
+    Done,
+    /// It was not: the key has this value, or none.
+    Other(Option<Vec<u8>>),
 }
 
 /// Keys that can be put.
@@ -124,6 +135,37 @@ impl Client {
         }
     }
 
+    /// Sets `key` to `value`, or erases it (`None`), if its value is `expected` (`None`: if it has
+    /// none), as one with regard to all others. If the key is a file, `who` must be permitted to
+    /// read it (`None`: may read all).
+    pub fn kv_swap(
+        &self,
+        who: Option<&Caller>,
+        (keyspace, key): (Keyspace, &[u8]),
+        expected: Option<&[u8]>,
+        value: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<Swapped> {
+        let s = &self.session;
+        let mut changes = Changes::default();
+        match value {
+            Some(value) => changes.put(self, keyspace, key, value)?,
+            None => changes.erase(self, keyspace, key)?,
+        }
+        let mut swapped = Swapped::Done;
+        commit::commit_if(s, who, changes, &mut |found| {
+            let holds = found.as_deref() == expected;
+            if !holds {
+                swapped = Swapped::Other(found);
+            }
+            holds
+        })?;
+        if swapped == Swapped::Done && durability == Durability::Durable {
+            durable::changes(s)?;
+        }
+        Ok(swapped)
+    }
+
     /// Makes a file that has no name yet (O_TMPFILE), in whatever pieces it was written, the value
     /// of `key`, which must be a legal name: for values of any size.
     pub fn kv_name(
@@ -191,6 +233,26 @@ impl Client {
         (keyspace, key): (Keyspace, &[u8]),
         out: &mut [u8],
     ) -> Result<Option<u64>> {
-        view.get(&self.session, keyspace, key, out, who)
+        view.get(&self.session, keyspace, key, &mut Out::copy(out), who)
+    }
+
+    /// As `kv_get_as`, in a view if there is one, with the time at which the value was put.
+    pub fn kv_find(
+        &self,
+        who: Option<&Caller>,
+        view: Option<&View>,
+        (keyspace, key): (Keyspace, &[u8]),
+        out: &mut [u8],
+    ) -> Result<Option<(u64, i64)>> {
+        if key.is_empty() || key.len() > USER_KEY_MAX {
+            return Ok(None);
+        }
+        let (s, mut out) = (&self.session, Out::copy(out));
+        let len = match view {
+            None => files::get_any(s, keyspace, key, &mut out, who)?,
+            Some(view) => view.get(s, keyspace, key, &mut out, who)?,
+        };
+        // The same before and after the trees have it.
+        Ok(len.map(|len| (len, Head::rounded(out.mtime))))
     }
 }

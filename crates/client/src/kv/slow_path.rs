@@ -7,8 +7,11 @@
 //!    other.
 
 use super::commit::{self, Changes};
+use crate::base::abi::R_OK;
 use crate::base::clock;
 use crate::base::error::{Error, Result};
+use crate::base::types::Caller;
+use crate::content::perm;
 use crate::journal;
 use crate::ops::link::Removal;
 use crate::ops::path::KIND_DIR;
@@ -16,7 +19,7 @@ use crate::session::RETRIES;
 use crate::session::Session;
 use crate::session::drain;
 use crate::tables::dentry_table::{self, Found};
-use crate::tables::inode_table::{self, LockedInode};
+use crate::tables::inode_table::{self, Attrs, LockedInode};
 use crate::tables::value_index;
 use crate::values::{Keyspace, blocks, files};
 use alloc::vec::Vec;
@@ -24,7 +27,7 @@ use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pool::journal::{Change, Naming, Op, Ops, Record};
 use pool::layout::is_legal_name;
 use pool::layout::value::{IN_BLOCKS_MAX, fits_entry};
-use pool::session::INODE_LINKABLE;
+use pool::session::{INODE_ACL, INODE_LINKABLE};
 
 /// A key that is a file.
 struct File {
@@ -69,8 +72,17 @@ fn no_key_is_named(s: &Session, changes: &Changes, ino: u64) -> Result<bool> {
 /// Makes the changes, whatever their keys are.
 #[cold]
 pub(super) fn write(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
+    locking(s, changes, &mut |changes, found, locked| {
+        locked_write(s, changes, found, locked, time)
+    })
+}
+
+/// What is done with changes while their directories, and their keys that are files, are locked.
+type Locking<'a> = &'a mut dyn FnMut(&mut Changes, &[File], &[LockedInode<'_>]) -> Result<()>;
+
+fn locking(s: &Session, changes: &mut Changes, work: Locking<'_>) -> Result<()> {
     for _ in 0..RETRIES {
-        match attempt(s, changes, time) {
+        match attempt(s, changes, work) {
             // Names changed before they were locked.
             Err(Error::Stale) => {}
             done => return done,
@@ -79,7 +91,7 @@ pub(super) fn write(s: &Session, changes: &mut Changes, time: i64) -> Result<()>
     Err(Error::Busy)
 }
 
-fn attempt(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
+fn attempt(s: &Session, changes: &mut Changes, work: Locking<'_>) -> Result<()> {
     let mut found = Vec::new();
     let mut dirs = Vec::new();
     for keyspace in changes.keyspaces() {
@@ -115,7 +127,7 @@ fn attempt(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
         // The directory knows of a name before the name is found.
         still_found(s, changes, dir, &found)?;
     }
-    locked_write(s, changes, &found, &locked, time)
+    work(changes, &found, &locked)
 }
 
 /// `Stale`: a key leads to something else than before the directory was locked.
@@ -207,15 +219,81 @@ fn locked_write(
         return done;
     }
     // Of those that cannot be values the names go last: the value is what counts until then.
-    let huge = demote(s, found, locked, &mut names, time)?;
+    let huge = demote(s, (found, locked), &mut names, time, |_| true)?;
     commit::unseen(s, changes, time)?;
-    for i in huge {
+    unname(s, huge, &mut names, time)
+}
+
+/// Takes the names away from files, one by one.
+fn unname(s: &Session, which: Vec<usize>, names: &mut Losing<'_, '_>, time: i64) -> Result<()> {
+    for i in which {
         let ops = names.ops_of(i..i + 1);
         let done = journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop);
         names.finish_one(i, &done);
         done?;
     }
     Ok(())
+}
+
+/// Before a keyspace is dropped: makes values of its keys that are files. Those that cannot be
+/// values are erased, and those that not everybody may read: all may read a value.
+pub(super) fn make_values(s: &Session, keyspace: Keyspace) -> Result<()> {
+    let dir = inode_table::get(s, keyspace.ino())?;
+    if dir.e.entries.load(Acquire) == 0 {
+        return Ok(());
+    }
+    let mut all = Changes::default();
+    all.erase_range(keyspace, &[], None)?;
+    let time = clock::now();
+    locking(s, &mut all, &mut |_, found, locked| {
+        let mut names = Losing::begin(s, found, locked)?;
+        let others = demote(s, (found, locked), &mut names, time, is_public)?;
+        unname(s, others, &mut names, time)
+    })
+}
+
+/// Whether everybody who reaches a file may read it.
+fn is_public(a: &Attrs) -> bool {
+    a.mode & 0o444 == 0o444 && a.state & INODE_ACL == 0
+}
+
+/// Whether a directory has directories.
+pub(super) fn has_directories(s: &Session, ino: u64) -> Result<bool> {
+    let dir = inode_table::get(s, ino)?;
+    if dir.e.entries.load(Acquire) == 0 {
+        return Ok(false);
+    }
+    drain::wait_applied(s, dir.e.dir_seq.load(Acquire))?;
+    let mut found = false;
+    s.tree().each_dirent(ino, 0, &mut |_, entry, _| {
+        found = entry.kind == KIND_DIR;
+        Ok(!found)
+    })?;
+    Ok(found)
+}
+
+/// A change of one key, made if `holds` says so of the value that the key has, which nobody changes
+/// meanwhile. `who` must be permitted to read it if it is a file (`None`: may read all).
+pub(super) fn write_if(
+    s: &Session,
+    changes: &mut Changes,
+    (who, time): (Option<&Caller>, i64),
+    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+) -> Result<()> {
+    locking(s, changes, &mut |changes, found, locked| {
+        let [file] = found else {
+            // Without a name that could come: the directory is locked.
+            return commit::alone_if(s, changes, time, holds);
+        };
+        let file = by_ino(locked, file.found.ino)?;
+        if let Some(who) = who {
+            perm::check(s, who, &inode_table::attrs(s, file)?, R_OK)?;
+        }
+        match holds(Some(files::content(s, file)?)) {
+            true => locked_write(s, changes, found, locked, time),
+            false => Ok(()),
+        }
+    })
 }
 
 /// All in one record; `None`: the index will never have room for it.
@@ -257,17 +335,22 @@ fn write_seen(
 }
 
 /// Makes values of files, one by one, so that the changes need not speak of them: nobody can see
-/// a difference. Which ones are too large for that.
+/// a difference. Which ones are too large for that, or may not be values.
 fn demote(
     s: &Session,
-    found: &[File],
-    locked: &[LockedInode<'_>],
+    (found, locked): (&[File], &[LockedInode<'_>]),
     names: &mut Losing<'_, '_>,
     time: i64,
+    may: fn(&Attrs) -> bool,
 ) -> Result<Vec<usize>> {
     let mut huge = Vec::new();
     for (i, file) in found.iter().enumerate() {
-        let content = match files::content(s, by_ino(locked, file.found.ino)?) {
+        let inode = by_ino(locked, file.found.ino)?;
+        if !may(&inode_table::attrs(s, inode)?) {
+            huge.push(i);
+            continue;
+        }
+        let content = match files::content(s, inode) {
             Err(Error::FileTooLarge) => {
                 huge.push(i);
                 continue;

@@ -14,12 +14,13 @@ use crate::ops::client::Client;
 use crate::ops::path::{self, End, KIND_DIR, Last, Walk, Walked};
 use crate::session::RETRIES;
 use crate::session::Session;
+use crate::session::{drain, lock};
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, LockedInode};
 use crate::values::files::{self, Named};
 use crate::values::opened;
 use pmem::atomic::Ordering::SeqCst;
-use pool::journal::{KEEP_ORPHAN, Record};
+use pool::journal::{DROP_VALUES, KEEP_ORPHAN, Record};
 use pool::layout::is_legal_name;
 use pool::session::{INODE_LINKABLE, INODE_ORPHAN};
 
@@ -228,6 +229,46 @@ fn remove_locked(
         name,
     };
     removal.finish(journal::commit(s, &record))
+}
+
+/// Commits a record by which a keyspace loses its values. They are found in the index by whoever
+/// takes a root that still has the keyspace, so views that begin wait until the trees have it, and
+/// so does this.
+pub(crate) fn commit_dropping(s: &Session, record: &Record<'_>) -> Result<u64> {
+    let _unseen = lock::acquire(s, &s.header().unseen_lock)?;
+    let seq = journal::commit(s, record)?;
+    drain::wait_applied(s, seq)?;
+    Ok(seq)
+}
+
+/// Removes a keyspace with all its values. `Stale`: it is another one, or it has names.
+pub(crate) fn drop_keyspace(s: &Session, who: &Caller, ino: u64, name: &[u8]) -> Result<()> {
+    let time = clock::now();
+    let locked = match inode_table::lock_many(s, [path::ROOT, ino]) {
+        Err(Error::NotFound) => return Err(Error::Stale),
+        locked => locked?,
+    };
+    let [Some(root), Some(dir)] = &locked else {
+        return Err(Error::Invalid);
+    };
+    let now = dentry_table::lookup_locked(s, root, name)?;
+    let (r, a) = (inode_table::attrs(s, root)?, inode_table::attrs(s, dir)?);
+    if now.is_none_or(|now| now.ino != ino) || a.entries != 0 {
+        return Err(Error::Stale);
+    }
+    perm::may_delete(s, who, &r, &a)?;
+    perm::check(s, who, &a, W_OK | X_OK)?;
+    let removal = Removal::begin(dir, a.nlink, true);
+    let (parent, flags) = (path::ROOT, removal.flags | DROP_VALUES);
+    let record = Record::Unlink {
+        parent,
+        ino,
+        flags,
+        time,
+        name,
+    };
+    let closed = files::wait_for_changes(s);
+    removal.finish(closed.and_then(|_| commit_dropping(s, &record)))
 }
 
 /// An object that is about to lose a name, maybe its last.

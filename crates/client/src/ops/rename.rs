@@ -12,7 +12,7 @@ use crate::content::pin;
 use crate::content::{close, durable, perm};
 use crate::journal;
 use crate::ops::client::Client;
-use crate::ops::link::{Removal, second, still_refers};
+use crate::ops::link::{Removal, commit_dropping, second, still_refers};
 use crate::ops::path::{self, End, KIND_DIR, KIND_FILE, Last, ROOT, Walk, Walked};
 use crate::session::RETRIES;
 use crate::session::Session;
@@ -32,6 +32,8 @@ struct Move<'a> {
     from: &'a Walked<'a>,
     to: &'a Walked<'a>,
     flags: u32,
+    /// A keyspace that is replaced may have values, which go with it.
+    drops: bool,
 }
 
 pub(crate) fn rename(
@@ -45,6 +47,26 @@ pub(crate) fn rename(
     if flags & !exclusive != 0 || flags & exclusive == exclusive {
         return Err(Error::Invalid);
     }
+    rename_any(c, who, (old, new), flags, false)
+}
+
+/// As `rename`; a keyspace that is replaced loses its values by the same record.
+pub(crate) fn rename_dropping(
+    c: &Client,
+    who: &Caller,
+    old: (Base, &[u8]),
+    new: (Base, &[u8]),
+) -> Result<()> {
+    rename_any(c, who, (old, new), 0, true)
+}
+
+fn rename_any(
+    c: &Client,
+    who: &Caller,
+    (old, new): ((Base, &[u8]), (Base, &[u8])),
+    flags: u32,
+    drops: bool,
+) -> Result<()> {
     let walk = Walk::new(&c.session, &c.at, who);
     let from = walk.walk(old.0, old.1, End::Parent)?;
     let to = walk.walk(new.0, new.1, End::Parent).map_err(second)?;
@@ -62,6 +84,7 @@ pub(crate) fn rename(
         from: &from,
         to: &to,
         flags,
+        drops,
     };
     for _ in 0..RETRIES {
         if moving.attempt()? {
@@ -191,12 +214,15 @@ impl Move<'_> {
             }
             _ => None,
         };
+        let drops = self.drops && target.is_some_and(|t| files::is_keyspace(t));
         let kept = match (&removal, target) {
+            (Some(_), Some(_)) if drops => files::wait_for_changes(s).map(drop),
             (Some(_), Some(target)) => files::check_no_values(s, target),
             _ => Ok(()),
         };
         let flags = match self.exchange() {
             true => records::RENAME_EXCHANGE,
+            false if drops => removal.as_ref().map_or(0, |r| r.flags) | records::DROP_VALUES,
             false => removal.as_ref().map_or(0, |r| r.flags),
         };
         let record = Record::Rename {
@@ -210,7 +236,11 @@ impl Move<'_> {
             new_name: self.to.name(),
         };
         let ready = kept.and_then(|()| self.content_first(object, target));
-        let committed = ready.and_then(|()| journal::commit(s, &record));
+        let commit = |()| match drops {
+            true => commit_dropping(s, &record),
+            false => journal::commit(s, &record),
+        };
+        let committed = ready.and_then(commit);
         match removal {
             Some(removal) => removal.finish(committed),
             None => committed.map(|_| ()),

@@ -101,6 +101,26 @@ impl Served {
         Ok(Some(len))
     }
 
+    /// The length of the value of `key`, and when it was put.
+    pub fn kv_find(
+        &self,
+        c: &Caller,
+        keyspace: Keyspace,
+        view: Option<View>,
+        key: &[u8],
+    ) -> Result<Option<(u64, i64)>> {
+        if key.is_empty() || key.len() > pool::layout::value::USER_KEY_MAX {
+            return Ok(None);
+        }
+        let view = view.map_or(0, |view| view.0.into());
+        let ask = Ask {
+            texts: [key, &[]],
+            ..by(c, &[keyspace.link.into(), view, 0])
+        };
+        let [_, _, found, len, _, time, ..] = self.ask(Op::KvGet, &ask)?.words;
+        Ok((found != 0).then_some((len, time as i64)))
+    }
+
     /// Fills `out` with a value that the proxy keeps, which it forgets.
     pub(super) fn take_rest(&self, rest: u32, out: &mut [u8]) -> Result<()> {
         let taken = self.copy_rest(rest, out);

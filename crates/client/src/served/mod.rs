@@ -26,6 +26,7 @@ mod scan;
 mod snapshots;
 mod sockets;
 mod tokens;
+mod whole;
 pub mod wire;
 
 pub use changes::Batch;

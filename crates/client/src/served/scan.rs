@@ -81,6 +81,11 @@ impl Served {
 }
 
 impl Scan {
+    /// How the proxy names it.
+    pub(super) fn name(&self) -> u32 {
+        self.scan
+    }
+
     /// Goes to the next key; false at the end.
     pub fn advance(&mut self, served: &Served, c: &Caller) -> Result<bool> {
         self.large = None;

@@ -262,6 +262,14 @@ ops! {
     KvDrop 87,
     /// The snapshots of the pool.
     SnapshotList 88,
+    /// A keyspace goes, with all its keys.
+    KvRemove 89,
+    /// A keyspace gets another name.
+    KvRename 90,
+    /// A change of one key, if its value is what is expected.
+    KvSwap 91,
+    /// How many keys a scan has before it.
+    ScanCount 92,
 }
 
 /// In the list of descriptors that RESUME answers with, and in LOOKUP's answer: it is a pipe.

@@ -197,7 +197,15 @@ pub(crate) fn check_no_values(s: &Session, dir: &LockedInode<'_>) -> Result<()> 
     if has_values(s, keyspace)? {
         return Err(Error::NotEmpty);
     }
-    // Who holds a bucket now may not have seen the mark; who takes one later does.
+    match wait_for_changes(s)? && has_values(s, keyspace)? {
+        true => Err(Error::NotEmpty),
+        false => Ok(()),
+    }
+}
+
+/// After a keyspace was marked as removed: whoever holds a bucket now may not have seen the mark,
+/// whoever takes one later does. Whether there was anybody to wait for.
+pub(crate) fn wait_for_changes(s: &Session) -> Result<bool> {
     let mut waited = false;
     for index in 0..VALUE_BUCKETS as u64 {
         let bucket = s.value_bucket(index)?;
@@ -206,10 +214,7 @@ pub(crate) fn check_no_values(s: &Session, dir: &LockedInode<'_>) -> Result<()> 
             waited = true;
         }
     }
-    match waited && has_values(s, keyspace)? {
-        true => Err(Error::NotEmpty),
-        false => Ok(()),
-    }
+    Ok(waited)
 }
 
 fn has_values(s: &Session, keyspace: Keyspace) -> Result<bool> {
@@ -274,6 +279,9 @@ pub(crate) fn get_any(
             Err(Error::NotFound) => return Ok(None),
             dir => dir?,
         };
+        if !is_open(&dir) && is_gone(s, keyspace.ino)? {
+            return Ok(None);
+        }
         let before = dir.e.dir_seq.load(Acquire);
         if let Some(len) = get::get(s, keyspace.ino, key, out)? {
             return Ok(Some(len));
@@ -293,6 +301,17 @@ pub(crate) fn get_any(
         }
     }
     Err(Error::Busy)
+}
+
+/// Whether a keyspace that is marked as removed is that, and with it its values, which the trees
+/// may still have.
+#[cold]
+fn is_gone(s: &Session, ino: u64) -> Result<bool> {
+    let dir = match inode_table::lock(s, ino) {
+        Err(Error::NotFound) => return Ok(true),
+        dir => dir?,
+    };
+    Ok(inode_table::attrs(s, &dir)?.nlink == 0)
 }
 
 /// The file that a key is the name of.

@@ -7,6 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::tree_key::with_key;
 use crate::session::Session;
 use crate::tables::value_index::{self, Between, Look, Out};
+use alloc::vec::Vec;
 use pmem::atomic::Ordering::Acquire;
 use pool::Reader;
 use pool::format::live::LiveRoot;
@@ -46,6 +47,24 @@ pub(crate) fn get(
         }
         Err(Error::Pool(pool::Error::Busy.errno()))
     })
+}
+
+/// All of a value.
+pub(crate) fn whole(s: &Session, keyspace: u64, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    loop {
+        let Some(len) = get(s, keyspace, key, &mut Out::copy(&mut bytes))? else {
+            return Ok(None);
+        };
+        let len = usize::try_from(len).map_err(|_| Error::NoMemory)?;
+        if len <= bytes.len() {
+            bytes.truncate(len);
+            return Ok(Some(bytes));
+        }
+        let more = len - bytes.len();
+        bytes.try_reserve_exact(more).map_err(|_| Error::NoMemory)?;
+        bytes.resize(len, 0);
+    }
 }
 
 /// The value below a root; `None` when the root is not intact any more.

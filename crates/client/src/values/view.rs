@@ -236,15 +236,14 @@ impl View {
         s: &Session,
         keyspace: Keyspace,
         key: &[u8],
-        out: &mut [u8],
+        out: &mut Out<'_>,
         who: Option<&Caller>,
     ) -> Result<Option<u64>> {
         if key.is_empty() || key.len() > value::USER_KEY_MAX {
             return Ok(None);
         }
-        let mut out = Out::copy(out);
         let found = with_key(keyspace.ino(), key, |tree_key| {
-            self.get_value(s, keyspace.ino(), key, tree_key, &mut out)
+            self.get_value(s, keyspace.ino(), key, tree_key, out)
         })?;
         if found.is_some() || !self.may_have_files(s, keyspace) {
             return Ok(found);
@@ -258,7 +257,7 @@ impl View {
             }
         })?;
         match ino {
-            Some(ino) => read_file(s, (keyspace, key), ino, &mut out, who),
+            Some(ino) => read_file(s, (keyspace, key), ino, out, who),
             None => Ok(None),
         }
     }

@@ -8,7 +8,7 @@
 use super::{
     Applier, DEPTH_MAX, Failure, Grants, INO_MAX, InodeBuf, Reject, Result, Store, Why, ensure,
 };
-use crate::journal::{CREATE_ORPHAN, KEEP_ORPHAN, RENAME_EXCHANGE, Record};
+use crate::journal::{CREATE_ORPHAN, DROP_VALUES, KEEP_ORPHAN, RENAME_EXCHANGE, Record};
 use crate::layout::dirent::{self, Dirent, Found};
 use crate::layout::inode::{
     InodeRecord, KEYSPACE, TAIL_MAX, TARGET_IN_XATTRS, TYPE_BLOCK, TYPE_CHAR, TYPE_DIR, TYPE_FILE,
@@ -145,13 +145,14 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         time: i64,
         name: &[u8],
     ) -> Result<(), S> {
-        ensure(flags & !KEEP_ORPHAN == 0, ino, Why::Flags)?;
+        ensure(flags & !(KEEP_ORPHAN | DROP_VALUES) == 0, ino, Why::Flags)?;
         self.directory(parent, &mut InodeBuf::default())?;
         let found = self.entry(parent, name, ino)?;
-        self.check_no_values(ino)?;
+        self.check_values(ino, flags)?;
         let mut buf = InodeBuf::default();
         let target = self.live(ino, &mut buf)?;
         ensure(!target.is_dir() || target.entries == 0, ino, Why::NotEmpty)?;
+        self.drop_values(ino, flags)?;
         self.erase_entry(parent, found.cookie)?;
         self.change_entries(parent, -1, -i32::from(target.is_dir()), time)?;
         self.drop_name(ino, flags & KEEP_ORPHAN != 0, time)
@@ -163,7 +164,8 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             self.exchange(&m)
         } else {
             if let Some(replaced) = &m.new {
-                self.check_no_values(replaced.ino)?;
+                self.check_values(replaced.ino, m.flags)?;
+                self.drop_values(replaced.ino, m.flags)?;
             }
             self.displace(&m)
         }
@@ -184,10 +186,12 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             return Err(Reject::new(0, Why::Flags).into());
         };
         ensure(
-            flags & !(KEEP_ORPHAN | RENAME_EXCHANGE) == 0,
+            flags & !(KEEP_ORPHAN | RENAME_EXCHANGE | DROP_VALUES) == 0,
             ino,
             Why::Flags,
         )?;
+        let replaces = replaced != 0 && flags & RENAME_EXCHANGE == 0;
+        ensure(flags & DROP_VALUES == 0 || replaces, ino, Why::Flags)?;
         ensure(is_legal_name(new_name), ino, Why::IllegalName)?;
         ensure(ino != replaced, ino, Why::NameExists)?;
         self.directory(old_parent, &mut InodeBuf::default())?;
@@ -242,11 +246,22 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         }
     }
 
-    /// A keyspace with values is not empty.
-    fn check_no_values(&mut self, ino: u64) -> Result<(), S> {
+    /// A keyspace with values is not empty. Only of a keyspace can they go with it.
+    fn check_values(&mut self, ino: u64, flags: u32) -> Result<(), S> {
         let mut buf = InodeBuf::default();
         let keyspace = self.live(ino, &mut buf)?.flags & KEYSPACE != 0;
-        ensure(!keyspace || !self.has_values(ino)?, ino, Why::NotEmpty)
+        match flags & DROP_VALUES {
+            0 => ensure(!keyspace || !self.has_values(ino)?, ino, Why::NotEmpty),
+            _ => ensure(keyspace, ino, Why::NotAKeyspace),
+        }
+    }
+
+    /// Of a keyspace that is about to lose its name. Everything was checked before.
+    fn drop_values(&mut self, ino: u64, flags: u32) -> Result<(), S> {
+        match flags & DROP_VALUES {
+            0 => Ok(()),
+            _ => self.drop_all_values(ino),
+        }
     }
 
     /// Whether `dir`, which is in `from`, can be put into `to`.

@@ -657,6 +657,13 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         self.free_runs(&found)
     }
 
+    /// Removes all keys, those included whose changes wait.
+    pub(super) fn drop_all_values(&mut self, ino: u64) -> Result<(), S> {
+        self.settle_values()?;
+        self.carry.messages.forget_keyspace();
+        self.erase_values(ino, &[], &[])
+    }
+
     /// Whether a directory that is a keyspace has a value.
     pub(super) fn has_values(&mut self, ino: u64) -> Result<bool, S> {
         self.settle_values()?;

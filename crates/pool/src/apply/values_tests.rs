@@ -3,7 +3,7 @@
 
 use super::pool_tests::{BLOCKS, assert_clean, new_pool};
 use super::*;
-use crate::journal::OP_ALIGN;
+use crate::journal::{DROP_VALUES, OP_ALIGN};
 use crate::layout::value::{HEAD, IN_BLOCKS_MAX, InBlocks, ValueRun, blocks_of};
 use crate::layout::{BlockAddr, VALUES};
 use crate::pool::{Pool, WriteToken};
@@ -180,6 +180,66 @@ pub(crate) fn stage(pool: &mut Pool, grants: &mut BTreeSet<u64>) {
     applier.apply(&Header { seq, len, lane }, &record).unwrap();
     applier.settle().unwrap();
     store.commit(|_| ()).unwrap();
+}
+
+/// A keyspace goes with its values by one record, also with those that wait for the tree; nothing
+/// else can.
+#[test]
+fn values_go_with_their_keyspace() {
+    for by_rename in [false, true] {
+        let meta = Region::in_memory(8 << 20).unwrap();
+        let (mut pool, mut grants) = new_pool(meta, 3000);
+        stage(&mut pool, &mut grants);
+        let mut store = PoolStore::new(pool.begin(&WriteToken::for_service()));
+        let mut applier = Applier::keeping(&mut store, &mut grants, [0; LANES]);
+        let mut seq = 0;
+        let mut apply = |record: &Record<'_>| {
+            seq += 1;
+            let (len, lane) = (64, 1);
+            applier.apply(&Header { seq, len, lane }, record).is_ok()
+        };
+        let mut ops = Vec::new();
+        for i in 0..900u32 {
+            let (keyspace, key) = (KEYSPACE, &i.to_be_bytes()[..]);
+            let change = Change::Put(&[7; 100]);
+            let op = Op {
+                keyspace,
+                key,
+                change,
+            };
+            op.push(&mut ops);
+        }
+        assert!(apply(&Record::Batch { time: 5, ops: &ops }));
+        let remove = |ino, flags, name| Record::Unlink {
+            parent: 1,
+            ino,
+            flags,
+            time: 6,
+            name,
+        };
+        let replace = |flags| Record::Rename {
+            old_parent: 1,
+            new_parent: 1,
+            ino: DIRECTORY,
+            replaced: KEYSPACE,
+            flags,
+            time: 6,
+            old_name: b"d",
+            new_name: b"k",
+        };
+        assert!(!apply(&remove(KEYSPACE, 0, b"k")) && !apply(&replace(0)));
+        assert!(!apply(&remove(DIRECTORY, DROP_VALUES, b"d")));
+        assert!(apply(&match by_rename {
+            true => replace(DROP_VALUES),
+            false => remove(KEYSPACE, DROP_VALUES, b"k"),
+        }));
+        // What others had journaled meanwhile is void.
+        assert!(apply(&Record::Batch { time: 7, ops: &ops }));
+        applier.settle().unwrap();
+        store.commit(|_| ()).unwrap();
+        assert_eq!(found(&pool), Map::new());
+        assert_clean(pool.meta());
+    }
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub const RENAME_EXCHANGE: u32 = 1;
 pub const KEEP_ORPHAN: u32 = 2;
 /// Create: no name; the object starts as an orphan (O_TMPFILE).
 pub const CREATE_ORPHAN: u32 = 4;
+/// Unlink and rename: the values of the keyspace that loses its name go with it.
+pub const DROP_VALUES: u32 = 8;
 
 /// Extent: a write that is whole or not at all: after a loss of power all of the blocks are there,
 /// or the record does not count.

@@ -6,7 +6,7 @@
 
 use super::{Call, Reply};
 use crate::keys::{Batch, Counted, Going, Kept, drop_kept, let_go, recount};
-use holdfast_client::kv::{Changes, Durability, Found, Keyspace, Right, Scan, View};
+use holdfast_client::kv::{Changes, Durability, Found, Keyspace, Right, Scan, Swapped, View};
 use holdfast_client::served::encode_snapshots;
 use holdfast_client::served::pairs::{Kind, PAIR_HEAD, first_change, push_pair};
 use holdfast_client::served::wire::{BUFFER, Op};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Values that fit are copied without asking for their length before.
 const SMALL: usize = 4096;
+/// Keys that one call counts.
+const COUNT_MAX: u64 = 1 << 16;
 /// New keyspaces are made with this mask, also where the pool is mapped.
 const MASK: u32 = 0o022;
 
@@ -50,6 +52,17 @@ impl Call<'_> {
                 Ok(Reply::default())
             }
             Op::SnapshotList => self.snapshot_list(),
+            Op::KvRemove => {
+                let name = self.path(0)?;
+                Reply::done(self.as_caller(|c| self.client.kv_drop(c, name)))
+            }
+            Op::KvRename => {
+                let (old, new, replace) = (self.path(0)?, self.path(1)?, self.arg(0) != 0);
+                let client = self.client;
+                Reply::done(self.as_caller(|c| client.kv_rename(c, old, new, replace)))
+            }
+            Op::KvSwap => self.kv_swap(),
+            Op::ScanCount => self.with_scan(|going| self.count(going)),
             _ => Err(Error::Invalid),
         }
     }
@@ -156,7 +169,7 @@ impl Call<'_> {
         let wanted = usize::try_from(self.arg(2)).unwrap_or(usize::MAX);
         let mut small = [0; SMALL];
         let small = &mut small[..wanted.min(SMALL)];
-        let Some(mut len) = self.look(keyspace, view, small)? else {
+        let Some((mut len, mut time)) = self.look(keyspace, view, small)? else {
             return Ok(Reply::default());
         };
         let mut large = Vec::new();
@@ -166,20 +179,43 @@ impl Call<'_> {
             self.check_room(size)?;
             large = room_for(size)?;
             match self.look(keyspace, view, &mut large)? {
-                Some(now) => len = now,
+                Some(now) => (len, time) = now,
                 None => return Ok(Reply::default()),
             }
         }
         let out = if large.is_empty() { small } else { &mut large };
         let n = out.len().min(len as usize);
-        if n <= BUFFER {
-            let mut reply = self.put(&out[..n])?;
-            reply.words[..3].copy_from_slice(&[1, len, 0]);
-            return Ok(reply);
-        }
-        large.truncate(n);
-        let name = self.keep(Kept::Value(Arc::new(large)), n)?;
+        let mut reply = if n <= BUFFER {
+            self.put_value(&out[..n], len)?
+        } else {
+            large.truncate(n);
+            self.keep_value(large, len)?
+        };
+        reply.words[3] = time as u64;
+        Ok(reply)
+    }
+
+    /// Answers with the start of a value of length `len`.
+    fn put_value(&self, start: &[u8], len: u64) -> Result<Reply> {
+        let mut reply = self.put(start)?;
+        reply.words[..3].copy_from_slice(&[1, len, 0]);
+        Ok(reply)
+    }
+
+    /// Answers with the name under which the start of a value of length `len` is kept.
+    fn keep_value(&self, start: Vec<u8>, len: u64) -> Result<Reply> {
+        let n = start.len();
+        let name = self.keep(Kept::Value(Arc::new(start)), n)?;
         Ok(Reply::words(&[1, len, name.into()]))
+    }
+
+    /// Answers with a value.
+    fn whole(&self, value: Vec<u8>) -> Result<Reply> {
+        let len = value.len() as u64;
+        match value.len() <= BUFFER {
+            true => self.put_value(&value, len),
+            false => self.keep_value(value, len),
+        }
     }
 
     /// Before memory is taken that may be kept.
@@ -191,15 +227,17 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Copies the value of the key in the request as far as there is room: its length.
-    fn look(&self, keyspace: Keyspace, view: Option<&View>, out: &mut [u8]) -> Result<Option<u64>> {
+    /// Copies the value of the key in the request as far as there is room: its length and time.
+    fn look(
+        &self,
+        keyspace: Keyspace,
+        view: Option<&View>,
+        out: &mut [u8],
+    ) -> Result<Option<(u64, i64)>> {
         let (client, key) = (self.client, &self.texts[0][..]);
         self.as_caller(|c| {
             self.check(c, keyspace, Right::Get)?;
-            match view {
-                None => client.kv_get_as(Some(c), keyspace, key, out),
-                Some(view) => client.view_get_as(Some(c), view, (keyspace, key), out),
-            }
+            client.kv_find(Some(c), view, (keyspace, key), out)
         })
     }
 
@@ -242,13 +280,18 @@ impl Call<'_> {
     }
 
     fn scan_next(&self) -> Result<Reply> {
+        self.with_scan(|going| self.go_on(going))
+    }
+
+    /// What `f` makes of the scan that is named first.
+    fn with_scan(&self, f: impl FnOnce(&mut Going) -> Result<Reply>) -> Result<Reply> {
         let (keys, name) = (&self.member.keys, self.arg_u32(0)?);
         let mut counted = keys.take(name)?;
         let Kept::Scan(going) = &mut counted.kept else {
             keys.put_back(name, counted);
             return Err(Error::BadDescriptor);
         };
-        let reply = self.go_on(going);
+        let reply = f(going);
         let waiting = going.waiting.as_ref().map_or(0, |pair| pair.1.len());
         let bytes = going.scan.held() + waiting;
         match recount(&self.member.shared, &mut counted, bytes) {
@@ -262,6 +305,14 @@ impl Call<'_> {
                 Err(e)
             }
         }
+    }
+
+    /// How many keys there are, up to a number, and whether these are all.
+    fn count(&self, going: &mut Going) -> Result<Reply> {
+        self.as_caller(|c| self.check(c, going.keyspace, Right::Scan))?;
+        let most = self.arg(1).min(COUNT_MAX);
+        let (count, is_all) = self.client.kv_count(&going.view, &mut going.scan, most)?;
+        Ok(Reply::words(&[count, is_all.into()]))
     }
 
     /// The next pairs: whether they are the last, and the name and length of the last value if that
@@ -392,6 +443,28 @@ impl Call<'_> {
         }
         kept?;
         Ok(Reply::number(name.into()))
+    }
+
+    /// Makes a change of one key if its value is what is expected; else answers as a get does.
+    fn kv_swap(&self) -> Result<Reply> {
+        let (keyspace, durability) = (self.keyspace(0)?, self.durability(1)?);
+        let (has, key) = (self.arg(2), &self.texts[0][..]);
+        let mut bytes = room_for(self.head.lens[2] as usize)?;
+        self.bytes()?.read(&mut bytes).map_err(Error::Fault)?;
+        let split = usize::try_from(self.arg(3)).map_err(|_| Error::Invalid)?;
+        let (old, new) = bytes.split_at_checked(split).ok_or(Error::Invalid)?;
+        let (old, new) = ((has & 1 != 0).then_some(old), (has & 2 != 0).then_some(new));
+        let swapped = self.as_caller(|c| {
+            self.check(c, keyspace, Right::Get)?;
+            self.check(c, keyspace, Right::Change)?;
+            let client = self.client;
+            client.kv_swap(Some(c), (keyspace, key), old, new, durability)
+        })?;
+        match swapped {
+            Swapped::Done => Ok(Reply::words(&[0, 0, 0, 1])),
+            Swapped::Other(None) => Ok(Reply::default()),
+            Swapped::Other(Some(value)) => self.whole(value),
+        }
     }
 
     fn commit(&self, changes: Changes, added: Result<()>, durability: Durability) -> Result<Reply> {

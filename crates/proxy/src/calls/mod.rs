@@ -128,6 +128,28 @@ fn texts(channel: &Channel, index: usize, head: &Head) -> Result<[Vec<u8>; 2]> {
     Ok([copy(0, lens[0])?, copy(lens[0], lens[1])?])
 }
 
+/// Whether a call is about keys and values, or about snapshots, of which these are a part.
+fn is_about_keys(op: Op) -> bool {
+    matches!(
+        op,
+        Op::KvOpen
+            | Op::KvList
+            | Op::KvGet
+            | Op::KvRest
+            | Op::KvChange
+            | Op::KvName
+            | Op::ViewBegin
+            | Op::ScanBegin
+            | Op::ScanNext
+            | Op::ScanCount
+            | Op::KvDrop
+            | Op::KvRemove
+            | Op::KvRename
+            | Op::KvSwap
+            | Op::SnapshotList
+    )
+}
+
 impl Call<'_> {
     fn make(&self, op: Op) -> Result<Reply> {
         match op {
@@ -185,17 +207,7 @@ impl Call<'_> {
             Op::MapLend | Op::MapFile | Op::MapMore | Op::MapLess | Op::MapStored | Op::MapSync => {
                 self.maps(op)
             }
-            Op::KvOpen
-            | Op::KvList
-            | Op::KvGet
-            | Op::KvRest
-            | Op::KvChange
-            | Op::KvName
-            | Op::ViewBegin
-            | Op::ScanBegin
-            | Op::ScanNext
-            | Op::KvDrop
-            | Op::SnapshotList => self.keys(op),
+            op if is_about_keys(op) => self.keys(op),
             _ => self.process(op),
         }
     }

@@ -15,6 +15,7 @@ mod slow;
 mod transfer;
 mod volumes;
 mod warm;
+mod whole;
 mod words;
 
 use crate::bad_input::{Fixture, Stop, run_cases, wrong};
@@ -38,6 +39,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         transfer::CASES,
         volumes::CASES,
         warm::CASES,
+        whole::CASES,
         words::CASES,
     ];
     run_cases("faces", &tables.concat(), names)

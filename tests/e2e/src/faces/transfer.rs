@@ -6,6 +6,7 @@ use crate::process::on_path;
 
 pub const CASES: &[(&str, Case)] = &[
     ("kv dump and load lines", lines),
+    ("kv dump and load of all keyspaces", all),
     ("kv load by foreign means", foreign),
     ("kv to lmdb and back", lmdb),
     ("kv from lmdb", from_lmdb),
@@ -36,6 +37,30 @@ fn lines(fixture: &Fixture) -> Result<(), Stop> {
         "the commands",
         &said,
         "{\"loaded\":3000}\n3000\nk\t2\n{\"loaded\":0}\n1\n",
+    )
+}
+
+/// A dump of everything makes the same pool elsewhere, and that of a snapshot what there was.
+fn all(fixture: &Fixture) -> Result<(), Stop> {
+    let (pool, other) = (new_pool(fixture, "pool")?, new_pool(fixture, "other")?);
+    let text = format!(
+        "{MAKE} make | kv a load; kv 'with	tab' put -e 'k\\x00' 'v\\t\\n'
+        kv e put x 1; kv e erase x; kv c put x ''
+        kv dump >all; \"$hf\" kv '{other}' load --json <all
+        \"$hf\" kv '{other}' dump | cmp - all
+        \"$hf\" snapshot \"$pool\" create then; kv a drop; kv c put x 2; kv dump
+        kv dump --snapshot then | cmp - all; kv drop 2>&1 | head -1 || true
+        kv dump --format mdb 2>&1 | head -1 || true
+        printf 'a\tb\n' | kv load 2>&1 | head -1 || true"
+    );
+    let said = script(fixture, &pool, &text)?;
+    expect(
+        "the commands",
+        &said,
+        "{\"loaded\":3002}\nc\nc\tx\t2\ne\nwith\\ttab\nwith\\ttab\tk\\x00\tv\\t\\n\n\
+         holdfast: the keyspace is missing.\n\
+         holdfast: the format mdb is for one keyspace; name it, or use the format lines.\n\
+         holdfast: line 1: the line has no tab between key and value.\n",
     )
 }
 

@@ -21,6 +21,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("a user who fills the pool", super::space::space),
     ("a user who fills the metadata", super::space::metadata),
     ("rights on keys and values", super::keys::rights),
+    ("rights on whole keyspaces", super::whole::rights),
+    ("counting up for several users", super::whole::counter),
     ("keys and values of several users", super::keys::coherence),
     ("programs with the C interface", super::keys::programs),
     ("kills amid keys and values", super::keys::kills),

@@ -15,6 +15,7 @@ mod pipes;
 mod snapshots;
 mod sockets;
 mod space;
+mod whole;
 mod work;
 
 use crate::bad_input::{Case, Fixture, Stop, run_cases, wrong};

@@ -1,0 +1,104 @@
+"""Keyspaces as a whole, changes that depend on a value, and threads."""
+
+import asyncio
+import sys
+import threading
+import time
+
+import pytest
+
+import holdfast
+
+
+def test_a_change_may_depend_on_the_value(keys):
+    assert keys.put_if(b"a", None, b"1") == (True, b"1")
+    assert keys.put_if(b"a", None, b"2") == (False, b"1")
+    assert keys.put_if(b"a", b"1", b"2", "ordered") == (True, b"2")
+    assert keys.erase_if(b"a", b"1") == (False, b"2")
+    assert keys.erase_if(b"a", b"2") == (True, None)
+    assert keys.erase_if(b"a", b"2") == (False, None)
+
+
+def test_many_count_one_number_up(pool, keys):
+    def up():
+        for _ in range(100):
+            now = keys.get(b"n")
+            done = False
+            while not done:
+                done, now = keys.put_if(b"n", now, b"%d" % (int(now or 0) + 1), "ordered")
+
+    threads = [threading.Thread(target=up) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert keys[b"n"] == b"600"
+
+
+def test_keyspaces_are_renamed_and_dropped(pool, keys):
+    keys.update({b"%d" % i: b"x" for i in range(100)})
+    assert keys.count() == len(keys) == 100
+    other = pool.keyspace("other", create=True)
+    with pytest.raises(holdfast.Error) as caught:
+        pool.rename_keyspace("keys", "other")
+    assert caught.value.errno == 17 and caught.value.fix
+    pool.rename_keyspace("keys", "other", replace=True)
+    assert pool.keyspaces() == ["other"] and keys.count() == 100 and other.count() == 0
+    with pool.read() as before:
+        then = before["other"]
+        pool.drop_keyspace("other")
+        assert then.count() == 100 and b"1" in then and then.modified_ns(b"1")
+        with pytest.raises(holdfast.Error):
+            before.drop_keyspace("other")
+    with pytest.raises(holdfast.Error):
+        keys[b"1"] = b"x"
+    assert b"1" not in keys and keys.count() == 0
+    with pytest.raises(KeyError):
+        del pool["other"]
+    pool.keyspace("other", create=True)
+    del pool["other"]
+    assert pool.keyspaces() == []
+
+
+CALLS = {
+    "get": lambda keys: keys.get(b"k"),
+    "put": lambda keys: keys.put(b"k", b"v", "ordered"),
+    "put_if": lambda keys: keys.put_if(b"k", None, b"v"),
+    "count": lambda keys: keys.count(),
+    "scan": lambda keys: next(keys.scan()),
+    "size": lambda keys: keys.size(b"k"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_other_threads_run_during_a_call(keys, call):
+    """The interpreter lets go of a thread by itself after 100 s here, so it is the calls that do."""
+    keys[b"k"] = b"v"
+    stop, before = threading.Event(), sys.getswitchinterval()
+
+    def work():
+        while not stop.is_set():
+            call(keys)
+
+    thread = threading.Thread(target=work)
+    sys.setswitchinterval(100)
+    begun = time.monotonic()
+    try:
+        thread.start()
+        for _ in range(3):
+            # Comes back once the other thread has let go of the interpreter.
+            threading.Event().wait(0.001)
+        assert time.monotonic() - begun < 50
+    finally:
+        sys.setswitchinterval(before)
+        stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_calls_from_asyncio(keys):
+    async def main():
+        await asyncio.gather(
+            *(asyncio.to_thread(keys.put, b"%d" % i, b"v", "ordered") for i in range(50))
+        )
+        return await asyncio.to_thread(keys.count)
+
+    assert asyncio.run(main()) == 50
