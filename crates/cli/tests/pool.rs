@@ -427,7 +427,7 @@ fn a_pool_becomes_larger_and_smaller_and_keeps_what_is_in_it() {
         .unwrap();
     assert!(load.status.success(), "{load:?}");
     let said = refused(&["pool", "resize", text(&pool), "32M"], 1);
-    let (_, least) = said.split_once("its data reaches up to ").unwrap();
+    let (_, least) = said.split_once("its data needs ").unwrap();
     assert!(resize(least.split('.').next().unwrap()).status.success());
     assert!(refused(&["pool", "resize", text(&pool), "1K"], 1).contains("not possible"));
     assert_eq!(kv(&["get", "key-499"]), long.as_bytes());
