@@ -360,6 +360,37 @@ fn ranges_and_large_batches_reach_files_too() {
     assert_eq!(user.names("ks").len(), 2 + 340);
 }
 
+/// A value can be read by all, so no private file may be one on its way out.
+#[test]
+fn private_files_in_a_range_are_private_until_they_are_gone() {
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
+    let k = keyspace(&user);
+    let paths: Vec<_> = (0..300).map(|i| format!("ks/{i:03}")).collect();
+    for path in &paths {
+        user.put(path, &bytes(3000, 1));
+        user.chmod(&ROOT, Base::Root, path.as_bytes(), 0o600, 0)
+            .unwrap();
+    }
+    put(&user, k, "value", b"value");
+    let (other, over) = (fixture.user(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(SeqCst) {
+                for path in &paths {
+                    let mode = stat(&other, path).map(|stat| stat.mode & 0o777);
+                    assert!(matches!(mode, Ok(0o600) | Err(Error::NotFound)), "{mode:?}");
+                }
+            }
+        });
+        let mut changes = Changes::default();
+        changes.erase_range(k, b"", None).unwrap();
+        user.kv_commit(changes, V).unwrap();
+        over.store(true, SeqCst);
+    });
+    assert_eq!(user.names("ks").len(), 2);
+}
+
 type Model = BTreeMap<String, Vec<u8>>;
 
 struct Rng(u64);

@@ -15,16 +15,21 @@ mod sys;
 mod table;
 
 use std::process::Command;
+use std::sync::LazyLock;
 
-fn scanned() -> table::Table {
+/// Made once: the tests run beside each other, and must not read what another is still linking.
+static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let out = concat!(env!("CARGO_TARGET_TMPDIR"), "/numbers.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/numbers.s");
     let made = Command::new("cc")
         .args(["-shared", "-nostdlib", "-o", out, source])
         .status();
     assert!(made.expect("cc runs").success());
-    let bytes = std::fs::read(out).expect("the object is there");
-    scan::scan(&elf::Elf::from_file(&bytes).expect("it is an object"))
+    std::fs::read(out).expect("the object is there")
+});
+
+fn scanned() -> table::Table {
+    scan::scan(&elf::Elf::from_file(&OBJECT).expect("it is an object"))
 }
 
 #[test]

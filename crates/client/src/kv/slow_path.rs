@@ -4,7 +4,8 @@
 //!  * The directories, and the files that lose their names, are locked from before the names are
 //!    looked up until the changes are published: so no key becomes a file meanwhile.
 //!  * The names are removed by the record that adds the values: after a crash a key is one or the
-//!    other.
+//!    other. Where one record has no room for all names, only those of files that cannot be values
+//!    are removed one by one after it.
 
 use super::commit::{self, Changes};
 use crate::base::abi::R_OK;
@@ -219,9 +220,9 @@ fn locked_write(
         return done;
     }
     // Of those that cannot be values the names go last: the value is what counts until then.
-    let huge = demote(s, (found, locked), &mut names, time, |_| true)?;
+    let others = demote(s, (found, locked), &mut names, time)?;
     commit::unseen(s, changes, time)?;
-    unname(s, huge, &mut names, time)
+    unname(s, others, &mut names, time)
 }
 
 /// Takes the names away from files, one by one.
@@ -235,8 +236,8 @@ fn unname(s: &Session, which: Vec<usize>, names: &mut Losing<'_, '_>, time: i64)
     Ok(())
 }
 
-/// Before a keyspace is dropped: makes values of its keys that are files. Those that cannot be
-/// values are erased, and those that not everybody may read: all may read a value.
+/// Before a keyspace is dropped: makes values of its keys that are files, and erases those that
+/// cannot be values.
 pub(super) fn make_values(s: &Session, keyspace: Keyspace) -> Result<()> {
     let dir = inode_table::get(s, keyspace.ino())?;
     if dir.e.entries.load(Acquire) == 0 {
@@ -247,7 +248,7 @@ pub(super) fn make_values(s: &Session, keyspace: Keyspace) -> Result<()> {
     let time = clock::now();
     locking(s, &mut all, &mut |_, found, locked| {
         let mut names = Losing::begin(s, found, locked)?;
-        let others = demote(s, (found, locked), &mut names, time, is_public)?;
+        let others = demote(s, (found, locked), &mut names, time)?;
         unname(s, others, &mut names, time)
     })
 }
@@ -335,24 +336,24 @@ fn write_seen(
 }
 
 /// Makes values of files, one by one, so that the changes need not speak of them: nobody can see
-/// a difference. Which ones are too large for that, or may not be values.
+/// a difference. Which ones cannot be values: they are too large for that, or not everybody may read
+/// them, as all may read a value.
 fn demote(
     s: &Session,
     (found, locked): (&[File], &[LockedInode<'_>]),
     names: &mut Losing<'_, '_>,
     time: i64,
-    may: fn(&Attrs) -> bool,
 ) -> Result<Vec<usize>> {
-    let mut huge = Vec::new();
+    let mut others = Vec::new();
     for (i, file) in found.iter().enumerate() {
         let inode = by_ino(locked, file.found.ino)?;
-        if !may(&inode_table::attrs(s, inode)?) {
-            huge.push(i);
+        if !is_public(&inode_table::attrs(s, inode)?) {
+            others.push(i);
             continue;
         }
         let content = match files::content(s, inode) {
             Err(Error::FileTooLarge) => {
-                huge.push(i);
+                others.push(i);
                 continue;
             }
             content => content?,
@@ -367,7 +368,7 @@ fn demote(
                 let written = match blocks::write(s, &content) {
                     // Free blocks are in too many pieces for a value.
                     Err(Error::FileTooLarge) => {
-                        huge.push(i);
+                        others.push(i);
                         continue;
                     }
                     written => written?,
@@ -394,7 +395,7 @@ fn demote(
         names.finish_one(i, &done);
         done?;
     }
-    Ok(huge)
+    Ok(others)
 }
 
 /// Gives a file without a name the key as its name, in place of whatever has it.
