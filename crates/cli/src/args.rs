@@ -158,8 +158,8 @@ pub enum PoolCommand {
         /// The pool's directory; @ is the user's own pool.
         pool: PathBuf,
     },
-    /// Make an unused pool larger or smaller; what is in the way of that is moved, but for what
-    /// snapshots have.
+    /// Make a pool larger, also while it is in use, or smaller while nobody uses it; what is in the
+    /// way of that is moved, but for what snapshots have.
     Resize {
         /// The pool's directory; @ is the user's own pool.
         pool: PathBuf,

@@ -81,7 +81,7 @@ impl Inherited {
             session: segment(0, answer.session_len),
             meta: segment(1, answer.meta_len),
             journal: segment(2, answer.journal_len),
-            data: segment(3, answer.data_len),
+            data: segment(3, answer.data_room),
             base: self.number(4),
             parking: self.number(5),
             medium: answer.medium,

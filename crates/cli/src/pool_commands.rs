@@ -8,10 +8,12 @@ use crate::json::Json;
 use crate::kv::{escape, open_pool};
 use crate::size::Size;
 use crate::state::{State, medium_name, promise};
+use holdfast_client::attach::{self, AttachError};
 use holdfast_pmem::Medium;
 use holdfast_pool::check::{Report, Severity};
 use holdfast_pool::directory::ROOT_SQUASH;
 use holdfast_pool::format::superblock::Consistency;
+use holdfast_pool::protocol::Request;
 use holdfast_service::{Accepted, CreateOptions, Files, PoolLock};
 use rustix::process::geteuid;
 use std::io::Write;
@@ -53,9 +55,41 @@ pub fn create(args: &CreateArgs, json: bool) -> Result<u8, Failure> {
     Ok(failure::OK)
 }
 
+/// How long the programs on a pool may take to start another service.
+const PATIENCE: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_millis(20);
+
+/// Has the service of a pool make it larger; false: there is none, or it has yet to be found by the
+/// programs.
+fn grow_in_use(pool: &Path, size: u64) -> Result<bool, Failure> {
+    const EBUSY: i32 = 16;
+    const EAGAIN: i32 = 11;
+    let done = attach::request(pool.as_os_str().as_bytes(), Request::Grow { size });
+    match done {
+        Ok(_) => Ok(true),
+        Err(AttachError::NoService | AttachError::Refused { errno: EAGAIN, .. }) => Ok(false),
+        Err(e @ AttachError::Refused { errno: EBUSY, .. }) => Err(Failure::from(e)
+            .fix("wait for the pool's programs to end, or stop them (holdfast lsof shows them)")),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// `pool resize`.
 pub fn resize(pool: &Path, size: Size, json: bool) -> Result<u8, Failure> {
-    holdfast_service::resize(pool, size.0)?;
+    let begun = Instant::now();
+    let grows = size.0 > Files::open(pool)?.superblock.data_len;
+    while !(grows && grow_in_use(pool, size.0)?) {
+        match holdfast_service::resize(pool, size.0) {
+            // Its service died: the programs on it start another one.
+            Err(holdfast_service::Error::InUse { .. }) if grows && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(NAP);
+            }
+            done => {
+                done?;
+                break;
+            }
+        }
+    }
     match json {
         true => status(State::of(pool)?, true),
         false => Ok(failure::OK),

@@ -48,7 +48,7 @@ fn segments(attachment: &Attachment) -> Result<Segments<'_>, Failure> {
         session: memory(attachment)?,
         meta: (attachment.meta.as_fd(), answer.meta_len),
         journal: (attachment.journal.as_fd(), answer.journal_len),
-        data: (attachment.data.as_fd(), answer.data_len),
+        data: (attachment.data.as_fd(), answer.data_room),
         medium: answer.medium,
         cpu: 0,
     })

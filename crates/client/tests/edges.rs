@@ -357,8 +357,7 @@ fn a_block_of_a_data_segment_that_does_not_exist_is_an_error_and_is_not_followed
     e.direct[0].store(entry, SeqCst);
     // Taken as it is: the content of a small file goes from its block to the journal at close.
     e.pending_block.store(elsewhere.word(), SeqCst);
-    let (what, index) = ("data segment", 1);
-    assert_eq!(user.release(ofd), Err(Error::Damaged { what, index }));
+    assert_eq!(user.release(ofd), Err(damaged("block")));
     e.pending_block.store(own, SeqCst);
     assert_eq!(user.get("file"), b"small");
 }

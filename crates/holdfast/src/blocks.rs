@@ -29,7 +29,7 @@ impl Pool {
     /// find. `None`: it is in none of them. It may be free, or in snapshots alone, or in a file
     /// that has no name any more. Only for the pool's owner and root.
     pub fn find_block(&self, number: u64) -> Result<Option<BlockPlace>> {
-        let blocks = self.inner.client()?.session().data().len() as u64 / BLOCK;
+        let blocks = self.inner.client()?.session().data_blocks();
         if number >= blocks {
             return Err(Error::Missing {
                 what: "block",

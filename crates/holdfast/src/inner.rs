@@ -100,7 +100,7 @@ impl Inner {
             session: memory.as_fd(),
             meta: (attachment.meta.as_fd(), answer.meta_len),
             journal: (attachment.journal.as_fd(), answer.journal_len),
-            data: (attachment.data.as_fd(), answer.data_len),
+            data: (attachment.data.as_fd(), answer.data_room),
             medium: answer.medium,
             cpu: 0,
         };

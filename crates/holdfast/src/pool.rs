@@ -10,10 +10,12 @@ use crate::memory;
 use crate::slow;
 use crate::start;
 use crate::view::{View, ViewKeyspace};
-use holdfast_client::attach::Joined;
+use holdfast_client::attach::{self, Joined};
 use holdfast_pmem::{Protection, Scheme, Slow, Writing};
 use holdfast_pool::layout::is_legal_name;
+use holdfast_pool::protocol::Request;
 use rustix::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -135,6 +137,17 @@ impl Pool {
         Ok(match self.inner.reach()? {
             Reach::Mapped(client) => Some(client.session().data().protection()),
             Reach::Served(_) => None,
+        })
+    }
+
+    /// Makes room for `size` bytes of data while the pool is in use, in whole 2 MiB. `size` is no
+    /// less than the pool has; only its owner and root may.
+    pub fn grow(&self, size: u64) -> Result<()> {
+        self.insist(|| {
+            self.inner.client()?;
+            let path = self.inner.path().as_os_str().as_bytes();
+            let done = attach::request(path, Request::Grow { size });
+            done.map(drop).map_err(Error::Attach)
         })
     }
 

@@ -100,7 +100,7 @@ impl Pool {
     }
 
     /// Retries while one service ends and the next one starts.
-    fn insist<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn insist<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         loop {
             match ask() {

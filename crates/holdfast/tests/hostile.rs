@@ -170,7 +170,7 @@ fn a_keyspace_that_was_removed_ends_no_session() {
         session: memory_of(&mut a),
         meta: (a.meta.as_fd(), a.answer.meta_len),
         journal: (a.journal.as_fd(), a.answer.journal_len),
-        data: (a.data.as_fd(), a.answer.data_len),
+        data: (a.data.as_fd(), a.answer.data_room),
         medium: a.answer.medium,
         cpu: 0,
     };

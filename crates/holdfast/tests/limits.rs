@@ -5,8 +5,10 @@ mod fixture;
 
 use fixture::Fixture;
 use holdfast::{Durability::*, Keyspace, Pool};
+use holdfast_pmem::Medium;
 
 const ENOSPC: i32 = 28;
+const EBUSY: i32 = 16;
 
 fn key(round: u64, i: u64) -> Vec<u8> {
     // In no order.
@@ -139,6 +141,39 @@ fn a_batch_that_finds_no_room_is_refused_whole() {
         }
     }
     assert!(more > 100, "{more} of {count}");
+}
+
+/// Who has the pool open sees the room at once, and nothing is lost, also in the next session.
+#[test]
+fn a_full_pool_grows_while_it_is_in_use() {
+    for medium in [Medium::Memory, Medium::File, Medium::DaxTest] {
+        let mut fixture = Fixture::on(64 << 20, medium);
+        let (pool, other) = (fixture.open(), fixture.open());
+        let keyspace = pool.keyspace_or_create("k").unwrap();
+        let theirs = other.keyspace("k").unwrap();
+        let first = fill(&keyspace, 0, 50_000);
+        pool.grow(200 << 20).unwrap();
+        let second = fill(&theirs, 1, 50_000);
+        assert!(second > first * 3 / 2, "{first} and then {second}");
+        // Another page of the bitmap.
+        other.grow(400 << 20).unwrap();
+        let third = fill(&keyspace, 2, 50_000);
+        assert!(third > second, "{second} and then {third}");
+        assert_eq!(pool.grow(64 << 20).unwrap_err().errno(), EBUSY);
+        let all = |keyspace: &Keyspace| {
+            for (round, count) in [(0, first), (1, second), (2, third)] {
+                all_there(keyspace, round, 50_000, count);
+            }
+        };
+        all(&theirs);
+        drop((pool, other, keyspace, theirs));
+        fixture.stop();
+        fixture.check();
+        fixture.start();
+        all(&fixture.open().keyspace("k").unwrap());
+    }
+    let served = Fixture::served(64 << 20);
+    assert!(served.open().grow(128 << 20).is_err());
 }
 
 /// What was freed a moment ago is room for large values, in few pieces.

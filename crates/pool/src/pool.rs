@@ -418,6 +418,19 @@ impl Pool {
         self.begin(token).commit(|_| {}).map(drop)
     }
 
+    /// Makes room for `len` bytes of data, more than there is, for which the segment is long
+    /// enough. The pool stays in use; on failure it is as it was.
+    pub fn grow(&mut self, len: u64, token: &WriteToken) -> Result<()> {
+        let before = self.data_space.len();
+        self.grow_data(len)?;
+        let done = self.begin(token).commit(|_| {}).map(drop);
+        if done.is_err() {
+            let shrunk = self.data_space.shrink(before);
+            debug_assert!(shrunk, "nobody was given anything of the new room");
+        }
+        done
+    }
+
     pub(crate) fn grow_data(&mut self, len: u64) -> Result<()> {
         if !len.is_multiple_of(PAGE_LEN) || len > self.superblock.data_len_max {
             return Err(Error::Geometry {

@@ -23,7 +23,7 @@ const ANSWER_HEAD: usize = 136;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
 /// In every version, bytes 4 and 5 of both messages are its number.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// The `errno` of an answer that only says that another one follows (EINPROGRESS): the service is
 /// at work. One comes every second.
 pub const BUSY: u32 = 115;
@@ -54,6 +54,8 @@ pub enum Request {
     SnapshotAttach { name: Name },
     /// Call a snapshot something else.
     SnapshotRename { name: Name, to: Name },
+    /// Give the pool room for so many bytes of data, more than it has.
+    Grow { size: u64 },
 }
 
 /// A name in a request: 1 to `NAME_LEN` bytes.
@@ -111,8 +113,8 @@ pub struct Answer {
     pub meta_len: u64,
     /// Bytes of the journal segment.
     pub journal_len: u64,
-    /// Bytes of the data segment.
-    pub data_len: u64,
+    /// Bytes to map of the data segment, which grows while it is in use. 0: the caller is served.
+    pub data_room: u64,
     /// Everything up to here is in the trees.
     pub applied_seq: u64,
     /// Stray stores into the pool's data that were stopped since the service began, or the session
@@ -154,14 +156,15 @@ impl Request {
             Request::SnapshotDelete { .. } => (4, 0),
             Request::SnapshotAttach { .. } => (5, 0),
             Request::SnapshotRename { .. } => (6, 0),
+            Request::Grow { .. } => (7, 0),
         };
         let mut out = [0; REQUEST_LEN];
         put(&mut out, 0, &REQUEST_MAGIC.to_le_bytes());
         put(&mut out, 4, &VERSION.to_le_bytes());
         put(&mut out, 6, &kind.to_le_bytes());
         put(&mut out, 8, &flags.to_le_bytes());
-        if let Request::Attach { known, .. } = self {
-            put(&mut out, 16, &known.to_le_bytes());
+        if let Request::Attach { known: number, .. } | Request::Grow { size: number } = self {
+            put(&mut out, 16, &number.to_le_bytes());
         }
         if let Request::SnapshotCreate { name, .. }
         | Request::SnapshotDelete { name }
@@ -201,6 +204,9 @@ impl Request {
             6 => Request::SnapshotRename {
                 name: name_at(bytes, 12, AT_NAME)?,
                 to: name_at(bytes, 13, AT_TO)?,
+            },
+            7 => Request::Grow {
+                size: u64_at(bytes, 16)?,
             },
             _ => return None,
         };
@@ -257,7 +263,7 @@ impl Answer {
             self.session_len,
             self.meta_len,
             self.journal_len,
-            self.data_len,
+            self.data_room,
             self.applied_seq,
         ];
         for (i, long) in longs.iter().enumerate() {
@@ -300,7 +306,7 @@ impl Answer {
             session_len: u64_at(bytes, 40)?,
             meta_len: u64_at(bytes, 48)?,
             journal_len: u64_at(bytes, 56)?,
-            data_len: u64_at(bytes, 64)?,
+            data_room: u64_at(bytes, 64)?,
             applied_seq: u64_at(bytes, 72)?,
             users: u32_at(bytes, 80)?,
             others: u32_at(bytes, 84)?,
@@ -371,6 +377,7 @@ mod tests {
                 name: Name::new(b"x").unwrap(),
                 to: Name::new(&[b'y'; NAME_LEN]).unwrap(),
             },
+            Request::Grow { size: 1 << 40 },
         ] {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
@@ -405,7 +412,7 @@ mod tests {
             session_len: 5,
             meta_len: 6,
             journal_len: 7,
-            data_len: 8,
+            data_room: 8,
             applied_seq: 9,
             strays: 11,
             media_errors: 12,

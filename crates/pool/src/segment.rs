@@ -25,6 +25,8 @@ const META_MIN: u64 = 64 * MIB;
 /// A pool can grow to this many times its size at creation, without moving anything.
 const GROWTH_MAX: u64 = 16;
 const DATA_MAX_MIN: u64 = 64 << 30;
+/// A pool may be used while it grows to this; addresses of a process end at 128 TiB.
+const ROOM_MAX: u64 = 8 << 40;
 
 /// File name of data segment `n`.
 pub fn data(n: u32) -> String {
@@ -58,6 +60,12 @@ pub fn tree_share(data_len: u64, data_len_max: u64) -> u64 {
     (data_len / 4 + bitmaps)
         .max(META_MIN)
         .next_multiple_of(DATA_ALIGN)
+}
+
+/// Bytes of a data segment that are mapped of one that may grow to `data_len_max`, so that it can
+/// do so while it is in use: mapping what is not there yet takes addresses alone.
+pub fn data_room(data_len: u64, data_len_max: u64) -> u64 {
+    data_len_max.min(ROOM_MAX).max(data_len)
 }
 
 impl Sizes {

@@ -29,7 +29,7 @@ impl Base {
             session: a.memory().map_err(|_| Error::ServiceGone)?,
             meta: (a.meta.as_fd(), a.answer.meta_len),
             journal: (a.journal.as_fd(), a.answer.journal_len),
-            data: (a.data.as_fd(), a.answer.data_len),
+            data: (a.data.as_fd(), a.answer.data_room),
             medium: a.answer.medium,
             cpu: 0,
         };

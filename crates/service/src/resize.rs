@@ -13,7 +13,7 @@ use crate::restoring::DataFile;
 use holdfast_pmem::{Access, Medium};
 use holdfast_pool::directory;
 use holdfast_pool::format::PAGE_LEN;
-use holdfast_pool::segment::{self, DATA_ALIGN, Sizes};
+use holdfast_pool::segment::{self, Sizes};
 use holdfast_pool::{Pool, WriteToken};
 use rustix::fd::OwnedFd;
 use rustix::fs::ftruncate;
@@ -26,7 +26,7 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
     let _lock = PoolLock::take_patiently(directory)?;
     bring_up_to_date(directory)?;
     let files = Files::open(directory)?;
-    let (old, size) = (files.superblock.data_len, rounded(size)?);
+    let (old, size) = (files.superblock.data_len, files::data_size(size)?);
     let pool_error = |error| Error::Pool {
         path: directory.into(),
         error,
@@ -38,13 +38,7 @@ pub fn resize(directory: &Path, size: u64) -> Result<u64> {
         let (min, max) = (directory::SIZE_MIN, sb.data_len_max);
         return Err(Error::Size { size, min, max });
     }
-    let free = files::free_bytes(directory, files.medium)?;
-    if size.saturating_sub(old) > free {
-        return Err(Error::TooLarge {
-            size,
-            free: old + free,
-        });
-    }
+    files.check_room(old, size)?;
     set_len(&files.meta, segment::META, meta_len)?;
     if size > old {
         set_len(&files.data, &segment::data(0), size)?;
@@ -90,17 +84,6 @@ fn make_room(
         end,
     };
     moving.all()
-}
-
-fn rounded(size: u64) -> Result<u64> {
-    let whole = size.checked_next_multiple_of(DATA_ALIGN).unwrap_or(size);
-    match directory::check_size(whole) {
-        true => Ok(whole),
-        false => {
-            let (min, max) = (directory::SIZE_MIN, directory::SIZE_MAX);
-            Err(Error::Size { size, min, max })
-        }
-    }
 }
 
 fn set_len(file: &OwnedFd, name: &str, len: u64) -> Result<()> {

@@ -311,6 +311,7 @@ impl Writer<'_> {
             Request::SnapshotRename { name, to } => {
                 self.snapshot_rename(name.as_bytes(), to.as_bytes())
             }
+            Request::Grow { size } => self.grow(*size),
             Request::SnapshotAttach { name } => {
                 return self.to_read(snapshots::begin(&self.service.engine, name.as_bytes()));
             }
@@ -362,8 +363,18 @@ impl Writer<'_> {
         match &mut service.session {
             Some(session) => session.snapshot_delete(&mut service.engine, name)?,
             // Programs run on without us, and we do not know their session yet.
-            None if service.awaiting_survivors => return Err(Error::NotASession),
+            None if service.awaiting_survivors => return Err(Error::Awaiting),
             None => service.engine.snapshot_delete(name)?,
+        }
+        Ok(Vec::new())
+    }
+
+    fn grow(&mut self, size: u64) -> Result<Vec<Sent>> {
+        let service = &mut *self.service;
+        match &mut service.session {
+            Some(session) => session.grow(&mut service.engine, size)?,
+            None if service.awaiting_survivors => return Err(Error::Awaiting),
+            None => drop(service.engine.grow(size)?),
         }
         Ok(Vec::new())
     }
@@ -374,7 +385,7 @@ impl Writer<'_> {
         snapshots::check_unused(&service.engine, name)?;
         match &mut service.session {
             Some(session) => session.snapshot_rename(&mut service.engine, name, to)?,
-            None if service.awaiting_survivors => return Err(Error::NotASession),
+            None if service.awaiting_survivors => return Err(Error::Awaiting),
             None => service.engine.snapshot_rename(name, to)?,
         }
         Ok(Vec::new())
@@ -428,7 +439,7 @@ impl Writer<'_> {
             None => Answer {
                 users: attached,
                 applied_seq: engine.journal.applied_seq(),
-                ..handout::describe(engine.store.pool.superblock(), engine.store.files.medium)
+                ..handout::describe(engine.store.pool.superblock(), &engine.store.files)
             },
         })
     }
@@ -441,5 +452,6 @@ fn is_change(request: &Request) -> bool {
         Request::SnapshotCreate { .. }
             | Request::SnapshotDelete { .. }
             | Request::SnapshotRename { .. }
+            | Request::Grow { .. }
     )
 }

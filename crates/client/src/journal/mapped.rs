@@ -1,12 +1,13 @@
 //! From descriptors to a mapped session.
 //!
 //! Invariants: the meta segment is mapped for reading only; vector registers beyond xmm are not
-//! touched, because this code runs inside other people's programs.
+//! touched, because this code runs inside other people's programs; of the data segment all that it
+//! may become is mapped, or it does not grow while the session lives.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::trees::Trees;
 use crate::journal::recover;
-use crate::session::Session;
+use crate::session::{RETRIES, Session};
 use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pmem::{
     Access, DirtyMap, MapOptions, Medium, Pace, RecordLocks, Region, Reservation, SegmentFile,
@@ -15,6 +16,8 @@ use pmem::{
 use pool::session::{DIRTY_AT, HEADER_AT, Header, METER_AT, SESSION_LEN};
 use pool::tree::Fixed;
 use rustix::fd::BorrowedFd;
+use rustix::fs::fstat;
+use rustix::process::{Resource, getrlimit};
 
 /// What the service handed out: descriptors and how much to map of each.
 pub struct Segments<'fd> {
@@ -24,7 +27,7 @@ pub struct Segments<'fd> {
     pub meta: (BorrowedFd<'fd>, u64),
     /// The session's journal.
     pub journal: (BorrowedFd<'fd>, u64),
-    /// File data.
+    /// File data, which may be shorter than that so far.
     pub data: (BorrowedFd<'fd>, u64),
     /// 0 memory, 1 file, 2 dax, 3 memory that is treated as dax.
     pub medium: u32,
@@ -60,10 +63,29 @@ pub fn map(segments: &Segments) -> Result<Session> {
 /// As `map`; how file data is written, and how long copies take, is given.
 pub fn map_with(segments: &Segments, writing: Writing, slow: Slow) -> Result<Session> {
     pmem::cpu::assume(segments.cpu);
+    if getrlimit(Resource::As).current.is_none() {
+        return map_data_to(segments, segments.data.1, (writing, slow));
+    }
+    // Only what there is: the program needs its addresses.
+    for _ in 0..RETRIES {
+        let stat = fstat(segments.data.0).map_err(|e| Error::Kernel {
+            call: "fstat",
+            errno: e.raw_os_error(),
+        })?;
+        let len = segments.data.1.min(stat.st_size as u64);
+        let session = map_data_to(segments, len, (writing, slow))?;
+        if session.keeps_data_from_growing()? {
+            return Ok(session);
+        }
+    }
+    Err(Error::Busy)
+}
+
+fn map_data_to(segments: &Segments, len: u64, (writing, slow): (Writing, Slow)) -> Result<Session> {
     let medium = medium(segments.medium);
     // One reservation for all: every program that is started pays for each call to the kernel.
     // The journal is small and goes first: it shares page tables with the tables after it.
-    let lens = [segments.meta, segments.journal, segments.data].map(|(_, len)| len as usize);
+    let lens = [segments.meta.1, segments.journal.1, len].map(|len| len as usize);
     let (room, [journal_at, mem_at, meta_at, data_at]) =
         Reservation::for_all([lens[1], SESSION_LEN, lens[0], lens[2]])?;
     let region = |(fd, len): (BorrowedFd, u64), access, at| {

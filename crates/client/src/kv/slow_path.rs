@@ -335,8 +335,8 @@ fn write_seen(
     Ok(Some(done))
 }
 
-/// Makes values of files, one by one, so that the changes need not speak of them: nobody can see
-/// a difference. Which ones cannot be values: they are too large for that, or not everybody may read
+/// Makes values of files, one by one, so that the changes need not speak of them: nobody can see a
+/// difference. Which ones cannot be values: they are too large for that, or not everybody may read
 /// them, as all may read a value.
 fn demote(
     s: &Session,

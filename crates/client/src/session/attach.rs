@@ -208,7 +208,7 @@ fn joined(
 ) -> Result<Joined, AttachError> {
     let connection = connect(pool)?;
     let (answer, mut fds) = ask(&connection, request, offer)?;
-    if let (1, Some(channel)) = (fds.len(), fds.pop_if(|_| answer.data_len == 0)) {
+    if let (1, Some(channel)) = (fds.len(), fds.pop_if(|_| answer.data_room == 0)) {
         for side in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&connection, side, None).map_err(AttachError::os("setsockopt"))?;
         }

@@ -31,6 +31,7 @@ use crate::base::windows::{WINDOW, Windows};
 use crate::session::lender::Lender;
 use crate::session::members::Members;
 use core::panic::Location;
+use core::time::Duration;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{ConstBuf, Fault, MutBuf, RecordLocks, Region, Shared, SharedMem, TakeCell};
 use pool::directory::LANE_LEN;
@@ -41,6 +42,9 @@ use pool::session::*;
 use rustix::fd::BorrowedFd;
 
 const EIO: i32 = 5;
+/// How often, and how long each time, somebody waits for the service that makes the pool larger.
+const GROWTH_PATIENCE: u32 = 1000;
+const GROWTH_STEP: Duration = Duration::from_millis(2);
 
 /// Finishes what dead processes committed (`journal::recover`), which is above this layer.
 pub type Recover = fn(&Session) -> Result<()>;
@@ -56,7 +60,6 @@ pub struct Session {
     trees: Trees,
     /// Copies of header fields that never change.
     lane_len: u64,
-    data_blocks: u64,
     consistency: u32,
     medium: u32,
     /// On a snapshot.
@@ -104,14 +107,13 @@ impl Session {
                 index: lane_len,
             });
         }
-        let data_blocks = header.data_len.load(Relaxed).min(data.len() as u64) / BLOCK;
         let (consistency, medium) = (
             header.consistency.load(Relaxed),
             header.medium.load(Relaxed),
         );
         let hash_seed = ReadTrees::name_seed(&trees.reader())?;
         let read_only = header.snapshot_seq.load(Relaxed) != 0;
-        let data_windows = Windows::new(data_blocks * BLOCK);
+        let data_windows = Windows::new(data.len() as u64);
         let journal_windows = Windows::new(journal.len() as u64);
         let value_windows = Windows::new((VALUE_BUCKETS * size_of::<ValueBucket>()) as u64);
         Ok(Session {
@@ -121,7 +123,6 @@ impl Session {
             data,
             trees,
             lane_len,
-            data_blocks,
             consistency,
             medium,
             read_only,
@@ -406,10 +407,25 @@ impl Session {
         self.lane_len.min(LANE_LEN)
     }
 
-    /// Blocks that we have mapped of the data segment.
+    /// Blocks of the data segment that we may reach: all that there are, unless we have mapped
+    /// less.
     #[inline]
     pub fn data_blocks(&self) -> u64 {
-        self.data_blocks
+        let len = self.header().data_len.load(Relaxed);
+        len.min(self.data.len() as u64) / BLOCK
+    }
+
+    /// We have not mapped more of the data segment than there is; false: it has grown meanwhile.
+    pub(crate) fn keeps_data_from_growing(&self) -> Result<bool> {
+        let header = self.header();
+        let growth = &header.data_growth;
+        for _ in 0..GROWTH_PATIENCE {
+            match growth.compare_exchange(DATA_MAY_GROW, DATA_MAY_NOT_GROW, SeqCst, SeqCst) {
+                Err(DATA_GROWS) => pmem::env::sleep(GROWTH_STEP),
+                _ => return Ok(header.data_len.load(SeqCst) <= self.data.len() as u64),
+            }
+        }
+        Err(Error::Busy)
     }
 
     /// 0 posix, 1 sync, 2 strict.
@@ -478,15 +494,15 @@ impl Session {
         }
     }
 
-    /// The data segment that a block is in. Session memory may say anything of where a block is, so
-    /// every access to one comes by here.
+    /// The data segment, which has this block. Session memory may say anything of where a block is,
+    /// so every access to one comes by here.
     #[inline]
     pub(crate) fn segment(&self, block: BlockAddr) -> Result<&Region> {
-        match block.segment() {
-            0 => Ok(&self.data),
-            other => Err(Error::Damaged {
-                what: "data segment",
-                index: other,
+        match block.word() < self.data_blocks() {
+            true => Ok(&self.data),
+            false => Err(Error::Damaged {
+                what: "block",
+                index: block.word(),
             }),
         }
     }

@@ -152,7 +152,7 @@ fn map(a: &Attachment, memory: BorrowedFd<'_>) -> Session {
     };
     let meta = region(&a.meta, a.answer.meta_len, Access::ReadOnly);
     let journal = region(&a.journal, a.answer.journal_len, Access::ReadWrite);
-    let data = region(&a.data, a.answer.data_len, Access::ReadWrite);
+    let data = region(&a.data, a.answer.data_room, Access::ReadWrite);
     Session::new(
         (mem, locks),
         journal,
@@ -181,7 +181,7 @@ pub fn read(fixture: &Fixture, name: &str) -> Reading {
         session: a.memory().unwrap(),
         meta: (a.meta.as_fd(), a.answer.meta_len),
         journal: (a.journal.as_fd(), a.answer.journal_len),
-        data: (a.data.as_fd(), a.answer.data_len),
+        data: (a.data.as_fd(), a.answer.data_room),
         medium: a.answer.medium,
         cpu: 0,
     };

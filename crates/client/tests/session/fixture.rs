@@ -122,7 +122,7 @@ pub fn client(pool: &Path) -> Client {
     let mem = SharedMem::map(memory, a.answer.session_len as usize).unwrap();
     let locks = RecordLocks::new(memory).unwrap();
     let journal = region(a.journal.as_fd(), a.answer.journal_len, Access::ReadWrite);
-    let data = region(a.data.as_fd(), a.answer.data_len, Access::ReadWrite);
+    let data = region(a.data.as_fd(), a.answer.data_room, Access::ReadWrite);
     let meta = region(a.meta.as_fd(), a.answer.meta_len, Access::ReadOnly);
     let trees = Trees::new(meta);
     let session = Session::new((mem, locks), journal, data, trees, recover::lanes).unwrap();

@@ -12,7 +12,7 @@ pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout: HDFSES and two digits, which rise with it. A client refuses memory with
 /// another value.
-pub const MAGIC: u64 = 0x3132_5345_5346_4448;
+pub const MAGIC: u64 = 0x3232_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -102,6 +102,12 @@ pub const TREES_OVER: u32 = 2;
 pub const TREES_SHORT: u32 = 3;
 /// As `TREES_SHORT`, and only the pool's owner and root may journal what adds to the trees.
 pub const TREES_RESERVED: u32 = 4;
+/// `Header::data_growth`: the data segment may grow.
+pub const DATA_MAY_GROW: u32 = 0;
+/// It may not: a process has mapped only what there is.
+pub const DATA_MAY_NOT_GROW: u32 = 1;
+/// The service makes it longer just now.
+pub const DATA_GROWS: u32 = 2;
 /// Journal lanes.
 pub const LANES: usize = 16;
 /// `Header::medium` of an ordinary file.
@@ -136,7 +142,7 @@ shared! {
         pub consistency: AtomicU32,
         /// 0 memory, 1 file, 2 dax.
         pub medium: AtomicU32,
-        /// Bytes of the data segment.
+        /// Bytes of the data segment. They grow; nobody goes beyond what is mapped.
         pub data_len: AtomicU64,
         /// Bytes of one journal lane.
         pub lane_len: AtomicU64,
@@ -239,8 +245,10 @@ shared! {
         /// How the host protects directories that everybody may write to, as the session began
         /// (`PROTECTED_*`).
         pub protected: AtomicU32,
+        /// What may become of `data_len` (`DATA_*`).
+        pub data_growth: AtomicU32,
         /// What follows is read by every write, and hardly ever changes.
-        pub apart: [AtomicU32; 10],
+        pub apart: [AtomicU32; 9],
         /// The epoch of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
         pub epoch: AtomicU32,
@@ -930,10 +938,11 @@ pub const SESSION_LEN: usize = page_up(OPEN_VALUES_AT + OPEN_VALUES * size_of::<
 /// Offset of the bitmap of dirty blocks, on medium file.
 pub const DIRTY_AT: usize = SESSION_LEN;
 
-/// Bytes of session memory for a pool with so many bytes of data; `medium` as in the header.
-pub fn session_len(medium: u32, data_len: u64) -> u64 {
+/// Bytes of session memory for a pool with room for so many bytes of data; `medium` as in the
+/// header.
+pub fn session_len(medium: u32, data_room: u64) -> u64 {
     let dirty = match medium {
-        MEDIUM_FILE => DirtyMap::len_for(data_len),
+        MEDIUM_FILE => DirtyMap::len_for(data_room),
         _ => 0,
     };
     SESSION_LEN as u64 + dirty

@@ -32,6 +32,12 @@ impl Bits {
         }
     }
 
+    /// Has so many words, no fewer than before.
+    pub fn grow(&mut self, words: usize) {
+        debug_assert!(words >= self.words.len());
+        self.words.resize(words, 0);
+    }
+
     /// Bits set.
     pub fn count(&self) -> u64 {
         self.count

@@ -32,6 +32,10 @@ pub enum Error {
     Orphaned { path: PathBuf },
     /// The size is out of range.
     Size { size: u64, min: u64, max: u64 },
+    /// While it is in use the pool cannot have that size.
+    InUseSize { size: u64, max: u64 },
+    /// A process has not mapped more of the pool's data than there is.
+    MappedAsItIs,
     /// The medium has not that many bytes free.
     TooLarge { size: u64, free: u64 },
     /// The medium that was asked for is not what is there.
@@ -59,6 +63,8 @@ pub enum Error {
     Rejected { seq: u64, why: String },
     /// Session memory that was offered is not this pool's.
     NotASession,
+    /// Programs go on in a session that this service does not have yet.
+    Awaiting,
     /// Programs run on the snapshot.
     SnapshotInUse { name: String },
     /// There are newer snapshots than the one to go back to, the oldest first.
@@ -73,19 +79,23 @@ pub enum Error {
 
 const EIO: i32 = 5;
 const EUCLEAN: i32 = 117;
+const NAME_A_POOL: &str = "name the directory of a pool; `holdfast pool create` makes one";
 
 impl Error {
     /// The positive errno that says the same.
     pub fn errno(&self) -> i32 {
         let errno = match self {
-            Error::NotStopped => Errno::AGAIN,
+            Error::NotStopped | Error::Awaiting => Errno::AGAIN,
             Error::SnapshotInUse { .. } | Error::Newer { .. } => Errno::BUSY,
             Error::Missing { .. } => Errno::NOENT,
             Error::NotAPool { .. } => Errno::MEDIUMTYPE,
             Error::NotEmpty { .. } => Errno::NOTEMPTY,
             Error::Unsound { .. } => Errno::UCLEAN,
             Error::NotADirectory { .. } => Errno::NOTDIR,
-            Error::InUse { .. } | Error::Orphaned { .. } => Errno::BUSY,
+            Error::InUse { .. }
+            | Error::Orphaned { .. }
+            | Error::InUseSize { .. }
+            | Error::MappedAsItIs => Errno::BUSY,
             Error::Size { .. }
             | Error::Medium { .. }
             | Error::Pages { .. }
@@ -107,15 +117,11 @@ impl Error {
     /// What the user can do about it.
     pub fn fix(&self) -> Option<String> {
         Some(match self {
-            Error::NotAPool { path } if !is_empty(path) => {
-                "name the directory of a pool; `holdfast pool create` makes one".into()
-            }
+            Error::NotAPool { path } if !is_empty(path) => NAME_A_POOL.into(),
             Error::Missing { path } | Error::NotAPool { path } => {
                 format!("holdfast pool create {}", path.display())
             }
-            Error::NotADirectory { .. } => {
-                "name the directory of a pool; `holdfast pool create` makes one".into()
-            }
+            Error::NotADirectory { .. } => NAME_A_POOL.into(),
             Error::NotEmpty { .. } => "use a new directory, or empty this one".into(),
             Error::InUse { .. } => "wait for its programs to end, or stop them".into(),
             Error::Orphaned { .. } => "end the programs that were using the pool".into(),
@@ -125,6 +131,10 @@ impl Error {
             Error::Size { max, .. } => format!("choose a size of at most {}", Bytes(*max)),
             Error::SnapshotInUse { .. } => "wait for them to end, or stop them".into(),
             Error::Newer { .. } => "delete them, or have --delete-newer do so".into(),
+            Error::InUseSize { .. } | Error::MappedAsItIs => {
+                "wait for the pool's programs to end, or stop them (holdfast lsof shows them)"
+                    .into()
+            }
             Error::TooLarge { .. } => "choose a smaller size, or another directory".into(),
             Error::Pool {
                 error: holdfast_pool::Error::EndInUse { .. },
@@ -265,6 +275,8 @@ impl fmt::Display for Error {
                 path.display()
             ),
             Error::Size { .. }
+            | Error::InUseSize { .. }
+            | Error::MappedAsItIs
             | Error::TooLarge { .. }
             | Error::HugePages { .. }
             | Error::Pages { .. } => write_sizes(f, self),
@@ -292,6 +304,7 @@ impl fmt::Display for Error {
             Error::NotASession => {
                 f.write_str("the session memory that was offered does not belong to this pool")
             }
+            Error::Awaiting => f.write_str("programs on the pool have yet to find its new service"),
             Error::SnapshotInUse { name } => {
                 let users = "programs that run on it";
                 write!(f, "the snapshot {name} is in use by {users}")
@@ -328,6 +341,17 @@ fn write_sizes(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
             write!(
                 f,
                 "a pool of {size:#} is not possible: it has {min} to {max}"
+            )
+        }
+        Error::MappedAsItIs => f.write_str(
+            "a program whose addresses are limited (ulimit -v) uses the pool: it cannot grow \
+             meanwhile",
+        ),
+        Error::InUseSize { size, max } => {
+            let (size, max) = (Bytes(*size), Bytes(*max));
+            write!(
+                f,
+                "a pool in use can only become larger, up to {max}, and not {size:#}"
             )
         }
         Error::TooLarge { size, free } => {

@@ -16,7 +16,7 @@ use holdfast_pool::apply::{PoolStore, make_root};
 use holdfast_pool::directory;
 use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
-use holdfast_pool::segment::{self, Sizes};
+use holdfast_pool::segment::{self, DATA_ALIGN, Sizes};
 use holdfast_pool::{Params, Pool, WriteToken};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
@@ -50,6 +50,53 @@ pub struct Files {
     pub meta: OwnedFd,
     pub journal: OwnedFd,
     pub data: OwnedFd,
+}
+
+impl Files {
+    /// Bytes of the data segment that everybody maps. The host takes mapping a huge page beyond its
+    /// end for making it longer.
+    pub fn data_room(&self) -> u64 {
+        let sb = &self.superblock;
+        match huge_page(self.data.as_fd()) {
+            Some(_) => sb.data_len,
+            None => segment::data_room(sb.data_len, sb.data_len_max),
+        }
+    }
+
+    /// How many bytes of data a pool in use, of which `sb` speaks, has when it has `size`.
+    pub fn check_growth(&self, sb: &Superblock, size: u64) -> Result<u64> {
+        let size = data_size(size)?;
+        let max = self.data_room();
+        if size < sb.data_len || size > max {
+            return Err(Error::InUseSize { size, max });
+        }
+        self.check_room(sb.data_len, size)?;
+        Ok(size)
+    }
+
+    /// Whether the host has room for a pool that becomes larger.
+    pub fn check_room(&self, old: u64, size: u64) -> Result<()> {
+        let free = free_bytes(&self.directory, self.medium)?;
+        match size.saturating_sub(old) > free {
+            true => Err(Error::TooLarge {
+                size,
+                free: old + free,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What becomes of a size that somebody wishes for.
+pub fn data_size(size: u64) -> Result<u64> {
+    let whole = size.checked_next_multiple_of(DATA_ALIGN).unwrap_or(size);
+    match directory::check_size(whole) {
+        true => Ok(whole),
+        false => {
+            let (min, max) = (directory::SIZE_MIN, directory::SIZE_MAX);
+            Err(Error::Size { size, min, max })
+        }
+    }
 }
 
 fn mode_private() -> Mode {

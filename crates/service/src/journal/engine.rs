@@ -15,6 +15,7 @@ use crate::base::files::{self, Files};
 use crate::store::Store;
 use holdfast_pmem::{Access, Medium, Region};
 use holdfast_pool::apply::Carry;
+use holdfast_pool::bytes::Bytes;
 use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock;
 use holdfast_pool::space::Run;
@@ -252,6 +253,19 @@ impl Engine {
     pub fn snapshot_rename(&mut self, name: &[u8], to: &[u8]) -> Result<()> {
         self.end_spill(true)?;
         self.store.snapshot_rename(name, to)
+    }
+
+    /// Makes room for `size` bytes of data while the pool is in use; how many it has then.
+    pub fn grow(&mut self, size: u64) -> Result<u64> {
+        let superblock = self.store.pool.superblock();
+        let size = self.store.files.check_growth(superblock, size)?;
+        self.end_spill(true)?;
+        self.store.grow(size)?;
+        self.journal
+            .granted
+            .grow(self.store.pool.data_space().len());
+        tracing::info!("the pool has room for {} of data", Bytes(size));
+        Ok(size)
     }
 
     /// Bytes of the journal that only a checkpoint frees.

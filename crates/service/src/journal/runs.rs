@@ -22,6 +22,12 @@ impl Runs {
         }
     }
 
+    /// Blocks below `limit` may be in it, which is no lower than before.
+    pub fn grow(&mut self, limit: u64) {
+        self.bits.grow(limit.div_ceil(64) as usize);
+        self.limit = limit;
+    }
+
     /// Blocks in the set.
     pub fn len(&self) -> u64 {
         self.bits.count()
@@ -64,6 +70,17 @@ impl Runs {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn what_it_had_stays_when_it_grows() {
+        let mut runs = Runs::new(100);
+        runs.insert(90, 20);
+        runs.grow(1000);
+        assert!(!runs.contains(100, 1));
+        runs.insert(800, 300);
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [(90, 10), (800, 200)]);
+        assert_eq!(runs.len(), 210);
+    }
 
     #[test]
     fn behaves_as_a_set_of_blocks() {

@@ -101,6 +101,8 @@ impl Session {
         self.untold |= epoch != memory.header().epoch.load(Relaxed);
         self.tell_refused(&progress);
         self.untold |= progress.applied > 0 || progress.short;
+        // What makes room for something may have made a checkpoint.
+        self.untold |= engine.passed() != self.told;
         let full = matches!(engine.store.trees_full(), TREES_FULL | TREES_OVER);
         if self.untold && !(frees && full) {
             self.publish(engine);

@@ -51,36 +51,37 @@ pub struct Handout {
     stalls: Stalls,
 }
 
-/// What is constant in sessions on a pool.
-pub fn constants(superblock: &Superblock, medium: Medium) -> Constants {
+/// What a session on a pool begins with.
+pub fn constants(superblock: &Superblock, files: &Files) -> Constants {
     Constants {
         consistency: match superblock.consistency {
             Consistency::Posix => 0,
             Consistency::Sync => 1,
             Consistency::Strict => 2,
         },
-        medium: match medium {
+        medium: match files.medium {
             Medium::Memory => 0,
             Medium::File => 1,
             Medium::Dax => 2,
             Medium::DaxTest => 3,
         },
         data_len: superblock.data_len,
+        data_room: files.data_room(),
         lane_len: superblock.lane_len,
     }
 }
 
 /// An answer without a session.
-pub fn describe(superblock: &Superblock, medium: Medium) -> Answer {
-    let constants = constants(superblock, medium);
+pub fn describe(superblock: &Superblock, files: &Files) -> Answer {
+    let constants = constants(superblock, files);
     Answer {
         service_pid: std::process::id(),
         consistency: constants.consistency,
         medium: constants.medium,
-        session_len: session_len(constants.medium, constants.data_len),
+        session_len: session_len(constants.medium, constants.data_room),
         meta_len: superblock.meta_len,
         journal_len: LANES as u64 * superblock.lane_len,
-        data_len: superblock.data_len,
+        data_room: constants.data_room,
         applied_seq: superblock.applied_seq,
         ..Answer::default()
     }
@@ -97,7 +98,7 @@ impl Handout {
             meta: files.reopen(holdfast_pool::segment::META, OFlags::RDONLY)?,
             data: files.reopen(&holdfast_pool::segment::data(0), OFlags::RDWR)?,
             journal: Mutex::new(Some(journal)),
-            form: describe(superblock, files.medium),
+            form: describe(superblock, files),
             applied_seq: AtomicU64::new(superblock.applied_seq),
         })
     }

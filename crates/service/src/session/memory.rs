@@ -22,7 +22,7 @@ pub const SERVICE_SLOT: usize = SLOTS - 1;
 /// A view this many commits behind is asked whether its process lives.
 const VIEW_LAG: u64 = 16;
 
-/// What stays the same for as long as a session lives.
+/// What a session begins with; all but `data_len` stays the same for as long as it lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
     /// 0 posix, 1 sync, 2 strict.
@@ -31,6 +31,8 @@ pub struct Constants {
     pub medium: u32,
     /// Bytes of the data segment.
     pub data_len: u64,
+    /// Bytes that it may have while the session lives.
+    pub data_room: u64,
     /// Bytes of one journal lane.
     pub lane_len: u64,
 }
@@ -55,7 +57,7 @@ fn cached_inodes(ram: u64) -> u32 {
 impl Memory {
     /// New memory, all zero but for what `constants` say. `name` shows in /proc.
     pub fn create(name: &str, constants: &Constants) -> Result<Memory> {
-        let len = session_len(constants.medium, constants.data_len);
+        let len = session_len(constants.medium, constants.data_room);
         let (fd, shared) = SharedMem::create_memfd(name, len as usize)?;
         let memory = Memory::of(fd, shared)?;
         let header = memory.header();
@@ -75,12 +77,13 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Memory that an earlier service made. It must be sealed and be of this layout and pool.
+    /// Memory that an earlier service made. It must be sealed and be of this layout and pool, which
+    /// that service may have made larger before it could say so there.
     pub fn adopt(fd: OwnedFd, constants: &Constants) -> Result<Memory> {
         let stat = rustix::fs::fstat(&fd).map_err(Error::os("session memory"))?;
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Error::NotASession)?;
         let sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
-        let len = session_len(constants.medium, constants.data_len);
+        let len = session_len(constants.medium, constants.data_room);
         if !sealed || (stat.st_size as u64) < len {
             return Err(Error::NotASession);
         }
@@ -89,10 +92,11 @@ impl Memory {
         let header = memory.header();
         let same = header.magic.load(Acquire) == MAGIC
             && header.lane_len.load(Relaxed) == constants.lane_len
-            && header.data_len.load(Relaxed) == constants.data_len;
+            && header.data_len.load(Relaxed) <= constants.data_len;
         if !same {
             return Err(Error::NotASession);
         }
+        memory.data_grew(constants.data_len);
         memory.register()?;
         Ok(memory)
     }
@@ -460,6 +464,22 @@ impl Memory {
             .map(|lost| lost.load(Relaxed))
     }
 
+    /// Nobody may map less of the data segment than it may have, until `data_grew` is called;
+    /// false: somebody does already.
+    pub fn let_data_grow(&self) -> bool {
+        let growth = &self.header().data_growth;
+        let now = growth.compare_exchange(DATA_MAY_GROW, DATA_GROWS, SeqCst, SeqCst);
+        now != Err(DATA_MAY_NOT_GROW)
+    }
+
+    /// The data segment has this length.
+    pub fn data_grew(&self, len: u64) {
+        let header = self.header();
+        header.data_len.store(len, SeqCst);
+        let growth = &header.data_growth;
+        let _ = growth.compare_exchange(DATA_GROWS, DATA_MAY_GROW, SeqCst, SeqCst);
+    }
+
     /// Whether the session was given up, by us or by a client.
     pub fn is_poisoned(&self) -> bool {
         self.header().poisoned.load(Acquire) != 0
@@ -481,8 +501,28 @@ mod tests {
         consistency: 0,
         medium: 0,
         data_len: 1 << 24,
+        data_room: 1 << 28,
         lane_len: 1 << 20,
     };
+
+    #[test]
+    fn what_a_service_was_growing_when_it_died_may_grow_again() {
+        let memory = Memory::create("test", &CONSTANTS).unwrap();
+        assert!(memory.let_data_grow());
+        let larger = Constants {
+            data_len: 1 << 26,
+            ..CONSTANTS
+        };
+        let again = memory.fd().try_clone().unwrap();
+        let adopted = Memory::adopt(again, &larger).unwrap();
+        let header = adopted.header();
+        assert_eq!(header.data_len.load(Relaxed), 1 << 26);
+        assert_eq!(header.data_growth.load(Relaxed), DATA_MAY_GROW);
+        header.data_growth.store(DATA_MAY_NOT_GROW, Relaxed);
+        assert!(!adopted.let_data_grow());
+        adopted.data_grew(1 << 26);
+        assert_eq!(header.data_growth.load(Relaxed), DATA_MAY_NOT_GROW);
+    }
 
     #[test]
     fn memory_can_be_adopted_and_other_files_cannot() {

@@ -35,6 +35,7 @@ use handout::{Handout, Sent};
 use holdfast_pmem::Medium;
 use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Reject, Why};
+use holdfast_pool::format::{LANES, superblock};
 use holdfast_pool::session::OWNER_WAITERS;
 use memory::{Constants, Memory};
 use rustix::fd::OwnedFd;
@@ -69,11 +70,13 @@ pub struct Session {
     passed_over: Instant,
     /// More is applied than clients were told: the trees are full until more is freed.
     untold: bool,
+    /// How far clients know the lanes to be passed.
+    told: [superblock::Lane; LANES],
 }
 
 /// What is constant in a session on the pool of `engine`.
 pub fn constants(engine: &Engine) -> Constants {
-    handout::constants(engine.store.pool.superblock(), engine.store.files.medium)
+    handout::constants(engine.store.pool.superblock(), &engine.store.files)
 }
 
 impl Session {
@@ -166,6 +169,7 @@ impl Session {
             sync_errors: 0,
             passed_over: Instant::now(),
             untold: false,
+            told: [superblock::Lane::default(); LANES],
         };
         session.publish(engine);
         session.top_up(engine);
@@ -225,6 +229,20 @@ impl Session {
         let done = engine.snapshot_rename(name, to);
         self.publish(engine);
         done
+    }
+
+    /// Makes room for `size` bytes of data.
+    pub fn grow(&mut self, engine: &mut Engine, size: u64) -> Result<()> {
+        self.look_for_failures(engine);
+        if !self.memory.let_data_grow() {
+            return Err(Error::MappedAsItIs);
+        }
+        let done = engine.grow(size);
+        // Before anybody is given what is new.
+        let len = engine.store.pool.superblock().data_len;
+        self.memory.data_grew(len);
+        self.publish(engine);
+        done.map(drop)
     }
 
     /// Does what is due of the next checkpoint; says whether everything is durable.

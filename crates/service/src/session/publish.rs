@@ -35,9 +35,10 @@ impl Session {
     /// Tells clients how far the trees are.
     pub fn publish(&mut self, engine: &Engine) {
         self.untold = false;
+        self.told = engine.passed();
         self.serve_views(engine);
         let header = self.memory.header();
-        for (index, (done, passed)) in engine.journal.done.iter().zip(engine.passed()).enumerate() {
+        for (index, (done, passed)) in engine.journal.done.iter().zip(self.told).enumerate() {
             if let Some(lane) = self.memory.lane(index) {
                 lane.applied.store(done.start, Release);
                 lane.tail.store(passed.start, Release);

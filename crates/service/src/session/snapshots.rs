@@ -43,7 +43,7 @@ fn begin_on(engine: &Engine, snapshot: &Snapshot) -> Result<Vec<Sent>> {
     survivors::mark(&held)?;
     let constants = Constants {
         lane_len: LANE_LEN,
-        ..handout::constants(engine.store.pool.superblock(), files.medium)
+        ..handout::constants(engine.store.pool.superblock(), files)
     };
     let memory = Memory::create("holdfast-snapshot", &constants)?;
     let header = memory.header();

@@ -201,6 +201,7 @@ mod tests {
             consistency: 0,
             medium: 0,
             data_len: 1 << 24,
+            data_room: 1 << 24,
             lane_len: 1 << 20,
         };
         let memory = Memory::create("stalls", &constants).unwrap();

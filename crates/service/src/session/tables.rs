@@ -97,6 +97,7 @@ mod tests {
             consistency: 0,
             medium: 0,
             data_len: 1 << 30,
+            data_room: 1 << 30,
             lane_len: 1 << 20,
         };
         let memory = Memory::create("huge-tables", &constants).unwrap();

@@ -19,7 +19,7 @@ use holdfast_pmem::{Access, Medium, Region, SegmentFile};
 use holdfast_pool::apply::{INO_MAX, INO_WINDOW, PoolStore, ROOM_TO_GROW, Store as _};
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::format::superblock::Superblock;
-use holdfast_pool::segment::tree_share;
+use holdfast_pool::segment::{self, tree_share};
 use holdfast_pool::session::{TREES_FULL, TREES_OVER, TREES_RESERVED, TREES_ROOMY, TREES_SHORT};
 use holdfast_pool::snapshot::{MAPPED_MAX, Stored};
 use holdfast_pool::space::Run;
@@ -72,8 +72,7 @@ impl Store {
         };
         let sizes = (files.superblock.meta_len, files.superblock.data_len);
         let meta = files::map(&files.meta, sizes.0, Access::ReadWrite, files.medium)?;
-        let data = files::map(&files.data, sizes.1, Access::ReadWrite, files.medium)?;
-        let data = Arc::new(data.of_file(SegmentFile::new(files.data.as_fd())?));
+        let data = Arc::new(map_data(&files, sizes.1)?);
         let token = WriteToken::for_service();
         let pool = match files.medium {
             Medium::File => open_lazy(meta, &token, data.clone()),
@@ -276,7 +275,7 @@ impl Store {
             mapped,
             after: true,
         };
-        self.snapshots_change(|pool, token| {
+        self.changes_at_once(|pool, token| {
             pool.create_snapshot_with(token, name, time, &stored)
                 .map(drop)
         })?;
@@ -288,7 +287,7 @@ impl Store {
     pub fn snapshot_delete(&mut self, name: &[u8]) -> Result<()> {
         let work = self.reclaim.work();
         let mut doubt = false;
-        self.snapshots_change(|pool, token| {
+        self.changes_at_once(|pool, token| {
             doubt = pool.is_last_in_doubt(name)?;
             pool.delete_snapshot(token, name, work).map(drop)
         })?;
@@ -298,20 +297,32 @@ impl Store {
 
     /// Calls the snapshot `name` something else.
     pub fn snapshot_rename(&mut self, name: &[u8], to: &[u8]) -> Result<()> {
-        self.snapshots_change(|pool, token| pool.rename_snapshot(token, name, to))
+        self.changes_at_once(|pool, token| pool.rename_snapshot(token, name, to))
     }
 
     /// Makes the present what the snapshot `name` has; how many entries changed.
     pub fn roll_back(&mut self, name: &[u8]) -> Result<u64> {
         let mut changed = 0;
-        self.snapshots_change(|pool, token| {
+        self.changes_at_once(|pool, token| {
             changed = pool.roll_back(token, name)?;
             Ok(())
         })?;
         Ok(changed)
     }
 
-    fn snapshots_change(
+    /// Makes room for `len` bytes of data, more than there is. Who maps the segment sees to it that
+    /// it goes no further than the pool says.
+    pub fn grow(&mut self, len: u64) -> Result<()> {
+        rustix::fs::ftruncate(&self.files.data, len).map_err(Error::os("data-0.seg"))?;
+        // A superblock that a power cut leaves must not speak of a length that it took away.
+        files::sync_file(&self.files.directory, &segment::data(0))?;
+        let data = map_data(&self.files, len)?;
+        self.changes_at_once(|pool, token| pool.grow(len, token))?;
+        self.data = Arc::new(data);
+        Ok(())
+    }
+
+    fn changes_at_once(
         &mut self,
         change: impl FnOnce(&mut Pool, &WriteToken) -> holdfast_pool::Result<()>,
     ) -> Result<()> {
@@ -412,6 +423,12 @@ pub fn fail(failed: &mut bool, files: &Files, error: holdfast_pool::Error) -> Er
 }
 
 /// A pool whose commits become durable with its checkpoints, which begin with the data.
+/// What there is of the data segment.
+fn map_data(files: &Files, len: u64) -> Result<Region> {
+    let data = files::map(&files.data, len, Access::ReadWrite, files.medium)?;
+    Ok(data.of_file(SegmentFile::new(files.data.as_fd())?))
+}
+
 fn open_lazy(meta: Region, token: &WriteToken, data: Arc<Region>) -> holdfast_pool::Result<Pool> {
     let mut pool = Pool::open_hidden(meta, token)?;
     // The bitmaps were read from end to end; from now on it is a page here and a page there.

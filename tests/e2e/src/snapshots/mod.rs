@@ -1,6 +1,7 @@
 //! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
 //! happened to the pool since, and nothing of it can be changed.
 
+mod growing;
 mod resizing;
 mod rolling_back;
 mod saving;
@@ -26,7 +27,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 24] = [
+const CASES: [(&str, Case); 27] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -48,6 +49,15 @@ const CASES: [(&str, Case); 24] = [
     ("snapshots are thinned", saving::snapshots_are_thinned),
     ("back to a snapshot", rolling_back::back_to_a_snapshot),
     ("who goes back dies", rolling_back::who_goes_back_dies),
+    ("a pool grows in use", growing::a_pool_grows_in_use),
+    (
+        "its service dies as it grows",
+        growing::its_service_dies_as_it_grows,
+    ),
+    (
+        "what cannot grow says so",
+        growing::what_cannot_grow_says_so,
+    ),
     ("a pool becomes smaller", resizing::a_pool_becomes_smaller),
     (
         "who makes it smaller dies",
