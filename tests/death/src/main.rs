@@ -354,11 +354,26 @@ impl<'s> Trial<'s> {
     }
 
     fn end_session(&mut self) {
-        if let Some(user) = self.user.take() {
-            slots::exit(user.session(), true);
-        }
-        self.fixture.stop();
+        self.stop();
         self.fixture.check();
         self.fixture.start();
+    }
+
+    fn stop(&mut self) {
+        let memory = self.user.take().map(|user| {
+            slots::exit(user.session(), true);
+            user.memory()
+        });
+        self.fixture.stop();
+        // There are thousands of sessions.
+        memory.into_iter().for_each(common::forget);
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
     }
 }

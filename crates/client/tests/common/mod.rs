@@ -10,6 +10,7 @@ use holdfast_pmem::{Access, ConstBuf, Medium, MutBuf, RecordLocks, Region, Share
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_service::{CreateOptions, Options, Service, Stopper};
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
+use rustix::fs::FallocateFlags;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -112,11 +113,23 @@ pub fn join(dir: &Path) -> User {
     }
 }
 
+/// Memory of a session that has ended: it stays open, but has nothing in it any more.
+pub fn forget(memory: BorrowedFd<'static>) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let len = rustix::fs::fstat(memory).unwrap().st_size as u64;
+    rustix::fs::fallocate(memory, flags, 0, len).unwrap();
+}
+
 impl User {
     /// Bytes of session memory that are there.
     #[allow(dead_code, reason = "only some tests look at it")]
     pub fn memory_taken(&self) -> u64 {
         rustix::fs::fstat(self.memory).unwrap().st_blocks as u64 * 512
+    }
+
+    /// The memory of its session.
+    pub fn memory(&self) -> BorrowedFd<'static> {
+        self.memory
     }
 
     /// Takes the session to the service that follows one that went away.
