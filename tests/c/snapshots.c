@@ -40,10 +40,15 @@ int main(int argc, char **argv)
     hf_reader_close(reader);
     hf_keyspace_close(then);
     hf_pool_close(one);
+    CHECK(hf_snapshot_rename(pool, "one", "two") == -EEXIST);
+    CHECK(hf_snapshot_rename(pool, "none", "some") == -ENOENT);
+    CHECK(hf_snapshot_rename(pool, "one", "some") == 0 && hf_snapshot_rename(pool, "some", "one") == 0);
     CHECK(hf_snapshot_delete(pool, "one") == 0 && hf_snapshot_delete(pool, "one") == -ENOENT);
     names[0] = 0;
     CHECK(hf_snapshot_list(pool, note, names) == 0 && strcmp(names, "two ") == 0);
     CHECK(hf_snapshot_delete(pool, "two") == 0);
+    CHECK(hf_pool_grow(pool, 1 << 20) == -EINVAL && hf_pool_grow(pool, 16 << 20) == -EBUSY);
+    CHECK(hf_pool_grow(pool, 1ULL << 30) == 0 && hf_pool_grow(pool, 1ULL << 30) == 0);
     CHECK(hf_snapshot_create(pool, "") < 0 && hf_snapshot_create(pool, NULL) == -EINVAL);
     hf_keyspace_close(ks);
     hf_pool_close(pool);

@@ -46,6 +46,9 @@ typedef struct hf_volume hf_volume;
 int hf_pool_open(const char *path, unsigned flags, hf_pool **out); /* HF_CREATE */
 int hf_pool_sync(hf_pool *);                                       /* all earlier changes durable */
 void hf_pool_close(hf_pool *);
+/* Makes room for size bytes of data, in whole 2 MiB, while the pool is in use: -EBUSY if that is less
+ * than it has, or more than it can have meanwhile (docs/limits.md); -ENOSPC. Its owner and root may. */
+int hf_pool_grow(hf_pool *, uint64_t size);
 
 /* A view of the pool as it is now: a handle of the same kind that never changes and through which
  * nothing can be changed (-EROFS); only keys that are files show what the files hold when they are
@@ -58,6 +61,8 @@ int hf_pool_view(hf_pool *, hf_pool **out);
 int hf_snapshot_create(hf_pool *, const char *name); /* -EEXIST */
 int hf_snapshot_open(hf_pool *, const char *name, hf_pool **out);
 int hf_snapshot_delete(hf_pool *, const char *name); /* -ENOENT; -EBUSY while it is in use */
+/* As hf_snapshot_delete; -EEXIST if there is one that has the new name. */
+int hf_snapshot_rename(hf_pool *, const char *name, const char *new_name);
 /* Calls fn for each, oldest first, until fn returns a value other than 0, which is returned. */
 typedef int (*hf_snapshot_fn)(void *arg, const char *name, int64_t time_ns);
 int hf_snapshot_list(hf_pool *, hf_snapshot_fn fn, void *arg);

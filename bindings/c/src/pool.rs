@@ -52,6 +52,12 @@ pub extern "C" fn hf_pool_sync(pool: Handle<Source>) -> c_int {
     })())
 }
 
+/// Makes room for so many bytes of data.
+#[unsafe(no_mangle)]
+pub extern "C" fn hf_pool_grow(pool: Handle<Source>, size: u64) -> c_int {
+    status((|| Ok(pool.get()?.present()?.grow(size)?))())
+}
+
 /// Closes a pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_pool_close(pool: Handle<Source>) {

@@ -37,6 +37,15 @@ pub extern "C" fn hf_snapshot_delete(pool: Handle<Source>, name: Name) -> c_int 
     })())
 }
 
+/// Calls a snapshot something else.
+#[unsafe(no_mangle)]
+pub extern "C" fn hf_snapshot_rename(pool: Handle<Source>, name: Name, new_name: Name) -> c_int {
+    status((|| {
+        let (name, new_name) = (name.text()?, new_name.text()?);
+        Ok(pool.get()?.present()?.snapshot_rename(name, new_name)?)
+    })())
+}
+
 /// Tells a function of each snapshot.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_snapshot_list(

@@ -122,6 +122,22 @@ impl Pool {
         })?)
     }
 
+    /// Makes room for so many bytes of data, more than there is, while the pool is in use.
+    fn grow(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.grow(size)?)
+        })?)
+    }
+
+    /// Calls a snapshot that is not in use something else.
+    fn rename_snapshot(&self, py: Python<'_>, name: &str, new: &str) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.snapshot_rename(name, new)?)
+        })?)
+    }
+
     fn delete_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         Ok(py.detach(|| {
             let source = self.shared.source.get()?;

@@ -101,12 +101,27 @@ def test_snapshots(pool, keys):
     with pytest.raises(holdfast.Error) as caught:
         pool.create_snapshot("first")
     assert caught.value.errno == errno.EEXIST
+    pool.rename_snapshot("first", "renamed")
+    pool.rename_snapshot("renamed", "first")
     pool.delete_snapshot("first")
     assert [each.name for each in pool.snapshots()] == ["second"]
     for use in [pool.delete_snapshot, pool.snapshot]:
         with pytest.raises(holdfast.Error) as caught:
             use("first")
         assert caught.value.errno == errno.ENOENT
+
+
+def test_a_pool_grows(pool, keys, path):
+    keys[b"k"] = b"x" * 100_000
+    segment = path / "data-0.seg"
+    wanted = segment.stat().st_size + (4 << 20)
+    pool.grow(wanted)
+    assert segment.stat().st_size == wanted
+    assert len(keys[b"k"]) == 100_000
+    for size, error in [(16 << 20, errno.EBUSY), (1 << 20, errno.EINVAL)]:
+        with pytest.raises(holdfast.Error) as caught:
+            pool.grow(size)
+        assert caught.value.errno == error
 
 
 def test_another_process(pool, keys, path):

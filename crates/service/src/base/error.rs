@@ -33,7 +33,7 @@ pub enum Error {
     /// The size is out of range.
     Size { size: u64, min: u64, max: u64 },
     /// While it is in use the pool cannot have that size.
-    InUseSize { size: u64, max: u64 },
+    InUseSize { size: u64, now: u64, max: u64 },
     /// A process has not mapped more of the pool's data than there is.
     MappedAsItIs,
     /// The medium has not that many bytes free.
@@ -347,11 +347,11 @@ fn write_sizes(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
             "a program whose addresses are limited (ulimit -v) uses the pool: it cannot grow \
              meanwhile",
         ),
-        Error::InUseSize { size, max } => {
-            let (size, max) = (Bytes(*size), Bytes(*max));
+        Error::InUseSize { size, now, max } => {
+            let (size, now, max) = (Bytes(*size), Bytes(*now), Bytes(*max));
             write!(
                 f,
-                "a pool in use can only become larger, up to {max}, and not {size:#}"
+                "the pool is in use, and can have {now} to {max} meanwhile, not {size}"
             )
         }
         Error::TooLarge { size, free } => {

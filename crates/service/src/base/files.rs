@@ -68,7 +68,8 @@ impl Files {
         let size = data_size(size)?;
         let max = self.data_room();
         if size < sb.data_len || size > max {
-            return Err(Error::InUseSize { size, max });
+            let now = sb.data_len;
+            return Err(Error::InUseSize { size, now, max });
         }
         self.check_room(sb.data_len, size)?;
         Ok(size)

@@ -106,7 +106,10 @@ pub fn what_cannot_grow_says_so(f: &Fixture) -> Done {
     f.wait_for("running")?;
     resize("256M", "is in use")?;
     resize("65T", "it has 16M to 64T")?;
-    resize("60T", "a pool in use can only become larger, up to 64G")?;
+    resize(
+        "60T",
+        "the pool is in use, and can have 512M to 64G meanwhile, not 60T",
+    )?;
     let more = format!("{}", 40u64 << 30);
     if let Err(why) = resize(&more, "does not fit into the") {
         // There is as much memory.
