@@ -319,6 +319,7 @@ impl Store {
         let data = map_data(&self.files, len)?;
         self.changes_at_once(|pool, token| pool.grow(len, token))?;
         self.data = Arc::new(data);
+        self.files.superblock.data_len = len;
         Ok(())
     }
 

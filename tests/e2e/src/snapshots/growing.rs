@@ -98,6 +98,27 @@ pub fn its_service_dies_as_it_grows(f: &Fixture) -> Done {
     f.verify(120)
 }
 
+/// A segment that somebody cuts gets the length again to which it has grown.
+pub fn what_has_grown_is_not_cut(f: &Fixture) -> Done {
+    let pool = f.path("pool");
+    let run = f.started(None, "touch ../running; exec sleep 60")?;
+    f.wait_for("running")?;
+    f.done(&["pool", "resize", &pool, "1G"])?;
+    let segment = std::path::Path::new(&pool).join("data-0.seg");
+    let file = std::fs::File::options().write(true).open(&segment);
+    let file = file.map_err(|e| e.to_string())?;
+    file.set_len(600 << 20).map_err(|e| e.to_string())?;
+    let begun = Instant::now();
+    while file.metadata().map_err(|e| e.to_string())?.len() < 1 << 30 {
+        if begun.elapsed() > PATIENCE {
+            return Err("it stays cut".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill(f, run)?;
+    f.sound(&pool)
+}
+
 /// What cannot be while a pool is in use is said, and changes nothing.
 pub fn what_cannot_grow_says_so(f: &Fixture) -> Done {
     let pool = f.path("pool");

@@ -27,7 +27,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 27] = [
+const CASES: [(&str, Case); 28] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -53,6 +53,10 @@ const CASES: [(&str, Case); 27] = [
     (
         "its service dies as it grows",
         growing::its_service_dies_as_it_grows,
+    ),
+    (
+        "what has grown is not cut",
+        growing::what_has_grown_is_not_cut,
     ),
     (
         "what cannot grow says so",
