@@ -33,8 +33,12 @@ pub struct Opened {
 }
 
 impl Pool {
-    /// The root directory. What is made from there on has no more permissions than `umask` leaves.
+    /// The root directory, to look up names in. What is made from there on has no more permissions
+    /// than `umask` leaves; where a proxy makes the calls, the last one counts for all.
     pub fn root(&self, umask: u32) -> Result<Opened> {
+        if let Reach::Served(served) = self.inner.reach()? {
+            served.calls().set_creation_mask(umask);
+        }
         let groups = rustix::process::getgroups().map_err(Error::os("getgroups"))?;
         let ids = self.inner.ids();
         let groups = groups.iter().map(|group| ids.group(group.as_raw()));

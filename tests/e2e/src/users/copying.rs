@@ -54,6 +54,8 @@ say cp "$pool:ks/k" -; echo; say cp out/1 "$pool:ks"; say cp -rk out "$pool:mine
 say cp - "$pool:in/stream" <out/1; say cp "$pool:in/stream" -
 say cp -n out/2 "$pool:in/stream"; say cp "$pool:in/stream" -
 say cp -r "$pool:ks" "$pool:in/values"; say cp "$pool:in/values/k" -; echo
+(umask 077; say cp -r out "$pool:in/masked")
+"$hf" run --pool "$pool" -- stat -c %a /hf/in/masked /hf/in/masked/1
 "#;
 
 const SAID: &str = r#"holdfast: P:open/secret: permission denied.
@@ -81,4 +83,6 @@ status 1
 1
 1
 value
+700
+600
 "#;
