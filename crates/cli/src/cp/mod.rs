@@ -135,6 +135,8 @@ pub struct Copier<'a> {
     base: Option<Node>,
     /// Directories in it that get something: nothing is copied from there.
     tops: HashSet<(u64, u64)>,
+    /// Something was copied into directories below that.
+    goes_below: bool,
     /// The destination is not there, and has a slash at its end.
     only_directories: bool,
     /// The first names, from `base`, of files with several.
@@ -150,6 +152,7 @@ impl Copier<'_> {
             buffer: Vec::new(),
             base: None,
             tops: HashSet::new(),
+            goes_below: false,
             only_directories: false,
             links: HashMap::new(),
         }
@@ -402,22 +405,13 @@ impl Copier<'_> {
 
     /// What was written to the host is durable from here on.
     fn sync_host(&self) -> Result<(), Fault> {
-        let Some(Node::Host(base)) = &self.base else {
+        let Some(base) = &self.base else {
             return Ok(());
         };
-        let few = self.done.files <= tree::FEW && self.done.directories == 0;
-        let synced = match few {
-            true => rustix::fs::fsync(base),
-            false => rustix::fs::syncfs(base),
-        };
-        match synced {
-            // It may only be searched.
-            Err(rustix::io::Errno::BADF) => {
-                rustix::fs::sync();
-                Ok(())
-            }
-            Err(rustix::io::Errno::INVAL) => Ok(()),
-            synced => Ok(synced?),
+        // Few files are synced already, and all names are here.
+        match self.done.files <= tree::FEW && !self.goes_below {
+            true => base.sync(),
+            false => base.sync_all(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::fault::{Fault, Result};
 use holdfast::{FileStat, Opened};
+use holdfast_pool::layout::is_legal_name;
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -188,8 +189,14 @@ impl Node {
                 }
             }
             Node::Pool(dir) => {
-                let found = dir.entries()?.into_iter();
-                all.extend(found.map(|(ino, name, _)| (ino, name)));
+                for (ino, name, _) in dir.entries()? {
+                    // A pool of somebody else says what it likes, and the host would follow it.
+                    if !is_legal_name(&name) {
+                        let damage = Fault::new("a name in it is none, so the pool is damaged");
+                        return Err(damage.fix("holdfast pool check POOL"));
+                    }
+                    all.push((ino, name));
+                }
             }
         }
         all.sort_by(|a, b| a.1.cmp(&b.1));
@@ -327,10 +334,30 @@ impl Node {
         Ok((end > begin).then_some((begin, end)))
     }
 
-    /// fsync(2) of a file or directory of the host; a pool is synced as a whole.
+    /// syncfs(2) of the host's file system that it is on; a pool is synced as a whole.
+    pub fn sync_all(&self) -> Result<()> {
+        let Node::Host(node) = self else {
+            return Ok(());
+        };
+        match fs::syncfs(node) {
+            // A directory that may only be searched.
+            Err(Errno::BADF) => {
+                fs::sync();
+                Ok(())
+            }
+            synced => Ok(synced?),
+        }
+    }
+
+    /// fsync(2) of a file or directory of the host.
     pub fn sync(&self) -> Result<()> {
         match self {
-            Node::Host(file) => Ok(fs::fsync(file)?),
+            Node::Host(file) => match fs::fsync(file) {
+                // There is nothing to wait for in some file systems.
+                Err(Errno::INVAL) => Ok(()),
+                Err(Errno::BADF) => self.sync_all(),
+                synced => Ok(synced?),
+            },
             Node::Pool(_) => Ok(()),
         }
     }

@@ -345,8 +345,25 @@ impl Copier<'_> {
     fn leave(&mut self, mut level: Level) {
         let flushed = self.flush(&mut level.to);
         let dressed = self.dressed((&level.node, &level.meta), &level.to, level.is_new);
-        for failure in [flushed.err(), dressed.err()].into_iter().flatten() {
+        let synced = self.sync_mounted(&level.to.node);
+        let synced = synced.map_err(|e| e.of(&level.to.shown));
+        for failure in [flushed.err(), dressed.err(), synced.err()]
+            .into_iter()
+            .flatten()
+        {
             self.failed(failure);
+        }
+    }
+
+    /// The host may have mounted another file system there, which is synced on its own.
+    fn sync_mounted(&mut self, dir: &Node) -> Result<()> {
+        self.goes_below = true;
+        let (Node::Host(_), Some(base)) = (dir, &self.base) else {
+            return Ok(());
+        };
+        match dir.stat()?.file_system == base.stat()?.file_system {
+            true => Ok(()),
+            false => dir.sync_all(),
         }
     }
 
