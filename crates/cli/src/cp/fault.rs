@@ -4,6 +4,7 @@
 
 use crate::failure::Failure;
 use crate::kv::escape;
+use rustix::io::Errno;
 
 /// An error of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +37,15 @@ impl Fault {
             why: format!("it was copied without its attribute {name}: {}", self.why),
             ..self
         };
-        match fault.errno == rustix::io::Errno::OPNOTSUPP.raw_os_error() {
+        // Where a file system has no more of them, its space does not matter.
+        let limits = [Errno::OPNOTSUPP, Errno::NOSPC, Errno::TOOBIG].map(Errno::raw_os_error);
+        match limits.contains(&fault.errno) {
             true => fault.fix("leave out -a, or copy to where there are such attributes"),
             false => fault,
         }
     }
 
-    pub fn is(&self, errno: rustix::io::Errno) -> bool {
+    pub fn is(&self, errno: Errno) -> bool {
         self.errno == errno.raw_os_error()
     }
 
@@ -56,13 +59,13 @@ impl Fault {
     }
 }
 
-impl From<rustix::io::Errno> for Fault {
-    fn from(errno: rustix::io::Errno) -> Fault {
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Fault {
         let text = std::io::Error::from(errno).to_string();
         let why = text.split(" (os error").next().unwrap_or(&text).to_owned();
         let fix = match errno {
-            rustix::io::Errno::NOSPC => Some("free some space there, and copy the rest again"),
-            rustix::io::Errno::MFILE => Some("raise `ulimit -n`"),
+            Errno::NOSPC => Some("free some space there, and copy the rest again"),
+            Errno::MFILE => Some("raise `ulimit -n`"),
             _ => None,
         };
         Fault {
@@ -86,7 +89,7 @@ impl From<holdfast::Error> for Fault {
 impl From<std::io::Error> for Fault {
     fn from(e: std::io::Error) -> Fault {
         match e.raw_os_error() {
-            Some(errno) => rustix::io::Errno::from_raw_os_error(errno).into(),
+            Some(errno) => Errno::from_raw_os_error(errno).into(),
             None => Fault::new(e.to_string()),
         }
     }

@@ -82,7 +82,8 @@ listed other tree >found; same found
 run "$pool" chmod 755 "$PWD/hf/within/empty"
 "$hf" cp -a "$pool:tree/." "$pool:within"; listed "$pool" within >found; same found
 mkdir lists; attributes=yes
-python3 -c 'import os; os.setxattr("lists", "user.a", b"b")' 2>/dev/null || attributes=
+python3 -c 'import os
+os.setxattr("lists", "user.a", b"b" * 5000)' 2>/dev/null || attributes=
 if [ "$attributes" ]; then
     umask 077; "$hf" cp -a "$pool:tree" host; here host >found; same found
     run other chmod 755 "$PWD/hf/tree/empty"; run other rm -r "$PWD/hf/tree"
