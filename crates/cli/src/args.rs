@@ -65,6 +65,7 @@ pub enum Command {
     /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
     /// Copy files, directories and keyspaces between pools and the host.
+    #[command(override_usage = "holdfast cp [OPTIONS] <SOURCE>... <DESTINATION>")]
     Cp(CpArgs),
     /// Save a pool, or what changed in it, as one stream.
     Save(SaveArgs),
