@@ -64,6 +64,9 @@ pub enum Command {
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
+    /// Copy files, directories and keyspaces between pools and the host.
+    #[command(override_usage = "holdfast cp [OPTIONS] <SOURCE>... <DESTINATION>")]
+    Cp(CpArgs),
     /// Save a pool, or what changed in it, as one stream.
     Save(SaveArgs),
     /// Make a pool from a stream, or continue one with what changed.
@@ -525,6 +528,37 @@ pub enum SnapshotCommand {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct CpArgs {
+    /// What to copy, and where to: POOL:PATH is a path from the root of a pool, @:PATH one in the
+    /// user's own pool, - is standard input or output, and all else is a path of the host; write
+    /// ./a:b for one with a colon.
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub paths: Vec<OsString>,
+    /// Copy directories with all in them, and links and special files as what they are.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// As --recursive, and keep owners, modes, times, attributes, access control lists and hard
+    /// links.
+    #[arg(short, long)]
+    pub archive: bool,
+    /// Leave files and keys alone that are there already.
+    #[arg(short, long)]
+    pub no_clobber: bool,
+    /// Make the directory that is made in a pool's root a keyspace: files in it become values.
+    #[arg(short, long)]
+    pub keyspace: bool,
+    /// Copy from pools what a snapshot has.
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
+}
+
+impl CpArgs {
+    pub fn is_recursive(&self) -> bool {
+        self.recursive || self.archive
+    }
 }
 
 #[derive(Debug, Args)]

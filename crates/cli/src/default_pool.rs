@@ -42,6 +42,11 @@ fn is_writable(directory: &Path) -> bool {
     .is_ok()
 }
 
+/// Where it is, whether it is there or not.
+pub fn own() -> Result<PathBuf, Failure> {
+    owned(path()?)
+}
+
 /// Puts it where the command line has `@`.
 pub fn put_into(command: &mut Command) -> Result<(), Failure> {
     if let Command::Run(RunArgs { pool, .. }) = command {

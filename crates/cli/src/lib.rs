@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bash;
 pub mod keep;
 pub mod size;
 pub mod whole;

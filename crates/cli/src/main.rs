@@ -10,6 +10,7 @@ mod bench;
 mod beside;
 mod complete;
 mod confine;
+mod cp;
 mod default_pool;
 mod du;
 mod environment;
@@ -129,6 +130,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Cp(args) => cp::cp(&args, cli.json),
         Command::Save(args) => save::save(&args.what, &args.file, cli.json),
         Command::Send(args) => save::save(&args.what, Path::new("-"), cli.json),
         Command::Restore(args) => restore::restore(&args.file, &args.to, cli.json),

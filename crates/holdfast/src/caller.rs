@@ -28,11 +28,25 @@ impl Ids {
         }
     }
 
+    /// A user of the process, as the pool names them.
+    pub fn user(&self, id: u32) -> u32 {
+        self.outside(id, |ids| &ids.users)
+    }
+
+    /// A group of the process, as the pool names it.
+    pub fn group(&self, id: u32) -> u32 {
+        self.outside(id, |ids| &ids.groups)
+    }
+
+    /// Names that differ from the pool's.
+    pub fn maps(&self) -> Option<&IdMaps> {
+        self.0.as_ref()
+    }
+
     /// Calls `f` as the user of this process.
     pub fn as_caller<T>(&self, f: impl FnOnce(&Caller) -> holdfast_client::Result<T>) -> Result<T> {
         let groups = rustix::process::getgroups().map_err(Error::os("getgroups"))?;
-        let group = |id| self.outside(id, |ids| &ids.groups);
-        let groups: Vec<u32> = groups.iter().map(|g| group(g.as_raw())).collect();
+        let groups: Vec<u32> = groups.iter().map(|g| self.group(g.as_raw())).collect();
         let caller = Caller {
             groups: &groups,
             ..self.caller()
@@ -44,8 +58,8 @@ impl Ids {
     pub fn caller(&self) -> Caller<'_> {
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         Caller {
-            uid: self.outside(user.as_raw(), |ids| &ids.users),
-            gid: self.outside(group.as_raw(), |ids| &ids.groups),
+            uid: self.user(user.as_raw()),
+            gid: self.group(group.as_raw()),
             groups: &[],
             umask: MASK,
             privileged: user.is_root(),

@@ -36,8 +36,13 @@ impl File {
         let ofd = call!(pool.inner.reach()?, calls => pool.as_caller(|caller| {
             calls.open(caller, Base::Root, path, flags, mode, 0)
         }))?;
+        Ok(File::of(pool, ofd))
+    }
+
+    /// An open description of this process.
+    pub fn of(pool: &Pool, ofd: OfdLink) -> File {
         let (pool, process) = (pool.clone(), pool.inner.process());
-        Ok(File { pool, ofd, process })
+        File { pool, ofd, process }
     }
 
     pub fn pool(&self) -> &Pool {

@@ -97,6 +97,11 @@ impl View {
         self.pinned.pool.keyspaces()
     }
 
+    /// The pool as it was, if the view is of a snapshot; else as it is.
+    pub fn pool(&self) -> &Pool {
+        self.pinned.pool()
+    }
+
     /// A volume, for reading. That of a snapshot's view is as it was; that of another view is the
     /// present one.
     pub fn volume_to_read(&self, name: &str) -> Result<Volume> {

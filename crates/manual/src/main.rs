@@ -8,7 +8,8 @@
 
 mod pages;
 
-use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use clap_complete::env::{EnvCompleter, Fish, Zsh};
+use holdfast_cli::bash::Joining;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ const VARIABLE: &str = "HOLDFAST_COMPLETE";
 /// The scripts by which shells ask the command, each where its shell looks for it.
 fn completions(dir: &Path) -> io::Result<()> {
     let shells: [(&dyn EnvCompleter, &str); 3] = [
-        (&Bash, "share/bash-completion/completions/holdfast"),
+        (&Joining, "share/bash-completion/completions/holdfast"),
         (&Zsh, "share/zsh/site-functions/_holdfast"),
         (&Fish, "share/fish/vendor_completions.d/holdfast.fish"),
     ];

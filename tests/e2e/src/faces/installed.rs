@@ -12,6 +12,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("manual pages", pages),
     ("manual pages are regenerated", regenerated),
     ("completion in bash", bash),
+    ("completion of very many names", names_are_quick),
     ("completion in fish and zsh", other_shells),
     ("install and uninstall", uninstall),
     ("programs without symbols", stripped),
@@ -146,45 +147,114 @@ for line in said.decode().replace("\r", "\n").split("\n"):
         print(line[2:])
 "#;
 
+/// What there is to complete. Nobody asks a service for it, or leaves one behind.
+const NAMES: &str = r#"
+for pool in p q; do "$hf" pool create $pool --size 64M >/dev/null; done; "$hf" cp only-file q:
+mkdir dir; touch dir/only-one dir/first; "$hf" cp -r dir p:; rm -r dir
+"$hf" kv p users put ada 1815; "$hf" snapshot p create monday
+"$hf" volume p create dir/disk --size 1M
+"#;
+
+/// Also of a directory of very many names, of what is no pool, and of pools of others.
+fn names_are_quick(fixture: &Fixture) -> Result<(), Stop> {
+    let text = r#"
+asked() { _CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$1 HOLDFAST_COMPLETE=bash "$hf" -- "${@:2}" 2>&1; }
+"$hf" pool create p --size 256M >/dev/null; "$hf" kv p users put ada 1815
+"$hf" run --pool p --at "$PWD/hf" -- python3 -c "import os
+os.mkdir('$PWD/hf/many')
+for n in range(100000): open(f'$PWD/hf/many/{n}', 'w').close()"
+stat -c '%n %Y %s' p/* | grep -v service.log >before
+begun=$EPOCHREALTIME
+asked 3 holdfast kv p u; echo; asked 2 holdfast cp p:many/4 | wc -w; asked 2 holdfast cp p:none/
+awk "BEGIN { print ($EPOCHREALTIME - $begun < 1) }"
+stat -c '%n %Y %s' p/* | grep -v service.log | cmp - before
+export HOME=$PWD; asked 3 holdfast kv '~/p' u; echo; cp -r p bad
+truncate -s 100 bad/meta.seg; asked 3 holdfast kv bad u; echo
+head -c $(stat -c %s p/meta.seg) /dev/zero >bad/meta.seg; asked 3 holdfast kv bad u; echo
+size=$(stat -c %s p/meta.seg)
+head -c $size /dev/urandom >bad/meta.seg; asked 2 holdfast cp bad:; echo
+chmod 0 p/meta.seg; asked 3 holdfast kv p zz; echo; chmod 600 p/meta.seg
+"#;
+    let said = script(fixture, "", text)?;
+    let mut lines = said.lines();
+    expect("a keyspace", lines.next().unwrap_or_default(), "users")?;
+    let many: u32 = lines.next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    expect("many names", if many > 10 { "many" } else { &said }, "many")?;
+    expect(
+        "the rest",
+        &lines.collect::<Vec<_>>().join("|"),
+        "1|users||||",
+    )
+}
+
+/// What is typed before a tab, and what the line is then; a dot is typed behind it.
+const TYPED: [(&str, &str); 22] = [
+    ("holdfast sna", "holdfast snapshot ."),
+    ("holdfast pool resi", "holdfast pool resize ."),
+    (
+        "holdfast pool create x --roo",
+        "holdfast pool create x --root-squash .",
+    ),
+    (
+        "holdfast pool create x --medium me",
+        "holdfast pool create x --medium memory .",
+    ),
+    (
+        "holdfast pool status my-pools/da",
+        "holdfast pool status my-pools/daily/.",
+    ),
+    ("holdfast run --pool my-p", "holdfast run --pool my-pools/."),
+    ("holdfast run --rep", "holdfast run --report ."),
+    (
+        "holdfast run -- cat only-",
+        "holdfast run -- cat only-file .",
+    ),
+    ("holdfast kv p users sc", "holdfast kv p users scan ."),
+    (
+        "holdfast export p v --vhost",
+        "holdfast export p v --vhost-user .",
+    ),
+    (
+        "holdfast pool status only-f",
+        "holdfast pool status only-f.",
+    ),
+    ("holdfast kv p us", "holdfast kv p users ."),
+    (
+        "holdfast snapshot p delete mo",
+        "holdfast snapshot p delete monday .",
+    ),
+    (
+        "holdfast du p --snapshot mo",
+        "holdfast du p --snapshot monday .",
+    ),
+    (
+        "holdfast volume p delete di",
+        "holdfast volume p delete dir/.",
+    ),
+    (
+        "holdfast volume p resize dir/",
+        "holdfast volume p resize dir/disk .",
+    ),
+    ("holdfast export p dir/d", "holdfast export p dir/disk ."),
+    ("holdfast cp p:di", "holdfast cp p:dir/."),
+    ("holdfast cp p:dir/o", "holdfast cp p:dir/only-one ."),
+    ("holdfast cp q:", "holdfast cp q:only-file ."),
+    (
+        "holdfast cp q:only-file p:/us",
+        "holdfast cp q:only-file p:/users/.",
+    ),
+    ("holdfast cp p:users/a", "holdfast cp p:users/ada ."),
+];
+
 fn bash(fixture: &Fixture) -> Result<(), Stop> {
     need(&["python3"])?;
     let prefix = prefix(fixture)?;
     fs::create_dir_all(fixture.path("my-pools/daily"))?;
     fs::write(fixture.path("only-file"), "")?;
     fs::write(fixture.path("terminal.py"), TERMINAL)?;
-    let typed = [
-        ("holdfast sna", "holdfast snapshot ."),
-        ("holdfast pool resi", "holdfast pool resize ."),
-        (
-            "holdfast pool create x --roo",
-            "holdfast pool create x --root-squash .",
-        ),
-        (
-            "holdfast pool create x --medium me",
-            "holdfast pool create x --medium memory .",
-        ),
-        (
-            "holdfast pool status my-pools/da",
-            "holdfast pool status my-pools/daily/.",
-        ),
-        ("holdfast run --pool my-p", "holdfast run --pool my-pools/."),
-        ("holdfast run --rep", "holdfast run --report ."),
-        (
-            "holdfast run -- cat only-",
-            "holdfast run -- cat only-file .",
-        ),
-        ("holdfast kv p users sc", "holdfast kv p users scan ."),
-        (
-            "holdfast export p v --vhost",
-            "holdfast export p v --vhost-user .",
-        ),
-        (
-            "holdfast pool status only-f",
-            "holdfast pool status only-f.",
-        ),
-    ];
+    script(fixture, "", NAMES)?;
     let script_file = prefix.join("share/bash-completion/completions/holdfast");
-    let words = typed.map(|(word, _)| format!("'{word}'")).join(" ");
+    let words = TYPED.map(|(word, _)| format!("'{word}'")).join(" ");
     let bin = prefix.join("bin");
     let text = format!(
         "python3 terminal.py {} {} {words}",
@@ -192,13 +262,13 @@ fn bash(fixture: &Fixture) -> Result<(), Stop> {
         bin.display()
     );
     let said = script(fixture, "", &text)?;
-    for ((typed, expected), line) in typed.iter().zip(said.lines()) {
+    for ((typed, expected), line) in TYPED.iter().zip(said.lines()) {
         expect(typed, line, expected)?;
     }
     expect(
         "lines",
         &said.lines().count().to_string(),
-        &typed.len().to_string(),
+        &TYPED.len().to_string(),
     )
 }
 

@@ -4,6 +4,7 @@
 mod ahead;
 mod bench;
 mod commands;
+mod copying;
 mod daemon;
 mod documents;
 mod files;
@@ -28,6 +29,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         ahead::CASES,
         bench::CASES,
         commands::CASES,
+        copying::CASES,
         daemon::CASES,
         documents::CASES,
         files::CASES,

@@ -29,6 +29,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("snapshots for others", super::snapshots::snapshots),
     ("who has what open", super::look::look),
     ("what takes space of others", super::look::usage),
+    ("copies of others", super::copying::copying),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),

@@ -6,6 +6,7 @@
 
 pub mod actor;
 mod cases;
+mod copying;
 mod keys;
 mod lent;
 mod look;
