@@ -20,11 +20,38 @@ use holdfast_pool::snapshot::{self, Snapshot};
 use holdfast_stream::{Error, Head, Progress, Source, State, Stored};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use std::fmt;
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Permissions of a new file, less the umask.
+const MODE: u32 = 0o666;
+
+/// A file that a pool is saved in.
+pub struct Destination<'f> {
+    pub file: &'f Path,
+    /// Permissions, less the umask.
+    pub mode: u32,
+    /// What is in it already, as `Segments::mark` tells: that is not written again.
+    pub known: Option<u64>,
+}
+
+/// What came of a save.
+pub enum Outcome {
+    /// So many bytes were written, of the state that the mark tells, if one does.
+    Written {
+        progress: Progress,
+        bytes: u64,
+        mark: Option<u64>,
+    },
+    /// The same by the owner, who alone knows more.
+    ByOwner { bytes: u64 },
+    /// The file has all that is in the pool.
+    Unchanged,
+}
 
 /// `save` and `send`.
 pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
@@ -38,44 +65,81 @@ pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
         }
         let out = rustix::io::dup(rustix::stdio::stdout()).map_err(std::io::Error::from);
         let out = out.map_err(|e| Failure::io("standard output", &e))?;
-        write_stream(args, File::from(out))?;
+        write_stream(args, File::from(out), None)?;
         return Ok(failure::OK);
     }
     // A device or a pipe is written to, and not replaced.
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         let out = File::create(file).map_err(|e| Failure::io(file.display(), &e))?;
-        write_as_owner(args, out)?;
+        write_as_owner(args, out, None)?;
         return Ok(failure::OK);
     }
-    let part = part_of(file);
-    let out = own_part(&part, file)?;
+    let to = Destination {
+        file,
+        mode: MODE,
+        known: None,
+    };
+    say(args, &save_in(args, &to)?, json)
+}
+
+/// Saves in a file, which is replaced.
+pub fn save_in(args: &SavedArgs, to: &Destination<'_>) -> Result<Outcome, Failure> {
+    let part = part_of(to.file);
+    let out = own_part(&part, to)?;
     let written = out.try_clone().map_err(|e| Failure::io(part.display(), &e));
-    let done = written.and_then(|written| write_as_owner(args, written));
+    let done = written.and_then(|written| write_as_owner(args, written, to.known));
     // The lock is held until the file has its name.
-    match done.and_then(|progress| keep(&out, &part, file).map(|bytes| (progress, bytes))) {
-        Ok((progress, bytes)) => say(args, progress, bytes, json),
-        Err(failure) => {
-            let _ = std::fs::remove_file(&part);
-            Err(failure)
+    let done = done.and_then(|mut outcome| {
+        if let Outcome::Written { bytes, .. } | Outcome::ByOwner { bytes } = &mut outcome {
+            *bytes = keep(&out, &part, to.file)?;
         }
+        Ok(outcome)
+    });
+    if !matches!(done, Ok(Outcome::Written { .. } | Outcome::ByOwner { .. })) {
+        let _ = std::fs::remove_file(&part);
+    }
+    done
+}
+
+/// Looks whether a save in the file could begin, and leaves nothing.
+pub fn try_destination(to: &Destination<'_>) -> Result<(), Failure> {
+    match std::fs::metadata(to.file) {
+        Ok(found) if found.is_dir() => {
+            let why = format!("{} is a directory", to.file.display());
+            return Err(Failure::new(why).fix("name a file in it"));
+        }
+        Ok(found) if !found.is_file() => return Ok(()),
+        _ => {}
+    }
+    let part = part_of(to.file);
+    let out = own_part(&part, to)?;
+    let room = rustix::fs::fstatvfs(&out);
+    let _ = std::fs::remove_file(&part);
+    match room {
+        Ok(room) if room.f_blocks > 0 && room.f_bavail == 0 => {
+            let e = std::io::Error::from(Errno::NOSPC);
+            Err(Failure::io(to.file.display(), &e).fix("free some space there"))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Opens what becomes the file, for nobody else meanwhile.
-fn own_part(part: &Path, file: &Path) -> Result<File, Failure> {
-    let io = |e| Failure::io(part.display(), &e);
+fn own_part(part: &Path, to: &Destination<'_>) -> Result<File, Failure> {
+    let io = |e: std::io::Error| cannot_be_made(to.file, &e);
     loop {
         let mut options = File::options();
         let out = options
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(to.mode)
             .open(part)
             .map_err(io)?;
         match flock(&out, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let why = format!("another process is saving to {}", file.display());
+                let why = format!("another process is saving to {}", to.file.display());
                 return Err(Failure::new(why).fix("wait for it, or name another file"));
             }
             Err(e) => return Err(io(e.into())),
@@ -89,10 +153,26 @@ fn own_part(part: &Path, file: &Path) -> Result<File, Failure> {
     }
 }
 
-fn write_as_owner(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
+/// Why the part of a file cannot be opened, and what helps.
+fn cannot_be_made(file: &Path, error: &std::io::Error) -> Failure {
+    let failure = Failure::io(format!("{} cannot be written", file.display()), error);
+    let directory = file.parent().unwrap_or(Path::new("/")).display();
+    let user = rustix::process::geteuid().as_raw();
+    match error.kind() {
+        ErrorKind::NotFound => failure.fix(format!("make the directory {directory}")),
+        ErrorKind::PermissionDenied => failure.fix(format!(
+            "let user {user} write to {directory}, or name another file"
+        )),
+        ErrorKind::ReadOnlyFilesystem => failure.fix("name a file on another file system"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => failure.fix("free some space there"),
+        _ => failure,
+    }
+}
+
+fn write_as_owner(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outcome, Failure> {
     match owner::is_foreign(&args.pool) {
         true => as_owner(args, out),
-        false => write_stream(args, out),
+        false => write_stream(args, out, known),
     }
 }
 
@@ -115,39 +195,43 @@ fn keep(written: &File, part: &Path, file: &Path) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-fn say(
-    args: &SavedArgs,
-    progress: Option<Progress>,
-    bytes: u64,
-    json: bool,
-) -> Result<u8, Failure> {
+fn say(args: &SavedArgs, outcome: &Outcome, json: bool) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     printed(match json {
         true => {
             let mut fields = vec![("pool", Json::Text(args.pool.display().to_string()))];
-            if let Some(progress) = progress {
+            if let Outcome::Written { progress, .. } = outcome {
                 fields.push(("entries", Json::Number(progress.entries)));
                 fields.push(("data_bytes", Json::Number(progress.bytes)));
             }
-            fields.push(("stream_bytes", Json::Number(bytes)));
+            if let Outcome::Written { bytes, .. } | Outcome::ByOwner { bytes } = outcome {
+                fields.push(("stream_bytes", Json::Number(*bytes)));
+            }
             writeln!(out, "{}", Json::Object(fields).render())
         }
-        false => match progress {
-            Some(Progress {
-                entries,
-                bytes: data,
-            }) => {
-                let (data, bytes) = (Size(data), Size(bytes));
-                writeln!(out, "saved {data} of data and {entries} entries in {bytes}")
-            }
-            None => writeln!(out, "saved in {}", Size(bytes)),
-        },
+        false => writeln!(out, "{outcome}"),
     })?;
     Ok(failure::OK)
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Written {
+                progress, bytes, ..
+            } => {
+                let (data, entries) = (Size(progress.bytes), progress.entries);
+                let bytes = Size(*bytes);
+                write!(f, "saved {data} of data and {entries} entries in {bytes}")
+            }
+            Outcome::ByOwner { bytes } => write!(f, "saved in {}", Size(*bytes)),
+            Outcome::Unchanged => write!(f, "nothing changed"),
+        }
+    }
+}
+
 /// Root saves the pool of somebody else: who reads it is its owner, and the file is root's.
-fn as_owner(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
+fn as_owner(args: &SavedArgs, out: File) -> Result<Outcome, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::io("holdfast", &e))?;
     let mut command = Command::new(program);
     command
@@ -162,12 +246,13 @@ fn as_owner(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
         .status()
         .map_err(|e| Failure::io("holdfast send", &e))?;
     match status.success() {
-        true => Ok(None),
+        true => Ok(Outcome::ByOwner { bytes: 0 }),
         false => Err(Failure::new("the pool's owner could not save it")),
     }
 }
 
-fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure> {
+/// The bytes of the outcome are for whoever opened the file to count.
+fn write_stream(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outcome, Failure> {
     if let Ok(program) = std::env::current_exe() {
         holdfast::use_program(program);
     }
@@ -178,6 +263,13 @@ fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure
         Some(_) => None,
     };
     let segments = Segments::open(&args.pool)?;
+    let mark = match &present {
+        Some(present) => segments.mark(&segments.snapshots(&args.pool)?, &present.name)?,
+        None => None,
+    };
+    if mark.is_some() && mark == known {
+        return Ok(Outcome::Unchanged);
+    }
     let chosen = segments.choose(args, present.as_ref())?;
     let base = match (&args.since, &chosen.base) {
         (Some(name), Some((_, base))) => Some(hold(&pool, &segments, name, base)?),
@@ -204,7 +296,12 @@ fn write_stream(args: &SavedArgs, out: File) -> Result<Option<Progress>, Failure
         e => Failure::new(format!("{}: {e}", args.pool.display())),
     };
     let (_, progress) = saved.map_err(failed)?;
-    Ok(Some(progress))
+    let bytes = 0;
+    Ok(Outcome::Written {
+        progress,
+        bytes,
+        mark,
+    })
 }
 
 /// Keeps a snapshot from being deleted, if it is still the one that was chosen.

@@ -10,6 +10,7 @@ use holdfast_pool::Reader;
 use holdfast_pool::snapshot::{self, Snapshot};
 use holdfast_service::Files;
 use rustix::fd::AsFd;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 /// What the names of snapshots begin with that are there only while they are read.
@@ -87,6 +88,31 @@ impl Segments {
     pub fn has(&self, name: &str, wanted: &Snapshot) -> bool {
         let found = snapshot::find(&Reader::new(&self.meta), name.as_bytes());
         found.is_ok_and(|found| found.is_some_and(|found| found.epoch == wanted.epoch))
+    }
+
+    /// A number that tells what is in the pool, as the snapshot `present` of all that is there has
+    /// it, from what was or will be in it. `None`: there may be stores that no record tells of.
+    pub fn mark(&self, all: &[Named], present: &str) -> Result<Option<u64>, Failure> {
+        let found = snapshot::find_entry(&Reader::new(&self.meta), present.as_bytes());
+        let found = found.map_err(|e| Failure::new(e.to_string()))?;
+        let quiet = found.filter(|(snapshot, mapped)| !snapshot.in_place && mapped.is_empty());
+        Ok(quiet.map(|(snapshot, _)| self.number(all, snapshot.applied_seq)))
+    }
+
+    /// The same of a pool that nobody uses.
+    pub fn mark_at_rest(&self, all: &[Named]) -> u64 {
+        self.number(all, self.files.superblock.applied_seq)
+    }
+
+    fn number(&self, all: &[Named], applied_seq: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let sb = &self.files.superblock;
+        (sb.uuid, sb.data_len, applied_seq).hash(&mut hasher);
+        let kept = |(name, _): &&Named| !name.starts_with(TEMPORARY.as_bytes());
+        for (name, snapshot) in all.iter().filter(kept) {
+            (name, snapshot.epoch).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// All snapshots, oldest first.
