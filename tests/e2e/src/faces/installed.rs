@@ -94,11 +94,18 @@ fn pages(fixture: &Fixture) -> Result<(), Stop> {
         &fs::read_dir(&dir)?.count().to_string(),
         &found.to_string(),
     )?;
+    let pages = dir.with_file_name("man");
     need(&["mandoc"])?;
-    let lint = format!("mandoc -T lint -W warning {}/*.1 || true", dir.display());
+    let lint = format!(
+        "mandoc -T lint -W warning {}[15]/*.[15] || true",
+        pages.display()
+    );
     expect("what mandoc finds", &script(fixture, "", &lint)?, "")?;
     need(&["groff"])?;
-    let groff = format!("groff -man -ww -Tutf8 -z {}/*.1 2>&1", dir.display());
+    let groff = format!(
+        "groff -man -ww -Tutf8 -z {}[15]/*.[15] 2>&1",
+        pages.display()
+    );
     expect("what groff finds", &script(fixture, "", &groff)?, "")
 }
 
