@@ -538,6 +538,9 @@ pub struct SaveArgs {
     pub what: SavedArgs,
     /// The file, which is replaced once everything is in it; `-` is standard output.
     pub file: PathBuf,
+    /// Begin anew, and not where a save to the same file was interrupted.
+    #[arg(long)]
+    pub anew: bool,
 }
 
 #[derive(Debug, Args)]

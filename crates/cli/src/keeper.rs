@@ -145,8 +145,13 @@ impl Keeper {
 }
 
 fn destination(file: &Path, known: Option<u64>) -> Destination<'_> {
-    let mode = MODE;
-    Destination { file, mode, known }
+    Destination {
+        file,
+        mode: MODE,
+        known,
+        // The file is to have the present.
+        goes_on: false,
+    }
 }
 
 /// What is in the file already has to be an earlier state of the same pool.

@@ -4,6 +4,8 @@
 //!  * What is saved are snapshots: the present is one, too, which is there only meanwhile. Each is
 //!    kept from being deleted while it is read.
 //!  * The file has its name only when everything is in it, durably.
+//!  * What a killed save left of the file, and its snapshot, are gone on with if both are there: of
+//!    the file only what holds the same as would be written.
 
 use crate::args::SavedArgs;
 use crate::failure::{self, Failure, printed};
@@ -12,20 +14,21 @@ use crate::kv::open_pool;
 use crate::owner;
 use crate::progress::Line;
 use crate::size::Size;
-use crate::states::{Present, Segments, TEMPORARY, find, remove_left_over};
+use crate::states::{Present, Segments, TEMPORARY, find, name_for, remove_left_over};
 use holdfast::{Pool, View};
 use holdfast_pool::Reader;
 use holdfast_pool::layout::name_seed;
 use holdfast_pool::snapshot::{self, Snapshot};
-use holdfast_stream::{Error, Head, Progress, Source, State, Stored};
+use holdfast_stream::{Begun, ChunkWriter, Error, Head, Progress, Source, State, Stored};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 /// Permissions of a new file, less the umask.
 const MODE: u32 = 0o666;
@@ -37,6 +40,18 @@ pub struct Destination<'f> {
     pub mode: u32,
     /// What is in it already, as `Segments::mark` tells: that is not written again.
     pub known: Option<u64>,
+    /// Go on where a save was interrupted.
+    pub goes_on: bool,
+}
+
+/// How a stream is written.
+#[derive(Default)]
+struct Manner {
+    known: Option<u64>,
+    /// What the snapshot of the present is called meanwhile.
+    name: Option<String>,
+    /// There is something with which it may go on.
+    goes_on: bool,
 }
 
 /// What came of a save.
@@ -46,6 +61,9 @@ pub enum Outcome {
         progress: Progress,
         bytes: u64,
         mark: Option<u64>,
+        /// Bytes that an interrupted save had written, and of when the present is that it saved.
+        kept: u64,
+        then: Option<i64>,
     },
     /// The same by the owner, who alone knows more.
     ByOwner { bytes: u64 },
@@ -54,7 +72,7 @@ pub enum Outcome {
 }
 
 /// `save` and `send`.
-pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
+pub fn save(args: &SavedArgs, file: &Path, anew: bool, json: bool) -> Result<u8, Failure> {
     if file == Path::new("-") {
         owner::become_owner(&args.pool)?;
         if rustix::termios::isatty(rustix::stdio::stdout()) {
@@ -65,19 +83,20 @@ pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
         }
         let out = rustix::io::dup(rustix::stdio::stdout()).map_err(std::io::Error::from);
         let out = out.map_err(|e| Failure::io("standard output", &e))?;
-        write_stream(args, File::from(out), None)?;
+        write_stream(args, File::from(out), &Manner::default())?;
         return Ok(failure::OK);
     }
     // A device or a pipe is written to, and not replaced.
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         let out = File::create(file).map_err(|e| Failure::io(file.display(), &e))?;
-        write_as_owner(args, out, None)?;
+        write_as_owner(args, out, &Manner::default())?;
         return Ok(failure::OK);
     }
     let to = Destination {
         file,
         mode: MODE,
         known: None,
+        goes_on: !anew,
     };
     say(args, &save_in(args, &to)?, json)
 }
@@ -86,8 +105,14 @@ pub fn save(args: &SavedArgs, file: &Path, json: bool) -> Result<u8, Failure> {
 pub fn save_in(args: &SavedArgs, to: &Destination<'_>) -> Result<Outcome, Failure> {
     let part = part_of(to.file);
     let out = own_part(&part, to)?;
-    let written = out.try_clone().map_err(|e| Failure::io(part.display(), &e));
-    let done = written.and_then(|written| write_as_owner(args, written, to.known));
+    let io = |e| Failure::io(part.display(), &e);
+    let manner = Manner {
+        known: to.known,
+        name: Some(name_for(to.file)),
+        goes_on: out.metadata().map_err(io)?.len() > 0,
+    };
+    let written = out.try_clone().map_err(io);
+    let done = written.and_then(|written| write_as_owner(args, written, &manner));
     // The lock is held until the file has its name.
     let done = done.and_then(|mut outcome| {
         if let Outcome::Written { bytes, .. } | Outcome::ByOwner { bytes } = &mut outcome {
@@ -130,6 +155,7 @@ fn own_part(part: &Path, to: &Destination<'_>) -> Result<File, Failure> {
     loop {
         let mut options = File::options();
         let out = options
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
@@ -147,7 +173,9 @@ fn own_part(part: &Path, to: &Destination<'_>) -> Result<File, Failure> {
         // Whoever had it may just have given it its name.
         let ours = out.metadata().map_err(io)?;
         if std::fs::metadata(part).is_ok_and(|there| there.ino() == ours.ino()) {
-            out.set_len(0).map_err(io)?;
+            if !to.goes_on {
+                out.set_len(0).map_err(io)?;
+            }
             return Ok(out);
         }
     }
@@ -169,11 +197,14 @@ fn cannot_be_made(file: &Path, error: &std::io::Error) -> Failure {
     }
 }
 
-fn write_as_owner(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outcome, Failure> {
-    match owner::is_foreign(&args.pool) {
-        true => as_owner(args, out),
-        false => write_stream(args, out, known),
+fn write_as_owner(args: &SavedArgs, out: File, manner: &Manner) -> Result<Outcome, Failure> {
+    if !owner::is_foreign(&args.pool) {
+        return write_stream(args, out, manner);
     }
+    if manner.goes_on {
+        out.set_len(0).map_err(|e| Failure::io("the file", &e))?;
+    }
+    as_owner(args, out)
 }
 
 fn part_of(file: &Path) -> PathBuf {
@@ -204,6 +235,12 @@ fn say(args: &SavedArgs, outcome: &Outcome, json: bool) -> Result<u8, Failure> {
                 fields.push(("entries", Json::Number(progress.entries)));
                 fields.push(("data_bytes", Json::Number(progress.bytes)));
             }
+            if let Outcome::Written {
+                kept: kept @ 1.., ..
+            } = outcome
+            {
+                fields.push(("kept_bytes", Json::Number(*kept)));
+            }
             if let Outcome::Written { bytes, .. } | Outcome::ByOwner { bytes } = outcome {
                 fields.push(("stream_bytes", Json::Number(*bytes)));
             }
@@ -218,11 +255,30 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Outcome::Written {
-                progress, bytes, ..
+                progress,
+                bytes,
+                kept,
+                then,
+                ..
             } => {
                 let (data, entries) = (Size(progress.bytes), progress.entries);
                 let bytes = Size(*bytes);
-                write!(f, "saved {data} of data and {entries} entries in {bytes}")
+                write!(f, "saved {data} of data and {entries} entries in {bytes}")?;
+                if *kept > 0 {
+                    let kept = Size(*kept);
+                    write!(f, ", {kept} of which an interrupted save had written")?;
+                }
+                match then.and_then(|then| u64::try_from(then).ok()) {
+                    Some(then) => {
+                        let then = SystemTime::UNIX_EPOCH + Duration::from_nanos(then);
+                        let then = humantime::format_rfc3339_seconds(then);
+                        write!(
+                            f,
+                            "; it is the pool as an interrupted save found it at {then}"
+                        )
+                    }
+                    None => Ok(()),
+                }
             }
             Outcome::ByOwner { bytes } => write!(f, "saved in {}", Size(*bytes)),
             Outcome::Unchanged => write!(f, "nothing changed"),
@@ -252,14 +308,19 @@ fn as_owner(args: &SavedArgs, out: File) -> Result<Outcome, Failure> {
 }
 
 /// The bytes of the outcome are for whoever opened the file to count.
-fn write_stream(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outcome, Failure> {
+fn write_stream(args: &SavedArgs, out: File, manner: &Manner) -> Result<Outcome, Failure> {
     if let Ok(program) = std::env::current_exe() {
         holdfast::use_program(program);
     }
     let pool = open_pool(&args.pool, None)?;
-    remove_left_over(&pool);
+    let name = manner.name.as_deref();
+    let left = name.filter(|_| manner.goes_on && args.snapshot.is_none());
+    remove_left_over(&pool, left);
     let present = match args.snapshot {
-        None => Some(Present::keep(&pool)?),
+        None => Some(match left.and_then(|name| Present::left(&pool, name)) {
+            Some(present) => present,
+            None => Present::keep(&pool, name)?,
+        }),
         Some(_) => None,
     };
     let segments = Segments::open(&args.pool)?;
@@ -267,7 +328,7 @@ fn write_stream(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outco
         Some(present) => segments.mark(&segments.snapshots(&args.pool)?, &present.name)?,
         None => None,
     };
-    if mark.is_some() && mark == known {
+    if mark.is_some() && mark == manner.known {
         return Ok(Outcome::Unchanged);
     }
     let chosen = segments.choose(args, present.as_ref())?;
@@ -275,7 +336,9 @@ fn write_stream(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outco
         (Some(name), Some((_, base))) => Some(hold(&pool, &segments, name, base)?),
         _ => None,
     };
-    let source = segments.source(args, &chosen);
+    let mut source = segments.source(args, &chosen);
+    let is_left = present.as_ref().is_none_or(|present| present.is_left);
+    let writer = writer(out, manner.goes_on, is_left, &mut source)?;
     let all = chosen
         .states
         .last()
@@ -290,18 +353,60 @@ fn write_stream(args: &SavedArgs, out: File, known: Option<u64>) -> Result<Outco
         held.map_err(|_| Error::Gone { name: name.into() })
     };
     let mut see = |progress: Progress| line.at(progress.bytes);
-    let saved = holdfast_stream::save(&source, out, &mut keep_state, &mut see);
+    let saved = holdfast_stream::save_after(&source, writer, &mut keep_state, &mut see);
     let failed = |e| match e {
         Error::Stream(e) => Failure::io("writing the stream", &e),
         e => Failure::new(format!("{}: {e}", args.pool.display())),
     };
-    let (_, progress) = saved.map_err(failed)?;
-    let bytes = 0;
+    let (_, saved) = saved.map_err(failed)?;
+    let is_then = present.is_some() && is_left;
+    let then = chosen.states.last().filter(|_| is_then);
     Ok(Outcome::Written {
-        progress,
-        bytes,
+        progress: saved.progress,
+        bytes: 0,
         mark,
+        kept: saved.kept,
+        then: then.map(|state| state.snapshot.time),
     })
+}
+
+/// Whoever writes the chunks goes on behind those that are in the file, if they are of this stream.
+fn writer(
+    out: File,
+    goes_on: bool,
+    is_left: bool,
+    source: &mut Source<'_>,
+) -> Result<ChunkWriter<File>, Failure> {
+    let io = |e| Failure::io("the file", &e);
+    let cut = |out: &mut File, len| {
+        out.set_len(len)?;
+        out.seek(SeekFrom::Start(len)).map(drop)
+    };
+    if goes_on && is_left {
+        let file = out.try_clone().map_err(io)?;
+        let begun = Begun::open(FromStart { file, at: 0 }, cut);
+        if let Some(begun) = begun.filter(|begun| source.go_on(begun)) {
+            return Ok(ChunkWriter::after(begun, out));
+        }
+    }
+    if goes_on {
+        out.set_len(0).map_err(io)?;
+    }
+    ChunkWriter::new(out).map_err(|e| Failure::new(e.to_string()))
+}
+
+/// Reads a file from its start, wherever others who have it open are.
+struct FromStart {
+    file: File,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read_at(out, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
 }
 
 /// Keeps a snapshot from being deleted, if it is still the one that was chosen.

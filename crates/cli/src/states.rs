@@ -19,10 +19,18 @@ pub const TEMPORARY: &str = ".saving-";
 /// A snapshot and its name.
 pub type Named = (Vec<u8>, Snapshot);
 
-/// Snapshots of saves that were killed; those of others that still run are in use.
-pub fn remove_left_over(pool: &Pool) {
+/// The name of the one that is saved in a file: who saves there again finds it by that.
+pub fn name_for(file: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    let absolute = std::path::absolute(file);
+    absolute.unwrap_or_else(|_| file.into()).hash(&mut hasher);
+    format!("{TEMPORARY}{:016x}", hasher.finish())
+}
+
+/// Snapshots of saves that were killed, but for `kept`; those of others that still run are in use.
+pub fn remove_left_over(pool: &Pool, kept: Option<&str>) {
     for snapshot in pool.snapshot_list().unwrap_or_default() {
-        if snapshot.name.starts_with(TEMPORARY) {
+        if snapshot.name.starts_with(TEMPORARY) && Some(&snapshot.name[..]) != kept {
             let _ = pool.snapshot_delete(&snapshot.name);
         }
     }
@@ -32,23 +40,45 @@ pub fn remove_left_over(pool: &Pool) {
 pub struct Present<'p> {
     pool: &'p Pool,
     pub name: String,
+    /// It was there already: an interrupted save has left it.
+    pub is_left: bool,
     view: Option<View>,
 }
 
 impl<'p> Present<'p> {
-    /// Another save may take one for left over before it is in use: then there is one more.
-    pub fn keep(pool: &'p Pool) -> Result<Present<'p>, Failure> {
+    /// The one that an interrupted save left by this name.
+    pub fn left(pool: &'p Pool, name: &str) -> Option<Present<'p>> {
+        Some(Present {
+            pool,
+            name: name.into(),
+            is_left: true,
+            view: Some(pool.snapshot(name).ok()?),
+        })
+    }
+
+    /// Snapshots of saves that were killed, but for `kept`; those of others that run are in use.
+    /// in use: then there is one more.
+    pub fn keep(pool: &'p Pool, name: Option<&str>) -> Result<Present<'p>, Failure> {
         let mut tries = 0;
         loop {
             let mut random = [0; 8];
             holdfast_pmem::env::random(&mut random);
-            let name = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
-            pool.snapshot_create(&name)?;
+            let any = || format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
+            let wanted = name.filter(|_| tries == 0);
+            let name = wanted.map_or_else(any, String::from);
             tries += 1;
+            match pool.snapshot_create(&name) {
+                Err(_) if wanted.is_some() => continue,
+                made => made?,
+            }
             match pool.snapshot(&name) {
                 Ok(view) => {
-                    let view = Some(view);
-                    return Ok(Present { pool, name, view });
+                    return Ok(Present {
+                        pool,
+                        name,
+                        is_left: false,
+                        view: Some(view),
+                    });
                 }
                 Err(_) if tries < 3 => {}
                 Err(error) => return Err(error.into()),

@@ -1,6 +1,7 @@
 //! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
 //! happened to the pool since, and nothing of it can be changed.
 
+mod going_on;
 mod keeping;
 mod resizing;
 mod rolling_back;
@@ -27,7 +28,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 30] = [
+const CASES: [(&str, Case); 33] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -43,6 +44,12 @@ const CASES: [(&str, Case); 30] = [
     ("what changed is saved", saving::what_changed),
     ("what changed in mapped files", saving::mapped_files),
     ("savers and restorers die", saving::savers_and_restorers_die),
+    ("a save goes on", going_on::goes_on_where_it_was),
+    (
+        "a save of a snapshot goes on",
+        going_on::goes_on_with_a_snapshot,
+    ),
+    ("a save begins anew", going_on::begins_anew),
     ("streams that are not", saving::streams_that_are_not),
     ("kept in a file", saving::kept_in_a_file),
     ("a configured pool", keeping::a_configured_pool),
