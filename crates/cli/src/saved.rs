@@ -106,7 +106,9 @@ impl Saved {
     fn decode(text: &str) -> Option<Saved> {
         let value: Value = serde_json::from_str(text).ok()?;
         let number = |name: &str| value.get(name)?.as_u64();
-        let text = |name: &str| Some(value.get(name)?.as_str()?.to_string());
+        // What is shown on a terminal may be of somebody who wants more than to tell.
+        let shown = |text: &&str| !text.chars().any(char::is_control);
+        let text = |name: &str| Some(value.get(name)?.as_str().filter(shown)?.to_string());
         Some(Saved {
             file: text("file")?.into(),
             time: number("time")?,
@@ -138,8 +140,10 @@ mod tests {
             failed: None,
         };
         assert_eq!(Saved::decode(&saved.encode()), Some(saved.clone()));
-        saved.failed = Some("no\nroom".into());
+        saved.failed = Some("no room".into());
         assert_eq!(Saved::decode(&saved.encode()), Some(saved.clone()));
+        saved.failed = Some("\x1b[2J".into());
+        assert_eq!(Saved::decode(&saved.encode()).unwrap().failed, None);
         saved.failed = Some("x".repeat(5000));
         let short = Saved::decode(&saved.encode()).unwrap().failed.unwrap();
         assert_eq!(short.len(), SENTENCE_MAX);

@@ -252,6 +252,8 @@ impl Kept<'_> {
 
     /// After this change, the file has what the pool has.
     fn follows(&self, change: &str) -> Done {
+        // Whoever looked at the pool has changed times of files.
+        self.settles(change)?;
         let before = self.written();
         self.f.shell(None, change)?;
         until(change, || Ok(self.written() != before))?;
