@@ -321,9 +321,14 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The pool's directory; @ is the user's own pool.
-    pub pool: PathBuf,
+    #[arg(required_unless_present = "config")]
+    pub pool: Option<PathBuf>,
     #[command(flatten)]
     pub kept: KeptArgs,
+    /// Read from this file which pool, whose it is, where it is kept, and how it is made if it is
+    /// not there; holdfast.toml(5) says more.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pool", "keep", "every", "ending"])]
+    pub config: Option<PathBuf>,
     /// Exit when the last client leaves, and report readiness on standard output.
     #[arg(long, hide = true)]
     pub ending: bool,
@@ -567,6 +572,9 @@ pub struct SaveArgs {
     pub what: SavedArgs,
     /// The file, which is replaced once everything is in it; `-` is standard output.
     pub file: PathBuf,
+    /// Begin anew, and not where a save to the same file was interrupted.
+    #[arg(long)]
+    pub anew: bool,
 }
 
 #[derive(Debug, Args)]

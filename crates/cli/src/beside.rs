@@ -24,7 +24,7 @@ pub fn become_program(name: &str, what: &str, words: &[OsString]) -> Failure {
             "{what} not installed: there is no {name} in {beside}"
         ))
         .fix(format!(
-            "in the source tree: cargo build --release -p {name}, or make install"
+            "in the source tree: make install (for a build: cargo build --release -p {name})"
         ));
     };
     let error = Command::new(&program)

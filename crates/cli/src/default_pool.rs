@@ -84,7 +84,9 @@ fn named(command: &mut Command) -> Option<&mut PathBuf> {
         )
         | Command::Top(TopArgs { pool, .. })
         | Command::Lsof(LsofArgs { pool, .. })
-        | Command::Serve(ServeArgs { pool, .. })
+        | Command::Serve(ServeArgs {
+            pool: Some(pool), ..
+        })
         | Command::Kv(KvArgs { pool, .. })
         | Command::Snapshot(SnapshotArgs { pool, .. })
         | Command::Volume(VolumeArgs { pool, .. })

@@ -19,8 +19,10 @@ pub fn library() -> Result<PathBuf, Failure> {
     let found = places.iter().find(|place| place.is_file());
     let found = found.and_then(|place| place.canonicalize().ok());
     let Some(found) = found else {
-        let what = format!("{LIBRARY} is neither beside holdfast nor in ../lib");
-        return Err(Failure::new(what).fix("run make install, or cargo build -p holdfast-preload"));
+        let here = here.display();
+        let what = format!("{LIBRARY}, which programs need, is neither in {here} nor in ../lib");
+        let fix = "in the source tree: make install (cargo install brings the command alone)";
+        return Err(Failure::new(what).fix(fix));
     };
     // The dynamic linker splits the list at both.
     if found

@@ -62,6 +62,14 @@ impl Failure {
         self.code
     }
 
+    /// For a log: the sentence and the remedy, in one line.
+    pub fn in_one_line(&self) -> String {
+        match &self.fix {
+            Some(fix) => format!("{}; to mend it, {fix}", self.sentence),
+            None => self.sentence.clone(),
+        }
+    }
+
     /// A system's error.
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Failure {
         let text = error.to_string();

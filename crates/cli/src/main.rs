@@ -9,6 +9,7 @@ mod advice;
 mod bench;
 mod beside;
 mod complete;
+mod config;
 mod confine;
 mod cp;
 mod default_pool;
@@ -45,6 +46,7 @@ mod restart;
 mod restore;
 mod run;
 mod save;
+mod saved;
 mod serve;
 mod served;
 mod session;
@@ -131,8 +133,8 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
         Command::Cp(args) => cp::cp(&args, cli.json),
-        Command::Save(args) => save::save(&args.what, &args.file, cli.json),
-        Command::Send(args) => save::save(&args.what, Path::new("-"), cli.json),
+        Command::Save(args) => save::save(&args.what, &args.file, args.anew, cli.json),
+        Command::Send(args) => save::save(&args.what, Path::new("-"), true, cli.json),
         Command::Restore(args) => restore::restore(&args.file, &args.to, cli.json),
         Command::Receive(args) => restore::restore(Path::new("-"), &args.to, cli.json),
         Command::Map(MapCommand::Drop { pool }) => map_commands::drop_kept(&pool),

@@ -43,15 +43,19 @@ pub fn become_owner(pool: &Path) -> Result<(), Failure> {
     if user == 0 {
         return Ok(());
     }
+    become_user(user, group).map_err(|e| {
+        let what = format!("becoming user {user}, who owns {}", pool.display());
+        Failure::io(what, &e)
+    })
+}
+
+/// Makes root another user, for good. The caller has no threads.
+pub fn become_user(user: u32, group: u32) -> std::io::Result<()> {
     let (uid, gid) = (
         rustix::process::Uid::from_raw(user),
         rustix::process::Gid::from_raw(group),
     );
-    set_thread_groups(&[gid])
-        .and_then(|()| set_thread_res_gid(gid, gid, gid))
-        .and_then(|()| set_thread_res_uid(uid, uid, uid))
-        .map_err(|e| {
-            let what = format!("becoming user {user}, who owns {}", pool.display());
-            Failure::io(what, &e.into())
-        })
+    set_thread_groups(&[gid])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
 }

@@ -107,7 +107,8 @@ pub fn medium(arg: MediumArg) -> Option<Medium> {
     }
 }
 
-fn consistency(arg: ConsistencyArg) -> Consistency {
+/// What a new pool promises.
+pub fn consistency(arg: ConsistencyArg) -> Consistency {
     match arg {
         ConsistencyArg::Posix => Consistency::Posix,
         ConsistencyArg::Sync => Consistency::Sync,

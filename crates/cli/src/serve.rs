@@ -6,9 +6,10 @@
 //! failure, to the `holdfast run` that started it.
 
 use crate::args::ServeArgs;
+use crate::config::Config;
 use crate::confine::confine;
 use crate::failure::{self, Failure};
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::signals::Signals;
 use crate::writeback;
 use crate::{log, owner, proxy};
@@ -26,13 +27,10 @@ use std::process::Command;
 /// `serve`.
 pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     if args.apart {
-        return serve_apart(&args.pool);
+        return serve_apart(args.pool.as_deref().unwrap_or(Path::new("")));
     }
-    if let Err(failure) = owner::become_owner(&args.pool) {
-        return not_opened(args, failure);
-    }
-    let keeper = match Keeper::start(&args.pool, &args.kept) {
-        Ok(keeper) => keeper,
+    let (config, mut keeper) = match prepare(args) {
+        Ok(prepared) => prepared,
         Err(failure) => return not_opened(args, failure),
     };
     // Before any thread is made: all of them inherit the mask.
@@ -41,8 +39,8 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         // A session of its own: the terminal's signals are for the programs.
         let _ = rustix::process::setsid();
     }
-    let pool = std::path::absolute(&args.pool);
-    let pool = &pool.map_err(|e| Failure::io(args.pool.display(), &e))?;
+    let pool = std::path::absolute(&config.pool);
+    let pool = &pool.map_err(|e| Failure::io(config.pool.display(), &e))?;
     let _ = std::env::set_current_dir("/");
     if args.ending && owner::of(pool).is_some() {
         log::take_over(pool);
@@ -83,9 +81,21 @@ pub fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     } else {
         tell_systemd("READY=1");
     }
+    if let Some(keeper) = &mut keeper {
+        keeper.begin();
+    }
     service.run()?;
     keeper.map_or(Ok(()), Keeper::finish)?;
     Ok(failure::OK)
+}
+
+/// What is to be served, by the user whose it is, and what saves it.
+fn prepare(args: &ServeArgs) -> Result<(Config, Option<Keeper>), Failure> {
+    let config = Config::of(args)?;
+    config.become_owner()?;
+    keeper::prepare(&config)?;
+    let keeper = Keeper::start(&config)?;
+    Ok((config, keeper))
 }
 
 /// There is no service, for this reason.

@@ -28,9 +28,9 @@ const DEPTH_MAX: usize = 1 << 14;
 /// `snapshot diff`.
 pub fn diff(pool: &Path, from: &str, to: Option<&str>, json: bool) -> Result<u8, Failure> {
     let opened = open_pool(pool, None)?;
-    remove_left_over(&opened);
+    remove_left_over(&opened, None);
     let present = match to {
-        None => Some(Present::keep(&opened)?),
+        None => Some(Present::keep(&opened, None)?),
         Some(_) => None,
     };
     let to = to.or(present.as_ref().map(|present| &present.name[..]));

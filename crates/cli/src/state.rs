@@ -5,6 +5,7 @@
 use crate::exports::{self, Before};
 use crate::failure::Failure;
 use crate::json::Json;
+use crate::saved::Saved;
 use crate::size::Size;
 use crate::start;
 use holdfast_client::attach::{self, AttachError};
@@ -85,6 +86,8 @@ pub struct State {
     silent: bool,
     /// The exports of its volumes that run.
     pub exports: Exports,
+    /// When `serve --keep` saved it last, if ever.
+    pub saved: Option<Saved>,
     doubt: Option<String>,
 }
 
@@ -125,6 +128,7 @@ impl State {
             pool: pool.into(),
             silent,
             exports: holdfast_status::running(pool),
+            saved: Saved::of(pool),
             doubt: files.doubt(),
             files,
             live,
@@ -216,6 +220,11 @@ impl State {
                 .as_ref()
                 .map(|doubt| number_text("warning", doubt)),
         );
+        if let Some(saved) = &self.saved {
+            rows.push(number("saved", saved.time, saved.said()));
+            let failed = saved.failed.as_deref();
+            rows.extend(failed.map(|why| number_text("save_failed", why)));
+        }
         if !self.waiting().is_empty() {
             rows.push(number_text("waiting", self.waiting()));
         }

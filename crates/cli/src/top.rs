@@ -131,7 +131,8 @@ fn values_of(state: &State) -> impl Iterator<Item = (Kind, Metric)> {
     };
     let gauges = gauges_of(state, field).map(|metric| (Kind::Gauge, metric));
     let counters = counters_of(state, field).map(|metric| (Kind::Counter, metric));
-    gauges.into_iter().chain(counters)
+    let saved = saved_of(state).map(|metric| (Kind::Gauge, metric));
+    gauges.into_iter().chain(counters).chain(saved)
 }
 
 fn gauges_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 12] {
@@ -173,6 +174,25 @@ fn gauges_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 12] {
             (!state.waiting().is_empty()).into(),
         ),
     ]
+}
+
+/// Of a pool that is kept in a file.
+fn saved_of(state: &State) -> impl Iterator<Item = Metric> {
+    let values = state.saved.as_ref().map(|saved| {
+        [
+            (
+                "saved_timestamp_seconds",
+                "When the file in which the pool is kept last had all of it; 0: never.",
+                saved.time,
+            ),
+            (
+                "save_failed",
+                "Whether the last save failed.",
+                saved.failed.is_some().into(),
+            ),
+        ]
+    });
+    values.into_iter().flatten()
 }
 
 fn counters_of(state: &State, field: impl Fn(&str) -> u64) -> [Metric; 7] {

@@ -22,13 +22,18 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let dir = PathBuf::from(dir);
-    match pages::write_all(&dir.join("share/man/man1")).and_then(|()| completions(&dir)) {
+    match write_pages(&dir).and_then(|()| completions(&dir)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("holdfast-manual: {}: {e}", dir.display());
             ExitCode::FAILURE
         }
     }
+}
+
+fn write_pages(dir: &Path) -> io::Result<()> {
+    pages::write_all(&dir.join("share/man/man1"))?;
+    pages::write_formats(&dir.join("share/man/man5"))
 }
 
 /// What the command takes for the question of a shell; its `complete.rs` has the same name.

@@ -1,4 +1,4 @@
-//! Manual pages: one for each command, and for each command below it.
+//! Manual pages: one for each command, and for each command below it; and one for a file.
 //!
 //! Invariant: a page's synopsis is the usage that `--help` prints.
 
@@ -23,7 +23,18 @@ const SECTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes all pages into a directory, which is made.
+/// The page of what `holdfast serve --config` reads, but for its title.
+const CONFIGURATION: &str = include_str!("../sections/holdfast.toml.roff");
+
+/// Writes the pages of file formats into a directory, which is made.
+pub fn write_formats(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let title = format!(".TH HOLDFAST.TOML 5 {DATE} \"Holdfast {version}\" Holdfast\n");
+    fs::write(dir.join("holdfast.toml.5"), title + CONFIGURATION)
+}
+
+/// Writes the pages of all commands into a directory, which is made.
 pub fn write_all(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let mut all = whole();

@@ -18,6 +18,11 @@ pub const GRANTS_NEW: &str = "grants-0.new";
 pub const SPECIAL: &str = "special";
 /// An empty file: root is nobody in the pool.
 pub const ROOT_SQUASH: &str = "root-squash";
+/// When the pool was saved last by `holdfast serve --keep`, as the target of a symbolic link, which
+/// also file systems have where nothing can be written to a file.
+pub const SAVED: &str = "saved";
+/// The next one, until it takes that one's place.
+pub const SAVED_NEW: &str = "saved.new";
 /// An empty file of pools that were made before this was a file without a name.
 pub const BASE: &str = "base";
 
@@ -68,6 +73,8 @@ pub fn is_ours(name: &str) -> bool {
             GRANTS,
             GRANTS_NEW,
             ROOT_SQUASH,
+            SAVED,
+            SAVED_NEW,
             BASE,
         ]
         .contains(&name)
@@ -134,6 +141,7 @@ mod tests {
             "export-12.sock",
             LOG,
             ROOT_SQUASH,
+            SAVED,
         ] {
             assert!(is_ours(name), "{name}");
         }

@@ -47,7 +47,7 @@ pub struct Service {
     /// The socket is ours, and not that of whoever started us.
     removes_socket: bool,
     // Last: let go only when everything else is closed.
-    _lock: PoolLock,
+    lock: PoolLock,
 }
 
 impl Service {
@@ -94,7 +94,6 @@ impl Service {
         listener.root_enters = !directory.join(ROOT_SQUASH).exists();
         let listener = Some(listener);
         let stop = Arc::new(AtomicBool::new(false));
-        let _lock = lock;
         let state = State {
             engine,
             session,
@@ -108,7 +107,7 @@ impl Service {
             state,
             listener,
             removes_socket,
-            _lock,
+            lock,
         })
     }
 
@@ -153,15 +152,9 @@ impl Service {
         if listening.join().is_err() {
             tracing::error!("the listener ended by a mistake of its own");
         }
-        let socket = self
-            .state
-            .engine
-            .store
-            .files
-            .directory
-            .join(holdfast_pool::segment::SOCKET);
-        if self.removes_socket {
-            let _ = std::fs::remove_file(socket);
+        let directory = &self.state.engine.store.files.directory;
+        if self.removes_socket && self.lock.is_of(directory) {
+            let _ = std::fs::remove_file(directory.join(holdfast_pool::segment::SOCKET));
         }
         let done = done.and(self.close());
         if let Err(e) = &done {

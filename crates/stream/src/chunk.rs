@@ -6,6 +6,9 @@
 //!  * The checksum covers the header, and the checksum of the chunk before: one that is missing, or
 //!    stands in another place, is noticed.
 //!  * Records never cross chunks.
+//!  * Of a stream that was begun already, chunks are kept up to the first one that is damaged or
+//!    holds other records than those that are written now: so what comes out is what would have
+//!    been written anew, but for how it is compressed.
 
 use crate::VERSION;
 use crate::error::{Error, Result};
@@ -43,35 +46,125 @@ struct Packed {
     bytes: Vec<u8>,
 }
 
+/// Where a chunk belongs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    number: u32,
+    /// The checksum of the chunk before.
+    before: u32,
+    /// Bytes of all chunks before.
+    at: u64,
+}
+
+impl Place {
+    fn behind(self, chunk: &Chunk) -> Place {
+        Place {
+            number: self.number + 1,
+            before: chunk.crc,
+            at: self.at + chunk.len,
+        }
+    }
+}
+
+/// What an interrupted save has left of a stream: chunks that hold what would be written are kept.
+pub struct Begun<W> {
+    /// The first chunk, until it was compared.
+    first: Option<Chunk>,
+    /// Those behind it.
+    chunks: Receiver<Result<Option<Chunk>>>,
+    /// Those that were compared end here.
+    place: Place,
+    cut: fn(&mut W, u64) -> io::Result<()>,
+}
+
+impl<W> Begun<W> {
+    /// Reads what is there from its beginning, independently of what is written to. From `out`
+    /// `cut` removes all behind so many bytes, and has it written to from there. `None`: nothing
+    /// is there that could be kept.
+    pub fn open(
+        input: impl Read + Send + 'static,
+        cut: fn(&mut W, u64) -> io::Result<()>,
+    ) -> Option<Begun<W>> {
+        let chunks = read_ahead(input).ok()?;
+        let first = chunks.recv().ok()?.ok()??;
+        (version_of(&first.raw) == Some(VERSION)).then_some(Begun {
+            first: Some(first),
+            chunks,
+            place: Place::default(),
+            cut,
+        })
+    }
+
+    /// The records with which it begins.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut rest = self.first.as_ref().map_or(&[][..], |first| &first.raw);
+        std::iter::from_fn(move || Record::decode(&mut rest).ok())
+    }
+
+    /// Whether the next chunk that is there holds these records.
+    fn has(&mut self, raw: &[u8]) -> bool {
+        let next = self.first.take();
+        let next = next.or_else(|| self.chunks.recv().ok()?.ok()?);
+        let same = next.filter(|chunk| chunk.raw == raw);
+        self.place = same
+            .as_ref()
+            .map_or(self.place, |chunk| self.place.behind(chunk));
+        same.is_some()
+    }
+}
+
+/// The threads that compress and write.
+struct Threads<W> {
+    jobs: SyncSender<Job>,
+    order: SyncSender<Receiver<io::Result<Packed>>>,
+    writer: JoinHandle<io::Result<W>>,
+}
+
 /// Writes records as chunks. Threads of its own compress and write them.
 pub struct ChunkWriter<W> {
     raw: Vec<u8>,
-    jobs: SyncSender<Job>,
-    order: SyncSender<Receiver<io::Result<Packed>>>,
-    writer: Option<JoinHandle<io::Result<W>>>,
+    /// As long as what is written is there already; then there are no threads yet.
+    begun: Option<(Begun<W>, W)>,
+    threads: Option<Threads<W>>,
+    kept: u64,
 }
 
 impl<W: Write + Send + 'static> ChunkWriter<W> {
     /// Writes to `out`.
     pub fn new(out: W) -> Result<ChunkWriter<W>> {
-        let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = workers.min(WORKERS_MAX);
-        let (jobs, todo) = sync_channel(workers);
-        let (order, packed) = sync_channel(workers);
-        let todo = Arc::new(Mutex::new(todo));
-        for _ in 0..workers {
-            let todo = todo.clone();
-            named("compress")
-                .spawn(move || compress(&todo))
-                .map_err(Error::Stream)?;
-        }
-        let writer = named("write").spawn(move || write_chunks(out, &packed));
         Ok(ChunkWriter {
             raw: Vec::new(),
-            jobs,
-            order,
-            writer: Some(writer.map_err(Error::Stream)?),
+            begun: None,
+            threads: Some(Threads::begin(out, Place::default())?),
+            kept: 0,
         })
+    }
+
+    /// Writes to `out`, in which some of it may be already.
+    pub fn after(begun: Begun<W>, out: W) -> ChunkWriter<W> {
+        ChunkWriter {
+            raw: Vec::new(),
+            begun: Some((begun, out)),
+            threads: None,
+            kept: 0,
+        }
+    }
+
+    /// Bytes that were there, and are kept.
+    pub fn kept(&self) -> u64 {
+        self.begun
+            .as_ref()
+            .map_or(self.kept, |(begun, _)| begun.place.at)
+    }
+
+    /// What comes now is not there, and has to be written.
+    fn cut(&mut self) -> Result<()> {
+        if let Some((begun, mut out)) = self.begun.take() {
+            self.kept = begun.place.at;
+            (begun.cut)(&mut out, self.kept).map_err(Error::Stream)?;
+            self.threads = Some(Threads::begin(out, begun.place)?);
+        }
+        Ok(())
     }
 
     /// Adds a record.
@@ -85,10 +178,19 @@ impl<W: Write + Send + 'static> ChunkWriter<W> {
 
     /// Closes the chunk.
     fn close(&mut self) -> Result<()> {
+        if let Some((begun, _)) = &mut self.begun
+            && begun.has(&self.raw)
+        {
+            self.raw.clear();
+            return Ok(());
+        }
+        self.cut()?;
         let raw = std::mem::take(&mut self.raw);
         self.raw.reserve(CLOSED_AT + CLOSED_AT / 4);
         let (reply, packed) = sync_channel(1);
-        let sent = self.order.send(packed).is_ok() && self.jobs.send(Job { raw, reply }).is_ok();
+        let sent = self.threads.as_ref().is_some_and(|threads| {
+            threads.order.send(packed).is_ok() && threads.jobs.send(Job { raw, reply }).is_ok()
+        });
         match sent {
             true => Ok(()),
             // Whoever writes gave up.
@@ -98,7 +200,7 @@ impl<W: Write + Send + 'static> ChunkWriter<W> {
 
     fn why(&mut self) -> Error {
         let gone = || io::Error::other("the thread that writes it is gone");
-        match self.writer.take().map(JoinHandle::join) {
+        match self.threads.take().map(|threads| threads.writer.join()) {
             Some(Ok(Err(error))) => Error::Stream(error),
             _ => Error::Stream(gone()),
         }
@@ -109,12 +211,39 @@ impl<W: Write + Send + 'static> ChunkWriter<W> {
         if !self.raw.is_empty() {
             self.close()?;
         }
-        let writer = self.writer.take();
-        drop((self.jobs, self.order));
-        match writer.map(JoinHandle::join) {
+        self.cut()?;
+        match self.threads.map(Threads::end) {
             Some(Ok(done)) => done.map_err(Error::Stream),
             _ => Err(Error::Stream(io::Error::other("a thread of it died"))),
         }
+    }
+}
+
+impl<W: Write + Send + 'static> Threads<W> {
+    /// The next chunk belongs to `place`, where `out` is.
+    fn begin(out: W, place: Place) -> Result<Threads<W>> {
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers = workers.min(WORKERS_MAX);
+        let (jobs, todo) = sync_channel(workers);
+        let (order, packed) = sync_channel(workers);
+        let todo = Arc::new(Mutex::new(todo));
+        for _ in 0..workers {
+            let todo = todo.clone();
+            named("compress")
+                .spawn(move || compress(&todo))
+                .map_err(Error::Stream)?;
+        }
+        let writer = named("write").spawn(move || write_chunks(out, place, &packed));
+        Ok(Threads {
+            jobs,
+            order,
+            writer: writer.map_err(Error::Stream)?,
+        })
+    }
+
+    fn end(self) -> std::thread::Result<io::Result<W>> {
+        drop((self.jobs, self.order));
+        self.writer.join()
     }
 }
 
@@ -139,9 +268,10 @@ fn compress(todo: &Mutex<Receiver<Job>>) {
 
 fn write_chunks<W: Write>(
     mut out: W,
+    place: Place,
     chunks: &Receiver<Receiver<io::Result<Packed>>>,
 ) -> io::Result<W> {
-    let (mut number, mut before) = (0, 0);
+    let (mut number, mut before) = (place.number, place.before);
     while let Ok(chunk) = chunks.recv() {
         let gone = |_| io::Error::other("a thread that compresses died");
         let packed = chunk.recv().map_err(gone)??;
@@ -227,7 +357,7 @@ impl Header {
 
 /// Reads records from chunks. A thread of its own reads and checks what comes next.
 pub struct ChunkReader {
-    chunks: Receiver<Result<Option<Vec<u8>>>>,
+    chunks: Receiver<Result<Option<Chunk>>>,
     chunk: Vec<u8>,
     at: usize,
     count: u32,
@@ -236,9 +366,7 @@ pub struct ChunkReader {
 impl ChunkReader {
     /// Reads from `input`.
     pub fn new(input: impl Read + Send + 'static) -> Result<ChunkReader> {
-        let (tell, chunks) = sync_channel(2);
-        let reading = named("read").spawn(move || read_chunks(input, &tell));
-        reading.map_err(Error::Stream)?;
+        let chunks = read_ahead(input)?;
         let mut reader = ChunkReader {
             chunks,
             chunk: Vec::new(),
@@ -286,7 +414,7 @@ impl ChunkReader {
     fn next_chunk(&mut self) -> Result<()> {
         match self.chunks.recv() {
             Ok(Ok(Some(chunk))) => {
-                (self.chunk, self.at) = (chunk, 0);
+                (self.chunk, self.at) = (chunk.raw, 0);
                 self.count += 1;
                 Ok(())
             }
@@ -296,11 +424,33 @@ impl ChunkReader {
     }
 }
 
-fn read_chunks(mut input: impl Read, tell: &SyncSender<Result<Option<Vec<u8>>>>) {
+/// A chunk that was read and checked.
+struct Chunk {
+    raw: Vec<u8>,
+    /// Bytes of it in the stream.
+    len: u64,
+    crc: u32,
+}
+
+/// Has a thread read and check what comes next.
+fn read_ahead(input: impl Read + Send + 'static) -> Result<Receiver<Result<Option<Chunk>>>> {
+    let (tell, chunks) = sync_channel(2);
+    let reading = named("read").spawn(move || read_chunks(input, &tell));
+    reading.map_err(Error::Stream)?;
+    Ok(chunks)
+}
+
+fn read_chunks(mut input: impl Read, tell: &SyncSender<Result<Option<Chunk>>>) {
     let (mut number, mut before) = (0, 0);
     loop {
-        let read = read_chunk(&mut input, number, &mut before);
-        let goes_on = matches!(read, Ok(Some(_)));
+        let read = read_chunk(&mut input, number, before);
+        let goes_on = match &read {
+            Ok(Some(chunk)) => {
+                before = chunk.crc;
+                true
+            }
+            _ => false,
+        };
         // Whoever asked may have found something wrong and be gone.
         if tell.send(read).is_err() || !goes_on {
             return;
@@ -309,7 +459,7 @@ fn read_chunks(mut input: impl Read, tell: &SyncSender<Result<Option<Vec<u8>>>>)
     }
 }
 
-fn read_chunk(input: &mut impl Read, number: u32, before: &mut u32) -> Result<Option<Vec<u8>>> {
+fn read_chunk(input: &mut impl Read, number: u32, before: u32) -> Result<Option<Chunk>> {
     let mut bytes = [0; HEADER];
     match read_up_to(input, &mut bytes)? {
         0 if number > 0 => return Ok(None),
@@ -337,12 +487,12 @@ fn read_chunk(input: &mut impl Read, number: u32, before: &mut u32) -> Result<Op
     if header.checksum(&packed) != header.crc {
         return Err(damaged("its checksum"));
     }
-    if (header.number, header.before) != (number, *before) {
+    if (header.number, header.before) != (number, before) {
         return Err(damaged("it is not the one that belongs here"));
     }
-    *before = header.crc;
+    let (len, crc) = ((HEADER + packed_len) as u64, header.crc);
     match zstd::bulk::decompress(&packed, raw_len) {
-        Ok(raw) if raw.len() == raw_len => Ok(Some(raw)),
+        Ok(raw) if raw.len() == raw_len => Ok(Some(Chunk { raw, len, crc })),
         _ => Err(damaged("it cannot be decompressed")),
     }
 }

@@ -19,11 +19,11 @@ mod save;
 #[cfg(test)]
 mod tests;
 
-pub use chunk::{ChunkReader, ChunkWriter};
+pub use chunk::{Begun, ChunkReader, ChunkWriter};
 pub use error::{Error, Result};
 pub use record::{Base, Head};
 pub use restore::{Restored, Restorer, Sink, Target};
-pub use save::{Progress, Source, State, Stored, save};
+pub use save::{Progress, Saved, Source, State, Stored, save, save_after};
 
 /// The version of the format.
 pub const VERSION: u16 = 1;

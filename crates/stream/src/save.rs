@@ -7,7 +7,7 @@
 //!    exception are files that were mapped when the base was taken: what is stored to them later
 //!    changes the base, too, so all their blocks are sent.
 
-use crate::chunk::ChunkWriter;
+use crate::chunk::{Begun, ChunkWriter};
 use crate::error::{Error, Result};
 use crate::record::{BLOCK, BLOCKS_MAX, Base, Head, Record};
 use holdfast_pmem::Region;
@@ -67,9 +67,28 @@ pub fn save<W: Write + Send + 'static, H>(
     hold: &mut dyn FnMut(&State) -> Result<H>,
     see: &mut dyn FnMut(Progress),
 ) -> Result<(W, Progress)> {
+    let (out, saved) = save_after(source, ChunkWriter::new(out)?, hold, see)?;
+    Ok((out, saved.progress))
+}
+
+/// What was saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    pub progress: Progress,
+    /// Bytes of the stream that were there already.
+    pub kept: u64,
+}
+
+/// As `save`, with what writes the chunks.
+pub fn save_after<W: Write + Send + 'static, H>(
+    source: &Source<'_>,
+    out: ChunkWriter<W>,
+    hold: &mut dyn FnMut(&State) -> Result<H>,
+    see: &mut dyn FnMut(Progress),
+) -> Result<(W, Saved)> {
     let mut saver = Saver {
         source,
-        out: ChunkWriter::new(out)?,
+        out,
         buf: vec![0; BLOCKS_MAX * BLOCK],
         progress: Progress::default(),
         see,
@@ -84,8 +103,35 @@ pub fn save<W: Write + Send + 'static, H>(
     }
     drop(held);
     saver.out.put(&Record::End)?;
-    let progress = saver.progress;
-    Ok((saver.out.finish()?, progress))
+    let (progress, kept) = (saver.progress, saver.out.kept());
+    Ok((saver.out.finish()?, Saved { progress, kept }))
+}
+
+impl Source<'_> {
+    /// Takes over when a stream was begun that is this one, if it begins with the same.
+    pub fn go_on<W>(&mut self, begun: &Begun<W>) -> bool {
+        let mut records = begun.records();
+        let (Some(Record::Head(head)), Some(Record::State { name, time, counts })) =
+            (records.next(), records.next())
+        else {
+            return false;
+        };
+        let (time_then, next_ino) = (head.time, head.next_ino.min(self.head.next_ino));
+        let same_head = head
+            == Head {
+                time: time_then,
+                next_ino,
+                ..self.head.clone()
+            };
+        let same_state = self.states.first().is_some_and(|first| {
+            let snapshot = &first.snapshot;
+            (&first.name[..], snapshot.time, snapshot.counts) == (name, time, counts)
+        });
+        if same_head && same_state {
+            self.head = head;
+        }
+        same_head && same_state
+    }
 }
 
 struct Saver<'s, 'a, W> {

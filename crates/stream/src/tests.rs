@@ -5,7 +5,8 @@
 
 use crate::chunk::{ChunkReader, ChunkWriter};
 use crate::record::{BLOCK, Record};
-use crate::{Base, Error, Head, Restored, Restorer, Sink, Source, State, Stored, Target, save};
+use crate::{Base, Begun, Error, Head, Restored, Restorer, Sink, Source, State, Stored, Target};
+use crate::{save, save_after};
 use holdfast_pmem::{Medium, Region};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::layout::extent::{self, Extent};
@@ -150,6 +151,19 @@ impl Made {
     }
 
     fn stream(&self, since: Option<&str>, stored: Stored<'_>, until: &[&str]) -> Vec<u8> {
+        self.with_source(since, stored, until, |source| {
+            let hold = &mut |_: &State| Ok(());
+            save(&source, Vec::new(), hold, &mut |_| {}).unwrap().0
+        })
+    }
+
+    fn with_source<T>(
+        &self,
+        since: Option<&str>,
+        stored: Stored<'_>,
+        until: &[&str],
+        then: impl FnOnce(Source<'_>) -> T,
+    ) -> T {
         let find = |name: &str| {
             snapshot::find(&self.pool.reader(), name.as_bytes())
                 .unwrap()
@@ -188,8 +202,28 @@ impl Made {
             stored,
             states: &states,
         };
-        let hold = &mut |_: &State| Ok(());
-        save(&source, Vec::new(), hold, &mut |_| {}).unwrap().0
+        then(source)
+    }
+
+    /// All of the pool, where this much is there already: how much of it was kept. `None`: it
+    /// cannot be gone on with.
+    fn go_on(&self, part: &[u8], until: &[&str]) -> Option<(Vec<u8>, u64)> {
+        type Out = io::Cursor<Vec<u8>>;
+        self.with_source(None, NONE, until, |mut source| {
+            // Other files were made meanwhile.
+            (source.head.time, source.head.next_ino) = (77, 200);
+            let cut = |out: &mut Out, len| {
+                out.get_mut().truncate(len as usize);
+                out.set_position(len);
+                Ok(())
+            };
+            let begun = Begun::open(io::Cursor::new(part.to_vec()), cut)?;
+            source.go_on(&begun).then_some(())?;
+            let out = ChunkWriter::after(begun, Out::new(part.to_vec()));
+            let hold = &mut |_: &State| Ok(());
+            let (out, saved) = save_after(&source, out, hold, &mut |_| {}).unwrap();
+            Some((out.into_inner(), saved.kept))
+        })
     }
 }
 
@@ -572,6 +606,84 @@ fn a_stream_that_is_cut_or_changed_anywhere_is_refused_and_leaves_whole_states()
         assert!(copy.model(Some("s1")) == made.kept[1].1);
         assert!(copy.model(None) == made.kept[2].1);
     }
+}
+
+/// Where its chunks begin.
+fn chunks_of(stream: &[u8]) -> Vec<usize> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < stream.len() {
+        all.push(at);
+        at += 32 + u32::from_le_bytes(stream[at + 16..at + 20].try_into().unwrap()) as usize;
+    }
+    all
+}
+
+#[test]
+fn a_stream_that_was_begun_becomes_what_it_would_have_been() {
+    let (mut made, mut dice) = filled(11, 0);
+    let names = ["s0", "s1", "s2", "s3"];
+    for name in names {
+        (0..30).for_each(|_| made.change(&mut dice));
+        made.snapshot(name, 9);
+    }
+    let whole = made.stream(None, NONE, &names);
+    let chunks = chunks_of(&whole);
+    assert!(chunks.len() > 3, "{} chunks", chunks.len());
+    let behind = |at: usize| chunks.iter().rfind(|chunk| **chunk <= at).copied().unwrap();
+    for round in 0..120 {
+        let mut part = whole.clone();
+        let at = match round {
+            // Just where a chunk ends, or amid one.
+            0..60 => chunks[dice.roll(chunks.len() as u64) as usize],
+            _ => dice.roll(whole.len() as u64) as usize,
+        };
+        match round % 3 {
+            0 => part.truncate(at),
+            1 => part[at] ^= 1 << dice.roll(8),
+            _ => {
+                part.truncate(at);
+                part.extend([round as u8; 100]);
+            }
+        }
+        match made.go_on(&part, &names) {
+            Some((stream, kept)) => {
+                assert!(stream == whole, "round {round}, at {at}");
+                assert_eq!(kept, behind(at) as u64, "round {round}, at {at}");
+            }
+            None => assert_eq!(behind(at), 0, "round {round}, at {at}"),
+        }
+    }
+    for rest in [&b""[..], b"more"] {
+        let (stream, _) = made.go_on(&[&whole, rest].concat(), &names).unwrap();
+        assert!(stream == whole);
+    }
+}
+
+#[test]
+fn a_stream_of_something_else_is_not_gone_on_with() {
+    let (made, _) = filled(12, 3);
+    let names = ["s0", "s1", "s2"];
+    let whole = made.stream(None, NONE, &names);
+    for other in [
+        filled(13, 3).0.stream(None, NONE, &["s1", "s2"]),
+        made.stream(None, NONE, &["s1", "s2"]),
+        made.stream(Some("s0"), NONE, &["s1", "s2"]),
+        made.stream(None, NONE, &[]),
+        crate::chunk::tests::of_version(9),
+        Vec::new(),
+        vec![7; 10_000],
+    ] {
+        assert!(made.go_on(&other, &names).is_none());
+    }
+    // Another pool of which the first state looks the same, and one that ends elsewhere: what is
+    // not the same is not kept.
+    let shorter = made.stream(None, NONE, &names[..2]);
+    assert!(made.go_on(&shorter, &names).unwrap().0 == whole);
+    // Stored to through a mapping, for instance.
+    made.data.zero_nt(0, DATA as usize).unwrap();
+    let other = made.stream(None, NONE, &names);
+    let (stream, kept) = made.go_on(&whole, &names).unwrap();
+    assert!(stream == other && other != whole && kept < whole.len() as u64);
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub(crate) fn write_back(s: &Session, inode: &LockedInode, from: u64, to: u64) -
         for (i, (new, old)) in pairs.enumerate() {
             if new != &old[..new.len()] {
                 store(s, inode, at + i as u64 * BLOCK, new)?;
+                // Also in blocks that are there: a record follows whenever content is another.
+                inode_table::mark_dirty(s, inode.e);
             }
         }
         at += n as u64;

@@ -46,6 +46,7 @@ pub(crate) fn lend(c: &Client, ofd: OfdLink, prot: u32) -> Result<(MapPin, bool)
     let file = mappable(s, ofd, prot, true)?;
     let writes = file.flags & O_ACCMODE == O_RDWR;
     let inode = inode_table::lock_to_store(s, file.inode)?;
+    may_be_stored_to(s, &file, &inode);
     lending::begin(s, &inode)?;
     Ok((count(&inode), writes))
 }
@@ -71,6 +72,9 @@ pub(crate) fn pin(c: &Client, ofd: OfdLink, prot: u32, shared: bool) -> Result<M
         return pin_locked(s, &inode);
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
+    if shared {
+        may_be_stored_to(s, &file, &inode);
+    }
     // Without room for a lent file it is the pool's own pages that are mapped.
     let is_lent = lent::is_lent(inode.e)
         || lending::is_wanted(s, &inode) && lending::begin(s, &inode).is_ok();
@@ -110,8 +114,17 @@ pub(crate) fn pin_lent(c: &Client, ofd: OfdLink, prot: u32) -> Result<MapPin> {
         lent::expect_others(s, u64::from_ne_bytes(random));
     }
     let inode = inode_table::lock_to_store(s, file.inode)?;
+    may_be_stored_to(s, &file, &inode);
     lending::begin(s, &inode)?;
     pin_locked(s, &inode)
+}
+
+/// Before a shared mapping that allows stores, now or later: a record will follow, so that whoever
+/// compares numbers of records learns of stores that a process does not live to tell of.
+fn may_be_stored_to(s: &Session, file: &File<'_>, inode: &LockedInode) {
+    if file.flags & O_ACCMODE == O_RDWR && !is_value(inode.e) {
+        inode_table::mark_dirty(s, inode.e);
+    }
 }
 
 /// One more mapping of the file.

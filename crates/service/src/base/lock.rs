@@ -59,6 +59,15 @@ impl PoolLock {
         }
     }
 
+    /// Whether this is the lock of the pool that is in `directory` now, where another may have been
+    /// made since.
+    pub fn is_of(&self, directory: &Path) -> bool {
+        let there = rustix::fs::lstat(directory.join(holdfast_pool::segment::LOCK));
+        let ours = rustix::fs::fstat(&self.file);
+        matches!((there, ours), (Ok(there), Ok(ours))
+            if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
+    }
+
     /// Whether somebody holds the lock, and who, if it is a process of our PID namespace.
     pub fn holder(directory: &Path) -> Option<Option<u32>> {
         let path = directory.join(holdfast_pool::segment::LOCK);
@@ -113,5 +122,17 @@ mod tests {
         assert_eq!(PoolLock::holder(dir.path()), Some(Some(me)));
         drop(first);
         assert!(PoolLock::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn it_is_not_that_of_a_pool_that_was_made_anew() {
+        let dir = TempDir::new("lock-anew");
+        let lock = PoolLock::take(dir.path()).unwrap();
+        assert!(lock.is_of(dir.path()));
+        let path = dir.path().join(holdfast_pool::segment::LOCK);
+        std::fs::remove_file(path).unwrap();
+        assert!(!lock.is_of(dir.path()));
+        let _other = PoolLock::take(dir.path()).unwrap();
+        assert!(!lock.is_of(dir.path()));
     }
 }

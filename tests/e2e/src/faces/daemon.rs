@@ -4,6 +4,7 @@
 use super::new_pool;
 use crate::bad_input::{Case, Fixture, Stop, wrong};
 use crate::process::{self, Ended};
+use std::fs;
 use std::process::Command;
 
 pub const CASES: &[(&str, Case)] = &[
@@ -122,9 +123,23 @@ fn units(fixture: &Fixture) -> Result<(), Stop> {
     if !process::on_path("systemd-analyze") {
         return Err(Stop::Skip("systemd-analyze is not installed".into()));
     }
+    for manager in ["system", "user"] {
+        let units = units.with_file_name(manager);
+        let text = fs::read_to_string(units.join("holdfast-pool@.service"))?;
+        let target = match manager {
+            "system" => "\nWantedBy=multi-user.target\n",
+            _ => "\nWantedBy=default.target\n",
+        };
+        // Of the other manager's lines, and of what stands for others, nothing is left.
+        let whole = text.ends_with(target) && text.contains("\nNoNewPrivileges=yes\n");
+        let bound = text.contains("\nCapabilityBoundingSet=") == (manager == "system");
+        if !whole || !bound || text.lines().any(|line| line.starts_with('@')) {
+            return wrong(format!("the unit of the {manager} manager is {text}"));
+        }
+    }
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "holdfast@dev-shm-pool.service"]);
-    command.arg("holdfast@dev-shm-pool.socket");
+    command.args(["holdfast@dev-shm-pool.socket", "holdfast-pool@name.service"]);
     // Variables of the command itself, because the tests' environment is a clean one.
     let mut wrapped = Command::new("env");
     wrapped.arg(format!("SYSTEMD_UNIT_PATH={}:", units.display()));

@@ -16,6 +16,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("completion in fish and zsh", other_shells),
     ("install and uninstall", uninstall),
     ("programs without symbols", stripped),
+    ("the command alone", alone),
     ("an older cargo", older_cargo),
     ("debian package", package),
     ("debian package without faults", lintian),
@@ -95,11 +96,18 @@ fn pages(fixture: &Fixture) -> Result<(), Stop> {
         &fs::read_dir(&dir)?.count().to_string(),
         &found.to_string(),
     )?;
+    let pages = dir.with_file_name("man");
     need(&["mandoc"])?;
-    let lint = format!("mandoc -T lint -W warning {}/*.1 || true", dir.display());
+    let lint = format!(
+        "mandoc -T lint -W warning {}[15]/*.[15] || true",
+        pages.display()
+    );
     expect("what mandoc finds", &script(fixture, "", &lint)?, "")?;
     need(&["groff"])?;
-    let groff = format!("groff -man -ww -Tutf8 -z {}/*.1 2>&1", dir.display());
+    let groff = format!(
+        "groff -man -ww -Tutf8 -z {}[15]/*.[15] 2>&1",
+        pages.display()
+    );
     expect("what groff finds", &script(fixture, "", &groff)?, "")
 }
 
@@ -346,6 +354,28 @@ fn stripped(fixture: &Fixture) -> Result<(), Stop> {
     );
     let expected = "soname: [libholdfast.so.0]\nlibholdfast.so.0\n";
     expect("with symbols", &script(fixture, "", &text)?, expected)
+}
+
+/// As cargo install brings it: what needs more says what to do.
+fn alone(fixture: &Fixture) -> Result<(), Stop> {
+    let text = format!(
+        r#"mkdir -p alone/bin; cp {0} alone/bin; export PATH=$PWD/alone/bin:$PATH
+        holdfast pool create pool --size 64M >/dev/null
+        holdfast kv pool users put ada 1815; holdfast kv pool users get ada
+        holdfast snapshot pool create monday; holdfast volume pool create disk --size 1M
+        holdfast save pool pool.hfs >/dev/null; holdfast restore pool.hfs copy >/dev/null
+        holdfast kv copy users get ada
+        for words in 'run --pool pool --' 'map explain --' 'export pool disk --nbd' 'bench'; do
+            holdfast $words x 2>&1 | grep -o '^Fix: in the source tree: make install' || true
+        done"#,
+        fixture.holdfast.display()
+    );
+    let fix = "Fix: in the source tree: make install\n".repeat(4);
+    expect(
+        "what is said",
+        &script(fixture, "", &text)?,
+        &format!("18151815{fix}"),
+    )
 }
 
 fn package_file() -> Result<PathBuf, Stop> {

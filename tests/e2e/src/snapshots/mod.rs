@@ -1,7 +1,9 @@
 //! Snapshots under real programs: what `holdfast run --snapshot` shows is what was there, whatever
 //! happened to the pool since, and nothing of it can be changed.
 
+mod going_on;
 mod growing;
+mod keeping;
 mod resizing;
 mod rolling_back;
 mod saving;
@@ -27,7 +29,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 28] = [
+const CASES: [(&str, Case); 37] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -43,8 +45,23 @@ const CASES: [(&str, Case); 28] = [
     ("what changed is saved", saving::what_changed),
     ("what changed in mapped files", saving::mapped_files),
     ("savers and restorers die", saving::savers_and_restorers_die),
+    ("a save goes on", going_on::goes_on_where_it_was),
+    (
+        "a save of a snapshot goes on",
+        going_on::goes_on_with_a_snapshot,
+    ),
+    ("a save begins anew", going_on::begins_anew),
     ("streams that are not", saving::streams_that_are_not),
     ("kept in a file", saving::kept_in_a_file),
+    ("a configured pool", keeping::a_configured_pool),
+    ("wrong configurations", keeping::wrong_configurations),
+    (
+        "files that cannot be kept",
+        keeping::files_that_cannot_be_kept,
+    ),
+    ("kept without need", keeping::kept_without_need),
+    ("failures are seen", keeping::failures_are_seen),
+    ("kept for its owner", keeping::kept_for_its_owner),
     ("what differs", saving::what_differs),
     ("snapshots are thinned", saving::snapshots_are_thinned),
     ("back to a snapshot", rolling_back::back_to_a_snapshot),

@@ -17,6 +17,12 @@ pub(super) struct Listing {
     keys: String,
 }
 
+impl std::fmt::Display for Listing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.files, self.keys)
+    }
+}
+
 impl Fixture {
     /// A command of Holdfast with these words.
     fn command(&self, words: &[&str]) -> Done<Ended> {
@@ -32,7 +38,7 @@ impl Fixture {
     /// It must fail, and say this.
     pub(super) fn refused(&self, words: &[&str], why: &str) -> Done {
         let ended = self.command(words)?;
-        let said = ended.tail().join("\n");
+        let said = ended.tail().join("\n").replace("\nstderr: ", "\n");
         match ended.code() {
             Some(1 | 2) if said.contains(why) => Ok(()),
             _ => Err(format!(
