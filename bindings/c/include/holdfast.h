@@ -52,8 +52,8 @@ int hf_pool_grow(hf_pool *, uint64_t size);
 
 /* A view of the pool as it is now: a handle of the same kind that never changes and through which
  * nothing can be changed (-EROFS); only keys that are files show what the files hold when they are
- * read. A view that is held for long while much changes may be given up, and then returns -ESTALE.
- */
+ * read, and one that came some milliseconds ago may be missing. A view that is held for long while
+ * much changes may be given up, and then returns -ESTALE. */
 int hf_pool_view(hf_pool *, hf_pool **out);
 
 /* Snapshots of the whole pool: files, keys and values. hf_snapshot_open gives a view of one, which

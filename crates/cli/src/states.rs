@@ -110,7 +110,8 @@ impl Segments {
                 .map_err(|e| Failure::new(format!("{}: {e}", pool.display())))
         };
         let meta = map(files.meta.as_fd(), files.superblock.meta_len)?;
-        let data = map(files.data.as_fd(), files.superblock.data_len)?;
+        // The pool may grow before its last state is read.
+        let data = map(files.data.as_fd(), files.data_room())?;
         Ok(Segments { files, meta, data })
     }
 

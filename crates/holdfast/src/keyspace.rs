@@ -8,7 +8,7 @@ use crate::pool::Pool;
 use crate::scan::Scan;
 use crate::served::Named;
 use crate::stream::{ValueReader, ValueWriter};
-use crate::view::View;
+use crate::view::{View, ViewKeyspace};
 use crate::{Durability, kv};
 use holdfast_pool::layout::is_legal_name;
 use std::ops::Bound;
@@ -154,6 +154,11 @@ impl Keyspace {
     /// Reads the value of `key` piece by piece.
     pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
         ValueReader::open(self, key)
+    }
+
+    /// The keyspace as it is at this moment, with all its keys that are files.
+    pub fn read(&self) -> Result<ViewKeyspace> {
+        Ok(View::of_keyspace(self)?.with(self.clone()))
     }
 
     /// The keys of a range and their values, in byte order, as they are now.

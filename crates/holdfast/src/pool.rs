@@ -219,7 +219,9 @@ impl Pool {
         View::of_all(self)
     }
 
-    /// A view of the present: it shows all earlier changes and no later ones.
+    /// A view of the present: it shows all earlier changes of values, and no later ones. A file
+    /// that came into a keyspace some milliseconds ago may be missing: `Keyspace::read` and
+    /// `read_all` wait for those.
     pub fn read(&self) -> Result<View> {
         View::begin(self.clone())
     }

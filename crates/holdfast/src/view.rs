@@ -110,10 +110,13 @@ impl View {
 
     /// A keyspace of this moment.
     pub fn keyspace(&self, name: &str) -> Result<ViewKeyspace> {
-        Ok(ViewKeyspace {
-            view: self.clone(),
-            keyspace: self.pinned.pool.keyspace(name)?,
-        })
+        let keyspace = self.pinned.pool.keyspace(name)?;
+        Ok(self.clone().with(keyspace))
+    }
+
+    pub(crate) fn with(self, keyspace: Keyspace) -> ViewKeyspace {
+        let view = self;
+        ViewKeyspace { view, keyspace }
     }
 }
 

@@ -49,6 +49,24 @@ fn name_later(pool: &Pool) {
 }
 
 #[test]
+fn a_keyspace_as_it_is_now_has_files_that_came_just_now() {
+    both_ways(read_at_once);
+}
+
+fn read_at_once(pool: &Pool) {
+    let keyspace = pool.keyspace_or_create("k").unwrap();
+    let root = pool.root(0).unwrap();
+    for i in 0..300 {
+        let name = format!("k/{i}");
+        let file = root.open(name.as_bytes(), O_CREAT | O_RDWR, 0o644);
+        file.unwrap().write_all_at(name.as_bytes(), 0).unwrap();
+        let now = keyspace.read().unwrap();
+        let found = now.get(i.to_string().as_bytes()).unwrap();
+        assert_eq!(found, Some(name.into_bytes()));
+    }
+}
+
+#[test]
 fn names_are_changed_and_content_is_copied() {
     both_ways(change_names);
 }

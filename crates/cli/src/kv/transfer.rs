@@ -156,11 +156,10 @@ impl Loader<'_> {
 /// `kv dump`.
 pub fn dump(args: &Target<'_>, format: DumpFormat) -> Result<u8, Failure> {
     let pool = open_pool(args.pool, args.slow)?;
-    let view = match args.snapshot {
-        None => pool.read()?,
-        Some(name) => pool.snapshot(name)?,
-    };
-    let source = Source::View(view.keyspace(args.keyspace)?);
+    let source = Source::View(match args.snapshot {
+        None => pool.keyspace(args.keyspace)?.read()?,
+        Some(name) => pool.snapshot(name)?.keyspace(args.keyspace)?,
+    });
     let out = BufWriter::new(io::stdout().lock());
     let mut progress = Progress::new("dumped");
     let done = match format {

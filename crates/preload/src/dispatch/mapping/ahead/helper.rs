@@ -386,7 +386,8 @@ impl Helper {
     }
 
     /// The bytes of a mapping that the program has begun to read in order: where it has not come
-    /// yet, almost nothing is mapped.
+    /// yet, almost nothing is mapped. So near to the end that a program that reads at random would
+    /// have left few marks, too, nothing can be said.
     fn read_in_order(&self, job: &jobs::Job, turn: Turn) -> Option<usize> {
         const FEW: u64 = 8;
         let Turn::Map { addr, .. } = turn else {
@@ -395,7 +396,9 @@ impl Helper {
         let (start, end) = (job.stream.start(), job.stream.end());
         let faults = |from, to| self.pages.count(from, to).faults;
         let (read, beyond) = (faults(start, addr), faults(addr, end));
-        (beyond * FEW <= read).then_some(end - start)
+        let [before, left] = [addr - start, end - addr].map(|len| (len / PAGE) as u64);
+        let at_random = read.saturating_mul(left) / before.max(1);
+        (at_random >= FEW && beyond * FEW <= at_random).then_some(end - start)
     }
 
     /// When the job is to be looked at again.
