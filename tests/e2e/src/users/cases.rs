@@ -27,6 +27,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("programs with the C interface", super::keys::programs),
     ("kills amid keys and values", super::keys::kills),
     ("snapshots for others", super::snapshots::snapshots),
+    ("requests of others", super::requests::requests),
     ("who has what open", super::look::look),
     ("what takes space of others", super::look::usage),
     ("copies of others", super::copying::copying),
