@@ -28,6 +28,15 @@ fn in_memory(fixture: &Fixture) -> u64 {
     meta.blocks() * 512 / BLOCK
 }
 
+/// The service gives back what is free little by little.
+fn wait_until_in_memory(fixture: &Fixture, blocks: u64) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while in_memory(fixture) > blocks {
+        assert!(Instant::now() < until, "{} blocks", in_memory(fixture));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -79,9 +88,9 @@ fn values_of_many_lengths_leave_no_remainders() {
         }
     });
     settle(&user);
-    // What was left of extents is free again with what was around it.
-    let there = in_memory(&fixture);
-    assert!(there < 16 * 1024, "{there} blocks for 2500 of values");
+    // What was left of extents is free again with what was around it, so that whole chunks are.
+    // What docs/limits.md promises: how much was in use at a time depends on the service.
+    wait_until_in_memory(&fixture, 2500 * 3 / 2 + 16 * 1024);
     let table = user.session().free_table().unwrap();
     let extents: u64 = table.classes.iter().map(|ring| ring.count()).sum();
     assert!(extents < 1024, "{extents} free extents");
@@ -331,9 +340,5 @@ fn what_is_empty_goes_back_to_the_host() {
             .unwrap();
     }
     settle(&user);
-    let until = Instant::now() + Duration::from_secs(20);
-    while in_memory(&fixture) > N / 4 {
-        assert!(Instant::now() < until, "{} blocks", in_memory(&fixture));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until_in_memory(&fixture, N / 4);
 }
