@@ -6,8 +6,8 @@ use crate::keep::Keep;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast::{Protection, Scheme, Slow};
-use holdfast_client::MapSettings;
 use holdfast_client::map_record::RecordAt;
+use holdfast_client::{MapSettings, TraceFilter};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -272,6 +272,9 @@ pub enum ConsistencyArg {
     Strict,
 }
 
+/// In place of a file: standard error.
+pub const STANDARD_ERROR: &str = "-";
+
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The pool [default: the user's own, created on first use].
@@ -310,6 +313,21 @@ pub struct RunArgs {
     /// Where what mappings cost is counted, for `map explain`.
     #[arg(skip)]
     pub record: Option<RecordAt>,
+    /// Write down the calls that Holdfast serves and refuses, as strace -f -ttt -T does, in FILE
+    /// or, without one, on standard error.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = STANDARD_ERROR,
+        conflicts_with = "no_pool"
+    )]
+    pub trace: Option<PathBuf>,
+    /// Only such calls: names, %file and %desc, or with ! before them all others; failed, refused;
+    /// and with passed also those that are left to the kernel.
+    #[arg(long, value_name = "WORDS", requires = "trace")]
+    pub trace_filter: Option<TraceFilter>,
     /// Write to FILE how many calls were served, passed and refused, as JSON.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

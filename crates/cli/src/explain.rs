@@ -46,6 +46,8 @@ pub fn explain(args: ExplainArgs, json: bool) -> Result<u8, Failure> {
         slow: None,
         map: Some(map.unwrap_or(MapSettings::DEFAULT)),
         record: Some(record.at()),
+        trace: None,
+        trace_filter: None,
         report: None,
         program: args.program,
     };

@@ -6,11 +6,12 @@
 //! By a call that Holdfast missed, the kernel may be asked to do on two of them what was meant for
 //! the pool. Nothing can be read, written or created there, even by root.
 
+use crate::args::RunArgs;
 use crate::failure::Failure;
-use crate::owner;
-use holdfast_client::MapSettings;
+use crate::{owner, trace};
 use holdfast_client::attach::Attachment;
 use holdfast_client::env::{Segment, SessionEnv};
+use holdfast_client::{MapSettings, TraceFilter, TraceSettings};
 use holdfast_pmem::Slow;
 use holdfast_pool::segment::EMPTY_DIR;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,8 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// Above the highest descriptor that select(2) can watch nothing of ours is needed.
 const TOP_MAX: u64 = 1024;
-/// How many there are.
-const COUNT: u64 = 6;
+/// How many there are, with the one for a trace.
+const COUNT: u64 = 7;
 /// Runs inside each other for which there is room above the limit.
 const RUNS_WITHIN: u64 = 8;
 /// open(2): neither reading nor writing is possible.
@@ -33,14 +34,19 @@ const NO_ACCESS: u32 = 3;
 const DEPTH: usize = 8;
 
 /// Session memory, meta, journal, data, base and parking, in this order; or what a program has that
-/// is served.
+/// is served. Behind them, where calls are written down.
 pub struct Inherited {
     fds: Vec<OwnedFd>,
+    trace: Option<TraceSettings>,
 }
 
 impl Inherited {
     /// Puts duplicates of what the service gave us where a program inherits them.
-    pub fn prepare(attachment: &Attachment, pool: &Path) -> Result<Inherited, Failure> {
+    pub fn prepare(
+        attachment: &Attachment,
+        pool: &Path,
+        args: &RunArgs,
+    ) -> Result<Inherited, Failure> {
         let (base, parking) = (open_base()?, open_parking(pool)?);
         let a = attachment;
         let memory = crate::session::memory(a)?;
@@ -52,16 +58,23 @@ impl Inherited {
             base.as_fd(),
             parking.as_fd(),
         ];
-        Inherited::of(&all)
+        Inherited::of(&all, args)
     }
 
-    fn of(all: &[BorrowedFd<'_>]) -> Result<Inherited, Failure> {
+    fn of(all: &[BorrowedFd<'_>], args: &RunArgs) -> Result<Inherited, Failure> {
+        let output = args.trace.as_deref().map(trace::output).transpose()?;
+        let output = output.as_ref().map(AsFd::as_fd);
+        let all: Vec<BorrowedFd<'_>> = all.iter().copied().chain(output).collect();
         let limit = getrlimit(Resource::Nofile);
-        let fds = above(all, &limit).or_else(|_| below(all, &limit));
+        let fds = above(&all, &limit).or_else(|_| below(&all, &limit));
         let fds = fds.map_err(|e| {
             Failure::io("descriptors for the program", &e.into()).fix("raise `ulimit -n`")
         })?;
-        Ok(Inherited { fds })
+        let trace = output.and(fds.last()).map(|fd| TraceSettings {
+            fd: fd.as_raw_fd().unsigned_abs(),
+            filter: args.trace_filter.unwrap_or(TraceFilter::SERVED),
+        });
+        Ok(Inherited { fds, trace })
     }
 
     /// What the program is told.
@@ -91,15 +104,21 @@ impl Inherited {
             slow,
             map: None,
             record: None,
+            trace: self.trace,
             pool,
             at,
         }
     }
 
     /// The same for a program that is served: its connection, base and parking.
-    pub fn prepare_served(connection: &OwnedFd, pool: &Path) -> Result<Inherited, Failure> {
+    pub fn prepare_served(
+        connection: &OwnedFd,
+        pool: &Path,
+        args: &RunArgs,
+    ) -> Result<Inherited, Failure> {
         let (base, parking) = (open_base()?, open_parking(pool)?);
-        Inherited::of(&[connection.as_fd(), base.as_fd(), parking.as_fd()])
+        let all = [connection.as_fd(), base.as_fd(), parking.as_fd()];
+        Inherited::of(&all, args)
     }
 
     /// What such a program is told.
@@ -109,7 +128,10 @@ impl Inherited {
         pool: &'a [u8],
         at: &'a [u8],
     ) -> SessionEnv<'a> {
-        SessionEnv::of_served([0, 1, 2].map(|index| self.number(index)), map, pool, at)
+        SessionEnv {
+            trace: self.trace,
+            ..SessionEnv::of_served([0, 1, 2].map(|index| self.number(index)), map, pool, at)
+        }
     }
 
     fn number(&self, index: usize) -> i32 {
@@ -137,7 +159,7 @@ fn above(fds: &[BorrowedFd<'_>], limit: &Rlimit) -> rustix::io::Result<Vec<Owned
 /// Duplicates just below the limit, or below 1024.
 fn below(fds: &[BorrowedFd<'_>], limit: &Rlimit) -> rustix::io::Result<Vec<OwnedFd>> {
     let top = limit.current.unwrap_or(TOP_MAX).min(TOP_MAX);
-    duplicates(fds, top.saturating_sub(COUNT))
+    duplicates(fds, top.saturating_sub(fds.len() as u64))
 }
 
 fn duplicates(fds: &[BorrowedFd<'_>], first: u64) -> rustix::io::Result<Vec<OwnedFd>> {

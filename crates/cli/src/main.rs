@@ -59,6 +59,7 @@ mod state;
 mod states;
 mod thinning;
 mod top;
+mod trace;
 mod volume_commands;
 mod warm;
 mod writeback;

@@ -103,6 +103,10 @@ impl Outer {
             };
             return Err(Failure::new(what).fix("ask for the same, or start it outside of the run"));
         }
+        if args.trace.is_some() {
+            let what = "a program that runs on a pool cannot begin a trace";
+            return Err(Failure::new(what).fix("give --trace to the outer holdfast run"));
+        }
         let pool = match &args.pool {
             Some(path) => path.clone(),
             None => default_pool::path()?,

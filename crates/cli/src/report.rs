@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::json::Json;
 use crate::program;
 use crate::session::{RunRecord, Totals};
+use holdfast_client::calls::kind;
 use holdfast_client::refusal::sentence;
 use holdfast_client::served::Report;
 use holdfast_pool::session::{ExeName, MAP_COUNTS, Refusal};
@@ -15,43 +16,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-
-/// Names of the calls that can be refused.
-const CALLS: &[(u32, &str)] = &[
-    (9, "mmap"),
-    (16, "ioctl"),
-    (25, "mremap"),
-    (33, "dup2"),
-    (42, "connect"),
-    (46, "sendmsg"),
-    (49, "bind"),
-    (72, "fcntl"),
-    (155, "pivot_root"),
-    (161, "chroot"),
-    (163, "acct"),
-    (165, "mount"),
-    (166, "umount2"),
-    (167, "swapon"),
-    (168, "swapoff"),
-    (179, "quotactl"),
-    (206, "io_setup"),
-    (254, "inotify_add_watch"),
-    (278, "vmsplice"),
-    (292, "dup3"),
-    (301, "fanotify_mark"),
-    (303, "name_to_handle_at"),
-    (304, "open_by_handle_at"),
-    (307, "sendmmsg"),
-    (323, "userfaultfd"),
-    (425, "io_uring_setup"),
-    (428, "open_tree"),
-    (429, "move_mount"),
-    (430, "fsopen"),
-    (432, "fsmount"),
-    (433, "fspick"),
-    (442, "mount_setattr"),
-    (443, "quotactl_fd"),
-];
 
 /// The file of a report, opened before the program starts.
 pub struct ReportFile {
@@ -201,11 +165,8 @@ fn refusal(refusal: &Refusal) -> Option<(u32, u32, u64)> {
 
 fn refusal_json((call, why, count): &(u32, u32, u64)) -> Json {
     let call = call - 1;
-    let name = CALLS
-        .iter()
-        .find(|(number, _)| *number == call)
-        .map(|(_, name)| *name);
-    let name = name.map_or_else(|| format!("system call {call}"), String::from);
+    let name = kind(call as usize).map(|kind| kind.name.into());
+    let name = name.unwrap_or_else(|| format!("system call {call}"));
     Json::Object(vec![
         ("call", Json::Text(name)),
         ("why", Json::Text(sentence(*why).into())),

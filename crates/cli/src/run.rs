@@ -156,7 +156,7 @@ impl Prepared {
     }
 
     fn spawn(&self, args: &RunArgs) -> Result<Child, Failure> {
-        let inherited = Inherited::prepare(&self.attachment, &self.pool)?;
+        let inherited = Inherited::prepare(&self.attachment, &self.pool, args)?;
         let pool = self.pool.as_os_str().as_bytes();
         let at = self.program.at.as_os_str().as_bytes();
         let run = (self.record.index(), self.slow);

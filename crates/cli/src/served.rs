@@ -68,7 +68,7 @@ impl ServedRun {
         let signals = Signals::to_hand_on()?;
         let stop = crate::point::Stop::put(&self.program.at);
         let connection = self.served.connection_for_program().map_err(gone)?;
-        let inherited = Inherited::prepare_served(&connection, &self.pool)?;
+        let inherited = Inherited::prepare_served(&connection, &self.pool, args)?;
         let (pool, at) = (self.pool.as_os_str(), self.program.at.as_os_str());
         let mut env = inherited.describe_served(args.map, pool.as_bytes(), at.as_bytes());
         env.record = args.record;

@@ -28,8 +28,9 @@ mod values;
 
 pub use base::error::{Error, Result};
 pub use base::map_settings::{Ahead, BadMapSettings, MAP_NUMBERS, MapSettings};
+pub use base::trace_settings::{BadTraceFilter, TRACE_NUMBERS, TraceFilter, TraceSettings};
 pub use base::types::*;
-pub use base::{abi, clock, env, error, map_record, program, refusal, trees};
+pub use base::{abi, calls, clock, env, error, map_record, program, refusal, trees};
 pub use content::abandoned;
 pub use journal::mapped::Segments;
 pub use journal::{mapped, recover};

@@ -12,7 +12,7 @@ use core::ffi::{c_char, c_int};
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
-extern "C" fn start(_argc: c_int, _argv: *const *const c_char, envp: *const *const c_char) {
+extern "C" fn start(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
     // SAFETY: the loader passes the environment of the process, which stays during start-up.
     let env = unsafe { Env::new(envp) };
     if env.get(b"HOLDFAST_SESSION").is_none() {
@@ -20,6 +20,8 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, envp: *const *con
     }
     process::init();
     if dispatch::start(&env) {
+        // SAFETY: the loader passes the program's own list of arguments, too.
+        unsafe { dispatch::began(argv, envp, &env) };
         signals::init();
         patch::init(&env);
     }

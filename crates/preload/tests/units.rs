@@ -4,6 +4,8 @@
 
 extern crate alloc;
 
+#[path = "../src/dispatch/args.rs"]
+mod args;
 #[path = "../src/dispatch/mapping/cache.rs"]
 mod cache;
 #[path = "../src/calls.rs"]
@@ -11,13 +13,19 @@ mod calls;
 #[path = "../src/dispatch/mutex.rs"]
 mod mutex;
 mod dispatch {
-    pub(crate) use crate::mutex;
+    pub(crate) use crate::{args, mutex};
 }
 #[path = "../src/dispatch/mapping/ahead/jobs.rs"]
 mod jobs;
+#[path = "../src/dispatch/trace/line.rs"]
+mod line;
 #[path = "../src/lock.rs"]
 mod lock;
 #[path = "../src/dispatch/mapping/ahead/stream/mod.rs"]
 mod stream;
+#[path = "../src/dispatch/trace/structs.rs"]
+mod structs;
 #[path = "../src/sys.rs"]
 mod sys;
+#[path = "../src/dispatch/trace/words.rs"]
+mod words;

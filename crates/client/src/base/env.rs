@@ -6,6 +6,7 @@
 
 use super::map_record::RecordAt;
 use super::map_settings::{MAP_NUMBERS, MapSettings};
+use super::trace_settings::{TRACE_NUMBERS, TraceSettings};
 use pmem::Slow;
 
 /// Name of the variable.
@@ -15,9 +16,9 @@ pub const VARIABLE: &str = "HOLDFAST_SESSION";
 /// descriptors from then on: `holdfast run` inside a run maps session memory.
 pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
-pub const VALUE_MAX: usize = 8192 + 512;
+pub const VALUE_MAX: usize = 8192 + 1024;
 
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 
 /// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
 /// are no segments.
@@ -65,6 +66,8 @@ pub struct SessionEnv<'a> {
     pub map: Option<MapSettings>,
     /// Where it is counted what was done for mappings, if that is not in the session.
     pub record: Option<RecordAt>,
+    /// Where calls are written down; `None`: nowhere.
+    pub trace: Option<TraceSettings>,
     /// Absolute path of the pool's directory.
     pub pool: &'a [u8],
     /// Absolute path under which the pool appears.
@@ -96,6 +99,7 @@ impl<'a> SessionEnv<'a> {
             slow: Slow::NONE,
             map,
             record: None,
+            trace: None,
             pool,
             at,
         }
@@ -117,13 +121,9 @@ impl<'a> SessionEnv<'a> {
         let slow = self.slow.numbers().map(u64::from);
         let map = MapSettings::numbers(self.map);
         let record = self.record.map_or([0; 2], |r| [r.pid, r.fd].map(u64::from));
-        for number in self
-            .numbers()
-            .into_iter()
-            .chain(slow)
-            .chain(map)
-            .chain(record)
-        {
+        let trace = TraceSettings::numbers(self.trace);
+        let first = self.numbers().into_iter().chain(slow);
+        for number in first.chain(map).chain(record).chain(trace) {
             put_number(out, &mut at, number)?;
         }
         for path in [self.pool, self.at] {
@@ -188,6 +188,7 @@ impl<'a> SessionEnv<'a> {
             slow: take_slow(&mut rest)?,
             map: take_map(&mut rest)?,
             record: take_record(&mut rest)?,
+            trace: take_trace(&mut rest)?,
             pool: take_path(&mut rest)?,
             at: take_path(&mut rest)?,
         };
@@ -258,6 +259,14 @@ fn take_record(rest: &mut &[u8]) -> Option<Option<RecordAt>> {
     }
 }
 
+fn take_trace(rest: &mut &[u8]) -> Option<Option<TraceSettings>> {
+    let mut numbers = [0; TRACE_NUMBERS];
+    for number in &mut numbers {
+        *number = take_number(rest)?;
+    }
+    TraceSettings::of_numbers(numbers)
+}
+
 fn take_path<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = take_number(rest)?.try_into().ok()?;
     let (path, tail) = rest.split_at_checked(len)?;
@@ -269,6 +278,7 @@ fn take_path<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::base::trace_settings::TraceFilter;
     use std::vec;
 
     const SAMPLE: SessionEnv<'static> = SessionEnv {
@@ -288,6 +298,7 @@ mod tests {
         slow: Slow::NONE,
         map: None,
         record: None,
+        trace: None,
         pool: b"/dev/shm/a:b c\xff",
         at: b"/hf",
     };
@@ -302,6 +313,10 @@ mod tests {
             slow: Slow::parse("rdsx=1.5,wrlat=1000000000,wrbw=1").unwrap(),
             map: Some(MapSettings::DEFAULT),
             record: Some(RecordAt { pid: 7, fd: 0 }),
+            trace: Some(TraceSettings {
+                fd: 1024,
+                filter: TraceFilter::SERVED,
+            }),
             ..SAMPLE
         };
         let n = slow.format(&mut out).unwrap();
@@ -332,11 +347,11 @@ mod tests {
         }
         for bad in [
             "",
-            "6:1:",
-            "7:01:",
-            "7::",
-            "7:-1:",
-            "7:99999999999999999999:",
+            "7:1:",
+            "8:01:",
+            "8::",
+            "8:-1:",
+            "8:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

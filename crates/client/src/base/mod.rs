@@ -1,6 +1,7 @@
 //! What needs no session: errors, types of the interface, clocks, access to the trees.
 
 pub mod abi;
+pub mod calls;
 pub mod clock;
 pub(crate) mod cold;
 pub mod env;
@@ -11,6 +12,7 @@ pub(crate) mod names_ahead;
 pub mod program;
 pub mod refusal;
 pub(crate) mod seen;
+pub(crate) mod trace_settings;
 pub(crate) mod tree_key;
 pub mod trees;
 pub(crate) mod types;

@@ -130,7 +130,10 @@ pub(super) fn secret() -> Option<u64> {
 /// `HOLDFAST_SESSION=...` of a program whose connection has this number, with NUL.
 fn variable(p: &Process, pool: &[u8], number: u32) -> Option<Box<[u8]>> {
     let numbers = [number, p.base_fd, p.parking_fd].map(|fd| fd as i32);
-    let env = SessionEnv::of_served(numbers, p.map, pool, &p.at);
+    let env = SessionEnv {
+        trace: p.trace,
+        ..SessionEnv::of_served(numbers, p.map, pool, &p.at)
+    };
     let mut value = alloc::vec![0; VALUE_MAX];
     let len = env.format(&mut value)?;
     Some(names::terminated(

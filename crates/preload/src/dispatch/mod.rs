@@ -52,6 +52,7 @@ mod split;
 mod start;
 mod stat;
 mod table;
+mod trace;
 mod transfer;
 mod xattrs;
 
@@ -59,7 +60,7 @@ use crate::hook::{Call, Verdict};
 use crate::sys;
 use crate::table::Unpatchable;
 use alloc::boxed::Box;
-use outcome::{Stop, Why};
+use outcome::{Stop, Way, Why};
 use process::Process;
 
 pub use maps::on_fault;
@@ -67,19 +68,24 @@ pub use split::hold_still;
 pub use split::{after_child, after_fork_child, before_child};
 pub use split::{in_shared_child, refuse_half_thread};
 pub use start::start;
+pub use trace::began;
 
 const EFAULT: args::Errno = 14;
 
 /// One caught call. `Handled(n)` is what the program gets in rax; `Native` lets the kernel do it.
 /// rt_sigaction, fork, vfork, clone and clone3 never come here.
 pub fn handle(call: &Call) -> Verdict {
-    serve(call, 0)
+    match trace::is_on() {
+        false => serve(call, 0, &mut |_| {}),
+        true => trace::handle(call, |mut way| serve(call, 0, &mut way)),
+    }
 }
 
 /// Walks that left the pool and came back to it, in one call.
 const RETURNS_MAX: u32 = 8;
 
-fn serve(call: &Call, returns: u32) -> Verdict {
+/// `told` is what became of the call.
+fn serve(call: &Call, returns: u32, told: &mut impl FnMut(Way)) -> Verdict {
     let Some(p) = process::process() else {
         return match no_pool::is_on() {
             true => no_pool::handle(call),
@@ -93,7 +99,11 @@ fn serve(call: &Call, returns: u32) -> Verdict {
         };
     };
     if !p.client.has_place() {
-        return lost::handle(p, handler, call);
+        let verdict = lost::handle(p, handler, call);
+        if matches!(verdict, Verdict::Handled(_)) {
+            told(Way::Served);
+        }
+        return verdict;
     }
     let mut outcome = handler(p, &call.args);
     if matches!(outcome, Err(Stop::Errno(EFAULT))) && maps::fill(p, call) {
@@ -106,12 +116,17 @@ fn serve(call: &Call, returns: u32) -> Verdict {
     match outcome {
         Ok(value) => {
             p.client.count_served();
+            told(Way::Served);
             Verdict::Handled(value)
         }
         Err(Stop::Outside(path)) if at::inside(&p.at, &path).is_some() => {
-            come_back(call, path, returns)
+            come_back(call, path, returns, told)
         }
-        Err(stop) => stopped(p, call, stop),
+        Err(stop) => {
+            let (verdict, way) = stopped(p, call, stop);
+            told(way);
+            verdict
+        }
     }
 }
 
@@ -125,42 +140,44 @@ fn unhandled(p: &Process, call: &Call) -> Verdict {
 }
 
 #[inline(never)]
-fn stopped(p: &Process, call: &Call, stop: Stop) -> Verdict {
+fn stopped(p: &Process, call: &Call, stop: Stop) -> (Verdict, Way) {
+    let handled = |errno: i32| Verdict::Handled(-(errno as isize));
     match stop {
-        Stop::Left => Verdict::Native,
+        Stop::Left => (Verdict::Native, Way::Passed),
         Stop::Native => {
             if mapping::is_on() {
                 mapping::passing(call, p.client.map_drops());
             }
             p.client.count_passed();
-            Verdict::Native
+            (Verdict::Native, Way::Passed)
         }
         Stop::Passed(result) => {
             p.client.count_passed();
-            Verdict::Handled(result)
+            (Verdict::Handled(result), Way::Passed)
         }
         Stop::Errno(errno) => {
             p.client.count_served();
-            Verdict::Handled(-(errno as isize))
+            (handled(errno), Way::Served)
         }
         Stop::OverLimit => {
             p.client.count_served();
-            Verdict::Handled(limits::exceeded())
+            (Verdict::Handled(limits::exceeded()), Way::Served)
         }
         Stop::Refused(errno, why) => {
             p.client.refuse(call.nr as u32, why as u32);
-            Verdict::Handled(-(errno as isize))
+            (handled(errno), Way::Refused(why))
         }
         Stop::Outside(path) => {
             p.client.count_passed();
-            Verdict::Handled(continue_outside(call, path))
+            let result = continue_outside(call, path);
+            (Verdict::Handled(result), Way::Passed)
         }
     }
 }
 
 /// The walk left the pool and leads into it again: the same call with the path from there.
 #[inline(never)]
-fn come_back(call: &Call, path: Box<[u8]>, returns: u32) -> Verdict {
+fn come_back(call: &Call, path: Box<[u8]>, returns: u32, told: &mut impl FnMut(Way)) -> Verdict {
     const ELOOP: isize = 40;
     let path = names::terminated(&path);
     let Some(args) = with_path(call, &path) else {
@@ -170,7 +187,7 @@ fn come_back(call: &Call, path: Box<[u8]>, returns: u32) -> Verdict {
         return Verdict::Handled(-ELOOP);
     }
     let nr = call.nr;
-    match serve(&Call { nr, args }, returns + 1) {
+    match serve(&Call { nr, args }, returns + 1, told) {
         // SAFETY: the program's own call; only its path is replaced by one that lives until here.
         Verdict::Native | Verdict::NativeThen => Verdict::Handled(unsafe { sys::raw(nr, args) }),
         handled => handled,

@@ -8,6 +8,17 @@ use holdfast_client::Error;
 
 pub use holdfast_client::refusal::Why;
 
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Holdfast did it, also if it failed.
+    Served,
+    /// It is not about the pool.
+    Passed,
+    /// It is, and the pool cannot do it.
+    Refused(Why),
+}
+
 /// What a handler returns: the call's result, or why there is none.
 pub type Outcome = Result<isize, Stop>;
 

@@ -12,13 +12,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use holdfast_client::id_map::{IdMap, OVERFLOW};
-use holdfast_client::{Caller, IdMaps, MapSettings, Stat};
+use holdfast_client::{Caller, IdMaps, MapSettings, Stat, TraceSettings};
 
 /// Environment variables that every program of the session gets.
 pub const VARIABLES: usize = 3;
 
 /// Descriptors that Holdfast keeps open in every process.
-pub const INTERNAL: usize = 6;
+pub const INTERNAL: usize = 7;
 
 /// Ids as of the last change.
 struct Credentials {
@@ -53,6 +53,8 @@ pub struct Process {
     pub segments: [u32; 3],
     /// What `--map` asked for.
     pub map: Option<MapSettings>,
+    /// What `--trace` asked for.
+    pub trace: Option<TraceSettings>,
     /// Our environment variables, as `NAME=value` with NUL.
     pub env: [Box<[u8]>; VARIABLES],
     internal: [u32; INTERNAL],
@@ -84,6 +86,7 @@ pub struct Parts {
     pub data_fd: u32,
     pub segments: [u32; 3],
     pub map: Option<MapSettings>,
+    pub trace: Option<TraceSettings>,
     pub env: [Box<[u8]>; VARIABLES],
     /// All of our descriptors.
     pub internal: [u32; INTERNAL],
@@ -103,6 +106,7 @@ pub fn install(parts: Parts) -> &'static Process {
         data_fd: parts.data_fd,
         segments: parts.segments,
         map: parts.map,
+        trace: parts.trace,
         env: parts.env,
         internal,
         shown: AtomicBool::new(false),

@@ -87,6 +87,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
         data_fd: session.data.fd as u32,
         segments: [session.session.fd, session.meta.fd, session.journal.fd].map(|fd| fd as u32),
         map: session.map,
+        trace: session.trace,
         env: [
             variable(env, b"LD_AUDIT"),
             variable(env, b"GLIBC_TUNABLES"),
@@ -99,6 +100,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
             session.data.fd,
             session.base,
             session.parking,
+            session.trace.map_or(session.base, |trace| trace.fd as i32),
         ]
         .map(|fd| fd as u32),
     };
@@ -115,6 +117,9 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
         calls::mark_fd(fd);
     }
     p.client.each_descriptor(&mut |fd| calls::mark_fd(fd));
+    if let Some(settings) = p.trace {
+        super::trace::start(settings);
+    }
 }
 
 /// `NAME=value` with NUL, as it is now.

@@ -13,6 +13,8 @@ mod installed;
 pub mod interface;
 mod look;
 mod slow;
+
+mod tracing;
 mod transfer;
 mod volumes;
 mod warm;
@@ -38,6 +40,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         interface::CASES,
         look::CASES,
         slow::CASES,
+        tracing::CASES,
         transfer::CASES,
         volumes::CASES,
         warm::CASES,

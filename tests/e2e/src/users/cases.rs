@@ -30,6 +30,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("requests of others", super::requests::requests),
     ("who has what open", super::look::look),
     ("what takes space of others", super::look::usage),
+    ("traces of those who are served", super::look::traces),
     ("copies of others", super::copying::copying),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),

@@ -90,6 +90,42 @@ fn lists(shared: &Shared<'_>, pool: &str) -> Result<(), Stop> {
     Ok(())
 }
 
+/// The trace of a program that a proxy serves, from its beginning or since it became another user.
+pub fn traces(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "chmod 1777 /hf", "")?;
+    let becomes = "mkdir /hf/theirs; setpriv --reuid 3003 --regid 3003 --clear-groups \
+        sh -c 'mkdir /hf/mine; rmdir /hf/theirs || mkdir /none/x || true'";
+    let by = |directory: &str, call: &str| format!("{call}(\"/hf/{directory}\"");
+    let refused = format!(
+        "{}) = -1 EPERM (Operation not permitted)\n",
+        by("theirs", "rmdir")
+    );
+    let made = |directory: &str| format!("{}, 0777) = 0\n", by(directory, "mkdir"));
+    let wanted = [
+        ("3002", "mkdir /hf/served", made("served")),
+        ("0", becomes, made("theirs") + &made("mine") + &refused),
+    ];
+    for (user, program, lines) in wanted {
+        let mut command = as_user(user);
+        command.arg(&fixture.holdfast).args(["run", "--pool"]);
+        command
+            .arg(&shared.pool)
+            .args(["--trace", "--trace-filter"]);
+        command.args(["mkdir,rmdir", "--", "sh", "-c", program]);
+        let said = fixture.end_of(command)?.err;
+        let said: String = said
+            .lines()
+            .filter_map(|line| line.rsplit_once(" <")?.0.splitn(3, ' ').nth(2))
+            .map(|call| call.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+            .collect();
+        if said != lines {
+            return wrong(format!("user {user}: {said:?}, not {lines:?}"));
+        }
+    }
+    shared.end()
+}
+
 /// What is closed to a user is not counted, and that is said.
 pub fn usage(fixture: &Fixture) -> Result<(), Stop> {
     let shared = Shared::new(fixture, "3001")?;
