@@ -126,6 +126,22 @@ static void timeout(void) {
     printf("%d\n", kept(path));
 }
 
+/* While memory is short, and after that. */
+static void pressed(void) {
+    use(path);
+    printf("%d ", kept(path));
+    system("echo 'full avg10=5.00 x' >pressure");
+    usleep(1100 * 1000);
+    access("/nonexistent", F_OK);
+    printf("%d ", kept(path));
+    use(path);
+    printf("%d ", kept(path));
+    system("echo 'full avg10=4.99 x' >pressure");
+    usleep(1100 * 1000);
+    use(path);
+    printf("%d\n", kept(path));
+}
+
 /* The same where only calls on mappings are seen. */
 static void timed(void) {
     use(path);
@@ -351,7 +367,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } cases[] = {{"again", again},       {"forked", forked},       {"deleted", deleted},
-                 {"timeout", timeout}, {"timed", timed},   {"left-out", left_out},   {"advice", advice},
+                 {"timeout", timeout}, {"timed", timed}, {"pressed", pressed},   {"left-out", left_out},   {"advice", advice},
                  {"limit", limit},       {"sandboxed", sandboxed}, {"unmounted", unmounted},
                  {"numbers", numbers},     {"dropped", dropped},     {"grown", grown},        {"once", once},   {"cut", cut},             {"threads", threads}};
     if (argc != 3) return 2;

@@ -21,6 +21,8 @@ mod jobs;
 mod line;
 #[path = "../src/lock.rs"]
 mod lock;
+#[path = "../src/dispatch/mapping/pressure.rs"]
+mod pressure;
 #[path = "../src/dispatch/mapping/ahead/stream/mod.rs"]
 mod stream;
 #[path = "../src/dispatch/trace/structs.rs"]

@@ -19,6 +19,7 @@ const CASES: &[(&str, Case)] = &[
     ("mapping what is kept", what_is_kept),
     ("mapping what is kept on a disk", what_is_kept_on_a_disk),
     ("mapping unmounted", unmounted),
+    ("mapping while memory is short", short_of_memory),
     ("mapping shown", shown),
     ("mapping programs", programs),
     ("mapping options", options),
@@ -174,6 +175,20 @@ fn unmounted(fixture: &Fixture) -> Result<(), Stop> {
     match said.as_str() {
         "no\n" => Err(Stop::Skip("no mount namespace can be made".into())),
         said => expect("what was kept, and what umount said", said, "1 0\n"),
+    }
+}
+
+/// Nothing is kept while the kernel says that all programs wait for memory.
+fn short_of_memory(fixture: &Fixture) -> Result<(), Stop> {
+    let text = r#"unshare -m true 2>/dev/null || { echo no; exit 0; }
+        [[ -e /proc/pressure/memory ]] || { echo no; exit 0; }
+        printf 'some avg10=50.00 x\nfull avg10=0.99 x\n' >pressure
+        unshare -m sh -c 'mount --bind pressure /proc/pressure/memory && exec "$@"' sh \
+            "$hf" run --pool "$pool" --map=uses=1 -- ./program pressed "$where""#;
+    let said = with_program(fixture, "mapping-cases", "$PWD/work", text)?;
+    match said.as_str() {
+        "no\n" => Err(Stop::Skip("the kernel's file cannot be replaced".into())),
+        said => expect("what was kept", said, "1 0 0 1\n"),
     }
 }
 

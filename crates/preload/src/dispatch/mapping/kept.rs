@@ -7,6 +7,7 @@
 
 use super::cache::{Cache, Key, Limits, Span, Unmapped};
 use super::count::{self, What};
+use super::pressure;
 use crate::dispatch::mutex::{Mutex, MutexGuard};
 use crate::dispatch::nr;
 use crate::sys;
@@ -133,11 +134,15 @@ pub fn keep(span: Span) -> bool {
     }
     // Before the lock: a signal may interrupt it.
     let now = env::monotonic_ms();
+    let is_short = pressure::is_short(now);
+    if is_short {
+        give_way();
+    }
     let mut held = hold();
     let Unmapped::Whole { advised } = held.0.unmapped(span) else {
         return false;
     };
-    if crate::process::is_shared() || advised && !madvise(span, MADV_NORMAL) {
+    if is_short || crate::process::is_shared() || advised && !madvise(span, MADV_NORMAL) {
         return false;
     }
     held.0.keep(span.addr, now);
@@ -232,6 +237,10 @@ fn sweep_now() {
         return;
     }
     let now = env::monotonic_ms();
+    if pressure::is_short(now) {
+        give_way();
+        return;
+    }
     let mut held = hold();
     while let Some(span) = held.0.pop_expired(now) {
         unmap(span);

@@ -12,6 +12,7 @@ mod count;
 mod file;
 mod kept;
 mod place;
+mod pressure;
 mod promote;
 mod watch;
 
