@@ -284,12 +284,19 @@ fn put_value(
     epoch: u32,
 ) {
     let inline = value::fits_entry(key.len(), len as usize);
-    let mut entry = ValueHead {
+    let expires = [value::NEVER, 1 << 60][usize::from(byte % 2)];
+    let head = ValueHead {
         mtime: 1 << 30,
         inline,
+        expires,
+    };
+    if expires != value::NEVER {
+        let index = value::TreeKey::in_index(expires, key);
+        batch
+            .put(VALUES, index.as_slice(), &value::in_index())
+            .unwrap();
     }
-    .encode()
-    .to_vec();
+    let mut entry = head.encode().to_vec();
     if inline {
         entry.extend(vec![byte; len as usize]);
     } else {
@@ -429,8 +436,8 @@ fn model_of(pool: &Pool, data: &Region, state: &Snapshot) -> Model {
                 }
             }
             VALUES => {
-                let bytes = match value::blocks_of(&value).unwrap() {
-                    None => value[value::HEAD..].to_vec(),
+                let mut bytes = match value::blocks_of(&value).unwrap() {
+                    None => value::body(&value).to_vec(),
                     Some(blocks) => {
                         let all = blocks.runs().iter().flat_map(|run| {
                             (0..u64::from(run.len)).flat_map(|n| block(run.block.number() + n))
@@ -440,6 +447,7 @@ fn model_of(pool: &Pool, data: &Region, state: &Snapshot) -> Model {
                         all
                     }
                 };
+                bytes.extend(value::expiry_of(&value).to_le_bytes());
                 model.values.insert(key, bytes);
             }
             _ => drop(
@@ -732,6 +740,7 @@ fn records_come_back_and_nothing_else_does() {
         Record::Value {
             key: b"k",
             mtime: 1 << 40,
+            expires: 1 << 50,
             len: 5,
         },
         Record::ValueData { bytes: b"abcde" },
