@@ -57,8 +57,8 @@ fn keys_expire(fixture: &Fixture) -> Result<(), Stop> {
          holdfast: there is no key large in keyspace k.\n3\n\
          {\"done\":true,\"value\":\"7\"}\nnever\n\
          large\t5\nshort\t7\n\
-         error: invalid value '5w' for '--expires <TIME>': \
-         write a number and ms, s, m, h or d, or never\n\
+         holdfast: invalid value '5w' for '--expires <TIME>': \
+         write a number and ms, s, m, h or d, or never.\n\
          not empty\nk\n",
     )
 }
@@ -73,8 +73,9 @@ fn service_is_away(fixture: &Fixture) -> Result<(), Stop> {
         \"$hf\" serve \"$pool\" 2>/dev/null & service=$!
         wait_for '[ -S \"$pool/sock\" ]'
         kv k put c 3 --expires 1h; kv k put d 4 --expires 500ms
-        run bash -c 'echo e >/hf/k/e'; run sleep 60 & sleep 0.2
-        kill -KILL $service; kill %2; wait || true; sleep 0.4; wait_for 'check 2>/dev/null'
+        run bash -c 'echo e >/hf/k/e'
+        \"$hf\" run --pool \"$pool\" -- sleep 60 & keep=$!; sleep 0.2
+        kill -KILL $service; kill $keep; wait || true; sleep 0.4; wait_for 'check 2>/dev/null'
         kv k scan | sed 's/@.*/@T/'; test \"$(kv k expire a)\" = \"$at\"
         \"$hf\" serve \"$pool\" 2>/dev/null & service=$!
         wait_for '[ -S \"$pool/sock\" ]'
