@@ -147,7 +147,7 @@ fn each(reader: &Reader<'_>, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::apply::pool_tests::{assert_clean, new_pool};
+    use crate::apply::pool_tests::{DATA_LEN, assert_clean, new_pool};
     use crate::apply::values_tests::{KEYSPACE, stage};
     use crate::apply::{Applier, PoolStore};
     use crate::journal::{Change, Header, Op, Record};
@@ -249,6 +249,55 @@ mod tests {
         f.apply(&[(b"", Change::EraseRange(b""))]);
         is(&f, &[]);
         assert_eq!(f.pool.first_expiry().unwrap(), None);
+    }
+
+    /// The check knows the index by itself: a value that is not in it, and what cannot be in it.
+    #[test]
+    fn the_check_finds_what_is_wrong_with_the_index() {
+        let said = |change: &dyn Fn(&mut crate::tree::Batch<'_>)| {
+            let mut f = Fixture::new();
+            f.apply(&[
+                (b"a", Change::PutUntil(10, b"1")),
+                (b"b", Change::Put(b"2")),
+            ]);
+            let mut batch = f.pool.begin(&WriteToken::for_service());
+            change(&mut batch);
+            batch.commit(|_| ()).unwrap();
+            let found = crate::check::check(f.pool.meta(), DATA_LEN, None);
+            let found = found.damage().map(|f| std::format!("{f}"));
+            found.collect::<Vec<_>>().join("; ")
+        };
+        let tree_key = TreeKey::new(KEYSPACE, b"a");
+        let index = TreeKey::in_index(10, tree_key.as_slice());
+        let erased = said(&|batch| assert!(batch.erase(VALUES, index.as_slice()).unwrap()));
+        assert!(
+            erased.contains("the index of expiry lacks 1 of"),
+            "{erased}"
+        );
+        let other = TreeKey::in_index(11, tree_key.as_slice());
+        let more = said(&|batch| {
+            let put = batch.put(VALUES, other.as_slice(), &value::in_index());
+            assert!(!put.unwrap());
+        });
+        assert_eq!(more, "", "an entry without a value is none of its business");
+        for (key, bytes) in [
+            (&other.as_slice()[..24], &value::in_index()[..]),
+            (other.as_slice(), b"\x01\0\0\0\0\0\0x"),
+            (
+                TreeKey::in_index(-1, tree_key.as_slice()).as_slice(),
+                &value::in_index(),
+            ),
+            (
+                TreeKey::in_index(11, &[0; 12]).as_slice(),
+                &value::in_index(),
+            ),
+        ] {
+            let wrong = said(&|batch| assert!(!batch.put(VALUES, key, bytes).unwrap()));
+            assert!(
+                wrong.contains("an entry of the index of expiry is impossible"),
+                "{wrong}"
+            );
+        }
     }
 
     /// While there is a session, only what belongs to no value goes; else the values, too.
