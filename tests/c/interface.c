@@ -100,6 +100,32 @@ static void conditions(void)
     CHECK(hf_put_if(ks, "", 0, NULL, 0, "x", 1, 0, NULL, 0, NULL) == -EINVAL);
 }
 
+static void expiry(void)
+{
+    const void *key, *val;
+    size_t key_len, val_len;
+    int64_t at = hf_expires_after(3600 * 1000), told = -1;
+    hf_batch *b;
+    hf_scan *scan;
+    char buf[8];
+    CHECK(hf_put_until(ks, "until", 5, "x", 1, at, HF_DURABLE) == 0);
+    CHECK(hf_expires(ks, "until", 5, &told) == 0 && told == at);
+    CHECK(hf_expire(ks, "until", 5, HF_NEVER, 0) == 0);
+    CHECK(hf_expires(ks, "until", 5, &told) == 0 && told == HF_NEVER);
+    CHECK(hf_put_if_until(ks, "until", 5, "x", 1, "yz", 2, at + 1, 0, NULL, 0, NULL) == 1);
+    CHECK(hf_scan_prefix(ks, "until", 5, 0, &scan) == 0);
+    CHECK(hf_scan_next(scan, &key, &key_len, &val, &val_len) == 1 && val_len == 2);
+    CHECK(hf_scan_expires(scan, &told) == 0 && told == at + 1);
+    hf_scan_close(scan);
+    CHECK(hf_batch_begin(ks, &b) == 0 && hf_batch_put_until(b, "past", 4, "x", 1, 1) == 0);
+    CHECK(hf_batch_put_until(b, "until", 5, "x", 1, at) == 0 && hf_batch_commit(b, 0) == 0);
+    CHECK(hf_get(ks, "past", 4, buf, 8) == -ENOENT && hf_get(ks, "until", 5, buf, 8) == 1);
+    CHECK(hf_expires(ks, "past", 4, &told) == -ENOENT && hf_expire(ks, "past", 4, at, 0) == -ENOENT);
+    CHECK(hf_put_until(ks, "past", 4, "x", 1, hf_expires_after(0), 0) == 0);
+    CHECK(hf_put_if(ks, "past", 4, NULL, 0, "y", 1, 0, NULL, 0, NULL) == 1);
+    CHECK(hf_erase(ks, "past", 4, 0) == 0 && hf_erase(ks, "until", 5, 0) == 0);
+}
+
 static void keyspaces(void)
 {
     hf_keyspace *a, *b;
@@ -325,6 +351,7 @@ int main(int argc, char **argv)
     values();
     sizes();
     conditions();
+    expiry();
     keyspaces();
     scans();
     batches();

@@ -101,6 +101,24 @@ int hf_put_if(hf_keyspace *, const void *key, size_t key_len, const void *expect
 int hf_erase_if(hf_keyspace *, const void *key, size_t key_len, const void *expected,
                 size_t expected_len, unsigned flags, void *buf, size_t cap, ssize_t *len);
 
+/* Values that expire. A time is nanoseconds since 1970 by CLOCK_REALTIME; 0 is never. From that time
+ * on the key is not there for anybody, and the pool's service frees its space by itself. The next
+ * put of the key says anew whether it expires. -EFBIG: the value has more than 64 MiB, or free space
+ * is in too many pieces for it. */
+#define HF_NEVER ((int64_t)0)
+int64_t hf_expires_after(uint64_t milliseconds); /* that long from now */
+int hf_put_until(hf_keyspace *, const void *key, size_t key_len, const void *val, size_t val_len,
+                 int64_t expires, unsigned flags);
+int hf_batch_put_until(hf_batch *, const void *key, size_t key_len, const void *val, size_t val_len,
+                       int64_t expires);
+int hf_put_if_until(hf_keyspace *, const void *key, size_t key_len, const void *expected,
+                    size_t expected_len, const void *val, size_t val_len, int64_t expires,
+                    unsigned flags, void *buf, size_t cap, ssize_t *len); /* as hf_put_if */
+/* Says anew when a key expires. -ENOENT: no such key. */
+int hf_expire(hf_keyspace *, const void *key, size_t key_len, int64_t expires, unsigned flags);
+/* When a key expires; -ENOENT: no such key. */
+int hf_expires(hf_keyspace *, const void *key, size_t key_len, int64_t *expires);
+
 /* Batches: changes that all happen or none does, possibly to several keyspaces of a pool. */
 int hf_batch_begin(hf_keyspace *, hf_batch **out);
 int hf_batch_keyspace(hf_batch *, hf_keyspace *); /* for the changes that follow; -EXDEV */
@@ -120,6 +138,7 @@ int hf_scan_prefix(hf_keyspace *, const void *prefix, size_t prefix_len, unsigne
                    hf_scan **out); /* HF_REVERSE */
 int hf_scan_next(hf_scan *, const void **key, size_t *key_len, const void **val,
                  size_t *val_len); /* 1, 0 at the end; valid until the next call */
+int hf_scan_expires(hf_scan *, int64_t *expires); /* of the value that hf_scan_next gave last */
 void hf_scan_close(hf_scan *);
 
 /* Values of a view without a copy: *val is the value in the pool's own memory, if it is large and

@@ -34,7 +34,7 @@ fn parts(keys: &Keys) -> Result<(&Keyspace, &Arc<Source>), Refusal> {
     }
 }
 
-fn change(
+pub fn change(
     batch: Handle<Collected>,
     make: impl FnOnce(&mut Batch, &Keyspace) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@
 
 mod batch;
 mod error;
+mod expiry;
 mod foreign;
 mod keyspace;
 mod lent;

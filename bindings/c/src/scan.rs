@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
 /// A scan on its way.
-pub struct Way(Mutex<Scan>);
+pub struct Way(pub Mutex<Scan>);
 kind!(Way, 4, "scan");
 
 impl Way {

@@ -68,10 +68,7 @@ pub extern "C" fn hf_put_if(
         let (key, value) = (key.bytes(key_len)?, val.bytes(val_len)?);
         let room = buf.room(cap)?;
         let keyspace = keys.present()?;
-        let expected = match expected.is_null() && expected_len == 0 {
-            true => None,
-            false => Some(expected.bytes(expected_len)?),
-        };
+        let expected = expected_value(&expected, expected_len)?;
         let swap = keyspace.put_if(key, expected, value, durability(flags)?)?;
         tell(&swap, room, &mut len)
     })())
@@ -101,8 +98,16 @@ pub extern "C" fn hf_erase_if(
     })())
 }
 
+/// The value that a change expects; NULL: none.
+pub fn expected_value(expected: &Input, len: usize) -> Result<Option<&[u8]>, Refusal> {
+    match expected.is_null() && len == 0 {
+        true => Ok(None),
+        false => Ok(Some(expected.bytes(len)?)),
+    }
+}
+
 /// What became of a change, and the value that there is.
-fn tell(swap: &Swap, room: &mut [u8], len: &mut Place<isize>) -> Result<c_int, Refusal> {
+pub fn tell(swap: &Swap, room: &mut [u8], len: &mut Place<isize>) -> Result<c_int, Refusal> {
     len.store(match &swap.present {
         None => -ENOENT,
         Some(value) => {

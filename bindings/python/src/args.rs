@@ -2,13 +2,14 @@
 //!
 //! Invariant: bytes that somebody may change while we look at them are copied first.
 
-use holdfast::Durability;
+use holdfast::{Durability, Expires};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::ops::Deref;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `bytes` as they are, anything else that is like bytes as a copy.
 pub enum Bytes {
@@ -38,6 +39,36 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
                 Ok(Bytes::Copied(buffer.to_vec(object.py())?))
             }
         }
+    }
+}
+
+/// When a value expires: a number of seconds or a timedelta from now, or a datetime with a time
+/// zone.
+pub struct Expiry(Expires);
+
+impl Expiry {
+    /// `None`: never.
+    pub fn of(given: Option<Expiry>) -> Expires {
+        given.map_or(Expires::Never, |given| given.0)
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Expiry {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Expiry> {
+        if let Ok(seconds) = object.extract::<f64>() {
+            let time = Duration::try_from_secs_f64(seconds);
+            let time = time.map_err(|e| PyValueError::new_err(e.to_string()))?;
+            return Ok(Expiry(Expires::after(time)));
+        }
+        if let Ok(time) = object.extract::<SystemTime>() {
+            let time = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let time = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+            return Ok(Expiry(Expires::At(time)));
+        }
+        let time: Duration = object.extract()?;
+        Ok(Expiry(Expires::after(time)))
     }
 }
 

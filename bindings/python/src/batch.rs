@@ -2,7 +2,7 @@
 //!
 //! Invariant: a batch is given to the pool once.
 
-use crate::args::{Bytes, durability};
+use crate::args::{Bytes, Expiry, durability};
 use crate::error::Failure;
 use crate::handle::{Close, Handle};
 use crate::keyspace::Keyspace;
@@ -56,16 +56,18 @@ impl Batch {
         })
     }
 
+    #[pyo3(signature = (keyspace, key, value, *, expires=None))]
     fn put(
         &self,
         py: Python<'_>,
         keyspace: PyRef<'_, Keyspace>,
         key: Bytes,
         value: Bytes,
+        expires: Option<Expiry>,
     ) -> PyResult<()> {
-        let keyspace: &Keyspace = &keyspace;
+        let (keyspace, expires): (&Keyspace, _) = (&keyspace, Expiry::of(expires));
         self.change(py, keyspace, |batch, keyspace| {
-            batch.put(keyspace, &key, &value)
+            batch.put_until(keyspace, &key, &value, expires)
         })
     }
 

@@ -2,14 +2,14 @@
 //!
 //! Invariant: a missing key is a KeyError where a mapping says so, else None or False.
 
-use crate::args::{Bytes, durability};
+use crate::args::{Bytes, Expiry, durability};
 use crate::error::Failure;
 use crate::handle::{Close, Handle};
 use crate::lent::Lent;
 use crate::pool::{Pool, Shared, Source};
 use crate::scan::{Ahead, Scan};
 use crate::stream::{Reader, Writer};
-use holdfast::{Durability, ViewKeyspace};
+use holdfast::{Durability, Expires, ViewKeyspace};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -148,22 +148,53 @@ impl Keyspace {
     }
 
     fn __setitem__(&self, py: Python<'_>, key: Bytes, value: Bytes) -> PyResult<()> {
-        self.put(py, key, value, None)
+        self.put(py, key, value, None, None)
     }
 
-    #[pyo3(signature = (key, value, durability=None))]
+    #[pyo3(signature = (key, value, durability=None, *, expires=None))]
     fn put(
         &self,
         py: Python<'_>,
         key: Bytes,
         value: Bytes,
         durability: Option<&str>,
+        expires: Option<Expiry>,
     ) -> PyResult<()> {
-        let wanted = self.wanted(durability)?;
+        let (wanted, expires) = (self.wanted(durability)?, Expiry::of(expires));
         Ok(py.detach(|| {
             let keys = self.keys.get()?;
-            Ok::<_, Failure>(keys.present()?.put(&key, &value, wanted)?)
+            Ok::<_, Failure>(keys.present()?.put_until(&key, &value, expires, wanted)?)
         })?)
+    }
+
+    /// Says anew when a key expires; False: there is no such key.
+    #[pyo3(signature = (key, expires, durability=None))]
+    fn expire(
+        &self,
+        py: Python<'_>,
+        key: Bytes,
+        expires: Option<Expiry>,
+        durability: Option<&str>,
+    ) -> PyResult<bool> {
+        let (wanted, expires) = (self.wanted(durability)?, Expiry::of(expires));
+        Ok(py.detach(|| {
+            let keys = self.keys.get()?;
+            Ok::<_, Failure>(keys.present()?.expire(&key, expires, wanted)?)
+        })?)
+    }
+
+    /// When a key expires, in nanoseconds since 1970; None: never, or there is no such key.
+    fn expires_ns(&self, py: Python<'_>, key: Bytes) -> PyResult<Option<i64>> {
+        let found = py.detach(|| -> Result<_, Failure> {
+            Ok(match self.keys.get()? {
+                Keys::Present(keyspace) => keyspace.expires(&key)?,
+                Keys::View(keyspace) => keyspace.expires(&key)?,
+            })
+        })?;
+        Ok(match found {
+            Some(Expires::At(time)) => Some(time),
+            Some(Expires::Never) | None => None,
+        })
     }
 
     /// When a value was put, in nanoseconds since 1970, or None.
@@ -177,7 +208,7 @@ impl Keyspace {
     }
 
     /// Sets a key to a value if it has the expected one; None: if it has none.
-    #[pyo3(signature = (key, expected, value, durability=None))]
+    #[pyo3(signature = (key, expected, value, durability=None, *, expires=None))]
     fn put_if<'py>(
         &self,
         py: Python<'py>,
@@ -185,12 +216,13 @@ impl Keyspace {
         expected: Option<Bytes>,
         value: Bytes,
         durability: Option<&str>,
+        expires: Option<Expiry>,
     ) -> PyResult<Swapped<'py>> {
-        let wanted = self.wanted(durability)?;
+        let (wanted, expires) = (self.wanted(durability)?, Expiry::of(expires));
         let swap = py.detach(|| -> Result<_, Failure> {
             let keys = self.keys.get()?;
             let keyspace = keys.present()?;
-            Ok(keyspace.put_if(&key, expected.as_deref(), &value, wanted)?)
+            Ok(keyspace.put_if_until(&key, expected.as_deref(), &value, expires, wanted)?)
         })?;
         Ok(swapped(py, swap))
     }

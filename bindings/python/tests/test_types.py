@@ -18,6 +18,8 @@ with holdfast.open("/pool", create=True) as pool:
         both: bytes = key + each
     with pool.read() as then:
         time: int | None = then["keys"].modified_ns(b"x")
+    keys.put(b"a", b"b", expires=3)
+    end: int | None = keys.expires_ns(b"a")
     keys["text"] = b"x"  # type: ignore[index]
     wrong: str = keys[b"a"]  # type: ignore[assignment]
 """

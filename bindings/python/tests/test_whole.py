@@ -1,6 +1,7 @@
 """Keyspaces as a whole, changes that depend on a value, and threads."""
 
 import asyncio
+import datetime
 import sys
 import threading
 import time
@@ -17,6 +18,31 @@ def test_a_change_may_depend_on_the_value(keys):
     assert keys.erase_if(b"a", b"1") == (False, b"2")
     assert keys.erase_if(b"a", b"2") == (True, None)
     assert keys.erase_if(b"a", b"2") == (False, None)
+
+
+def test_keys_expire(pool, keys):
+    hour = datetime.timedelta(hours=1)
+    end = datetime.datetime.now(datetime.timezone.utc) + hour
+    keys.put(b"a", b"1", expires=hour)
+    keys.put(b"b", b"2", "ordered", expires=end)
+    assert abs(keys.expires_ns(b"a") - end.timestamp() * 1e9) < 60e9
+    assert abs(keys.expires_ns(b"b") - end.timestamp() * 1e9) < 1e4
+    keys[b"b"] = b"3"
+    assert keys.expires_ns(b"b") is None and keys.expires_ns(b"none") is None
+    assert keys.expire(b"b", 0) and b"b" not in keys and not keys.expire(b"b", 5)
+    assert keys.put_if(b"b", None, b"4", expires=0.02) == (True, b"4")
+    while b"b" in keys:
+        time.sleep(0.001)
+    assert list(keys.items()) == [(b"a", b"1")] and len(keys) == 1
+    with pool.batch() as batch:
+        batch.put(keys, b"c", b"5", expires=3600)
+        batch.put(keys, b"d", b"6", expires=0)
+    assert keys.expire(b"a", None) and keys.expires_ns(b"a") is None
+    assert keys.expires_ns(b"c") and list(keys) == [b"a", b"c"]
+    for wrong in -1, float("nan"), "soon", datetime.timedelta(seconds=-1):
+        with pytest.raises((ValueError, TypeError)):
+            keys.put(b"x", b"x", expires=wrong)
+    assert b"x" not in keys
 
 
 def test_many_count_one_number_up(pool, keys):

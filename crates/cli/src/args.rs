@@ -2,6 +2,7 @@
 //!
 //! Invariant: the work of a command is in its own module; nothing here has an effect.
 
+use crate::after::After;
 use crate::keep::Keep;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -48,7 +49,12 @@ pub enum Command {
     Serve(ServeArgs),
     /// Journal the dirty state of open files; the service starts this.
     #[command(hide = true)]
-    WriteBack { pool: PathBuf },
+    WriteBack {
+        /// Remove what has expired instead.
+        #[arg(long)]
+        expired: bool,
+        pool: PathBuf,
+    },
     /// Make the calls of another user; the service starts this.
     #[command(hide = true)]
     Proxy {
@@ -420,6 +426,20 @@ pub enum KvCommand {
         /// Only if the key has no value now; with exit status 1 if it has one.
         #[arg(long)]
         if_absent: bool,
+        /// Let the key expire so long after now: a number and ms, s, m, h or d.
+        #[arg(long, value_name = "TIME")]
+        expires: Option<After>,
+        #[command(flatten)]
+        words: Words,
+    },
+    /// Say anew when a key expires, durably; without a time, print when it does, in nanoseconds
+    /// since 1970.
+    #[command(override_usage = "holdfast kv <POOL> <KEYSPACE> expire [OPTIONS] <KEY> [TIME]")]
+    Expire {
+        key: OsString,
+        /// A number and ms, s, m, h or d, from now on; or never.
+        #[arg(value_name = "TIME")]
+        after: Option<After>,
         #[command(flatten)]
         words: Words,
     },

@@ -3,6 +3,7 @@
 //! Invariant: nothing here has an effect.
 #![forbid(unsafe_code)]
 
+pub mod after;
 pub mod args;
 pub mod bash;
 pub mod keep;

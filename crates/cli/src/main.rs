@@ -128,7 +128,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         Command::Du(args) => du::du(&args, cli.json),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
-        Command::WriteBack { pool } => writeback::write_back(&pool),
+        Command::WriteBack { pool, expired } => writeback::write_back(&pool, expired),
         Command::Keeper(args) => keeper::keep(&args),
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),

@@ -237,6 +237,9 @@ impl Diff<'_> {
     fn keys(&self, all: &mut Vec<Change>) -> Read<()> {
         let mut found = Vec::new();
         self.each(VALUES, |Difference { key, old, new }| {
+            if value::is_in_index(key) {
+                return Ok(());
+            }
             let (keyspace, key) = value::parse_key(key)?;
             let what = match (old, new) {
                 (None, _) => What::Added,

@@ -1,7 +1,7 @@
 //! The example of docs/kv.md: `cargo run --example addresses -- POOL`. Everything below stands
 //! there, too, and a test compares the two.
 
-use holdfast::{Durability::*, Pool};
+use holdfast::{Durability::*, Expires, Pool};
 
 fn main() -> holdfast::Result<()> {
     let path = std::env::args().nth(1).expect("which pool?");
@@ -23,6 +23,13 @@ fn main() -> holdfast::Result<()> {
     // Only if the value is still what it was; else `present` is what it is.
     let swap = users.put_if(b"alan", Some(b"1912"), b"1954", Durable)?;
     assert!(swap.done && users.count()? == 2);
+
+    // Not there any more a minute from now, and for ever after all.
+    let minute = Expires::after(std::time::Duration::from_secs(60));
+    users.put_until(b"kurt", b"1906", minute, Ordered)?;
+    assert!(users.expire(b"kurt", Expires::Never, Ordered)?);
+    assert_eq!(users.expires(b"kurt")?, Some(Expires::Never));
+    users.erase(b"kurt", Ordered)?;
 
     // Pairs in the order of their keys, as of the moment at which the scan begins.
     for pair in users.prefix(b"")?.backward() {

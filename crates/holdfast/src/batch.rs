@@ -44,14 +44,24 @@ impl Batch {
 
     /// Sets `key` of `keyspace` to `value`.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_word(keyspace, (key, value), kv::NEVER)
+    }
+
+    /// As `put`; the value expires then.
+    pub(crate) fn put_word(
+        &mut self,
+        keyspace: &Keyspace,
+        (key, value): (&[u8], &[u8]),
+        expires: i64,
+    ) -> Result<()> {
         check(key)?;
         self.of_this_process()?;
         match (&mut self.changes, self.pool.inner.reach()?) {
             (Changes::Mapped(changes), Reach::Mapped(client)) => {
-                Ok(changes.put(client, keyspace.id, key, value)?)
+                Ok(changes.put_until(client, (keyspace.id, key), value, expires)?)
             }
             (Changes::Served(batch), Reach::Served(served)) => {
-                served.batch_put(batch, keyspace.named(), key, value)
+                served.batch_put(batch, keyspace.named(), (key, value), expires)
             }
             _ => Err(Error::NotForOthers),
         }

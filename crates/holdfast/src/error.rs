@@ -60,6 +60,9 @@ pub enum Error {
     BatchTooLarge,
     /// The two values of a change that depends on one are more than one request has room for.
     SwapTooLarge,
+    /// A value is so large, or free space in so many pieces, that only a file takes it, which
+    /// cannot expire.
+    ExpiringTooLarge,
     /// A batch or a view from before fork(2) was used in the child.
     OtherProcess,
     /// The pool's root directory does not let this user in.
@@ -167,6 +170,7 @@ impl Error {
             Error::Name { name } if name.len() > NAME_MAX => 36,
             Error::Key { .. } | Error::Name { .. } => 22,
             Error::BatchTooLarge | Error::SwapTooLarge => 7,
+            Error::ExpiringTooLarge => 27,
             Error::OtherProcess => 10,
             Error::NotLetIn { .. } | Error::NotForOthers => 13,
             Error::Exists { .. } => 17,
@@ -201,6 +205,9 @@ impl Error {
                 Some("ask its owner for search permission on its root directory".into())
             }
             Error::BatchTooLarge => Some("commit in several batches".into()),
+            Error::ExpiringTooLarge => {
+                Some("put it without an expiry, or in parts of at most 64 MiB".into())
+            }
             Error::Exists { .. } => Some("choose another name, or delete what has it".into()),
             Error::HasDirectories { .. } => {
                 Some("remove them with the pool's files: holdfast run -- rm -r".into())
@@ -280,6 +287,9 @@ impl fmt::Display for Error {
                 f.write_str("a change that depends on a value has more than 1 MiB for the proxy")
             }
             Error::BatchTooLarge => f.write_str("the batch is too large for one commit"),
+            Error::ExpiringTooLarge => f.write_str(
+                "a value that expires has more than 64 MiB, or free space is too fragmented for it",
+            ),
             Error::Exists { name } => write!(f, "there is something named {name:?} already"),
             Error::HasDirectories { name } => {
                 write!(f, "keyspace {name:?} has directories among its values")

@@ -73,7 +73,7 @@ impl Keyspace {
             Reach::Mapped(client) => client.kv_find(None, None, (self.id, key), &mut [])?,
             Reach::Served(served) => served.find(self.named(), None, key)?,
         };
-        Ok(found.map(|(_, time)| time))
+        Ok(found.map(|found| found.mtime))
     }
 
     /// Sets `key` to `value`.

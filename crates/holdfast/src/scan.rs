@@ -4,6 +4,7 @@
 //! shows the names of that moment, with the content that they have when the scan reaches them.
 
 use crate::error::{Error, Result};
+use crate::expiry::Expires;
 use crate::keyspace::{Keyspace, whole};
 use crate::kv::{self, Found};
 use crate::view::{View, ViewOf};
@@ -129,6 +130,15 @@ impl Scan {
             }
             _ => Err(Error::OtherProcess),
         }
+    }
+
+    /// When the value that `next` or `next_ref` gave last expires; a view shows also what has
+    /// expired since.
+    pub fn expires(&self) -> Expires {
+        Expires::of_word(match &self.way {
+            Way::Mapped(scan) => scan.expires(),
+            Way::Served(scan) => scan.as_ref().map_or(kv::NEVER, served::Scan::expires),
+        })
     }
 
     /// The next key and its value, which are valid until the next call; `None` at the end.

@@ -156,7 +156,7 @@ impl ServedPool {
         keyspace: Named<'_>,
         view: Option<View>,
         key: &[u8],
-    ) -> Result<Option<(u64, i64)>> {
+    ) -> Result<Option<kv::Times>> {
         let (caller, keyspace) = (self.ids.caller(), self.known(keyspace)?);
         Ok(self.served.kv_find(&caller, keyspace, view, key)?)
     }
@@ -169,6 +169,18 @@ impl ServedPool {
     ) -> Result<()> {
         let (caller, keyspace) = (self.ids.caller(), self.known(keyspace)?);
         Ok(self.served.kv_put(&caller, keyspace, pair, durability)?)
+    }
+
+    pub fn put_until(
+        &self,
+        keyspace: Named<'_>,
+        pair: (&[u8], &[u8]),
+        expires: i64,
+        durability: Durability,
+    ) -> Result<()> {
+        let (caller, keyspace) = (self.ids.caller(), self.known(keyspace)?);
+        let served = &self.served;
+        Ok(served.kv_put_until(&caller, keyspace, pair, expires, durability)?)
     }
 
     pub fn erase(&self, keyspace: Named<'_>, key: &[u8], durability: Durability) -> Result<()> {
@@ -192,7 +204,7 @@ impl ServedPool {
         &self,
         (keyspace, key): (Named<'_>, &[u8]),
         expected: Option<&[u8]>,
-        value: Option<&[u8]>,
+        value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<kv::Swapped> {
         let (caller, known) = (self.ids.caller(), self.known(keyspace)?);
@@ -237,11 +249,13 @@ impl ServedPool {
         &self,
         batch: &mut Batch,
         keyspace: Named<'_>,
-        key: &[u8],
-        value: &[u8],
+        pair: (&[u8], &[u8]),
+        expires: i64,
     ) -> Result<()> {
         let keyspace = self.known(keyspace)?;
-        Ok(self.served.batch_put(batch, keyspace, key, value)?)
+        Ok(self
+            .served
+            .batch_put_until(batch, keyspace, pair, expires)?)
     }
 
     pub fn batch_erase(&self, batch: &mut Batch, keyspace: Named<'_>, key: &[u8]) -> Result<()> {

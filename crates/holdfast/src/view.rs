@@ -4,6 +4,7 @@
 
 use crate::borrowed::{self, Borrowed};
 use crate::error::{Error, Result};
+use crate::expiry::Expires;
 use crate::inner::Reach;
 use crate::keyspace::{Keyspace, whole};
 use crate::kv;
@@ -204,15 +205,26 @@ impl ViewKeyspace {
         }
     }
 
-    /// When the value of `key` was put: nanoseconds since 1970.
-    pub fn modified_ns(&self, key: &[u8]) -> Result<Option<i64>> {
-        let found = match self.view.pinned.reach()? {
+    fn times(&self, key: &[u8]) -> Result<Option<kv::Times>> {
+        Ok(match self.view.pinned.reach()? {
             ViewOf::Mapped(client, view) => {
                 client.kv_find(None, Some(view), (self.keyspace.id, key), &mut [])?
             }
             ViewOf::Served(served, view) => served.find(self.keyspace.named(), Some(view), key)?,
-        };
-        Ok(found.map(|(_, time)| time))
+        })
+    }
+
+    /// When the value of `key` expires, whether or not that is past now; `None`: the view has no
+    /// such key.
+    pub fn expires(&self, key: &[u8]) -> Result<Option<Expires>> {
+        let found = self.times(key)?;
+        Ok(found.map(|found| Expires::of_word(found.expires)))
+    }
+
+    /// When the value of `key` was put: nanoseconds since 1970.
+    pub fn modified_ns(&self, key: &[u8]) -> Result<Option<i64>> {
+        let found = self.times(key)?;
+        Ok(found.map(|found| found.mtime))
     }
 
     /// The value of `key` in the pool's own memory, if it is large and in one piece, else a copy of

@@ -79,7 +79,7 @@ impl Keyspace {
         value: &[u8],
         durability: Durability,
     ) -> Result<Swap> {
-        self.swap(key, expected, Some(value), durability)
+        self.swap(key, expected, Some((value, kv::NEVER)), durability)
     }
 
     /// Removes `key` if its value is `expected`.
@@ -87,11 +87,11 @@ impl Keyspace {
         self.swap(key, Some(expected), None, durability)
     }
 
-    fn swap(
+    pub(crate) fn swap(
         &self,
         key: &[u8],
         expected: Option<&[u8]>,
-        value: Option<&[u8]>,
+        value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<Swap> {
         check(key)?;
@@ -103,7 +103,7 @@ impl Keyspace {
         };
         let present = match swapped {
             Ok(kv::Swapped::Done) => {
-                let present = value.map(<[u8]>::to_vec);
+                let present = value.map(|(value, _)| value.to_vec());
                 return Ok(Swap {
                     done: true,
                     present,

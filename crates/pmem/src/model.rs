@@ -100,6 +100,11 @@ pub fn now() -> i64 {
     (EPOCH + step() - AGE) as i64
 }
 
+/// As [`crate::env::exact_now`].
+pub fn exact_now() -> i64 {
+    now()
+}
+
 /// As [`crate::env::monotonic_ms`].
 pub fn monotonic_ms() -> u64 {
     step() / 1_000_000

@@ -103,6 +103,24 @@ pub(crate) unsafe fn syscall5(number: usize, [a, b, c, d, e]: [usize; 5]) -> isi
     ret
 }
 
+#[cfg(not(feature = "model"))]
+const SYS_CLOCK_GETTIME: usize = 228;
+#[cfg(not(feature = "model"))]
+const CLOCK_REALTIME: usize = 0;
+
+/// Nanoseconds since 1970.
+#[cfg(not(feature = "model"))]
+pub(crate) fn realtime_ns() -> i64 {
+    let mut time = [0i64; 2];
+    let arguments = [CLOCK_REALTIME, time.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel stores two words, for which there is room.
+    let _ = unsafe { syscall(SYS_CLOCK_GETTIME, arguments) };
+    let [seconds, nanoseconds] = time;
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
+}
+
 const SYS_SYNC_FILE_RANGE: usize = 277;
 /// Begins to write those pages that are dirty,
 const WRITE: usize = 2;

@@ -15,6 +15,7 @@ pub mod check;
 pub mod checksum;
 pub mod directory;
 pub mod error;
+pub mod expiry;
 pub mod format;
 pub mod id_map;
 pub mod journal;

@@ -22,7 +22,7 @@ pub struct Going {
     pub view: Arc<View>,
     pub keyspace: Keyspace,
     /// The pair that had no room in the last answer.
-    pub waiting: Option<(Vec<u8>, Vec<u8>)>,
+    pub waiting: Option<Pair>,
     /// What kept the scan from going on when it had found some pairs.
     pub failed: Option<Error>,
 }
@@ -33,7 +33,12 @@ pub struct Batch {
     pub changes: Changes,
     /// The first part of the value that comes next.
     pub part: Vec<u8>,
+    /// When it expires.
+    pub expires: i64,
 }
+
+/// A key, its value, and when that expires.
+pub type Pair = (Vec<u8>, Vec<u8>, i64);
 
 /// What is kept under one name.
 pub enum Kept {

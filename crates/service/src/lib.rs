@@ -54,7 +54,7 @@ pub use resize::resize;
 pub use restoring::{DataFile, Restoring};
 pub use rollback::{RolledBack, roll_back};
 pub use service::{Service, Stopper};
-pub use session::writeback::Helper;
+pub use session::writeback::{Helper, Job};
 pub use writer::Options;
 
 /// What a service does, one step after the other in the caller's thread.

@@ -235,9 +235,10 @@ impl Work<'_, '_> {
                 self.batch.drop_data(gone, run.epoch)?;
             }
         }
-        let mut entry = [0; value::HEAD + value::IN_BLOCKS_MAX];
-        entry[..value::HEAD].copy_from_slice(&bytes[..value::HEAD]);
-        let len = value::HEAD + new.encode(&mut entry[value::HEAD..]);
+        let head = bytes.len() - value::body(bytes).len();
+        let mut entry = [0; value::HEAD_MAX + value::IN_BLOCKS_MAX];
+        entry[..head].copy_from_slice(&bytes[..head]);
+        let len = head + new.encode(&mut entry[head..]);
         self.batch.put(VALUES, key, &entry[..len])?;
         Ok(())
     }

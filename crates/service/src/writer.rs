@@ -13,6 +13,7 @@ use crate::listener::connection::Reply;
 use crate::listener::proxies::Launcher;
 use crate::recovery::recover::{self, Recovered};
 use crate::session::Session;
+use crate::session::expiry::Expiry;
 use crate::session::handout::{self, Sent};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::snapshots;
@@ -48,7 +49,7 @@ const NAP_REST: Duration = Duration::from_millis(10);
 pub struct Options {
     /// End when the last user has gone.
     pub ending: bool,
-    /// What writes back dirty inodes.
+    /// What writes back dirty inodes, and removes what has expired.
     pub writeback: Option<Helper>,
     /// What serves users who do not own the pool.
     pub proxy: Option<Launcher>,
@@ -74,6 +75,12 @@ impl State {
         let not_ours = self.awaiting_survivors || self.damage.is_some();
         Ok(!not_ours && (self.engine.store.reclaim_some()? || self.engine.store.trim()))
     }
+
+    /// The same of what has expired.
+    fn remove_expired(&mut self, expiry: &mut Expiry) -> Result<bool> {
+        let not_ours = self.awaiting_survivors || self.damage.is_some();
+        Ok(!not_ours && expiry.remove_alone(&mut self.engine.store)?)
+    }
 }
 
 /// What the thread has.
@@ -83,6 +90,7 @@ pub struct Writer<'a> {
     front: Front,
     heart: Heartbeat,
     writeback: Writeback,
+    expiry: Expiry,
     /// Requests that were not answered yet.
     asks: VecDeque<Ask>,
     /// Stray stores of this session that the log knows of, and blocks that were lost.
@@ -96,6 +104,7 @@ impl<'a> Writer<'a> {
         Writer {
             heart: Heartbeat::start(front.memory.clone()),
             writeback: Writeback::new(service.options.writeback, users.helper.clone()),
+            expiry: Expiry::new(),
             service,
             users,
             front,
@@ -132,12 +141,15 @@ impl Writer<'_> {
             }
             attached = now_attached;
             if let Some(session) = &self.service.session {
+                let store = &mut self.service.engine.store;
+                let expired =
+                    !self.writeback.is_running() && self.expiry.look(store, &session.memory)?;
                 let directory = &self.service.engine.store.files.directory;
-                self.writeback.tend(directory, &session.memory);
+                self.writeback.tend(directory, &session.memory, expired);
                 nap = self.drain(nap, round);
                 continue;
             }
-            if self.service.free_some()? {
+            if self.service.free_some()? || self.service.remove_expired(&mut self.expiry)? {
                 continue;
             }
             match self.next_ask(inbox) {

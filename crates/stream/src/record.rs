@@ -76,10 +76,11 @@ pub enum Record<'a> {
         file_block: u64,
         blocks: u64,
     },
-    /// A value that is in blocks: its bytes follow.
+    /// A value that is in blocks: its bytes follow. `expires` is 0 if it does not expire.
     Value {
         key: &'a [u8],
         mtime: i64,
+        expires: i64,
         len: u64,
     },
     /// Bytes of the value that was begun last: whole blocks, but for the last ones.
@@ -181,10 +182,16 @@ impl Record<'_> {
                     .number(*file_block)
                     .number(*blocks);
             }
-            Record::Value { key, mtime, len } => {
+            Record::Value {
+                key,
+                mtime,
+                expires,
+                len,
+            } => {
                 out.kind(VALUE)
                     .short(key)
                     .number(*mtime as u64)
+                    .number(*expires as u64)
                     .number(*len);
             }
             Record::ValueData { bytes } => {
@@ -236,6 +243,7 @@ impl Record<'_> {
             VALUE => Record::Value {
                 key: at.short(KEY_MAX)?,
                 mtime: at.number()? as i64,
+                expires: at.number()? as i64,
                 len: at.number()?,
             },
             VALUE_DATA => Record::ValueData { bytes: at.long()? },

@@ -224,7 +224,7 @@ struct Carry {
 /// A value in blocks whose bytes follow.
 struct OpenValue {
     key: Vec<u8>,
-    mtime: i64,
+    head: ValueHead,
     blocks: InBlocks,
     /// Its blocks that are not written yet, and bytes.
     todo: Vec<Run>,
@@ -308,7 +308,23 @@ impl Work<'_, '_> {
                 self.carry.last = None;
                 self.clear(ino, file_block, end)
             }
-            (Record::Value { key, mtime, len }, _) => self.value(key, mtime, len),
+            (
+                Record::Value {
+                    key,
+                    mtime,
+                    expires,
+                    len,
+                },
+                _,
+            ) => {
+                let inline = false;
+                let head = ValueHead {
+                    mtime,
+                    inline,
+                    expires,
+                };
+                self.value(key, head, len)
+            }
             _ => Err(Failure::Bad("a record that does not belong into a state")),
         }
     }
@@ -447,8 +463,12 @@ impl Work<'_, '_> {
     }
 
     /// A value in blocks begins.
-    fn value(&mut self, key: &[u8], mtime: i64, len: u64) -> std::result::Result<(), Failure> {
-        value::parse_key(key).map_err(|bad| Failure::Bad(bad.what))?;
+    fn value(&mut self, key: &[u8], head: ValueHead, len: u64) -> std::result::Result<(), Failure> {
+        match value::parse_key(key) {
+            Ok((1.., _)) if head.expires >= value::NEVER => {}
+            Ok(_) => return Err(Failure::Bad("a value in blocks that cannot be")),
+            Err(bad) => return Err(Failure::Bad(bad.what)),
+        }
         if len == 0 || len > self.batch.superblock().data_len {
             return Err(Failure::Bad("the length of a value"));
         }
@@ -472,7 +492,7 @@ impl Work<'_, '_> {
         let key = key.to_vec();
         self.carry.value = Some(OpenValue {
             key,
-            mtime,
+            head,
             blocks,
             todo,
             left: len,
@@ -526,13 +546,10 @@ impl Work<'_, '_> {
     }
 
     fn put_value(&mut self, open: &OpenValue) -> std::result::Result<(), Failure> {
-        let head = ValueHead {
-            mtime: open.mtime,
-            inline: false,
-        };
+        let head = open.head.encode();
         let mut value = [0; VALUE_MAX];
-        value[..value::HEAD].copy_from_slice(&head.encode());
-        let len = value::HEAD + open.blocks.encode(&mut value[value::HEAD..]);
+        value[..head.len()].copy_from_slice(&head);
+        let len = head.len() + open.blocks.encode(&mut value[head.len()..]);
         let mut old = Vec::new();
         let see = &mut |value: &[u8]| old.extend_from_slice(value);
         self.batch.replace(VALUES, &open.key, &value[..len], see)?;
@@ -585,6 +602,13 @@ fn check(tree: TreeId, key: &[u8], value: &[u8]) -> std::result::Result<(), Fail
             parse_ino_key(key).map_err(bad)?;
         }
         VALUES => {
+            if value::is_in_index(key) {
+                value::parse_in_index(key).map_err(bad)?;
+                return match value == &value::in_index()[..] {
+                    true => Ok(()),
+                    false => Err(Failure::Bad("an entry of the index of expiry with a value")),
+                };
+            }
             value::parse_key(key).map_err(bad)?;
             if !ValueHead::decode(value).map_err(bad)?.inline {
                 return Err(Failure::Bad("a value that names its blocks"));

@@ -180,8 +180,12 @@ impl<W: Write + Send + 'static> Saver<'_, '_, W> {
             return self.out.put(&Record::Put { tree, key, value });
         };
         let head = ValueHead::decode(value).map_err(damage)?;
-        let (mtime, len) = (head.mtime, blocks.len);
-        self.out.put(&Record::Value { key, mtime, len })?;
+        self.out.put(&Record::Value {
+            key,
+            mtime: head.mtime,
+            expires: head.expires,
+            len: blocks.len,
+        })?;
         self.value_data(&blocks)
     }
 

@@ -16,7 +16,7 @@ use holdfast_pool::segment::Sizes;
 use holdfast_pool::snapshot::{self, Snapshot};
 use holdfast_pool::space::Run;
 use holdfast_pool::{Params, Pool, Reader, WriteToken};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 
@@ -24,7 +24,13 @@ const MIB: u64 = 1 << 20;
 const DATA: u64 = 64 * MIB;
 const KEYSPACE: u64 = 7;
 
-/// What a pool holds: blocks of files by number, values by key, and entries of another tree.
+/// When a value of such bytes expires.
+fn expiry(byte: u8) -> i64 {
+    [value::NEVER, 1 << 60][usize::from(byte % 2)]
+}
+
+/// What a pool holds: blocks of files by number, values by key, each with the time at which it
+/// expires behind it, and entries of another tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     blocks: BTreeMap<(u64, u64), u8>,
@@ -105,7 +111,9 @@ impl Made {
                 1 => {
                     let (key, long) = (value_key(at), len * 13);
                     put_value(&mut batch, &self.data, &key, long, byte, epoch);
-                    self.model.values.insert(key, vec![byte; long as usize]);
+                    let mut value = vec![byte; long as usize];
+                    value.extend(expiry(byte).to_le_bytes());
+                    self.model.values.insert(key, value);
                 }
                 2 => {
                     let key = value_key(at);
@@ -284,12 +292,19 @@ fn put_value(
     epoch: u32,
 ) {
     let inline = value::fits_entry(key.len(), len as usize);
-    let mut entry = ValueHead {
+    let expires = expiry(byte);
+    let head = ValueHead {
         mtime: 1 << 30,
         inline,
+        expires,
+    };
+    if expires != value::NEVER {
+        let index = value::TreeKey::in_index(expires, key);
+        batch
+            .put(VALUES, index.as_slice(), &value::in_index())
+            .unwrap();
     }
-    .encode()
-    .to_vec();
+    let mut entry = head.encode().to_vec();
     if inline {
         entry.extend(vec![byte; len as usize]);
     } else {
@@ -398,7 +413,7 @@ impl Copy {
 fn model_of(pool: &Pool, data: &Region, state: &Snapshot) -> Model {
     let (fixed, mut model) = (state.fixed(), Model::default());
     let reader = Reader::of_snapshot(pool.meta(), &fixed);
-    let mut entries = Vec::new();
+    let (mut entries, mut index) = (Vec::new(), BTreeSet::new());
     for tree in [EXTENTS, VALUES, ORPHANS] {
         let see = |key: &[u8], value: &[u8]| {
             entries.push((tree, key.to_vec(), value.to_vec()));
@@ -428,9 +443,15 @@ fn model_of(pool: &Pool, data: &Region, state: &Snapshot) -> Model {
                     assert!(old.is_none(), "extents overlap");
                 }
             }
+            VALUES if value::is_in_index(&key) => assert!(index.insert(key)),
             VALUES => {
-                let bytes = match value::blocks_of(&value).unwrap() {
-                    None => value[value::HEAD..].to_vec(),
+                let expires = value::expiry_of(&value);
+                if expires != value::NEVER {
+                    let indexed = value::TreeKey::in_index(expires, &key);
+                    assert!(index.contains(indexed.as_slice()), "a value is not indexed");
+                }
+                let mut bytes = match value::blocks_of(&value).unwrap() {
+                    None => value::body(&value).to_vec(),
                     Some(blocks) => {
                         let all = blocks.runs().iter().flat_map(|run| {
                             (0..u64::from(run.len)).flat_map(|n| block(run.block.number() + n))
@@ -440,6 +461,7 @@ fn model_of(pool: &Pool, data: &Region, state: &Snapshot) -> Model {
                         all
                     }
                 };
+                bytes.extend(expires.to_le_bytes());
                 model.values.insert(key, bytes);
             }
             _ => drop(
@@ -732,6 +754,7 @@ fn records_come_back_and_nothing_else_does() {
         Record::Value {
             key: b"k",
             mtime: 1 << 40,
+            expires: 1 << 50,
             len: 5,
         },
         Record::ValueData { bytes: b"abcde" },

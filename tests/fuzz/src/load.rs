@@ -47,8 +47,8 @@ fn from_lines(text: &[u8]) -> (Vec<Pair>, Result<(), String>) {
 
 fn as_lines(pairs: &[Pair]) -> Vec<u8> {
     let mut text = Vec::new();
-    for (key, value) in pairs {
-        lines::write(&mut text, key, value).expect("memory takes it");
+    for (key, value, expires) in pairs {
+        lines::write(&mut text, (key, value), *expires).expect("memory takes it");
     }
     text
 }
@@ -61,7 +61,7 @@ fn judge_dump(text: &[u8]) {
     }
 }
 
-fn from_dump(text: &[u8]) -> (Vec<Pair>, Result<(), String>) {
+fn from_dump(text: &[u8]) -> (Vec<mdb::Pair>, Result<(), String>) {
     let mut pairs = Vec::new();
     let mut reader = match mdb::Reader::new(text) {
         Ok(reader) => reader,
@@ -78,7 +78,7 @@ fn from_dump(text: &[u8]) -> (Vec<Pair>, Result<(), String>) {
     (pairs, done)
 }
 
-fn as_dump(pairs: &[Pair], print: bool) -> Vec<u8> {
+fn as_dump(pairs: &[mdb::Pair], print: bool) -> Vec<u8> {
     let (mut text, mut room) = (Vec::new(), mdb::Room::default());
     pairs.iter().for_each(|(key, value)| room.add(key, value));
     let mut writer = mdb::Writer::new(&mut text, print, room).expect("memory takes it");

@@ -80,6 +80,7 @@ fn record<'a>(input: &mut Input<'a>) -> Record<'a> {
             key: input.string(),
             mtime: input.number() as i64,
             len: input.number() % 300_000,
+            expires: input.number() as i64,
         },
         9 => Record::ValueData {
             bytes: &BLOCKS[..1 + input.below(40 * BLOCK - 1)],

@@ -11,7 +11,7 @@ use super::tree::{Into, in_the_way, joined};
 use super::{Copier, attributes};
 use crate::failure::Failure;
 use crate::kv::escape;
-use holdfast::{Durability, Keyspace, Opened, is_value};
+use holdfast::{Durability, Expires, Keyspace, Opened, is_value};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -24,10 +24,13 @@ const WHOLE_MAX: u64 = 1 << 20;
 /// Of a value that is a file.
 const VALUE_MODE: u32 = 0o644;
 
+/// A value, and when it expires.
+type Value = (Vec<u8>, Expires);
+
 /// A keyspace that gets values.
 pub struct Sink {
     keyspace: Keyspace,
-    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    pairs: Vec<(Vec<u8>, Value)>,
     bytes: usize,
 }
 
@@ -42,19 +45,19 @@ impl Sink {
 
     fn commit(&self, dir: &Opened) -> holdfast::Result<()> {
         let mut batch = dir.pool().batch();
-        for (key, value) in &self.pairs {
-            batch.put(&self.keyspace, key, value)?;
+        for (key, (value, expires)) in &self.pairs {
+            batch.put_until(&self.keyspace, key, value, *expires)?;
         }
         batch.commit(Durability::Volatile)
     }
 }
 
 impl Copier<'_> {
-    fn put(&mut self, to: &mut Into, key: &[u8], value: Vec<u8>) -> Result<(), Failure> {
+    fn put(&mut self, to: &mut Into, key: &[u8], value: Value) -> Result<(), Failure> {
         let Some(sink) = &mut to.sink else {
             return Ok(());
         };
-        sink.bytes += key.len() + value.len();
+        sink.bytes += key.len() + value.0.len();
         sink.pairs.push((key.into(), value));
         match sink.bytes >= BATCH_BYTES {
             true => self.flush(to),
@@ -72,12 +75,15 @@ impl Copier<'_> {
         }
         let together = sink.commit(dir);
         let bytes = std::mem::take(&mut sink.bytes);
-        for (key, value) in std::mem::take(&mut sink.pairs) {
+        for (key, (value, expires)) in std::mem::take(&mut sink.pairs) {
             let len = value.len() as u64;
             // Those that can be put are, and the others are named.
             let put = match together {
                 Ok(()) => Ok(()),
-                Err(_) => sink.keyspace.put(&key, &value, Durability::Volatile),
+                Err(_) => {
+                    let volatile = Durability::Volatile;
+                    sink.keyspace.put_until(&key, &value, expires, volatile)
+                }
             };
             match put {
                 Ok(()) => {
@@ -113,7 +119,7 @@ impl Copier<'_> {
                 }
             }
             if read <= WHOLE_MAX {
-                return self.put(to, key, value);
+                return self.put(to, key, (value, Expires::Never));
             }
         }
         self.stream_to_value(&mut Reader::new(file), to, key, paths)
@@ -195,7 +201,7 @@ impl Copier<'_> {
     fn value(
         &mut self,
         (keyspace, owner): (&Keyspace, &Meta),
-        (key, value): (&[u8], Vec<u8>),
+        (key, value): (&[u8], Value),
         to: &mut Into,
     ) -> Result<(), Failure> {
         let shown = joined(&to.shown, key);
@@ -218,7 +224,7 @@ impl Copier<'_> {
         match &to.sink {
             Some(_) => self.put(to, key, value),
             None => self
-                .value_to_file((keyspace, owner), (key, &value), to)
+                .value_to_file((keyspace, owner), (key, &value.0), to)
                 .map_err(|e| e.of(&shown)),
         }
     }
@@ -265,7 +271,7 @@ struct Range<'a> {
 impl Range<'_> {
     /// Shows `each` all pairs before `end`. A view that is given up, because very much changes
     /// meanwhile, is followed by a later one.
-    fn scan(&mut self, end: Option<&[u8]>, each: &mut dyn FnMut(&[u8], Vec<u8>)) -> Result<()> {
+    fn scan(&mut self, end: Option<&[u8]>, each: &mut dyn FnMut(&[u8], Value)) -> Result<()> {
         let until = end.map_or(Bound::Unbounded, Bound::Excluded);
         loop {
             let begin = self.after.clone();
@@ -277,7 +283,7 @@ impl Range<'_> {
             let end = loop {
                 match pairs.next().transpose().map_err(Fault::from) {
                     Ok(Some((key, value))) => {
-                        each(&key, value);
+                        each(&key, (value, pairs.expires()));
                         self.after = key;
                     }
                     Ok(None) => return Ok(()),

@@ -58,10 +58,11 @@ fn dump_one(
     }
     name.pop();
     name.push(b'\t');
-    for pair in keyspace.prefix(b"")? {
-        let (key, value) = pair?;
+    let mut scan = keyspace.prefix(b"")?;
+    while let Some(pair) = scan.next() {
+        let ((key, value), expires) = (pair?, scan.expires());
         let written = out.write_all(&name);
-        if let Err(e) = written.and_then(|()| lines::write(out, &key, &value)) {
+        if let Err(e) = written.and_then(|()| lines::write(out, (&key, &value), expires.time())) {
             return Ok(Err(e));
         }
         *count += 1;

@@ -5,15 +5,43 @@
 use super::escape;
 use std::io::{self, BufRead, Write};
 
-/// A key and a value.
-pub type Pair = (Vec<u8>, Vec<u8>);
+/// A key and a value, and when that expires, in nanoseconds since 1970.
+pub type Pair = (Vec<u8>, Vec<u8>, Option<i64>);
+
+/// What stands between the value and the time at which it expires: no escape, so no value has it.
+const MARK: &[u8] = b"\\@";
 
 /// Writes a pair as a line.
-pub fn write(out: &mut impl Write, key: &[u8], value: &[u8]) -> io::Result<()> {
+pub fn write(
+    out: &mut impl Write,
+    (key, value): (&[u8], &[u8]),
+    expires: Option<i64>,
+) -> io::Result<()> {
     escape::write(out, key)?;
     out.write_all(b"\t")?;
     escape::write(out, value)?;
+    if let Some(time) = expires {
+        out.write_all(MARK)?;
+        write!(out, "{time}")?;
+    }
     out.write_all(b"\n")
+}
+
+/// The value in a field, and when it expires.
+fn value(field: &[u8]) -> Result<(Vec<u8>, Option<i64>), String> {
+    let mut at = 0;
+    while let Some(rest) = field.get(at..).filter(|rest| !rest.is_empty()) {
+        if let Some(time) = rest.strip_prefix(MARK) {
+            let time = str::from_utf8(time).ok();
+            let time = time.and_then(|time| time.parse().ok());
+            let time = time.filter(|time| *time > 0);
+            let time = time.ok_or("\\@ needs the time at which the value expires")?;
+            return Ok((escape::undo(&field[..at])?, Some(time)));
+        }
+        // An escape goes with the byte behind it.
+        at += if rest[0] == b'\\' { 2 } else { 1 };
+    }
+    Ok((escape::undo(field)?, None))
 }
 
 /// Lines on their way in.
@@ -58,9 +86,9 @@ impl<R: BufRead> Lines<R> {
         let mut field = || fields.next().map(escape::undo).transpose();
         let name = field()?.filter(|name| !name.is_empty());
         let name = name.ok_or("the line names no keyspace")?;
-        match (field()?, field()?) {
+        match (field()?, fields.next().map(value).transpose()?) {
             (None, _) => Ok(Some((name, None))),
-            (Some(key), Some(value)) => Ok(Some((name, Some((key, value))))),
+            (Some(key), Some((value, expires))) => Ok(Some((name, Some((key, value, expires))))),
             (Some(_), None) => Err("the line has no tab between key and value".into()),
         }
     }
@@ -72,10 +100,8 @@ impl<R: BufRead> Lines<R> {
         };
         let tab = line.iter().position(|byte| *byte == b'\t');
         let tab = tab.ok_or("the line has no tab between key and value")?;
-        Ok(Some((
-            escape::undo(&line[..tab])?,
-            escape::undo(&line[tab + 1..])?,
-        )))
+        let (value, expires) = self::value(&line[tab + 1..])?;
+        Ok(Some((escape::undo(&line[..tab])?, value, expires)))
     }
 }
 
@@ -92,14 +118,14 @@ mod tests {
     #[test]
     fn pairs_come_back() {
         let pairs: Vec<Pair> = vec![
-            (b"a".to_vec(), b"1".to_vec()),
-            (b"tab\tin key".to_vec(), b"and\nlines".to_vec()),
-            ((0..=255).collect(), (0..=255).rev().collect()),
-            (b"empty".to_vec(), vec![]),
+            (b"a".to_vec(), b"1".to_vec(), None),
+            (b"tab\tin key".to_vec(), b"and\nlines".to_vec(), Some(77)),
+            ((0..=255).collect(), (0..=255).rev().collect(), None),
+            (b"empty".to_vec(), vec![], Some(i64::MAX)),
         ];
         let mut text = Vec::new();
-        for (key, value) in &pairs {
-            write(&mut text, key, value).unwrap();
+        for (key, value, expires) in &pairs {
+            write(&mut text, (key, value), *expires).unwrap();
         }
         let mut lines = Lines::new(&text[..]);
         let mut back = Vec::new();
@@ -114,7 +140,7 @@ mod tests {
     fn a_line_may_begin_with_its_keyspace() {
         let mut lines = Lines::new(&b"a\nb\\t\tk\tv\tw\nc\tk\n\tk\tv\n"[..]);
         assert_eq!(lines.keyspace_and_pair(), Ok(Some((b"a".to_vec(), None))));
-        let pair = (b"k".to_vec(), b"v\tw".to_vec());
+        let pair = (b"k".to_vec(), b"v\tw".to_vec(), None);
         let second = lines.keyspace_and_pair();
         assert_eq!(second, Ok(Some((b"b\t".to_vec(), Some(pair)))));
         assert!(lines.keyspace_and_pair().is_err() && lines.keyspace_and_pair().is_err());
@@ -124,8 +150,32 @@ mod tests {
     #[test]
     fn values_may_hold_tabs_and_the_last_line_may_lack_its_end() {
         let mut lines = Lines::new(&b"k\tv\tw"[..]);
-        assert_eq!(lines.pair(), Ok(Some((b"k".to_vec(), b"v\tw".to_vec()))));
+        let pair = (b"k".to_vec(), b"v\tw".to_vec(), None);
+        assert_eq!(lines.pair(), Ok(Some(pair)));
         assert_eq!(lines.pair(), Ok(None));
+    }
+
+    #[test]
+    fn the_time_on_a_line_is_told_from_the_value() {
+        for bytes in [
+            &b"plain"[..],
+            b"",
+            b"\\",
+            b"\\@5",
+            b"@5",
+            b"a\\@",
+            b"\t\\@9",
+        ] {
+            for expires in [None, Some(1), Some(i64::MAX)] {
+                let mut line = Vec::new();
+                write(&mut line, (b"k", bytes), expires).unwrap();
+                let pair = Lines::new(&line[..]).pair();
+                assert_eq!(pair, Ok(Some((b"k".to_vec(), bytes.to_vec(), expires))));
+            }
+        }
+        for bad in ["v\\@", "v\\@x", "v\\@-1", "v\\@0", "v\\@5 ", "v\\"] {
+            assert!(value(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]

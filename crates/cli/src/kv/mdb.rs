@@ -4,8 +4,11 @@
 //! database without duplicate keys; a truncated dump is refused.
 
 use super::escape;
-use super::lines::{Lines, Pair};
+use super::lines::Lines;
 use std::io::{self, BufRead, Write};
+
+/// A key and a value, which the format lets expire never.
+pub type Pair = (Vec<u8>, Vec<u8>);
 
 /// Bytes of a key in LMDB as it is built by default.
 pub const KEY_MAX: usize = 511;

@@ -5,6 +5,7 @@
 
 mod all;
 pub mod escape;
+pub mod expiry;
 mod lines;
 mod mdb;
 mod transfer;
@@ -13,7 +14,7 @@ mod whole;
 use crate::args::{KvArgs, KvCommand, ScanArgs, Words};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
-use holdfast::{Durability, Keyspace, Pool, Scan, Slow, ValueReader, ViewKeyspace};
+use holdfast::{Durability, Expires, Keyspace, Pool, Scan, Slow, ValueReader, ViewKeyspace};
 use std::ffi::OsStr;
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
@@ -98,6 +99,9 @@ fn command_on(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, 
                 None => erase(args, &key, json),
             }
         }
+        KvCommand::Expire { key, after, words } => {
+            expiry::expire(args, &bytes(key, *words)?, *after, json)
+        }
         KvCommand::Scan(scan) => list(args, scan, json),
         KvCommand::Count => whole::count(args, json),
         KvCommand::Drop => whole::remove(args),
@@ -114,6 +118,7 @@ fn put_any(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Fai
         value,
         expected,
         if_absent,
+        expires,
         words,
     } = command
     else {
@@ -123,12 +128,16 @@ fn put_any(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Fai
     let value = value.as_deref().filter(|value| *value != "-");
     let value = value.map(|value| bytes(value, *words)).transpose()?;
     let expected = expected.as_deref().map(|value| bytes(value, *words));
+    let expires = expires.map_or(Expires::Never, |after| after.expires());
     match (value, expected.transpose()?) {
-        (Some(value), None) if !if_absent => put(args, &key, &value),
-        (None, None) if !if_absent => put_input(args, &key),
+        (Some(value), None) if !if_absent => put(args, &key, &value, expires),
+        (None, None) if !if_absent && expires == Expires::Never => put_input(args, &key),
         (value, expected) => {
             let value = value.map_or_else(whole::input, Ok)?;
-            whole::put_if(args, (&key, &value), expected.as_deref(), json)
+            match expected.is_none() && !if_absent {
+                true => put(args, &key, &value, expires),
+                false => whole::put_if(args, (&key, &value), expected.as_deref(), (expires, json)),
+            }
         }
     }
 }
@@ -163,6 +172,13 @@ impl Source {
         Ok(match self {
             Source::Present(keyspace) => keyspace.count()?,
             Source::View(keyspace) => keyspace.count()?,
+        })
+    }
+
+    fn expires(&self, key: &[u8]) -> Result<Option<Expires>, Failure> {
+        Ok(match self {
+            Source::Present(keyspace) => keyspace.expires(key)?,
+            Source::View(keyspace) => keyspace.expires(key)?,
         })
     }
 
@@ -209,7 +225,9 @@ fn to_change(args: &Target<'_>, create: bool) -> Result<(Pool, Keyspace), Failur
 }
 
 fn get(args: &Target<'_>, key: &[u8], json: bool) -> Result<u8, Failure> {
-    let mut reader = Source::open(args)?.reader(key)?.ok_or_else(|| {
+    let source = Source::open(args)?;
+    let expires = if json { source.expires(key)? } else { None };
+    let mut reader = source.reader(key)?.ok_or_else(|| {
         let key = escape::short(key);
         Failure::new(format!(
             "there is no key {key} in keyspace {}",
@@ -222,7 +240,8 @@ fn get(args: &Target<'_>, key: &[u8], json: bool) -> Result<u8, Failure> {
         reader
             .read_to_end(&mut value)
             .map_err(|e| Failure::io("the value", &e))?;
-        printed(writeln!(out, "{}", pair(key, &value).render()))?;
+        let shown = pair(key, &value, expires.unwrap_or(Expires::Never));
+        printed(writeln!(out, "{}", shown.render()))?;
     } else {
         copy(&mut reader, |part| out.write_all(part))?;
     }
@@ -250,10 +269,10 @@ fn copy(
     }
 }
 
-fn put(args: &Target<'_>, key: &[u8], value: &[u8]) -> Result<u8, Failure> {
+fn put(args: &Target<'_>, key: &[u8], value: &[u8], expires: Expires) -> Result<u8, Failure> {
     to_change(args, true)?
         .1
-        .put(key, value, Durability::Durable)?;
+        .put_until(key, value, expires, Durability::Durable)?;
     Ok(failure::OK)
 }
 
@@ -265,7 +284,7 @@ fn put_input(args: &Target<'_>, key: &[u8]) -> Result<u8, Failure> {
     let mut head = input.take(WHOLE_MAX);
     head.read_to_end(&mut start).map_err(failed)?;
     if (start.len() as u64) < WHOLE_MAX {
-        return put(args, key, &start);
+        return put(args, key, &start, Expires::Never);
     }
     let (_pool, keyspace) = to_change(args, true)?;
     let mut writer = keyspace.writer(key)?;
@@ -320,20 +339,18 @@ fn list(args: &Target<'_>, wanted: &ScanArgs, json: bool) -> Result<u8, Failure>
     }
 }
 
-type Pair = holdfast::Result<(Vec<u8>, Vec<u8>)>;
-
-fn show(pairs: impl Iterator<Item = Pair>, limit: u64, json: bool) -> Result<u8, Failure> {
+fn show(mut scan: Scan, limit: u64, json: bool) -> Result<u8, Failure> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut first = true;
-    for found in pairs.take(limit) {
-        let (key, value) = found?;
+    for _ in 0..limit {
+        let Some(found) = scan.next() else { break };
+        let ((key, value), expires) = (found?, scan.expires());
         let done = match json {
             true => {
                 let before = if first { "[" } else { ",\n" };
-                write!(out, "{before}{}", pair(&key, &value).render())
+                write!(out, "{before}{}", pair(&key, &value, expires).render())
             }
-            false => lines::write(&mut out, &key, &value),
+            false => lines::write(&mut out, (&key, &value), expires.time()),
         };
         first = false;
         match done {
@@ -350,8 +367,10 @@ fn show(pairs: impl Iterator<Item = Pair>, limit: u64, json: bool) -> Result<u8,
 }
 
 /// As JSON: text where it is text, hexadecimal digits where it is not.
-fn pair(key: &[u8], value: &[u8]) -> Json {
-    Json::Object(vec![field(key, "key", "key_hex"), value_field(value)])
+fn pair(key: &[u8], value: &[u8], expires: Expires) -> Json {
+    let mut fields = vec![field(key, "key", "key_hex"), value_field(value)];
+    fields.extend(expiry::field(expires));
+    Json::Object(fields)
 }
 
 fn value_field(value: &[u8]) -> (&'static str, Json) {

@@ -9,7 +9,7 @@ use super::{Source, Target, mdb, open_pool};
 use crate::args::{DumpFormat, LoadFormat};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
-use holdfast::{Durability, Keyspace, Pool};
+use holdfast::{Durability, Expires, Keyspace, Pool};
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
@@ -83,8 +83,8 @@ fn load_mdb(
     loop {
         let pair = reader.pair();
         match pair.map_err(|why| at_line(reader.number(), &why))? {
-            Some(pair) => {
-                let put = loader.put(keyspace, pair);
+            Some((key, value)) => {
+                let put = loader.put(keyspace, (key, value, None));
                 put.map_err(|e| at_line(reader.number(), &e))?;
             }
             None => return Ok(()),
@@ -121,14 +121,18 @@ impl Loader<'_> {
     }
 
     /// The next pair.
-    pub fn put(&mut self, keyspace: &Keyspace, (key, value): Pair) -> holdfast::Result<()> {
-        let bytes = key.len() + value.len();
+    pub fn put(
+        &mut self,
+        keyspace: &Keyspace,
+        (key, value, expires): Pair,
+    ) -> holdfast::Result<()> {
+        let (bytes, expires) = (key.len() + value.len(), Expires::from(expires));
         if bytes >= BATCH_BYTES {
             self.flush()?;
-            keyspace.put(&key, &value, Durability::Ordered)?;
+            keyspace.put_until(&key, &value, expires, Durability::Ordered)?;
             self.loaded += 1;
         } else {
-            self.batch.put(keyspace, &key, &value)?;
+            self.batch.put_until(keyspace, &key, &value, expires)?;
             self.waiting += 1;
             self.bytes += bytes;
         }
@@ -176,12 +180,13 @@ pub fn dump(args: &Target<'_>, format: DumpFormat) -> Result<u8, Failure> {
 fn each(
     source: &Source,
     progress: &mut Progress,
-    mut put: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
+    mut put: impl FnMut((&[u8], &[u8]), Expires) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let mut count = 0;
-    for pair in source.scan(Bound::Unbounded, Bound::Unbounded)? {
+    let mut scan = source.scan(Bound::Unbounded, Bound::Unbounded)?;
+    while let Some(pair) = scan.next() {
         let (key, value) = pair?;
-        match put(&key, &value) {
+        match put((&key, &value), scan.expires()) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             done => printed(done)?,
         }
@@ -196,8 +201,8 @@ fn dump_lines(
     mut out: impl Write,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    each(source, progress, |key, value| {
-        lines::write(&mut out, key, value)
+    each(source, progress, |pair, expires| {
+        lines::write(&mut out, pair, expires.time())
     })?;
     printed(out.flush())
 }
@@ -209,12 +214,17 @@ fn dump_mdb(
     print: bool,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    let (mut room, mut long) = (mdb::Room::default(), 0);
-    each(source, &mut Progress::new("measured"), |key, value| {
+    let (mut room, mut long, mut expiring) = (mdb::Room::default(), 0, 0u64);
+    let mut measured = Progress::new("measured");
+    each(source, &mut measured, |(key, value), expires| {
         room.add(key, value);
         long = long.max(key.len());
+        expiring += u64::from(expires != Expires::Never);
         Ok(())
     })?;
+    if expiring > 0 {
+        eprintln!("holdfast: {expiring} of the values expire, which the format mdb does not say.");
+    }
     if long > mdb::KEY_MAX {
         let most = mdb::KEY_MAX;
         eprintln!(
@@ -225,7 +235,7 @@ fn dump_mdb(
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         writer => writer.map_err(|e| Failure::io("standard output", &e))?,
     };
-    each(source, progress, |key, value| writer.pair(key, value))?;
+    each(source, progress, |(key, value), _| writer.pair(key, value))?;
     printed(writer.finish())
 }
 

@@ -5,7 +5,7 @@
 use super::{Source, Target, escape, pool_to_change, to_change};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
-use holdfast::{Durability, Swap};
+use holdfast::{Durability, Expires, Swap};
 use std::io::{Read, Write};
 
 /// `kv count`.
@@ -54,11 +54,11 @@ pub fn put_if(
     args: &Target<'_>,
     (key, value): (&[u8], &[u8]),
     expected: Option<&[u8]>,
-    json: bool,
+    (expires, json): (Expires, bool),
 ) -> Result<u8, Failure> {
     // A keyspace that is not there has no value that could be expected.
     let (_pool, keyspace) = to_change(args, expected.is_none())?;
-    let swap = keyspace.put_if(key, expected, value, Durability::Durable)?;
+    let swap = keyspace.put_if_until(key, expected, value, expires, Durability::Durable)?;
     say(key, &swap, json)
 }
 

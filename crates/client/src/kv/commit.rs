@@ -7,7 +7,7 @@
 //!  * Changes that the index cannot hold (ranges, more changes than a record or a bucket has room
 //!    for) are visible when the trees have them, and their commit waits for that.
 
-use super::{check_key, slow_path};
+use super::{check_key, expiry, slow_path};
 use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::types::Caller;
@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use pmem::atomic::Ordering::*;
 use pool::checksum::crc32c;
 use pool::journal::{BATCH_RECORD_MAX, Change, OP_ALIGN, OP_HEADER, OPS_AT, Op, Ops, Record};
-use pool::layout::value::{IN_BLOCKS_MAX, InBlocks, USER_KEY_MAX, fits_entry};
+use pool::layout::value::{IN_BLOCKS_MAX, InBlocks, NEVER, USER_KEY_MAX, fits_entry};
 use pool::session::TREES_ROOMY;
 
 /// Part of a lane that one record may take.
@@ -143,6 +143,18 @@ impl Changes {
 
     /// `key` is to have `value`. A value that is large is written now, to blocks of its own.
     pub fn put(&mut self, c: &Client, k: Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_until(c, (k, key), value, NEVER)
+    }
+
+    /// As `put`; the value expires at `expires`, unless that is `NEVER`.
+    #[inline]
+    pub fn put_until(
+        &mut self,
+        c: &Client,
+        (k, key): (Keyspace, &[u8]),
+        value: &[u8],
+        expires: i64,
+    ) -> Result<()> {
         check_key(key)?;
         if value.len() as u64 > Changes::VALUE_MAX {
             return Err(Error::FileTooLarge);
@@ -155,12 +167,15 @@ impl Changes {
             key,
             change,
         };
+        if expires != NEVER {
+            s.note_expiring();
+        }
         if fits_entry(key.len(), value.len()) {
-            self.push(hash, &op(Change::Put(value)));
+            self.push(hash, &op(Change::put(value, expires)));
             return Ok(());
         }
         s.check()?;
-        let blocks = blocks::write(s, value)?;
+        let blocks = expiry::making_room(s, || blocks::write(s, value))?;
         if let Err(e) = blocks::count(s, &blocks) {
             blocks::give_back(s, &blocks);
             return Err(e);
@@ -168,7 +183,7 @@ impl Changes {
         let mut runs = [0; IN_BLOCKS_MAX];
         let len = blocks.encode(&mut runs);
         self.blocks.push(blocks);
-        self.push(hash, &op(Change::PutBlocks(&runs[..len])));
+        self.push(hash, &op(Change::put_blocks(&runs[..len], expires)));
         Ok(())
     }
 
@@ -212,7 +227,7 @@ pub(super) fn commit(s: &Session, mut changes: Changes) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    match write(s, &mut changes) {
+    match expiry::making_room(s, || write(s, &mut changes)) {
         // The record may be there: its blocks are the service's to judge.
         Err(e @ (Error::ServiceGone | Error::Poisoned(_))) => Err(e),
         Err(e) => {
@@ -258,7 +273,7 @@ pub(super) fn commit_if(
         held = holds(found);
         held
     };
-    let done = write_if(s, who, &mut changes, &mut note);
+    let done = expiry::making_room(s, || write_if(s, who, &mut changes, &mut note));
     match done {
         Err(Error::ServiceGone | Error::Poisoned(_)) => {}
         Ok(()) if held => {}

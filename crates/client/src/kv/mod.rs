@@ -11,6 +11,7 @@
 //! one in data blocks of its own.
 
 mod commit;
+mod expiry;
 mod keyspace;
 mod rights;
 mod slow_path;
@@ -19,6 +20,7 @@ mod whole;
 pub use crate::values::Keyspace;
 pub use crate::values::view::{Entry, Found, Scan, View};
 pub use commit::Changes;
+pub use pool::layout::value::NEVER;
 pub use rights::Right;
 
 use crate::base::error::{Error, Result};
@@ -53,6 +55,17 @@ pub enum Swapped {
     Done,
     /// It was not: the key has this value, or none.
     Other(Option<Vec<u8>>),
+}
+
+/// What is known of a value besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Its length.
+    pub len: u64,
+    /// When it was put.
+    pub mtime: i64,
+    /// When it expires, or `NEVER`.
+    pub expires: i64,
 }
 
 /// Keys that can be put.
@@ -118,6 +131,24 @@ impl Client {
         self.kv_commit(changes, durability)
     }
 
+    /// As `kv_put`; from `expires` on there is no such key: nanoseconds since 1970, or `NEVER`.
+    pub fn kv_put_until(
+        &self,
+        (keyspace, key): (Keyspace, &[u8]),
+        value: &[u8],
+        expires: i64,
+        durability: Durability,
+    ) -> Result<()> {
+        let mut changes = Changes::default();
+        changes.put_until(self, (keyspace, key), value, expires)?;
+        self.kv_commit(changes, durability)
+    }
+
+    /// Removes what has expired: what helper processes of the service do. No longer than `most_ms`.
+    pub fn kv_remove_expired(&self, most_ms: u64) -> Result<()> {
+        expiry::remove_expired(&self.session, most_ms)
+    }
+
     /// Removes `key`, which may be missing.
     pub fn kv_erase(&self, keyspace: Keyspace, key: &[u8], durability: Durability) -> Result<()> {
         let mut changes = Changes::default();
@@ -135,21 +166,23 @@ impl Client {
         }
     }
 
-    /// Sets `key` to `value`, or erases it (`None`), if its value is `expected` (`None`: if it has
-    /// none), as one with regard to all others. If the key is a file, `who` must be permitted to
-    /// read it (`None`: may read all).
+    /// Sets `key` to `value`, which expires then, or erases it (`None`), if its value is `expected`
+    /// (`None`: if it has none), as one with regard to all others. If the key is a file, `who` must
+    /// be permitted to read it (`None`: may read all).
     pub fn kv_swap(
         &self,
         who: Option<&Caller>,
         (keyspace, key): (Keyspace, &[u8]),
         expected: Option<&[u8]>,
-        value: Option<&[u8]>,
+        value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<Swapped> {
         let s = &self.session;
         let mut changes = Changes::default();
         match value {
-            Some(value) => changes.put(self, keyspace, key, value)?,
+            Some((value, expires)) => {
+                changes.put_until(self, (keyspace, key), value, expires)?;
+            }
             None => changes.erase(self, keyspace, key)?,
         }
         let mut swapped = Swapped::Done;
@@ -236,14 +269,14 @@ impl Client {
         view.get(&self.session, keyspace, key, &mut Out::copy(out), who)
     }
 
-    /// As `kv_get_as`, in a view if there is one, with the time at which the value was put.
+    /// As `kv_get_as`, in a view if there is one, with its times.
     pub fn kv_find(
         &self,
         who: Option<&Caller>,
         view: Option<&View>,
         (keyspace, key): (Keyspace, &[u8]),
         out: &mut [u8],
-    ) -> Result<Option<(u64, i64)>> {
+    ) -> Result<Option<Times>> {
         if key.is_empty() || key.len() > USER_KEY_MAX {
             return Ok(None);
         }
@@ -252,7 +285,11 @@ impl Client {
             None => files::get_any(s, keyspace, key, &mut out, who)?,
             Some(view) => view.get(s, keyspace, key, &mut out, who)?,
         };
-        // The same before and after the trees have it.
-        Ok(len.map(|len| (len, Head::rounded(out.mtime))))
+        Ok(len.map(|len| Times {
+            len,
+            // The same before and after the trees have it.
+            mtime: Head::rounded(out.mtime),
+            expires: out.expires,
+        }))
     }
 }

@@ -18,7 +18,7 @@ use crate::values::Keyspace;
 use alloc::vec::Vec;
 use core::mem::take;
 use pmem::ConstBuf;
-use pool::layout::value::USER_KEY_MAX;
+use pool::layout::value::{NEVER, USER_KEY_MAX};
 
 /// Changes that will be made together.
 #[derive(Default)]
@@ -87,6 +87,25 @@ impl Served {
         self.make_one(c, &put(keyspace, key, value)?, durability)
     }
 
+    /// As `kv_put`; the value expires at `expires`, unless that is `NEVER`.
+    pub fn kv_put_until(
+        &self,
+        c: &Caller,
+        keyspace: Keyspace,
+        pair: (&[u8], &[u8]),
+        expires: i64,
+        durability: Durability,
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        match self.batch_put_until(&mut batch, keyspace, pair, expires) {
+            Ok(()) => self.kv_commit(c, batch, durability),
+            Err(e) => {
+                self.kv_abort(batch);
+                Err(e)
+            }
+        }
+    }
+
     /// Removes `key`, which may be missing.
     pub fn kv_erase(
         &self,
@@ -127,6 +146,34 @@ impl Served {
         value: &[u8],
     ) -> Result<()> {
         self.batch_add(batch, &put(keyspace, key, value)?)
+    }
+
+    /// As `batch_put`; the value expires at `expires`, unless that is `NEVER`.
+    pub fn batch_put_until(
+        &self,
+        batch: &mut Batch,
+        keyspace: Keyspace,
+        (key, value): (&[u8], &[u8]),
+        expires: i64,
+    ) -> Result<()> {
+        let put = put(keyspace, key, value)?;
+        if expires != NEVER {
+            let until = Change {
+                kind: Kind::Until,
+                key: &[],
+                value: &expires.to_le_bytes(),
+                ..put
+            };
+            self.batch_add(batch, &until)?;
+            batch.count -= 1;
+        }
+        let added = self.batch_add(batch, &put);
+        // The time would be that of another put.
+        added.inspect_err(|e| {
+            if expires != NEVER {
+                batch.failed = Some(e.clone());
+            }
+        })
     }
 
     /// Adds to a batch: `key`, which may be missing, is to go.

@@ -4,7 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Caller, OfdLink};
-use crate::kv::Durability;
+use crate::kv::{Durability, Times};
 use crate::served::Served;
 use crate::served::channel::Ask;
 use crate::served::life::args;
@@ -101,14 +101,14 @@ impl Served {
         Ok(Some(len))
     }
 
-    /// The length of the value of `key`, and when it was put.
+    /// The length of the value of `key`, and its times.
     pub fn kv_find(
         &self,
         c: &Caller,
         keyspace: Keyspace,
         view: Option<View>,
         key: &[u8],
-    ) -> Result<Option<(u64, i64)>> {
+    ) -> Result<Option<Times>> {
         if key.is_empty() || key.len() > pool::layout::value::USER_KEY_MAX {
             return Ok(None);
         }
@@ -117,8 +117,13 @@ impl Served {
             texts: [key, &[]],
             ..by(c, &[keyspace.link.into(), view, 0])
         };
-        let [_, _, found, len, _, time, ..] = self.ask(Op::KvGet, &ask)?.words;
-        Ok((found != 0).then_some((len, time as i64)))
+        let [_, _, found, len, _, mtime, expires, ..] = self.ask(Op::KvGet, &ask)?.words;
+        let (mtime, expires) = (mtime as i64, expires as i64);
+        Ok((found != 0).then_some(Times {
+            len,
+            mtime,
+            expires,
+        }))
     }
 
     /// Fills `out` with a value that the proxy keeps, which it forgets.

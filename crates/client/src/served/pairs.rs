@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 /// The words before the key of a change: kind, keyspace, length of the key, of the value.
 pub const CHANGE_HEAD: usize = 16;
-/// The words before the key of a pair: length of the key, of the value.
-pub const PAIR_HEAD: usize = 8;
+/// The words before the key of a pair: length of the key, of the value; when it expires.
+pub const PAIR_HEAD: usize = 16;
 /// In the place of the length of a pair's value, which is the last of the answer: it did not fit.
 pub const VALUE_APART: u32 = u32::MAX;
 
@@ -21,9 +21,17 @@ pub enum Kind {
     EraseRange,
     /// Bytes of the value that the next put has, before those that it brings itself.
     Part,
+    /// When the value of the next put expires, as eight bytes.
+    Until,
 }
 
-const KINDS: [Kind; 4] = [Kind::Put, Kind::Erase, Kind::EraseRange, Kind::Part];
+const KINDS: [Kind; 5] = [
+    Kind::Put,
+    Kind::Erase,
+    Kind::EraseRange,
+    Kind::Part,
+    Kind::Until,
+];
 
 /// A change of the keyspace that the proxy names so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,23 +86,25 @@ pub fn first_change(bytes: &[u8]) -> Option<(Change<'_>, &[u8])> {
 }
 
 /// Appends a pair; `None` is a value that comes apart.
-pub fn push_pair(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
+pub fn push_pair(key: &[u8], value: Option<&[u8]>, expires: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
     let len = value.map_or(VALUE_APART, |value| value.len() as u32);
     out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&expires.to_le_bytes());
     out.extend_from_slice(key);
     out.extend_from_slice(value.unwrap_or_default());
 }
 
 /// The lengths of the first pair of `bytes`: of its key, and of its value, unless that comes apart;
-/// `None`: there is none.
-pub fn first_pair(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
+/// and when it expires. `None`: there is none.
+pub fn first_pair(bytes: &[u8]) -> Option<(usize, Option<usize>, i64)> {
     let (key, value) = (word(bytes, 0)? as usize, word(bytes, 4)?);
+    let expires = i64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
     let value = (value != VALUE_APART).then_some(value as usize);
     let len = PAIR_HEAD
         .checked_add(key)?
         .checked_add(value.unwrap_or(0))?;
-    (len <= bytes.len()).then_some((key, value))
+    (len <= bytes.len()).then_some((key, value, expires))
 }
 
 #[cfg(test)]
@@ -108,6 +118,7 @@ mod tests {
             (Kind::Erase, b"k", b""),
             (Kind::EraseRange, b"", b"z"),
             (Kind::Part, b"", b"bytes"),
+            (Kind::Until, b"", b"whenever"),
         ];
         let mut bytes = Vec::new();
         for (kind, key, value) in changes {
@@ -134,21 +145,21 @@ mod tests {
         }
         assert!(rest.is_empty());
         let mut unknown = bytes.clone();
-        unknown[0] = 4;
+        unknown[0] = 5;
         assert_eq!(first_change(&unknown), None);
     }
 
     #[test]
     fn pairs_come_back_and_cut_ones_do_not() {
         let mut bytes = Vec::new();
-        push_pair(b"key", Some(b"value"), &mut bytes);
-        assert_eq!(first_pair(&bytes), Some((3, Some(5))));
+        push_pair(b"key", Some(b"value"), 77, &mut bytes);
+        assert_eq!(first_pair(&bytes), Some((3, Some(5), 77)));
         for cut in 0..bytes.len() {
             assert_eq!(first_pair(&bytes[..cut]), None);
         }
         bytes.clear();
-        push_pair(b"key", None, &mut bytes);
-        assert_eq!(first_pair(&bytes), Some((3, None)));
+        push_pair(b"key", None, 0, &mut bytes);
+        assert_eq!(first_pair(&bytes), Some((3, None, 0)));
         assert_eq!(first_pair(&[255; 12]), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::values::Keyspace;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pmem::MutBuf;
-use pool::layout::value::USER_KEY_MAX;
+use pool::layout::value::{NEVER, USER_KEY_MAX};
 
 /// Bytes that the first call of a scan asks for; each further one asks for four times as many.
 const ROOM_MIN: usize = 16 * 1024;
@@ -30,6 +30,7 @@ pub struct Scan {
     /// Where the pair is to which the scan has come.
     key: Range<usize>,
     value: Range<usize>,
+    expires: i64,
     /// Its value, if it came apart.
     large: Option<Vec<u8>>,
     /// How the proxy names the value of the last pair, which comes apart, and its length.
@@ -66,6 +67,7 @@ impl Served {
             done: false,
             key: 0..0,
             value: 0..0,
+            expires: NEVER,
             large: None,
             apart: None,
         })
@@ -96,7 +98,8 @@ impl Scan {
             self.ask(served, c)?;
         }
         let rest = self.bytes.get(self.next..).unwrap_or_default();
-        let (key, value) = first_pair(rest).ok_or(Error::Invalid)?;
+        let (key, value, expires) = first_pair(rest).ok_or(Error::Invalid)?;
+        self.expires = expires;
         let at = self.next + PAIR_HEAD;
         self.key = at..at + key;
         self.value = at + key..at + key + value.unwrap_or(0);
@@ -127,6 +130,11 @@ impl Scan {
     /// The key that the scan has come to.
     pub fn key(&self) -> &[u8] {
         self.bytes.get(self.key.clone()).unwrap_or_default()
+    }
+
+    /// When its value expires.
+    pub fn expires(&self) -> i64 {
+        self.expires
     }
 
     /// Its value.

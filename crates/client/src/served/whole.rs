@@ -13,6 +13,7 @@ use crate::served::wire::*;
 use crate::values::Keyspace;
 use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf};
+use pool::layout::value::NEVER;
 
 /// Keys that one request counts.
 const COUNT_MAX: u64 = 1 << 16;
@@ -43,11 +44,12 @@ impl Served {
         c: &Caller,
         (keyspace, key): (Keyspace, &[u8]),
         expected: Option<&[u8]>,
-        value: Option<&[u8]>,
+        value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<Swapped> {
         check_key(key)?;
-        let (old, new) = (expected.unwrap_or_default(), value.unwrap_or_default());
+        let (new, expires) = value.unwrap_or((&[], NEVER));
+        let old = expected.unwrap_or_default();
         if key
             .len()
             .saturating_add(old.len())
@@ -56,12 +58,12 @@ impl Served {
         {
             return Err(Error::TooBig);
         }
-        let has = |value: Option<&[u8]>| u64::from(value.is_some());
         let words = [
             keyspace.link.into(),
             durability_word(durability),
-            has(expected) | has(value) << 1,
+            u64::from(expected.is_some()) | u64::from(value.is_some()) << 1,
             old.len() as u64,
+            expires as u64,
         ];
         let ask = Ask {
             texts: [key, &[]],

@@ -21,6 +21,7 @@ pub mod run;
 pub mod space;
 pub(crate) mod stores;
 
+use crate::base::clock;
 use crate::base::cold::Cold;
 use crate::base::error::{Error, Result};
 use crate::base::names_ahead::Ahead;
@@ -446,6 +447,29 @@ impl Session {
         match self.read_only {
             false => Ok(()),
             true => Err(Error::ReadOnly),
+        }
+    }
+
+    /// The time at which it is looked whether something has expired: in a session on a snapshot
+    /// that of the snapshot.
+    #[cold]
+    pub fn moment(&self) -> i64 {
+        match self.header().snapshot_time.load(Relaxed) {
+            0 => clock::exact_now(),
+            time => time as i64,
+        }
+    }
+
+    /// Whether there may be a value that expires.
+    #[inline]
+    pub fn has_expiring(&self) -> bool {
+        self.header().expiring.load(Relaxed) != 0
+    }
+
+    /// Before a record that puts a value that expires.
+    pub fn note_expiring(&self) {
+        if !self.has_expiring() {
+            self.header().expiring.store(1, SeqCst);
         }
     }
 

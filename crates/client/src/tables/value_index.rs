@@ -18,7 +18,9 @@ use alloc::vec::Vec;
 use pmem::atomic::{AtomicU64, Ordering::*, fence};
 use pool::journal::{OP_ALIGN, OP_HEADER, Op, OpHeader, RECORD_HEADER};
 use pool::layout::dirent::name_hash;
-use pool::layout::value::{ENTRY_MAX, InBlocks, USER_KEY_MAX, ValueRun};
+use pool::layout::value::{
+    ENTRY_MAX, EXPIRES, IN_BLOCKS_MAX, InBlocks, NEVER, USER_KEY_MAX, ValueRun,
+};
 use pool::session::{VALUE_CELLS, ValueBucket};
 
 const LANE_BITS: u32 = 4;
@@ -66,6 +68,8 @@ pub(crate) struct Out<'a> {
     /// The answer to that; nothing if the value has none.
     pub blocks: Option<InBlocks>,
     pub mtime: i64,
+    /// When it expires, or expired, which is not looked at here.
+    pub expires: i64,
 }
 
 impl<'a> Out<'a> {
@@ -76,6 +80,7 @@ impl<'a> Out<'a> {
             locate: false,
             blocks: None,
             mtime: 0,
+            expires: NEVER,
         }
     }
 
@@ -174,7 +179,6 @@ fn read(
         return Ok((!place.is_waiting(s)).then_some(Look::Again));
     };
     let seq = s.journal().load_u64((at - h.back + 8) & !7)?;
-    let value_at = at + (OP_HEADER + h.key_len) as u64;
     let look = if seq <= between.applied {
         Ok(Look::Unknown)
     } else if seq > between.upto && h.alone {
@@ -182,24 +186,8 @@ fn read(
         Ok(Look::Unknown)
     } else if seq > between.upto {
         Ok(Look::Newer)
-    } else if h.is_put() && h.value_len > ENTRY_MAX {
-        Ok(Look::Again)
-    } else if h.is_put() {
-        let n = h.value_len.min(out.bytes.len());
-        s.journal().read(value_at, &mut out.bytes[..n])?;
-        (out.mtime, out.blocks) = (time_of(s, at, h.back)?, None);
-        Ok(Look::Value(h.value_len as u64))
-    } else if h.is_put_blocks() {
-        let mut runs = [0; pool::layout::value::IN_BLOCKS_MAX];
-        let runs = &mut runs[..h.value_len.min(pool::layout::value::IN_BLOCKS_MAX)];
-        s.journal().read(value_at, runs)?;
-        match InBlocks::decode(runs) {
-            Ok(blocks) => {
-                out.mtime = time_of(s, at, h.back)?;
-                out.take(s, blocks).map(Look::Value)
-            }
-            Err(_) => Ok(Look::Again),
-        }
+    } else if h.is_put() || h.is_put_blocks() {
+        read_value(s, at, &h, out)
     } else {
         Ok(Look::Erased)
     };
@@ -207,6 +195,38 @@ fn read(
     match place.is_waiting(s) {
         true => look.map(Some),
         false => Ok(Some(Look::Again)),
+    }
+}
+
+/// The value that the change at `at` puts.
+fn read_value(s: &Session, at: u64, h: &OpHeader, out: &mut Out<'_>) -> Result<Look> {
+    let mut value_at = at + (OP_HEADER + h.key_len) as u64;
+    let Some(len) = h.value_len.checked_sub(h.value_at()) else {
+        return Ok(Look::Again);
+    };
+    out.expires = NEVER;
+    if h.value_at() > 0 {
+        let mut expires = [0; EXPIRES];
+        s.journal().read(value_at, &mut expires)?;
+        out.expires = i64::from_le_bytes(expires);
+        value_at += EXPIRES as u64;
+    }
+    out.mtime = time_of(s, at, h.back)?;
+    if h.is_put() {
+        if len > ENTRY_MAX {
+            return Ok(Look::Again);
+        }
+        let n = len.min(out.bytes.len());
+        s.journal().read(value_at, &mut out.bytes[..n])?;
+        out.blocks = None;
+        return Ok(Look::Value(len as u64));
+    }
+    let mut runs = [0; IN_BLOCKS_MAX];
+    let runs = &mut runs[..len.min(IN_BLOCKS_MAX)];
+    s.journal().read(value_at, runs)?;
+    match InBlocks::decode(runs) {
+        Ok(blocks) => out.take(s, blocks).map(Look::Value),
+        Err(_) => Ok(Look::Again),
     }
 }
 

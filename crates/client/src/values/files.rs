@@ -35,6 +35,7 @@ use pmem::atomic::Ordering::{Acquire, SeqCst};
 use pool::journal::{Change, Op, Record};
 use pool::layout::dirent::{COLLISIONS_MAX, first_cookie};
 use pool::layout::is_legal_name;
+use pool::layout::value::{NEVER, is_over};
 use pool::session::{INODE_INLINE, INODE_KEYSPACE, INODE_ORPHAN, INODE_SHADOW, VALUE_BUCKETS};
 
 /// d_type of regular files.
@@ -163,10 +164,58 @@ pub(crate) fn hold<'s>(
         return Ok(None);
     }
     let locked = value_index::lock_all(s, &[value_index::hash(s, dir.ino, name)])?;
-    match meta(s, dir, name)? {
-        Some(_) => Err(Error::Exists),
-        None => Ok(locked),
+    if meta(s, dir, name)?.is_some() {
+        return Err(Error::Exists);
     }
+    if s.has_expiring() {
+        // A key is never both.
+        remove_locked(s, dir.ino, name)?;
+    }
+    Ok(locked)
+}
+
+/// Removes the value of a key if it has expired. The key's bucket is locked, and not the clock
+/// alone decides: it may have been put again.
+fn remove_locked(s: &Session, keyspace: u64, key: &[u8]) -> Result<bool> {
+    let mut out = Out::locate(&mut []);
+    let found = get::get_any(s, keyspace, key, &mut out)?;
+    let time = out.expires;
+    if found.is_none() || !is_over(time, s.moment()) {
+        return Ok(false);
+    }
+    let change = Change::Erase;
+    let mut ops = Vec::new();
+    let op = Op {
+        keyspace,
+        key,
+        change,
+    };
+    op.push(&mut ops);
+    value_index::mark_alone(s, &mut ops, &[value_index::hash(s, keyspace, key)]);
+    journal::commit(s, &Record::Batch { time, ops: &ops }).map(|_| true)
+}
+
+/// As `remove_locked`; whether there was something to remove.
+pub(crate) fn remove_expired(s: &Session, keyspace: u64, key: &[u8]) -> Result<bool> {
+    let _bucket = value_index::lock_all(s, &[value_index::hash(s, keyspace, key)])?;
+    remove_locked(s, keyspace, key)
+}
+
+/// Removes what has expired in a keyspace that takes no values any more, which is all that it has:
+/// the service looks at no clock when it sees whether the directory is empty.
+fn remove_all_expired(s: &Session, keyspace: Keyspace) -> Result<()> {
+    let mut scan = Scan::new(keyspace, &[], None, false).showing_all();
+    each_value_of(s, &mut scan, &mut |scan| {
+        // Unless the clock was set back.
+        match remove_expired(s, keyspace.ino, scan.key())? || !is_there(s, keyspace, scan.key())? {
+            true => Ok(ControlFlow::Continue(())),
+            false => Err(Error::NotEmpty),
+        }
+    })
+}
+
+fn is_there(s: &Session, keyspace: Keyspace, key: &[u8]) -> Result<bool> {
+    Ok(get::get_any(s, keyspace.ino, key, &mut Out::locate(&mut []))?.is_some())
 }
 
 /// Removes the value of `name`; false: there is none.
@@ -197,8 +246,11 @@ pub(crate) fn check_no_values(s: &Session, dir: &LockedInode<'_>) -> Result<()> 
     if has_values(s, keyspace)? {
         return Err(Error::NotEmpty);
     }
-    match wait_for_changes(s)? && has_values(s, keyspace)? {
-        true => Err(Error::NotEmpty),
+    if wait_for_changes(s)? && has_values(s, keyspace)? {
+        return Err(Error::NotEmpty);
+    }
+    match s.has_expiring() {
+        true => remove_all_expired(s, keyspace),
         false => Ok(()),
     }
 }
@@ -233,10 +285,17 @@ fn each_value(
     keyspace: Keyspace,
     see: &mut dyn FnMut(&Scan) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
-    let mut scan = Scan::new(keyspace, &[], None, false);
+    each_value_of(s, &mut Scan::new(keyspace, &[], None, false), see)
+}
+
+fn each_value_of(
+    s: &Session,
+    scan: &mut Scan,
+    see: &mut dyn FnMut(&Scan) -> Result<ControlFlow<()>>,
+) -> Result<()> {
     loop {
         let seen = View::begin(s).and_then(|view| {
-            let seen = each_in_view(s, &view, &mut scan, see);
+            let seen = each_in_view(s, &view, scan, see);
             view.end(s);
             seen
         });
@@ -342,6 +401,7 @@ pub(crate) fn read_file(
         perm::check(s, who, &a, R_OK)?;
     }
     out.mtime = a.mtime;
+    out.expires = NEVER;
     out.blocks = None;
     if !out.locate {
         let n = out

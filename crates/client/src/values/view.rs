@@ -5,6 +5,7 @@
 //!  * The root is pinned. The service respects that as long as it does not keep too much for views;
 //!    a view whose root was given up reports that and never gives a wrong answer.
 //!  * A scan reads private copies of leaves.
+//!  * What had expired when the view began is not there; what expires later stays.
 
 use crate::base::error::{Error, Result};
 use crate::base::tree_key::with_key;
@@ -24,7 +25,7 @@ use pool::Leaf;
 use pool::format::live::LiveRoot;
 use pool::format::superblock::Root;
 use pool::layout::dirent::{self, COLLISIONS_MAX, Dirent};
-use pool::layout::value::{self, HEAD, Head, InBlocks, TreeKey};
+use pool::layout::value::{self, Head, InBlocks, TreeKey};
 use pool::layout::{DIRENTS, VALUES};
 use pool::session::{VIEWS, VIEWS_RESERVED};
 
@@ -42,6 +43,8 @@ pub struct View {
     upto: u64,
     roots: Roots,
     pin: u32,
+    /// When it began, if there was anything that may expire.
+    moment: i64,
 }
 
 /// The root that a view reads now, and that of the same commit where the names of files are.
@@ -111,9 +114,16 @@ impl View {
             upto: u64::MAX,
             roots: Roots::default(),
             pin,
+            moment: 0,
         };
         match view.start(s) {
-            Ok(()) => Ok(view),
+            Ok(()) => {
+                // Whoever put something that expires, and that the view shows, has said so before.
+                if s.has_expiring() {
+                    view.moment = s.moment();
+                }
+                Ok(view)
+            }
             Err(e) => {
                 drop_pin(s, pin);
                 Err(e)
@@ -271,6 +281,19 @@ impl View {
         tree_key: &[u8],
         out: &mut Out<'_>,
     ) -> Result<Option<u64>> {
+        let found = self.get_any_value(s, keyspace, key, tree_key, out)?;
+        Ok(found.filter(|_| !value::is_over(out.expires, self.moment)))
+    }
+
+    #[inline]
+    fn get_any_value(
+        &self,
+        s: &Session,
+        keyspace: u64,
+        key: &[u8],
+        tree_key: &[u8],
+        out: &mut Out<'_>,
+    ) -> Result<Option<u64>> {
         let reader = s.tree().reader();
         for _ in 0..TRIES_MAX {
             let (root, _) = self.roots.load();
@@ -374,21 +397,22 @@ impl View {
         if key.is_empty() || key.len() > value::USER_KEY_MAX {
             return Ok(None);
         }
-        let (mut head, mut runs) = ([0; HEAD], [0; value::IN_BLOCKS_MAX]);
+        let mut entry = [0; value::IN_BLOCKS_MAX];
         let (root, _) = self.settled(s)?;
         let found = with_key(keyspace.ino(), key, |key| {
             let reader = s.tree().reader();
-            reader.get_split(VALUES, &root, key, &mut head, &mut runs)
+            reader.get_split(VALUES, &root, key, &mut entry, &mut [])
         });
         if !self.is_intact(s)? {
             return Err(Error::ViewTooOld);
         }
         let Some(len) = found? else { return Ok(None) };
-        if Head::decode(&head).map_err(pool::Error::from)?.inline {
+        let entry = entry.get(..len).unwrap_or(&entry);
+        let head = Head::decode(entry).map_err(pool::Error::from)?;
+        if head.inline || value::is_over(head.expires, self.moment) {
             return Ok(None);
         }
-        let runs = runs.get(..len.saturating_sub(HEAD)).unwrap_or_default();
-        let blocks = InBlocks::decode(runs).map_err(pool::Error::from)?;
+        let blocks = InBlocks::decode(value::body(entry)).map_err(pool::Error::from)?;
         let [run] = blocks.runs() else {
             return Ok(None);
         };
@@ -508,6 +532,8 @@ pub struct Scan {
     end: usize,
     begun: bool,
     done: bool,
+    /// Also what has expired and was not removed yet.
+    shows_all: bool,
 }
 
 impl Scan {
@@ -532,7 +558,14 @@ impl Scan {
             end: 0,
             begun: false,
             done: false,
+            shows_all: false,
         }
+    }
+
+    /// Shows also what has expired and was not removed yet.
+    pub(crate) fn showing_all(self) -> Scan {
+        let shows_all = true;
+        Scan { shows_all, ..self }
     }
 
     /// The next key and its value; `None` at the end.
@@ -584,7 +617,16 @@ impl Scan {
     /// The value that the scan has come to, if it is not in blocks or a file.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.leaf.value().get(HEAD..).unwrap_or_default()
+        value::body(self.leaf.value())
+    }
+
+    /// When that value expires.
+    #[inline]
+    pub fn expires(&self) -> i64 {
+        match self.at_file {
+            true => value::NEVER,
+            false => value::expiry_of(self.leaf.value()),
+        }
     }
 
     /// The inode number of the value that the scan has come to.
@@ -604,7 +646,7 @@ impl Scan {
 
     /// As `advance` where there are files, too.
     fn next_merged(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
-        let more = self.fill(s, view)?;
+        let more = self.fill_with_living(s, view)?;
         let order = {
             let file = self.files.as_ref().and_then(|files| files.last());
             let at = if self.backward {
@@ -673,8 +715,39 @@ impl Scan {
         Ok(true)
     }
 
+    /// As `fill`, and passes over what has expired.
+    fn fill_with_living(&mut self, s: &Session, view: &View) -> Result<bool> {
+        while self.fill(s, view)? {
+            let at = if self.backward {
+                self.end - 1
+            } else {
+                self.next
+            };
+            let bytes = self.leaf.value_at(at).unwrap_or_default();
+            if self.shows_all || !value::is_over(value::expiry_of(bytes), view.moment) {
+                return Ok(true);
+            }
+            match self.backward {
+                true => self.end -= 1,
+                false => self.next += 1,
+            }
+        }
+        Ok(false)
+    }
+
     /// As `advance` without the files.
     pub(crate) fn next_value(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
+        loop {
+            let found = self.next_any_value(s, view)?;
+            let over = || value::is_over(self.expires(), view.moment);
+            if found.is_none() || self.shows_all || !over() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// As `next_value`, also what has expired.
+    fn next_any_value(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
         if self.next >= self.end && !self.fill(s, view)? {
             return Ok(None);
         }
@@ -697,8 +770,7 @@ impl Scan {
         if Head::decode(bytes).map_err(pool::Error::from)?.inline {
             return Ok(Some(Found::Inline));
         }
-        let blocks = bytes.get(HEAD..).unwrap_or_default();
-        let blocks = InBlocks::decode(blocks).map_err(pool::Error::from)?;
+        let blocks = InBlocks::decode(value::body(bytes)).map_err(pool::Error::from)?;
         value_index::check_blocks(s, &blocks)?;
         self.expect_next(s);
         Ok(Some(Found::Blocks(blocks)))

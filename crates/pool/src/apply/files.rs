@@ -10,7 +10,7 @@ use crate::journal::{KEEP_ORPHAN, Naming, Op, Promote};
 use crate::layout::dirent::{self, Dirent};
 use crate::layout::extent::Extent;
 use crate::layout::inode::{INLINE, InodeRecord, TYPE_FILE, TYPE_MASK, is_legal_mode};
-use crate::layout::value::{self, HEAD, Head, InBlocks, TreeKey};
+use crate::layout::value::{self, Head, InBlocks, NEVER, TreeKey};
 use crate::layout::{INLINE_MAX, LINK_MAX, VALUES, is_legal_name};
 use crate::tree::VALUE_MAX;
 
@@ -37,6 +37,10 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         }
         let erased = self.store.erase(VALUES, tree_key.as_slice());
         erased.map_err(Failure::Store)?;
+        // A file does not expire.
+        if let expires @ 1.. = value::expiry_of(bytes) {
+            self.reindex(tree_key.as_slice(), expires, NEVER)?;
+        }
         let (ino, kind) = (p.ino, file.kind());
         let name = key;
         self.put_entry(dir, cookie, &Dirent { ino, kind, name })?;
@@ -54,7 +58,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// `blocks` is not 0 if it gets some that the client filled.
     fn file_of_value<'b>(&self, p: &Promote<'_>, bytes: &'b [u8]) -> Result<InodeRecord<'b>, S> {
         let wrong = || Reject::new(p.ino, Why::Changes);
-        let content = bytes.get(HEAD..).unwrap_or_default();
+        let content = value::body(bytes);
         let (mut flags, mut tail, mut blocks) = (0, &[][..], 0);
         match value::blocks_of(bytes)? {
             Some(have) => {
@@ -110,7 +114,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let filled = Head::decode(bytes)?.inline;
         let blocks = match filled {
             true => InBlocks::decode(p.runs)?,
-            false => InBlocks::decode(bytes.get(HEAD..).unwrap_or_default())?,
+            false => InBlocks::decode(value::body(bytes))?,
         };
         let mut file_block = 0;
         for run in blocks.runs() {

@@ -178,6 +178,9 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= last {
             return Ok(Outcome::Skipped);
         }
+        if matches!(record, Record::Batch { .. }) {
+            self.look_for_index()?;
+        }
         match record {
             // What they need is only counted where room is short.
             Record::Batch { ops, .. } if self.has_room(record, Size::at_most(ops.len())) => {}
@@ -210,6 +213,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
         if header.seq <= self.applied[lane] {
             return Ok(Outcome::Skipped);
         }
+        self.look_for_index()?;
         self.check_room(record, Size::of(bytes))?;
         self.batch(bytes, time, true)?;
         self.applied[lane] = header.seq;
@@ -264,7 +268,10 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
 
     fn fits(&self, grows: bool, changes: Size) -> bool {
         let least = if grows { ROOM_TO_GROW } else { ROOM_TO_SHRINK };
-        let all = changes.and(self.carry.messages.size());
+        let mut all = changes.and(self.carry.messages.size());
+        if self.is_indexed() {
+            all = all.indexed();
+        }
         self.store.room() >= least + all.pages(self.store.filled())
     }
 
@@ -454,6 +461,7 @@ fn adds(record: &Record<'_>) -> bool {
 pub fn adds_values(ops: &[u8]) -> bool {
     let puts = |op: &Op<'_>| match op.change {
         Change::Put(_) | Change::PutBlocks(_) | Change::Promote(_) => true,
+        Change::PutUntil(..) | Change::PutBlocksUntil(..) => true,
         Change::Name(_) => op.change.is_keyed(),
         Change::Erase | Change::EraseRange(_) => false,
     };

@@ -23,7 +23,7 @@ pub trait Store: ReadTrees {
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
 
     /// As `put`; a value that is replaced is shown to `see` before, but perhaps not one of a
-    /// keyspace that is in its entry.
+    /// keyspace that is in its entry and does not expire.
     fn replace(
         &mut self,
         tree: TreeId,

@@ -7,11 +7,15 @@
 //!  * A change is validated completely when it enters the buffer. Its blocks are then taken from
 //!    the grants; the blocks of a value that it replaces are freed when it leaves the buffer.
 //!  * The buffer's content never needs more pages than were left when it came in.
+//!  * A value that expires enters the tree and leaves it together with its entry in the index;
+//!    only what a range leaves to be freed later leaves its entries behind.
 
 use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure, radix};
 use crate::journal::{Change, Naming, OP_HEADER, Op, Ops, Promote};
 use crate::layout::inode::{FIXED, KEYSPACE};
-use crate::layout::value::{self, ENTRY_MAX, Head, InBlocks, RUN, TreeKey, USER_KEY_MAX, ValueRun};
+use crate::layout::value::{
+    self, ENTRY_MAX, Head, InBlocks, NEVER, RUN, TREE_KEY_MAX, TreeKey, USER_KEY_MAX, ValueRun,
+};
 use crate::layout::{INLINE_MAX, VALUES};
 use crate::tree::VALUE_MAX;
 use alloc::vec::Vec;
@@ -51,6 +55,22 @@ pub struct Messages {
     size: Size,
     /// Known to be a keyspace: what was asked last.
     keyspace: Option<u64>,
+    /// Whether values may expire, once that was looked at: then a change may also change the index.
+    indexed: Option<bool>,
+}
+
+/// What a value that was replaced or erased leaves to be done.
+#[derive(Default)]
+struct Left {
+    blocks: Option<InBlocks>,
+    expires: i64,
+}
+
+impl Left {
+    fn by(bytes: &[u8]) -> core::result::Result<Left, crate::layout::BadValue> {
+        let (blocks, expires) = (value::blocks_of(bytes)?, value::expiry_of(bytes));
+        Ok(Left { blocks, expires })
+    }
 }
 
 /// How far the buffer was filled.
@@ -112,7 +132,16 @@ impl Size {
         Size {
             changes,
             puts: changes,
-            bytes: len + ops * (value::HEAD + FIXED + INLINE_MAX),
+            // Twice the keys: where one is in the index, too.
+            bytes: 2 * len + ops * (value::HEAD_MAX + FIXED + INLINE_MAX),
+        }
+    }
+
+    /// The same where each change may also take a value's entry out of the index.
+    pub(super) fn indexed(self) -> Size {
+        Size {
+            changes: 2 * self.changes,
+            ..self
         }
     }
 
@@ -121,6 +150,13 @@ impl Size {
             Change::Put(value) | Change::PutBlocks(value) => {
                 self.bytes += op.key.len() + value.len() + value::HEAD;
                 1
+            }
+            Change::PutUntil(_, value) | Change::PutBlocksUntil(_, value) => {
+                // And into the index.
+                self.changes += 1;
+                self.bytes += op.key.len() + value.len() + value::HEAD_MAX;
+                self.bytes += TREE_KEY_MAX - USER_KEY_MAX + op.key.len() + value::HEAD;
+                2
             }
             Change::Promote(fields) | Change::Name(fields) => {
                 // Of names, inodes, extents and orphans.
@@ -213,6 +249,9 @@ impl Messages {
     /// Adds a change; `blocks` are those that it brings.
     fn push(&mut self, op: &Op<'_>, blocks: Option<&InBlocks>, time: i64) {
         self.size.add(op);
+        if op.change.expires() != NEVER {
+            self.indexed = Some(true);
+        }
         match self.times.last_mut() {
             Some((ino, newest)) if *ino == op.keyspace => *newest = time.max(*newest),
             _ => self.times.push((op.keyspace, time)),
@@ -224,14 +263,15 @@ impl Messages {
         let head = |inline| Head {
             mtime: time,
             inline,
+            expires: op.change.expires(),
         };
         let kind = match op.change {
-            Change::Put(value) => {
+            Change::Put(value) | Change::PutUntil(_, value) => {
                 self.bytes.extend_from_slice(&head(true).encode());
                 self.bytes.extend_from_slice(value);
                 Kind::Put
             }
-            Change::PutBlocks(runs) => {
+            Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => {
                 self.bytes.extend_from_slice(&head(false).encode());
                 let at = self.bytes.len();
                 self.bytes.extend_from_slice(runs);
@@ -356,10 +396,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let (mut runs, epoch) = (Vec::new(), self.store.epoch());
         for op in Ops::new(bytes) {
             let op = op.map_err(|_| Reject::new(0, Why::Changes))?;
-            if !matches!(
-                op.change,
-                Change::Put(_) | Change::PutBlocks(_) | Change::Erase
-            ) {
+            if matches!(op.change, Change::EraseRange(_)) || op.change.is_about_files() {
                 return Ok(false);
             }
             let mut blocks = match self.check_op(&op) {
@@ -406,7 +443,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         for op in Ops::new(bytes).flatten() {
             if gone.binary_search(&op.keyspace).is_err() {
                 let blocks = match op.change {
-                    Change::PutBlocks(runs) => Some(InBlocks::decode(runs)?),
+                    Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => {
+                        Some(InBlocks::decode(runs)?)
+                    }
                     _ => None,
                 };
                 self.make(&op, blocks, time)?;
@@ -511,11 +550,11 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         self.check_keyspace(ino)?;
         ensure(op.key.len() <= USER_KEY_MAX, ino, Why::Changes)?;
         match op.change {
-            Change::Put(value) => {
+            Change::Put(value) | Change::PutUntil(_, value) => {
                 let fits = value::fits_entry(op.key.len(), value.len());
                 ensure(fits, ino, Why::Changes).map(|()| None)
             }
-            Change::PutBlocks(runs) => {
+            Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => {
                 let wrong = Reject::new(ino, Why::Changes);
                 let found = InBlocks::decode(runs).map_err(|_| wrong)?;
                 for run in found.runs() {
@@ -594,8 +633,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             if next.is_none_or(|next| messages.compare(m, next).is_ne()) {
                 self.settle_one(messages, m)?;
             } else if m.kind == Kind::PutBlocks {
-                let runs = messages.value(m).get(value::HEAD..);
-                self.free_blocks(&InBlocks::decode(runs.unwrap_or_default())?)?;
+                self.free_blocks(&InBlocks::decode(value::body(messages.value(m)))?)?;
             }
         }
         let mut times = messages.times.clone();
@@ -608,20 +646,62 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
 
     fn settle_one(&mut self, messages: &Messages, m: &Message) -> Result<(), S> {
         let key = messages.key(m);
-        let mut old = Ok(None);
-        let mut see = |bytes: &[u8]| old = value::blocks_of(bytes);
+        let (mut left, mut expires) = (Ok(Left::default()), NEVER);
+        let mut see = |bytes: &[u8]| left = Left::by(bytes);
         let done = match m.kind {
             Kind::Erase => self.store.take_out(VALUES, key, &mut see),
             _ => {
                 let value = messages.value(m);
+                expires = value::expiry_of(value);
                 self.store.replace(VALUES, key, value, &mut see)
             }
         };
         done.map_err(Failure::Store)?;
-        match old? {
+        let left = left?;
+        if left.expires != expires {
+            self.reindex(key, left.expires, expires)?;
+        }
+        match left.blocks {
             Some(found) => self.free_blocks(&found),
             None => Ok(()),
         }
+    }
+
+    /// What the index says of a value that expired at one time, and expires at another.
+    #[cold]
+    pub(super) fn reindex(&mut self, tree_key: &[u8], old: i64, new: i64) -> Result<(), S> {
+        if old != NEVER {
+            let key = TreeKey::in_index(old, tree_key);
+            let erased = self.store.erase(VALUES, key.as_slice());
+            erased.map_err(Failure::Store)?;
+        }
+        if new != NEVER {
+            let key = TreeKey::in_index(new, tree_key);
+            let put = self.store.put(VALUES, key.as_slice(), &value::in_index());
+            put.map_err(Failure::Store)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is a value that expires, or may soon be one.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.carry.messages.indexed != Some(false)
+    }
+
+    /// Looks whether there is one, once, before a change is counted.
+    pub(super) fn look_for_index(&mut self) -> Result<(), S> {
+        if self.carry.messages.indexed.is_some() {
+            return Ok(());
+        }
+        let (mut key, mut value) = ([0; TREE_KEY_MAX], [0; VALUE_MAX]);
+        let first = TreeKey::new(value::INDEX, &[]);
+        let found = self
+            .store
+            .at_or_after(VALUES, first.as_slice(), &mut key, &mut value);
+        let found = found.map_err(Failure::Store)?;
+        let indexed = found.is_some_and(|_| value::is_in_index(&key));
+        self.carry.messages.indexed = Some(indexed);
+        Ok(())
     }
 
     fn touch_keyspace(&mut self, (ino, time): (u64, i64)) -> Result<(), S> {
@@ -641,11 +721,15 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         if end.as_slice() <= first.as_slice() {
             return Ok(());
         }
-        let mut found = Vec::new();
+        let (mut found, mut expiring) = (Vec::new(), Vec::new());
         let mut bad = None;
-        let mut see = |_: &[u8], bytes: &[u8]| match value::blocks_of(bytes) {
-            Ok(Some(blocks)) => found.extend_from_slice(blocks.runs()),
-            Ok(None) => {}
+        let mut see = |key: &[u8], bytes: &[u8]| match Left::by(bytes) {
+            Ok(left) => {
+                found.extend_from_slice(left.blocks.as_ref().map_or(&[], InBlocks::runs));
+                if left.expires != NEVER {
+                    expiring.push((left.expires, key.to_vec()));
+                }
+            }
             Err(e) => bad = Some(e),
         };
         let (first, end) = (first.as_slice(), end.as_slice());
@@ -653,6 +737,9 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         cut.map_err(Failure::Store)?;
         if let Some(bad) = bad {
             return Err(bad.into());
+        }
+        for (expires, key) in expiring {
+            self.reindex(&key, expires, NEVER)?;
         }
         self.free_runs(&found)
     }
@@ -667,7 +754,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     /// Whether a directory that is a keyspace has a value.
     pub(super) fn has_values(&mut self, ino: u64) -> Result<bool, S> {
         self.settle_values()?;
-        let (mut key, mut value) = ([0; 8 + USER_KEY_MAX], [0; VALUE_MAX]);
+        let (mut key, mut value) = ([0; TREE_KEY_MAX], [0; VALUE_MAX]);
         let first = TreeKey::new(ino, &[]);
         let found = self
             .store
@@ -681,4 +768,4 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     }
 }
 
-const _: () = assert!(value::HEAD + ENTRY_MAX <= VALUE_MAX);
+const _: () = assert!(value::HEAD_MAX + ENTRY_MAX <= VALUE_MAX);

@@ -4,7 +4,9 @@
 use super::pool_tests::{BLOCKS, assert_clean, new_pool};
 use super::*;
 use crate::journal::{DROP_VALUES, OP_ALIGN};
-use crate::layout::value::{HEAD, IN_BLOCKS_MAX, InBlocks, ValueRun, blocks_of};
+use crate::layout::value::{
+    self, IN_BLOCKS_MAX, InBlocks, NEVER, TreeKey, ValueRun, blocks_of, body,
+};
 use crate::layout::{BlockAddr, VALUES};
 use crate::pool::{Pool, WriteToken};
 use core::ops::ControlFlow;
@@ -30,11 +32,11 @@ impl Rng {
     }
 }
 
-/// A value as it must be found.
+/// A value as it must be found, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Want {
-    Inline(Vec<u8>),
-    Blocks(Vec<(u64, u32)>),
+    Inline(Vec<u8>, i64),
+    Blocks(Vec<(u64, u32)>, i64),
 }
 
 type Map = BTreeMap<Vec<u8>, Want>;
@@ -88,14 +90,15 @@ fn push_some(ops: &mut Vec<u8>, rng: &mut Rng, grants: &BTreeSet<u64>) {
     let (key, other) = (some_key(rng), some_key(rng));
     let value = vec![rng.roll(256) as u8; [0, 10, 900, 1919, 3000][rng.roll(5) as usize]];
     let mut runs = [0; IN_BLOCKS_MAX];
+    let expires = [NEVER, NEVER, 1, 77, i64::MAX][rng.roll(5) as usize];
     let change = match rng.roll(12) {
         0 => Change::EraseRange(&other),
         1..3 => Change::Erase,
         3..6 => {
             let n = some_runs(rng, grants).encode(&mut runs);
-            Change::PutBlocks(&runs[..n])
+            Change::put_blocks(&runs[..n], expires)
         }
-        _ => Change::Put(&value),
+        _ => Change::put(&value, expires),
     };
     let key = &key[..];
     let op = Op {
@@ -110,12 +113,15 @@ fn push_some(ops: &mut Vec<u8>, rng: &mut Rng, grants: &BTreeSet<u64>) {
 fn note(map: &mut Map, ops: &[u8]) {
     for op in Ops::new(ops).flatten().filter(|op| op.keyspace == KEYSPACE) {
         let key = op.key.to_vec();
+        let expires = op.change.expires();
         match op.change {
-            Change::Put(value) => drop(map.insert(key, Want::Inline(value.to_vec()))),
-            Change::PutBlocks(runs) => {
+            Change::Put(value) | Change::PutUntil(_, value) => {
+                map.insert(key, Want::Inline(value.to_vec(), expires));
+            }
+            Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => {
                 let found = InBlocks::decode(runs).unwrap();
                 let runs = found.runs().iter().map(|run| (run.block.word(), run.len));
-                map.insert(key, Want::Blocks(runs.collect()));
+                map.insert(key, Want::Blocks(runs.collect(), expires));
             }
             Change::Erase => drop(map.remove(&key)),
             Change::EraseRange(to) => {
@@ -129,16 +135,27 @@ fn note(map: &mut Map, ops: &[u8]) {
 
 fn found(pool: &Pool) -> Map {
     let mut map = Map::new();
+    let mut index = BTreeSet::new();
     let all = |key: &[u8], value: &[u8]| {
+        if value::is_in_index(key) {
+            index.insert(key.to_vec());
+            return ControlFlow::Continue(());
+        }
+        let expires = value::expiry_of(value);
+        if expires != NEVER {
+            let indexed = index.remove(TreeKey::in_index(expires, key).as_slice());
+            assert!(indexed, "a value that expires is not in the index");
+        }
         assert_eq!(key[..8], KEYSPACE.to_be_bytes());
         let want = match blocks_of(value).unwrap() {
-            None => Want::Inline(value[HEAD..].to_vec()),
+            None => Want::Inline(body(value).to_vec(), expires),
             Some(found) => Want::Blocks(
                 found
                     .runs()
                     .iter()
                     .map(|run| (run.block.word(), run.len))
                     .collect(),
+                expires,
             ),
         };
         map.insert(key[8..].to_vec(), want);

@@ -9,6 +9,7 @@ use super::Bytes;
 use super::births::Seen;
 use super::bits::Set;
 use super::media::{Super, TREES, le32, le64};
+use super::objects;
 use super::report::Log;
 use super::snapshots::{self, Kept};
 use super::walk;
@@ -115,7 +116,10 @@ fn walk(
         let mut visit = |log: &mut Log, _: &[u8], value: &[u8], page| {
             let runs = match cut.tree {
                 EXTENTS => value,
-                VALUES if value.len() >= 31 && value[0] == 2 => &value[15..],
+                VALUES => match objects::runs_of_value(value) {
+                    Some(runs) => runs,
+                    None => return,
+                },
                 _ => return,
             };
             for run in runs.chunks_exact(16) {

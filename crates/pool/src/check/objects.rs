@@ -1,7 +1,8 @@
 //! The rules of `docs/spec/objects.md`.
 //!
-//! Invariant: trees are visited in the order of their numbers, so inodes are known before names,
-//! extents, attributes and orphans.
+//! Invariants: trees are visited in the order of their numbers, so inodes are known before names,
+//! extents, attributes and orphans; and each in the order of its keys, so the index of expiry is
+//! known before the values.
 
 use super::bits::Set;
 use super::facts::{Fact, Facts};
@@ -47,6 +48,21 @@ pub(super) struct Visitor<'a> {
     last_hash: (u64, u64),
     same_hash: Vec<Vec<u8>>,
     attribute: Attribute,
+    /// Hashes of what the index of expiry has.
+    index: Vec<u64>,
+    index_sorted: bool,
+    /// Values that expire and are not in it.
+    not_indexed: u64,
+}
+
+/// The runs of a value in blocks, if it is one.
+pub(super) fn runs_of_value(value: &[u8]) -> Option<&[u8]> {
+    let runs = match value.first()? {
+        2 => value.get(15..)?,
+        4 => value.get(23..)?,
+        _ => return None,
+    };
+    (runs.len() >= 16).then_some(runs)
 }
 
 fn be64(bytes: &[u8]) -> u64 {
@@ -95,6 +111,9 @@ impl<'a> Visitor<'a> {
             last_hash: (0, 0),
             same_hash: Vec::new(),
             attribute: Attribute::default(),
+            index: Vec::new(),
+            index_sorted: false,
+            not_indexed: 0,
         }
     }
 
@@ -279,6 +298,9 @@ impl<'a> Visitor<'a> {
 
     fn value(&mut self, log: &mut Log, key: &[u8], value: &[u8], page: u64) {
         let ino = be64(key);
+        if key.len() >= 8 && ino == 0 {
+            return self.in_index(log, key, value, page);
+        }
         let mut wrong = |what: &str| log.damage(Some(ino), Some(page), what);
         if !(9..=8 + 1024).contains(&key.len()) || value.len() < 7 {
             wrong("a value of a keyspace has a wrong length");
@@ -288,13 +310,49 @@ impl<'a> Visitor<'a> {
         if !self.facts.get(ino).is_some_and(keyspace) {
             wrong("values belong to what is not a keyspace");
         }
+        let runs = |at: usize| value.len() >= at + 24 && (value.len() - at - 8).is_multiple_of(16);
         match value[0] {
             1 if key.len() - 8 + value.len() - 7 <= 1920 => {}
-            2 if value.len() >= 31 && (value.len() - 15).is_multiple_of(16) => {
-                self.value_blocks(log, ino, &value[7..], page);
+            2 if runs(7) => self.value_blocks(log, ino, &value[7..], page),
+            3 if value.len() >= 15 && key.len() - 8 + value.len() - 15 <= 1920 => {
+                self.expires(log, key, value, page);
+            }
+            4 if runs(15) => {
+                self.expires(log, key, value, page);
+                self.value_blocks(log, ino, &value[15..], page);
             }
             _ => wrong("a value of a keyspace is of an unknown kind"),
         }
+    }
+
+    /// An entry of the index of expiry: time, keyspace, key.
+    fn in_index(&mut self, log: &mut Log, key: &[u8], value: &[u8], page: u64) {
+        let lengths = (25..=24 + 1024).contains(&key.len()) && value == [1, 0, 0, 0, 0, 0, 0];
+        if !lengths || !(1..1 << 63).contains(&be64(&key[8..])) || be64(&key[16..]) == 0 {
+            log.damage(
+                None,
+                Some(page),
+                "an entry of the index of expiry is impossible",
+            );
+            return;
+        }
+        self.index.push(name_hash(self.seed, &key[8..]));
+    }
+
+    /// A value that expires: the index has it.
+    fn expires(&mut self, log: &mut Log, key: &[u8], value: &[u8], page: u64) {
+        let expires = le64(value, 7);
+        if !(1..1 << 63).contains(&expires) {
+            let what = "a value of a keyspace expires at an impossible time";
+            log.damage(Some(be64(key)), Some(page), what);
+        }
+        if !self.index_sorted {
+            self.index.sort_unstable();
+            self.index_sorted = true;
+        }
+        let wanted = [&expires.to_be_bytes()[..], key].concat();
+        let found = self.index.binary_search(&name_hash(self.seed, &wanted));
+        self.not_indexed += u64::from(found.is_err());
     }
 
     fn value_blocks(&mut self, log: &mut Log, ino: u64, bytes: &[u8], page: u64) {
@@ -389,6 +447,11 @@ impl<'a> Visitor<'a> {
 
     /// After the last entry.
     pub fn finish(mut self, log: &mut Log) {
+        if self.not_indexed > 0 {
+            let n = self.not_indexed;
+            let what = format!("the index of expiry lacks {n} of the values that expire");
+            log.damage(None, None, what);
+        }
         self.end_attribute(log);
         self.attribute = Attribute::default();
     }

@@ -7,6 +7,7 @@ use super::Bytes;
 use super::births::{Nth, Seen};
 use super::bits::Set;
 use super::media::{Root, Super, le32, le64};
+use super::objects;
 use super::report::Log;
 use super::walk;
 use alloc::format;
@@ -52,7 +53,10 @@ impl Young {
         let Some(newest) = self.newest else { return };
         let runs = match tree {
             EXTENTS => value,
-            VALUES if value.len() >= 31 && value[0] == 2 => &value[15..],
+            VALUES => match objects::runs_of_value(value) {
+                Some(runs) => runs,
+                None => return,
+            },
             _ => return,
         };
         for run in runs.chunks_exact(16).filter(|run| le32(run, 12) > newest) {
@@ -186,8 +190,11 @@ fn walk(
             log,
             &mut |log, _, value, page| match tree {
                 EXTENTS => extent(sb, snapshot, young, value, blocks, log, page),
-                VALUES if value.len() >= 31 && value[0] == 2 => {
-                    for run in value[15..].chunks_exact(16) {
+                VALUES => {
+                    for run in objects::runs_of_value(value)
+                        .unwrap_or_default()
+                        .chunks_exact(16)
+                    {
                         extent(sb, snapshot, young, run, blocks, log, page);
                     }
                 }

@@ -7,7 +7,7 @@
 
 use super::files::{Naming, Promote};
 use super::record::Malformed;
-use crate::layout::value::{RUN, RUNS_MAX, USER_KEY_MAX};
+use crate::layout::value::{EXPIRES, NEVER, RUN, RUNS_MAX, USER_KEY_MAX};
 use alloc::vec::Vec;
 
 /// Bytes before the key of a change.
@@ -23,6 +23,8 @@ const ERASE: u8 = 3;
 const ERASE_RANGE: u8 = 4;
 const PROMOTE: u8 = 5;
 const NAME: u8 = 6;
+const PUT_UNTIL: u8 = 7;
+const PUT_BLOCKS_UNTIL: u8 = 8;
 /// Flags.
 const ALONE: u8 = 1;
 
@@ -33,6 +35,10 @@ pub enum Change<'a> {
     Put(&'a [u8]),
     /// The key has the value that lies in blocks; `layout::value::InBlocks` as bytes.
     PutBlocks(&'a [u8]),
+    /// As `Put`; the value expires then.
+    PutUntil(i64, &'a [u8]),
+    /// As `PutBlocks`; the value expires then.
+    PutBlocksUntil(i64, &'a [u8]),
     /// The key is gone.
     Erase,
     /// All keys from `key` up to, not including, this one are gone; empty: to the end.
@@ -44,7 +50,31 @@ pub enum Change<'a> {
     Name(&'a [u8]),
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// The key has this value until then (`NEVER`: for ever).
+    pub fn put(value: &'a [u8], expires: i64) -> Change<'a> {
+        match expires {
+            NEVER => Change::Put(value),
+            _ => Change::PutUntil(expires, value),
+        }
+    }
+
+    /// The same of a value that lies in blocks.
+    pub fn put_blocks(value: &'a [u8], expires: i64) -> Change<'a> {
+        match expires {
+            NEVER => Change::PutBlocks(value),
+            _ => Change::PutBlocksUntil(expires, value),
+        }
+    }
+
+    /// When the value that it puts expires.
+    pub fn expires(&self) -> i64 {
+        match self {
+            Change::PutUntil(expires, _) | Change::PutBlocksUntil(expires, _) => *expires,
+            _ => NEVER,
+        }
+    }
+
     /// Whether it says of one key what value that has from now on.
     pub fn is_keyed(&self) -> bool {
         match self {
@@ -92,7 +122,7 @@ impl OpHeader {
         };
         let (first, second) = (word(0), word(8));
         let kind = first as u8;
-        matches!(kind, PUT..=NAME).then_some(OpHeader {
+        matches!(kind, PUT..=PUT_BLOCKS_UNTIL).then_some(OpHeader {
             kind,
             alone: (first >> 8) as u8 == ALONE,
             key_len: usize::from((first >> 16) as u16),
@@ -127,16 +157,25 @@ impl OpHeader {
         false
     }
 
-    /// The bytes behind the key are the value itself.
+    /// The bytes behind the key are the value itself, `value_at` bytes behind it.
     #[inline]
     pub fn is_put(&self) -> bool {
-        self.kind == PUT
+        self.kind == PUT || self.kind == PUT_UNTIL
     }
 
-    /// The bytes behind the key say in which blocks the value is.
+    /// The bytes behind the key, `value_at` behind it, say in which blocks the value is.
     #[inline]
     pub fn is_put_blocks(&self) -> bool {
-        self.kind == PUT_BLOCKS
+        self.kind == PUT_BLOCKS || self.kind == PUT_BLOCKS_UNTIL
+    }
+
+    /// Bytes between the key and what `value_len` counts as well: the time at which it expires.
+    #[inline]
+    pub fn value_at(&self) -> usize {
+        match self.kind >= PUT_UNTIL {
+            true => EXPIRES,
+            false => 0,
+        }
     }
 }
 
@@ -145,6 +184,8 @@ impl<'a> Op<'a> {
         let (kind, value) = match self.change {
             Change::Put(value) => (PUT, value),
             Change::PutBlocks(value) => (PUT_BLOCKS, value),
+            Change::PutUntil(_, value) => (PUT_UNTIL, value),
+            Change::PutBlocksUntil(_, value) => (PUT_BLOCKS_UNTIL, value),
             Change::Erase => (ERASE, &[][..]),
             Change::EraseRange(to) => (ERASE_RANGE, to),
             Change::Promote(fields) => (PROMOTE, fields),
@@ -154,7 +195,7 @@ impl<'a> Op<'a> {
             kind,
             alone: false,
             key_len: self.key.len(),
-            value_len: value.len(),
+            value_len: value.len() + if kind >= PUT_UNTIL { EXPIRES } else { 0 },
             back,
             keyspace: self.keyspace,
         }
@@ -164,6 +205,8 @@ impl<'a> Op<'a> {
         match self.change {
             Change::Put(value)
             | Change::PutBlocks(value)
+            | Change::PutUntil(_, value)
+            | Change::PutBlocksUntil(_, value)
             | Change::EraseRange(value)
             | Change::Promote(value)
             | Change::Name(value) => value,
@@ -188,6 +231,9 @@ impl<'a> Op<'a> {
         ops.reserve(header.len());
         ops.extend_from_slice(&header.encode());
         ops.extend_from_slice(self.key);
+        if let Change::PutUntil(expires, _) | Change::PutBlocksUntil(expires, _) = self.change {
+            ops.extend_from_slice(&expires.to_le_bytes());
+        }
         ops.extend_from_slice(self.value());
         ops.resize(end, 0);
     }
@@ -259,6 +305,7 @@ impl<'a> Ops<'a> {
         let change = match h.kind {
             PUT => Change::Put(value),
             PUT_BLOCKS if value.len() <= 8 + RUN * RUNS_MAX => Change::PutBlocks(value),
+            PUT_UNTIL | PUT_BLOCKS_UNTIL => put_until(h.kind, value)?,
             ERASE if value.is_empty() => Change::Erase,
             ERASE_RANGE if value.len() <= USER_KEY_MAX => Change::EraseRange(value),
             PROMOTE if Promote::decode(value).is_some() => Change::Promote(value),
@@ -275,6 +322,18 @@ impl<'a> Ops<'a> {
             key,
             change,
         })
+    }
+}
+
+/// A put of what expires; the time stands before the value.
+fn put_until(kind: u8, value: &[u8]) -> Option<Change<'_>> {
+    let (expires, value) = value.split_first_chunk()?;
+    let expires = i64::from_le_bytes(*expires);
+    match kind {
+        _ if expires <= NEVER => None,
+        PUT_UNTIL => Some(Change::PutUntil(expires, value)),
+        _ if value.len() <= 8 + RUN * RUNS_MAX => Some(Change::PutBlocksUntil(expires, value)),
+        _ => None,
     }
 }
 
@@ -308,7 +367,7 @@ mod tests {
         bytes
     };
 
-    fn samples() -> [Op<'static>; 5] {
+    fn samples() -> [Op<'static>; 7] {
         let op = |key, change| Op {
             keyspace: 7,
             key,
@@ -320,6 +379,8 @@ mod tests {
             op(b"gone", Change::Erase),
             op(b"", Change::EraseRange(b"z")),
             op(b"name", Change::Name(&NAMING)),
+            op(b"a while", Change::PutUntil(1, b"value")),
+            op(b"longer", Change::PutBlocksUntil(i64::MAX, &[5; 24])),
         ]
     }
 

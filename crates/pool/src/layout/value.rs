@@ -2,7 +2,9 @@
 //!
 //! Invariants:
 //!  * A value is wholly in its entry or wholly in data blocks that nothing else uses.
-//!  * Times are kept in 48 bits, in units of 2^16 ns since 1970.
+//!  * Times are kept in 48 bits, in units of 2^16 ns since 1970; those of expiry are exact.
+//!  * Every value that expires has an entry in the index, under keyspace 0. The index may have
+//!    more: what left the tree in one piece is not looked at key by key.
 
 use super::dirent::name_hash;
 use super::fields::Reading;
@@ -14,16 +16,24 @@ use alloc::vec::Vec;
 /// No key of a keyspace is longer.
 pub const USER_KEY_MAX: usize = 1024;
 /// A key and its value together have at most so many bytes where the value is in the entry: two
-/// of them fit one node.
+/// of them fit one node, whether they expire or not.
 pub const ENTRY_MAX: usize = 1920;
-/// Bytes before the value, or before the length of one in blocks.
+/// Bytes before the value, or before the length of one in blocks, unless it expires.
 pub const HEAD: usize = 7;
+/// The same of a value that expires.
+pub const HEAD_MAX: usize = HEAD + EXPIRES;
+/// Bytes of the time at which a value expires, where it has one.
+pub const EXPIRES: usize = 8;
+/// `Head::expires` of a value that does not expire.
+pub const NEVER: i64 = 0;
+/// The number in the place of a keyspace's under which the index of expiry is: no object has it.
+pub const INDEX: u64 = 0;
 /// Runs of blocks of one value.
 pub const RUNS_MAX: usize = 32;
 /// Bytes of an encoded run.
 pub const RUN: usize = 16;
 /// The longest encoded value in blocks.
-pub const IN_BLOCKS_MAX: usize = HEAD + 8 + RUNS_MAX * RUN;
+pub const IN_BLOCKS_MAX: usize = HEAD_MAX + 8 + RUNS_MAX * RUN;
 
 /// Inode numbers of values are from here on, and below twice of it: above those of all objects
 /// that were made as files.
@@ -31,6 +41,8 @@ pub const NUMBERS: u64 = 1 << 56;
 
 const INLINE: u8 = 1;
 const IN_BLOCKS: u8 = 2;
+/// What the kind of a value that expires is above that of another.
+const EXPIRING: u8 = 2;
 const TIME_SHIFT: u32 = 16;
 
 /// The inode number under which a value of `key` is shown, and that it takes along when it becomes
@@ -55,6 +67,12 @@ pub fn fits_entry(key_len: usize, value_len: usize) -> bool {
     key_len + value_len <= ENTRY_MAX
 }
 
+/// Whether what expires at `expires` is gone at `now`.
+#[inline]
+pub fn is_over(expires: i64, now: i64) -> bool {
+    expires != NEVER && expires <= now
+}
+
 /// What the first bytes of an entry say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -62,16 +80,50 @@ pub struct Head {
     pub mtime: i64,
     /// The value's bytes follow; else its length and its runs.
     pub inline: bool,
+    /// From then on there is no value: nanoseconds since 1970, or `NEVER`.
+    pub expires: i64,
+}
+
+/// An encoded head.
+pub struct HeadBytes {
+    bytes: [u8; HEAD_MAX],
+    len: usize,
+}
+
+impl core::ops::Deref for HeadBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 impl Head {
+    /// Of a value that does not expire.
+    #[inline]
+    pub fn lasting(mtime: i64, inline: bool) -> Head {
+        let expires = NEVER;
+        Head {
+            mtime,
+            inline,
+            expires,
+        }
+    }
+
     /// The bytes.
     #[inline]
-    pub fn encode(&self) -> [u8; HEAD] {
-        let kind = if self.inline { INLINE } else { IN_BLOCKS };
+    pub fn encode(&self) -> HeadBytes {
+        let mut kind = if self.inline { INLINE } else { IN_BLOCKS };
         let time = (self.mtime.max(0) as u64) >> TIME_SHIFT;
         let t = time.to_le_bytes();
-        [kind, t[0], t[1], t[2], t[3], t[4], t[5]]
+        let (mut bytes, mut len) = ([0; HEAD_MAX], HEAD);
+        if self.expires != NEVER {
+            (kind, len) = (kind + EXPIRING, HEAD_MAX);
+            bytes[HEAD..].copy_from_slice(&self.expires.to_le_bytes());
+        }
+        bytes[..HEAD].copy_from_slice(&[kind, t[0], t[1], t[2], t[3], t[4], t[5]]);
+        HeadBytes { bytes, len }
     }
 
     /// A time as it comes back.
@@ -79,25 +131,79 @@ impl Head {
         time.max(0) >> TIME_SHIFT << TIME_SHIFT
     }
 
-    /// What `bytes` begin with.
+    /// What `bytes`, the whole entry or its first `HEAD_MAX` bytes, begin with.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Head, BadValue> {
-        let Some(&[kind, a, b, c, d, e, f]) = bytes.first_chunk::<HEAD>() else {
+        let Some((&[kind, a, b, c, d, e, f], rest)) = bytes.split_first_chunk::<HEAD>() else {
             return bad("a value of a keyspace is shorter than its head");
         };
         let time = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) << TIME_SHIFT;
         let mtime = i64::try_from(time).unwrap_or(i64::MAX);
-        match kind {
-            INLINE => Ok(Head {
+        let inline = match kind {
+            INLINE => true,
+            IN_BLOCKS => false,
+            _ => return Head::decode_expiring(mtime, kind, rest),
+        };
+        Ok(Head::lasting(mtime, inline))
+    }
+
+    #[cold]
+    fn decode_expiring(mtime: i64, kind: u8, rest: &[u8]) -> Result<Head, BadValue> {
+        const INLINE_UNTIL: u8 = INLINE + EXPIRING;
+        const IN_BLOCKS_UNTIL: u8 = IN_BLOCKS + EXPIRING;
+        let inline = match kind {
+            INLINE_UNTIL => true,
+            IN_BLOCKS_UNTIL => false,
+            _ => return bad("a value of a keyspace is of an unknown kind"),
+        };
+        match rest.first_chunk().map(|at| i64::from_le_bytes(*at)) {
+            Some(expires) if expires > NEVER => Ok(Head {
                 mtime,
-                inline: true,
+                inline,
+                expires,
             }),
-            IN_BLOCKS => Ok(Head {
-                mtime,
-                inline: false,
-            }),
-            _ => bad("a value of a keyspace is of an unknown kind"),
+            _ => bad("a value of a keyspace expires at an impossible time"),
         }
+    }
+
+    /// Bytes of it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self.expires {
+            NEVER => HEAD,
+            _ => HEAD_MAX,
+        }
+    }
+
+    /// Never: it says what follows.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// Whether an entry that begins with this byte is one of a value that expires: more than `HEAD`
+/// bytes say what there is to know of it.
+#[inline]
+pub fn is_expiring(kind: u8) -> bool {
+    kind > EXPIRING
+}
+
+/// What follows the head of an entry.
+#[inline]
+pub fn body(bytes: &[u8]) -> &[u8] {
+    let head = match bytes.first() {
+        Some(kind) if is_expiring(*kind) => HEAD_MAX,
+        _ => HEAD,
+    };
+    bytes.get(head..).unwrap_or_default()
+}
+
+/// When the value of an entry expires; of one that cannot be read, `NEVER`.
+#[inline]
+pub fn expiry_of(bytes: &[u8]) -> i64 {
+    match bytes.first() {
+        Some(kind) if is_expiring(*kind) => Head::decode(bytes).map_or(NEVER, |head| head.expires),
+        _ => NEVER,
     }
 }
 
@@ -221,34 +327,75 @@ impl InBlocks {
 pub fn blocks_of(bytes: &[u8]) -> Result<Option<InBlocks>, BadValue> {
     match Head::decode(bytes)?.inline {
         true => Ok(None),
-        false => InBlocks::decode(bytes.get(HEAD..).unwrap_or_default()).map(Some),
+        false => InBlocks::decode(body(bytes)).map(Some),
     }
 }
 
 /// A key of the tree without allocation.
 #[derive(Clone)]
 pub struct TreeKey {
-    bytes: [u8; 8 + USER_KEY_MAX],
+    bytes: [u8; TREE_KEY_MAX],
     len: usize,
 }
 
-const _: () = assert!(8 + USER_KEY_MAX <= KEY_MAX);
+/// No key of the tree is longer: that of the longest one in the index.
+pub const TREE_KEY_MAX: usize = INDEX_HEAD + 8 + USER_KEY_MAX;
+/// Bytes before a value's own key in its key of the index: the number of the index, and the time.
+const INDEX_HEAD: usize = 16;
+
+const _: () = assert!(TREE_KEY_MAX <= KEY_MAX);
 
 impl TreeKey {
     /// The key of `key` in keyspace `ino`; one that is too long is cut.
     #[inline]
     pub fn new(ino: u64, key: &[u8]) -> TreeKey {
         let n = key.len().min(USER_KEY_MAX);
-        let mut bytes = [0; 8 + USER_KEY_MAX];
+        let mut bytes = [0; TREE_KEY_MAX];
         bytes[..8].copy_from_slice(&ino.to_be_bytes());
         bytes[8..8 + n].copy_from_slice(&key[..n]);
         TreeKey { bytes, len: 8 + n }
+    }
+
+    /// The key in the index of what `tree_key` leads to, and which expires then.
+    pub fn in_index(expires: i64, tree_key: &[u8]) -> TreeKey {
+        const AT: usize = INDEX_HEAD;
+        let n = tree_key.len().min(8 + USER_KEY_MAX);
+        let mut bytes = [0; TREE_KEY_MAX];
+        bytes[..8].copy_from_slice(&INDEX.to_be_bytes());
+        bytes[8..AT].copy_from_slice(&expires.to_be_bytes());
+        bytes[AT..AT + n].copy_from_slice(&tree_key[..n]);
+        TreeKey { bytes, len: AT + n }
     }
 
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+}
+
+/// The value of every entry of the index: an empty one, so that it is like any other entry.
+pub fn in_index() -> HeadBytes {
+    Head::lasting(0, true).encode()
+}
+
+/// Whether a key of the tree is one of the index.
+#[inline]
+pub fn is_in_index(key: &[u8]) -> bool {
+    key.first_chunk() == Some(&INDEX.to_be_bytes())
+}
+
+/// When what a key of the index leads to expires, and its key in the tree.
+pub fn parse_in_index(key: &[u8]) -> Result<(i64, &[u8]), BadValue> {
+    let parts = key
+        .strip_prefix(&INDEX.to_be_bytes())
+        .and_then(<[u8]>::split_first_chunk::<8>);
+    if let Some((expires, tree_key)) = parts
+        && let expires @ 1.. = i64::from_be_bytes(*expires)
+        && matches!(parse_key(tree_key), Ok((1.., _)))
+    {
+        return Ok((expires, tree_key));
+    }
+    bad("an entry of the index of expiry is impossible")
 }
 
 /// Keyspace and user's key of a tree key.
@@ -268,12 +415,46 @@ mod tests {
     #[test]
     fn heads_come_back_with_the_precision_they_have() {
         for (mtime, inline) in [(0, true), (1_700_000_000_123_456_789, false), (-5, true)] {
-            let head = Head { mtime, inline };
-            let back = Head::decode(&head.encode()).unwrap();
-            assert_eq!(back.inline, inline);
-            assert!((0..1 << TIME_SHIFT).contains(&(mtime.max(0) - back.mtime)));
+            for expires in [NEVER, 1, 1_700_000_000_123_456_789, i64::MAX] {
+                let head = Head {
+                    mtime,
+                    inline,
+                    expires,
+                };
+                let bytes = head.encode();
+                let back = Head::decode(&bytes).unwrap();
+                assert_eq!((back.inline, back.expires), (inline, expires));
+                assert_eq!((back.len(), expiry_of(&bytes)), (bytes.len(), expires));
+                assert!((0..1 << TIME_SHIFT).contains(&(mtime.max(0) - back.mtime)));
+                let entry = [&bytes[..], b"content"].concat();
+                assert_eq!(body(&entry), b"content");
+            }
         }
         assert!(Head::decode(&[1; 6]).is_err() && Head::decode(&[3; 7]).is_err());
+        assert!(Head::decode(&[5; 15]).is_err() && Head::decode(&[0; 15]).is_err());
+        assert!(Head::decode(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn the_index_is_in_the_order_of_time() {
+        let long = [0xff; USER_KEY_MAX];
+        let mut last = TreeKey::new(INDEX, &[]).as_slice().to_vec();
+        for expires in [1, 2, 255, 256, i64::MAX] {
+            for (ino, key) in [(1, &b"a"[..]), (1, &long), (u64::MAX, b"\0")] {
+                let tree_key = TreeKey::new(ino, key);
+                let index = TreeKey::in_index(expires, tree_key.as_slice());
+                let back = parse_in_index(index.as_slice()).unwrap();
+                assert_eq!(back, (expires, tree_key.as_slice()));
+                assert!(is_in_index(index.as_slice()) && !is_in_index(tree_key.as_slice()));
+                assert!(last.as_slice() < index.as_slice());
+                assert!(index.as_slice() < TreeKey::new(1, b"\0").as_slice());
+                last = index.as_slice().to_vec();
+            }
+        }
+        for bad in [&last[..16], &last[..24], &[0; 40], &[1; 40]] {
+            assert!(parse_in_index(bad).is_err());
+        }
+        assert_eq!(blocks_of(&in_index()), Ok(None));
     }
 
     #[test]

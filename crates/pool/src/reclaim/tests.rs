@@ -25,7 +25,7 @@ fn block_of(key: u64) -> Option<u64> {
 
 fn entry(key: u64, byte: u8, epoch: u32) -> Vec<u8> {
     let inline = block_of(key).is_none();
-    let mut bytes = Head { mtime: 0, inline }.encode().to_vec();
+    let mut bytes = Head::lasting(0, inline).encode().to_vec();
     match block_of(key) {
         None => bytes.extend_from_slice(&[byte; 60]),
         Some(block) => {

@@ -12,7 +12,7 @@ pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout: HDFSES and two digits, which rise with it. A client refuses memory with
 /// another value.
-pub const MAGIC: u64 = 0x3232_5345_5346_4448;
+pub const MAGIC: u64 = 0x3332_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.
@@ -248,7 +248,9 @@ shared! {
         /// What may become of `data_len` (`DATA_*`).
         pub data_growth: AtomicU32,
         /// What follows is read by every write, and hardly ever changes.
-        pub apart: [AtomicU32; 9],
+        pub apart: [AtomicU32; 8],
+        /// 1: there may be a value that expires. It is stored before the record of the first one.
+        pub expiring: AtomicU32,
         /// The epoch of the pool: blocks born in an earlier one belong to a snapshot, too. The
         /// service raises it, while nobody stores into blocks.
         pub epoch: AtomicU32,
@@ -261,6 +263,8 @@ shared! {
         /// In a session on a snapshot, where nothing can be changed: the commit that it keeps; else
         /// 0.
         pub snapshot_seq: AtomicU64,
+        /// The moment that such a session is at, in nanoseconds since 1970; 0: the present.
+        pub snapshot_time: AtomicU64,
         /// Roots of its trees: page of the root node, keys << 8 | height.
         pub snapshot_roots: [AtomicU64; 12],
         /// The last record with changes of keyspaces that the service refused and passed over,

@@ -323,7 +323,7 @@ fn put_in_block(pool: &mut Pool, key: u64, block: u64) {
     assert!(blocks.push(run));
     let len = blocks.encode(&mut runs);
     let (mtime, inline) = (0, false);
-    let head = value::Head { mtime, inline }.encode();
+    let head = value::Head::lasting(mtime, inline).encode();
     let bytes = [&head[..], &runs[..len]].concat();
     batch.use_data(Run::new(block, 1)).unwrap();
     let mut old = None;

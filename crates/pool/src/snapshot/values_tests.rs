@@ -30,7 +30,7 @@ fn key(i: u64) -> Vec<u8> {
 
 fn value(byte: u8) -> Vec<u8> {
     let (mtime, inline) = (0, true);
-    let head = value::Head { mtime, inline }.encode();
+    let head = value::Head::lasting(mtime, inline).encode();
     [&head[..], &[byte; 60]].concat()
 }
 

@@ -123,7 +123,7 @@ impl Batch<'_> {
 }
 
 /// Copies the value of `key` to the start of `out`, which has room for any; its length. Of a value
-/// that is in its entry nothing is copied.
+/// that is in its entry, and does not expire, nothing is copied.
 fn copy_blocks(
     leaf: &Mapped<'_>,
     h: &Header,
@@ -135,7 +135,8 @@ fn copy_blocks(
     };
     let mut head = [0; value::HEAD];
     leaf.copy(cell.value, &mut head[..cell.value_len.min(value::HEAD)]);
-    if matches!(value::Head::decode(&head), Ok(head) if head.inline) {
+    let plain = !value::is_expiring(head[0]);
+    if plain && matches!(value::Head::decode(&head), Ok(head) if head.inline) {
         return Ok(Some(0));
     }
     let Some(out) = out.get_mut(..cell.value_len) else {

@@ -25,7 +25,7 @@ fn key(i: u64) -> Vec<u8> {
 fn of(byte: u8) -> [u8; 60] {
     let (mtime, inline) = (0, true);
     let mut value = [byte; 60];
-    value[..value::HEAD].copy_from_slice(&value::Head { mtime, inline }.encode());
+    value[..value::HEAD].copy_from_slice(&value::Head::lasting(mtime, inline).encode());
     value
 }
 

@@ -5,12 +5,15 @@
 //! used, but copies.
 
 use super::{Call, Reply};
-use crate::keys::{Batch, Counted, Going, Kept, drop_kept, let_go, recount};
-use holdfast_client::kv::{Changes, Durability, Found, Keyspace, Right, Scan, Swapped, View};
+use crate::keys::{Batch, Counted, Going, Kept, Pair, drop_kept, let_go, recount};
+use holdfast_client::kv::{
+    Changes, Durability, Found, Keyspace, Right, Scan, Swapped, Times, View,
+};
 use holdfast_client::served::encode_snapshots;
 use holdfast_client::served::pairs::{Kind, PAIR_HEAD, first_change, push_pair};
 use holdfast_client::served::wire::{BUFFER, Op};
 use holdfast_client::{Caller, Error, Result};
+use std::mem::take;
 use std::sync::Arc;
 
 /// Values that fit are copied without asking for their length before.
@@ -169,20 +172,21 @@ impl Call<'_> {
         let wanted = usize::try_from(self.arg(2)).unwrap_or(usize::MAX);
         let mut small = [0; SMALL];
         let small = &mut small[..wanted.min(SMALL)];
-        let Some((mut len, mut time)) = self.look(keyspace, view, small)? else {
+        let Some(mut found) = self.look(keyspace, view, small)? else {
             return Ok(Reply::default());
         };
         let mut large = Vec::new();
         // It may be another one each time.
-        while large.len().max(small.len()) < wanted.min(len as usize) {
-            let size = wanted.min(len as usize);
+        while large.len().max(small.len()) < wanted.min(found.len as usize) {
+            let size = wanted.min(found.len as usize);
             self.check_room(size)?;
             large = room_for(size)?;
             match self.look(keyspace, view, &mut large)? {
-                Some(now) => (len, time) = now,
+                Some(now) => found = now,
                 None => return Ok(Reply::default()),
             }
         }
+        let len = found.len;
         let out = if large.is_empty() { small } else { &mut large };
         let n = out.len().min(len as usize);
         let mut reply = if n <= BUFFER {
@@ -191,7 +195,7 @@ impl Call<'_> {
             large.truncate(n);
             self.keep_value(large, len)?
         };
-        reply.words[3] = time as u64;
+        (reply.words[3], reply.words[4]) = (found.mtime as u64, found.expires as u64);
         Ok(reply)
     }
 
@@ -227,13 +231,13 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Copies the value of the key in the request as far as there is room: its length and time.
+    /// Copies the value of the key in the request as far as there is room: its length and times.
     fn look(
         &self,
         keyspace: Keyspace,
         view: Option<&View>,
         out: &mut [u8],
-    ) -> Result<Option<(u64, i64)>> {
+    ) -> Result<Option<Times>> {
         let (client, key) = (self.client, &self.texts[0][..]);
         self.as_caller(|c| {
             self.check(c, keyspace, Right::Get)?;
@@ -336,21 +340,21 @@ impl Call<'_> {
                     }
                 },
             };
-            let Some((key, value)) = next else {
+            let Some((key, value, expires)) = next else {
                 is_last = true;
                 break;
             };
             let len = PAIR_HEAD + key.len() + value.len();
             if bytes.is_empty() && len > BUFFER {
                 apart = Some(value);
-                push_pair(&key, None, &mut bytes);
+                push_pair(&key, None, expires, &mut bytes);
                 break;
             }
             if !bytes.is_empty() && bytes.len() + len > room {
-                going.waiting = Some((key, value));
+                going.waiting = Some((key, value, expires));
                 break;
             }
-            push_pair(&key, Some(&value), &mut bytes);
+            push_pair(&key, Some(&value), expires, &mut bytes);
         }
         let mut reply = self.put(&bytes)?;
         reply.words[0] = is_last.into();
@@ -362,7 +366,7 @@ impl Call<'_> {
         Ok(reply)
     }
 
-    fn next_pair(&self, going: &mut Going) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    fn next_pair(&self, going: &mut Going) -> Result<Option<Pair>> {
         let (session, view) = (self.client.session(), &*going.view);
         loop {
             let found = going.scan.advance(session, view)?;
@@ -379,7 +383,7 @@ impl Call<'_> {
             };
             // A file that went since the scan began has none.
             if let Some(value) = value {
-                return Ok(Some((scan.key().to_vec(), value)));
+                return Ok(Some((scan.key().to_vec(), value, scan.expires())));
             }
         }
     }
@@ -453,7 +457,9 @@ impl Call<'_> {
         self.bytes()?.read(&mut bytes).map_err(Error::Fault)?;
         let split = usize::try_from(self.arg(3)).map_err(|_| Error::Invalid)?;
         let (old, new) = bytes.split_at_checked(split).ok_or(Error::Invalid)?;
-        let (old, new) = ((has & 1 != 0).then_some(old), (has & 2 != 0).then_some(new));
+        let expires = expiry(self.arg(4))?;
+        let old = (has & 1 != 0).then_some(old);
+        let new = (has & 2 != 0).then_some((new, expires));
         let swapped = self.as_caller(|c| {
             self.check(c, keyspace, Right::Get)?;
             self.check(c, keyspace, Right::Change)?;
@@ -492,11 +498,21 @@ impl Call<'_> {
             let keyspace = self.member.keys.keyspace(change.keyspace)?;
             let (key, value, changes) = (change.key, change.value, &mut batch.changes);
             match change.kind {
-                Kind::Put if batch.part.is_empty() => changes.put(client, keyspace, key, value)?,
                 Kind::Put => {
-                    let mut whole = std::mem::take(&mut batch.part);
-                    append(&mut whole, value)?;
-                    changes.put(client, keyspace, key, &whole)?;
+                    let (part, expires) = (take(&mut batch.part), take(&mut batch.expires));
+                    let mut whole = part;
+                    let value = match whole.is_empty() {
+                        true => value,
+                        false => {
+                            append(&mut whole, value)?;
+                            &whole
+                        }
+                    };
+                    changes.put_until(client, (keyspace, key), value, expires)?;
+                }
+                Kind::Until => {
+                    let bytes = value.try_into().map_err(|_| Error::Invalid)?;
+                    batch.expires = expiry(u64::from_le_bytes(bytes))?;
                 }
                 Kind::Erase => changes.erase(client, keyspace, key)?,
                 Kind::EraseRange => {
@@ -518,6 +534,11 @@ impl Call<'_> {
         self.as_caller(|c| self.check(c, keyspace, Right::Change))?;
         Reply::done(self.client.kv_name(keyspace, key, ofd, durability))
     }
+}
+
+/// When something expires, as a request says it.
+fn expiry(word: u64) -> Result<i64> {
+    i64::try_from(word).map_err(|_| Error::Invalid)
 }
 
 /// More of a value.

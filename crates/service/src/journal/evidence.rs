@@ -101,10 +101,11 @@ impl Evidence {
     /// anything.
     pub fn covers_values(&self, ops: &[u8]) -> bool {
         Ops::new(ops).flatten().all(|op| match op.change {
-            Change::PutBlocks(runs) => InBlocks::decode(runs).is_ok_and(|blocks| {
-                let mut runs = blocks.runs().iter();
-                runs.all(|run| self.covers(0, run.block, run.len.into()))
-            }),
+            Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => InBlocks::decode(runs)
+                .is_ok_and(|blocks| {
+                    let mut runs = blocks.runs().iter();
+                    runs.all(|run| self.covers(0, run.block, run.len.into()))
+                }),
             _ => true,
         })
     }

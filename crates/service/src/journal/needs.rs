@@ -77,7 +77,7 @@ pub fn grant_what_records_need(engine: &mut Engine) {
 fn blocks_of_values(ops: &[u8], out: &mut Vec<(BlockAddr, u64)>) {
     for op in Ops::new(ops).flatten() {
         match op.change {
-            Change::PutBlocks(runs) => runs_of(runs, out),
+            Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => runs_of(runs, out),
             // One block that the client filled; others are in use already and stay so.
             Change::Promote(fields) => {
                 let blocks = Promote::decode(fields).and_then(|p| InBlocks::decode(p.runs).ok());

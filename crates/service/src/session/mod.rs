@@ -10,6 +10,7 @@
 //!  * A record that is refused ends the session for its clients, not for the pool.
 
 pub mod drain;
+pub mod expiry;
 pub mod extents;
 pub mod granted_file;
 mod granted_lines;
@@ -99,6 +100,9 @@ impl Session {
         header
             .begun_after
             .store(engine.store.pool.superblock().seq, Relaxed);
+        if engine.store.first_expiry().is_some() {
+            header.expiring.store(1, Relaxed);
+        }
         header
             .next_ino
             .store(engine.store.pool.superblock().next_ino, Relaxed);

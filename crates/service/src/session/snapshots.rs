@@ -50,6 +50,10 @@ fn begin_on(engine: &Engine, snapshot: &Snapshot) -> Result<Vec<Sent>> {
     for (word, root) in header.snapshot_roots.iter().zip(snapshot.pack_roots()) {
         word.store(root, Relaxed);
     }
+    header
+        .snapshot_time
+        .store(snapshot.time.max(0) as u64, Relaxed);
+    header.expiring.store(1, Relaxed);
     header.snapshot_seq.store(snapshot.seq, Release);
     header.objects.store(snapshot.counts.iter().sum(), Relaxed);
     header

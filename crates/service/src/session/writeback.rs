@@ -3,10 +3,12 @@
 //! only.
 //!
 //! Only a client may journal it, under the locks of the inodes. So a helper is started for it: an
-//! ordinary client in a separate process, which ends when it has finished.
+//! ordinary client in a separate process, which ends when it has finished. Another one removes what
+//! has expired.
 //!
 //! Invariants:
-//!  * A helper is started `AFTER` an inode became dirty, and none while one is running.
+//!  * A helper is started `AFTER` an inode became dirty, and when values have expired, and none
+//!    while one is running.
 //!  * One is started before a session ends whose last users died with files that are stored to
 //!    through mappings.
 //!  * A helper is not a user: neither its connection nor its place in the session counts, and no
@@ -26,9 +28,21 @@ const AFTER: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The share of the time that helpers may run for: one in so many parts.
 const SHARE: u32 = 50;
+/// The same of those that remove what has expired, which programs may wait for: beyond a third of
+/// the time others do not go on as they like.
+const EXPIRED_SHARE: u32 = 2;
 
-/// The command that writes back what is dirty in the session on the pool in a directory.
-pub type Helper = fn(&Path) -> Command;
+/// What a helper is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Write back what is dirty.
+    WriteBack,
+    /// Remove what has expired.
+    RemoveExpired,
+}
+
+/// The command that does it in the session on the pool in a directory.
+pub type Helper = fn(&Path, Job) -> Command;
 
 /// Writeback of a session.
 pub struct Writeback {
@@ -37,11 +51,15 @@ pub struct Writeback {
     patience: Duration,
     /// The helper's process number; 0: none runs.
     pub process: Arc<AtomicU32>,
-    running: Option<(Child, Instant)>,
+    running: Option<(Child, Instant, Job)>,
     /// Since when an inode is dirty, as far as we know.
     dirty_since: Option<Instant>,
     /// None is started before.
     rest_until: Instant,
+    /// The same of those that remove what has expired.
+    expired_until: Instant,
+    /// One of those failed, and that was logged.
+    expired_failed: bool,
     /// The last one could not be started, or failed: there may be dirty inodes that nobody asks
     /// for.
     failed: bool,
@@ -60,6 +78,8 @@ impl Writeback {
             running: None,
             dirty_since: None,
             rest_until: Instant::now(),
+            expired_until: Instant::now(),
+            expired_failed: false,
             failed: false,
             finishes: false,
         }
@@ -71,10 +91,15 @@ impl Writeback {
         self.running.is_some()
     }
 
-    /// Looks after the helper, and starts one on the pool in `directory` when it is time.
-    pub fn tend(&mut self, directory: &Path, memory: &Memory) {
+    /// Looks after the helper, and starts one on the pool in `directory` when it is time, or when
+    /// something has `expired`.
+    pub fn tend(&mut self, directory: &Path, memory: &Memory, expired: bool) {
         let wanted = &memory.header().writeback_wanted;
         if self.is_running() || memory.is_poisoned() {
+            return;
+        }
+        if expired && Instant::now() >= self.expired_until {
+            self.start(directory, Job::RemoveExpired);
             return;
         }
         if wanted.load(Acquire) == 0 && !self.failed {
@@ -85,9 +110,7 @@ impl Writeback {
             return;
         }
         self.dirty_since = None;
-        if let Some(helper) = self.helper {
-            self.start(helper(directory));
-        }
+        self.start(directory, Job::WriteBack);
     }
 
     /// Somebody uses the session.
@@ -103,28 +126,29 @@ impl Writeback {
             return true;
         }
         self.finishes = true;
-        if let Some(helper) = self.helper {
-            self.start(helper(directory));
-        }
+        self.start(directory, Job::WriteBack);
         self.running.is_none()
     }
 
-    fn start(&mut self, mut command: Command) {
+    fn start(&mut self, directory: &Path, job: Job) {
+        let Some(helper) = self.helper else { return };
+        let mut command = helper(directory, job);
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
         match command.spawn() {
             Ok(child) => {
                 self.process.store(child.id(), SeqCst);
-                self.running = Some((child, Instant::now()));
+                self.running = Some((child, Instant::now(), job));
             }
-            Err(e) => self.fail(&format!("cannot be started: {e}")),
+            Err(e) => self.fail(job, &format!("cannot be started: {e}")),
         }
     }
 
     /// Sees whether the helper has ended, or has to.
     fn look_after(&mut self) {
-        let Some((child, begun)) = &mut self.running else {
+        let Some((child, begun, job)) = &mut self.running else {
             return;
         };
+        let job = *job;
         let took = begun.elapsed();
         let said = match child.try_wait() {
             Ok(None) if took < self.patience => return,
@@ -134,14 +158,25 @@ impl Writeback {
             Err(e) => Some(format!("cannot be waited for: {e}")),
         };
         self.end();
-        self.rest_until = Instant::now() + took * SHARE;
-        match said {
-            None => self.failed = false,
-            Some(why) => self.fail(&why),
+        match job {
+            Job::WriteBack => self.rest_until = Instant::now() + took * SHARE,
+            Job::RemoveExpired => self.expired_until = Instant::now() + took * EXPIRED_SHARE,
+        }
+        match (said, job) {
+            (Some(why), job) => self.fail(job, &why),
+            (None, Job::WriteBack) => self.failed = false,
+            (None, Job::RemoveExpired) => self.expired_failed = false,
         }
     }
 
-    fn fail(&mut self, why: &str) {
+    fn fail(&mut self, job: Job, why: &str) {
+        if job == Job::RemoveExpired {
+            self.expired_until = Instant::now() + PATIENCE;
+            if !std::mem::replace(&mut self.expired_failed, true) {
+                tracing::warn!("what has expired takes room still: the helper {why}");
+            }
+            return;
+        }
         if !std::mem::replace(&mut self.failed, true) {
             tracing::warn!("unsynced changes of open files wait: the helper {why}");
         }
@@ -149,7 +184,7 @@ impl Writeback {
 
     /// Ends the helper, in whatever it is doing.
     pub fn end(&mut self) {
-        if let Some((mut child, _)) = self.running.take() {
+        if let Some((mut child, ..)) = self.running.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -170,19 +205,19 @@ mod tests {
     use crate::testing::TempDir;
     use crate::tests::{opened, pool};
 
-    fn ends_well(_: &Path) -> Command {
+    fn ends_well(_: &Path, _: Job) -> Command {
         Command::new("true")
     }
 
-    fn fails(_: &Path) -> Command {
+    fn fails(_: &Path, _: Job) -> Command {
         Command::new("false")
     }
 
-    fn is_missing(_: &Path) -> Command {
+    fn is_missing(_: &Path, _: Job) -> Command {
         Command::new("/no/such/program")
     }
 
-    fn hangs(_: &Path) -> Command {
+    fn hangs(_: &Path, _: Job) -> Command {
         let mut command = Command::new("sleep");
         command.arg("1000");
         command
@@ -207,7 +242,7 @@ mod tests {
         }
 
         fn tend(&mut self) {
-            self.writeback.tend(self.dir.path(), &self.memory);
+            self.writeback.tend(self.dir.path(), &self.memory, false);
         }
 
         fn wanted(&self) -> &AtomicU32 {
@@ -256,6 +291,27 @@ mod tests {
             fixture.tend();
             assert!(fixture.writeback.dirty_since.is_some());
         }
+    }
+
+    #[test]
+    fn what_has_expired_is_removed_at_once_and_not_all_the_time() {
+        let mut fixture = Fixture::new(ends_well);
+        let expired = |fixture: &mut Fixture| {
+            let (dir, memory) = (fixture.dir.path().to_path_buf(), fixture.memory.clone());
+            fixture.writeback.tend(&dir, &memory, true);
+            fixture.writeback.running.as_ref().map(|(.., job)| *job)
+        };
+        assert_eq!(expired(&mut fixture), Some(Job::RemoveExpired));
+        fixture.wait();
+        assert!(fixture.writeback.expired_until > Instant::now());
+        fixture.writeback.expired_until = Instant::now();
+        assert_eq!(expired(&mut fixture), Some(Job::RemoveExpired));
+        fixture.wait();
+        let mut fixture = Fixture::new(fails);
+        assert_eq!(expired(&mut fixture), Some(Job::RemoveExpired));
+        fixture.wait();
+        assert!(fixture.writeback.expired_failed && !fixture.writeback.failed);
+        assert_eq!(expired(&mut fixture), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use checkpoint::Checkpoints;
 use compaction::Compaction;
 use holdfast_pmem::{Access, Medium, Region, SegmentFile};
 use holdfast_pool::apply::{INO_MAX, INO_WINDOW, PoolStore, ROOM_TO_GROW, Store as _};
+use holdfast_pool::expiry::Due;
 use holdfast_pool::format::PAGE_LEN;
 use holdfast_pool::format::superblock::Superblock;
 use holdfast_pool::segment::{self, tree_share};
@@ -33,6 +34,8 @@ use std::sync::Arc;
 /// twice for a while. So not more than a part of the pages in use, but where those are few, and no
 /// more than we have memory for.
 const VALUES_PART: usize = 2;
+/// Entries of the index of expiry that one step looks at: some milliseconds of work.
+const EXPIRED_STEP: usize = 2048;
 const VALUES_MIN: usize = 8 * 1024;
 const VALUES_MAX: usize = 64 * 1024;
 /// Pages that are kept for records that are journaled and not applied yet.
@@ -57,6 +60,8 @@ pub struct Store {
     pub reclaim: Reclaim,
     /// Nothing more is written, since something could not be.
     pub failed: bool,
+    /// What has expired could not be removed, and that was logged.
+    expiry_fails: bool,
     /// Since the newest snapshot, blocks that snapshots have may have been stored to, of files that
     /// its entry does not name. The superblock says so of every pool that is in use.
     pub in_place: bool,
@@ -93,6 +98,7 @@ impl Store {
             room,
             reclaim: Reclaim::default(),
             failed: false,
+            expiry_fails: false,
             in_place,
         })
     }
@@ -392,6 +398,45 @@ impl Store {
             Err(error) => {
                 self.reclaim.give_up(&error);
                 Ok(false)
+            }
+        }
+    }
+
+    /// When the first value expires; `None`: none does, or nobody can tell.
+    pub fn first_expiry(&self) -> Option<i64> {
+        self.pool.first_expiry().ok().flatten()
+    }
+
+    /// The same of what is worth removing.
+    pub fn first_to_expire(&self) -> Option<i64> {
+        let first = self.first_expiry()?;
+        let kept = self.pool.keeps_all_values();
+        (!kept.unwrap_or(true)).then_some(first)
+    }
+
+    /// Removes some of what has expired from the index, and the values if `values` says so; what
+    /// was found. `None`: not now.
+    pub fn remove_expired(&mut self, now: i64, values: bool) -> Result<Option<Due>> {
+        if self.failed || self.pool.is_parked() || self.host_room() == 0 {
+            return Ok(None);
+        }
+        let loose = self.pool.is_loose();
+        match self
+            .pool
+            .remove_expired(&self.token, now, EXPIRED_STEP, values)
+        {
+            Ok(due) if due.removed > 0 => self.show().map(|()| Some(due)),
+            Ok(due) => Ok(Some(due)),
+            Err(holdfast_pool::Error::NoSpace) if loose => self.checkpoint().map(|()| None),
+            Err(holdfast_pool::Error::Poisoned) => {
+                let error = holdfast_pool::Error::Poisoned;
+                Err(self.fail(error))
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.expiry_fails, true) {
+                    tracing::error!("what has expired is not removed: {error}");
+                }
+                Ok(None)
             }
         }
     }

@@ -7,6 +7,7 @@ mod commands;
 mod copying;
 mod daemon;
 mod documents;
+mod expiry;
 mod files;
 mod huge;
 mod installed;
@@ -34,6 +35,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         copying::CASES,
         daemon::CASES,
         documents::CASES,
+        expiry::CASES,
         files::CASES,
         huge::CASES,
         installed::CASES,

@@ -23,6 +23,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("rights on keys and values", super::keys::rights),
     ("rights on whole keyspaces", super::whole::rights),
     ("counting up for several users", super::whole::counter),
+    ("keys of others that expire", super::whole::expiry),
     ("keys and values of several users", super::keys::coherence),
     ("programs with the C interface", super::keys::programs),
     ("kills amid keys and values", super::keys::kills),

@@ -3,6 +3,7 @@
 use super::keys::{expect, kv, refuse};
 use super::{Shared, as_user};
 use crate::bad_input::{Fixture, Stop, wrong};
+use std::time::Duration;
 
 /// Who makes the keyspaces, and somebody else.
 const OWNER: &str = "3002";
@@ -114,4 +115,40 @@ pub fn counter(fixture: &Fixture) -> Result<(), Stop> {
         true => shared.end(),
         false => wrong(format!("{:?}, not 80", ended.out)),
     }
+}
+
+/// What expires does so for everybody, whoever put it, and the service removes it.
+pub fn expiry(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    shared.expect("3001", "chmod 1777 /hf", "")?;
+    let (owner, stranger) = ("3002", "3003");
+    let is = |who, words: &[&str], out| expect(&shared, who, words, out);
+    is(owner, &["k", "put", "a", "1", "--expires", "1h"], "")?;
+    is(owner, &["k", "put", "b", "2", "--expires", "2s"], "")?;
+    is(stranger, &["k", "get", "b"], "2")?;
+    is(stranger, &["k", "count"], "2\n")?;
+    let dump = kv(&shared, stranger, &["dump"])?.out;
+    let marked = |line: &str| line.contains("\\@1");
+    if dump.lines().filter(|line| marked(line)).count() != 2 {
+        return wrong(format!("the dump does not say what expires: {dump}"));
+    }
+    std::thread::sleep(Duration::from_millis(2100));
+    let gone = "there is no key b in keyspace k";
+    for who in [owner, stranger, "3001"] {
+        refuse(&shared, who, &["k", "get", "b"], gone)?;
+        refuse(&shared, who, &["k", "expire", "b"], gone)?;
+        is(who, &["k", "count"], "1\n")?;
+        shared.expect(who, "ls /hf/k; test ! -e /hf/k/b && cat /hf/k/a", "a\n1")?;
+    }
+    refuse(&shared, stranger, &["k", "expire", "a", "1h"], "ermission")?;
+    is(
+        owner,
+        &["k", "put", "b", "3", "--if-absent", "--expires", "1h"],
+        "",
+    )?;
+    is(owner, &["k", "expire", "a", "never"], "")?;
+    is(stranger, &["k", "expire", "a"], "never\n")?;
+    is(owner, &["k", "expire", "b", "0s"], "")?;
+    is("3001", &["k", "scan"], "a\t1\n")?;
+    shared.end()
 }

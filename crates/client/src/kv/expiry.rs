@@ -1,0 +1,127 @@
+//! Removing what has expired.
+//!
+//! Nobody sees what has expired, so nothing depends on when it is removed. A helper that the
+//! service starts does it; so does whoever finds the pool full.
+//!
+//! Invariant: a value is erased under the lock of its key's bucket, by a record like any other,
+//! and only if it is that value that has expired. So what was put again meanwhile stays, and a
+//! value that becomes a file is there when the record that says so is applied.
+
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::session::{Session, drain, space};
+use crate::values::files;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use pmem::atomic::Ordering::Acquire;
+use pool::Leaf;
+use pool::layout::VALUES;
+use pool::layout::value::{INDEX, TreeKey, is_in_index, parse_in_index, parse_key};
+
+/// Leaves of the index that whoever needs room goes through before it tries again.
+const LEAVES: usize = 64;
+/// How often it does so.
+const ROUNDS: u32 = 16;
+/// How often a leaf may change while it is copied.
+const TRIES: usize = 1000;
+
+/// Does `work`; where the pool has no room for it, what has expired makes room first.
+#[inline]
+pub(super) fn making_room<T>(s: &Session, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    match work() {
+        Err(Error::NoSpace) if s.has_expiring() => again(s, &mut work),
+        done => done,
+    }
+}
+
+#[cold]
+fn again<T>(s: &Session, work: &mut dyn FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..ROUNDS {
+        let mut due = Due::new();
+        let removed = due.remove(s, LEAVES, &|| false)?;
+        if removed == 0 {
+            break;
+        }
+        let last = s.header().next_seq.load(Acquire).saturating_sub(1);
+        drain::wait_applied(s, last)?;
+        space::gather(s, 1)?;
+        match work() {
+            Err(Error::NoSpace) => {}
+            done => return done,
+        }
+    }
+    Err(Error::NoSpace)
+}
+
+/// Removes all that has expired, as far as `most_ms` suffices.
+pub(super) fn remove_expired(s: &Session, most_ms: u64) -> Result<()> {
+    let end = clock::monotonic_ms().saturating_add(most_ms);
+    let is_late = || clock::monotonic_ms() >= end;
+    Due::new().remove(s, usize::MAX, &is_late).map(drop)
+}
+
+/// Goes through the front of the index.
+struct Due {
+    /// Where it goes on; empty at the end.
+    from: Vec<u8>,
+    leaf: Box<Leaf>,
+}
+
+impl Due {
+    fn new() -> Due {
+        Due {
+            from: TreeKey::new(INDEX, &[]).as_slice().to_vec(),
+            leaf: Box::default(),
+        }
+    }
+
+    /// Removes what is due in the next leaves, until it `is_late`; how many keys.
+    fn remove(&mut self, s: &Session, leaves: usize, is_late: &dyn Fn() -> bool) -> Result<u64> {
+        let mut removed = 0;
+        for _ in 0..leaves {
+            if self.from.is_empty() || is_late() {
+                break;
+            }
+            for tree_key in self.next_leaf(s)? {
+                s.check()?;
+                let (keyspace, key) = parse_key(&tree_key).map_err(pool::Error::from)?;
+                removed += u64::from(files::remove_expired(s, keyspace, key)?);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// The keys in the tree of what is due in one leaf.
+    fn next_leaf(&mut self, s: &Session) -> Result<Vec<Vec<u8>>> {
+        let now = s.moment();
+        self.load(s)?;
+        let mut keys = Vec::new();
+        for at in self.leaf.find(&self.from)?..self.leaf.count() {
+            let (key, _) = self.leaf.entry(at)?;
+            if !is_in_index(key) {
+                self.from.clear();
+                return Ok(keys);
+            }
+            let (expires, tree_key) = parse_in_index(key).map_err(pool::Error::from)?;
+            if expires > now {
+                self.from.clear();
+                return Ok(keys);
+            }
+            keys.push(tree_key.to_vec());
+        }
+        self.from = self.leaf.beyond().unwrap_or_default().to_vec();
+        Ok(keys)
+    }
+
+    fn load(&mut self, s: &Session) -> Result<()> {
+        let reader = s.tree().reader();
+        for _ in 0..TRIES {
+            let root = reader.root(VALUES)?;
+            let loaded = reader.leaf_from(VALUES, &root, &self.from, &mut self.leaf);
+            if reader.still(root.seq)? {
+                return Ok(loaded?);
+            }
+        }
+        Err(Error::Pool(pool::Error::Busy.errno()))
+    }
+}
