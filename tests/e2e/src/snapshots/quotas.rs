@@ -2,6 +2,7 @@
 //! counted is what is there, after kills, restarts, snapshots and restores.
 
 use super::{Done, Fixture, kill_service, ok};
+use crate::process;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,23 @@ impl Fixture {
             Some(1 | 2) => Ok(ended.err),
             _ => Err(format!("quota {words:?}: {}", ended.how())),
         }
+    }
+
+    /// Kills the command as soon as it has begun, again and again, until it was killed half-way.
+    fn interrupted(&self, words: &[&str]) -> Done {
+        for n in 0..200 {
+            let mut command = Command::new(&self.holdfast);
+            command.arg("quota").arg(self.pool()).args(words);
+            process::clean(&mut command, &self.dir.join("home"));
+            let mut child = command.spawn().map_err(|e| e.to_string())?;
+            std::thread::sleep(Duration::from_millis(10 + n));
+            let _ = child.kill();
+            let _ = child.wait();
+            if self.quota(&["list"])?.contains("not complete") {
+                return Ok(());
+            }
+        }
+        Err(format!("{words:?} was never killed half-way"))
     }
 
     /// Bytes and objects that the first quota has taken.
@@ -223,4 +241,31 @@ fn wrong_words(f: &Fixture) -> Done {
         }
     }
     Ok(())
+}
+
+/// Whoever sets or takes away the quota of a large directory may die, while programs work there:
+/// doing it again completes it.
+pub fn setting_is_interrupted(f: &Fixture) -> Done {
+    f.line("mkdir -p dir/a/b dir/c; for i in $(seq 12000); do : >dir/a/b/$i; : >dir/c/$i; done")?;
+    let busy = "echo $$ >../pids; cd dir; i=0; while true; do i=$((i+1)); \
+        mkdir -p n$((i % 50))/x; head -c 5000 /dev/zero >n$((i % 50))/x/$((i % 99)); \
+        mv a/b/$i c/m$i; mv -T n$(((i + 7) % 50)) a/n$i 2>/dev/null; done";
+    let mut worker = f.started(None, busy)?;
+    let set = ["set", "--directory", "dir", "400M"];
+    f.interrupted(&set)?;
+    f.quota(&set)?;
+    f.line("xargs kill -KILL <../pids")?;
+    let _ = worker.wait();
+    if f.quota(&["list"])?.contains("not complete") {
+        return Err("a quota that was set again is not complete".into());
+    }
+    f.counts("dir")?;
+    let remove = ["remove", "--directory", "dir"];
+    f.interrupted(&remove)?;
+    f.quota(&remove)?;
+    equal_list(f, "")?;
+    // What is marked still could not be moved out.
+    f.line("mkdir out && mv -T dir/a out/a && ln -t out dir/c/m*")?;
+    f.quota(&["set", "--directory", "out", "400M"])?;
+    f.counts("out")
 }
