@@ -70,6 +70,8 @@ pub enum Command {
     Kv(KvArgs),
     /// Create, list and delete snapshots of a whole pool.
     Snapshot(SnapshotArgs),
+    /// Limit what users and directories take of a pool.
+    Quota(QuotaArgs),
     /// Copy files, directories and keyspaces between pools and the host.
     #[command(override_usage = "holdfast cp [OPTIONS] <SOURCE>... <DESTINATION>")]
     Cp(CpArgs),
@@ -571,6 +573,48 @@ pub enum SnapshotCommand {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct QuotaArgs {
+    /// The pool's directory; @ is the user's own pool.
+    pub pool: PathBuf,
+    #[command(subcommand)]
+    pub command: QuotaCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QuotaCommand {
+    /// Limit a user or a directory, in place of an earlier quota.
+    Set {
+        #[command(flatten)]
+        of: QuotaOfArgs,
+        /// Bytes that may be taken, with K, M, G or T.
+        #[arg(required_unless_present = "files")]
+        size: Option<Size>,
+        /// How many files, directories and other objects there may be.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        files: Option<u64>,
+    },
+    /// List the quotas, and how much of them is taken.
+    List,
+    /// Take a quota away.
+    Remove {
+        #[command(flatten)]
+        of: QuotaOfArgs,
+    },
+}
+
+/// Whom a quota limits.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct QuotaOfArgs {
+    /// A user, by name or number: all that the user owns in the pool.
+    #[arg(long, value_name = "NAME|UID")]
+    pub user: Option<String>,
+    /// A directory of the pool, by its path from the pool's root: all that is below it.
+    #[arg(long, value_name = "PATH")]
+    pub directory: Option<OsString>,
 }
 
 #[derive(Debug, Args)]

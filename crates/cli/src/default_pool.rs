@@ -4,8 +4,8 @@
 //! its place, it is refused and never used.
 
 use crate::args::{
-    Command, CreateArgs, KvArgs, LsofArgs, MapCommand, OWN, PoolCommand, RunArgs, ServeArgs,
-    SnapshotArgs, TopArgs, VolumeArgs,
+    Command, CreateArgs, KvArgs, LsofArgs, MapCommand, OWN, PoolCommand, QuotaArgs, RunArgs,
+    ServeArgs, SnapshotArgs, TopArgs, VolumeArgs,
 };
 use crate::failure::{Failure, say};
 use crate::size::Size;
@@ -89,6 +89,7 @@ fn named(command: &mut Command) -> Option<&mut PathBuf> {
         })
         | Command::Kv(KvArgs { pool, .. })
         | Command::Snapshot(SnapshotArgs { pool, .. })
+        | Command::Quota(QuotaArgs { pool, .. })
         | Command::Volume(VolumeArgs { pool, .. })
         | Command::Map(MapCommand::Drop { pool }) => Some(pool),
         Command::Save(args) => Some(&mut args.what.pool),

@@ -41,6 +41,7 @@ mod pool_list;
 mod program;
 mod progress;
 mod proxy;
+mod quota_commands;
 mod report;
 mod restart;
 mod restore;
@@ -133,6 +134,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         Command::Proxy { pool, user } => proxy::proxy(&pool, user),
         Command::Kv(args) => kv::kv(&args, cli.json),
         Command::Snapshot(args) => snapshot_commands::snapshot(&args, cli.json),
+        Command::Quota(args) => quota_commands::quota(&args, cli.json),
         Command::Cp(args) => cp::cp(&args, cli.json),
         Command::Save(args) => save::save(&args.what, &args.file, args.anew, cli.json),
         Command::Send(args) => save::save(&args.what, Path::new("-"), true, cli.json),

@@ -15,10 +15,12 @@ use crate::ops::{
     attr, blocks, copy_range, create, cwd, fds, flock, link, map, open, read, readdir,
 };
 use crate::ops::{
-    rename, snapshot, stat, statfs, stray, sync, transit, truncate, write, writeback, xattr,
+    quota, rename, snapshot, stat, statfs, stray, sync, transit, truncate, write, writeback, xattr,
 };
+use crate::session::quota::QuotaInfo;
 use alloc::vec::Vec;
 use pmem::{ConstBuf, MutBuf, RecordLocks};
+use pool::quota::{Quota, Subject};
 use rustix::fd::OwnedFd;
 
 /// Limits.
@@ -69,6 +71,34 @@ impl Client {
     /// All snapshots, the oldest first.
     pub fn snapshot_list(&self) -> Result<Vec<SnapshotInfo>> {
         snapshot::list(self)
+    }
+}
+
+/// Quotas.
+impl Client {
+    /// All quotas and what is taken of them, in no order.
+    pub fn quotas(&self) -> Result<Vec<QuotaInfo>> {
+        quota::list(&self.session)
+    }
+
+    /// Sets a quota, in place of an earlier one of the same user or directory.
+    pub fn quota_set(&self, quota: Quota) -> Result<()> {
+        quota::set(&self.session, quota)
+    }
+
+    /// Takes a quota away; ENOENT if there is none.
+    pub fn quota_remove(&self, subject: Subject) -> Result<()> {
+        quota::remove(&self.session, subject)
+    }
+
+    /// The directory at `path`.
+    pub fn quota_directory(&self, who: &Caller, path: &[u8]) -> Result<Subject> {
+        quota::directory(self, who, path)
+    }
+
+    /// The path of a directory with a quota; ENOENT if it is gone.
+    pub fn quota_path(&self, directory: u64) -> Result<Vec<u8>> {
+        quota::path_of(&self.session, directory)
     }
 }
 

@@ -231,14 +231,16 @@ impl Error {
                     "choose a multiple of {sector} bytes of at most {most}"
                 ))
             }
-            Error::Pool(holdfast_client::Error::ProxyGone) => Some("open the pool again".into()),
             Error::Name { .. } => {
                 Some("names have 1 to 255 bytes, none of them a slash or NUL".into())
             }
-            Error::Pool(holdfast_client::Error::ViewTooOld) => Some("begin a new view".into()),
-            Error::Pool(holdfast_client::Error::NoSpace) => {
-                Some("erase something, or make a larger pool".into())
+            Error::Missing {
+                what: "directory", ..
+            } => Some("name it by its path from the root of the pool".into()),
+            Error::Missing { what: "quota", .. } => {
+                Some("`holdfast quota POOL list` shows the pool's quotas".into())
             }
+            Error::Pool(e) => fix_in_pool(e).map(Into::into),
             _ => None,
         }
     }
@@ -261,6 +263,22 @@ impl Error {
             errno: e.raw_os_error(),
         }
     }
+}
+
+/// The remedy for what the client refused.
+fn fix_in_pool(e: &holdfast_client::Error) -> Option<&'static str> {
+    use holdfast_client::Error as Client;
+    Some(match e {
+        Client::ProxyGone => "open the pool again",
+        Client::ViewTooOld => "begin a new view",
+        Client::NoSpace => "erase something, or make a larger pool",
+        Client::OverQuota => "delete something, or have the pool's owner raise the quota",
+        Client::QuotaOfKeyspace => "take the quota away, or have another user own the keyspace",
+        Client::NestedQuota => "`holdfast quota POOL list` shows it; take it away first",
+        Client::TooManyQuotas => "take some away, or attributes of the pool's root directory",
+        Client::OtherQuota => "copy it, and delete it",
+        _ => return None,
+    })
 }
 
 impl From<holdfast_client::Error> for Error {

@@ -22,6 +22,7 @@ pub mod journal;
 pub mod layout;
 pub mod pool;
 pub mod protocol;
+pub mod quota;
 pub mod reclaim;
 pub mod segment;
 pub mod session;

@@ -113,6 +113,8 @@ errors! {
     Exists 17 "the file exists",
     /// EXDEV
     CrossDevice 18 "both names must be in the pool",
+    /// EXDEV
+    OtherQuota 18 "nothing is moved or linked into or out of a directory with a quota",
     /// ENODEV
     NoDevice 19 "the object cannot do this",
     /// ENOTDIR
@@ -127,6 +129,8 @@ errors! {
     TableFull 23 "too many files are open in the session",
     /// EMFILE
     TooManyFiles 24 "the descriptor number is too high for a pool file",
+    /// EINVAL
+    NestedQuota 22 "a directory above or below this one has a quota",
     /// ENOTTY
     NotTerminal 25 "pool files have no such control",
     /// ETXTBSY
@@ -137,6 +141,8 @@ errors! {
     FileTooLarge 27 "the file would be too large",
     /// ENOSPC
     NoSpace 28 "the pool is full",
+    /// ENOSPC
+    TooManyQuotas 28 "the pool has as many quotas as it may have",
     /// ESPIPE
     IllegalSeek 29 "the file cannot be positioned",
     /// EROFS
@@ -165,6 +171,10 @@ errors! {
     Overflow 75 "the value does not fit",
     /// EOPNOTSUPP
     NotSupported 95 "pool files do not support this",
+    /// EDQUOT
+    OverQuota 122 "the quota of the directory, or of the user who owns it, is used up",
+    /// EDQUOT
+    QuotaOfKeyspace 122 "values count for no quota, so who has one cannot have a keyspace",
     /// ESTALE
     ViewTooOld 116 "the view was given up: it held too much space back",
     /// ESTALE

@@ -11,6 +11,7 @@
 use crate::base::error::{Error, Result};
 use crate::content::{close, cow, lent};
 use crate::session::drain;
+use crate::session::quota::{self, Payers};
 use crate::session::space::{self, HUGE_BLOCKS};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
@@ -67,6 +68,7 @@ pub(crate) fn leave_inline(s: &Session, inode: &LockedInode) -> Result<()> {
             file_block: 0,
             block,
             len: 1,
+            charged: false,
         },
     );
     e.state.fetch_and(!(INODE_INLINE | INODE_SHADOW), Release);
@@ -81,11 +83,39 @@ pub(crate) struct NewRun {
     pub file_block: u64,
     pub block: BlockAddr,
     pub len: u32,
+    /// Its blocks are taken from the quotas.
+    pub charged: bool,
 }
 
 /// Between 1 and `want` blocks for the hole at `file_block`, after what is pending if possible.
 /// `growing`: more is likely to follow, so some are set aside. Ends in `adopt` or `give_up`.
 pub(crate) fn new_run(
+    s: &Session,
+    inode: &LockedInode,
+    file_block: u64,
+    want: u64,
+    growing: bool,
+) -> Result<NewRun> {
+    if !quota::is_on(s) {
+        return find_run(s, inode, file_block, want, growing);
+    }
+    let payers = Payers::of(inode.e);
+    let want = quota::fitting(s, payers, want)?;
+    let run = find_run(s, inode, file_block, want, growing)?;
+    // Others may have taken what fitted.
+    match quota::take(s, payers, run.len.into(), 0) {
+        Ok(()) => Ok(NewRun {
+            charged: true,
+            ..run
+        }),
+        Err(e) => {
+            give_up(s, inode, run);
+            Err(e)
+        }
+    }
+}
+
+fn find_run(
     s: &Session,
     inode: &LockedInode,
     file_block: u64,
@@ -112,6 +142,7 @@ pub(crate) fn new_run(
                 file_block,
                 block,
                 len,
+                charged: false,
             });
         }
         close::return_reserve(s, inode);
@@ -132,6 +163,7 @@ pub(crate) fn new_run(
         file_block,
         block,
         len,
+        charged: false,
     })
 }
 
@@ -230,7 +262,10 @@ fn count_new(s: &Session, e: &Inode, len: u32) {
 }
 
 /// The run is not needed after all.
-pub(crate) fn give_up(s: &Session, run: NewRun) {
+pub(crate) fn give_up(s: &Session, inode: &LockedInode, run: NewRun) {
+    if run.charged {
+        quota::put_back(s, Payers::of(inode.e), run.len.into(), 0);
+    }
     space::give_back(s, run.block, run.len);
 }
 
@@ -295,7 +330,7 @@ pub(crate) fn fill_holes(s: &Session, inode: &LockedInode, from: u64, to: u64) -
             Run::Hole(len) => {
                 let run = new_run(s, inode, at, len.clamp(1, to - at), false)?;
                 if let Err(e) = zero_run(s, &run) {
-                    give_up(s, run);
+                    give_up(s, inode, run);
                     return Err(e);
                 }
                 adopt(s, inode, run)?;

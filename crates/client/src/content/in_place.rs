@@ -106,7 +106,7 @@ fn fill(
     let to = (run.block, skip);
     let (copied, end) = w.source.copy_in(s, inode, to, w.n, Session::copy_in);
     if copied == 0 {
-        data::give_up(s, run);
+        data::give_up(s, inode, run);
         return (0, end);
     }
     let after = skip + copied as u64;
@@ -123,7 +123,7 @@ fn fill(
     match zeroed.and_then(|()| data::adopt(s, inode, run)) {
         Ok(()) => (copied, end),
         Err(e) => {
-            data::give_up(s, run);
+            data::give_up(s, inode, run);
             (0, Err(e))
         }
     }

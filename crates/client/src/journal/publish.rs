@@ -15,6 +15,7 @@ use crate::journal::publish_values;
 use crate::journal::reserve_name;
 use crate::session::lock::{Changing, Rank};
 use crate::session::place::Place;
+use crate::session::quota;
 use crate::session::space;
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map;
@@ -200,6 +201,9 @@ fn set_attr(e: &Inode, record: &Record<'_>) {
             field.store(merge_mode(bit, field, value), Relaxed);
         }
     }
+    if mask & SET_PROJECT != 0 {
+        e.project.store((mask >> PROJECT_SHIFT) as u16, Relaxed);
+    }
     let times = [
         (SET_ATIME, &e.atime, atime),
         (SET_MTIME, &e.mtime, mtime),
@@ -290,7 +294,9 @@ fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u
         match block_map::first_block(s, inode) {
             // What shadowed the inline content is the file's own block from now on.
             Some(first) if first == block => {
+                let counted = quota::before(s, inode.e);
                 clear(inode.e, INODE_INLINE | INODE_SHADOW);
+                quota::after(s, inode.e, counted);
             }
             _ => end_inline(s, inode),
         }
@@ -312,7 +318,9 @@ fn publish_extent(s: &Session, inode: &InodeRef<'_>, record: &Record<'_>, seq: u
 /// The file has no inline content any more; the block that shadowed it goes back.
 fn end_inline(s: &Session, inode: &InodeRef<'_>) {
     block_map::drop_shadow(s, inode);
+    let counted = quota::before(s, inode.e);
     clear(inode.e, INODE_INLINE);
+    quota::after(s, inode.e, counted);
 }
 
 /// Clears bits; waits for nothing when they are clear already, as they mostly are.
@@ -360,10 +368,12 @@ pub(crate) fn change(s: &Session, ino: u64, seq: u64, f: impl FnOnce(&Inode)) {
     if inode.e.seq.load(Relaxed) >= seq {
         return;
     }
+    let counted = quota::before(s, inode.e);
     let change = Changing::begin(&inode.e.version);
     f(inode.e);
     inode.e.seq.store(seq, Release);
     drop(change);
+    quota::after(s, inode.e, counted);
 }
 
 /// Adds to the names and links of an entry, once per record: the sums are written as an intent
@@ -372,12 +382,13 @@ pub(crate) fn count(e: &Inode, seq: u64, names: i64, links: i64) {
     if e.intent_seq.load(Acquire) != seq {
         let entries = e.entries.load(Relaxed).saturating_add_signed(names);
         let nlink = u64::from(e.nlink.load(Relaxed)).saturating_add_signed(links);
+        let nlink = nlink.min(u64::from(u16::MAX));
         e.intent_entries.store(entries, Release);
-        e.intent_nlink.store(nlink as u32, Release);
+        e.intent_nlink.store(nlink as u16, Release);
         e.intent_seq.store(seq, Release);
     }
     e.entries.store(e.intent_entries.load(Relaxed), Release);
-    e.nlink.store(e.intent_nlink.load(Relaxed), Release);
+    e.nlink.store(e.intent_nlink.load(Relaxed).into(), Release);
 }
 
 /// A directory gained or lost names and subdirectories.
@@ -511,6 +522,7 @@ fn fill_new(e: &Inode, record: &Record<'_>, seq: u64) {
     for field in [&e.atime, &e.mtime, &e.ctime, &e.btime] {
         store(field, time);
     }
+    e.project.store((flags >> PROJECT_SHIFT) as u16, Relaxed);
     e.rdev.store(rdev, Relaxed);
     e.size.store(target.len() as u64, Relaxed);
     if is_dir(mode) {

@@ -15,6 +15,7 @@ use crate::session::Session;
 use crate::session::lock;
 use crate::session::lock::{Changing, Rank};
 use crate::session::place::Place;
+use crate::session::quota;
 use crate::tables::block_map;
 use crate::tables::dentry_table::{Found, Put, forget, put};
 use crate::tables::inode_table::{Fresh, InodeRef, by_link, find};
@@ -270,6 +271,7 @@ fn own(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>, seq: u64) -> Result<u
 
 /// All attributes of the file. `whole`: its map is, or will be.
 fn fill(s: &Session, e: &Inode, p: &Promote<'_>, seq: u64, whole: bool) {
+    let counted = quota::before(s, e);
     let _change = Changing::begin(&e.version);
     for (field, value) in [
         (&e.mode, p.mode),
@@ -304,6 +306,7 @@ fn fill(s: &Session, e: &Inode, p: &Promote<'_>, seq: u64, whole: bool) {
     };
     e.ino.store(p.ino, Release);
     e.state.store(state, Release);
+    quota::after(s, e, counted);
 }
 
 /// Enters the blocks of the file, or leaves it to the trees to know where they are.

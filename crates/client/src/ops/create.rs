@@ -13,10 +13,11 @@ use crate::ops::acl::Inherited;
 use crate::ops::client::Client;
 use crate::ops::path::{End, Last, Walk, Walked};
 use crate::session::Session;
+use crate::session::quota::NewObject;
 use crate::tables::dentry_table;
 use crate::tables::inode_table::{self, Attrs, LockedInode};
 use crate::values::files::{self, Named};
-use pool::journal::Record;
+use pool::journal::{PROJECT_SHIFT, Record};
 use pool::layout::is_legal_name;
 
 /// What is to be made.
@@ -160,13 +161,15 @@ pub(crate) fn create_locked(
         mode: inherited.first_mode(),
         uid: who.uid,
         gid: inherited.gid,
-        flags: 0,
+        flags: u32::from(a.project) << PROJECT_SHIFT,
         rdev: new.rdev,
         time,
         name,
         target: new.target,
     };
+    let counted = NewObject::take(s, who.uid, a.project)?;
     journal::commit(s, &record)?;
+    counted.came();
     Ok((ino, inherited))
 }
 

@@ -94,6 +94,9 @@ fn link_object(s: &Session, who: &Caller, ino: u64, to: &Walked<'_>) -> Result<(
     if a.nlink == 0 && a.state & INODE_LINKABLE == 0 {
         return Err(Error::NotFound);
     }
+    if a.project != d.project {
+        return Err(Error::OtherQuota);
+    }
     if a.nlink >= LINK_MAX {
         return Err(Error::TooManyLinks);
     }

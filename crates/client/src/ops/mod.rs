@@ -14,6 +14,7 @@ pub(crate) mod map;
 pub(crate) mod open;
 pub(crate) mod path;
 pub(crate) mod process;
+pub(crate) mod quota;
 pub(crate) mod read;
 pub(crate) mod readdir;
 pub(crate) mod rename;

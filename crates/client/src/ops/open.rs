@@ -17,13 +17,14 @@ use crate::ops::create::{self, New};
 use crate::ops::path::{self, End, KIND_DIR, KIND_SYMLINK, Last, Walk, Walked};
 use crate::ops::truncate;
 use crate::session::RETRIES;
+use crate::session::quota::NewObject;
 use crate::session::{OfdLink, Session};
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, InodeRef};
 use crate::values::files::{self, Meta};
 use crate::values::opened;
 use pmem::atomic::Ordering::{Relaxed, SeqCst};
-use pool::journal::{CREATE_ORPHAN, Record};
+use pool::journal::{CREATE_ORPHAN, PROJECT_SHIFT, Record};
 use pool::session::{INODE_LINKABLE, PROTECTED_FIELD, PROTECTED_FIFOS, PROTECTED_REGULAR};
 
 const RESOLVE_ALL: u64 = 0x3f;
@@ -296,13 +297,15 @@ impl Opening<'_> {
             mode,
             uid,
             gid,
-            flags,
+            flags: flags | u32::from(a.project) << PROJECT_SHIFT,
             rdev,
             time,
             name,
             target,
         };
+        let counted = NewObject::take(s, uid, a.project)?;
         journal::commit(s, &record)?;
+        counted.came();
         let inode = pin_nameless(s, ino, self.flags & O_EXCL == 0)?;
         let given = inherited.give(s, ino);
         let ofd = given.and_then(|()| abandoned::alloc_ofd(s, &inode, self.kept_flags()));

@@ -296,6 +296,9 @@ impl Move<'_> {
                 }
             }
         }
+        if old_dir.project != new_dir.project {
+            return Err(Error::OtherQuota);
+        }
         if old_dir.ino != new_dir.ino {
             self.check_move(new_dir, object, target)?;
         }

@@ -22,6 +22,7 @@ use pmem::atomic::Ordering::Acquire;
 use pmem::{ConstBuf, MutBuf};
 use pool::journal::Record;
 use pool::layout::{XATTR_VALUE_MAX, XATTRS_MAX};
+use pool::quota::QUOTA_PREFIX;
 use pool::session::INODE_XATTRS;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,6 +169,15 @@ pub(crate) fn list(c: &Client, who: &Caller, target: Target, mut out: MutBuf) ->
     }
     wait_applied(&c.session, &inode_table::get(&c.session, a.ino)?)?;
     let mut names = c.session.tree().xattr_names(a.ino)?;
+    if a.ino == path::ROOT {
+        // The limits are the pool's own.
+        let shown = |n: &&[u8]| !n.starts_with(QUOTA_PREFIX);
+        names = names
+            .split_inclusive(|&b| b == 0)
+            .filter(shown)
+            .collect::<vec::Vec<_>>()
+            .concat();
+    }
     if !who.is_root() {
         let shown = |n: &&[u8]| !n.starts_with(b"trusted.");
         let pieces = names.split_inclusive(|&b| b == 0).filter(shown);

@@ -17,6 +17,7 @@ pub mod live;
 pub mod lock;
 pub(crate) mod members;
 pub(crate) mod place;
+pub mod quota;
 pub mod run;
 pub mod space;
 pub(crate) mod stores;
@@ -250,6 +251,16 @@ impl Session {
     /// Run by index.
     pub fn run_at(&self, index: u32) -> Result<&Run> {
         self.entry(RUNS_AT, RUNS, index, "run")
+    }
+
+    /// The quota at a place.
+    pub fn quota(&self, place: u32) -> Result<&Quota> {
+        self.entry(QUOTAS_AT, QUOTAS, place, "quota")
+    }
+
+    /// Where the quotas of users are.
+    pub(crate) fn quota_users(&self) -> Result<&QuotaUsers> {
+        self.entry(QUOTA_USERS_AT, 1, 0, "quotas of users")
     }
 
     /// The table of free extents.

@@ -22,6 +22,7 @@
 use crate::base::error::{Error, Result};
 use crate::session::Session;
 use crate::session::lock::{self, Changing};
+use crate::session::quota;
 use crate::session::space;
 use crate::tables::dirty_range;
 use crate::tables::inode::{self, InodeRef, LockedInode};
@@ -515,7 +516,7 @@ pub(crate) fn map_counted(
     len: u64,
 ) -> Result<()> {
     let (added, result) = map_ref(s, inode, file_block, block, len, false);
-    settle_count(inode.e, added as i64);
+    settle_count(s, inode.e, added as i64);
     result
 }
 
@@ -564,13 +565,15 @@ fn map_ref(
     (added, result)
 }
 
-fn settle_count(e: &Inode, change: i64) {
+fn settle_count(s: &Session, e: &Inode, change: i64) {
     if change != 0 {
+        let counted = quota::before(s, e);
         let _change = Changing::begin(&e.version);
         e.blocks.store(
             e.blocks.load(Relaxed).saturating_add_signed(change),
             Release,
         );
+        quota::after(s, e, counted);
     }
 }
 
@@ -584,7 +587,7 @@ pub(crate) fn unmap(s: &Session, inode: &InodeRef<'_>, file_block: u64, len: u64
         // First of all: from here on what the map does not know is a hole.
         e.state.fetch_or(INODE_MAPPED, AcqRel);
         discard(s, inode);
-        settle_count(e, -(e.blocks.load(Relaxed) as i64));
+        settle_count(s, e, -(e.blocks.load(Relaxed) as i64));
         return Ok(());
     }
     let (mut at, mut removed) = (file_block, 0);
@@ -603,7 +606,7 @@ pub(crate) fn unmap(s: &Session, inode: &InodeRef<'_>, file_block: u64, len: u64
         };
         at += unmap_entry(s, inode, &place, at, end, &mut removed)?;
     }
-    settle_count(e, -(removed as i64));
+    settle_count(s, e, -(removed as i64));
     Ok(())
 }
 
@@ -763,8 +766,10 @@ pub(crate) fn recount(s: &Session, inode: &InodeRef<'_>) {
         count += if counts { place.span } else { 0 };
         at += place.span;
     }
+    let counted = quota::before(s, e);
     let _change = Changing::begin(&e.version);
     e.blocks.store(count, Release);
+    quota::after(s, e, counted);
 }
 
 /// Rebuilds the free list from what no map reaches; how many pages are free.

@@ -20,6 +20,8 @@ pub struct Attrs {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// The quota of a directory for which it counts.
+    pub project: u16,
     pub nlink: u32,
     pub size: u64,
     pub blocks: u64,
@@ -271,6 +273,7 @@ fn copy_attrs(e: &Inode) -> Attrs {
         mode: e.mode.load(Relaxed),
         uid: e.uid.load(Relaxed),
         gid: e.gid.load(Relaxed),
+        project: e.project.load(Relaxed),
         nlink: e.nlink.load(Relaxed),
         size: e.size.load(Relaxed),
         blocks: e.blocks.load(Relaxed),

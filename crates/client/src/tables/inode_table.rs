@@ -157,6 +157,7 @@ fn attrs_of(ino: u64, t: &TreeInode) -> Attrs {
         mode: t.mode,
         uid: t.uid,
         gid: t.gid,
+        project: t.project,
         nlink: t.nlink,
         size: t.size,
         blocks: t.blocks,
@@ -195,6 +196,7 @@ fn fill_from_tree(e: &Inode, ino: u64, t: &TreeInode) {
     ] {
         field.store(value, Relaxed);
     }
+    e.project.store(a.project, Relaxed);
     e.seq.store(0, Relaxed);
     e.ino.store(ino, Release);
     e.state.store(a.state, Release);
@@ -330,6 +332,7 @@ fn reset(e: &Inode) {
     ] {
         field.store(0, Relaxed);
     }
+    e.project.store(0, Relaxed);
     for field in e.direct.iter().chain([&e.intent_seq]) {
         field.store(0, Relaxed);
     }

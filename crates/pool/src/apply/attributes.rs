@@ -4,11 +4,19 @@
 //! has an extended attribute.
 
 use super::{Applier, Failure, Grants, InodeBuf, Result, Store, Why, ensure};
-use crate::journal::{Record, SET_ATIME, SET_CTIME, SET_GID, SET_MODE, SET_MTIME, SET_UID};
-use crate::layout::inode::{HAS_XATTRS, TYPE_MASK, is_legal_mode};
-use crate::layout::{BadValue, NAME_MAX, XATTR_VALUE_MAX, XATTRS, XATTRS_MAX, xattr};
+use crate::journal::{
+    PROJECT_SHIFT, Record, SET_ATIME, SET_CTIME, SET_GID, SET_MODE, SET_MTIME, SET_PROJECT, SET_UID,
+};
+use crate::layout::inode::{HAS_XATTRS, PROJECT_MAX, TYPE_MASK, is_legal_mode};
+use crate::layout::{BadValue, NAME_MAX, ROOT_INO, XATTR_VALUE_MAX, XATTRS, XATTRS_MAX, xattr};
+use crate::quota::QUOTA_PREFIX;
 
 const SET_ALL: u32 = SET_MODE | SET_UID | SET_GID | SET_ATIME | SET_MTIME | SET_CTIME;
+
+/// The project that the mask of a change of attributes sets.
+fn project_in(mask: u32) -> Option<u16> {
+    (mask & SET_PROJECT != 0).then_some((mask >> PROJECT_SHIFT) as u16)
+}
 
 impl<S: Store, G: Grants> Applier<'_, S, G> {
     pub(super) fn set_attr(&mut self, record: &Record<'_>) -> Result<(), S> {
@@ -27,7 +35,14 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         };
         let mut buf = InodeBuf::default();
         let mut inode = self.live(ino, &mut buf)?;
-        ensure(mask & !SET_ALL == 0, ino, Why::Flags)?;
+        let project = project_in(mask);
+        let bits = match mask & SET_PROJECT {
+            0 => mask,
+            _ => mask & ((1 << PROJECT_SHIFT) - 1) & !SET_PROJECT,
+        };
+        let known = bits & !SET_ALL == 0 && project.is_none_or(|project| project <= PROJECT_MAX);
+        ensure(known, ino, Why::Flags)?;
+        inode.project = project.unwrap_or(inode.project);
         if mask & SET_MODE != 0 {
             let same_type = mode & TYPE_MASK == inode.file_type();
             ensure(is_legal_mode(mode) && same_type, ino, Why::Mode)?;
@@ -72,6 +87,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         self.put_chunks(ino, name, value)?;
         let old_chunks = old.map_or(0, xattr::chunks);
         self.erase_chunks(ino, name, xattr::chunks(value.len()), old_chunks)?;
+        self.note_quotas(ino, name);
         inode.flags |= HAS_XATTRS;
         inode.ctime = time;
         self.put_inode(ino, &inode)
@@ -84,11 +100,17 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let old = self.xattr_len(ino, name)?;
         ensure(old.is_some(), ino, Why::NoAttribute)?;
         self.erase_chunks(ino, name, 0, old.map_or(0, xattr::chunks))?;
+        self.note_quotas(ino, name);
         if self.next_xattr(ino, &[], &mut [0; NAME_MAX])?.is_none() {
             inode.flags &= !HAS_XATTRS;
         }
         inode.ctime = time;
         self.put_inode(ino, &inode)
+    }
+
+    /// What says which quotas there are changes.
+    fn note_quotas(&mut self, ino: u64, name: &[u8]) {
+        self.carry.usage.changed |= ino == ROOT_INO && name.starts_with(QUOTA_PREFIX);
     }
 
     /// Stores a value under a name that may be the empty one.

@@ -46,6 +46,7 @@ fn object(store: &MapTrees, ino: u64) -> (Object, u32, u64) {
         mode: r.mode,
         uid: r.uid,
         gid: r.gid,
+        project: r.project.into(),
         rdev: r.rdev,
         size: r.size,
         times: [r.atime, r.mtime, r.ctime, r.btime],

@@ -230,7 +230,7 @@ impl<'m> Generator<'m> {
             flags: if orphan {
                 4
             } else {
-                u32::from(self.rng.below(60) == 0)
+                u32::from(self.rng.below(60) == 0) | (self.rng.below(3) as u32) << 16
             },
             rdev: u64::from(mode >> 12 == 2 || self.rng.below(60) == 0),
             time: self.time,
@@ -278,7 +278,9 @@ impl<'m> Generator<'m> {
             mask: if bad {
                 self.rng.next() as u32
             } else {
-                self.rng.below(64) as u32
+                let project = self.rng.below(3) as u32;
+                let sets = self.rng.below(4) == 0;
+                self.rng.below(64) as u32 | if sets { project << 16 | 64 } else { 0 }
             },
             mode: if bad {
                 0o644

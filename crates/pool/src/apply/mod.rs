@@ -35,6 +35,7 @@ use crate::journal::{Change, Header, Op, Ops, Record};
 use crate::layout::inode::{self, InodeRecord};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, BlockAddr, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
+use crate::quota::{Share, Usage};
 use core::cell::Cell;
 use inode_cache::InodeCache;
 use unmap::{CountLimit, Counting};
@@ -90,6 +91,8 @@ pub struct Applier<'a, S: Store, G: Grants> {
 pub struct Carry {
     messages: Messages,
     counting: Option<Counting>,
+    /// What users and directories with a quota take.
+    pub usage: Usage,
 }
 
 impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
@@ -395,6 +398,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     }
 
     fn erase_inode(&mut self, ino: u64) -> Result<(), S> {
+        self.account(ino, None)?;
         if let Some(kept) = &mut self.kept {
             kept.forget(ino);
         }
@@ -418,6 +422,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     }
 
     fn put_inode(&mut self, ino: u64, record: &Inode<'_>) -> Result<(), S> {
+        self.account(ino, Some(record))?;
         let mut out = InodeBuf::default();
         let len = record.encode(&mut out.0).ok_or(BadValue {
             what: "an inode is too long",
@@ -428,6 +433,27 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
             Some(kept) => kept.put(ino, bytes, |ino, bytes| put_encoded(store, ino, bytes)),
             None => put_encoded(store, ino, bytes),
         }
+    }
+
+    /// The object is about to become this, or to go.
+    #[inline]
+    fn account(&mut self, ino: u64, new: Option<&Inode<'_>>) -> Result<(), S> {
+        match self.carry.usage.is_on() {
+            true => self.account_change(ino, new),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn account_change(&mut self, ino: u64, new: Option<&Inode<'_>>) -> Result<(), S> {
+        let mut buf = InodeBuf::default();
+        let old = match self.live(ino, &mut buf) {
+            Ok(old) => Some(Share::of(&old)),
+            Err(Failure::Rejected(_)) => None,
+            Err(e) => return Err(e),
+        };
+        self.carry.usage.change(old, new.map(Share::of));
+        Ok(())
     }
 
     /// Reads, changes and writes an inode that was validated before.

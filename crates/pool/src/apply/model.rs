@@ -19,6 +19,7 @@ pub struct Object {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    pub project: u32,
     pub rdev: u64,
     pub size: u64,
     /// atime, mtime, ctime, btime.
@@ -173,7 +174,8 @@ impl Model {
             && ino < self.next_ino + (1 << 20)
             && ino < 1 << 56
             && !self.objects.contains_key(&ino);
-        if !good || flags & !4 != 0 {
+        let (flags, project) = (flags & 0xffff, flags >> 16);
+        if !good || flags & !4 != 0 || project > 1024 {
             return false;
         }
         if flags == 4 {
@@ -196,6 +198,7 @@ impl Model {
             mode,
             uid,
             gid,
+            project,
             rdev,
             size,
             times,
@@ -328,8 +331,17 @@ impl Model {
         let Some(o) = self.objects.get_mut(&ino) else {
             return false;
         };
-        if mask > 63 || (mask & 1 != 0 && mode >> 12 != o.mode >> 12) {
+        let bits = if mask & 64 != 0 {
+            mask & 0xffff & !64
+        } else {
+            mask
+        };
+        let known = bits <= 63 && (mask & 64 == 0 || mask >> 16 <= 1024);
+        if !known || (mask & 1 != 0 && mode >> 12 != o.mode >> 12) {
             return false;
+        }
+        if mask & 64 != 0 {
+            o.project = mask >> 16;
         }
         let new = [u64::from(mode), u64::from(uid), u64::from(gid)];
         for (bit, to) in [&mut o.mode, &mut o.uid, &mut o.gid]

@@ -8,11 +8,13 @@
 use super::{
     Applier, DEPTH_MAX, Failure, Grants, INO_MAX, InodeBuf, Reject, Result, Store, Why, ensure,
 };
-use crate::journal::{CREATE_ORPHAN, DROP_VALUES, KEEP_ORPHAN, RENAME_EXCHANGE, Record};
+use crate::journal::{
+    CREATE_ORPHAN, DROP_VALUES, KEEP_ORPHAN, PROJECT_SHIFT, RENAME_EXCHANGE, Record,
+};
 use crate::layout::dirent::{self, Dirent, Found};
 use crate::layout::inode::{
-    InodeRecord, KEYSPACE, TAIL_MAX, TARGET_IN_XATTRS, TYPE_BLOCK, TYPE_CHAR, TYPE_DIR, TYPE_FILE,
-    TYPE_MASK, TYPE_SYMLINK, is_legal_mode,
+    InodeRecord, KEYSPACE, PROJECT_MAX, TAIL_MAX, TARGET_IN_XATTRS, TYPE_BLOCK, TYPE_CHAR,
+    TYPE_DIR, TYPE_FILE, TYPE_MASK, TYPE_SYMLINK, is_legal_mode,
 };
 use crate::layout::{DIRENTS, LINK_MAX, ROOT_INO, TARGET_MAX, is_legal_name};
 
@@ -54,7 +56,10 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         };
         self.check_new_ino(ino)?;
         check_new_object(ino, mode, rdev, target)?;
-        ensure(flags & !CREATE_ORPHAN == 0, ino, Why::Flags)?;
+        let project = (flags >> PROJECT_SHIFT) as u16;
+        let flags = flags & ((1 << PROJECT_SHIFT) - 1);
+        let known = flags & !CREATE_ORPHAN == 0 && project <= PROJECT_MAX;
+        ensure(known, ino, Why::Flags)?;
         let is_dir = mode & TYPE_MASK == TYPE_DIR;
         let (atime, mtime, ctime, btime) = (time, time, time, time);
         let mut new = InodeRecord {
@@ -66,6 +71,7 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             mtime,
             ctime,
             btime,
+            project,
             nlink: 1,
             size: target.len() as u64,
             ..InodeRecord::default()

@@ -21,6 +21,7 @@ const CHUNK: usize = 1020;
 const XATTR_VALUE_MAX: usize = 8192;
 const XATTRS_MAX: u32 = 256;
 const LINK_MAX: u32 = 65_000;
+const PROJECT_MAX: usize = 1024;
 /// Numbers of files that were values.
 const VALUE_NUMBERS: core::ops::Range<u64> = 1 << 56..1 << 57;
 
@@ -137,7 +138,7 @@ impl<'a> Visitor<'a> {
             log.damage(Some(ino), Some(page), "an inode number is impossible");
             return;
         }
-        if value.len() < 96 || value.len() != 96 + le16(value, 76) || le16(value, 78) != 0 {
+        if value.len() < 96 || value.len() != 96 + le16(value, 76) {
             log.damage(Some(ino), Some(page), "an inode record has a wrong length");
             return;
         }
@@ -159,6 +160,9 @@ impl<'a> Visitor<'a> {
         let mut wrong = |what: &str| log.damage(Some(ino), Some(page), what);
         if mode > 0o177_777 || !matches!(mode >> 12, 0o1 | 0o2 | 0o4 | 0o6 | 0o10 | 0o12 | 0o14) {
             wrong("the file type is unknown");
+        }
+        if le16(value, 78) > PROJECT_MAX {
+            wrong("an object counts for a quota that there cannot be");
         }
         if le64(value, 64) != 0 && !matches!(mode >> 12, 0o2 | 0o6) {
             wrong("an object that is no device has a device number");

@@ -32,6 +32,9 @@ pub const CREATE_ORPHAN: u32 = 4;
 /// Unlink and rename: the values of the keyspace that loses its name go with it.
 pub const DROP_VALUES: u32 = 8;
 
+/// Create, and the mask of `Record::SetAttr` with `SET_PROJECT`: the project is above.
+pub const PROJECT_SHIFT: u32 = 16;
+
 /// Extent: a write that is whole or not at all: after a loss of power all of the blocks are there,
 /// or the record does not count.
 pub const EXTENT_WHOLE: u32 = 1;
@@ -48,6 +51,8 @@ pub const SET_ATIME: u32 = 8;
 pub const SET_MTIME: u32 = 16;
 /// The change time changes.
 pub const SET_CTIME: u32 = 32;
+/// The project changes, which is in the mask itself.
+pub const SET_PROJECT: u32 = 64;
 
 /// One change. Times are nanoseconds since 1970; blocks are 4 KiB; sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

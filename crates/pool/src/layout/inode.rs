@@ -38,6 +38,9 @@ pub const HAS_XATTRS: u32 = 4;
 /// The directory is a keyspace: it may have values in `VALUES`.
 pub const KEYSPACE: u32 = 8;
 
+/// The highest project.
+pub const PROJECT_MAX: u16 = 1024;
+
 /// Bytes before the tail.
 pub const FIXED: usize = 96;
 /// The longest tail.
@@ -61,6 +64,8 @@ pub struct InodeRecord<'a> {
     pub btime: i64,
     pub rdev: u64,
     pub flags: u32,
+    /// Which quota of a directory it counts for: its place plus 1; 0: none.
+    pub project: u16,
     /// Directories: the directory that holds its name (the root: itself).
     pub parent: u64,
     /// Directories: how many names it holds.
@@ -128,7 +133,7 @@ impl<'a> InodeRecord<'a> {
         w.u64(self.rdev)?;
         w.u32(self.flags)?;
         w.u16(tail_len)?;
-        w.u16(0)?;
+        w.u16(self.project)?;
         w.u64(self.parent)?;
         w.u64(self.entries)?;
         w.put(self.tail)?;
@@ -142,10 +147,10 @@ impl<'a> InodeRecord<'a> {
         let (size, blocks) = (r.u64()?, r.u64()?);
         let (atime, mtime, ctime, btime) = (r.i64()?, r.i64()?, r.i64()?, r.i64()?);
         let (rdev, flags) = (r.u64()?, r.u32()?);
-        let (tail_len, zero) = (r.u16()?, r.u16()?);
+        let (tail_len, project) = (r.u16()?, r.u16()?);
         let (parent, entries) = (r.u64()?, r.u64()?);
         let tail = r.0;
-        if usize::from(tail_len) != tail.len() || zero != 0 {
+        if usize::from(tail_len) != tail.len() {
             return bad("an inode's tail has another length than it says");
         }
         let inode = InodeRecord {
@@ -161,6 +166,7 @@ impl<'a> InodeRecord<'a> {
             btime,
             rdev,
             flags,
+            project,
             parent,
             entries,
             tail,
@@ -175,6 +181,9 @@ impl<'a> InodeRecord<'a> {
         }
         if self.size > FILE_SIZE_MAX {
             return bad("an inode has an impossible size");
+        }
+        if self.project > PROJECT_MAX {
+            return bad("an inode counts for a quota that there cannot be");
         }
         if !self.is_dir() && (self.parent != 0 || self.entries != 0) {
             return bad("an inode that is no directory has a parent or entries");

@@ -11,7 +11,7 @@
 pub mod block;
 pub mod dirent;
 pub mod extent;
-mod fields;
+pub(crate) mod fields;
 pub mod inode;
 pub mod value;
 pub mod xattr;

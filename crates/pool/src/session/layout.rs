@@ -5,6 +5,7 @@
 //! (`OWNER_EPOCH`; 0 for the service), and bit 31 if somebody waits.
 
 use super::Broken;
+use super::quotas::{QUOTAS, Quota, QuotaUsers};
 use holdfast_pmem::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use holdfast_pmem::{DirtyMap, Meter, shared};
 
@@ -260,6 +261,9 @@ shared! {
         pub stores_stopped: AtomicU32,
         /// Rises when a snapshot is gone, before anything that it had is used again.
         pub snapshots_gone: AtomicU32,
+        /// 1 while anybody has a quota: what changes is counted in the `Quota`s.
+        pub quotas: AtomicU32,
+        pub quotas_apart: AtomicU32,
         /// In a session on a snapshot, where nothing can be changed: the commit that it keeps; else
         /// 0.
         pub snapshot_seq: AtomicU64,
@@ -578,7 +582,9 @@ shared! {
         /// before they change, so that a record is counted once even if its publisher died.
         pub intent_seq: AtomicU64,
         pub intent_entries: AtomicU64,
-        pub intent_nlink: AtomicU32,
+        pub intent_nlink: AtomicU16,
+        /// The quota of a directory for which the object counts (`docs/spec/objects.md`); 0: none.
+        pub project: AtomicU16,
         /// Counts stores to blocks of the file, and changes of its block map.
         pub stores: AtomicU32,
     }
@@ -909,8 +915,12 @@ pub const SLOTS_AT: usize = page_up(FREE_AT + size_of::<FreeTable>());
 pub const MET_AT: usize = page_up(SLOTS_AT + SLOTS * size_of::<Slot>());
 /// Offset of the `Run` array.
 pub const RUNS_AT: usize = page_up(MET_AT + MET_LINES * size_of::<Met>());
+/// Offset of the `Quota` array.
+pub const QUOTAS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
+/// Offset of the `QuotaUsers`.
+pub const QUOTA_USERS_AT: usize = page_up(QUOTAS_AT + QUOTAS * size_of::<Quota>());
 /// Offset of the `ValueBucket` array.
-pub const VALUE_BUCKETS_AT: usize = page_up(RUNS_AT + RUNS * size_of::<Run>());
+pub const VALUE_BUCKETS_AT: usize = page_up(QUOTA_USERS_AT + size_of::<QuotaUsers>());
 /// Offset of the inode `Bucket` array.
 pub const INODE_BUCKETS_AT: usize =
     page_up(VALUE_BUCKETS_AT + VALUE_BUCKETS * size_of::<ValueBucket>());

@@ -16,9 +16,11 @@ pub mod free_table;
 mod layout;
 mod lent;
 pub mod live;
+mod quotas;
 mod stall;
 
 pub use broken::{Broken, Finding};
 pub use layout::*;
 pub use lent::{LENT_DIRECTORY, lent_prefix};
+pub use quotas::*;
 pub use stall::Stall;

@@ -184,6 +184,16 @@ impl Memory {
         self.entry(INODES_AT, INODES, index)
     }
 
+    /// The quota at `place`.
+    pub fn quota(&self, place: usize) -> Option<&Quota> {
+        self.entry(QUOTAS_AT, QUOTAS, place)
+    }
+
+    /// Where the quotas of users are.
+    pub fn quota_users(&self) -> Option<&QuotaUsers> {
+        self.entry(QUOTA_USERS_AT, 1, 0)
+    }
+
     /// The table of free extents.
     pub fn free_table(&self) -> &FreeTable {
         match self.shared.at(FREE_AT as u64) {

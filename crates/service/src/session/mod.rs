@@ -19,6 +19,7 @@ pub mod heartbeat;
 pub mod last_writeback;
 pub mod memory;
 pub mod publish;
+mod quotas;
 pub mod search;
 pub mod snapshots;
 pub mod stalls;
@@ -39,6 +40,7 @@ use holdfast_pool::apply::{Reject, Why};
 use holdfast_pool::format::{LANES, superblock};
 use holdfast_pool::session::OWNER_WAITERS;
 use memory::{Constants, Memory};
+use quotas::Quotas;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -56,6 +58,7 @@ pub struct Session {
     pub handout: Arc<Handout>,
     supply: Supply,
     tables: Tables,
+    quotas: Quotas,
     gap: Option<Gap>,
     /// The redo record that its writer has not finished, and since when we know.
     unfinished: Option<(u64, Instant)>,
@@ -165,6 +168,7 @@ impl Session {
             handout: Arc::new(handout),
             supply,
             tables: Tables::default(),
+            quotas: Quotas::default(),
             gap: None,
             unfinished: None,
             given_up: false,
@@ -175,6 +179,7 @@ impl Session {
             untold: false,
             told: [superblock::Lane::default(); LANES],
         };
+        session.tend_quotas(engine, true)?;
         session.publish(engine);
         session.top_up(engine);
         Ok(session)
@@ -342,12 +347,13 @@ impl Session {
         self.supply.take_back(engine, &self.memory);
         let tables = self.tables.go_on(&self.memory);
         let more = engine.store.rest(long);
+        let unsure = self.correct_quotas(engine);
         self.publish_free(engine);
         let more = more.unwrap_or_else(|e| {
             self.give_up(&e.to_string(), e.errno());
             false
         });
-        more || tables
+        more || tables || unsure
     }
 
     /// Free extents for a session that has just begun.

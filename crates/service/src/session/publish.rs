@@ -33,7 +33,11 @@ impl Session {
     }
 
     /// Tells clients how far the trees are.
-    pub fn publish(&mut self, engine: &Engine) {
+    pub fn publish(&mut self, engine: &mut Engine) {
+        // Before anybody learns that the trees have them.
+        if let Err(e) = self.tend_quotas(engine, false) {
+            self.give_up(&e.to_string(), e.errno());
+        }
         self.untold = false;
         self.told = engine.passed();
         self.serve_views(engine);

@@ -4,6 +4,7 @@
 mod going_on;
 mod growing;
 mod keeping;
+mod quotas;
 mod resizing;
 mod rolling_back;
 mod saving;
@@ -29,7 +30,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 37] = [
+const CASES: [(&str, Case); 41] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -85,6 +86,13 @@ const CASES: [(&str, Case); 37] = [
         resizing::who_makes_it_smaller_dies,
     ),
     ("snapshots are renamed", rolling_back::snapshots_are_renamed),
+    ("programs meet a limit", quotas::programs_meet_a_limit),
+    ("kills leave quotas right", quotas::kills_leave_it_right),
+    ("quotas are kept", quotas::quotas_are_kept),
+    (
+        "setting a quota is interrupted",
+        quotas::setting_is_interrupted,
+    ),
 ];
 
 /// A pool of its own for each case.

@@ -18,6 +18,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("descriptors between users", super::passing::passing),
     ("mappings of several users", super::maps::maps),
     ("what happens to lent files", super::lent::lent),
+    ("quotas of users", super::quotas::of_users),
+    ("quotas of directories", super::quotas::of_directories),
     ("a user who fills the pool", super::space::space),
     ("a user who fills the metadata", super::space::metadata),
     ("rights on keys and values", super::keys::rights),

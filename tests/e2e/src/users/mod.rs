@@ -13,6 +13,7 @@ mod look;
 mod maps;
 mod passing;
 mod pipes;
+mod quotas;
 mod requests;
 mod snapshots;
 mod sockets;

@@ -1,0 +1,248 @@
+//! Quotas: what users and directories take, counted as it changes.
+//!
+//! Invariants:
+//!  * What an object counts for follows from its entry (`Share::of`). Whoever changes an entry
+//!    counts the difference, but for blocks and objects that are about to come: they are taken
+//!    before (`take`), so that no limit is exceeded, however many processes write at once.
+//!  * A process that dies in between leaves the count too high, never the limit exceeded; the
+//!    service corrects that while the session rests.
+//!  * While nobody has a quota, one word that every write reads anyway says so.
+
+use crate::base::error::{Error, Result};
+use crate::session::Session;
+use pmem::atomic::{AtomicU64, Ordering::*};
+use pool::quota::project_of;
+use pool::session::*;
+
+/// Whether anybody has a quota.
+#[inline]
+pub(crate) fn is_on(s: &Session) -> bool {
+    s.header().quotas.load(Relaxed) != 0
+}
+
+/// Whose quotas an object counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Payers {
+    pub uid: u32,
+    pub project: u16,
+}
+
+impl Payers {
+    pub fn of(e: &Inode) -> Payers {
+        Payers {
+            uid: e.uid.load(Relaxed),
+            project: e.project.load(Relaxed),
+        }
+    }
+
+    /// Their quotas, if they have any.
+    fn quotas(self, s: &Session) -> impl Iterator<Item = &Quota> {
+        let directory = usize::from(self.project).checked_sub(1);
+        let directory = directory.and_then(|place| at(s, place));
+        let directory = directory.filter(|quota| quota.kind.load(Acquire) > QUOTA_USER);
+        [of_user(s, self.uid), directory].into_iter().flatten()
+    }
+}
+
+fn at(s: &Session, place: usize) -> Option<&Quota> {
+    s.quota(place as u32).ok()
+}
+
+fn of_user(s: &Session, uid: u32) -> Option<&Quota> {
+    let users = s.quota_users().ok()?;
+    for n in 0..QUOTA_USERS {
+        let place = users.places[(quota_hash(uid) + n) % QUOTA_USERS].load(Acquire);
+        let quota = at(s, usize::from(place).checked_sub(1)?)?;
+        let is_users = quota.kind.load(Acquire) == QUOTA_USER;
+        if is_users && quota.id.load(Relaxed) == u64::from(uid) {
+            return Some(quota);
+        }
+    }
+    None
+}
+
+/// What an object counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    payers: Payers,
+    blocks: u64,
+    files: u64,
+}
+
+impl Share {
+    /// As its entry has it. Inline content counts as a block.
+    fn of(e: &Inode) -> Share {
+        let state = e.state.load(Relaxed);
+        let is_there = state & INODE_VALID != 0 && state & (INODE_GONE | INODE_VALUE) == 0;
+        let inline = u64::from(state & INODE_INLINE != 0);
+        Share {
+            payers: Payers::of(e),
+            blocks: match is_there {
+                true => e.blocks.load(Relaxed).max(inline),
+                false => 0,
+            },
+            files: is_there.into(),
+        }
+    }
+}
+
+/// Before an entry changes: what it counts for, if that is counted.
+#[inline]
+pub(crate) fn before(s: &Session, e: &Inode) -> Option<Share> {
+    is_on(s).then(|| Share::of(e))
+}
+
+/// After that.
+#[inline]
+pub(crate) fn after(s: &Session, e: &Inode, before: Option<Share>) {
+    if let Some(before) = before {
+        count(s, before, Share::of(e));
+    }
+}
+
+#[cold]
+fn count(s: &Session, before: Share, after: Share) {
+    if before == after {
+        return;
+    }
+    for (share, sign) in [(before, -1), (after, 1)] {
+        for quota in share.payers.quotas(s) {
+            add(&quota.blocks, (share.blocks as i64).wrapping_mul(sign));
+            add(&quota.files, (share.files as i64).wrapping_mul(sign));
+        }
+    }
+}
+
+fn add(sum: &AtomicU64, change: i64) {
+    if change != 0 {
+        // A sum below 0 is one that a death left, and counts as 0.
+        sum.fetch_add(change as u64, AcqRel);
+    }
+}
+
+/// How much more fits; a sum that is too low after a death counts as nothing.
+fn left(sum: &AtomicU64, limit: &AtomicU64) -> u64 {
+    match limit.load(Relaxed) {
+        0 => u64::MAX,
+        limit => limit.saturating_sub((sum.load(Acquire) as i64).max(0) as u64),
+    }
+}
+
+/// How many of `want` blocks still fit: at least one.
+pub(crate) fn fitting(s: &Session, payers: Payers, want: u64) -> Result<u64> {
+    let fits = payers.quotas(s).map(|q| left(&q.blocks, &q.block_limit));
+    match fits.min().unwrap_or(want).min(want) {
+        0 => Err(Error::OverQuota),
+        fits => Ok(fits),
+    }
+}
+
+/// Takes blocks and objects that are about to come, all or none.
+pub(crate) fn take(s: &Session, payers: Payers, blocks: u64, files: u64) -> Result<()> {
+    let (mut taken, mut over) = (0, false);
+    for quota in payers.quotas(s) {
+        let sums = [
+            (&quota.blocks, &quota.block_limit, blocks),
+            (&quota.files, &quota.file_limit, files),
+        ];
+        taken += 1;
+        for (sum, limit, n) in sums.into_iter().filter(|(_, _, n)| *n > 0) {
+            let now = (sum.fetch_add(n, AcqRel).wrapping_add(n) as i64).max(0) as u64;
+            let limit = limit.load(Relaxed);
+            over |= limit != 0 && now > limit;
+        }
+        if over {
+            break;
+        }
+    }
+    if !over {
+        return Ok(());
+    }
+    for quota in payers.quotas(s).take(taken) {
+        add(&quota.blocks, -(blocks as i64));
+        add(&quota.files, -(files as i64));
+    }
+    Err(Error::OverQuota)
+}
+
+/// What was taken does not come after all.
+pub(crate) fn put_back(s: &Session, payers: Payers, blocks: u64, files: u64) {
+    for quota in payers.quotas(s) {
+        add(&quota.blocks, -(blocks as i64));
+        add(&quota.files, -(files as i64));
+    }
+}
+
+/// Objects that are about to come, one each; what does not come goes back when this is dropped.
+pub(crate) struct NewObject<'s> {
+    s: &'s Session,
+    taken: Option<Payers>,
+}
+
+impl<'s> NewObject<'s> {
+    pub fn take(s: &'s Session, uid: u32, project: u16) -> Result<NewObject<'s>> {
+        let payers = Payers { uid, project };
+        let taken = is_on(s).then_some(payers);
+        if let Some(payers) = taken {
+            take(s, payers, 0, 1)?;
+        }
+        Ok(NewObject { s, taken })
+    }
+
+    /// It came.
+    pub fn came(mut self) {
+        self.taken = None;
+    }
+}
+
+impl Drop for NewObject<'_> {
+    fn drop(&mut self) {
+        if let Some(payers) = self.taken {
+            put_back(self.s, payers, 0, 1);
+        }
+    }
+}
+
+/// Whether the user, or the directory, has a quota.
+pub(crate) fn is_limited(s: &Session, payers: Payers) -> bool {
+    is_on(s) && payers.quotas(s).next().is_some()
+}
+
+/// A quota, and what is taken of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaInfo {
+    pub quota: pool::quota::Quota,
+    /// Bytes.
+    pub bytes: u64,
+    pub files: u64,
+}
+
+/// All quotas with their places, as the session has them.
+pub(crate) fn all(s: &Session) -> impl Iterator<Item = (usize, QuotaInfo)> {
+    (0..QUOTAS).filter_map(|place| {
+        let quota = at(s, place)?;
+        let (kind, id) = (quota.kind.load(Acquire), quota.id.load(Relaxed));
+        let subject = match kind {
+            0 => return None,
+            QUOTA_USER => pool::quota::Subject::User(id as u32),
+            _ => pool::quota::Subject::Directory(id),
+        };
+        let now = |sum: &AtomicU64| (sum.load(Acquire) as i64).max(0) as u64;
+        let info = QuotaInfo {
+            quota: pool::quota::Quota {
+                subject,
+                partial: kind == QUOTA_PARTIAL,
+                bytes: quota.block_limit.load(Relaxed).saturating_mul(super::BLOCK),
+                files: quota.file_limit.load(Relaxed),
+            },
+            bytes: now(&quota.blocks).saturating_mul(super::BLOCK),
+            files: now(&quota.files),
+        };
+        Some((place, info))
+    })
+}
+
+/// The project of the directory whose quota is at `place`.
+pub(crate) fn project(place: usize) -> u16 {
+    project_of(place)
+}

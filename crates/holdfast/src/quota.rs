@@ -1,0 +1,123 @@
+//! Quotas of users and directories.
+//!
+//! Invariant: only processes of the pool's owner, and root's, see or change them.
+
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+use holdfast_client::{Client, Error as ClientError, QuotaInfo};
+use holdfast_pool::quota::{Quota as Limits, Subject};
+
+/// Whom a quota limits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QuotaOf {
+    /// All files, directories and other objects that the user with this number owns.
+    User(u32),
+    /// The directory with this path from the root of the pool, and all below it.
+    Directory(Vec<u8>),
+}
+
+/// A quota, and how much of it is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quota {
+    pub of: QuotaOf,
+    /// Bytes that may be taken.
+    pub bytes: Option<u64>,
+    /// Objects that may be there: files, directories, links and others.
+    pub files: Option<u64>,
+    /// Bytes that are taken: whole blocks of 4 KiB, as `st_blocks` has them.
+    pub bytes_taken: u64,
+    pub files_taken: u64,
+    /// All that is below the directory counts; false while it is being set, or if who set it was
+    /// interrupted.
+    pub complete: bool,
+}
+
+impl Pool {
+    /// All quotas, those of users first.
+    pub fn quotas(&self) -> Result<Vec<Quota>> {
+        let client = self.inner.client()?;
+        let mut all = Vec::new();
+        for info in client.quotas()? {
+            let of = match info.quota.subject {
+                Subject::User(uid) => QuotaOf::User(uid),
+                Subject::Directory(ino) => match client.quota_path(ino) {
+                    Ok(path) => QuotaOf::Directory(path),
+                    // The directory was removed.
+                    Err(ClientError::NotFound) => continue,
+                    Err(e) => return Err(e.into()),
+                },
+            };
+            all.push(shown(of, &info));
+        }
+        all.sort_by(|a, b| a.of.cmp(&b.of));
+        Ok(all)
+    }
+
+    /// Limits what may be taken, in place of an earlier quota. What is taken already may be more:
+    /// then nothing is added until enough is gone.
+    pub fn quota_set(&self, of: &QuotaOf, bytes: Option<u64>, files: Option<u64>) -> Result<()> {
+        let client = self.inner.client()?;
+        let none = [bytes, files].iter().flatten().any(|limit| *limit == 0);
+        if none || (bytes, files) == (None, None) {
+            return Err(ClientError::Invalid.into());
+        }
+        let limits = Limits {
+            subject: self.subject(client, of)?,
+            partial: false,
+            bytes: bytes.unwrap_or(0),
+            files: files.unwrap_or(0),
+        };
+        Ok(client.quota_set(limits)?)
+    }
+
+    /// Takes a quota away.
+    pub fn quota_remove(&self, of: &QuotaOf) -> Result<()> {
+        let client = self.inner.client()?;
+        let removed = client.quota_remove(self.subject(client, of)?);
+        removed.map_err(|e| match e {
+            ClientError::NotFound => Error::Missing {
+                what: "quota",
+                name: name_of(of),
+            },
+            e => e.into(),
+        })
+    }
+
+    fn subject(&self, client: &Client, of: &QuotaOf) -> Result<Subject> {
+        match of {
+            QuotaOf::User(uid) => Ok(Subject::User(*uid)),
+            QuotaOf::Directory(path) => {
+                let found = self.as_caller(|caller| client.quota_directory(caller, path));
+                found.map_err(|e| match e {
+                    Error::Pool(ClientError::NotFound | ClientError::NotDirectory) => {
+                        Error::Missing {
+                            what: "directory",
+                            name: name_of(of),
+                        }
+                    }
+                    e => e,
+                })
+            }
+        }
+    }
+}
+
+fn name_of(of: &QuotaOf) -> String {
+    match of {
+        QuotaOf::User(uid) => format!("user {uid}"),
+        QuotaOf::Directory(path) => String::from_utf8_lossy(path).into_owned(),
+    }
+}
+
+fn shown(of: QuotaOf, info: &QuotaInfo) -> Quota {
+    let limit = |n| Some(n).filter(|n| *n != 0);
+    Quota {
+        of,
+        bytes: limit(info.quota.bytes),
+        files: limit(info.quota.files),
+        bytes_taken: info.bytes,
+        files_taken: info.files,
+        complete: !info.quota.partial,
+    }
+}
