@@ -77,8 +77,11 @@ impl Expiry {
             self.looked = Some(Instant::now());
             return Ok(false);
         }
-        let due = store.remove_expired(now, true)?;
-        self.first = due.map(|due| due.first).or(Some(None));
-        Ok(due.is_some_and(|due| due.removed > 0))
+        let Some(due) = store.remove_expired(now, true)? else {
+            (self.first, self.looked) = (None, Some(Instant::now()));
+            return Ok(false);
+        };
+        self.first = Some(due.first);
+        Ok(due.removed > 0)
     }
 }
