@@ -88,11 +88,12 @@ impl View {
         for (name, keyspace) in keyspaces(user) {
             for key in KEYS {
                 let mut bytes = vec![0; VALUE_MAX];
-                let len = user.kv_get(keyspace, key, &mut bytes).expect("a get");
-                bytes.truncate(len.unwrap_or(0) as usize);
-                if len.is_some() {
+                let found = user.kv_find(None, None, (keyspace, key), &mut bytes);
+                if let Some(found) = found.expect("a get") {
+                    bytes.truncate(found.len as usize);
                     let path = format!("{name}/={}", String::from_utf8_lossy(key));
-                    self.0.insert(path, ("value".into(), bytes));
+                    let what = format!("value until {}", found.expires);
+                    self.0.insert(path, (what, bytes));
                 }
             }
             let found = scan(user, keyspace);
@@ -221,6 +222,20 @@ fn change(user: &User, list: &[KeyChange]) {
             None => changes.erase(user, keyspace, key),
         }
         .expect("room");
+    }
+    user.kv_commit(changes, Durability::Durable)
+        .expect("a commit");
+}
+
+/// A time that no test comes to.
+const LATER: i64 = 1 << 62;
+
+/// Values of so many bytes that expire then, all at once.
+fn put_until(user: &User, list: &[(&[u8], usize, i64)]) {
+    let (mut changes, k) = (Changes::default(), keyspace(user, "k"));
+    for (key, len, expires) in list {
+        let put = changes.put_until(user, (k, key), &vec![9; *len], *expires);
+        put.expect("room");
     }
     user.kv_commit(changes, Durability::Durable)
         .expect("a commit");
@@ -740,6 +755,30 @@ pub const CASES: &[Case] = &[
             &[one, one, one, one, one, one, one, one, ("l", b"c", None, 0)],
         );
     }),
+    with_heirs(values("put_until", |u, _| {
+        put_until(
+            u,
+            &[(b"a", 30, LATER), (b"b", 6000, LATER + 1), (b"e", 5000, 1)],
+        );
+    })),
+    with_heirs(Case {
+        ready: |u| {
+            put_until(u, &[(b"a", 30, 1), (b"b", 6000, 1)]);
+            None
+        },
+        ..values("remove_expired", |u, _| {
+            u.kv_remove_expired(10_000).expect("done");
+        })
+    }),
+    Case {
+        ready: |u| {
+            put_until(u, &[(b"e", 6000, 1)]);
+            None
+        },
+        ..values("create_where_it_expired", |u, _| {
+            drop(u.open("k/e", O_CREAT | O_RDWR | O_EXCL))
+        })
+    },
     Case {
         ready: |u| {
             change(u, &[("k", b"a", Some(20), 1)]);

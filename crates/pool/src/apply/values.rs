@@ -10,7 +10,9 @@
 //!  * A value that expires enters the tree and leaves it together with its entry in the index;
 //!    only what a range leaves to be freed later leaves its entries behind.
 
-use super::{Applier, Failure, Grants, InodeBuf, Reject, Result, Store, Why, ensure, radix};
+use super::{
+    Applier, Failure, Grants, InodeBuf, ROOM_TO_SHRINK, Reject, Result, Store, Why, ensure, radix,
+};
 use crate::journal::{Change, Naming, OP_HEADER, Op, Ops, Promote};
 use crate::layout::inode::{FIXED, KEYSPACE};
 use crate::layout::value::{
@@ -739,6 +741,10 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             return Err(bad.into());
         }
         for (expires, key) in expiring {
+            // The room for this was not counted. What stays behind goes when it is due.
+            if self.store.room() < ROOM_TO_SHRINK {
+                break;
+            }
             self.reindex(&key, expires, NEVER)?;
         }
         self.free_runs(&found)

@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Expiry {
     lag: Duration,
     looked: Option<Instant>,
+    /// How long after that to look again.
+    pause: Duration,
     /// Without a session nothing changes: when the first value expires, once that is known.
     first: Option<Option<i64>>,
 }
@@ -33,6 +35,7 @@ impl Expiry {
         Expiry {
             lag: LAG,
             looked: None,
+            pause: PAUSE,
             first: None,
         }
     }
@@ -41,22 +44,25 @@ impl Expiry {
     pub fn look(&mut self, store: &mut Store, memory: &Memory) -> Result<bool> {
         self.first = None;
         let header = memory.header();
-        let early = self.looked.is_some_and(|then| then.elapsed() < PAUSE);
+        let early = self.looked.is_some_and(|then| then.elapsed() < self.pause);
         if header.expiring.load(Acquire) == 0 || early || memory.is_poisoned() {
             return Ok(false);
         }
-        self.looked = Some(Instant::now());
+        (self.looked, self.pause) = (Some(Instant::now()), PAUSE);
         let roomy = header.out_of_space.load(Relaxed) == 0
             && header.trees_full.load(Relaxed) == TREES_ROOMY;
         let lag = if roomy { self.lag.as_nanos() as i64 } else { 0 };
         let now = exact_now();
-        match store.first_to_expire() {
-            Some(first) if first <= now.saturating_sub(lag) => {
-                let due = store.remove_expired(now, false)?;
-                Ok(due.is_some_and(|due| due.values > 0))
-            }
-            _ => Ok(false),
+        let late = |first: i64| first <= now.saturating_sub(lag);
+        if !store.first_expiry().is_some_and(late) {
+            return Ok(false);
         }
+        if store.first_to_expire().is_none() {
+            self.pause = self.lag;
+            return Ok(false);
+        }
+        let due = store.remove_expired(now, false)?;
+        Ok(due.is_some_and(|due| due.values > 0))
     }
 
     /// Removes some of what has expired where there is no session; whether there may be more.
@@ -71,8 +77,11 @@ impl Expiry {
             self.looked = Some(Instant::now());
             return Ok(false);
         }
-        let due = store.remove_expired(now, true)?;
-        self.first = due.map(|due| due.first).or(Some(None));
-        Ok(due.is_some_and(|due| due.removed > 0))
+        let Some(due) = store.remove_expired(now, true)? else {
+            (self.first, self.looked) = (None, Some(Instant::now()));
+            return Ok(false);
+        };
+        self.first = Some(due.first);
+        Ok(due.removed > 0)
     }
 }

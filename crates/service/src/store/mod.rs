@@ -62,6 +62,8 @@ pub struct Store {
     pub failed: bool,
     /// What has expired could not be removed, and that was logged.
     expiry_fails: bool,
+    /// Entries of the index of expiry that the next step looks at.
+    expired_step: usize,
     /// Since the newest snapshot, blocks that snapshots have may have been stored to, of files that
     /// its entry does not name. The superblock says so of every pool that is in use.
     pub in_place: bool,
@@ -99,6 +101,7 @@ impl Store {
             reclaim: Reclaim::default(),
             failed: false,
             expiry_fails: false,
+            expired_step: EXPIRED_STEP,
             in_place,
         })
     }
@@ -420,14 +423,20 @@ impl Store {
         if self.failed || self.pool.is_parked() || self.host_room() == 0 {
             return Ok(None);
         }
-        let loose = self.pool.is_loose();
-        match self
-            .pool
-            .remove_expired(&self.token, now, EXPIRED_STEP, values)
-        {
+        let (loose, step) = (self.pool.is_loose(), self.expired_step);
+        let removed = self.pool.remove_expired(&self.token, now, step, values);
+        self.expired_step = (2 * step).min(EXPIRED_STEP);
+        match removed {
             Ok(due) if due.removed > 0 => self.show().map(|()| Some(due)),
             Ok(due) => Ok(Some(due)),
-            Err(holdfast_pool::Error::NoSpace) if loose => self.checkpoint().map(|()| None),
+            // Each value may be in a leaf of its own, of which there is a copy for a while.
+            Err(holdfast_pool::Error::NoSpace) if step > 1 => {
+                self.expired_step = (step / 4).max(1);
+                match loose {
+                    true => self.checkpoint().map(|()| None),
+                    false => Ok(None),
+                }
+            }
             Err(holdfast_pool::Error::Poisoned) => {
                 let error = holdfast_pool::Error::Poisoned;
                 Err(self.fail(error))
