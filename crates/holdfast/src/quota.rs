@@ -54,8 +54,8 @@ impl Pool {
         Ok(all)
     }
 
-    /// Limits what may be taken, in place of an earlier quota. What is taken already may be more:
-    /// then nothing is added until enough is gone.
+    /// Limits what may be taken, in place of an earlier quota, durably. What is taken already may
+    /// be more: then nothing is added until enough is gone.
     pub fn quota_set(&self, of: &QuotaOf, bytes: Option<u64>, files: Option<u64>) -> Result<()> {
         let client = self.inner.client()?;
         let none = [bytes, files].iter().flatten().any(|limit| *limit == 0);
@@ -68,10 +68,11 @@ impl Pool {
             bytes: bytes.unwrap_or(0),
             files: files.unwrap_or(0),
         };
-        Ok(client.quota_set(limits)?)
+        client.quota_set(limits)?;
+        self.sync()
     }
 
-    /// Takes a quota away.
+    /// Takes a quota away, durably.
     pub fn quota_remove(&self, of: &QuotaOf) -> Result<()> {
         let client = self.inner.client()?;
         let removed = client.quota_remove(self.subject(client, of)?);
@@ -81,7 +82,8 @@ impl Pool {
                 name: name_of(of),
             },
             e => e.into(),
-        })
+        })?;
+        self.sync()
     }
 
     fn subject(&self, client: &Client, of: &QuotaOf) -> Result<Subject> {
