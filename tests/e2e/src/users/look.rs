@@ -116,8 +116,9 @@ pub fn traces(fixture: &Fixture) -> Result<(), Stop> {
         let said = fixture.end_of(command)?.err;
         let said: String = said
             .lines()
-            .filter_map(|line| line.rsplit_once(" <")?.0.splitn(3, ' ').nth(2))
-            .map(|call| call.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+            .filter_map(|line| Some(line.rsplit_once(" <")?.0.split_whitespace()))
+            // Behind the thread, which is padded, and the time.
+            .map(|words| words.skip(2).collect::<Vec<_>>().join(" ") + "\n")
             .collect();
         if said != lines {
             return wrong(format!("user {user}: {said:?}, not {lines:?}"));

@@ -19,11 +19,12 @@ def ask(kind, flags=0, number=0):
         request[32:33], request[288:289] = b"s", b"t" if kind == 6 else b"\0"
     asks.send(request)
     return struct.unpack_from("<I", asks.recv(512), 8)[0]
-print(*[ask(kind) for kind in (3, 4, 6)], ask(7, 0, 1 << 33))
+print(*[ask(int(kind), 0, 1 << 33) for kind in sys.argv[3:]])
 "#;
 const EACCES: i32 = 13;
+const EEXIST: i32 = 17;
 /// The version of the requests.
-const PROTOCOL: &str = "5";
+const PROTOCOL: &str = "6";
 
 /// What a command refuses to another user, the service refuses, too.
 pub fn requests(fixture: &Fixture) -> Result<(), Stop> {
@@ -39,11 +40,19 @@ pub fn requests(fixture: &Fixture) -> Result<(), Stop> {
     let before = std::fs::metadata(&segment)?.len();
     let mut other = as_user("3002");
     other.args(["/usr/bin/python3", "-c", ASKS]);
-    other.arg(&shared.pool).arg(PROTOCOL);
+    other.arg(&shared.pool).args([PROTOCOL, "3", "4", "6", "7"]);
     let ended = fixture.end_of(other)?;
     let expected = format!("{EACCES} {EACCES} {EACCES} {EACCES}\n");
     if ended.out != expected || std::fs::metadata(&segment)?.len() != before {
         return wrong(format!("{} {:?} {}", ended.how(), ended.out, ended.err));
+    }
+    // The same request of the owner is understood: there is a snapshot of that name.
+    let mut owner = as_user("3001");
+    owner.args(["/usr/bin/python3", "-c", ASKS]);
+    owner.arg(&shared.pool).args([PROTOCOL, "3"]);
+    let ended = fixture.end_of(owner)?;
+    if ended.out != format!("{EEXIST}\n") {
+        return wrong(format!("the owner: {} {:?}", ended.how(), ended.out));
     }
     let mut owner = as_user("3001");
     owner.arg(&fixture.holdfast).arg("snapshot");
