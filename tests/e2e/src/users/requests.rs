@@ -22,7 +22,7 @@ def ask(kind, flags=0, number=0):
 print(*[ask(int(kind), 0, 1 << 33) for kind in sys.argv[3:]])
 "#;
 const EACCES: i32 = 13;
-const EEXIST: i32 = 17;
+const EAGAIN: i32 = 11;
 /// The version of the requests.
 const PROTOCOL: &str = "6";
 
@@ -46,12 +46,12 @@ pub fn requests(fixture: &Fixture) -> Result<(), Stop> {
     if ended.out != expected || std::fs::metadata(&segment)?.len() != before {
         return wrong(format!("{} {:?} {}", ended.how(), ended.out, ended.err));
     }
-    // The same request of the owner is understood: there is a snapshot of that name.
+    // The same request of the owner is understood: stores were not stopped for a snapshot.
     let mut owner = as_user("3001");
     owner.args(["/usr/bin/python3", "-c", ASKS]);
     owner.arg(&shared.pool).args([PROTOCOL, "3"]);
     let ended = fixture.end_of(owner)?;
-    if ended.out != format!("{EEXIST}\n") {
+    if ended.out != format!("{EAGAIN}\n") {
         return wrong(format!("the owner: {} {:?}", ended.how(), ended.out));
     }
     let mut owner = as_user("3001");

@@ -201,7 +201,16 @@ static FLOCK: Names = flags(
         (128, "LOCK_WRITE"),
     ],
 );
-static LOCK: Names = words("F_???", &[(0, "F_RDLCK"), (1, "F_WRLCK"), (2, "F_UNLCK")]);
+static LOCK: Names = words(
+    "F_???",
+    &[
+        (0, "F_RDLCK"),
+        (1, "F_WRLCK"),
+        (2, "F_UNLCK"),
+        (4, "F_EXLCK"),
+        (8, "F_SHLCK"),
+    ],
+);
 static MAP: Names = Names {
     mask: 0xf,
     words: &[
