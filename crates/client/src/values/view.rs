@@ -717,6 +717,9 @@ impl Scan {
 
     /// As `fill`, and passes over what has expired.
     fn fill_with_living(&mut self, s: &Session, view: &View) -> Result<bool> {
+        if view.moment == 0 {
+            return self.fill(s, view);
+        }
         while self.fill(s, view)? {
             let at = if self.backward {
                 self.end - 1
@@ -737,6 +740,15 @@ impl Scan {
 
     /// As `advance` without the files.
     pub(crate) fn next_value(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
+        // Where nothing expires, no value is looked at.
+        match view.moment {
+            0 => self.next_any_value(s, view),
+            _ => self.next_living_value(s, view),
+        }
+    }
+
+    #[inline(never)]
+    fn next_living_value(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
         loop {
             let found = self.next_any_value(s, view)?;
             let over = || value::is_over(self.expires(), view.moment);
@@ -747,6 +759,7 @@ impl Scan {
     }
 
     /// As `next_value`, also what has expired.
+    #[inline]
     fn next_any_value(&mut self, s: &Session, view: &View) -> Result<Option<Found>> {
         if self.next >= self.end && !self.fill(s, view)? {
             return Ok(None);
