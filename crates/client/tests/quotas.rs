@@ -236,32 +236,6 @@ fn a_directory_that_is_removed_has_no_quota_any_more() {
     assert_eq!(all[0].quota.subject, new);
 }
 
-#[test]
-fn keyspaces_are_for_those_without_quotas() {
-    let fixture = Fixture::new(64 << 20);
-    let user = fixture.user();
-    user.keyspace(&ROOT, b"ks", true).unwrap();
-    let set = |subject| {
-        user.quota_set(Quota {
-            subject,
-            partial: false,
-            bytes: 1 << 20,
-            files: 0,
-        })
-    };
-    assert_eq!(set(Subject::User(0)), Err(Error::QuotaOfKeyspace));
-    let refused = Err(Error::QuotaOfKeyspace);
-    assert_eq!(set(directory(&user, "/ks")), refused);
-    assert_eq!(set(directory(&user, "/")), refused);
-    assert_eq!(user.quotas().unwrap(), []);
-    limit(&user, Subject::User(OTHER.uid), 10, 0);
-    user.chmod(&ROOT, Base::Root, b"/", 0o777, 0).unwrap();
-    let made = user.keyspace(&OTHER, b"mine", true);
-    assert_eq!(made.err(), Some(Error::QuotaOfKeyspace));
-    let given = user.chown(&ROOT, Base::Root, b"/ks", (Some(OTHER.uid), None), 0);
-    assert_eq!(given, refused);
-}
-
 /// Blocks and objects of each of three users, as the objects have them.
 fn add_up(user: &User, dir: &str, sums: &mut BTreeMap<u32, (u64, u64)>) {
     for name in user.names(dir) {
@@ -427,7 +401,7 @@ fn what_a_dead_process_took_comes_back() {
     write(&user, ofd, 50, 0).unwrap();
     // What a process leaves behind that dies before what it took is there.
     let quotas = user.session().quota(0).unwrap();
-    quotas.blocks.fetch_add(50, Ordering::SeqCst);
+    quotas.bytes.fetch_add(50 * BLOCK, Ordering::SeqCst);
     quotas.files.fetch_sub(1, Ordering::SeqCst);
     assert_eq!(write(&user, ofd, 1, 50), Err(Error::OverQuota));
     user.release(ofd).unwrap();

@@ -273,7 +273,6 @@ fn fix_in_pool(e: &holdfast_client::Error) -> Option<&'static str> {
         Client::ViewTooOld => "begin a new view",
         Client::NoSpace => "erase something, or make a larger pool",
         Client::OverQuota => "delete something, or have the pool's owner raise the quota",
-        Client::QuotaOfKeyspace => "take the quota away, or have another user own the keyspace",
         Client::NestedQuota => "`holdfast quota POOL list` shows it; take it away first",
         Client::TooManyQuotas => "take some away, or attributes of the pool's root directory",
         Client::OtherQuota => "copy it, and delete it",

@@ -3,11 +3,15 @@
 //! Invariants:
 //!  * The limits are kept in attributes of the root directory that no program can reach
 //!    (`docs/spec/objects.md`, Quotas); place `n` of a table is the project `n + 1`.
-//!  * Usage is what the inodes say: the sum of their blocks, with one for inline content, and their
-//!    number. Nothing else is counted, so a scan always finds the same.
+//!  * Usage is what the inodes and values say: the sum of the blocks of files, with one for inline
+//!    content, of keys, and of values, in bytes or blocks as they are kept; and their number.
+//!    Nothing else is counted, so a scan always finds the same.
+//!  * Who owns a keyspace's directory, and the directory's own quota, pay for its values.
 
+use crate::journal::{Change, Op};
 use crate::layout::fields::{Reading, Writing};
 use crate::layout::inode::{INLINE, InodeRecord};
+use crate::layout::value::{self, InBlocks, KEYSPACE_LEN};
 use crate::layout::{BLOCK, BadValue, bad};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -113,22 +117,112 @@ pub fn project_of(place: usize) -> u16 {
     (place + 1) as u16
 }
 
-/// The blocks that a limit of so many bytes has room for.
-pub fn limit_blocks(bytes: u64) -> u64 {
+/// Who pays for an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Payers {
+    pub uid: u32,
+    /// 0: it is in no directory with a quota.
+    pub project: u16,
+}
+
+/// The limit that one of so many bytes is.
+pub fn byte_limit(bytes: u64) -> u64 {
     match bytes {
         0 => 0,
         // Less than a block is not without limit.
-        bytes => (bytes / BLOCK).max(1),
+        bytes => bytes.max(BLOCK),
+    }
+}
+
+/// What is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    pub bytes: u64,
+    pub files: u64,
+}
+
+impl Taken {
+    /// By a value: its key, and its blocks or, if it has none, its bytes; `entry` is what the tree
+    /// has of it.
+    #[inline]
+    pub fn by_value(key_len: usize, entry: &[u8], blocks: Option<&InBlocks>) -> Taken {
+        Taken::by_parts(key_len, value::body(entry).len() as u64, blocks)
+    }
+
+    /// By a value of this length.
+    #[inline]
+    pub fn by_parts(key_len: usize, len: u64, blocks: Option<&InBlocks>) -> Taken {
+        Taken::one(key_len as u64 + blocks.map_or(len, bytes_of))
+    }
+
+    /// By an entry of the tree of values.
+    pub fn by_entry(tree_key: &[u8], entry: &[u8]) -> Result<Taken, BadValue> {
+        let key_len = tree_key.len().saturating_sub(KEYSPACE_LEN);
+        let blocks = value::blocks_of(entry)?;
+        Ok(Taken::by_value(key_len, entry, blocks.as_ref()))
+    }
+
+    /// By the value that a change puts.
+    pub fn by_change(op: &Op<'_>) -> Taken {
+        let content = match op.change {
+            Change::Put(value) | Change::PutUntil(_, value) => value.len() as u64,
+            Change::PutBlocks(runs) | Change::PutBlocksUntil(_, runs) => {
+                InBlocks::decode(runs).as_ref().map_or(0, bytes_of)
+            }
+            _ => return Taken::default(),
+        };
+        Taken::one(op.key.len() as u64 + content)
+    }
+
+    fn one(bytes: u64) -> Taken {
+        Taken { bytes, files: 1 }
+    }
+
+    /// Together with others.
+    pub fn and(self, other: Taken) -> Taken {
+        Taken {
+            bytes: self.bytes.saturating_add(other.bytes),
+            files: self.files.saturating_add(other.files),
+        }
+    }
+
+    fn change(&mut self, by: Difference) {
+        self.bytes = self.bytes.saturating_add_signed(by.bytes);
+        self.files = self.files.saturating_add_signed(by.files);
+    }
+}
+
+fn bytes_of(blocks: &InBlocks) -> u64 {
+    let runs = blocks.runs().iter();
+    BLOCK * runs.map(|run| u64::from(run.len)).sum::<u64>()
+}
+
+/// How much more is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    pub bytes: i64,
+    pub files: i64,
+}
+
+impl Difference {
+    fn between(old: Taken, new: Taken) -> Difference {
+        Difference {
+            bytes: (new.bytes as i64).wrapping_sub(old.bytes as i64),
+            files: (new.files as i64).wrapping_sub(old.files as i64),
+        }
+    }
+
+    fn add(&mut self, more: Difference) {
+        self.bytes = self.bytes.wrapping_add(more.bytes);
+        self.files = self.files.wrapping_add(more.files);
     }
 }
 
 /// What one object counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    pub uid: u32,
-    /// 0: it is in no directory with a quota.
-    pub project: u16,
-    pub blocks: u64,
+    pub payers: Payers,
+    pub taken: Taken,
 }
 
 impl Share {
@@ -136,33 +230,40 @@ impl Share {
     pub fn of(inode: &InodeRecord<'_>) -> Share {
         let inline = u64::from(inode.is_file() && inode.flags & INLINE != 0);
         Share {
-            uid: inode.uid,
-            project: inode.project,
-            blocks: inode.blocks.max(inline),
+            payers: payers_of(inode),
+            taken: Taken::one(inode.blocks.max(inline).saturating_mul(BLOCK)),
         }
     }
 }
 
-/// What is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    pub blocks: u64,
-    pub files: u64,
+/// Who pays for an object, and for the values of a keyspace.
+pub fn payers_of(inode: &InodeRecord<'_>) -> Payers {
+    let (uid, project) = (inode.uid, inode.project);
+    Payers { uid, project }
 }
 
-impl Taken {
-    fn change(&mut self, blocks: i64, files: i64) {
-        self.blocks = self.blocks.saturating_add_signed(blocks);
-        self.files = self.files.saturating_add_signed(files);
-    }
+/// What is known of the values of a keyspace.
+#[derive(Clone, Copy, Debug)]
+struct Values {
+    payers: Payers,
+    /// `None`: nobody has looked yet.
+    taken: Option<Taken>,
 }
 
 /// What users and directories with a quota take, as the trees have it.
-#[derive(Default)]
+///
+/// Whoever writes counts objects in session memory as they change, and values as they come; what
+/// else differs there is `owed`.
+#[derive(Clone, Default)]
 pub struct Usage {
-    users: BTreeMap<u32, Taken>,
+    /// With the places of their quotas.
+    users: BTreeMap<u32, (usize, Taken)>,
     /// By project.
     directories: BTreeMap<u16, Taken>,
+    /// By the keyspace's number, of those for whose values somebody pays.
+    values: BTreeMap<u64, Values>,
+    /// What session memory is to be changed by, for each place.
+    owed: BTreeMap<usize, Difference>,
     /// The limits changed since this was last taken back.
     pub changed: bool,
 }
@@ -173,7 +274,9 @@ impl Usage {
         let mut usage = Usage::default();
         for (place, quota) in quotas {
             match quota.subject {
-                Subject::User(uid) => drop(usage.users.insert(uid, Taken::default())),
+                Subject::User(uid) => {
+                    usage.users.insert(uid, (*place, Taken::default()));
+                }
                 Subject::Directory(_) => {
                     let project = project_of(*place);
                     usage.directories.insert(project, Taken::default());
@@ -189,26 +292,128 @@ impl Usage {
         !self.users.is_empty() || !self.directories.is_empty()
     }
 
+    fn is_limited(&self, payers: Payers) -> bool {
+        self.users.contains_key(&payers.uid) || self.directories.contains_key(&payers.project)
+    }
+
+    fn add(&mut self, payers: Payers, by: Difference) {
+        if let Some((_, taken)) = self.users.get_mut(&payers.uid) {
+            taken.change(by);
+        }
+        if let Some(taken) = self.directories.get_mut(&payers.project) {
+            taken.change(by);
+        }
+    }
+
+    fn owe(&mut self, payers: Payers, by: Difference) {
+        let user = self.users.get(&payers.uid).map(|(place, _)| *place);
+        let directory = self.directories.contains_key(&payers.project);
+        let directory = directory.then(|| usize::from(payers.project) - 1);
+        for place in user.into_iter().chain(directory) {
+            self.owed.entry(place).or_default().add(by);
+        }
+    }
+
     /// An object that counted for `old` counts for `new`.
     pub fn change(&mut self, old: Option<Share>, new: Option<Share>) {
         if old == new {
             return;
         }
-        for (share, sign) in [(old, -1), (new, 1)] {
-            let Some(share) = share else { continue };
-            let blocks = (share.blocks as i64).wrapping_mul(sign);
-            let user = self.users.get_mut(&share.uid);
-            let directory = self.directories.get_mut(&share.project);
-            for taken in [user, directory].into_iter().flatten() {
-                taken.change(blocks, sign);
-            }
+        let nothing = Taken::default();
+        if let Some(old) = old {
+            self.add(old.payers, Difference::between(old.taken, nothing));
         }
+        if let Some(new) = new {
+            self.add(new.payers, Difference::between(nothing, new.taken));
+        }
+    }
+
+    /// The values of a keyspace are paid for by these from now on (`None`: it is gone). One that is
+    /// `new` has none yet.
+    pub fn keyspace(&mut self, ino: u64, payers: Option<Payers>, new: bool) {
+        let payers = payers.filter(|payers| self.is_limited(*payers));
+        let old = self.values.get(&ino).copied();
+        if old.map(|old| old.payers) == payers {
+            return;
+        }
+        let taken = match old {
+            Some(old) => old.taken,
+            None => new.then(Taken::default),
+        };
+        if let Some(old) = old {
+            self.charge(old.payers, taken.unwrap_or_default(), Taken::default());
+        }
+        match payers {
+            Some(payers) => {
+                self.values.insert(ino, Values { payers, taken });
+                self.charge(payers, Taken::default(), taken.unwrap_or_default());
+            }
+            None => drop(self.values.remove(&ino)),
+        }
+    }
+
+    /// What nobody but us knows to have changed.
+    fn charge(&mut self, payers: Payers, old: Taken, new: Taken) {
+        let by = Difference::between(old, new);
+        self.add(payers, by);
+        self.owe(payers, by);
+    }
+
+    /// A keyspace has a value that takes `new`, which who put it has counted, in place of one that
+    /// took `old`.
+    pub fn value(&mut self, ino: u64, old: Taken, new: Taken) {
+        let nothing = Taken::default();
+        let Some(values) = self.values.get_mut(&ino) else {
+            return;
+        };
+        let payers = values.payers;
+        let Some(taken) = &mut values.taken else {
+            // It will be found.
+            return self.owe(payers, Difference::between(new, nothing));
+        };
+        taken.change(Difference::between(old, new));
+        self.add(payers, Difference::between(old, new));
+        self.owe(payers, Difference::between(old, nothing));
+    }
+
+    /// A value that was counted by who put it was replaced before the trees had it.
+    pub fn passed_over(&mut self, ino: u64, value: Taken) {
+        if let Some(values) = self.values.get(&ino) {
+            self.owe(values.payers, Difference::between(value, Taken::default()));
+        }
+    }
+
+    /// Whether the values of this keyspace are counted one by one.
+    pub fn counts_values(&self, ino: u64) -> bool {
+        self.values.get(&ino).is_some_and(|v| v.taken.is_some())
+    }
+
+    /// A keyspace has values no more, as far as the trees say; or it has these, which nobody had
+    /// looked for.
+    pub fn has_values(&mut self, ino: u64, new: Taken) {
+        let Some(values) = self.values.get_mut(&ino) else {
+            return;
+        };
+        let (payers, old) = (values.payers, values.taken.replace(new));
+        self.charge(payers, old.unwrap_or_default(), new);
+    }
+
+    /// Keyspaces whose values nobody has looked for.
+    pub fn unknown(&self) -> Vec<u64> {
+        let all = self.values.iter();
+        let unknown = all.filter(|(_, values)| values.taken.is_none());
+        unknown.map(|(ino, _)| *ino).collect()
+    }
+
+    /// Takes back what session memory is to be changed by, with the places.
+    pub fn take_owed(&mut self) -> BTreeMap<usize, Difference> {
+        core::mem::take(&mut self.owed)
     }
 
     /// What the subject of the quota at `place` takes.
     pub fn of(&self, place: usize, subject: Subject) -> Taken {
         let found = match subject {
-            Subject::User(uid) => self.users.get(&uid),
+            Subject::User(uid) => self.users.get(&uid).map(|(_, taken)| taken),
             Subject::Directory(_) => self.directories.get(&project_of(place)),
         };
         found.copied().unwrap_or_default()
@@ -292,10 +497,7 @@ mod tests {
         };
         let of = |inode: &InodeRecord<'_>| Some(Share::of(inode));
         usage.change(None, of(&file));
-        let one = Taken {
-            blocks: 1,
-            files: 1,
-        };
+        let one = Taken::one(BLOCK);
         assert_eq!(
             usage.of(0, Subject::User(5)),
             one,
@@ -307,10 +509,7 @@ mod tests {
             ..file
         };
         usage.change(of(&file), of(&large));
-        let ten = Taken {
-            blocks: 10,
-            files: 1,
-        };
+        let ten = Taken::one(10 * BLOCK);
         assert_eq!(usage.of(0, Subject::User(5)), ten);
         assert_eq!(usage.of(4, Subject::Directory(9)), ten);
         let given = InodeRecord { uid: 6, ..large };
@@ -323,10 +522,66 @@ mod tests {
             mode: TYPE_DIR | 0o755,
             ..given
         };
-        assert_eq!(Share::of(&InodeRecord { blocks: 0, ..dir }).blocks, 0);
+        let empty = InodeRecord { blocks: 0, ..dir };
+        assert_eq!(Share::of(&empty).taken.bytes, 0);
         assert_eq!(
-            (limit_blocks(0), limit_blocks(1), limit_blocks(8200)),
-            (0, 1, 2)
+            (byte_limit(0), byte_limit(1), byte_limit(8200)),
+            (0, BLOCK, 8200)
         );
+    }
+
+    fn taken(bytes: u64, files: u64) -> Taken {
+        Taken { bytes, files }
+    }
+
+    fn owed(usage: &mut Usage) -> Vec<(usize, i64, i64)> {
+        let all = usage.take_owed().into_iter();
+        let all = all.filter(|(_, by)| *by != Difference::default());
+        all.map(|(place, by)| (place, by.bytes, by.files)).collect()
+    }
+
+    #[test]
+    fn values_are_paid_for_by_owner_and_directory() {
+        let quotas = [
+            (0, quota(Subject::User(5))),
+            (4, quota(Subject::Directory(9))),
+        ];
+        let mut usage = Usage::new(&quotas);
+        let payers = |uid, project| Some(Payers { uid, project });
+        usage.keyspace(9, payers(5, 5), true);
+        usage.keyspace(8, payers(6, 0), true);
+        assert!(usage.counts_values(9) && !usage.counts_values(8), "unpaid");
+        // Who puts a value counts it; that another one is gone is ours to say.
+        usage.value(9, Taken::default(), taken(30, 1));
+        assert_eq!(owed(&mut usage), []);
+        usage.value(9, taken(30, 1), taken(50, 1));
+        usage.passed_over(9, taken(7, 1));
+        assert_eq!(owed(&mut usage), [(0, -37, -2), (4, -37, -2)]);
+        assert_eq!(usage.of(0, Subject::User(5)), taken(50, 1));
+        // Another owner, who has none.
+        usage.keyspace(9, payers(6, 5), false);
+        assert_eq!(owed(&mut usage), [(0, -50, -1)]);
+        assert_eq!(usage.of(0, Subject::User(5)), Taken::default());
+        assert_eq!(usage.of(4, Subject::Directory(9)), taken(50, 1));
+        usage.has_values(9, Taken::default());
+        assert_eq!(owed(&mut usage), [(4, -50, -1)]);
+        usage.value(9, Taken::default(), taken(1, 1));
+        usage.keyspace(9, None, false);
+        assert_eq!(owed(&mut usage), [(4, -1, -1)]);
+        assert_eq!(usage.of(4, Subject::Directory(9)), Taken::default());
+    }
+
+    #[test]
+    fn values_that_nobody_looked_for_are_counted_once() {
+        let mut usage = Usage::new(&[(3, quota(Subject::User(5)))]);
+        let (uid, project) = (5, 0);
+        usage.keyspace(9, Some(Payers { uid, project }), false);
+        assert_eq!(usage.unknown(), [9]);
+        // Counted by who put it, and found afterwards.
+        usage.value(9, taken(100, 1), taken(20, 1));
+        usage.has_values(9, taken(520, 6));
+        assert_eq!(owed(&mut usage), [(3, 500, 5)]);
+        assert_eq!(usage.of(3, Subject::User(5)), taken(520, 6));
+        assert!(usage.unknown().is_empty());
     }
 }

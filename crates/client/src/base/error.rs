@@ -172,9 +172,7 @@ errors! {
     /// EOPNOTSUPP
     NotSupported 95 "pool files do not support this",
     /// EDQUOT
-    OverQuota 122 "the quota of the directory, or of the user who owns it, is used up",
-    /// EDQUOT
-    QuotaOfKeyspace 122 "values count for no quota, so who has one cannot have a keyspace",
+    OverQuota 122 "the quota of the directory or keyspace, or of the user who owns it, is used up",
     /// ESTALE
     ViewTooOld 116 "the view was given up: it held too much space back",
     /// ESTALE

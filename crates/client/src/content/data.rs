@@ -103,7 +103,7 @@ pub(crate) fn new_run(
     let want = quota::fitting(s, payers, want)?;
     let run = find_run(s, inode, file_block, want, growing)?;
     // Others may have taken what fitted.
-    match quota::take(s, payers, run.len.into(), 0) {
+    match quota::take(s, payers, quota::blocks(run.len.into())) {
         Ok(()) => Ok(NewRun {
             charged: true,
             ..run
@@ -264,7 +264,7 @@ fn count_new(s: &Session, e: &Inode, len: u32) {
 /// The run is not needed after all.
 pub(crate) fn give_up(s: &Session, inode: &LockedInode, run: NewRun) {
     if run.charged {
-        quota::put_back(s, Payers::of(inode.e), run.len.into(), 0);
+        quota::put_back(s, Payers::of(inode.e), quota::blocks(run.len.into()));
     }
     space::give_back(s, run.block, run.len);
 }

@@ -219,10 +219,12 @@ fn promote(
     room: Prepared<'_>,
 ) -> Result<()> {
     let (parent, name) = (op.keyspace, op.key);
+    // Who promotes holds the lock of the directory, which has it as long as anybody has that.
+    let project = find(s, parent).map_or(0, |dir| dir.e.project.load(Relaxed));
     let open = find(s, p.ino).filter(|inode| open_values::is_value(inode.e));
     let entered = match open {
-        Some(inode) => own(s, &inode, p, seq),
-        None => enter_new(s, p, (seq, place), room.fresh),
+        Some(inode) => own(s, &inode, p, (seq, project)),
+        None => enter_new(s, p, (seq, place, project), room.fresh),
     };
     change(s, parent, seq, |e| {
         count(e, seq, 1, 0);
@@ -248,10 +250,12 @@ fn promote(
 fn enter_new(
     s: &Session,
     p: &Promote<'_>,
-    (seq, place): (u64, Place),
+    (seq, place, project): (u64, Place, u16),
     fresh: Option<Fresh<'_>>,
 ) -> Result<u32> {
-    let link = enter(s, p.ino, place, fresh, |new| fill(s, new.e, p, seq, true))?;
+    let link = enter(s, p.ino, place, fresh, |new| {
+        fill(s, new.e, p, (seq, project), true);
+    })?;
     // Where others have changed the file since, all of this was published before.
     match by_link(s, link, p.ino).filter(|inode| inode.e.seq.load(Relaxed) <= seq) {
         Some(inode) => map(s, &inode, p).map(|()| link),
@@ -260,9 +264,9 @@ fn enter_new(
 }
 
 /// The entry that stood for the value is the file's from now on. Whoever publishes holds its lock.
-fn own(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>, seq: u64) -> Result<u32> {
+fn own(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>, number: (u64, u16)) -> Result<u32> {
     let mapped = map_all(s, inode, p);
-    fill(s, inode.e, p, seq, mapped.is_ok());
+    fill(s, inode.e, p, number, mapped.is_ok());
     // Who looks for blocks without the lock looks at this afterwards.
     inode.e.truncations.fetch_add(1, AcqRel);
     open_values::leave(s, inode.e);
@@ -270,7 +274,7 @@ fn own(s: &Session, inode: &InodeRef<'_>, p: &Promote<'_>, seq: u64) -> Result<u
 }
 
 /// All attributes of the file. `whole`: its map is, or will be.
-fn fill(s: &Session, e: &Inode, p: &Promote<'_>, seq: u64, whole: bool) {
+fn fill(s: &Session, e: &Inode, p: &Promote<'_>, (seq, project): (u64, u16), whole: bool) {
     let counted = quota::before(s, e);
     let _change = Changing::begin(&e.version);
     for (field, value) in [
@@ -284,6 +288,7 @@ fn fill(s: &Session, e: &Inode, p: &Promote<'_>, seq: u64, whole: bool) {
     for field in [&e.atime, &e.mtime, &e.ctime, &e.btime] {
         store(field, p.mtime);
     }
+    e.project.store(project, Relaxed);
     e.size.store(p.size, Relaxed);
     // Here, because nobody holds the lock of the file while its blocks are entered.
     let blocks = InBlocks::decode(p.runs).ok();

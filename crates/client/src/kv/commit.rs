@@ -7,6 +7,7 @@
 //!  * Changes that the index cannot hold (ranges, more changes than a record or a bucket has room
 //!    for) are visible when the trees have them, and their commit waits for that.
 
+use super::bill::{Bill, paying};
 use super::{check_key, expiry, slow_path};
 use crate::base::clock;
 use crate::base::error::{Error, Result};
@@ -227,14 +228,18 @@ pub(super) fn commit(s: &Session, mut changes: Changes) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    match expiry::making_room(s, || write(s, &mut changes)) {
+    let mut work = |changes: &mut Changes, bill: Option<&Bill>| {
+        let done = write(s, changes, bill);
+        done.map(|()| true)
+    };
+    match expiry::making_room(s, || paying(s, &mut changes, &mut work)) {
         // The record may be there: its blocks are the service's to judge.
         Err(e @ (Error::ServiceGone | Error::Poisoned(_))) => Err(e),
         Err(e) => {
             give_up(s, &changes);
             Err(e)
         }
-        done => done,
+        Ok(_) => Ok(()),
     }
 }
 
@@ -242,22 +247,40 @@ pub(super) fn give_up(s: &Session, changes: &Changes) {
     changes.blocks.iter().for_each(|b| blocks::give_back(s, b));
 }
 
-fn write(s: &Session, changes: &mut Changes) -> Result<()> {
+fn write(s: &Session, changes: &mut Changes, bill: Option<&Bill>) -> Result<()> {
     // Before any lock is taken.
     let time = clock::now();
     if !is_seen(s, changes)? {
-        return slow_path::write(s, changes, time);
+        return slow_path::write(s, changes, (time, bill));
     }
     let Some(locked) = value_index::lock_all(s, changes.hashes.as_slice())? else {
-        return slow_path::write(s, changes, time);
+        return slow_path::write(s, changes, (time, bill));
     };
     if !slow_path::is_plain(s, changes)? {
         drop(locked);
-        return slow_path::write(s, changes, time);
+        return slow_path::write(s, changes, (time, bill));
     }
     value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
     let ops = &changes.ops;
-    journal::commit(s, &Record::Batch { time, ops }).map(drop)
+    record(s, ops, time, bill.map(|bill| (bill, &ops[..])))
+}
+
+/// Makes changes whose keys' buckets are held, and takes what is on the bill of those of them that
+/// it is given with.
+pub(super) fn record(
+    s: &Session,
+    ops: &[u8],
+    time: i64,
+    bill: Option<(&Bill, &[u8])>,
+) -> Result<()> {
+    if let Some((bill, puts)) = bill {
+        bill.take_replacing(s, puts)?;
+    }
+    let done = journal::commit(s, &Record::Batch { time, ops }).map(drop);
+    if let Some((bill, _)) = bill {
+        bill.settle(s, &done.clone().map(|()| true));
+    }
+    done
 }
 
 /// Makes a change of one key if `holds` says so of the value that the key has; nobody changes it
@@ -268,24 +291,27 @@ pub(super) fn commit_if(
     mut changes: Changes,
     holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
 ) -> Result<()> {
-    let mut held = false;
-    let mut note = |found| {
-        held = holds(found);
-        held
+    let mut work = |changes: &mut Changes, bill: Option<&Bill>| {
+        let mut held = false;
+        let mut note = |found| {
+            held = holds(found);
+            held
+        };
+        write_if(s, changes, (who, bill), &mut note)?;
+        Ok(held)
     };
-    let done = expiry::making_room(s, || write_if(s, who, &mut changes, &mut note));
+    let done = expiry::making_room(s, || paying(s, &mut changes, &mut work));
     match done {
-        Err(Error::ServiceGone | Error::Poisoned(_)) => {}
-        Ok(()) if held => {}
+        Err(Error::ServiceGone | Error::Poisoned(_)) | Ok(true) => {}
         _ => give_up(s, &changes),
     }
-    done
+    done.map(drop)
 }
 
 fn write_if(
     s: &Session,
-    who: Option<&Caller>,
     changes: &mut Changes,
+    (who, bill): (Option<&Caller>, Option<&Bill>),
     holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
 ) -> Result<()> {
     let time = clock::now();
@@ -295,27 +321,27 @@ fn write_if(
     let locked = value_index::lock_all(s, changes.hashes.as_slice())?;
     if !slow_path::is_plain(s, changes)? {
         drop(locked);
-        return slow_path::write_if(s, changes, (who, time), holds);
+        return slow_path::write_if(s, changes, (who, time, bill), holds);
     }
-    locked_if(s, changes, time, holds)
+    locked_if(s, changes, (time, bill), holds)
 }
 
 /// As `commit_if` for a key that is no file and does not become one.
 pub(super) fn alone_if(
     s: &Session,
     changes: &mut Changes,
-    time: i64,
+    how: (i64, Option<&Bill>),
     holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
 ) -> Result<()> {
     let _locked = value_index::lock_all(s, changes.hashes.as_slice())?;
-    locked_if(s, changes, time, holds)
+    locked_if(s, changes, how, holds)
 }
 
 /// The bucket of the key is locked.
 fn locked_if(
     s: &Session,
     changes: &mut Changes,
-    time: i64,
+    (time, bill): (i64, Option<&Bill>),
     holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
 ) -> Result<()> {
     let found = match Ops::new(&changes.ops).next() {
@@ -327,7 +353,7 @@ fn locked_if(
     }
     value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());
     let ops = &changes.ops;
-    journal::commit(s, &Record::Batch { time, ops }).map(drop)
+    record(s, ops, time, bill.map(|bill| (bill, &ops[..])))
 }
 
 /// Whether a record may have changes of this length.

@@ -25,17 +25,17 @@ const ROUNDS: u32 = 16;
 /// How often a leaf may change while it is copied.
 const TRIES: usize = 1000;
 
-/// Does `work`; where the pool has no room for it, what has expired makes room first.
+/// Does `work`; where the pool or a quota has no room for it, what has expired makes room first.
 #[inline]
 pub(super) fn making_room<T>(s: &Session, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     match work() {
-        Err(Error::NoSpace) if s.has_expiring() => again(s, &mut work),
+        Err(e) if is_full(&e) && s.has_expiring() => again(s, e, &mut work),
         done => done,
     }
 }
 
 #[cold]
-fn again<T>(s: &Session, work: &mut dyn FnMut() -> Result<T>) -> Result<T> {
+fn again<T>(s: &Session, mut full: Error, work: &mut dyn FnMut() -> Result<T>) -> Result<T> {
     for _ in 0..ROUNDS {
         let mut due = Due::new();
         let removed = due.remove(s, LEAVES, &|| false)?;
@@ -44,13 +44,19 @@ fn again<T>(s: &Session, work: &mut dyn FnMut() -> Result<T>) -> Result<T> {
         }
         let last = s.header().next_seq.load(Acquire).saturating_sub(1);
         drain::wait_applied(s, last)?;
-        space::gather(s, 1)?;
+        if full == Error::NoSpace {
+            space::gather(s, 1)?;
+        }
         match work() {
-            Err(Error::NoSpace) => {}
+            Err(e) if is_full(&e) => full = e,
             done => return done,
         }
     }
-    Err(Error::NoSpace)
+    Err(full)
+}
+
+fn is_full(e: &Error) -> bool {
+    matches!(e, Error::NoSpace | Error::OverQuota)
 }
 
 /// Removes all that has expired, as far as `most_ms` suffices.

@@ -12,7 +12,6 @@ use crate::ops::client::Client;
 use crate::ops::create;
 use crate::ops::path::{KIND_DIR, ROOT, Walk};
 use crate::session::drain;
-use crate::session::quota::{self, Payers};
 use crate::tables::inode_table;
 use crate::values::Keyspace;
 use pmem::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -59,9 +58,6 @@ pub(super) fn open(c: &Client, who: &Caller, name: &[u8], make: bool) -> Result<
     let locked = inode_table::lock_ref(s, inode)?;
     perm::check(s, who, &inode_table::attrs(s, &locked)?, W_OK | X_OK)?;
     if locked.e.state.load(Relaxed) & INODE_KEYSPACE == 0 {
-        if quota::is_limited(s, Payers::of(locked.e)) {
-            return Err(Error::QuotaOfKeyspace);
-        }
         let ino = locked.ino;
         journal::commit(s, &Record::Keyspace { ino, time })?;
     }

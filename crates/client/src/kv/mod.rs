@@ -10,6 +10,7 @@
 //! Keys have 1 to 1024 bytes. A value of up to about 1900 bytes is in the tree's entry, a larger
 //! one in data blocks of its own.
 
+mod bill;
 mod commit;
 mod expiry;
 mod keyspace;

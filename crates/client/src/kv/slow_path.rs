@@ -7,6 +7,7 @@
 //!    other. Where one record has no room for all names, only those of files that cannot be values
 //!    are removed one by one after it.
 
+use super::bill::Bill;
 use super::commit::{self, Changes};
 use crate::base::abi::R_OK;
 use crate::base::clock;
@@ -72,9 +73,9 @@ fn no_key_is_named(s: &Session, changes: &Changes, ino: u64) -> Result<bool> {
 
 /// Makes the changes, whatever their keys are.
 #[cold]
-pub(super) fn write(s: &Session, changes: &mut Changes, time: i64) -> Result<()> {
+pub(super) fn write(s: &Session, changes: &mut Changes, how: (i64, Option<&Bill>)) -> Result<()> {
     locking(s, changes, &mut |changes, found, locked| {
-        locked_write(s, changes, found, locked, time)
+        locked_write(s, changes, (found, locked), how)
     })
 }
 
@@ -209,15 +210,18 @@ fn find_files(s: &Session, changes: &Changes, ino: u64, out: &mut Vec<File>) -> 
 fn locked_write(
     s: &Session,
     changes: &mut Changes,
-    found: &[File],
-    locked: &[LockedInode<'_>],
-    time: i64,
+    (found, locked): (&[File], &[LockedInode<'_>]),
+    (time, bill): (i64, Option<&Bill>),
 ) -> Result<()> {
     let mut names = Losing::begin(s, found, locked)?;
     if commit::is_seen(s, changes)?
-        && let Some(done) = write_seen(s, changes, found, &mut names, time)?
+        && let Some(done) = write_seen(s, changes, found, &mut names, (time, bill))?
     {
         return done;
+    }
+    if bill.is_some() {
+        // What they replace is not held, so it cannot count as gone.
+        return Err(Error::OverQuota);
     }
     // Of those that cannot be values the names go last: the value is what counts until then.
     let others = demote(s, (found, locked), &mut names, time)?;
@@ -278,20 +282,20 @@ pub(super) fn has_directories(s: &Session, ino: u64) -> Result<bool> {
 pub(super) fn write_if(
     s: &Session,
     changes: &mut Changes,
-    (who, time): (Option<&Caller>, i64),
+    (who, time, bill): (Option<&Caller>, i64, Option<&Bill>),
     holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
 ) -> Result<()> {
     locking(s, changes, &mut |changes, found, locked| {
         let [file] = found else {
             // Without a name that could come: the directory is locked.
-            return commit::alone_if(s, changes, time, holds);
+            return commit::alone_if(s, changes, (time, bill), holds);
         };
         let file = by_ino(locked, file.found.ino)?;
         if let Some(who) = who {
             perm::check(s, who, &inode_table::attrs(s, file)?, R_OK)?;
         }
         match holds(Some(files::content(s, file)?)) {
-            true => locked_write(s, changes, found, locked, time),
+            true => locked_write(s, changes, (found, locked), (time, bill)),
             false => Ok(()),
         }
     })
@@ -303,7 +307,7 @@ fn write_seen(
     changes: &Changes,
     found: &[File],
     names: &mut Losing<'_, '_>,
-    time: i64,
+    (time, bill): (i64, Option<&Bill>),
 ) -> Result<Option<Result<()>>> {
     let is_file = |op: &Op<'_>| {
         let key = (op.keyspace, op.key);
@@ -329,7 +333,7 @@ fn write_seen(
     };
     let done = match ops.is_empty() {
         true => Ok(()),
-        false => journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop),
+        false => commit::record(s, &ops, time, bill.map(|bill| (bill, changes.ops()))),
     };
     names.finish(&done);
     Ok(Some(done))
@@ -385,7 +389,11 @@ fn demote(
         };
         op.push(&mut ops);
         let bucket = value_index::lock_all(s, &[value_index::hash(s, keyspace, key)])?;
+        // In place of the file.
+        let bill = Bill::of_one(s, by_ino(locked, keyspace)?, &ops);
+        bill.take_anyway(s);
         let done = journal::commit(s, &Record::Batch { time, ops: &ops }).map(drop);
+        bill.settle(s, &done.clone().map(|()| true));
         drop(bucket);
         if let (Err(e), Some(blocks)) = (&done, &blocks)
             && !matches!(e, Error::ServiceGone | Error::Poisoned(_))
@@ -424,6 +432,9 @@ pub(super) fn name(s: &Session, keyspace: Keyspace, key: &[u8], ino: u64) -> Res
             return Err(Error::NotFound);
         }
         let a = inode_table::attrs(s, file)?;
+        if a.project != inode_table::attrs(s, dir)?.project {
+            return Err(Error::OtherQuota);
+        }
         if a.nlink != 0 || a.state & INODE_LINKABLE == 0 {
             return Err(Error::Invalid);
         }

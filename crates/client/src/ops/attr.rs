@@ -14,14 +14,13 @@ use crate::ops::client::Client;
 use crate::ops::path::{self, End, Walk};
 use crate::session::RETRIES;
 use crate::session::lock::Changing;
-use crate::session::quota::{self, Payers};
 use crate::session::{OfdLink, Session};
 use crate::tables::inode_table::{self, Attrs, LockedInode};
 use crate::values::opened;
 use pmem::MutBuf;
 use pmem::atomic::Ordering::Relaxed;
 use pool::journal::*;
-use pool::session::{INODE_KEYSPACE, INODE_VALUE};
+use pool::session::INODE_VALUE;
 
 /// New owner and group, each if it is to change.
 type Owner = (Option<u32>, Option<u32>);
@@ -122,13 +121,6 @@ fn apply(s: &Session, who: &Caller, inode: &LockedInode, change: &Change, now: i
         Change::Times([SetTime::Omit, SetTime::Omit]) => return Ok(()),
         Change::Times(times) => change_times(s, who, &a, times, now)?,
     };
-    let payers = Payers {
-        uid: next.uid,
-        project: 0,
-    };
-    if a.state & INODE_KEYSPACE != 0 && next.uid != a.uid && quota::is_limited(s, payers) {
-        return Err(Error::QuotaOfKeyspace);
-    }
     if a.state & INODE_VALUE != 0 {
         // No key has it any more: this, too, is gone when it is closed.
         return set_in_memory(inode, &Attrs { ctime: now, ..next });

@@ -20,11 +20,12 @@ use alloc::vec::Vec;
 use pmem::atomic::Ordering::{Acquire, Relaxed};
 use pool::journal::{PROJECT_SHIFT, Record, SET_PROJECT};
 use pool::quota::{self as table, QUOTA_PAGES, QUOTAS_PER_PAGE, Quota, Subject};
-use pool::session::INODE_KEYSPACE;
 
-/// All quotas and what is taken of them, in no order, once the trees have what was set before.
+/// All quotas and what is taken of them, in no order, once the trees have what was set before and
+/// all values.
 pub(crate) fn list(s: &Session) -> Result<Vec<QuotaInfo>> {
     wait_for(s, None)?;
+    quota::settles(s);
     Ok(quota::all(s).map(|(_, info)| info).collect())
 }
 
@@ -120,9 +121,6 @@ fn assign_one(s: &Session, ino: u64, project: u16) -> Result<Option<u64>> {
         Err(e) => return Err(e),
     };
     let e = locked.e;
-    if e.state.load(Relaxed) & INODE_KEYSPACE != 0 && project != 0 {
-        return Err(Error::QuotaOfKeyspace);
-    }
     if e.project.load(Relaxed) == project {
         return Ok(Some(e.seq.load(Acquire)));
     }
@@ -206,26 +204,10 @@ pub(crate) fn path_of(s: &Session, directory: u64) -> Result<Vec<u8>> {
     Ok(path)
 }
 
-/// Whether the user owns a keyspace.
-pub(crate) fn owns_keyspace(s: &Session, uid: u32) -> Result<bool> {
-    drain::wait_applied(s, s.header().next_seq.load(Acquire).saturating_sub(1))?;
-    let mut owns = false;
-    s.tree().each_dirent(ROOT, 0, &mut |_, entry, _| {
-        if entry.kind == KIND_DIR
-            && let Some(inode) = s.tree().inode(entry.ino)?
-        {
-            owns |= inode.keyspace && inode.uid == uid;
-        }
-        Ok(!owns)
-    })?;
-    Ok(owns)
-}
-
 /// Sets a quota, in place of an earlier one of the same subject.
 pub(crate) fn set(s: &Session, quota: Quota) -> Result<()> {
     forget_gone(s)?;
     let partial = match quota.subject {
-        Subject::User(uid) if owns_keyspace(s, uid)? => return Err(Error::QuotaOfKeyspace),
         Subject::User(_) => false,
         Subject::Directory(ino) => {
             if nested(s, ino)?.is_some() {
@@ -247,14 +229,8 @@ pub(crate) fn set(s: &Session, quota: Quota) -> Result<()> {
     if !partial {
         return Ok(());
     }
-    match assign(s, ino, Some(place)) {
-        Ok(()) => change(s, quota.subject, Some(quota)).map(drop),
-        Err(Error::QuotaOfKeyspace) => {
-            remove(s, quota.subject)?;
-            Err(Error::QuotaOfKeyspace)
-        }
-        Err(e) => Err(e),
-    }
+    assign(s, ino, Some(place))?;
+    change(s, quota.subject, Some(quota)).map(drop)
 }
 
 /// Takes a quota away. `NotFound`: there is none.

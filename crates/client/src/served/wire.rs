@@ -502,7 +502,6 @@ const OUTSIDE: u64 = 1 << 16;
 const OUTSIDE_SECOND: u64 = 2 << 16;
 const OVER_LIMIT: u64 = 3 << 16;
 const NO_PLACE: u64 = 4 << 16;
-const QUOTA_OF_KEYSPACE: u64 = 6 << 16;
 /// In the place of an error: the call waits still, and is to be made again. So no line is away for
 /// long, and no call outlives its caller.
 pub const WAITS: u64 = 5 << 16;
@@ -515,7 +514,6 @@ pub fn error_word(error: &Error) -> u64 {
         Error::OutsideSecond(_) => OUTSIDE_SECOND,
         Error::OverLimit => OVER_LIMIT,
         Error::NoPlace => NO_PLACE,
-        Error::QuotaOfKeyspace => QUOTA_OF_KEYSPACE,
         other => other.errno().unsigned_abs().clamp(1, 4095).into(),
     }
 }
@@ -527,7 +525,6 @@ pub fn word_error(word: u64, path: Vec<u8>) -> Error {
         OUTSIDE_SECOND => Error::OutsideSecond(path.into()),
         OVER_LIMIT => Error::OverLimit,
         NO_PLACE => Error::NoPlace,
-        QUOTA_OF_KEYSPACE => Error::QuotaOfKeyspace,
         errno => {
             let errno = errno.min(4095) as i32;
             let mut told = TOLD.iter().filter(|error| error.errno() == errno);

@@ -2,16 +2,17 @@
 //!
 //! Invariants:
 //!  * What an object counts for follows from its entry (`Share::of`). Whoever changes an entry
-//!    counts the difference, but for blocks and objects that are about to come: they are taken
-//!    before (`take`), so that no limit is exceeded, however many processes write at once.
+//!    counts the difference, but for blocks, objects and values that are about to come: they are
+//!    taken before (`take`), so that no limit is exceeded, however many processes write at once.
+//!  * Values that go are the service's to take away, once the trees know.
 //!  * A process that dies in between leaves the count too high, never the limit exceeded; the
 //!    service corrects that while the session rests.
 //!  * While nobody has a quota, one word that every write reads anyway says so.
 
 use crate::base::error::{Error, Result};
-use crate::session::Session;
+use crate::session::{BLOCK, Session, drain};
 use pmem::atomic::{AtomicU64, Ordering::*};
-use pool::quota::project_of;
+use pool::quota::{Taken, project_of};
 use pool::session::*;
 
 /// Whether anybody has a quota.
@@ -20,7 +21,7 @@ pub(crate) fn is_on(s: &Session) -> bool {
     s.header().quotas.load(Relaxed) != 0
 }
 
-/// Whose quotas an object counts for.
+/// Whose quotas an object, or the values of a keyspace, count for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Payers {
     pub uid: u32,
@@ -65,7 +66,7 @@ fn of_user(s: &Session, uid: u32) -> Option<&Quota> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     payers: Payers,
-    blocks: u64,
+    bytes: u64,
     files: u64,
 }
 
@@ -77,8 +78,8 @@ impl Share {
         let inline = u64::from(state & INODE_INLINE != 0);
         Share {
             payers: Payers::of(e),
-            blocks: match is_there {
-                true => e.blocks.load(Relaxed).max(inline),
+            bytes: match is_there {
+                true => e.blocks.load(Relaxed).max(inline).saturating_mul(BLOCK),
                 false => 0,
             },
             files: is_there.into(),
@@ -107,7 +108,7 @@ fn count(s: &Session, before: Share, after: Share) {
     }
     for (share, sign) in [(before, -1), (after, 1)] {
         for quota in share.payers.quotas(s) {
-            add(&quota.blocks, (share.blocks as i64).wrapping_mul(sign));
+            add(&quota.bytes, (share.bytes as i64).wrapping_mul(sign));
             add(&quota.files, (share.files as i64).wrapping_mul(sign));
         }
     }
@@ -130,26 +131,52 @@ fn left(sum: &AtomicU64, limit: &AtomicU64) -> u64 {
 
 /// How many of `want` blocks still fit: at least one.
 pub(crate) fn fitting(s: &Session, payers: Payers, want: u64) -> Result<u64> {
-    let fits = payers.quotas(s).map(|q| left(&q.blocks, &q.block_limit));
-    match fits.min().unwrap_or(want).min(want) {
+    let fits = || {
+        let fits = payers
+            .quotas(s)
+            .map(|q| left(&q.bytes, &q.byte_limit) / BLOCK);
+        fits.min().unwrap_or(want).min(want)
+    };
+    match fits() {
+        0 if settles(s) => Some(fits())
+            .filter(|fits| *fits > 0)
+            .ok_or(Error::OverQuota),
         0 => Err(Error::OverQuota),
         fits => Ok(fits),
     }
 }
 
-/// Takes blocks and objects that are about to come, all or none.
-pub(crate) fn take(s: &Session, payers: Payers, blocks: u64, files: u64) -> Result<()> {
+/// Takes what is about to come, all or nothing.
+pub(crate) fn take(s: &Session, payers: Payers, new: Taken) -> Result<()> {
+    let nothing = Taken::default();
+    match take_for(s, payers, new, nothing) {
+        Err(Error::OverQuota) if settles(s) => take_for(s, payers, new, nothing),
+        done => done,
+    }
+}
+
+/// Waits until the trees have all values, whether some that were replaced or erased may have been
+/// counted until then. What is over a quota may fit afterwards.
+#[cold]
+pub(crate) fn settles(s: &Session) -> bool {
+    let newest = s.header().values_seq.load(Acquire);
+    newest > s.applied_seq() && drain::wait_applied(s, newest).is_ok()
+}
+
+/// As `take`, where `old` goes once the trees know: it is taken still, but is not in the way.
+pub(crate) fn take_for(s: &Session, payers: Payers, new: Taken, old: Taken) -> Result<()> {
     let (mut taken, mut over) = (0, false);
     for quota in payers.quotas(s) {
         let sums = [
-            (&quota.blocks, &quota.block_limit, blocks),
-            (&quota.files, &quota.file_limit, files),
+            (&quota.bytes, &quota.byte_limit, new.bytes, old.bytes),
+            (&quota.files, &quota.file_limit, new.files, old.files),
         ];
         taken += 1;
-        for (sum, limit, n) in sums.into_iter().filter(|(_, _, n)| *n > 0) {
+        for (sum, limit, n, gone) in sums.into_iter().filter(|(_, _, n, _)| *n > 0) {
             let now = (sum.fetch_add(n, AcqRel).wrapping_add(n) as i64).max(0) as u64;
             let limit = limit.load(Relaxed);
-            over |= limit != 0 && now > limit;
+            // What takes no more than it replaces is not refused.
+            over |= limit != 0 && n > gone && now.saturating_sub(gone) > limit;
         }
         if over {
             break;
@@ -159,19 +186,37 @@ pub(crate) fn take(s: &Session, payers: Payers, blocks: u64, files: u64) -> Resu
         return Ok(());
     }
     for quota in payers.quotas(s).take(taken) {
-        add(&quota.blocks, -(blocks as i64));
-        add(&quota.files, -(files as i64));
+        untake(quota, new);
     }
     Err(Error::OverQuota)
 }
 
-/// What was taken does not come after all.
-pub(crate) fn put_back(s: &Session, payers: Payers, blocks: u64, files: u64) {
+/// As `take`, whatever is left.
+pub(crate) fn take_anyway(s: &Session, payers: Payers, new: Taken) {
     for quota in payers.quotas(s) {
-        add(&quota.blocks, -(blocks as i64));
-        add(&quota.files, -(files as i64));
+        add(&quota.bytes, new.bytes as i64);
+        add(&quota.files, new.files as i64);
     }
 }
+
+/// What was taken does not come after all.
+pub(crate) fn put_back(s: &Session, payers: Payers, new: Taken) {
+    payers.quotas(s).for_each(|quota| untake(quota, new));
+}
+
+fn untake(quota: &Quota, taken: Taken) {
+    add(&quota.bytes, -(taken.bytes as i64));
+    add(&quota.files, -(taken.files as i64));
+}
+
+/// So many new blocks.
+pub(crate) fn blocks(n: u64) -> Taken {
+    let (bytes, files) = (n.saturating_mul(BLOCK), 0);
+    Taken { bytes, files }
+}
+
+/// A new object.
+const OBJECT: Taken = Taken { bytes: 0, files: 1 };
 
 /// Objects that are about to come, one each; what does not come goes back when this is dropped.
 pub(crate) struct NewObject<'s> {
@@ -184,7 +229,7 @@ impl<'s> NewObject<'s> {
         let payers = Payers { uid, project };
         let taken = is_on(s).then_some(payers);
         if let Some(payers) = taken {
-            take(s, payers, 0, 1)?;
+            take(s, payers, OBJECT)?;
         }
         Ok(NewObject { s, taken })
     }
@@ -198,7 +243,7 @@ impl<'s> NewObject<'s> {
 impl Drop for NewObject<'_> {
     fn drop(&mut self) {
         if let Some(payers) = self.taken {
-            put_back(self.s, payers, 0, 1);
+            put_back(self.s, payers, OBJECT);
         }
     }
 }
@@ -232,10 +277,10 @@ pub(crate) fn all(s: &Session) -> impl Iterator<Item = (usize, QuotaInfo)> {
             quota: pool::quota::Quota {
                 subject,
                 partial: kind == QUOTA_PARTIAL,
-                bytes: quota.block_limit.load(Relaxed).saturating_mul(super::BLOCK),
+                bytes: quota.byte_limit.load(Relaxed),
                 files: quota.file_limit.load(Relaxed),
             },
-            bytes: now(&quota.blocks).saturating_mul(super::BLOCK),
+            bytes: now(&quota.bytes),
             files: now(&quota.files),
         };
         Some((place, info))

@@ -12,6 +12,7 @@ use crate::layout::extent::Extent;
 use crate::layout::inode::{INLINE, InodeRecord, TYPE_FILE, TYPE_MASK, is_legal_mode};
 use crate::layout::value::{self, Head, InBlocks, NEVER, TreeKey};
 use crate::layout::{INLINE_MAX, LINK_MAX, VALUES, is_legal_name};
+use crate::quota::Taken;
 use crate::tree::VALUE_MAX;
 
 impl<S: Store, G: Grants> Applier<'_, S, G> {
@@ -32,11 +33,16 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         let len = len.ok_or(Reject::new(dir, Why::NoName))?;
         let bytes = bytes.get(..len).unwrap_or_default();
         let mut file = self.file_of_value(p, bytes)?;
+        file.project = self.directory(dir, &mut InodeBuf::default())?.project;
         if !Head::decode(bytes)?.inline || file.blocks > 0 {
             file.blocks = self.take_over(p, bytes)?;
         }
         let erased = self.store.erase(VALUES, tree_key.as_slice());
         erased.map_err(Failure::Store)?;
+        if self.carry.usage.is_on() {
+            let old = Taken::by_entry(tree_key.as_slice(), bytes)?;
+            self.carry.usage.value(dir, old, Taken::default());
+        }
         // A file does not expire.
         if let expires @ 1.. = value::expiry_of(bytes) {
             self.reindex(tree_key.as_slice(), expires, NEVER)?;

@@ -32,10 +32,10 @@ pub use reject::{Failure, Reject, Why};
 pub use store::{Grants, Store, count};
 
 use crate::journal::{Change, Header, Op, Ops, Record};
-use crate::layout::inode::{self, InodeRecord};
+use crate::layout::inode::{self, InodeRecord, KEYSPACE};
 use crate::layout::value::InBlocks;
 use crate::layout::{BadValue, BlockAddr, INODES, InodeRecord as Inode, ROOT_INO, ino_key};
-use crate::quota::{Share, Usage};
+use crate::quota::{Share, Usage, payers_of};
 use core::cell::Cell;
 use inode_cache::InodeCache;
 use unmap::{CountLimit, Counting};
@@ -91,7 +91,7 @@ pub struct Applier<'a, S: Store, G: Grants> {
 pub struct Carry {
     messages: Messages,
     counting: Option<Counting>,
-    /// What users and directories with a quota take.
+    /// What users and directories with a quota take; kept from one record to the next.
     pub usage: Usage,
 }
 
@@ -122,6 +122,7 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
 
     /// Goes on with what an applier before it had.
     pub fn carrying(self, carry: Carry) -> Self {
+        self.store.show_all(carry.usage.is_on());
         Applier { carry, ..self }
     }
 
@@ -448,11 +449,18 @@ impl<'a, S: Store, G: Grants> Applier<'a, S, G> {
     fn account_change(&mut self, ino: u64, new: Option<&Inode<'_>>) -> Result<(), S> {
         let mut buf = InodeBuf::default();
         let old = match self.live(ino, &mut buf) {
-            Ok(old) => Some(Share::of(&old)),
+            Ok(old) => Some(old),
             Err(Failure::Rejected(_)) => None,
             Err(e) => return Err(e),
         };
-        self.carry.usage.change(old, new.map(Share::of));
+        let usage = &mut self.carry.usage;
+        usage.change(old.as_ref().map(Share::of), new.map(Share::of));
+        let is_keyspace = |inode: &Inode<'_>| inode.flags & KEYSPACE != 0;
+        let was = old.as_ref().is_some_and(is_keyspace);
+        let new = new.filter(|new| is_keyspace(new));
+        if was || new.is_some() {
+            usage.keyspace(ino, new.map(payers_of), !was);
+        }
         Ok(())
     }
 

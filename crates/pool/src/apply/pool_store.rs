@@ -154,6 +154,10 @@ impl Store for PoolStore<'_> {
         self.batch.put(tree, key, value).map(|_| ())
     }
 
+    fn show_all(&mut self, all: bool) {
+        self.batch.show_all(all);
+    }
+
     fn replace(
         &mut self,
         tree: TreeId,

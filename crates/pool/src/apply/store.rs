@@ -22,8 +22,11 @@ pub trait Store: ReadTrees {
     /// Inserts or replaces.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
 
-    /// As `put`; a value that is replaced is shown to `see` before, but perhaps not one of a
-    /// keyspace that is in its entry and does not expire.
+    /// Whether all values that are replaced or cut are to be shown.
+    fn show_all(&mut self, all: bool);
+
+    /// As `put`; a value that is replaced is shown to `see` before, but, unless all are, perhaps
+    /// not one of a keyspace that is in its entry and does not expire.
     fn replace(
         &mut self,
         tree: TreeId,
@@ -64,7 +67,7 @@ pub trait Store: ReadTrees {
     /// Removes all keys from `from` on and below `to`.
     fn erase_range(&mut self, tree: TreeId, from: &[u8], to: &[u8]) -> Result<(), Self::Error>;
 
-    /// As `erase_range`, in bounded time: entries are shown to `see`, or freed later with all that
+    /// As `erase_range`: entries are shown to `see`, or, in bounded time, freed later with all that
     /// they lead to.
     fn cut_range(
         &mut self,

@@ -83,6 +83,8 @@ impl Store for MemStore {
         Ok(())
     }
 
+    fn show_all(&mut self, _all: bool) {}
+
     fn replace(
         &mut self,
         tree: TreeId,

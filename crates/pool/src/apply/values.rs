@@ -16,9 +16,11 @@ use super::{
 use crate::journal::{Change, Naming, OP_HEADER, Op, Ops, Promote};
 use crate::layout::inode::{FIXED, KEYSPACE};
 use crate::layout::value::{
-    self, ENTRY_MAX, Head, InBlocks, NEVER, RUN, TREE_KEY_MAX, TreeKey, USER_KEY_MAX, ValueRun,
+    self, ENTRY_MAX, Head, InBlocks, KEYSPACE_LEN, NEVER, RUN, TREE_KEY_MAX, TreeKey, USER_KEY_MAX,
+    ValueRun,
 };
-use crate::layout::{INLINE_MAX, VALUES};
+use crate::layout::{BadValue, INLINE_MAX, VALUES};
+use crate::quota::Taken;
 use crate::tree::VALUE_MAX;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -45,6 +47,12 @@ struct Message {
     kind: Kind,
 }
 
+impl Message {
+    fn keyspace(&self) -> u64 {
+        (self.lead >> 64) as u64
+    }
+}
+
 /// The changes that wait.
 #[derive(Default)]
 pub struct Messages {
@@ -66,12 +74,20 @@ pub struct Messages {
 struct Left {
     blocks: Option<InBlocks>,
     expires: i64,
+    /// What it counted for, if all values are shown.
+    taken: Taken,
 }
 
 impl Left {
-    fn by(bytes: &[u8]) -> core::result::Result<Left, crate::layout::BadValue> {
+    fn by(key: &[u8], bytes: &[u8]) -> core::result::Result<Left, BadValue> {
         let (blocks, expires) = (value::blocks_of(bytes)?, value::expiry_of(bytes));
-        Ok(Left { blocks, expires })
+        let key_len = key.len().saturating_sub(KEYSPACE_LEN);
+        let taken = Taken::by_value(key_len, bytes, blocks.as_ref());
+        Ok(Left {
+            blocks,
+            expires,
+            taken,
+        })
     }
 }
 
@@ -634,8 +650,8 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             let next = messages.list.get(i + 1);
             if next.is_none_or(|next| messages.compare(m, next).is_ne()) {
                 self.settle_one(messages, m)?;
-            } else if m.kind == Kind::PutBlocks {
-                self.free_blocks(&InBlocks::decode(value::body(messages.value(m)))?)?;
+            } else if m.kind != Kind::Erase {
+                self.pass_over(messages, m)?;
             }
         }
         let mut times = messages.times.clone();
@@ -646,10 +662,22 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         Ok(())
     }
 
+    /// Another change of the same key follows.
+    fn pass_over(&mut self, messages: &Messages, m: &Message) -> Result<(), S> {
+        let left = Left::by(messages.key(m), messages.value(m))?;
+        if self.carry.usage.is_on() {
+            self.carry.usage.passed_over(m.keyspace(), left.taken);
+        }
+        match left.blocks {
+            Some(blocks) => self.free_blocks(&blocks),
+            None => Ok(()),
+        }
+    }
+
     fn settle_one(&mut self, messages: &Messages, m: &Message) -> Result<(), S> {
         let key = messages.key(m);
         let (mut left, mut expires) = (Ok(Left::default()), NEVER);
-        let mut see = |bytes: &[u8]| left = Left::by(bytes);
+        let mut see = |bytes: &[u8]| left = Left::by(key, bytes);
         let done = match m.kind {
             Kind::Erase => self.store.take_out(VALUES, key, &mut see),
             _ => {
@@ -660,6 +688,13 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         };
         done.map_err(Failure::Store)?;
         let left = left?;
+        if self.carry.usage.is_on() {
+            let new = match m.kind {
+                Kind::Erase => Taken::default(),
+                _ => Left::by(key, messages.value(m))?.taken,
+            };
+            self.carry.usage.value(m.keyspace(), left.taken, new);
+        }
         if left.expires != expires {
             self.reindex(key, left.expires, expires)?;
         }
@@ -724,9 +759,14 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
             return Ok(());
         }
         let (mut found, mut expiring) = (Vec::new(), Vec::new());
-        let mut bad = None;
-        let mut see = |key: &[u8], bytes: &[u8]| match Left::by(bytes) {
+        let (mut bad, mut taken) = (None, Taken::default());
+        // What all of them take is known.
+        let all = from.is_empty() && to.is_empty();
+        let counted = !all && self.carry.usage.counts_values(ino);
+        self.store.show_all(counted);
+        let mut see = |key: &[u8], bytes: &[u8]| match Left::by(key, bytes) {
             Ok(left) => {
+                taken = taken.and(left.taken);
                 found.extend_from_slice(left.blocks.as_ref().map_or(&[], InBlocks::runs));
                 if left.expires != NEVER {
                     expiring.push((left.expires, key.to_vec()));
@@ -739,6 +779,11 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
         cut.map_err(Failure::Store)?;
         if let Some(bad) = bad {
             return Err(bad.into());
+        }
+        self.store.show_all(self.carry.usage.is_on());
+        match all {
+            true => self.carry.usage.has_values(ino, Taken::default()),
+            false => self.carry.usage.value(ino, taken, Taken::default()),
         }
         for (expires, key) in expiring {
             // The room for this was not counted. What stays behind goes when it is due.

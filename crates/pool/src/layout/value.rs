@@ -331,6 +331,9 @@ pub fn blocks_of(bytes: &[u8]) -> Result<Option<InBlocks>, BadValue> {
     }
 }
 
+/// Bytes of the keyspace's number, before the key.
+pub const KEYSPACE_LEN: usize = 8;
+
 /// A key of the tree without allocation.
 #[derive(Clone)]
 pub struct TreeKey {

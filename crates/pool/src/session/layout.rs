@@ -13,7 +13,7 @@ pub use crate::space::WHOLE_BLOCKS;
 
 /// Identifies the layout: HDFSES and two digits, which rise with it. A client refuses memory with
 /// another value.
-pub const MAGIC: u64 = 0x3332_5345_5346_4448;
+pub const MAGIC: u64 = 0x3432_5345_5346_4448;
 /// Processes of one session.
 pub const SLOTS: usize = OWNER_SLOT as usize;
 /// Descriptors per process that may refer to pool files; a higher number is refused with EMFILE.

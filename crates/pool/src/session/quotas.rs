@@ -16,12 +16,13 @@ shared! {
         pub spare: AtomicU32,
         /// The user's or the directory's number.
         pub id: AtomicU64,
-        /// Blocks and objects that may be taken; 0: any number.
-        pub block_limit: AtomicU64,
+        /// Bytes and objects that may be taken; 0: any number.
+        pub byte_limit: AtomicU64,
         pub file_limit: AtomicU64,
-        /// Blocks and objects that are taken, those included that the trees do not know yet. What
-        /// a process was about to take when it died may be in it until the session has rested.
-        pub blocks: AtomicU64,
+        /// Bytes and objects that are taken, those included that the trees do not know yet. What
+        /// a process was about to take when it died may be in it until the session has rested;
+        /// what was replaced in a keyspace is in it until the trees have what replaced it.
+        pub bytes: AtomicU64,
         pub files: AtomicU64,
         pub apart: [AtomicU64; 2],
     }

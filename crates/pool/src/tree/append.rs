@@ -72,7 +72,7 @@ impl Batch<'_> {
 
     /// Puts by appending to the leaf of the path, if it is committed, has room and is of a tree
     /// where that is done. Whether the key was there; its old value is shown to `see`, if it is in
-    /// blocks.
+    /// blocks or expires, or all are.
     pub(super) fn append(
         &mut self,
         key: &[u8],
@@ -98,7 +98,8 @@ impl Batch<'_> {
         let Some((append, len)) = laid_out else {
             return Ok(None);
         };
-        let old = copy_blocks(&leaf, &h, key, &mut self.old_value).map_err(damaged(page))?;
+        let old = copy_old(&leaf, &h, key, self.shows_all, &mut self.old_value);
+        let old = old.map_err(damaged(page))?;
         if let Some(len @ 1..) = old {
             if !known {
                 self.verify(tree, addr)?;
@@ -122,12 +123,13 @@ impl Batch<'_> {
     }
 }
 
-/// Copies the value of `key` to the start of `out`, which has room for any; its length. Of a value
-/// that is in its entry, and does not expire, nothing is copied.
-fn copy_blocks(
+/// Copies the value of `key` to the start of `out`, which has room for any; its length. Unless it
+/// is to be `any`, of a value that is in its entry, and does not expire, nothing is copied.
+fn copy_old(
     leaf: &Mapped<'_>,
     h: &Header,
     key: &[u8],
+    any: bool,
     out: &mut [u8],
 ) -> core::result::Result<Option<usize>, Flaw> {
     let Some(cell) = walk::find_value(leaf, h, key)? else {
@@ -135,7 +137,7 @@ fn copy_blocks(
     };
     let mut head = [0; value::HEAD];
     leaf.copy(cell.value, &mut head[..cell.value_len.min(value::HEAD)]);
-    let plain = !value::is_expiring(head[0]);
+    let plain = !any && !value::is_expiring(head[0]);
     if plain && matches!(value::Head::decode(&head), Ok(head) if head.inline) {
         return Ok(Some(0));
     }

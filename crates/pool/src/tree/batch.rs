@@ -70,6 +70,8 @@ pub struct Batch<'p> {
     pub(super) append_cell: Vec<u8>,
     /// The value that it replaces.
     pub(super) old_value: Vec<u8>,
+    /// Whether all values that are replaced or cut are shown.
+    pub(super) shows_all: bool,
     pub(super) committed: bool,
     /// Subtrees that this batch cut out.
     pub(super) cut_out: u32,
@@ -160,6 +162,7 @@ impl<'p> Batch<'p> {
             scratch: Entries::default(),
             append_cell: vec![0; CELL_MAX],
             old_value: vec![0; VALUE_MAX],
+            shows_all: false,
             committed: false,
             cut_out: 0,
             broken: None,
@@ -328,8 +331,13 @@ impl<'p> Batch<'p> {
         self.replace(tree, key, value, &mut |_| {})
     }
 
-    /// As [`put`](Batch::put); a value that is replaced is shown to `see` before, but perhaps not
-    /// one of a keyspace that is in its entry.
+    /// Whether all values that are replaced or cut are shown.
+    pub fn show_all(&mut self, all: bool) {
+        self.shows_all = all;
+    }
+
+    /// As [`put`](Batch::put); a value that is replaced is shown to `see` before, but, unless all
+    /// are, perhaps not one of a keyspace that is in its entry.
     pub fn replace(
         &mut self,
         tree: TreeId,
@@ -367,8 +375,9 @@ impl<'p> Batch<'p> {
     }
 
     /// As [`erase_range`](Batch::erase_range), in time that does not depend on how many keys there
-    /// are: whole subtrees are cut out and freed later, by [`Pool::reclaim_some`]. `see` is shown
-    /// the entries that are not in one of these: what they lead to is the caller's to free.
+    /// are, unless all are shown: whole subtrees are cut out and freed later, by
+    /// [`Pool::reclaim_some`]. `see` is shown the entries that are not in one of these: what they
+    /// lead to is the caller's to free.
     pub fn cut_range(
         &mut self,
         tree: TreeId,

@@ -3,8 +3,9 @@
 //! What always holds here:
 //! - Of a subtree inside the range only inner nodes and the counts of leaves are read; only the two
 //!   paths at the edges of the range are copied.
-//! - A range is cut out in bounded time: of what was committed before, a few leaves are dropped at
-//!   once, and the links to the other subtrees inside the range go to tree `RECLAIM`.
+//! - A range is cut out in bounded time, unless all of it is to be shown: of what was committed
+//!   before, a few leaves are dropped at once, and the links to the other subtrees inside the range
+//!   go to tree `RECLAIM`.
 
 use super::batch::Batch;
 use super::dirty::DIRTY;
@@ -81,9 +82,9 @@ impl Batch<'_> {
         to: Option<&[u8]>,
         see: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()> {
-        let roomy = self.pages_left() > ROOM_FOR_LINKS;
+        let later = self.pages_left() > ROOM_FOR_LINKS && !self.shows_all;
         let mut way = Way {
-            leaves: if roomy { LEAVES_AT_ONCE } else { usize::MAX },
+            leaves: if later { LEAVES_AT_ONCE } else { usize::MAX },
             links: Vec::new(),
             see: Some(see),
         };

@@ -12,7 +12,6 @@ use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{Applier, Failure, ParkedStore, PoolStore, Reject, Why};
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record};
-use holdfast_pool::space::Run;
 use std::time::Duration;
 
 /// What one part may take.
@@ -69,7 +68,7 @@ impl Engine {
                 self.journal.spill = Some(spill);
             }
             Part::Short => {
-                self.give_back(spill.taken);
+                self.take_back(&mut spill);
                 progress.short = true;
             }
             Part::Committed => {
@@ -79,7 +78,7 @@ impl Engine {
                 progress.checkpoint = true;
             }
             Part::Refused(reject) => {
-                self.give_back(spill.taken);
+                self.take_back(&mut spill);
                 let states = (self.store.pool.is_loose(), self.store.makes_room());
                 if goes_on_without(&mut progress, (spill.seq, reject), states, is_honest) {
                     self.pass(spill.lane, None)?;
@@ -147,18 +146,22 @@ impl Engine {
         self.store.check(committed)
     }
 
-    fn give_back(&mut self, taken: Vec<Run>) {
-        taken
-            .iter()
-            .for_each(|run| self.journal.granted.insert(run.start, run.len));
+    /// Its changes are not made.
+    fn take_back(&mut self, spill: &mut Spill) {
+        for run in spill.taken.drain(..) {
+            self.journal.granted.insert(run.start, run.len);
+        }
+        if let Some(usage) = spill.usage.take() {
+            self.journal.carry.usage = usage;
+        }
     }
 
     /// Ends what is in parts: brings it to its end, or drops it where it is not `wanted` and can be
     /// dropped.
     pub(crate) fn end_spill(&mut self, wanted: bool) -> Result<()> {
-        while let Some(spill) = self.journal.spill.take_if(|s| !wanted && !s.is_certain()) {
+        while let Some(mut spill) = self.journal.spill.take_if(|s| !wanted && !s.is_certain()) {
             drop(self.store.pool.resume(&self.store.token));
-            self.give_back(spill.taken);
+            self.take_back(&mut spill);
         }
         while self.is_dividing() {
             self.spill_part()?;

@@ -16,6 +16,7 @@ use holdfast_pool::checksum::Crc;
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::journal::{Ops, Record};
 use holdfast_pool::layout::value::InBlocks;
+use holdfast_pool::quota::Usage;
 use holdfast_pool::space::Run;
 
 /// Records of more bytes of changes are divided.
@@ -40,6 +41,8 @@ pub struct Spill {
     /// Blocks of values that were taken from the grants.
     pub taken: Vec<Run>,
     pub parked: Option<ParkedStore>,
+    /// What the trees were known to take before its changes.
+    pub usage: Option<Usage>,
 }
 
 /// Where the changes lie.
@@ -150,6 +153,7 @@ impl Spill {
             changes: 0,
             taken: Vec::new(),
             parked: None,
+            usage: None,
         }
     }
 
@@ -183,6 +187,7 @@ impl Spill {
                 }
             }
             Stage::Apply(pass) => {
+                self.usage.get_or_insert_with(|| carry.usage.clone());
                 let mut held = Noted { granted, taken };
                 let reused = std::mem::take(carry);
                 let mut applier = Applier::new(store, &mut held, [0; LANES]).carrying(reused);

@@ -3,8 +3,10 @@
 //! Invariants:
 //!  * What a quota has taken is counted where records are applied (`pool::quota::Usage`), from what
 //!    all inodes together have when the quota is new, or the service.
-//!  * Session memory has that sum and what clients took since. It is corrected only while nothing
-//!    waits for the trees and nothing is dirty, so that both are the same.
+//!  * Session memory has that sum and what clients took since. What a change of values takes away
+//!    is taken from it once the trees have the change, and before anybody learns that they do. It
+//!    is corrected only while nothing waits for the trees and nothing is dirty, so that both are
+//!    the same.
 
 use super::Session;
 use super::memory::Memory;
@@ -13,9 +15,12 @@ use crate::journal::engine::Engine;
 use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::env::Instant;
 use holdfast_pool::apply::{PoolStore, Store};
-use holdfast_pool::layout::inode::InodeRecord;
-use holdfast_pool::layout::{INODES, ROOT_INO, XATTR_VALUE_MAX, xattr};
-use holdfast_pool::quota::{self, Quota, Share, Subject, Taken, Usage, limit_blocks};
+use holdfast_pool::layout::inode::{InodeRecord, KEYSPACE};
+use holdfast_pool::layout::value::TreeKey;
+use holdfast_pool::layout::{
+    BadValue, INODES, ROOT_INO, TreeId, VALUES, XATTR_VALUE_MAX, parse_ino_key, xattr,
+};
+use holdfast_pool::quota::{self, Quota, Share, Subject, Taken, Usage, byte_limit, payers_of};
 use holdfast_pool::session::{
     INODE_DIRTY, INODES as INODE_ENTRIES, QUOTA_DIRECTORY, QUOTA_PARTIAL, QUOTA_USER, QUOTA_USERS,
     QUOTAS, quota_hash,
@@ -40,9 +45,14 @@ type Differ = (u64, Vec<(usize, [u64; 2])>);
 impl Session {
     /// Has what the trees say of quotas be so in session memory, if that changed, or `again`.
     pub(super) fn tend_quotas(&mut self, engine: &mut Engine, again: bool) -> Result<()> {
-        let changed = again || engine.journal.carry.usage.changed;
-        // While a batch is put aside there is nothing to read the trees by.
-        if !changed || engine.is_dividing() {
+        // While a batch is put aside there is nothing to read the trees by, nor news in them.
+        if engine.is_dividing() {
+            return Ok(());
+        }
+        let usage = &mut engine.journal.carry.usage;
+        let unknown = usage.unknown();
+        if !(again || usage.changed) && unknown.is_empty() {
+            pay(&self.memory, usage);
             return Ok(());
         }
         let store = PoolStore::begin(&mut engine.store.pool, &engine.store.token);
@@ -57,8 +67,13 @@ impl Session {
         };
         let usage = &mut engine.journal.carry.usage;
         if !quotas.iter().all(is_known) || quotas.is_empty() {
+            pay(&self.memory, usage);
             *usage = scan(&store, &quotas).map_err(in_pool)?;
         }
+        for keyspace in usage.unknown() {
+            usage.has_values(keyspace, values_of(&store, keyspace).map_err(in_pool)?);
+        }
+        pay(&self.memory, usage);
         usage.changed = false;
         show(&self.memory, &quotas, usage);
         self.quotas.known = quotas;
@@ -105,9 +120,9 @@ impl Session {
             let Some(entry) = self.memory.quota(*place) else {
                 continue;
             };
-            let sums = [&entry.blocks, &entry.files].map(|sum| sum.load(Acquire));
-            let Taken { blocks, files } = usage.of(*place, known.subject);
-            if sums != [blocks, files] {
+            let sums = [&entry.bytes, &entry.files].map(|sum| sum.load(Acquire));
+            let Taken { bytes, files } = usage.of(*place, known.subject);
+            if sums != [bytes, files] {
                 differ.push((*place, sums));
             }
         }
@@ -121,8 +136,8 @@ impl Session {
             let (Some(entry), Some(subject)) = (self.memory.quota(*place), subject) else {
                 continue;
             };
-            let Taken { blocks, files } = usage.of(*place, subject);
-            let words = [(&entry.blocks, blocks), (&entry.files, files)];
+            let Taken { bytes, files } = usage.of(*place, subject);
+            let words = [(&entry.bytes, bytes), (&entry.files, files)];
             for ((word, right), seen) in words.into_iter().zip(sums) {
                 // Somebody who begins just now is right.
                 let _ = word.compare_exchange(*seen, right, AcqRel, Relaxed);
@@ -146,20 +161,63 @@ fn read(store: &PoolStore<'_>) -> holdfast_pool::Result<Vec<(usize, Quota)>> {
 /// What all objects together take of the quotas.
 fn scan(store: &PoolStore<'_>, quotas: &[(usize, Quota)]) -> holdfast_pool::Result<Usage> {
     let mut usage = Usage::new(quotas);
-    let mut wrong = None;
     if quotas.is_empty() {
         return Ok(usage);
     }
-    store.each(INODES, &[], &[u8::MAX; 9], &mut |_, value| {
-        match InodeRecord::decode(value) {
-            Ok(inode) => usage.change(None, Some(Share::of(&inode))),
-            Err(e) => wrong = Some(e),
+    each(store, INODES, (&[], &[u8::MAX; 9]), |key, value| {
+        let inode = InodeRecord::decode(value)?;
+        usage.change(None, Some(Share::of(&inode)));
+        if inode.flags & KEYSPACE != 0 {
+            usage.keyspace(parse_ino_key(key)?, Some(payers_of(&inode)), false);
         }
-        wrong.is_none()
+        Ok(())
     })?;
-    match wrong {
-        None => Ok(usage),
-        Some(e) => Err(e.into()),
+    for keyspace in usage.unknown() {
+        usage.has_values(keyspace, values_of(store, keyspace)?);
+    }
+    // Nobody has counted anything yet.
+    usage.take_owed();
+    Ok(usage)
+}
+
+/// What the values of a keyspace take.
+fn values_of(store: &PoolStore<'_>, keyspace: u64) -> holdfast_pool::Result<Taken> {
+    let mut taken = Taken::default();
+    let range = [keyspace, keyspace + 1].map(|ino| TreeKey::new(ino, &[]));
+    let range = (range[0].as_slice(), range[1].as_slice());
+    each(store, VALUES, range, |key, value| {
+        taken = taken.and(Taken::by_entry(key, value)?);
+        Ok(())
+    })?;
+    Ok(taken)
+}
+
+/// Shows the entries of a part of a tree, until there is one that `see` cannot read.
+fn each(
+    store: &PoolStore<'_>,
+    tree: TreeId,
+    (from, to): (&[u8], &[u8]),
+    mut see: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), BadValue>,
+) -> holdfast_pool::Result<()> {
+    let mut seen = Ok(());
+    store.each(tree, from, to, &mut |key, value| {
+        seen = see(key, value);
+        seen.is_ok()
+    })?;
+    Ok(seen?)
+}
+
+/// What is taken changes by what is owed.
+fn pay(memory: &Memory, usage: &mut Usage) {
+    for (place, by) in usage.take_owed() {
+        let Some(entry) = memory.quota(place) else {
+            continue;
+        };
+        for (sum, by) in [(&entry.bytes, by.bytes), (&entry.files, by.files)] {
+            if by != 0 {
+                sum.fetch_add(by as u64, AcqRel);
+            }
+        }
     }
 }
 
@@ -186,10 +244,10 @@ fn show(memory: &Memory, quotas: &[(usize, Quota)], usage: &Usage) {
             entry.kind.store(0, Release);
             let taken = usage.of(place, quota.subject);
             entry.id.store(id, Relaxed);
-            entry.blocks.store(taken.blocks, Relaxed);
+            entry.bytes.store(taken.bytes, Relaxed);
             entry.files.store(taken.files, Relaxed);
         }
-        entry.block_limit.store(limit_blocks(quota.bytes), Relaxed);
+        entry.byte_limit.store(byte_limit(quota.bytes), Relaxed);
         entry.file_limit.store(quota.files, Relaxed);
         entry.kind.store(kind, Release);
     }
