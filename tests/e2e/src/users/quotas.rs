@@ -124,3 +124,47 @@ pub fn of_directories(fixture: &Fixture) -> Result<(), Stop> {
     }
     shared.end()
 }
+
+/// What is below a directory with a quota looks like a file system of that size to everybody;
+/// outside, and for a user with a quota, it is the pool.
+pub fn seen_by_programs(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    let make =
+        "mkdir -p /hf/dir/sub /hf/out; chmod -R 777 /hf; stat -f -c '%b %d' /hf/out >/hf/pool";
+    shared.expect("3001", make, "")?;
+    quota(
+        &shared,
+        "3001",
+        &["set", "--directory", "/dir", "3M", "--files", "10"],
+    )?;
+    quota(
+        &shared,
+        "3001",
+        &["set", "--user", "3002", "1M", "--files", "5"],
+    )?;
+    shared.expect("3003", "head -c 1M /dev/zero >/hf/dir/sub/file", "")?;
+    let shown = "cd /hf/dir/sub; stat -f -c '%b %f %a %S %c %d' . file /hf/dir /hf/dir/sub
+        python3 -c 'import os, shutil
+f = open(\"file\"); s = os.fstatvfs(f.fileno())
+print(s.f_blocks, s.f_bfree, s.f_bavail, s.f_frsize, s.f_files, s.f_favail)
+print(shutil.disk_usage(\"/hf/dir\"))'";
+    let line = "768 512 512 4096 10 7\n";
+    let wanted = line.repeat(5) + "usage(total=3145728, used=1048576, free=2097152)\n";
+    let out = "stat -f -c '%b %d' /hf/out | cmp - /hf/pool && echo pool";
+    for user in ["3001", "3002", "3003", "0"] {
+        shared.expect(user, shown, &wanted)?;
+        shared.expect(user, out, "pool\n")?;
+    }
+    // A file whose name is gone still has its room, and a limit below what is taken leaves none.
+    let gone = "cd /hf/dir/sub; exec 3<>file; rm file; stat -f -c %f . /proc/self/fd/3
+        exec 3>&-; stat -f -c %f .";
+    shared.expect("3003", gone, "512\n512\n768\n")?;
+    shared.expect("3003", "head -c 1M /dev/zero >/hf/dir/sub/file", "")?;
+    quota(&shared, "3001", &["set", "--directory", "/dir", "8K"])?;
+    shared.expect("3002", "stat -f -c '%b %f %a' /hf/dir", "2 0 0\n")?;
+    // A limit beyond the pool shows the pool.
+    quota(&shared, "3001", &["set", "--directory", "/dir", "1T"])?;
+    let all = "stat -f -c '%b %d' /hf/dir | cmp - /hf/pool && echo pool";
+    shared.expect("3002", all, "pool\n")?;
+    shared.end()
+}
