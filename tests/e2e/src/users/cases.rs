@@ -20,6 +20,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("what happens to lent files", super::lent::lent),
     ("quotas of users", super::quotas::of_users),
     ("quotas of directories", super::quotas::of_directories),
+    ("quotas in the state", super::quotas::in_the_state),
     (
         "quotas as programs see them",
         super::quotas::seen_by_programs,
