@@ -5,6 +5,7 @@
 //! before anything is read; nothing is kept beyond the call.
 
 use crate::error::Refusal;
+use crate::quota::Quota;
 use crate::table::{Handle, Kind};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -147,6 +148,8 @@ pub struct Argument(*mut c_void);
 pub type NameFn = Option<unsafe extern "C" fn(Argument, *const c_char) -> c_int>;
 /// A function of C that is given a name and a time.
 pub type SnapshotFn = Option<unsafe extern "C" fn(Argument, *const c_char, i64) -> c_int>;
+/// A function of C that is given a quota.
+pub type QuotaFn = Option<unsafe extern "C" fn(Argument, *const Quota) -> c_int>;
 /// A function of C that is given a name, a size, and the part of it that is in use.
 pub type VolumeFn = Option<unsafe extern "C" fn(Argument, *const c_char, u64, u64) -> c_int>;
 
@@ -168,6 +171,13 @@ pub fn tell_snapshot(
     let function = function.ok_or(Refusal::invalid("there is no function to call"))?;
     // SAFETY: as for names.
     Ok(unsafe { function(arg, name.as_ptr(), time_ns) })
+}
+
+/// Calls the function with a quota.
+pub fn tell_quota(function: QuotaFn, arg: Argument, quota: &Quota) -> Result<c_int, Refusal> {
+    let function = function.ok_or(Refusal::invalid("there is no function to call"))?;
+    // SAFETY: as for names; the quota, and the name in it, last for the call.
+    Ok(unsafe { function(arg, quota) })
 }
 
 /// Calls the function with a name, a size, and the part of it that is in use.

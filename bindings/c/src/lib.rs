@@ -11,6 +11,7 @@ mod foreign;
 mod keyspace;
 mod lent;
 mod pool;
+mod quota;
 mod scan;
 mod snapshot;
 mod stream;

@@ -4,7 +4,11 @@
 
 use crate::error::Failure;
 use crate::handle::{Children, Close, Handle};
+use holdfast::QuotaOf;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -130,6 +134,60 @@ impl Pool {
         })?)
     }
 
+    /// Limits what a user, or a directory with all below it, may take; earlier limits go.
+    #[pyo3(signature = (*, user=None, directory=None, bytes=None, files=None))]
+    fn set_quota(
+        &self,
+        py: Python<'_>,
+        user: Option<u32>,
+        directory: Option<PathBuf>,
+        bytes: Option<u64>,
+        files: Option<u64>,
+    ) -> PyResult<()> {
+        let of = quota_of(user, directory)?;
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.quota_set(&of, bytes, files)?)
+        })?)
+    }
+
+    /// Takes the quota of a user or directory away.
+    #[pyo3(signature = (*, user=None, directory=None))]
+    fn remove_quota(
+        &self,
+        py: Python<'_>,
+        user: Option<u32>,
+        directory: Option<PathBuf>,
+    ) -> PyResult<()> {
+        let of = quota_of(user, directory)?;
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            Ok::<_, Failure>(source.present()?.quota_remove(&of)?)
+        })?)
+    }
+
+    /// Kind, name, limits of bytes and files, what is taken of them, and whether all counts.
+    fn quota_rows(&self, py: Python<'_>) -> PyResult<Vec<QuotaRow>> {
+        let row = |q: holdfast::Quota| {
+            let name = OsString::from_vec(q.of.name());
+            let (bytes, files) = (q.bytes_taken, q.files_taken);
+            (
+                q.of.kind(),
+                name,
+                q.bytes,
+                q.files,
+                bytes,
+                files,
+                q.complete,
+            )
+        };
+        Ok(py.detach(|| {
+            let source = self.shared.source.get()?;
+            let quotas = source.present()?.quotas()?.into_iter();
+            Ok::<_, Failure>(quotas.map(row).collect())
+        })?)
+    }
+
     /// Calls a snapshot that is not in use something else.
     fn rename_snapshot(&self, py: Python<'_>, name: &str, new: &str) -> PyResult<()> {
         Ok(py.detach(|| {
@@ -152,6 +210,29 @@ impl Pool {
             let snapshots = source.present()?.snapshot_list()?.into_iter();
             Ok::<_, Failure>(snapshots.map(|s| (s.name, s.time_ns)).collect())
         })?)
+    }
+}
+
+/// A quota, as `holdfast.Quota` has it.
+type QuotaRow = (
+    &'static str,
+    OsString,
+    Option<u64>,
+    Option<u64>,
+    u64,
+    u64,
+    bool,
+);
+
+/// Whom a quota is for.
+fn quota_of(user: Option<u32>, directory: Option<PathBuf>) -> PyResult<QuotaOf> {
+    match (user, directory) {
+        (Some(u32::MAX), _) => Err(PyValueError::new_err("no user has this number")),
+        (Some(uid), None) => Ok(QuotaOf::User(uid)),
+        (None, Some(path)) => Ok(QuotaOf::Directory(path.into_os_string().into_vec())),
+        _ => Err(PyValueError::new_err(
+            "a quota is for one user or one directory",
+        )),
     }
 }
 

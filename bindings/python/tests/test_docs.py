@@ -3,11 +3,14 @@
 import pathlib
 import re
 
+import pytest
+
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 
 
-def test_the_examples_of_the_guide(path):
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "kv.md").read_text(), re.M | re.S)
+@pytest.mark.parametrize("name", ["kv.md", "quotas.md"])
+def test_the_examples_of_the_guide(path, name):
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / name).read_text(), re.M | re.S)
     assert blocks
     for block in blocks:
-        exec(compile(block, "docs/kv.md", "exec"), {"path": path})
+        exec(compile(block, f"docs/{name}", "exec"), {"path": path})

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -109,6 +110,35 @@ def test_snapshots(pool, keys):
         with pytest.raises(holdfast.Error) as caught:
             use("first")
         assert caught.value.errno == errno.ENOENT
+
+
+def test_quotas(pool, path):
+    assert pool.quotas() == []
+    pool.set_quota(user=4242, bytes=1 << 20)
+    pool.set_quota(user=4242, bytes=2 << 20, files=7)
+    pool.set_quota(directory="/", files=100)
+    user, root = pool.quotas()
+    assert user == holdfast.Quota("user", "4242", 2 << 20, 7, 0, 0, True)
+    assert (root.kind, root.name, root.bytes, root.files) == ("directory", "/", None, 100)
+    assert root.files_taken >= 1 and root.complete
+    pool.remove_quota(user=4242)
+    pool.remove_quota(directory=pathlib.Path("/"))
+    assert pool.quotas() == []
+    for refused, error in [
+        (lambda: pool.remove_quota(user=4242), errno.ENOENT),
+        (lambda: pool.set_quota(directory="/none", files=1), errno.ENOENT),
+        (lambda: pool.set_quota(user=4242), errno.EINVAL),
+        (lambda: pool.set_quota(user=4242, bytes=0), errno.EINVAL),
+    ]:
+        with pytest.raises(holdfast.Error) as caught:
+            refused()
+        assert caught.value.errno == error
+    for words in [{}, {"user": 1, "directory": "/"}, {"user": 2**32 - 1}]:
+        with pytest.raises(ValueError):
+            pool.set_quota(**words, bytes=1 << 20)
+    with pool.read() as view, pytest.raises(holdfast.Error) as caught:
+        view.set_quota(user=1, bytes=1 << 20)
+    assert caught.value.errno == errno.EROFS
 
 
 def test_a_pool_grows(pool, keys, path):

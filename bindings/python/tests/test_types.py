@@ -19,6 +19,7 @@ with holdfast.open("/pool", create=True) as pool:
     with pool.read() as then:
         time: int | None = then["keys"].modified_ns(b"x")
     keys.put(b"a", b"b", expires=3)
+    limits: list[int | None] = [each.bytes for each in pool.quotas()]
     end: int | None = keys.expires_ns(b"a")
     keys["text"] = b"x"  # type: ignore[index]
     wrong: str = keys[b"a"]  # type: ignore[assignment]

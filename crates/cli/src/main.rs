@@ -25,6 +25,7 @@ mod json;
 mod keeper;
 mod kv;
 mod leaving;
+mod limited;
 mod log;
 mod lsof;
 mod map_commands;

@@ -79,15 +79,29 @@ fn list(pool: &Pool, json: bool) -> Result<(), Failure> {
 }
 
 /// How much of a limit is taken, rounded down, so that less than all is never 100 %.
-fn percent(taken: u64, limit: u64) -> u64 {
+pub fn percent(taken: u64, limit: u64) -> u64 {
     (u128::from(taken) * 100 / u128::from(limit.max(1))) as u64
 }
 
+/// For people: the name of a user, or a path.
+pub fn named_for_people(of: &QuotaOf) -> String {
+    match of {
+        QuotaOf::User(uid) => name_of(*uid).unwrap_or(uid.to_string()),
+        QuotaOf::Directory(path) => escape::shown(path),
+    }
+}
+
+/// The same with its kind, unless that is clear.
+pub fn whom(of: &QuotaOf) -> String {
+    let name = named_for_people(of);
+    match of {
+        QuotaOf::User(_) => format!("user {name}"),
+        QuotaOf::Directory(_) => name,
+    }
+}
+
 fn line(quota: &Quota) -> String {
-    let whom = match &quota.of {
-        QuotaOf::User(uid) => format!("user {}", name_of(*uid).unwrap_or(uid.to_string())),
-        QuotaOf::Directory(path) => escape::shown(path).to_string(),
-    };
+    let whom = whom(&quota.of);
     let taken = Size(quota.bytes_taken).to_string();
     let space = match quota.bytes {
         Some(limit) => {
@@ -110,8 +124,9 @@ fn line(quota: &Quota) -> String {
     format!("{whom}  {space}, {files}{note}")
 }
 
-fn item(quota: &Quota) -> Json {
-    let mut fields = match &quota.of {
+/// Whom a quota limits.
+pub fn fields_of(of: &QuotaOf) -> Vec<(&'static str, Json)> {
+    match of {
         QuotaOf::User(uid) => {
             let mut fields = vec![("uid", Json::Number((*uid).into()))];
             fields.extend(name_of(*uid).map(|name| ("user", Json::Text(name))));
@@ -121,7 +136,11 @@ fn item(quota: &Quota) -> Json {
             let path = String::from_utf8_lossy(path).into_owned();
             vec![("directory", Json::Text(path))]
         }
-    };
+    }
+}
+
+fn item(quota: &Quota) -> Json {
+    let mut fields = fields_of(&quota.of);
     fields.push(("bytes_taken", Json::Number(quota.bytes_taken)));
     fields.extend(quota.bytes.map(|limit| ("bytes", Json::Number(limit))));
     fields.push(("files_taken", Json::Number(quota.files_taken)));

@@ -5,6 +5,7 @@
 use crate::exports::{self, Before};
 use crate::failure::Failure;
 use crate::json::Json;
+use crate::limited::{self, Limited};
 use crate::saved::Saved;
 use crate::size::Size;
 use crate::start;
@@ -86,6 +87,8 @@ pub struct State {
     silent: bool,
     /// The exports of its volumes that run.
     pub exports: Exports,
+    /// Users and directories that have quotas.
+    pub quotas: Vec<Limited>,
     /// When `serve --keep` saved it last, if ever.
     pub saved: Option<Saved>,
     doubt: Option<String>,
@@ -128,6 +131,7 @@ impl State {
             pool: pool.into(),
             silent,
             exports: holdfast_status::running(pool),
+            quotas: limited::all(&files, live.as_ref()),
             saved: Saved::of(pool),
             doubt: files.doubt(),
             files,
@@ -157,6 +161,7 @@ impl State {
         if self.silent {
             fields.push(("silent", Json::Bool(true)));
         }
+        fields.push(limited::field(&self.quotas));
         fields.extend(exports::fields(&self.exports, before));
         fields
     }
@@ -171,6 +176,7 @@ impl State {
             more.iter()
                 .map(|(name, said)| (name.to_string(), said.clone())),
         );
+        lines.extend(limited::rows(&self.quotas));
         lines.extend(exports::rows(&self.exports, before));
         lines
     }

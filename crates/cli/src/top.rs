@@ -7,6 +7,7 @@ use crate::args::TopArgs;
 use crate::exports::{self, Before};
 use crate::failure::{self, Failure};
 use crate::json::Json;
+use crate::limited;
 use crate::metrics::{self, Kind};
 use crate::state::State;
 use std::fmt::Write as _;
@@ -113,7 +114,7 @@ fn metrics_of(pool: &Path, state: &State) -> String {
         metrics::head(&mut text, kind, name, help);
         metrics::value(&mut text, name, &labels, value);
     }
-    text + &exports::metrics(&pool, &state.exports)
+    text + &limited::metrics(&pool, &state.quotas) + &exports::metrics(&pool, &state.exports)
 }
 
 /// Name, meaning and value.

@@ -219,9 +219,15 @@ impl Client {
         stat::stat(self, c, base, path, flags)
     }
 
-    /// statfs(2) of any object of the pool.
+    /// Figures of the whole pool, as statfs(2) has them.
     pub fn statfs(&self) -> Result<StatFs> {
         statfs::statfs(self)
+    }
+
+    /// statfs(2): of the pool, or of the directory with a quota that the object counts for; `flags`
+    /// as for `stat`.
+    pub fn statfs_at(&self, c: &Caller, base: Base, path: &[u8], flags: u32) -> Result<StatFs> {
+        statfs::statfs_at(self, c, base, path, flags)
     }
 
     /// chdir(2): the working directory of this process is in the pool from now on.

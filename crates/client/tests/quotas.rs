@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Fixture, ROOT, User};
-use holdfast_client::abi::{O_CREAT, O_DIRECTORY, O_RDWR, O_TRUNC, O_WRONLY};
+use holdfast_client::abi::{AT_EMPTY_PATH, O_CREAT, O_DIRECTORY, O_RDWR, O_TRUNC, O_WRONLY};
 use holdfast_client::{Base, Caller, Error, OfdLink, drain};
 use holdfast_pmem::ConstBuf;
 use holdfast_pool::quota::{Quota, Subject};
@@ -482,4 +482,50 @@ fn there_are_so_many_quotas() {
     drop(user);
     fixture.stop();
     fixture.check();
+}
+
+/// Blocks and files, and how many of them are left, as statfs(2) says of what `path` leads to.
+fn statfs(user: &User, who: &Caller<'_>, path: &str) -> [u64; 5] {
+    let s = user.statfs_at(who, Base::Root, path.as_bytes(), 0).unwrap();
+    [s.blocks, s.free, s.available, s.files, s.files_free]
+}
+
+#[test]
+fn statfs_in_a_directory_shows_its_quota() {
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
+    shared(&user, "/dir");
+    shared(&user, "/out");
+    let pool = statfs(&user, &ROOT, "/out");
+    limit(&user, directory(&user, "/dir"), 100, 10);
+    assert_eq!(statfs(&user, &ROOT, "/dir"), [100, 100, 100, 10, 9]);
+    mkdir(&user, &ROOT, "/dir/sub").unwrap();
+    let ofd = open_as(&user, &OTHER, "/dir/file", O_CREAT | O_RDWR).unwrap();
+    write(&user, ofd, 30, 0).unwrap();
+    for path in ["/dir", "/dir/sub", "/dir/file", "/out/../dir/sub/.."] {
+        let shown = statfs(&user, &OTHER, path);
+        assert_eq!(shown, [100, 70, 70, 10, 7], "{path}");
+    }
+    // Also of what is open, when its name is gone, too.
+    user.unlink(&ROOT, Base::Root, b"/dir/file").unwrap();
+    let open = user.statfs_at(&OTHER, Base::Ofd(ofd), b"", AT_EMPTY_PATH);
+    assert_eq!(open.unwrap().free, 70);
+    user.release(ofd).unwrap();
+    assert_eq!(statfs(&user, &ROOT, "/dir"), [100, 100, 100, 10, 8]);
+    // Outside, and for a user with a quota, it is the pool.
+    limit(&user, Subject::User(1000), 5, 5);
+    let out = statfs(&user, &OTHER, "/out");
+    assert_eq!((out[0], out[4]), (pool[0], pool[4]));
+    assert_eq!(statfs(&user, &OTHER, "/dir")[0], 100);
+    // A limit above what the pool has shows the pool, one below what is taken shows no room.
+    limit(&user, directory(&user, "/dir"), 1 << 40, 0);
+    let large = statfs(&user, &ROOT, "/dir");
+    assert_eq!((large[0], large[4]), (pool[0], pool[4]));
+    assert!(large[1] <= pool[1]);
+    limit(&user, directory(&user, "/dir"), 1, 1);
+    let ofd = open_as(&user, &ROOT, "/out/x", O_CREAT | O_RDWR).unwrap();
+    assert_eq!(statfs(&user, &ROOT, "/dir"), [1, 1, 1, 1, 0]);
+    user.release(ofd).unwrap();
+    user.quota_remove(directory(&user, "/dir")).unwrap();
+    assert_eq!(statfs(&user, &ROOT, "/dir")[0], pool[0]);
 }

@@ -16,6 +16,37 @@ pub enum QuotaOf {
     Directory(Vec<u8>),
 }
 
+impl QuotaOf {
+    /// What it is: "user" or "directory".
+    pub fn kind(&self) -> &'static str {
+        match self {
+            QuotaOf::User(_) => "user",
+            QuotaOf::Directory(_) => "directory",
+        }
+    }
+
+    /// Its name: a number in decimal, or a path.
+    pub fn name(&self) -> Vec<u8> {
+        match self {
+            QuotaOf::User(uid) => uid.to_string().into_bytes(),
+            QuotaOf::Directory(path) => path.clone(),
+        }
+    }
+
+    /// The one with this kind and name, if they make sense.
+    pub fn named(kind: &str, name: &[u8]) -> Option<QuotaOf> {
+        match kind {
+            "user" => {
+                let digits = Some(name).filter(|name| name.iter().all(u8::is_ascii_digit));
+                let uid = str::from_utf8(digits?).ok()?.parse().ok()?;
+                (uid != u32::MAX).then_some(QuotaOf::User(uid))
+            }
+            "directory" => Some(QuotaOf::Directory(name.to_vec())),
+            _ => None,
+        }
+    }
+}
+
 /// A quota, and how much of it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -106,9 +137,10 @@ impl Pool {
 }
 
 fn name_of(of: &QuotaOf) -> String {
+    let name = String::from_utf8_lossy(&of.name()).into_owned();
     match of {
-        QuotaOf::User(uid) => format!("user {uid}"),
-        QuotaOf::Directory(path) => String::from_utf8_lossy(path).into_owned(),
+        QuotaOf::User(_) => format!("user {name}"),
+        QuotaOf::Directory(_) => name,
     }
 }
 
@@ -121,5 +153,21 @@ fn shown(of: QuotaOf, info: &QuotaInfo) -> Quota {
         bytes_taken: info.bytes,
         files_taken: info.files,
         complete: !info.quota.partial,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_and_name_are_whole() {
+        for of in [QuotaOf::User(7), QuotaOf::Directory(b"/a b\xff".to_vec())] {
+            assert_eq!(QuotaOf::named(of.kind(), &of.name()), Some(of));
+        }
+        for name in ["", "+1", "-1", "1x", "4294967295", "99999999999"] {
+            assert_eq!(QuotaOf::named("user", name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(QuotaOf::named("group", b"1"), None);
     }
 }

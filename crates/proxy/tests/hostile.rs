@@ -462,7 +462,7 @@ fn what_was_only_read_is_closed_before_the_next_call_or_soon() {
     let mut fixture = Fixture::new("closing");
     let ((_a, reader), (_b, other)) = (process(&fixture), process(&fixture));
     let c = caller();
-    let blocks = |served: &Served| served.statfs().unwrap().free;
+    let blocks = |served: &Served| served.statfs_at(&c, Base::Root, b"/", 0).unwrap().free;
     let open = |fd, flags| reader.open_as((fd, &c), Base::Root, b"big", flags, 0o600, 0);
     // The file's only description, whose name is gone: 3 reads it.
     let make = || {

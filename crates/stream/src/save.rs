@@ -3,14 +3,16 @@
 //! Invariants:
 //!  * The states are snapshots, which are kept from being deleted for as long as this reads them.
 //!  * Blocks that came into use after the state before are sent; the others are in that state at
-//!    the same place, since a block never moves while it is in use (`docs/spec/format.md`). The
-//!    exception are files that were mapped when the base was taken: what is stored to them later
-//!    changes the base, too, so all their blocks are sent.
+//!    the same place, since a block never moves while it is in use (`docs/spec/format.md`). There
+//!    are two exceptions. A file that was a value in the state before had no place there, so its
+//!    blocks are sent. What is stored to files that were mapped when the base was taken changes the base,
+//!    too, so all blocks of these are sent.
 
 use crate::chunk::{Begun, ChunkWriter};
 use crate::error::{Error, Result};
 use crate::record::{BLOCK, BLOCKS_MAX, Base, Head, Record};
 use holdfast_pmem::Region;
+use holdfast_pool::Reader;
 use holdfast_pool::layout::TreeId;
 use holdfast_pool::layout::extent::{self, Extent};
 use holdfast_pool::layout::value::{self, Head as ValueHead, InBlocks};
@@ -18,6 +20,23 @@ use holdfast_pool::layout::{BlockAddr, EXTENTS, VALUES};
 use holdfast_pool::snapshot::{SNAPSHOT_TREES, Snapshot};
 use holdfast_pool::tree::{Difference, Differences, Fixed, VALUE_MAX};
 use std::io::Write;
+
+/// Whether the file had these blocks at the same place `then`. One that was a value had none.
+fn had(then: Option<&Reader<'_>>, ino: u64, extent: &Extent) -> Result<bool> {
+    let Some(then) = then else { return Ok(false) };
+    let mut at = extent.file_block;
+    while at < extent.end() {
+        let found = extent::covering(then, ino, at)?;
+        let place = |found: &Extent| found.block + (at - found.file_block);
+        match found {
+            Some(found) if place(&found) == extent.block + (at - extent.file_block) => {
+                at = found.end();
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
 
 /// Blocks of zeroes that are worth a record of their own.
 const ZEROES_WORTH: usize = 16;
@@ -217,6 +236,7 @@ impl<W: Write + Send + 'static> Saver<'_, '_, W> {
     /// Extents of all files: blocks that are new, and blocks that are gone.
     fn extents(&mut self, old: Option<&Fixed>, new: &Fixed, epoch: Option<u32>) -> Result<()> {
         let mut differences = Differences::begin(self.source.meta, EXTENTS, old, new)?;
+        let then = old.map(|old| Reader::of_snapshot(self.source.meta, old));
         let mut gone = Gone::default();
         while let Some(Difference { key, old, new }) = differences.next_one()? {
             let (ino, file_block) = extent::parse_key(key).map_err(damage)?;
@@ -230,7 +250,8 @@ impl<W: Write + Send + 'static> Saver<'_, '_, W> {
             }
             if let Some(new) = new {
                 self.unmap(gone.new(&new))?;
-                if epoch.is_none_or(|epoch| new.epoch > epoch) {
+                let is_old = epoch.is_some_and(|epoch| new.epoch <= epoch);
+                if !is_old || !had(then.as_ref(), ino, &new)? {
                     self.extent(ino, &new)?;
                 }
             }
@@ -258,7 +279,7 @@ impl<W: Write + Send + 'static> Saver<'_, '_, W> {
             }
             return Ok(());
         };
-        let trees = holdfast_pool::Reader::of_snapshot(self.source.meta, new);
+        let trees = Reader::of_snapshot(self.source.meta, new);
         for ino in files {
             let mut at = 0;
             while let Some(found) = extent::next(&trees, *ino, at)? {

@@ -36,6 +36,7 @@ __all__ = [
     "Error",
     "Keyspace",
     "Pool",
+    "Quota",
     "Scan",
     "Snapshot",
     "View",
@@ -71,6 +72,21 @@ class Snapshot(NamedTuple):
     @property
     def time(self) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self.time_ns / 1e9, datetime.timezone.utc)
+
+
+class Quota(NamedTuple):
+    """What may be taken, and what is taken; a limit that is None is none."""
+
+    kind: str
+    """"user" or "directory"."""
+    name: str
+    """The number of the user, or the path of the directory from the root of the pool."""
+    bytes: int | None
+    files: int | None
+    bytes_taken: int
+    files_taken: int
+    complete: bool
+    """All that is below the directory counts; if not, setting the quota again completes it."""
 
 
 class _Reading:
@@ -134,6 +150,10 @@ class Pool(_Reading, _native.Pool):
     def snapshots(self) -> list[Snapshot]:
         """All snapshots, oldest first."""
         return [Snapshot(*each) for each in self.snapshot_times()]
+
+    def quotas(self) -> list[Quota]:
+        """All quotas, for the pool's owner and root; `set_quota` and `remove_quota` change them."""
+        return [Quota(*each) for each in self.quota_rows()]
 
 
 class View(_Reading, _native.View):

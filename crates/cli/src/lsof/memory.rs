@@ -111,6 +111,13 @@ impl Memory {
         header.map_or(0, |header| of(header).load(Acquire).min(count as u32))
     }
 
+    /// The quota at a place of the table.
+    pub fn quota(&self, place: usize) -> Option<&Quota> {
+        let place = u32::try_from(place).ok()?;
+        self.entry(QUOTAS_AT, place)
+            .filter(|_| (place as usize) < QUOTAS)
+    }
+
     fn slot(&self, index: u32) -> Option<&Slot> {
         self.linked(SLOTS_AT, SERVICE_SLOT, index.checked_add(1)?)
     }

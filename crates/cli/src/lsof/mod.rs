@@ -25,8 +25,10 @@ use holdfast_pool::layout::inode::{
 use holdfast_pool::segment::META;
 use holdfast_pool::session::INODE_VALUE;
 use look::{Handle, Held, Look, Open};
-use memory::{Kind, Memory, Object};
+pub use memory::Memory;
+use memory::{Kind, Object};
 use names::Names;
+pub use names::stored_path;
 use people::{Person, Users};
 use std::collections::HashMap;
 use std::io::Write;

@@ -175,19 +175,10 @@ impl<'a> Names<'a> {
         found
     }
 
-    /// From a directory up to the root.
     fn walk(&self, ino: u64) -> Option<Vec<u8>> {
-        let (mut names, mut at) = (Vec::<Vec<u8>>::new(), ino);
-        for _ in 0..DEPTH_MAX {
-            if at == ROOT_INO {
-                let names = names.iter().rev();
-                return Some(names.flat_map(|name| [b"/", &name[..]].concat()).collect());
-            }
-            let name = self.cached(at).or_else(|| self.stored(at))?;
-            names.push(name.name);
-            at = name.directory;
-        }
-        None
+        path_from(ino, |ino| {
+            self.cached(ino).or_else(|| stored(&self.trees, ino, false))
+        })
     }
 
     fn cached(&self, ino: u64) -> Option<Name> {
@@ -195,17 +186,38 @@ impl<'a> Names<'a> {
         let (directory, name) = self.memory.name(*link, ino)?;
         Some(Name { directory, name })
     }
+}
 
-    /// As the record of a directory has it.
-    fn stored(&self, ino: u64) -> Option<Name> {
-        let mut bytes = [0; RECORD];
-        let len = self.trees.get(INODES, &ino_key(ino), &mut bytes).ok()??;
-        let record = InodeRecord::decode(bytes.get(..len)?).ok()?;
-        record.is_dir().then(|| Name {
-            directory: record.parent,
-            name: record.tail.to_vec(),
-        })
+/// As the record of a directory has it; with `linked`, only of one that is not removed.
+fn stored(trees: &Reader<'_>, ino: u64, linked: bool) -> Option<Name> {
+    let mut bytes = [0; RECORD];
+    let len = trees.get(INODES, &ino_key(ino), &mut bytes).ok()??;
+    let record = InodeRecord::decode(bytes.get(..len)?).ok()?;
+    let is_it = record.is_dir() && (record.nlink > 0 || !linked);
+    is_it.then(|| Name {
+        directory: record.parent,
+        name: record.tail.to_vec(),
+    })
+}
+
+/// The path of a directory as the trees have it; `None`: it is gone.
+pub fn stored_path(trees: &Reader<'_>, directory: u64) -> Option<Vec<u8>> {
+    path_from(directory, |ino| stored(trees, ino, true))
+}
+
+/// From a directory up to the root, without a slash at the end.
+fn path_from(directory: u64, name_of: impl Fn(u64) -> Option<Name>) -> Option<Vec<u8>> {
+    let (mut names, mut at) = (Vec::<Vec<u8>>::new(), directory);
+    for _ in 0..DEPTH_MAX {
+        if at == ROOT_INO {
+            let names = names.iter().rev();
+            return Some(names.flat_map(|name| [b"/", &name[..]].concat()).collect());
+        }
+        let name = name_of(at)?;
+        names.push(name.name);
+        at = name.directory;
     }
+    None
 }
 
 pub fn is_removed(object: &Object) -> bool {

@@ -208,8 +208,9 @@ impl Served {
         Ok(words_stat(&answered.words[2..]))
     }
 
-    pub fn statfs(&self) -> Result<StatFs> {
-        let words = self.ask(Op::Statfs, &Ask::default())?.words;
+    pub fn statfs_at(&self, c: &Caller, base: Base, path: &[u8], flags: u32) -> Result<StatFs> {
+        let asked = self.ask(Op::Statfs, &at(c, base, path, &[flags.into()]))?;
+        let words = asked.words;
         Ok(StatFs {
             block_size: words[2] as u32,
             blocks: words[3],

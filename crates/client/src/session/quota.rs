@@ -38,11 +38,15 @@ impl Payers {
 
     /// Their quotas, if they have any.
     fn quotas(self, s: &Session) -> impl Iterator<Item = &Quota> {
-        let directory = usize::from(self.project).checked_sub(1);
-        let directory = directory.and_then(|place| at(s, place));
-        let directory = directory.filter(|quota| quota.kind.load(Acquire) > QUOTA_USER);
-        [of_user(s, self.uid), directory].into_iter().flatten()
+        [of_user(s, self.uid), of_project(s, self.project)]
+            .into_iter()
+            .flatten()
     }
+}
+
+fn of_project(s: &Session, project: u16) -> Option<&Quota> {
+    let quota = at(s, usize::from(project).checked_sub(1)?)?;
+    (quota.kind.load(Acquire) > QUOTA_USER).then_some(quota)
 }
 
 fn at(s: &Session, place: usize) -> Option<&Quota> {
@@ -127,6 +131,33 @@ fn left(sum: &AtomicU64, limit: &AtomicU64) -> u64 {
         0 => u64::MAX,
         limit => limit.saturating_sub((sum.load(Acquire) as i64).max(0) as u64),
     }
+}
+
+/// What a quota makes of a file system: its limits, and how much more fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub blocks: u64,
+    pub blocks_left: u64,
+    pub files: u64,
+    pub files_left: u64,
+}
+
+/// Of the directory for whose quota `project` counts, if it has one.
+pub(crate) fn room(s: &Session, project: u16) -> Option<Room> {
+    if !is_on(s) {
+        return None;
+    }
+    let quota = of_project(s, project)?;
+    let limit = |limit: &AtomicU64| match limit.load(Relaxed) {
+        0 => u64::MAX,
+        limit => limit,
+    };
+    Some(Room {
+        blocks: limit(&quota.byte_limit) / BLOCK,
+        blocks_left: left(&quota.bytes, &quota.byte_limit) / BLOCK,
+        files: limit(&quota.file_limit),
+        files_left: left(&quota.files, &quota.file_limit),
+    })
 }
 
 /// How many of `want` blocks still fit: at least one.

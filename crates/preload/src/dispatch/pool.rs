@@ -62,7 +62,7 @@ either! {
         -> Result<()>;
     fn truncate(&self, c: &Caller, base: Base, path: &[u8], size: i64) -> Result<()>;
     fn stat(&self, c: &Caller, base: Base, path: &[u8], flags: u32) -> Result<Stat>;
-    fn statfs(&self) -> Result<StatFs>;
+    fn statfs_at(&self, c: &Caller, base: Base, path: &[u8], flags: u32) -> Result<StatFs>;
     fn chdir(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()>;
     fn fchdir(&self, c: &Caller, ofd: OfdLink) -> Result<()>;
     fn chdir_outside(&self) -> Result<()>;

@@ -8,7 +8,7 @@ use super::outcome::Outcome;
 use super::place::{AT_FDCWD, at_flags, in_pool};
 use super::process::Process;
 use holdfast_client::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
-use holdfast_client::{Stat, StatFs};
+use holdfast_client::{Base, Stat, StatFs};
 
 type Args = [usize; 6];
 
@@ -176,12 +176,13 @@ fn put_statfs(addr: usize, s: &StatFs) -> Outcome {
 pub fn statfs(p: &Process, a: &Args) -> Outcome {
     in_pool(p, CWD, a[0], |base, path| {
         let (path, flags) = at_flags(path, 0);
-        p.with_caller(|c| p.client.stat(c, base, path, flags))?;
-        put_statfs(a[1], &p.client.statfs()?)
+        let shown = p.with_caller(|c| p.client.statfs_at(c, base, path, flags))?;
+        put_statfs(a[1], &shown)
     })
 }
 
 pub fn fstatfs(p: &Process, a: &Args) -> Outcome {
-    object(p, a[0])?;
-    put_statfs(a[1], &p.client.statfs()?)
+    let base = Base::Ofd(object(p, a[0])?);
+    let shown = p.with_caller(|c| p.client.statfs_at(c, base, b"", AT_EMPTY_PATH))?;
+    put_statfs(a[1], &shown)
 }

@@ -3,7 +3,7 @@
 use super::{Call, Reply};
 use holdfast_client::abi::{O_KERNELS, PATH_MAX};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Error, Result, Stat, Target};
+use holdfast_client::{Error, Result, Stat, StatFs, Target};
 
 impl Call<'_> {
     pub(super) fn names(&self, op: Op) -> Result<Reply> {
@@ -121,17 +121,11 @@ impl Call<'_> {
                 self.as_caller(|c| client.stat(c, base, path, flags))
                     .map(stat)
             }
-            Op::Statfs => client.statfs().map(|s| {
-                Reply::words(&[
-                    s.block_size.into(),
-                    s.blocks,
-                    s.free,
-                    s.available,
-                    s.files,
-                    s.files_free,
-                    s.name_max.into(),
-                ])
-            }),
+            Op::Statfs => {
+                let (base, path, flags) = (self.base(0)?, self.path(0)?, self.arg_u32(1)?);
+                self.as_caller(|c| client.statfs_at(c, base, path, flags))
+                    .map(statfs)
+            }
             Op::Fstat => client.fstat(self.ofd(0)?).map(stat),
             Op::Fchmod | Op::Fchown | Op::Futimens => {
                 let ofd = self.member.description(client, word_handle(self.arg(0))?)?;
@@ -208,4 +202,16 @@ fn word_handle(word: u64) -> Result<u32> {
 
 fn stat(stat: Stat) -> Reply {
     Reply::words(&stat_words(&stat))
+}
+
+fn statfs(s: StatFs) -> Reply {
+    Reply::words(&[
+        s.block_size.into(),
+        s.blocks,
+        s.free,
+        s.available,
+        s.files,
+        s.files_free,
+        s.name_max.into(),
+    ])
 }

@@ -10,6 +10,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("c interface", interface),
     ("c threads and processes", threads),
     ("c snapshots", snapshots),
+    ("c quotas", quotas),
     ("c volumes", volumes),
     ("c++ interface", plusplus),
 ];
@@ -31,6 +32,10 @@ fn threads(fixture: &Fixture) -> Result<(), Stop> {
 
 fn snapshots(fixture: &Fixture) -> Result<(), Stop> {
     Tree::new(fixture)?.run(fixture, "gcc", "c99", "snapshots.c", &[])
+}
+
+fn quotas(fixture: &Fixture) -> Result<(), Stop> {
+    Tree::new(fixture)?.run(fixture, "gcc", "c99", "quotas.c", &[])
 }
 
 fn volumes(fixture: &Fixture) -> Result<(), Stop> {

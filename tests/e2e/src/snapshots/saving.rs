@@ -301,6 +301,8 @@ pub fn what_changed(f: &Fixture) -> Done {
             "head -c 60000000 /dev/urandom >large; mkdir d; seq 9 >d/short",
         )?,
     )?;
+    let value = "v".repeat(30_000);
+    f.done(&["kv", &pool, "k", "put", "large", &value])?;
     f.take("s0")?;
     let stream = f.path("stream");
     f.done(&["save", "--snapshot", "s0", &pool, &stream])?;
@@ -309,7 +311,8 @@ pub fn what_changed(f: &Fixture) -> Done {
         "printf new | dd of=large bs=1 seek=30000001 conv=notrunc status=none",
         "rm d/short; seq 10 >d/other; truncate -s 20000000 large",
         "mv d e; ln e/other e/link; truncate -s 70000000 large; printf x >>large; mkfifo p",
-        "rm -r e; : >empty; chmod 600 large",
+        // A value becomes a file, whose blocks are older than it is.
+        "rm -r e; : >empty; chmod 600 large k/large; printf x >>k/large",
     ];
     let mut last = "s0".to_owned();
     for (n, change) in changes.iter().enumerate() {

@@ -20,6 +20,11 @@ pub const CASES: &[(&str, Case)] = &[
     ("what happens to lent files", super::lent::lent),
     ("quotas of users", super::quotas::of_users),
     ("quotas of directories", super::quotas::of_directories),
+    ("quotas in the state", super::quotas::in_the_state),
+    (
+        "quotas as programs see them",
+        super::quotas::seen_by_programs,
+    ),
     ("a user who fills the pool", super::space::space),
     ("a user who fills the metadata", super::space::metadata),
     ("rights on keys and values", super::keys::rights),

@@ -2,6 +2,11 @@
 
 use super::{Shared, as_user};
 use crate::bad_input::{Fixture, Stop, wrong};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Writes until it is refused, and says why.
 const FILL: &str = "dd if=/dev/zero of=/hf/NAME bs=64K count=1000 status=none 2>&1 |
@@ -123,4 +128,163 @@ pub fn of_directories(fixture: &Fixture) -> Result<(), Stop> {
         return wrong(format!("the list is {listed:?}"));
     }
     shared.end()
+}
+
+/// What is below a directory with a quota looks like a file system of that size to everybody;
+/// outside, and for a user with a quota, it is the pool.
+pub fn seen_by_programs(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    let make =
+        "mkdir -p /hf/dir/sub /hf/out; chmod -R 777 /hf; stat -f -c '%b %d' /hf/out >/hf/pool";
+    shared.expect("3001", make, "")?;
+    quota(
+        &shared,
+        "3001",
+        &["set", "--directory", "/dir", "3M", "--files", "10"],
+    )?;
+    quota(
+        &shared,
+        "3001",
+        &["set", "--user", "3002", "1M", "--files", "5"],
+    )?;
+    shared.expect("3003", "head -c 1M /dev/zero >/hf/dir/sub/file", "")?;
+    let shown = "cd /hf/dir/sub; stat -f -c '%b %f %a %S %c %d' . file /hf/dir /hf/dir/sub
+        python3 -c 'import os, shutil
+f = open(\"file\"); s = os.fstatvfs(f.fileno())
+print(s.f_blocks, s.f_bfree, s.f_bavail, s.f_frsize, s.f_files, s.f_favail)
+print(shutil.disk_usage(\"/hf/dir\"))'";
+    let line = "768 512 512 4096 10 7\n";
+    let wanted = line.repeat(5) + "usage(total=3145728, used=1048576, free=2097152)\n";
+    let out = "stat -f -c '%b %d' /hf/out | cmp - /hf/pool && echo pool";
+    for user in ["3001", "3002", "3003", "0"] {
+        shared.expect(user, shown, &wanted)?;
+        shared.expect(user, out, "pool\n")?;
+    }
+    // A file whose name is gone still has its room, and a limit below what is taken leaves none.
+    let gone = "cd /hf/dir/sub; exec 3<>file; rm file; stat -f -c %f . /proc/self/fd/3
+        exec 3>&-; stat -f -c %f .";
+    shared.expect("3003", gone, "512\n512\n768\n")?;
+    shared.expect("3003", "head -c 1M /dev/zero >/hf/dir/sub/file", "")?;
+    quota(&shared, "3001", &["set", "--directory", "/dir", "8K"])?;
+    shared.expect("3002", "stat -f -c '%b %f %a' /hf/dir", "2 0 0\n")?;
+    // A limit beyond the pool shows the pool.
+    quota(&shared, "3001", &["set", "--directory", "/dir", "1T"])?;
+    let all = "stat -f -c '%b %d' /hf/dir | cmp - /hf/pool && echo pool";
+    shared.expect("3002", all, "pool\n")?;
+    shared.end()
+}
+
+/// The words of each line that `holdfast` prints.
+fn said(shared: &Shared<'_>, user: &str, words: &[&str]) -> Result<String, Stop> {
+    let mut command = as_user(user);
+    command.arg(&shared.fixture.holdfast).args(words);
+    let ended = shared.fixture.end_of(command)?;
+    if ended.code() != Some(0) {
+        return wrong(format!("{words:?} as {user}: {}", ended.err.trim()));
+    }
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(ended.out.lines().map(|line| words(line) + "\n").collect())
+}
+
+/// Soon it says all of this.
+fn says(shared: &Shared<'_>, user: &str, words: &[&str], parts: &[&str]) -> Result<(), Stop> {
+    let begun = Instant::now();
+    loop {
+        let said = said(shared, user, words)?;
+        let Some(part) = parts.iter().find(|part| !said.contains(**part)) else {
+            return Ok(());
+        };
+        if begun.elapsed() > PATIENCE {
+            return wrong(format!("{words:?} as {user}: no {part:?} in {said}"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The pool's status, `top` and metrics have quotas for its owner and root: with what is taken
+/// while programs use the pool.
+pub fn in_the_state(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    let pool = shared.pool.display().to_string();
+    let (status, json) = (
+        ["pool", "status", &pool],
+        ["pool", "status", &pool, "--json"],
+    );
+    says(&shared, "3001", &status, &["quotas none\n"])?;
+    let make = "mkdir -p /hf/a/dir; chmod 777 /hf /hf/a/dir";
+    shared.expect("3001", make, "")?;
+    let limit = ["set", "--directory", "/a/dir", "4M", "--files", "50"];
+    quota(&shared, "3001", &limit)?;
+    quota(&shared, "3001", &["set", "--user", "3002", "1G"])?;
+    shared.expect("3002", "head -c 3900K /dev/zero >/hf/a/dir/file", "")?;
+    let program = Running::start(&shared, "3003", "sleep 60")?;
+    let nearly = "quota /a/dir: 3.8M of 4M (95%), 2 of 50 files (4%)\n";
+    let counted = ["quotas 2, 1 nearly full\n", nearly];
+    let objects = [
+        "{\"directory\":\"/a/dir\",\"bytes_taken\":3993600,\"bytes\":4194304,\"files_taken\":2,\
+         \"files\":50}",
+        "{\"uid\":3002,\"bytes_taken\":3993600,\"bytes\":1073741824,\"files_taken\":1}",
+    ];
+    for user in ["3001", "0"] {
+        says(&shared, user, &status, &counted)?;
+        let top = ["top", &pool, "--count", "1", "--interval", "0.1"];
+        says(&shared, user, &top, &counted)?;
+        says(&shared, user, &json, &objects)?;
+        says_as_metrics(&shared, user, &pool)?;
+    }
+    // Others see no state of the pool at all.
+    if let Ok(said) = said(&shared, "3002", &status) {
+        return wrong(format!("user 3002 sees {said}"));
+    }
+    drop(program);
+    // While nobody uses the pool, there are the limits.
+    let idle = "quotas 2; what is taken is counted while programs use the pool\n";
+    says(&shared, "3001", &status, &[idle])?;
+    shared.expect("3001", "mv /hf/a /hf/b", "")?;
+    says(&shared, "3001", &json, &["{\"directory\":\"/b/dir\","])?;
+    shared.expect("3001", "rm -r /hf/b", "")?;
+    says(&shared, "3001", &status, &["quotas 1; what"])?;
+    quota(&shared, "3001", &["remove", "--user", "3002"])?;
+    says(&shared, "3001", &status, &["quotas none\n"])?;
+    shared.end()
+}
+
+fn says_as_metrics(shared: &Shared<'_>, user: &str, pool: &str) -> Result<(), Stop> {
+    let of_directory = "kind=\"directory\",name=\"/a/dir\"";
+    let of_user = "kind=\"user\",name=\"3002\"";
+    let metrics = [
+        ("limit_bytes", of_directory, 4 << 20),
+        ("limit_bytes", of_user, 1 << 30),
+        ("limit_files", of_directory, 50),
+        ("taken_bytes", of_directory, 3_993_600),
+        ("taken_files", of_directory, 2),
+        ("taken_files", of_user, 1),
+    ];
+    let lines = metrics.map(|(name, labels, value)| {
+        format!("holdfast_quota_{name}{{pool=\"{pool}\",{labels}}} {value}\n")
+    });
+    let lines = lines.each_ref().map(String::as_str);
+    says(shared, user, &["top", "--metrics", pool], &lines)
+}
+
+/// A program that ends with the case.
+struct Running(Child);
+
+impl Running {
+    fn start(shared: &Shared<'_>, user: &str, script: &str) -> Result<Running, Stop> {
+        let mut command = as_user(user);
+        command
+            .arg(&shared.fixture.holdfast)
+            .args(["run", "--pool"]);
+        command.arg(&shared.pool).args(["--", "bash", "-c", script]);
+        let child = command.spawn();
+        Ok(Running(child.map_err(|e| Stop::Wrong(e.to_string()))?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
 }

@@ -173,7 +173,7 @@ impl<'a> Calls<'a> {
                 .readlink(&CALLER, root, path, MutBuf::from(&mut out[..]))
                 .map(drop),
             4 => c.chdir_outside(),
-            5 => c.statfs().map(drop),
+            5 => c.statfs_at(&CALLER, root, path, 0).map(drop),
             6 => c.snapshot_list().map(drop),
             _ => c.access(&CALLER, root, path, 4, 0),
         };
