@@ -10,6 +10,8 @@
 static hf_quota seen[4];
 static char names[4][32];
 
+static char large[5000];
+
 static int note(void *arg, const hf_quota *quota)
 {
     int *count = arg;
@@ -60,7 +62,19 @@ int main(int argc, char **argv)
     CHECK(hf_quota_remove(pool, HF_QUOTA_DIRECTORY, "/") == 0);
     CHECK(hf_quota_remove(pool, HF_QUOTA_USER, "4242") == 0);
     CHECK(hf_keyspace_open(pool, "keys", HF_CREATE, &keys) == 0);
-    CHECK(hf_quota_set(pool, HF_QUOTA_DIRECTORY, "/", 1 << 20, 0) < 0 && hf_error_fix() != NULL);
+    CHECK(hf_put(keys, "k", 1, "value", 5, 0) == 0);
+    CHECK(hf_quota_set(pool, HF_QUOTA_KEYSPACE, "none", 1 << 20, 0) == -ENOENT);
+    CHECK(hf_quota_set(pool, HF_QUOTA_KEYSPACE, "keys", 4096, 3) == 0);
+    count = 0;
+    CHECK(hf_quota_list(pool, note, &count) == 0 && count == 1);
+    CHECK(seen[0].kind == HF_QUOTA_KEYSPACE && strcmp(names[0], "keys") == 0);
+    CHECK(seen[0].bytes_taken == 6 && seen[0].files_taken == 2);
+    CHECK(hf_put(keys, "large", 5, large, sizeof large, 0) == -EDQUOT && hf_error() != NULL);
+    CHECK(hf_put(keys, "l", 1, "value", 5, 0) == 0);
+    CHECK(hf_put(keys, "m", 1, "value", 5, 0) == -EDQUOT);
+    CHECK(hf_put(keys, "l", 1, "longer value", 12, 0) == 0);
+    CHECK(hf_quota_remove(pool, HF_QUOTA_KEYSPACE, "keys") == 0);
+    CHECK(hf_put(keys, "large", 5, large, sizeof large, 0) == 0);
     hf_keyspace_close(keys);
     count = 0;
     CHECK(hf_quota_list(pool, note, &count) == 0 && count == 0);

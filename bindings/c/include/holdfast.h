@@ -67,10 +67,11 @@ int hf_snapshot_rename(hf_pool *, const char *name, const char *new_name);
 typedef int (*hf_snapshot_fn)(void *arg, const char *name, int64_t time_ns);
 int hf_snapshot_list(hf_pool *, hf_snapshot_fn fn, void *arg);
 
-/* Quotas: what may be taken by a user, or by a directory with all below it (docs/quotas.md). Who
- * reaches one gets -EDQUOT. These are for the pool's owner and root; -EACCES for others. */
+/* Quotas: what may be taken by a user, by a directory with all below it, or by a keyspace
+ * (docs/quotas.md). Who reaches one gets -EDQUOT. These are for the pool's owner and root; -EACCES for others. */
 #define HF_QUOTA_USER 1u      /* name: the user's number, in decimal */
 #define HF_QUOTA_DIRECTORY 2u /* name: the path of the directory from the root of the pool */
+#define HF_QUOTA_KEYSPACE 3u  /* name: the keyspace's */
 typedef struct hf_quota {
     unsigned kind;
     int complete; /* 0: not all that is below the directory counts; setting it again completes it */
@@ -79,8 +80,8 @@ typedef struct hf_quota {
     uint64_t bytes_taken, files_taken;
 } hf_quota; /* later versions may append to it */
 /* Limits bytes and files (0: not), in place of an earlier quota, durably. -EINVAL: neither, no such kind
- * or number, or a directory above or below has one; -ENOENT: no such directory; -ENOSPC: the pool has
- * as many quotas as it may have; -EDQUOT: user or directory have keyspaces, whose values do not count. */
+ * or number, or a directory above or below has one; -ENOENT: no such directory or keyspace;
+ * -ENOSPC: the pool has as many quotas as it may have. */
 int hf_quota_set(hf_pool *, unsigned kind, const char *name, uint64_t bytes, uint64_t files);
 int hf_quota_remove(hf_pool *, unsigned kind, const char *name); /* durably; -ENOENT: it has none */
 /* Calls fn for each, by kind and name, as hf_snapshot_list does; the quota is valid during the call. */

@@ -10,7 +10,7 @@ use holdfast::QuotaOf;
 use std::ffi::{CString, c_int, c_uint};
 
 /// What the numbers of kinds stand for, from 1.
-const KINDS: [&str; 2] = ["user", "directory"];
+const KINDS: [&str; 3] = ["user", "directory", "keyspace"];
 
 /// A quota as C has it: `hf_quota`.
 #[repr(C)]

@@ -134,32 +134,35 @@ impl Pool {
         })?)
     }
 
-    /// Limits what a user, or a directory with all below it, may take; earlier limits go.
-    #[pyo3(signature = (*, user=None, directory=None, bytes=None, files=None))]
+    /// Limits what a user, a directory with all below it, or a keyspace may take; what limits there
+    /// were goes.
+    #[pyo3(signature = (*, user=None, directory=None, keyspace=None, bytes=None, files=None))]
     fn set_quota(
         &self,
         py: Python<'_>,
         user: Option<u32>,
         directory: Option<PathBuf>,
+        keyspace: Option<String>,
         bytes: Option<u64>,
         files: Option<u64>,
     ) -> PyResult<()> {
-        let of = quota_of(user, directory)?;
+        let of = quota_of(user, directory, keyspace)?;
         Ok(py.detach(|| {
             let source = self.shared.source.get()?;
             Ok::<_, Failure>(source.present()?.quota_set(&of, bytes, files)?)
         })?)
     }
 
-    /// Takes the quota of a user or directory away.
-    #[pyo3(signature = (*, user=None, directory=None))]
+    /// Takes the quota of a user, directory or keyspace away.
+    #[pyo3(signature = (*, user=None, directory=None, keyspace=None))]
     fn remove_quota(
         &self,
         py: Python<'_>,
         user: Option<u32>,
         directory: Option<PathBuf>,
+        keyspace: Option<String>,
     ) -> PyResult<()> {
-        let of = quota_of(user, directory)?;
+        let of = quota_of(user, directory, keyspace)?;
         Ok(py.detach(|| {
             let source = self.shared.source.get()?;
             Ok::<_, Failure>(source.present()?.quota_remove(&of)?)
@@ -225,13 +228,18 @@ type QuotaRow = (
 );
 
 /// Whom a quota is for.
-fn quota_of(user: Option<u32>, directory: Option<PathBuf>) -> PyResult<QuotaOf> {
-    match (user, directory) {
-        (Some(u32::MAX), _) => Err(PyValueError::new_err("no user has this number")),
-        (Some(uid), None) => Ok(QuotaOf::User(uid)),
-        (None, Some(path)) => Ok(QuotaOf::Directory(path.into_os_string().into_vec())),
+fn quota_of(
+    user: Option<u32>,
+    directory: Option<PathBuf>,
+    keyspace: Option<String>,
+) -> PyResult<QuotaOf> {
+    match (user, directory, keyspace) {
+        (Some(u32::MAX), ..) => Err(PyValueError::new_err("no user has this number")),
+        (Some(uid), None, None) => Ok(QuotaOf::User(uid)),
+        (None, Some(path), None) => Ok(QuotaOf::Directory(path.into_os_string().into_vec())),
+        (None, None, Some(name)) => Ok(QuotaOf::Keyspace(name.into_bytes())),
         _ => Err(PyValueError::new_err(
-            "a quota is for one user or one directory",
+            "a quota is for one user, one directory or one keyspace",
         )),
     }
 }

@@ -133,12 +133,30 @@ def test_quotas(pool, path):
         with pytest.raises(holdfast.Error) as caught:
             refused()
         assert caught.value.errno == error
-    for words in [{}, {"user": 1, "directory": "/"}, {"user": 2**32 - 1}]:
+    for words in [{}, {"user": 1, "directory": "/"}, {"user": 2**32 - 1}, {"user": 1, "keyspace": "k"}]:
         with pytest.raises(ValueError):
             pool.set_quota(**words, bytes=1 << 20)
     with pool.read() as view, pytest.raises(holdfast.Error) as caught:
         view.set_quota(user=1, bytes=1 << 20)
     assert caught.value.errno == errno.EROFS
+
+
+def test_a_quota_of_a_keyspace(pool, keys):
+    name = keys.name
+    pool.set_quota(keyspace=name, bytes=10_000)
+    keys[b"k"] = b"x" * 1000
+    with pytest.raises(holdfast.Error) as caught:
+        keys[b"large"] = b"x" * 20_000
+    assert caught.value.errno == errno.EDQUOT and b"large" not in keys
+    (quota,) = pool.quotas()
+    assert quota == holdfast.Quota("keyspace", name, 10_000, None, 1001, 2, True)
+    for _ in range(100):
+        keys[b"k"] = b"x" * 1500
+    pool.remove_quota(keyspace=name)
+    keys[b"large"] = b"x" * 20_000
+    with pytest.raises(holdfast.Error) as caught:
+        pool.set_quota(keyspace="none", bytes=1 << 20)
+    assert caught.value.errno == errno.ENOENT
 
 
 def test_a_pool_grows(pool, keys, path):

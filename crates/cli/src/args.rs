@@ -585,14 +585,14 @@ pub struct QuotaArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum QuotaCommand {
-    /// Limit a user or a directory, in place of an earlier quota.
+    /// Limit a user, a directory or a keyspace, in place of an earlier quota.
     Set {
         #[command(flatten)]
         of: QuotaOfArgs,
         /// Bytes that may be taken, with K, M, G or T.
         #[arg(required_unless_present = "files")]
         size: Option<Size>,
-        /// How many files, directories and other objects there may be.
+        /// How many files, directories, keys and other objects there may be.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         files: Option<u64>,
     },
@@ -615,6 +615,9 @@ pub struct QuotaOfArgs {
     /// A directory of the pool, by its path from the pool's root: all that is below it.
     #[arg(long, value_name = "PATH")]
     pub directory: Option<OsString>,
+    /// A keyspace, by its name: its keys and values.
+    #[arg(long, value_name = "NAME")]
+    pub keyspace: Option<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use holdfast::QuotaOf;
 use holdfast_client::attach::{self, Attachment};
 use holdfast_pmem::{Access, Region};
 use holdfast_pool::Reader;
-use holdfast_pool::layout::{ROOT_INO, XATTR_VALUE_MAX, xattr};
+use holdfast_pool::layout::{ROOT_INO, XATTR_VALUE_MAX, inode, xattr};
 use holdfast_pool::protocol::Answer;
 use holdfast_pool::quota::{self, Quota, Subject};
 use holdfast_pool::session::{QUOTA_USER, Quota as Entry};
@@ -21,13 +21,13 @@ use holdfast_service::Files;
 use std::cmp::Reverse;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// From so many per cent of a limit on, it is shown.
 const NEARLY_FULL: u64 = 90;
 /// At most so many of them.
 const SHOWN: usize = 10;
-const BLOCK: u64 = 4096;
 
 /// A quota, and what is taken of it, if that is known.
 pub struct Limited {
@@ -59,7 +59,11 @@ pub fn all(files: &Files, live: Option<&Answer>) -> Vec<Limited> {
             Subject::User(uid) => QuotaOf::User(uid),
             Subject::Directory(ino) => {
                 let path = stored_path(&trees, ino)?;
-                QuotaOf::Directory(if path.is_empty() { b"/".to_vec() } else { path })
+                match is_keyspace(&trees, ino) {
+                    true => QuotaOf::Keyspace(path[1..].to_vec()),
+                    false if path.is_empty() => QuotaOf::Directory(b"/".to_vec()),
+                    false => QuotaOf::Directory(path),
+                }
             }
         };
         let entry = memory.as_ref().and_then(|memory| memory.quota(place));
@@ -72,6 +76,12 @@ pub fn all(files: &Files, live: Option<&Answer>) -> Vec<Limited> {
     let mut limited: Vec<_> = limited.collect();
     limited.sort_by(|a, b| a.of.cmp(&b.of));
     limited
+}
+
+fn is_keyspace(trees: &Reader<'_>, ino: u64) -> bool {
+    let mut bytes = [0; inode::ENCODED_MAX];
+    let found = inode::find(trees, ino, &mut bytes);
+    found.is_ok_and(|found| found.is_some_and(|dir| dir.flags & inode::KEYSPACE != 0))
 }
 
 /// The table as the trees have it.
@@ -102,8 +112,8 @@ fn taken(entry: &Entry, subject: Subject) -> Option<[u64; 2]> {
     );
     let is_it = kind != 0 && (kind == QUOTA_USER) == is_users && entry.id.load(Relaxed) == id;
     // A sum below 0 is one that a death left, and counts as 0.
-    let sums = [&entry.blocks, &entry.files].map(|sum| (sum.load(Acquire) as i64).max(0) as u64);
-    is_it.then(|| [sums[0].saturating_mul(BLOCK), sums[1]])
+    let now = |sum: &AtomicU64| (sum.load(Acquire) as i64).max(0) as u64;
+    is_it.then(|| [now(&entry.bytes), now(&entry.files)])
 }
 
 impl Limited {

@@ -42,6 +42,9 @@ fn named(args: &QuotaOfArgs) -> Result<QuotaOf, Failure> {
     if let Some(path) = &args.directory {
         return Ok(QuotaOf::Directory(path.as_bytes().to_vec()));
     }
+    if let Some(name) = &args.keyspace {
+        return Ok(QuotaOf::Keyspace(name.as_bytes().to_vec()));
+    }
     let name = args.user.as_deref().unwrap_or_default();
     let found = match name.parse() {
         Ok(uid) if uid != u32::MAX => Some(uid),
@@ -83,11 +86,12 @@ pub fn percent(taken: u64, limit: u64) -> u64 {
     (u128::from(taken) * 100 / u128::from(limit.max(1))) as u64
 }
 
-/// For people: the name of a user, or a path.
+/// For people: the name of a user or keyspace, or a path.
 pub fn named_for_people(of: &QuotaOf) -> String {
     match of {
         QuotaOf::User(uid) => name_of(*uid).unwrap_or(uid.to_string()),
         QuotaOf::Directory(path) => escape::shown(path),
+        QuotaOf::Keyspace(name) => escape::shown(name),
     }
 }
 
@@ -97,6 +101,7 @@ pub fn whom(of: &QuotaOf) -> String {
     match of {
         QuotaOf::User(_) => format!("user {name}"),
         QuotaOf::Directory(_) => name,
+        QuotaOf::Keyspace(_) => format!("keyspace {name}"),
     }
 }
 
@@ -136,6 +141,10 @@ pub fn fields_of(of: &QuotaOf) -> Vec<(&'static str, Json)> {
             let path = String::from_utf8_lossy(path).into_owned();
             vec![("directory", Json::Text(path))]
         }
+        QuotaOf::Keyspace(name) => {
+            let name = String::from_utf8_lossy(name).into_owned();
+            vec![("keyspace", Json::Text(name))]
+        }
     }
 }
 
@@ -172,6 +181,7 @@ mod tests {
             named(&QuotaOfArgs {
                 user: Some(user.into()),
                 directory: None,
+                keyspace: None,
             })
         };
         assert_eq!(of("0"), Ok(QuotaOf::User(0)));

@@ -1,4 +1,4 @@
-//! Quotas of users and directories.
+//! Quotas of users, directories and keyspaces.
 //!
 //! Invariant: only processes of the pool's owner, and root's, see or change them.
 
@@ -14,22 +14,26 @@ pub enum QuotaOf {
     User(u32),
     /// The directory with this path from the root of the pool, and all below it.
     Directory(Vec<u8>),
+    /// The keyspace with this name: its keys and values, and what else its directory has.
+    Keyspace(Vec<u8>),
 }
 
 impl QuotaOf {
-    /// What it is: "user" or "directory".
+    /// What it is: "user", "directory" or "keyspace".
     pub fn kind(&self) -> &'static str {
         match self {
             QuotaOf::User(_) => "user",
             QuotaOf::Directory(_) => "directory",
+            QuotaOf::Keyspace(_) => "keyspace",
         }
     }
 
-    /// Its name: a number in decimal, or a path.
+    /// Its name: a number in decimal, a path, or the name of the keyspace.
     pub fn name(&self) -> Vec<u8> {
         match self {
             QuotaOf::User(uid) => uid.to_string().into_bytes(),
             QuotaOf::Directory(path) => path.clone(),
+            QuotaOf::Keyspace(name) => name.clone(),
         }
     }
 
@@ -42,6 +46,7 @@ impl QuotaOf {
                 (uid != u32::MAX).then_some(QuotaOf::User(uid))
             }
             "directory" => Some(QuotaOf::Directory(name.to_vec())),
+            "keyspace" => Some(QuotaOf::Keyspace(name.to_vec())),
             _ => None,
         }
     }
@@ -56,7 +61,7 @@ pub struct Quota {
     pub bytes: Option<u64>,
     /// Objects that may be there: files, directories, links and others.
     pub files: Option<u64>,
-    /// Bytes that are taken: whole blocks of 4 KiB, as `st_blocks` has them.
+    /// Bytes that are taken: the blocks of files, as `st_blocks` has them, and keys and values.
     pub bytes_taken: u64,
     pub files_taken: u64,
     /// All that is below the directory counts; false while it is being set, or if who set it was
@@ -68,12 +73,18 @@ impl Pool {
     /// All quotas, those of users first.
     pub fn quotas(&self) -> Result<Vec<Quota>> {
         let client = self.inner.client()?;
+        let keyspaces = self.keyspaces()?;
         let mut all = Vec::new();
         for info in client.quotas()? {
             let of = match info.quota.subject {
                 Subject::User(uid) => QuotaOf::User(uid),
                 Subject::Directory(ino) => match client.quota_path(ino) {
-                    Ok(path) => QuotaOf::Directory(path),
+                    Ok(path) => match path.get(1..) {
+                        Some(name) if keyspaces.iter().any(|k| k.as_bytes() == name) => {
+                            QuotaOf::Keyspace(name.to_vec())
+                        }
+                        _ => QuotaOf::Directory(path),
+                    },
                     // The directory was removed.
                     Err(ClientError::NotFound) => continue,
                     Err(e) => return Err(e.into()),
@@ -120,6 +131,16 @@ impl Pool {
     fn subject(&self, client: &Client, of: &QuotaOf) -> Result<Subject> {
         match of {
             QuotaOf::User(uid) => Ok(Subject::User(*uid)),
+            QuotaOf::Keyspace(name) => {
+                let found = self.as_caller(|caller| client.keyspace(caller, name, false));
+                let found = found.map_err(|e| match e {
+                    Error::Pool(ClientError::NotFound | ClientError::NotDirectory) => {
+                        Error::missing_keyspace(&String::from_utf8_lossy(name))
+                    }
+                    e => e,
+                });
+                Ok(Subject::Directory(found?.ino()))
+            }
             QuotaOf::Directory(path) => {
                 let found = self.as_caller(|caller| client.quota_directory(caller, path));
                 found.map_err(|e| match e {
@@ -141,6 +162,7 @@ fn name_of(of: &QuotaOf) -> String {
     match of {
         QuotaOf::User(_) => format!("user {name}"),
         QuotaOf::Directory(_) => name,
+        QuotaOf::Keyspace(_) => format!("keyspace {name}"),
     }
 }
 
@@ -162,7 +184,11 @@ mod tests {
 
     #[test]
     fn kind_and_name_are_whole() {
-        for of in [QuotaOf::User(7), QuotaOf::Directory(b"/a b\xff".to_vec())] {
+        for of in [
+            QuotaOf::User(7),
+            QuotaOf::Directory(b"/a b\xff".to_vec()),
+            QuotaOf::Keyspace(b"k".to_vec()),
+        ] {
             assert_eq!(QuotaOf::named(of.kind(), &of.name()), Some(of));
         }
         for name in ["", "+1", "-1", "1x", "4294967295", "99999999999"] {

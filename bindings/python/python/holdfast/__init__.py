@@ -78,9 +78,10 @@ class Quota(NamedTuple):
     """What may be taken, and what is taken; a limit that is None is none."""
 
     kind: str
-    """"user" or "directory"."""
+    """"user", "directory" or "keyspace"."""
     name: str
-    """The number of the user, or the path of the directory from the root of the pool."""
+    """The number of the user, the path of the directory from the root of the pool, or the name of
+    the keyspace."""
     bytes: int | None
     files: int | None
     bytes_taken: int

@@ -224,9 +224,69 @@ pub fn quotas_are_kept(f: &Fixture) -> Done {
     wrong_words(f)
 }
 
+/// Keyspaces have quotas of their own, which are reached by the command, programs and streams.
+pub fn keyspaces_have_quotas(f: &Fixture) -> Done {
+    let pool = f.pool();
+    let kv = |line: &str| format!("{} kv {} {line}", f.holdfast.display(), pool.display());
+    let bash = |line: String| {
+        let mut command = Command::new("bash");
+        command.args(["-c", &line]);
+        ok(&line, f.ended(command)?)
+    };
+    bash(kv("k put first 1"))?;
+    f.quota(&["set", "--keyspace", "k", "1M"])?;
+    equal_list(f, "keyspace k  6 of 1M (0%), 2 files\n")?;
+    let load = "seq -f '%06g' 20000 | awk '{ print $1 \"\\t\" $1 }'";
+    bash(format!("{load} | {}", kv("k load")))?;
+    let values = "240006 20002\n";
+    if f.taken()? != values {
+        return Err(f.taken()?);
+    }
+    // Over and over: what replaces needs no room but for a moment.
+    for _ in 0..3 {
+        bash(format!("{load} | {}", kv("k load")))?;
+    }
+    if f.taken()? != values {
+        return Err(f.taken()?);
+    }
+    let refused = bash(format!(
+        "head -c 900000 /dev/zero | {} 2>&1; true",
+        kv("k put large -")
+    ))?;
+    if !refused.contains("is used up") || !refused.contains("Fix: ") {
+        return Err(format!("a value that is too long: {refused}"));
+    }
+    let full = "2>&1 | grep -om1 'Disk quota exceeded'";
+    f.says(
+        &format!("dd if=/dev/zero of=k/file bs=100K count=99 {full}; wc -c <k/000777"),
+        "Disk quota exceeded\n6\n",
+    )?;
+    f.line("rm k/file && rm k/00000? && echo program >k/own && mv k/own k/000001")?;
+    f.take("s")?;
+    // Files and values count as they do on their own; a service that is killed counts anew.
+    let taken = f.taken()?;
+    kill_service(f)?;
+    f.line("ls k | wc -l")?;
+    if f.taken()? != taken {
+        return Err(format!("{taken} before, {} after", f.taken()?));
+    }
+    // What only the snapshot has does not count.
+    bash(kv("k drop"))?;
+    if f.quota(&["list"])? != "" {
+        return Err(f.quota(&["list"])?);
+    }
+    ok("rollback", f.snapshot(&["rollback", "s"])?)?;
+    if f.taken()? != taken {
+        return Err(format!("{taken} in the snapshot, {} now", f.taken()?));
+    }
+    f.quota(&["remove", "--keyspace", "k"])?;
+    equal_list(f, "")
+}
+
 fn wrong_words(f: &Fixture) -> Done {
     for (words, says) in [
-        (&["set", "--directory", "a/b", "1M"][..], "above or below"),
+        (&["set", "--keyspace", "none", "1M"][..], "no keyspace"),
+        (&["set", "--directory", "a/b", "1M"], "above or below"),
         (&["set", "--directory", "none", "1M"], "no directory"),
         (&["set", "--directory", "a/b/empty", "1M"], "no directory"),
         (&["set", "--user", "no-such-user", "1M"], "no user"),

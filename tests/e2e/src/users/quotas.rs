@@ -81,13 +81,7 @@ pub fn of_users(fixture: &Fixture) -> Result<(), Stop> {
         "cp /hf/again /hf/keyspace 2>/dev/null || echo full",
         "full\n",
     )?;
-    let (holdfast, pool) = (fixture.holdfast.display(), shared.pool.display());
-    let keys = format!("{holdfast} kv {pool} mine put key value 2>&1 | head -1");
-    let says = "values count for no quota, so who has one cannot have a keyspace";
-    let ended = shared.says("3002", &keys)?;
-    if !ended.out.contains(says) {
-        return wrong(format!("a keyspace: {}", ended.out));
-    }
+    keys_beside_files(&shared)?;
     quota(&shared, "3001", &["remove", "--user", "3002"])?;
     shared.expect(
         "3002",
@@ -95,6 +89,38 @@ pub fn of_users(fixture: &Fixture) -> Result<(), Stop> {
         "free\n",
     )?;
     shared.end()
+}
+
+/// Values are the owner's of the keyspace, whoever puts them, and count with files.
+fn keys_beside_files(shared: &Shared<'_>) -> Result<(), Stop> {
+    let (holdfast, pool) = (shared.fixture.holdfast.display(), shared.pool.display());
+    let kv = format!("{holdfast} kv {pool} mine");
+    let keys =
+        format!("rm /hf/again; {kv} put key value && {kv} put large - </bin/ls && {kv} get key");
+    shared.expect("3002", &keys, "value")?;
+    shared.expect("3002", "chmod 777 /hf/mine", "")?;
+    let full = format!(
+        "for i in $(seq 200); do {kv} put $i - </bin/ls 2>&1 || break; done | head -1
+        {{ {kv} put key value2 && {kv} put large small && {kv} get key; echo; }} 2>&1
+        {kv} get 1 | cmp - /bin/ls 2>&1"
+    );
+    let ended = shared.says("3003", &full)?;
+    let says = "the quota of the directory or keyspace, or of the user who owns it, is used up";
+    if !ended.out.contains(says) || !ended.out.ends_with("value2\n") {
+        return wrong(format!("a keyspace: {}", ended.out));
+    }
+    let fill = FILL.replace("NAME", "again");
+    let ended = shared.says("3002", &fill)?;
+    if !ended.out.starts_with("Disk quota exceeded\n") || ended.out.len() > 27 {
+        return wrong(format!("beside a keyspace: {}", ended.out));
+    }
+    shared.expect("3002", &format!("{kv} drop"), "")?;
+    shared.expect(
+        "3002",
+        "head -c 4M /dev/zero >/hf/again && rm /hf/again && echo room",
+        "room\n",
+    )?;
+    Ok(())
 }
 
 /// In a directory with a quota all users are stopped together, and outside nobody is.
