@@ -30,7 +30,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 41] = [
+const CASES: [(&str, Case); 42] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -89,6 +89,7 @@ const CASES: [(&str, Case); 41] = [
     ("programs meet a limit", quotas::programs_meet_a_limit),
     ("kills leave quotas right", quotas::kills_leave_it_right),
     ("quotas are kept", quotas::quotas_are_kept),
+    ("quotas agree with du", quotas::agree_with_du),
     (
         "setting a quota is interrupted",
         quotas::setting_is_interrupted,
