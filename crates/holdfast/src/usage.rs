@@ -13,7 +13,7 @@ use crate::view::{View, ViewOf};
 use crate::volume::{NAME, ROOM};
 use crate::walk;
 use holdfast_client::{Base, Stat, Target, abi};
-use holdfast_pool::layout::{INLINE_MAX, value};
+use holdfast_pool::layout::value;
 use std::collections::HashSet;
 
 const BLOCK: u64 = 4096;
@@ -24,7 +24,7 @@ const SECTOR: u64 = 512;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// What is taken of the pool: blocks, those without content yet among them and no holes; and
-    /// contents and keys that are small enough to lie in the trees.
+    /// keys, and values that are small enough to lie in the trees.
     pub taken: u64,
     /// How long files and values are, and keys.
     pub size: u64,
@@ -202,13 +202,10 @@ impl Walk<'_> {
         if stat.nlink > 1 && !self.counted.insert(stat.ino) {
             return Ok(Space::default());
         }
-        let small = match value::is_number(stat.ino) {
-            true => u64::MAX,
-            false => INLINE_MAX as u64,
-        };
-        let inline = match stat.blocks {
-            0 if stat.size <= small => stat.size,
-            _ => 0,
+        // A value that lies in the trees; a file without blocks is a hole.
+        let inline = match value::is_number(stat.ino) && stat.blocks == 0 {
+            true => stat.size,
+            false => 0,
         };
         let space = Space {
             taken: stat.blocks * SECTOR + inline,

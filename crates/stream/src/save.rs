@@ -5,8 +5,8 @@
 //!  * Blocks that came into use after the state before are sent; the others are in that state at
 //!    the same place, since a block never moves while it is in use (`docs/spec/format.md`). There
 //!    are two exceptions. A file that was a value in the state before had no place there, so its
-//!    blocks are sent. What is stored to files that were mapped when the base was taken changes the base,
-//!    too, so all blocks of these are sent.
+//!    blocks are sent. What is stored to files that were mapped when the base was taken changes the
+//!    base, too, so all blocks of these are sent.
 
 use crate::chunk::{Begun, ChunkWriter};
 use crate::error::{Error, Result};

@@ -30,7 +30,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 42] = [
+const CASES: [(&str, Case); 43] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -90,6 +90,7 @@ const CASES: [(&str, Case); 42] = [
     ("kills leave quotas right", quotas::kills_leave_it_right),
     ("quotas are kept", quotas::quotas_are_kept),
     ("keyspaces have quotas", quotas::keyspaces_have_quotas),
+    ("quotas agree with du", quotas::agree_with_du),
     (
         "setting a quota is interrupted",
         quotas::setting_is_interrupted,

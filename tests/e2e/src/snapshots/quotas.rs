@@ -3,7 +3,7 @@
 
 use super::{Done, Fixture, kill_service, ok};
 use crate::process;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Bytes and objects below the working directory, as the files say.
@@ -63,6 +63,42 @@ impl Fixture {
             "{} {}\n",
             json[0]["bytes_taken"], json[0]["files_taken"]
         ))
+    }
+
+    /// A program that ends with its input.
+    fn held(&self, line: &str) -> Done<Child> {
+        let mut command = self.run(None);
+        let line = format!("cd {} && {line}", self.dir.join("hf").display());
+        command.args(["bash", "-c", &line]).current_dir(&self.dir);
+        process::clean(&mut command, &self.dir.join("home"));
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.spawn().map_err(|e| e.to_string())
+    }
+
+    /// What the quota of `dir` has taken is what is below it, and so many bytes of a deleted file.
+    fn du_agrees(&self, deleted: u64) -> Done {
+        let begun = Instant::now();
+        let number = |said: &str| said.split_whitespace().next().and_then(|n| n.parse().ok());
+        loop {
+            let shown: u64 = number(&self.line("du -s --block-size=1 dir")?).unwrap_or(0);
+            let objects: u64 =
+                number(&self.line("find dir -printf '%i\\n' | sort -u | wc -l")?).unwrap_or(0);
+            let dir = self.pool().join("dir").display().to_string();
+            let said = self.done(&["du", "-s", "--json", &dir])?;
+            let json: serde_json::Value = serde_json::from_str(&said).map_err(|e| e.to_string())?;
+            let files = objects + u64::from(deleted > 0);
+            let wanted = format!("{} {files}\n", shown + deleted);
+            let taken = self.taken()?;
+            if json[0]["taken"] == shown && taken == wanted {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!(
+                    "{taken:?} is counted, not {wanted:?}, and holdfast du says {said}"
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Directory `dir` of the pool has what the quota says.
@@ -143,6 +179,37 @@ pub fn programs_meet_a_limit(f: &Fixture) -> Done {
     f.quota(&["remove", "--directory", "dir"])?;
     f.line("mv dir/bash out/ && head -c 70M /dev/zero >dir/larger")?;
     equal_list(f, "")
+}
+
+/// A tree in which what files are long, what they take and what names there are differ.
+const TREE: &str = "mkdir -p dir/s/t out && cd dir && seq 5 >small && : >empty && seq 90000 >big &&
+    ln big s/link && ln s/link s/t/more && ln -s big short-link &&
+    ln -s $(printf x%.0s {1..900}) long-link && mkfifo pipe &&
+    truncate -s 50M hole && printf y | dd of=hole bs=1 seek=30M conv=notrunc status=none &&
+    truncate -s 300 short-hole && fallocate -l 1M ahead &&
+    head -c 512 /dev/urandom >inline && head -c 513 /dev/urandom >block &&
+    head -c 20000 /dev/urandom >punched && fallocate -p -o 4096 -l 8192 punched &&
+    setfattr -n user.x -v $(printf v%.0s {1..5000}) big 2>/dev/null; for i in $(seq 50); do
+    mkdir -p s/$i/$i; head -c $((i * 700)) /dev/urandom >s/$i/$i/f; done";
+
+/// A quota counts what `du` and `holdfast du` count, and beside that files which are deleted and
+/// still open.
+pub fn agree_with_du(f: &Fixture) -> Done {
+    f.line(TREE)?;
+    f.quota(&["set", "--directory", "dir", "200M"])?;
+    f.du_agrees(0)?;
+    f.line("rm dir/big; mv dir/s/1 dir/t1; truncate -s 100 dir/block; seq 900 >dir/small")?;
+    f.line("cp -a dir/s dir/copy && rm -r dir/s/2*")?;
+    f.du_agrees(0)?;
+    let holder = "exec 3>dir/open && head -c 5M /dev/zero >&3 && rm dir/open && : >../held && cat";
+    let mut holder = f.held(holder)?;
+    while !f.dir.join("held").exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    f.du_agrees(5 << 20)?;
+    drop(holder.stdin.take());
+    let _ = holder.wait();
+    f.du_agrees(0)
 }
 
 fn equal_list(f: &Fixture, wanted: &str) -> Done {
