@@ -35,6 +35,8 @@ pub struct Limited {
     /// Bytes and files; 0: no limit.
     limits: [u64; 2],
     taken: Option<[u64; 2]>,
+    /// All that is below the directory counts.
+    complete: bool,
 }
 
 /// All quotas that can be read, those of users first.
@@ -70,6 +72,7 @@ pub fn all(files: &Files, live: Option<&Answer>) -> Vec<Limited> {
         Some(Limited {
             of,
             limits: [quota.bytes, quota.files],
+            complete: !quota.partial,
             taken: entry.and_then(|entry| taken(entry, quota.subject)),
         })
     });
@@ -136,7 +139,9 @@ impl Limited {
         let known = numbers
             .into_iter()
             .filter_map(|(name, n)| Some((name, Json::Number(n?))));
-        Json::Object(fields_of(&self.of).into_iter().chain(known).collect())
+        let complete = ("complete", Json::Bool(self.complete));
+        let fields = fields_of(&self.of).into_iter().chain(known);
+        Json::Object(fields.chain([complete]).collect())
     }
 
     fn text(&self) -> String {
@@ -171,12 +176,16 @@ pub fn rows(all: &[Limited]) -> Vec<(String, String)> {
     let mut full: Vec<_> = shares.filter(|(share, _)| *share >= NEARLY_FULL).collect();
     full.sort_by_key(|(share, _)| Reverse(*share));
     let known = all.iter().filter(|limited| limited.taken.is_some()).count();
-    let said = match (all.len(), known, full.len()) {
-        (0, _, _) => "none".into(),
+    let mut said = match (all.len(), known, full.len()) {
+        (0, _, _) => String::from("none"),
         (n, 0, _) => format!("{n}; what is taken is counted while programs use the pool"),
         (n, _, 0) => format!("{n}, none nearly full"),
         (n, _, full) => format!("{n}, {full} nearly full"),
     };
+    let partial = all.iter().filter(|limited| !limited.complete).count();
+    if partial > 0 {
+        said += &format!("; {partial} not complete: set again");
+    }
     let mut rows = vec![("quotas".into(), said)];
     let shown = full.iter().take(SHOWN);
     rows.extend(shown.map(|(_, limited)| ("  quota".into(), limited.text())));
@@ -234,7 +243,13 @@ mod tests {
 
     fn limited(uid: u32, limits: [u64; 2], taken: Option<[u64; 2]>) -> Limited {
         let of = QuotaOf::User(uid);
-        Limited { of, limits, taken }
+        let complete = uid != 70003;
+        Limited {
+            of,
+            limits,
+            taken,
+            complete,
+        }
     }
 
     #[test]
@@ -245,7 +260,7 @@ mod tests {
             limited(70003, [4096, 10], Some([8192, 1])),
         ];
         let said: Vec<_> = rows(&some).into_iter().map(|(_, said)| said).collect();
-        assert_eq!(said[0], "3, 2 nearly full");
+        assert_eq!(said[0], "3, 2 nearly full; 1 not complete: set again");
         assert_eq!(said[1], "user 70003: 8K of 4K (200%), 1 of 10 files (10%)");
         assert_eq!(said[2], "user 70002: 0 of 100M (0%), 9 of 10 files (90%)");
         assert_eq!(said.len(), 3);

@@ -15,7 +15,7 @@ use holdfast_pool::layout::{BlockAddr, EXTENTS, ORPHANS, VALUES, name_seed};
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::snapshot::{self, Snapshot};
 use holdfast_pool::space::Run;
-use holdfast_pool::{Params, Pool, Reader, WriteToken};
+use holdfast_pool::{Batch, Params, Pool, Reader, WriteToken};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
@@ -101,7 +101,13 @@ impl Made {
         for _ in 0..dice.roll(30) {
             let (ino, at, len) = (2 + dice.roll(4), dice.roll(3000), 1 + dice.roll(700));
             let byte = dice.roll(3) as u8;
-            match dice.roll(5) {
+            match dice.roll(6) {
+                5 => {
+                    let place = self.model.values.keys().nth(at as usize % 7).cloned();
+                    if let Some(key) = place {
+                        become_file(&mut batch, &mut self.model, &key, dice.roll(1 << 40));
+                    }
+                }
                 0 => {
                     clear(&mut batch, ino, at, at + len);
                     self.model
@@ -235,7 +241,7 @@ impl Made {
     }
 }
 
-fn clear(batch: &mut holdfast_pool::Batch<'_>, ino: u64, from: u64, to: u64) {
+fn clear(batch: &mut Batch<'_>, ino: u64, from: u64, to: u64) {
     for block in from..to {
         let Some(e) = extent::covering(&*batch, ino, block).unwrap() else {
             continue;
@@ -262,7 +268,36 @@ fn clear(batch: &mut holdfast_pool::Batch<'_>, ino: u64, from: u64, to: u64) {
     }
 }
 
-fn erase_value(batch: &mut holdfast_pool::Batch<'_>, key: &[u8]) {
+/// A value whose blocks are a file's from now on; its epochs stay.
+fn become_file(batch: &mut Batch<'_>, model: &mut Model, key: &[u8], n: u64) {
+    let mut old = Vec::new();
+    batch
+        .take_out(VALUES, key, &mut |value| old = value.to_vec())
+        .unwrap();
+    let (ino, mut file_block) = (1000 + n, 0);
+    let bytes = model.values.remove(key).unwrap();
+    for run in value::blocks_of(&old)
+        .unwrap()
+        .iter()
+        .flat_map(InBlocks::runs)
+    {
+        let e = Extent {
+            file_block,
+            block: run.block,
+            len: run.len,
+            epoch: run.epoch,
+        };
+        batch
+            .put(EXTENTS, &extent::key(ino, file_block), &e.encode())
+            .unwrap();
+        for block in file_block..e.end() {
+            model.blocks.insert((ino, block), bytes[0]);
+        }
+        file_block = e.end();
+    }
+}
+
+fn erase_value(batch: &mut Batch<'_>, key: &[u8]) {
     let mut old = Vec::new();
     batch
         .take_out(VALUES, key, &mut |value| old = value.to_vec())
@@ -270,7 +305,7 @@ fn erase_value(batch: &mut holdfast_pool::Batch<'_>, key: &[u8]) {
     drop_runs(batch, &old);
 }
 
-fn drop_runs(batch: &mut holdfast_pool::Batch<'_>, old: &[u8]) {
+fn drop_runs(batch: &mut Batch<'_>, old: &[u8]) {
     let blocks = if old.is_empty() {
         None
     } else {
@@ -283,14 +318,7 @@ fn drop_runs(batch: &mut holdfast_pool::Batch<'_>, old: &[u8]) {
     }
 }
 
-fn put_value(
-    batch: &mut holdfast_pool::Batch<'_>,
-    data: &Region,
-    key: &[u8],
-    len: u64,
-    byte: u8,
-    epoch: u32,
-) {
+fn put_value(batch: &mut Batch<'_>, data: &Region, key: &[u8], len: u64, byte: u8, epoch: u32) {
     let inline = value::fits_entry(key.len(), len as usize);
     let expires = expiry(byte);
     let head = ValueHead {

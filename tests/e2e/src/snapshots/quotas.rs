@@ -285,6 +285,10 @@ pub fn quotas_are_kept(f: &Fixture) -> Done {
     if ended.code() == Some(0) || !ended.err.contains("quota exceeded") {
         return Err(format!("the restored pool: {}", ended.err));
     }
+    let shown = "stat -f -c %b a";
+    if f.line(shown)? != "1280\n" || ok(shown, f.shell(Some("s"), shown)?)? == "1280\n" {
+        return Err("statfs shows the quota in the snapshot, or not in the present".into());
+    }
     f.line("rm a/b/new")?;
     ok("rollback", f.snapshot(&["rollback", "s"])?)?;
     f.counts("a")?;

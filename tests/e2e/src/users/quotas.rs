@@ -248,8 +248,9 @@ pub fn in_the_state(fixture: &Fixture) -> Result<(), Stop> {
     let counted = ["quotas 2, 1 nearly full\n", nearly];
     let objects = [
         "{\"directory\":\"/a/dir\",\"bytes_taken\":3993600,\"bytes\":4194304,\"files_taken\":2,\
-         \"files\":50}",
-        "{\"uid\":3002,\"bytes_taken\":3993600,\"bytes\":1073741824,\"files_taken\":1}",
+         \"files\":50,\"complete\":true}",
+        "{\"uid\":3002,\"bytes_taken\":3993600,\"bytes\":1073741824,\"files_taken\":1,\
+         \"complete\":true}",
     ];
     for user in ["3001", "0"] {
         says(&shared, user, &status, &counted)?;
