@@ -7,6 +7,7 @@ mod kernel_btt;
 mod persistent;
 mod site;
 mod systems;
+mod units;
 
 use crate::bad_input::run_cases;
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         guest::CASES,
         persistent::CASES,
         kernel_btt::CASES,
+        units::CASES,
     ];
     run_cases("loops", &tables.concat(), names)
 }
