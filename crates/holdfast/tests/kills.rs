@@ -7,16 +7,19 @@
 mod fixture;
 
 use fixture::Rng;
-use holdfast::{Durability::*, Keyspace, Pool};
+use holdfast::{Durability::*, Expires, Keyspace, Pool};
+use holdfast_client::attach::attach;
+use holdfast_client::{Client, Segments, recover, slots};
 use holdfast_pool::format::superblock::Consistency;
-use holdfast_service::{CreateOptions, Options, Service};
+use holdfast_service::{CreateOptions, Job, Options, Service};
+use rustix::fd::AsFd;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const WRITERS: u64 = 3;
 const READERS: u64 = 2;
@@ -25,6 +28,8 @@ const TIME: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Keys that a writer puts one by one.
 const SINGLES: u64 = 40;
+/// Keys that it puts with a time.
+const BRIEF: u64 = 16;
 const ESTALE: i32 = 116;
 
 type Done = Result<(), Box<dyn std::error::Error>>;
@@ -41,6 +46,8 @@ fn main() -> ExitCode {
         ["serve", "--ending", "--apart", "--", dir] => serve_apart(dir),
         ["serve", "--ending", "--", dir] => serve(Path::new(dir)),
         ["writer", dir, n] => writer(Path::new(dir), id(n)),
+        ["write-back", "--", dir] => help(Path::new(dir), false),
+        ["write-back", "--expired", "--", dir] => help(Path::new(dir), true),
         ["reader", dir, n] => reader(Path::new(dir), id(n)),
         ["viewer", dir] => viewer(Path::new(dir)),
         _ => return play(),
@@ -82,7 +89,7 @@ fn serve(dir: &Path) -> Done {
         dir,
         Options {
             ending: true,
-            writeback: None,
+            writeback: Some(helper),
             ..Options::default()
         },
     );
@@ -97,6 +104,38 @@ fn serve(dir: &Path) -> Done {
         }
         Err(e) => Ok(writeln!(out, "holdfast: {e}")?),
     }
+}
+
+/// The command that does a job for the service.
+fn helper(dir: &Path, job: Job) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("write-back");
+    command.args((job == Job::RemoveExpired).then_some("--expired"));
+    command.arg("--").arg(dir);
+    command
+}
+
+/// Does such a job, as the real command does.
+fn help(dir: &Path, expired: bool) -> Done {
+    let attachment = attach(dir.as_os_str().as_encoded_bytes(), None)?;
+    let answer = &attachment.answer;
+    let segments = Segments {
+        session: attachment.memory()?,
+        meta: (attachment.meta.as_fd(), answer.meta_len),
+        journal: (attachment.journal.as_fd(), answer.journal_len),
+        data: (attachment.data.as_fd(), answer.data_room),
+        medium: answer.medium,
+        cpu: 0,
+    };
+    let client = Client::attach(&segments, b"")?;
+    slots::register_helper(client.session(), std::process::id())?;
+    recover::lanes(client.session())?;
+    let done = match expired {
+        true => client.kv_remove_expired(2000),
+        false => client.write_back().map(drop),
+    };
+    client.exit(true);
+    Ok(done?)
 }
 
 /// A pool directory of our own, and beside it what its processes tell.
@@ -177,8 +216,9 @@ impl Drop for Fixture {
     }
 }
 
-/// What a writer says of itself: the number that it is about to write, and the last that it has
-/// written. A file, so that it outlives the writer.
+/// What a writer says of itself: the number that it is about to write, the last that it has
+/// written, and when the key expires that it puts with the former. A file, so that it outlives the
+/// writer.
 struct Diary(File);
 
 impl Diary {
@@ -191,7 +231,7 @@ impl Diary {
             .write(true)
             .open(path)?;
         if file.metadata()?.len() == 0 {
-            file.write_all_at(&[0; 16], 0)?;
+            file.write_all_at(&[0; 24], 0)?;
         }
         Ok(Diary(file))
     }
@@ -230,6 +270,26 @@ fn single(id: u64, number: u64) -> Vec<u8> {
     format!("single-{id}-{:03}", number % SINGLES).into_bytes()
 }
 
+/// A key that is there for moments only.
+fn brief(id: u64, number: u64) -> Vec<u8> {
+    format!("brief-{id}-{}", number % BRIEF).into_bytes()
+}
+
+/// One that nobody puts again.
+fn once(id: u64, number: u64) -> Vec<u8> {
+    format!("once-{id}-{number}").into_bytes()
+}
+
+/// Its value, which ends with the time.
+fn brief_value(number: u64, until: u64) -> Vec<u8> {
+    [value(number), until.to_le_bytes().to_vec()].concat()
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
 fn value(number: u64) -> Vec<u8> {
     let len = [8, 60, 1500, 4096, 20_000][(number.wrapping_mul(7919) >> 3) as usize % 5];
     let mut value = vec![number as u8; len];
@@ -265,9 +325,37 @@ fn writer(dir: &Path, id: u64) -> Done {
         batch.commit(Durable)?;
         one.put(&single(id, n), &value(n), Durable)?;
         two.erase(&single(id, n + 1), Ordered)?;
+        let until = now() + [0, 100_000, 300_000, 3_000_000][n as usize % 4];
+        diary.set(2, until)?;
+        let expires = Expires::At(until as i64);
+        two.put_until(&brief(id, n), &brief_value(n, until), expires, Durable)?;
+        if n.is_multiple_of(10) {
+            two.put_until(&once(id, n), &value(n), expires, Ordered)?;
+        }
         diary.set(1, n)?;
     }
     Ok(())
+}
+
+/// A key is there until its time has come, and not any more from then on.
+fn look_at_brief(two: &Keyspace, diary: &Diary, id: u64, back: u64) -> Done {
+    let (told, until, before) = (diary.told()?, diary.get(2)?, now());
+    let Some(mut bytes) = two.get(&brief(id, told + BRIEF - back))? else {
+        // Nothing new has begun: this is the time of what was told.
+        let is_lost = back == 0 && now() < until && told > 0 && diary.begun()? == told;
+        return match is_lost {
+            true => Err(format!("{id}: {told} expires at {until} and is gone").into()),
+            false => Ok(()),
+        };
+    };
+    let end = bytes.split_off(bytes.len().saturating_sub(8));
+    let expires = u64::from_le_bytes(*end.first_chunk().ok_or("a short value")?);
+    let found = number(Some(bytes))?;
+    let least = told.saturating_sub(back);
+    match expires > before && least <= found && found <= diary.begun()? {
+        true => Ok(()),
+        false => Err(format!("{id}: {found} at {before} until {expires}, told {told}").into()),
+    }
 }
 
 /// What all writers have told must be there.
@@ -283,6 +371,8 @@ fn look(pool: &Pool, dir: &Path, rng: &mut Rng) -> Done {
         if !(told <= a && a <= b && b <= begun && told <= last && last <= begun) {
             return Err(format!("{id}: told {told}, found {a} {b} {last}, begun {begun}").into());
         }
+        look_at_brief(&two, &diary, id, 0)?;
+        look_at_brief(&two, &diary, id, rng.roll(BRIEF))?;
         if rng.roll(20) == 0 {
             let told = diary.told()?;
             let [a, b] = match in_view(pool, id) {
@@ -367,6 +457,12 @@ fn kills() -> Done {
         child.wait()?;
     }
     look(&keeper, &fixture.dir, &mut rng)?;
+    // What was put once has expired, and what is left expires within moments.
+    std::thread::sleep(Duration::from_millis(5));
+    let left = both(&keeper)?[1].prefix(b"once")?.count();
+    if left > 0 {
+        return Err(format!("{left} expired keys are there").into());
+    }
     let steps: u64 = (0..WRITERS)
         .map(|id| Diary::of(&fixture.dir, id)?.told())
         .sum::<Result<_, _>>()?;
