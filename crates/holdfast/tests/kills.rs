@@ -10,7 +10,9 @@ use fixture::Rng;
 use holdfast::{Durability::*, Expires, Keyspace, Pool};
 use holdfast_client::attach::attach;
 use holdfast_client::{Client, Segments, recover, slots};
-use holdfast_pool::format::superblock::Consistency;
+use holdfast_pmem::Medium;
+use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
+use holdfast_pool::layout::VALUES;
 use holdfast_service::{CreateOptions, Job, Options, Service};
 use rustix::fd::AsFd;
 use rustix::process::{Pid, Signal, kill_process};
@@ -63,11 +65,16 @@ fn main() -> ExitCode {
 
 fn play() -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
-    let tests: [Test; 2] = [
+    let tests: [Test; 4] = [
         ("a_stopped_view_is_ousted", stopped_view),
+        ("many_expire_at_once", || many_expire(Medium::Memory)),
+        ("many_expire_at_once_on_a_disk", || {
+            many_expire(Medium::File)
+        }),
         ("nothing_acknowledged_is_lost", kills),
     ];
-    for (name, test) in tests {
+    let chosen = std::env::args().nth(1).unwrap_or_default();
+    for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&chosen)) {
         match test() {
             Ok(()) => (passed, _) = (passed + 1, println!("test {name} ... ok")),
             Err(e) => (failed, _) = (failed + 1, println!("test {name} ... FAILED\n    {e}")),
@@ -145,10 +152,19 @@ struct Fixture {
 
 impl Fixture {
     fn new(name: &str, size: u64) -> Result<Fixture, Box<dyn std::error::Error>> {
-        let dir = PathBuf::from(format!("/dev/shm/hf-kills-{name}-{}", std::process::id()));
+        Fixture::on(name, size, Medium::Memory)
+    }
+
+    fn on(name: &str, size: u64, medium: Medium) -> Result<Fixture, Box<dyn std::error::Error>> {
+        let parent = match medium {
+            // Where the build is, is mostly no memory.
+            Medium::File => env!("CARGO_TARGET_TMPDIR"),
+            _ => "/dev/shm",
+        };
+        let dir = PathBuf::from(format!("{parent}/hf-kills-{name}-{}", std::process::id()));
         let options = CreateOptions {
             size: Some(size),
-            medium: None,
+            medium: Some(medium),
             consistency: Consistency::Posix,
         };
         holdfast_service::create(&dir, &options)?;
@@ -533,6 +549,165 @@ fn stopped_view() -> Done {
     let evicted: u64 = line.trim().parse().unwrap_or(0);
     if !status.success() || evicted != 100 || took > PATIENCE {
         return Err(format!("{status}, {evicted} of 100 evicted, {took:?}").into());
+    }
+    drop((keyspace, pool));
+    fixture.close()
+}
+
+/// Keys that the test below has expire in one moment; `HF_EXPIRING=1000000` for a real number.
+fn expiring() -> Result<u64, std::num::ParseIntError> {
+    std::env::var("HF_EXPIRING").map_or(Ok(60_000), |n| n.parse())
+}
+
+/// How long the calls of a program took.
+#[derive(Default)]
+struct Calls {
+    longest: Duration,
+    /// Beyond 1, 10, 100 ms.
+    long: [u64; 3],
+    all: u64,
+}
+
+impl Calls {
+    fn note(&mut self, took: Duration) {
+        self.longest = self.longest.max(took);
+        self.all += 1;
+        for (count, limit) in self.long.iter_mut().zip([1, 10, 100]) {
+            *count += u64::from(took > Duration::from_millis(limit));
+        }
+    }
+}
+
+impl std::fmt::Display for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Calls { longest, long, all } = self;
+        write!(
+            f,
+            "{all} calls, longest {longest:?}, {long:?} above 1, 10, 100 ms"
+        )
+    }
+}
+
+/// Gets and puts lasting keys until something has come true.
+fn use_until(keyspace: &Keyspace, is_done: &dyn Fn() -> bool) -> Result<Calls, String> {
+    let (mut calls, mut n) = (Calls::default(), 0u64);
+    while !n.is_multiple_of(256) || !is_done() {
+        let key = format!("lasting-{}", n.wrapping_mul(7919) % 1000);
+        let begun = Instant::now();
+        let done = match n % 2 {
+            0 => keyspace.put(key.as_bytes(), &n.to_le_bytes(), Ordered),
+            _ => keyspace.get(key.as_bytes()).map(drop),
+        };
+        done.map_err(|e| format!("{key}: {e}"))?;
+        calls.note(begun.elapsed());
+        n += 1;
+    }
+    Ok(calls)
+}
+
+impl Fixture {
+    /// Entries of the tree of values, as the medium has them.
+    fn values(&self) -> u64 {
+        let meta = File::open(self.dir.join("meta.seg")).ok();
+        let mut bytes = [0; 8192];
+        let read = meta.and_then(|meta| meta.read_exact_at(&mut bytes, 0).ok());
+        let both = bytes.chunks_exact(4096).filter_map(|page| {
+            let bytes = page.first_chunk::<SUPERBLOCK_LEN>()?;
+            Superblock::decode(bytes).ok()
+        });
+        let last = both.max_by_key(|superblock| superblock.seq);
+        match (read, last) {
+            (Some(()), Some(superblock)) => superblock.roots[usize::from(VALUES)].keys,
+            _ => u64::MAX,
+        }
+    }
+
+    /// The most memory that the services had at any time, as the kernel says it.
+    fn service_memory(&self) -> String {
+        let peak = |pid: &Pid| {
+            let path = format!("/proc/{}/status", pid.as_raw_nonzero());
+            let status = std::fs::read_to_string(path).unwrap_or_default();
+            let line = status.lines().find(|line| line.starts_with("RssAnon"));
+            line.map(|line| {
+                line.split_whitespace()
+                    .skip(1)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+        };
+        let all: Vec<String> = self.services().iter().filter_map(peak).collect();
+        all.join(", ")
+    }
+}
+
+/// Puts so many keys that all expire at once; when that is.
+fn put_many(pool: &Pool, keyspace: &Keyspace, n: u64) -> Result<u64, Box<dyn std::error::Error>> {
+    let until = now() + 1_500_000_000 + n * 8_000;
+    for first in (0..n).step_by(1000) {
+        let mut batch = pool.batch();
+        for i in first..n.min(first + 1000) {
+            let value = if i % 50 == 0 {
+                vec![7; 9000]
+            } else {
+                vec![7; 100]
+            };
+            batch.put_until(keyspace, &once(0, i), &value, Expires::At(until as i64))?;
+        }
+        batch.commit(Ordered)?;
+    }
+    Ok(until)
+}
+
+/// Many keys expire at once, twice what the pool has room for. Whoever uses it meanwhile waits for
+/// nothing long, and all is gone in the end; so it is if nobody was there when they expired.
+fn many_expire(medium: Medium) -> Done {
+    let n = expiring()?;
+    let fixture = Fixture::on("many", (48 << 20) + n * 900, medium)?;
+    let pool = Pool::open(&fixture.dir)?;
+    let keyspace = pool.keyspace_or_create("k")?;
+    for i in 0..1000 {
+        keyspace.put(format!("lasting-{i}").as_bytes(), &[1; 8], Ordered)?;
+    }
+    for round in 0..2 {
+        let begun = Instant::now();
+        let until = put_many(&pool, &keyspace, n)?;
+        let loaded = begun.elapsed();
+        let before = use_until(&keyspace, &|| now() >= until)?;
+        let begun = Instant::now();
+        let is_gone = || fixture.values() <= 1000;
+        let late = || begun.elapsed() > 3 * PATIENCE + Duration::from_micros(n * 60);
+        let during = use_until(&keyspace, &|| is_gone() || late())?;
+        println!("{n} keys, {medium:?}, round {round}: loaded in {loaded:?}");
+        println!("  before: {before}\n  during: {during}");
+        let memory = fixture.service_memory();
+        println!("  removed in {:?}, service has {memory}", begun.elapsed());
+        if !is_gone() {
+            return Err(format!("{} entries are left", fixture.values()).into());
+        }
+        if during.longest > Duration::from_secs(2) {
+            return Err(format!("a call took {:?}", during.longest).into());
+        }
+    }
+    let until = put_many(&pool, &keyspace, n)?;
+    drop((keyspace, pool));
+    let away = Instant::now();
+    while now() < until || !fixture.services().is_empty() {
+        if away.elapsed() > PATIENCE + Duration::from_micros(n * 60) {
+            return Err("the service does not end".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
+    let pool = Pool::open(&fixture.dir)?;
+    let keyspace = pool.keyspace("k")?;
+    let count = keyspace.count()?;
+    println!(
+        "  a service that starts then: {:?}, {} entries",
+        begun.elapsed(),
+        fixture.values()
+    );
+    if count != 1000 {
+        return Err(format!("{count} keys are there").into());
     }
     drop((keyspace, pool));
     fixture.close()
