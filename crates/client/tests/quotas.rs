@@ -236,6 +236,46 @@ fn a_directory_that_is_removed_has_no_quota_any_more() {
     assert_eq!(all[0].quota.subject, new);
 }
 
+/// What has names only outside of the directory by then, or none, counts for no later quota.
+#[test]
+fn what_counted_once_does_not_count_for_the_next_directory() {
+    let fixture = Fixture::new(64 << 20);
+    let user = fixture.user();
+    for (n, is_removed) in [false, true].into_iter().enumerate() {
+        let (old, next) = (format!("/old{n}"), format!("/next{n}"));
+        shared(&user, &old);
+        shared(&user, &next);
+        let (inside, outside) = (format!("{old}/a"), format!("/a{n}"));
+        let inside = (Base::Root, inside.as_bytes());
+        user.put(&format!("{old}/a"), &[1; 9000]);
+        user.link(&ROOT, inside, (Base::Root, outside.as_bytes()), 0)
+            .unwrap();
+        let quota = directory(&user, &old);
+        limit(&user, quota, 10, 0);
+        assert_eq!(taken(&user, quota), (3, 2));
+        let open = open_as(&user, &ROOT, &format!("{old}/b"), O_CREAT | O_RDWR).unwrap();
+        user.unlink(&ROOT, Base::Root, inside.1).unwrap();
+        let without_name = format!("{old}/b");
+        user.unlink(&ROOT, Base::Root, without_name.as_bytes())
+            .unwrap();
+        assert_eq!(taken(&user, quota), (3, 3));
+        match is_removed {
+            true => user.rmdir(&ROOT, Base::Root, old.as_bytes()).unwrap(),
+            false => user.quota_remove(quota).unwrap(),
+        }
+        let quota = directory(&user, &next);
+        limit(&user, quota, 10, 0);
+        assert_eq!(taken(&user, quota), (0, 1), "{n}");
+        let outside = (Base::Root, outside.as_bytes());
+        let again = format!("/again{n}");
+        user.link(&ROOT, outside, (Base::Root, again.as_bytes()), 0)
+            .unwrap();
+        user.release(open).unwrap();
+        assert_eq!(taken(&user, quota), (0, 1), "{n}");
+        user.quota_remove(quota).unwrap();
+    }
+}
+
 /// Blocks and objects of each of three users, as the objects have them.
 fn add_up(user: &User, dir: &str, sums: &mut BTreeMap<u32, (u64, u64)>) {
     for name in user.names(dir) {

@@ -7,16 +7,21 @@
 mod fixture;
 
 use fixture::Rng;
-use holdfast::{Durability::*, Keyspace, Pool};
-use holdfast_pool::format::superblock::Consistency;
-use holdfast_service::{CreateOptions, Options, Service};
+use holdfast::{Durability::*, Expires, Keyspace, Pool};
+use holdfast_client::attach::attach;
+use holdfast_client::{Client, Segments, recover, slots};
+use holdfast_pmem::Medium;
+use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
+use holdfast_pool::layout::VALUES;
+use holdfast_service::{CreateOptions, Job, Options, Service};
+use rustix::fd::AsFd;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const WRITERS: u64 = 3;
 const READERS: u64 = 2;
@@ -25,6 +30,8 @@ const TIME: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Keys that a writer puts one by one.
 const SINGLES: u64 = 40;
+/// Keys that it puts with a time.
+const BRIEF: u64 = 16;
 const ESTALE: i32 = 116;
 
 type Done = Result<(), Box<dyn std::error::Error>>;
@@ -41,6 +48,8 @@ fn main() -> ExitCode {
         ["serve", "--ending", "--apart", "--", dir] => serve_apart(dir),
         ["serve", "--ending", "--", dir] => serve(Path::new(dir)),
         ["writer", dir, n] => writer(Path::new(dir), id(n)),
+        ["write-back", "--", dir] => help(Path::new(dir), false),
+        ["write-back", "--expired", "--", dir] => help(Path::new(dir), true),
         ["reader", dir, n] => reader(Path::new(dir), id(n)),
         ["viewer", dir] => viewer(Path::new(dir)),
         _ => return play(),
@@ -56,11 +65,16 @@ fn main() -> ExitCode {
 
 fn play() -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
-    let tests: [Test; 2] = [
+    let tests: [Test; 4] = [
         ("a_stopped_view_is_ousted", stopped_view),
+        ("many_expire_at_once", || many_expire(Medium::Memory)),
+        ("many_expire_at_once_on_a_disk", || {
+            many_expire(Medium::File)
+        }),
         ("nothing_acknowledged_is_lost", kills),
     ];
-    for (name, test) in tests {
+    let chosen = std::env::args().nth(1).unwrap_or_default();
+    for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&chosen)) {
         match test() {
             Ok(()) => (passed, _) = (passed + 1, println!("test {name} ... ok")),
             Err(e) => (failed, _) = (failed + 1, println!("test {name} ... FAILED\n    {e}")),
@@ -82,7 +96,7 @@ fn serve(dir: &Path) -> Done {
         dir,
         Options {
             ending: true,
-            writeback: None,
+            writeback: Some(helper),
             ..Options::default()
         },
     );
@@ -99,6 +113,38 @@ fn serve(dir: &Path) -> Done {
     }
 }
 
+/// The command that does a job for the service.
+fn helper(dir: &Path, job: Job) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("write-back");
+    command.args((job == Job::RemoveExpired).then_some("--expired"));
+    command.arg("--").arg(dir);
+    command
+}
+
+/// Does such a job, as the real command does.
+fn help(dir: &Path, expired: bool) -> Done {
+    let attachment = attach(dir.as_os_str().as_encoded_bytes(), None)?;
+    let answer = &attachment.answer;
+    let segments = Segments {
+        session: attachment.memory()?,
+        meta: (attachment.meta.as_fd(), answer.meta_len),
+        journal: (attachment.journal.as_fd(), answer.journal_len),
+        data: (attachment.data.as_fd(), answer.data_room),
+        medium: answer.medium,
+        cpu: 0,
+    };
+    let client = Client::attach(&segments, b"")?;
+    slots::register_helper(client.session(), std::process::id())?;
+    recover::lanes(client.session())?;
+    let done = match expired {
+        true => client.kv_remove_expired(2000),
+        false => client.write_back().map(drop),
+    };
+    client.exit(true);
+    Ok(done?)
+}
+
 /// A pool directory of our own, and beside it what its processes tell.
 struct Fixture {
     dir: PathBuf,
@@ -106,10 +152,19 @@ struct Fixture {
 
 impl Fixture {
     fn new(name: &str, size: u64) -> Result<Fixture, Box<dyn std::error::Error>> {
-        let dir = PathBuf::from(format!("/dev/shm/hf-kills-{name}-{}", std::process::id()));
+        Fixture::on(name, size, Medium::Memory)
+    }
+
+    fn on(name: &str, size: u64, medium: Medium) -> Result<Fixture, Box<dyn std::error::Error>> {
+        let parent = match medium {
+            // Where the build is, is mostly no memory.
+            Medium::File => env!("CARGO_TARGET_TMPDIR"),
+            _ => "/dev/shm",
+        };
+        let dir = PathBuf::from(format!("{parent}/hf-kills-{name}-{}", std::process::id()));
         let options = CreateOptions {
             size: Some(size),
-            medium: None,
+            medium: Some(medium),
             consistency: Consistency::Posix,
         };
         holdfast_service::create(&dir, &options)?;
@@ -177,8 +232,9 @@ impl Drop for Fixture {
     }
 }
 
-/// What a writer says of itself: the number that it is about to write, and the last that it has
-/// written. A file, so that it outlives the writer.
+/// What a writer says of itself: the number that it is about to write, the last that it has
+/// written, and when the key expires that it puts with the former. A file, so that it outlives the
+/// writer.
 struct Diary(File);
 
 impl Diary {
@@ -191,7 +247,7 @@ impl Diary {
             .write(true)
             .open(path)?;
         if file.metadata()?.len() == 0 {
-            file.write_all_at(&[0; 16], 0)?;
+            file.write_all_at(&[0; 24], 0)?;
         }
         Ok(Diary(file))
     }
@@ -230,6 +286,26 @@ fn single(id: u64, number: u64) -> Vec<u8> {
     format!("single-{id}-{:03}", number % SINGLES).into_bytes()
 }
 
+/// A key that is there for moments only.
+fn brief(id: u64, number: u64) -> Vec<u8> {
+    format!("brief-{id}-{}", number % BRIEF).into_bytes()
+}
+
+/// One that nobody puts again.
+fn once(id: u64, number: u64) -> Vec<u8> {
+    format!("once-{id}-{number}").into_bytes()
+}
+
+/// Its value, which ends with the time.
+fn brief_value(number: u64, until: u64) -> Vec<u8> {
+    [value(number), until.to_le_bytes().to_vec()].concat()
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
 fn value(number: u64) -> Vec<u8> {
     let len = [8, 60, 1500, 4096, 20_000][(number.wrapping_mul(7919) >> 3) as usize % 5];
     let mut value = vec![number as u8; len];
@@ -265,9 +341,37 @@ fn writer(dir: &Path, id: u64) -> Done {
         batch.commit(Durable)?;
         one.put(&single(id, n), &value(n), Durable)?;
         two.erase(&single(id, n + 1), Ordered)?;
+        let until = now() + [0, 100_000, 300_000, 3_000_000][n as usize % 4];
+        diary.set(2, until)?;
+        let expires = Expires::At(until as i64);
+        two.put_until(&brief(id, n), &brief_value(n, until), expires, Durable)?;
+        if n.is_multiple_of(10) {
+            two.put_until(&once(id, n), &value(n), expires, Ordered)?;
+        }
         diary.set(1, n)?;
     }
     Ok(())
+}
+
+/// A key is there until its time has come, and not any more from then on.
+fn look_at_brief(two: &Keyspace, diary: &Diary, id: u64, back: u64) -> Done {
+    let (told, until, before) = (diary.told()?, diary.get(2)?, now());
+    let Some(mut bytes) = two.get(&brief(id, told + BRIEF - back))? else {
+        // Nothing new has begun: this is the time of what was told.
+        let is_lost = back == 0 && now() < until && told > 0 && diary.begun()? == told;
+        return match is_lost {
+            true => Err(format!("{id}: {told} expires at {until} and is gone").into()),
+            false => Ok(()),
+        };
+    };
+    let end = bytes.split_off(bytes.len().saturating_sub(8));
+    let expires = u64::from_le_bytes(*end.first_chunk().ok_or("a short value")?);
+    let found = number(Some(bytes))?;
+    let least = told.saturating_sub(back);
+    match expires > before && least <= found && found <= diary.begun()? {
+        true => Ok(()),
+        false => Err(format!("{id}: {found} at {before} until {expires}, told {told}").into()),
+    }
 }
 
 /// What all writers have told must be there.
@@ -283,6 +387,8 @@ fn look(pool: &Pool, dir: &Path, rng: &mut Rng) -> Done {
         if !(told <= a && a <= b && b <= begun && told <= last && last <= begun) {
             return Err(format!("{id}: told {told}, found {a} {b} {last}, begun {begun}").into());
         }
+        look_at_brief(&two, &diary, id, 0)?;
+        look_at_brief(&two, &diary, id, rng.roll(BRIEF))?;
         if rng.roll(20) == 0 {
             let told = diary.told()?;
             let [a, b] = match in_view(pool, id) {
@@ -367,6 +473,12 @@ fn kills() -> Done {
         child.wait()?;
     }
     look(&keeper, &fixture.dir, &mut rng)?;
+    // What was put once has expired, and what is left expires within moments.
+    std::thread::sleep(Duration::from_millis(5));
+    let left = both(&keeper)?[1].prefix(b"once")?.count();
+    if left > 0 {
+        return Err(format!("{left} expired keys are there").into());
+    }
     let steps: u64 = (0..WRITERS)
         .map(|id| Diary::of(&fixture.dir, id)?.told())
         .sum::<Result<_, _>>()?;
@@ -437,6 +549,165 @@ fn stopped_view() -> Done {
     let evicted: u64 = line.trim().parse().unwrap_or(0);
     if !status.success() || evicted != 100 || took > PATIENCE {
         return Err(format!("{status}, {evicted} of 100 evicted, {took:?}").into());
+    }
+    drop((keyspace, pool));
+    fixture.close()
+}
+
+/// Keys that the test below has expire in one moment; `HF_EXPIRING=1000000` for a real number.
+fn expiring() -> Result<u64, std::num::ParseIntError> {
+    std::env::var("HF_EXPIRING").map_or(Ok(60_000), |n| n.parse())
+}
+
+/// How long the calls of a program took.
+#[derive(Default)]
+struct Calls {
+    longest: Duration,
+    /// Beyond 1, 10, 100 ms.
+    long: [u64; 3],
+    all: u64,
+}
+
+impl Calls {
+    fn note(&mut self, took: Duration) {
+        self.longest = self.longest.max(took);
+        self.all += 1;
+        for (count, limit) in self.long.iter_mut().zip([1, 10, 100]) {
+            *count += u64::from(took > Duration::from_millis(limit));
+        }
+    }
+}
+
+impl std::fmt::Display for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Calls { longest, long, all } = self;
+        write!(
+            f,
+            "{all} calls, longest {longest:?}, {long:?} above 1, 10, 100 ms"
+        )
+    }
+}
+
+/// Gets and puts lasting keys until something has come true.
+fn use_until(keyspace: &Keyspace, is_done: &dyn Fn() -> bool) -> Result<Calls, String> {
+    let (mut calls, mut n) = (Calls::default(), 0u64);
+    while !n.is_multiple_of(256) || !is_done() {
+        let key = format!("lasting-{}", n.wrapping_mul(7919) % 1000);
+        let begun = Instant::now();
+        let done = match n % 2 {
+            0 => keyspace.put(key.as_bytes(), &n.to_le_bytes(), Ordered),
+            _ => keyspace.get(key.as_bytes()).map(drop),
+        };
+        done.map_err(|e| format!("{key}: {e}"))?;
+        calls.note(begun.elapsed());
+        n += 1;
+    }
+    Ok(calls)
+}
+
+impl Fixture {
+    /// Entries of the tree of values, as the medium has them.
+    fn values(&self) -> u64 {
+        let meta = File::open(self.dir.join("meta.seg")).ok();
+        let mut bytes = [0; 8192];
+        let read = meta.and_then(|meta| meta.read_exact_at(&mut bytes, 0).ok());
+        let both = bytes.chunks_exact(4096).filter_map(|page| {
+            let bytes = page.first_chunk::<SUPERBLOCK_LEN>()?;
+            Superblock::decode(bytes).ok()
+        });
+        let last = both.max_by_key(|superblock| superblock.seq);
+        match (read, last) {
+            (Some(()), Some(superblock)) => superblock.roots[usize::from(VALUES)].keys,
+            _ => u64::MAX,
+        }
+    }
+
+    /// The most memory that the services had at any time, as the kernel says it.
+    fn service_memory(&self) -> String {
+        let peak = |pid: &Pid| {
+            let path = format!("/proc/{}/status", pid.as_raw_nonzero());
+            let status = std::fs::read_to_string(path).unwrap_or_default();
+            let line = status.lines().find(|line| line.starts_with("RssAnon"));
+            line.map(|line| {
+                line.split_whitespace()
+                    .skip(1)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+        };
+        let all: Vec<String> = self.services().iter().filter_map(peak).collect();
+        all.join(", ")
+    }
+}
+
+/// Puts so many keys that all expire at once; when that is.
+fn put_many(pool: &Pool, keyspace: &Keyspace, n: u64) -> Result<u64, Box<dyn std::error::Error>> {
+    let until = now() + 1_500_000_000 + n * 8_000;
+    for first in (0..n).step_by(1000) {
+        let mut batch = pool.batch();
+        for i in first..n.min(first + 1000) {
+            let value = if i % 50 == 0 {
+                vec![7; 9000]
+            } else {
+                vec![7; 100]
+            };
+            batch.put_until(keyspace, &once(0, i), &value, Expires::At(until as i64))?;
+        }
+        batch.commit(Ordered)?;
+    }
+    Ok(until)
+}
+
+/// Many keys expire at once, twice what the pool has room for. Whoever uses it meanwhile waits for
+/// nothing long, and all is gone in the end; so it is if nobody was there when they expired.
+fn many_expire(medium: Medium) -> Done {
+    let n = expiring()?;
+    let fixture = Fixture::on("many", (48 << 20) + n * 900, medium)?;
+    let pool = Pool::open(&fixture.dir)?;
+    let keyspace = pool.keyspace_or_create("k")?;
+    for i in 0..1000 {
+        keyspace.put(format!("lasting-{i}").as_bytes(), &[1; 8], Ordered)?;
+    }
+    for round in 0..2 {
+        let begun = Instant::now();
+        let until = put_many(&pool, &keyspace, n)?;
+        let loaded = begun.elapsed();
+        let before = use_until(&keyspace, &|| now() >= until)?;
+        let begun = Instant::now();
+        let is_gone = || fixture.values() <= 1000;
+        let late = || begun.elapsed() > 3 * PATIENCE + Duration::from_micros(n * 60);
+        let during = use_until(&keyspace, &|| is_gone() || late())?;
+        println!("{n} keys, {medium:?}, round {round}: loaded in {loaded:?}");
+        println!("  before: {before}\n  during: {during}");
+        let memory = fixture.service_memory();
+        println!("  removed in {:?}, service has {memory}", begun.elapsed());
+        if !is_gone() {
+            return Err(format!("{} entries are left", fixture.values()).into());
+        }
+        if during.longest > Duration::from_secs(2) {
+            return Err(format!("a call took {:?}", during.longest).into());
+        }
+    }
+    let until = put_many(&pool, &keyspace, n)?;
+    drop((keyspace, pool));
+    let away = Instant::now();
+    while now() < until || !fixture.services().is_empty() {
+        if away.elapsed() > PATIENCE + Duration::from_micros(n * 60) {
+            return Err("the service does not end".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
+    let pool = Pool::open(&fixture.dir)?;
+    let keyspace = pool.keyspace("k")?;
+    let count = keyspace.count()?;
+    println!(
+        "  a service that starts then: {:?}, {} entries",
+        begun.elapsed(),
+        fixture.values()
+    );
+    if count != 1000 {
+        return Err(format!("{count} keys are there").into());
     }
     drop((keyspace, pool));
     fixture.close()

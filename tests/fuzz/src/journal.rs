@@ -11,6 +11,7 @@ use holdfast_pool::apply::{Applier, Failure, Outcome, PoolStore, Store};
 use holdfast_pool::check::{Now, check_now};
 use holdfast_pool::checksum::crc32c;
 use holdfast_pool::journal::*;
+use holdfast_pool::quota::{decode_page, encode_page};
 use holdfast_pool::{Error, Pool};
 
 /// Records of one input.
@@ -106,6 +107,11 @@ fn judge(piece: &Piece) {
         Record::SyncMark { lanes, .. } => {
             if let Some(mark) = MarkLanes::decode(lanes) {
                 assert_eq!(mark.encode()[..], *lanes);
+            }
+        }
+        Record::SetXattr { value, .. } => {
+            if let Ok(page) = decode_page(value) {
+                assert_eq!(decode_page(&encode_page(&page)), Ok(page));
             }
         }
         Record::InPlace { runs, .. } => {

@@ -204,8 +204,19 @@ fn me() -> Caller<'static> {
 fn changes(input: &mut Input<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..input.below(5) {
-        let kinds = [Kind::Put, Kind::Erase, Kind::EraseRange, Kind::Part];
+        let kinds = [
+            Kind::Put,
+            Kind::Erase,
+            Kind::EraseRange,
+            Kind::Part,
+            Kind::Until,
+        ];
         let value = vec![b'v'; input.below(3) * input.below(3000)];
+        // Also what is a time.
+        let value = match input.below(2) {
+            0 => value,
+            _ => 5i64.to_le_bytes().to_vec(),
+        };
         let change = Change {
             kind: kinds[input.below(kinds.len())],
             keyspace: input.below(4) as u32,

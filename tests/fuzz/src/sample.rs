@@ -11,9 +11,10 @@ use holdfast_pool::checksum::crc32c;
 use holdfast_pool::format::PAGE;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{Change, Header, KEEP_ORPHAN, MarkLanes, Naming, Op, Promote};
-use holdfast_pool::journal::{Record, peek};
+use holdfast_pool::journal::{PROJECT_SHIFT, Record, SET_PROJECT, peek};
 use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::value::{InBlocks, ValueRun};
+use holdfast_pool::quota::{QUOTAS_PER_PAGE, Quota, Subject, encode_page, page_name};
 use holdfast_pool::segment::Sizes;
 use holdfast_pool::space::Run;
 use holdfast_pool::{Params, Pool, WriteToken};
@@ -31,6 +32,9 @@ pub const DIR: u64 = 2;
 pub const FILE: u64 = 4;
 pub const ORPHAN: u64 = 8;
 pub const KEYSPACE: u64 = 10;
+/// In 1970, and in 2200.
+const PAST: i64 = 5;
+const LATE: i64 = 7_258_118_400_000_000_000;
 const FIRST_OF_MANY: u64 = 20;
 const MANY: u64 = 200;
 
@@ -293,6 +297,7 @@ fn first_records(first: u64) -> Vec<Vec<u8>> {
         }),
     ];
     all.extend(first_values(first));
+    all.extend(quotas());
     for i in 0..MANY {
         let name = format!("many {i}");
         all.push(create(
@@ -318,7 +323,54 @@ fn first_values(first: u64) -> Vec<Vec<u8>> {
         (b"blocks", Change::PutBlocks(&runs)),
         (b"long", Change::Put(&[b't'; 1800])),
     ]));
+    let runs = value_in_blocks(first + 90, 2);
+    all.push(batch(&[
+        (b"brief", Change::PutUntil(PAST, b"gone")),
+        (b"brief blocks", Change::PutBlocksUntil(PAST, &runs)),
+        (b"later", Change::PutUntil(LATE, &[b'u'; 1700])),
+        (b"mended", Change::PutUntil(LATE, b"expires")),
+    ]));
     all
+}
+
+/// A user and the directory have a quota, and what is below the directory counts.
+fn quotas() -> Vec<Vec<u8>> {
+    let counts = |ino| set_project(ino, 2);
+    let mut all: Vec<_> = [DIR, 3, FILE, 5].into_iter().map(counts).collect();
+    all.push(quota_table(false));
+    all
+}
+
+/// The second quota's project is 2.
+fn quota_table(partial: bool) -> Vec<u8> {
+    let mut page = [None; QUOTAS_PER_PAGE];
+    for (place, subject) in [(0, Subject::User(1)), (1, Subject::Directory(DIR))] {
+        page[place] = Some(Quota {
+            subject,
+            partial: partial && place == 1,
+            bytes: 1 << 20,
+            files: 300,
+        });
+    }
+    encoded(&Record::SetXattr {
+        ino: 1,
+        time: 5,
+        name: &page_name(0),
+        value: &encode_page(&page),
+    })
+}
+
+fn set_project(ino: u64, project: u32) -> Vec<u8> {
+    encoded(&Record::SetAttr {
+        ino,
+        mask: SET_PROJECT | project << PROJECT_SHIFT,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+    })
 }
 
 /// What makes the present differ from the snapshot.
@@ -338,6 +390,10 @@ fn later_records(first: u64) -> Vec<Vec<u8>> {
             (b"k\x07", Change::Erase),
         ]),
         batch(&[(b"k\x08", Change::EraseRange(b"k\x10"))]),
+        batch(&[
+            (b"mended", Change::Put(b"stays")),
+            (b"k\x05", Change::PutUntil(LATE, b"expires now")),
+        ]),
         create(1, FIRST_OF_MANY + MANY, 0o100_666, b"later", b""),
     ]
 }
@@ -351,6 +407,7 @@ pub fn candidates() -> Vec<Piece> {
         .chain(contents(first))
         .chain(marks(first))
         .chain(values(first))
+        .chain([quota_table(true), set_project(5, 0), set_project(ORPHAN, 1)])
         .map(|record| Piece {
             record,
             spilled: Vec::new(),
@@ -512,6 +569,7 @@ fn marks(first: u64) -> Vec<Vec<u8>> {
 /// Changes of the keyspace, some of which concern files.
 fn values(first: u64) -> Vec<Vec<u8>> {
     let runs = value_in_blocks(first + 80, 2);
+    let late = value_in_blocks(first + 84, 1);
     let promote = Promote {
         ino: FIRST_OF_MANY + MANY + 5,
         size: 100,
@@ -541,6 +599,12 @@ fn values(first: u64) -> Vec<Vec<u8>> {
         batch(&[(b"k", Change::EraseRange(b"k\x20"))]),
         batch(&[(b"k\x21", Change::Promote(&promote))]),
         batch(&[(b"named", Change::Name(&naming))]),
+        batch(&[
+            (b"k\x02", Change::PutUntil(LATE, b"expires")),
+            (b"later", Change::PutBlocksUntil(LATE, &late)),
+            (b"brief", Change::Erase),
+        ]),
+        batch(&[(b"brief", Change::EraseRange(b"later"))]),
     ]
 }
 

@@ -339,6 +339,21 @@ fn values_strict() {
 }
 
 #[test]
+fn expiring_posix() {
+    tell("expiring", Posix, 4, &stories::expiring());
+}
+
+#[test]
+fn expiring_strict() {
+    tell("expiring", Strict, 1, &stories::expiring());
+}
+
+#[test]
+fn expiring_ranges_posix() {
+    tell("expiring ranges", Posix, 3, &stories::expiring_ranges());
+}
+
+#[test]
 fn anything_posix() {
     tell("anything", Posix, 3, &anything(1, 20));
 }

@@ -4,7 +4,7 @@
 //! the model allows, or zero where one of them ends before it, or one that was written there later;
 //! its size is between those of the versions.
 
-use crate::model::{Model, Node};
+use crate::model::{Limits, Model, Node, Subject};
 use crate::values;
 use std::collections::BTreeMap;
 
@@ -13,9 +13,12 @@ use std::collections::BTreeMap;
 pub struct Seen {
     pub mode: u32,
     pub links: u32,
+    pub uid: u32,
     pub size: u64,
     /// Content of a file, target of a symlink.
     pub bytes: Vec<u8>,
+    /// When a value expires; 0: never, as all else.
+    pub until: i64,
 }
 
 pub type View = BTreeMap<String, Seen>;
@@ -24,6 +27,8 @@ pub type View = BTreeMap<String, Seen>;
 pub struct Whole {
     pub now: View,
     pub snapshots: BTreeMap<String, View>,
+    /// By `user 7`, or the path of the directory.
+    pub quotas: BTreeMap<String, Limits>,
 }
 
 const DIR: u32 = 0o040_000;
@@ -33,6 +38,10 @@ const LINK: u32 = 0o120_000;
 /// Why what is there is not a state of the model.
 pub fn compare_all(model: &Model, whole: &Whole) -> Result<(), String> {
     compare(model, &whole.now)?;
+    let want = wanted_quotas(model);
+    if want != whole.quotas {
+        return Err(format!("quotas {:?}, not {want:?}", whole.quotas));
+    }
     let (want, got) = (model.snapshots.keys(), whole.snapshots.keys());
     if !want.clone().eq(got.clone()) {
         return Err(format!("snapshots {got:?}, not {want:?}"));
@@ -41,6 +50,21 @@ pub fn compare_all(model: &Model, whole: &Whole) -> Result<(), String> {
     pairs.try_for_each(|((name, kept), view)| {
         compare(kept, view).map_err(|e| format!("snapshot {name}: {e}"))
     })
+}
+
+/// Those of directories go with them.
+fn wanted_quotas(model: &Model) -> BTreeMap<String, Limits> {
+    let name = |subject: &Subject| match subject {
+        Subject::User(uid) => Some(format!("user {uid}")),
+        Subject::Directory(id) => {
+            let mut names = model.names.iter();
+            names.find(|(_, i)| *i == id).map(|(path, _)| path.clone())
+        }
+    };
+    let quotas = model.quotas.iter();
+    quotas
+        .filter_map(|(subject, limits)| Some((name(subject)?, *limits)))
+        .collect()
 }
 
 /// Why the view is not a state of the model.
@@ -67,12 +91,11 @@ fn compare(model: &Model, view: &View) -> Result<(), String> {
             Node::Link(_) => LINK,
             Node::File { .. } => FILE,
         };
-        let (mode, links) = (kind | mode, model.links(path));
-        if (seen.mode, seen.links) != (mode, links) {
-            let (m, l) = (seen.mode, seen.links);
-            return Err(format!(
-                "{path}: mode {m:o} links {l}, not {mode:o} {links}"
-            ));
+        let owner = model.owners.get(&model.names[path]);
+        let want = (kind | mode, model.links(path), *owner.unwrap_or(&0));
+        let got = (seen.mode, seen.links, seen.uid);
+        if got != want {
+            return Err(format!("{path}: mode, links, owner {got:?}, not {want:?}"));
         }
         match node {
             Node::Dir => {}

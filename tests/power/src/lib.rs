@@ -24,6 +24,7 @@ mod image;
 mod judge;
 mod model;
 mod mutations;
+mod quotas;
 mod run;
 mod sectors;
 mod sight;

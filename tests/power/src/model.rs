@@ -19,6 +19,28 @@ pub enum Mode {
     Strict,
 }
 
+/// Whom a quota limits.
+#[derive(Clone, Copy, Debug)]
+pub enum Whose {
+    User(u32),
+    Directory(&'static str),
+}
+
+/// The same, whatever its name is by then: a directory's number in the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    User(u32),
+    Directory(u32),
+}
+
+/// What a quota says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub partial: bool,
+    pub bytes: u64,
+    pub files: u64,
+}
+
 /// One call of a program.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -43,6 +65,16 @@ pub enum Op {
     Keyspace(&'static str),
     /// Changes values, all at once.
     Change(&'static [Change]),
+    /// Says anew when a key expires, which is there.
+    Expire(&'static str, &'static str, i64),
+    /// Removes what has expired from the trees, as the service's helper does.
+    RemoveExpired,
+    /// Everybody leaves; the service does it alone; and a new session begins.
+    RemoveAlone,
+    Chown(&'static str, u32),
+    /// Limits bytes and files.
+    Quota(Whose, u64, u64),
+    QuotaRemove(Whose),
     /// Opens a file that is cut to nothing, writes so many bytes, and closes it.
     Replace(&'static str, usize, u8),
     /// sync(2).
@@ -67,7 +99,7 @@ impl Op {
     /// Whether everything that was done before is durable when it returns, but for what files have
     /// in them, on a medium where changes wait for that.
     pub fn flushes(&self) -> bool {
-        matches!(self, Op::Fsync(_) | Op::Change(_)) || self.settles()
+        matches!(self, Op::Fsync(_) | Op::Change(_) | Op::Expire(..)) || self.settles()
     }
 
     /// Whether also what files have in them is durable then.
@@ -75,7 +107,15 @@ impl Op {
         use Op::*;
         matches!(
             self,
-            SyncAll | Checkpoint | WriteBack | Rejoin | Die | Snapshot(_)
+            Quota(..)
+                | QuotaRemove(_)
+                | SyncAll
+                | Checkpoint
+                | WriteBack
+                | Rejoin
+                | RemoveAlone
+                | Die
+                | Snapshot(_)
         )
     }
 }
@@ -106,6 +146,9 @@ pub struct Model {
     pub names: BTreeMap<String, u32>,
     pub nodes: BTreeMap<u32, (Node, u32)>,
     pub values: Values,
+    /// Of objects that root does not own.
+    pub owners: BTreeMap<u32, u32>,
+    pub quotas: BTreeMap<Subject, Limits>,
     /// Open files by the path under which they were opened.
     held: BTreeMap<String, u32>,
     pub snapshots: Snapshots,
@@ -122,6 +165,8 @@ impl Model {
             names,
             nodes,
             values,
+            owners: BTreeMap::new(),
+            quotas: BTreeMap::new(),
             held,
             snapshots,
         }
@@ -141,6 +186,13 @@ impl Model {
     /// Of the open file, or the name.
     fn id(&self, path: &str) -> u32 {
         *self.held.get(path).unwrap_or_else(|| &self.names[path])
+    }
+
+    pub fn subject(&self, whose: Whose) -> Subject {
+        match whose {
+            Whose::User(uid) => Subject::User(uid),
+            Whose::Directory(path) => Subject::Directory(self.names[path]),
+        }
     }
 
     fn is_file(&self, path: &str) -> bool {
@@ -253,12 +305,37 @@ impl Model {
             Op::Release(path) => {
                 self.held.remove(path);
             }
+            Op::Chown(path, uid) => {
+                let id = self.names[path];
+                self.owners.insert(id, uid);
+            }
+            Op::Replace(path, len, value) => self.replace(path, len, value),
             Op::Keyspace(path) => self.add(path, Node::Dir, 0o755),
+            _ => self.apply_to_whole(op),
+        }
+    }
+
+    /// What is about keyspaces, quotas and the whole pool.
+    fn apply_to_whole(&mut self, op: &Op) {
+        match *op {
             Op::Change(changes) => {
                 let values = &mut self.values;
                 changes.iter().for_each(|c| values::apply(values, c));
             }
-            Op::Replace(path, len, value) => self.replace(path, len, value),
+            Op::Expire(k, key, until) => values::expire(&mut self.values, k, key, until),
+            Op::Quota(whose, bytes, files) => {
+                let limits = Limits {
+                    partial: false,
+                    bytes,
+                    files,
+                };
+                self.quotas.insert(self.subject(whose), limits);
+                self.settle_all();
+            }
+            Op::QuotaRemove(whose) => {
+                self.quotas.remove(&self.subject(whose)).unwrap();
+                self.settle_all();
+            }
             Op::Snapshot(name) => {
                 self.settle_all();
                 let mut kept = self.clone();
@@ -269,8 +346,11 @@ impl Model {
                 let all: Vec<u32> = self.nodes.keys().copied().collect();
                 all.into_iter().for_each(|id| self.settle(id));
             }
-            Op::SyncAll | Op::Checkpoint | Op::Rejoin | Op::Die => self.settle_all(),
-            Op::Evict | Op::ForgetDirty => {}
+            Op::SyncAll | Op::Checkpoint | Op::Rejoin | Op::RemoveAlone | Op::Die => {
+                self.settle_all();
+            }
+            // Programs see nothing of it.
+            _ => {}
         }
     }
 
@@ -288,9 +368,43 @@ impl Model {
         }
     }
 
+    /// A quota that is set or taken away, while what files have in them is not durable yet; before
+    /// that a directory only some of whose content counts, as it is about to have it or to lose it.
+    fn limiting(&self, whose: Whose, limits: Option<Limits>) -> Vec<Model> {
+        let subject = self.subject(whose);
+        let old = self.quotas.get(&subject).copied();
+        let is_marked = matches!(whose, Whose::Directory(_)) && old.is_some() == limits.is_none();
+        let with = |limits: Option<Limits>| {
+            let mut during = self.clone();
+            match limits {
+                Some(limits) => drop(during.quotas.insert(subject, limits)),
+                None => drop(during.quotas.remove(&subject)),
+            }
+            during
+        };
+        let partial = |limits| Limits {
+            partial: true,
+            ..limits
+        };
+        let marked = is_marked.then(|| with(limits.or(old).map(partial)));
+        marked.into_iter().chain([with(limits)]).collect()
+    }
+
     /// States in which a write under way may be half done: both contents, before and after.
     pub fn during(&self, op: &Op) -> Vec<Model> {
         let mut start = self.clone();
+        match *op {
+            Op::Quota(whose, bytes, files) => {
+                let limits = Limits {
+                    partial: false,
+                    bytes,
+                    files,
+                };
+                return self.limiting(whose, Some(limits));
+            }
+            Op::QuotaRemove(whose) => return self.limiting(whose, None),
+            _ => {}
+        }
         let path = match *op {
             Op::Write(path, ..) | Op::Append(path, ..) => path,
             Op::Replace(path, ..) => {

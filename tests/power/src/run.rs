@@ -7,7 +7,9 @@
 use crate::image::{Base, DATA, Dir, JOURNAL, STALE_LEN};
 use crate::judge;
 use crate::model::{Mode, Model, Op};
+use crate::quotas;
 use crate::stack::{self, Stack};
+use crate::values::{self, Change};
 use holdfast_pmem::images::{Image, Images, Options};
 use holdfast_pmem::record::Event;
 use holdfast_pmem::{Medium, Recorder};
@@ -167,16 +169,21 @@ impl Story {
 struct View<'b> {
     base: &'b Base,
     medium: Medium,
+    /// Ranges of keys are erased.
+    ranges: bool,
     /// The machine was started again.
     rebooted: bool,
 }
 
 impl<'b> View<'b> {
-    fn new(base: &'b Base, medium: Medium) -> View<'b> {
+    fn new(base: &'b Base, medium: Medium, ops: &[Op]) -> View<'b> {
         let rebooted = medium == Medium::File;
+        let is_range = |change: &Change| matches!(change, Change::Range(..));
+        let has_range = |op: &Op| matches!(op, Op::Change(all) if all.iter().any(is_range));
         View {
             base,
             medium,
+            ranges: ops.iter().any(has_range),
             rebooted,
         }
     }
@@ -194,9 +201,14 @@ impl<'b> View<'b> {
         let engine = stack::recovered(dir.path(), self.medium)?;
         stack::check(dir.path(), self.medium).map_err(|e| format!("after recovery: {e}"))?;
         let mut stack = Stack::start(engine)?;
+        values::check_index(stack.client(), self.ranges)?;
+        // Looking may change times, which the service has to know before somebody looks again.
+        stack.serve(quotas::check)?;
+        stack.step()?;
         let view = stack.view()?;
         let wrong = allowed.iter().map(|m| judge::compare_all(m, &view).err());
         let Some(errors) = wrong.collect::<Option<Vec<String>>>() else {
+            stack.complete_quotas()?;
             stack.use_it(&view.now)?;
             stack.end()?;
             let checked = stack::check(dir.path(), self.medium);
@@ -232,7 +244,10 @@ fn cut_recovery(
     };
     let bases: Vec<&[u8]> = second.full.iter().map(Vec::as_slice).collect();
     let dir = Dir::new("again");
-    let view = View::new(&second, view.medium);
+    let view = View {
+        base: &second,
+        ..*view
+    };
     for twice in Images::new(&bases, &events, options) {
         figures.again += 1;
         let done = view.judge(&twice, &dir, allowed);
@@ -287,7 +302,7 @@ pub fn run_faulty(
     }
     let bases: Vec<&[u8]> = story.base.full.iter().map(Vec::as_slice).collect();
     let dir = Dir::new("faulty");
-    let mut view = View::new(&story.base, plan.medium);
+    let mut view = View::new(&story.base, plan.medium, ops);
     view.rebooted &= !matches!(fault, Fault::NoReboot);
     Images::new(&bases, &story.log, plan.images).find_map(|image| {
         let allowed = story.allowed(image.acked().count(), image.begun().count());
@@ -313,7 +328,13 @@ fn judge_again(
     let (base, log) = recover(view, image).ok()?;
     let log = without(&log, mutation);
     let bases: Vec<&[u8]> = base.full.iter().map(Vec::as_slice).collect();
-    let (dir, view) = (Dir::new("again"), View::new(&base, view.medium));
+    let (dir, view) = (
+        Dir::new("again"),
+        View {
+            base: &base,
+            ..*view
+        },
+    );
     let mut images = Images::new(&bases, &log, plan.images_again);
     images.find_map(|twice| {
         let wrong = view.judge(&twice, &dir, allowed).err();
@@ -327,7 +348,7 @@ pub fn run(name: &str, plan: &Plan, before: &[Op], ops: &[Op]) -> Figures {
     let story = record(plan, before, ops);
     let bases: Vec<&[u8]> = story.base.full.iter().map(Vec::as_slice).collect();
     let dir = Dir::new("image");
-    let view = View::new(&story.base, plan.medium);
+    let view = View::new(&story.base, plan.medium, ops);
     let mut figures = Figures {
         came_around: came_around(&story.log, plan.lane_len),
         ..Figures::default()

@@ -76,7 +76,9 @@ pub fn see(c: &Client, path: &str) -> holdfast_client::Result<Seen> {
     Ok(Seen {
         mode: stat.mode,
         links: stat.nlink,
+        uid: stat.uid,
         size: stat.size,
         bytes,
+        until: 0,
     })
 }

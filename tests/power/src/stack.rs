@@ -4,6 +4,7 @@
 
 use crate::judge::{View, Whole};
 use crate::model::Op;
+use crate::quotas;
 use crate::sight;
 use crate::values;
 use holdfast_client::mapped::{self, Segments};
@@ -210,6 +211,8 @@ impl Stack {
             Op::Rejoin => self.rejoin(),
             Op::Die => self.die(),
             Op::Evict => self.evict(),
+            Op::RemoveExpired => self.remove_expired(),
+            Op::RemoveAlone => self.remove_alone(),
             Op::Snapshot(name) => self.snapshot(name),
             Op::ForgetDirty => self.forget_dirty(),
             _ => self.do_call(op).map_err(|e| e.to_string()),
@@ -222,6 +225,30 @@ impl Stack {
         let left = self.client.write_back().map_err(|e| e.to_string())?;
         assert_eq!(left, 0, "nobody has an inode locked");
         self.checkpoint()
+    }
+
+    /// The index in the trees says what has expired.
+    fn remove_expired(&mut self) -> Done {
+        self.step()?;
+        let c = &self.client;
+        let removed = serving(&mut self.service, &mut self.engine, || {
+            c.kv_remove_expired(60_000)
+        });
+        removed.map_err(|e| e.to_string())
+    }
+
+    fn remove_alone(&mut self) -> Done {
+        self.leave()?;
+        let store = &mut self.engine.store;
+        store.begin().map_err(|e| e.to_string())?;
+        let now = holdfast_pmem::env::exact_now();
+        loop {
+            let due = store.remove_expired(now, true).map_err(|e| e.to_string())?;
+            if due.is_none_or(|due| due.removed == 0) {
+                break;
+            }
+        }
+        self.again()
     }
 
     fn rejoin(&mut self) -> Done {
@@ -241,13 +268,17 @@ impl Stack {
 
     /// Calls that may wait until the trees know are served meanwhile.
     fn do_call(&mut self, op: &Op) -> holdfast_client::Result<()> {
-        if let Op::Change(changes) = *op {
-            let c = &self.client;
-            return serving(&mut self.service, &mut self.engine, || {
-                values::make(c, &ME, changes)
-            });
+        let c = &self.client;
+        let mut serving = |f: &dyn Fn() -> holdfast_client::Result<()>| {
+            serving(&mut self.service, &mut self.engine, f)
+        };
+        match *op {
+            Op::Change(changes) => serving(&|| values::make(c, &ME, changes)),
+            Op::Quota(whose, bytes, files) => serving(&|| quotas::set(c, whose, bytes, files)),
+            Op::QuotaRemove(whose) => serving(&|| quotas::remove(c, whose)),
+            Op::Expire(k, key, until) => serving(&|| values::make_expire(c, &ME, (k, key, until))),
+            _ => self.do_call_alone(op),
         }
-        self.do_call_alone(op)
     }
 
     fn do_call_alone(&mut self, op: &Op) -> holdfast_client::Result<()> {
@@ -268,6 +299,7 @@ impl Stack {
             }
             Op::Unlink(path) => c.unlink(&ME, ROOT, b(path)),
             Op::Rmdir(path) => c.rmdir(&ME, ROOT, b(path)),
+            Op::Chown(path, uid) => c.chown(&ME, ROOT, b(path), (Some(uid), None), 0),
             Op::Chmod(path, mode) => c.chmod(&ME, ROOT, b(path), mode, 0),
             Op::Write(path, at, len, value) => {
                 self.with(path, 0, |c, f| write(c, f, Some(at), &vec![value; len]))
@@ -287,7 +319,6 @@ impl Stack {
                 None => Ok(()),
             },
             Op::Keyspace(path) => c.keyspace(&ME, b(path), true).map(drop),
-            Op::Change(changes) => values::make(c, &ME, changes),
             Op::Replace(path, len, value) => {
                 let flags = abi::O_RDWR | abi::O_TRUNC;
                 let file = c.open(&ME, ROOT, b(path), flags, 0, 0)?;
@@ -318,7 +349,8 @@ impl Stack {
     }
 
     /// Everything that is there.
-    pub fn view(&self) -> Result<Whole, String> {
+    pub fn view(&mut self) -> Result<Whole, String> {
+        let quotas = self.serve(quotas::seen)?;
         let now = sight::view(&self.client)?;
         let names = self.client.snapshot_list().map_err(|e| e.to_string())?;
         let snapshot = |name: Vec<u8>| {
@@ -328,13 +360,29 @@ impl Stack {
         };
         let snapshots = names.into_iter().map(|s| snapshot(s.name));
         let snapshots = snapshots.collect::<Result<_, String>>()?;
-        Ok(Whole { now, snapshots })
+        Ok(Whole {
+            now,
+            snapshots,
+            quotas,
+        })
     }
 
     /// Everything in a snapshot.
     fn view_on(&self, name: &[u8]) -> Result<View, String> {
         let fds = begin_on_snapshot(&self.engine, name).map_err(|e| e.to_string())?;
         sight::view(&client(&self.engine, &fds, JOURNAL_LEN)?)
+    }
+
+    /// Directories only some of whose content counts: whoever was interrupted sets the quota again.
+    pub fn complete_quotas(&mut self) -> Done {
+        let completed = self.serve(quotas::complete)?;
+        self.step()?;
+        if completed {
+            self.serve(quotas::check)
+                .map_err(|e| format!("completed: {e}"))?;
+            self.step()?;
+        }
+        Ok(())
     }
 
     /// Whether all that one can do with a pool can be done: new objects, changes of what was

@@ -6,6 +6,7 @@ use crate::model::Mode::{self, *};
 use crate::model::Op::{self, *};
 use crate::run::{Plan, run};
 use crate::values::Change::*;
+use crate::values::{LATE, LATER, NEVER, PAST};
 use holdfast_pmem::Medium;
 use holdfast_pmem::images::{Model, Options};
 use holdfast_pool::directory::LANE_LEN;
@@ -164,6 +165,65 @@ fn waiting() -> Vec<Op> {
     ]
 }
 
+/// Keys expire, are put again before and after that, and leave the trees in every way.
+pub fn expiring() -> Vec<Op> {
+    vec![
+        Keyspace("k"),
+        Change(&[Until("k", "a", 10, 1, LATE)]),
+        Change(&[Until("k", "b", 5000, 2, LATER), Put("k", "c", 300, 3)]),
+        Change(&[Until("k", "a", 1500, 4, LATER)]),
+        Expire("k", "c", LATE),
+        Change(&[
+            Until("k", "d", 300, 5, PAST),
+            Until("k", "e", 9000, 6, PAST),
+            Put("k", "f", 20, 7),
+        ]),
+        RemoveExpired,
+        // Acknowledged: what was there is not there any more.
+        Expire("k", "b", PAST),
+        Change(&[
+            ManyUntil("k", "m", 30, 60, 8, PAST),
+            Until("k", "f", 9, 9, LATE),
+        ]),
+        Change(&[
+            Put("k", "m00003", 10, 10),
+            Until("k", "m00004", 6000, 11, LATE),
+        ]),
+        RemoveExpired,
+        Expire("k", "a", NEVER),
+        Expire("k", "f", PAST),
+        Change(&[Until("k", "a", 4096, 12, LATE), Erase("k", "c")]),
+        Change(&[
+            Until("k", "x", 5000, 13, PAST),
+            Until("k", "y", 50, 13, PAST),
+        ]),
+        RemoveAlone,
+        Change(&[Until("k", "x", 50, 14, LATE), Erase("k", "a")]),
+    ]
+}
+
+/// Ranges of what expires are erased, some of which wait, and what they leave in the index goes.
+pub fn expiring_ranges() -> Vec<Op> {
+    vec![
+        Keyspace("k"),
+        Change(&[
+            ManyUntil("k", "b", 30, 200, 1, PAST),
+            Until("k", "c", 5000, 2, LATE),
+        ]),
+        Change(&[ManyUntil("k", "d", 200, 300, 1, LATE)]),
+        Change(&[
+            Range("k", "b00003", "b00020"),
+            Until("k", "b00005", 40, 2, LATE),
+        ]),
+        RemoveExpired,
+        Change(&[Range("k", "d00003", "d00190")]),
+        Change(&[Until("k", "d00100", 30, 3, LATER), Range("k", "d001", "d1")]),
+        RemoveAlone,
+        Change(&[Range("k", "", "z")]),
+        Change(&[Until("k", "a", 20, 7, LATE)]),
+    ]
+}
+
 fn few(model: Model, n: u64) -> Options {
     Options {
         model,
@@ -259,4 +319,19 @@ fn values_strict() {
 #[test]
 fn values_that_wait() {
     tell("values that wait", fewer(Posix, 1, 3), &waiting());
+}
+
+#[test]
+fn expiring_posix() {
+    tell("expiring", fewer(Posix, 3, 1), &expiring());
+}
+
+#[test]
+fn expiring_strict() {
+    tell("expiring", fewer(Strict, 1, 1), &expiring());
+}
+
+#[test]
+fn expiring_ranges_posix() {
+    tell("expiring ranges", fewer(Posix, 2, 1), &expiring_ranges());
 }

@@ -223,6 +223,26 @@ impl Trees {
         done
     }
 
+    /// All objects that count for the quota of a directory.
+    pub fn inodes_of(&self, project: u16) -> Result<Vec<u64>> {
+        let (mut found, mut bad) = (Vec::new(), None);
+        self.reader()
+            .scan(layout::INODES, &[], None, |key, value| {
+                match (key.first_chunk(), layout::inode::InodeRecord::decode(value)) {
+                    (Some(ino), Ok(inode)) if inode.project == project => {
+                        found.push(u64::from_be_bytes(*ino));
+                    }
+                    (_, Err(e)) => bad = Some(e),
+                    _ => {}
+                }
+                ControlFlow::Continue(())
+            })?;
+        match bad {
+            Some(e) => Err(pool::Error::from(e).into()),
+            None => Ok(found),
+        }
+    }
+
     /// Where file block `file_block` is and how many follow in the same way.
     pub fn extent(&self, ino: u64, file_block: u64) -> Result<Run> {
         Ok(extent::find(&self.reader(), ino, file_block)?)

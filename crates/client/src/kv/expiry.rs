@@ -22,6 +22,9 @@ use pool::layout::value::{INDEX, TreeKey, is_in_index, parse_in_index, parse_key
 const LEAVES: usize = 64;
 /// How often it does so.
 const ROUNDS: u32 = 16;
+/// Records that may wait for the trees when a leaf has been gone through: who puts something
+/// meanwhile waits for no more of them.
+const AHEAD: u64 = 8000;
 /// How often a leaf may change while it is copied.
 const TRIES: usize = 1000;
 
@@ -93,6 +96,8 @@ impl Due {
                 let (keyspace, key) = parse_key(&tree_key).map_err(pool::Error::from)?;
                 removed += u64::from(files::remove_expired(s, keyspace, key)?);
             }
+            let last = s.header().next_seq.load(Acquire).saturating_sub(1);
+            drain::wait_applied(s, last.saturating_sub(AHEAD))?;
         }
         Ok(removed)
     }

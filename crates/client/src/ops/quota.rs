@@ -113,6 +113,17 @@ pub(crate) fn assign(s: &Session, directory: u64, place: Option<usize>) -> Resul
     Ok(())
 }
 
+/// Has nothing count for the quota at `place` any more: also what has names only outside of the
+/// directory by now, or none at all. Else it would count for the next directory whose quota is
+/// there.
+fn unmark(s: &Session, place: usize) -> Result<()> {
+    drain::wait_applied(s, s.header().next_seq.load(Acquire).saturating_sub(1))?;
+    for ino in s.tree().inodes_of(quota::project(place))? {
+        assign_one(s, ino, 0)?;
+    }
+    Ok(())
+}
+
 /// The number of the record after which the object counts so; `None`: it is gone.
 fn assign_one(s: &Session, ino: u64, project: u16) -> Result<Option<u64>> {
     let locked = match inode_table::lock(s, ino) {
@@ -242,8 +253,9 @@ pub(crate) fn remove(s: &Session, subject: Subject) -> Result<()> {
     if let Subject::Directory(ino) = subject {
         // Should this end early, it can be set or taken away again.
         let partial = true;
-        change(s, subject, Some(Quota { partial, ..quota }))?;
+        let place = change(s, subject, Some(Quota { partial, ..quota }))?;
         assign(s, ino, None)?;
+        unmark(s, place)?;
     }
     change(s, subject, None).map(drop)
 }
@@ -251,11 +263,13 @@ pub(crate) fn remove(s: &Session, subject: Subject) -> Result<()> {
 /// Takes the quotas of directories away that do not exist any more.
 fn forget_gone(s: &Session) -> Result<()> {
     wait_for(s, None)?;
-    let subjects: Vec<Subject> = quota::all(s).map(|(_, info)| info.quota.subject).collect();
-    for subject in subjects {
+    let all: Vec<_> = quota::all(s).collect();
+    for (place, info) in all {
+        let subject = info.quota.subject;
         if let Subject::Directory(ino) = subject
             && matches!(path_of(s, ino), Err(Error::NotFound))
         {
+            unmark(s, place)?;
             change(s, subject, None)?;
         }
     }

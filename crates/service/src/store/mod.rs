@@ -278,7 +278,8 @@ impl Store {
 
     /// Keeps what is in the trees now as the snapshot `name`, while these files are mapped.
     pub fn snapshot_create(&mut self, name: &[u8], mapped: &[u64]) -> Result<()> {
-        let time = holdfast_pmem::env::now();
+        // What has expired by now is not there in the snapshot, to the nanosecond.
+        let time = holdfast_pmem::env::exact_now();
         let stored = Stored {
             before: self.in_place,
             mapped,

@@ -7,6 +7,7 @@ use holdfast_client::{
     Base, Caller, Client, DirentFormat, Flock, MapPin, OfdLink, SetTime, Target, abi,
 };
 use holdfast_pmem::{ConstBuf, MutBuf};
+use holdfast_pool::quota::{Quota, Subject};
 
 const CALLER: Caller<'static> = Caller {
     uid: 0,
@@ -270,7 +271,7 @@ impl<'a> Calls<'a> {
         };
         let out = MutBuf::from(&mut self.room[..4000]);
         let value = ConstBuf::from(&[1; 900][..]);
-        let _ = match what % 8 {
+        let _ = match what % 12 {
             0 => c.chmod(&CALLER, root, path, 0o640, 0),
             1 => c.chown(&CALLER, root, path, (Some(5), None), 0),
             2 => c.utimens(&CALLER, root, path, [SetTime::Now, SetTime::At(5)], 0),
@@ -278,8 +279,30 @@ impl<'a> Calls<'a> {
             4 => c.setxattr(&CALLER, target, b"user.a", value, 0),
             5 => c.listxattr(&CALLER, target, out).map(drop),
             6 => c.removexattr(&CALLER, target, b"user.a"),
-            _ => c.sync(),
+            7 => c.sync(),
+            8 => c.quotas().map(drop),
+            9 => c.quota_remove(Subject::User(5)),
+            _ => self.limit(input, path),
         };
+    }
+
+    /// Sets a quota of a user or a directory that is soon reached, or takes the latter's away.
+    fn limit(&self, input: &mut Input<'_>, path: &[u8]) -> holdfast_client::Result<()> {
+        let c = self.client;
+        let how = input.u8();
+        let subject = match how & 1 {
+            0 => Subject::User(5),
+            _ => c.quota_directory(&CALLER, path)?,
+        };
+        match how & 6 {
+            0 => c.quota_remove(subject),
+            _ => c.quota_set(Quota {
+                subject,
+                partial: false,
+                bytes: u64::from(how) << 10,
+                files: u64::from(how & 48),
+            }),
+        }
     }
 
     fn values(&mut self, input: &mut Input<'_>) {
@@ -293,7 +316,8 @@ impl<'a> Calls<'a> {
             _ => Durability::Durable,
         };
         let mut out = vec![0; 5000];
-        let _ = match what % 6 {
+        let until = [1, i64::MAX][usize::from(what >> 7)];
+        let _ = match what % 9 {
             0 => c.kv_get(keyspace, key, &mut out).map(drop),
             1 => c.kv_put(keyspace, key, value, durability),
             2 => c.kv_erase(keyspace, key, durability),
@@ -304,6 +328,17 @@ impl<'a> Calls<'a> {
                 c.kv_commit(changes, durability)
             }
             4 => c.kv_sync(),
+            5 => c.kv_put_until((keyspace, key), value, until, durability),
+            6 => c
+                .kv_swap(
+                    None,
+                    (keyspace, key),
+                    None,
+                    Some((value, until)),
+                    durability,
+                )
+                .map(drop),
+            7 => c.kv_remove_expired(50),
             _ => match self.open.pop() {
                 Some(ofd) => {
                     let _ = c.kv_name(keyspace, key, ofd, durability);
