@@ -20,6 +20,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("what happens to lent files", super::lent::lent),
     ("quotas of users", super::quotas::of_users),
     ("quotas of directories", super::quotas::of_directories),
+    ("quotas and mappings", super::quotas::of_mappings),
     ("a user who fills the pool", super::space::space),
     ("a user who fills the metadata", super::space::metadata),
     ("rights on keys and values", super::keys::rights),
