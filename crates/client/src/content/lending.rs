@@ -9,6 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::content::lent::{self, Reader, is_lent};
 use crate::content::source::{Source, Write};
 use crate::content::{data, in_place};
+use crate::session::quota::{self, Payers};
 use crate::session::{BLOCK, Session};
 use crate::tables::block_map::{self, Run};
 use crate::tables::inode_table::{self, InodeRef, LockedInode};
@@ -58,6 +59,9 @@ pub(crate) fn file(s: &Session, inode: &InodeRef<'_>, writes: bool) -> Result<Ow
     if !is_lent(locked.e) {
         return Err(Error::NoDevice);
     }
+    if writes {
+        take_holes(s, &locked)?;
+    }
     let file = lent::open(s, inode.ino, writes)?;
     if writes && !lent::is_stored_to(locked.e) {
         lent::catch_up(s, &locked)?;
@@ -65,6 +69,21 @@ pub(crate) fn file(s: &Session, inode: &InodeRef<'_>, writes: bool) -> Result<Ow
         s.header().writeback_wanted.store(1, SeqCst);
     }
     Ok(file)
+}
+
+/// Before somebody may store to a file that counts for a quota: its holes get blocks, since nobody
+/// can be told of a store for which there is no room any more. `OverQuota`, and none of them does.
+fn take_holes(s: &Session, inode: &LockedInode) -> Result<()> {
+    let payers = Payers::of(inode.e);
+    if !quota::is_limited(s, payers) {
+        return Ok(());
+    }
+    let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);
+    let wanted = blocks.saturating_sub(inode.e.blocks.load(Relaxed));
+    if wanted > 0 && quota::fitting(s, payers, wanted)? < wanted {
+        return Err(Error::OverQuota);
+    }
+    data::fill_holes(s, inode, 0, blocks)
 }
 
 /// Writes to blocks what was stored through mappings in bytes `from..to`.

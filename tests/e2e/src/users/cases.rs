@@ -25,6 +25,7 @@ pub const CASES: &[(&str, Case)] = &[
         "quotas as programs see them",
         super::quotas::seen_by_programs,
     ),
+    ("quotas and mappings", super::quotas::of_mappings),
     ("a user who fills the pool", super::space::space),
     ("a user who fills the metadata", super::space::metadata),
     ("rights on keys and values", super::keys::rights),

@@ -315,3 +315,64 @@ impl Drop for Running {
         let _ = self.0.wait();
     }
 }
+
+/// Stores a byte into each page of a new file's mapping of so many megabytes, with the number of
+/// megabytes that were reached.
+const STORE: &str = "exec 2>/dev/null; python3 -c '
+import mmap, os, sys
+f = os.open(\"/hf/NAME\", os.O_RDWR | os.O_CREAT)
+os.ftruncate(f, SIZE << 20)
+try:
+    m = mmap.mmap(f, SIZE << 20)
+except OSError as e:
+    sys.exit(e.strerror)
+for i in range(SIZE << 8):
+    m[i << 12] = 1
+    if i % 256 == 255: os.write(1, b\"%d \" % (i // 256 + 1))
+' 2>&1; echo $?; stat -c %b /hf/NAME";
+
+/// Bytes that are not zero, once everything is written back.
+const COUNT: &str = "for file in served last; do tr -d '\\0' </hf/$file | wc -c; done";
+
+/// What the owner's mapping stores to is taken as the rules say: a short mapping must fit as a
+/// whole, and in a long one the program gets SIGBUS where it stores beyond the quota. Of a served
+/// user each one must fit, and nothing that was stored is lost.
+pub fn of_mappings(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "3001")?;
+    quota(&shared, "3001", &["set", "--user", "3001", "4M"])?;
+    let store =
+        |name: &str, megabytes: &str| STORE.replace("NAME", name).replace("SIZE", megabytes);
+    let is_taken = |bytes: &str| -> Result<bool, Stop> {
+        let listed = quota(&shared, "3001", &["list"])?;
+        Ok(listed.contains(&format!("user 3001  {bytes} of 4M")))
+    };
+    shared.expect("3001", &store("long", "16"), "1 2 3 4 135\n8192\n")?;
+    let refused = "Disk quota exceeded\n1\n0\n";
+    shared.expect("3001", &store("short", "1"), refused)?;
+    shared.expect("3001", "rm /hf/long", "")?;
+    // The blocks that a dead process had mapped are free once somebody has looked after it.
+    let begun = Instant::now();
+    while !is_taken("0")? {
+        if begun.elapsed() > PATIENCE {
+            return wrong("what a dead process had mapped stays taken");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for name in ["one", "two"] {
+        shared.expect("3001", &store(name, "2"), "1 2 0\n4096\n")?;
+    }
+    // What is there already may be mapped and stored to again.
+    shared.expect("3001", &store("two", "2"), "1 2 0\n4096\n")?;
+    if !is_taken("4M")? {
+        return wrong("two files of 2M are not 4M");
+    }
+    quota(&shared, "3001", &["set", "--user", "3002", "4M"])?;
+    shared.expect("3001", "chmod 777 /hf", "")?;
+    shared.expect("3002", &store("served", "3"), "1 2 3 0\n6144\n")?;
+    let refused = "Disk quota exceeded\n1\n0\n";
+    shared.expect("3002", &store("more", "2"), refused)?;
+    shared.expect("3002", &store("last", "1"), "1 0\n2048\n")?;
+    shared.expect("3002", "tr -d '\\0' </hf/served | wc -c", "768\n")?;
+    shared.expect("3001", &format!("sleep 4; {COUNT}"), "768\n256\n")?;
+    shared.end()
+}
