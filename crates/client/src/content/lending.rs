@@ -71,11 +71,12 @@ pub(crate) fn file(s: &Session, inode: &InodeRef<'_>, writes: bool) -> Result<Ow
     Ok(file)
 }
 
-/// Before somebody may store to a file that counts for a quota: its holes get blocks, since nobody
-/// can be told of a store for which there is no room any more. `OverQuota`, and none of them does.
+/// Before somebody may store to a file whose bytes count for a quota: its holes get blocks, since
+/// nobody can be told of a store for which there is no room any more. `OverQuota` where there is
+/// not for all of them.
 fn take_holes(s: &Session, inode: &LockedInode) -> Result<()> {
     let payers = Payers::of(inode.e);
-    if !quota::is_limited(s, payers) {
+    if !quota::limits_bytes(s, payers) {
         return Ok(());
     }
     let blocks = inode.e.size.load(Relaxed).div_ceil(BLOCK);

@@ -160,6 +160,11 @@ pub(crate) fn room(s: &Session, project: u16) -> Option<Room> {
     })
 }
 
+/// Whether any of their quotas is one of bytes.
+pub(crate) fn limits_bytes(s: &Session, payers: Payers) -> bool {
+    is_on(s) && payers.quotas(s).any(|q| q.byte_limit.load(Relaxed) != 0)
+}
+
 /// How many of `want` blocks still fit: at least one.
 pub(crate) fn fitting(s: &Session, payers: Payers, want: u64) -> Result<u64> {
     let fits = || {

@@ -374,5 +374,13 @@ pub fn of_mappings(fixture: &Fixture) -> Result<(), Stop> {
     shared.expect("3002", &store("last", "1"), "1 0\n2048\n")?;
     shared.expect("3002", "tr -d '\\0' </hf/served | wc -c", "768\n")?;
     shared.expect("3001", &format!("sleep 4; {COUNT}"), "768\n256\n")?;
+    // A limit of files alone leaves holes as they are.
+    quota(&shared, "3001", &["set", "--user", "3002", "--files", "50"])?;
+    let sparse = "python3 -c 'import mmap, os
+f = os.open(\"/hf/sparse\", os.O_RDWR | os.O_CREAT)
+os.ftruncate(f, 1 << 40)
+m = mmap.mmap(f, 1 << 20, offset=1 << 30)
+m[5] = 1'; sleep 4; stat -c %b /hf/sparse";
+    shared.expect("3002", sparse, "8\n")?;
     shared.end()
 }
