@@ -118,6 +118,18 @@ impl Client {
         self.durable(open::open(self, c, base, path, oflags, mode, resolve))
     }
 
+    /// As `open` for an object that was found before: by its number, and the directory and name
+    /// that led there. It may have no name any more.
+    pub fn open_node(
+        &self,
+        c: &Caller,
+        ino: u64,
+        named: (u64, &[u8]),
+        oflags: u32,
+    ) -> Result<OfdLink> {
+        self.durable(open::open_node(self, c, ino, named, oflags))
+    }
+
     /// Whether flags of open(2) make sense together; `Invalid` if not.
     pub fn check_open(&self, oflags: u32) -> Result<()> {
         open::check_flags(oflags).map(drop)

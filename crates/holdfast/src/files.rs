@@ -9,7 +9,6 @@ use crate::file::{self, File, call};
 use crate::inner::{Inner, Reach};
 use crate::keyspace::Keyspace;
 use crate::pool::Pool;
-use holdfast_client::id_map::{IdMap, IdMaps};
 use holdfast_client::{Base, Caller, SetTime, Stat, Target, abi};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::layout::value;
@@ -95,7 +94,7 @@ impl Opened {
 
     /// fstat(2).
     pub fn stat(&self) -> Result<Stat> {
-        Ok(self.shown(self.file.stat()?))
+        Ok(self.pool().seen(self.file.stat()?))
     }
 
     /// newfstatat(2).
@@ -103,17 +102,7 @@ impl Opened {
         let (caller, base) = (self.caller(), self.base()?);
         let flags = nofollow(follow);
         let stat = call!(self.inner().reach()?, calls => calls.stat(&caller, base, path, flags))?;
-        Ok(self.shown(stat))
-    }
-
-    fn shown(&self, stat: Stat) -> Stat {
-        let ids = self.inner().ids().maps();
-        let shown = |id, map: fn(&IdMaps) -> &IdMap| ids.map_or(id, |ids| map(ids).shown(id));
-        Stat {
-            uid: shown(stat.uid, |ids| &ids.users),
-            gid: shown(stat.gid, |ids| &ids.groups),
-            ..stat
-        }
+        Ok(self.pool().seen(stat))
     }
 
     /// mkdirat(2).

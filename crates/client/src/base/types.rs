@@ -65,6 +65,9 @@ pub enum Base {
     Cwd,
     /// An open directory (or any object with an empty path and `AT_EMPTY_PATH`).
     Ofd(OfdLink),
+    /// The object with this number, to which an empty path leads in every call: what a file system
+    /// of the kernel found by name before. Only those that have the pool mapped can have it.
+    Node(u64),
 }
 
 /// An object by name or by descriptor.

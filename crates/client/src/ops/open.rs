@@ -87,6 +87,37 @@ pub(crate) fn open(
     Err(Error::NotFound)
 }
 
+/// The object with number `ino`, which may have no name any more; `named`: by which it was found.
+pub(crate) fn open_node(
+    c: &Client,
+    who: &Caller,
+    ino: u64,
+    named: (u64, &[u8]),
+    oflags: u32,
+) -> Result<OfdLink> {
+    let flags = check_flags(oflags)?;
+    if flags & (O_CREAT | O_TMPFILE_BIT) != 0 {
+        return Err(Error::Invalid);
+    }
+    let opening = Opening {
+        s: &c.session,
+        who,
+        flags,
+        mode: 0,
+    };
+    let found = Walk::new(&c.session, &c.at, who).object(Base::Node(ino), b"", 0)?;
+    let at = Walked {
+        dir: named.0,
+        hint: 0,
+        last: Last::Name,
+        name: named.1.into(),
+        slash: false,
+        found: Some(found),
+        value: None,
+    };
+    opening.opened(&opening.pin(&found, false)?, &at)
+}
+
 /// The flags in effect; `Invalid` for those that contradict themselves.
 pub(crate) fn check_flags(flags: u32) -> Result<u32> {
     if flags & O_PATH != 0 {

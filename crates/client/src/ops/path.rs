@@ -22,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use pmem::atomic::Ordering::Relaxed;
+use pool::layout::value;
 use pool::session::PROTECTED_SYMLINKS;
 
 /// Inode number of the pool's root directory.
@@ -132,6 +133,8 @@ impl<'a> Walk<'a> {
                 ino => Ok(ino),
             },
             Base::Ofd(ofd) => Ok(self.s.ofd(ofd.raw())?.ino.load(Relaxed)),
+            Base::Node(ino) if value::is_number(ino) => Err(Error::NotFound),
+            Base::Node(ino) => Ok(ino),
         }
     }
 
@@ -162,7 +165,7 @@ impl<'a> Walk<'a> {
     /// The object that `path` leads to; with `AT_EMPTY_PATH` in `flags` and an empty path, `base`.
     /// It is to be changed: a value becomes a file.
     pub fn object(&self, base: Base, path: &[u8], flags: u32) -> Result<Found> {
-        if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+        if is_base(base, path, flags) {
             return Ok(Found {
                 ino: self.start(base)?,
                 kind: 0,
@@ -183,7 +186,7 @@ impl<'a> Walk<'a> {
 
     /// Attributes of the object that `path` leads to.
     pub fn attributes(&self, base: Base, path: &[u8], flags: u32) -> Result<Attrs> {
-        if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+        if is_base(base, path, flags) {
             return Ok(attributes(self.s, self.start(base)?, 0)?.1);
         }
         for _ in 0..RETRIES {
@@ -201,6 +204,11 @@ impl<'a> Walk<'a> {
         }
         Err(Error::NotFound)
     }
+}
+
+/// Whether what is meant is the base itself.
+fn is_base(base: Base, path: &[u8], flags: u32) -> bool {
+    path.is_empty() && (flags & AT_EMPTY_PATH != 0 || matches!(base, Base::Node(_)))
 }
 
 /// Whether a symbolic link at the end is followed.

@@ -380,6 +380,8 @@ pub fn base_word(base: Base) -> u64 {
         Base::Root => 0,
         Base::Cwd => 1,
         Base::Ofd(handle) => 2 | u64::from(handle.raw()) << 32,
+        // Nobody who is served has one; it is refused.
+        Base::Node(_) => 3,
     }
 }
 
@@ -583,6 +585,7 @@ mod tests {
             assert_eq!(word_base(base_word(base)), Some(base));
         }
         assert_eq!(word_base(2), None);
+        assert_eq!(word_base(base_word(Base::Node(1))), None);
         assert_eq!(word_base(9), None);
         for time in [SetTime::Now, SetTime::Omit, SetTime::At(-1), SetTime::At(5)] {
             assert_eq!(word_time(time_word(time)), time);
