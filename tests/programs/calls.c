@@ -38,7 +38,7 @@ static int fds[8], pipes[2];
 static struct { char *at; size_t len; off_t from; int own, fd; } maps[4];
 static sigjmp_buf fault;
 /* Not the pool's owner, who alone has shared mappings there. */
-static int served;
+static int served, mounted;
 /* Whether this walk maps files. */
 static int has_mapped;
 static volatile int faults_expected;
@@ -161,6 +161,8 @@ static int open_flags(void) {
     int flags = PICK(modes);
     if (chance(50)) flags |= O_CREAT;
     for (unsigned n = rnd(3); n--;) flags |= PICK(more);
+    /* The file system of a mount makes no files without names. */
+    if (mounted) flags &= ~(O_TMPFILE & ~O_DIRECTORY);
     return flags;
 }
 static mode_t mode(void) {
@@ -637,6 +639,7 @@ static void walk(unsigned seed, unsigned calls) {
 
 int main(int argc, char **argv) {
     served = getenv("HF_SERVED") != 0;
+    mounted = getenv("HF_MOUNTED") != 0;
     unsigned first = atoi(argv[1]), count = atoi(argv[2]), calls = atoi(argv[3]);
     /* Nothing is printed while a limit on the size of files is in force. */
     static char lines[1 << 20];

@@ -4,6 +4,7 @@
 # needs: gcc
 # seconds: 600
 # unstable: w*
+# unmounted: FUSE has ways of its own with times of files that are read ahead, and no seals
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 cd "$1"

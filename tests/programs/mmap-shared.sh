@@ -2,6 +2,7 @@
 # Shared mappings through a life of processes: forks, programs that do not begin, exits, kills; what
 # was stored is in the file, and processes meet in it.
 # needs: python3
+# unmounted: a hole is one until what was stored in it is written back
 set -eu
 cd "$1"
 cat >t.py <<'END'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # mremap(2) of files: in place, elsewhere, to a fixed address, twice; and what it refuses.
 # needs: gcc
+# unmounted: the kernel joins no mappings of FUSE that were parted
 set -eu
 cd "$1"
 cat >t.c <<'EOF'

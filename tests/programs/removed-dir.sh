@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A working directory that was removed can still be opened, listed and left.
 # needs: gcc
+# unmounted: a removed directory is stale to who is in it
 set -eu
 cd "$1"
 cat >t.c <<'EOF'

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # fsx (crates.io, Rust) on the interposed path: random reads, writes, mappings, truncations,
 # holes and copies of one file, every read compared with what was written. One case per
-# configuration and seed. With --baseline: the same on tmpfs.
+# configuration and seed. With --baseline: the same on tmpfs; with --mounted: on a pool
+# that is mounted.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_tool fsx
+need_mounts
 ops=${HF_FSX_OPS:-20000}
 
 # fsx itself stumbles over an fallocate of no bytes, so configurations with operations of no bytes,

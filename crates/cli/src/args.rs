@@ -5,6 +5,7 @@
 use crate::after::After;
 use crate::keep::Keep;
 use crate::size::Size;
+use crate::whole::mount::Mount;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast::{Protection, Scheme, Slow};
 use holdfast_client::map_record::RecordAt;
@@ -90,6 +91,10 @@ pub enum Command {
     Map(MapCommand),
     /// Export a volume as a block device: NBD, vhost-user, FUSE.
     Export(ExportArgs),
+    /// Mount the files of a pool, by FUSE, for programs that `holdfast run` cannot start.
+    Mount(Mount),
+    /// Unmount the files of a pool.
+    Umount(UmountArgs),
     /// Put huge pages under files of the host, so that mapping them costs less.
     Warm(WarmArgs),
     /// Run a benchmark side by side with its peers; without a name, list the benchmarks.
@@ -845,6 +850,16 @@ pub enum SectorArg {
     /// For those that know large sectors.
     #[value(name = "4096")]
     Large,
+}
+
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// The directory at which the files are mounted.
+    pub dir: PathBuf,
+    /// Take them away from there even if they are in use; they are unmounted when nobody uses them
+    /// any more.
+    #[arg(long)]
+    pub lazy: bool,
 }
 
 #[derive(Debug, Args)]

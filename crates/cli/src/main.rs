@@ -30,6 +30,7 @@ mod log;
 mod lsof;
 mod map_commands;
 mod metrics;
+mod mount;
 mod nested;
 mod new_volume;
 mod no_pool;
@@ -145,6 +146,8 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         Command::Map(MapCommand::Explain(args)) => explain::explain(args, cli.json),
         Command::Volume(args) => volume_commands::volume(&args, cli.json),
         Command::Export(args) => export::export(&args),
+        Command::Mount(args) => mount::mount(args),
+        Command::Umount(args) => mount::umount(&args),
         Command::Warm(args) => warm::warm(&args, cli.json),
         Command::Bench(args) => bench::bench(&args, cli.json),
     }

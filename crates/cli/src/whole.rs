@@ -10,6 +10,8 @@ use clap::{Command, CommandFactory};
 pub mod bench;
 #[path = "../../export/src/args.rs"]
 pub mod export;
+#[path = "../../export/src/files/args.rs"]
+pub mod mount;
 
 /// With the commands of other programs in the place of what starts them.
 pub fn whole() -> Command {

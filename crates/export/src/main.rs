@@ -1,6 +1,7 @@
-//! `holdfast-export`: what `holdfast export` runs.
+//! `holdfast-export`: what `holdfast export` and `holdfast mount` run: volumes and files of a pool,
+//! for the kernel and for other programs.
 //!
-//! Invariants: it has no rights of its own: the volume is opened as any program could; an error is
+//! Invariants: it has no rights of its own: the pool is opened as any program could; an error is
 //! one sentence, with a line `Fix: ...` where there is a remedy.
 #![forbid(unsafe_code)]
 
@@ -8,6 +9,7 @@ mod address;
 mod args;
 mod bytes;
 mod failure;
+mod files;
 mod fuse;
 mod greeting;
 mod nbd;
@@ -25,6 +27,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(program) = holdfast_program() {
+        holdfast::use_program(program);
+    }
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == files::args::MARK) {
+        return match files::mount(words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.say().into(),
+        };
+    }
     let done = match Export::try_parse() {
         Ok(args) => export(&args),
         // Help and version are no errors.
@@ -47,9 +59,6 @@ fn main() -> ExitCode {
 }
 
 fn export(args: &Export) -> Result<(), Failure> {
-    if let Some(program) = holdfast_program() {
-        holdfast::use_program(program);
-    }
     if args.queues.is_some() && args.face.vhost_user.is_none() {
         return Err(Failure::usage("--queues is for --vhost-user alone"));
     }

@@ -62,7 +62,7 @@ const ALLOWED: &[Allowed] = &[
     ),
     allow("manual", &["cli"], None),
     allow("status", &["holdfast", "pool"], None),
-    allow("export", &["holdfast", "status"], None),
+    allow("export", &["holdfast", "client", "status"], None),
     allow("nbdkit", &["holdfast", "status"], None),
     allow("c", &["holdfast"], None),
     allow("python", &["holdfast"], None),

@@ -89,7 +89,7 @@ fn has_device() -> bool {
     device.read(true).write(true).open(DEVICE).is_ok()
 }
 
-fn cannot_mount(path: &Path, error: &io::Error) -> Failure {
+pub fn cannot_mount(path: &Path, error: &io::Error) -> Failure {
     if !Path::new(DEVICE).exists() {
         return Failure::new(format!("there is no FUSE here: no {DEVICE}"))
             .fix("as root: modprobe fuse; in a container: pass the device /dev/fuse to it");

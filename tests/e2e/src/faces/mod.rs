@@ -13,6 +13,7 @@ mod huge;
 mod installed;
 pub mod interface;
 mod look;
+mod mount;
 mod slow;
 
 mod tracing;
@@ -33,6 +34,7 @@ pub fn main(names: &[&str]) -> ExitCode {
         bench::CASES,
         commands::CASES,
         copying::CASES,
+        mount::CASES,
         daemon::CASES,
         documents::CASES,
         expiry::CASES,

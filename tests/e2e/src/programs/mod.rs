@@ -9,9 +9,11 @@
 //!   `# unstable: PATTERN...` files whose content and size may differ (`*` matches anything)
 //!   `# seconds: N`           how long it may take (default: 120)
 //!   `# unserved: WHY`        what in it only the pool's owner has
+//!   `# unmounted: WHY`       what in it no mount has
 //!
 //! With `--served` a user who does not own the pool runs the scripts, in mode posix, and HF_SERVED
-//! is in their environment on tmpfs, too.
+//! is in their environment on tmpfs, too. With `--mounted` they run, in mode posix, where the
+//! kernel shows the pool's files, no program is interposed, and HF_MOUNTED is in their environment.
 
 mod served;
 
@@ -33,6 +35,7 @@ struct Script {
     needs: Vec<String>,
     modes: Vec<String>,
     unserved: String,
+    unmounted: String,
     unstable: Vec<String>,
     limit: Duration,
 }
@@ -40,14 +43,27 @@ struct Script {
 /// How scripts run on a pool.
 struct Pools {
     holdfast: Option<PathBuf>,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By its owner.
+    Run,
     /// As a user who does not own it.
-    served: bool,
+    Served,
+    /// Where the kernel shows its files.
+    Mounted,
 }
 
 impl Pools {
+    fn is_served(&self) -> bool {
+        self.way == Way::Served
+    }
+
     /// A command of whoever runs the scripts.
     fn command(&self, program: &Path) -> Command {
-        match self.served {
+        match self.is_served() {
             true => served::command(program),
             false => Command::new(program),
         }
@@ -67,7 +83,7 @@ impl Pools {
             None => Command::new(holdfast),
         };
         run.arg("run").arg("--pool").arg(pool).arg("--at").arg(at);
-        if !self.served {
+        if !self.is_served() {
             run.args(["--consistency", mode]);
         }
         if let Some(report) = report {
@@ -78,7 +94,7 @@ impl Pools {
 
     /// Whoever runs the scripts owns this.
     fn give(&self, path: &Path) -> io::Result<()> {
-        match self.served {
+        match self.is_served() {
             true => served::give(path),
             false => Ok(()),
         }
@@ -94,7 +110,11 @@ struct Left {
 /// `hf-e2e programs`
 pub fn main(args: &[&str]) -> ExitCode {
     let baseline = args.contains(&"--baseline");
-    let served = args.contains(&"--served");
+    let way = match (args.contains(&"--served"), args.contains(&"--mounted")) {
+        (true, _) => Way::Served,
+        (_, true) => Way::Mounted,
+        _ => Way::Run,
+    };
     let names: Vec<&str> = args
         .iter()
         .copied()
@@ -120,7 +140,7 @@ pub fn main(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let pools = Pools { holdfast, served };
+    let pools = Pools { holdfast, way };
     let outcomes = Outcomes::default();
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(4));
@@ -128,9 +148,9 @@ pub fn main(args: &[&str]) -> ExitCode {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(script) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let modes = match served {
-                        true => &script.modes[..1],
-                        false => &script.modes[..],
+                    let modes = match way {
+                        Way::Run => &script.modes[..],
+                        Way::Served | Way::Mounted => &script.modes[..1],
                     };
                     for mode in modes {
                         let name = format!("{} ({mode})", script.name);
@@ -141,7 +161,7 @@ pub fn main(args: &[&str]) -> ExitCode {
             });
         }
     });
-    if served {
+    if pools.is_served() {
         served::clean_up();
     }
     // Fails if something was left for a look.
@@ -201,17 +221,23 @@ fn read_script(name: String, path: PathBuf) -> io::Result<Script> {
         needs: said("# needs:"),
         modes,
         unserved: said("# unserved:").join(" "),
+        unmounted: said("# unmounted:").join(" "),
         unstable: said("# unstable:"),
         limit: Duration::from_secs(seconds),
     })
 }
 
 fn judge(script: &Script, mode: &str, pools: &Pools, work: &Path) -> Verdict {
-    if pools.served {
-        let unserved = Some(&script.unserved[..]).filter(|why| !why.is_empty());
-        if let Some(why) = served::impossible().or(unserved) {
-            return Verdict::Skipped(why.into());
-        }
+    let why = |why: &str| (!why.is_empty()).then(|| why.to_string());
+    let cannot = match pools.way {
+        Way::Run => None,
+        Way::Served => served::impossible()
+            .map(str::to_string)
+            .or(why(&script.unserved)),
+        Way::Mounted => no_mounts().map(str::to_string).or(why(&script.unmounted)),
+    };
+    if let Some(why) = cannot {
+        return Verdict::Skipped(why);
     }
     if let Some(missing) = script
         .needs
@@ -273,11 +299,13 @@ fn compare(script: &Script, mode: &str, pools: &Pools, dir: &Path) -> io::Result
 }
 
 /// The script in a shell that makes its directory first, with temporary files in the tree too.
-fn command(mut command: Command, script: &Script, served: bool, at: &Path) -> Command {
+fn command(mut command: Command, script: &Script, way: Way, at: &Path) -> Command {
     let dir = at.parent().unwrap_or(at);
     process::clean(&mut command, &dir.join("home"));
-    if served {
-        command.env("HF_SERVED", "1");
+    match way {
+        Way::Run => {}
+        Way::Served => drop(command.env("HF_SERVED", "1")),
+        Way::Mounted => drop(command.env("HF_MOUNTED", "1")),
     }
     let start = r#"umask 022; mkdir "$1/work" "$1/tmp" && exec bash "$2" "$1/work""#;
     command.env("TMPDIR", at.join("tmp")).current_dir(dir);
@@ -292,12 +320,46 @@ fn on_tmpfs(script: &Script, pools: &Pools, dir: &Path, at: &Path) -> io::Result
     fs::create_dir(at)?;
     pools.give(at)?;
     let bash = pools.command(Path::new("bash"));
-    let mut run = command(bash, script, pools.served, at);
+    let mut run = command(bash, script, pools.way, at);
     let ended = process::run(&mut run, script.limit, dir)?;
     Ok(Left {
         ended,
         tree: dump::tree(at)?,
     })
+}
+
+/// Why nothing can be mounted here.
+fn no_mounts() -> Option<&'static str> {
+    let device = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    device.err().map(|_| "this user may not open /dev/fuse")
+}
+
+/// The commands around a run, and what there is to say against it.
+struct Around<'a> {
+    holdfast: &'a Path,
+    dir: &'a Path,
+    why: Vec<String>,
+}
+
+impl Around<'_> {
+    fn admin(&mut self, words: &[&str], paths: &[&Path]) -> io::Result<()> {
+        let mut command = Command::new(self.holdfast);
+        process::clean(&mut command, &self.dir.join("home"));
+        command.args(words).args(paths);
+        let ended = process::run(&mut command, Duration::from_secs(60), self.dir)?;
+        self.note(&format!("holdfast {}", words.join(" ")), &ended);
+        Ok(())
+    }
+
+    fn note(&mut self, what: &str, ended: &Ended) {
+        if ended.code() != Some(0) {
+            self.why.push(format!("{what}: {}", ended.how()));
+            self.why.extend(ended.tail());
+        }
+    }
 }
 
 fn on_pool(
@@ -307,36 +369,28 @@ fn on_pool(
     dir: &Path,
     at: &Path,
 ) -> io::Result<(Left, Vec<String>)> {
-    let (pool, report) = (dir.join("pool"), dir.join("report"));
+    let pool = dir.join("pool");
     let (medium, mode) = match mode {
         "dax-test" => (mode, "sync"),
         mode => ("auto", mode),
     };
-    let mut why = Vec::new();
-    let mut admin = |words: &[&str]| -> io::Result<()> {
-        let mut command = Command::new(holdfast);
-        process::clean(&mut command, &dir.join("home"));
-        command.arg("pool").args(words).arg(&pool);
-        let ended = process::run(&mut command, Duration::from_secs(60), dir)?;
-        if ended.code() != Some(0) {
-            why.push(format!(
-                "holdfast pool {}: {}",
-                words.join(" "),
-                ended.how()
-            ));
-            why.extend(ended.tail());
-        }
-        Ok(())
+    let mut around = Around {
+        holdfast,
+        dir,
+        why: Vec::new(),
     };
-    admin(&["create", "--size", "1G", "--medium", medium])?;
-    let service = match pools.served {
+    around.admin(
+        &["pool", "create", "--size=1G", "--medium", medium],
+        &[&pool],
+    )?;
+    let service = match pools.is_served() {
         true => Some(served::Service::start(holdfast, &pool, dir)?),
         false => None,
     };
-    let mut run = pools.run(holdfast, mode, (&pool, at), Some(&report));
-    run.arg("--").arg("bash");
-    let mut run = command(run, script, pools.served, at);
-    let ended = process::run(&mut run, script.limit * 2, dir)?;
+    let ended = match pools.way {
+        Way::Mounted => on_mount(script, &mut around, &pool, at)?,
+        Way::Run | Way::Served => in_run(script, mode, pools, &mut around, at)?,
+    };
     let on_host = at.symlink_metadata().is_ok();
     let mut list = pools.run(holdfast, mode, (&pool, at), None);
     process::clean(&mut list, &dir.join("home"));
@@ -346,22 +400,51 @@ fn on_pool(
         .arg(at);
     let listed = process::run(&mut list, Duration::from_secs(60), dir)?;
     drop(service);
-    admin(&["check"])?;
+    around.admin(&["pool", "check"], &[&pool])?;
     if on_host {
-        why.push(format!("{} exists on the host", at.display()));
+        around
+            .why
+            .push(format!("{} exists on the host", at.display()));
     }
-    if listed.code() != Some(0) {
-        why.push(format!("listing the tree afterwards: {}", listed.how()));
-        why.extend(listed.tail());
+    around.note("listing the tree afterwards", &listed);
+    let tree = listed.out;
+    Ok((Left { ended, tree }, around.why))
+}
+
+/// The script in `holdfast run`.
+fn in_run(
+    script: &Script,
+    mode: &str,
+    pools: &Pools,
+    around: &mut Around<'_>,
+    at: &Path,
+) -> io::Result<Ended> {
+    let (pool, report) = (around.dir.join("pool"), around.dir.join("report"));
+    let mut run = pools.run(around.holdfast, mode, (&pool, at), Some(&report));
+    run.arg("--").arg("bash");
+    let mut run = command(run, script, pools.way, at);
+    let ended = process::run(&mut run, script.limit * 2, around.dir)?;
+    around.why.extend(read_report(&report));
+    Ok(ended)
+}
+
+/// The script where the kernel shows the pool's files, which are away when it has ended.
+fn on_mount(script: &Script, around: &mut Around<'_>, pool: &Path, at: &Path) -> io::Result<Ended> {
+    fs::create_dir(at)?;
+    around.admin(&["mount"], &[pool, at])?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let here = format!(" {} ", at.display());
+    let is_it = |line: &&str| line.contains(&here) && line.contains(" fuse.holdfast ");
+    if mounts.lines().find(is_it).is_none() {
+        around
+            .why
+            .push(format!("nothing is mounted at {}", at.display()));
     }
-    why.extend(read_report(&report));
-    Ok((
-        Left {
-            ended,
-            tree: listed.out,
-        },
-        why,
-    ))
+    let mut run = command(Command::new("bash"), script, Way::Mounted, at);
+    let ended = process::run(&mut run, script.limit * 2, around.dir)?;
+    around.admin(&["umount"], &[at])?;
+    fs::remove_dir(at)?;
+    Ok(ended)
 }
 
 /// What the report says against the run: nothing served, or a program not instrumented.

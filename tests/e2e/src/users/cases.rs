@@ -41,6 +41,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("what takes space of others", super::look::usage),
     ("traces of those who are served", super::look::traces),
     ("copies of others", super::copying::copying),
+    ("users of a mount", super::mounted::mounted),
+    ("a mount of one's own", super::mounted::own),
     ("nothing of others in a process", sees_nothing),
     ("a pool that is closed to others", closed),
     ("a proxy that is killed", proxy_dies),

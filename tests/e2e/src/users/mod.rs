@@ -11,6 +11,7 @@ mod keys;
 mod lent;
 mod look;
 mod maps;
+mod mounted;
 mod passing;
 mod pipes;
 mod quotas;

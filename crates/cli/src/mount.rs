@@ -1,0 +1,245 @@
+//! `holdfast mount` and `umount`: the files of a pool in the kernel's own tree.
+//!
+//! Invariants: the program that mounts is another one, which goes on when this one ends; `mount`
+//! ends well only when the files are there, and `umount` when what was written is durable.
+
+use crate::args::{OWN, UmountArgs};
+use crate::beside::{become_program, program};
+use crate::default_pool;
+use crate::failure::{self, Failure};
+use holdfast_cli::whole::mount::{MARK, MOUNTED, Mount, PROCESS};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const PROGRAM: &str = "holdfast-export";
+const WHAT: &str = "mounts are";
+/// How such a file system is called in /proc/self/mountinfo.
+const KIND: &str = "fuse.holdfast";
+/// How long the program may take to end when nothing is mounted any more.
+const ENDING: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+
+/// `mount`.
+pub fn mount(args: Mount) -> Result<u8, Failure> {
+    let named = args.pool.clone().filter(|pool| pool.as_os_str() != OWN);
+    let pool = match named {
+        None => default_pool::ensure()?,
+        Some(pool) => whole(&pool).map_err(|e| Failure::io(pool.display(), &e))?,
+    };
+    let dir = std::path::absolute(&args.dir).map_err(|e| Failure::io(args.dir.display(), &e))?;
+    let words = words(&args, pool, dir);
+    if args.foreground {
+        return Err(become_program(PROGRAM, WHAT, &words));
+    }
+    let mut child = program(PROGRAM, WHAT)?
+        .args(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| Failure::io(PROGRAM, &e))?;
+    let mut line = String::new();
+    if let Some(said) = child.stdout.take() {
+        // What cannot be read was not said.
+        let _ = BufReader::new(said).read_line(&mut line);
+    }
+    if line.starts_with(MOUNTED) {
+        return Ok(failure::OK);
+    }
+    // It has said why.
+    let ended = child.wait().map_err(|e| Failure::io(PROGRAM, &e))?;
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.filter(|code| *code != 0).unwrap_or(failure::FAILED))
+}
+
+/// The same for the program, behind the word that says that files are to be mounted.
+fn words(args: &Mount, pool: PathBuf, dir: PathBuf) -> Vec<OsString> {
+    let flags = [
+        ("--allow-other", args.allow_other),
+        ("--read-only", args.read_only),
+        ("--foreground", args.foreground),
+    ];
+    let flags = flags.iter().filter(|(_, is_set)| *is_set);
+    let mut words: Vec<OsString> = vec![MARK.into()];
+    words.extend(flags.map(|(flag, _)| OsString::from(flag)));
+    if let Some(name) = &args.snapshot {
+        words.push(format!("--snapshot={name}").into());
+    }
+    words.extend([pool.into(), dir.into()]);
+    words
+}
+
+/// `umount`.
+pub fn umount(args: &UmountArgs) -> Result<u8, Failure> {
+    let shown = args.dir.display();
+    let dir = whole(&args.dir).map_err(|e| Failure::io(&shown, &e))?;
+    let kind = kind_at(&dir)?;
+    if kind.as_deref() != Some(KIND) {
+        let what = match kind {
+            None => format!("nothing is mounted at {shown}"),
+            Some(kind) => format!("{shown} is not a mounted pool, but of type {kind}"),
+        };
+        return Err(Failure::new(what).fix("see findmnt -t fuse.holdfast"));
+    }
+    let program = end_of(&dir);
+    detach(&dir, args.lazy)?;
+    if let (Some(program), false) = (program, args.lazy) {
+        // It is readable when the process has ended.
+        let _ = poll(&mut [PollFd::new(&program, PollFlags::IN)], Some(&ENDING));
+    }
+    Ok(failure::OK)
+}
+
+/// What can be waited for until the program that mounted the pool there has ended.
+fn end_of(dir: &Path) -> Option<OwnedFd> {
+    let mut room = [0; 16];
+    let len = rustix::fs::getxattr(dir, PROCESS, &mut room[..]).ok()?;
+    let pid = std::str::from_utf8(room.get(..len)?).ok()?.parse().ok()?;
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+fn detach(dir: &Path, lazy: bool) -> Result<(), Failure> {
+    if geteuid().is_root() {
+        let flags = match lazy {
+            true => UnmountFlags::DETACH,
+            false => UnmountFlags::empty(),
+        };
+        return rustix::mount::unmount(dir, flags).map_err(|e| match e {
+            Errno::BUSY => in_use(dir),
+            e => Failure::io(dir.display(), &e.into()),
+        });
+    }
+    let lazily: &[&str] = if lazy { &["-z"] } else { &[] };
+    let done = Command::new("fusermount3")
+        .args(["-u", "-q"])
+        .args(lazily)
+        .arg("--")
+        .arg(dir)
+        .output()
+        .map_err(|e| {
+            let failure = Failure::io("fusermount3", &e);
+            failure.fix("install it (package fuse3), or unmount it as root")
+        })?;
+    match done.status.success() {
+        true => Ok(()),
+        false if kind_at(dir)?.is_none() => Ok(()),
+        false if is_of_another(&done.stderr) => {
+            let what = format!("{} was mounted by another user", dir.display());
+            Err(Failure::new(what).fix("unmount it as that user, or as root"))
+        }
+        false => Err(in_use(dir)),
+    }
+}
+
+/// Whether that is why fusermount3 refuses.
+fn is_of_another(said: &[u8]) -> bool {
+    String::from_utf8_lossy(said).contains("not permitted")
+}
+
+fn in_use(dir: &Path) -> Failure {
+    let shown = dir.display();
+    Failure::new(format!("{shown} is in use")).fix(format!(
+        "end the programs that fuser -vm {shown} shows, or add --lazy, and it is gone with them"
+    ))
+}
+
+/// The path without links, also of a directory whose file system does not answer any more.
+fn whole(dir: &Path) -> std::io::Result<PathBuf> {
+    match dir.canonicalize() {
+        Err(e) if e.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let dir = std::path::absolute(dir)?;
+            let (above, name) = (dir.parent(), dir.file_name());
+            let above = above.unwrap_or(Path::new("/")).canonicalize()?;
+            Ok(above.join(name.unwrap_or_default()))
+        }
+        found => found,
+    }
+}
+
+/// The type of the file system that is mounted there on top of others; `None`: nothing is.
+fn kind_at(dir: &Path) -> Result<Option<String>, Failure> {
+    let mounts = "/proc/self/mountinfo";
+    let text = std::fs::read(mounts).map_err(|e| Failure::io(mounts, &e))?;
+    Ok(text
+        .split(|byte| *byte == b'\n')
+        .rev()
+        .find_map(|line| kind_of(line, dir)))
+}
+
+/// The type that a line of mountinfo names (proc_pid_mountinfo(5)), if it is of this directory.
+fn kind_of(line: &[u8], dir: &Path) -> Option<String> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let at = plain(words.nth(4)?);
+    if Path::new(&at) != dir {
+        return None;
+    }
+    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+    Some(String::from_utf8_lossy(kind).into_owned())
+}
+
+/// Without the escapes of mountinfo: a backslash and three octal digits.
+fn plain(word: &[u8]) -> OsString {
+    let mut bytes = Vec::new();
+    let mut rest = word;
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| *first == b'\\');
+        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = behind.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn the_program_is_told_what_was_said() {
+        for text in [
+            "/dir",
+            "pool /dir --read-only",
+            "--snapshot=-x --foreground @ /dir",
+        ] {
+            let mount =
+                Mount::try_parse_from(["mount"].into_iter().chain(text.split(' '))).unwrap();
+            let words = words(&mount, "/p".into(), "/dir".into());
+            assert_eq!(words[0], MARK);
+            let told = Mount {
+                pool: Some("/p".into()),
+                ..mount
+            };
+            assert_eq!(Mount::try_parse_from(words).unwrap(), told);
+        }
+        let mount = Mount::try_parse_from(["mount", "/dir"]).unwrap();
+        assert_eq!((mount.pool, mount.dir), (None, "/dir".into()));
+    }
+
+    #[test]
+    fn mounts_are_found_by_their_directory() {
+        let line = br"36 35 98:0 / /m\040n rw,nosuid shared:1 - fuse.holdfast /pool rw";
+        let kind = |dir| kind_of(line, Path::new(dir));
+        assert_eq!(kind("/m n").as_deref(), Some(KIND));
+        assert_eq!(kind("/m"), None);
+        assert_eq!(kind_of(b"", Path::new("/")), None);
+        assert_eq!(plain(br"a\134b\9"), OsString::from_vec(br"a\b\9".to_vec()));
+    }
+}

@@ -1,0 +1,246 @@
+//! The tree of files that the kernel shows.
+//!
+//! Invariants: the kernel keeps neither names nor attributes nor, but for mappings, content, so
+//! what programs in the pool do is seen by the next call; a number of an open file is that of its
+//! description in the pool.
+
+use super::locks::Locks;
+use super::nodes::{Named, Nodes, Place};
+use super::who;
+use fuser::{FileHandle, Request};
+use holdfast::{Error, FileStat, Pool, User};
+use holdfast_client::abi::{
+    AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_ACCMODE, O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL,
+    O_NOATIME, O_NOFOLLOW, O_RDONLY, O_SYNC, O_TRUNC, SEEK_SET, X_OK,
+};
+use holdfast_client::{Base, Caller, Client, OfdLink, SetTime, Target};
+use rustix::process::geteuid;
+
+/// An execve(2) opens the file: the kernel's flag, which programs cannot give.
+const FOR_EXECUTION: u32 = 0x20;
+/// Flags of open(2) that mean something to the pool.
+const KEPT: u32 = O_ACCMODE | O_APPEND | O_DSYNC | O_NOATIME | O_SYNC | O_TRUNC;
+/// What a write takes from the mode of a file.
+const SET_IDS: u32 = 0o6000;
+
+/// Calls that change nothing they are not asked to.
+const ITSELF: u32 = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+
+pub struct Tree {
+    pool: Pool,
+    pub nodes: Nodes,
+    pub locks: Locks,
+    /// The pool takes this program for root, whose writes leave set-id bits.
+    is_roots: bool,
+}
+
+/// What setattr changes; nothing: a chown that leaves the owner, but not set-id bits.
+#[derive(Default, PartialEq, Eq)]
+pub struct Changes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub times: Option<[SetTime; 2]>,
+}
+
+/// The description that the kernel's number of an open file means.
+pub fn description(file: FileHandle) -> Result<OfdLink, Error> {
+    let raw = u32::try_from(file.0).ok().and_then(OfdLink::from_raw);
+    raw.ok_or(Error::Pool(holdfast_client::Error::BadDescriptor))
+}
+
+impl Tree {
+    /// `NotForOthers` for who does not own the pool and is not root.
+    pub fn new(pool: Pool) -> Result<Tree, Error> {
+        let tree = Tree {
+            pool,
+            nodes: Nodes::default(),
+            locks: Locks::default(),
+            is_roots: geteuid().is_root(),
+        };
+        tree.inside(|_, _| Ok(()))?;
+        Ok(tree)
+    }
+
+    /// Everything that was written is durable.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.inside(|client, _| client.sync())?;
+        self.pool.sync()
+    }
+
+    /// A call as the user of the request.
+    pub fn act<T>(
+        &self,
+        request: &Request,
+        call: impl FnOnce(&Client, &Caller) -> holdfast_client::Result<T>,
+    ) -> Result<T, Error> {
+        self.pool.act(&who::user(request, 0), call)
+    }
+
+    /// A call that needs no rights: they were looked at when the file was opened.
+    pub fn inside<T>(
+        &self,
+        call: impl FnOnce(&Client, &Caller) -> holdfast_client::Result<T>,
+    ) -> Result<T, Error> {
+        self.pool.act(&who::all_rights(), call)
+    }
+
+    /// What the name leads to; the kernel is told of it.
+    pub fn look_up(&self, user: &User, dir: u64, name: &[u8]) -> Result<FileStat, Error> {
+        let found = self.pool.act(user, |client, who| {
+            client.stat(who, Base::Node(dir), name, AT_SYMLINK_NOFOLLOW)
+        })?;
+        self.nodes.found(found.ino, dir, name);
+        Ok(self.pool.seen(found))
+    }
+
+    pub fn stat(&self, ino: u64) -> Result<FileStat, Error> {
+        let Place { base, path } = self.nodes.place(ino);
+        let stat = self.inside(|client, who| client.stat(who, base, &path, ITSELF))?;
+        Ok(self.pool.seen(stat))
+    }
+
+    /// Opens what the kernel found before.
+    pub fn open(&self, request: &Request, ino: u64, flags: u32) -> Result<OfdLink, Error> {
+        let Place { base, path } = self.nodes.place(ino);
+        let mut user = who::user(request, 0);
+        if flags & FOR_EXECUTION != 0 {
+            self.pool.act(&user, |client, who| {
+                client.access(who, base, &path, X_OK, AT_EMPTY_PATH)
+            })?;
+            // Programs may be executed by who cannot read them.
+            user = who::all_rights();
+        }
+        let kept = flags & (KEPT | O_DIRECTORY);
+        if !path.is_empty() {
+            return self.pool.act(&user, |client, who| {
+                client.open(who, base, &path, kept | O_NOFOLLOW, 0, 0)
+            });
+        }
+        let named = self.nodes.named(ino);
+        let root = Named {
+            dir: ino,
+            name: Box::default(),
+        };
+        let Named { dir, name } = named.unwrap_or(root);
+        self.pool.act(&user, |client, who| {
+            client.open_node(who, ino, (dir, &name), kept)
+        })
+    }
+
+    /// Makes a file, or opens what came meanwhile.
+    pub fn create(
+        &self,
+        user: &User,
+        (dir, name): (u64, &[u8]),
+        mode: u32,
+        flags: u32,
+    ) -> Result<(OfdLink, FileStat), Error> {
+        let flags = flags & (KEPT | O_EXCL) | O_CREAT | O_NOFOLLOW;
+        let made = self.pool.act(user, |client, who| {
+            let made = client.open(who, Base::Node(dir), name, flags, mode, 0)?;
+            Ok((made, client.fstat(made)?))
+        });
+        let (made, stat) = made?;
+        self.nodes.found(stat.ino, dir, name);
+        Ok((made, self.pool.seen(stat)))
+    }
+
+    /// What a file system of the kernel does to the owner of a set-id file when somebody else
+    /// writes to it.
+    pub fn write(
+        &self,
+        request: &Request,
+        open: OfdLink,
+        data: &[u8],
+        at: i64,
+    ) -> Result<usize, Error> {
+        self.inside(|client, who| {
+            let written = client.pwrite(open, data.into(), at)?;
+            if self.is_roots && request.uid() != 0 {
+                let mode = client.fstat(open)?.mode;
+                if mode & SET_IDS != 0 {
+                    client.fchmod(who, open, mode & !SET_IDS)?;
+                }
+            }
+            Ok(written)
+        })
+    }
+
+    /// Changes attributes, and tells them.
+    pub fn change(
+        &self,
+        request: &Request,
+        (ino, open): (u64, Option<OfdLink>),
+        changes: &Changes,
+    ) -> Result<FileStat, Error> {
+        let user = who::user(request, 0);
+        let Place { base, path } = self.nodes.place(ino);
+        if let Some(size) = changes.size {
+            let size = i64::try_from(size).unwrap_or(i64::MAX);
+            match open {
+                Some(open) => self.inside(|client, _| client.ftruncate(open, size))?,
+                None => self
+                    .pool
+                    .act(&user, |client, who| client.truncate(who, base, &path, size))?,
+            }
+        }
+        let owner = self.pool.owner_of(changes.uid, changes.gid);
+        self.pool.act(&user, |client, who| {
+            if owner != (None, None) || *changes == Changes::default() {
+                client.chown(who, base, &path, owner, ITSELF)?;
+            }
+            if let Some(mode) = changes.mode {
+                client.chmod(who, base, &path, mode & 0o7777, ITSELF)?;
+            }
+            if let Some(times) = changes.times {
+                client.utimens(who, base, &path, times, ITSELF)?;
+            }
+            Ok(())
+        })?;
+        match open {
+            Some(open) => {
+                let stat = self.inside(|client, _| client.fstat(open))?;
+                Ok(self.pool.seen(stat))
+            }
+            None => self.stat(ino),
+        }
+    }
+
+    /// A call on the attributes that have names.
+    pub fn with_attributes<T>(
+        &self,
+        request: &Request,
+        ino: u64,
+        call: impl FnOnce(&Client, &Caller, Target) -> holdfast_client::Result<T>,
+    ) -> Result<T, Error> {
+        let Place { base, path } = self.nodes.place(ino);
+        let target = Target::Path {
+            base,
+            path: &path,
+            nofollow: true,
+        };
+        self.act(request, |client, who| call(client, who, target))
+    }
+
+    pub fn close(&self, open: OfdLink) {
+        let _ = self.inside(|client, _| client.release(open));
+    }
+
+    /// Directories are read on from `at`.
+    pub fn go_to(&self, open: OfdLink, at: u64) -> Result<(), Error> {
+        let at = i64::try_from(at).unwrap_or(i64::MAX);
+        self.inside(|client, _| client.lseek(open, at, SEEK_SET).map(drop))
+    }
+
+    /// A directory, to be read.
+    pub fn open_directory(&self, request: &Request, ino: u64) -> Result<OfdLink, Error> {
+        self.open(request, ino, O_RDONLY | O_DIRECTORY)
+    }
+
+    /// Whose calls the pool is asked for.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
