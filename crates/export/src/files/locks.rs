@@ -67,73 +67,83 @@ impl Locks {
     }
 }
 
+/// A lock that somebody wants on a part of an open file.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    pub open: OfdLink,
+    /// The kernel's name for the process, or its like.
+    pub owner: u64,
+    pub user: u32,
+    pub part: Part,
+}
+
 impl Tree {
-    /// The description for the locks of `owner` in the file that `open` has open.
-    fn lock_description(&self, open: OfdLink, owner: u64, makes: bool) -> Option<OfdLink> {
+    /// The description for the locks of one owner in one file, which is made if it is `wanted`.
+    fn lock_description(&self, wish: &Wish, wanted: bool) -> Option<OfdLink> {
         let mut all = self.locks.all();
-        let ino = self.inside(|client, _| client.ino_of(open)).ok()?;
-        if let Some(known) = all.get(&(ino, owner)) {
+        let ino = self.inside(|client, _| client.ino_of(wish.open)).ok()?;
+        if let Some(known) = all.get(&(ino, wish.owner)) {
             return Some(*known);
         }
-        if !makes {
+        if !wanted {
             return None;
         }
         let named = self.nodes.named(ino);
         let named = named.as_ref().map_or((ino, &b""[..]), |n| (n.dir, &n.name));
-        let with = |flags| self.inside(|client, who| client.open_node(who, ino, named, flags));
+        let with = |flags| {
+            let open = || self.inside(|client, who| client.open_node(who, ino, named, flags));
+            self.shares.take(wish.user, open)
+        };
         let made = with(O_RDWR).or_else(|_| with(O_RDONLY)).ok()?;
-        all.insert((ino, owner), made);
+        all.insert((ino, wish.owner), made);
         Some(made)
     }
 
     /// Whether somebody else's lock is in the way of this one; if not, it is `F_UNLCK`.
-    pub fn look_at_lock(&self, open: OfdLink, owner: u64, part: Part) -> Result<Flock, Error> {
-        let mut lock = part.lock();
-        let own = self.lock_description(open, owner, true).unwrap_or(open);
+    pub fn look_at_lock(&self, wish: &Wish) -> Result<Flock, Error> {
+        let mut lock = wish.part.lock();
+        let own = self.lock_description(wish, true).unwrap_or(wish.open);
         self.inside(|client, _| client.fcntl_lock(own, F_OFD_GETLK, &mut lock))?;
         Ok(lock)
     }
 
     /// Locks a part, or unlocks it, if nobody else's lock is in the way.
-    fn lock(&self, open: OfdLink, owner: u64, part: Part) -> Result<(), Errno> {
-        let unlocks = part.kind == F_UNLCK;
-        let own = match self.lock_description(open, owner, !unlocks) {
+    fn lock(&self, wish: &Wish) -> Result<(), Errno> {
+        let unlocks = wish.part.kind == F_UNLCK;
+        let own = match self.lock_description(wish, !unlocks) {
             Some(own) => own,
             None if unlocks => return Ok(()),
             None => return Err(Errno::ENOLCK),
         };
-        let mut lock = part.lock();
+        let mut lock = wish.part.lock();
         let done = self.inside(|client, _| client.fcntl_lock(own, F_OFD_SETLK, &mut lock));
         done.map_err(|e| Errno::from_i32(e.errno()))
     }
 
-    /// The same, and answers. Who waits is answered by a thread of its own: when the lock is there,
-    /// or a signal is.
-    pub fn answer_lock(
-        self: &Arc<Self>,
-        (open, owner, part): (OfdLink, u64, Part),
-        waiting: Option<u32>,
-        reply: ReplyEmpty,
-    ) {
-        match (self.lock(open, owner, part), waiting) {
+    /// The same, and answers. Where a thread waits it is answered when the lock is there, or a
+    /// signal is.
+    pub fn answer_lock(self: &Arc<Self>, wish: Wish, waiting: Option<u32>, reply: ReplyEmpty) {
+        match (self.lock(&wish), waiting) {
             (Ok(()), _) => reply.ok(),
             (Err(e), Some(thread)) if e.code() == EAGAIN => {
                 let tree = Arc::clone(self);
-                thread::spawn(move || match tree.wait((open, owner, part), thread) {
+                let wait = move || match tree.wait(&wish, thread) {
                     Ok(()) => reply.ok(),
                     Err(e) => reply.error(e),
-                });
+                };
+                // Where there is no thread, the answer is EIO.
+                let _ = thread::Builder::new().spawn(wait);
             }
             (Err(e), _) => reply.error(e),
         }
     }
 
-    fn wait(&self, (open, owner, part): (OfdLink, u64, Part), thread: u32) -> Result<(), Errno> {
+    fn wait(&self, wish: &Wish, thread: u32) -> Result<(), Errno> {
         let mut pause = PAUSE;
         loop {
             thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
-            match self.lock(open, owner, part) {
+            match self.lock(wish) {
                 Err(e) if e.code() == EAGAIN => {}
                 done => return done,
             }
@@ -153,7 +163,7 @@ impl Tree {
             return;
         };
         if let Some(own) = all.remove(&(ino, owner)) {
-            let _ = self.inside(|client, _| client.release(own));
+            self.close(own);
         }
     }
 }

@@ -9,6 +9,7 @@ mod listing;
 mod locks;
 mod nodes;
 mod requests;
+mod shares;
 mod tree;
 mod who;
 

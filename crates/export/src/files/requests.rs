@@ -4,7 +4,7 @@
 
 use super::args::PROCESS;
 use super::listing::{Entry, entries};
-use super::locks::Part;
+use super::locks::{Part, Wish};
 use super::nodes::Place;
 use super::tree::{Changes, Tree, description};
 use super::who;
@@ -191,6 +191,21 @@ impl Requests {
             }
             Err(e) => reply.error(stale(&e)),
         }
+    }
+
+    fn wish(
+        &self,
+        request: &Request,
+        file: FileHandle,
+        owner: LockOwner,
+        part: Part,
+    ) -> Result<Wish, Error> {
+        Ok(Wish {
+            open: description(file)?,
+            owner: owner.0,
+            user: request.uid(),
+            part,
+        })
     }
 
     fn closed(&self, file: FileHandle, reply: ReplyEmpty) {
@@ -660,25 +675,23 @@ impl Filesystem for Requests {
 
     fn getlk(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         file: FileHandle,
         owner: LockOwner,
         start: u64,
-        end: u64,
+        last: u64,
         kind: i32,
         _: u32,
         reply: ReplyLock,
     ) {
-        let (last, kind) = (end, kind as i16);
-        let part = Part { start, last, kind };
-        let found = description(file).and_then(|open| self.0.look_at_lock(open, owner.0, part));
-        match found {
+        let kind = kind as i16;
+        let wish = self.wish(request, file, owner, Part { start, last, kind });
+        match wish.and_then(|wish| self.0.look_at_lock(&wish)) {
             Ok(lock) => {
-                let in_the_way = Part::of(&lock);
+                let Part { start, last, kind } = Part::of(&lock);
                 let pid = u32::try_from(lock.pid).unwrap_or(0);
-                let kind = lock.kind.into();
-                reply.locked(in_the_way.start, in_the_way.last, kind, pid);
+                reply.locked(start, last, kind.into(), pid);
             }
             Err(e) => reply.error(errno(&e)),
         }
@@ -691,18 +704,17 @@ impl Filesystem for Requests {
         file: FileHandle,
         owner: LockOwner,
         start: u64,
-        end: u64,
+        last: u64,
         kind: i32,
         _: u32,
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let (last, kind) = (end, kind as i16);
-        let part = Part { start, last, kind };
-        match description(file) {
-            Ok(open) => {
+        let kind = kind as i16;
+        match self.wish(request, file, owner, Part { start, last, kind }) {
+            Ok(wish) => {
                 let waiting = waits.then_some(request.pid());
-                self.0.answer_lock((open, owner.0, part), waiting, reply);
+                self.0.answer_lock(wish, waiting, reply);
             }
             Err(e) => reply.error(errno(&e)),
         }

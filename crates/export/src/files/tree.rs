@@ -6,6 +6,7 @@
 
 use super::locks::Locks;
 use super::nodes::{Named, Nodes, Place};
+use super::shares::Shares;
 use super::who;
 use fuser::{FileHandle, Request};
 use holdfast::{Error, FileStat, Pool, User};
@@ -30,6 +31,7 @@ pub struct Tree {
     pool: Pool,
     pub nodes: Nodes,
     pub locks: Locks,
+    pub shares: Shares,
     /// The pool takes this program for root, whose writes leave set-id bits.
     is_roots: bool,
 }
@@ -57,6 +59,7 @@ impl Tree {
             pool,
             nodes: Nodes::default(),
             locks: Locks::default(),
+            shares: Shares::default(),
             is_roots: geteuid().is_root(),
         };
         tree.inside(|_, _| Ok(()))?;
@@ -114,9 +117,12 @@ impl Tree {
         }
         let kept = flags & (KEPT | O_DIRECTORY);
         if !path.is_empty() {
-            return self.pool.act(&user, |client, who| {
+            let open = |client: &Client, who: &Caller| {
                 client.open(who, base, &path, kept | O_NOFOLLOW, 0, 0)
-            });
+            };
+            return self
+                .shares
+                .take(request.uid(), || self.pool.act(&user, open));
         }
         let named = self.nodes.named(ino);
         let root = Named {
@@ -124,9 +130,9 @@ impl Tree {
             name: Box::default(),
         };
         let Named { dir, name } = named.unwrap_or(root);
-        self.pool.act(&user, |client, who| {
-            client.open_node(who, ino, (dir, &name), kept)
-        })
+        let open = |client: &Client, who: &Caller| client.open_node(who, ino, (dir, &name), kept);
+        self.shares
+            .take(request.uid(), || self.pool.act(&user, open))
     }
 
     /// Makes a file, or opens what came meanwhile.
@@ -138,11 +144,11 @@ impl Tree {
         flags: u32,
     ) -> Result<(OfdLink, FileStat), Error> {
         let flags = flags & (KEPT | O_EXCL) | O_CREAT | O_NOFOLLOW;
-        let made = self.pool.act(user, |client, who| {
-            let made = client.open(who, Base::Node(dir), name, flags, mode, 0)?;
-            Ok((made, client.fstat(made)?))
-        });
-        let (made, stat) = made?;
+        let open =
+            |client: &Client, who: &Caller| client.open(who, Base::Node(dir), name, flags, mode, 0);
+        let made = self.shares.take(user.uid, || self.pool.act(user, open))?;
+        let stat = self.inside(|client, _| client.fstat(made));
+        let stat = stat.inspect_err(|_| self.close(made))?;
         self.nodes.found(stat.ino, dir, name);
         Ok((made, self.pool.seen(stat)))
     }
@@ -225,6 +231,7 @@ impl Tree {
     }
 
     pub fn close(&self, open: OfdLink) {
+        self.shares.give_back(open);
         let _ = self.inside(|client, _| client.release(open));
     }
 
