@@ -9,6 +9,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("kv expired keys make room", make_room),
     ("kv expiry goes along", goes_along),
     ("kv expiry of many under load", under_load),
+    ("kv changes if a key expires", if_it_expires),
     ("kv values that expire are counted", counted),
 ];
 
@@ -169,6 +170,41 @@ fn under_load(fixture: &Fixture) -> Result<(), Stop> {
     );
     let said = script(fixture, &pool, &text)?;
     expect("the keys", &said, "5000\nkey-499\tagain 499\n5000\n")
+}
+
+/// The condition that a key expires, or still at the same time.
+fn if_it_expires(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = format!(
+        "{WORDS} shown() {{ {{ \"$@\" 2>&1 && echo 0 || echo $?; }} |
+            sed 's/[0-9]\\{{19\\}}/T/g'; }}
+        kv k put a 1 --expires 1h; kv k put b 1; at=$(kv k expire a)
+        kv k expire a 2h --if-expires=$at; test $(kv k expire a) -gt $at
+        shown kv k expire a 3h --if-expires=$at
+        shown kv k put a 2 --if-expires=$at; kv k get a; echo
+        shown kv k put a 2 --if-expires --expires 1h --json
+        echo from input | kv k put a --if-expires; kv k expire a
+        shown kv k erase a --if-expires; shown kv k erase b --if-expires --json
+        shown kv k put c 1 --if-expires; shown kv k expire c 1h --if-expires --json
+        kv k expire a 1h; kv k erase a --if-expires=$(kv k expire a) --json
+        shown kv k expire b --if-expires; shown kv none put a 1 --if-expires | tail -1; kv
+        kv k put b 2 --if-expires --if-absent 2>&1 | head -1 || true
+        kv k put b 2 --if-expires=x 2>&1 | head -1 || true; kv k scan"
+    );
+    let said = script(fixture, &pool, &text)?;
+    expect(
+        "the commands",
+        &said,
+        "holdfast: a expires at T.\n1\nholdfast: a expires at T.\n1\n1\n\
+         {\"done\":true,\"expires_ns\":T}\n0\nnever\nholdfast: a does not expire.\n1\n\
+         {\"done\":false}\n1\nholdfast: there is no key c in keyspace k.\n1\n\
+         {\"done\":false}\n1\n{\"done\":true}\n\
+         holdfast: --if-expires needs a TIME to set.\nFix: see holdfast kv --help\n2\n1\nk\n\
+         holdfast: the argument '--if-expires[=<NANOSECONDS>]' cannot be used with \
+         '--if-absent'.\n\
+         holdfast: invalid value 'x' for '--if-expires[=<NANOSECONDS>]': \
+         invalid digit found in string.\nb\t1\n",
+    )
 }
 
 /// `values` in `pool status` has each once, whatever becomes of it.
