@@ -126,6 +126,29 @@ static void expiry(void)
     CHECK(hf_erase(ks, "past", 4, 0) == 0 && hf_erase(ks, "until", 5, 0) == 0);
 }
 
+static void expiry_as_condition(void)
+{
+    int64_t at = hf_expires_after(3600 * 1000), told = 0;
+    hf_writer *w;
+    char buf[8];
+    CHECK(hf_writer_open_until(ks, "c", 1, at, &w) == 0 && hf_writer_write(w, "xy", 2) == 0);
+    CHECK(hf_writer_finish(w, 0) == 0 && hf_get(ks, "c", 1, buf, 8) == 2);
+    CHECK(hf_expires(ks, "c", 1, &told) == 0 && told == at);
+    CHECK(hf_expire_if(ks, "c", 1, at + 1, at + 2, 0, &told) == 0 && told == at);
+    CHECK(hf_expire_if(ks, "c", 1, at, at + 2, HF_DURABLE, &told) == 1 && told == at + 2);
+    CHECK(hf_put_if_expires(ks, "c", 1, HF_NEVER, "z", 1, at, 0, NULL) == 1);
+    CHECK(hf_get(ks, "c", 1, buf, 8) == 1 && buf[0] == 'z');
+    CHECK(hf_erase_if_expires(ks, "c", 1, at + 2, 0, &told) == 0 && told == at);
+    CHECK(hf_put_if_expires(ks, "c", 1, at, "z", 1, HF_NEVER, 0, &told) == 1 && told == HF_NEVER);
+    CHECK(hf_erase_if_expires(ks, "c", 1, HF_NEVER, 0, &told) == 0 && told == HF_NEVER);
+    CHECK(hf_put_until(ks, "c", 1, "x", 1, at, 0) == 0);
+    CHECK(hf_erase_if_expires(ks, "c", 1, HF_NEVER, 0, &told) == 1 && told == -ENOENT);
+    CHECK(hf_expire_if(ks, "c", 1, HF_NEVER, at, 0, &told) == 0 && told == -ENOENT);
+    CHECK(hf_writer_open_until(ks, "c", 1, 1, &w) == 0 && hf_writer_finish(w, 0) == 0);
+    CHECK(hf_get(ks, "c", 1, buf, 8) == -ENOENT);
+    CHECK(hf_expire_if(NULL, "c", 1, at, at, 0, &told) == -EINVAL);
+}
+
 static void keyspaces(void)
 {
     hf_keyspace *a, *b;
@@ -352,6 +375,7 @@ int main(int argc, char **argv)
     sizes();
     conditions();
     expiry();
+    expiry_as_condition();
     keyspaces();
     scans();
     batches();

@@ -139,6 +139,15 @@ int hf_put_if_until(hf_keyspace *, const void *key, size_t key_len, const void *
 int hf_expire(hf_keyspace *, const void *key, size_t key_len, int64_t expires, unsigned flags);
 /* When a key expires; -ENOENT: no such key. */
 int hf_expires(hf_keyspace *, const void *key, size_t key_len, int64_t *expires);
+/* Changes that are made only if the key expires: at the time `at`, or, if that is HF_NEVER, at any;
+ * as one with regard to all other processes: 1 if it was made, 0 if not. Unless `present` is NULL,
+ * *present is when the key expires afterwards, or -ENOENT. */
+int hf_put_if_expires(hf_keyspace *, const void *key, size_t key_len, int64_t at, const void *val,
+                      size_t val_len, int64_t expires, unsigned flags, int64_t *present);
+int hf_erase_if_expires(hf_keyspace *, const void *key, size_t key_len, int64_t at, unsigned flags,
+                        int64_t *present);
+int hf_expire_if(hf_keyspace *, const void *key, size_t key_len, int64_t at, int64_t expires,
+                 unsigned flags, int64_t *present);
 
 /* Batches: changes that all happen or none does, possibly to several keyspaces of a pool. */
 int hf_batch_begin(hf_keyspace *, hf_batch **out);
@@ -173,6 +182,8 @@ void hf_lent_close(hf_lent *);
 /* Large values piece by piece. A value written this way appears as a whole when it is finished; a
  * reader keeps the value that it opened, whatever happens to the key. */
 int hf_writer_open(hf_keyspace *, const void *key, size_t key_len, hf_writer **out);
+int hf_writer_open_until(hf_keyspace *, const void *key, size_t key_len, int64_t expires,
+                         hf_writer **out); /* -EFBIG from 64 MiB on, as hf_put_until */
 int hf_writer_write(hf_writer *, const void *buf, size_t len);
 int hf_writer_finish(hf_writer *, unsigned flags); /* frees the writer */
 void hf_writer_abort(hf_writer *);

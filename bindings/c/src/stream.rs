@@ -16,6 +16,12 @@ use std::sync::{Mutex, PoisonError};
 pub struct Writer(Mutex<Option<ValueWriter>>);
 kind!(Writer, 5, "writer");
 
+impl Writer {
+    pub fn new(writer: ValueWriter) -> Writer {
+        Writer(Mutex::new(Some(writer)))
+    }
+}
+
 /// A value on its way out.
 pub struct Reader(Mutex<ValueReader>);
 kind!(Reader, 6, "reader");
@@ -31,7 +37,7 @@ pub extern "C" fn hf_writer_open(
     status(out.put(|| {
         let keys = keyspace.get()?;
         let writer = keys.present()?.writer(key.bytes(key_len)?)?;
-        Ok(Writer(Mutex::new(Some(writer))))
+        Ok(Writer::new(writer))
     }))
 }
 

@@ -42,8 +42,28 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
     }
 }
 
-/// When a value expires: a number of seconds or a timedelta from now, or a datetime with a time
-/// zone.
+/// A time in nanoseconds since 1970.
+#[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._native")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct At {
+    #[pyo3(get)]
+    ns: i64,
+}
+
+#[pymethods]
+impl At {
+    #[new]
+    fn new(ns: i64) -> At {
+        At { ns }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("holdfast.At({})", self.ns)
+    }
+}
+
+/// When a value expires: a number of seconds or a timedelta from now, a datetime with a time zone,
+/// or an `At`.
 pub struct Expiry(Expires);
 
 impl Expiry {
@@ -57,6 +77,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Expiry {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Expiry> {
+        if let Ok(at) = object.cast::<At>() {
+            return Ok(Expiry(Expires::At(at.get().ns)));
+        }
         if let Ok(seconds) = object.extract::<f64>() {
             let time = Duration::try_from_secs_f64(seconds);
             let time = time.map_err(|e| PyValueError::new_err(e.to_string()))?;

@@ -63,10 +63,13 @@ impl From<holdfast::Error> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
-        Failure {
-            errno: error.raw_os_error().unwrap_or(5),
-            sentence: error.to_string(),
-            fix: None,
+        match error.downcast::<holdfast::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Failure {
+                errno: error.raw_os_error().unwrap_or(5),
+                sentence: error.to_string(),
+                fix: None,
+            },
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::lent::Lent;
 use crate::pool::{Pool, Shared, Source};
 use crate::scan::{Ahead, Scan};
 use crate::stream::{Reader, Writer};
-use holdfast::{Durability, Expires, ViewKeyspace};
+use holdfast::{Durability, Expires, ExpirySwap, ViewKeyspace};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -72,11 +72,24 @@ impl Keyspace {
         Ok(py.detach(|| self.keys.get()?.get(key))?)
     }
 
-    fn scanned(&self, scan: holdfast::Scan, reverse: bool) -> Scan {
+    /// Whether a change was made, and when its key expires now.
+    fn if_expires(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&holdfast::Keyspace) -> holdfast::Result<ExpirySwap> + Send,
+    ) -> PyResult<(bool, Option<i64>)> {
+        let swap = py.detach(|| -> Result<_, Failure> {
+            let keys = self.keys.get()?;
+            Ok(change(keys.present()?)?)
+        })?;
+        Ok((swap.done, swap.present.and_then(Expires::time)))
+    }
+
+    fn scanned(&self, scan: holdfast::Scan, reverse: bool, expires: bool) -> Scan {
         let scan = if reverse { scan.backward() } else { scan };
         let scan = Handle::new("scan", Ahead::new(scan));
         self.shared.children.add(&scan);
-        Scan { scan }
+        Scan { scan, expires }
     }
 }
 
@@ -244,6 +257,55 @@ impl Keyspace {
         Ok(swapped(py, swap))
     }
 
+    /// Sets a key to a value if it expires, at a time or at any; None as the time of now: never, or
+    /// there is no such key.
+    #[pyo3(signature = (key, at_ns, value, durability=None, *, expires=None))]
+    fn put_if_expires(
+        &self,
+        py: Python<'_>,
+        key: Bytes,
+        at_ns: Option<i64>,
+        value: Bytes,
+        durability: Option<&str>,
+        expires: Option<Expiry>,
+    ) -> PyResult<(bool, Option<i64>)> {
+        let (wanted, expires) = (self.wanted(durability)?, Expiry::of(expires));
+        self.if_expires(py, |keyspace| {
+            keyspace.put_if_expires(&key, at_ns, &value, expires, wanted)
+        })
+    }
+
+    /// Takes a key away if it expires, as `put_if_expires`.
+    #[pyo3(signature = (key, at_ns=None, durability=None))]
+    fn erase_if_expires(
+        &self,
+        py: Python<'_>,
+        key: Bytes,
+        at_ns: Option<i64>,
+        durability: Option<&str>,
+    ) -> PyResult<(bool, Option<i64>)> {
+        let wanted = self.wanted(durability)?;
+        self.if_expires(py, |keyspace| {
+            keyspace.erase_if_expires(&key, at_ns, wanted)
+        })
+    }
+
+    /// Says anew when a key expires if it does, as `put_if_expires`.
+    #[pyo3(signature = (key, at_ns, expires, durability=None))]
+    fn expire_if(
+        &self,
+        py: Python<'_>,
+        key: Bytes,
+        at_ns: Option<i64>,
+        expires: Option<Expiry>,
+        durability: Option<&str>,
+    ) -> PyResult<(bool, Option<i64>)> {
+        let (wanted, expires) = (self.wanted(durability)?, Expiry::of(expires));
+        self.if_expires(py, |keyspace| {
+            keyspace.expire_if(&key, at_ns, expires, wanted)
+        })
+    }
+
     /// How many keys there are.
     fn count(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(py.detach(|| -> Result<_, Failure> {
@@ -289,14 +351,15 @@ impl Keyspace {
         })?)
     }
 
-    /// Pairs with keys in [start, end), in order.
-    #[pyo3(signature = (start=None, end=None, reverse=false))]
+    /// Pairs with keys in [start, end), in order; with `expires`, each with its time.
+    #[pyo3(signature = (start=None, end=None, reverse=false, *, expires=false))]
     fn scan(
         &self,
         py: Python<'_>,
         start: Option<Bytes>,
         end: Option<Bytes>,
         reverse: bool,
+        expires: bool,
     ) -> PyResult<Scan> {
         let scan = py.detach(|| -> Result<_, Failure> {
             let from = start.as_deref().map_or(End::Unbounded, End::Included);
@@ -306,19 +369,25 @@ impl Keyspace {
                 Keys::View(keyspace) => keyspace.scan(from, to)?,
             })
         })?;
-        Ok(self.scanned(scan, reverse))
+        Ok(self.scanned(scan, reverse, expires))
     }
 
-    /// Pairs whose keys begin so, in order.
-    #[pyo3(signature = (prefix, reverse=false))]
-    fn prefix(&self, py: Python<'_>, prefix: Bytes, reverse: bool) -> PyResult<Scan> {
+    /// Pairs whose keys begin so, in order; with `expires`, each with its time.
+    #[pyo3(signature = (prefix, reverse=false, *, expires=false))]
+    fn prefix(
+        &self,
+        py: Python<'_>,
+        prefix: Bytes,
+        reverse: bool,
+        expires: bool,
+    ) -> PyResult<Scan> {
         let scan = py.detach(|| -> Result<_, Failure> {
             Ok(match self.keys.get()? {
                 Keys::Present(keyspace) => keyspace.prefix(&prefix)?,
                 Keys::View(keyspace) => keyspace.prefix(&prefix)?,
             })
         })?;
-        Ok(self.scanned(scan, reverse))
+        Ok(self.scanned(scan, reverse, expires))
     }
 
     /// A value of a view where it lies; None if there is no such key, or no view.
@@ -346,12 +415,18 @@ impl Keyspace {
         }))
     }
 
-    #[pyo3(signature = (key, durability=None))]
-    fn writer(&self, py: Python<'_>, key: Bytes, durability: Option<&str>) -> PyResult<Writer> {
-        let durability = self.wanted(durability)?;
+    #[pyo3(signature = (key, durability=None, *, expires=None))]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        key: Bytes,
+        durability: Option<&str>,
+        expires: Option<Expiry>,
+    ) -> PyResult<Writer> {
+        let (durability, expires) = (self.wanted(durability)?, Expiry::of(expires));
         let writer = py.detach(|| -> Result<_, Failure> {
             let keys = self.keys.get()?;
-            Ok(keys.present()?.writer(&key)?)
+            Ok(keys.present()?.writer_until(&key, expires)?)
         })?;
         let writer = Handle::new("writer", writer);
         self.shared.children.add(&writer);

@@ -32,6 +32,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pool::Pool>()?;
     module.add_class::<pool::View>()?;
     module.add_class::<keyspace::Keyspace>()?;
+    module.add_class::<args::At>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<lent::Lent>()?;

@@ -7,7 +7,7 @@
 use crate::error::Failure;
 use crate::handle::{Close, Handle};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 use std::sync::Arc;
 
 /// What is read ahead at most.
@@ -17,6 +17,8 @@ const BYTES: usize = 64 << 10;
 #[pyclass(frozen, module = "holdfast._native")]
 pub struct Scan {
     pub scan: Arc<Handle<Ahead>>,
+    /// Whether each pair comes with its time.
+    pub expires: bool,
 }
 
 /// A scan, and what it found that nobody has asked for yet.
@@ -24,8 +26,8 @@ pub struct Ahead {
     scan: holdfast::Scan,
     /// Keys and values, one behind the other.
     bytes: Vec<u8>,
-    /// Where each key and its value end.
-    ends: Vec<(usize, usize)>,
+    /// Where each key and its value end, and when it expires.
+    ends: Vec<(usize, usize, Option<i64>)>,
     /// How many pairs were handed out, and where they end.
     taken: usize,
     at: usize,
@@ -45,11 +47,11 @@ impl Ahead {
     }
 
     /// The next pair, if it was read.
-    fn take(&mut self) -> Option<(&[u8], &[u8])> {
-        let (key_end, end) = *self.ends.get(self.taken)?;
-        let pair = (&self.bytes[self.at..key_end], &self.bytes[key_end..end]);
+    fn take(&mut self) -> Option<(&[u8], &[u8], Option<i64>)> {
+        let (key_end, end, expires) = *self.ends.get(self.taken)?;
+        let (key, value) = (&self.bytes[self.at..key_end], &self.bytes[key_end..end]);
         (self.taken, self.at) = (self.taken + 1, end);
-        Some(pair)
+        Some((key, value, expires))
     }
 
     /// Reads twice as many as the last time; whether there are any.
@@ -78,13 +80,12 @@ impl Ahead {
             self.bytes.extend_from_slice(key);
             let key_end = self.bytes.len();
             self.bytes.extend_from_slice(value);
-            self.ends.push((key_end, self.bytes.len()));
+            let end = self.bytes.len();
+            self.ends.push((key_end, end, self.scan.expires().time()));
         }
         Ok(!self.ends.is_empty())
     }
 }
-
-type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 #[pymethods]
 impl Scan {
@@ -92,14 +93,21 @@ impl Scan {
         this
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Pair<'py>>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         // Making bytes runs no program of the interpreter's, which could come back here.
         let take = |ahead: &mut Ahead| {
             let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-            Ok(ahead.take().map(|(key, value)| (bytes(key), bytes(value))))
+            let pair = ahead.take().map(|(key, value, expires)| {
+                let (key, value) = (bytes(key), bytes(value));
+                match self.expires {
+                    true => (key, value, expires).into_pyobject(py),
+                    false => (key, value).into_pyobject(py),
+                }
+            });
+            Ok(pair)
         };
         loop {
-            let pair = self.scan.with(take)?;
+            let pair = self.scan.with(take)?.transpose()?;
             if pair.is_some() || !py.detach(|| self.scan.with(Ahead::fill))? {
                 return Ok(pair);
             }

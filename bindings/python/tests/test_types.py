@@ -21,6 +21,10 @@ with holdfast.open("/pool", create=True) as pool:
     keys.put(b"a", b"b", expires=3)
     limits: list[int | None] = [each.bytes for each in pool.quotas()]
     end: int | None = keys.expires_ns(b"a")
+    with keys.open(b"f", "wb", expires=holdfast.At(7)) as file:
+        file.write(b"x")
+    for key, each, time in keys.scan(expires=True):
+        both = key + each
     keys["text"] = b"x"  # type: ignore[index]
     wrong: str = keys[b"a"]  # type: ignore[assignment]
 """

@@ -45,6 +45,44 @@ def test_keys_expire(pool, keys):
     assert b"x" not in keys
 
 
+def test_scans_and_files_with_expiry(pool, keys):
+    at = time.time_ns() + 3_600_000_000_000
+    keys.put(b"a", b"1", expires=holdfast.At(at))
+    keys[b"b"] = b"2"
+    assert list(keys.scan(expires=True)) == [(b"a", b"1", at), (b"b", b"2", None)]
+    assert list(keys.prefix(b"a", expires=True)) == [(b"a", b"1", at)]
+    assert list(keys.scan()) == [(b"a", b"1"), (b"b", b"2")]
+    with pool.read() as now:
+        assert list(now["keys"].scan(reverse=True, expires=True))[1] == (b"a", b"1", at)
+    with keys.open(b"c", "wb", expires=holdfast.At(at + 1)) as file:
+        file.write(b"x" * 3_000_000)
+        file.write(b"y")
+    assert keys.expires_ns(b"c") == at + 1 and keys.size(b"c") == 3_000_001
+    with pytest.raises(holdfast.Error) as error, keys.open(b"c", "wb", expires=5) as file:
+        for _ in range(65):
+            file.write(bytes(1 << 20))
+    assert error.value.errno == 27 and error.value.fix and keys.size(b"c") == 3_000_001
+    with keys.open(b"c", "wb", expires=0) as file:
+        file.write(b"x")
+    assert b"c" not in keys
+    assert holdfast.At(7) == holdfast.At(7) and repr(holdfast.At(7)) == "holdfast.At(7)"
+
+
+def test_a_change_may_depend_on_the_expiry(keys):
+    at = time.time_ns() + 3_600_000_000_000
+    keys.put(b"a", b"1", expires=holdfast.At(at))
+    later = holdfast.At(at + 1)
+    assert keys.expire_if(b"a", at + 1, later) == (False, at)
+    assert keys.expire_if(b"a", at, later) == (True, at + 1)
+    assert keys.put_if_expires(b"a", at, b"2") == (False, at + 1)
+    assert keys.put_if_expires(b"a", None, b"2", expires=later) == (True, at + 1)
+    assert keys.erase_if_expires(b"a", at) == (False, at + 1)
+    assert keys.put_if_expires(b"a", at + 1, b"3", "ordered") == (True, None)
+    assert keys.erase_if_expires(b"a") == (False, None) and keys[b"a"] == b"3"
+    assert keys.expire(b"a", later) and keys.erase_if_expires(b"a") == (True, None)
+    assert keys.expire_if(b"a", None, 5) == (False, None) and b"a" not in keys
+
+
 def test_many_count_one_number_up(pool, keys):
     def up():
         for _ in range(100):

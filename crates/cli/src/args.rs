@@ -411,6 +411,28 @@ fn keyspace(word: &str) -> Result<String, Infallible> {
     Ok(word.strip_prefix('/').unwrap_or(word).into())
 }
 
+/// A condition on the expiry of a key.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct IfExpires {
+    /// Only if the key expires, or expires at this time in nanoseconds since 1970, as `expire`
+    /// prints it; with exit status 1 if it does not.
+    #[arg(
+        long = "if-expires",
+        value_name = "NANOSECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::value_parser!(i64).range(1..),
+    )]
+    at: Option<Option<i64>>,
+}
+
+impl IfExpires {
+    /// `None`: there is no condition; `Some(None)`: the key is to expire at some time.
+    pub fn at(self) -> Option<Option<i64>> {
+        self.at
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
     /// Write a value to standard output, unchanged.
@@ -428,11 +450,13 @@ pub enum KvCommand {
         #[arg(allow_negative_numbers = true)]
         value: Option<OsString>,
         /// Only if the key has this value now; with exit status 1 if it has not.
-        #[arg(long = "if", value_name = "VALUE", conflicts_with = "if_absent")]
+        #[arg(long = "if", value_name = "VALUE", conflicts_with_all = ["if_absent", "at"])]
         expected: Option<OsString>,
         /// Only if the key has no value now; with exit status 1 if it has one.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "at")]
         if_absent: bool,
+        #[command(flatten)]
+        only: IfExpires,
         /// Let the key expire so long after now: a number and ms, s, m, h or d.
         #[arg(long, value_name = "TIME")]
         expires: Option<After>,
@@ -448,6 +472,8 @@ pub enum KvCommand {
         #[arg(value_name = "TIME")]
         after: Option<After>,
         #[command(flatten)]
+        only: IfExpires,
+        #[command(flatten)]
         words: Words,
     },
     /// Remove a key, durably; a missing key is not an error.
@@ -455,8 +481,10 @@ pub enum KvCommand {
     Erase {
         key: OsString,
         /// Only if the key has this value now; with exit status 1 if it has not.
-        #[arg(long = "if", value_name = "VALUE")]
+        #[arg(long = "if", value_name = "VALUE", conflicts_with = "at")]
         expected: Option<OsString>,
+        #[command(flatten)]
+        only: IfExpires,
         #[command(flatten)]
         words: Words,
     },

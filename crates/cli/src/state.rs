@@ -11,6 +11,7 @@ use crate::size::Size;
 use crate::start;
 use holdfast_client::attach::{self, AttachError};
 use holdfast_pmem::Medium;
+use holdfast_pool::apply::count::{INDEX, objects};
 use holdfast_pool::format::superblock::{Consistency, Superblock};
 use holdfast_pool::layout::{SNAPSHOTS, TreeId, VALUES};
 use holdfast_pool::protocol::Answer;
@@ -71,8 +72,9 @@ fn contents(sb: &Superblock) -> [Row; 7] {
         size("used", used),
         size("free", sb.data_len - used),
         size("metadata", sb.used_pages.saturating_mul(4096)),
-        count("objects", sb.counts.iter().sum()),
-        count("values", keys(VALUES)),
+        count("objects", objects(&sb.counts)),
+        // A value that expires is in the index, too.
+        count("values", keys(VALUES).saturating_sub(sb.counts[INDEX])),
         count("snapshots", keys(SNAPSHOTS)),
     ]
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fixture, ROOT, User};
-use holdfast_client::kv::{Changes, Durability, Keyspace, NEVER, Scan, Swapped};
+use holdfast_client::kv::{Changes, Durability, Expected, Keyspace, NEVER, Present, Scan, Swapped};
 use holdfast_client::{Base, Error, abi::*, drain};
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;
@@ -162,11 +162,67 @@ fn the_next_put_says_anew_whether_a_key_expires() {
         put(&user, k, &key, b"3", 1);
         let absent = |value| {
             let key = (k, key.as_bytes());
-            user.kv_swap(None, key, None, Some((value, NEVER)), V)
+            user.kv_swap(None, key, Expected::Value(None), Some((value, NEVER)), V)
                 .unwrap()
         };
         assert_eq!(absent(b"4"), Swapped::Done);
-        assert_eq!(absent(b"5"), Swapped::Other(Some(b"4".to_vec())));
+        assert_eq!(absent(b"5"), present(b"4", NEVER));
+    }
+}
+
+fn present(value: &[u8], expires: i64) -> Swapped {
+    let value = value.to_vec();
+    Swapped::Other(Some(Present { value, expires }))
+}
+
+#[test]
+fn a_change_may_depend_on_the_expiry_alone() {
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
+    let k = keyspace(&user);
+    for (i, settled) in [false, true].iter().enumerate() {
+        let key = format!("key{i}");
+        let put = |value: &[u8], expires| {
+            put(&user, k, &key, value, expires);
+            if *settled {
+                settle(&user);
+            }
+        };
+        put(b"4", NEVER);
+        let swap = |expected, value: &[u8], until| {
+            let key = (k, key.as_bytes());
+            user.kv_swap(None, key, expected, Some((value, until)), V)
+                .unwrap()
+        };
+        let (soon, later) = (ms(3_600_000), ms(7_200_000));
+        assert_eq!(
+            swap(Expected::Expiry(None), b"5", soon),
+            present(b"", NEVER)
+        );
+        put(b"5", soon);
+        assert_eq!(
+            swap(Expected::Expiry(Some(later)), b"6", 0),
+            present(b"", soon)
+        );
+        assert_eq!(
+            swap(Expected::Both(b"6", None), b"6", 0),
+            present(b"5", soon)
+        );
+        let both = Expected::Both(b"5", Some(soon));
+        assert_eq!(swap(both, b"6", later), Swapped::Done);
+        assert_eq!(swap(both, b"7", later), present(b"6", later));
+        assert_eq!(swap(Expected::Expiry(None), b"7", soon), Swapped::Done);
+        let erased = user.kv_swap(
+            None,
+            (k, key.as_bytes()),
+            Expected::Expiry(Some(soon)),
+            None,
+            V,
+        );
+        assert_eq!(erased, Ok(Swapped::Done));
+        assert_eq!(expires(&user, k, &key), None);
+        put(b"8", 1);
+        assert_eq!(swap(Expected::Expiry(None), b"9", 0), Swapped::Other(None));
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Fixture, ROOT, User};
 use holdfast_client::abi::{O_CREAT, O_DIRECTORY, O_RDWR, O_TMPFILE_BIT};
-use holdfast_client::kv::{Changes, Durability, Keyspace, NEVER, Swapped};
+use holdfast_client::kv::{Changes, Durability, Expected, Keyspace, NEVER, Swapped};
 use holdfast_client::{Base, Error, drain};
 use holdfast_pmem::ConstBuf;
 use holdfast_pool::quota::{Quota, Subject};
@@ -105,7 +105,13 @@ fn a_keyspace_stops_at_its_limit() {
     assert_eq!(put(&user, k, "large", 20_000), Err(Error::OverQuota));
     let swap = |len: usize, old: Option<usize>| {
         let (new, old) = (vec![7; len], old.map(|len| vec![7; len]));
-        user.kv_swap(None, (k, b"large"), old.as_deref(), Some((&new, NEVER)), V)
+        user.kv_swap(
+            None,
+            (k, b"large"),
+            Expected::Value(old.as_deref()),
+            Some((&new, NEVER)),
+            V,
+        )
     };
     assert_eq!(swap(10_000, Some(12_000)), Ok(Swapped::Done));
     assert!(matches!(swap(10_000, None), Ok(Swapped::Other(Some(_)))));
@@ -371,7 +377,7 @@ fn change(user: &User, k: Keyspace, model: &mut Model, state: &mut u64, limit: u
             let swapped = user.kv_swap(
                 None,
                 (k, key.as_bytes()),
-                old.as_deref(),
+                Expected::Value(old.as_deref()),
                 Some((&new, NEVER)),
                 V,
             );

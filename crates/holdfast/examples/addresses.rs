@@ -31,6 +31,18 @@ fn main() -> holdfast::Result<()> {
     assert_eq!(users.expires(b"kurt")?, Some(Expires::Never));
     users.erase(b"kurt", Ordered)?;
 
+    // Only while it still expires at the time that it had.
+    users.put_until(b"emmy", b"1882", minute, Ordered)?;
+    let later = Expires::after(std::time::Duration::from_secs(120));
+    assert!(
+        users
+            .expire_if(b"emmy", minute.time(), later, Ordered)?
+            .done
+    );
+    let erased = users.erase_if_expires(b"emmy", minute.time(), Ordered)?;
+    assert!(!erased.done && erased.present == Some(later));
+    assert!(users.erase_if_expires(b"emmy", None, Ordered)?.done);
+
     // Pairs in the order of their keys, as of the moment at which the scan begins.
     for pair in users.prefix(b"")?.backward() {
         let (key, value) = pair?;

@@ -54,6 +54,15 @@ impl Expires {
     }
 }
 
+/// What became of a change that was to be made only if its key expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpirySwap {
+    /// Whether the change was made.
+    pub done: bool,
+    /// When the key expires now; `None`: there is no such key.
+    pub present: Option<Expires>,
+}
+
 impl From<Option<i64>> for Expires {
     fn from(time: Option<i64>) -> Expires {
         time.map_or(Expires::Never, Expires::At)
@@ -137,6 +146,102 @@ impl Keyspace {
             Expires::Never => swapped,
             Expires::At(_) => swapped.map_err(too_large),
         }
+    }
+}
+
+/// Changes that depend on the expiry of a key alone. `at`: the time, in nanoseconds since 1970, at
+/// which the key is to expire; `None`: it is to expire at some time. A key that does not expire is
+/// not changed, nor one that is not there any more.
+impl Keyspace {
+    /// Sets `key` to `value` if it expires.
+    pub fn put_if_expires(
+        &self,
+        key: &[u8],
+        at: Option<i64>,
+        value: &[u8],
+        expires: Expires,
+        durability: Durability,
+    ) -> Result<ExpirySwap> {
+        let put = self.swap_at(key, at, Some((value, expires)), durability);
+        match expires {
+            Expires::Never => put,
+            Expires::At(_) => put.map_err(too_large),
+        }
+    }
+
+    /// Removes `key` if it expires.
+    pub fn erase_if_expires(
+        &self,
+        key: &[u8],
+        at: Option<i64>,
+        durability: Durability,
+    ) -> Result<ExpirySwap> {
+        self.swap_at(key, at, None, durability)
+    }
+
+    /// As [`expire`](Keyspace::expire), of a key that expires.
+    pub fn expire_if(
+        &self,
+        key: &[u8],
+        at: Option<i64>,
+        expires: Expires,
+        durability: Durability,
+    ) -> Result<ExpirySwap> {
+        let other = |present| ExpirySwap {
+            done: false,
+            present,
+        };
+        let is_then = |found: Option<Expires>| match found {
+            Some(Expires::At(time)) => at.is_none_or(|at| at == time),
+            Some(Expires::Never) | None => false,
+        };
+        let mut now = self.expires(key)?;
+        let mut value = match is_then(now) {
+            true => self.get(key)?,
+            false => return Ok(other(now)),
+        };
+        while let Some(same) = &value {
+            let expected = kv::Expected::Both(same, at.map(|at| Expires::At(at).word()));
+            let new = Some((&same[..], expires.word()));
+            let swapped = self.swap_as(key, expected, new, durability);
+            match swapped.map_err(too_large)? {
+                kv::Swapped::Done => {
+                    let (done, present) = (true, Some(expires));
+                    return Ok(ExpirySwap { done, present });
+                }
+                kv::Swapped::Other(None) => break,
+                kv::Swapped::Other(Some(present)) => {
+                    now = Some(Expires::of_word(present.expires));
+                    if !is_then(now) {
+                        return Ok(other(now));
+                    }
+                    // Another value of the same time was put meanwhile.
+                    value = Some(present.value);
+                }
+            }
+        }
+        Ok(other(None))
+    }
+
+    fn swap_at(
+        &self,
+        key: &[u8],
+        at: Option<i64>,
+        new: Option<(&[u8], Expires)>,
+        durability: Durability,
+    ) -> Result<ExpirySwap> {
+        let expected = kv::Expected::Expiry(at.map(|at| Expires::At(at).word()));
+        let word = new.map(|(value, expires)| (value, expires.word()));
+        Ok(match self.swap_as(key, expected, word, durability)? {
+            kv::Swapped::Done => ExpirySwap {
+                done: true,
+                present: new.map(|(_, expires)| expires),
+            },
+            kv::Swapped::Other(present) => ExpirySwap {
+                done: false,
+                present: present.map(|present| Expires::of_word(present.expires)),
+            },
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: a call that returned an error changed nothing.
 
 use crate::error::{Error, Result};
+use crate::expiry::Expires;
 use crate::inner::Reach;
 use crate::pool::Pool;
 use crate::scan::Scan;
@@ -105,7 +106,7 @@ impl Keyspace {
 
     #[cold]
     fn put_as_file(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let mut writer = ValueWriter::new(self.clone(), key);
+        let mut writer = ValueWriter::new(self.clone(), key, Expires::Never);
         writer.spill_all(value)?;
         writer.finish(durability)
     }
@@ -147,8 +148,14 @@ impl Keyspace {
 
     /// Writes a value piece by piece. The key gets it, as a whole, when it is finished.
     pub fn writer(&self, key: &[u8]) -> Result<ValueWriter> {
+        self.writer_until(key, Expires::Never)
+    }
+
+    /// As [`writer`](Keyspace::writer); the value expires. It is held in memory until it is
+    /// finished.
+    pub fn writer_until(&self, key: &[u8], expires: Expires) -> Result<ValueWriter> {
         check(key)?;
-        Ok(ValueWriter::new(self.clone(), key))
+        Ok(ValueWriter::new(self.clone(), key, expires))
     }
 
     /// Reads the value of `key` piece by piece.

@@ -56,7 +56,7 @@ pub use batch::Batch;
 pub use blocks::BlockPlace;
 pub use borrowed::Borrowed;
 pub use error::{Error, Result};
-pub use expiry::Expires;
+pub use expiry::{Expires, ExpirySwap};
 pub use files::{Opened, is_value};
 pub use holdfast_client::Stat as FileStat;
 pub use holdfast_client::kv::Durability;

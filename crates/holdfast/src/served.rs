@@ -203,7 +203,7 @@ impl ServedPool {
     pub fn swap(
         &self,
         (keyspace, key): (Named<'_>, &[u8]),
-        expected: Option<&[u8]>,
+        expected: kv::Expected<'_>,
         value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<kv::Swapped> {

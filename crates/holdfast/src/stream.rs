@@ -3,7 +3,8 @@
 //! Invariants: an unfinished value is never visible, and a finished one appears as a whole; a
 //! reader keeps the value that it found, whatever happens to its key.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::expiry::Expires;
 use crate::file::File;
 use crate::inner::Reach;
 use crate::keyspace::Keyspace;
@@ -26,23 +27,28 @@ pub struct ValueWriter {
     key: Vec<u8>,
     value: Vec<u8>,
     file: Option<File>,
+    expires: Expires,
 }
 
 impl ValueWriter {
-    pub(crate) fn new(keyspace: Keyspace, key: &[u8]) -> ValueWriter {
+    pub(crate) fn new(keyspace: Keyspace, key: &[u8], expires: Expires) -> ValueWriter {
         let key = key.to_vec();
         ValueWriter {
             keyspace,
             key,
             value: Vec::new(),
             file: None,
+            expires,
         }
     }
 
     /// Sets the key to the value that was written.
     pub fn finish(self, durability: Durability) -> Result<()> {
         let Some(file) = &self.file else {
-            return self.keyspace.put(&self.key, &self.value, durability);
+            let (key, value) = (&self.key, &self.value);
+            return self
+                .keyspace
+                .put_until(key, value, self.expires, durability);
         };
         file.write_all(&self.value)?;
         let (keyspace, key, ofd) = (&self.keyspace, &self.key, file.ofd()?);
@@ -74,12 +80,17 @@ impl ValueWriter {
 
 impl Write for ValueWriter {
     fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        let len = (self.value.len() + part.len()) as u64;
+        if self.expires != Expires::Never && len > kv::Changes::VALUE_MAX {
+            return Err(Error::ExpiringTooLarge.into());
+        }
         // A value that does not fit into memory is an error, and no reason to abort.
         let room = self.value.try_reserve(part.len());
         room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         self.value.extend_from_slice(part);
-        // What cannot be a name stays a value, with the limits of one.
-        if self.value.len() > HELD && is_legal_name(&self.key) {
+        // What expires or cannot be a name stays a value, with the limits of one.
+        let may_spill = self.expires == Expires::Never && is_legal_name(&self.key);
+        if self.value.len() > HELD && may_spill {
             self.spill()?;
         }
         Ok(part.len())

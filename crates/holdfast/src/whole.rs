@@ -94,14 +94,7 @@ impl Keyspace {
         value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<Swap> {
-        check(key)?;
-        let swapped = match self.pool.inner.reach()? {
-            Reach::Mapped(client) => client
-                .kv_swap(None, (self.id, key), expected, value, durability)
-                .map_err(Error::from),
-            Reach::Served(served) => served.swap((self.named(), key), expected, value, durability),
-        };
-        let present = match swapped {
+        let present = match self.swap_as(key, kv::Expected::Value(expected), value, durability) {
             Ok(kv::Swapped::Done) => {
                 let present = value.map(|(value, _)| value.to_vec());
                 return Ok(Swap {
@@ -109,16 +102,37 @@ impl Keyspace {
                     present,
                 });
             }
-            Ok(kv::Swapped::Other(present)) => present,
+            Ok(kv::Swapped::Other(present)) => present.map(|present| present.value),
             // Too large to be compared as a whole, so not what is expected; or the new one is.
             Err(Error::Pool(Client::FileTooLarge)) => match self.get(key)? {
                 Some(present) if present.len() as u64 > kv::Changes::VALUE_MAX => Some(present),
                 _ => return Err(Error::Pool(Client::FileTooLarge)),
             },
-            Err(e) => return Err(self.gone(e)),
+            Err(e) => return Err(e),
         };
         let done = false;
         Ok(Swap { done, present })
+    }
+
+    /// As the client has it.
+    pub(crate) fn swap_as(
+        &self,
+        key: &[u8],
+        expected: kv::Expected<'_>,
+        value: Option<(&[u8], i64)>,
+        durability: Durability,
+    ) -> Result<kv::Swapped> {
+        check(key)?;
+        let swapped = match self.pool.inner.reach()? {
+            Reach::Mapped(client) => client
+                .kv_swap(None, (self.id, key), expected, value, durability)
+                .map_err(Error::from),
+            Reach::Served(served) => served.swap((self.named(), key), expected, value, durability),
+        };
+        swapped.map_err(|e| match e {
+            Error::Pool(Client::FileTooLarge) => e,
+            e => self.gone(e),
+        })
     }
 
     /// How many keys there are now, exactly. Looks at every key and at no value.

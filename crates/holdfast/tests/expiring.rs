@@ -155,7 +155,8 @@ fn change(both: &mut Both, pool: &Pool, rng: &mut Rng) {
             judge_presence(map, &key, found, moment);
             map.remove(&key);
         }
-        5..9 => swap(keyspace, map, rng, durability),
+        5..8 => swap(keyspace, map, rng, durability),
+        8 => swap_at(keyspace, map, rng, durability),
         9..15 => expire(keyspace, map, rng, durability),
         15..18 => batch(both, pool, rng, durability),
         _ => {
@@ -210,6 +211,42 @@ fn swap(keyspace: &Keyspace, map: &mut Map, rng: &mut Rng, durability: Durabilit
         judge_presence(map, &key, present.is_some(), moment);
         assert!(present.is_none() || present == old);
         assert_ne!(present, expected);
+    }
+}
+
+/// A change that depends on the expiry of its key alone.
+fn swap_at(keyspace: &Keyspace, map: &mut Map, rng: &mut Rng, durability: Durability) {
+    let (key, value, until) = (known_key(map, rng), some_value(rng), some_time(rng));
+    let expires = Expires::from(until);
+    let wanted = match rng.roll(3) {
+        0 => None,
+        1 => Some(now() + HOUR),
+        _ => map.get(&key).and_then(|kept| kept.until),
+    };
+    let kind = rng.roll(3);
+    let (swap, moment) = at(|| {
+        let swap = match kind {
+            0 => keyspace.put_if_expires(&key, wanted, &value, expires, durability),
+            1 => keyspace.erase_if_expires(&key, wanted, durability),
+            _ => keyspace.expire_if(&key, wanted, expires, durability),
+        };
+        swap.unwrap()
+    });
+    let old = map.get(&key).and_then(|kept| kept.until);
+    if !swap.done {
+        judge_presence(map, &key, swap.present.is_some(), moment);
+        let Some(present) = swap.present else { return };
+        assert_eq!(present.time(), old);
+        assert!(old.is_none() || wanted.is_some_and(|wanted| old != Some(wanted)));
+        return;
+    }
+    judge_presence(map, &key, true, moment);
+    assert!(old.is_some() && wanted.is_none_or(|wanted| old == Some(wanted)));
+    assert_eq!(swap.present, (kind != 1).then_some(expires));
+    match kind {
+        0 => drop(map.insert(key, Kept { value, until })),
+        1 => drop(map.remove(&key)),
+        _ => map.get_mut(&key).unwrap().until = until,
     }
 }
 

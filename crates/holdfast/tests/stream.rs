@@ -3,7 +3,7 @@
 mod fixture;
 
 use fixture::Fixture;
-use holdfast::{Durability, Keyspace};
+use holdfast::{Durability, Error, Expires, Keyspace};
 use std::io::{Read, Seek, SeekFrom, Write};
 
 const D: Durability = Durability::Durable;
@@ -71,4 +71,79 @@ fn values_of_any_size(fixture: Fixture) {
     assert_eq!(keyspace.get(b"dropped").unwrap(), None);
     keyspace.erase(b"at once", D).unwrap();
     assert_eq!(keyspace.get(b"at once").unwrap(), None);
+}
+
+#[test]
+fn a_value_that_expires_may_be_written_piece_by_piece() {
+    values_that_expire(Fixture::new(512 << 20));
+    values_that_expire(Fixture::served(512 << 20));
+}
+
+fn values_that_expire(fixture: Fixture) {
+    let pool = fixture.open();
+    let keyspace = pool.keyspace_or_create("large").unwrap();
+    let hour = Expires::after(std::time::Duration::from_secs(3600));
+    keyspace.put(b"key", b"old", D).unwrap();
+    let mut writer = keyspace.writer_until(b"key", hour).unwrap();
+    for i in 0..10 {
+        writer.write_all(&piece(i)).unwrap();
+        assert_eq!(keyspace.len_of(b"key").unwrap(), Some(3), "before its end");
+    }
+    writer.finish(D).unwrap();
+    assert_eq!(keyspace.expires(b"key").unwrap(), Some(hour));
+    let value = keyspace.get(b"key").unwrap().unwrap();
+    assert!(value.len() == 10 * PIECE && value[9 * PIECE..] == piece(9));
+    // As large as it may be, and a byte more.
+    let most = vec![1; 64 << 20];
+    let mut writer = keyspace.writer_until(b"key", hour).unwrap();
+    writer.write_all(&most).unwrap();
+    let refused = writer.write_all(b"x").unwrap_err().downcast::<Error>();
+    assert!(
+        matches!(refused, Ok(Error::ExpiringTooLarge)),
+        "{refused:?}"
+    );
+    writer.finish(D).unwrap();
+    assert_eq!(keyspace.len_of(b"key").unwrap(), Some(64 << 20));
+    assert_eq!(keyspace.expires(b"key").unwrap(), Some(hour));
+    let past = keyspace.writer_until(b"key", Expires::At(1)).unwrap();
+    past.finish(D).unwrap();
+    assert_eq!(keyspace.get(b"key").unwrap(), None);
+}
+
+#[test]
+fn a_change_may_depend_on_the_expiry_of_its_key() {
+    depending_on_expiry(Fixture::new(64 << 20));
+    depending_on_expiry(Fixture::served(64 << 20));
+}
+
+fn depending_on_expiry(fixture: Fixture) {
+    let pool = fixture.open();
+    let keys = pool.keyspace_or_create("keys").unwrap();
+    let [soon, later] = [3600, 7200].map(|s| Expires::after(std::time::Duration::from_secs(s)));
+    for len in [0, 100, 9000, 300_000] {
+        let value = vec![7; len];
+        keys.put_until(b"a", &value, soon, D).unwrap();
+        let refused = keys.expire_if(b"a", later.time(), later, D).unwrap();
+        assert!(!refused.done && refused.present == Some(soon));
+        let done = keys.expire_if(b"a", soon.time(), later, D).unwrap();
+        assert!(done.done && done.present == Some(later));
+        assert_eq!(keys.get(b"a").unwrap(), Some(value.clone()));
+        assert_eq!(keys.expires(b"a").unwrap(), Some(later));
+        assert!(!keys.erase_if_expires(b"a", soon.time(), D).unwrap().done);
+        let put = keys.put_if_expires(b"a", None, b"x", Expires::Never, D);
+        assert_eq!(put.unwrap().present, Some(Expires::Never));
+        let refused = keys.put_if_expires(b"a", None, &value, soon, D).unwrap();
+        assert!(!refused.done && refused.present == Some(Expires::Never));
+        assert_eq!(keys.get(b"a").unwrap().unwrap(), b"x");
+        keys.put_until(b"a", &value, Expires::At(1), D).unwrap();
+        for gone in [
+            keys.put_if_expires(b"a", None, b"x", soon, D),
+            keys.erase_if_expires(b"a", Some(1), D),
+            keys.expire_if(b"a", None, later, D),
+        ] {
+            let gone = gone.unwrap();
+            assert!(!gone.done && gone.present.is_none());
+        }
+    }
+    assert_eq!(keys.count().unwrap(), 0);
 }

@@ -7,7 +7,7 @@
 //!  * What expires is in the index of expiry, under its time and no other.
 
 use crate::judge::{Seen, View};
-use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan, Swapped};
+use holdfast_client::kv::{Changes, Durability, Entry, Expected, Keyspace, Scan, Swapped};
 use holdfast_client::{Caller, Client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -130,7 +130,13 @@ pub fn make_expire(
     bytes.truncate(len.expect("the key is there") as usize);
     let place = (keyspace, key.as_bytes());
     let new = Some((&bytes[..], until));
-    let swapped = c.kv_swap(None, place, Some(&bytes), new, Durability::Durable)?;
+    let swapped = c.kv_swap(
+        None,
+        place,
+        Expected::Value(Some(&bytes)),
+        new,
+        Durability::Durable,
+    )?;
     assert_eq!(swapped, Swapped::Done);
     Ok(())
 }

@@ -26,12 +26,13 @@ from collections.abc import ValuesView as _ValuesView
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from . import _native
-from ._native import Error, Scan, __version__
+from ._native import At, Error, Scan, __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "At",
     "Batch",
     "Error",
     "Keyspace",
@@ -254,12 +255,18 @@ class Keyspace(_native.Keyspace, MutableMapping[bytes, bytes]):  # type: ignore[
         return memoryview(self[key] if lent is None else lent)
 
     def open(
-        self, key: Buffer, mode: str = "rb", *, durability: str | None = None
+        self,
+        key: Buffer,
+        mode: str = "rb",
+        *,
+        durability: str | None = None,
+        expires: float | datetime.timedelta | datetime.datetime | At | None = None,
     ) -> io.BufferedReader | _ValueWriter:
         """A value as a file: "rb" reads it, "wb" replaces it when the file is closed.
 
         The new value appears as a whole at `close`, or not at all if the `with` block is left by an
-        exception.
+        exception. With `expires`, as for `put`, its key expires; then it is held in memory until the
+        file is closed, and has at most 64 MiB.
         """
         if mode in ("rb", "r"):
             reader = self.reader(key)
@@ -267,7 +274,7 @@ class Keyspace(_native.Keyspace, MutableMapping[bytes, bytes]):  # type: ignore[
                 raise KeyError(bytes(key))
             return io.BufferedReader(_ValueReader(reader), 1 << 16)
         if mode in ("wb", "w"):
-            return _ValueWriter(self.writer(key, durability))
+            return _ValueWriter(self.writer(key, durability, expires=expires))
         raise ValueError(f"the mode is 'rb' or 'wb', not {mode!r}")
 
 

@@ -5,7 +5,7 @@
 use super::{Source, Target, escape, to_change};
 use crate::failure::{self, Failure, printed};
 use crate::json::Json;
-use holdfast::{Durability, Expires};
+use holdfast::{Durability, Expires, ExpirySwap};
 use holdfast_cli::after::After;
 use std::io::Write;
 
@@ -24,15 +24,10 @@ pub fn expire(
     after: Option<After>,
     json: bool,
 ) -> Result<u8, Failure> {
-    let missing = || {
-        let key = escape::short(key);
-        Failure::new(format!(
-            "there is no key {key} in keyspace {}",
-            args.keyspace
-        ))
-    };
     let Some(after) = after else {
-        let expires = Source::open(args)?.expires(key)?.ok_or_else(missing)?;
+        let expires = Source::open(args)?
+            .expires(key)?
+            .ok_or_else(|| missing(args, key))?;
         return show(expires, json);
     };
     let (_pool, keyspace) = to_change(args, false)?;
@@ -40,7 +35,7 @@ pub fn expire(
     match keyspace.expire(key, expires, Durability::Durable)? {
         true if json => show(expires, json),
         true => Ok(failure::OK),
-        false => Err(missing()),
+        false => Err(missing(args, key)),
     }
 }
 
@@ -55,4 +50,63 @@ fn show(expires: Expires, json: bool) -> Result<u8, Failure> {
         (false, Expires::At(time)) => writeln!(out, "{time}"),
     })?;
     Ok(failure::OK)
+}
+
+/// `kv put --if-expires`.
+pub fn put_if(
+    args: &Target<'_>,
+    (key, value): (&[u8], &[u8]),
+    at: Option<i64>,
+    (expires, json): (Expires, bool),
+) -> Result<u8, Failure> {
+    let (_pool, keyspace) = to_change(args, false)?;
+    let swap = keyspace.put_if_expires(key, at, value, expires, Durability::Durable)?;
+    say(args, key, swap, json)
+}
+
+/// `kv erase --if-expires`.
+pub fn erase_if(args: &Target<'_>, key: &[u8], at: Option<i64>, json: bool) -> Result<u8, Failure> {
+    let (_pool, keyspace) = to_change(args, false)?;
+    let swap = keyspace.erase_if_expires(key, at, Durability::Durable)?;
+    say(args, key, swap, json)
+}
+
+/// `kv expire --if-expires`.
+pub fn expire_if(
+    args: &Target<'_>,
+    key: &[u8],
+    at: Option<i64>,
+    after: After,
+    json: bool,
+) -> Result<u8, Failure> {
+    let (_pool, keyspace) = to_change(args, false)?;
+    let swap = keyspace.expire_if(key, at, after.expires(), Durability::Durable)?;
+    say(args, key, swap, json)
+}
+
+/// What became of a change, and when the key expires.
+fn say(args: &Target<'_>, key: &[u8], swap: ExpirySwap, json: bool) -> Result<u8, Failure> {
+    if json {
+        let mut said = vec![("done", Json::Bool(swap.done))];
+        said.extend(swap.present.and_then(field));
+        let said = Json::Object(said);
+        printed(writeln!(std::io::stdout(), "{}", said.render()))?;
+        return Ok(if swap.done {
+            failure::OK
+        } else {
+            failure::FAILED
+        });
+    }
+    let shown = escape::short(key);
+    match swap.present {
+        _ if swap.done => Ok(failure::OK),
+        None => Err(missing(args, key)),
+        Some(Expires::Never) => Err(Failure::new(format!("{shown} does not expire"))),
+        Some(Expires::At(time)) => Err(Failure::new(format!("{shown} expires at {time}"))),
+    }
+}
+
+fn missing(args: &Target<'_>, key: &[u8]) -> Failure {
+    let (key, keyspace) = (escape::short(key), args.keyspace);
+    Failure::new(format!("there is no key {key} in keyspace {keyspace}"))
 }

@@ -91,16 +91,28 @@ fn command_on(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, 
         KvCommand::Erase {
             key,
             expected,
+            only,
             words,
         } => {
             let key = bytes(key, *words)?;
-            match expected {
-                Some(expected) => whole::erase_if(args, &key, &bytes(expected, *words)?, json),
-                None => erase(args, &key, json),
+            match (expected, only.at()) {
+                (Some(expected), _) => whole::erase_if(args, &key, &bytes(expected, *words)?, json),
+                (None, Some(at)) => expiry::erase_if(args, &key, at, json),
+                (None, None) => erase(args, &key, json),
             }
         }
-        KvCommand::Expire { key, after, words } => {
-            expiry::expire(args, &bytes(key, *words)?, *after, json)
+        KvCommand::Expire {
+            key,
+            after,
+            only,
+            words,
+        } => {
+            let key = bytes(key, *words)?;
+            match (after, only.at()) {
+                (None, Some(_)) => Err(usage("--if-expires needs a TIME to set")),
+                (Some(after), Some(at)) => expiry::expire_if(args, &key, at, *after, json),
+                (_, None) => expiry::expire(args, &key, *after, json),
+            }
         }
         KvCommand::Scan(scan) => list(args, scan, json),
         KvCommand::Count => whole::count(args, json),
@@ -118,6 +130,7 @@ fn put_any(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Fai
         value,
         expected,
         if_absent,
+        only,
         expires,
         words,
     } = command
@@ -129,16 +142,18 @@ fn put_any(args: &Target<'_>, command: &KvCommand, json: bool) -> Result<u8, Fai
     let value = value.map(|value| bytes(value, *words)).transpose()?;
     let expected = expected.as_deref().map(|value| bytes(value, *words));
     let expires = expires.map_or(Expires::Never, |after| after.expires());
-    match (value, expected.transpose()?) {
-        (Some(value), None) if !if_absent => put(args, &key, &value, expires),
-        (None, None) if !if_absent && expires == Expires::Never => put_input(args, &key),
-        (value, expected) => {
-            let value = value.map_or_else(whole::input, Ok)?;
-            match expected.is_none() && !if_absent {
-                true => put(args, &key, &value, expires),
-                false => whole::put_if(args, (&key, &value), expected.as_deref(), (expires, json)),
-            }
-        }
+    let expected = expected.transpose()?;
+    if expected.is_none() && !if_absent && only.at().is_none() {
+        return match value {
+            Some(value) => put(args, &key, &value, expires),
+            None => put_input(args, &key, expires),
+        };
+    }
+    let value = value.map_or_else(whole::input, Ok)?;
+    let pair = (&key[..], &value[..]);
+    match only.at() {
+        Some(at) => expiry::put_if(args, pair, at, (expires, json)),
+        None => whole::put_if(args, pair, expected.as_deref(), (expires, json)),
     }
 }
 
@@ -276,23 +291,29 @@ fn put(args: &Target<'_>, key: &[u8], value: &[u8], expires: Expires) -> Result<
     Ok(failure::OK)
 }
 
+/// Why a part of a value was not taken.
+fn of_value(error: std::io::Error) -> Failure {
+    match error.downcast::<holdfast::Error>() {
+        Ok(error) => error.into(),
+        Err(error) => Failure::io("the value", &error),
+    }
+}
+
 /// What is on standard input, however much it is, becomes the value as a whole.
-fn put_input(args: &Target<'_>, key: &[u8]) -> Result<u8, Failure> {
+fn put_input(args: &Target<'_>, key: &[u8], expires: Expires) -> Result<u8, Failure> {
     let input = std::io::stdin().lock();
     let failed = |e| Failure::io("standard input", &e);
     let mut start = Vec::new();
     let mut head = input.take(WHOLE_MAX);
     head.read_to_end(&mut start).map_err(failed)?;
     if (start.len() as u64) < WHOLE_MAX {
-        return put(args, key, &start, Expires::Never);
+        return put(args, key, &start, expires);
     }
     let (_pool, keyspace) = to_change(args, true)?;
-    let mut writer = keyspace.writer(key)?;
+    let mut writer = keyspace.writer_until(key, expires)?;
     let mut input = head.into_inner();
     loop {
-        writer
-            .write_all(&start)
-            .map_err(|e| Failure::io("the value", &e))?;
+        writer.write_all(&start).map_err(of_value)?;
         start.clear();
         let mut next = input.take(WHOLE_MAX);
         if next.read_to_end(&mut start).map_err(failed)? == 0 {

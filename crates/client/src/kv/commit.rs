@@ -8,7 +8,7 @@
 //!    for) are visible when the trees have them, and their commit waits for that.
 
 use super::bill::{Bill, paying};
-use super::{check_key, expiry, slow_path};
+use super::{Present, check_key, expiry, slow_path};
 use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::types::Caller;
@@ -283,21 +283,33 @@ pub(super) fn record(
     done
 }
 
-/// Makes a change of one key if `holds` says so of the value that the key has; nobody changes it
-/// meanwhile. Else what the change has taken is given back.
+/// What a change depends on.
+pub(super) struct If<'a> {
+    /// Whether the value itself is looked at.
+    pub reads: bool,
+    /// Whether the change is to be made, of a key that has this.
+    pub holds: &'a mut dyn FnMut(Option<Present>) -> bool,
+}
+
+/// Makes a change of one key if what it depends on is so; nobody changes the key meanwhile. Else
+/// what the change has taken is given back.
 pub(super) fn commit_if(
     s: &Session,
     who: Option<&Caller>,
     mut changes: Changes,
-    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+    only: If<'_>,
 ) -> Result<()> {
     let mut work = |changes: &mut Changes, bill: Option<&Bill>| {
         let mut held = false;
         let mut note = |found| {
-            held = holds(found);
+            held = (only.holds)(found);
             held
         };
-        write_if(s, changes, (who, bill), &mut note)?;
+        let mut only = If {
+            reads: only.reads,
+            holds: &mut note,
+        };
+        write_if(s, changes, (who, bill), &mut only)?;
         Ok(held)
     };
     let done = expiry::making_room(s, || paying(s, &mut changes, &mut work));
@@ -312,7 +324,7 @@ fn write_if(
     s: &Session,
     changes: &mut Changes,
     (who, bill): (Option<&Caller>, Option<&Bill>),
-    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+    only: &mut If<'_>,
 ) -> Result<()> {
     let time = clock::now();
     // One key is always seen; this waits where the trees have little room.
@@ -321,9 +333,9 @@ fn write_if(
     let locked = value_index::lock_all(s, changes.hashes.as_slice())?;
     if !slow_path::is_plain(s, changes)? {
         drop(locked);
-        return slow_path::write_if(s, changes, (who, time, bill), holds);
+        return slow_path::write_if(s, changes, (who, time, bill), only);
     }
-    locked_if(s, changes, (time, bill), holds)
+    locked_if(s, changes, (time, bill), only)
 }
 
 /// As `commit_if` for a key that is no file and does not become one.
@@ -331,10 +343,10 @@ pub(super) fn alone_if(
     s: &Session,
     changes: &mut Changes,
     how: (i64, Option<&Bill>),
-    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+    only: &mut If<'_>,
 ) -> Result<()> {
     let _locked = value_index::lock_all(s, changes.hashes.as_slice())?;
-    locked_if(s, changes, how, holds)
+    locked_if(s, changes, how, only)
 }
 
 /// The bucket of the key is locked.
@@ -342,13 +354,16 @@ fn locked_if(
     s: &Session,
     changes: &mut Changes,
     (time, bill): (i64, Option<&Bill>),
-    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+    only: &mut If<'_>,
 ) -> Result<()> {
-    let found = match Ops::new(&changes.ops).next() {
-        Some(Ok(op)) => get::whole(s, op.keyspace, op.key)?,
-        _ => return Err(Error::Invalid),
+    let Some(Ok(op)) = Ops::new(&changes.ops).next() else {
+        return Err(Error::Invalid);
     };
-    if !holds(found) {
+    let found = match only.reads {
+        true => get::whole(s, op.keyspace, op.key)?,
+        false => get::expires(s, op.keyspace, op.key)?.map(|expires| (Vec::new(), expires)),
+    };
+    if !(only.holds)(found.map(|(value, expires)| Present { value, expires })) {
         return Ok(());
     }
     value_index::mark_alone(s, &mut changes.ops, changes.hashes.as_slice());

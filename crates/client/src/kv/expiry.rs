@@ -22,9 +22,9 @@ use pool::layout::value::{INDEX, TreeKey, is_in_index, parse_in_index, parse_key
 const LEAVES: usize = 64;
 /// How often it does so.
 const ROUNDS: u32 = 16;
-/// Records that may wait for the trees when a leaf has been gone through: who puts something
-/// meanwhile waits for no more of them.
-const AHEAD: u64 = 8000;
+/// Records of ours that are made before those before them have to be in the trees: so whoever puts
+/// something meanwhile waits for at most twice as many of them.
+const AHEAD: u64 = 4000;
 /// How often a leaf may change while it is copied.
 const TRIES: usize = 1000;
 
@@ -45,8 +45,7 @@ fn again<T>(s: &Session, mut full: Error, work: &mut dyn FnMut() -> Result<T>) -
         if removed == 0 {
             break;
         }
-        let last = s.header().next_seq.load(Acquire).saturating_sub(1);
-        drain::wait_applied(s, last)?;
+        drain::wait_applied(s, last_record(s))?;
         if full == Error::NoSpace {
             space::gather(s, 1)?;
         }
@@ -56,6 +55,11 @@ fn again<T>(s: &Session, mut full: Error, work: &mut dyn FnMut() -> Result<T>) -
         }
     }
     Err(full)
+}
+
+/// The number of the last record that anybody began.
+fn last_record(s: &Session) -> u64 {
+    s.header().next_seq.load(Acquire).saturating_sub(1)
 }
 
 fn is_full(e: &Error) -> bool {
@@ -74,6 +78,9 @@ struct Due {
     /// Where it goes on; empty at the end.
     from: Vec<u8>,
     leaf: Box<Leaf>,
+    /// Records of ours since `mark`, the number of a record.
+    ahead: u64,
+    mark: u64,
 }
 
 impl Due {
@@ -81,6 +88,8 @@ impl Due {
         Due {
             from: TreeKey::new(INDEX, &[]).as_slice().to_vec(),
             leaf: Box::default(),
+            ahead: 0,
+            mark: 0,
         }
     }
 
@@ -94,12 +103,23 @@ impl Due {
             for tree_key in self.next_leaf(s)? {
                 s.check()?;
                 let (keyspace, key) = parse_key(&tree_key).map_err(pool::Error::from)?;
-                removed += u64::from(files::remove_expired(s, keyspace, key)?);
+                let erased = u64::from(files::remove_expired(s, keyspace, key)?);
+                (removed, self.ahead) = (removed + erased, self.ahead + erased);
             }
-            let last = s.header().next_seq.load(Acquire).saturating_sub(1);
-            drain::wait_applied(s, last.saturating_sub(AHEAD))?;
+            self.keep_near(s)?;
         }
         Ok(removed)
+    }
+
+    /// Waits where many records of ours may wait. Those of others do not count: where they put as
+    /// fast as they can, many of theirs always wait.
+    fn keep_near(&mut self, s: &Session) -> Result<()> {
+        if self.ahead < AHEAD {
+            return Ok(());
+        }
+        drain::wait_applied(s, self.mark)?;
+        (self.ahead, self.mark) = (0, last_record(s));
+        Ok(())
     }
 
     /// The keys in the tree of what is due in one leaf.

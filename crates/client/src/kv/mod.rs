@@ -54,8 +54,54 @@ pub enum Durability {
 pub enum Swapped {
     /// It was made.
     Done,
-    /// It was not: the key has this value, or none.
-    Other(Option<Vec<u8>>),
+    /// It was not: the key has this, or there is no such key.
+    Other(Option<Present>),
+}
+
+/// What a key has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Its value; empty if the change did not depend on it.
+    pub value: Vec<u8>,
+    /// When it expires, or `NEVER`.
+    pub expires: i64,
+}
+
+/// What a change of a key depends on.
+#[derive(Clone, Copy, Debug)]
+pub enum Expected<'a> {
+    /// That it has this value; `None`: that it has none.
+    Value(Option<&'a [u8]>),
+    /// That it expires: at this time, or at any.
+    Expiry(Option<i64>),
+    /// Both.
+    Both(&'a [u8], Option<i64>),
+}
+
+impl<'a> Expected<'a> {
+    /// The value, if the change depends on it.
+    pub fn value(self) -> Option<Option<&'a [u8]>> {
+        match self {
+            Expected::Value(value) => Some(value),
+            Expected::Both(value, _) => Some(Some(value)),
+            Expected::Expiry(_) => None,
+        }
+    }
+
+    /// The time, if the change depends on it.
+    pub fn expiry(self) -> Option<Option<i64>> {
+        match self {
+            Expected::Value(_) => None,
+            Expected::Expiry(at) | Expected::Both(_, at) => Some(at),
+        }
+    }
+
+    fn is(self, found: Option<&Present>) -> bool {
+        let value = found.map(|present| &present.value[..]);
+        let expires = found.map_or(NEVER, |present| present.expires);
+        let is_then = |at: Option<i64>| expires != NEVER && at.is_none_or(|at| at == expires);
+        self.value().is_none_or(|wanted| wanted == value) && self.expiry().is_none_or(is_then)
+    }
 }
 
 /// What is known of a value besides its bytes.
@@ -167,14 +213,14 @@ impl Client {
         }
     }
 
-    /// Sets `key` to `value`, which expires then, or erases it (`None`), if its value is `expected`
-    /// (`None`: if it has none), as one with regard to all others. If the key is a file, `who` must
-    /// be permitted to read it (`None`: may read all).
+    /// Sets `key` to `value`, which expires then, or erases it (`None`), if it is as `expected`, as
+    /// one with regard to all others. If the key is a file, `who` must be permitted to read it
+    /// (`None`: may read all).
     pub fn kv_swap(
         &self,
         who: Option<&Caller>,
         (keyspace, key): (Keyspace, &[u8]),
-        expected: Option<&[u8]>,
+        expected: Expected<'_>,
         value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<Swapped> {
@@ -187,13 +233,18 @@ impl Client {
             None => changes.erase(self, keyspace, key)?,
         }
         let mut swapped = Swapped::Done;
-        commit::commit_if(s, who, changes, &mut |found| {
-            let holds = found.as_deref() == expected;
-            if !holds {
+        let mut look = |found: Option<Present>| {
+            let is = expected.is(found.as_ref());
+            if !is {
                 swapped = Swapped::Other(found);
             }
-            holds
-        })?;
+            is
+        };
+        let only = commit::If {
+            reads: expected.value().is_some(),
+            holds: &mut look,
+        };
+        commit::commit_if(s, who, changes, only)?;
         if swapped == Swapped::Done && durability == Durability::Durable {
             durable::changes(s)?;
         }

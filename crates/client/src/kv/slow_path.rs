@@ -8,7 +8,8 @@
 //!    are removed one by one after it.
 
 use super::bill::Bill;
-use super::commit::{self, Changes};
+use super::commit::{self, Changes, If};
+use super::{NEVER, Present};
 use crate::base::abi::R_OK;
 use crate::base::clock;
 use crate::base::error::{Error, Result};
@@ -277,24 +278,29 @@ pub(super) fn has_directories(s: &Session, ino: u64) -> Result<bool> {
     Ok(found)
 }
 
-/// A change of one key, made if `holds` says so of the value that the key has, which nobody changes
-/// meanwhile. `who` must be permitted to read it if it is a file (`None`: may read all).
+/// A change of one key, made if what it depends on is so; nobody changes the key meanwhile. `who`
+/// must be permitted to read it if it is a file (`None`: may read all).
 pub(super) fn write_if(
     s: &Session,
     changes: &mut Changes,
     (who, time, bill): (Option<&Caller>, i64, Option<&Bill>),
-    holds: &mut dyn FnMut(Option<Vec<u8>>) -> bool,
+    only: &mut If<'_>,
 ) -> Result<()> {
     locking(s, changes, &mut |changes, found, locked| {
         let [file] = found else {
             // Without a name that could come: the directory is locked.
-            return commit::alone_if(s, changes, (time, bill), holds);
+            return commit::alone_if(s, changes, (time, bill), only);
         };
         let file = by_ino(locked, file.found.ino)?;
         if let Some(who) = who {
             perm::check(s, who, &inode_table::attrs(s, file)?, R_OK)?;
         }
-        match holds(Some(files::content(s, file)?)) {
+        let value = match only.reads {
+            true => files::content(s, file)?,
+            false => Vec::new(),
+        };
+        let expires = NEVER;
+        match (only.holds)(Some(Present { value, expires })) {
             true => locked_write(s, changes, (found, locked), (time, bill)),
             false => Ok(()),
         }

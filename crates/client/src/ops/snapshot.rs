@@ -155,7 +155,7 @@ pub(crate) fn list(c: &Client) -> Result<Vec<SnapshotInfo>> {
         name,
         time_ns: s.time,
         seq: s.seq,
-        objects: s.counts.iter().sum(),
+        objects: pool::apply::count::objects(&s.counts),
     };
     Ok(all.into_iter().map(info).collect())
 }

@@ -4,7 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Caller;
-use crate::kv::{Durability, Swapped, check_key};
+use crate::kv::{Durability, Expected, Present, Swapped, check_key};
 use crate::served::Served;
 use crate::served::channel::Ask;
 use crate::served::keys::{by, durability_word};
@@ -37,19 +37,19 @@ impl Served {
         self.tell(Op::KvRename, &ask)
     }
 
-    /// Sets `key` to `value`, or erases it, if its value is `expected` (`None`: if it has none).
+    /// Sets `key` to `value`, or erases it, if it is as `expected`.
     /// `TooBig`: one request cannot have both values.
     pub fn kv_swap(
         &self,
         c: &Caller,
         (keyspace, key): (Keyspace, &[u8]),
-        expected: Option<&[u8]>,
+        expected: Expected<'_>,
         value: Option<(&[u8], i64)>,
         durability: Durability,
     ) -> Result<Swapped> {
         check_key(key)?;
         let (new, expires) = value.unwrap_or((&[], NEVER));
-        let old = expected.unwrap_or_default();
+        let old = expected.value().flatten().unwrap_or_default();
         if key
             .len()
             .saturating_add(old.len())
@@ -61,9 +61,10 @@ impl Served {
         let words = [
             keyspace.link.into(),
             durability_word(durability),
-            u64::from(expected.is_some()) | u64::from(value.is_some()) << 1,
+            has(expected, value.is_some()),
             old.len() as u64,
             expires as u64,
+            expected.expiry().flatten().unwrap_or(NEVER) as u64,
         ];
         let ask = Ask {
             texts: [key, &[]],
@@ -71,7 +72,8 @@ impl Served {
             ..by(c, &words)
         };
         let answered = self.ask(Op::KvSwap, &ask)?;
-        let [_, _, found, len, rest, done, ..] = answered.words;
+        let [_, _, found, len, rest, done, expires, ..] = answered.words;
+        let expires = expires as i64;
         if done != 0 {
             return Ok(Swapped::Done);
         }
@@ -79,21 +81,28 @@ impl Served {
             return Ok(Swapped::Other(None));
         }
         let len = usize::try_from(len).map_err(|_| Error::NoMemory)?;
-        let mut present = Vec::new();
-        let room = present.try_reserve_exact(len);
+        let mut value = Vec::new();
+        let room = value.try_reserve_exact(len);
         room.map_err(|_| Error::NoMemory)?;
-        present.resize(len, 0);
+        value.resize(len, 0);
         match u32::try_from(rest).ok().filter(|rest| *rest != 0) {
             None => {
-                answered.take(0, MutBuf::from(&mut present[..]))?;
+                answered.take(0, MutBuf::from(&mut value[..]))?;
             }
             Some(rest) => {
                 drop(answered);
-                self.take_rest(rest, &mut present)?;
+                self.take_rest(rest, &mut value)?;
             }
         }
-        Ok(Swapped::Other(Some(present)))
+        Ok(Swapped::Other(Some(Present { value, expires })))
     }
+}
+
+/// What a request has: an expected value 1, a new one 2, an expected expiry 4.
+fn has(expected: Expected<'_>, is_put: bool) -> u64 {
+    u64::from(matches!(expected.value(), Some(Some(_))))
+        | u64::from(is_put) << 1
+        | u64::from(expected.expiry().is_some()) << 2
 }
 
 impl Scan {

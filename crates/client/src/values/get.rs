@@ -66,22 +66,30 @@ pub(crate) fn get_any(
     })
 }
 
-/// All of a value.
-pub(crate) fn whole(s: &Session, keyspace: u64, key: &[u8]) -> Result<Option<Vec<u8>>> {
+/// All of a value, and when it expires.
+pub(crate) fn whole(s: &Session, keyspace: u64, key: &[u8]) -> Result<Option<(Vec<u8>, i64)>> {
     let mut bytes = Vec::new();
     loop {
-        let Some(len) = get(s, keyspace, key, &mut Out::copy(&mut bytes))? else {
-            return Ok(None);
-        };
+        let mut out = Out::copy(&mut bytes);
+        let found = get(s, keyspace, key, &mut out)?;
+        let expires = out.expires;
+        let Some(len) = found else { return Ok(None) };
         let len = usize::try_from(len).map_err(|_| Error::NoMemory)?;
         if len <= bytes.len() {
             bytes.truncate(len);
-            return Ok(Some(bytes));
+            return Ok(Some((bytes, expires)));
         }
         let more = len - bytes.len();
         bytes.try_reserve_exact(more).map_err(|_| Error::NoMemory)?;
         bytes.resize(len, 0);
     }
+}
+
+/// When a value expires, which is not read.
+pub(crate) fn expires(s: &Session, keyspace: u64, key: &[u8]) -> Result<Option<i64>> {
+    let mut out = Out::locate(&mut []);
+    let found = get(s, keyspace, key, &mut out)?;
+    Ok(found.map(|_| out.expires))
 }
 
 /// The value below a root; `None` when the root is not intact any more.

@@ -1,11 +1,11 @@
 //! A batch of a pool as a store.
 //!
-//! Invariant: inode numbers and object counters change in the same commit as the trees.
+//! Invariant: inode numbers and counters change in the same commit as the trees.
 
-use super::{Failure, Store, make_root};
+use super::{Failure, Store, count, make_root};
 use crate::error::Error;
 use crate::format::superblock::{COUNTS, Superblock};
-use crate::layout::{BlockAddr, ReadTrees, TreeId};
+use crate::layout::{BlockAddr, ReadTrees, TreeId, VALUES};
 use crate::pool::{Pool, WriteToken};
 use crate::space::Run;
 use crate::tree::Batch;
@@ -78,7 +78,7 @@ impl<'p> PoolStore<'p> {
 
     /// Objects, as the batch leaves them.
     pub fn objects(&self) -> u64 {
-        self.counts.iter().sum()
+        count::objects(&self.counts)
     }
 
     /// Makes everything durable and visible, together with `change` to the superblock; the
@@ -152,6 +152,20 @@ type Done = core::result::Result<(), Error>;
 impl Store for PoolStore<'_> {
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Done {
         self.batch.put(tree, key, value).map(|_| ())
+    }
+
+    fn put_index(&mut self, key: &[u8], value: &[u8]) -> Done {
+        if !self.batch.put(VALUES, key, value)? {
+            self.add_count(count::INDEX, 1);
+        }
+        Ok(())
+    }
+
+    fn erase_index(&mut self, key: &[u8]) -> Done {
+        if self.batch.erase(VALUES, key)? {
+            self.add_count(count::INDEX, -1);
+        }
+        Ok(())
     }
 
     fn show_all(&mut self, all: bool) {

@@ -5,8 +5,10 @@
 
 use crate::layout::{BlockAddr, ReadTrees, TreeId};
 
-/// Indexes of the superblock's object counters.
+/// Indexes of the superblock's counters.
 pub mod count {
+    use crate::format::superblock::COUNTS;
+
     /// Regular files.
     pub const FILES: usize = 0;
     /// Directories, the root among them.
@@ -15,12 +17,25 @@ pub mod count {
     pub const SYMLINKS: usize = 2;
     /// Devices, pipes and sockets.
     pub const SPECIAL: usize = 3;
+    /// Entries of the index of expiry, which are no objects.
+    pub const INDEX: usize = 4;
+
+    /// How many objects there are of all kinds.
+    pub fn objects(counts: &[u64; COUNTS]) -> u64 {
+        counts[..INDEX].iter().sum()
+    }
 }
 
 /// Trees and data blocks of one uncommitted batch.
 pub trait Store: ReadTrees {
     /// Inserts or replaces.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
+
+    /// As `put` of an entry of the index of expiry, which is counted if it is new.
+    fn put_index(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
+
+    /// As `erase` of such an entry.
+    fn erase_index(&mut self, key: &[u8]) -> Result<(), Self::Error>;
 
     /// Whether all values that are replaced or cut are to be shown.
     fn show_all(&mut self, all: bool);
@@ -102,7 +117,7 @@ pub trait Store: ReadTrees {
     /// Raises `next_ino`.
     fn set_next_ino(&mut self, ino: u64);
 
-    /// Changes an object counter; see `count`.
+    /// Changes a counter; see `count`.
     fn add_count(&mut self, index: usize, change: i64);
 }
 

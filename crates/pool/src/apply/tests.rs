@@ -6,7 +6,7 @@ use super::model::Model;
 use super::*;
 use crate::layout::extent;
 use crate::layout::testing::MapTrees;
-use crate::layout::{BadValue, BlockAddr, ReadTrees, TreeId};
+use crate::layout::{BadValue, BlockAddr, ReadTrees, TreeId, VALUES};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
@@ -81,6 +81,20 @@ impl Store for MemStore {
         self.changes += 1;
         self.trees.put(tree, key, value);
         Ok(())
+    }
+
+    fn put_index(&mut self, key: &[u8], value: &[u8]) -> Done {
+        if !self.trees.0.contains_key(&(VALUES, key.to_vec())) {
+            self.add_count(count::INDEX, 1);
+        }
+        self.put(VALUES, key, value)
+    }
+
+    fn erase_index(&mut self, key: &[u8]) -> Done {
+        if self.trees.0.contains_key(&(VALUES, key.to_vec())) {
+            self.add_count(count::INDEX, -1);
+        }
+        self.erase(VALUES, key)
     }
 
     fn show_all(&mut self, _all: bool) {}

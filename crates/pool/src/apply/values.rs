@@ -709,12 +709,12 @@ impl<S: Store, G: Grants> Applier<'_, S, G> {
     pub(super) fn reindex(&mut self, tree_key: &[u8], old: i64, new: i64) -> Result<(), S> {
         if old != NEVER {
             let key = TreeKey::in_index(old, tree_key);
-            let erased = self.store.erase(VALUES, key.as_slice());
+            let erased = self.store.erase_index(key.as_slice());
             erased.map_err(Failure::Store)?;
         }
         if new != NEVER {
             let key = TreeKey::in_index(new, tree_key);
-            let put = self.store.put(VALUES, key.as_slice(), &value::in_index());
+            let put = self.store.put_index(key.as_slice(), &value::in_index());
             put.map_err(Failure::Store)?;
         }
         Ok(())

@@ -52,6 +52,8 @@ impl Fact {
 #[derive(Default)]
 pub(super) struct Facts {
     pub all: Vec<Fact>,
+    /// Entries of the index of expiry.
+    pub indexed: usize,
 }
 
 impl Facts {

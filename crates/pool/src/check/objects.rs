@@ -456,6 +456,7 @@ impl<'a> Visitor<'a> {
             let what = format!("the index of expiry lacks {n} of the values that expire");
             log.damage(None, None, what);
         }
+        self.facts.indexed += self.index.len();
         self.end_attribute(log);
         self.attribute = Attribute::default();
     }
@@ -505,14 +506,14 @@ pub(super) fn after_all(sb: &Super, facts: &mut Facts, log: &mut Log) {
         count(&[0o4]),
         count(&[0o12]),
         special,
-        0,
+        facts.indexed,
         0,
         0,
         0,
     ];
     for (i, found) in counts.into_iter().enumerate() {
         if sb.counts[i] != found as u64 {
-            let what = format!("object counter {i} is {}, found {found}", sb.counts[i]);
+            let what = format!("counter {i} is {}, found {found}", sb.counts[i]);
             log.damage(None, Some(sb.page), what);
         }
     }

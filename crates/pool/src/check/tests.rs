@@ -153,11 +153,11 @@ fn damaged_inodes_are_named() {
         ("root directory is not there", |s, _| {
             s.erase(INODES, &ino_key(1))
         }),
-        ("object counter 0", |s, _| {
+        ("counter 0", |s, _| {
             s.add_count(0, 1);
             Ok(())
         }),
-        ("object counter 7", |s, _| {
+        ("counter 7", |s, _| {
             s.add_count(7, 1);
             Ok(())
         }),

@@ -7,7 +7,7 @@
 use super::{Call, Reply};
 use crate::keys::{Batch, Counted, Going, Kept, Pair, drop_kept, let_go, recount};
 use holdfast_client::kv::{
-    Changes, Durability, Found, Keyspace, Right, Scan, Swapped, Times, View,
+    Changes, Durability, Expected, Found, Keyspace, NEVER, Right, Scan, Swapped, Times, View,
 };
 use holdfast_client::served::encode_snapshots;
 use holdfast_client::served::pairs::{Kind, PAIR_HEAD, first_change, push_pair};
@@ -449,7 +449,7 @@ impl Call<'_> {
         Ok(Reply::number(name.into()))
     }
 
-    /// Makes a change of one key if its value is what is expected; else answers as a get does.
+    /// Makes a change of one key if it is as expected; else answers as a get does.
     fn kv_swap(&self) -> Result<Reply> {
         let (keyspace, durability) = (self.keyspace(0)?, self.durability(1)?);
         let (has, key) = (self.arg(2), &self.texts[0][..]);
@@ -458,18 +458,28 @@ impl Call<'_> {
         let split = usize::try_from(self.arg(3)).map_err(|_| Error::Invalid)?;
         let (old, new) = bytes.split_at_checked(split).ok_or(Error::Invalid)?;
         let expires = expiry(self.arg(4))?;
-        let old = (has & 1 != 0).then_some(old);
+        let at = expiry(self.arg(5))?;
+        let at = (at != NEVER).then_some(at);
+        let expected = match (has & 1 != 0, has & 4 != 0) {
+            (is_value, false) => Expected::Value(is_value.then_some(old)),
+            (false, true) => Expected::Expiry(at),
+            (true, true) => Expected::Both(old, at),
+        };
         let new = (has & 2 != 0).then_some((new, expires));
         let swapped = self.as_caller(|c| {
             self.check(c, keyspace, Right::Get)?;
             self.check(c, keyspace, Right::Change)?;
             let client = self.client;
-            client.kv_swap(Some(c), (keyspace, key), old, new, durability)
+            client.kv_swap(Some(c), (keyspace, key), expected, new, durability)
         })?;
         match swapped {
             Swapped::Done => Ok(Reply::words(&[0, 0, 0, 1])),
             Swapped::Other(None) => Ok(Reply::default()),
-            Swapped::Other(Some(value)) => self.whole(value),
+            Swapped::Other(Some(present)) => {
+                let mut reply = self.whole(present.value)?;
+                reply.words[4] = present.expires as u64;
+                Ok(reply)
+            }
         }
     }
 

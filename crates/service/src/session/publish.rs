@@ -6,6 +6,7 @@
 use super::Session;
 use crate::journal::engine::Engine;
 use crate::journal::progress::Progress;
+use holdfast_pool::apply::count;
 use holdfast_pool::layout::{DIRENTS, TreeId, VALUES};
 use std::sync::atomic::Ordering::*;
 
@@ -55,7 +56,7 @@ impl Session {
             .store(engine.store.pool.data_space().len(), Relaxed);
         header
             .objects
-            .store(superblock.counts.iter().sum(), Relaxed);
+            .store(count::objects(&superblock.counts), Relaxed);
         header.trees_full.store(engine.store.trees_full(), Relaxed);
         header.ino_end.store(engine.store.ino_end(), Release);
         header.epoch.store(superblock.epoch, Release);

@@ -12,6 +12,7 @@ use crate::journal::engine::Engine;
 use crate::session::handout::{self, Sent};
 use crate::session::memory::{Constants, Memory};
 use holdfast_pmem::huge_page;
+use holdfast_pool::apply::count;
 use holdfast_pool::format::{LANES, PAGE_LEN};
 use holdfast_pool::segment;
 use holdfast_pool::snapshot::{self, Snapshot};
@@ -55,7 +56,9 @@ fn begin_on(engine: &Engine, snapshot: &Snapshot) -> Result<Vec<Sent>> {
         .store(snapshot.time.max(0) as u64, Relaxed);
     header.expiring.store(1, Relaxed);
     header.snapshot_seq.store(snapshot.seq, Release);
-    header.objects.store(snapshot.counts.iter().sum(), Relaxed);
+    header
+        .objects
+        .store(count::objects(&snapshot.counts), Relaxed);
     header
         .total_blocks
         .store(engine.store.pool.data_space().len(), Relaxed);

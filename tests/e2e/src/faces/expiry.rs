@@ -9,6 +9,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("kv expired keys make room", make_room),
     ("kv expiry goes along", goes_along),
     ("kv expiry of many under load", under_load),
+    ("kv changes if a key expires", if_it_expires),
+    ("kv values that expire are counted", counted),
 ];
 
 /// `gone FILE...` waits until these are gone; nothing waits for longer than ten seconds.
@@ -80,8 +82,8 @@ fn service_is_away(fixture: &Fixture) -> Result<(), Stop> {
         \"$hf\" serve \"$pool\" 2>/dev/null & service=$!
         wait_for '[ -S \"$pool/sock\" ]'
         kv k put f 5 --expires 20ms
-        # Two keys that expire, and their places in the index: the service has removed the others.
-        wait_for '[ $(number values) = 4 ]'; kill $service; wait || true
+        # Two keys that expire: the service has removed the others.
+        wait_for '[ $(number values) = 2 ]'; kill $service; wait || true
         wait_for 'check 2>/dev/null'
         kv k count"
     );
@@ -168,4 +170,64 @@ fn under_load(fixture: &Fixture) -> Result<(), Stop> {
     );
     let said = script(fixture, &pool, &text)?;
     expect("the keys", &said, "5000\nkey-499\tagain 499\n5000\n")
+}
+
+/// The condition that a key expires, or still at the same time.
+fn if_it_expires(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = format!(
+        "{WORDS} shown() {{ {{ \"$@\" 2>&1 && echo 0 || echo $?; }} |
+            sed 's/[0-9]\\{{19\\}}/T/g'; }}
+        kv k put a 1 --expires 1h; kv k put b 1; at=$(kv k expire a)
+        kv k expire a 2h --if-expires=$at; test $(kv k expire a) -gt $at
+        shown kv k expire a 3h --if-expires=$at
+        shown kv k put a 2 --if-expires=$at; kv k get a; echo
+        shown kv k put a 2 --if-expires --expires 1h --json
+        echo from input | kv k put a --if-expires; kv k expire a
+        shown kv k erase a --if-expires; shown kv k erase b --if-expires --json
+        shown kv k put c 1 --if-expires; shown kv k expire c 1h --if-expires --json
+        kv k expire a 1h; kv k erase a --if-expires=$(kv k expire a) --json
+        shown kv k expire b --if-expires; shown kv none put a 1 --if-expires | tail -1; kv
+        kv k put b 2 --if-expires --if-absent 2>&1 | head -1 || true
+        kv k put b 2 --if-expires=x 2>&1 | head -1 || true; kv k scan"
+    );
+    let said = script(fixture, &pool, &text)?;
+    expect(
+        "the commands",
+        &said,
+        "holdfast: a expires at T.\n1\nholdfast: a expires at T.\n1\n1\n\
+         {\"done\":true,\"expires_ns\":T}\n0\nnever\nholdfast: a does not expire.\n1\n\
+         {\"done\":false}\n1\nholdfast: there is no key c in keyspace k.\n1\n\
+         {\"done\":false}\n1\n{\"done\":true}\n\
+         holdfast: --if-expires needs a TIME to set.\nFix: see holdfast kv --help\n2\n1\nk\n\
+         holdfast: the argument '--if-expires[=<NANOSECONDS>]' cannot be used with \
+         '--if-absent'.\n\
+         holdfast: invalid value 'x' for '--if-expires[=<NANOSECONDS>]': \
+         invalid digit found in string.\nb\t1\n",
+    )
+}
+
+/// `values` in `pool status` has each once, whatever becomes of it.
+fn counted(fixture: &Fixture) -> Result<(), Stop> {
+    let pool = new_pool(fixture, "pool")?;
+    let text = format!(
+        "{WORDS} is() {{ wait_for \"[ \\$(number values) = $1 ]\"; }}
+        \"$hf\" run --pool \"$pool\" -- sleep 60 & keep=$!
+        objects=$(number objects)
+        seq 3000 | sed \"s/.*/key-&\\tvalue &\\\\\\@$(($(date +%s%N) + 3600000000000))/\" |
+            kv k load
+        kv k put short 1 --expires 300ms; kv k put stays 1; is 3002
+        \"$hf\" snapshot \"$pool\" create s; is 3002; sleep 0.3
+        kv k put key-1 2; kv k erase key-2; kv k expire key-3 2h; is 3000
+        kv k rename l; is 3000; kv l drop; is 0; kv m put a 1 --expires 1h; is 1
+        \"$hf\" save \"$pool\" stream >/dev/null
+        \"$hf\" restore stream \"$pool-2\" >/dev/null
+        \"$hf\" pool check \"$pool-2\" >/dev/null; \"$hf\" --json pool status \"$pool-2\" |
+            grep -o '\"values\": *[0-9]*'
+        kill $keep; wait $keep || true; check
+        \"$hf\" snapshot \"$pool\" rollback s >/dev/null; is 3002; check
+        echo $(($(number objects) - objects))"
+    );
+    let said = script(fixture, &pool, &text)?;
+    expect("the counts", &said.replace(": ", ":"), "\"values\":1\n1\n")
 }

@@ -148,7 +148,40 @@ pub fn expiry(fixture: &Fixture) -> Result<(), Stop> {
     )?;
     is(owner, &["k", "expire", "a", "never"], "")?;
     is(stranger, &["k", "expire", "a"], "never\n")?;
+    if_it_expires(&shared, owner, stranger)?;
     is(owner, &["k", "expire", "b", "0s"], "")?;
     is("3001", &["k", "scan"], "a\t1\n")?;
     shared.end()
+}
+
+/// Changes by a proxy that depend on the expiry of `b`, while `a` does not expire.
+fn if_it_expires(shared: &Shared<'_>, owner: &str, stranger: &str) -> Result<(), Stop> {
+    let is = |words: &[&str], out| expect(shared, owner, words, out);
+    let only = "--if-expires";
+    refuse(
+        shared,
+        owner,
+        &["k", "erase", "a", only],
+        "a does not expire",
+    )?;
+    refuse(
+        shared,
+        owner,
+        &["k", "put", "c", "1", only],
+        "there is no key c",
+    )?;
+    refuse(shared, stranger, &["k", "put", "b", "5", only], "ermission")?;
+    refuse(
+        shared,
+        owner,
+        &["k", "expire", "b", "2h", "--if-expires=7"],
+        "b expires at 1",
+    )?;
+    is(&["k", "expire", "b", "2h", only], "")?;
+    is(&["k", "put", "b", "4", only, "--expires", "1h"], "")?;
+    is(&["k", "get", "b"], "4")?;
+    let at = kv(shared, owner, &["k", "expire", "b"])?.out;
+    let then = format!("{only}={}", at.trim());
+    is(&["k", "erase", "b", &then, "--json"], "{\"done\":true}\n")?;
+    is(&["k", "put", "b", "3", "--expires", "1h"], "")
 }

@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use crate::sample::KEYSPACE;
-use holdfast_client::kv::{Changes, Durability, Keyspace, Scan, View};
+use holdfast_client::kv::{Changes, Durability, Expected, Keyspace, Scan, View};
 use holdfast_client::{
     Base, Caller, Client, DirentFormat, Flock, MapPin, OfdLink, SetTime, Target, abi,
 };
@@ -333,7 +333,7 @@ impl<'a> Calls<'a> {
                 .kv_swap(
                     None,
                     (keyspace, key),
-                    None,
+                    Expected::Value(None),
                     Some((value, until)),
                     durability,
                 )
