@@ -44,7 +44,13 @@ need_tool() { # program
 
 # The directory in which the program under test works: on the pool, or on the scratch tmpfs.
 at=/hf
-if [[ $baseline == yes || $mounted == yes ]]; then at=$scratch/tree && mkdir -p "$at"; fi
+if [[ $baseline == yes ]]; then at=$scratch/tree && mkdir -p "$at"; fi
+# The path of a socket has no more than 107 bytes.
+if [[ $mounted == yes ]]; then
+    at=$(mktemp -d /dev/shm/suite.XXXXXX) || exit 1
+    rubbish+=("$at")
+    chmod 0755 "$at"
+fi
 # Other users, as some cases are, are let in by root alone.
 mount_options=()
 ((EUID == 0)) && mount_options=(--allow-other)

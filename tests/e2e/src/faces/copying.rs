@@ -453,8 +453,12 @@ mkdir d; head -c 100M /dev/urandom >d/2-large; echo one >d/1; echo three >d/3
 "$hf" run --pool "$pool" --at "$PWD/hf" -- ls "$PWD/hf/d"; "$hf" pool check "$pool" >/dev/null
 "$hf" cp -rk d "$pool:ks" 2>/dev/null || echo $?; "$hf" kv "$pool" ks count
 "$hf" pool check "$pool" >/dev/null
-"$hf" pool create big --size 256M >/dev/null; "$hf" cp -r d big:
+"$hf" pool create big --size 256M >/dev/null
+# The service makes files that are larger than the limit.
+"$hf" serve big 2>/dev/null & service=$!
+for n in $(seq 500); do [ -e big/sock ] && break; sleep 0.01; done; "$hf" cp -r d big:
 (ulimit -f 50000; "$hf" cp -r big:d host 2>&1 || echo $?); ls -A host; cat host/1 host/3
+kill $service; wait $service
 "#;
     expect("no room", &said(fixture, &pool, text)?, ROOM)
 }
