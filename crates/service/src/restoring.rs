@@ -104,7 +104,9 @@ impl Restoring {
         let Ok(files) = Files::open_unfinished(&part) else {
             return Ok(Left::Other("has not all of its files"));
         };
-        if let Some(why) = is_other(&files, options) {
+        // What asks for a medium that is not there is refused, and costs nothing.
+        let medium = files::medium_of(directory, &files.meta, options.medium)?;
+        if let Some(why) = is_other(&files, options, medium) {
             return Ok(Left::Other(why));
         }
         let token = WriteToken::for_offline_tool();
@@ -266,14 +268,13 @@ fn is_size(sb: &Superblock, options: &CreateOptions) -> bool {
 }
 
 /// What makes a pool that is not complete another one than is wanted.
-fn is_other(files: &Files, options: &CreateOptions) -> Option<&'static str> {
+fn is_other(files: &Files, options: &CreateOptions, medium: Medium) -> Option<&'static str> {
     let sb = &files.superblock;
-    let medium = files::medium_of(&files.directory, &files.meta, options.medium);
     if files.check_owner().is_err() {
         Some("belongs to another user")
     } else if !is_size(sb, options) {
         Some("has another size")
-    } else if !matches!(medium, Ok(medium) if medium == sb.medium) {
+    } else if medium != sb.medium {
         Some("is for another medium")
     } else {
         None

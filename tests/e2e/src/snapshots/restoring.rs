@@ -273,7 +273,10 @@ pub fn ends_where_it_was_moved(f: &Fixture) -> Done {
             fs::rename(Path::new(&r.copy).join(name), part.join(name)).map_err(io)?;
         }
         fs::write(part.join("stream"), id).map_err(io)?;
-        f.refused(&["pool", "status", &r.copy], "restore the same stream again")?;
+        f.refused(
+            &["pool", "status", &r.copy],
+            "restore the same stream again",
+        )?;
         let kept = r.done(&[])?;
         if (kept > 280_000_000) != is_its {
             return Err(format!("{names:?}: {kept} bytes were kept"));
@@ -302,6 +305,13 @@ pub fn begins_anew(f: &Fixture) -> Done {
     anew(&other, &[], "is of another stream")?;
     anew(&r.stream, &["--size", "1G"], "has another size")?;
     anew(&r.stream, &["--anew"], "")?;
+    // A medium that is not there is refused, and what is left stays.
+    r.killed(150 * MIB)?;
+    let dax = ["restore", "--medium", "dax", &r.stream, &r.copy];
+    f.refused(&dax, "is not on a medium of the kind dax")?;
+    if r.done(&[])? == 0 {
+        return Err("a medium that is not there makes it begin anew".into());
+    }
     // What is left has lost something.
     let part = |name: &str| format!("{}/restore.part/{name}", r.copy);
     r.killed(150 * MIB)?;
