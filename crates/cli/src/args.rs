@@ -740,6 +740,10 @@ pub struct RestoredArgs {
     /// What the directory of a new pool must lie on.
     #[arg(long, value_enum, default_value = "auto")]
     pub medium: MediumArg,
+    /// Make a new pool anew, and do not go on where a restore into the same directory was
+    /// interrupted.
+    #[arg(long)]
+    pub anew: bool,
 }
 
 #[derive(Debug, Args)]

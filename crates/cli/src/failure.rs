@@ -72,12 +72,15 @@ impl Failure {
 
     /// A system's error.
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Failure {
-        let text = error.to_string();
-        Failure::new(format!(
-            "{what}: {}",
-            text.split(" (os error").next().unwrap_or(&text)
-        ))
+        Failure::new(format!("{what}: {}", text(error)))
     }
+}
+
+/// What a system's error says, without its number.
+pub fn text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let words = text.split(" (os error").next();
+    words.unwrap_or(&text).to_owned()
 }
 
 /// A line on standard error, as far as it can be written: a full disk there is no reason to end.

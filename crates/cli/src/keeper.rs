@@ -97,6 +97,7 @@ fn restore_from(file: &Path, pool: &Path, medium: MediumArg) -> Result<(), Failu
         pool: to,
         size,
         medium,
+        anew: false,
     };
     restore::restore(file, &to, false)?;
     // Nobody has had time to use it.

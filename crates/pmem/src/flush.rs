@@ -103,6 +103,11 @@ impl SegmentFile {
     }
 }
 
+/// Begins to write what is dirty in a range of a file, and waits for nothing.
+pub fn begin_write_back(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<(), Error> {
+    sys::write_range(fd, off, len, false).map_err(Error::os("sync_file_range"))
+}
+
 /// What tells a file from all others. Its times are not asked for: the kernel would make the next
 /// change of the file get a time of its own, and each flush write that.
 pub(crate) fn id(fd: BorrowedFd<'_>) -> Result<(u64, u64), Error> {

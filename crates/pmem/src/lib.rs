@@ -60,7 +60,7 @@ pub use buf::{ConstBuf, CstrFault, Fault, MutBuf, copy_cstr};
 pub use dirty::DirtyMap;
 pub use error::Error;
 pub use file_map::{FileMap, Hint};
-pub use flush::{SegmentFile, write_gently};
+pub use flush::{SegmentFile, begin_write_back, write_gently};
 pub use fork::ForkMark;
 pub use map::{Access, MapOptions, Reservation, Writing};
 pub use medium::{Medium, caches_persistent, huge_page};

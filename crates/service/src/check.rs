@@ -38,6 +38,15 @@ impl Bytes for Segment<'_> {
 
 /// Derives again everything that must hold in the pool of `files`.
 pub fn check(files: &Files) -> Result<Report> {
+    check_as(files, false)
+}
+
+/// The same of a pool that a restore has filled, whose mark is still there.
+pub(crate) fn check_restored(files: &Files) -> Result<Report> {
+    check_as(files, true)
+}
+
+fn check_as(files: &Files, is_restored: bool) -> Result<Report> {
     let sb = &files.superblock;
     let meta = Segment {
         file: &files.meta,
@@ -50,6 +59,7 @@ pub fn check(files: &Files) -> Result<Report> {
     let now = Now {
         boot_id: process::boot_id()?,
         is_file: files.was_on_file(),
+        is_restored,
     };
     Ok(holdfast_pool::check::check_now(
         &meta,

@@ -51,7 +51,7 @@ pub use check::check;
 pub use listener::proxies::Launcher;
 pub use recovery::recover::{Accepted, Recovered, accept_loss};
 pub use resize::resize;
-pub use restoring::{DataFile, Restoring};
+pub use restoring::{DataFile, Left, Restoring, Whole};
 pub use rollback::{RolledBack, roll_back};
 pub use service::{Service, Stopper};
 pub use session::writeback::{Helper, Job};

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::record::{Record, version_of};
 use holdfast_pool::checksum::Crc;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -85,7 +86,7 @@ impl<W> Begun<W> {
         input: impl Read + Send + 'static,
         cut: fn(&mut W, u64) -> io::Result<()>,
     ) -> Option<Begun<W>> {
-        let chunks = read_ahead(input).ok()?;
+        let chunks = read_ahead(input, Arc::default()).ok()?;
         let first = chunks.recv().ok()?.ok()??;
         (version_of(&first.raw) == Some(VERSION)).then_some(Begun {
             first: Some(first),
@@ -361,19 +362,40 @@ pub struct ChunkReader {
     chunk: Vec<u8>,
     at: usize,
     count: u32,
+    /// The checksums of the first chunk and of this one.
+    first: u32,
+    crc: u32,
+    /// Chunks before this one are checked, and nobody reads their records.
+    passed: Arc<AtomicU32>,
+}
+
+/// A place between two records of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The chunk with the record before it.
+    pub chunk: u32,
+    /// Its checksum, and with it that of all chunks before.
+    pub crc: u32,
+    /// Bytes of its records before the place.
+    pub at: u32,
 }
 
 impl ChunkReader {
     /// Reads from `input`.
     pub fn new(input: impl Read + Send + 'static) -> Result<ChunkReader> {
-        let chunks = read_ahead(input)?;
+        let passed = Arc::default();
+        let chunks = read_ahead(input, Arc::clone(&passed))?;
         let mut reader = ChunkReader {
             chunks,
             chunk: Vec::new(),
             at: 0,
             count: 0,
+            first: 0,
+            crc: 0,
+            passed,
         };
         reader.next_chunk()?;
+        reader.first = reader.crc;
         match version_of(&reader.chunk) {
             Some(VERSION) => Ok(reader),
             Some(found) => Err(Error::Version { found }),
@@ -396,6 +418,36 @@ impl ChunkReader {
         Ok(record)
     }
 
+    /// What tells the stream from others: the checksum of its first chunk, which has the time at
+    /// which it was begun.
+    pub fn id(&self) -> u32 {
+        self.first
+    }
+
+    /// Behind the record that was read last.
+    pub fn position(&self) -> Position {
+        Position {
+            chunk: self.count - 1,
+            crc: self.crc,
+            at: self.at as u32,
+        }
+    }
+
+    /// Goes on at `to`, which is not before this place. Chunks before it are checked, and must lead
+    /// to the one that was there.
+    pub fn pass(&mut self, to: &Position) -> Result<()> {
+        self.passed.store(to.chunk, Relaxed);
+        while self.count <= to.chunk {
+            self.next_chunk()?;
+        }
+        let at = to.at as usize;
+        match self.position().chunk == to.chunk && self.crc == to.crc && at <= self.chunk.len() {
+            true => self.at = at,
+            false => return Err(Error::OtherStream { chunk: to.chunk }),
+        }
+        Ok(())
+    }
+
     /// That nothing follows.
     pub fn end(&mut self) -> Result<()> {
         match (self.at == self.chunk.len(), self.chunks.recv()) {
@@ -414,7 +466,7 @@ impl ChunkReader {
     fn next_chunk(&mut self) -> Result<()> {
         match self.chunks.recv() {
             Ok(Ok(Some(chunk))) => {
-                (self.chunk, self.at) = (chunk.raw, 0);
+                (self.chunk, self.at, self.crc) = (chunk.raw, 0, chunk.crc);
                 self.count += 1;
                 Ok(())
             }
@@ -432,18 +484,22 @@ struct Chunk {
     crc: u32,
 }
 
-/// Has a thread read and check what comes next.
-fn read_ahead(input: impl Read + Send + 'static) -> Result<Receiver<Result<Option<Chunk>>>> {
+/// Has a thread read and check what comes next. Of chunks that are passed there are no records.
+fn read_ahead(
+    input: impl Read + Send + 'static,
+    passed: Arc<AtomicU32>,
+) -> Result<Receiver<Result<Option<Chunk>>>> {
     let (tell, chunks) = sync_channel(2);
-    let reading = named("read").spawn(move || read_chunks(input, &tell));
+    let reading = named("read").spawn(move || read_chunks(input, &passed, &tell));
     reading.map_err(Error::Stream)?;
     Ok(chunks)
 }
 
-fn read_chunks(mut input: impl Read, tell: &SyncSender<Result<Option<Chunk>>>) {
+fn read_chunks(mut input: impl Read, passed: &AtomicU32, tell: &SyncSender<Result<Option<Chunk>>>) {
     let (mut number, mut before) = (0, 0);
     loop {
-        let read = read_chunk(&mut input, number, before);
+        let is_passed = number < passed.load(Relaxed);
+        let read = read_chunk(&mut input, number, before, is_passed);
         let goes_on = match &read {
             Ok(Some(chunk)) => {
                 before = chunk.crc;
@@ -459,7 +515,12 @@ fn read_chunks(mut input: impl Read, tell: &SyncSender<Result<Option<Chunk>>>) {
     }
 }
 
-fn read_chunk(input: &mut impl Read, number: u32, before: u32) -> Result<Option<Chunk>> {
+fn read_chunk(
+    input: &mut impl Read,
+    number: u32,
+    before: u32,
+    is_passed: bool,
+) -> Result<Option<Chunk>> {
     let mut bytes = [0; HEADER];
     match read_up_to(input, &mut bytes)? {
         0 if number > 0 => return Ok(None),
@@ -491,6 +552,10 @@ fn read_chunk(input: &mut impl Read, number: u32, before: u32) -> Result<Option<
         return Err(damaged("it is not the one that belongs here"));
     }
     let (len, crc) = ((HEADER + packed_len) as u64, header.crc);
+    if is_passed {
+        let raw = Vec::new();
+        return Ok(Some(Chunk { raw, len, crc }));
+    }
     match zstd::bulk::decompress(&packed, raw_len) {
         Ok(raw) if raw.len() == raw_len => Ok(Some(Chunk { raw, len, crc })),
         _ => Err(damaged("it cannot be decompressed")),
@@ -514,6 +579,26 @@ fn read_up_to(input: &mut impl Read, out: &mut [u8]) -> Result<usize> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+
+    /// The same records in chunks of a few each, of as many as `few` says.
+    pub fn in_small_chunks(stream: &[u8], mut few: impl FnMut() -> u64) -> Vec<u8> {
+        let mut reader = ChunkReader::new(io::Cursor::new(stream.to_vec())).unwrap();
+        let mut writer = ChunkWriter::new(Vec::new()).unwrap();
+        let mut left = few();
+        loop {
+            let record = reader.next_record().unwrap();
+            let is_end = record == Record::End;
+            writer.put(&record).unwrap();
+            if is_end {
+                return writer.finish().unwrap();
+            }
+            left = left.saturating_sub(1);
+            if left == 0 && !writer.raw.is_empty() {
+                writer.close().unwrap();
+                left = few();
+            }
+        }
+    }
 
     /// A stream of another version, whose records nobody knows.
     pub fn of_version(version: u16) -> Vec<u8> {

@@ -32,6 +32,8 @@ pub enum Error {
     Changed { name: String },
     /// The stream makes a pool, and continues none.
     Whole,
+    /// The pool was filled from another stream, up to this chunk.
+    OtherStream { chunk: u32 },
     /// A snapshot was deleted before it was saved.
     Gone { name: String },
     /// The pool has a snapshot of that name already.
@@ -76,6 +78,10 @@ impl fmt::Display for Error {
                 )
             }
             Error::Whole => write!(f, "the stream holds a whole pool, and continues none"),
+            Error::OtherStream { chunk } => write!(
+                f,
+                "chunk {chunk} of the stream is not the one that the interrupted restore has read"
+            ),
             Error::Gone { name } => {
                 write!(f, "snapshot {name:?} was deleted before it was saved")
             }

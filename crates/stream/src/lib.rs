@@ -13,6 +13,7 @@
 
 mod chunk;
 mod error;
+mod mark;
 pub mod record;
 mod restore;
 mod save;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use chunk::{Begun, ChunkReader, ChunkWriter};
 pub use error::{Error, Result};
+pub use mark::Mark;
 pub use record::{Base, Head};
 pub use restore::{Restored, Restorer, Sink, Target};
 pub use save::{Progress, Saved, Source, State, Stored, save, save_after};

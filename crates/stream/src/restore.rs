@@ -3,12 +3,15 @@
 //! Invariants:
 //!  * A pool that somebody has already changes in one commit for each state: whatever interrupts
 //!    this, the pool has a state whole or not at all, and the same stream goes on behind it.
+//!  * A new pool, which nobody sees yet, changes in more commits, each with a mark that says how
+//!    far it has come (`mark`): the same stream goes on there.
 //!  * Data is where it belongs, durably, before the commit whose trees lead to it.
 //!  * Blocks come from the pool's free ones, so nothing that it holds is written over.
 
 use crate::chunk::ChunkReader;
 use crate::error::{Error, Result};
-use crate::record::{BLOCK, BLOCKS_MAX, Base, COUNTS, Head, Record};
+use crate::mark::{Mark, Phase, StateHead};
+use crate::record::{BLOCK, BLOCKS_MAX, Base, Head, Record};
 use crate::save::Progress;
 use holdfast_pool::layout::TreeId;
 use holdfast_pool::layout::extent::{self, Extent};
@@ -26,6 +29,9 @@ use std::io::{self, Read};
 
 /// Nodes that a pool which nobody sees yet may change before it commits them.
 const DIRTY_MAX: usize = 16 * 1024;
+/// Bytes of data that are written to one before a commit: what an interrupted restore has to do
+/// again, at most, but for a value that is longer.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// Where the data of the pool goes.
 pub trait Sink {
@@ -51,13 +57,20 @@ pub struct Restored {
     /// Snapshots that the stream has, and those of them that were there already.
     pub snapshots: u32,
     pub skipped: u32,
+    /// What of it an interrupted restore had restored.
+    pub kept: Progress,
 }
 
 /// A stream that was opened.
 pub struct Restorer {
     reader: ChunkReader,
     head: Head,
+    /// Of what one commit of a new pool changes.
+    pub(crate) limits: Limits,
 }
+
+/// Nodes and bytes of data after which there is a commit.
+type Limits = (usize, u64);
 
 impl Restorer {
     /// Opens the stream.
@@ -67,7 +80,12 @@ impl Restorer {
             Record::Head(head) => head,
             _ => return Err(reader.damaged("it does not begin with what it is")),
         };
-        Ok(Restorer { reader, head })
+        let limits = (DIRTY_MAX, BYTES_MAX);
+        Ok(Restorer {
+            reader,
+            head,
+            limits,
+        })
     }
 
     /// What it begins with.
@@ -75,13 +93,57 @@ impl Restorer {
         &self.head
     }
 
-    /// Fills a new pool, which nobody sees before it is complete.
-    pub fn fill(mut self, to: Target<'_>, see: &mut dyn FnMut(Progress)) -> Result<Restored> {
+    /// How far the restore of this stream has come that left `pool`. `None`: it was another stream.
+    pub fn mark_in(&self, pool: &Pool) -> Result<Option<Mark>> {
+        let id = self.reader.id();
+        let is_same = name_seed(pool.superblock().uuid) == self.head.seed;
+        Ok(Mark::of(pool)?.filter(|mark| is_same && mark.stream == id))
+    }
+
+    /// What tells the stream from others.
+    pub fn id(&self) -> u32 {
+        self.reader.id()
+    }
+
+    /// Reads all of it, where a pool has all of it already.
+    pub fn read_over(mut self) -> Result<Restored> {
+        let mut done = Restored::default();
+        while let Some(state) = self.next_state()? {
+            done.snapshots += u32::from(!state.name.is_empty());
+            self.pass_over(&mut done.progress)?;
+        }
+        self.reader.end()?;
+        done.kept = done.progress;
+        Ok(done)
+    }
+
+    /// Fills a new pool, which nobody sees before it is complete, and which has a mark until then.
+    pub fn fill(self, to: Target<'_>, see: &mut dyn FnMut(Progress)) -> Result<Restored> {
         if let Some(base) = &self.head.base {
             let name = shown(&base.name);
             return Err(Error::NoBase { name });
         }
-        self.states(to, None, see)
+        let mark = Mark {
+            stream: self.reader.id(),
+            position: self.reader.position(),
+            ..Mark::default()
+        };
+        mark.commit(to.pool, to.token)?;
+        Filling::new(self, mark, false).run(to, see)
+    }
+
+    /// Goes on with a new pool, which has this mark.
+    pub fn fill_on(
+        mut self,
+        mark: Mark,
+        to: Target<'_>,
+        see: &mut dyn FnMut(Progress),
+    ) -> Result<Restored> {
+        self.reader.pass(&mark.position)?;
+        let kept = mark.done.progress;
+        let mut done = Filling::new(self, mark, true).run(to, see)?;
+        done.kept = kept;
+        Ok(done)
     }
 
     /// Goes on with a pool that has the snapshot which the stream continues.
@@ -91,95 +153,165 @@ impl Restorer {
         };
         let at = find_base(to.pool, self.head.seed, base)?;
         let name = shown(&base.name);
-        self.states(to, Some((name, at)), see)
+        self.states(to, (name, at), see)
     }
 
+    /// States behind those that are there, each in one commit.
     fn states(
         &mut self,
         mut to: Target<'_>,
-        mut last: Option<(String, Snapshot)>,
+        last: (String, Snapshot),
         see: &mut dyn FnMut(Progress),
     ) -> Result<Restored> {
-        let (is_new, mut done) = (last.is_none(), Restored::default());
-        let mut applied = is_new;
-        let mut is_empty = is_new;
-        loop {
-            let (name, time, counts) = match self.reader.next_record()? {
-                Record::State { name, time, counts } => (name.to_vec(), time, counts),
-                Record::End => break,
-                _ => return Err(self.reader.damaged("a record outside of every state")),
-            };
-            if !name.is_empty() && !snapshot::is_legal_name(&name) {
-                return Err(self.reader.damaged("the name of a snapshot"));
-            }
-            done.snapshots += u32::from(!name.is_empty());
-            if let Some(there) = snapshot::find(&to.pool.reader(), &name)? {
-                if applied || there.time != time {
-                    let name = shown(&name);
-                    return Err(Error::Exists { name });
+        let (mut done, mut last) = (Restored::default(), Some(last));
+        let mut applied = false;
+        while let Some(state) = self.next_state()? {
+            done.snapshots += u32::from(!state.name.is_empty());
+            if let Some(there) = snapshot::find(&to.pool.reader(), &state.name)? {
+                if applied || there.time != state.time {
+                    return Err(exists(&state.name));
                 }
-                self.pass_over()?;
+                self.pass_over(&mut Progress::default())?;
                 done.skipped += 1;
-                last = Some((shown(&name), there));
+                last = Some((shown(&state.name), there));
                 continue;
             }
             if let Some((name, at)) = last.take() {
                 unchanged(to.pool, name, &at)?;
             }
             applied = true;
-            let state = (&name[..], time, counts);
-            self.state(&mut to, state, (is_new, is_empty), &mut done.progress, see)?;
-            is_empty = false;
+            let how = How {
+                replaces: true,
+                ..How::default()
+            };
+            let mut carry = Carry::default();
+            let limits = (usize::MAX, u64::MAX);
+            let mut step = Step::begin(&mut to, how, &mut carry);
+            step.records(&mut self.reader, limits, &mut done.progress, see)?;
+            step.commit(&state, self.head.next_ino, None)?;
+            keep(&mut to, &state)?;
         }
         self.reader.end()?;
         Ok(done)
     }
 
+    /// The beginning of the next state; `None`: that was the last one.
+    fn next_state(&mut self) -> Result<Option<StateHead>> {
+        let state = match self.reader.next_record()? {
+            Record::State { name, time, counts } => StateHead {
+                name: name.to_vec(),
+                time,
+                counts,
+            },
+            Record::End => return Ok(None),
+            _ => return Err(self.reader.damaged("a record outside of every state")),
+        };
+        match state.name.is_empty() || snapshot::is_legal_name(&state.name) {
+            true => Ok(Some(state)),
+            false => Err(self.reader.damaged("the name of a snapshot")),
+        }
+    }
+
     /// Reads a state that is there.
-    fn pass_over(&mut self) -> Result<()> {
+    fn pass_over(&mut self, progress: &mut Progress) -> Result<()> {
         loop {
             match self.reader.next_record()? {
                 Record::StateEnd => return Ok(()),
                 Record::End => return Err(self.reader.damaged("a state without an end")),
-                _ => {}
+                record => count(&record, progress),
             }
         }
     }
+}
 
-    fn state(
-        &mut self,
-        to: &mut Target<'_>,
-        (name, time, counts): (&[u8], i64, [u64; COUNTS]),
-        (is_new, is_empty): (bool, bool),
-        progress: &mut Progress,
-        see: &mut dyn FnMut(Progress),
-    ) -> Result<()> {
-        let next_ino = self.head.next_ino;
-        let mut carry = Carry::default();
-        loop {
-            let mut work = Work {
-                batch: to.pool.begin(to.token),
-                sink: &mut *to.sink,
-                carry: &mut carry,
-                is_new,
-                replaces: !is_empty,
-            };
-            let most = if is_new { DIRTY_MAX } else { usize::MAX };
-            let ended = work.records(&mut self.reader, most, progress, see)?;
-            let batch = work.batch;
-            to.sink.sync().map_err(Error::Data)?;
-            batch.commit(|sb| {
-                sb.next_ino = sb.next_ino.max(next_ino);
-                sb.counts = counts;
-            })?;
-            if ended {
-                break;
+/// A record more.
+fn count(record: &Record<'_>, progress: &mut Progress) {
+    let bytes = match record {
+        Record::Data { bytes, .. } | Record::ValueData { bytes } => bytes.len() as u64,
+        Record::Zeroes { blocks, .. } => blocks.saturating_mul(BLOCK as u64),
+        _ => 0,
+    };
+    progress.entries += u64::from(bytes == 0);
+    progress.bytes = progress.bytes.saturating_add(bytes);
+}
+
+/// A state as a snapshot, if it has a name.
+fn keep(to: &mut Target<'_>, state: &StateHead) -> Result<()> {
+    if !state.name.is_empty() {
+        to.pool.create_snapshot(to.token, &state.name, state.time)?;
+    }
+    Ok(())
+}
+
+fn exists(name: &[u8]) -> Error {
+    let name = shown(name);
+    Error::Exists { name }
+}
+
+/// A new pool that is filled, in as many commits as it takes.
+struct Filling {
+    restorer: Restorer,
+    mark: Mark,
+    /// An interrupted restore has written to blocks that are free now.
+    is_left: bool,
+}
+
+impl Filling {
+    fn new(restorer: Restorer, mark: Mark, is_left: bool) -> Filling {
+        Filling {
+            restorer,
+            mark,
+            is_left,
+        }
+    }
+
+    fn run(mut self, mut to: Target<'_>, see: &mut dyn FnMut(Progress)) -> Result<Restored> {
+        match self.mark.phase {
+            Phase::Before => {}
+            Phase::Within => self.state(&mut to, see)?,
+            Phase::Behind => self.end_state(&mut to)?,
+        }
+        while let Some(state) = self.restorer.next_state()? {
+            if snapshot::find(&to.pool.reader(), &state.name)?.is_some() {
+                return Err(exists(&state.name));
             }
+            self.mark.done.snapshots += u32::from(!state.name.is_empty());
+            self.mark.states += 1;
+            self.mark.state = state;
+            self.state(&mut to, see)?;
         }
-        if !name.is_empty() {
-            to.pool.create_snapshot(to.token, name, time)?;
+        self.restorer.reader.end()?;
+        Ok(self.mark.done)
+    }
+
+    /// The records of a state, or the rest of them.
+    fn state(&mut self, to: &mut Target<'_>, see: &mut dyn FnMut(Progress)) -> Result<()> {
+        let how = How {
+            is_new: !self.is_left,
+            replaces: self.mark.states > 1,
+        };
+        let mut carry = Carry::default();
+        self.mark.phase = Phase::Within;
+        while self.mark.phase == Phase::Within {
+            let mut step = Step::begin(to, how, &mut carry);
+            let Restorer { reader, limits, .. } = &mut self.restorer;
+            if step.records(reader, *limits, &mut self.mark.done.progress, see)? {
+                self.mark.phase = Phase::Behind;
+            }
+            self.mark.position = reader.position();
+            let next_ino = self.restorer.head.next_ino;
+            step.commit(&self.mark.state, next_ino, Some(&self.mark))?;
         }
-        Ok(())
+        keep(to, &self.mark.state)
+    }
+
+    /// The snapshot of a state whose records are all there.
+    fn end_state(&mut self, to: &mut Target<'_>) -> Result<()> {
+        let state = &self.mark.state;
+        match snapshot::find(&to.pool.reader(), &state.name)? {
+            Some(_) => Ok(()),
+            None => keep(to, state),
+        }
     }
 }
 
@@ -231,25 +363,60 @@ struct OpenValue {
     left: u64,
 }
 
-struct Work<'w, 'p> {
-    batch: Batch<'p>,
-    sink: &'w mut dyn Sink,
-    carry: &'w mut Carry,
+/// How records are applied.
+#[derive(Clone, Copy, Debug, Default)]
+struct How {
+    /// Nobody has written to blocks that are free.
     is_new: bool,
     /// There may be something in place of what comes.
     replaces: bool,
 }
 
-impl Work<'_, '_> {
-    /// Applies records, until enough nodes changed; whether the state ended.
+/// What comes between two commits.
+struct Step<'w, 'p> {
+    batch: Batch<'p>,
+    sink: &'w mut dyn Sink,
+    carry: &'w mut Carry,
+    how: How,
+}
+
+impl<'w> Step<'w, 'w> {
+    fn begin(to: &'w mut Target<'_>, how: How, carry: &'w mut Carry) -> Step<'w, 'w> {
+        Step {
+            batch: to.pool.begin(to.token),
+            sink: &mut *to.sink,
+            carry,
+            how,
+        }
+    }
+
+    /// Makes it durable: first the data, then the trees that lead to it, and the mark with them.
+    fn commit(mut self, state: &StateHead, next_ino: u64, mark: Option<&Mark>) -> Result<()> {
+        if let Some(mark) = mark {
+            mark.put(&mut self.batch)?;
+        }
+        self.sink.sync().map_err(Error::Data)?;
+        self.batch.commit(|sb| {
+            sb.next_ino = sb.next_ino.max(next_ino);
+            sb.counts = state.counts;
+        })?;
+        Ok(())
+    }
+}
+
+impl Step<'_, '_> {
+    /// Applies records, until enough nodes changed or enough bytes were written, but not amid a
+    /// value; whether the state ended.
     fn records(
         &mut self,
         reader: &mut ChunkReader,
-        most: usize,
+        (nodes, bytes): Limits,
         progress: &mut Progress,
         see: &mut dyn FnMut(Progress),
     ) -> Result<bool> {
-        while self.carry.value.is_some() || self.batch.dirty_nodes() < most {
+        let end = progress.bytes.saturating_add(bytes);
+        while self.carry.value.is_some() || self.batch.dirty_nodes() < nodes && progress.bytes < end
+        {
             let record = reader.next_record()?;
             if record == Record::StateEnd {
                 return match self.carry.value {
@@ -257,13 +424,7 @@ impl Work<'_, '_> {
                     Some(_) => Err(reader.damaged("a value without its last bytes")),
                 };
             }
-            let bytes = match &record {
-                Record::Data { bytes, .. } | Record::ValueData { bytes } => bytes.len() as u64,
-                Record::Zeroes { blocks, .. } => blocks.saturating_mul(BLOCK as u64),
-                _ => 0,
-            };
-            progress.entries += u64::from(bytes == 0);
-            progress.bytes = progress.bytes.saturating_add(bytes);
+            count(&record, progress);
             match self.apply(record) {
                 Ok(()) => {}
                 Err(Failure::Bad(what)) => return Err(reader.damaged(what)),
@@ -369,7 +530,7 @@ impl Work<'_, '_> {
         bytes: Option<&[u8]>,
     ) -> std::result::Result<(), Failure> {
         let end = file_end(file_block, blocks)?;
-        if self.replaces {
+        if self.how.replaces {
             self.clear(ino, file_block, end)?;
         }
         let mut at = file_block;
@@ -377,7 +538,7 @@ impl Work<'_, '_> {
             let run = self.take(end - at)?;
             let block = BlockAddr::new(0, run.start);
             let done = match bytes {
-                None => self.sink.zero(block, run.len, self.is_new),
+                None => self.sink.zero(block, run.len, self.how.is_new),
                 Some(bytes) => {
                     let from = (at - file_block) as usize * BLOCK;
                     self.sink

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 
+mod interrupted;
+
 const MIB: u64 = 1 << 20;
 const DATA: u64 = 64 * MIB;
 const KEYSPACE: u64 = 7;

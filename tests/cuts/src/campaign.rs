@@ -316,7 +316,7 @@ impl Place {
     }
 
     /// The same command after the machine was started again: with another boot id.
-    fn later(&self, command: Command) -> Command {
+    pub fn later(&self, command: Command) -> Command {
         let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
         let mut later = Command::new("unshare");
         later.args(["--mount", "sh", "-c", script]).arg(&self.boot);

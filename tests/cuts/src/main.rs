@@ -42,6 +42,7 @@ mod oracle;
 mod oracle_tests;
 mod pattern;
 mod random;
+mod restores;
 mod subject;
 mod workload;
 mod writeback;
@@ -49,11 +50,13 @@ mod writer;
 
 use campaign::{Place, Plan};
 use device::Kind;
+use restores::Saved;
 use std::process::ExitCode;
 use subject::Programs;
 
 const USAGE: &str = "usage: hf-cuts COMMAND
   run [--baseline] [ext4|xfs] [FROM]   cuts of runs from number FROM on (default 0)
+  restores [ext4|xfs]                  cuts while a pool is restored
   errors                               devices that refuse writes for a while
   writer DIR                           works on files as it is told
   holder DIR                           keeps files open and says what calls on them give
@@ -61,7 +64,8 @@ const USAGE: &str = "usage: hf-cuts COMMAND
   dump DIR EXCEPT                      reads a tree
   writeback POOL SEED                  writes pages of a pool back until it is killed
   guard                                holds the kernel's write-back while its input is open
-environment: HOLDFAST (the command), HF_CUTS (how many), HF_CUTS_RUN (of each run),
+environment: HOLDFAST (the command), HF_CUTS (how many), HF_RESTORES (of
+  restores on each file system), HF_CUTS_RUN (of each run),
   HF_CUTS_SEED, HF_CUTS_PASSAGE (the only part of the workload to play), HF_WORK (scratch),
   HF_KEEP (a directory for images of failed cuts)";
 
@@ -69,8 +73,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["run", ..] | ["errors"] => guard::inside(&args),
-        ["inside", what @ ("run" | "errors"), args @ ..] => match campaign(what, args) {
+        ["run" | "restores", ..] | ["errors"] => guard::inside(&args),
+        ["inside", what @ ("run" | "restores" | "errors"), args @ ..] => match campaign(what, args)
+        {
             Ok(status) => status,
             Err(e) => {
                 println!("FAILED cuts: {e}\n0 passed, 1 failed, 0 skipped");
@@ -121,6 +126,7 @@ fn campaign(what: &str, args: &[&str]) -> Result<ExitCode, String> {
     let place = Place::new(programs(baseline)?, &kinds)?;
     let (passed, failed) = match what {
         "errors" => errors(&place, &kinds),
+        "restores" => restores(&place, &kinds)?,
         _ => cuts(&place, &kinds, args, baseline),
     };
     let scratch = place.programs.scratch.clone();
@@ -150,6 +156,20 @@ fn errors(place: &Place, kinds: &[Kind]) -> (usize, usize) {
         failed += ended.iter().filter(|ok| !**ok).count();
     }
     (passed, failed)
+}
+
+/// Cuts of restores on each file system.
+fn restores(place: &Place, kinds: &[Kind]) -> Result<(usize, usize), String> {
+    let seed = from_env("HF_CUTS_SEED", guard::outer_pid().parse().unwrap_or(1));
+    let each = from_env("HF_RESTORES", 6) as usize;
+    println!("cuts of restores: {each} on each, HF_CUTS_SEED={seed}");
+    let saved = Saved::new(place)?;
+    let counts = kinds
+        .iter()
+        .map(|kind| saved.cuts(place, *kind, each, seed));
+    Ok(counts.fold((0, 0), |(passed, failed), (well, badly)| {
+        (passed + well, failed + badly)
+    }))
 }
 
 /// Runs and cuts of them.

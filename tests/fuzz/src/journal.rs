@@ -244,6 +244,7 @@ fn lay_out(pool: &Pool, pieces: &[Piece], how: u8) {
     let now = Now {
         boot_id: [how; 16],
         is_file: how & 2 != 0,
+        is_restored: how & 4 != 0,
     };
     let _ = check_now(pool.meta(), DATA_LEN, Some(&journal), Some(now));
 }

@@ -13,6 +13,8 @@ use alloc::string::String;
 
 pub(super) const PAGE: u64 = 4096;
 pub(super) const TREES: usize = 16;
+/// Has a mark as long as a restore fills the pool.
+pub(super) const RESTORE: usize = 15;
 pub(super) const LANES: usize = 16;
 const HEIGHT_MAX: u8 = 12;
 const SEQ_MAX: u64 = (1 << 63) - 1;

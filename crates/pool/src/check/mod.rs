@@ -27,7 +27,7 @@ use alloc::format;
 use births::{Births, Seen};
 use bits::Set;
 use facts::Facts;
-use media::Super;
+use media::{RESTORE, Super};
 use report::Log;
 
 /// Bytes of an offline segment.
@@ -86,6 +86,8 @@ pub struct Now {
     pub boot_id: [u8; 16],
     /// Whether the pool is on ordinary files.
     pub is_file: bool,
+    /// A restore has filled it and ends: its mark may be there still.
+    pub is_restored: bool,
 }
 
 /// As `check`, where more is known.
@@ -110,6 +112,8 @@ pub fn check_now(
     snapshots::sort(&mut kept, &mut log);
     seen.births = Births::new(&kept, sb.meta_pages);
     (keys[snapshots::TREE], keys[cut::TREE]) = (in_kept, in_cuts);
+    let is_restored = now.is_some_and(|now| now.is_restored);
+    let mark = if is_restored { RESTORE } else { media::TREES };
     let mut young = snapshots::Young::new(&sb, &kept);
     for tree in (0..media::TREES).filter(|tree| ![snapshots::TREE, cut::TREE].contains(tree)) {
         let mut visit = objects::Visitor::new(tree, &sb, &mut facts, &mut blocks);
@@ -121,7 +125,9 @@ pub fn check_now(
             &mut log,
             &mut |log, key, value, page| {
                 young.note(tree, value);
-                visit.entry(log, key, value, page);
+                if tree != mark {
+                    visit.entry(log, key, value, page);
+                }
             },
         );
         visit.finish(&mut log);

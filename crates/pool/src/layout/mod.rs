@@ -36,6 +36,8 @@ pub const SNAPSHOTS: TreeId = 6;
 /// Subtrees that were cut out of other trees and are not freed yet (`crate::reclaim`). Not part of
 /// snapshots.
 pub const RECLAIM: TreeId = 7;
+/// How far a restore has come; only a pool that is not complete has it. Not part of snapshots.
+pub const RESTORE: TreeId = 15;
 /// Keyspace and user's key -> value, or the blocks where it is.
 pub const VALUES: TreeId = 5;
 

@@ -1,6 +1,7 @@
 //! Every error of the service. Each has exactly one errno, and a remedy where there is one.
 
 use holdfast_pool::Bytes;
+use holdfast_pool::directory::UNFINISHED;
 use holdfast_pool::format::superblock::VERSION;
 use rustix::io::Errno;
 use std::fmt;
@@ -24,6 +25,8 @@ pub enum Error {
     NotEmpty { path: PathBuf },
     /// A pool that was made from a stream breaks a rule of the format, and was not kept.
     Unsound { path: PathBuf, finding: String },
+    /// A pool that a restore has not completed.
+    Unfinished { path: PathBuf },
     /// The path exists and is not a directory.
     NotADirectory { path: PathBuf },
     /// Another service, or an offline tool, has the pool.
@@ -79,6 +82,7 @@ pub enum Error {
 
 const EIO: i32 = 5;
 const EUCLEAN: i32 = 117;
+const RESTORE_AGAIN: &str = "restore the same stream again: that goes on with what is there";
 const NAME_A_POOL: &str = "name the directory of a pool; `holdfast pool create` makes one";
 
 impl Error {
@@ -91,6 +95,7 @@ impl Error {
             Error::NotAPool { .. } => Errno::MEDIUMTYPE,
             Error::NotEmpty { .. } => Errno::NOTEMPTY,
             Error::Unsound { .. } => Errno::UCLEAN,
+            Error::Unfinished { .. } => Errno::BUSY,
             Error::NotADirectory { .. } => Errno::NOTDIR,
             Error::InUse { .. }
             | Error::Orphaned { .. }
@@ -117,6 +122,8 @@ impl Error {
     /// What the user can do about it.
     pub fn fix(&self) -> Option<String> {
         Some(match self {
+            Error::NotAPool { path } if path.join(UNFINISHED).exists() => RESTORE_AGAIN.into(),
+            Error::Unfinished { .. } => RESTORE_AGAIN.into(),
             Error::NotAPool { path } if !is_empty(path) => NAME_A_POOL.into(),
             Error::Missing { path } | Error::NotAPool { path } => {
                 format!("holdfast pool create {}", path.display())
@@ -259,6 +266,7 @@ impl fmt::Display for Error {
             Error::NotAPool { path } => write!(f, "{} is not a Holdfast pool", path.display()),
             Error::NotEmpty { path } => write!(f, "{} is not empty", path.display()),
             Error::Unsound { path, finding } => write_unsound(f, path, finding),
+            Error::Unfinished { path } => write!(f, "{} is not restored yet", path.display()),
             Error::NotADirectory { path } => write!(f, "{} is not a directory", path.display()),
             Error::InUse {
                 path,
@@ -309,9 +317,7 @@ impl fmt::Display for Error {
                 let users = "programs that run on it";
                 write!(f, "the snapshot {name} is in use by {users}")
             }
-            Error::Newer { newer } => {
-                write!(f, "there are newer snapshots: {}", Names(newer))
-            }
+            Error::Newer { newer } => write!(f, "there are newer snapshots: {}", Names(newer)),
             Error::NotStopped => f.write_str(
                 "the process that requested a snapshot does not keep others from writing",
             ),

@@ -16,6 +16,7 @@ use holdfast_pool::apply::{PoolStore, make_root};
 use holdfast_pool::directory;
 use holdfast_pool::format::superblock::{Consistency, SUPERBLOCK_LEN, Superblock};
 use holdfast_pool::format::{LANES, PAGE_LEN};
+use holdfast_pool::layout::RESTORE;
 use holdfast_pool::segment::{self, DATA_ALIGN, Sizes};
 use holdfast_pool::{Params, Pool, WriteToken};
 use rustix::fd::{AsFd, OwnedFd};
@@ -255,6 +256,15 @@ fn choose_medium(directory: &Path, meta: &OwnedFd, wanted: Option<Medium>) -> Re
         return Err(Error::Pages { path, page });
     }
     set_len(directory, segment::META, meta, segment::DATA_ALIGN)?;
+    medium_of(directory, meta, wanted)
+}
+
+/// What a pool becomes whose superblocks lie in this file.
+pub(crate) fn medium_of(
+    directory: &Path,
+    meta: &OwnedFd,
+    wanted: Option<Medium>,
+) -> Result<Medium> {
     let found = Medium::detect(meta.as_fd());
     let wrong = |wanted| {
         Err(Error::Medium {
@@ -418,7 +428,22 @@ impl Files {
         Files::open_as(directory, OFlags::RDONLY)
     }
 
+    /// The same of what a restore has not completed yet.
+    pub(crate) fn open_unfinished(directory: &Path) -> Result<Files> {
+        Files::open_any(directory, OFlags::RDWR)
+    }
+
     fn open_as(directory: &Path, flags: OFlags) -> Result<Files> {
+        let files = Files::open_any(directory, flags)?;
+        match files.superblock.roots[usize::from(RESTORE)].keys {
+            0 => Ok(files),
+            _ => Err(Error::Unfinished {
+                path: directory.into(),
+            }),
+        }
+    }
+
+    fn open_any(directory: &Path, flags: OFlags) -> Result<Files> {
         let meta = open_meta(directory, flags)?;
         let superblock = read_superblock(directory, &meta)?;
         ordinary::check(directory)?;

@@ -15,6 +15,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("pool full of small files", full_of_files),
     ("sendfile into a full pool", sent_until_full),
     ("full file system", full_file_system),
+    ("full while it restores", full_while_it_restores),
     ("read-only file system", read_only),
     ("someone else's pool", someone_else),
     ("crowd of idle connections", crowd),
@@ -169,6 +170,44 @@ fn full_file_system(fixture: &Fixture) -> Result<(), Stop> {
         ));
     }
     refusal(&ended, &[1]).map_err(|why| Stop::Wrong(format!("create: {why}")))
+}
+
+/// A restore goes on when there is room again.
+fn full_while_it_restores(fixture: &Fixture) -> Result<(), Stop> {
+    let script = "set -e; hf=$HOLDFAST; sum='sha256sum /hf/one /hf/two'
+        mkdir small; mount -t tmpfs -o size=300m none small || exit 99
+        $hf pool create source --size 256M >/dev/null
+        $hf run --pool source -- sh -c 'head -c 90000000 /dev/urandom >/hf/one;
+            head -c 90000000 /dev/urandom >/hf/two'
+        wanted=$($hf run --pool source -- $sum); $hf save source stream >/dev/null
+        mkfifo pipe; $hf receive small/copy <pipe 2>err & exec 3>pipe
+        head -c 90000000 stream >&3
+        until [ \"$(du -m small/copy/restore.part/data-0.seg | cut -f1)\" -gt 66 ]; do
+            sleep 0.02; done
+        left=$(df --output=avail -B1 small | tail -1)
+        fallocate -l $((left - 20000000)) small/more
+        tail -c +90000001 stream >&3 2>/dev/null || :; exec 3>&-
+        code=0; wait $! || code=$?; echo \"full $code\"; cat err
+        $hf pool status small/copy 2>&1 && exit 1; rm small/more
+        $hf restore stream small/copy; $hf pool check small/copy
+        [ \"$($hf run --pool small/copy -- $sum)\" = \"$wanted\" ] && echo same";
+    let ended = in_private_mounts(fixture, script)?;
+    let says = [
+        "full 1\n",
+        "; what was restored is in restore.part there",
+        "free some space there, and restore it again: that goes on",
+        "an interrupted restore had restored",
+        "same\n",
+    ];
+    match says.iter().find(|says| !ended.out.contains(**says)) {
+        None if ended.code() == Some(0) => Ok(()),
+        missing => wrong(format!(
+            "{missing:?} {}: {} {}",
+            ended.how(),
+            ended.out,
+            ended.err.trim()
+        )),
+    }
 }
 
 fn read_only(fixture: &Fixture) -> Result<(), Stop> {

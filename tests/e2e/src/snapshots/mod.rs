@@ -6,6 +6,7 @@ mod growing;
 mod keeping;
 mod quotas;
 mod resizing;
+mod restoring;
 mod rolling_back;
 mod saving;
 
@@ -30,7 +31,7 @@ const NEEDS: [&str; 7] = [
 type Done<T = ()> = Result<T, String>;
 type Case = fn(&Fixture) -> Done;
 
-const CASES: [(&str, Case); 43] = [
+const CASES: [(&str, Case); 47] = [
     ("programs read what was there", programs_read),
     ("values are files", values_are_files),
     ("nothing can be changed", nothing_can_be_changed),
@@ -52,6 +53,16 @@ const CASES: [(&str, Case); 43] = [
         going_on::goes_on_with_a_snapshot,
     ),
     ("a save begins anew", going_on::begins_anew),
+    ("a restore goes on", restoring::goes_on_where_it_was),
+    (
+        "a restore goes on with the rest",
+        restoring::goes_on_with_the_rest,
+    ),
+    (
+        "a restore ends where it was moved",
+        restoring::ends_where_it_was_moved,
+    ),
+    ("a restore begins anew", restoring::begins_anew),
     ("streams that are not", saving::streams_that_are_not),
     ("kept in a file", saving::kept_in_a_file),
     ("a configured pool", keeping::a_configured_pool),

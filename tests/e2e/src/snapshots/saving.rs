@@ -25,7 +25,7 @@ impl std::fmt::Display for Listing {
 
 impl Fixture {
     /// A command of Holdfast with these words.
-    fn command(&self, words: &[&str]) -> Done<Ended> {
+    pub(super) fn command(&self, words: &[&str]) -> Done<Ended> {
         let mut command = Command::new(&self.holdfast);
         command.args(words);
         self.ended(command)
@@ -511,6 +511,8 @@ pub fn streams_that_are_not(f: &Fixture) -> Done {
     }
     fs::write(&bad, [&good[..], b"more"].concat()).map_err(|e| e.to_string())?;
     f.refused(&["restore", &bad, &copy], "the stream")?;
+    // All of it was restored by then, and is left for the one that ends well.
+    fs::remove_dir_all(&copy).map_err(|e| e.to_string())?;
     f.refused(&["restore", "/bin/sh", &copy], "not a stream")?;
     f.refused(&["restore", "/dev/null", &copy], "not a stream")?;
     f.refused(&["restore", &f.path("none"), &copy], "No such file")?;
