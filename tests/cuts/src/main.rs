@@ -161,7 +161,7 @@ fn errors(place: &Place, kinds: &[Kind]) -> (usize, usize) {
 /// Cuts of restores on each file system.
 fn restores(place: &Place, kinds: &[Kind]) -> Result<(usize, usize), String> {
     let seed = from_env("HF_CUTS_SEED", guard::outer_pid().parse().unwrap_or(1));
-    let each = from_env("HF_RESTORES", 6) as usize;
+    let each = from_env("HF_RESTORES", 3) as usize;
     println!("cuts of restores: {each} on each, HF_CUTS_SEED={seed}");
     let saved = Saved::new(place)?;
     let counts = kinds
