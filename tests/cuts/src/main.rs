@@ -175,7 +175,7 @@ fn restores(place: &Place, kinds: &[Kind]) -> Result<(usize, usize), String> {
 /// Runs and cuts of them.
 fn cuts(place: &Place, kinds: &[Kind], args: &[&str], baseline: bool) -> (usize, usize) {
     let seed = from_env("HF_CUTS_SEED", guard::outer_pid().parse().unwrap_or(1));
-    let wanted = from_env("HF_CUTS", 180) as usize;
+    let wanted = from_env("HF_CUTS", 150) as usize;
     let each = from_env("HF_CUTS_RUN", 12).max(1) as usize;
     println!("cuts: {wanted}, HF_CUTS_SEED={seed}");
     let (mut passed, mut failed) = (0, 0);

@@ -154,7 +154,7 @@ fn run_case(case: &Case, mode: Consistency) -> Result<usize, String> {
 }
 
 /// Every so many stores an successor dies.
-const SUCCESSORS: usize = 3;
+const SUCCESSORS: usize = 5;
 
 /// About so many stops there are in each case.
 const STOPS: usize = 9;
