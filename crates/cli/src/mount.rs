@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "holdfast-export";
 const WHAT: &str = "mounts are";
@@ -28,6 +29,10 @@ const ENDING: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
+
+/// How long files may be in use before that is said, and how often it is tried.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// `mount`.
 pub fn mount(args: Mount) -> Result<u8, Failure> {
@@ -107,42 +112,56 @@ fn end_of(dir: &Path) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
+/// Programs that have just ended, and those that look at others, hold files for a moment.
 fn detach(dir: &Path, lazy: bool) -> Result<(), Failure> {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        match detach_now(dir, lazy)? {
+            Detached::Done => return Ok(()),
+            Detached::InUse if Instant::now() < patience => std::thread::sleep(PAUSE),
+            Detached::InUse => return Err(in_use(dir)),
+        }
+    }
+}
+
+enum Detached {
+    Done,
+    InUse,
+}
+
+fn detach_now(dir: &Path, lazy: bool) -> Result<Detached, Failure> {
     if geteuid().is_root() {
         let flags = match lazy {
             true => UnmountFlags::DETACH,
             false => UnmountFlags::empty(),
         };
-        return rustix::mount::unmount(dir, flags).map_err(|e| match e {
-            Errno::BUSY => in_use(dir),
-            e => Failure::io(dir.display(), &e.into()),
-        });
+        return match rustix::mount::unmount(dir, flags) {
+            Ok(()) => Ok(Detached::Done),
+            Err(Errno::BUSY) => Ok(Detached::InUse),
+            Err(e) => Err(Failure::io(dir.display(), &e.into())),
+        };
     }
     let lazily: &[&str] = if lazy { &["-z"] } else { &[] };
-    let done = Command::new("fusermount3")
-        .args(["-u", "-q"])
-        .args(lazily)
-        .arg("--")
-        .arg(dir)
-        .output()
-        .map_err(|e| {
-            let failure = Failure::io("fusermount3", &e);
-            failure.fix("install it (package fuse3), or unmount it as root")
-        })?;
-    match done.status.success() {
-        true => Ok(()),
-        false if kind_at(dir)?.is_none() => Ok(()),
-        false if is_of_another(&done.stderr) => {
-            let what = format!("{} was mounted by another user", dir.display());
-            Err(Failure::new(what).fix("unmount it as that user, or as root"))
-        }
-        false => Err(in_use(dir)),
+    let mut command = Command::new("fusermount3");
+    command.env("LC_ALL", "C").arg("-u").args(lazily);
+    let done = command.arg("--").arg(dir).output().map_err(|e| {
+        let failure = Failure::io("fusermount3", &e);
+        failure.fix("install it (package fuse3), or unmount it as root")
+    })?;
+    if done.status.success() {
+        return Ok(Detached::Done);
     }
-}
-
-/// Whether that is why fusermount3 refuses.
-fn is_of_another(said: &[u8]) -> bool {
-    String::from_utf8_lossy(said).contains("not permitted")
+    let said = String::from_utf8_lossy(&done.stderr);
+    if said.contains("busy") {
+        return Ok(Detached::InUse);
+    }
+    // It knows only what it mounted for this user.
+    let failure = Failure::new(format!(
+        "{} cannot be unmounted: {}",
+        dir.display(),
+        said.trim()
+    ));
+    Err(failure.fix("unmount it as the user who mounted it, or as root"))
 }
 
 fn in_use(dir: &Path) -> Failure {

@@ -443,7 +443,9 @@ fn on_mount(script: &Script, around: &mut Around<'_>, pool: &Path, at: &Path) ->
     let mut run = command(Command::new("bash"), script, Way::Mounted, at);
     let ended = process::run(&mut run, script.limit * 2, around.dir)?;
     around.admin(&["umount"], &[at])?;
-    fs::remove_dir(at)?;
+    if let Err(e) = fs::remove_dir(at) {
+        around.why.push(format!("{}: {e}", at.display()));
+    }
     Ok(ended)
 }
 
