@@ -31,7 +31,7 @@ const ENDING: Timespec = Timespec {
 };
 
 /// How long files may be in use before that is said, and how often it is tried.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// `mount`.
