@@ -15,6 +15,7 @@ use crate::process::{self, Ended};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -109,6 +110,9 @@ const CASES: [(&str, Case); 47] = [
 ];
 
 /// A pool of its own for each case.
+/// Cases that run at once: most of what they do is wait.
+const WORKERS: usize = 2;
+
 /// What takes long and has nothing to do with rights: where another user runs all cases beside
 /// this one (HF_AGAIN), once is enough.
 const ONCE: [&str; 14] = [
@@ -150,44 +154,46 @@ pub fn main(names: &[&str]) -> ExitCode {
         PathBuf::from,
     );
     let outcomes = Outcomes::default();
-    let missing = NEEDS.iter().find(|program| !process::on_path(program));
-    let again = std::env::var_os("HF_AGAIN").is_some();
-    for (name, case) in CASES {
-        if !names.is_empty() && !names.contains(&name) {
-            continue;
+    let next = AtomicUsize::new(0);
+    let wanted: Vec<_> = CASES
+        .into_iter()
+        .filter(|(name, _)| names.is_empty() || names.contains(name))
+        .collect();
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some((name, case)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let fixture = Fixture {
+                        holdfast: holdfast.clone(),
+                        scripts: scripts.clone(),
+                        dir: work.join(name.replace(' ', "-")),
+                    };
+                    outcomes.add(name, fixture.judge(name, *case));
+                }
+            });
         }
-        if let Some(missing) = missing {
-            outcomes.add(
-                name,
-                Verdict::Skipped(format!("{missing} is not installed")),
-            );
-            continue;
-        }
-        if again && ONCE.contains(&name) {
-            let why = "another user runs it at the same time, and it takes long";
-            outcomes.add(name, Verdict::Skipped(why.into()));
-            continue;
-        }
-        let (holdfast, scripts) = (holdfast.clone(), scripts.clone());
-        let dir = work.join(name.replace(' ', "-"));
-        let fixture = Fixture {
-            holdfast,
-            scripts,
-            dir,
-        };
-        let done = fixture.begin().and_then(|()| case(&fixture));
-        let done = done.and_then(|()| fixture.admin(&["pool", "check"], &[]).map(drop));
-        let keep = done.is_err() && std::env::var_os("HF_KEEP").is_some();
-        if !keep {
-            let _ = fs::remove_dir_all(&fixture.dir);
-        }
-        outcomes.add(
-            name,
-            done.map_or_else(|why| Verdict::Failed(vec![why]), |()| Verdict::Passed),
-        );
-    }
+    });
     let _ = fs::remove_dir(&work);
     outcomes.finish()
+}
+
+impl Fixture {
+    fn judge(&self, name: &str, case: Case) -> Verdict {
+        if let Some(missing) = NEEDS.iter().find(|program| !process::on_path(program)) {
+            return Verdict::Skipped(format!("{missing} is not installed"));
+        }
+        if std::env::var_os("HF_AGAIN").is_some() && ONCE.contains(&name) {
+            let why = "another user runs it at the same time, and it takes long";
+            return Verdict::Skipped(why.into());
+        }
+        let done = self.begin().and_then(|()| case(self));
+        let done = done.and_then(|()| self.admin(&["pool", "check"], &[]).map(drop));
+        let keep = done.is_err() && std::env::var_os("HF_KEEP").is_some();
+        if !keep {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+        done.map_or_else(|why| Verdict::Failed(vec![why]), |()| Verdict::Passed)
+    }
 }
 
 fn ok(what: &str, ended: Ended) -> Done<String> {
