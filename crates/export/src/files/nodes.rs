@@ -20,6 +20,8 @@ struct Node {
     named: Named,
     /// How often the kernel was told of it, less what it forgot.
     known: u64,
+    /// It was gone when it was to be opened, and this had its name.
+    instead: Option<u64>,
 }
 
 /// All of them.
@@ -49,6 +51,7 @@ impl Nodes {
         let node = all.entry(ino).or_insert_with(|| Node {
             named: new(),
             known: 0,
+            instead: None,
         });
         node.known += 1;
         if node.named.dir != dir || *node.named.name != *name {
@@ -66,6 +69,13 @@ impl Nodes {
         }
     }
 
+    /// The kernel opened the node, which is gone, and was given another object that has its name.
+    pub fn stand_in(&self, ino: u64, other: u64) {
+        if let Some(node) = self.all().get_mut(&ino) {
+            node.instead = Some(other);
+        }
+    }
+
     /// By which name it was found last; the root has none.
     pub fn named(&self, ino: u64) -> Option<Named> {
         self.all().get(&ino).map(|node| node.named.clone())
@@ -80,8 +90,9 @@ impl Nodes {
                 path: name,
             };
         }
+        let instead = self.all().get(&ino).and_then(|node| node.instead);
         Place {
-            base: Base::Node(ino),
+            base: Base::Node(instead.unwrap_or(ino)),
             path: Box::default(),
         }
     }
@@ -101,8 +112,11 @@ mod tests {
         assert_eq!(&*nodes.named(7).unwrap().name, b"b");
         nodes.forget(7, 1);
         assert!(nodes.named(7).is_some());
+        nodes.stand_in(7, 8);
+        assert_eq!(nodes.place(7).base, Base::Node(8));
         nodes.forget(7, 1);
         assert!(nodes.named(7).is_none());
+        assert_eq!(nodes.place(7).base, Base::Node(7));
         nodes.forget(7, 1);
     }
 

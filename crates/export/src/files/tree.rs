@@ -10,6 +10,7 @@ use super::shares::Shares;
 use super::who;
 use fuser::{FileHandle, Request};
 use holdfast::{Error, FileStat, Pool, User};
+use holdfast_client::Error::NotFound as Gone;
 use holdfast_client::abi::{
     AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_ACCMODE, O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL,
     O_NOATIME, O_NOFOLLOW, O_RDONLY, O_SYNC, O_TRUNC, SEEK_SET, X_OK,
@@ -130,7 +131,19 @@ impl Tree {
             name: Box::default(),
         };
         let Named { dir, name } = named.unwrap_or(root);
-        let open = |client: &Client, who: &Caller| client.open_node(who, ino, (dir, &name), kept);
+        let open = |client: &Client, who: &Caller| {
+            let executes = flags & FOR_EXECUTION != 0;
+            match client.open_node(who, ino, (dir, &name), kept) {
+                Err(Gone) if !name.is_empty() && !executes => {}
+                opened => return opened,
+            }
+            // It was replaced since it was found. Who opens the name gets what has it now, however
+            // often that happens; the kernel looks once more, and then gives up.
+            let opened = client.open(who, Base::Node(dir), &name, kept | O_NOFOLLOW, 0, 0);
+            let opened = opened.map_err(|_| Gone)?;
+            self.nodes.stand_in(ino, client.ino_of(opened)?);
+            Ok(opened)
+        };
         self.shares
             .take(request.uid(), || self.pool.act(&user, open))
     }

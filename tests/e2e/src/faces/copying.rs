@@ -226,7 +226,11 @@ say cp "$pool:n" /dev/full; ("$hf" cp "$pool:n" - >/dev/full) 2>&1 || echo "stat
 "$hf" kv "$pool" ks put a b; "$hf" cp - "$pool:ks/n" <numbers
 "$hf" kv "$pool" ks get n | cmp - numbers
 echo small | "$hf" cp - "$pool:ks/s"; "$hf" cp "$pool:ks/s" -; "$hf" kv "$pool" ks count
+# The service makes files that are larger than the limit.
+"$hf" serve "$pool" 2>/dev/null & service=$!
+for n in $(seq 500); do [ -e "$pool/sock" ] && break; sleep 0.01; done
 (ulimit -f 100; say cp "$pool:n" cut); ls cut 2>/dev/null || echo nothing
+kill $service; wait $service
 "#;
     let said = said(fixture, &pool, text)?;
     expect("streams", &said, STREAMS)

@@ -24,7 +24,7 @@ trap '"$hf" umount --lazy m 2>/dev/null || true' EXIT
 coproc IN { "$hf" run --pool "$pool" -- bash -c \
     'cd /hf; while read -r text; do eval "$text" >$0 2>&1 </dev/null; tr "\n" " " <$0; echo; done' \
     "$PWD/said"; }
-exec 20<&"${IN[0]}" 21>&"${IN[1]}" {IN[0]}<&- {IN[1]}>&-
+inside=$IN_PID; exec 20<&"${IN[0]}" 21>&"${IN[1]}" {IN[0]}<&- {IN[1]}>&-
 mount() { "$hf" mount "$@" 20<&- 21>&-; }
 in_pool() { echo "$1" >&21; read -r line <&20; echo "$line"; }
 on_mount() { (cd m; { eval "$1" 2>&1 || true; } | tr "\n" " "; echo); }
@@ -32,7 +32,7 @@ without() { tr -d ' '; }
 same() {
     [ "$(in_pool "$1" | without)" = "$(on_mount "$1" | without)" ] || echo "not the same: $1"
 }
-gone() { exec 20<&- 21>&-; wait "$IN_PID" || true; }
+gone() { exec 20<&- 21>&-; wait $inside; }
 leave() { gone; "$hf" umount m; "$hf" pool check "$pool" >/dev/null; }
 "#;
 
