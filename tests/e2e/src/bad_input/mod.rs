@@ -21,6 +21,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -79,17 +80,33 @@ pub fn run_cases(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode
         }
     };
     let outcomes = Outcomes::default();
-    for (name, case) in cases {
-        if !names.is_empty() && !names.contains(name) {
-            continue;
+    let next = AtomicUsize::new(0);
+    let is_wanted = |name: &&str| names.is_empty() || names.contains(name);
+    let wanted: Vec<_> = cases.iter().filter(|(name, _)| is_wanted(name)).collect();
+    // Most of what these do is wait; others are about what a machine does at once.
+    let workers = if kind == "bad-input" { 2 } else { 1 };
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((name, case)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let fixture = Fixture {
+                        holdfast: holdfast.clone(),
+                        dir: work.join(name.replace(' ', "-")),
+                    };
+                    outcomes.add(name, fixture.judge(*case));
+                }
+            });
         }
-        let fixture = Fixture {
-            holdfast: holdfast.clone(),
-            dir: work.join(name.replace(' ', "-")),
-        };
-        let result = fs::create_dir(&fixture.dir)
+    });
+    let _ = fs::remove_dir(&work);
+    outcomes.finish()
+}
+
+impl Fixture {
+    fn judge(&self, case: Case) -> Verdict {
+        let result = fs::create_dir(&self.dir)
             .map_err(Stop::from)
-            .and_then(|()| case(&fixture));
+            .and_then(|()| case(self));
         let verdict = match result {
             Ok(()) => Verdict::Passed,
             Err(Stop::Wrong(why)) => Verdict::Failed(vec![why]),
@@ -97,15 +114,11 @@ pub fn run_cases(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode
         };
         let failed = matches!(verdict, Verdict::Failed(_));
         if !failed || std::env::var_os("HF_KEEP").is_none() {
-            let _ = fs::remove_dir_all(&fixture.dir);
+            let _ = fs::remove_dir_all(&self.dir);
         }
-        outcomes.add(name, verdict);
+        verdict
     }
-    let _ = fs::remove_dir(&work);
-    outcomes.finish()
-}
 
-impl Fixture {
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
