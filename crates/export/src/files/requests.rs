@@ -474,7 +474,11 @@ impl Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         let at = i64::try_from(offset).unwrap_or(i64::MAX);
-        let written = description(file).and_then(|open| self.0.write(request, open, data, at));
+        let written = description(file).and_then(|open| {
+            self.0.store(request, (Base::Ofd(open), b""), |client, _| {
+                client.pwrite(open, data.into(), at)
+            })
+        });
         match written {
             Ok(len) => reply.written(len as u32),
             Err(e) => reply.error(errno(&e)),
@@ -722,7 +726,7 @@ impl Filesystem for Requests {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -732,7 +736,7 @@ impl Filesystem for Requests {
     ) {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let done = description(file).and_then(|open| {
-            self.0.inside(|client, _| {
+            self.0.store(request, (Base::Ofd(open), b""), |client, _| {
                 client.fallocate(open, mode as u32, signed(offset), signed(len))
             })
         });
@@ -760,7 +764,7 @@ impl Filesystem for Requests {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_offset: u64,
@@ -776,7 +780,7 @@ impl Filesystem for Requests {
         let len = usize::try_from(len.min(u32::MAX.into())).unwrap_or(usize::MAX);
         let copied = description(from).and_then(|from| Ok((from, description(to)?)));
         let copied = copied.and_then(|(from, to)| {
-            self.0.inside(|client, _| {
+            self.0.store(request, (Base::Ofd(to), b""), |client, _| {
                 client.copy_range(from, Some(&mut read), to, Some(&mut written), len)
             })
         });

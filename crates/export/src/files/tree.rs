@@ -12,8 +12,8 @@ use fuser::{FileHandle, Request};
 use holdfast::{Error, FileStat, Pool, User};
 use holdfast_client::Error::NotFound as Gone;
 use holdfast_client::abi::{
-    AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_ACCMODE, O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL,
-    O_NOATIME, O_NOFOLLOW, O_RDONLY, O_SYNC, O_TRUNC, SEEK_SET, X_OK,
+    AT_EACCESS, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_ACCMODE, O_APPEND, O_CREAT, O_DIRECTORY,
+    O_DSYNC, O_EXCL, O_NOATIME, O_NOFOLLOW, O_RDONLY, O_SYNC, O_TRUNC, SEEK_SET, W_OK, X_OK,
 };
 use holdfast_client::{Base, Caller, Client, OfdLink, SetTime, Target};
 use rustix::process::geteuid;
@@ -22,8 +22,6 @@ use rustix::process::geteuid;
 const FOR_EXECUTION: u32 = 0x20;
 /// Flags of open(2) that mean something to the pool.
 const KEPT: u32 = O_ACCMODE | O_APPEND | O_DSYNC | O_NOATIME | O_SYNC | O_TRUNC;
-/// What a write takes from the mode of a file.
-const SET_IDS: u32 = 0o6000;
 
 /// Calls that change nothing they are not asked to.
 const ITSELF: u32 = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
@@ -37,7 +35,8 @@ pub struct Tree {
     is_roots: bool,
 }
 
-/// What setattr changes; nothing: a chown that leaves the owner, but not set-id bits.
+/// What setattr changes; nothing: set-id bits are to go, by a chown that leaves the owner, or
+/// before a change of content that only the kernel knows of.
 #[derive(Default, PartialEq, Eq)]
 pub struct Changes {
     pub mode: Option<u32>,
@@ -45,6 +44,14 @@ pub struct Changes {
     pub gid: Option<u32>,
     pub size: Option<u64>,
     pub times: Option<[SetTime; 2]>,
+}
+
+/// The mode that a change of content by this user leaves, as the kernel has it: where the group may
+/// not execute, its bit stays if the user is in it.
+fn without_set_ids(file: &FileStat, user: &User) -> u32 {
+    let is_in = user.gid == file.gid || user.groups.contains(&file.gid);
+    let stays = file.mode & 0o10 == 0 && is_in;
+    file.mode & !if stays { 0o4000 } else { 0o6000 }
 }
 
 /// The description that the kernel's number of an open file means.
@@ -166,24 +173,24 @@ impl Tree {
         Ok((made, self.pool.seen(stat)))
     }
 
-    /// What a file system of the kernel does to the owner of a set-id file when somebody else
-    /// writes to it.
-    pub fn write(
+    /// Makes a change to content. The pool takes this program for root where it is, so set-id bits
+    /// are taken here from a file that somebody else changes.
+    pub fn store<T>(
         &self,
         request: &Request,
-        open: OfdLink,
-        data: &[u8],
-        at: i64,
-    ) -> Result<usize, Error> {
+        (base, path): (Base, &[u8]),
+        change: impl FnOnce(&Client, &Caller) -> holdfast_client::Result<T>,
+    ) -> Result<T, Error> {
         self.inside(|client, who| {
-            let written = client.pwrite(open, data.into(), at)?;
+            let done = change(client, who)?;
             if self.is_roots && request.uid() != 0 {
-                let mode = client.fstat(open)?.mode;
-                if mode & SET_IDS != 0 {
-                    client.fchmod(who, open, mode & !SET_IDS)?;
+                let file = self.pool.seen(client.stat(who, base, path, ITSELF)?);
+                if file.mode & 0o6000 != 0 {
+                    let left = without_set_ids(&file, &who::user(request, 0));
+                    client.chmod(who, base, path, left & 0o7777, ITSELF)?;
                 }
             }
-            Ok(written)
+            Ok(done)
         })
     }
 
@@ -199,11 +206,20 @@ impl Tree {
         if let Some(size) = changes.size {
             let size = i64::try_from(size).unwrap_or(i64::MAX);
             match open {
-                Some(open) => self.inside(|client, _| client.ftruncate(open, size))?,
-                None => self
-                    .pool
-                    .act(&user, |client, who| client.truncate(who, base, &path, size))?,
+                Some(open) => self.store(request, (Base::Ofd(open), b""), |client, _| {
+                    client.ftruncate(open, size)
+                })?,
+                None => {
+                    let cut =
+                        |client: &Client, who: &Caller| client.truncate(who, base, &path, size);
+                    self.pool.act(&user, cut)?;
+                    self.store(request, (base, &path), |_, _| Ok(()))?;
+                }
             }
+        }
+        let mut user = user;
+        if *changes == Changes::default() && self.may_write(&user, (base, &path)) {
+            user = who::all_rights();
         }
         let owner = self.pool.owner_of(changes.uid, changes.gid);
         self.pool.act(&user, |client, who| {
@@ -225,6 +241,12 @@ impl Tree {
             }
             None => self.stat(ino),
         }
+    }
+
+    fn may_write(&self, user: &User, (base, path): (Base, &[u8])) -> bool {
+        let flags = ITSELF | AT_EACCESS;
+        let may = |client: &Client, who: &Caller| client.access(who, base, path, W_OK, flags);
+        self.pool.act(user, may).is_ok()
     }
 
     /// A call on the attributes that have names.

@@ -15,7 +15,8 @@ echo g >open/group; chgrp 4001 open/group; chmod 640 open/group
 echo n >open/not-group; chgrp 4001 open/not-group; chmod 604 open/not-group
 echo a >open/listed; chmod 600 open/listed; setfacl -m u:3003:rw open/listed
 mkdir open/inherits; chmod 777 open/inherits; setfacl -d -m u:3003:rwx,o::r open/inherits
-echo set >free/set; chmod 4777 free/set; ln -s ../closed/f open/link; touch sticky/theirs
+for f in set cut grown copied; do echo set >free/$f; chmod 6777 free/$f; done
+echo group >free/group; chmod 2767 free/group; ln -s ../closed/f open/link; touch sticky/theirs
 "#;
 
 /// What each of them tries.
@@ -36,7 +37,9 @@ try touch ../given/f$me
 try touch ../open/inherits/$me; try mkdir ../open/inherits/d$me; try ln f l$me
 try ln ../open/group h$me
 (umask 027; touch masked.$me; mkdir made.$me); try chown 3002 masked.$me; try chgrp 4001 masked.$me
-try sh -c 'echo more >>set'; try setfattr -n user.a -v b ../open/f; try getfattr -n trusted.b f
+try sh -c 'echo more >>set'; try truncate -s 1 cut; try fallocate -l 9000 grown
+try cp ../open/f copied; try sh -c 'echo more >>group'
+try setfattr -n user.a -v b ../open/f; try getfattr -n trusted.b f
 try setfacl -m u:3002:r masked.$me; try test -w ../open/f; try test -x ../closed
 try readlink ../open/link
 rm -f out.* err.*; stat -c '%n %a %u:%g' ../given/* ../open/inherits/* * 2>/dev/null
