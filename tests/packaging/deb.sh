@@ -10,6 +10,8 @@ if [[ ${1:-} != --inside ]]; then
     exec unshare -m --propagation private bash "$0" --inside "$package" "$scratch"
 fi
 package=$2 scratch=$3
+# Pools that others have mounted: a mount here would keep them in use after their end.
+(findmnt -rno TARGET -t fuse.holdfast || true) | xargs -r umount -l
 mount -t tmpfs tmpfs "$scratch" || exit 77
 upper=$scratch/upper root=$scratch/root
 mkdir "$upper" "$scratch/work" "$root"
@@ -50,9 +52,11 @@ inside ldconfig -p | grep -o 'libholdfast.so.0 (libc6,x86-64)'
     echo 'nothing to configure'
 inside dpkg --purge holdfast >/dev/null 2>"$scratch/said" || { cat "$scratch/said" >&2; exit 1; }
 as 65534 /dev/shm/home ls /dev/shm/pool | grep -x meta.seg
-# What dpkg and its triggers keep for themselves is not ours; nor may our name be in it.
+# What dpkg and its triggers keep for themselves is not ours; nor may our name be in it. A run takes
+# away what keeps a directory's name free, also that of a run outside (a device 0,0 in an overlay).
 left=$(cd "$upper" && find . ! -type d ! -path './var/lib/dpkg/*' ! -path './var/cache/man/*' \
-    ! -path ./etc/ld.so.cache ! -path './var/cache/ldconfig/*' ! -path './var/log/*')
+    ! -path ./etc/ld.so.cache ! -path './var/cache/ldconfig/*' ! -path './var/log/*' \
+    ! \( -path ./hf -type c \))
 directories=$(cd "$upper" && find . -mindepth 1 -type d | while read -r dir; do
     [[ -d /$dir ]] || printf '%s\n' "$dir"
 done)

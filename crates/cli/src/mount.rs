@@ -24,9 +24,11 @@ const PROGRAM: &str = "holdfast-export";
 const WHAT: &str = "mounts are";
 /// How such a file system is called in /proc/self/mountinfo.
 const KIND: &str = "fuse.holdfast";
-/// How long the program may take to end when nothing is mounted any more.
-const ENDING: Timespec = Timespec {
-    tv_sec: 10,
+/// How long the program may take to end when nothing is mounted any more, and how often who else
+/// has it mounted is looked for.
+const ENDING: Duration = Duration::from_secs(10);
+const LOOK: Timespec = Timespec {
+    tv_sec: 1,
     tv_nsec: 0,
 };
 
@@ -87,21 +89,57 @@ fn words(args: &Mount, pool: PathBuf, dir: PathBuf) -> Vec<OsString> {
 pub fn umount(args: &UmountArgs) -> Result<u8, Failure> {
     let shown = args.dir.display();
     let dir = whole(&args.dir).map_err(|e| Failure::io(&shown, &e))?;
-    let kind = kind_at(&dir)?;
-    if kind.as_deref() != Some(KIND) {
-        let what = match kind {
-            None => format!("nothing is mounted at {shown}"),
-            Some(kind) => format!("{shown} is not a mounted pool, but of type {kind}"),
-        };
-        return Err(Failure::new(what).fix("see findmnt -t fuse.holdfast"));
-    }
+    let device = match mounted_at(&dir)? {
+        Some(there) if there.kind == KIND => there.device,
+        other => {
+            let what = match other {
+                None => format!("nothing is mounted at {shown}"),
+                Some(Mounted { kind, .. }) => {
+                    format!("{shown} is not a mounted pool, but of type {kind}")
+                }
+            };
+            return Err(Failure::new(what).fix("see findmnt -t fuse.holdfast"));
+        }
+    };
     let program = end_of(&dir);
     detach(&dir, args.lazy)?;
-    if let (Some(program), false) = (program, args.lazy) {
-        // It is readable when the process has ended.
-        let _ = poll(&mut [PollFd::new(&program, PollFlags::IN)], Some(&ENDING));
+    if let (Some(program), false) = (program, args.lazy)
+        && let Some(still) = wait_for(&program, &device)
+    {
+        eprintln!(
+            "holdfast: {shown} is unmounted here; {still} still has it, and the pool with it."
+        );
     }
     Ok(failure::OK)
+}
+
+/// Waits for the end of the program that mounted the device, or says who keeps it: a mount
+/// namespace that was copied since has a mount of its own, which may last.
+fn wait_for(program: &OwnedFd, device: &[u8]) -> Option<String> {
+    let end = Instant::now() + ENDING;
+    loop {
+        // It is readable when the process has ended.
+        let ended = poll(&mut [PollFd::new(program, PollFlags::IN)], Some(&LOOK));
+        if ended.is_ok_and(|n| n > 0) {
+            return None;
+        }
+        match elsewhere(device) {
+            Some(pid) => return Some(format!("process {pid}, of another mount namespace,")),
+            None if Instant::now() > end => return Some("the program that mounted it".into()),
+            None => {}
+        }
+    }
+}
+
+/// A process that has the device mounted, of those that this user may look at.
+fn elsewhere(device: &[u8]) -> Option<u32> {
+    let pids = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid: &u32| {
+        let text = std::fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let mut lines = text.split(|byte| *byte == b'\n').filter_map(Mounted::of);
+        lines.any(|there| there.device == device)
+    })
 }
 
 /// What can be waited for until the program that mounted the pool there has ended.
@@ -184,25 +222,32 @@ fn whole(dir: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// The type of the file system that is mounted there on top of others; `None`: nothing is.
-fn kind_at(dir: &Path) -> Result<Option<String>, Failure> {
-    let mounts = "/proc/self/mountinfo";
-    let text = std::fs::read(mounts).map_err(|e| Failure::io(mounts, &e))?;
-    Ok(text
-        .split(|byte| *byte == b'\n')
-        .rev()
-        .find_map(|line| kind_of(line, dir)))
+/// What a line of mountinfo says (proc_pid_mountinfo(5)).
+struct Mounted {
+    device: Vec<u8>,
+    at: OsString,
+    kind: String,
 }
 
-/// The type that a line of mountinfo names (proc_pid_mountinfo(5)), if it is of this directory.
-fn kind_of(line: &[u8], dir: &Path) -> Option<String> {
-    let mut words = line.split(|byte| *byte == b' ');
-    let at = plain(words.nth(4)?);
-    if Path::new(&at) != dir {
-        return None;
+impl Mounted {
+    fn of(line: &[u8]) -> Option<Mounted> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let (device, at) = (words.nth(2)?, words.nth(1)?);
+        let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+        Some(Mounted {
+            device: device.into(),
+            at: plain(at),
+            kind: String::from_utf8_lossy(kind).into_owned(),
+        })
     }
-    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
-    Some(String::from_utf8_lossy(kind).into_owned())
+}
+
+/// What is mounted there on top of others.
+fn mounted_at(dir: &Path) -> Result<Option<Mounted>, Failure> {
+    let mounts = "/proc/self/mountinfo";
+    let text = std::fs::read(mounts).map_err(|e| Failure::io(mounts, &e))?;
+    let lines = text.split(|byte| *byte == b'\n').rev();
+    Ok(lines.filter_map(Mounted::of).find(|there| there.at == *dir))
 }
 
 /// Without the escapes of mountinfo: a backslash and three octal digits.
@@ -255,10 +300,10 @@ mod tests {
     #[test]
     fn mounts_are_found_by_their_directory() {
         let line = br"36 35 98:0 / /m\040n rw,nosuid shared:1 - fuse.holdfast /pool rw";
-        let kind = |dir| kind_of(line, Path::new(dir));
-        assert_eq!(kind("/m n").as_deref(), Some(KIND));
-        assert_eq!(kind("/m"), None);
-        assert_eq!(kind_of(b"", Path::new("/")), None);
+        let there = Mounted::of(line).unwrap();
+        assert_eq!((there.at, there.kind), ("/m n".into(), KIND.into()));
+        assert_eq!(there.device, b"98:0");
+        assert!(Mounted::of(b"").is_none());
         assert_eq!(plain(br"a\134b\9"), OsString::from_vec(br"a\b\9".to_vec()));
     }
 }

@@ -41,6 +41,8 @@ fn on_huge_pages(fixture: &Fixture, pages: u32, text: &str) -> Result<String, St
         export hf pool number before
         export -f free
         unshare --mount bash -euo pipefail -c '
+            # Pools that other tests have mounted: this namespace would keep them in use.
+            (findmnt -rno TARGET -t fuse.holdfast || true) | xargs -r umount -l
             mount -t hugetlbfs -o pagesize=2M none huge ||
                 {{ echo "{SKIPPED}no hugetlbfs"; exit 0; }}
             run() {{ "$hf" run --pool "$pool" "$@"; }}

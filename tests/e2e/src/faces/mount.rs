@@ -11,6 +11,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("mount: locks", locks),
     ("mount: snapshots and reading alone", read_only),
     ("mount: the end", ends),
+    ("mount: another namespace", elsewhere),
     ("mount: kills", kills),
     ("mount: very many files", many),
     ("mount: refusals", refusals),
@@ -254,6 +255,31 @@ ls -l m/t/7 | wc -l; rm -r m/t; ls m
 leave
 "#;
     expect("files", &begun(fixture, text)?, "\n40000\n 40000 0\n1001\n")
+}
+
+/// A mount namespace that is made while it is mounted keeps it, and the pool, until that ends.
+fn elsewhere(fixture: &Fixture) -> Result<(), Stop> {
+    let text = r#"
+gone; unshare -m true 2>/dev/null || { "$hf" umount m; echo no; exit 0; }
+echo text >m/f
+unshare -m sh -c 'exec sleep 300' 20<&- & other=$!
+for n in $(seq 500); do
+    [ "$(readlink /proc/$other/ns/mnt)" = "$(readlink /proc/$$/ns/mnt)" ] || break; sleep 0.01
+done
+"$hf" umount m 2>&1 | sed "s/process $other/process N/"; ls m
+nsenter -t $other -m cat "$PWD/m/f"
+"$hf" pool check "$pool" 2>&1 | grep -o 'is in use' || true
+kill $other; wait $other || true
+for n in $(seq 500); do "$hf" pool check "$pool" >check 2>&1 && break; done; grep -o clean check
+"#;
+    let said = begun(fixture, text)?;
+    if said.ends_with("no\n") {
+        return Err(Stop::Skip("needs a mount namespace of one's own".into()));
+    }
+    let said = said.replace(&format!("{}/", fixture.dir.display()), "");
+    let wanted = "holdfast: m is unmounted here; process N, of another mount namespace, still has \
+        it, and the pool with it.\ntext\nis in use\nclean\n";
+    expect("what is said", &said, wanted)
 }
 
 fn refusals(fixture: &Fixture) -> Result<(), Stop> {
