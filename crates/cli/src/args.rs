@@ -326,6 +326,10 @@ pub struct RunArgs {
     /// Where what mappings cost is counted, for `map explain`.
     #[arg(skip)]
     pub record: Option<RecordAt>,
+    /// Programs that give up root without executing another one keep the pool mapped: as fast as
+    /// root's, and held to file permissions only by themselves.
+    #[arg(long, conflicts_with = "no_pool")]
+    pub keep_mapped: bool,
     /// Write down the calls that Holdfast serves and refuses, as strace -f -ttt -T does, in FILE
     /// or, without one, on standard error.
     #[arg(

@@ -38,6 +38,7 @@ pub fn explain(args: ExplainArgs, json: bool) -> Result<u8, Failure> {
     let fault_ns = fault_ns().map_err(failed)?;
     let map = args.map;
     let run_args = RunArgs {
+        keep_mapped: false,
         no_pool: args.pool.is_none(),
         pool: args.pool,
         at: args.at,

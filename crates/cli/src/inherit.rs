@@ -101,6 +101,7 @@ impl Inherited {
             run,
             slot: 0,
             cpu: holdfast_pmem::cpu::features(),
+            keep_mapped: false,
             slow,
             map: None,
             record: None,

@@ -163,6 +163,7 @@ impl Prepared {
         let mut env = inherited.describe(&self.attachment, run, pool, at);
         env.map = args.map;
         env.record = args.record;
+        env.keep_mapped = args.keep_mapped;
         self.program.spawn(args, &env)
     }
 

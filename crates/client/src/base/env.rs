@@ -18,7 +18,7 @@ pub const INSIDE: &core::ffi::CStr = c"holdfast-inside";
 /// No value is longer: two paths of 4 KiB and the numbers.
 pub const VALUE_MAX: usize = 8192 + 1024;
 
-const VERSION: u64 = 8;
+const VERSION: u64 = 9;
 
 /// In the place of a medium: a proxy makes the calls. `session` is the connection to it, and there
 /// are no segments.
@@ -60,6 +60,8 @@ pub struct SessionEnv<'a> {
     pub slot: u32,
     /// What `pmem::cpu::features` said, so that not every program asks the processor again.
     pub cpu: u32,
+    /// Processes that give up their rights keep the pool mapped.
+    pub keep_mapped: bool,
     /// How much slower than it is the pool is to the program.
     pub slow: Slow,
     /// How mappings of the host's files are sped up; `None`: they are not.
@@ -96,6 +98,7 @@ impl<'a> SessionEnv<'a> {
             run: 0,
             slot: 0,
             cpu: pmem::cpu::features(),
+            keep_mapped: false,
             slow: Slow::NONE,
             map,
             record: None,
@@ -136,7 +139,7 @@ impl<'a> SessionEnv<'a> {
         Some(at)
     }
 
-    fn numbers(&self) -> [u64; 15] {
+    fn numbers(&self) -> [u64; 16] {
         let fd = |fd: i32| u64::from(fd.unsigned_abs());
         [
             VERSION,
@@ -154,6 +157,7 @@ impl<'a> SessionEnv<'a> {
             self.run.into(),
             self.slot.into(),
             self.cpu.into(),
+            self.keep_mapped.into(),
         ]
     }
 
@@ -185,6 +189,7 @@ impl<'a> SessionEnv<'a> {
             run: take_number(&mut rest)?.try_into().ok()?,
             slot: take_number(&mut rest)?.try_into().ok()?,
             cpu: take_number(&mut rest)?.try_into().ok()?,
+            keep_mapped: take_number(&mut rest).filter(|word| *word < 2)? == 1,
             slow: take_slow(&mut rest)?,
             map: take_map(&mut rest)?,
             record: take_record(&mut rest)?,
@@ -295,6 +300,7 @@ mod tests {
         run: 63,
         slot: 511,
         cpu: 63,
+        keep_mapped: true,
         slow: Slow::NONE,
         map: None,
         record: None,
@@ -348,10 +354,10 @@ mod tests {
         for bad in [
             "",
             "7:1:",
-            "8:01:",
-            "8::",
-            "8:-1:",
-            "8:99999999999999999999:",
+            "9:01:",
+            "9::",
+            "9:-1:",
+            "9:99999999999999999999:",
             "x",
         ] {
             assert_eq!(SessionEnv::parse(bad.as_bytes()), None, "{bad}");

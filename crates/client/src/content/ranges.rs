@@ -50,6 +50,16 @@ impl Owner {
         }
     }
 
+    /// The process of slot `index`, by its POSIX locks.
+    pub fn process(s: &Session, index: u32) -> Result<Owner> {
+        Ok(Owner {
+            kind: POSIX,
+            slot: index + 1,
+            generation: s.slot_at(index)?.generation.load(Acquire),
+            ofd: 0,
+        })
+    }
+
     pub fn of(lock: &RangeLock) -> Owner {
         Owner {
             kind: lock.kind.load(Relaxed),
@@ -243,6 +253,23 @@ pub(crate) fn release(
     if any {
         released(s);
     }
+    Ok(())
+}
+
+/// The POSIX locks of process `from` are those of `to` from now on; nobody finds them free
+/// meanwhile.
+pub(crate) fn pass(s: &Session, inode: &InodeRef, from: &Owner, to: &Owner) -> Result<()> {
+    if inode.e.locks.load(Acquire) == 0 {
+        return Ok(());
+    }
+    let locked = inode_table::lock_ref(s, *inode)?;
+    find(s, &locked, |_, lock| {
+        if Owner::of(lock).is(from) {
+            lock.slot.store(to.slot, Relaxed);
+            lock.slot_generation.store(to.generation, Relaxed);
+        }
+        None::<()>
+    })?;
     Ok(())
 }
 

@@ -295,6 +295,20 @@ fn has(s: &Session, inode: &InodeRef, owner: &Owner, mode: u32) -> Result<bool> 
     Ok(found.is_some())
 }
 
+/// The POSIX locks of the process of slot `from` become those of the process of slot `to`, on all
+/// files that the caller has open: on others it has none.
+pub(crate) fn pass_locks(s: &Session, from: u32, to: u32) -> Result<()> {
+    let (from, to) = (Owner::process(s, from)?, Owner::process(s, to)?);
+    for (_, ofd) in fd_tables::bound(s, s.table_index()) {
+        if let Some(ofd) = OfdLink::from_raw(ofd)
+            && let Ok(file) = File::any(s, ofd)
+        {
+            pass(s, &file.inode, &from, &to)?;
+        }
+    }
+    Ok(())
+}
+
 /// The process closes a descriptor of `ofd`: its POSIX locks on the file go.
 pub(crate) fn drop_process_locks(s: &Session, ofd: OfdLink) {
     let Ok(file) = File::any(s, ofd) else { return };

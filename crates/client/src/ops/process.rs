@@ -7,6 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::journal::mapped::{self, Segments};
 use crate::journal::recover;
 use crate::ops::client::Client;
+use crate::ops::flock;
 use crate::ops::slots;
 use crate::ops::slots::{Share, SlotId};
 use crate::session::OfdLink;
@@ -77,6 +78,11 @@ impl Client {
         self.session.members().is_shared()
     }
 
+    /// Whether another process has the same descriptors or working directory.
+    pub fn shares_descriptors(&self) -> bool {
+        matches!(slots::shares(&self.session), (true, _) | (_, true))
+    }
+
     /// Before a child is made. `TableFull`: the session has no place for one more process.
     pub fn child_prepare(&self, share: Share) -> Result<SlotId> {
         slots::child_prepare(&self.session, share)
@@ -92,6 +98,19 @@ impl Client {
         let slot = self.child_prepare(share)?;
         slots::offer(&self.session, slot, secret)?;
         Ok(slot)
+    }
+
+    /// What this process has locked by fcntl(2) belongs to the process of a slot that was offered
+    /// and taken over; `back`: it is ours again.
+    pub fn give_locks(&self, slot: SlotId, back: bool) -> Result<()> {
+        let (ours, theirs) = (
+            self.session.table_index(),
+            slots::named(&self.session, slot)?,
+        );
+        match back {
+            false => flock::pass_locks(&self.session, ours, theirs),
+            true => flock::pass_locks(&self.session, theirs, ours),
+        }
     }
 
     /// Takes over a slot that was offered, by its name's bits. `Denied`: it was not, or not to us.

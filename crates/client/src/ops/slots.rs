@@ -272,6 +272,12 @@ pub fn check_offer(s: &Session, child: SlotId, secret: u64) -> Result<()> {
     }
 }
 
+/// The number of the slot, if it still is the one that was prepared.
+pub fn named(s: &Session, slot: SlotId) -> Result<u32> {
+    prepared(s, slot.name).ok_or(Error::NoPlace)?;
+    Ok(index_of(slot.name))
+}
+
 fn copy_process(s: &Session, child: u32, share: Share) -> Result<()> {
     let (from, to) = (s.slot(), s.slot_at(child)?);
     if share.memory {
@@ -494,16 +500,21 @@ fn is_ours(s: &Session, index: u32, pid: u32) -> bool {
     }
 }
 
+/// Whether another process uses the caller's descriptor table, or its working directory.
+pub fn shares(s: &Session) -> (bool, bool) {
+    let (index, slot) = (s.slot_index(), s.slot());
+    let files = slot.files.load(Acquire) != 0 || fd_tables::is_used(s, index, true, false);
+    let directory = slot.directory.load(Acquire) != 0 || fd_tables::is_used(s, index, false, true);
+    (files, directory)
+}
+
 /// Before the caller leaves what it shares: the descriptor table, as exec does, and unshare(2) of
 /// the working directory. The slot that it will have then; `None`: it shares nothing of that.
 pub fn part_prepare(s: &Session, files: bool, directory: bool) -> Result<Option<SlotId>> {
     if !s.has_place() {
         return Ok(None);
     }
-    let (index, slot) = (s.slot_index(), s.slot());
-    let shares_files = slot.files.load(Acquire) != 0 || fd_tables::is_used(s, index, true, false);
-    let shares_directory =
-        slot.directory.load(Acquire) != 0 || fd_tables::is_used(s, index, false, true);
+    let (shares_files, shares_directory) = shares(s);
     if !(files && shares_files || directory && shares_directory) {
         return Ok(None);
     }

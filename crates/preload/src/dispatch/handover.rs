@@ -1,5 +1,5 @@
-//! execve(2) by a process that has given up the rights by which it has the pool mapped: the next
-//! program is served.
+//! What a process that has given up the rights by which it has the pool mapped hands over to a
+//! proxy: by execve(2), after which the next program is served, or at once (`leaving`).
 //!
 //! Invariants: what the process has open in the pool, its working directory and its mask go to the
 //! proxy before the program begins, by a place in the session that nobody else can ask for; none of
@@ -9,14 +9,14 @@
 use super::args::Errno;
 use super::outcome::{Stop, Why};
 use super::pool::Pool;
-use super::process::Process;
+use super::process::{Process, process as current};
 use super::{names, nr};
 use crate::sys;
 use alloc::boxed::Box;
 use core::time::Duration;
-use holdfast_client::Served;
 use holdfast_client::attach::{AttachError, Joined, join};
 use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
+use holdfast_client::{Client, Served, SlotId};
 use holdfast_pmem::atomic::AtomicU32;
 use holdfast_pmem::{futex, process};
 use rustix::fd::{AsFd, OwnedFd};
@@ -26,24 +26,40 @@ const F_SETFD: usize = 2;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const FD_CLOEXEC: usize = 1;
 
-/// What is undone unless the exec succeeds.
+/// What is undone unless the exec succeeds, or it is complete without one.
 pub struct Handover {
     /// Our variable for the new program.
     pub env: Box<[u8]>,
     /// What was at the number that the connection has now, and those that exec closes.
-    segment: OwnedFd,
+    segment: Option<OwnedFd>,
     at: u32,
     closing: [u32; 3],
+    /// The place that the proxy has taken.
+    slot: SlotId,
 }
 
 /// Before exec. `None`: the program may go on as this one did.
 pub fn prepare(p: &Process) -> Result<Option<Handover>, Stop> {
-    let Pool::Mapped(client) = &p.client else {
-        return Ok(None);
-    };
-    if p.may_map() || !client.has_place() {
-        return Ok(None);
+    match &p.client {
+        Pool::Mapped(client) if client.has_place() && !p.may_map_after_exec() => begin(p, client),
+        _ => Ok(None),
     }
+}
+
+/// Before the mapping goes. `None`: the process may keep it.
+pub(super) fn prepare_to_leave(p: &Process) -> Result<Option<Handover>, Stop> {
+    match &p.client {
+        Pool::Mapped(client) if client.has_place() => {
+            match p.may_map() || client.shares_descriptors() {
+                true => Ok(None),
+                false => begin(p, client),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+fn begin(p: &Process, client: &Client) -> Result<Option<Handover>, Stop> {
     let refused = || Stop::Refused(EACCES, Why::NotServed);
     let pool = p.special_dir.strip_suffix(b"/special").unwrap_or_default();
     let Some((connection, channel)) = connect(pool) else {
@@ -66,11 +82,13 @@ pub fn prepare(p: &Process) -> Result<Option<Handover>, Stop> {
     let segment = process::take(copy as i32).map_err(|_| Stop::Errno(EMFILE))?;
     let handover = Handover {
         env: variable(p, pool, number).ok_or_else(refused)?,
-        segment,
+        segment: Some(segment),
         at: number,
         closing: p.segments,
+        slot,
     };
     process::put_at(connection.as_fd(), number as i32).map_err(|_| Stop::Errno(EMFILE))?;
+    client.give_locks(slot, false)?;
     handover.close_at_exec(true);
     Ok(Some(handover))
 }
@@ -99,6 +117,22 @@ fn connect(pool: &[u8]) -> Option<(OwnedFd, OwnedFd)> {
 }
 
 impl Handover {
+    /// What our variable says.
+    pub fn value(&self) -> &[u8] {
+        let text = self.env.strip_suffix(b"\0").unwrap_or(&self.env);
+        text.get(VARIABLE.len() + 1..).unwrap_or_default()
+    }
+
+    /// The connection keeps its number. With the descriptor of session memory the kernel takes the
+    /// lock by which the process lives in the session.
+    pub fn complete(mut self) {
+        self.segment = None;
+        for fd in self.closing {
+            // SAFETY: closes descriptors of ours; touches no memory.
+            unsafe { sys::raw(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+        }
+    }
+
     fn close_at_exec(&self, closes: bool) {
         for fd in self.closing {
             let flags = if closes { FD_CLOEXEC } else { 0 };
@@ -111,9 +145,16 @@ impl Handover {
 /// The exec failed, or did not come about. What the proxy has goes with its connection.
 impl Drop for Handover {
     fn drop(&mut self) {
+        let Some(segment) = self.segment.take() else {
+            return;
+        };
         self.close_at_exec(false);
+        if let Some(Pool::Mapped(client)) = current().map(|p| &p.client) {
+            // What is lost then somebody else has damaged, and he is told.
+            let _ = client.give_locks(self.slot, true);
+        }
         // It was there before.
-        let _ = process::put_at(self.segment.as_fd(), self.at as i32);
+        let _ = process::put_at(segment.as_fd(), self.at as i32);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: the kernel decides; we look at the result.
 
 use super::args;
+use super::leaving;
 use super::mapping;
 use super::nr;
 use super::outcome::{Outcome, Stop};
@@ -48,7 +49,10 @@ macro_rules! identity_calls {
             let ret = unsafe { sys::raw(nr::$nr, *a) };
             p.refresh_credentials(nr::$nr != nr::SETGROUPS);
             p.tell_credentials();
-            Ok(ret)
+            match leaving::leave(p) {
+                Some(retired) => Err(Stop::Moved(ret, retired)),
+                None => Ok(ret),
+            }
         }
     )* };
 }

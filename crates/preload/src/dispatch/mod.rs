@@ -26,6 +26,7 @@ mod exec;
 mod fds;
 mod handover;
 mod identity;
+mod leaving;
 mod limits;
 mod locked;
 mod lost;
@@ -109,10 +110,16 @@ fn serve(call: &Call, returns: u32, told: &mut impl FnMut(Way)) -> Verdict {
     if matches!(outcome, Err(Stop::Errno(EFAULT))) && maps::fill(p, call) {
         outcome = handler(p, &call.args);
     }
-    if let Err(Stop::Left) = outcome {
-        return Verdict::Native;
+    match outcome {
+        Err(Stop::Left) => return Verdict::Native,
+        Err(Stop::Moved(result, retired)) => {
+            // `p` is not used any more.
+            drop(retired);
+            told(Way::Served);
+            return Verdict::Handled(result);
+        }
+        _ => maps::apply_cuts(p),
     }
-    maps::apply_cuts(p);
     match outcome {
         Ok(value) => {
             p.client.count_served();
@@ -144,6 +151,7 @@ fn stopped(p: &Process, call: &Call, stop: Stop) -> (Verdict, Way) {
     let handled = |errno: i32| Verdict::Handled(-(errno as isize));
     match stop {
         Stop::Left => (Verdict::Native, Way::Passed),
+        Stop::Moved(result, _) => (Verdict::Handled(result), Way::Served),
         Stop::Native => {
             if mapping::is_on() {
                 mapping::passing(call, p.client.map_drops());

@@ -3,6 +3,7 @@
 //! Invariant: every end of a handler is one of these; nothing falls through silently.
 
 use super::args::Errno;
+use super::process::Retired;
 use alloc::boxed::Box;
 use holdfast_client::Error;
 
@@ -29,6 +30,9 @@ pub enum Stop {
     Native,
     /// As `Native`; the process has left the session, so nothing may be counted any more.
     Left,
+    /// The kernel did it, with this result; the process has another state now, and the one that the
+    /// handler was given ends.
+    Moved(isize, Retired),
     /// The call is not about the pool: the kernel did it, with this result.
     Passed(isize),
     /// The call was served and fails with this errno.

@@ -1,8 +1,8 @@
 //! This process's state of its session.
 //!
-//! Invariants: it is set up once before the program runs and never freed; credentials are a
-//! snapshot, of the first time that they are needed, which is before the program changes them; it
-//! is replaced whole whenever that happens; ids in it are the pool's.
+//! Invariants: it is set up once before the program runs and freed only if another takes its place
+//! (`leaving`); credentials are a snapshot, of the first time that they are needed, which is before
+//! the program changes them; it is replaced whole whenever that happens; ids in it are the pool's.
 
 use super::nr;
 use super::pool::Pool;
@@ -51,6 +51,8 @@ pub struct Process {
     pub data_fd: u32,
     /// Session memory and the other segments.
     pub segments: [u32; 3],
+    /// `--keep-mapped`.
+    pub keep_mapped: bool,
     /// What `--map` asked for.
     pub map: Option<MapSettings>,
     /// What `--trace` asked for.
@@ -71,7 +73,8 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 #[inline]
 pub fn process() -> Option<&'static Process> {
     let p = PROCESS.load(Acquire);
-    // SAFETY: null or leaked by `install`, and only shared from then on.
+    // SAFETY: null or leaked by `publish`, and only shared from then on. `Retired` ends it, when
+    // the only thread is in no call that may still have this reference.
     unsafe { p.as_ref() }
 }
 
@@ -85,6 +88,7 @@ pub struct Parts {
     pub base_fd: u32,
     pub data_fd: u32,
     pub segments: [u32; 3],
+    pub keep_mapped: bool,
     pub map: Option<MapSettings>,
     pub trace: Option<TraceSettings>,
     pub env: [Box<[u8]>; VARIABLES],
@@ -94,29 +98,65 @@ pub struct Parts {
 
 /// Makes `parts` the process; only called once, before the program's first instruction.
 pub fn install(parts: Parts) -> &'static Process {
-    let mut internal = parts.internal;
-    internal.sort_unstable();
-    let process = Process {
-        client: parts.client,
-        at: parts.at,
-        parking_fd: parts.parking_fd,
-        special_dir: parts.special_dir,
-        exe: parts.exe,
-        base_fd: parts.base_fd,
-        data_fd: parts.data_fd,
-        segments: parts.segments,
-        map: parts.map,
-        trace: parts.trace,
-        env: parts.env,
-        internal,
-        shown: AtomicBool::new(false),
-        pid: AtomicU32::new(sys::getpid()),
-        credentials: AtomicPtr::new(core::ptr::null_mut()),
-    };
-    process.client.set_creation_mask(kernel_umask());
-    let process: &'static Process = Box::leak(Box::new(process));
-    PROCESS.store(core::ptr::from_ref(process).cast_mut(), Release);
-    process
+    publish(Process::of(parts)).0
+}
+
+/// Makes `parts` the process in the place of `old`, of the only thread.
+pub fn replace(old: &Process, parts: Parts) -> Retired {
+    let new = Process::of(parts);
+    new.shown.store(old.shown.load(Relaxed), Relaxed);
+    let credentials = old.credentials.load(Acquire);
+    new.credentials.store(credentials, Release);
+    Retired(publish(new).1)
+}
+
+/// A process whose place another has taken. With it goes what it has mapped.
+#[derive(Debug)]
+pub struct Retired(*mut Process);
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: `publish` leaked the box, and nobody else frees it: there is one of these for a
+        // process that is replaced, which happens once, since the new one has nothing mapped.
+        // New calls find the other one, there is no other thread, and whoever drops this has
+        // ended the call that replaced it (`dispatch::serve`).
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// From here on calls find `process`; the one that they found before, or null.
+fn publish(process: Process) -> (&'static Process, *mut Process) {
+    let process = Box::into_raw(Box::new(process));
+    let before = PROCESS.swap(process, AcqRel);
+    // SAFETY: a box that was just leaked.
+    (unsafe { &*process }, before)
+}
+
+impl Process {
+    fn of(parts: Parts) -> Process {
+        let mut internal = parts.internal;
+        internal.sort_unstable();
+        let process = Process {
+            client: parts.client,
+            at: parts.at,
+            parking_fd: parts.parking_fd,
+            special_dir: parts.special_dir,
+            exe: parts.exe,
+            base_fd: parts.base_fd,
+            data_fd: parts.data_fd,
+            segments: parts.segments,
+            keep_mapped: parts.keep_mapped,
+            map: parts.map,
+            trace: parts.trace,
+            env: parts.env,
+            internal,
+            shown: AtomicBool::new(false),
+            pid: AtomicU32::new(sys::getpid()),
+            credentials: AtomicPtr::new(core::ptr::null_mut()),
+        };
+        process.client.set_creation_mask(kernel_umask());
+        process
+    }
 }
 
 fn call(nr: usize, a: usize) -> isize {
@@ -124,7 +164,7 @@ fn call(nr: usize, a: usize) -> isize {
     unsafe { sys::raw(nr, [a, a, 0, 0, 0, 0]) }
 }
 
-/// The umask, which can only be read by setting it; nobody else runs yet.
+/// The umask, which can only be read by setting it; nobody else runs.
 fn kernel_umask() -> u32 {
     let mask = call(nr::UMASK, 0o77);
     call(nr::UMASK, mask as usize);
@@ -139,6 +179,19 @@ const EFFECTIVE: usize = 0;
 const PERMITTED: usize = 1;
 /// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID: a process that has one of them may act as anybody.
 const ANYBODY: u32 = 1 << 1 | 1 << 6 | 1 << 7;
+
+/// Whether programs that it executes keep the capability.
+fn ambient(capability: u32) -> bool {
+    const PR_CAP_AMBIENT: usize = 47;
+    const IS_SET: usize = 1;
+    // SAFETY: only asks; touches no memory.
+    unsafe {
+        sys::raw(
+            nr::PRCTL,
+            [PR_CAP_AMBIENT, IS_SET, capability as usize, 0, 0, 0],
+        ) == 1
+    }
+}
 
 /// Whether file permissions bind the process: the effective capabilities tell.
 fn privileged() -> bool {
@@ -431,11 +484,26 @@ impl Process {
     /// again: it is the pool's owner, or may act as anybody. In another user namespace it keeps
     /// what it was given.
     pub fn may_map(&self) -> bool {
-        let owner = sys::stat_fd(self.data_fd as usize).map(|stat| stat.uid);
-        let is_owner = owner.is_some_and(|owner| three(nr::GETRESUID).contains(&owner));
+        let is_owner = three(nr::GETRESUID).iter().any(|id| self.is_owner(*id));
         is_owner
             || capabilities(PERMITTED) & ANYBODY != 0
             || self.with_credentials(|c| c.ids.is_some())
+    }
+
+    /// Whether the program that it executes will have such rights: execve(2) takes the saved id
+    /// away, and from whoever is not root the capabilities that are not ambient.
+    pub fn may_map_after_exec(&self) -> bool {
+        let [real, effective, _] = three(nr::GETRESUID);
+        [real, effective]
+            .iter()
+            .any(|id| *id == 0 || self.is_owner(*id))
+            || (0..u32::BITS)
+                .any(|capability| ANYBODY >> capability & 1 != 0 && ambient(capability))
+            || self.with_credentials(|c| c.ids.is_some())
+    }
+
+    fn is_owner(&self, id: u32) -> bool {
+        sys::stat_fd(self.data_fd as usize).is_some_and(|stat| stat.uid == id)
     }
 
     pub fn pid(&self) -> u32 {

@@ -5,7 +5,7 @@
 
 use super::exec::EXE_VARIABLE;
 use super::pool::Pool;
-use super::process::{self, Parts};
+use super::process::{self, Parts, VARIABLES};
 use super::{no_pool, selftest};
 use crate::calls;
 use crate::env::Env;
@@ -74,25 +74,26 @@ fn descriptor_is_open(fd: u32) -> bool {
     unsafe { sys::raw(super::nr::FCNTL, [fd as usize, F_GETFD, 0, 0, 0, 0]) >= 0 }
 }
 
-fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
-    let parts = Parts {
+/// The parts of a process of this session.
+pub fn parts(
+    session: &SessionEnv,
+    client: Pool,
+    exe: Option<Box<[u8]>>,
+    env: [Box<[u8]>; VARIABLES],
+) -> Parts {
+    Parts {
         client,
         at: session.at.into(),
         parking_fd: session.parking as u32,
         special_dir: joined(&[session.pool, b"/special"]),
-        exe: env
-            .get(&EXE_VARIABLE[..EXE_VARIABLE.len() - 1])
-            .map(Box::from),
+        exe,
         base_fd: session.base as u32,
         data_fd: session.data.fd as u32,
         segments: [session.session.fd, session.meta.fd, session.journal.fd].map(|fd| fd as u32),
+        keep_mapped: session.keep_mapped,
         map: session.map,
         trace: session.trace,
-        env: [
-            variable(env, b"LD_AUDIT"),
-            variable(env, b"GLIBC_TUNABLES"),
-            joined(&[VARIABLE.as_bytes(), b"=", value, b"\0"]),
-        ],
+        env,
         internal: [
             session.session.fd,
             session.meta.fd,
@@ -103,7 +104,17 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
             session.trace.map_or(session.base, |trace| trace.fd as i32),
         ]
         .map(|fd| fd as u32),
-    };
+    }
+}
+
+fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
+    let exe = env.get(&EXE_VARIABLE[..EXE_VARIABLE.len() - 1]);
+    let variables = [
+        variable(env, b"LD_AUDIT"),
+        variable(env, b"GLIBC_TUNABLES"),
+        joined(&[VARIABLE.as_bytes(), b"=", value, b"\0"]),
+    ];
+    let parts = parts(session, client, exe.map(Box::from), variables);
     super::limits::look(&parts.client);
     let p = process::install(parts);
     if let Some(at) = session.record {

@@ -62,6 +62,8 @@ pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply
         return Err(e);
     }
     let _ = member.at.set(at.into());
+    // It gives us what it has locked, too.
+    member.locks.store(true, Relaxed);
     member.settle(client)?;
     Ok(Reply::number(member.id.into()))
 }

@@ -6,6 +6,12 @@ use crate::bad_input::{Case, Fixture, Stop, wrong};
 pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
     ("root that becomes another user", becomes_another),
+    ("a daemon that gives up root", super::leaving::gives_up),
+    ("locks of who gives up root", super::leaving::keeps_locks),
+    (
+        "who gives up root and stays mapped",
+        super::leaving::stays_mapped,
+    ),
     ("exports of several users", exports),
     ("root that is nobody", squashed),
     ("access control lists", lists),

@@ -206,8 +206,10 @@ P"#;
 /// same.
 fn without_privilege(shared: &Shared<'_>) -> Result<(), Stop> {
     let holder = Holder::start(shared, "3002")?;
+    // A process with threads keeps the mapping.
     let script = r#"python3 - <<'P'
-import os
+import os, threading
+threading.Thread(target=int).start()
 os.setgroups([])
 os.setresgid(3003, 3003, 3003)
 os.setresuid(3003, 3003, 3003)
