@@ -12,6 +12,7 @@ pub const CASES: &[(&str, Case)] = &[
         "who gives up root and stays mapped",
         super::leaving::stays_mapped,
     ),
+    ("a web server of root", super::leaving::web_server),
     ("exports of several users", exports),
     ("root that is nobody", squashed),
     ("access control lists", lists),

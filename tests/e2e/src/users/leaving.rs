@@ -3,6 +3,7 @@
 use super::{Shared, as_user};
 use crate::bad_input::{Fixture, Stop, wrong};
 use crate::process;
+use std::path::Path;
 use std::process::Stdio;
 
 /// What every script here begins with. `gives_up` is done by the process that becomes 3002.
@@ -211,6 +212,87 @@ if pid == 0: time.sleep(0.3); os._exit(0)";
     let said = fixture.end_of(command)?;
     if said.out != "True refused\n" {
         return wrong(format!("--keep-mapped: {} {}", said.out, said.err));
+    }
+    shared.end()
+}
+
+/// Serves files below a directory, with a way of making workers, and says what clients get.
+const SERVES: &str = r#"
+import http.client, signal, socket, subprocess
+top, mpm = sys.argv[1:]
+for dir in ["www", "log"]: os.mkdir(f"{top}/{dir}")
+files = {"small": b"small\n", "large": bytes(range(256)) * 4000, "secret": b"secret"}
+for name, content in files.items(): open(f"{top}/www/{name}", "wb").write(content)
+os.chmod(f"{top}/www/secret", 0o600)
+with socket.socket() as s:
+    s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+open("conf", "w").write(f"""ServerRoot {top}
+ServerName localhost
+Listen 127.0.0.1:{port}
+PidFile {top}/log/pid
+ErrorLog {top}/log/error
+Mutex pthread
+LoadModule mpm_{mpm}_module /usr/lib/apache2/modules/mod_mpm_{mpm}.so
+LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
+User #3002
+Group #3002
+DocumentRoot {top}/www
+EnableMMAP On
+""")
+server = subprocess.Popen(["apache2", "-f", os.path.abspath("conf"), "-DFOREGROUND"],
+                          start_new_session=True) # It kills its process group.
+def get(name):
+    for n in range(500):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("GET", "/" + name)
+            answer = connection.getresponse(); content = answer.read()
+            connection.close()
+            return answer.status, content == files.get(name)
+        except ConnectionRefusedError: time.sleep(0.02)
+def workers():
+    mine = subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True)
+    return [pid for pid in mine.stdout.split() if os.stat(f"/proc/{pid}").st_uid == 3002]
+def look():
+    print([get(name) for name in ["small", "large", "secret", "none"] * 5], len(workers()) > 0)
+    for pid in workers():
+        # Some may just have ended.
+        try: maps = open(f"/proc/{pid}/maps").read()
+        except OSError: continue
+        if ".seg" in maps: print("mapped")
+look()
+server.send_signal(signal.SIGUSR1); time.sleep(1); look()
+server.terminate(); print(server.wait())
+print(os.stat(f"{top}/log/error").st_uid, "resuming normal" in open(f"{top}/log/error").read())
+"#;
+
+/// Apache httpd, whose workers give up root: what it answers is what it answers on tmpfs, before
+/// and after it reads its configuration anew, and none of its workers has the pool mapped.
+pub fn web_server(fixture: &Fixture) -> Result<(), Stop> {
+    if !["/usr/sbin/apache2", "/usr/lib/apache2/modules"]
+        .iter()
+        .all(|path| Path::new(path).exists())
+    {
+        return Err(Stop::Skip("needs apache2 (apache2-bin)".into()));
+    }
+    let shared = Shared::new(fixture, "0")?;
+    let script = python(fixture, "serves.py", SERVES)?;
+    for mpm in ["prefork", "event"] {
+        let there = fixture.path(&format!("on-tmpfs-{mpm}"));
+        std::fs::create_dir(&there)?;
+        let begin = format!(
+            "cd {}; chmod 755 .; export PATH=$PATH:/usr/sbin",
+            there.display()
+        );
+        let mut direct = as_user("0");
+        direct.args(["bash", "-c", &format!("{begin}; {script} $PWD {mpm}")]);
+        let expected = fixture.end_of(direct)?;
+        if expected.code() != Some(0) || !expected.out.contains("(200, True)") {
+            let (out, err) = (expected.out.trim(), expected.err.trim());
+            return wrong(format!("apache2 on tmpfs: {} {out} {err}", expected.how()));
+        }
+        shared.expect("0", "rm -rf /hf/*; chmod 755 /hf", "")?;
+        shared.expect("0", &format!("{begin}; {script} /hf {mpm}"), &expected.out)?;
     }
     shared.end()
 }
