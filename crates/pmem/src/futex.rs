@@ -148,14 +148,32 @@ pub fn wait_interruptible(
     wait(word, expected, timeout)
 }
 
+/// Waits in which handlers may run just now, and those that a handler left by longjmp(3).
+#[cfg(not(feature = "model"))]
+static WAITS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+
+/// Whether whoever asks may be a handler that interrupted a wait, which goes on afterwards.
+#[cfg(not(feature = "model"))]
+pub fn is_within_wait() -> bool {
+    WAITS.load(Ordering::Relaxed) != 0
+}
+
 /// As [`wait`], until a signal too: its handler runs in the wait, so the caller holds no lock.
 #[cfg(not(feature = "model"))]
-#[inline(never)]
 pub fn wait_interruptible(
     word: &AtomicU32,
     expected: u32,
     timeout: Option<Duration>,
 ) -> WaitResult {
+    WAITS.fetch_add(1, Ordering::Relaxed);
+    let result = until_signal(word, expected, timeout);
+    WAITS.fetch_sub(1, Ordering::Relaxed);
+    result
+}
+
+#[cfg(not(feature = "model"))]
+#[inline(never)]
+fn until_signal(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitResult {
     let time = timeout.map(|d| Timespec {
         sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
         nsec: i64::from(d.subsec_nanos()),

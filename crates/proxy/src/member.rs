@@ -140,6 +140,7 @@ impl Member {
             .is_ok_and(|process| self.rights().has_user(process.uid()));
         if let (true, Some(client)) = (is_its, self.place().as_ref()) {
             client.session().show_as(pid);
+            client.reap_before(pid);
         }
     }
 

@@ -100,6 +100,12 @@ impl Client {
         Ok(slot)
     }
 
+    /// The program of process `pid` that had the pool mapped has ended, by execve(2): what it had
+    /// open goes now, not when somebody finds it dead.
+    pub fn reap_before(&self, pid: u32) {
+        slots::reap_before(&self.session, pid);
+    }
+
     /// What this process has locked by fcntl(2) belongs to the process of a slot that was offered
     /// and taken over; `back`: it is ours again.
     pub fn give_locks(&self, slot: SlotId, back: bool) -> Result<()> {

@@ -592,6 +592,17 @@ pub fn reap_dead(s: &Session) -> u32 {
     reaped
 }
 
+/// Cleans up after what `pid` was before it executed the program that is served in another slot.
+pub fn reap_before(s: &Session, pid: u32) {
+    for index in (0..s.slots_used()).filter(|index| *index != s.slot_index()) {
+        let Ok(slot) = s.slot_at(index) else { break };
+        let is_its = slot.state.load(Acquire) == SLOT_LIVE && slot.pid.load(Acquire) == pid;
+        if is_its && !s.is_alive(index) && claim_dead(s, index, slot) {
+            drop_dead_slot(s, index);
+        }
+    }
+}
+
 /// One process reaps: it puts its own number into `umask`, which the dead one needs no more.
 /// When the reaper dies too, the next one takes over.
 fn claim_dead(s: &Session, index: u32, slot: &Slot) -> bool {

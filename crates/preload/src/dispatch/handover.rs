@@ -19,7 +19,8 @@ use holdfast_client::env::{SessionEnv, VALUE_MAX, VARIABLE};
 use holdfast_client::{Client, Served, SlotId};
 use holdfast_pmem::atomic::AtomicU32;
 use holdfast_pmem::{futex, process};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::process::{Resource, getrlimit};
 
 const EACCES: Errno = 13;
 const F_SETFD: usize = 2;
@@ -33,9 +34,10 @@ pub struct Handover {
     /// What was at the number that the connection has now, and those that exec closes.
     segment: Option<OwnedFd>,
     at: u32,
-    closing: [u32; 3],
+    closing: [u32; 4],
     /// The place that the proxy has taken.
     slot: SlotId,
+    is_over: bool,
 }
 
 /// Before exec. `None`: the program may go on as this one did.
@@ -76,24 +78,45 @@ fn begin(p: &Process, client: &Client) -> Result<Option<Handover>, Stop> {
         client.child_made(slot, -1);
         return Err(refused());
     }
-    let number = p.data_fd;
-    // SAFETY: duplicates a descriptor of ours; touches no memory.
-    let copy = unsafe { sys::raw(nr::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) };
-    let segment = process::take(copy as i32).map_err(|_| Stop::Errno(EMFILE))?;
+    let (at, segment) = place(p, &connection)?;
+    let [session, meta, journal] = p.segments;
+    let data = if at == p.data_fd { session } else { p.data_fd };
     let handover = Handover {
-        env: variable(p, pool, number).ok_or_else(refused)?,
-        segment: Some(segment),
-        at: number,
-        closing: p.segments,
+        env: variable(p, pool, at).ok_or_else(refused)?,
+        segment,
+        at,
+        closing: [session, meta, journal, data],
         slot,
+        is_over: false,
     };
-    process::put_at(connection.as_fd(), number as i32).map_err(|_| Stop::Errno(EMFILE))?;
     client.give_locks(slot, false)?;
     handover.close_at_exec(true);
     Ok(Some(handover))
 }
 
+/// Gives the connection the number of the data segment, and what was there another; or, below a
+/// limit that the process cannot raise any more, one near that.
+fn place(p: &Process, connection: &OwnedFd) -> Result<(u32, Option<OwnedFd>), Stop> {
+    let full = |_| Stop::Errno(EMFILE);
+    let number = p.data_fd;
+    // SAFETY: duplicates a descriptor of ours; touches no memory.
+    let copy = unsafe { sys::raw(nr::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) };
+    let segment = process::take(copy as i32).map_err(full)?;
+    if process::put_at(connection.as_fd(), number as i32).is_ok() {
+        return Ok((number, Some(segment)));
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or_default();
+    let from = limit.saturating_sub(NEAR) as usize;
+    let args = [connection.as_raw_fd() as usize, F_DUPFD, from, 0, 0, 0];
+    // SAFETY: as above.
+    let near = unsafe { sys::raw(nr::FCNTL, args) };
+    u32::try_from(near).map_or(Err(Stop::Errno(EMFILE)), |near| Ok((near, None)))
+}
+
 const EMFILE: Errno = 24;
+/// So many numbers below the limit a free one is looked for.
+const NEAR: u64 = 16;
+const F_DUPFD: usize = 0;
 /// While a service is about to be there.
 const ATTEMPTS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -127,6 +150,7 @@ impl Handover {
     /// lock by which the process lives in the session.
     pub fn complete(mut self) {
         self.segment = None;
+        self.is_over = true;
         for fd in self.closing {
             // SAFETY: closes descriptors of ours; touches no memory.
             unsafe { sys::raw(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
@@ -145,16 +169,24 @@ impl Handover {
 /// The exec failed, or did not come about. What the proxy has goes with its connection.
 impl Drop for Handover {
     fn drop(&mut self) {
-        let Some(segment) = self.segment.take() else {
+        if self.is_over {
             return;
-        };
+        }
         self.close_at_exec(false);
         if let Some(Pool::Mapped(client)) = current().map(|p| &p.client) {
             // What is lost then somebody else has damaged, and he is told.
             let _ = client.give_locks(self.slot, true);
         }
-        // It was there before.
-        let _ = process::put_at(segment.as_fd(), self.at as i32);
+        // It was there before; or the number is new.
+        match self.segment.take() {
+            Some(segment) => {
+                let _ = process::put_at(segment.as_fd(), self.at as i32);
+            }
+            None => {
+                // SAFETY: closes a descriptor of ours; touches no memory.
+                unsafe { sys::raw(nr::CLOSE, [self.at as usize, 0, 0, 0, 0, 0]) };
+            }
+        }
     }
 }
 

@@ -49,9 +49,9 @@ macro_rules! identity_calls {
             let ret = unsafe { sys::raw(nr::$nr, *a) };
             p.refresh_credentials(nr::$nr != nr::SETGROUPS);
             p.tell_credentials();
-            match leaving::leave(p) {
-                Some(retired) => Err(Stop::Moved(ret, retired)),
-                None => Ok(ret),
+            match p.keep_mapped {
+                true => Ok(ret),
+                false => leaving::leave(p).map_or(Ok(ret), |old| Err(Stop::Moved(ret, old))),
             }
         }
     )* };

@@ -480,12 +480,15 @@ impl Process {
         });
     }
 
-    /// Whether the process has rights by which it may have the pool mapped, or may take them
-    /// again: it is the pool's owner, or may act as anybody. In another user namespace it keeps
-    /// what it was given.
+    /// Whether the process has nothing mapped, or rights by which it may, or may take them again:
+    /// it is the pool's owner, or may act as anybody. In another user namespace it keeps what it
+    /// was given.
     pub fn may_map(&self) -> bool {
-        let is_owner = three(nr::GETRESUID).iter().any(|id| self.is_owner(*id));
-        is_owner
+        let Pool::Mapped(_) = &self.client else {
+            return true;
+        };
+        let owner = self.owner_of_pool();
+        owner.is_some_and(|owner| three(nr::GETRESUID).contains(&owner))
             || capabilities(PERMITTED) & ANYBODY != 0
             || self.with_credentials(|c| c.ids.is_some())
     }
@@ -493,17 +496,17 @@ impl Process {
     /// Whether the program that it executes will have such rights: execve(2) takes the saved id
     /// away, and from whoever is not root the capabilities that are not ambient.
     pub fn may_map_after_exec(&self) -> bool {
-        let [real, effective, _] = three(nr::GETRESUID);
+        let ([real, effective, _], owner) = (three(nr::GETRESUID), self.owner_of_pool());
         [real, effective]
             .iter()
-            .any(|id| *id == 0 || self.is_owner(*id))
+            .any(|id| *id == 0 || Some(*id) == owner)
             || (0..u32::BITS)
                 .any(|capability| ANYBODY >> capability & 1 != 0 && ambient(capability))
             || self.with_credentials(|c| c.ids.is_some())
     }
 
-    fn is_owner(&self, id: u32) -> bool {
-        sys::stat_fd(self.data_fd as usize).is_some_and(|stat| stat.uid == id)
+    fn owner_of_pool(&self) -> Option<u32> {
+        sys::stat_fd(self.data_fd as usize).map(|stat| stat.uid)
     }
 
     pub fn pid(&self) -> u32 {

@@ -4,8 +4,9 @@
 //! work on the host's files instead.
 
 use super::exec::EXE_VARIABLE;
+use super::leaving;
 use super::pool::Pool;
-use super::process::{self, Parts, VARIABLES};
+use super::process::{self, Parts, Process, VARIABLES};
 use super::{no_pool, selftest};
 use crate::calls;
 use crate::env::Env;
@@ -38,7 +39,10 @@ pub fn start(env: &Env) -> bool {
     }
     match join(&session) {
         Ok(client) => {
-            install(env, &session, value, client);
+            let p = install(env, &session, value, client);
+            if !p.may_map() {
+                leave(p);
+            }
             true
         }
         Err(e) if e.errno() == ENOMEM => give_up(NO_ADDRESSES),
@@ -107,7 +111,17 @@ pub fn parts(
     }
 }
 
-fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
+/// A program that Holdfast does not see, such as a statically linked one, changed its user and
+/// executed this one.
+#[cold]
+fn leave(p: &Process) {
+    match leaving::leave(p) {
+        Some(retired) => drop(retired),
+        None => give_up(NOT_LET_IN),
+    }
+}
+
+fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) -> &'static Process {
     let exe = env.get(&EXE_VARIABLE[..EXE_VARIABLE.len() - 1]);
     let variables = [
         variable(env, b"LD_AUDIT"),
@@ -131,6 +145,7 @@ fn install(env: &Env, session: &SessionEnv, value: &[u8], client: Pool) {
     if let Some(settings) = p.trace {
         super::trace::start(settings);
     }
+    p
 }
 
 /// `NAME=value` with NUL, as it is now.
@@ -147,6 +162,9 @@ fn joined(parts: &[&[u8]]) -> Box<[u8]> {
 }
 
 const ENOMEM: i32 = 12;
+const NOT_LET_IN: &str = "the program that started this one changed its user, and the pool's \
+    service does not let that user in\nFix: start it by a program that is not statically linked, \
+    or ask the pool's owner";
 const NO_ADDRESSES: &str =
     "the pool and its session need more addresses than the program may have; raise `ulimit -v`";
 const OTHER_VERSION: &str = "this run began with another version of Holdfast, which is no longer \

@@ -12,6 +12,14 @@ pub const CASES: &[(&str, Case)] = &[
         "who gives up root and stays mapped",
         super::leaving::stays_mapped,
     ),
+    (
+        "what is in the way of giving up root",
+        super::leaving::hindered,
+    ),
+    (
+        "closed files of who gave up root",
+        super::leaving::leaves_nothing_behind,
+    ),
     ("a web server of root", super::leaving::web_server),
     ("exports of several users", exports),
     ("root that is nobody", squashed),

@@ -97,7 +97,13 @@ if len(sys.argv) == 1:
     os.execlp("setpriv", "setpriv", "--reuid=3002", "--regid=3002", "--clear-groups",
               sys.executable, sys.argv[0], str(a.fileno()), str(b.fileno()))
 "#;
-    for way in [goes_on, executes] {
+    // What it may execute has no right any more, and is not there.
+    let fails = r#"
+ctypes.CDLL(None).prctl(8, 1); gives_up() # PR_SET_KEEPCAPS
+try: os.execv("/none", ["none"])
+except FileNotFoundError: mapped = lambda: False
+"#;
+    for way in [goes_on, executes, fails] {
         keeps_locks_if(fixture, way)?;
         std::fs::remove_dir_all(fixture.path("theirs"))?;
     }
@@ -295,4 +301,115 @@ pub fn web_server(fixture: &Fixture) -> Result<(), Stop> {
         shared.expect("0", &format!("{begin}; {script} /hf {mpm}"), &expected.out)?;
     }
     shared.end()
+}
+
+/// A handler gives up root while a call of the pool's waits below it; the next such call unmaps.
+const IN_A_CALL: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int restarts;
+static void give_up(int s) { setresuid(3002, 3002, 3002); }
+static int mapped(void) {
+    char line[4096]; int n = 0; FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) n += strstr(line, ".seg") != NULL;
+    fclose(maps); return n > 0;
+}
+int main(void) {
+    int fd = open("/hf/lock", O_RDWR | O_CREAT, 0666);
+    struct flock whole = { .l_type = F_WRLCK };
+    fcntl(fd, F_SETLK, &whole); flock(fd, LOCK_EX); mkfifo("/hf/fifo", 0666);
+    for (int way = 0; way < 3; way++) {
+        fflush(stdout);
+        if (!fork()) {
+            int other = open("/hf/lock", O_RDWR);
+            signal(SIGALRM, give_up); siginterrupt(SIGALRM, 1); ualarm(100000, 0);
+            int ret = way == 0 ? fcntl(fd, F_SETLKW, &whole)
+                : way == 1 ? flock(other, LOCK_EX) : open("/hf/fifo", O_RDONLY);
+            printf("%d %s %d ", ret, strerrorname_np(errno), mapped());
+            give_up(0); printf("%d\n", mapped());
+            return 0;
+        }
+        int status; wait(&status); if (status) printf("status %x\n", status);
+    }
+}
+"#;
+
+/// What is in its way: a call that waits, a low limit of descriptors, a program that the library
+/// does not see.
+pub fn hindered(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "0")?;
+    shared.expect("0", "chmod 1777 /hf; echo text >/hf/f", "")?;
+    let source = fixture.path("in-a-call.c");
+    std::fs::write(&source, IN_A_CALL)?;
+    let script = format!("gcc -w -o in-a-call {} && ./in-a-call", source.display());
+    let said = "-1 EINTR 1 0\n".repeat(3);
+    shared.expect(
+        "0",
+        &format!("cd {}; {script}", fixture.dir.display()),
+        &said,
+    )?;
+    let text = "gives_up(); print(mapped(), open('/hf/f').read().strip())";
+    let drops = python(fixture, "drops.py", text)?;
+    shared.expect("0", &format!("ulimit -n 900; {drops}"), "0 text\n")?;
+    let becomes = "setpriv --reuid=3002 --regid=3002 --clear-groups";
+    let looks = python(
+        fixture,
+        "looks.py",
+        "print(mapped(), open('/hf/f').read().strip())",
+    )?;
+    shared.expect(
+        "0",
+        &format!("ulimit -n 256; {becomes} {looks}"),
+        "0 text\n",
+    )?;
+    let text = r#"
+for fd in range(2000):
+    try: where = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError: continue
+    if ".seg" in where or "session" in where: print("open:", where)
+print(os.getuid() != 0, mapped(), open('/hf/f').read().strip())
+"#;
+    let looks = python(fixture, "executed.py", text)?.replace("python3 ", "");
+    let python3 = "$(python3 -c 'import sys; print(sys.executable)')";
+    let busybox = format!(
+        "command -v busybox >/dev/null || {{ echo True 0 text; exit; }}
+        busybox su -s {python3} nobody {looks} 2>/dev/null"
+    );
+    shared.expect("0", &busybox, "True 0 text\n")?;
+    shared.end()
+}
+
+/// What its parent had written to files that it has closed is there, though the service is killed
+/// as soon as all have ended, and with it the proxy that had them open.
+pub fn leaves_nothing_behind(fixture: &Fixture) -> Result<(), Stop> {
+    let text = r#"
+for n in range(20):
+    fd = os.open(f"/hf/{n}", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.write(fd, b"a" * 100); os.fsync(fd); os.write(fd, b"b" * 100)
+if os.fork() == 0:
+    if len(sys.argv) == 1: gives_up(); os.write(fd, b"c" * 100); os._exit(0)
+    os.dup2(fd, 1)
+    os.execlp("setpriv", "setpriv", "--reuid=3002", "--regid=3002", "--clear-groups", "printf",
+              "%0100d", "1")
+os.wait()
+"#;
+    let script = python(fixture, "closes.py", text)?;
+    for (round, executes) in (0..6).map(|n| (n / 2, ["", " executes"][n as usize % 2])) {
+        let mut shared = Shared::new(fixture, "0")?;
+        shared.expect("0", &format!("chmod 1777 /hf; {script}{executes}"), "")?;
+        std::thread::sleep(std::time::Duration::from_millis(100 * round));
+        shared.kill()?;
+        let sizes = "stat -c %s /hf/* | sort | uniq -c | tr -s ' '";
+        shared.expect("0", sizes, " 19 200\n 1 300\n")?;
+        shared.end()?;
+        std::fs::remove_dir_all(fixture.path("theirs"))?;
+    }
+    Ok(())
 }

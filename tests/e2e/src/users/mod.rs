@@ -153,6 +153,13 @@ impl Shared<'_> {
         Ok(shared)
     }
 
+    /// The service dies; the next program's run begins another one.
+    pub fn kill(&mut self) -> Result<(), Stop> {
+        self.service.kill()?;
+        self.service.wait()?;
+        Ok(())
+    }
+
     fn wait(&self) -> Result<(), Stop> {
         for _ in 0..1000 {
             if self.pool.join("sock").exists() {
