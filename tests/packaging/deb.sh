@@ -10,8 +10,9 @@ if [[ ${1:-} != --inside ]]; then
     exec unshare -m --propagation private bash "$0" --inside "$package" "$scratch"
 fi
 package=$2 scratch=$3
-# Pools that others have mounted: a mount here would keep them in use after their end.
-(findmnt -rno TARGET -t fuse.holdfast || true) | xargs -r umount -l
+# What others have mounted for a while: a mount here would keep it in use after their end.
+findmnt -rno TARGET,SOURCE,FSTYPE | awk '$2 ~ "^/dev/loop" || $3 ~ "^fuse" { print $1 }' |
+    xargs -r umount -l
 mount -t tmpfs tmpfs "$scratch" || exit 77
 upper=$scratch/upper root=$scratch/root
 mkdir "$upper" "$scratch/work" "$root"

@@ -40,8 +40,18 @@ fn begun(fixture: &Fixture, text: &str) -> Result<String, Stop> {
 }
 
 /// What a script says, without counts that are 0, and with a short name for the pool.
+/// `is_served POOL PID` waits until that process is its service: the one before may still end.
+const SAYING: &str = r#"
+say() { "$hf" "$@" 2>&1 || echo "status $?"; }
+is_served() {
+    for n in $(seq 500); do
+        "$hf" pool status "$1" | grep "^service *process $2$" >/dev/null && return; sleep 0.01
+    done
+}
+"#;
+
 fn said(fixture: &Fixture, pool: &str, text: &str) -> Result<String, Stop> {
-    let text = format!("say() {{ \"$hf\" \"$@\" 2>&1 || echo \"status $?\"; }}\n{text}");
+    let text = format!("{SAYING}{text}");
     let said = script(fixture, pool, &text)?.replace(pool, "P");
     let lines = said.lines().map(|line| match line.strip_prefix('{') {
         None => format!("{line}\n"),
@@ -228,7 +238,7 @@ say cp "$pool:n" /dev/full; ("$hf" cp "$pool:n" - >/dev/full) 2>&1 || echo "stat
 echo small | "$hf" cp - "$pool:ks/s"; "$hf" cp "$pool:ks/s" -; "$hf" kv "$pool" ks count
 # The service makes files that are larger than the limit.
 "$hf" serve "$pool" 2>/dev/null & service=$!
-for n in $(seq 500); do [ -e "$pool/sock" ] && break; sleep 0.01; done
+is_served "$pool" $service
 (ulimit -f 100; say cp "$pool:n" cut); ls cut 2>/dev/null || echo nothing
 kill $service; wait $service
 "#;
@@ -460,7 +470,7 @@ mkdir d; head -c 100M /dev/urandom >d/2-large; echo one >d/1; echo three >d/3
 "$hf" pool create big --size 256M >/dev/null
 # The service makes files that are larger than the limit.
 "$hf" serve big 2>/dev/null & service=$!
-for n in $(seq 500); do [ -e big/sock ] && break; sleep 0.01; done; "$hf" cp -r d big:
+is_served big $service; "$hf" cp -r d big:
 (ulimit -f 50000; "$hf" cp -r big:d host 2>&1 || echo $?); ls -A host; cat host/1 host/3
 kill $service; wait $service
 "#;

@@ -41,8 +41,9 @@ fn on_huge_pages(fixture: &Fixture, pages: u32, text: &str) -> Result<String, St
         export hf pool number before
         export -f free
         unshare --mount bash -euo pipefail -c '
-            # Pools that other tests have mounted: this namespace would keep them in use.
-            (findmnt -rno TARGET -t fuse.holdfast || true) | xargs -r umount -l
+            # What other tests have mounted: this namespace would keep it in use.
+            findmnt -rno TARGET,SOURCE,FSTYPE | grep -E " (/dev/loop|[^ ]* fuse)" |
+                cut -d" " -f1 | xargs -r umount -l || true
             mount -t hugetlbfs -o pagesize=2M none huge ||
                 {{ echo "{SKIPPED}no hugetlbfs"; exit 0; }}
             run() {{ "$hf" run --pool "$pool" "$@"; }}
