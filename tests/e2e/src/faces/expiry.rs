@@ -19,6 +19,7 @@ const WORDS: &str = "kv() { \"$hf\" kv \"$pool\" \"$@\"; }
     check() { \"$hf\" pool check \"$pool\" >/dev/null; }
     wait_for() { for _ in $(seq 500); do if eval \"$1\"; then return; fi; sleep 0.02; done
         echo \"never: $1\"; }
+    is_served() { \"$hf\" pool status \"$pool\" | grep \"process $service$\" >/dev/null; }
     number() { \"$hf\" --json pool status \"$pool\" | grep -o \"\\\"$1\\\": *[0-9]*\" |
         grep -o '[0-9]*$'; }
 ";
@@ -73,14 +74,14 @@ fn service_is_away(fixture: &Fixture) -> Result<(), Stop> {
         "{WORDS} kv k put a 1 --expires 1h; kv k put b 2 --expires 300ms; at=$(kv k expire a)
         sleep 0.4; kv k scan | sed 's/@.*/@T/'; test \"$(kv k expire a)\" = \"$at\"
         \"$hf\" serve \"$pool\" 2>/dev/null & service=$!
-        wait_for '[ -S \"$pool/sock\" ]'
+        wait_for is_served
         kv k put c 3 --expires 1h; kv k put d 4 --expires 500ms
         run bash -c 'echo e >/hf/k/e'
         \"$hf\" run --pool \"$pool\" -- sleep 60 & keep=$!; sleep 0.2
         kill -KILL $service; kill $keep; wait || true; sleep 0.4; wait_for 'check 2>/dev/null'
         kv k scan | sed 's/@.*/@T/'; test \"$(kv k expire a)\" = \"$at\"
         \"$hf\" serve \"$pool\" 2>/dev/null & service=$!
-        wait_for '[ -S \"$pool/sock\" ]'
+        wait_for is_served
         kv k put f 5 --expires 20ms
         # Two keys that expire: the service has removed the others.
         wait_for '[ $(number values) = 2 ]'; kill $service; wait || true

@@ -223,7 +223,10 @@ fn kills(fixture: &Fixture) -> Result<(), Stop> {
     let text = r#"
 gone; "$hf" umount m
 "$hf" serve "$pool" 2>/dev/null & service=$!
-for n in $(seq 500); do [ -e "$pool/sock" ] && break; sleep 0.01; done
+# The service before may still end.
+for n in $(seq 500); do
+    "$hf" pool status "$pool" | grep "process $service$" >/dev/null && break; sleep 0.01
+done
 mount "$pool" m; echo one >m/f; exec 5>>m/f
 kill -9 $service; wait $service 2>/dev/null || true; echo two >&5; mkdir m/d; cat m/f
 "$hf" serve "$pool" 2>/dev/null 5>&- & service=$!
