@@ -36,7 +36,7 @@ const DEAD: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_secs(4);
 /// Until the service has flushed by itself, and once more after it failed.
 const LATER: Duration = Duration::from_secs(8);
-/// Until the service has noticed how its flush ended.
+/// Until clients know what the service has noticed.
 const NOTICED: Duration = Duration::from_millis(300);
 const TRIES: usize = 4;
 
@@ -406,10 +406,24 @@ impl<'a> Fixture<'a> {
         Ok(found)
     }
 
+    /// Until the service has noticed that its flush failed, which it logs, and told its clients.
+    fn wait_for_service(&self) {
+        let log = self.subject.dir.join("service.log");
+        let end = Instant::now() + LATER;
+        let noticed = || {
+            let text = std::fs::read(&log).unwrap_or_default();
+            String::from_utf8_lossy(&text).contains("is tried again")
+        };
+        while !noticed() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(NOTICED);
+    }
+
     /// The device is well again.
     fn go_on(&mut self, found: Option<(usize, usize)>) -> Result<(), String> {
         if !self.case.fails.by_client() {
-            std::thread::sleep(NOTICED);
+            self.wait_for_service();
         }
         let file = self.case.fails.file();
         let (holder, place) = match found.filter(|_| self.case.same) {
