@@ -148,9 +148,18 @@ pub fn wait_interruptible(
     wait(word, expected, timeout)
 }
 
-/// Waits in which handlers may run just now, and those that a handler left by longjmp(3).
+/// Waits in which handlers may run just now, and those that one left by longjmp(3).
 #[cfg(not(feature = "model"))]
 static WAITS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+
+/// Makes a wait in which handlers of the program may run.
+#[cfg(not(feature = "model"))]
+pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
+    WAITS.fetch_add(1, Ordering::Relaxed);
+    let result = wait();
+    WAITS.fetch_sub(1, Ordering::Relaxed);
+    result
+}
 
 /// Whether whoever asks may be a handler that interrupted a wait, which goes on afterwards.
 #[cfg(not(feature = "model"))]
@@ -165,10 +174,7 @@ pub fn wait_interruptible(
     expected: u32,
     timeout: Option<Duration>,
 ) -> WaitResult {
-    WAITS.fetch_add(1, Ordering::Relaxed);
-    let result = until_signal(word, expected, timeout);
-    WAITS.fetch_sub(1, Ordering::Relaxed);
-    result
+    while_waiting(|| until_signal(word, expected, timeout))
 }
 
 #[cfg(not(feature = "model"))]

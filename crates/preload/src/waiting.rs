@@ -7,8 +7,7 @@
 
 use core::arch::global_asm;
 use core::ops::Range;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 use holdfast_pmem::futex;
 
 const EINTR: isize = 4;
@@ -64,25 +63,13 @@ unsafe extern "C" {
     static hf_waiting_again: u8;
 }
 
-/// Calls of the program that wait here, and those that a handler left by longjmp(3). While it is
-/// not 0, what runs may be a handler, above a call that goes on.
-static CALLS: AtomicU32 = AtomicU32::new(0);
-
-/// Whether a call of this process may go on when the one that is served now is done.
-pub fn is_within_another() -> bool {
-    CALLS.load(Relaxed) != 0 || futex::is_within_wait()
-}
-
 /// As `sys::raw`, but a signal of the program ends it as it would end the program's own call.
 ///
 /// # Safety
 /// As for `sys::raw`.
 pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
-    CALLS.fetch_add(1, Relaxed);
     // SAFETY: the caller's to answer for.
-    let ret = unsafe { until_made(nr, args) };
-    CALLS.fetch_sub(1, Relaxed);
-    ret
+    futex::while_waiting(|| unsafe { until_made(nr, args) })
 }
 
 /// # Safety

@@ -80,15 +80,17 @@ fn begin(p: &Process, client: &Client) -> Result<Option<Handover>, Stop> {
     }
     let (at, segment) = place(p, &connection)?;
     let [session, meta, journal] = p.segments;
+    // Where the connection has its number, there is no fourth one.
     let data = if at == p.data_fd { session } else { p.data_fd };
-    let handover = Handover {
-        env: variable(p, pool, at).ok_or_else(refused)?,
+    let mut handover = Handover {
+        env: Box::default(),
         segment,
         at,
         closing: [session, meta, journal, data],
         slot,
         is_over: false,
     };
+    handover.env = variable(p, pool, at).ok_or_else(refused)?;
     client.give_locks(slot, false)?;
     handover.close_at_exec(true);
     Ok(Some(handover))

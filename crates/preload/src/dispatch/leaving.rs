@@ -14,15 +14,15 @@ use super::process::{self, Process, Retired};
 use super::ranges;
 use super::start;
 use crate::calls;
-use crate::waiting;
 use holdfast_client::Served;
 use holdfast_client::env::SessionEnv;
+use holdfast_pmem::futex;
 
 /// Unless the process may have the pool mapped. `Some`: there is another process state, and the one
 /// that the caller has is to be dropped when it is not used any more.
 pub fn leave(p: &Process) -> Option<Retired> {
     let alone = !crate::process::has_threads() && !crate::process::is_shared();
-    if !alone || waiting::is_within_another() || !ranges::is_empty() {
+    if !alone || futex::is_within_wait() || !ranges::is_empty() {
         return None;
     }
     let handover = handover::prepare_to_leave(p).ok()??;

@@ -40,8 +40,13 @@ pub fn start(env: &Env) -> bool {
     match join(&session) {
         Ok(client) => {
             let p = install(env, &session, value, client);
+            // A program that Holdfast does not see, such as a statically linked one, changed its
+            // user and executed this one.
             if !p.may_map() {
-                leave(p);
+                match leaving::leave(p) {
+                    Some(retired) => drop(retired),
+                    None => give_up(NOT_LET_IN),
+                }
             }
             true
         }
@@ -108,16 +113,6 @@ pub fn parts(
             session.trace.map_or(session.base, |trace| trace.fd as i32),
         ]
         .map(|fd| fd as u32),
-    }
-}
-
-/// A program that Holdfast does not see, such as a statically linked one, changed its user and
-/// executed this one.
-#[cold]
-fn leave(p: &Process) {
-    match leaving::leave(p) {
-        Some(retired) => drop(retired),
-        None => give_up(NOT_LET_IN),
     }
 }
 
