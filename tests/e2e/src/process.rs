@@ -1,7 +1,9 @@
 //! Running commands so that nothing outlives its time: each is the leader of a process group that
 //! is killed as a whole when its time is up.
 
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::UnshareFlags;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -151,6 +153,24 @@ fn unique(scratch: &Path, what: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     scratch.join(format!("{what}.{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Gives this thread, and what it starts, mounts of its own where it is root's. A namespace that
+/// anybody makes later, a stage beside this one above all, copies all mounts of the one before,
+/// and what is mounted there stays in use for as long as that lasts.
+pub fn own_mounts() -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    // Deprecated for what it does to descriptors with a flag that is not given here.
+    #[expect(deprecated, reason = "the other one is unsafe code")]
+    let entered = rustix::thread::unshare(UnshareFlags::NEWNS);
+    match entered {
+        Err(rustix::io::Errno::PERM) => return Ok(()),
+        entered => entered?,
+    }
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(mount_change("/", private)?)
 }
 
 /// The `holdfast` command under test.

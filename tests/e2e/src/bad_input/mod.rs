@@ -88,6 +88,7 @@ pub fn run_cases(kind: &str, cases: &[(&str, Case)], names: &[&str]) -> ExitCode
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
+                process::own_mounts().expect("root may have mounts of its own");
                 while let Some((name, case)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let fixture = Fixture {
                         holdfast: holdfast.clone(),

@@ -147,6 +147,7 @@ pub fn main(args: &[&str]) -> ExitCode {
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
+                process::own_mounts().expect("root may have mounts of its own");
                 while let Some(script) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let modes = match way {
                         Way::Run => &script.modes[..],
