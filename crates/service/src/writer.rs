@@ -272,6 +272,7 @@ impl Writer<'_> {
             self.lost = [0; LOST_BLOCKS];
             session.end(&mut self.service.engine)?;
             self.service.engine.store.begin()?;
+            self.expiry.session_ended();
         }
         Ok(false)
     }

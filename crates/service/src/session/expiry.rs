@@ -40,9 +40,14 @@ impl Expiry {
         }
     }
 
+    /// A session has ended, which may have changed when the first value expires. It may have been
+    /// so short that nobody looked in it.
+    pub fn session_ended(&mut self) {
+        self.first = None;
+    }
+
     /// Whether there are values for a helper to remove.
     pub fn look(&mut self, store: &mut Store, memory: &Memory) -> Result<bool> {
-        self.first = None;
         let header = memory.header();
         let early = self.looked.is_some_and(|then| then.elapsed() < self.pause);
         if header.expiring.load(Acquire) == 0 || early || memory.is_poisoned() {

@@ -433,7 +433,7 @@ fn in_run(
 fn on_mount(script: &Script, around: &mut Around<'_>, pool: &Path, at: &Path) -> io::Result<Ended> {
     fs::create_dir(at)?;
     around.admin(&["mount"], &[pool, at])?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo")?;
     let here = format!(" {} ", at.display());
     let is_it = |line: &&str| line.contains(&here) && line.contains(" fuse.holdfast ");
     if mounts.lines().find(is_it).is_none() {
