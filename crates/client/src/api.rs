@@ -34,7 +34,7 @@ impl Client {
 /// Memory.
 impl Client {
     /// What is mapped for the client's own use: address and length of each mapping.
-    pub fn own_memory(&self) -> [(usize, usize); 4] {
+    pub fn own_memory(&self) -> [(usize, usize); 5] {
         self.session.own_memory()
     }
 }
@@ -577,6 +577,16 @@ impl Client {
     /// can guess.
     pub fn expect_others(&self, random: u64) {
         lent::expect_others(&self.session, random);
+    }
+
+    /// Such processes may have read leases from now on; the words of all leases, to be read.
+    pub fn give_leases(&self) -> Result<OwnedFd> {
+        self.session.give_leases()
+    }
+
+    /// Whether leases are good for one more term.
+    pub fn gives_leases(&self) -> bool {
+        self.session.gives_leases()
     }
 
     /// The file of `MapPiece::Lent`.

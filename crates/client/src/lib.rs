@@ -41,6 +41,7 @@ pub use ops::snapshot::{SnapshotError, SnapshotInfo, StoresStopped};
 pub use pool::id_map::{self, IdMaps};
 pub use served::Served;
 pub use session::Session;
+pub use session::leases::LeaseSet;
 pub use session::quota::QuotaInfo;
 pub use session::run::MapCount;
 pub use session::{attach, drain, live, lock, run, space};

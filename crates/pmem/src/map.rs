@@ -315,15 +315,26 @@ impl Mapping {
         Mapping { ptr, owned }
     }
 
-    /// Maps the beginning of another file in the place of this one, for reading and writing. Both
-    /// are memory that is only ever seen as atomics and copied.
-    pub(crate) fn replace(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+    /// Zeros to be read, in whose place something is mapped later.
+    pub(crate) fn blank(len: usize) -> Result<Mapping, Error> {
+        let len = round_up(len, PAGE)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let at = core::ptr::null_mut();
+        // SAFETY: at an address of the kernel's choice.
+        let got = unsafe { rustix::mm::mmap_anonymous(at, len, ProtFlags::READ, flags) };
+        let ptr = got.map_err(Error::os("mmap"))?;
+        Ok(Mapping::of(ptr.cast(), len, Source::Mapped(None)))
+    }
+
+    /// Maps the beginning of another file in the place of this one. Both are memory that is only
+    /// ever seen as atomics and copied.
+    pub(crate) fn replace(&self, fd: BorrowedFd<'_>, access: Access) -> Result<(), Error> {
         let len = self.owned.len;
         let Source::Mapped(_) = self.owned.source else {
             return Err(Error::NoRoom { len });
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let prot = protection(access);
         // SAFETY: over the range of this mapping alone. Who refers to it finds other bytes there,
         // as if another process had stored them.
         let got = unsafe { rustix::mm::mmap(self.ptr.cast(), len, prot, flags, fd, 0) };
@@ -341,10 +352,7 @@ impl Mapping {
         options: &MapOptions,
     ) -> Result<Mapping, Error> {
         let len = round_up(len, PAGE)?;
-        let prot = match options.access {
-            Access::ReadOnly => ProtFlags::READ,
-            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
+        let prot = protection(options.access);
         let mut flags = shared_flags(options.medium);
         // Where huge pages may come, addresses are aligned as offsets are.
         let place = match &options.place {
@@ -385,6 +393,13 @@ impl Mapping {
             return Err(bad);
         }
         Ok(Mapping::of(ptr, len, Source::Heap(layout)))
+    }
+}
+
+fn protection(access: Access) -> ProtFlags {
+    match access {
+        Access::ReadOnly => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     }
 }
 

@@ -164,6 +164,20 @@ impl SharedMem {
         Ok((fd, mem))
     }
 
+    /// As `create_memfd`; who gets the descriptor can only read what is there.
+    pub fn create_for_readers(name: &str, len: usize) -> Result<(OwnedFd, SharedMem), Error> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(Error::os("memfd_create"))?;
+        let size = crate::map::round_up(len, PAGE)? as u64;
+        rustix::fs::ftruncate(&fd, size).map_err(Error::os("ftruncate"))?;
+        let mem = SharedMem::map(fd.as_fd(), len)?;
+        // After this mapping nobody makes another one to store to, nor writes.
+        let fixed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+        let seals = fixed | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(Error::os("fcntl"))?;
+        Ok((fd, mem))
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -241,8 +255,16 @@ impl SharedMem {
         Some(unsafe { MutBuf::from_raw(p.cast_mut(), len) })
     }
 
+    /// Room for memory that is mapped there later, by [`SharedMem::replace`]; until then all of it
+    /// reads as zero, and nothing may be stored there.
+    pub fn blank(len: usize) -> Result<SharedMem, Error> {
+        let mapping = Mapping::blank(len)?;
+        Ok(SharedMem { mapping, len })
+    }
+
     /// From now on this is the memory of `fd`, which is at least as long, at the same addresses.
-    pub fn replace(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+    /// Where access is for reading, a store there is a fault.
+    pub fn replace(&self, fd: BorrowedFd<'_>, access: Access) -> Result<(), Error> {
         let size = rustix::fs::fstat(fd).map_err(Error::os("fstat"))?.st_size as u64;
         if size < self.len as u64 {
             return Err(Error::OutOfRange {
@@ -250,7 +272,7 @@ impl SharedMem {
                 len: self.len,
             });
         }
-        self.mapping.replace(fd)?;
+        self.mapping.replace(fd, access)?;
         self.mapping.not_in_core_dumps();
         Ok(())
     }

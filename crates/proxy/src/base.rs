@@ -3,6 +3,7 @@
 //! Invariants: what is mapped, and its descriptors, stay as long as somebody works there; each
 //! process has a place of its own in that session. A snapshot is mapped once for all of the user.
 
+use crate::answers::AllAnswers;
 use holdfast_client::attach::{AttachError, Attachment, attach_snapshot};
 use holdfast_client::{Client, Error, Segments};
 use rustix::fd::AsFd;
@@ -42,6 +43,16 @@ impl Base {
     /// A client without a place in the session, to which the pool appears at `at`.
     pub fn client(&self, at: &[u8]) -> Client {
         self.pool.another(at)
+    }
+
+    /// Whether leases are good for one more term.
+    pub fn gives_leases(&self) -> bool {
+        self.pool.gives_leases()
+    }
+
+    /// None yet.
+    pub fn all_answers(&self) -> AllAnswers {
+        AllAnswers::begin(&self.pool)
     }
 
     /// Others than the pool's owner come; see `Client::expect_others`.

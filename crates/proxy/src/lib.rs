@@ -14,6 +14,7 @@
 //!  * A process that asks for too much gets an error; nothing of it outlives its connection.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod base;
 mod calls;
 mod channel;

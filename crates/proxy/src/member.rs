@@ -6,6 +6,7 @@
 //!    would wait for whoever waits for the call to end.
 //!  * A description that no descriptor refers to is in `unbound`, and is released with the process.
 
+use crate::answers::Answers;
 use crate::base::Base;
 use crate::keys::Keys;
 use crate::maps::Maps;
@@ -53,6 +54,10 @@ pub struct Member {
     /// Whether it ever asked for a lock.
     pub locks: AtomicBool,
     ended: AtomicBool,
+    /// What it looks for answers in.
+    answers: OnceLock<Arc<Answers>>,
+    /// It has what others with its rights may not have.
+    knows_more: AtomicBool,
     /// What is mapped in the memory that it runs in.
     maps: Mutex<Option<Arc<Maps>>>,
     /// Keyspaces, and what it reads and changes there.
@@ -84,6 +89,8 @@ impl Member {
             leaves: AtomicBool::new(false),
             locks: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            answers: OnceLock::new(),
+            knows_more: AtomicBool::new(false),
             maps: Mutex::default(),
             keys: Keys::default(),
             sends: Mutex::default(),
@@ -144,6 +151,31 @@ impl Member {
         }
     }
 
+    /// It gets something that its rights alone would not give it: what it is answered from here on
+    /// is not for others.
+    pub fn knows_more(&self) {
+        self.knows_more.store(true, SeqCst);
+    }
+
+    /// User, group and other groups, if these are all that it has and it can have no others.
+    pub fn lasting_rights(&self) -> Option<(u32, u32, Vec<u32>)> {
+        let is_the_pool = Arc::ptr_eq(self.base(), &self.shared.pool);
+        let knows_more = self.knows_more.load(SeqCst);
+        let rights = self.rights();
+        (is_the_pool && !knows_more).then(|| rights.lasting())?
+    }
+
+    /// It looks for answers there.
+    pub fn keep(&self, answers: Arc<Answers>) {
+        let _ = self.answers.set(answers);
+    }
+
+    /// What is answered to it is kept there.
+    pub fn answers(&self) -> Option<&Arc<Answers>> {
+        let answers = self.answers.get()?;
+        (!self.knows_more.load(SeqCst)).then_some(answers)
+    }
+
     /// Changes its rights; false if that is not among them.
     pub fn narrow(
         &self,
@@ -152,6 +184,7 @@ impl Member {
         others: Vec<u32>,
         privileged: bool,
     ) -> bool {
+        self.knows_more();
         let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
         rights.narrow(users, groups, others, privileged)
     }
@@ -289,8 +322,14 @@ impl Member {
         self.closed_all();
     }
 
-    /// A child has as many descriptors.
+    /// A child has as many descriptors, and looks for answers in the same memory.
     pub fn inherit(&self, parent: &Member) -> Result<()> {
+        if parent.knows_more.load(SeqCst) {
+            self.knows_more();
+        }
+        if let Some(answers) = parent.answers.get() {
+            self.keep(answers.clone());
+        }
         self.found(parent.bound.load(Acquire))
     }
 

@@ -3,6 +3,7 @@
 //! Invariants: it has one attachment to the pool, whose descriptors stay open until it ends; nobody
 //! of the user takes more than a part of the session's tables.
 
+use crate::answers::AllAnswers;
 use crate::base::{Base, Snapshots};
 use crate::connection;
 use crate::member::Member;
@@ -69,6 +70,8 @@ pub struct Shared {
     /// The pool as it is.
     pub pool: Arc<Base>,
     pub snapshots: Snapshots,
+    /// What is answered, and kept.
+    pub answers: AllAnswers,
     /// Where the pool has the kernel's objects.
     pub special: PathBuf,
     /// Root is nobody.
@@ -167,7 +170,10 @@ pub fn serve(
 ) -> Result<(), Errno> {
     let mut connection: Option<OwnedFd> = None;
     let base = Base::of(attachment).map_err(|e| Errno::from_raw_os_error(e.errno()))?;
+    let random = tokens::random().map_err(|e| Errno::from_raw_os_error(e.errno()))?;
+    base.expect_others(random);
     let shared = Arc::new(Shared {
+        answers: base.all_answers(),
         pool: Arc::new(base),
         snapshots: Snapshots::of(directory),
         special: directory.join(SPECIAL),
@@ -182,8 +188,6 @@ pub fn serve(
         all: Mutex::default(),
         calls: AtomicU32::new(0),
     });
-    let random = tokens::random().map_err(|e| Errno::from_raw_os_error(e.errno()))?;
-    shared.pool.expect_others(random);
     rustix::net::sockopt::set_socket_timeout(
         control,
         rustix::net::sockopt::Timeout::Recv,

@@ -66,6 +66,14 @@ impl Rights {
         (self.users[1], self.groups[1])
     }
 
+    /// User, group and other groups, if it can never act as anybody else.
+    pub fn lasting(&self) -> Option<(u32, u32, Vec<u32>)> {
+        let (users, groups) = (self.users, self.groups);
+        let is_one = |ids: [u32; 3]| ids == [ids[0]; 3];
+        let lasts = is_one(users) && is_one(groups) && !self.privileged && !self.squashed;
+        lasts.then(|| (users[0], groups[0], self.others.clone()))
+    }
+
     /// Whether it may act as anybody.
     pub fn is_privileged(&self) -> bool {
         self.privileged

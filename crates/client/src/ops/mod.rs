@@ -9,6 +9,7 @@ pub(crate) mod create;
 pub(crate) mod cwd;
 pub(crate) mod fds;
 pub(crate) mod flock;
+pub(crate) mod leased;
 pub(crate) mod link;
 pub(crate) mod map;
 pub(crate) mod open;

@@ -13,6 +13,7 @@ use crate::base::types::{Base, Caller};
 use crate::content::perm;
 use crate::session::RETRIES;
 use crate::session::Session;
+use crate::session::leases::LeaseSet;
 use crate::tables::dentry_table::{self, Found};
 use crate::tables::inode_table::{self, Attrs, InodeRef, Passage};
 use crate::values::files::{self, Meta, Named};
@@ -45,6 +46,8 @@ pub(crate) struct Walk<'a> {
     pub resolve: u64,
     /// A file is to be made if there is none: its name may not end in a slash.
     pub creates: bool,
+    /// Where leases on all that is looked at are kept.
+    pub leases: Option<&'a LeaseSet>,
 }
 
 /// What to do with the last component.
@@ -121,21 +124,29 @@ impl<'a> Walk<'a> {
             c,
             resolve: 0,
             creates: false,
+            leases: None,
         }
+    }
+
+    /// Before something is read of the object that was last seen at `hint`.
+    #[inline]
+    fn lease(&self, ino: u64, hint: u32) {
+        if let Some(set) = self.leases {
+            match entry(self.s, ino, hint) {
+                Ok(inode) => set.add(self.s, &inode),
+                Err(_) => set.spoil(),
+            }
+        }
+    }
+
+    /// What comes depends on more than inodes.
+    fn spoil(&self) {
+        self.leases.into_iter().for_each(LeaseSet::spoil);
     }
 
     /// The directory (or object, for an empty path) where a path from `base` starts.
     pub fn start(&self, base: Base) -> Result<u64> {
-        match base {
-            Base::Root => Ok(ROOT),
-            Base::Cwd => match self.s.directory_slot()?.cwd.load(Relaxed) {
-                0 => Err(Error::NotFound),
-                ino => Ok(ino),
-            },
-            Base::Ofd(ofd) => Ok(self.s.ofd(ofd.raw())?.ino.load(Relaxed)),
-            Base::Node(ino) if value::is_number(ino) => Err(Error::NotFound),
-            Base::Node(ino) => Ok(ino),
-        }
+        start(self.s, base)
     }
 
     /// Walks `path` from `base`.
@@ -187,7 +198,9 @@ impl<'a> Walk<'a> {
     /// Attributes of the object that `path` leads to.
     pub fn attributes(&self, base: Base, path: &[u8], flags: u32) -> Result<Attrs> {
         if is_base(base, path, flags) {
-            return Ok(attributes(self.s, self.start(base)?, 0)?.1);
+            let start = self.start(base)?;
+            self.lease(start, 0);
+            return Ok(attributes(self.s, start, 0)?.1);
         }
         for _ in 0..RETRIES {
             let at = self.walk(base, path, end_of(flags))?;
@@ -196,6 +209,7 @@ impl<'a> Walk<'a> {
                 return Ok(files::attributes(&dir, meta));
             }
             let found = at.object()?;
+            self.lease(found.ino, found.inode);
             match glance(self.s, &found) {
                 // Its name went while we looked.
                 Err(Error::NotFound) => {}
@@ -203,6 +217,20 @@ impl<'a> Walk<'a> {
             }
         }
         Err(Error::NotFound)
+    }
+}
+
+/// See `Walk::start`.
+pub(crate) fn start(s: &Session, base: Base) -> Result<u64> {
+    match base {
+        Base::Root => Ok(ROOT),
+        Base::Cwd => match s.directory_slot()?.cwd.load(Relaxed) {
+            0 => Err(Error::NotFound),
+            ino => Ok(ino),
+        },
+        Base::Ofd(ofd) => Ok(s.ofd(ofd.raw())?.ino.load(Relaxed)),
+        Base::Node(ino) if value::is_number(ino) => Err(Error::NotFound),
+        Base::Node(ino) => Ok(ino),
     }
 }
 
@@ -359,6 +387,7 @@ impl<'a> State<'a> {
             Named::Nothing => None,
             Named::Value(_) if !part.last || part.slash => return Err(Error::NotDirectory),
             Named::Value(meta) => {
+                self.walk.spoil();
                 let (ino, kind, inode) = (meta.ino, files::KIND_FILE, 0);
                 let found = Some(Found { ino, kind, inode });
                 let value = Some(meta);
@@ -437,6 +466,7 @@ impl<'a> State<'a> {
 
     /// The present object must be a directory that the caller may search.
     fn enter_directory(&self) -> Result<(InodeRef<'a>, Passage)> {
+        self.walk.lease(self.dir, self.hint);
         let (inode, dir) = passage(self.walk.s, self.dir, self.hint)?;
         if perm::file_type(dir.rights.mode) != S_IFDIR {
             return Err(Error::NotDirectory);
@@ -495,6 +525,7 @@ impl<'a> State<'a> {
     #[cold]
     fn may_follow(&self, here: &InodeRef, link: &Found) -> Result<()> {
         let s = self.walk.s;
+        self.walk.spoil();
         if s.header().protected.load(Relaxed) & PROTECTED_SYMLINKS == 0 {
             return Ok(());
         }

@@ -351,8 +351,10 @@ pub(crate) fn touch(file: &File, now: i64) {
     if unwanted || atime > changed || atime >= now {
         return;
     }
+    file.s.recall(file.inode.ino);
     e.atime.store(now as u64, Relaxed);
     inode_table::mark_dirty(file.s, e);
+    file.s.recall(file.inode.ino);
 }
 
 pub(crate) fn lseek(c: &Client, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {

@@ -37,7 +37,7 @@ pub(crate) fn fstat(c: &Client, ofd: OfdLink) -> Result<Stat> {
     Ok(from_attributes(&a))
 }
 
-fn from_attributes(a: &Attrs) -> Stat {
+pub(crate) fn from_attributes(a: &Attrs) -> Stat {
     // Inline data takes no block, but zero would make programs take it for a hole.
     let inline = a.state & INODE_INLINE != 0 && a.size > 0;
     let blocks = if inline { a.blocks.max(1) } else { a.blocks };

@@ -7,6 +7,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Caller, OfdLink};
+use crate::served::known::Known;
 use crate::served::wire::*;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -16,7 +17,7 @@ use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::futex::{self, WaitResult};
 use pmem::process::own_pid;
 use pmem::record_locks::kept_open;
-use pmem::{ConstBuf, MutBuf, SharedMem};
+use pmem::{Access, ConstBuf, MutBuf, SharedMem};
 use rustix::fd::BorrowedFd;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -57,6 +58,7 @@ pub struct Served {
     pub(super) inside: AtomicBool,
     gone: AtomicBool,
     patience: Patience,
+    pub(super) known: Known,
     /// Whether the proxy was told of a limit of file sizes.
     pub(super) limited: AtomicBool,
 }
@@ -147,13 +149,16 @@ impl Served {
             inside: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             patience: Patience::default(),
+            known: Known::new()?,
             limited: AtomicBool::new(false),
         })
     }
 
     /// The same in a child of fork(2), whose channel is `memory`: it has one thread.
     pub(super) fn renew(&self, memory: BorrowedFd<'_>, member: u32) -> Result<()> {
-        self.channel.replace(memory).map_err(Error::Memory)?;
+        self.channel
+            .replace(memory, Access::ReadWrite)
+            .map_err(Error::Memory)?;
         self.me.store(member, Relaxed);
         self.pid.store(own_pid(), Relaxed);
         self.sharing.store(0, Relaxed);
@@ -162,6 +167,7 @@ impl Served {
         // Many children execute a program without a call before.
         self.started.store(0, Relaxed);
         self.births.store(false, Relaxed);
+        self.known.renew();
         Ok(())
     }
 
@@ -320,10 +326,11 @@ impl Served {
         }
     }
 
-    /// Where the channel is mapped.
-    pub fn own_memory(&self) -> [(usize, usize); 4] {
-        let mut all = [(0, 0); 4];
+    /// What is mapped of the channel, and of what is known.
+    pub fn own_memory(&self) -> [(usize, usize); 5] {
+        let mut all = [(0, 0); 5];
         all[0] = (self.channel.addr(), self.channel.len());
+        all[1..3].copy_from_slice(&self.known.places());
         all
     }
 }

@@ -202,6 +202,7 @@ impl Served {
     pub(super) fn note_bound(&self, fd: u32, bound: bool) {
         self.quiet.set(fd, false);
         self.pipes.set(fd, false);
+        self.known.note_file(fd, 0);
         self.fds.set(fd, bound);
     }
 
@@ -249,6 +250,7 @@ impl Served {
         self.tell(Op::Dup, &args(&[old.into(), new.into()]))?;
         if self.is_own() {
             self.note_bound(new, true);
+            self.known.note_file(new, self.known.file(old));
             self.quiet.set(new, is_quiet);
             self.pipes.set(new, is_pipe);
         }
@@ -504,6 +506,7 @@ impl Served {
     /// The process gave up rights: real, effective and saved user, the same of the group, and
     /// whether it keeps any privilege; its supplementary groups.
     pub fn narrow(&self, users: [u32; 3], groups: [u32; 3], others: &[u32], privileged: bool) {
+        self.known.forget();
         let pair = |ids: [u32; 3], at: usize| u64::from(ids[at]) | u64::from(ids[at + 1]) << 32;
         let list: Vec<u8> = others.iter().flat_map(|id| id.to_le_bytes()).collect();
         let words = [

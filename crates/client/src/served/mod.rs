@@ -12,10 +12,12 @@
 //!  * A process and its children are told apart by connections, one for each, which the proxy makes
 //!    before the child is born. A connection that hangs up is a process that has ended.
 
+pub mod answers;
 mod changes;
 mod channel;
 mod data;
 mod keys;
+mod known;
 mod life;
 mod maps;
 mod names;

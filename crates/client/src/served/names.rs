@@ -3,11 +3,11 @@
 //! Invariant: every function here has the name, the arguments and the meaning of the one of
 //! `Client`; who the caller is the proxy knows better.
 
-use crate::base::abi::{O_ACCMODE, O_KERNELS, O_PATH, O_RDONLY, R_OK, X_OK};
+use crate::base::abi::{AT_EMPTY_PATH, O_ACCMODE, O_KERNELS, O_PATH, O_RDONLY, R_OK, X_OK};
 use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
-use crate::served::channel::{Ask, DESCRIPTORS};
+use crate::served::channel::{Ask, DESCRIPTORS, descriptor};
 use crate::served::life::args;
 use crate::served::wire::*;
 use pmem::{ConstBuf, MutBuf};
@@ -89,12 +89,13 @@ impl Served {
             return Err(Error::TooManyFiles);
         }
         let words = [oflags.into(), mode.into(), resolve, u64::from(fd) + 1];
-        let handle = self.number(Op::Open, &at(c, base, path, &words))?;
-        if let Some(pipe) = OfdLink::from_raw(handle as u32) {
+        let words = self.ask(Op::Open, &at(c, base, path, &words))?.words;
+        if let Some(pipe) = OfdLink::from_raw(words[2] as u32) {
             return Ok(Some(pipe));
         }
         if self.is_own() {
             self.note_bound(fd, true);
+            self.known.note_file(fd, words[3]);
             let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
             self.quiet.set(fd, reads);
         }
@@ -163,6 +164,9 @@ impl Served {
     }
 
     pub fn access(&self, c: &Caller, base: Base, path: &[u8], mode: u32, flags: u32) -> Result<()> {
+        if let Some(known) = self.known_access(c, base, path, (mode, flags)) {
+            return known;
+        }
         let words = [mode.into(), flags.into()];
         self.tell(Op::Access, &at(c, base, path, &words))
     }
@@ -204,6 +208,12 @@ impl Served {
     }
 
     pub fn stat(&self, c: &Caller, base: Base, path: &[u8], flags: u32) -> Result<Stat> {
+        if let (Base::Ofd(ofd), true, true) = (base, path.is_empty(), flags & AT_EMPTY_PATH != 0) {
+            return self.fstat(ofd);
+        }
+        if let Some(known) = self.known_stat(c, base, path, flags) {
+            return known;
+        }
         let answered = self.ask(Op::Stat, &at(c, base, path, &[flags.into()]))?;
         Ok(words_stat(&answered.words[2..]))
     }
@@ -223,13 +233,21 @@ impl Served {
     }
 
     pub fn chdir(&self, c: &Caller, base: Base, path: &[u8]) -> Result<()> {
-        self.tell(Op::Chdir, &at(c, base, path, &[]))?;
-        self.note_inside(true);
-        Ok(())
+        self.change_directory(Op::Chdir, &at(c, base, path, &[]))
     }
 
     pub fn fchdir(&self, c: &Caller, ofd: OfdLink) -> Result<()> {
-        self.tell(Op::Fchdir, &at(c, Base::Ofd(ofd), &[], &[]))?;
+        self.change_directory(Op::Fchdir, &at(c, Base::Ofd(ofd), &[], &[]))
+    }
+
+    fn change_directory(&self, op: Op, ask: &Ask<'_>) -> Result<()> {
+        if !self.is_own() {
+            return self.tell(op, ask);
+        }
+        let moved = self.known.begin_move();
+        let entered = self.number(op, ask);
+        self.known.end_move(&moved, entered.as_ref().ok().copied());
+        entered?;
         self.note_inside(true);
         Ok(())
     }
@@ -303,6 +321,9 @@ impl Served {
     }
 
     pub fn fstat(&self, ofd: OfdLink) -> Result<Stat> {
+        if let Some(known) = descriptor(ofd).and_then(|fd| self.known_fstat(fd)) {
+            return Ok(known);
+        }
         let answered = self.ask(Op::Fstat, &args(&[ofd.raw().into()]))?;
         Ok(words_stat(&answered.words[2..]))
     }

@@ -270,6 +270,9 @@ ops! {
     KvSwap 91,
     /// How many keys a scan has before it.
     ScanCount 92,
+    /// Memory where answers are kept, and the words of leases, come by an OBJECT: as whom they are
+    /// answered.
+    Answers 93,
 }
 
 /// In the list of descriptors that RESUME answers with, and in LOOKUP's answer: it is a pipe.

@@ -91,7 +91,7 @@ pub(crate) fn acquire_as<'a>(
         me != NOWHERE,
         "a lock that others would take for a dead one's"
     );
-    match word.compare_exchange(0, me, Acquire, Relaxed) {
+    match word.compare_exchange(0, me, SeqCst, Relaxed) {
         Ok(_) => Ok(Guard { word, stolen: 0 }),
         Err(_) => acquire_slow(session, word, me, rank),
     }
@@ -107,7 +107,7 @@ pub fn acquire_plain<'a>(session: &Session, word: &'a AtomicU32) -> Result<Guard
 #[inline]
 pub fn try_acquire<'a>(session: &Session, word: &'a AtomicU32) -> Option<Guard<'a>> {
     let me = session.owner();
-    word.compare_exchange(0, me, Acquire, Relaxed).ok()?;
+    word.compare_exchange(0, me, SeqCst, Relaxed).ok()?;
     Some(Guard { word, stolen: 0 })
 }
 
@@ -126,7 +126,7 @@ fn acquire_slow<'a>(
 ) -> Result<Guard<'a>> {
     for _ in 0..SPINS {
         core::hint::spin_loop();
-        if word.load(Relaxed) == 0 && word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+        if word.load(Relaxed) == 0 && word.compare_exchange(0, me, SeqCst, Relaxed).is_ok() {
             return Ok(Guard { word, stolen: 0 });
         }
     }
@@ -136,7 +136,7 @@ fn acquire_slow<'a>(
         if seen == 0 {
             // Others may sleep here too; we cannot know, so keep the bit.
             if word
-                .compare_exchange(0, me | WAITERS, Acquire, Relaxed)
+                .compare_exchange(0, me | WAITERS, SeqCst, Relaxed)
                 .is_ok()
             {
                 return Ok(Guard { word, stolen: 0 });

@@ -12,6 +12,7 @@ pub mod drain;
 pub(crate) mod fd_tables;
 pub(crate) mod free_list;
 pub(crate) mod joining;
+pub mod leases;
 pub(crate) mod lender;
 pub mod live;
 pub mod lock;
@@ -30,6 +31,7 @@ use crate::base::seen::Seen;
 use crate::base::trees::Trees;
 pub use crate::base::types::OfdLink;
 use crate::base::windows::{WINDOW, Windows};
+use crate::session::leases::Leases;
 use crate::session::lender::Lender;
 use crate::session::members::Members;
 use core::panic::Location;
@@ -76,6 +78,7 @@ pub struct Session {
     /// Of the hashes of keys: whoever only chooses keys cannot make them collide.
     hash_seed: u64,
     lender: Lender,
+    leases: Leases,
     data_windows: Windows,
     journal_windows: Windows,
     value_windows: Windows,
@@ -134,6 +137,7 @@ impl Session {
             for_another: AtomicU32::new(0),
             hash_seed,
             lender: Lender::nobody(),
+            leases: Leases::new()?,
             data_windows,
             journal_windows,
             value_windows,
@@ -164,6 +168,7 @@ impl Session {
             members: Members::new(),
             file_limit: AtomicU64::new(u64::MAX),
             for_another: AtomicU32::new(0),
+            leases: self.leases.another(),
             data_windows: self.data_windows.another(),
             journal_windows: self.journal_windows.another(),
             value_windows: self.value_windows.another(),
@@ -561,11 +566,12 @@ impl Session {
     }
 
     /// Address and length of each mapping of the session.
-    pub(crate) fn own_memory(&self) -> [(usize, usize); 4] {
+    pub(crate) fn own_memory(&self) -> [(usize, usize); 5] {
         let segment = |segment: &Region| (segment.addr(), segment.len());
         let (data, journal) = (segment(&self.data), segment(&self.journal));
         let memory = (self.mem.addr(), self.mem.len());
-        [memory, data, journal, self.trees.mapped()]
+        let leases = self.leases.place();
+        [memory, data, journal, self.trees.mapped(), leases]
     }
 
     /// All file data.

@@ -292,6 +292,7 @@ fn copy_attrs(e: &Inode) -> Attrs {
 pub(crate) fn try_lock<'s>(s: &'s Session, inode: InodeRef<'s>) -> Option<LockedInode<'s>> {
     let guard = lock::try_acquire(s, &inode.e.lock)?;
     lock::close_change(&inode.e.version);
+    s.recall(inode.ino);
     let locked = LockedInode {
         inode,
         _guard: guard,

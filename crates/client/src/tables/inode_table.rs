@@ -398,6 +398,7 @@ pub(crate) fn lock_entry<'s>(
     if guard.was_stolen() {
         repair(s, &inode);
     }
+    s.recall(inode.ino);
     let locked = LockedInode {
         inode,
         _guard: guard,

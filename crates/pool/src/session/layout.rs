@@ -264,6 +264,8 @@ shared! {
         /// 1 while anybody has a quota: what changes is counted in the `Quota`s.
         pub quotas: AtomicU32,
         pub quotas_apart: AtomicU32,
+        /// Whether there are read leases (`LEASES_*`).
+        pub leases: AtomicU32,
         /// In a session on a snapshot, where nothing can be changed: the commit that it keeps; else
         /// 0.
         pub snapshot_seq: AtomicU64,

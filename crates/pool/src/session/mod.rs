@@ -14,6 +14,7 @@
 mod broken;
 pub mod free_table;
 mod layout;
+mod leases;
 mod lent;
 pub mod live;
 mod quotas;
@@ -21,6 +22,7 @@ mod stall;
 
 pub use broken::{Broken, Finding};
 pub use layout::*;
+pub use leases::*;
 pub use lent::{LENT_DIRECTORY, lent_prefix};
 pub use quotas::*;
 pub use stall::Stall;

@@ -160,6 +160,9 @@ fn open_served(
     mode: u32,
     resolve: u64,
 ) -> Outcome {
+    if p.with_caller(|c| served.finds_nothing(c, base, path, (flags, resolve))) {
+        return Err(Stop::Errno(ENOENT));
+    }
     let fd = new_descriptor(p, flags & O_CLOEXEC != 0);
     if fd < 0 {
         return Err(Stop::Errno(-fd as Errno));

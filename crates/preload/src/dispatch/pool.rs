@@ -140,7 +140,7 @@ either! {
     fn map_unpin(&self, pin: MapPin, written: bool) -> Result<()>;
     fn map_stored(&self, pin: MapPin) -> Result<()>;
     fn msync(&self, pin: MapPin, offset: u64, len: u64) -> Result<()>;
-    fn own_memory(&self) -> [(usize, usize); 4];
+    fn own_memory(&self) -> [(usize, usize); 5];
 }
 
 // The process.

@@ -4,6 +4,7 @@
 //! here, and whatever else is wrong by the client; a call that changes or reads what has an owner
 //! is made as an actor that the process's rights allow.
 
+mod answers;
 mod data;
 mod keys;
 mod maps;
@@ -66,6 +67,9 @@ pub fn answer(
     }
     match make(channel, index, member, head, words) {
         Ok(reply) => {
+            if let Some(answers) = member.answers() {
+                answers.renew(|| member.shared.pool.gives_leases());
+            }
             answer[1] = reply.len as u64;
             answer[2..2 + reply.words.len()].copy_from_slice(&reply.words);
         }
@@ -207,6 +211,7 @@ impl Call<'_> {
             Op::MapLend | Op::MapFile | Op::MapMore | Op::MapLess | Op::MapStored | Op::MapSync => {
                 self.maps(op)
             }
+            Op::Answers => self.find_answers(),
             op if is_about_keys(op) => self.keys(op),
             _ => self.process(op),
         }

@@ -2,8 +2,9 @@
 
 use super::{Call, Reply};
 use holdfast_client::abi::{O_KERNELS, PATH_MAX};
+use holdfast_client::served::answers::{Asked, access_arg, asks_for_what_is_there, stat_arg};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Error, Result, Stat, StatFs, Target};
+use holdfast_client::{Base, Error, Result, Stat, StatFs, Target};
 
 impl Call<'_> {
     pub(super) fn names(&self, op: Op) -> Result<Reply> {
@@ -27,14 +28,16 @@ impl Call<'_> {
                 self.as_caller(|c| client.readlink(c, base, path, room))
                     .map(Reply::bytes)
             }
-            Op::Access => self.one(|c, base, path| {
-                client.access(c, base, path, self.arg_u32(1)?, self.arg_u32(2)?)
-            }),
-            Op::Chdir => self.one(|c, base, path| client.chdir(c, base, path)),
+            Op::Access => self.access(),
+            Op::Chdir => {
+                self.one(|c, base, path| client.chdir(c, base, path))?;
+                self.directory_now()
+            }
             Op::Fchdir => {
                 let handle = word_handle(self.arg(0))?;
                 let ofd = self.member.description(client, handle)?;
-                Reply::done(self.as_caller(|c| client.fchdir(c, ofd)))
+                self.as_caller(|c| client.fchdir(c, ofd))?;
+                self.directory_now()
             }
             Op::ChdirOutside => Reply::done(client.chdir_outside()),
             Op::CwdInside => Ok(Reply::number(client.cwd_inside().into())),
@@ -47,6 +50,16 @@ impl Call<'_> {
         }
     }
 
+    fn access(&self) -> Result<Reply> {
+        let (mode, flags) = (self.arg_u32(1)?, self.arg_u32(2)?);
+        if let Some(arg) = access_arg(mode, flags)
+            && let Some(reply) = self.kept(Asked::Access, arg)?
+        {
+            return Ok(reply);
+        }
+        self.one(|c, base, path| self.client.access(c, base, path, mode, flags))
+    }
+
     fn open(&self) -> Result<Reply> {
         let (base, path) = (self.base(0)?, self.path(0)?);
         let fd = self.arg(4).checked_sub(1);
@@ -56,15 +69,26 @@ impl Call<'_> {
             Some(_) => self.arg_u32(1)? | O_KERNELS,
             None => self.arg_u32(1)? & !O_KERNELS,
         };
-        let ofd = self.as_caller(|c| self.client.open(c, base, path, flags, mode, resolve))?;
+        let opened = self.as_caller(|c| self.client.open(c, base, path, flags, mode, resolve));
+        if let (Err(Error::NotFound), true) = (&opened, asks_for_what_is_there(flags, resolve)) {
+            // Who looks for a file in one directory after the other looks for many.
+            let _ = self.kept(Asked::Stat, 0);
+        }
+        let ofd = opened?;
         if let Some(fd) = fd
             && !self.client.is_kernels(ofd)
         {
             let fd = u32::try_from(fd).unwrap_or(u32::MAX);
-            return self.bind(fd, ofd);
+            let ino = self.client.ino_of(ofd)?;
+            return self.bind(fd, ofd).map(|_| Reply::words(&[0, ino]));
         }
         let handle = self.member.hold(self.client, ofd)?;
         Ok(Reply::number(handle.into()))
+    }
+
+    /// The number of the working directory.
+    fn directory_now(&self) -> Result<Reply> {
+        self.client.start_of(Base::Cwd).map(Reply::number)
     }
 
     /// A call about one path, whose base is the first argument.
@@ -118,6 +142,11 @@ impl Call<'_> {
             }
             Op::Stat => {
                 let (base, path, flags) = (self.base(0)?, self.path(0)?, self.arg_u32(1)?);
+                if let Some(arg) = stat_arg(flags)
+                    && let Some(reply) = self.kept(Asked::Stat, arg)?
+                {
+                    return Ok(reply);
+                }
                 self.as_caller(|c| client.stat(c, base, path, flags))
                     .map(stat)
             }
@@ -126,7 +155,7 @@ impl Call<'_> {
                 self.as_caller(|c| client.statfs_at(c, base, path, flags))
                     .map(statfs)
             }
-            Op::Fstat => client.fstat(self.ofd(0)?).map(stat),
+            Op::Fstat => self.kept_fstat(),
             Op::Fchmod | Op::Fchown | Op::Futimens => {
                 let ofd = self.member.description(client, word_handle(self.arg(0))?)?;
                 Reply::done(self.as_caller(|c| match op {

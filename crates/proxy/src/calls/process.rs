@@ -62,6 +62,7 @@ pub fn adopt(member: &Arc<Member>, at: &[u8], place: (u64, u64)) -> Result<Reply
         return Err(e);
     }
     let _ = member.at.set(at.into());
+    member.knows_more();
     // It gives us what it has locked, too.
     member.locks.store(true, Relaxed);
     member.settle(client)?;

@@ -22,6 +22,7 @@ impl Call<'_> {
     /// Whoever has a token knows its key, and nobody else does.
     pub(super) fn receive_token(&self) -> Result<Reply> {
         let ofd = self.client.receive(self.arg(0)).ok_or(Error::NotFound)?;
+        self.member.knows_more();
         let handle = self.member.hold(self.client, ofd)?;
         Ok(Reply::number(handle.into()))
     }

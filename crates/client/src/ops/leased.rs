@@ -1,0 +1,78 @@
+//! Answers with leases on all that they were made from, for callers who keep them.
+//!
+//! Invariant: each is what the function of `Client` without leases answers, at some moment of the
+//! call; while its leases last, the same call has the same answer.
+
+use crate::base::error::{Error, Result};
+use crate::base::types::{Base, Caller, OfdLink, Stat};
+use crate::content::file::File;
+use crate::content::perm;
+use crate::ops::client::Client;
+use crate::ops::path::{self, Walk};
+use crate::ops::stat;
+use crate::session::leases::LeaseSet;
+
+impl Client {
+    fn leased<'a>(&'a self, who: &'a Caller<'a>, leases: &'a LeaseSet) -> Walk<'a> {
+        Walk {
+            leases: Some(leases),
+            ..Walk::new(self.session(), &self.at, who)
+        }
+    }
+
+    /// Number of the directory where a path from `base` starts.
+    pub fn start_of(&self, base: Base) -> Result<u64> {
+        path::start(self.session(), base)
+    }
+
+    /// Number of the directory that `path`, from directory `start`, leads to.
+    pub fn leased_directory(
+        &self,
+        who: &Caller<'_>,
+        start: u64,
+        path: &[u8],
+        leases: &LeaseSet,
+    ) -> Result<u64> {
+        let a = self
+            .leased(who, leases)
+            .attributes(Base::Node(start), path, 0)?;
+        match perm::is_dir(&a) {
+            true => Ok(a.ino),
+            false => Err(Error::NotDirectory),
+        }
+    }
+
+    /// As `stat` of a name in directory `dir`.
+    pub fn leased_stat(
+        &self,
+        who: &Caller<'_>,
+        (dir, name): (u64, &[u8]),
+        flags: u32,
+        leases: &LeaseSet,
+    ) -> Result<Stat> {
+        let a = self
+            .leased(who, leases)
+            .attributes(Base::Node(dir), name, flags)?;
+        Ok(stat::from_attributes(&a))
+    }
+
+    /// As `access` to a name in directory `dir`.
+    pub fn leased_access(
+        &self,
+        who: &Caller<'_>,
+        (dir, name): (u64, &[u8]),
+        (mode, flags): (u32, u32),
+        leases: &LeaseSet,
+    ) -> Result<()> {
+        let a = self
+            .leased(who, leases)
+            .attributes(Base::Node(dir), name, flags)?;
+        perm::check(self.session(), who, &a, mode)
+    }
+
+    /// As `fstat`.
+    pub fn leased_fstat(&self, ofd: OfdLink, leases: &LeaseSet) -> Result<Stat> {
+        leases.add(self.session(), &File::any(self.session(), ofd)?.inode);
+        self.fstat(ofd)
+    }
+}
