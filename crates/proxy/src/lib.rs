@@ -20,6 +20,7 @@ mod calls;
 mod channel;
 mod connection;
 mod keys;
+mod listed;
 mod maps;
 mod member;
 mod pipes;

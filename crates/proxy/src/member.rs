@@ -9,6 +9,7 @@
 use crate::answers::Answers;
 use crate::base::Base;
 use crate::keys::Keys;
+use crate::listed::Listed;
 use crate::maps::Maps;
 use crate::proxy::Shared;
 use crate::rights::Rights;
@@ -56,6 +57,8 @@ pub struct Member {
     ended: AtomicBool,
     /// What it looks for answers in.
     answers: OnceLock<Arc<Answers>>,
+    /// What it listed last.
+    pub listed: Listed,
     /// It has what others with its rights may not have.
     knows_more: AtomicBool,
     /// What is mapped in the memory that it runs in.
@@ -90,6 +93,7 @@ impl Member {
             locks: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             answers: OnceLock::new(),
+            listed: Listed::default(),
             knows_more: AtomicBool::new(false),
             maps: Mutex::default(),
             keys: Keys::default(),

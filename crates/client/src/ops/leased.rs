@@ -72,7 +72,13 @@ impl Client {
 
     /// As `fstat`.
     pub fn leased_fstat(&self, ofd: OfdLink, leases: &LeaseSet) -> Result<Stat> {
-        leases.add(self.session(), &File::any(self.session(), ofd)?.inode);
+        self.lease(ofd, leases)?;
         self.fstat(ofd)
+    }
+
+    /// A lease on what is read of an open file from here on.
+    pub fn lease(&self, ofd: OfdLink, leases: &LeaseSet) -> Result<()> {
+        leases.add(self.session(), &File::any(self.session(), ofd)?.inode);
+        Ok(())
     }
 }

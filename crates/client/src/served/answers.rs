@@ -165,7 +165,7 @@ impl AnswerTable {
     }
 
     /// Whether leases have not ended by themselves.
-    fn is_in_term(&self) -> bool {
+    pub fn is_in_term(&self) -> bool {
         let now = pmem::env::monotonic_ms();
         self.term().is_some_and(|end| end.load(SeqCst) > now)
     }

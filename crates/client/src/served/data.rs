@@ -60,6 +60,13 @@ impl Served {
         check_offset(offset)?;
         let rwf = rwf.map_or(PLAIN_READ, u64::from);
         let total = out.iter().map(MutBuf::len).sum::<usize>();
+        let own = offset.map_or_else(|| descriptor(ofd), |_| None);
+        if let (Some(fd), PLAIN_READ, 1..) = (own, rwf, total)
+            && self.is_at_end(fd)
+        {
+            return Ok(0);
+        }
+        let moving = self.known.begin_moving(own);
         let (mut moved, mut to) = (0, 0);
         loop {
             let len = (total - moved).min(BUFFER);
@@ -91,6 +98,7 @@ impl Served {
             }
             moved += got;
             if got < len || moved == total {
+                moving.reach(&answered.words);
                 return Ok(moved);
             }
         }
@@ -161,7 +169,10 @@ impl Served {
 
     pub fn lseek(&self, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {
         let words = [ofd.raw().into(), offset as u64, whence.into()];
-        self.number(Op::Lseek, &args(&words))
+        let moving = self.known.begin_moving(descriptor(ofd));
+        let moved = self.number(Op::Lseek, &args(&words));
+        moving.leave();
+        moved
     }
 
     pub fn copy_range(
@@ -179,7 +190,10 @@ impl Served {
             offset_word(to_at.as_deref().copied()),
             len as u64,
         ];
-        let words = self.ask(Op::CopyRange, &args(&words))?.words;
+        let moving = self.known.begin_moving(descriptor(from));
+        let asked = self.ask(Op::CopyRange, &args(&words));
+        moving.leave();
+        let words = asked?.words;
         if let Some(at) = from_at {
             *at = words[3] as i64;
         }
@@ -216,10 +230,18 @@ impl Served {
     }
 
     pub fn getdents(&self, ofd: OfdLink, out: MutBuf, format: DirentFormat) -> Result<usize> {
+        let own = descriptor(ofd);
+        if own.is_some_and(|fd| self.is_at_end(fd)) {
+            return Ok(0);
+        }
+        let moving = self.known.begin_moving(own);
         let legacy = matches!(format, DirentFormat::Legacy);
         let len = out.len().min(BUFFER) as u64;
         let words = [ofd.raw().into(), legacy.into(), len];
-        self.ask(Op::Getdents, &args(&words))?.take(0, out)
+        let answered = self.ask(Op::Getdents, &args(&words))?;
+        let got = answered.take(0, out)?;
+        moving.reach(&answered.words);
+        Ok(got)
     }
 
     pub fn getfl(&self, ofd: OfdLink) -> Result<u32> {

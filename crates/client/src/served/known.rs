@@ -5,6 +5,9 @@
 //!  * A directory is named by its number. That of a descriptor is known from the call that opened
 //!    it until it is closed, that of the working directory from the last change that nobody else
 //!    made at the same time.
+//!  * That a descriptor is at its end is known from the call that found the end, as long as no call
+//!    that may move its offset was under way at the same time or since, and nobody else has its
+//!    description: it has not been duplicated, and no child was made.
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Base, Caller, Stat};
@@ -17,7 +20,7 @@ use alloc::vec::Vec;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{Access, SharedMem};
 use pool::layout::ROOT_INO;
-use pool::session::LEASES_LEN;
+use pool::session::{LEASES_LEN, LeaseWords};
 use rustix::fd::AsFd;
 
 /// Descriptors whose file is remembered.
@@ -33,8 +36,14 @@ const THERE: u32 = 2;
 /// There are none for this process.
 const NEVER: u32 = 3;
 
-/// In `Known::directory`: the working directory is not known; the rest counts its changes.
+/// In `Known::directory` and `Known::ends`: it is not known; the rest tells changes apart.
 const MOVING: u64 = 1 << 63;
+/// In `Known::ends`: what follows is a lease, with which the descriptor is at its end.
+const AT_END: u64 = 1 << 62;
+/// Bits of the value of that lease, above its index.
+const VALUE_BITS: u64 = (1 << 46) - 1;
+/// In `Known::files`: no other descriptor has this description, which is for reading.
+const ALONE: u64 = 1 << 63;
 
 /// What this side has of the answers.
 pub(super) struct Known {
@@ -50,6 +59,39 @@ pub(super) struct Known {
     moves: AtomicU64,
     /// The file of each descriptor; 0: not known.
     files: Box<[AtomicU64; FILES]>,
+    /// What is known of the offset of each; 0: nothing.
+    ends: Box<[AtomicU64; FILES]>,
+    /// How often a child was about to be made.
+    births: AtomicU32,
+}
+
+/// The word that says that a descriptor is at its end, under the lease that an answer names.
+fn end_word(words: &[u64]) -> Option<u64> {
+    let (index, value) = (words[3].checked_sub(1)?, words[4]);
+    Some(AT_END | (value & VALUE_BITS) << 16 | index & 0xffff)
+}
+
+/// What may move the offset of a descriptor, and is under way.
+pub(super) struct Moving<'a> {
+    end: Option<&'a AtomicU64>,
+    mark: u64,
+}
+
+impl Moving<'_> {
+    /// It is over, and the offset may be anywhere.
+    pub fn leave(self) {
+        if let Some(end) = self.end {
+            end.store(0, SeqCst);
+        }
+    }
+
+    /// It is over, with an answer that may say that the offset is at the end.
+    pub fn reach(self, words: &[u64]) {
+        if let (Some(end), Some(word)) = (self.end, end_word(words)) {
+            // Unless another one has begun or ended meanwhile.
+            let _ = end.compare_exchange(self.mark, word, SeqCst, Relaxed);
+        }
+    }
 }
 
 /// A change of the working directory that is under way.
@@ -71,6 +113,8 @@ impl Known {
             directory: AtomicU64::new(MOVING),
             moves: AtomicU64::new(0),
             files: Box::new([const { AtomicU64::new(0) }; FILES]),
+            ends: Box::new([const { AtomicU64::new(0) }; FILES]),
+            births: AtomicU32::new(0),
         })
     }
 
@@ -84,17 +128,67 @@ impl Known {
         self.state.store(NEVER, Release);
     }
 
-    /// The file that `fd` refers to from now on; 0: it is not known.
-    pub fn note_file(&self, fd: u32, ino: u64) {
-        if let Some(file) = self.files.get(fd as usize) {
-            file.store(ino, Release);
+    /// Nothing is known of `fd`.
+    pub fn forget_file(&self, fd: u32) {
+        if let (Some(file), Some(end)) = (self.files.get(fd as usize), self.ends.get(fd as usize)) {
+            file.store(0, Release);
+            end.store(0, Release);
+        }
+    }
+
+    /// The file that `fd` refers to from now on. `births`: what it was before the call that opened
+    /// it for reading alone; `None`: there may be others who move its offset.
+    pub fn note_file(&self, fd: u32, ino: u64, births: Option<u32>) {
+        let Some(file) = self.files.get(fd as usize) else {
+            return;
+        };
+        let alone = if births.is_some() { ALONE } else { 0 };
+        file.store(ino | alone, SeqCst);
+        // A child that was made meanwhile may have it. Of two, one sees the other.
+        if births.is_some_and(|births| births != self.births()) {
+            file.store(ino, SeqCst);
+        }
+    }
+
+    /// `new` is a duplicate of `old`.
+    pub fn duplicate(&self, old: u32, new: u32) {
+        let ino = self.file(old);
+        for fd in [old, new] {
+            self.note_file(fd, ino, None);
+        }
+    }
+
+    /// For `note_file`.
+    pub fn births(&self) -> u32 {
+        self.births.load(SeqCst)
+    }
+
+    /// A child, or somebody else, is about to get descriptors of this process.
+    pub fn share_files(&self) {
+        self.births.fetch_add(1, SeqCst);
+        for file in self
+            .files
+            .iter()
+            .filter(|file| file.load(SeqCst) & ALONE != 0)
+        {
+            file.fetch_and(!ALONE, SeqCst);
         }
     }
 
     /// The file behind a descriptor; 0: it is not known.
     pub fn file(&self, fd: u32) -> u64 {
         let file = self.files.get(fd as usize);
-        file.map_or(0, |file| file.load(Acquire))
+        file.map_or(0, |file| file.load(Acquire) & !ALONE)
+    }
+
+    /// Something begins that may move the offset of `fd`.
+    pub fn begin_moving(&self, fd: Option<u32>) -> Moving<'_> {
+        let end = fd.and_then(|fd| self.ends.get(fd as usize));
+        let mark = MOVING | self.moves.fetch_add(1, AcqRel);
+        if let Some(end) = end {
+            end.store(mark, SeqCst);
+        }
+        Moving { end, mark }
     }
 
     /// The working directory is about to change.
@@ -277,6 +371,25 @@ impl Served {
         };
         let words = self.find(&question)?.ok()?;
         Some(words_stat(&words[1..]))
+    }
+
+    /// Whether it is known that there is nothing to read at the offset of `fd`.
+    pub(super) fn is_at_end(&self, fd: u32) -> bool {
+        let known = &self.known;
+        let (Some(file), Some(end)) = (known.files.get(fd as usize), known.ends.get(fd as usize))
+        else {
+            return false;
+        };
+        let end = end.load(SeqCst);
+        if end & AT_END == 0 || file.load(SeqCst) & ALONE == 0 || !self.has_answers_for(None) {
+            return false;
+        }
+        let leases: Option<&LeaseWords> = known.leases.at(0);
+        let lasts = |leases: &LeaseWords| {
+            let value = leases.now(end as u32 & 0xffff);
+            value & VALUE_BITS == end >> 16 & VALUE_BITS
+        };
+        leases.is_some_and(lasts) && known.table.is_in_term()
     }
 
     /// Whether it is known that `open` finds nothing there.

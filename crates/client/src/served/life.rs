@@ -202,7 +202,7 @@ impl Served {
     pub(super) fn note_bound(&self, fd: u32, bound: bool) {
         self.quiet.set(fd, false);
         self.pipes.set(fd, false);
-        self.known.note_file(fd, 0);
+        self.known.forget_file(fd);
         self.fds.set(fd, bound);
     }
 
@@ -250,7 +250,7 @@ impl Served {
         self.tell(Op::Dup, &args(&[old.into(), new.into()]))?;
         if self.is_own() {
             self.note_bound(new, true);
-            self.known.note_file(new, self.known.file(old));
+            self.known.duplicate(old, new);
             self.quiet.set(new, is_quiet);
             self.pipes.set(new, is_pipe);
         }
@@ -305,6 +305,7 @@ impl Served {
         }
         // What is closed here may be open there.
         self.quiet.clear();
+        self.known.share_files();
         let unborn = self.alone(|| self.unborn(share.memory));
         let slot = match unborn {
             Err(_) if !self.has_place() => return Err(Error::NoPlace),

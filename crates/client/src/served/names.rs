@@ -89,14 +89,15 @@ impl Served {
             return Err(Error::TooManyFiles);
         }
         let words = [oflags.into(), mode.into(), resolve, u64::from(fd) + 1];
+        let births = self.known.births();
         let words = self.ask(Op::Open, &at(c, base, path, &words))?.words;
         if let Some(pipe) = OfdLink::from_raw(words[2] as u32) {
             return Ok(Some(pipe));
         }
         if self.is_own() {
             self.note_bound(fd, true);
-            self.known.note_file(fd, words[3]);
             let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
+            self.known.note_file(fd, words[3], reads.then_some(births));
             self.quiet.set(fd, reads);
         }
         Ok(None)

@@ -7,7 +7,8 @@ use crate::answers::{Answers, Whose};
 use crate::connection;
 use holdfast_client::served::answers::{ANSWER_WORDS, Asked, Question, split};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Caller, Error, LeaseSet, Result};
+use holdfast_client::{Base, Caller, Error, LeaseSet, OfdLink, Result};
+use holdfast_pmem::MutBuf;
 use holdfast_pool::layout::ROOT_INO;
 use rustix::fd::AsFd;
 use std::sync::Arc;
@@ -70,20 +71,52 @@ impl Call<'_> {
                 dir,
                 name,
             };
-            let leases = LeaseSet::default();
-            let words = match asked {
-                Asked::Access => {
-                    let how = (arg & 0xff, arg >> 8);
-                    let done = self.client.leased_access(c, (dir, name), how, &leases);
-                    done.map(|()| [0; 11])
-                }
-                _ => {
-                    let found = self.client.leased_stat(c, (dir, name), arg, &leases);
-                    found.map(|stat| stat_words(&stat))
-                }
-            };
-            settle(answers, &question, &leases, words).map(Some)
+            let reply = self.answer_to(answers, c, &question);
+            if asked == Asked::Stat {
+                self.look_ahead(answers, c, &question);
+            }
+            reply.map(Some)
         })
+    }
+
+    fn answer_to(&self, answers: &Answers, c: &Caller<'_>, q: &Question<'_>) -> Result<Reply> {
+        let leases = LeaseSet::default();
+        let at = (q.dir, q.name);
+        let words = match q.asked {
+            Asked::Access => {
+                let how = (q.arg & 0xff, q.arg >> 8);
+                let done = self.client.leased_access(c, at, how, &leases);
+                done.map(|()| [0; 11])
+            }
+            _ => {
+                let found = self.client.leased_stat(c, at, q.arg, &leases);
+                found.map(|stat| stat_words(&stat))
+            }
+        };
+        settle(answers, q, &leases, words)
+    }
+
+    /// Who asks for one name of a directory that it has just listed asks for all.
+    fn look_ahead(&self, answers: &Answers, c: &Caller<'_>, q: &Question<'_>) {
+        for name in self.member.listed.next(q.dir) {
+            let question = Question { name: &name, ..*q };
+            if answers.find(&question).is_none() {
+                let _ = self.answer_to(answers, c, &question);
+            }
+        }
+    }
+
+    /// So many bytes of the buffer are entries of an open directory.
+    pub(super) fn note_listed(&self, ofd: OfdLink, len: usize) -> Result<()> {
+        if self.member.answers().is_none() || len == 0 {
+            return Ok(());
+        }
+        let mut entries = vec![0; len];
+        let from = self.channel.memory.source(buffer_at(self.index), len);
+        let copied = from.ok_or(Error::Invalid)?.read(&mut entries);
+        copied.map_err(Error::Fault)?;
+        self.member.listed.note(self.client.ino_of(ofd)?, entries);
+        Ok(())
     }
 
     /// Where the directory's path leads; `None`: out of the pool, perhaps.
@@ -121,6 +154,53 @@ impl Call<'_> {
         }
     }
 
+    /// Reads on with `read`. If there is no more then, the answer says so, with a lease: index of
+    /// its word plus one, and value.
+    pub(super) fn to_the_end(
+        &self,
+        ofd: OfdLink,
+        len: u64,
+        read: impl Fn(MutBuf<'_>) -> Result<usize>,
+    ) -> Result<Reply> {
+        let got = read(self.room(len)?)?;
+        let mut reply = Reply::bytes(got);
+        if self.member.answers().is_none() || got as u64 >= len {
+            return Ok(reply);
+        }
+        let leases = LeaseSet::default();
+        self.client.lease(ofd, &leases)?;
+        let Some(([(index, value), ..], 1)) = leases.leases() else {
+            return Ok(reply);
+        };
+        let mut rest = self.room(len)?;
+        rest.advance(got);
+        match read(rest) {
+            Ok(0) => reply.words[1..3].copy_from_slice(&[u64::from(index) + 1, value]),
+            Ok(more) => return Ok(Reply::bytes(got + more)),
+            // The next name needs more room; what is wrong otherwise the next call tells.
+            Err(_) => {}
+        }
+        Ok(reply)
+    }
+
+    /// What fstat(2) will say of what was just opened, which programs ask next.
+    pub(super) fn keep_fstat(&self, ofd: OfdLink, ino: u64) {
+        let Some(answers) = self.member.answers() else {
+            return;
+        };
+        let question = fstat_of(ino);
+        if answers.find(&question).is_none() {
+            let leases = LeaseSet::default();
+            let stat = self.client.leased_fstat(ofd, &leases);
+            let _ = settle(
+                answers,
+                &question,
+                &leases,
+                stat.map(|stat| stat_words(&stat)),
+            );
+        }
+    }
+
     /// As `kept` for fstat(2).
     pub(super) fn kept_fstat(&self) -> Result<Reply> {
         let ofd = self.ofd(0)?;
@@ -131,13 +211,16 @@ impl Call<'_> {
         };
         let leases = LeaseSet::default();
         let stat = self.client.leased_fstat(ofd, &leases)?;
-        let question = Question {
-            asked: Asked::Fstat,
-            arg: 0,
-            dir: stat.ino,
-            name: b"",
-        };
-        settle(answers, &question, &leases, Ok(stat_words(&stat)))
+        settle(answers, &fstat_of(stat.ino), &leases, Ok(stat_words(&stat)))
+    }
+}
+
+fn fstat_of(ino: u64) -> Question<'static> {
+    Question {
+        asked: Asked::Fstat,
+        arg: 0,
+        dir: ino,
+        name: b"",
     }
 }
 

@@ -3,7 +3,8 @@
 use super::{Call, Reply};
 use holdfast_client::abi::{F_GETLK, F_OFD_GETLK, F_UNLCK};
 use holdfast_client::served::wire::*;
-use holdfast_client::{DirentFormat, Error, Flock, Result};
+use holdfast_client::{DirentFormat, Error, Flock, OfdLink, Result};
+use holdfast_pmem::MutBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// All bytes of a place have offsets.
@@ -23,7 +24,7 @@ impl Call<'_> {
                 let (ofd, at) = (self.ofd(0)?, word_offset(self.arg(1)));
                 let mut room = self.room(self.arg(3))?;
                 let read = match (self.arg(2), at) {
-                    (PLAIN_READ, None) => client.read(ofd, room),
+                    (PLAIN_READ, None) => return self.read_on(ofd, self.arg(3)),
                     (PLAIN_READ, Some(offset)) => {
                         check_range(offset, self.arg(3))?;
                         client.pread(ofd, room, offset)
@@ -62,10 +63,13 @@ impl Call<'_> {
                     0 => DirentFormat::Linux64,
                     _ => DirentFormat::Legacy,
                 };
-                let room = self.room(self.arg(2))?;
-                client
-                    .getdents(self.ofd(0)?, room, format)
-                    .map(Reply::bytes)
+                let ofd = self.ofd(0)?;
+                let list = |room: MutBuf<'_>| client.getdents(ofd, room, format);
+                let listed = self.to_the_end(ofd, self.arg(2), list)?;
+                if matches!(format, DirentFormat::Linux64) {
+                    self.note_listed(ofd, listed.len)?;
+                }
+                Ok(listed)
             }
             Op::WithinLimit => {
                 let len = usize::try_from(self.arg(2)).map_err(|_| Error::Invalid)?;
@@ -82,6 +86,10 @@ impl Call<'_> {
             }
             _ => self.lock_with(|| self.lock()),
         }
+    }
+
+    fn read_on(&self, ofd: OfdLink, len: u64) -> Result<Reply> {
+        self.to_the_end(ofd, len, |room| self.client.read(ofd, room))
     }
 
     fn copy_range(&self) -> Result<Reply> {

@@ -80,6 +80,7 @@ impl Call<'_> {
         {
             let fd = u32::try_from(fd).unwrap_or(u32::MAX);
             let ino = self.client.ino_of(ofd)?;
+            self.keep_fstat(ofd, ino);
             return self.bind(fd, ofd).map(|_| Reply::words(&[0, ino]));
         }
         let handle = self.member.hold(self.client, ofd)?;
