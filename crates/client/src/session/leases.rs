@@ -9,6 +9,7 @@
 use crate::base::error::{Error, Result};
 use crate::session::Session;
 use crate::tables::inode_table::InodeRef;
+use alloc::format;
 use alloc::string::String;
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
@@ -190,8 +191,8 @@ impl Session {
     fn leases_path(&self) -> String {
         let lender = self.lender();
         let session = self.header().lent_name.load(Acquire);
-        let name = leases_name(lender.device, lender.inode, session);
-        [LENT_DIRECTORY, "/", &name].concat()
+        let prefix = leases_prefix(lender.device, lender.inode);
+        format!("{LENT_DIRECTORY}/{prefix}{session:x}")
     }
 
     fn open_leases(&self, create: bool) -> Result<OwnedFd> {

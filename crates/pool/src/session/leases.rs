@@ -6,7 +6,6 @@
 //! it changes anything; a lease is given only while the inode is not locked. So as long as the word
 //! is what it was when the lease was given, nobody has changed the inode since.
 
-use super::lent_prefix;
 use alloc::format;
 use alloc::string::String;
 use holdfast_pmem::atomic::{AtomicU64, Ordering::*};
@@ -74,10 +73,10 @@ pub fn lease_index(secret: u64, ino: u64) -> u32 {
     (mixed >> 40) as u32 % LEASES as u32
 }
 
-/// The name of their file; `device` and `inode` are those of the pool's meta segment, `session` is
-/// what nobody can guess.
-pub fn leases_name(device: u64, inode: u64, session: u64) -> String {
-    format!("{}{session:x}.leases", lent_prefix(device, inode))
+/// What the names of their files begin with, in the directory of lent files: `device` and `inode`
+/// are those of the pool's meta segment. The session's `lent_name` follows.
+pub fn leases_prefix(device: u64, inode: u64) -> String {
+    format!("holdfast-leases.{device:x}.{inode:x}.")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Removing the lent files of sessions that are over (`docs/spec/session-memory.md`).
+//! Removing the lent files, and the words of leases, of sessions that are over (`docs/spec/session-memory.md`).
 
-use holdfast_pool::session::{LENT_DIRECTORY, lent_prefix};
+use holdfast_pool::session::{LENT_DIRECTORY, leases_prefix, lent_prefix};
 use rustix::fd::OwnedFd;
 use std::fs;
 
@@ -10,9 +10,12 @@ pub fn remove_all(meta: &OwnedFd) {
     let (Ok(stat), Ok(entries)) = (rustix::fs::fstat(meta), fs::read_dir(LENT_DIRECTORY)) else {
         return;
     };
-    let prefix = lent_prefix(stat.st_dev, stat.st_ino);
+    let (device, inode) = (stat.st_dev, stat.st_ino);
+    let prefixes = [lent_prefix(device, inode), leases_prefix(device, inode)];
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -6,6 +6,8 @@ use crate::bad_input::{Case, Fixture, Stop, wrong};
 pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
     ("root that becomes another user", becomes_another),
+    ("answers that are kept", super::leases::follow),
+    ("leases that cannot be recalled", super::leases::reach_all),
     ("a daemon that gives up root", super::leaving::gives_up),
     ("locks of who gives up root", super::leaving::keeps_locks),
     (

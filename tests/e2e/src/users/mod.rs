@@ -8,6 +8,7 @@ pub mod actor;
 mod cases;
 mod copying;
 mod keys;
+mod leases;
 mod leaving;
 mod lent;
 mod look;
