@@ -5,6 +5,7 @@
 //!
 //! This file is the index: the work is in the modules that it names.
 
+use crate::LeaseSet;
 use crate::base::error::Result;
 use crate::base::types::*;
 use crate::content::lent;
@@ -582,6 +583,18 @@ impl Client {
     /// Such processes may have read leases from now on; the words of all leases, to be read.
     pub fn give_leases(&self) -> Result<OwnedFd> {
         self.session.give_leases()
+    }
+
+    /// The caller, who has no more than this thread, is about to end, and there is no service: what
+    /// the last one leaves outside of the pool is removed.
+    pub fn leave(&self) {
+        crate::ops::slots::exit(&self.session, true);
+        self.session.end_leases();
+    }
+
+    /// Whether nothing has changed since all these leases were given.
+    pub fn leases_last(&self, leases: &LeaseSet) -> bool {
+        leases.last(&self.session)
     }
 
     /// Whether leases are good for one more term.

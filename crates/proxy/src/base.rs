@@ -45,6 +45,11 @@ impl Base {
         self.pool.another(at)
     }
 
+    /// The process ends without a service.
+    pub fn leave(&self) {
+        self.pool.leave();
+    }
+
     /// Whether leases are good for one more term.
     pub fn gives_leases(&self) -> bool {
         self.pool.gives_leases()

@@ -198,7 +198,10 @@ pub fn serve(
             Ok(Some(socket)) => begin(&shared, socket),
             // The service is gone. Those who are here need one, as all programs do; others it
             // hands to a proxy of its own.
-            Ok(None) if shared.is_deserted() => return Ok(()),
+            Ok(None) if shared.is_deserted() => {
+                shared.pool.leave();
+                return Ok(());
+            }
             Ok(None) => {
                 if connection.as_ref().is_none_or(has_hung_up) {
                     connection = revive();

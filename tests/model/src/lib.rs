@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod journal;
+mod leases;
 mod lock;
 mod publish;
 mod space;

@@ -10,7 +10,7 @@ use crate::content::perm;
 use crate::ops::client::Client;
 use crate::ops::path::{self, Walk};
 use crate::ops::stat;
-use crate::session::leases::LeaseSet;
+use crate::tables::leased::LeaseSet;
 
 impl Client {
     fn leased<'a>(&'a self, who: &'a Caller<'a>, leases: &'a LeaseSet) -> Walk<'a> {

@@ -1,4 +1,4 @@
-//! AnswerTable answers: what a proxy has answered, where all processes of the same rights find it again
+//! Kept answers: what a proxy has answered, where all processes of the same rights find it again
 //! without asking.
 //!
 //! The proxy writes, its processes have the memory mapped for reading, and the words of the leases
@@ -134,7 +134,7 @@ impl Key {
     }
 }
 
-/// AnswerTable answers as one side has them mapped.
+/// Kept answers as one side has them mapped.
 pub struct AnswerTable {
     memory: SharedMem,
 }
@@ -407,6 +407,7 @@ mod tests {
         }
         let mut found = 0;
         for (n, name) in names.iter().enumerate() {
+            kept.renew(|| true);
             if let Some(answer) = kept.find(&words, &question(name)) {
                 assert_eq!(answer[0], n as u64);
                 found += 1;
@@ -437,6 +438,7 @@ mod tests {
                 }
             }
         });
+        kept.renew(|| true);
         assert!(kept.find(&words, &question(b"a")).is_some());
     }
 

@@ -8,10 +8,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::session::Session;
-use crate::tables::inode_table::InodeRef;
 use alloc::format;
 use alloc::string::String;
-use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use pmem::atomic::{AtomicU32, Ordering::*};
 use pmem::{Access, SharedMem};
@@ -71,47 +69,8 @@ impl Leases {
     }
 }
 
-/// Leases on all that one answer was made from.
-#[derive(Debug, Default)]
-pub struct LeaseSet {
-    held: RefCell<Held>,
-    /// There is something that no lease can be had on.
-    is_spoiled: Cell<bool>,
-}
-
-/// Index and value of each word.
-type Held = ([(u32, u64); LEASES_MAX], usize);
-
 /// Leases of one answer.
 pub const LEASES_MAX: usize = 8;
-
-impl LeaseSet {
-    /// The answer depends on more than inodes.
-    pub(crate) fn spoil(&self) {
-        self.is_spoiled.set(true);
-    }
-
-    /// What is read of an inode from here on the answer depends on.
-    pub(crate) fn add(&self, s: &Session, inode: &InodeRef<'_>) {
-        let Some(lease) = s.lease(inode) else {
-            return self.spoil();
-        };
-        let (list, len) = &mut *self.held.borrow_mut();
-        if list[..*len].contains(&lease) {
-            return;
-        }
-        match list.get_mut(*len) {
-            Some(free) => (*free, *len) = (lease, *len + 1),
-            None => self.spoil(),
-        }
-    }
-
-    /// The leases; `None`: the answer cannot be kept.
-    pub fn leases(&self) -> Option<([(u32, u64); LEASES_MAX], usize)> {
-        let held = *self.held.borrow();
-        (!self.is_spoiled.get() && held.1 > 0).then_some(held)
-    }
-}
 
 impl Session {
     /// Nobody who was told of the inode takes that for true from here on. The caller holds its
@@ -152,17 +111,16 @@ impl Session {
         }
     }
 
-    /// A lease on what is read of the inode from here on: index and value of its word.
-    fn lease(&self, inode: &InodeRef<'_>) -> Option<(u32, u64)> {
-        let e = inode.e;
-        // Keys come and go without the lock.
-        if e.state.load(Acquire) & (INODE_KEYSPACE | INODE_VALUE) != 0 {
-            return None;
-        }
-        let index = lease_index(self.header().lent_name.load(Relaxed), inode.ino);
-        let value = self.leases.words()?.hold(index);
-        let is_free = e.lock.load(SeqCst) == 0 && inode.is_current();
-        is_free.then_some((index, value))
+    /// Index and value of the word of the inode, of which somebody has a lease from now on. It is
+    /// good if the inode is not locked after this.
+    pub(crate) fn hold_lease(&self, ino: u64) -> Option<(u32, u64)> {
+        let index = lease_index(self.header().lent_name.load(Relaxed), ino);
+        Some((index, self.leases.words()?.hold(index)))
+    }
+
+    /// The words, once there are any.
+    pub(crate) fn lease_words(&self) -> Option<&LeaseWords> {
+        self.leases.words()
     }
 
     /// Leases can be given from now on, and are recalled by everybody; the words, to be read. Those
@@ -173,7 +131,8 @@ impl Session {
             return Err(Error::NotSupported);
         }
         if self.leases.words().is_none() {
-            let file = self.open_leases(true)?;
+            // Those of others are not these if the file was removed meanwhile.
+            let file = self.open_leases(leases.load(SeqCst) == LEASES_NONE)?;
             let room = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, LEASES_LEN as u64);
             room.map_err(failed("fallocate"))?;
             self.leases.map(&file)?;
@@ -181,6 +140,15 @@ impl Session {
         let _ = leases.compare_exchange(LEASES_NONE, LEASES_GIVEN, SeqCst, SeqCst);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::open(self.leases_path().as_str(), flags, Mode::empty()).map_err(failed("open"))
+    }
+
+    /// The caller's place is free already, and there is no service: removes the file of the words
+    /// if nobody else is in the session. Whoever comes at this moment finds none, and makes none.
+    pub(crate) fn end_leases(&self) {
+        let is_free = |index| !self.is_alive(index);
+        if self.header().lent_name.load(Acquire) != 0 && (0..self.slots_used()).all(is_free) {
+            let _ = rustix::fs::unlink(self.leases_path().as_str());
+        }
     }
 
     /// Whether leases are good for one more term.

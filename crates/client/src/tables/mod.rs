@@ -6,6 +6,7 @@ pub mod dentry_table;
 pub(crate) mod dirty_range;
 pub(crate) mod inode;
 pub mod inode_table;
+pub(crate) mod leased;
 mod met;
 pub mod ofd;
 pub(crate) mod open_values;

@@ -1,10 +1,10 @@
 //! Read leases: what lets processes that may map nothing of the pool keep answers for themselves.
 //!
 //! Whoever keeps what it was told of an inode has a lease on it. There is one word for all inodes
-//! that hash to it, in memory that such processes map for reading: `held` while anybody has a lease,
-//! and a count of how often leases were recalled. Who has locked an inode recalls its leases before
-//! it changes anything; a lease is given only while the inode is not locked. So as long as the word
-//! is what it was when the lease was given, nobody has changed the inode since.
+//! that hash to it, in memory that such processes map for reading: `held` while anybody has a
+//! lease, and a count of how often leases were recalled. Who has locked an inode recalls its leases
+//! before it changes anything; a lease is given only while the inode is not locked. So as long as
+//! the word is what it was when the lease was given, nobody has changed the inode since.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,4 +1,5 @@
-//! Removing the lent files, and the words of leases, of sessions that are over (`docs/spec/session-memory.md`).
+//! Removing the lent files, and the words of leases, of sessions that are over
+//! (`docs/spec/session-memory.md`).
 
 use holdfast_pool::session::{LENT_DIRECTORY, leases_prefix, lent_prefix};
 use rustix::fd::OwnedFd;

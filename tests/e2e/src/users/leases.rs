@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::bad_input::{Fixture, Stop, wrong};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 /// Programs on the pool that change something, and programs that look at it, one after the other.
@@ -44,31 +45,39 @@ def looks():
             seen.append(attempt(lambda: attributes(path)))
             seen.append(attempt(lambda: attributes("/hf/w/" + path, follow_symlinks=False)))
             seen.append(attempt(lambda: attributes(path, dir_fd=here)))
-            seen.append([os.access(path, how, effective_ids=True) for how in (os.R_OK, os.W_OK, os.X_OK)])
+            for how in (os.R_OK, os.W_OK, os.X_OK):
+                seen.append(os.access(path, how, effective_ids=True))
             seen.append(attempt(lambda: open(path, "rb").read()))
         seen.append(attempt(lambda: sorted(os.listdir("d"))))
         seen.append(attempt(lambda: sorted(attributes(e.path) for e in os.scandir("d"))))
         # What is open stays what it is, whatever becomes of its name, and may grow at its end.
         for path in ("f", "d/f"):
-            if path not in kept and (fd := attempt(lambda: os.open(path, os.O_RDONLY))) > 2: kept[path] = fd
+            if path not in kept:
+                fd = attempt(lambda: os.open(path, os.O_RDONLY))
+                if fd > 2: kept[path] = fd
             if path in kept:
                 fd = kept[path]
-                s = os.fstat(fd); seen.append((s.st_nlink, s.st_size, s.st_ctime_ns, os.read(fd, 5000), os.read(fd, 50000)))
+                s = os.fstat(fd); seen.append((s.st_nlink, s.st_size, s.st_ctime_ns))
+                seen.append((os.read(fd, 5000), os.read(fd, 50000)))
                 if random.randrange(6) == 0: os.lseek(fd, random.randrange(100), 0)
         return seen
     for line in sys.stdin:
-        random.seed(line); first = look(); random.seed(line); print(repr((first, look())), flush=True)
+        random.seed(line); first = look()
+        random.seed(line); print(repr((first, look())), flush=True)
 def judges():
     hf, pool, rounds = sys.argv[2], sys.argv[3], int(sys.argv[4])
     def start(user, *how, before=()):
         groups = "--clear-groups"
-        words = [*before, "setpriv", "--reuid", user, "--regid", user, groups, hf, "run", "--pool", pool, "--"]
-        return subprocess.Popen([*words, *how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        words = [*before, "setpriv", "--reuid", user, "--regid", user, groups]
+        words += [hf, "run", "--pool", pool, "--"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*words, *how], stdin=pipe, stdout=pipe, text=True)
     me = ["python3", "-c", open(sys.argv[0]).read()]
     changers = [start("3001", *me, "change", "1"), start("3003", *me, "change", "2")]
     if len(sys.argv) > 5:
         hidden = 'mount -t tmpfs none /dev/shm && exec "$@"'
-        changers = [start("0", "sh", "-c", hidden, "sh", *me, "change", "3", before=("unshare", "-m"))]
+        how = ["sh", "-c", hidden, "sh", *me, "change", "3"]
+        changers = [start("0", *how, before=("unshare", "-m"))]
     lookers = [start("3002", *me, "look"), start("0", *me, "truth")]
     def ask(who, text):
         who.stdin.write(text + "\n"); who.stdin.flush(); return who.stdout.readline()
@@ -97,16 +106,29 @@ fn judged(fixture: &Fixture, owner: &str, rounds: &str, hidden: &[&str]) -> Resu
     if ended.out != "the same\n" {
         return wrong(format!("{}: {} {}", ended.how(), ended.out, ended.err));
     }
+    let pool = std::fs::metadata(shared.pool.join("meta.seg"))?;
     shared.end()?;
-    // Of a session that is over nothing is left.
-    let left = Command::new("sh")
-        .arg("-c")
-        .arg("ls /dev/shm | grep -c holdfast-leases")
-        .output()?;
-    match String::from_utf8_lossy(&left.stdout).trim() {
-        "0" => Ok(()),
-        n => wrong(format!("{n} files of leases are left")),
+    none_is_left(&format!(
+        "holdfast-leases.{:x}.{:x}.",
+        pool.dev(),
+        pool.ino()
+    ))
+}
+
+/// Of a session that is over, whose proxies may still be ending.
+fn none_is_left(theirs: &str) -> Result<(), Stop> {
+    let is_there = || -> std::io::Result<bool> {
+        let names = std::fs::read_dir("/dev/shm")?.flatten();
+        let mut names = names.map(|entry| entry.file_name());
+        Ok(names.any(|name| name.to_string_lossy().starts_with(theirs)))
+    };
+    for _ in 0..100 {
+        if !is_there()? {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    wrong(format!("/dev/shm/{theirs}... is left"))
 }
 
 /// What the owner and another user change is seen at once by who keeps answers.
