@@ -1,7 +1,7 @@
 //! Read leases on cached inodes (`session::leases` has their words).
 //!
-//! Invariant: a lease is given only on an inode that nobody has locked after its word was marked, so
-//! whoever locks it later sees the mark.
+//! Invariant: a lease is given only on an inode that nobody has locked after its word was marked,
+//! so whoever locks it later sees the mark.
 
 use crate::session::Session;
 use crate::session::leases::LEASES_MAX;
