@@ -592,6 +592,11 @@ impl Client {
         self.session.end_leases();
     }
 
+    /// The kernel may not let the process open files any more after this.
+    pub fn know_leases(&self) {
+        self.session.know_leases();
+    }
+
     /// Whether nothing has changed since all these leases were given.
     pub fn leases_last(&self, leases: &LeaseSet) -> bool {
         leases.last(&self.session)

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Fixture, ROOT, User};
-use holdfast_client::{Base, Error, OfdLink, abi::*};
+use holdfast_client::{Base, Caller, Error, LeaseSet, OfdLink, abi::*};
+use holdfast_pool::layout::ROOT_INO;
+use holdfast_pool::session::PROTECTED_SYMLINKS;
+use std::sync::atomic::Ordering::Relaxed;
 
 const POOL: u64 = 64 << 20;
 
@@ -70,6 +73,38 @@ fn a_pool_that_appears_nowhere_is_its_own_root() {
     symlink(&user, "/file", "link");
     assert_eq!(user.get("link"), b"x");
     assert_eq!(user.get("../../file"), b"x");
+}
+
+/// fs.protected_symlinks is about links that are opened, not about those on the way.
+#[test]
+fn what_leads_through_a_link_in_a_sticky_directory_is_found() {
+    let fixture = Fixture::new(POOL);
+    let user = fixture.user();
+    let protected = &user.client.session().header().protected;
+    protected.store(PROTECTED_SYMLINKS, Relaxed);
+    user.mkdir(&ROOT, Base::Root, b"d", 0o755).unwrap();
+    user.put("d/file", b"x");
+    user.mkdir(&ROOT, Base::Root, b"t", 0o1777).unwrap();
+    user.chmod(&ROOT, Base::Root, b"t", 0o1777, 0).unwrap();
+    let (one, other) = (as_user(1001), as_user(1002));
+    user.symlink(&one, b"../d", Base::Root, b"t/link").unwrap();
+    let stat = |path: &[u8]| user.stat(&other, Base::Root, path, 0);
+    let (found, dir) = (stat(b"t/link/file"), user.stat(&ROOT, Base::Root, b"d", 0));
+    assert_eq!(found.map(|stat| stat.size), Ok(1));
+    assert_eq!(stat(b"t/link").map(drop), Err(Error::Denied));
+    let leases = LeaseSet::default();
+    let client = &user.client;
+    let led = client.leased_directory(&other, ROOT_INO, b"t/link", &leases);
+    assert_eq!(led, Ok(dir.unwrap().ino));
+}
+
+fn as_user(uid: u32) -> Caller<'static> {
+    Caller {
+        uid,
+        gid: uid,
+        privileged: false,
+        ..ROOT
+    }
 }
 
 #[test]

@@ -362,9 +362,9 @@ mod tests {
         let (short, _) = SharedMem::create_memfd("short", 4096).unwrap();
         let word = m.at::<AtomicU64>(4096).unwrap();
         word.store(1, Relaxed);
-        assert!(m.replace(short.as_fd()).is_err());
+        assert!(m.replace(short.as_fd(), Access::ReadWrite).is_err());
         assert_eq!(word.load(Relaxed), 1);
-        m.replace(two.as_fd()).unwrap();
+        m.replace(two.as_fd(), Access::ReadWrite).unwrap();
         assert_eq!(word.load(Relaxed), 0);
         word.store(2, Relaxed);
         assert_eq!(other.at::<AtomicU64>(4096).unwrap().load(Relaxed), 2);

@@ -25,7 +25,8 @@ impl Client {
         path::start(self.session(), base)
     }
 
-    /// Number of the directory that `path`, from directory `start`, leads to.
+    /// Number of the directory that `path`, from directory `start`, leads to, where a longer path
+    /// goes through it: so a symbolic link at its end is not one that names the file itself.
     pub fn leased_directory(
         &self,
         who: &Caller<'_>,
@@ -33,9 +34,10 @@ impl Client {
         path: &[u8],
         leases: &LeaseSet,
     ) -> Result<u64> {
+        let through = [path, b"/."].concat();
         let a = self
             .leased(who, leases)
-            .attributes(Base::Node(start), path, 0)?;
+            .attributes(Base::Node(start), &through, 0)?;
         match perm::is_dir(&a) {
             true => Ok(a.ino),
             false => Err(Error::NotDirectory),

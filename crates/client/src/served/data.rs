@@ -8,6 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
 use crate::served::channel::{Ask, descriptor};
+use crate::served::known::End;
 use crate::served::life::args;
 use crate::served::wire::*;
 use core::sync::atomic::Ordering::Relaxed;
@@ -62,11 +63,11 @@ impl Served {
         let total = out.iter().map(MutBuf::len).sum::<usize>();
         let own = offset.map_or_else(|| descriptor(ofd), |_| None);
         if let (Some(fd), PLAIN_READ, 1..) = (own, rwf, total)
-            && self.is_at_end(fd)
+            && self.is_at_end(fd, End::Bytes)
         {
             return Ok(0);
         }
-        let moving = self.known.begin_moving(own);
+        let moving = self.begin_moving(own);
         let (mut moved, mut to) = (0, 0);
         loop {
             let len = (total - moved).min(BUFFER);
@@ -98,7 +99,7 @@ impl Served {
             }
             moved += got;
             if got < len || moved == total {
-                moving.reach(&answered.words);
+                moving.reach(End::Bytes, &answered.words);
                 return Ok(moved);
             }
         }
@@ -169,7 +170,7 @@ impl Served {
 
     pub fn lseek(&self, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {
         let words = [ofd.raw().into(), offset as u64, whence.into()];
-        let moving = self.known.begin_moving(descriptor(ofd));
+        let moving = self.begin_moving(descriptor(ofd));
         let moved = self.number(Op::Lseek, &args(&words));
         moving.leave();
         moved
@@ -190,7 +191,7 @@ impl Served {
             offset_word(to_at.as_deref().copied()),
             len as u64,
         ];
-        let moving = self.known.begin_moving(descriptor(from));
+        let moving = self.begin_moving(descriptor(from));
         let asked = self.ask(Op::CopyRange, &args(&words));
         moving.leave();
         let words = asked?.words;
@@ -231,16 +232,16 @@ impl Served {
 
     pub fn getdents(&self, ofd: OfdLink, out: MutBuf, format: DirentFormat) -> Result<usize> {
         let own = descriptor(ofd);
-        if own.is_some_and(|fd| self.is_at_end(fd)) {
+        if own.is_some_and(|fd| self.is_at_end(fd, End::List)) {
             return Ok(0);
         }
-        let moving = self.known.begin_moving(own);
+        let moving = self.begin_moving(own);
         let legacy = matches!(format, DirentFormat::Legacy);
         let len = out.len().min(BUFFER) as u64;
         let words = [ofd.raw().into(), legacy.into(), len];
         let answered = self.ask(Op::Getdents, &args(&words))?;
         let got = answered.take(0, out)?;
-        moving.reach(&answered.words);
+        moving.reach(End::List, &answered.words);
         Ok(got)
     }
 

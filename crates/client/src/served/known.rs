@@ -28,6 +28,9 @@ const FILES: usize = 1024;
 /// Calls of a program before it asks for the answers: many make no more.
 const FIRST_CALLS: u32 = 8;
 
+/// How coarse clocks are, in milliseconds.
+const CLOCK_MS: u64 = 20;
+
 /// `Known::state`: nobody asked for the answers yet.
 const AWAY: u32 = 0;
 /// Somebody does.
@@ -40,8 +43,10 @@ const NEVER: u32 = 3;
 const MOVING: u64 = 1 << 63;
 /// In `Known::ends`: what follows is a lease, with which the descriptor is at its end.
 const AT_END: u64 = 1 << 62;
+/// It is the end of a listing, not of a file's bytes.
+const IS_LIST: u64 = 1 << 61;
 /// Bits of the value of that lease, above its index.
-const VALUE_BITS: u64 = (1 << 46) - 1;
+const VALUE_BITS: u64 = (1 << 45) - 1;
 /// In `Known::files`: no other descriptor has this description, which is for reading.
 const ALONE: u64 = 1 << 63;
 
@@ -65,10 +70,18 @@ pub(super) struct Known {
     births: AtomicU32,
 }
 
+/// At the end of what a descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Bytes,
+    List,
+}
+
 /// The word that says that a descriptor is at its end, under the lease that an answer names.
-fn end_word(words: &[u64]) -> Option<u64> {
+fn end_word(end: End, words: &[u64]) -> Option<u64> {
     let (index, value) = (words[3].checked_sub(1)?, words[4]);
-    Some(AT_END | (value & VALUE_BITS) << 16 | index & 0xffff)
+    let kind = if end == End::List { IS_LIST } else { 0 };
+    Some(AT_END | kind | (value & VALUE_BITS) << 16 | index & 0xffff)
 }
 
 /// What may move the offset of a descriptor, and is under way.
@@ -86,8 +99,8 @@ impl Moving<'_> {
     }
 
     /// It is over, with an answer that may say that the offset is at the end.
-    pub fn reach(self, words: &[u64]) {
-        if let (Some(end), Some(word)) = (self.end, end_word(words)) {
+    pub fn reach(self, at: End, words: &[u64]) {
+        if let (Some(end), Some(word)) = (self.end, end_word(at, words)) {
             // Unless another one has begun or ended meanwhile.
             let _ = end.compare_exchange(self.mark, word, SeqCst, Relaxed);
         }
@@ -198,12 +211,16 @@ impl Known {
         Move { before, mark }
     }
 
-    /// It is this one now; `None`: what it was. Unless somebody else began to change it meanwhile.
+    /// It is this one now; `None`: what it was. If somebody else began to change it meanwhile, it
+    /// is not known which of the two came last.
     pub fn end_move(&self, moved: &Move, now: Option<u64>) {
         let now = now.filter(|ino| *ino != 0).unwrap_or(moved.before);
-        let _ = self
+        let ended = self
             .directory
             .compare_exchange(moved.mark, now, AcqRel, Relaxed);
+        if ended.is_err() {
+            self.begin_move();
+        }
     }
 
     /// Where both parts are mapped.
@@ -262,6 +279,10 @@ impl Served {
         known.end_move(&moved, words.as_ref().ok().map(|words| words[4]));
         let words = words?;
         let (_, [table, leases]) = self.get::<2>()?;
+        // In another time namespace the end of a term would be another moment.
+        if pmem::env::monotonic_ms() + CLOCK_MS < words[5] {
+            return Err(Error::NotSupported);
+        }
         let map = |memory: &SharedMem, file: &rustix::fd::OwnedFd| {
             memory.replace(file.as_fd(), Access::ReadOnly)
         };
@@ -332,6 +353,12 @@ impl Served {
         self.find(&question)
     }
 
+    /// Something begins that may move the offset of `fd`. In a child that runs in this memory it
+    /// is another descriptor.
+    pub(super) fn begin_moving(&self, fd: Option<u32>) -> Moving<'_> {
+        self.known.begin_moving(fd.filter(|_| self.is_own()))
+    }
+
     /// As `stat`, if the answer is known.
     pub(super) fn known_stat(
         &self,
@@ -374,14 +401,19 @@ impl Served {
     }
 
     /// Whether it is known that there is nothing to read at the offset of `fd`.
-    pub(super) fn is_at_end(&self, fd: u32) -> bool {
+    pub(super) fn is_at_end(&self, fd: u32, of: End) -> bool {
         let known = &self.known;
         let (Some(file), Some(end)) = (known.files.get(fd as usize), known.ends.get(fd as usize))
         else {
             return false;
         };
         let end = end.load(SeqCst);
-        if end & AT_END == 0 || file.load(SeqCst) & ALONE == 0 || !self.has_answers_for(None) {
+        let is_list = end & IS_LIST != 0;
+        if end & AT_END == 0
+            || is_list != (of == End::List)
+            || file.load(SeqCst) & ALONE == 0
+            || !self.has_answers_for(None)
+        {
             return false;
         }
         let leases: Option<&LeaseWords> = known.leases.at(0);

@@ -307,6 +307,8 @@ impl Served {
         self.quiet.clear();
         self.known.share_files();
         let unborn = self.alone(|| self.unborn(share.memory));
+        // What was opened in between the child may have as well.
+        self.known.share_files();
         let slot = match unborn {
             Err(_) if !self.has_place() => return Err(Error::NoPlace),
             unborn => unborn?.slot()?,

@@ -111,6 +111,16 @@ impl Session {
         }
     }
 
+    /// The kernel may not let us open anything any more after this.
+    pub(crate) fn know_leases(&self) {
+        let is_wanted = self.header().leases.load(SeqCst) == LEASES_GIVEN
+            && self.leases.state.load(Acquire) == AWAY
+            && !self.is_read_only();
+        if is_wanted && let Ok(file) = self.open_leases(false) {
+            let _ = self.leases.map(&file);
+        }
+    }
+
     /// Index and value of the word of the inode, of which somebody has a lease from now on. It is
     /// good if the inode is not locked after this.
     pub(crate) fn hold_lease(&self, ino: u64) -> Option<(u32, u64)> {

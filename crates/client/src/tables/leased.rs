@@ -61,12 +61,9 @@ impl LeaseSet {
 
 /// A lease on what is read of the inode from here on: index and value of its word.
 fn lease(s: &Session, inode: &InodeRef<'_>) -> Option<(u32, u64)> {
-    let e = inode.e;
-    // Keys come and go without the lock.
-    if e.state.load(Acquire) & (INODE_KEYSPACE | INODE_VALUE) != 0 {
-        return None;
-    }
     let lease = s.hold_lease(inode.ino)?;
-    let is_free = e.lock.load(SeqCst) == 0 && inode.is_current();
-    is_free.then_some(lease)
+    let is_free = inode.e.lock.load(SeqCst) == 0 && inode.is_current();
+    // Keys come and go without the lock.
+    let has_keys = inode.e.state.load(Acquire) & (INODE_KEYSPACE | INODE_VALUE) != 0;
+    (is_free && !has_keys).then_some(lease)
 }

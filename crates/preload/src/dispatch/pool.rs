@@ -180,6 +180,13 @@ impl Pool {
         }
     }
 
+    /// See `Client::know_leases`; who is served changes nothing itself.
+    pub fn know_leases(&self) {
+        if let Pool::Mapped(client) = self {
+            client.know_leases();
+        }
+    }
+
     /// See `Client::send`.
     pub fn send<T>(
         &self,

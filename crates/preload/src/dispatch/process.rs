@@ -368,6 +368,7 @@ impl Process {
     /// Before the credentials change, or a child can be in this memory with others.
     pub fn know_credentials(&self) {
         self.last();
+        self.client.know_leases();
     }
 
     fn set_credentials(&self, credentials: Credentials) {

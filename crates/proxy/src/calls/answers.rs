@@ -9,7 +9,9 @@ use holdfast_client::served::answers::{ANSWER_WORDS, Asked, Question, split};
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Error, LeaseSet, OfdLink, Result};
 use holdfast_pmem::MutBuf;
+use holdfast_pmem::env::monotonic_ms;
 use holdfast_pool::layout::ROOT_INO;
+use holdfast_pool::layout::value::is_number;
 use rustix::fd::AsFd;
 use std::sync::Arc;
 
@@ -31,7 +33,8 @@ impl Call<'_> {
         self.member.keep(answers);
         // 0: the working directory is outside.
         let here = self.client.start_of(Base::Cwd);
-        Ok(Reply::words(&[uid.into(), gid.into(), here.unwrap_or(0)]))
+        let (here, now) = (here.unwrap_or(0), monotonic_ms());
+        Ok(Reply::words(&[uid.into(), gid.into(), here, now]))
     }
 
     /// The kept answers that this call may add to.
@@ -45,9 +48,10 @@ impl Call<'_> {
     /// The answer to a question about the path of this call, which is kept from now on if it can
     /// be; `None`: it is not of a kind that is.
     pub(super) fn kept(&self, asked: Asked, arg: u32) -> Result<Option<Reply>> {
-        let (Some(answers), base) = (self.answers(), self.base(0)?) else {
+        if self.answers().is_none() {
             return Ok(None);
-        };
+        }
+        let base = self.base(0)?;
         let path = self.path(0)?;
         let base = if path.first() == Some(&b'/') {
             Base::Root
@@ -58,10 +62,17 @@ impl Call<'_> {
             return Ok(None);
         };
         self.as_caller(|c| {
+            // The rights are what they are until this ends.
+            let Some(answers) = self.answers() else {
+                return Ok(None);
+            };
             let start = match base {
                 Base::Root => ROOT_INO,
                 base => self.client.start_of(base)?,
             };
+            if is_number(start) {
+                return Ok(None);
+            }
             let Some(dir) = self.directory(answers, c, start, dir)? else {
                 return Ok(None);
             };
@@ -236,7 +247,14 @@ fn settle<const N: usize>(
         Ok(words) => all[1..=N].copy_from_slice(words),
         Err(error) => all[0] = error_word(error),
     }
-    let can_be = !matches!(words, Err(Error::Outside(_) | Error::OutsideSecond(_)));
+    // Other errors come from elsewhere than from what the leases are on.
+    let can_be = match &words {
+        Ok(_) => true,
+        Err(error) => matches!(
+            error,
+            Error::NotFound | Error::NotDirectory | Error::Denied | Error::Loop
+        ),
+    };
     if let (true, Some(held)) = (can_be, leases.leases()) {
         answers.keep(question, &held, &all);
     }

@@ -75,8 +75,13 @@ def judges():
     me = ["python3", "-c", open(sys.argv[0]).read()]
     changers = [start("3001", *me, "change", "1"), start("3003", *me, "change", "2")]
     if len(sys.argv) > 5:
-        hidden = 'mount -t tmpfs none /dev/shm && exec "$@"'
-        how = ["sh", "-c", hidden, "sh", *me, "change", "3"]
+        # The command may be installed there.
+        hidden = """keep=$0; case $keep in /dev/shm/?*) mount --bind "$keep" /mnt; esac
+            mount -t tmpfs none /dev/shm
+            case $keep in /dev/shm/?*) mkdir -p "$keep"; mount --bind /mnt "$keep"; esac
+            exec "$@" """
+        place = os.path.dirname(os.path.dirname(hf))
+        how = ["sh", "-ec", hidden, place, *me, "change", "3"]
         changers = [start("0", *how, before=("unshare", "-m"))]
     lookers = [start("3002", *me, "look"), start("0", *me, "truth")]
     def ask(who, text):
