@@ -1,18 +1,10 @@
 //! What was told of an inode under a lease.
 
-use super::play;
-use holdfast_client::{Base, Caller, Client, LeaseSet};
+use super::{CALLER, play};
+use holdfast_client::{Base, Client, LeaseSet};
 use holdfast_pool::layout::ROOT_INO;
 use std::sync::atomic::Ordering::*;
 
-const CALLER: Caller<'static> = Caller {
-    uid: 0,
-    gid: 0,
-    groups: &[],
-    umask: 0,
-    privileged: true,
-    ids: None,
-};
 const NAME: &[u8] = b"name";
 const LOOKS: usize = 4;
 const TYPE: u32 = 0o040_000;

@@ -12,7 +12,7 @@ mod publish;
 mod space;
 mod time;
 
-use holdfast_client::Client;
+use holdfast_client::{Caller, Client};
 use holdfast_fuzz::session::Fixture;
 use holdfast_pmem::model;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -25,6 +25,16 @@ const DEPTH: usize = 4;
 fn schedules() -> usize {
     std::env::var("HF_SCHEDULES").map_or(2000, |n| n.parse().expect("a number"))
 }
+
+/// Root, as whom all calls are made.
+const CALLER: Caller<'static> = Caller {
+    uid: 0,
+    gid: 0,
+    groups: &[],
+    umask: 0,
+    privileged: true,
+    ids: None,
+};
 
 /// What one thread does.
 type Part = fn(&Client, usize);

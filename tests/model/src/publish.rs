@@ -1,18 +1,10 @@
 //! What others see of a change, and when.
 
-use super::play;
-use holdfast_client::{Base, Caller, Client, Error};
+use super::{CALLER, play};
+use holdfast_client::{Base, Client, Error};
 use holdfast_pool::journal::{RECORD_ALIGN, Record, decode};
 use holdfast_pool::session::LANES;
 
-const CALLER: Caller<'static> = Caller {
-    uid: 0,
-    gid: 0,
-    groups: &[],
-    umask: 0,
-    privileged: true,
-    ids: None,
-};
 const NAMES: [&[u8]; 3] = [b"one", b"two", b"three"];
 const LOOKS: usize = 6;
 /// Two owners, each with a group of the same number.

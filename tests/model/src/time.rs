@@ -3,8 +3,9 @@
 //! What always holds here: the seed of the scheduler decides all that happens, and when. Nobody
 //! sleeps: what a story waits for takes no real time.
 
+use super::CALLER;
 use holdfast_client::mapped::{self, Segments};
-use holdfast_client::{Base, Caller, Client, Error, drain, slots};
+use holdfast_client::{Base, Client, Error, drain, slots};
 use holdfast_pmem::env::{self, Instant};
 use holdfast_pmem::model::{self, Part};
 use holdfast_pool::directory::LANE_LEN;
@@ -19,14 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const ME: Caller<'static> = Caller {
-    uid: 0,
-    gid: 0,
-    groups: &[],
-    umask: 0,
-    privileged: true,
-    ids: None,
-};
 const SIZE: u64 = 16 << 20;
 /// Between two turns of the service, unless it is woken.
 const NAP: Duration = Duration::from_millis(200);
@@ -127,7 +120,7 @@ fn work(fixture: &Fixture, engine: &mut Engine, session: &mut Session, silence: 
 fn make(fixture: &Fixture, client: &Client, who: &str) -> Result<(), Error> {
     for nth in 1..=12 {
         let name = format!("{who}{nth}");
-        client.mkdir(&ME, Base::Root, name.as_bytes(), 0o700)?;
+        client.mkdir(&CALLER, Base::Root, name.as_bytes(), 0o700)?;
         fixture.note(format!("made {name}"));
         if nth % 4 != 1 {
             continue;

@@ -87,9 +87,9 @@ impl Call<'_> {
         Ok(Reply::number(handle.into()))
     }
 
-    /// The number of the working directory.
+    /// The number of the working directory; 0: another thread has left the pool since.
     fn directory_now(&self) -> Result<Reply> {
-        self.client.start_of(Base::Cwd).map(Reply::number)
+        Ok(Reply::number(self.client.start_of(Base::Cwd).unwrap_or(0)))
     }
 
     /// A call about one path, whose base is the first argument.
