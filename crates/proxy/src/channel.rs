@@ -11,7 +11,6 @@ use crate::threads;
 use holdfast_client::Client;
 use holdfast_client::served::wire::*;
 use holdfast_pmem::atomic::Ordering::*;
-use holdfast_pmem::futex::WaitResult;
 use holdfast_pmem::{SharedMem, futex};
 use rustix::fd::OwnedFd;
 use std::cell::RefCell;
@@ -32,8 +31,8 @@ pub struct Channel {
     family: Mutex<Vec<Arc<Member>>>,
     started: [AtomicBool; LINES],
     closed: AtomicBool,
-    /// Held by whoever closes what is closing.
-    closes: Mutex<()>,
+    /// Held by whoever does the untold.
+    catches_up: Mutex<()>,
     /// What is mapped in this memory.
     pub maps: Arc<Maps>,
 }
@@ -79,7 +78,7 @@ impl Channel {
             family: Mutex::new(vec![member.clone()]),
             started: [const { AtomicBool::new(false) }; LINES],
             closed: AtomicBool::new(false),
-            closes: Mutex::default(),
+            catches_up: Mutex::default(),
             maps: Arc::default(),
         });
         member.enter(&channel.maps);
@@ -110,29 +109,43 @@ impl Channel {
         }
     }
 
-    /// Closes the descriptors of which the other side only left word. A number may be in use for
+    /// Does what the other side has done without us and left word of. A number may be in use for
     /// something else after the next call or program, so these begin after this, whichever line
     /// the call is on.
-    pub fn close_the_closing(&self) {
-        let Some(closing) = self.memory.at::<Closing>(CLOSING_AT) else {
+    pub fn catch_up(&self) {
+        let Some(untold) = self.memory.at::<Untold>(UNTOLD_AT) else {
             return;
         };
-        if closing.count.load(SeqCst) == 0 {
+        if untold.count.load(SeqCst) == 0 {
             return;
         }
-        let _closes = self.closes.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in &closing.entries {
-            let Some((member, fd)) = closing_of(entry.load(SeqCst)) else {
+        let held = self.catches_up.lock();
+        let _held = held.unwrap_or_else(PoisonError::into_inner);
+        for entry in &untold.entries {
+            // Taken, it cannot be withdrawn.
+            let word = entry.load(SeqCst);
+            let Some(item) = Item::decode(word) else {
                 continue;
             };
-            if let Some(member) = self.member(member)
+            if entry
+                .compare_exchange(word, BEING_DONE, SeqCst, Relaxed)
+                .is_err()
+            {
+                continue;
+            }
+            if let Some(member) = self.member(item.member)
                 && let Some(client) = member.place().as_ref()
             {
-                // Its errors are those of a close(2) that has returned.
-                let _ = member.unbind(client, fd);
+                // Its errors are those of a call that has returned.
+                let _ = match item.what {
+                    Done::Closed => member.unbind(client, item.fd).map(drop),
+                    Done::Read(end) => member.note_read(client, item.fd, end),
+                };
             }
             entry.store(0, SeqCst);
-            closing.count.fetch_sub(1, SeqCst);
+            if untold.count.fetch_sub(1, SeqCst) <= 1 {
+                return;
+            }
         }
     }
 
@@ -205,7 +218,7 @@ impl Channel {
                     *since = Instant::now();
                 }
             });
-            self.close_the_closing();
+            self.catch_up();
             let answer = match self.member(head.member) {
                 Some(member) => calls::answer(self, index, &member, &head, &words),
                 None => calls::nobody(),
@@ -228,6 +241,8 @@ impl Channel {
         }
         line.proxy_sleeps.store(1, SeqCst);
         loop {
+            // Whoever leaves word after this wakes us.
+            self.catch_up();
             let turn = line.turn.load(SeqCst);
             if is_closed() {
                 return false;
@@ -236,9 +251,7 @@ impl Channel {
                 line.proxy_sleeps.store(0, Relaxed);
                 return true;
             }
-            if futex::wait(&line.turn, turn, Some(LOOK)) == WaitResult::TimedOut {
-                self.close_the_closing();
-            }
+            futex::wait(&line.turn, turn, Some(LOOK));
         }
     }
 }

@@ -90,7 +90,7 @@ fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Opt
     let leave = |channel: &mut Option<Arc<Channel>>| {
         if let Some(old) = channel.take() {
             // Their numbers may be files of the host by now, which the next program keeps.
-            old.close_the_closing();
+            old.catch_up();
             old.leave(member);
         }
     };

@@ -14,6 +14,7 @@ use crate::maps::Maps;
 use crate::proxy::Shared;
 use crate::rights::Rights;
 use crate::run::Run;
+use holdfast_client::abi::SEEK_SET;
 use holdfast_client::served::wire::UNBOUND;
 use holdfast_client::{Client, Error, OfdLink, Result};
 use rustix::fd::OwnedFd;
@@ -309,6 +310,12 @@ impl Member {
             self.unbound_one();
         }
         Ok(was)
+    }
+
+    /// The process has read what `fd` was opened for, up to `end`.
+    pub fn note_read(&self, client: &Client, fd: u32, end: u16) -> Result<()> {
+        let ofd = client.lookup(fd).ok_or(Error::BadDescriptor)?;
+        client.lseek(ofd, end.into(), SEEK_SET).map(drop)
     }
 
     /// A descriptor is none of a pool file any more.

@@ -238,7 +238,7 @@ fn hostile(fixture: &Fixture, seed: u64) {
                 _ => structured(&mut r, own),
             };
             if r.below(20) == 0 {
-                close_anything(&memory, &mut r, own);
+                tell_anything(&memory, &mut r, own);
             }
             assert!(ask(&memory, 0, &words, &text), "seed {seed}, {words:?}");
             if line.answer[0].load(Relaxed) == 0 {
@@ -254,17 +254,25 @@ fn hostile(fixture: &Fixture, seed: u64) {
     }
 }
 
-/// Leaves word that descriptors were closed, or garbage in its place.
-fn close_anything(memory: &SharedMem, r: &mut Random, own: u32) {
-    let closing: &Closing = memory.at(CLOSING_AT).unwrap();
-    let word = match r.below(3) {
-        0 => r.next(),
-        1 => closing_word(0, r.below(8) as u32),
-        _ => closing_word(own, r.below(8) as u32),
+/// Leaves word that descriptors were closed or read, or garbage in its place.
+fn tell_anything(memory: &SharedMem, r: &mut Random, own: u32) {
+    let untold: &Untold = memory.at(UNTOLD_AT).unwrap();
+    let item = Item {
+        member: if r.below(2) == 0 { 0 } else { own },
+        fd: r.below(8) as u32,
+        what: match r.below(2) {
+            0 => Done::Closed,
+            _ => Done::Read(1 + r.below(CONTENT_MAX as u64) as u16),
+        },
     };
-    let entry = r.below(CLOSING as u64) as usize;
-    closing.entries[entry].store(word, SeqCst);
-    closing.count.store(r.below(3) as u32, SeqCst);
+    let word = match r.below(4) {
+        0 => r.next(),
+        1 => BEING_DONE,
+        _ => item.encode().unwrap(),
+    };
+    let entry = r.below(UNTOLD as u64) as usize;
+    untold.entries[entry].store(word, SeqCst);
+    untold.count.store(r.below(3) as u32, SeqCst);
 }
 
 const FILES: u32 = 10;

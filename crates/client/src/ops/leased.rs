@@ -9,8 +9,9 @@ use crate::content::file::File;
 use crate::content::perm;
 use crate::ops::client::Client;
 use crate::ops::path::{self, Walk};
-use crate::ops::stat;
+use crate::ops::{read, stat};
 use crate::tables::leased::LeaseSet;
+use pmem::MutBuf;
 
 impl Client {
     fn leased<'a>(&'a self, who: &'a Caller<'a>, leases: &'a LeaseSet) -> Walk<'a> {
@@ -76,6 +77,18 @@ impl Client {
     pub fn leased_fstat(&self, ofd: OfdLink, leases: &LeaseSet) -> Result<Stat> {
         self.lease(ofd, leases)?;
         self.fstat(ofd)
+    }
+
+    /// All bytes of an open file; `None`: it has more than `out`, somebody may store to it through
+    /// a mapping, or read(2) would change more than the file offset.
+    pub fn leased_content(
+        &self,
+        ofd: OfdLink,
+        out: MutBuf<'_>,
+        leases: &LeaseSet,
+    ) -> Result<Option<usize>> {
+        self.lease(ofd, leases)?;
+        read::whole(&File::readable(self.session(), ofd)?, out)
     }
 
     /// A lease on what is read of an open file from here on.

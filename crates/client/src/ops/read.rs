@@ -94,6 +94,25 @@ pub(crate) fn readv(
     Ok(n)
 }
 
+/// Reads the whole file; `None`: it is longer than `out`, its bytes may change without a lock of
+/// its inode or need one, or its time of access is to move.
+pub(crate) fn whole(file: &File, out: MutBuf) -> Result<Option<usize>> {
+    let e = file.inode.e;
+    let size = e.size.load(Acquire);
+    let is_plain = file.kind() == S_IFREG && file.flags & O_DIRECT == 0;
+    let is_stored_to = e.maps.load(SeqCst) > 0;
+    if !is_plain
+        || is_stored_to
+        || is_elsewhere(e.state.load(Acquire))
+        || size > out.len() as u64
+        || access_moves(file)
+    {
+        return Ok(None);
+    }
+    let read = read_at(file, &mut Target::One(out), 0)?;
+    Ok((read as u64 == size).then_some(read))
+}
+
 /// Runs `read` at the file offset and moves it. If someone else moved it meanwhile, the bytes are
 /// theirs, and we read again from where they left it.
 #[inline]
@@ -335,11 +354,16 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
 /// The access time, as with relatime: it moves once after each change.
 #[inline(always)]
 pub(crate) fn accessed(file: &File) {
-    let e = file.inode.e;
-    let atime = e.atime.load(Relaxed) as i64;
-    if atime <= e.mtime.load(Relaxed) as i64 || atime <= e.ctime.load(Relaxed) as i64 {
+    if access_moves(file) {
         touch(file, clock::now());
     }
+}
+
+#[inline(always)]
+fn access_moves(file: &File) -> bool {
+    let e = file.inode.e;
+    let atime = e.atime.load(Relaxed) as i64;
+    atime <= e.mtime.load(Relaxed) as i64 || atime <= e.ctime.load(Relaxed) as i64
 }
 
 /// As `accessed`, with a time that was taken before any lock.

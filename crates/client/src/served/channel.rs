@@ -44,11 +44,14 @@ pub struct Served {
     /// Lines in use, and lines that the proxy looks after, one bit for each.
     taken: AtomicU32,
     started: AtomicU32,
+    /// What the buffer of each line has still: the content of a file, as the call answered that
+    /// opened it; descriptor + 1 << 32 | length; 0: nothing.
+    left: [AtomicU64; LINES],
     /// Held by whoever gets descriptors on the connection.
     pub(super) births: AtomicBool,
     /// The descriptors of the owner of this memory that are pool files.
     pub(super) fds: Set,
-    /// Those whose closing nobody waits for: opened for reading, since the last child was made.
+    /// Those whose closing nobody waits for: opened since the last child was made.
     pub(super) quiet: Set,
     /// Those that are pipes with a name, whose data the kernel carries.
     pub(super) pipes: Set,
@@ -118,9 +121,27 @@ pub(super) struct Ask<'a> {
 }
 
 /// A line, until it is dropped.
-struct Held<'a> {
+pub(super) struct Held<'a> {
     served: &'a Served,
     index: usize,
+}
+
+/// What the proxy is to do before the next call.
+pub(super) struct PutOff<'a> {
+    count: &'a AtomicU32,
+    entry: &'a AtomicU64,
+    word: u64,
+}
+
+impl PutOff<'_> {
+    /// It was not done; false: the proxy has done the same already.
+    pub fn withdraw(self) -> bool {
+        let withdrawn = self.entry.compare_exchange(self.word, 0, SeqCst, Relaxed);
+        if withdrawn.is_ok() {
+            self.count.fetch_sub(1, SeqCst);
+        }
+        withdrawn.is_ok()
+    }
 }
 
 /// An answer, on its line.
@@ -141,6 +162,7 @@ impl Served {
             kin: [const { AtomicU64::new(0) }; KIN],
             taken: AtomicU32::new(0),
             started: AtomicU32::new(1),
+            left: [const { AtomicU64::new(0) }; LINES],
             births: AtomicBool::new(false),
             fds: Set::new(),
             quiet: Set::new(),
@@ -164,6 +186,7 @@ impl Served {
         self.sharing.store(0, Relaxed);
         self.kin.iter().for_each(|kin| kin.store(0, Relaxed));
         self.taken.store(0, Relaxed);
+        self.left.iter().for_each(|left| left.store(0, Relaxed));
         // Many children execute a program without a call before.
         self.started.store(0, Relaxed);
         self.births.store(false, Relaxed);
@@ -177,20 +200,37 @@ impl Served {
         self.channel.at(COUNTS_AT)
     }
 
-    /// Has the proxy close `fd` with the next call; false: it cannot be put off.
+    /// Has the proxy close `fd` soon; false: it cannot be put off.
     pub(super) fn close_later(&self, fd: u32) -> bool {
-        let Some(closing) = self.channel.at::<Closing>(CLOSING_AT) else {
-            return false;
-        };
-        let word = closing_word(0, fd);
-        // No entry is there without being counted.
-        closing.count.fetch_add(1, SeqCst);
-        let put = |entry: &AtomicU64| entry.compare_exchange(0, word, SeqCst, Relaxed).is_ok();
-        let is_put = closing.entries.iter().any(put);
-        if !is_put {
-            closing.count.fetch_sub(1, SeqCst);
+        let is_put = self.put_off(fd, Done::Closed).is_some();
+        // It may wait for the end of this one, so that there is room.
+        if is_put
+            && let Some(line) = self.channel.at::<Line>(line_at(0))
+            && line.proxy_sleeps.load(SeqCst) != 0
+        {
+            futex::wake(&line.turn, 1);
         }
         is_put
+    }
+
+    /// Has the proxy do what was done to `fd` before the next call; `None`: it cannot be put off.
+    pub(super) fn put_off(&self, fd: u32, what: Done) -> Option<PutOff<'_>> {
+        let untold = self.channel.at::<Untold>(UNTOLD_AT)?;
+        let item = Item {
+            member: 0,
+            fd,
+            what,
+        };
+        let word = item.encode()?;
+        // No entry is there without being counted.
+        untold.count.fetch_add(1, SeqCst);
+        let put = |entry: &&AtomicU64| entry.compare_exchange(0, word, SeqCst, Relaxed).is_ok();
+        let Some(entry) = untold.entries.iter().find(put) else {
+            untold.count.fetch_sub(1, SeqCst);
+            return None;
+        };
+        let count = &untold.count;
+        Some(PutOff { count, entry, word })
     }
 
     /// The caller, as the proxy names it, and whether this memory is its own. `None`: it came to
@@ -305,12 +345,34 @@ impl Served {
                 served: self,
                 index,
             };
+            self.left[index].store(0, Relaxed);
             if self.started.load(Relaxed) & 1 << index == 0 {
                 self.say(Note::Line(index as u32))?;
                 self.started.fetch_or(1 << index, Relaxed);
             }
             return Ok(held);
         }
+    }
+
+    /// The line whose buffer has the content of the file that `fd` was opened for, and how long
+    /// that is; `None`: none has, or somebody uses it.
+    pub(super) fn content_of(&self, fd: u32) -> Option<(Held<'_>, usize)> {
+        let is_its = |left: u64| left >> 32 == u64::from(fd) + 1;
+        let index = self
+            .left
+            .iter()
+            .position(|left| is_its(left.load(Relaxed)))?;
+        let taken = self.taken.fetch_or(1 << index, Acquire);
+        if taken & 1 << index != 0 {
+            return None;
+        }
+        let held = Held {
+            served: self,
+            index,
+        };
+        // Somebody may have used it before we had it.
+        let left = self.left[index].load(Relaxed);
+        is_its(left).then_some((held, left as u32 as usize))
     }
 
     /// Whether the other end of our connection is closed.
@@ -422,7 +484,32 @@ impl Drop for Held<'_> {
     }
 }
 
+impl Held<'_> {
+    /// Copies bytes of the buffer, from `skip` on.
+    pub fn take(&self, skip: usize, mut out: MutBuf<'_>) -> Result<usize> {
+        let at = buffer_at(self.index) + skip as u64;
+        let from = self.served.channel.source(at, out.len());
+        out.copy_from(from.ok_or(Error::Invalid)?)
+            .map_err(Error::Fault)
+    }
+}
+
 impl Answered<'_> {
+    /// What is in the buffer stays there until somebody else uses the line: the content of the
+    /// file that `fd` was opened for.
+    pub fn leave(&self, fd: u32) {
+        let number = u64::from(fd) + 1;
+        let all = &self.held.served.left;
+        // What there was of an earlier file of this number is not this one's.
+        for left in all {
+            let old = left.load(Relaxed);
+            if old >> 32 == number {
+                let _ = left.compare_exchange(old, 0, Relaxed, Relaxed);
+            }
+        }
+        all[self.held.index].store(number << 32 | self.len() as u64, Relaxed);
+    }
+
     /// Bytes in the buffer.
     pub fn len(&self) -> usize {
         (self.words[1] as usize).min(BUFFER)
@@ -431,10 +518,7 @@ impl Answered<'_> {
     /// Copies bytes of the buffer, from `skip` on.
     pub fn take(&self, skip: usize, mut out: MutBuf<'_>) -> Result<usize> {
         let len = self.len().saturating_sub(skip).min(out.len());
-        let at = buffer_at(self.held.index) + skip as u64;
-        let from = self.held.served.channel.source(at, len);
-        out.copy_from(from.ok_or(Error::Invalid)?)
-            .map_err(Error::Fault)
+        self.held.take(skip, out.take(len))
     }
 }
 

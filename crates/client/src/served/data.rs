@@ -67,6 +67,11 @@ impl Served {
         {
             return Ok(0);
         }
+        if let (Some(fd), PLAIN_READ, [out]) = (own, rwf, &mut *out)
+            && let Some(read) = self.read_content(fd, out.reborrow())
+        {
+            return Ok(read);
+        }
         let moving = self.begin_moving(own);
         let (mut moved, mut to) = (0, 0);
         loop {

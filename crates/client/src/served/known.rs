@@ -13,12 +13,12 @@ use crate::base::error::{Error, Result};
 use crate::base::types::{Base, Caller, Stat};
 use crate::served::Served;
 use crate::served::answers::*;
-use crate::served::channel::{Ask, descriptor};
+use crate::served::channel::{Answered, Ask, descriptor};
 use crate::served::wire::*;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use pmem::{Access, SharedMem};
+use pmem::{Access, MutBuf, SharedMem};
 use pool::layout::ROOT_INO;
 use pool::session::{LEASES_LEN, LeaseWords};
 use rustix::fd::AsFd;
@@ -45,6 +45,9 @@ const MOVING: u64 = 1 << 63;
 const AT_END: u64 = 1 << 62;
 /// It is the end of a listing, not of a file's bytes.
 const IS_LIST: u64 = 1 << 61;
+/// In `Known::ends`, without `AT_END`: with the lease that follows the descriptor is at its
+/// beginning, and the content is what the call left that opened it.
+const AT_START: u64 = 1 << 61;
 /// Bits of the value of that lease, above its index.
 const VALUE_BITS: u64 = (1 << 45) - 1;
 /// In `Known::files`: no other descriptor has this description, which is for reading.
@@ -82,6 +85,11 @@ fn end_word(end: End, words: &[u64]) -> Option<u64> {
     let (index, value) = (words[3].checked_sub(1)?, words[4]);
     let kind = if end == End::List { IS_LIST } else { 0 };
     Some(AT_END | kind | (value & VALUE_BITS) << 16 | index & 0xffff)
+}
+
+/// The lease in such a word.
+fn lease_of(word: u64) -> (u32, u64) {
+    (word as u32 & 0xffff, word >> 16 & VALUE_BITS)
 }
 
 /// What may move the offset of a descriptor, and is under way.
@@ -221,6 +229,14 @@ impl Known {
         if ended.is_err() {
             self.begin_move();
         }
+    }
+
+    /// Whether the lease in a word of `ends` lasts.
+    fn lasts(&self, word: u64) -> bool {
+        let (index, value) = lease_of(word);
+        let leases: Option<&LeaseWords> = self.leases.at(0);
+        leases.is_some_and(|leases| leases.now(index) & VALUE_BITS == value)
+            && self.table.is_in_term()
     }
 
     /// Where both parts are mapped.
@@ -416,12 +432,47 @@ impl Served {
         {
             return false;
         }
-        let leases: Option<&LeaseWords> = known.leases.at(0);
-        let lasts = |leases: &LeaseWords| {
-            let value = leases.now(end as u32 & 0xffff);
-            value & VALUE_BITS == end >> 16 & VALUE_BITS
+        known.lasts(end)
+    }
+
+    /// `fd` was opened by a call whose answer has the content of the file, and a lease.
+    pub(super) fn note_content(&self, fd: u32, answered: &Answered<'_>) {
+        let words = [0, 0, 0, answered.words[4], answered.words[5]];
+        let Some(end) = self.known.ends.get(fd as usize) else {
+            return;
         };
-        leases.is_some_and(lasts) && known.table.is_in_term()
+        let Some(word) = end_word(End::Bytes, &words) else {
+            return;
+        };
+        if answered.len() == 0 {
+            return end.store(word, SeqCst);
+        }
+        answered.leave(fd);
+        end.store(word ^ AT_END | AT_START, SeqCst);
+    }
+
+    /// Reads all of the file that `fd` was opened for, if its content came with the answer to that
+    /// and it was not read yet. The proxy hears of it before the next call.
+    ///
+    /// Of this and a call that moves the offset at the same time, or makes a child, one sees the
+    /// other: this tells first and looks then, they are made known first and heard of then. If
+    /// what was told cannot be taken back they found the offset behind these bytes.
+    pub(super) fn read_content(&self, fd: u32, mut out: MutBuf<'_>) -> Option<usize> {
+        let known = &self.known;
+        let (file, end) = (known.files.get(fd as usize)?, known.ends.get(fd as usize)?);
+        let word = end.load(SeqCst);
+        if word & (MOVING | AT_END | AT_START) != AT_START || !self.has_answers_for(None) {
+            return None;
+        }
+        let (held, len) = self.content_of(fd)?;
+        if out.len() < len || held.take(0, out.take(len)).ok()? < len || !known.lasts(word) {
+            return None;
+        }
+        let told = self.put_off(fd, Done::Read(len as u16))?;
+        let is_alone = file.load(SeqCst) & ALONE != 0;
+        let at_end = word ^ AT_START | AT_END;
+        let moved = is_alone && end.compare_exchange(word, at_end, SeqCst, Relaxed).is_ok();
+        (moved || !told.withdraw()).then_some(len)
     }
 
     /// Whether it is known that `open` finds nothing there.

@@ -11,6 +11,7 @@ use crate::served::channel::{Ask, DESCRIPTORS, descriptor};
 use crate::served::life::args;
 use crate::served::wire::*;
 use pmem::{ConstBuf, MutBuf};
+use pool::layout::value::is_number;
 
 /// A request by `c` about one path.
 pub(super) fn at<'a>(c: &'a Caller<'a>, base: Base, path: &'a [u8], words: &[u64]) -> Ask<'a> {
@@ -90,7 +91,8 @@ impl Served {
         }
         let words = [oflags.into(), mode.into(), resolve, u64::from(fd) + 1];
         let births = self.known.births();
-        let words = self.ask(Op::Open, &at(c, base, path, &words))?.words;
+        let answered = self.ask(Op::Open, &at(c, base, path, &words))?;
+        let words = answered.words;
         if let Some(pipe) = OfdLink::from_raw(words[2] as u32) {
             return Ok(Some(pipe));
         }
@@ -98,7 +100,9 @@ impl Served {
             self.note_bound(fd, true);
             let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
             self.known.note_file(fd, words[3], reads.then_some(births));
-            self.quiet.set(fd, reads);
+            self.note_content(fd, &answered);
+            // With its last description a file becomes the value of a key, for all to see.
+            self.quiet.set(fd, !is_number(words[3]));
         }
         Ok(None)
     }

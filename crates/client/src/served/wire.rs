@@ -38,14 +38,14 @@ pmem::shared! {
         pub passed: AtomicU64,
     }
 
-    /// Descriptors that were closed, of which the proxy has not heard: it closes them before the
-    /// next call on any line, or after a while. Only those whose end nobody waits for.
+    /// What the caller did without the proxy, which does the same before the next call on any
+    /// line, or when it has nothing else to do.
     #[repr(align(64))]
-    pub struct Closing {
-        /// How many there are: the proxy has closed them when it counts them down.
+    pub struct Untold {
+        /// How many there are: the proxy has done them when it counts them down.
         pub count: AtomicU32,
-        /// `closing_word` of each; 0: free.
-        pub entries: [AtomicU64; CLOSING],
+        /// `Item::encode` of each; 0: free.
+        pub entries: [AtomicU64; UNTOLD],
     }
 
     /// One call at a time.
@@ -64,27 +64,34 @@ pmem::shared! {
     }
 }
 
-/// Descriptors that can be closing at a time.
-pub const CLOSING: usize = 32;
+/// How much the caller can do without the proxy.
+pub const UNTOLD: usize = 32;
 
-const _: () = assert!(CLOSING_AT as usize + size_of::<Closing>() <= LINES_AT);
+const _: () = assert!(UNTOLD_AT as usize + size_of::<Untold>() <= LINES_AT);
 const _: () = assert!(LINES_AT + LINES * size_of::<Line>() <= BUFFERS_AT);
 
 /// Whether one side looks at a line for a while before it sleeps there. Looking costs less than
 /// sleeping where the other side runs meanwhile, and keeps it from running where it waits for this
 /// processor: who looked in vain does not look for some calls, and for twice as many the next time.
+/// Where both sides have fallen asleep neither is there in time for a look of the other, so who
+/// looks again after a pause looks for longer than it takes to wake up, and for some calls more.
 #[derive(Default)]
 pub struct Patience {
     skipped: AtomicU32,
     left: AtomicU32,
+    long: AtomicU32,
 }
 
 /// How long a look takes at most, in ticks of some GHz: longer than a call that changes something,
 /// 30 us. The instruction that waits between two glances takes any time in a virtual machine, so
 /// they are not counted.
 const LOOK_TICKS: u64 = 75_000;
+/// Longer than it takes the other side to wake up and answer, 100 us.
+const LONG_LOOK_TICKS: u64 = 250_000;
+/// Long looks after one that was not in vain.
+const LONG_LOOKS: u32 = 127;
 /// Calls without a look between two looks, at most.
-const SKIPPED_MAX: u32 = 1023;
+const SKIPPED_MAX: u32 = 127;
 
 impl Patience {
     /// Looks until `is_there` says so; false when that takes too long, or is not to be expected.
@@ -94,14 +101,27 @@ impl Patience {
             self.left.store(left - 1, Relaxed);
             return is_there();
         }
+        let after_pause = self.skipped.load(Relaxed) > 0;
+        let long = self.long.load(Relaxed);
+        let ticks_max = match after_pause || long > 0 {
+            true => LONG_LOOK_TICKS,
+            false => LOOK_TICKS,
+        };
         let begun = ticks();
-        while ticks().wrapping_sub(begun) < LOOK_TICKS {
+        while ticks().wrapping_sub(begun) < ticks_max {
             if is_there() {
+                let more = if after_pause {
+                    LONG_LOOKS
+                } else {
+                    long.saturating_sub(1)
+                };
+                self.long.store(more, Relaxed);
                 self.skipped.store(0, Relaxed);
                 return true;
             }
             core::hint::spin_loop();
         }
+        self.long.store(0, Relaxed);
         let skipped = (self.skipped.load(Relaxed) * 2 + 1).min(SKIPPED_MAX);
         self.skipped.store(skipped, Relaxed);
         self.left.store(skipped, Relaxed);
@@ -111,17 +131,58 @@ impl Patience {
 
 /// Where the counts are.
 pub const COUNTS_AT: u64 = 0;
-/// Where the descriptors are that are closing.
-pub const CLOSING_AT: u64 = 64;
+/// Where the untold is.
+pub const UNTOLD_AT: u64 = 64;
 
-/// An entry of `Closing`: descriptor `fd` of a member.
-pub fn closing_word(member: u32, fd: u32) -> u64 {
-    u64::from(member) << 32 | u64::from(fd + 1)
+/// Bytes of a file that OPEN answers with, at most.
+pub const CONTENT_MAX: usize = 16 << 10;
+
+/// What a member of a channel did to its descriptor `fd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub member: u32,
+    pub fd: u32,
+    pub what: Done,
 }
 
-/// Member and descriptor of such a word.
-pub fn closing_of(word: u64) -> Option<(u32, u32)> {
-    Some(((word >> 32) as u32, (word as u32).checked_sub(1)?))
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Closed,
+    /// Read from its beginning up to here.
+    Read(u16),
+}
+
+/// In the place of an item: the proxy does it, so that it cannot be withdrawn.
+pub const BEING_DONE: u64 = u64::MAX;
+const ITEM_FD_BITS: u32 = 17;
+const _: () = assert!(CONTENT_MAX < 1 << (32 - ITEM_FD_BITS));
+
+impl Item {
+    /// `None`: it is out of the range that can be told.
+    pub fn encode(self) -> Option<u64> {
+        let number = u64::from(self.fd) + 1;
+        let end = match self.what {
+            Done::Closed => 0,
+            Done::Read(0) => return None,
+            Done::Read(end) => u64::from(end),
+        };
+        let fits = number >> ITEM_FD_BITS == 0 && end >> (32 - ITEM_FD_BITS) == 0;
+        fits.then_some(u64::from(self.member) << 32 | end << ITEM_FD_BITS | number)
+    }
+
+    /// The item in a word; `None`: there is none.
+    pub fn decode(word: u64) -> Option<Item> {
+        let number = word as u32 & ((1 << ITEM_FD_BITS) - 1);
+        Some(Item {
+            member: (word >> 32) as u32,
+            fd: number.checked_sub(1)?,
+            what: match (word as u32) >> ITEM_FD_BITS {
+                0 => Done::Closed,
+                end => Done::Read(end as u16),
+            },
+        })
+    }
 }
 
 /// Where a line is.
@@ -571,6 +632,29 @@ mod tests {
         let mut words = [u64::MAX; WORDS];
         words[..HEAD].copy_from_slice(&head.encode());
         assert_eq!(Head::decode(&words), head);
+    }
+
+    #[test]
+    fn items_come_back() {
+        let item = |fd, what| Item {
+            member: 7,
+            fd,
+            what,
+        };
+        for item in [
+            item(0, Done::Closed),
+            item(65_535, Done::Closed),
+            item(3, Done::Read(1)),
+            item(65_535, Done::Read(CONTENT_MAX as u16)),
+        ] {
+            let word = item.encode().unwrap();
+            assert!(word != 0);
+            assert_eq!(Item::decode(word), Some(item));
+        }
+        assert_eq!(item(3, Done::Read(0)).encode(), None);
+        assert_eq!(item(1 << 17, Done::Closed).encode(), None);
+        assert_eq!(item(3, Done::Read(1 << 15)).encode(), None);
+        assert_eq!(Item::decode(0), None);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Names and attributes.
 
 use super::{Call, Reply};
-use holdfast_client::abi::{O_KERNELS, PATH_MAX};
+use holdfast_client::abi::{O_ACCMODE, O_KERNELS, O_PATH, O_RDONLY, PATH_MAX};
 use holdfast_client::served::answers::{Asked, access_arg, asks_for_what_is_there, stat_arg};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Error, Result, Stat, StatFs, Target};
+use holdfast_client::{Base, Error, LeaseSet, OfdLink, Result, Stat, StatFs, Target};
 
 impl Call<'_> {
     pub(super) fn names(&self, op: Op) -> Result<Reply> {
@@ -81,10 +81,31 @@ impl Call<'_> {
             let fd = u32::try_from(fd).unwrap_or(u32::MAX);
             let ino = self.client.ino_of(ofd)?;
             self.keep_fstat(ofd, ino);
-            return self.bind(fd, ofd).map(|_| Reply::words(&[0, ino]));
+            self.bind(fd, ofd)?;
+            return Ok(self.with_content(ofd, ino, flags));
         }
         let handle = self.member.hold(self.client, ofd)?;
         Ok(Reply::number(handle.into()))
+    }
+
+    /// The number of a file that was opened. One that is only read comes with its content, if that
+    /// is short, and with the lease that it has been read under, as READ's.
+    fn with_content(&self, ofd: OfdLink, ino: u64, flags: u32) -> Reply {
+        let plain = Reply::words(&[0, ino]);
+        if flags & (O_ACCMODE | O_PATH) != O_RDONLY || self.member.answers().is_none() {
+            return plain;
+        }
+        let leases = LeaseSet::default();
+        let content = self
+            .room(CONTENT_MAX as u64)
+            .and_then(|room| self.client.leased_content(ofd, room, &leases));
+        match (content, leases.leases()) {
+            (Ok(Some(len)), Some(([(index, value), ..], 1))) => Reply {
+                len,
+                ..Reply::words(&[0, ino, u64::from(index) + 1, value])
+            },
+            _ => plain,
+        }
     }
 
     /// The number of the working directory; 0: another thread has left the pool since.
