@@ -87,8 +87,7 @@ impl Client {
         out: MutBuf<'_>,
         leases: &LeaseSet,
     ) -> Result<Option<usize>> {
-        self.lease(ofd, leases)?;
-        read::whole(&File::readable(self.session(), ofd)?, out)
+        read::whole(&File::readable(self.session(), ofd)?, out, leases)
     }
 
     /// A lease on what is read of an open file from here on.

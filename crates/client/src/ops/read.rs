@@ -16,7 +16,9 @@ use crate::session::RETRIES;
 use crate::session::space;
 use crate::session::{BLOCK, OfdLink};
 use crate::tables::block_map::{self, Run};
+use crate::tables::inode::LockedInode;
 use crate::tables::inode_table;
+use crate::tables::leased::LeaseSet;
 use crate::tables::open_values::is_value;
 use alloc::vec;
 use pmem::atomic::{Ordering::*, fence};
@@ -94,23 +96,33 @@ pub(crate) fn readv(
     Ok(n)
 }
 
-/// Reads the whole file; `None`: it is longer than `out`, its bytes may change without a lock of
-/// its inode or need one, or its time of access is to move.
-pub(crate) fn whole(file: &File, out: MutBuf) -> Result<Option<usize>> {
+/// Reads the whole file under a lease; `None`: it is longer than `out`, may change without a lock
+/// of its inode, or its time of access is to move.
+pub(crate) fn whole(file: &File, mut out: MutBuf, leases: &LeaseSet) -> Result<Option<usize>> {
     let e = file.inode.e;
-    let size = e.size.load(Acquire);
-    let is_plain = file.kind() == S_IFREG && file.flags & O_DIRECT == 0;
-    let is_stored_to = e.maps.load(SeqCst) > 0;
-    if !is_plain
-        || is_stored_to
-        || is_elsewhere(e.state.load(Acquire))
-        || size > out.len() as u64
-        || access_moves(file)
-    {
+    let can_be = |out: &MutBuf| {
+        let is_plain = file.kind() == S_IFREG && file.flags & O_DIRECT == 0;
+        let is_small = e.size.load(Acquire) <= out.len() as u64;
+        let is_mapped = e.maps.load(SeqCst) > 0 || lent::is_stored_to(e);
+        is_plain && is_small && !is_mapped && !access_moves(file)
+    };
+    if !is_elsewhere(e.state.load(Acquire)) {
+        leases.add(file.s, &file.inode);
+        return match can_be(&out) {
+            true => read_at(file, &mut Target::One(out), 0).map(Some),
+            false => Ok(None),
+        };
+    }
+    let locked = inode_table::lock_ref(file.s, file.inode)?;
+    leases.add_locked(file.s, &locked);
+    if !can_be(&out) {
         return Ok(None);
     }
-    let read = read_at(file, &mut Target::One(out), 0)?;
-    Ok((read as u64 == size).then_some(read))
+    let target = &mut Target::One(out.reborrow());
+    if let Some(n) = read_inline_locked(file, &locked, target, 0)? {
+        return Ok(Some(n));
+    }
+    copy_runs(file, target, 0, e.size.load(Relaxed) as usize).map(Some)
 }
 
 /// Runs `read` at the file offset and moves it. If someone else moved it meanwhile, the bytes are
@@ -324,6 +336,15 @@ fn copy_runs(file: &File, out: &mut Target, offset: u64, n: usize) -> Result<usi
 #[cold]
 fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usize>> {
     let locked = inode_table::lock_ref(file.s, file.inode)?;
+    read_inline_locked(file, &locked, out, offset)
+}
+
+fn read_inline_locked(
+    file: &File,
+    locked: &LockedInode,
+    out: &mut Target,
+    offset: u64,
+) -> Result<Option<usize>> {
     let e = locked.e;
     let before = e.state.fetch_or(INODE_READ, Relaxed);
     if before & (INODE_INLINE | INODE_SHADOW) != INODE_INLINE {
@@ -333,14 +354,14 @@ fn read_inline(file: &File, out: &mut Target, offset: u64) -> Result<Option<usiz
     // A value has its copy in session memory.
     let again = before & INODE_READ != 0 || size > BLOCK;
     if again && !is_value(e) && space::has_spare(file.s) {
-        match data::load_shadow(file.s, &locked) {
+        match data::load_shadow(file.s, locked) {
             Ok(()) => return Ok(None),
             Err(Error::NoSpace) => {}
             Err(e) => return Err(e),
         }
     }
     let mut content = [0; BLOCK as usize];
-    inode_table::inline_data(file.s, &locked, &mut content)?;
+    inode_table::inline_data(file.s, locked, &mut content)?;
     let end = size.min(BLOCK) as usize;
     let Some(bytes) = content[..end].get(offset as usize..) else {
         let n = size.saturating_sub(offset).min(out.len() as u64) as usize;

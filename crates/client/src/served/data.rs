@@ -3,7 +3,7 @@
 //! Invariant: what one call of the program moves is moved by one call here if it fits a line's
 //! buffer, and in several, in order, if not.
 
-use crate::base::abi::{O_ACCMODE, O_RDWR, O_WRONLY, SEEK_CUR};
+use crate::base::abi::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY, SEEK_CUR};
 use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
@@ -196,10 +196,14 @@ impl Served {
             offset_word(to_at.as_deref().copied()),
             len as u64,
         ];
-        let moving = self.begin_moving(descriptor(from));
-        let asked = self.ask(Op::CopyRange, &args(&words));
-        moving.leave();
-        let words = asked?.words;
+        let own = descriptor(from).filter(|_| from_at.is_none());
+        if own.is_some_and(|fd| self.is_at_end(fd, End::Bytes)) && self.takes_copies(to, len) {
+            return Ok(0);
+        }
+        let moving = self.begin_moving(own);
+        let words = self.ask(Op::CopyRange, &args(&words))?.words;
+        // Where READ has them.
+        moving.reach(End::Bytes, &words[2..]);
         if let Some(at) = from_at {
             *at = words[3] as i64;
         }
@@ -207,6 +211,15 @@ impl Served {
             *at = words[4] as i64;
         }
         Ok(words[2] as usize)
+    }
+
+    /// Whether it is known that what is copied to `to` fails for no reason of its own.
+    fn takes_copies(&self, to: OfdLink, len: usize) -> bool {
+        let flags = descriptor(to).and_then(|fd| self.known_flags(fd));
+        let writes = |flags: u32| {
+            matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR) && flags & (O_APPEND | O_PATH) == 0
+        };
+        len > 0 && !self.limited.load(Relaxed) && flags.is_some_and(writes)
     }
 
     pub fn ftruncate(&self, ofd: OfdLink, size: i64) -> Result<()> {
@@ -251,6 +264,9 @@ impl Served {
     }
 
     pub fn getfl(&self, ofd: OfdLink) -> Result<u32> {
+        if let Some(known) = descriptor(ofd).and_then(|fd| self.known_flags(fd)) {
+            return Ok(known);
+        }
         self.number(Op::Getfl, &args(&[ofd.raw().into()]))
             .map(|flags| flags as u32)
     }
@@ -272,6 +288,11 @@ impl Served {
     }
 
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
+        if let Some(fd) = descriptor(ofd)
+            && self.is_own()
+        {
+            self.known.forget_flags(fd);
+        }
         self.tell(Op::Setfl, &args(&[ofd.raw().into(), flags.into()]))
     }
 

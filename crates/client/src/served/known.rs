@@ -53,6 +53,9 @@ const VALUE_BITS: u64 = (1 << 45) - 1;
 /// In `Known::files`: no other descriptor has this description, which is for reading.
 const ALONE: u64 = 1 << 63;
 
+/// In `Known::flags`.
+const FLAGS_KNOWN: u32 = 1 << 31;
+
 /// What this side has of the answers.
 pub(super) struct Known {
     state: AtomicU32,
@@ -69,6 +72,8 @@ pub(super) struct Known {
     files: Box<[AtomicU64; FILES]>,
     /// What is known of the offset of each; 0: nothing.
     ends: Box<[AtomicU64; FILES]>,
+    /// The flags of each, with `FLAGS_KNOWN`, as long as nobody else has its description.
+    flags: Box<[AtomicU32; FILES]>,
     /// How often a child was about to be made.
     births: AtomicU32,
 }
@@ -135,6 +140,7 @@ impl Known {
             moves: AtomicU64::new(0),
             files: Box::new([const { AtomicU64::new(0) }; FILES]),
             ends: Box::new([const { AtomicU64::new(0) }; FILES]),
+            flags: Box::new([const { AtomicU32::new(0) }; FILES]),
             births: AtomicU32::new(0),
         })
     }
@@ -151,10 +157,36 @@ impl Known {
 
     /// Nothing is known of `fd`.
     pub fn forget_file(&self, fd: u32) {
-        if let (Some(file), Some(end)) = (self.files.get(fd as usize), self.ends.get(fd as usize)) {
-            file.store(0, Release);
-            end.store(0, Release);
+        let at = fd as usize;
+        if at < FILES {
+            self.files[at].store(0, Release);
+            self.ends[at].store(0, Release);
+            self.flags[at].store(0, Release);
         }
+    }
+
+    /// Its flags may be others from now on.
+    pub fn forget_flags(&self, fd: u32) {
+        if let Some(flags) = self.flags.get(fd as usize) {
+            flags.store(0, SeqCst);
+        }
+    }
+
+    /// The flags that `fd` was opened with. `births`: what it was before that.
+    pub fn note_flags(&self, fd: u32, now: u32, births: u32) {
+        let Some(flags) = self.flags.get(fd as usize) else {
+            return;
+        };
+        flags.store(now | FLAGS_KNOWN, SeqCst);
+        // As in `note_file`.
+        if births != self.births() {
+            flags.store(0, SeqCst);
+        }
+    }
+
+    fn flags(&self, fd: u32) -> Option<u32> {
+        let flags = self.flags.get(fd as usize)?.load(SeqCst);
+        (flags & FLAGS_KNOWN != 0).then_some(flags & !FLAGS_KNOWN)
     }
 
     /// The file that `fd` refers to from now on. `births`: what it was before the call that opened
@@ -176,6 +208,7 @@ impl Known {
         let ino = self.file(old);
         for fd in [old, new] {
             self.note_file(fd, ino, None);
+            self.forget_flags(fd);
         }
     }
 
@@ -194,6 +227,8 @@ impl Known {
         {
             file.fetch_and(!ALONE, SeqCst);
         }
+        let known = self.flags.iter().filter(|flags| flags.load(SeqCst) != 0);
+        known.for_each(|flags| flags.store(0, SeqCst));
     }
 
     /// The file behind a descriptor; 0: it is not known.
@@ -416,6 +451,12 @@ impl Served {
         Some(words_stat(&words[1..]))
     }
 
+    /// The flags of `fd`, if they are known.
+    pub(super) fn known_flags(&self, fd: u32) -> Option<u32> {
+        let flags = self.known.flags(fd)?;
+        (self.is_own() && self.has_place()).then_some(flags)
+    }
+
     /// Whether it is known that there is nothing to read at the offset of `fd`.
     pub(super) fn is_at_end(&self, fd: u32, of: End) -> bool {
         let known = &self.known;
@@ -437,7 +478,7 @@ impl Served {
 
     /// `fd` was opened by a call whose answer has the content of the file, and a lease.
     pub(super) fn note_content(&self, fd: u32, answered: &Answered<'_>) {
-        let words = [0, 0, 0, answered.words[4], answered.words[5]];
+        let words = [0, 0, 0, answered.words[5], answered.words[6]];
         let Some(end) = self.known.ends.get(fd as usize) else {
             return;
         };

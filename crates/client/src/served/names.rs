@@ -100,6 +100,7 @@ impl Served {
             self.note_bound(fd, true);
             let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
             self.known.note_file(fd, words[3], reads.then_some(births));
+            self.known.note_flags(fd, words[4] as u32, births);
             self.note_content(fd, &answered);
             // With its last description a file becomes the value of a key, for all to see.
             self.quiet.set(fd, !is_number(words[3]));

@@ -5,7 +5,7 @@
 
 use crate::session::Session;
 use crate::session::leases::LEASES_MAX;
-use crate::tables::inode::InodeRef;
+use crate::tables::inode::{InodeRef, LockedInode};
 use core::cell::{Cell, RefCell};
 use pmem::atomic::Ordering::*;
 use pool::session::{INODE_KEYSPACE, INODE_VALUE};
@@ -29,15 +29,27 @@ impl LeaseSet {
 
     /// What is read of an inode from here on the answer depends on.
     pub(crate) fn add(&self, s: &Session, inode: &InodeRef<'_>) {
-        let Some(lease) = lease(s, inode) else {
-            return self.spoil();
-        };
+        match lease(s, inode) {
+            Some(lease) => self.put(lease),
+            None => self.spoil(),
+        }
+    }
+
+    fn put(&self, lease: (u32, u64)) {
         let (list, len) = &mut *self.held.borrow_mut();
         if list[..*len].contains(&lease) {
             return;
         }
         match list.get_mut(*len) {
             Some(free) => (*free, *len) = (lease, *len + 1),
+            None => self.spoil(),
+        }
+    }
+
+    /// As `add` for what nobody else can change meanwhile.
+    pub(crate) fn add_locked(&self, s: &Session, inode: &LockedInode<'_>) {
+        match s.hold_lease(inode.ino).filter(|_| !has_keys(inode)) {
+            Some(lease) => self.put(lease),
             None => self.spoil(),
         }
     }
@@ -63,7 +75,10 @@ impl LeaseSet {
 fn lease(s: &Session, inode: &InodeRef<'_>) -> Option<(u32, u64)> {
     let lease = s.hold_lease(inode.ino)?;
     let is_free = inode.e.lock.load(SeqCst) == 0 && inode.is_current();
-    // Keys come and go without the lock.
-    let has_keys = inode.e.state.load(Acquire) & (INODE_KEYSPACE | INODE_VALUE) != 0;
-    (is_free && !has_keys).then_some(lease)
+    (is_free && !has_keys(inode)).then_some(lease)
+}
+
+/// Keys come and go without the lock.
+fn has_keys(inode: &InodeRef<'_>) -> bool {
+    inode.e.state.load(Acquire) & (INODE_KEYSPACE | INODE_VALUE) != 0
 }

@@ -91,26 +91,40 @@ impl Call<'_> {
     }
 
     fn answer_to(&self, answers: &Answers, c: &Caller<'_>, q: &Question<'_>) -> Result<Reply> {
-        let leases = LeaseSet::default();
         let at = (q.dir, q.name);
-        let words = match q.asked {
+        let (leases, words) = self.leased(|leases| match q.asked {
             Asked::Access => {
                 let how = (q.arg & 0xff, q.arg >> 8);
-                let done = self.client.leased_access(c, at, how, &leases);
+                let done = self.client.leased_access(c, at, how, leases);
                 done.map(|()| [0; 11])
             }
             _ => {
-                let found = self.client.leased_stat(c, at, q.arg, &leases);
+                let found = self.client.leased_stat(c, at, q.arg, leases);
                 found.map(|stat| stat_words(&stat))
             }
-        };
+        });
         settle(answers, q, &leases, words)
     }
 
-    /// Who asks for one name of a directory that it has just listed asks for all.
+    /// Reads something with leases; once more if what it read had to be fetched, for that recalls
+    /// them.
+    fn leased<T>(&self, read: impl Fn(&LeaseSet) -> Result<T>) -> (LeaseSet, Result<T>) {
+        let leases = LeaseSet::default();
+        let got = read(&leases);
+        if leases.leases().is_none() || self.client.leases_last(&leases) {
+            return (leases, got);
+        }
+        let leases = LeaseSet::default();
+        let got = read(&leases);
+        (leases, got)
+    }
+
+    /// Who asks for one name of a directory that it has just listed asks for all. A name that has to
+    /// be fetched recalls the leases on the directory, so the first ones may be gone with the last.
     fn look_ahead(&self, answers: &Answers, c: &Caller<'_>, q: &Question<'_>) {
-        for name in self.member.listed.next(q.dir) {
-            let question = Question { name: &name, ..*q };
+        let names = self.member.listed.next(q.dir);
+        for name in names.iter().chain(&names) {
+            let question = Question { name, ..*q };
             if answers.find(&question).is_none() {
                 let _ = self.answer_to(answers, c, &question);
             }
@@ -150,8 +164,9 @@ impl Call<'_> {
         let words = match answers.find(&question) {
             Some(words) => words,
             None => {
-                let leases = LeaseSet::default();
-                let found = self.client.leased_directory(c, start, path, &leases);
+                let directory =
+                    |leases: &LeaseSet| self.client.leased_directory(c, start, path, leases);
+                let (leases, found) = self.leased(directory);
                 if let Err(Error::Outside(_)) = found {
                     return Ok(None);
                 }
@@ -175,12 +190,10 @@ impl Call<'_> {
     ) -> Result<Reply> {
         let got = read(self.room(len)?)?;
         let mut reply = Reply::bytes(got);
-        if self.member.answers().is_none() || got as u64 >= len {
+        if got as u64 >= len {
             return Ok(reply);
         }
-        let leases = LeaseSet::default();
-        self.client.lease(ofd, &leases)?;
-        let Some(([(index, value), ..], 1)) = leases.leases() else {
+        let Some((index, value)) = self.lease_on(ofd)? else {
             return Ok(reply);
         };
         let mut rest = self.room(len)?;
@@ -194,6 +207,32 @@ impl Call<'_> {
         Ok(reply)
     }
 
+    /// A lease on what is read of an open file from here on, for a process that can use it.
+    pub(super) fn lease_on(&self, ofd: OfdLink) -> Result<Option<(u32, u64)>> {
+        if self.member.answers().is_none() {
+            return Ok(None);
+        }
+        let leases = LeaseSet::default();
+        self.client.lease(ofd, &leases)?;
+        Ok(match leases.leases() {
+            Some((list, 1)) => Some(list[0]),
+            _ => None,
+        })
+    }
+
+    /// The content of a file that was just opened, in the buffer: its length, and a lease.
+    pub(super) fn content(&self, ofd: OfdLink) -> Option<(usize, (u32, u64))> {
+        let read = |leases: &LeaseSet| {
+            let room = self.room(CONTENT_MAX as u64)?;
+            self.client.leased_content(ofd, room, leases)
+        };
+        let (leases, len) = self.leased(read);
+        let (list, 1) = leases.leases()? else {
+            return None;
+        };
+        Some((len.ok()??, list[0]))
+    }
+
     /// What fstat(2) will say of what was just opened, which programs ask next.
     pub(super) fn keep_fstat(&self, ofd: OfdLink, ino: u64) {
         let Some(answers) = self.member.answers() else {
@@ -201,8 +240,7 @@ impl Call<'_> {
         };
         let question = fstat_of(ino);
         if answers.find(&question).is_none() {
-            let leases = LeaseSet::default();
-            let stat = self.client.leased_fstat(ofd, &leases);
+            let (leases, stat) = self.leased(|leases| self.client.leased_fstat(ofd, leases));
             let _ = settle(
                 answers,
                 &question,
@@ -220,8 +258,8 @@ impl Call<'_> {
             let stat = self.client.fstat(ofd)?;
             return Ok(Reply::words(&stat_words(&stat)));
         };
-        let leases = LeaseSet::default();
-        let stat = self.client.leased_fstat(ofd, &leases)?;
+        let (leases, stat) = self.leased(|leases| self.client.leased_fstat(ofd, leases));
+        let stat = stat?;
         settle(answers, &fstat_of(stat.ino), &leases, Ok(stat_words(&stat)))
     }
 }

@@ -101,8 +101,20 @@ impl Call<'_> {
         let copied = self
             .client
             .copy_range(from, from_at.as_mut(), to, to_at.as_mut(), len)?;
-        let [from_at, to_at] = [from_at, to_at].map(offset_word);
-        Ok(Reply::words(&[copied as u64, from_at, to_at]))
+        let mut words = [copied as u64, 0, 0, 0, 0];
+        if let (true, None, Some((index, value))) = (copied < len, from_at, self.lease_on(from)?) {
+            let more = self
+                .client
+                .copy_range(from, None, to, to_at.as_mut(), len - copied);
+            match more {
+                Ok(0) => words[3..].copy_from_slice(&[u64::from(index) + 1, value]),
+                Ok(more) => words[0] += more as u64,
+                // The next call tells.
+                Err(_) => {}
+            }
+        }
+        words[1..3].copy_from_slice(&[from_at, to_at].map(offset_word));
+        Ok(Reply::words(&words))
     }
 
     /// Makes a call about locks. Where somebody is in the way, it is made again when the dead have

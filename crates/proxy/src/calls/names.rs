@@ -4,7 +4,7 @@ use super::{Call, Reply};
 use holdfast_client::abi::{O_ACCMODE, O_KERNELS, O_PATH, O_RDONLY, PATH_MAX};
 use holdfast_client::served::answers::{Asked, access_arg, asks_for_what_is_there, stat_arg};
 use holdfast_client::served::wire::*;
-use holdfast_client::{Base, Error, LeaseSet, OfdLink, Result, Stat, StatFs, Target};
+use holdfast_client::{Base, Error, OfdLink, Result, Stat, StatFs, Target};
 
 impl Call<'_> {
     pub(super) fn names(&self, op: Op) -> Result<Reply> {
@@ -80,31 +80,34 @@ impl Call<'_> {
         {
             let fd = u32::try_from(fd).unwrap_or(u32::MAX);
             let ino = self.client.ino_of(ofd)?;
-            self.keep_fstat(ofd, ino);
-            self.bind(fd, ofd)?;
-            return Ok(self.with_content(ofd, ino, flags));
+            let reply = self.with_content(ofd, ino);
+            return self.bind(fd, ofd).map(|_| reply);
         }
         let handle = self.member.hold(self.client, ofd)?;
         Ok(Reply::number(handle.into()))
     }
 
-    /// The number of a file that was opened. One that is only read comes with its content, if that
-    /// is short, and with the lease that it has been read under, as READ's.
-    fn with_content(&self, ofd: OfdLink, ino: u64, flags: u32) -> Reply {
-        let plain = Reply::words(&[0, ino]);
-        if flags & (O_ACCMODE | O_PATH) != O_RDONLY || self.member.answers().is_none() {
+    /// The number and the flags of a file that was opened. One that is only read comes with its
+    /// content, if that is short, and with the lease that it has been read under.
+    fn with_content(&self, ofd: OfdLink, ino: u64) -> Reply {
+        // Nothing depends on them that the flags themselves do not tell.
+        let flags = self.client.getfl(ofd).unwrap_or(O_PATH);
+        let plain = Reply::words(&[0, ino, flags.into()]);
+        if self.member.answers().is_none() {
             return plain;
         }
-        let leases = LeaseSet::default();
-        let content = self
-            .room(CONTENT_MAX as u64)
-            .and_then(|room| self.client.leased_content(ofd, room, &leases));
-        match (content, leases.leases()) {
-            (Ok(Some(len)), Some(([(index, value), ..], 1))) => Reply {
+        let content = match flags & (O_ACCMODE | O_PATH) {
+            O_RDONLY => self.content(ofd),
+            _ => None,
+        };
+        // What was fetched of the file for its content recalls leases.
+        self.keep_fstat(ofd, ino);
+        match content {
+            Some((len, (index, value))) => Reply {
                 len,
-                ..Reply::words(&[0, ino, u64::from(index) + 1, value])
+                ..Reply::words(&[0, ino, flags.into(), u64::from(index) + 1, value])
             },
-            _ => plain,
+            None => plain,
         }
     }
 
