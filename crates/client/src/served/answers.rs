@@ -7,6 +7,8 @@
 //! now.
 //!
 //! Invariants:
+//!  * Each place of a set has room for one answer, which it gets when it is used first: so few
+//!    answers are in few pages.
 //!  * An answer is copied, and then looked at once more: whoever replaces it changes `version`
 //!    first and last.
 //!  * Paths are kept in two parts, the directory and the name in it, which are looked for one after
@@ -22,9 +24,10 @@ use pool::session::{LEASE_TERM_MS, LeaseWords};
 const WAYS: usize = 4;
 const SETS: usize = 1 << 14;
 const SETS_AT: usize = 4096;
-const ANSWERS_AT: usize = SETS_AT + SETS * size_of::<Tags>();
+const ROOMS: usize = SETS * WAYS;
+const ANSWERS_AT: usize = SETS_AT + SETS * size_of::<Set>();
 /// Bytes of the memory.
-pub const ANSWERS_LEN: usize = ANSWERS_AT + SETS * WAYS * size_of::<Answer>();
+pub const ANSWERS_LEN: usize = ANSWERS_AT + ROOMS * size_of::<Answer>();
 /// Bytes of a name, or of the path of a directory.
 pub const NAME_MAX: usize = 8 * NAME_WORDS;
 const NAME_WORDS: usize = 16;
@@ -62,12 +65,14 @@ pmem::shared! {
     struct Term {
         /// When all leases end, in milliseconds of `monotonic_ms`.
         end: AtomicU64,
+        /// Rooms that are in use.
+        used: AtomicU64,
     }
 
-    /// What tells the answers of a set apart, at a glance.
-    #[repr(align(16))]
-    struct Tags {
-        tags: [AtomicU32; WAYS],
+    /// Where the answers of a set are: `Place::encode` of each; 0: no answer was there yet.
+    #[repr(align(32))]
+    struct Set {
+        places: [AtomicU64; WAYS],
     }
 
     /// An answer.
@@ -83,6 +88,25 @@ pmem::shared! {
         values: [AtomicU64; LEASES_MAX],
         words: [AtomicU64; ANSWER_WORDS],
         name: [AtomicU64; NAME_WORDS],
+    }
+}
+
+/// What tells the answers of a set apart, at a glance, and the room of one.
+#[derive(Clone, Copy)]
+struct Place {
+    tag: u32,
+    room: u32,
+}
+
+impl Place {
+    fn encode(self) -> u64 {
+        u64::from(self.tag) << 32 | u64::from(self.room)
+    }
+
+    /// `None`: there is none.
+    fn decode(word: u64) -> Option<Place> {
+        let (tag, room) = ((word >> 32) as u32, word as u32);
+        (tag != 0 && (room as usize) < ROOMS).then_some(Place { tag, room })
     }
 }
 
@@ -154,13 +178,13 @@ impl AnswerTable {
         self.memory.at::<Term>(0).map(|term| &term.end)
     }
 
-    fn tags(&self, set: usize) -> Option<&[AtomicU32; WAYS]> {
-        let at = SETS_AT + set * size_of::<Tags>();
-        self.memory.at::<Tags>(at as u64).map(|tags| &tags.tags)
+    fn places(&self, set: usize) -> Option<&[AtomicU64; WAYS]> {
+        let at = SETS_AT + set * size_of::<Set>();
+        self.memory.at::<Set>(at as u64).map(|set| &set.places)
     }
 
-    fn answer(&self, set: usize, way: usize) -> Option<&Answer> {
-        let at = ANSWERS_AT + (set * WAYS + way) * size_of::<Answer>();
+    fn answer(&self, place: Place) -> Option<&Answer> {
+        let at = ANSWERS_AT + place.room as usize * size_of::<Answer>();
         self.memory.at(at as u64)
     }
 
@@ -173,10 +197,10 @@ impl AnswerTable {
     /// What is kept as the answer, if it counts.
     pub fn find(&self, leases: &LeaseWords, q: &Question<'_>) -> Option<[u64; ANSWER_WORDS]> {
         let key = Key::new(q)?;
-        let set = key.set();
-        let tags = self.tags(set)?;
-        let ways = (0..WAYS).filter(|way| tags[*way].load(Relaxed) == key.tag());
-        for answer in ways.filter_map(|way| self.answer(set, way)) {
+        let places = self.places(key.set())?.iter();
+        let places = places.filter_map(|place| Place::decode(place.load(Relaxed)));
+        let same = places.filter(|place| place.tag == key.tag());
+        for answer in same.filter_map(|place| self.answer(place)) {
             if let Some(words) = answer.get(&key, leases)
                 && self.is_in_term()
             {
@@ -243,13 +267,10 @@ impl AnswerTable {
     /// Keeps an answer in the place of one that does not count any more, or of any.
     pub fn keep(&self, leases: &LeaseWords, q: &Question<'_>, held: &Held, words: &[u64]) {
         let Some(key) = Key::new(q) else { return };
-        let set = key.set();
-        let Some(tags) = self.tags(set) else { return };
-        let answers = || (0..WAYS).filter_map(|way| Some((way, self.answer(set, way)?)));
-        let same = answers().find(|(_, answer)| answer.has(&key));
-        let stale = || answers().find(|(_, answer)| !last(&answer.held(), leases));
-        let any = || answers().nth((key.hash >> 20) as usize % WAYS);
-        let Some((way, answer)) = same.or_else(stale).or_else(any) else {
+        let Some((at, place)) = self.place_for(&key, leases) else {
+            return;
+        };
+        let Some(answer) = self.answer(place) else {
             return;
         };
         let version = answer.version.load(Relaxed);
@@ -265,8 +286,47 @@ impl AnswerTable {
         }
         fence(Release);
         answer.put(&key, held, words);
-        tags[way].store(key.tag(), Relaxed);
+        let tag = key.tag();
+        at.store(Place { tag, ..place }.encode(), Relaxed);
         answer.version.store(version + 2, Release);
+    }
+
+    /// Where an answer is kept: the place of the same one, a new one, that of one that does not
+    /// count any more, or any.
+    fn place_for(&self, key: &Key, leases: &LeaseWords) -> Option<(&AtomicU64, Place)> {
+        let places = self.places(key.set())?;
+        let in_use = || {
+            let decoded = |at: &'_ AtomicU64| Place::decode(at.load(Relaxed));
+            places.iter().filter_map(move |at| Some((at, decoded(at)?)))
+        };
+        let has = |place: Place| self.answer(place).is_some_and(|answer| answer.has(key));
+        let is_stale = |place: Place| {
+            let answer = self.answer(place);
+            answer.is_some_and(|answer| !last(&answer.held(), leases))
+        };
+        let same = in_use().find(|(_, place)| place.tag == key.tag() && has(*place));
+        same.or_else(|| self.new_place(places, key))
+            .or_else(|| in_use().find(|(_, place)| is_stale(*place)))
+            .or_else(|| in_use().nth((key.hash >> 20) as usize % WAYS))
+    }
+
+    /// A place that was not used yet gets its room.
+    fn new_place<'a>(
+        &self,
+        places: &'a [AtomicU64; WAYS],
+        key: &Key,
+    ) -> Option<(&'a AtomicU64, Place)> {
+        let at = places.iter().find(|at| at.load(Relaxed) == 0)?;
+        let used = &self.memory.at::<Term>(0)?.used;
+        let room = used.fetch_add(1, Relaxed);
+        let tag = key.tag();
+        let room = u32::try_from(room)
+            .ok()
+            .filter(|room| (*room as usize) < ROOMS)?;
+        let place = Place { tag, room };
+        // Another thread may have been faster; the room is lost then.
+        let taken = at.compare_exchange(0, place.encode(), Relaxed, Relaxed);
+        taken.is_ok().then_some((at, place))
     }
 }
 

@@ -288,10 +288,8 @@ impl Served {
     }
 
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
-        if let Some(fd) = descriptor(ofd)
-            && self.is_own()
-        {
-            self.known.forget_flags(fd);
+        if self.is_own() {
+            self.known.forget_flags();
         }
         self.tell(Op::Setfl, &args(&[ofd.raw().into(), flags.into()]))
     }

@@ -72,7 +72,7 @@ pub(super) struct Known {
     files: Box<[AtomicU64; FILES]>,
     /// What is known of the offset of each; 0: nothing.
     ends: Box<[AtomicU64; FILES]>,
-    /// The flags of each, with `FLAGS_KNOWN`, as long as nobody else has its description.
+    /// The flags of each, with `FLAGS_KNOWN`, as long as no other process has its description.
     flags: Box<[AtomicU32; FILES]>,
     /// How often a child was about to be made.
     births: AtomicU32,
@@ -165,11 +165,10 @@ impl Known {
         }
     }
 
-    /// Its flags may be others from now on.
-    pub fn forget_flags(&self, fd: u32) {
-        if let Some(flags) = self.flags.get(fd as usize) {
-            flags.store(0, SeqCst);
-        }
+    /// Those of some descriptor, and its duplicates, may be others from now on.
+    pub fn forget_flags(&self) {
+        let known = self.flags.iter().filter(|flags| flags.load(SeqCst) != 0);
+        known.for_each(|flags| flags.store(0, SeqCst));
     }
 
     /// The flags that `fd` was opened with. `births`: what it was before that.
@@ -208,7 +207,10 @@ impl Known {
         let ino = self.file(old);
         for fd in [old, new] {
             self.note_file(fd, ino, None);
-            self.forget_flags(fd);
+        }
+        let births = self.births();
+        if let Some(flags) = self.flags(old) {
+            self.note_flags(new, flags, births);
         }
     }
 
@@ -227,8 +229,7 @@ impl Known {
         {
             file.fetch_and(!ALONE, SeqCst);
         }
-        let known = self.flags.iter().filter(|flags| flags.load(SeqCst) != 0);
-        known.for_each(|flags| flags.store(0, SeqCst));
+        self.forget_flags();
     }
 
     /// The file behind a descriptor; 0: it is not known.
