@@ -374,6 +374,11 @@ impl Client {
         fds::is_kernels(self, ofd)
     }
 
+    /// Whether it is a regular file whose content is open.
+    pub fn is_regular(&self, ofd: OfdLink) -> bool {
+        fds::is_regular(self, ofd)
+    }
+
     /// F_SETFL.
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
         fds::setfl(self, ofd, flags)

@@ -133,13 +133,13 @@ impl Channel {
             {
                 continue;
             }
-            if let Some(member) = self.member(item.member)
+            if let Some(member) = self.member(0)
                 && let Some(client) = member.place().as_ref()
             {
                 // Its errors are those of a call that has returned.
                 let _ = match item.what {
                     Done::Closed => member.unbind(client, item.fd).map(drop),
-                    Done::Read(end) => member.note_read(client, item.fd, end),
+                    Done::At(offset) => member.seek(client, item.fd, offset),
                 };
             }
             entry.store(0, SeqCst);

@@ -312,10 +312,10 @@ impl Member {
         Ok(was)
     }
 
-    /// The process has read what `fd` was opened for, up to `end`.
-    pub fn note_read(&self, client: &Client, fd: u32, end: u16) -> Result<()> {
+    /// The process has moved the offset of descriptor `fd`.
+    pub fn seek(&self, client: &Client, fd: u32, offset: u64) -> Result<()> {
         let ofd = client.lookup(fd).ok_or(Error::BadDescriptor)?;
-        client.lseek(ofd, end.into(), SEEK_SET).map(drop)
+        client.lseek(ofd, offset as i64, SEEK_SET).map(drop)
     }
 
     /// A descriptor is none of a pool file any more.

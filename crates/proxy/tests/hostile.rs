@@ -258,11 +258,10 @@ fn hostile(fixture: &Fixture, seed: u64) {
 fn tell_anything(memory: &SharedMem, r: &mut Random, own: u32) {
     let untold: &Untold = memory.at(UNTOLD_AT).unwrap();
     let item = Item {
-        member: if r.below(2) == 0 { 0 } else { own },
         fd: r.below(8) as u32,
         what: match r.below(2) {
             0 => Done::Closed,
-            _ => Done::Read(1 + r.below(CONTENT_MAX as u64) as u16),
+            _ => Done::At(r.below(OFFSET_END)),
         },
     };
     let word = match r.below(4) {

@@ -82,6 +82,10 @@ pub(crate) fn is_kernels(client: &Client, ofd: OfdLink) -> bool {
     ofd.is_ok_and(|ofd| ofd.flags.load(Relaxed) & O_KERNELS != 0)
 }
 
+pub(crate) fn is_regular(client: &Client, ofd: OfdLink) -> bool {
+    File::usable(&client.session, ofd).is_ok_and(|file| file.kind() == S_IFREG)
+}
+
 pub(crate) fn setfl(client: &Client, ofd: OfdLink, flags: u32) -> Result<()> {
     let file = File::usable(&client.session, ofd)?;
     let update = |old| Some(old & !SETFL_FLAGS | flags & SETFL_FLAGS);

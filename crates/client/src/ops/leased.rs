@@ -12,6 +12,7 @@ use crate::ops::path::{self, Walk};
 use crate::ops::{read, stat};
 use crate::tables::leased::LeaseSet;
 use pmem::MutBuf;
+use pool::session::{INODE_ACL, INODE_DEFAULT_ACL, INODE_XATTRS};
 
 impl Client {
     fn leased<'a>(&'a self, who: &'a Caller<'a>, leases: &'a LeaseSet) -> Walk<'a> {
@@ -45,18 +46,19 @@ impl Client {
         }
     }
 
-    /// As `stat` of a name in directory `dir`.
+    /// As `stat` of a name in directory `dir`, and whether it has extended attributes, perhaps.
     pub fn leased_stat(
         &self,
         who: &Caller<'_>,
         (dir, name): (u64, &[u8]),
         flags: u32,
         leases: &LeaseSet,
-    ) -> Result<Stat> {
+    ) -> Result<(Stat, bool)> {
         let a = self
             .leased(who, leases)
             .attributes(Base::Node(dir), name, flags)?;
-        Ok(stat::from_attributes(&a))
+        let has_more = a.state & (INODE_XATTRS | INODE_ACL | INODE_DEFAULT_ACL) != 0;
+        Ok((stat::from_attributes(&a), has_more))
     }
 
     /// As `access` to a name in directory `dir`.

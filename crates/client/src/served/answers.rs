@@ -34,6 +34,21 @@ const NAME_WORDS: usize = 16;
 /// An error, and what is answered without one.
 pub const ANSWER_WORDS: usize = 12;
 
+/// In an answer about stat(2), beside the size of blocks: the object has no extended attributes.
+pub const PLAIN: u64 = 1 << 32;
+/// The word of the attributes where that is.
+pub const PLAIN_WORD: usize = 5;
+
+/// Extended attributes that everybody may ask for, and that no object lacks another errno for:
+/// those that `ls -l` and `cp -a` ask for.
+pub fn is_asked_for(name: &[u8], is_link: bool) -> bool {
+    match name {
+        b"security.selinux" | b"security.capability" => true,
+        b"system.posix_acl_access" | b"system.posix_acl_default" => !is_link,
+        _ => false,
+    }
+}
+
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

@@ -44,9 +44,9 @@ pub struct Served {
     /// Lines in use, and lines that the proxy looks after, one bit for each.
     taken: AtomicU32,
     started: AtomicU32,
-    /// What the buffer of each line has still: the content of a file, as the call answered that
-    /// opened it; descriptor + 1 << 32 | length; 0: nothing.
-    left: [AtomicU64; LINES],
+    /// Of which descriptor, plus 1, the buffer of each line has the content still, as the call
+    /// answered that opened it; 0: of none.
+    left: [AtomicU32; LINES],
     /// Held by whoever gets descriptors on the connection.
     pub(super) births: AtomicBool,
     /// The descriptors of the owner of this memory that are pool files.
@@ -55,6 +55,8 @@ pub struct Served {
     pub(super) quiet: Set,
     /// Those that are pipes with a name, whose data the kernel carries.
     pub(super) pipes: Set,
+    /// Somebody puts something off.
+    puts_off: AtomicBool,
     /// Whether this process ever asked for a lock, which may end when it closes a file.
     pub(super) locks: AtomicBool,
     /// Whether its working directory is in the pool.
@@ -64,6 +66,8 @@ pub struct Served {
     pub(super) known: Known,
     /// Whether the proxy was told of a limit of file sizes.
     pub(super) limited: AtomicBool,
+    /// The mask that the proxy was told of; u32::MAX: none.
+    pub(super) mask: AtomicU32,
 }
 
 /// A set of descriptors.
@@ -130,14 +134,16 @@ pub(super) struct Held<'a> {
 pub(super) struct PutOff<'a> {
     count: &'a AtomicU32,
     entry: &'a AtomicU64,
-    word: u64,
+    /// What was there, and what is.
+    words: (u64, u64),
 }
 
 impl PutOff<'_> {
     /// It was not done; false: the proxy has done the same already.
     pub fn withdraw(self) -> bool {
-        let withdrawn = self.entry.compare_exchange(self.word, 0, SeqCst, Relaxed);
-        if withdrawn.is_ok() {
+        let (before, word) = self.words;
+        let withdrawn = self.entry.compare_exchange(word, before, SeqCst, Relaxed);
+        if withdrawn.is_ok() && before == 0 {
             self.count.fetch_sub(1, SeqCst);
         }
         withdrawn.is_ok()
@@ -162,17 +168,19 @@ impl Served {
             kin: [const { AtomicU64::new(0) }; KIN],
             taken: AtomicU32::new(0),
             started: AtomicU32::new(1),
-            left: [const { AtomicU64::new(0) }; LINES],
+            left: [const { AtomicU32::new(0) }; LINES],
             births: AtomicBool::new(false),
             fds: Set::new(),
             quiet: Set::new(),
             pipes: Set::new(),
+            puts_off: AtomicBool::new(false),
             locks: AtomicBool::new(false),
             inside: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             patience: Patience::default(),
             known: Known::new()?,
             limited: AtomicBool::new(false),
+            mask: AtomicU32::new(u32::MAX),
         })
     }
 
@@ -187,6 +195,7 @@ impl Served {
         self.kin.iter().for_each(|kin| kin.store(0, Relaxed));
         self.taken.store(0, Relaxed);
         self.left.iter().for_each(|left| left.store(0, Relaxed));
+        self.puts_off.store(false, Relaxed);
         // Many children execute a program without a call before.
         self.started.store(0, Relaxed);
         self.births.store(false, Relaxed);
@@ -213,24 +222,38 @@ impl Served {
         is_put
     }
 
-    /// Has the proxy do what was done to `fd` before the next call; `None`: it cannot be put off.
+    /// Has the proxy do what was done to `fd` before the next call, in the place of what was done
+    /// to it before; `None`: it cannot be put off.
     pub(super) fn put_off(&self, fd: u32, what: Done) -> Option<PutOff<'_>> {
+        let word = Item { fd, what }.encode()?;
         let untold = self.channel.at::<Untold>(UNTOLD_AT)?;
-        let item = Item {
-            member: 0,
-            fd,
-            what,
-        };
-        let word = item.encode()?;
-        // No entry is there without being counted.
-        untold.count.fetch_add(1, SeqCst);
-        let put = |entry: &&AtomicU64| entry.compare_exchange(0, word, SeqCst, Relaxed).is_ok();
-        let Some(entry) = untold.entries.iter().find(put) else {
-            untold.count.fetch_sub(1, SeqCst);
+        if self.puts_off.swap(true, Acquire) {
             return None;
+        }
+        let is_same = |old: u64| Item::decode(old).is_some_and(|item| item.fd == fd);
+        let replace = |entry: &'_ AtomicU64, old: u64| {
+            entry.compare_exchange(old, word, SeqCst, Relaxed).is_ok()
         };
-        let count = &untold.count;
-        Some(PutOff { count, entry, word })
+        let earlier = untold.entries.iter().find_map(|entry| {
+            let old = entry.load(SeqCst);
+            (is_same(old) && replace(entry, old)).then_some((entry, old))
+        });
+        let put = earlier.or_else(|| {
+            // No entry is there without being counted.
+            untold.count.fetch_add(1, SeqCst);
+            let free = untold.entries.iter().find(|entry| replace(entry, 0));
+            if free.is_none() {
+                untold.count.fetch_sub(1, SeqCst);
+            }
+            Some((free?, 0))
+        });
+        self.puts_off.store(false, Release);
+        let (entry, before) = put?;
+        Some(PutOff {
+            count: &untold.count,
+            entry,
+            words: (before, word),
+        })
     }
 
     /// The caller, as the proxy names it, and whether this memory is its own. `None`: it came to
@@ -354,14 +377,11 @@ impl Served {
         }
     }
 
-    /// The line whose buffer has the content of the file that `fd` was opened for, and how long
-    /// that is; `None`: none has, or somebody uses it.
-    pub(super) fn content_of(&self, fd: u32) -> Option<(Held<'_>, usize)> {
-        let is_its = |left: u64| left >> 32 == u64::from(fd) + 1;
-        let index = self
-            .left
-            .iter()
-            .position(|left| is_its(left.load(Relaxed)))?;
+    /// The line whose buffer has the content of the file that `fd` was opened for; `None`: none
+    /// has, or somebody uses it.
+    pub(super) fn content_of(&self, fd: u32) -> Option<Held<'_>> {
+        let is_its = |left: &AtomicU32| left.load(Relaxed) == fd + 1;
+        let index = self.left.iter().position(is_its)?;
         let taken = self.taken.fetch_or(1 << index, Acquire);
         if taken & 1 << index != 0 {
             return None;
@@ -371,8 +391,7 @@ impl Served {
             index,
         };
         // Somebody may have used it before we had it.
-        let left = self.left[index].load(Relaxed);
-        is_its(left).then_some((held, left as u32 as usize))
+        is_its(&self.left[index]).then_some(held)
     }
 
     /// Whether the other end of our connection is closed.
@@ -498,16 +517,12 @@ impl Answered<'_> {
     /// What is in the buffer stays there until somebody else uses the line: the content of the
     /// file that `fd` was opened for.
     pub fn leave(&self, fd: u32) {
-        let number = u64::from(fd) + 1;
         let all = &self.held.served.left;
         // What there was of an earlier file of this number is not this one's.
         for left in all {
-            let old = left.load(Relaxed);
-            if old >> 32 == number {
-                let _ = left.compare_exchange(old, 0, Relaxed, Relaxed);
-            }
+            let _ = left.compare_exchange(fd + 1, 0, Relaxed, Relaxed);
         }
-        all[self.held.index].store(number << 32 | self.len() as u64, Relaxed);
+        all[self.held.index].store(fd + 1, Relaxed);
     }
 
     /// Bytes in the buffer.

@@ -174,8 +174,12 @@ impl Served {
     }
 
     pub fn lseek(&self, ofd: OfdLink, offset: i64, whence: u32) -> Result<u64> {
+        let own = descriptor(ofd);
+        if let Some(at) = own.and_then(|fd| self.seek(fd, offset, whence)) {
+            return Ok(at);
+        }
         let words = [ofd.raw().into(), offset as u64, whence.into()];
-        let moving = self.begin_moving(descriptor(ofd));
+        let moving = self.begin_moving(own);
         let moved = self.number(Op::Lseek, &args(&words));
         moving.leave();
         moved

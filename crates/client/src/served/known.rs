@@ -5,12 +5,16 @@
 //!  * A directory is named by its number. That of a descriptor is known from the call that opened
 //!    it until it is closed, that of the working directory from the last change that nobody else
 //!    made at the same time.
+//!  * A file whose content came with the answer that opened it is read and sought here as long as
+//!    the lease lasts and the content is where the answer left it; the proxy hears of the offset
+//!    before the next call.
 //!  * That a descriptor is at its end is known from the call that found the end, as long as no call
 //!    that may move its offset was under way at the same time or since, and nobody else has its
 //!    description: it has not been duplicated, and no child was made.
 
+use crate::base::abi::{AT_SYMLINK_NOFOLLOW, S_IFLNK, S_IFMT, SEEK_CUR, SEEK_END, SEEK_SET};
 use crate::base::error::{Error, Result};
-use crate::base::types::{Base, Caller, Stat};
+use crate::base::types::{Base, Caller, Stat, Target};
 use crate::served::Served;
 use crate::served::answers::*;
 use crate::served::channel::{Answered, Ask, descriptor};
@@ -19,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::{Access, MutBuf, SharedMem};
-use pool::layout::ROOT_INO;
+use pool::layout::{FILE_SIZE_MAX, ROOT_INO};
 use pool::session::{LEASES_LEN, LeaseWords};
 use rustix::fd::AsFd;
 
@@ -45,12 +49,12 @@ const MOVING: u64 = 1 << 63;
 const AT_END: u64 = 1 << 62;
 /// It is the end of a listing, not of a file's bytes.
 const IS_LIST: u64 = 1 << 61;
-/// In `Known::ends`, without `AT_END`: with the lease that follows the descriptor is at its
-/// beginning, and the content is what the call left that opened it.
-const AT_START: u64 = 1 << 61;
+/// In `Known::ends`, without `AT_END`: a lease follows under which the content is what the call
+/// left that opened the file, and the offset what `Known::offsets` says.
+const HAS_CONTENT: u64 = 1 << 61;
 /// Bits of the value of that lease, above its index.
 const VALUE_BITS: u64 = (1 << 45) - 1;
-/// In `Known::files`: no other descriptor has this description, which is for reading.
+/// In `Known::files`: no other descriptor has this description.
 const ALONE: u64 = 1 << 63;
 
 /// In `Known::flags`.
@@ -72,6 +76,8 @@ pub(super) struct Known {
     files: Box<[AtomicU64; FILES]>,
     /// What is known of the offset of each; 0: nothing.
     ends: Box<[AtomicU64; FILES]>,
+    /// Where there is content: its length << 32 | the file offset.
+    offsets: Box<[AtomicU64; FILES]>,
     /// The flags of each, with `FLAGS_KNOWN`, as long as no other process has its description.
     flags: Box<[AtomicU32; FILES]>,
     /// How often a child was about to be made.
@@ -140,6 +146,7 @@ impl Known {
             moves: AtomicU64::new(0),
             files: Box::new([const { AtomicU64::new(0) }; FILES]),
             ends: Box::new([const { AtomicU64::new(0) }; FILES]),
+            offsets: Box::new([const { AtomicU64::new(0) }; FILES]),
             flags: Box::new([const { AtomicU32::new(0) }; FILES]),
             births: AtomicU32::new(0),
         })
@@ -188,8 +195,13 @@ impl Known {
         (flags & FLAGS_KNOWN != 0).then_some(flags & !FLAGS_KNOWN)
     }
 
+    fn is_alone(&self, fd: u32) -> bool {
+        let file = self.files.get(fd as usize);
+        file.is_some_and(|file| file.load(SeqCst) & ALONE != 0)
+    }
+
     /// The file that `fd` refers to from now on. `births`: what it was before the call that opened
-    /// it for reading alone; `None`: there may be others who move its offset.
+    /// it; `None`: there may be others who move its offset.
     pub fn note_file(&self, fd: u32, ino: u64, births: Option<u32>) {
         let Some(file) = self.files.get(fd as usize) else {
             return;
@@ -423,6 +435,25 @@ impl Served {
         Some(found.map(|words| words_stat(&words[1..])))
     }
 
+    /// Whether it is known that the object has no extended attribute of this name.
+    pub(super) fn known_to_lack(&self, c: &Caller<'_>, target: Target<'_>, name: &[u8]) -> bool {
+        let Target::Path {
+            base,
+            path,
+            nofollow,
+        } = target
+        else {
+            return false;
+        };
+        let arg = if nofollow { AT_SYMLINK_NOFOLLOW } else { 0 };
+        let found = self.known_of(c, (base, path), Asked::Stat, arg);
+        let Some(Ok([_, words @ ..])) = found else {
+            return false;
+        };
+        let is_link = words_stat(&words).mode & S_IFMT == S_IFLNK;
+        words[PLAIN_WORD] & PLAIN != 0 && is_asked_for(name, is_link)
+    }
+
     /// As `access`, if the answer is known.
     pub(super) fn known_access(
         &self,
@@ -455,21 +486,20 @@ impl Served {
     /// The flags of `fd`, if they are known.
     pub(super) fn known_flags(&self, fd: u32) -> Option<u32> {
         let flags = self.known.flags(fd)?;
-        (self.is_own() && self.has_place()).then_some(flags)
+        (self.is_own() && self.has_place()).then_some(flags & !REGULAR)
     }
 
     /// Whether it is known that there is nothing to read at the offset of `fd`.
     pub(super) fn is_at_end(&self, fd: u32, of: End) -> bool {
         let known = &self.known;
-        let (Some(file), Some(end)) = (known.files.get(fd as usize), known.ends.get(fd as usize))
-        else {
+        let Some(end) = known.ends.get(fd as usize) else {
             return false;
         };
         let end = end.load(SeqCst);
         let is_list = end & IS_LIST != 0;
         if end & AT_END == 0
             || is_list != (of == End::List)
-            || file.load(SeqCst) & ALONE == 0
+            || !known.is_alone(fd)
             || !self.has_answers_for(None)
         {
             return false;
@@ -486,35 +516,81 @@ impl Served {
         let Some(word) = end_word(End::Bytes, &words) else {
             return;
         };
-        if answered.len() == 0 {
-            return end.store(word, SeqCst);
-        }
         answered.leave(fd);
-        end.store(word ^ AT_END | AT_START, SeqCst);
+        self.known.offsets[fd as usize].store((answered.len() as u64) << 32, SeqCst);
+        end.store(word ^ AT_END | HAS_CONTENT, SeqCst);
     }
 
-    /// Reads all of the file that `fd` was opened for, if its content came with the answer to that
-    /// and it was not read yet. The proxy hears of it before the next call.
+    /// Reads on in a file whose content is here. The proxy hears of it before the next call.
+    pub(super) fn read_content(&self, fd: u32, mut out: MutBuf<'_>) -> Option<usize> {
+        self.with_content(fd, |len, at| {
+            let n = len.saturating_sub(at).min(out.len() as u64) as usize;
+            if n > 0 {
+                let held = self.content_of(fd)?;
+                (held.take(at as usize, out.take(n)).ok()? == n).then_some(())?;
+            }
+            Some((n, at + n as u64))
+        })
+    }
+
+    /// As `lseek`, if that needs nobody else.
+    pub(super) fn seek(&self, fd: u32, offset: i64, whence: u32) -> Option<u64> {
+        let sought = self.with_content(fd, |len, at| {
+            let to = match whence {
+                SEEK_SET => Some(offset),
+                SEEK_CUR => offset.checked_add_unsigned(at),
+                SEEK_END => offset.checked_add_unsigned(len),
+                _ => None,
+            };
+            let to = to.and_then(|to| u64::try_from(to).ok())?;
+            (to <= FILE_SIZE_MAX).then_some((to, to))
+        });
+        sought.or_else(|| self.seek_anywhere(fd, offset, whence))
+    }
+
+    fn seek_anywhere(&self, fd: u32, offset: i64, whence: u32) -> Option<u64> {
+        let known = &self.known;
+        let to = u64::try_from(offset).ok()?;
+        let is_regular = |fd| known.flags(fd).is_some_and(|flags| flags & REGULAR != 0);
+        if whence != SEEK_SET || to > FILE_SIZE_MAX || !is_regular(fd) || !self.is_own() {
+            return None;
+        }
+        let moving = known.begin_moving(Some(fd));
+        let told = self.put_off(fd, Done::At(to));
+        moving.leave();
+        let counts = told.is_some_and(|told| known.is_alone(fd) || !told.withdraw());
+        counts.then_some(to)
+    }
+
+    /// Moves the offset in a file whose content is here: `f` gets the length and the offset, and
+    /// answers with a result and the new offset.
     ///
     /// Of this and a call that moves the offset at the same time, or makes a child, one sees the
     /// other: this tells first and looks then, they are made known first and heard of then. If
-    /// what was told cannot be taken back they found the offset behind these bytes.
-    pub(super) fn read_content(&self, fd: u32, mut out: MutBuf<'_>) -> Option<usize> {
+    /// what was told cannot be taken back they found the offset where this has moved it to.
+    fn with_content<T>(&self, fd: u32, f: impl FnOnce(u64, u64) -> Option<(T, u64)>) -> Option<T> {
         let known = &self.known;
-        let (file, end) = (known.files.get(fd as usize)?, known.ends.get(fd as usize)?);
+        let end = known.ends.get(fd as usize)?;
         let word = end.load(SeqCst);
-        if word & (MOVING | AT_END | AT_START) != AT_START || !self.has_answers_for(None) {
+        let has_content = word & (MOVING | AT_END | HAS_CONTENT) == HAS_CONTENT;
+        if !has_content || !self.has_answers_for(None) {
             return None;
         }
-        let (held, len) = self.content_of(fd)?;
-        if out.len() < len || held.take(0, out.take(len)).ok()? < len || !known.lasts(word) {
-            return None;
-        }
-        let told = self.put_off(fd, Done::Read(len as u16))?;
-        let is_alone = file.load(SeqCst) & ALONE != 0;
-        let at_end = word ^ AT_START | AT_END;
-        let moved = is_alone && end.compare_exchange(word, at_end, SeqCst, Relaxed).is_ok();
-        (moved || !told.withdraw()).then_some(len)
+        let mark = MOVING | known.moves.fetch_add(1, AcqRel);
+        end.compare_exchange(word, mark, SeqCst, Relaxed).ok()?;
+        let offset = &known.offsets[fd as usize];
+        let (len, at) = (offset.load(SeqCst) >> 32, offset.load(SeqCst) as u32);
+        let done = f(len, at.into()).filter(|_| known.lasts(word));
+        // Whoever asks the proxy instead moves the offset there.
+        let (result, to) = done?;
+        let (now, told) = match u32::try_from(to).ok()? {
+            now if now == at => (now, None),
+            now => (now, Some(self.put_off(fd, Done::At(to))?)),
+        };
+        offset.store(len << 32 | u64::from(now), SeqCst);
+        let is_alone = known.is_alone(fd);
+        let moved = is_alone && end.compare_exchange(mark, word, SeqCst, Relaxed).is_ok();
+        (moved || told.is_some_and(|told| !told.withdraw())).then_some(result)
     }
 
     /// Whether it is known that `open` finds nothing there.

@@ -153,7 +153,7 @@ impl Served {
         let [channel] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| gone())?;
         let served = Served::new(channel.as_fd(), connection)?;
         let answered = served.ask(Op::Resume, &Ask::default())?;
-        let [_, _, member, inside, limited, locks, ..] = answered.words;
+        let [_, _, member, inside, limited, locks, mask, ..] = answered.words;
         let mut fds = vec![0; answered.len()];
         answered.take(0, pmem::MutBuf::from(&mut fds[..]))?;
         drop(answered);
@@ -161,6 +161,7 @@ impl Served {
         served.inside.store(inside != 0, Relaxed);
         served.limited.store(limited != 0, Relaxed);
         served.locks.store(locks != 0, Relaxed);
+        served.mask.store(mask as u32, Relaxed);
         let (fds, _) = fds.as_chunks();
         for fd in fds.iter().map(|bytes| u32::from_le_bytes(*bytes)) {
             let (fd, is_pipe) = (fd & !PIPE, fd & PIPE != 0);
@@ -456,6 +457,9 @@ impl Served {
 
     /// umask(2).
     pub fn set_creation_mask(&self, mask: u32) {
+        if self.is_own() && self.mask.swap(mask, Relaxed) == mask {
+            return;
+        }
         let _ = self.tell(Op::Umask, &args(&[mask.into()]));
     }
 
@@ -509,7 +513,9 @@ impl Served {
     /// The process gave up rights: real, effective and saved user, the same of the group, and
     /// whether it keeps any privilege; its supplementary groups.
     pub fn narrow(&self, users: [u32; 3], groups: [u32; 3], others: &[u32], privileged: bool) {
-        self.known.forget();
+        if self.is_own() {
+            self.known.forget();
+        }
         let pair = |ids: [u32; 3], at: usize| u64::from(ids[at]) | u64::from(ids[at + 1]) << 32;
         let list: Vec<u8> = others.iter().flat_map(|id| id.to_le_bytes()).collect();
         let words = [

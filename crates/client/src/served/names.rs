@@ -3,7 +3,7 @@
 //! Invariant: every function here has the name, the arguments and the meaning of the one of
 //! `Client`; who the caller is the proxy knows better.
 
-use crate::base::abi::{AT_EMPTY_PATH, O_ACCMODE, O_KERNELS, O_PATH, O_RDONLY, R_OK, X_OK};
+use crate::base::abi::{AT_EMPTY_PATH, O_KERNELS, R_OK, X_OK};
 use crate::base::error::{Error, Result};
 use crate::base::types::*;
 use crate::served::Served;
@@ -98,8 +98,7 @@ impl Served {
         }
         if self.is_own() {
             self.note_bound(fd, true);
-            let reads = oflags & O_ACCMODE == O_RDONLY || oflags & O_PATH != 0;
-            self.known.note_file(fd, words[3], reads.then_some(births));
+            self.known.note_file(fd, words[3], Some(births));
             self.known.note_flags(fd, words[4] as u32, births);
             self.note_content(fd, &answered);
             // With its last description a file becomes the value of a key, for all to see.
@@ -293,6 +292,9 @@ impl Served {
     }
 
     pub fn getxattr(&self, c: &Caller, target: Target, name: &[u8], out: MutBuf) -> Result<usize> {
+        if self.known_to_lack(c, target, name) {
+            return Err(Error::NoAttribute);
+        }
         let ask = of(c, target, name, &[out.len() as u64]);
         let answered = self.ask(Op::Getxattr, &ask)?;
         answered.take(0, out)?;

@@ -134,13 +134,16 @@ pub const COUNTS_AT: u64 = 0;
 /// Where the untold is.
 pub const UNTOLD_AT: u64 = 64;
 
+/// In OPEN's answer, beside the flags of the description: it is a regular file, and may be read,
+/// written or sought in.
+pub const REGULAR: u32 = 1 << 30;
+
 /// Bytes of a file that OPEN answers with, at most.
 pub const CONTENT_MAX: usize = 16 << 10;
 
-/// What a member of a channel did to its descriptor `fd`.
+/// What the process that a channel was made for did to its descriptor `fd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    pub member: u32,
     pub fd: u32,
     pub what: Done,
 }
@@ -149,37 +152,36 @@ pub struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     Closed,
-    /// Read from its beginning up to here.
-    Read(u16),
+    /// The file offset is this one now.
+    At(u64),
 }
 
 /// In the place of an item: the proxy does it, so that it cannot be withdrawn.
 pub const BEING_DONE: u64 = u64::MAX;
 const ITEM_FD_BITS: u32 = 17;
-const _: () = assert!(CONTENT_MAX < 1 << (32 - ITEM_FD_BITS));
+/// File offsets that can be told are below this.
+pub const OFFSET_END: u64 = 1 << 46;
 
 impl Item {
     /// `None`: it is out of the range that can be told.
     pub fn encode(self) -> Option<u64> {
         let number = u64::from(self.fd) + 1;
-        let end = match self.what {
+        let rest = match self.what {
             Done::Closed => 0,
-            Done::Read(0) => return None,
-            Done::Read(end) => u64::from(end),
+            Done::At(offset) if offset < OFFSET_END => offset + 1,
+            Done::At(_) => return None,
         };
-        let fits = number >> ITEM_FD_BITS == 0 && end >> (32 - ITEM_FD_BITS) == 0;
-        fits.then_some(u64::from(self.member) << 32 | end << ITEM_FD_BITS | number)
+        (number >> ITEM_FD_BITS == 0).then_some(rest << ITEM_FD_BITS | number)
     }
 
     /// The item in a word; `None`: there is none.
     pub fn decode(word: u64) -> Option<Item> {
         let number = word as u32 & ((1 << ITEM_FD_BITS) - 1);
         Some(Item {
-            member: (word >> 32) as u32,
             fd: number.checked_sub(1)?,
-            what: match (word as u32) >> ITEM_FD_BITS {
-                0 => Done::Closed,
-                end => Done::Read(end as u16),
+            what: match (word >> ITEM_FD_BITS).checked_sub(1) {
+                None => Done::Closed,
+                Some(offset) => Done::At(offset),
             },
         })
     }
@@ -636,24 +638,19 @@ mod tests {
 
     #[test]
     fn items_come_back() {
-        let item = |fd, what| Item {
-            member: 7,
-            fd,
-            what,
-        };
+        let item = |fd, what| Item { fd, what };
         for item in [
             item(0, Done::Closed),
             item(65_535, Done::Closed),
-            item(3, Done::Read(1)),
-            item(65_535, Done::Read(CONTENT_MAX as u16)),
+            item(3, Done::At(0)),
+            item(65_535, Done::At(OFFSET_END - 1)),
         ] {
             let word = item.encode().unwrap();
-            assert!(word != 0);
+            assert!(word != 0 && word != BEING_DONE);
             assert_eq!(Item::decode(word), Some(item));
         }
-        assert_eq!(item(3, Done::Read(0)).encode(), None);
         assert_eq!(item(1 << 17, Done::Closed).encode(), None);
-        assert_eq!(item(3, Done::Read(1 << 15)).encode(), None);
+        assert_eq!(item(3, Done::At(OFFSET_END)).encode(), None);
         assert_eq!(Item::decode(0), None);
     }
 

@@ -7,7 +7,7 @@ use super::leaving;
 use super::mapping;
 use super::nr;
 use super::outcome::{Outcome, Stop};
-use super::process::Process;
+use super::process::{Process, ids};
 use crate::sys;
 use holdfast_client::env::INSIDE;
 
@@ -45,10 +45,14 @@ macro_rules! identity_calls {
         pub fn $name(p: &Process, a: &Args) -> Outcome {
             mapping::stand_alone();
             p.know_credentials();
+            let before = ids();
             // SAFETY: the program's own call; it reads at most memory that the program named.
             let ret = unsafe { sys::raw(nr::$nr, *a) };
             p.refresh_credentials(nr::$nr != nr::SETGROUPS);
-            p.tell_credentials();
+            // Many programs make sure that they are who they are.
+            if matches!(nr::$nr, nr::SETGROUPS | nr::CAPSET) || ids() != before {
+                p.tell_credentials();
+            }
             match p.keep_mapped {
                 true => Ok(ret),
                 false => leaving::leave(p).map_or(Ok(ret), |old| Err(Stop::Moved(ret, old))),

@@ -216,6 +216,11 @@ fn capabilities(set: usize) -> u32 {
 }
 
 /// Real, effective and saved id.
+/// Real, effective and saved user, and the same of the group.
+pub fn ids() -> [[u32; 3]; 2] {
+    [nr::GETRESUID, nr::GETRESGID].map(three)
+}
+
 fn three(number: usize) -> [u32; 3] {
     let mut ids = [0u32; 3];
     let at = ids.as_mut_ptr() as usize;
@@ -470,7 +475,7 @@ impl Process {
         };
         self.with_credentials(|c| {
             if c.ids.is_none() {
-                let (users, groups) = (three(nr::GETRESUID), three(nr::GETRESGID));
+                let [users, groups] = ids();
                 served.narrow(
                     users,
                     groups,

@@ -5,7 +5,7 @@
 use super::{Call, Reply};
 use crate::answers::{Answers, Whose};
 use crate::connection;
-use holdfast_client::served::answers::{ANSWER_WORDS, Asked, Question, split};
+use holdfast_client::served::answers::{ANSWER_WORDS, Asked, PLAIN, PLAIN_WORD, Question, split};
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Error, LeaseSet, OfdLink, Result};
 use holdfast_pmem::MutBuf;
@@ -100,7 +100,11 @@ impl Call<'_> {
             }
             _ => {
                 let found = self.client.leased_stat(c, at, q.arg, leases);
-                found.map(|stat| stat_words(&stat))
+                found.map(|(stat, has_more)| {
+                    let mut words = stat_words(&stat);
+                    words[PLAIN_WORD] |= if has_more { 0 } else { PLAIN };
+                    words
+                })
             }
         });
         settle(answers, q, &leases, words)

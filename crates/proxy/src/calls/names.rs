@@ -92,7 +92,11 @@ impl Call<'_> {
     fn with_content(&self, ofd: OfdLink, ino: u64) -> Reply {
         // Nothing depends on them that the flags themselves do not tell.
         let flags = self.client.getfl(ofd).unwrap_or(O_PATH);
-        let plain = Reply::words(&[0, ino, flags.into()]);
+        let told = match self.client.is_regular(ofd) {
+            true => u64::from(flags | REGULAR),
+            false => flags.into(),
+        };
+        let plain = Reply::words(&[0, ino, told]);
         if self.member.answers().is_none() {
             return plain;
         }
@@ -105,7 +109,7 @@ impl Call<'_> {
         match content {
             Some((len, (index, value))) => Reply {
                 len,
-                ..Reply::words(&[0, ino, flags.into(), u64::from(index) + 1, value])
+                ..Reply::words(&[0, ino, told, u64::from(index) + 1, value])
             },
             None => plain,
         }

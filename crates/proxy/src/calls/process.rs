@@ -127,7 +127,7 @@ impl Call<'_> {
         }
     }
 
-    /// What a program that begins has: four words, and the numbers of its descriptors.
+    /// What a program that begins has: five words, and the numbers of its descriptors.
     fn resume(&self) -> Result<Reply> {
         let client = self.client;
         let mut fds = Vec::new();
@@ -142,6 +142,7 @@ impl Call<'_> {
             client.cwd_inside().into(),
             (client.file_limit() != u64::MAX).into(),
             self.member.locks.load(Relaxed).into(),
+            client.creation_mask().into(),
         ];
         Ok(Reply {
             len,
