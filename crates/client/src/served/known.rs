@@ -431,8 +431,25 @@ impl Served {
         path: &[u8],
         flags: u32,
     ) -> Option<Result<Stat>> {
-        let found = self.known_of(c, (base, path), Asked::Stat, stat_arg(flags)?)?;
+        let found = self.known_attributes(c, (base, path), stat_arg(flags)?)?;
         Some(found.map(|words| words_stat(&words[1..])))
+    }
+
+    /// The answer about stat(2) with these flags: also what lstat(2) says of what is no symbolic
+    /// link.
+    fn known_attributes(
+        &self,
+        c: &Caller<'_>,
+        at: (Base, &[u8]),
+        flags: u32,
+    ) -> Option<Result<[u64; ANSWER_WORDS]>> {
+        let of = |flags| self.known_of(c, at, Asked::Stat, flags);
+        let is_link = |words: &[u64]| words_stat(&words[1..]).mode & S_IFMT == S_IFLNK;
+        of(flags).or_else(|| match flags {
+            0 => of(AT_SYMLINK_NOFOLLOW)
+                .filter(|found| !found.as_ref().is_ok_and(|words| is_link(words))),
+            _ => None,
+        })
     }
 
     /// Whether it is known that the object has no extended attribute of this name.
@@ -446,7 +463,7 @@ impl Served {
             return false;
         };
         let arg = if nofollow { AT_SYMLINK_NOFOLLOW } else { 0 };
-        let found = self.known_of(c, (base, path), Asked::Stat, arg);
+        let found = self.known_attributes(c, (base, path), arg);
         let Some(Ok([_, words @ ..])) = found else {
             return false;
         };

@@ -108,16 +108,20 @@ impl Patience {
             false => LOOK_TICKS,
         };
         let begun = ticks();
-        while ticks().wrapping_sub(begun) < ticks_max {
+        loop {
+            let is_over = ticks().wrapping_sub(begun) >= ticks_max;
             if is_there() {
-                let more = if after_pause {
-                    LONG_LOOKS
-                } else {
-                    long.saturating_sub(1)
+                let more = match after_pause {
+                    true => LONG_LOOKS,
+                    false => long.saturating_sub(1),
                 };
                 self.long.store(more, Relaxed);
                 self.skipped.store(0, Relaxed);
                 return true;
+            }
+            // What came while the time passed is seen.
+            if is_over {
+                break;
             }
             core::hint::spin_loop();
         }
