@@ -14,6 +14,11 @@ pub fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
+/// The processor that the caller runs on, or did a moment ago.
+pub fn own_cpu() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
 /// A duplicate of descriptor `number`, which whoever started the program left open for it; an error
 /// where there is none. No program that is started from here inherits it.
 pub fn inherited(number: i32) -> rustix::io::Result<OwnedFd> {

@@ -3,6 +3,7 @@
 //! Invariants: a request is copied out of the channel once; nothing that is stored there later
 //! changes what is done. A thread ends when the channel is closed, whatever the other side does.
 
+use crate::apart::Apart;
 use crate::calls;
 use crate::maps::Maps;
 use crate::member::Member;
@@ -209,7 +210,7 @@ impl Channel {
 
     fn serve(self: &Arc<Channel>, index: usize) {
         let Some(line) = self.line(index) else { return };
-        let patience = Patience::default();
+        let (patience, mut apart) = (Patience::default(), Apart::default());
         while self.wait(line, &patience) {
             let words = line.request.each_ref().map(|word| word.load(Relaxed));
             let head = Head::decode(&words);
@@ -228,6 +229,7 @@ impl Channel {
             }
             line.turn.store(ANSWERED, SeqCst);
             if line.caller_sleeps.load(SeqCst) != 0 {
+                apart.note_sleep(line.caller_cpu.load(Relaxed));
                 futex::wake(&line.turn, 1);
             }
         }

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod apart;
 mod base;
 mod calls;
 mod channel;

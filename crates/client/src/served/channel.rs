@@ -15,7 +15,7 @@ use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use pmem::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use pmem::futex::{self, WaitResult};
-use pmem::process::own_pid;
+use pmem::process::{own_cpu, own_pid};
 use pmem::record_locks::kept_open;
 use pmem::{Access, ConstBuf, MutBuf, SharedMem};
 use rustix::fd::BorrowedFd;
@@ -464,6 +464,7 @@ impl Held<'_> {
             return Ok(());
         }
         let mut may_end = waits;
+        line.caller_cpu.store(own_cpu(), Relaxed);
         line.caller_sleeps.store(1, SeqCst);
         while line.turn.load(SeqCst) != ANSWERED {
             let ended = match may_end {

@@ -61,6 +61,8 @@ pmem::shared! {
         pub cancel: AtomicU32,
         pub request: [AtomicU64; WORDS],
         pub answer: [AtomicU64; WORDS],
+        /// The processor on which the caller fell asleep last.
+        pub caller_cpu: AtomicU32,
     }
 }
 
