@@ -23,7 +23,7 @@ const ANSWER_HEAD: usize = 136;
 const REQUEST_MAGIC: u32 = 0x5152_4648;
 const ANSWER_MAGIC: u32 = 0x4e41_4648;
 /// In every version, bytes 4 and 5 of both messages are its number.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// The `errno` of an answer that only says that another one follows (EINPROGRESS): the service is
 /// at work. One comes every second.
 pub const BUSY: u32 = 115;

@@ -238,7 +238,7 @@ fn hostile(fixture: &Fixture, seed: u64) {
                 _ => structured(&mut r, own),
             };
             if r.below(20) == 0 {
-                tell_anything(&memory, &mut r, own);
+                tell_anything(&memory, &mut r);
             }
             assert!(ask(&memory, 0, &words, &text), "seed {seed}, {words:?}");
             if line.answer[0].load(Relaxed) == 0 {
@@ -255,7 +255,7 @@ fn hostile(fixture: &Fixture, seed: u64) {
 }
 
 /// Leaves word that descriptors were closed or read, or garbage in its place.
-fn tell_anything(memory: &SharedMem, r: &mut Random, own: u32) {
+fn tell_anything(memory: &SharedMem, r: &mut Random) {
     let untold: &Untold = memory.at(UNTOLD_AT).unwrap();
     let item = Item {
         fd: r.below(8) as u32,
@@ -461,10 +461,10 @@ fn wait_for(holds: impl Fn() -> bool) {
     }
 }
 
-/// A process does not wait for the end of a file that it only read. The file ends before the next
-/// call of that process, and soon without one.
+/// A process does not wait for the end of a file that it opened. The file ends before the next call
+/// of that process, and soon without one.
 #[test]
-fn what_was_only_read_is_closed_before_the_next_call_or_soon() {
+fn what_was_opened_is_closed_before_the_next_call_or_soon() {
     const LEN: usize = 32 << 20;
     let mut fixture = Fixture::new("closing");
     let ((_a, reader), (_b, other)) = (process(&fixture), process(&fixture));
@@ -472,24 +472,26 @@ fn what_was_only_read_is_closed_before_the_next_call_or_soon() {
     let blocks = |served: &Served| served.statfs_at(&c, Base::Root, b"/", 0).unwrap().free;
     let open = |fd, flags| reader.open_as((fd, &c), Base::Root, b"big", flags, 0o600, 0);
     // The file's only description, whose name is gone: 3 reads it.
-    let make = || {
+    let make = |flags| {
         open(2, 0o101).unwrap();
         let file = reader.lookup(2).unwrap();
         reader.fallocate(file, 0, 0, LEN as i64).unwrap();
         assert!(reader.unbind(2).unwrap());
-        open(3, 0).unwrap();
+        open(3, flags).unwrap();
         reader.unlink(&c, Base::Root, b"big").unwrap();
         blocks(&other)
     };
     let freed = (LEN / 4096) as u64 / 2;
 
-    let before = make();
-    assert!(reader.unbind(3).unwrap());
-    assert!(reader.lookup(3).is_none());
-    wait_for(|| blocks(&other) >= before + freed);
+    for flags in [0, 1, 2] {
+        let before = make(flags);
+        assert!(reader.unbind(3).unwrap());
+        assert!(reader.lookup(3).is_none());
+        wait_for(|| blocks(&other) >= before + freed);
+    }
 
     // The number is another file's at once, and stays it.
-    let before = make();
+    let before = make(0);
     assert!(reader.unbind(3).unwrap());
     open(3, 0o102).unwrap();
     let file = reader.lookup(3).unwrap();
@@ -509,6 +511,61 @@ fn what_was_only_read_is_closed_before_the_next_call_or_soon() {
     }
     for fd in 10..110 {
         assert_eq!(reader.dup(fd, 7).unwrap_err().errno(), 9);
+    }
+    fixture.check();
+}
+
+/// A process moves the offset of a file that nobody else has by itself.
+#[test]
+fn offsets_are_told_before_the_next_call() {
+    let mut fixture = Fixture::new("offsets");
+    let (connection, channel) = fixture.connect();
+    let served = Served::enter(channel.as_fd(), connection.as_fd(), b"/hf").unwrap();
+    let memory = SharedMem::map(channel.as_fd(), CHANNEL_LEN).unwrap();
+    let asked = || {
+        let line: &Line = memory.at(line_at(0)).unwrap();
+        Op::from_raw(line.request[0].load(SeqCst) as u32)
+    };
+    let is_asked = || asked() == Some(Op::Lseek);
+    let c = caller();
+    let seek = |fd, to| served.lseek(served.lookup(fd).unwrap(), to, 0).unwrap();
+    let read = |fd| {
+        let mut got = [0; 3];
+        let file = served.lookup(fd).unwrap();
+        assert_eq!(served.read(file, (&mut got[..]).into()).unwrap(), 3);
+        got
+    };
+    let open = |flags| served.open_as((3, &c), Base::Root, b"f", flags, 0o600, 0);
+    open(0o102).unwrap();
+    let file = served.lookup(3).unwrap();
+    let digits = ConstBuf::from(&b"0123456789"[..]);
+    assert_eq!(served.write(file, digits).unwrap(), 10);
+
+    assert_eq!((seek(3, 4), is_asked()), (4, false));
+    assert_eq!((seek(3, 5), is_asked()), (5, false));
+    assert_eq!(read(3), *b"567");
+    // A duplicate has the same offset, which nobody moves without the proxy then.
+    assert_eq!((seek(3, 2), is_asked()), (2, false));
+    served.dup(3, 4).unwrap();
+    assert_eq!((read(4), read(3)), (*b"234", *b"567"));
+    assert_eq!((seek(3, 1), is_asked()), (1, true));
+    assert_eq!(read(4), *b"123");
+    // What was told of a file that is closed does not concern the next one of that number.
+    assert!(served.unbind(4).unwrap() && served.unbind(3).unwrap());
+    open(0).unwrap();
+    assert_eq!((seek(3, 6), is_asked()), (6, false));
+    assert!(served.unbind(3).unwrap());
+    open(0).unwrap();
+    assert_eq!(read(3), *b"012");
+    // More than there is room for.
+    for fd in 10..110 {
+        served.open_as((fd, &c), Base::Root, b"f", 0, 0, 0).unwrap();
+    }
+    for fd in 10..110 {
+        assert_eq!(seek(fd, 7), 7);
+    }
+    for fd in 10..110 {
+        assert_eq!(read(fd), *b"789");
     }
     fixture.check();
 }

@@ -81,7 +81,7 @@ pub fn run(bytes: &[u8]) {
         match input.u8() {
             _ if input.is_empty() => break,
             0..200 => process.ask(&mut input, own),
-            200..225 => process.leave_word(&mut input, own),
+            200..225 => process.leave_word(&mut input),
             225..240 => {
                 let line: &Line = process.memory.at(line_at(0)).expect("a line");
                 line.answer[input.below(WORDS)].store(input.number(), Relaxed);
@@ -302,15 +302,16 @@ impl Process {
         }
     }
 
-    /// Descriptors that were closed, or garbage in their place.
-    fn leave_word(&self, input: &mut Input<'_>, own: u32) {
-        let closing: &Closing = self.memory.at(CLOSING_AT).expect("words");
+    /// Descriptors that were closed or sought in, or garbage in their place.
+    fn leave_word(&self, input: &mut Input<'_>) {
+        let untold: &Untold = self.memory.at(UNTOLD_AT).expect("words");
+        let item = |fd, what| Item { fd, what }.encode();
         let word = match input.below(3) {
-            0 => closing_word(0, input.u8().into()),
-            1 => closing_word(own, input.u8().into()),
-            _ => input.u64(),
+            0 => item(input.u8().into(), Done::Closed),
+            1 => item(input.u8().into(), Done::At(input.u64() % OFFSET_END)),
+            _ => Some(input.u64()),
         };
-        closing.entries[input.below(CLOSING)].store(word, SeqCst);
-        closing.count.store(input.u8().into(), SeqCst);
+        untold.entries[input.below(UNTOLD)].store(word.expect("in range"), SeqCst);
+        untold.count.store(input.u8().into(), SeqCst);
     }
 }

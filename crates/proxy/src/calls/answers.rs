@@ -123,8 +123,8 @@ impl Call<'_> {
         (leases, got)
     }
 
-    /// Who asks for one name of a directory that it has just listed asks for all. A name that has to
-    /// be fetched recalls the leases on the directory, so the first ones may be gone with the last.
+    /// Who asks for one name of a directory that it has just listed asks for all. A name that has
+    /// to be fetched recalls the leases on the directory: the first ones may end with the last.
     fn look_ahead(&self, answers: &Answers, c: &Caller<'_>, q: &Question<'_>) {
         let names = self.member.listed.next(q.dir);
         for name in names.iter().chain(&names) {

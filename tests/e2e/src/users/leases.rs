@@ -9,11 +9,11 @@ use std::process::Command;
 /// Two look: one of user 3002, who is served and keeps answers, and one of root, which has the pool
 /// mapped and acts as user 3002, so nobody tells it anything. They must see the same.
 const PROGRAM: &str = r#"
-import os, random, subprocess, sys
+import os, random, struct, subprocess, sys
 role = sys.argv[1]
 def attempt(call):
     try: return call()
-    except OSError as e: return e.errno
+    except OSError as e: return -e.errno
 def attributes(path, **how):
     s = os.stat(path, **how)
     return (s.st_ino, oct(s.st_mode), s.st_nlink, s.st_size, s.st_uid, s.st_mtime_ns, s.st_ctime_ns)
@@ -21,7 +21,7 @@ def changes():
     names = ["f", "d/f", "d/e/g", "d/new", "moved"]
     random.seed(int(sys.argv[2])); os.umask(0); os.chdir("/hf/w")
     def change():
-        name, other, what = random.choice(names), random.choice(names), random.randrange(14)
+        name, other, what = random.choice(names), random.choice(names), random.randrange(16)
         if what < 3: open(name, "ab").write(b"x" * random.randrange(1, 9000))
         elif what == 3: os.truncate(name, random.randrange(20000))
         elif what == 4: os.unlink(name)
@@ -33,12 +33,19 @@ def changes():
         elif what == 10: os.path.islink("link") and os.unlink("link"); os.symlink(name, "link")
         elif what == 11: os.rename("d", "z"); os.rename("z", "d")
         elif what == 12: os.makedirs("d/e", exist_ok=True); open("d/f", "w").write("else")
-        else: open(name, "r+b").write(os.urandom(8))
+        elif what == 13: open(name, "r+b").write(os.urandom(8))
+        elif what == 14:
+            entry = lambda tag, rights, who=2**32 - 1: struct.pack("<HHI", tag, rights, who)
+            rights = random.randrange(8)
+            entries = entry(1, 6) + entry(2, rights, 3002) + entry(4, 4)
+            entries += entry(16, 7) + entry(32, 4)
+            os.setxattr(name, "system.posix_acl_access", struct.pack("<I", 2) + entries)
+        else: os.removexattr(name, "system.posix_acl_access")
     for line in sys.stdin:
         attempt(change); print(flush=True)
 def looks():
     if role == "truth": os.setgroups([3002]); os.setegid(3002); os.seteuid(3002)
-    os.chdir("/hf/w"); here = os.open(".", os.O_RDONLY); kept = {}
+    os.chdir("/hf/w"); here = os.open(".", os.O_RDONLY); kept = {}; late = {}
     def look():
         seen = []
         for path in ("f", "d/f", "d/e/g", "link", "d/new", "moved", "d/../f", "d"):
@@ -48,6 +55,9 @@ def looks():
             for how in (os.R_OK, os.W_OK, os.X_OK):
                 seen.append(os.access(path, how, effective_ids=True))
             seen.append(attempt(lambda: open(path, "rb").read()))
+            for name in ("system.posix_acl_access", "security.selinux"):
+                seen.append(attempt(lambda: os.getxattr(path, name)))
+                seen.append(attempt(lambda: os.getxattr(path, name, follow_symlinks=False)))
         seen.append(attempt(lambda: sorted(os.listdir("d"))))
         seen.append(attempt(lambda: sorted(attributes(e.path) for e in os.scandir("d"))))
         # What is open stays what it is, whatever becomes of its name, and may grow at its end.
@@ -60,6 +70,17 @@ def looks():
                 s = os.fstat(fd); seen.append((s.st_nlink, s.st_size, s.st_ctime_ns))
                 seen.append((os.read(fd, 5000), os.read(fd, 50000)))
                 if random.randrange(6) == 0: os.lseek(fd, random.randrange(100), 0)
+        # What was opened is read after it was changed.
+        for path in ("f", "d/f"):
+            fd = late.pop(path, None)
+            if fd is None:
+                fd = attempt(lambda: os.open(path, os.O_RDONLY))
+                if fd >= 0: late[path] = fd
+            else:
+                seen.append((os.read(fd, 10), os.lseek(fd, 0, 1)))
+                seen.append(attempt(lambda: os.lseek(fd, -5, 2)))
+                seen.append((os.read(fd, 50), os.read(fd, 50000), os.fstat(fd).st_size))
+                os.close(fd)
         return seen
     for line in sys.stdin:
         random.seed(line); first = look()
