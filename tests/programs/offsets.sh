@@ -7,7 +7,7 @@ python3 - <<'END'
 import array, os, random, socket, subprocess, threading
 
 random.seed(5)
-data = {n: bytearray(os.urandom(size)) for n, size in enumerate([0, 1, 100, 4096, 9000, 40000])}
+data = {n: bytearray(random.randbytes(size)) for n, size in enumerate([0, 1, 100, 4096, 9000, 40000])}
 for n, content in data.items():
     with open(f"f{n}", "wb") as f:
         f.write(content)
@@ -90,7 +90,7 @@ def step():
         check_read(in_thread(fd, length), what, length)
     elif how == 17 and what[2]:
         n, at, _ = what
-        new = os.urandom(random.choice([1, 50, 3000]))
+        new = random.randbytes(random.choice([1, 50, 3000]))
         data[n].extend(bytes(max(0, at - len(data[n]))))
         data[n][at : at + len(new)] = new
         assert os.write(fd, new) == len(new)

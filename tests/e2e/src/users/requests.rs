@@ -24,7 +24,7 @@ print(*[ask(int(kind), 0, 1 << 33) for kind in sys.argv[3:]])
 const EACCES: i32 = 13;
 const EAGAIN: i32 = 11;
 /// The version of the requests.
-const PROTOCOL: &str = "7";
+const PROTOCOL: &str = "8";
 
 /// What a command refuses to another user, the service refuses, too.
 pub fn requests(fixture: &Fixture) -> Result<(), Stop> {
