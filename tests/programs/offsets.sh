@@ -7,7 +7,8 @@ python3 - <<'END'
 import array, os, random, socket, subprocess, threading
 
 random.seed(5)
-data = {n: bytearray(random.randbytes(size)) for n, size in enumerate([0, 1, 100, 4096, 9000, 40000])}
+sizes = [0, 1, 100, 4096, 9000, 40000]
+data = {n: bytearray(random.randbytes(size)) for n, size in enumerate(sizes)}
 for n, content in data.items():
     with open(f"f{n}", "wb") as f:
         f.write(content)
