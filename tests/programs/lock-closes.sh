@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # What a lock hangs on ends when close(2) returns, also where the file was only opened to be read:
-# a lock that a child took on what it inherited, and one that was taken by the program before this
-# one. Who tries the lock is another process, which nobody else asks for anything meanwhile.
+# a lock that a child took on what it inherited, or somebody on what a message brought, and one that
+# was taken by the program before this one. Who tries the lock is another process, which nobody else
+# asks for anything meanwhile.
 set -eu
 cd "$1"
 echo x >file
 cat >t.py <<'END'
-import fcntl, os, sys
+import fcntl, os, socket, struct, sys
 
 def checker():
     """A process that tries the lock when told to, and says whether it got it."""
@@ -44,6 +45,29 @@ if len(sys.argv) == 1:
         before = free(go, told, b"f")
         os.close(fd)
         assert (before, free(go, told, b"f")) == ("n", "y")
+    # One who gets the file in a message.
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        while True:
+            data, ancillary, _, _ = theirs.recvmsg(1, socket.CMSG_SPACE(4))
+            if not data:
+                os._exit(0)
+            fd = struct.unpack("i", ancillary[0][2])[0]
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.close(fd)
+            theirs.send(b"x")
+    theirs.close()
+    for _ in range(20):
+        fd = os.open("file", os.O_RDWR)
+        sent = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))
+        ours.sendmsg([b"x"], [sent])
+        ours.recv(1)
+        before = free(go, told, b"f")
+        os.close(fd)
+        assert (before, free(go, told, b"f")) == ("n", "y")
+    ours.close()
+    os.wait()
     fd = os.open("file", os.O_RDWR)
     fcntl.lockf(fd, fcntl.LOCK_EX)
     for keep in fd, go, told:

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Fixture, ROOT, User};
-use holdfast_client::{Base, DirentFormat, Error, MapPiece, OfdLink, abi::*, inode_table};
+use holdfast_client::{
+    Base, DirentFormat, Error, LeaseSet, MapPiece, OfdLink, abi::*, inode_table,
+};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::layout::BlockAddr;
@@ -19,6 +21,61 @@ fn write_until_full(user: &User, ofd: OfdLink) -> usize {
             Ok(n) => total += n,
             Err(Error::NoSpace) => return total,
             Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// What is told of the content of an open file under a lease is all of it.
+#[test]
+fn content_is_told_whole_or_not_at_all() {
+    let mut fixture = Fixture::new(16 << 20);
+    let longer = [&b"x"[..], &[0; 9_999]].concat();
+    let files = [
+        ("empty", vec![]),
+        ("short", vec![7; 100]),
+        ("longer", longer),
+    ];
+    let files = [&files[..], &[("blocks", vec![9; 16_000])]].concat();
+    let user = fixture.user();
+    for (name, content) in &files {
+        user.put(name, &content[..content.len().min(1)]);
+        let ofd = user.open(name, O_RDWR).unwrap();
+        // What is cut longer than it was written is in its inode still.
+        match *name {
+            "longer" => user.ftruncate(ofd, content.len() as i64).unwrap(),
+            _ => user.pwrite_all(ofd, content, 0),
+        }
+        user.release(ofd).unwrap();
+        // The time of access moves with the first read, if the clock has gone on.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(user.get(name), *content);
+        assert_eq!(user.get(name), *content);
+    }
+    drop(user);
+    for is_full in [false, true] {
+        // Nothing is in memory in a new session.
+        fixture.stop();
+        fixture.start();
+        let user = fixture.user();
+        user.expect_others(1);
+        user.give_leases().unwrap();
+        if is_full {
+            write_until_full(&user, user.create("fill"));
+        }
+        for (name, content) in &files {
+            let ofd = user.open(name, O_RDONLY).unwrap();
+            let mut told = None;
+            for _ in 0..4 {
+                let (leases, mut out) = (LeaseSet::default(), vec![1; 16 << 10]);
+                let len = user.leased_content(ofd, MutBuf::from(&mut out[..]), &leases);
+                told = len.unwrap();
+                assert!(told.is_none_or(|len| out[..len] == **content), "{name}");
+            }
+            assert!(is_full || told.is_some(), "{name}");
+            let mut out = vec![1; content.len().saturating_sub(1)];
+            let len = user.leased_content(ofd, MutBuf::from(&mut out[..]), &LeaseSet::default());
+            assert!(len.unwrap().is_none_or(|_| content.is_empty()), "{name}");
+            user.release(ofd).unwrap();
         }
     }
 }

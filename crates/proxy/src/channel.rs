@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::threads;
 use holdfast_client::Client;
 use holdfast_client::served::wire::*;
+use holdfast_pmem::atomic::AtomicU64;
 use holdfast_pmem::atomic::Ordering::*;
 use holdfast_pmem::{SharedMem, futex};
 use rustix::fd::OwnedFd;
@@ -36,6 +37,25 @@ pub struct Channel {
     catches_up: Mutex<()>,
     /// What is mapped in this memory.
     pub maps: Arc<Maps>,
+}
+
+/// How often an item may be replaced while we begin with it.
+const REPLACED_MAX: u32 = 1000;
+
+/// The item in an entry, which is not replaced from now on.
+fn begin(entry: &AtomicU64) -> Option<Item> {
+    for _ in 0..REPLACED_MAX {
+        let word = entry.load(SeqCst);
+        let item = Item::decode(word)?;
+        if entry
+            .compare_exchange(word, BEING_DONE, SeqCst, Relaxed)
+            .is_ok()
+        {
+            return Some(item);
+        }
+    }
+    // Nobody does that but to harm us.
+    None
 }
 
 /// How long a call may wait for a lock at a time.
@@ -123,17 +143,9 @@ impl Channel {
         let held = self.catches_up.lock();
         let _held = held.unwrap_or_else(PoisonError::into_inner);
         for entry in &untold.entries {
-            // Taken, it cannot be withdrawn.
-            let word = entry.load(SeqCst);
-            let Some(item) = Item::decode(word) else {
+            let Some(item) = begin(entry) else {
                 continue;
             };
-            if entry
-                .compare_exchange(word, BEING_DONE, SeqCst, Relaxed)
-                .is_err()
-            {
-                continue;
-            }
             if let Some(member) = self.member(0)
                 && let Some(client) = member.place().as_ref()
             {
@@ -243,15 +255,19 @@ impl Channel {
         }
         line.proxy_sleeps.store(1, SeqCst);
         loop {
-            // Whoever leaves word after this wakes us.
-            self.catch_up();
             let turn = line.turn.load(SeqCst);
+            // Who closes something after this changes the turn.
+            self.catch_up();
             if is_closed() {
                 return false;
             }
             if turn == ASKED {
                 line.proxy_sleeps.store(0, Relaxed);
                 return true;
+            }
+            if turn == KNOCKED {
+                let _ = line.turn.compare_exchange(KNOCKED, IDLE, SeqCst, Relaxed);
+                continue;
             }
             futex::wait(&line.turn, turn, Some(LOOK));
         }

@@ -106,10 +106,12 @@ pub(crate) fn whole(file: &File, mut out: MutBuf, leases: &LeaseSet) -> Result<O
         let is_mapped = e.maps.load(SeqCst) > 0 || lent::is_stored_to(e);
         is_plain && is_small && !is_mapped && !access_moves(file)
     };
+    // A read may end where one piece of the content does.
+    let is_whole = |read: usize| (read as u64 == e.size.load(Acquire)).then_some(read);
     if !is_elsewhere(e.state.load(Acquire)) {
         leases.add(file.s, &file.inode);
         return match can_be(&out) {
-            true => read_at(file, &mut Target::One(out), 0).map(Some),
+            true => read_at(file, &mut Target::One(out), 0).map(is_whole),
             false => Ok(None),
         };
     }
@@ -120,9 +122,9 @@ pub(crate) fn whole(file: &File, mut out: MutBuf, leases: &LeaseSet) -> Result<O
     }
     let target = &mut Target::One(out.reborrow());
     if let Some(n) = read_inline_locked(file, &locked, target, 0)? {
-        return Ok(Some(n));
+        return Ok(is_whole(n));
     }
-    copy_runs(file, target, 0, e.size.load(Relaxed) as usize).map(Some)
+    copy_runs(file, target, 0, e.size.load(Relaxed) as usize).map(is_whole)
 }
 
 /// Runs `read` at the file offset and moves it. If someone else moved it meanwhile, the bytes are

@@ -66,7 +66,8 @@ pub struct Served {
     pub(super) known: Known,
     /// Whether the proxy was told of a limit of file sizes.
     pub(super) limited: AtomicBool,
-    /// The mask that the proxy was told of; u32::MAX: none.
+    /// The mask with which the program began, until it is told or known to be what the proxy has;
+    /// u32::MAX: the next one is told.
     pub(super) mask: AtomicU32,
 }
 
@@ -130,26 +131,6 @@ pub(super) struct Held<'a> {
     index: usize,
 }
 
-/// What the proxy is to do before the next call.
-pub(super) struct PutOff<'a> {
-    count: &'a AtomicU32,
-    entry: &'a AtomicU64,
-    /// What was there, and what is.
-    words: (u64, u64),
-}
-
-impl PutOff<'_> {
-    /// It was not done; false: the proxy has done the same already.
-    pub fn withdraw(self) -> bool {
-        let (before, word) = self.words;
-        let withdrawn = self.entry.compare_exchange(word, before, SeqCst, Relaxed);
-        if withdrawn.is_ok() && before == 0 {
-            self.count.fetch_sub(1, SeqCst);
-        }
-        withdrawn.is_ok()
-    }
-}
-
 /// An answer, on its line.
 pub(super) struct Answered<'a> {
     held: Held<'a>,
@@ -211,49 +192,46 @@ impl Served {
 
     /// Has the proxy close `fd` soon; false: it cannot be put off.
     pub(super) fn close_later(&self, fd: u32) -> bool {
-        let is_put = self.put_off(fd, Done::Closed).is_some();
-        // It may wait for the end of this one, so that there is room.
-        if is_put
-            && let Some(line) = self.channel.at::<Line>(line_at(0))
-            && line.proxy_sleeps.load(SeqCst) != 0
-        {
-            futex::wake(&line.turn, 1);
+        let is_put = self.put_off(fd, Done::Closed);
+        if is_put {
+            self.knock();
         }
         is_put
     }
 
-    /// Has the proxy do what was done to `fd` before the next call, in the place of what was done
-    /// to it before; `None`: it cannot be put off.
-    pub(super) fn put_off(&self, fd: u32, what: Done) -> Option<PutOff<'_>> {
-        let word = Item { fd, what }.encode()?;
-        let untold = self.channel.at::<Untold>(UNTOLD_AT)?;
-        if self.puts_off.swap(true, Acquire) {
-            return None;
-        }
-        let is_same = |old: u64| Item::decode(old).is_some_and(|item| item.fd == fd);
-        let replace = |entry: &'_ AtomicU64, old: u64| {
-            entry.compare_exchange(old, word, SeqCst, Relaxed).is_ok()
+    /// Sees to it that the proxy does not sleep over what is untold: somebody may wait for the
+    /// room that a file had. Whoever uses the first line meanwhile has its attention anyway.
+    fn knock(&self) {
+        let Some(line) = self.channel.at::<Line>(line_at(0)) else {
+            return;
         };
-        let earlier = untold.entries.iter().find_map(|entry| {
-            let old = entry.load(SeqCst);
-            (is_same(old) && replace(entry, old)).then_some((entry, old))
-        });
-        let put = earlier.or_else(|| {
-            // No entry is there without being counted.
-            untold.count.fetch_add(1, SeqCst);
-            let free = untold.entries.iter().find(|entry| replace(entry, 0));
-            if free.is_none() {
-                untold.count.fetch_sub(1, SeqCst);
-            }
-            Some((free?, 0))
-        });
+        if line.proxy_sleeps.load(SeqCst) == 0 {
+            return;
+        }
+        if let Some(_held) = self.hold_free(0)
+            && line
+                .turn
+                .compare_exchange(IDLE, KNOCKED, SeqCst, Relaxed)
+                .is_ok()
+        {
+            futex::wake(&line.turn, 1);
+        }
+    }
+
+    /// Has the proxy do what was done to `fd` before the next call, in the place of what was done
+    /// to it before; false: it cannot be put off.
+    pub(super) fn put_off(&self, fd: u32, what: Done) -> bool {
+        let item = Item { fd, what };
+        let (Some(word), Some(untold)) = (item.encode(), self.channel.at::<Untold>(UNTOLD_AT))
+        else {
+            return false;
+        };
+        if self.puts_off.swap(true, Acquire) {
+            return false;
+        }
+        let is_put = put(untold, item, word);
         self.puts_off.store(false, Release);
-        let (entry, before) = put?;
-        Some(PutOff {
-            count: &untold.count,
-            entry,
-            words: (before, word),
-        })
+        is_put
     }
 
     /// The caller, as the proxy names it, and whether this memory is its own. `None`: it came to
@@ -382,16 +360,18 @@ impl Served {
     pub(super) fn content_of(&self, fd: u32) -> Option<Held<'_>> {
         let is_its = |left: &AtomicU32| left.load(Relaxed) == fd + 1;
         let index = self.left.iter().position(is_its)?;
-        let taken = self.taken.fetch_or(1 << index, Acquire);
-        if taken & 1 << index != 0 {
-            return None;
-        }
-        let held = Held {
-            served: self,
-            index,
-        };
+        let held = self.hold_free(index)?;
         // Somebody may have used it before we had it.
         is_its(&self.left[index]).then_some(held)
+    }
+
+    /// This line, unless somebody uses it.
+    fn hold_free(&self, index: usize) -> Option<Held<'_>> {
+        let taken = self.taken.fetch_or(1 << index, Acquire);
+        (taken & 1 << index == 0).then_some(Held {
+            served: self,
+            index,
+        })
     }
 
     /// Whether the other end of our connection is closed.
@@ -536,6 +516,29 @@ impl Answered<'_> {
         let len = self.len().saturating_sub(skip).min(out.len());
         self.held.take(skip, out.take(len))
     }
+}
+
+/// Nobody else puts anything there meanwhile.
+fn put(untold: &Untold, item: Item, word: u64) -> bool {
+    let replace =
+        |entry: &AtomicU64, old: u64| entry.compare_exchange(old, word, SeqCst, Relaxed).is_ok();
+    for entry in &untold.entries {
+        let old = entry.load(SeqCst);
+        match Item::decode(old) {
+            Some(earlier) if earlier.fd != item.fd => {}
+            // The descriptor is no more.
+            Some(earlier) if earlier.what == Done::Closed => return false,
+            Some(_) if replace(entry, old) => return true,
+            _ => {}
+        }
+    }
+    // No entry is there without being counted.
+    untold.count.fetch_add(1, SeqCst);
+    let is_put = untold.entries.iter().any(|entry| replace(entry, 0));
+    if !is_put {
+        untold.count.fetch_sub(1, SeqCst);
+    }
+    is_put
 }
 
 /// The handle of a descriptor.

@@ -201,7 +201,8 @@ impl Served {
             len as u64,
         ];
         let own = descriptor(from).filter(|_| from_at.is_none());
-        if own.is_some_and(|fd| self.is_at_end(fd, End::Bytes)) && self.takes_copies(to, len) {
+        let is_at_end = own.is_some_and(|fd| self.is_at_end(fd, End::Bytes));
+        if is_at_end && to_at.is_none() && self.takes_copies(to, len) {
             return Ok(0);
         }
         let moving = self.begin_moving(own);
@@ -294,6 +295,8 @@ impl Served {
     pub fn setfl(&self, ofd: OfdLink, flags: u32) -> Result<()> {
         if self.is_own() {
             self.known.forget_flags();
+            // How it is read may change.
+            self.known.begin_moving(descriptor(ofd)).leave();
         }
         self.tell(Op::Setfl, &args(&[ofd.raw().into(), flags.into()]))
     }

@@ -47,6 +47,9 @@ const NEVER: u32 = 3;
 const MOVING: u64 = 1 << 63;
 /// In `Known::ends`: what follows is a lease, with which the descriptor is at its end.
 const AT_END: u64 = 1 << 62;
+/// Somebody moves the offset without the proxy. Whoever comes to move it otherwise, to share the
+/// descriptor or to close it waits for that: it is short, and no signal is handled meanwhile.
+const LOCAL: u64 = MOVING | AT_END;
 /// It is the end of a listing, not of a file's bytes.
 const IS_LIST: u64 = 1 << 61;
 /// In `Known::ends`, without `AT_END`: a lease follows under which the content is what the call
@@ -80,7 +83,7 @@ pub(super) struct Known {
     offsets: Box<[AtomicU64; FILES]>,
     /// The flags of each, with `FLAGS_KNOWN`, as long as no other process has its description.
     flags: Box<[AtomicU32; FILES]>,
-    /// How often a child was about to be made.
+    /// How often a child was about to be made, or flags were changed.
     births: AtomicU32,
 }
 
@@ -101,6 +104,27 @@ fn end_word(end: End, words: &[u64]) -> Option<u64> {
 /// The lease in such a word.
 fn lease_of(word: u64) -> (u32, u64) {
     (word as u32 & 0xffff, word >> 16 & VALUE_BITS)
+}
+
+/// Makes a word of `ends` another one, when nobody moves that offset without the proxy.
+fn take(end: &AtomicU64, to: u64) {
+    loop {
+        let now = settled(end);
+        if end.compare_exchange(now, to, SeqCst, Relaxed).is_ok() {
+            return;
+        }
+    }
+}
+
+/// Such a word, when nobody does.
+fn settled(end: &AtomicU64) -> u64 {
+    loop {
+        let now = end.load(SeqCst);
+        if now & LOCAL != LOCAL {
+            return now;
+        }
+        rustix::thread::sched_yield();
+    }
 }
 
 /// What may move the offset of a descriptor, and is under way.
@@ -154,6 +178,11 @@ impl Known {
 
     /// In a child of fork(2): nobody else asks for anything here.
     pub fn renew(&self) {
+        let local = self
+            .ends
+            .iter()
+            .filter(|end| end.load(Relaxed) & LOCAL == LOCAL);
+        local.for_each(|end| end.store(0, Relaxed));
         let _ = self.state.compare_exchange(ASKING, AWAY, Relaxed, Relaxed);
     }
 
@@ -166,14 +195,15 @@ impl Known {
     pub fn forget_file(&self, fd: u32) {
         let at = fd as usize;
         if at < FILES {
+            take(&self.ends[at], 0);
             self.files[at].store(0, Release);
-            self.ends[at].store(0, Release);
             self.flags[at].store(0, Release);
         }
     }
 
     /// Those of some descriptor, and its duplicates, may be others from now on.
     pub fn forget_flags(&self) {
+        self.births.fetch_add(1, SeqCst);
         let known = self.flags.iter().filter(|flags| flags.load(SeqCst) != 0);
         known.for_each(|flags| flags.store(0, SeqCst));
     }
@@ -216,11 +246,10 @@ impl Known {
 
     /// `new` is a duplicate of `old`.
     pub fn duplicate(&self, old: u32, new: u32) {
-        let ino = self.file(old);
+        let (ino, births) = (self.file(old), self.births());
         for fd in [old, new] {
             self.note_file(fd, ino, None);
         }
-        let births = self.births();
         if let Some(flags) = self.flags(old) {
             self.note_flags(new, flags, births);
         }
@@ -242,6 +271,10 @@ impl Known {
             file.fetch_and(!ALONE, SeqCst);
         }
         self.forget_flags();
+        // Of this and somebody who moves an offset alone, one sees the other.
+        self.ends.iter().for_each(|end| {
+            settled(end);
+        });
     }
 
     /// The file behind a descriptor; 0: it is not known.
@@ -255,7 +288,7 @@ impl Known {
         let end = fd.and_then(|fd| self.ends.get(fd as usize));
         let mark = MOVING | self.moves.fetch_add(1, AcqRel);
         if let Some(end) = end {
-            end.store(mark, SeqCst);
+            take(end, mark);
         }
         Moving { end, mark }
     }
@@ -514,7 +547,7 @@ impl Served {
         };
         let end = end.load(SeqCst);
         let is_list = end & IS_LIST != 0;
-        if end & AT_END == 0
+        if end & (MOVING | AT_END) != AT_END
             || is_list != (of == End::List)
             || !known.is_alone(fd)
             || !self.has_answers_for(None)
@@ -567,47 +600,55 @@ impl Served {
 
     fn seek_anywhere(&self, fd: u32, offset: i64, whence: u32) -> Option<u64> {
         let known = &self.known;
+        let end = known.ends.get(fd as usize)?;
         let to = u64::try_from(offset).ok()?;
         let is_regular = |fd| known.flags(fd).is_some_and(|flags| flags & REGULAR != 0);
         if whence != SEEK_SET || to > FILE_SIZE_MAX || !is_regular(fd) || !self.is_own() {
             return None;
         }
-        let moving = known.begin_moving(Some(fd));
-        let told = self.put_off(fd, Done::At(to));
-        moving.leave();
-        let counts = told.is_some_and(|told| known.is_alone(fd) || !told.withdraw());
-        counts.then_some(to)
+        take(end, LOCAL);
+        let told = known.is_alone(fd) && self.put_off(fd, Done::At(to));
+        end.store(0, SeqCst);
+        told.then_some(to)
     }
 
     /// Moves the offset in a file whose content is here: `f` gets the length and the offset, and
     /// answers with a result and the new offset.
-    ///
-    /// Of this and a call that moves the offset at the same time, or makes a child, one sees the
-    /// other: this tells first and looks then, they are made known first and heard of then. If
-    /// what was told cannot be taken back they found the offset where this has moved it to.
     fn with_content<T>(&self, fd: u32, f: impl FnOnce(u64, u64) -> Option<(T, u64)>) -> Option<T> {
-        let known = &self.known;
-        let end = known.ends.get(fd as usize)?;
+        let end = self.known.ends.get(fd as usize)?;
         let word = end.load(SeqCst);
         let has_content = word & (MOVING | AT_END | HAS_CONTENT) == HAS_CONTENT;
         if !has_content || !self.has_answers_for(None) {
             return None;
         }
-        let mark = MOVING | known.moves.fetch_add(1, AcqRel);
-        end.compare_exchange(word, mark, SeqCst, Relaxed).ok()?;
+        let taken = end.compare_exchange(word, LOCAL, SeqCst, Relaxed);
+        taken.ok()?;
+        let result = self.move_in_content(fd, word, f);
+        // Whoever asks the proxy instead moves the offset there.
+        end.store(if result.is_some() { word } else { 0 }, SeqCst);
+        result
+    }
+
+    /// As `with_content` while `LOCAL` keeps others away.
+    fn move_in_content<T>(
+        &self,
+        fd: u32,
+        word: u64,
+        f: impl FnOnce(u64, u64) -> Option<(T, u64)>,
+    ) -> Option<T> {
+        let known = &self.known;
+        if !known.is_alone(fd) {
+            return None;
+        }
         let offset = &known.offsets[fd as usize];
         let (len, at) = (offset.load(SeqCst) >> 32, offset.load(SeqCst) as u32);
-        let done = f(len, at.into()).filter(|_| known.lasts(word));
-        // Whoever asks the proxy instead moves the offset there.
-        let (result, to) = done?;
-        let (now, told) = match u32::try_from(to).ok()? {
-            now if now == at => (now, None),
-            now => (now, Some(self.put_off(fd, Done::At(to))?)),
-        };
+        let (result, to) = f(len, at.into())?;
+        let now = u32::try_from(to).ok()?;
+        if !known.lasts(word) || now != at && !self.put_off(fd, Done::At(to)) {
+            return None;
+        }
         offset.store(len << 32 | u64::from(now), SeqCst);
-        let is_alone = known.is_alone(fd);
-        let moved = is_alone && end.compare_exchange(mark, word, SeqCst, Relaxed).is_ok();
-        (moved || told.is_some_and(|told| !told.withdraw())).then_some(result)
+        Some(result)
     }
 
     /// Whether it is known that `open` finds nothing there.

@@ -309,6 +309,7 @@ impl Served {
         self.known.share_files();
         let unborn = self.alone(|| self.unborn(share.memory));
         // What was opened in between the child may have as well.
+        self.quiet.clear();
         self.known.share_files();
         let slot = match unborn {
             Err(_) if !self.has_place() => return Err(Error::NoPlace),
@@ -457,7 +458,7 @@ impl Served {
 
     /// umask(2).
     pub fn set_creation_mask(&self, mask: u32) {
-        if self.is_own() && self.mask.swap(mask, Relaxed) == mask {
+        if self.mask.swap(u32::MAX, Relaxed) == mask {
             return;
         }
         let _ = self.tell(Op::Umask, &args(&[mask.into()]));

@@ -11,7 +11,6 @@ use crate::served::channel::{Ask, DESCRIPTORS, descriptor};
 use crate::served::life::args;
 use crate::served::wire::*;
 use pmem::{ConstBuf, MutBuf};
-use pool::layout::value::is_number;
 
 /// A request by `c` about one path.
 pub(super) fn at<'a>(c: &'a Caller<'a>, base: Base, path: &'a [u8], words: &[u64]) -> Ask<'a> {
@@ -101,8 +100,11 @@ impl Served {
             self.known.note_file(fd, words[3], Some(births));
             self.known.note_flags(fd, words[4] as u32, births);
             self.note_content(fd, &answered);
-            // With its last description a file becomes the value of a key, for all to see.
-            self.quiet.set(fd, !is_number(words[3]));
+            self.quiet.set(fd, true);
+            // As in `note_file`.
+            if births != self.known.births() {
+                self.quiet.set(fd, false);
+            }
         }
         Ok(None)
     }

@@ -13,6 +13,8 @@ impl Served {
     /// What a message carries for a description until whoever receives it calls `receive`, and its
     /// key. ENFILE: too many are on their way.
     pub fn make_token(&self, ofd: OfdLink) -> Result<(OwnedFd, u64)> {
+        // What is closed here may be open with whoever receives it.
+        self.quiet.clear();
         self.known.share_files();
         self.alone(|| {
             let key = self.number(Op::SendToken, &args(&[ofd.raw().into()]))?;

@@ -27,6 +27,8 @@ pub const IDLE: u32 = 0;
 pub const ASKED: u32 = 1;
 /// It is the caller's turn.
 pub const ANSWERED: u32 = 2;
+/// Nobody uses the line, and there is something untold.
+pub const KNOCKED: u32 = 3;
 
 pmem::shared! {
     /// At the beginning of a channel: what the caller has counted, until the proxy adds it to the
@@ -162,7 +164,7 @@ pub enum Done {
     At(u64),
 }
 
-/// In the place of an item: the proxy does it, so that it cannot be withdrawn.
+/// In the place of an item: the proxy does it, so that it cannot be replaced.
 pub const BEING_DONE: u64 = u64::MAX;
 const ITEM_FD_BITS: u32 = 17;
 /// File offsets that can be told are below this.

@@ -215,12 +215,12 @@ fn capabilities(set: usize) -> u32 {
     if ret == 0 { data[set] } else { 0 }
 }
 
-/// Real, effective and saved id.
 /// Real, effective and saved user, and the same of the group.
 pub fn ids() -> [[u32; 3]; 2] {
     [nr::GETRESUID, nr::GETRESGID].map(three)
 }
 
+/// Real, effective and saved id.
 fn three(number: usize) -> [u32; 3] {
     let mut ids = [0u32; 3];
     let at = ids.as_mut_ptr() as usize;

@@ -102,7 +102,10 @@ impl Call<'_> {
             .client
             .copy_range(from, from_at.as_mut(), to, to_at.as_mut(), len)?;
         let mut words = [copied as u64, 0, 0, 0, 0];
-        if let (true, None, Some((index, value))) = (copied < len, from_at, self.lease_on(from)?) {
+        if copied < len
+            && from_at.is_none()
+            && let Ok(Some((index, value))) = self.lease_on(from)
+        {
             let more = self
                 .client
                 .copy_range(from, None, to, to_at.as_mut(), len - copied);
