@@ -368,7 +368,8 @@ impl Served {
     /// This line, unless somebody uses it.
     fn hold_free(&self, index: usize) -> Option<Held<'_>> {
         let taken = self.taken.fetch_or(1 << index, Acquire);
-        (taken & 1 << index == 0).then_some(Held {
+        // One that somebody else has must not be dropped.
+        (taken & 1 << index == 0).then(|| Held {
             served: self,
             index,
         })
