@@ -316,7 +316,8 @@ fn locks(fixture: &Fixture) -> Result<(), Stop> {
         held.wait()?;
         // A holder that is killed holds nothing.
         let mut held = hold(holder, "60")?;
-        let script = "pkill -9 -u $1 -f 'sleep 60'; pkill -9 -u $1 -f 'echo held'";
+        // A child may be born while they are looked for, and keep the lock.
+        let script = "while pkill -9 -u $1 -f 'sleep 60|echo held'; do :; done";
         let mut kill = std::process::Command::new("bash");
         kill.args(["-c", script, "bash", holder]);
         fixture.end_of(kill)?;
