@@ -227,7 +227,7 @@ fn versions(fixture: &Fixture) -> Result<(), Stop> {
         for (command, status) in [("run", 125), ("kv", 1), ("pool", 1)] {
             expected += &format!(
                 "{command} {status} holdfast: the pool's service is of a version of Holdfast that \
-                 is {age} than this program (protocol {number}, not 7).\nFix: {fix}\n"
+                 is {age} than this program (protocol {number}, not 8).\nFix: {fix}\n"
             );
         }
     }
