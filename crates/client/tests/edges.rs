@@ -80,6 +80,41 @@ fn content_is_told_whole_or_not_at_all() {
     }
 }
 
+/// Content is not told that may change without a lock, or whose reading would be seen.
+#[test]
+fn content_is_not_told_while_it_is_mapped_or_was_not_read() {
+    let fixture = Fixture::new(16 << 20);
+    let user = fixture.user();
+    user.expect_others(1);
+    user.give_leases().unwrap();
+    let tick = || std::thread::sleep(std::time::Duration::from_millis(20));
+    let is_told = |ofd| {
+        let (leases, mut out) = (LeaseSet::default(), [1; 8192]);
+        let len = user.leased_content(ofd, MutBuf::from(&mut out[..]), &leases);
+        let is_told = len.unwrap().is_some();
+        assert!(!is_told || leases.leases().is_some() && out[..5000] == [7; 5000]);
+        is_told
+    };
+    user.put("f", &[7; 5000]);
+    let ofd = user.open("f", O_RDWR).unwrap();
+    tick();
+    assert!(!is_told(ofd), "its time of access is to move");
+    user.get("f");
+    assert!(is_told(ofd));
+    let pin = user.map_pin(ofd, PROT_READ | PROT_WRITE, true).unwrap();
+    assert!(!is_told(ofd), "somebody may store to it");
+    user.map_unpin(pin, true).unwrap();
+    tick();
+    user.get("f");
+    assert!(is_told(ofd));
+    let (leases, mut out) = (LeaseSet::default(), [0; 8192]);
+    let len = user.leased_content(ofd, MutBuf::from(&mut out[..]), &leases);
+    assert!(len.unwrap().is_some() && user.leases_last(&leases));
+    user.pwrite_all(ofd, b"changed", 0);
+    assert!(!user.leases_last(&leases));
+    user.release(ofd).unwrap();
+}
+
 #[test]
 fn a_full_pool_says_so_and_lets_go() {
     let fixture = Fixture::new(16 << 20);

@@ -115,6 +115,10 @@ pub(crate) fn whole(file: &File, mut out: MutBuf, leases: &LeaseSet) -> Result<O
             false => Ok(None),
         };
     }
+    // Locking recalls what others were told: not in vain, if it can be seen.
+    if !can_be(&out) {
+        return Ok(None);
+    }
     let locked = inode_table::lock_ref(file.s, file.inode)?;
     leases.add_locked(file.s, &locked);
     if !can_be(&out) {
