@@ -13,8 +13,8 @@ use holdfast_pool::format::LANES;
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::journal::{RECORD_MAX, Record};
 use holdfast_pool::layout::{BlockAddr, InodeRecord, ROOT_INO, inode};
-use holdfast_pool::session::WHOLE;
 use holdfast_pool::session::free_table::unpack;
+use holdfast_pool::session::{INODE_ORPHAN, WHOLE};
 use holdfast_pool::space::Run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -453,10 +453,23 @@ fn what_was_not_synced_is_written_back_at_the_end() {
     };
     client.create(0, 2, b"lazy");
     client.create(0, 3, b"liar");
-    for (index, ino, block) in [(0, 2, block), (1, 3, 1 << 40)] {
+    client.create(0, 4, b"kept");
+    client.create(0, 5, b"removed");
+    // Who wanted to remove one died before it did.
+    let removing = 3 | INODE_ORPHAN;
+    for (index, (ino, block, state, nlink)) in [
+        (2, block, 3, 1),
+        (3, 1 << 40, 3, 1),
+        (4, block + 2, removing, 1),
+        (5, block + 4, removing, 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let entry = session.memory.inode(index).unwrap();
         entry.ino.store(ino, Relaxed);
-        entry.state.store(3, Relaxed);
+        entry.state.store(state, Relaxed);
+        entry.nlink.store(nlink, Relaxed);
         entry.mode.store(0o100644, Relaxed);
         entry.size.store(5000, Relaxed);
         entry.pending_block.store(block, Relaxed);
@@ -468,8 +481,10 @@ fn what_was_not_synced_is_written_back_at_the_end() {
     lane.busy_at.store(u64::MAX, Relaxed);
     lane.busy_seq.store(u64::MAX, Relaxed);
     session.end(&mut engine).unwrap();
-    assert_eq!(size_of(&engine, 2), 5000);
-    assert!(engine.store.pool.data_space().is_used(Run::new(block, 2)));
+    let sizes = [2, 3, 4, 5].map(|ino| size_of(&engine, ino));
+    assert_eq!(sizes, [5000, 5000, 5000, 0]);
+    let is_used = |at| engine.store.pool.data_space().is_used(Run::new(at, 2));
+    assert_eq!([0, 2, 4].map(|at| is_used(block + at)), [true, true, false]);
 }
 
 #[test]
@@ -508,6 +523,7 @@ fn the_last_record_of_a_dead_process_is_not_undone_by_what_its_memory_says() {
     entry.ino.store(2, Relaxed);
     entry.state.store(3, Relaxed);
     entry.mode.store(0o100644, Relaxed);
+    entry.nlink.store(1, Relaxed);
     entry.size.store(9000, Relaxed);
     entry.seq.store(known, Relaxed);
     session.memory.header().inode_used.store(1, Relaxed);

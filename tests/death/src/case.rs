@@ -3,7 +3,7 @@
 use crate::common::{ROOT, User};
 use holdfast_client::abi::*;
 use holdfast_client::kv::{Changes, Durability, Entry, Keyspace, Scan};
-use holdfast_client::{Base, OfdLink, Target, abandoned, drain, recover, slots};
+use holdfast_client::{Base, Error, OfdLink, Target, abandoned, drain, recover, slots};
 use holdfast_pmem::{ConstBuf, MutBuf};
 use holdfast_pool::format::superblock::Consistency;
 use holdfast_pool::session::{DENTRIES, INODES};
@@ -66,6 +66,13 @@ impl View {
     }
 
     fn look(user: &User) {
+        // Who puts a value locks no directory, so this comes first.
+        for (name, keyspace) in keyspaces(user) {
+            match user.kv_put(keyspace, b"zz", b"", Durability::Ordered) {
+                Err(Error::NotFound) if !is_keyspace(user, &name) => {}
+                done => done.expect("a put"),
+            }
+        }
         View(BTreeMap::new()).add(user, "");
         let s = user.session();
         let upto = s.header().next_seq.load(SeqCst).saturating_sub(1);
@@ -576,6 +583,18 @@ pub const CASES: &[Case] = &[
         u.setxattr(&ROOT, target, b"user.a", ConstBuf::from(&b"value"[..]), 0)
             .expect("done");
     }),
+    Case {
+        // Nobody has journaled what it wrote.
+        ready: |u| {
+            let f = u.open("f", O_RDWR).expect("an open");
+            u.ftruncate(f, 8192).expect("a cut");
+            u.pwrite_all(f, &[1; 4096 + 100], 8192);
+            Some(f)
+        },
+        ..names("unlink_written", |u, _| {
+            u.unlink(&ROOT, R, b"f").expect("done")
+        })
+    },
     names("unlink_open", |u, _| {
         let ofd = u.open("f", O_RDONLY).expect("an open");
         u.unlink(&ROOT, R, b"f").expect("done");
@@ -651,6 +670,12 @@ pub const CASES: &[Case] = &[
             ],
         );
     })),
+    values("drop_keyspace", |u, _| {
+        u.kv_drop(&ROOT, b"k").expect("done");
+    }),
+    values("rename_over_keyspace", |u, _| {
+        u.kv_rename(&ROOT, b"k", b"l", true).expect("done");
+    }),
     values("read_value", |u, _| {
         drop(u.get("k/a"));
     }),

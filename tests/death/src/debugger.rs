@@ -3,7 +3,10 @@
 //! Invariant: only stores into mappings that others share count, and each of them does: the next
 //! instruction never runs.
 
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register, UsedMemory};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
+    UsedMemory,
+};
 use nix::libc::user_regs_struct;
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -68,6 +71,7 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
     with_child(dir, name, |child| {
         let mut known = Stores::new();
         let mut found = BTreeSet::new();
+        let mut turn = Turn::default();
         loop {
             let regs = child.regs()?;
             if let Entry::Vacant(new) = known.entry(regs.rip) {
@@ -75,6 +79,10 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
             }
             if child.hits(&known[&regs.rip], &regs) {
                 found.insert(regs.rip);
+                turn = Turn::default();
+            } else if turn.is_long(regs.rip) {
+                child.run_out(&core::mem::take(&mut turn).body)?;
+                continue;
             }
             if let Stop::Ended = child.step()? {
                 known.retain(|rip, _| found.contains(rip));
@@ -83,6 +91,33 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
         }
     })
 }
+
+/// Steps since the last store into shared memory, or since somewhere after it.
+#[derive(Default)]
+struct Turn {
+    body: BTreeSet<u64>,
+    /// Since the last instruction that was not in `body` before.
+    steps: usize,
+}
+
+impl Turn {
+    /// Whether the program is in a loop that goes on for long, whose instructions are `body`.
+    fn is_long(&mut self, rip: u64) -> bool {
+        self.steps += 1;
+        if self.body.insert(rip) {
+            self.steps = 0;
+        }
+        if self.steps > 0 || self.body.len() <= LOOP_MAX {
+            return self.steps == LOOP_STEPS;
+        }
+        *self = Turn::default();
+        false
+    }
+}
+
+/// Instructions of what is taken for a loop, and how many steps it is looked at for.
+const LOOP_MAX: usize = 256;
+const LOOP_STEPS: usize = 20_000;
 
 /// Runs the case up to its `nth` store, and kills it there.
 pub fn run(dir: &Path, name: &str, nth: usize, stores: &Stores) -> Result<Outcome, String> {
@@ -171,6 +206,40 @@ pub fn hold(
 }
 
 impl Child {
+    /// Goes on until the program leaves these instructions, none of which stores into shared
+    /// memory.
+    fn run_out(&self, body: &BTreeSet<u64>) -> Result<(), String> {
+        let mut bytes = BTreeMap::new();
+        for at in body {
+            let i = self.decode(*at)?;
+            let jumps = !matches!(i.flow_control(), FlowControl::Next | FlowControl::Return);
+            let next = (i.flow_control() != FlowControl::UnconditionalBranch).then(|| i.next_ip());
+            let target = (jumps && i.near_branch_target() != 0).then(|| i.near_branch_target());
+            for exit in next
+                .into_iter()
+                .chain(target)
+                .filter(|at| !body.contains(at))
+            {
+                if let Entry::Vacant(new) = bytes.entry(exit) {
+                    new.insert(self.poke(exit, BREAKPOINT)?);
+                }
+            }
+        }
+        let Stop::Trap = self.go_on()? else {
+            return Err("the work ended in a loop".into());
+        };
+        let mut regs = self.regs()?;
+        regs.rip -= 1;
+        ptrace::setregs(self.pid, regs).map_err(broken)?;
+        for (at, byte) in &bytes {
+            self.poke(*at, *byte)?;
+        }
+        match bytes.contains_key(&regs.rip) {
+            true => Ok(()),
+            false => Err("a strange breakpoint".into()),
+        }
+    }
+
     /// Goes on to the `nth` store; where that was in the program, `None`: the work ended before.
     fn run_to(&mut self, nth: usize, stores: &Stores) -> Result<Option<u64>, String> {
         let child = self;
@@ -334,13 +403,16 @@ impl Child {
         })
     }
 
-    fn stores_at(&self, rip: u64) -> Result<Vec<UsedMemory>, String> {
+    fn decode(&self, rip: u64) -> Result<Instruction, String> {
         let mut code = [0; 16];
         let read = self.memory.read_at(&mut code, rip);
         let n = read.map_err(|e| format!("the child's text: {e}"))?;
-        let mut decoder = Decoder::with_ip(64, &code[..n], rip, DecoderOptions::NONE);
+        Ok(Decoder::with_ip(64, &code[..n], rip, DecoderOptions::NONE).decode())
+    }
+
+    fn stores_at(&self, rip: u64) -> Result<Vec<UsedMemory>, String> {
         let mut factory = InstructionInfoFactory::new();
-        let instruction = decoder.decode();
+        let instruction = self.decode(rip)?;
         let stores = factory
             .info(&instruction)
             .used_memory()

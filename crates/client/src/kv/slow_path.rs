@@ -39,7 +39,8 @@ struct File {
     found: Found,
 }
 
-/// Whether no key of the changes is a file. The caller holds their buckets.
+/// Whether no key of the changes is a file, and nobody has begun to remove a keyspace: whether he
+/// does, or died before, shows when its directory is locked. The caller holds their buckets.
 #[inline]
 pub(super) fn is_plain(s: &Session, changes: &Changes) -> Result<bool> {
     for keyspace in changes.keyspaces() {
@@ -48,7 +49,7 @@ pub(super) fn is_plain(s: &Session, changes: &Changes) -> Result<bool> {
         };
         let empty = dir.e.entries.load(Acquire) == 0;
         if !files::is_open(&dir) {
-            return Err(Error::NotFound);
+            return Ok(false);
         }
         if !(empty || no_key_is_named(s, changes, dir.ino)?) || !dir.is_current() {
             return Ok(false);

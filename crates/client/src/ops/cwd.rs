@@ -102,7 +102,8 @@ fn whole_path(s: &Session, ino: u64, path: &mut Backwards) -> Result<()> {
 
 fn is_removed(s: &Session, ino: u64) -> Result<bool> {
     let (inode, a) = path::attributes(s, ino, 0)?;
-    Ok(a.nlink == 0 || inode.e.state.load(Acquire) & INODE_ORPHAN != 0)
+    let marked = inode.e.state.load(Acquire) & INODE_ORPHAN != 0;
+    Ok(a.nlink == 0 || marked && inode_table::is_gone(s, ino)?)
 }
 
 pub(crate) fn path_of(c: &Client, ofd: OfdLink, out: &mut [u8]) -> Result<usize> {

@@ -380,6 +380,16 @@ pub(crate) fn lock_parent(s: &Session, dir: u64) -> Result<LockedInode<'_>> {
     }
 }
 
+/// Whether an object that is marked as removed is that, or who wanted to remove it died before.
+#[cold]
+pub(crate) fn is_gone(s: &Session, ino: u64) -> Result<bool> {
+    match lock(s, ino) {
+        Err(Error::NotFound) => Ok(true),
+        Err(e) => Err(e),
+        Ok(locked) => Ok(attrs(s, &locked)?.nlink == 0),
+    }
+}
+
 /// Only a tombstone is left of an object that is gone.
 #[inline]
 fn alive(locked: LockedInode<'_>) -> Result<LockedInode<'_>> {

@@ -338,7 +338,8 @@ pub(crate) fn get_any(
             Err(Error::NotFound) => return Ok(None),
             dir => dir?,
         };
-        if !is_open(&dir) && is_gone(s, keyspace.ino)? {
+        // With it its values are gone, which the trees may still have.
+        if !is_open(&dir) && inode_table::is_gone(s, keyspace.ino)? {
             return Ok(None);
         }
         let before = dir.e.dir_seq.load(Acquire);
@@ -360,17 +361,6 @@ pub(crate) fn get_any(
         }
     }
     Err(Error::Busy)
-}
-
-/// Whether a keyspace that is marked as removed is that, and with it its values, which the trees
-/// may still have.
-#[cold]
-fn is_gone(s: &Session, ino: u64) -> Result<bool> {
-    let dir = match inode_table::lock(s, ino) {
-        Err(Error::NotFound) => return Ok(true),
-        dir => dir?,
-    };
-    Ok(inode_table::attrs(s, &dir)?.nlink == 0)
 }
 
 /// The file that a key is the name of.

@@ -15,7 +15,7 @@ use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record, SET_ATIME};
 use holdfast_pool::layout::BlockAddr;
 use holdfast_pool::layout::inode::{TYPE_FILE, TYPE_MASK};
-use holdfast_pool::session::{INODE_DIRTY, INODE_ORPHAN, INODE_VALID, INODES, Inode};
+use holdfast_pool::session::{INODE_DIRTY, INODE_VALID, INODES, Inode};
 use std::sync::atomic::Ordering::*;
 
 /// Records of one commit.
@@ -117,7 +117,8 @@ fn entry_of(memory: &Memory, ino: u64) -> Option<&Inode> {
 
 fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
     let (ino, state) = (inode.ino.load(Relaxed), inode.state.load(Relaxed));
-    if ino == 0 || state & INODE_VALID == 0 || state & INODE_ORPHAN != 0 {
+    // Its last name, not that somebody wanted to remove it: he may have died before.
+    if ino == 0 || state & INODE_VALID == 0 || inode.nlink.load(Relaxed) == 0 {
         return;
     }
     let time = |word: &holdfast_pmem::atomic::AtomicU64| word.load(Relaxed) as i64;

@@ -58,7 +58,8 @@ fn killed(fixture: &Fixture) -> Result<(), Stop> {
         "{KV} seq 20000 | sed 's/.*/&\\tvalue &/' >pairs
         \"$hf\" run --pool \"$pool\" -- sleep 100 & keep=$!
         for round in $(seq 20); do
-            kv k load <pairs; kv k drop & drop=$!; sleep 0.00$((round % 5))$((round / 5))
+            kv k load <pairs; \"$hf\" kv \"$pool\" k drop & drop=$!
+            sleep 0.0$((round % 5))$((round / 5))
             kill -9 $drop 2>/dev/null || true; wait $drop 2>/dev/null || true
             left=$(kv k count 2>/dev/null || echo none)
             case $left in 20000) kept=1;; none) gone=1;; *) echo \"$left keys are left\";; esac

@@ -11,6 +11,9 @@ use alloc::vec::Vec;
 
 /// Marks of what was mapped before.
 const SEEN: usize = 4096;
+/// A hash has this many places for its mark, so that a few files with the same ones do not drive
+/// each other out for good.
+const WAYS: usize = 4;
 /// More live mappings than this are not remembered.
 const LIVE_MAX: usize = 4096;
 
@@ -79,7 +82,7 @@ pub struct Cache {
     /// The idle ones in the order in which they became so.
     by_age: BTreeMap<u64, usize>,
     idle_bytes: usize,
-    /// What was mapped lately, by hashes; each has one place, which the next one takes.
+    /// What was mapped lately: sets of `WAYS` hashes, in each the latest first.
     seen: Vec<u32>,
     next: u64,
     /// Children that are forked do not inherit what became idle before this one.
@@ -136,11 +139,15 @@ impl Cache {
     /// once have nothing of it, and would pay for each.
     pub fn admits(&mut self, key: &Key) -> bool {
         let hash = hash_of(key);
-        let Some(seen) = self.seen.get_mut(hash as usize % SEEN) else {
+        let set = hash as usize % (SEEN / WAYS) * WAYS;
+        let Some(seen) = self.seen.get_mut(set..set + WAYS) else {
             return true;
         };
         let mark = (hash >> 32) as u32 | 1;
-        core::mem::replace(seen, mark) == mark
+        let found = seen.iter().position(|s| *s == mark);
+        seen[..=found.unwrap_or(WAYS - 1)].rotate_right(1);
+        seen[0] = mark;
+        found.is_some()
     }
 
     /// A new live mapping, made just now. What was known at its addresses is not there any more.
@@ -423,6 +430,26 @@ mod tests {
             cache.admits(&key(i, 4));
         }
         assert!(admitted(&mut cache) < 5);
+    }
+
+    #[test]
+    fn files_with_the_same_places_for_their_marks_are_kept() {
+        let mut cache = cache(1 << 20, 10);
+        cache.set_limits(Limits {
+            again: true,
+            ..cache.limits
+        });
+        let set = |key: &Key| hash_of(key) as usize % (SEEN / WAYS);
+        let first = key(1, 4);
+        let same = (1..)
+            .map(|ino| key(ino, 4))
+            .filter(|k| set(k) == set(&first));
+        let same: Vec<Key> = same.take(WAYS + 1).collect();
+        let mut admitted = |few: usize| same[..few].iter().filter(|key| cache.admits(key)).count();
+        assert_eq!(admitted(WAYS), 0);
+        assert_eq!((admitted(WAYS), admitted(WAYS)), (WAYS, WAYS));
+        // More than there is room for.
+        assert_eq!((admitted(WAYS + 1), admitted(WAYS + 1)), (WAYS, 0));
     }
 
     #[test]
