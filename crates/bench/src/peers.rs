@@ -5,9 +5,11 @@
 
 use crate::error::{Error, Result};
 use crate::janitor::{Janitor, Thing};
+use crate::link::Worker;
 use crate::options::Options;
 use rustix::mount::{MountFlags, mount};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,8 +18,14 @@ use std::time::{Duration, Instant};
 pub const BASE: &str = "tmpfs";
 /// Holdfast in its modes, as `--consistency` names them.
 pub const MODES: [&str; 3] = ["posix", "sync", "strict"];
+/// Programs of users who do not own the pool.
+pub const OTHERS: &str = "holdfast-users";
+/// The user of whole programs, of which some want to have a name: nobody.
+const USER: u32 = 65_534;
 /// Bytes of each peer's storage.
 const SIZE: u64 = 1 << 30;
+/// How long a pool's service may take to start.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How the worker of a peer is started.
 #[derive(Clone, Debug)]
@@ -27,6 +35,10 @@ pub enum Launch {
     Holdfast {
         pool: PathBuf,
         mode: &'static str,
+    },
+    /// Under `holdfast run` by a user who does not own the pool, which somebody serves already.
+    Users {
+        pool: PathBuf,
     },
 }
 
@@ -41,6 +53,8 @@ pub struct Peer {
 
 /// All that was set up.
 pub struct Site {
+    /// They keep the services running that their peers' users cannot start.
+    keepers: Vec<Worker>,
     janitor: Janitor,
     /// A directory in memory.
     base: PathBuf,
@@ -59,6 +73,7 @@ impl Site {
             janitor,
             base,
             peers: Vec::new(),
+            keepers: Vec::new(),
             skipped: Vec::new(),
         };
         site.add(BASE, |site| site.tmpfs("tmpfs", "never"))?;
@@ -76,6 +91,9 @@ impl Site {
             if wants(name) {
                 site.add(name, |site| site.holdfast(mode))?;
             }
+        }
+        if wants(OTHERS) {
+            site.add(OTHERS, Site::users)?;
         }
         if wants("tmpfs-huge") {
             site.add("tmpfs-huge", |site| site.tmpfs("huge", "always"))?;
@@ -129,6 +147,28 @@ impl Site {
         Ok((self.base.join("hf"), Launch::Holdfast { pool, mode }))
     }
 
+    /// A pool of root's, in which every user may make files.
+    fn users(&mut self) -> Result<(PathBuf, Launch)> {
+        check_others()?;
+        let (pool, dir) = (self.pool("users")?, self.base.join("users"));
+        let report = report(&pool);
+        fs::File::create(&report).map_err(Error::io(report.display()))?;
+        std::os::unix::fs::chown(&report, Some(USER), Some(USER))
+            .map_err(Error::io(report.display()))?;
+        let mut keeper = run_at(&pool, &dir)?;
+        keeper.args([
+            "--",
+            "sh",
+            "-c",
+            "read -r _; chmod 1777 \"$0\"; echo ok .; cat",
+        ]);
+        keeper.arg(&dir);
+        let mut keeper = Worker::start(keeper, self.log(OTHERS), PATIENCE)?;
+        keeper.ask("")?;
+        self.keepers.push(keeper);
+        Ok((dir, Launch::Users { pool }))
+    }
+
     /// A new pool in memory.
     pub fn pool(&mut self, name: &str) -> Result<PathBuf> {
         let pool = self.base.join(format!("pool-{name}"));
@@ -160,6 +200,15 @@ impl Site {
     }
 }
 
+impl Drop for Site {
+    fn drop(&mut self) {
+        // Before what the services use goes.
+        for keeper in self.keepers.drain(..) {
+            let _ = keeper.end();
+        }
+    }
+}
+
 impl Peer {
     /// The command that runs a worker of a kind.
     pub fn worker(&self, kind: &str, quick: bool) -> Result<Command> {
@@ -173,10 +222,14 @@ impl Peer {
 
     /// A program that works for this peer, in a session of its own where there is a pool.
     pub fn command(&self, program: &Path) -> Result<Command> {
-        let Launch::Holdfast { pool, mode } = &self.launch else {
-            return Ok(Command::new(program));
+        let (pool, mut command) = match &self.launch {
+            Launch::Plain => return Ok(Command::new(program)),
+            Launch::Holdfast { pool, mode } => (pool, run_in(pool, &self.dir, mode)?),
+            Launch::Users { pool } => (pool, run_at(pool, &self.dir)?),
         };
-        let mut command = run_in(pool, &self.dir, mode)?;
+        if let Launch::Users { .. } = self.launch {
+            as_user(&mut command, USER);
+        }
         command
             .arg("--report")
             .arg(report(pool))
@@ -190,8 +243,49 @@ impl Peer {
         match &self.launch {
             Launch::Plain => Ok(None),
             Launch::Holdfast { pool, .. } => served(pool, &report(pool)).map(Some),
+            Launch::Users { pool } => count(&report(pool)).map(Some),
         }
     }
+
+    /// The pool, if it has one.
+    pub fn pool(&self) -> Option<&Path> {
+        match &self.launch {
+            Launch::Plain => None,
+            Launch::Holdfast { pool, .. } | Launch::Users { pool } => Some(pool),
+        }
+    }
+
+    /// Whether its programs find a command.
+    pub fn finds(&self, name: &str) -> bool {
+        let Launch::Users { .. } = self.launch else {
+            return true;
+        };
+        let mut look = Command::new("sh");
+        look.args(["-c", "PATH=$PATH:/usr/sbin:/sbin command -v \"$0\"", name]);
+        let path = quiet(as_user(&mut look, USER)).unwrap_or_default();
+        // A link may lead to where the user may not go.
+        let mut may = Command::new("test");
+        quiet(as_user(may.args(["-x", path.trim()]), USER)).is_ok()
+    }
+}
+
+/// Whether programs can be started as other users.
+pub fn check_others() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        let why = "only root can start programs of other users";
+        return Err(Error::Failed(why.into()));
+    }
+    let mut command = holdfast()?;
+    quiet(as_user(command.arg("--version"), USER)).map(drop)
+}
+
+/// Makes it a command of the user, who has nothing.
+pub fn as_user(command: &mut Command, user: u32) -> &mut Command {
+    command
+        .uid(user)
+        .gid(user)
+        .current_dir("/")
+        .env("HOME", "/")
 }
 
 fn report(pool: &Path) -> PathBuf {
@@ -205,8 +299,14 @@ pub fn served(pool: &Path, report: &Path) -> Result<u64> {
     while !crate::space::users(pool).is_empty() && start.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let text = fs::read_to_string(report).map_err(Error::io(report.display()))?;
+    let counted = count(report);
     fs::remove_file(report).map_err(Error::io(report.display()))?;
+    counted
+}
+
+/// How many calls were served, by a report. None is an error.
+fn count(report: &Path) -> Result<u64> {
+    let text = fs::read_to_string(report).map_err(Error::io(report.display()))?;
     let value: Option<serde_json::Value> = serde_json::from_str(&text).ok();
     let served = value.as_ref().and_then(|v| v["served"].as_u64());
     let unreadable = || Error::Failed(format!("an unreadable report: {text}"));

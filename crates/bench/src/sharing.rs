@@ -9,11 +9,12 @@ use crate::error::{Error, Result};
 use crate::janitor::Janitor;
 use crate::link::{Worker, progress};
 use crate::options::Options;
-use crate::peers::{BASE, create_pool, holdfast, itself, memory_directory, quiet, run_at};
+use crate::peers::{
+    BASE, OTHERS, as_user, check_others, create_pool, itself, memory_directory, quiet, run_at,
+};
 use crate::report::machine;
 use crate::sheet::{Against, Cell, Group, Row, Sheet, Target};
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,9 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SIZE: u64 = 512 << 20;
 /// The processes belong to the pool's owner.
 const SUBJECT: &str = "holdfast";
-/// Each belongs to a user of its own, who is not the pool's owner.
-const OTHERS: &str = "holdfast-users";
-/// The first of these users.
+/// The first of the users who do not own the pool.
 const USER: u32 = 61_000;
 /// In the place of a number: who makes what the others share.
 const KEEPER: usize = 1000;
@@ -146,20 +145,6 @@ fn peers(options: &Options, base: &Path) -> Result<(Vec<Peer>, Vec<(String, Stri
         peers.push(Peer { name, dir, pool });
     }
     Ok((peers, skipped))
-}
-
-/// Whether programs can be started as other users.
-fn check_others() -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        let why = "only root can start programs of other users";
-        return Err(Error::Failed(why.into()));
-    }
-    let mut command = holdfast()?;
-    quiet(as_user(command.arg("--version"), USER)).map(drop)
-}
-
-fn as_user(command: &mut Command, user: u32) -> &mut Command {
-    command.uid(user).gid(user).current_dir("/")
 }
 
 /// The process that makes what others share, and keeps a pool's service running between rows.

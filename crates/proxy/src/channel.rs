@@ -7,9 +7,7 @@ use crate::apart::Apart;
 use crate::calls;
 use crate::maps::Maps;
 use crate::member::Member;
-use crate::run::Run;
 use crate::threads;
-use holdfast_client::Client;
 use holdfast_client::served::wire::*;
 use holdfast_pmem::atomic::AtomicU64;
 use holdfast_pmem::atomic::Ordering::*;
@@ -25,10 +23,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The channel of one memory.
 pub struct Channel {
-    pub memory: SharedMem,
-    /// The process that it was made for, and what is counted for.
+    pub memory: Arc<SharedMem>,
+    /// The process that it was made for.
     owner: u32,
-    run: Arc<Run>,
     /// Who asks here: that process, and children in its memory, which may live longer there.
     family: Mutex<Vec<Arc<Member>>>,
     started: [AtomicBool; LINES],
@@ -56,6 +53,14 @@ fn begin(entry: &AtomicU64) -> Option<Item> {
     }
     // Nobody does that but to harm us.
     None
+}
+
+/// It is the caller's turn.
+fn give(line: &Line, answer: [u64; WORDS]) {
+    for (to, word) in line.answer.iter().zip(answer) {
+        to.store(word, Relaxed);
+    }
+    line.turn.store(ANSWERED, SeqCst);
 }
 
 /// How long a call may wait for a lock at a time.
@@ -93,16 +98,15 @@ impl Channel {
     pub fn new(member: &Arc<Member>) -> Option<(Arc<Channel>, OwnedFd)> {
         let (fd, memory) = SharedMem::create_memfd("holdfast-channel", CHANNEL_LEN).ok()?;
         let channel = Arc::new(Channel {
-            memory,
+            memory: Arc::new(memory),
             owner: member.id,
-            run: member.run.clone(),
             family: Mutex::new(vec![member.clone()]),
             started: [const { AtomicBool::new(false) }; LINES],
             closed: AtomicBool::new(false),
             catches_up: Mutex::default(),
             maps: Arc::default(),
         });
-        member.enter(&channel.maps);
+        member.enter(&channel.maps, &channel.memory);
         futex::set_must_end(&MUST_END);
         Some((channel, fd))
     }
@@ -120,14 +124,6 @@ impl Channel {
 
     fn family(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
         self.family.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was counted in this memory since the last time is the run's, to which `client` belongs.
-    pub fn add_counts(&self, client: &Client) {
-        if let Some(counts) = self.memory.at::<Counts>(COUNTS_AT) {
-            let [served, passed] = [&counts.served, &counts.passed].map(|n| n.swap(0, Relaxed));
-            self.run.count(client, served, passed);
-        }
     }
 
     /// Does what the other side has done without us and left word of. A number may be in use for
@@ -166,14 +162,13 @@ impl Channel {
     pub fn adopt(&self, member: &Arc<Member>) {
         let mut family = self.family();
         family.retain(|member| !member.has_ended());
-        member.enter(&self.maps);
+        member.enter(&self.maps, &self.memory);
         family.push(member.clone());
     }
 
     /// A process has ended, or has another memory now. With the last one the channel is closed.
     pub fn leave(&self, member: &Member) {
         if let Some(client) = member.place().as_ref() {
-            self.add_counts(client);
             member.leave_memory(client);
         }
         let mut family = self.family();
@@ -207,6 +202,20 @@ impl Channel {
         })
     }
 
+    /// Leaves the answer to RESUME in the line on which the program would ask for it.
+    pub fn answer_ahead(self: &Arc<Channel>, member: &Arc<Member>) {
+        let head = Head {
+            op: Op::Resume as u32,
+            ..Head::default()
+        };
+        let mut words = [0; WORDS];
+        words[..HEAD].copy_from_slice(&head.encode());
+        let answer = calls::answer(self, 0, member, &head, &words);
+        if let Some(line) = self.line(0) {
+            give(line, answer);
+        }
+    }
+
     /// Nobody asks here any more.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
@@ -236,10 +245,7 @@ impl Channel {
                 Some(member) => calls::answer(self, index, &member, &head, &words),
                 None => calls::nobody(),
             };
-            for (to, word) in line.answer.iter().zip(answer) {
-                to.store(word, Relaxed);
-            }
-            line.turn.store(ANSWERED, SeqCst);
+            give(line, answer);
             if line.caller_sleeps.load(SeqCst) != 0 {
                 apart.note_sleep(line.caller_cpu.load(Relaxed));
                 futex::wake(&line.turn, 1);

@@ -125,7 +125,12 @@ fn serve(member: &Arc<Member>, mut channel: Option<Arc<Channel>>, mut outer: Opt
 
 /// The channel of the program that begins.
 fn renew(member: &Arc<Member>) -> Option<Arc<Channel>> {
-    let (channel, fd) = Channel::for_program(member)?;
+    let (channel, fd) = Channel::new(member)?;
+    channel.answer_ahead(member);
+    if !channel.start(0) {
+        channel.close();
+        return None;
+    }
     give(member, &Note::Channel.encode(), channel, &fd)
 }
 

@@ -15,8 +15,9 @@ use crate::proxy::Shared;
 use crate::rights::Rights;
 use crate::run::Run;
 use holdfast_client::abi::SEEK_SET;
-use holdfast_client::served::wire::UNBOUND;
+use holdfast_client::served::wire::{COUNTS_AT, Counts, UNBOUND};
 use holdfast_client::{Client, Error, OfdLink, Result};
+use holdfast_pmem::SharedMem;
 use rustix::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -62,8 +63,8 @@ pub struct Member {
     pub listed: Listed,
     /// It has what others with its rights may not have.
     knows_more: AtomicBool,
-    /// What is mapped in the memory that it runs in.
-    maps: Mutex<Option<Arc<Maps>>>,
+    /// The memory that it runs in: what is mapped there, and its channel.
+    memory: Mutex<Option<(Arc<Maps>, Arc<SharedMem>)>>,
     /// Keyspaces, and what it reads and changes there.
     pub keys: Keys,
     /// Held by whoever sends to it.
@@ -96,7 +97,7 @@ impl Member {
             answers: OnceLock::new(),
             listed: Listed::default(),
             knows_more: AtomicBool::new(false),
-            maps: Mutex::default(),
+            memory: Mutex::default(),
             keys: Keys::default(),
             sends: Mutex::default(),
         });
@@ -194,21 +195,32 @@ impl Member {
         rights.narrow(users, groups, others, privileged)
     }
 
-    fn maps(&self) -> MutexGuard<'_, Option<Arc<Maps>>> {
-        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Option<(Arc<Maps>, Arc<SharedMem>)>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It runs in the memory where this is mapped.
-    pub fn enter(&self, maps: &Arc<Maps>) {
+    /// It runs in the memory that has this channel, and where this is mapped.
+    pub fn enter(&self, maps: &Arc<Maps>, channel: &Arc<SharedMem>) {
         maps.enter();
-        *self.maps() = Some(maps.clone());
+        *self.memory() = Some((maps.clone(), channel.clone()));
     }
 
     /// It ends, or has another memory now.
     pub fn leave_memory(&self, client: &Client) {
-        let maps = self.maps().take();
-        if let Some(maps) = maps {
+        self.count(client);
+        let memory = self.memory().take();
+        if let Some((maps, _)) = memory {
             maps.leave(client);
+        }
+    }
+
+    /// What was counted in its memory since the last time is the run's.
+    pub fn count(&self, client: &Client) {
+        let memory = self.memory();
+        let channel = memory.as_ref().map(|(_, channel)| channel);
+        if let Some(counts) = channel.and_then(|channel| channel.at::<Counts>(COUNTS_AT)) {
+            let [served, passed] = [&counts.served, &counts.passed].map(|n| n.swap(0, Relaxed));
+            self.run.count(client, served, passed);
         }
     }
 

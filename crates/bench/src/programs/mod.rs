@@ -3,7 +3,8 @@
 //! Invariants: a program prints the same on every peer, or its row fails; the peers take turns
 //! program by program, in a different order each round; before a turn whatever prepared it has
 //! come to rest. In the group `warm` a peer has one worker, and so one session, for all rounds; in
-//! the group `cold` each program has a session of its own, and nothing serves the pool before it.
+//! the group `cold` each program has a session of its own, and nothing serves the pool before it,
+//! so users who cannot start its service are not in it.
 
 pub mod rows;
 mod service;
@@ -12,7 +13,7 @@ mod table;
 use crate::error::{Error, Result};
 use crate::link::{Worker, progress};
 use crate::options::Options;
-use crate::peers::{BASE, Launch, Peer, Site};
+use crate::peers::{BASE, Launch, OTHERS, Peer, Site};
 use crate::report::machine;
 use crate::sheet::{Cell, Group, Sheet};
 use crate::worker::programs::Did;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 /// The longest that a worker may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The peers that are measured when none is named.
-const SHOWN: &[&str] = &[BASE, SUBJECT, "ext4-zram", "xfs-zram"];
+const SHOWN: &[&str] = &[BASE, SUBJECT, OTHERS, "ext4-zram", "xfs-zram"];
 /// Figures and what they are, in milliseconds or numbers.
 const SECTIONS: &[(&str, &str)] = &[
     ("wall", "wall time"),
@@ -187,6 +188,9 @@ impl Run<'_> {
     fn turns(&mut self, program: &'static Program, workers: &mut [(Peer, Worker)]) {
         let mut able = Vec::new();
         for (peer, worker) in workers.iter_mut() {
+            if !program.needs().iter().all(|name| peer.finds(name)) {
+                continue;
+            }
             self.say(WARM, program, peer.name);
             match worker.ask(&format!("prepare {}", program.name)) {
                 Ok(_) => able.push((peer, worker)),
@@ -210,6 +214,7 @@ impl Run<'_> {
     /// A session of its own on each peer.
     fn cold(&mut self, program: &'static Program) {
         let mut peers = self.site.peers.clone();
+        peers.retain(|peer| !matches!(peer.launch, Launch::Users { .. }));
         let n = peers.len();
         peers.rotate_left(self.round % n);
         for peer in peers {
@@ -320,10 +325,7 @@ impl Run<'_> {
 
 /// One program in a session that stays; what it did, and the CPU time of the service for it.
 fn turn(program: &Program, peer: &Peer, worker: &mut Worker) -> Result<(Did, Option<Duration>)> {
-    let service = match &peer.launch {
-        Launch::Plain => None,
-        Launch::Holdfast { pool, .. } => Some(Service::of(pool)?),
-    };
+    let service = peer.pool().map(Service::of).transpose()?;
     settle(peer)?;
     let before = service.as_ref().map(Service::rest).transpose()?;
     let answer = worker.ask(&format!("row {}", program.name))?;

@@ -55,6 +55,11 @@ impl Program {
         self.only_cold
     }
 
+    /// Commands without which it cannot run.
+    pub fn needs(&self) -> &'static [&'static str] {
+        self.needs
+    }
+
     /// The command that is missing here, if one is.
     pub fn missing(&self) -> Option<&'static str> {
         self.needs.iter().find(|name| !installed(name)).copied()

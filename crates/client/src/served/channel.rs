@@ -277,6 +277,22 @@ impl Served {
         sent.map(|_| ()).map_err(|_| self.give_up())
     }
 
+    /// The answer that came with the channel, if one did.
+    pub(super) fn given(&self) -> Option<Answered<'_>> {
+        let held = self.hold_free(0)?;
+        if held.line().ok()?.turn.load(Acquire) != ANSWERED {
+            return None;
+        }
+        let words = held.answer().ok()?;
+        (words[0] == 0).then_some(Answered { held, words })
+    }
+
+    /// Whether something is left that the proxy was not told.
+    pub(super) fn has_untold(&self) -> bool {
+        let untold = self.channel.at::<Untold>(UNTOLD_AT);
+        untold.is_none_or(|untold| untold.count.load(SeqCst) != 0)
+    }
+
     /// Asks, and waits for the answer.
     pub(super) fn ask(&self, op: Op, ask: &Ask<'_>) -> Result<Answered<'_>> {
         loop {

@@ -152,7 +152,10 @@ impl Served {
         };
         let [channel] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| gone())?;
         let served = Served::new(channel.as_fd(), connection)?;
-        let answered = served.ask(Op::Resume, &Ask::default())?;
+        let answered = match served.given() {
+            Some(answered) => answered,
+            None => served.ask(Op::Resume, &Ask::default())?,
+        };
         let [_, _, member, inside, limited, locks, mask, ..] = answered.words;
         let mut fds = vec![0; answered.len()];
         answered.take(0, pmem::MutBuf::from(&mut fds[..]))?;
@@ -446,9 +449,16 @@ impl Served {
 
     /// The process ends.
     pub fn exit(&self, alone: bool) {
-        if self.has_place() {
+        if self.has_place() && !(alone && self.has_nothing()) {
             let _ = self.tell(Op::Exit, &args(&[alone.into()]));
         }
+    }
+
+    /// Whether the process has nothing whose end anybody could wait for: that its connection ends
+    /// says all. Its last thread has let go of what was mapped.
+    fn has_nothing(&self) -> bool {
+        let is_empty = self.fds.next(0).is_none() && !self.has_untold();
+        self.is_own() && is_empty && !self.locks.load(Relaxed)
     }
 
     /// The proxy knows the mask.

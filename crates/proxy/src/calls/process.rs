@@ -114,7 +114,7 @@ impl Call<'_> {
                 Reply::done(child)
             }
             Op::Exit => {
-                self.channel.add_counts(client);
+                member.count(client);
                 member.leave(client);
                 Ok(Reply::default())
             }
@@ -177,6 +177,8 @@ impl Call<'_> {
             Op::Refuse => run.refuse(self.client, self.arg_u32(0)?, self.arg_u32(1)?),
             Op::Uninstrumented => run.uninstrumented(self.client, &self.texts[0]),
             Op::Report => {
+                // What the dead have counted is the run's.
+                self.member.shared.bury();
                 let bytes = run.report().encode();
                 let len = bytes.len().min(BUFFER);
                 self.room(len as u64)?

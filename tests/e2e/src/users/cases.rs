@@ -2,6 +2,7 @@
 
 use super::{Shared, as_user};
 use crate::bad_input::{Case, Fixture, Stop, wrong};
+use std::path::Path;
 
 pub const CASES: &[(&str, Case)] = &[
     ("everyday programs", everyday),
@@ -25,6 +26,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("a web server of root", super::leaving::web_server),
     ("exports of several users", exports),
     ("root that is nobody", squashed),
+    ("calls of programs that ended", counted),
     ("access control lists", lists),
     ("calls on access control lists", list_calls),
     ("limits of descriptors", limits),
@@ -202,23 +204,62 @@ fn reported(shared: &Shared<'_>) -> Result<(), Stop> {
     let report = shared.fixture.path("report");
     let script = r#"for i in {1..100}; do echo $i >/hf/tmp/many; done
         python3 -c 'import fcntl; fcntl.fcntl(open("/hf/tmp/many"), fcntl.F_SETLEASE, 0)'"#;
-    let mut command = as_user("0");
-    command.arg(&shared.fixture.holdfast);
-    command.args(["run", "--pool"]).arg(&shared.pool);
-    command.arg("--report").arg(&report).arg("--");
-    command.args(["setpriv", "--reuid=3002", "--regid=3002", "--clear-groups"]);
-    command.args(["bash", "-c", script]);
-    let ended = shared.fixture.end_of(command)?;
-    let told = std::fs::read_to_string(&report)?;
-    let number = |name: &str| {
-        let rest = told.split(&format!("\"{name}\":")).nth(1)?;
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse::<u64>().ok()
-    };
-    let [served, refused] = ["served", "refused"].map(number);
+    let as_other = ["setpriv", "--reuid=3002", "--regid=3002", "--clear-groups"];
+    let line = [&as_other[..], &["bash", "-c", script]].concat();
+    let told = report_of(shared, ("0", &report), &line)?;
+    let [served, refused] = ["served", "refused"].map(|name| number(&told, name));
     match served.is_some_and(|n| (100..5000).contains(&n)) && refused == Some(1) {
         true => Ok(()),
-        false => wrong(format!("{}: the report says {told}", ended.how())),
+        false => wrong(format!("the report says {told}")),
+    }
+}
+
+/// What a user's run of a program reports.
+fn report_of(
+    shared: &Shared<'_>,
+    (user, report): (&str, &Path),
+    line: &[&str],
+) -> Result<String, Stop> {
+    let mut command = as_user(user);
+    command.arg(&shared.fixture.holdfast);
+    command.args(["run", "--pool"]).arg(&shared.pool);
+    command.arg("--report").arg(report).arg("--").args(line);
+    let ended = shared.fixture.end_of(command)?;
+    let told = std::fs::read_to_string(report);
+    told.or_else(|e| wrong(format!("{}: no report: {e}", ended.how())))
+}
+
+fn number(told: &str, name: &str) -> Option<u64> {
+    let rest = told.split(&format!("\"{name}\":")).nth(1)?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// Nobody waits for the proxy when a program ends that has nothing open: what it has had served
+/// counts all the same, also if it was killed.
+fn counted(fixture: &Fixture) -> Result<(), Stop> {
+    let shared = Shared::new(fixture, "0")?;
+    shared.expect("0", "mkdir -m 1777 /hf/tmp; seq 100 >/hf/tmp/f", "")?;
+    let report = fixture.path("reports").join("3002");
+    let dir = report.parent().unwrap_or(&report);
+    std::fs::create_dir(dir)?;
+    std::os::unix::fs::chown(dir, Some(3002), Some(3002))?;
+    let mut all = Vec::new();
+    for each in [
+        "cat /hf/tmp/f",
+        "cat /hf/tmp/f &",
+        "(read -r x </hf/tmp/f; exec sh -c 'kill -9 $$')",
+        "(read -r x </hf/tmp/f; exec sh -c 'kill -9 $$') &",
+    ] {
+        let script = format!("for i in {{1..60}}; do {each}\ndone >/dev/null 2>&1; wait");
+        let told = report_of(&shared, ("3002", &report), &["bash", "-c", &script])?;
+        all.push(number(&told, "served").unwrap_or_default());
+    }
+    match all[..] {
+        [a, b, c, d] if a == b && c == d && a >= 180 && c >= 180 => shared.end(),
+        _ => wrong(format!(
+            "one after the other and at once {all:?} calls are counted"
+        )),
     }
 }
 
