@@ -8,7 +8,6 @@ use iced_x86::{
     UsedMemory,
 };
 use nix::libc::user_regs_struct;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::sys::{personality, ptrace};
@@ -64,17 +63,6 @@ pub type Stores = BTreeMap<u64, Vec<UsedMemory>>;
 pub fn same_addresses() {
     let fixed = personality::Persona::ADDR_NO_RANDOMIZE;
     personality::set(fixed).expect("fixed addresses");
-}
-
-/// This process and its children run on one processor, the `part`th: a step of a child is a switch
-/// to it and back, which takes longest from one processor to another.
-pub fn stay_together(part: usize) {
-    let all = sched_getaffinity(Pid::from_raw(0)).expect("processors");
-    let has = |cpu: &usize| all.is_set(*cpu).unwrap_or(false);
-    let mine: Vec<usize> = (0..CpuSet::count()).filter(has).collect();
-    let mut one = CpuSet::new();
-    one.set(mine[part % mine.len()]).expect("a processor");
-    sched_setaffinity(Pid::from_raw(0), &one).expect("a place");
 }
 
 /// Runs case `name` on the pool in `dir` to its end, and learns which instructions store into

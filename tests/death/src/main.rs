@@ -63,7 +63,6 @@ fn parts() -> ExitCode {
 /// The cases that `words` name, or those of one part.
 fn cases(words: &[&str], part: Option<usize>) -> ExitCode {
     debugger::same_addresses();
-    part.into_iter().for_each(debugger::stay_together);
     let wanted = |name: &str| {
         let mut filters = words
             .iter()
